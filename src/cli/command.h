@@ -1,0 +1,78 @@
+// Commands of a program: `shoal table build --tsv FILE`. A command says what it takes with
+// boost::program_options and gets the parsed values; parsing, --help and error reports are here.
+//
+//   const Command kStatus = {
+//       .name = "status",
+//       .summary = "show a deployment's open rounds",
+//       .help = "Asks the frontend ...",
+//       .examples = "  shoal status --config client.textproto\n",
+//       .options = [](Options& options) {
+//         options.add_options()("config", Text()->required(), "the client's configuration");
+//       },
+//       .run = [](const Values& values, Io& io) -> absl::Status { ... },
+//   };
+//
+// Results go to io.out (standard output), everything else to io.err (standard error).
+#ifndef SHOAL_SRC_CLI_COMMAND_H_
+#define SHOAL_SRC_CLI_COMMAND_H_
+
+#include <functional>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "boost/program_options.hpp"
+#include "src/cli/exit_code.h"
+
+namespace shoal::cli {
+
+using Options = boost::program_options::options_description;
+using Values = boost::program_options::variables_map;
+
+inline auto* Text() { return boost::program_options::value<std::string>()->value_name("TEXT"); }
+inline auto* File() { return boost::program_options::value<std::string>()->value_name("FILE"); }
+inline auto* Directory() { return boost::program_options::value<std::string>()->value_name("DIR"); }
+
+struct Io {
+  std::ostream& out;
+  std::ostream& err;
+  std::istream& in;
+  // Whether a progress bar may be drawn on `err`.
+  bool err_is_terminal;
+};
+
+struct Command {
+  // One or two words: "status", "table build".
+  std::string name;
+  // One line.
+  std::string summary;
+  // What it does, in a paragraph or a few.
+  std::string help;
+  // Indented command lines, each with what it does.
+  std::string examples;
+  std::function<void(Options&)> options;
+  // Where arguments without an option's name go: this option, which must take a vector of strings
+  // (or one string). Empty: they are refused.
+  std::string positional;
+  std::function<absl::Status(const Values&, Io&)> run;
+};
+
+// A command line that is well-formed but makes no sense: ends with kExitUsage.
+absl::Status UsageError(absl::string_view message);
+bool IsUsageError(const absl::Status& status);
+
+// Finds the command, parses, runs, reports: what a main() returns. `arguments` without the
+// program's name. No exception leaves it.
+ExitCode RunProgram(const std::string& program, const std::string& summary,
+                    std::span<const Command> commands, std::span<const std::string> arguments,
+                    Io& io);
+
+// As above with the process's arguments and streams.
+int Main(const std::string& program, const std::string& summary,
+         std::span<const Command> commands, int argc, const char* const* argv);
+
+}  // namespace shoal::cli
+
+#endif  // SHOAL_SRC_CLI_COMMAND_H_

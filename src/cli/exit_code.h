@@ -1,0 +1,34 @@
+// How Shoal's programs end.
+#ifndef SHOAL_SRC_CLI_EXIT_CODE_H_
+#define SHOAL_SRC_CLI_EXIT_CODE_H_
+
+#include "absl/status/status.h"
+
+namespace shoal::cli {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  // Something went wrong: a file, the network, bad input.
+  kExitFailed = 1,
+  // The command line is wrong.
+  kExitUsage = 2,
+  // What was to be trusted is not: a signature, a digest, an expiry, a pinned key.
+  kExitVerification = 3,
+};
+
+// UNAUTHENTICATED and DATA_LOSS are kExitVerification, other errors kExitFailed.
+inline ExitCode ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return kExitOk;
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kDataLoss:
+      return kExitVerification;
+    default:
+      return kExitFailed;
+  }
+}
+
+}  // namespace shoal::cli
+
+#endif  // SHOAL_SRC_CLI_EXIT_CODE_H_

@@ -1,0 +1,37 @@
+// A progress bar on a terminal: "signing rows  [#####.....]  1024/2048  3 s left". Draws nothing
+// elsewhere, so that logs stay readable.
+#ifndef SHOAL_SRC_CLI_PROGRESS_H_
+#define SHOAL_SRC_CLI_PROGRESS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <ostream>
+#include <string>
+
+namespace shoal::cli {
+
+// Thread-safe. Redraws at most ten times a second; clears its line when it dies.
+class ProgressBar {
+ public:
+  ProgressBar(std::ostream& out, bool is_terminal, std::string label);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void Update(uint64_t done, uint64_t total);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::ostream& out_;
+  const bool is_terminal_;
+  const std::string label_;
+  const Clock::time_point start_;
+  std::mutex mutex_;
+  Clock::time_point drawn_;
+  bool visible_ = false;
+};
+
+}  // namespace shoal::cli
+
+#endif  // SHOAL_SRC_CLI_PROGRESS_H_

@@ -1,0 +1,68 @@
+// One party's long-lived secrets: its BLS key and its TLS identity, in a directory of its own
+// that nobody else may enter. Onion keys are not here: they live for one round.
+//
+//   bls.key                  64 hexadecimal digits, the secret scalar, big endian   0600
+//   tls.key                  PEM, PKCS #8, Ed25519                                  0600
+//   tls.crt                  PEM, self-signed, valid for 20 years; peers pin its digest
+//   announcement.textproto   wire::PartyAnnouncement: all that others need; public
+#ifndef SHOAL_SRC_ROSTER_PARTY_KEYS_H_
+#define SHOAL_SRC_ROSTER_PARTY_KEYS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+#include "src/base/secret.h"
+#include "src/signature/bls.h"
+#include "src/wire/roster.pb.h"
+
+namespace shoal::roster {
+
+struct TlsIdentity {
+  std::string certificate_pem;
+  Bytes certificate_der;
+  SecretVector<char> private_key_pem;
+
+  // What the roster pins.
+  Digest certificate_sha256() const;
+};
+
+// A fresh Ed25519 key and a self-signed certificate for `common_name`. Nobody checks the name or
+// the dates: peers compare the digest.
+absl::StatusOr<TlsIdentity> GenerateTlsIdentity(const std::string& common_name, uint64_t now_s,
+                                                RandomSource& random);
+
+class PartyKeys {
+ public:
+  // INVALID_ARGUMENT for a name outside [A-Za-z0-9][A-Za-z0-9._-]{0,63}.
+  static absl::StatusOr<PartyKeys> Generate(const std::string& name, uint64_t now_s,
+                                            RandomSource& random);
+
+  // PERMISSION_DENIED if others may read a secret, NOT_FOUND, INVALID_ARGUMENT; names the file.
+  static absl::StatusOr<PartyKeys> Load(const std::string& directory);
+
+  // ALREADY_EXISTS if the directory holds keys: they are never overwritten.
+  absl::Status Save(const std::string& directory) const;
+
+  const std::string& name() const { return name_; }
+  const signature::SecretKey& bls() const { return bls_; }
+  const TlsIdentity& tls() const { return tls_; }
+  wire::PartyAnnouncement announcement() const;
+
+ private:
+  PartyKeys(std::string name, signature::SecretKey bls, TlsIdentity tls)
+      : name_(std::move(name)), bls_(std::move(bls)), tls_(std::move(tls)) {}
+  std::string name_;
+  signature::SecretKey bls_;
+  TlsIdentity tls_;
+};
+
+// The party's entry in a roster, from what it announced. INVALID_ARGUMENT, UNAUTHENTICATED: the
+// key, its proof, or the certificate is bad.
+absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement& announcement);
+
+}  // namespace shoal::roster
+
+#endif  // SHOAL_SRC_ROSTER_PARTY_KEYS_H_

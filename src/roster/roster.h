@@ -1,0 +1,160 @@
+// The parties of a deployment, as everybody must see them. A Roster that exists has been checked:
+// structure and limits, proofs of possession, the pinned keys, all parties' signature, the time.
+#ifndef SHOAL_SRC_ROSTER_ROSTER_H_
+#define SHOAL_SRC_ROSTER_ROSTER_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/noise/noise.h"
+#include "src/signature/bls.h"
+#include "src/wire/roster.pb.h"
+
+namespace shoal::roster {
+
+inline constexpr uint32_t kMinParties = 2;
+inline constexpr uint32_t kMaxParties = 8;
+inline constexpr uint32_t kMaxMachines = 1024;      // of one party
+inline constexpr uint32_t kMaxSlots = 1u << 28;     // in one round
+inline constexpr uint32_t kMaxClockToleranceS = 3600;
+inline constexpr uint64_t kMaxValidityS = 10ull * 366 * 24 * 3600;
+inline constexpr uint64_t kMaxTimeS = 1ull << 40;   // seconds since 1970: keeps sums from overflow
+inline constexpr size_t kMaxNameBytes = 64;         // [A-Za-z0-9][A-Za-z0-9._-]*
+inline constexpr size_t kMaxAddressBytes = 260;
+
+// INVALID_ARGUMENT for an unknown mechanism or a number that is not finite.
+absl::StatusOr<noise::Parameters> NoiseFromWire(const wire::NoiseParameters& parameters);
+wire::NoiseParameters NoiseToWire(const noise::Parameters& parameters);
+
+// Whom a client or a party trusts, from its own configuration.
+class PinnedParties {
+ public:
+  // INVALID_ARGUMENT: a bad name, key, or number of keys.
+  static absl::StatusOr<PinnedParties> Create(const wire::PinnedParties& pinned);
+
+  // Reads a text-format file.
+  static absl::StatusOr<PinnedParties> Read(const std::string& path);
+
+  const std::string& deployment() const { return deployment_; }
+  std::span<const signature::PublicKey> keys() const { return keys_; }
+  uint64_t minimum_roster_epoch() const { return minimum_roster_epoch_; }
+  uint64_t minimum_table_epoch() const { return minimum_table_epoch_; }
+
+ private:
+  PinnedParties() = default;
+  std::string deployment_;
+  std::vector<signature::PublicKey> keys_;
+  uint64_t minimum_roster_epoch_ = 0;
+  uint64_t minimum_table_epoch_ = 0;
+};
+
+// The pins that a roster's own keys make: for the tools that assemble it, and for tests.
+absl::StatusOr<wire::PinnedParties> PinsOf(const wire::Roster& roster);
+
+struct Party {
+  uint32_t number;  // 1 is the frontend
+  std::string name;
+  std::string peer_address;
+  std::string client_address;
+  signature::PublicKey key;
+  Digest tls_certificate_sha256;
+  uint32_t machines;
+};
+
+// Immutable, thread-safe for reading, cheap enough to copy (a few kilobytes).
+class Roster {
+ public:
+  // INVALID_ARGUMENT: malformed or outside the limits; the message names the field.
+  // UNAUTHENTICATED: other parties than the pinned ones, a proof of possession or the signature
+  // does not fit, not yet valid, expired, or an epoch before the pinned minimum.
+  // FAILED_PRECONDITION: the noise does not give the privacy it claims.
+  static absl::StatusOr<Roster> Verify(const wire::SignedRoster& signed_roster,
+                                       const PinnedParties& pinned, uint64_t now_s);
+
+  const wire::SignedRoster& wire() const { return wire_; }
+  const Digest& digest() const { return digest_; }
+  const std::string& deployment() const { return wire_.roster().deployment(); }
+  uint64_t epoch() const { return wire_.roster().epoch(); }
+  uint64_t expires_s() const { return wire_.roster().expires_s(); }
+  uint32_t clock_tolerance_s() const { return wire_.roster().clock_tolerance_s(); }
+  uint32_t max_slots() const { return wire_.roster().max_slots(); }
+  uint64_t minimum_table_epoch() const { return minimum_table_epoch_; }
+  const noise::Parameters& noise() const { return noise_; }
+
+  uint32_t size() const { return static_cast<uint32_t>(parties_.size()); }
+  std::span<const Party> parties() const { return parties_; }
+  // number in 1..size(), checked.
+  const Party& party(uint32_t number) const;
+  // The number of the party with this key; nothing if it is none's.
+  std::optional<uint32_t> NumberOf(const signature::PublicKey& key) const;
+
+  // What all parties sign verifies under this key.
+  const signature::PublicKey& aggregate_key() const { return *aggregate_key_; }
+
+  // UNAUTHENTICATED unless [from_s, until_s) holds now, give or take clock_tolerance_s. `what`
+  // begins the message: "roster", "table", "round".
+  absl::Status CheckTime(absl::string_view what, uint64_t from_s, uint64_t until_s,
+                         uint64_t now_s) const;
+  // The roster's own window.
+  absl::Status CheckTime(uint64_t now_s) const;
+
+  // All parties' signature on a digest: of the roster, a manifest, a round. INVALID_ARGUMENT for
+  // bytes that are no signature, UNAUTHENTICATED for one that does not match.
+  absl::Status VerifyByAll(const Digest& digest, BytesView signature) const;
+  // One party's share of such a signature; the message names the party.
+  absl::Status VerifyByParty(uint32_t number, const Digest& digest, BytesView signature) const;
+  // Verifies shares[i], that of party i+1, and adds them up. As VerifyByParty; INVALID_ARGUMENT
+  // for another number of shares.
+  absl::StatusOr<signature::Signature> Aggregate(const Digest& digest,
+                                                 std::span<const Bytes> shares) const;
+
+ private:
+  Roster() = default;
+  wire::SignedRoster wire_;
+  Digest digest_;
+  noise::Parameters noise_;
+  std::vector<Party> parties_;
+  std::optional<signature::PublicKey> aggregate_key_;
+  uint64_t minimum_table_epoch_ = 0;
+};
+
+// The digest that all parties sign: Transcript("shoal roster v1") over deployment, epoch, number
+// of parties; for each: number, name, peer address, client address, key, proof, certificate
+// digest, machines; then mechanism, bits of epsilon and delta, phi, mode, bits of both scales;
+// valid_from_s, expires_s, clock_tolerance_s, max_slots. Text and bytes as Blob, all else as U64
+// (doubles by their IEEE-754 bits). Of any roster, checked or not.
+Digest RosterDigest(const wire::Roster& roster);
+
+// Everything that Verify checks but pins, signature and time: what a party checks before it
+// signs. Codes as Verify.
+absl::Status CheckRoster(const wire::Roster& roster);
+
+// CheckRoster, then this key's signature on the digest; NOT_FOUND if the key is no party's.
+absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
+                                             const signature::SecretKey& key);
+
+// Verifies one share of every party, in any order, and adds them up. INVALID_ARGUMENT for missing
+// or repeated ones, UNAUTHENTICATED names the party whose share does not match.
+absl::StatusOr<wire::SignedRoster> AggregateRoster(const wire::Roster& roster,
+                                                   std::span<const wire::RosterShare> shares);
+
+// What must never go back or fork: the newest epoch seen and what it held. Its owner stores it.
+struct SeenEpoch {
+  uint64_t epoch = 0;
+  Digest digest = {};
+};
+
+// UNAUTHENTICATED for an epoch before `seen`, or the same with another digest; else `seen` becomes
+// the given one. `what` begins the message. For rosters and tables alike.
+absl::Status AcceptEpoch(absl::string_view what, uint64_t epoch, const Digest& digest,
+                         std::optional<SeenEpoch>& seen);
+
+}  // namespace shoal::roster
+
+#endif  // SHOAL_SRC_ROSTER_ROSTER_H_

@@ -1,0 +1,80 @@
+// What a table is, signed by all parties.
+#ifndef SHOAL_SRC_TABLE_MANIFEST_H_
+#define SHOAL_SRC_TABLE_MANIFEST_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/roster/roster.h"
+#include "src/wire/manifest.pb.h"
+
+namespace shoal::table {
+
+inline constexpr uint32_t kMinRowBytes = 16;
+inline constexpr uint32_t kMaxRowBytes = 1u << 20;
+inline constexpr uint64_t kMaxRows = (1ull << 31) - 2;   // row numbers live in Z_p, p = 2^31 - 1
+inline constexpr uint64_t kMaxTableBytes = 1ull << 40;
+inline constexpr uint64_t kMaxPlacementBytes = 1ull << 30;
+inline constexpr size_t kMaxTableNameBytes = 128;
+
+// Structure and limits: INVALID_ARGUMENT names the field. What a builder makes and a party signs
+// passes it.
+absl::Status CheckManifest(const wire::Manifest& manifest);
+
+// What all parties sign: Transcript("shoal manifest v1") over name, table_id, epoch, created_s,
+// expires_s, records, rows, row_bytes; then 1, records_per_row, value_bytes, length_bytes (dense)
+// or 2, hash_seed, buckets, placement_digest (hashed); rows_digest, deployment. Text and bytes as
+// Blob, all else as U64.
+Digest ManifestDigest(const wire::Manifest& manifest);
+
+// Transcript("shoal rows v1") over rows, row_bytes, and all rows as one Blob.
+Digest RowsDigest(uint64_t rows, uint32_t row_bytes, BytesView all_rows);
+
+// Transcript("shoal placement v1") over the bytes as one Blob.
+Digest PlacementDigest(BytesView placement);
+
+// What all parties sign of every row: Transcript("shoal row v1") over table_id (Blob), epoch,
+// expires_s, the row's number, and its bytes (Blob).
+Digest RowMessage(const wire::Manifest& manifest, uint64_t row, BytesView row_bytes);
+
+// A manifest that exists has been checked: structure, limits, the deployment's name, all parties'
+// signature, time, and the pinned minimum epoch. Immutable.
+class Manifest {
+ public:
+  // INVALID_ARGUMENT: malformed. UNAUTHENTICATED: another deployment, a signature that does not
+  // match, not yet valid, expired, an epoch before the pinned minimum.
+  static absl::StatusOr<Manifest> Verify(const wire::SignedManifest& signed_manifest,
+                                         const roster::Roster& roster, uint64_t now_s);
+
+  const wire::SignedManifest& wire() const { return wire_; }
+  const wire::Manifest& content() const { return wire_.manifest(); }
+  const Digest& digest() const { return digest_; }
+  const std::string& name() const { return content().name(); }
+  uint64_t epoch() const { return content().epoch(); }
+  uint64_t rows() const { return content().rows(); }
+  uint32_t row_bytes() const { return content().row_bytes(); }
+  // A row and its signature: what the backend returns.
+  uint32_t answer_bytes() const {
+    return row_bytes() + static_cast<uint32_t>(signature::kSignatureBytes);
+  }
+  // Bytes of the placement file; 0 for the dense layout.
+  uint64_t placement_bytes() const {
+    return content().has_hashed() ? content().hashed().buckets() : 0;
+  }
+
+  // UNAUTHENTICATED once it has expired (with the roster's tolerance): a client checks again when
+  // answers arrive.
+  absl::Status CheckTime(const roster::Roster& roster, uint64_t now_s) const;
+
+ private:
+  Manifest() = default;
+  wire::SignedManifest wire_;
+  Digest digest_;
+};
+
+}  // namespace shoal::table
+
+#endif  // SHOAL_SRC_TABLE_MANIFEST_H_

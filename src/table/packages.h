@@ -1,0 +1,64 @@
+// Debian packages: what apt knows as records, what dpkg says is installed, and which version is
+// newer.
+//
+// The key of a package is its plain name if its architecture is the table's native one or `all`
+// ("bash", "adduser"), else name:architecture ("libc6:i386"): apt's own identity, under which a
+// package that turns from `all` to the native architecture stays one package. The value is the
+// newest version. A table is made for one native architecture; its name says which.
+#ifndef SHOAL_SRC_TABLE_PACKAGES_H_
+#define SHOAL_SRC_TABLE_PACKAGES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "src/table/records.h"
+
+namespace shoal::table {
+
+// Order of Debian versions, deb-version(7): negative, 0 or positive as `a` is older than, the same
+// as or newer than `b`. Defined for all strings, as dpkg does; an epoch that is no number is 0.
+int CompareVersions(absl::string_view a, absl::string_view b);
+
+std::string PackageKey(absl::string_view name, absl::string_view architecture,
+                       absl::string_view native_architecture);
+
+struct Package {
+  std::string name;
+  std::string version;
+  std::string architecture;
+  bool operator==(const Package&) const = default;
+};
+
+// The stanzas of a Packages file (deb822). INVALID_ARGUMENT "SOURCE:LINE: .." for a line that is
+// no field, or a stanza without Package, Version or Architecture.
+absl::StatusOr<std::vector<Package>> ParsePackages(absl::string_view text,
+                                                   const std::string& source);
+
+// As ParsePackages for /var/lib/dpkg/status: the packages whose state is "installed", held ones
+// too.
+absl::StatusOr<std::vector<Package>> ParseInstalled(absl::string_view text,
+                                                    const std::string& source);
+absl::StatusOr<std::vector<Package>> ReadInstalled(
+    const std::string& path = "/var/lib/dpkg/status");
+
+// The newest version of every package, as records sorted by key.
+absl::StatusOr<RecordSet> NewestVersions(const std::vector<Package>& packages,
+                                         absl::string_view native_architecture,
+                                         std::string source);
+
+// `dpkg --print-architecture`.
+absl::StatusOr<std::string> NativeArchitecture();
+
+// What apt knows on this machine: every Packages index of its sources (apt-get indextargets,
+// apt-helper cat-file), of all architectures. Left out are releases marked NotAutomatic (as
+// backports and experimental are), which apt does not upgrade to by itself. Pinning by the
+// administrator is not followed. UNAVAILABLE if a tool fails, FAILED_PRECONDITION if there is no
+// index (run: apt-get update).
+absl::StatusOr<RecordSet> ReadPackageIndex();
+
+}  // namespace shoal::table
+
+#endif  // SHOAL_SRC_TABLE_PACKAGES_H_

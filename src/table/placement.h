@@ -1,0 +1,63 @@
+// Hash and displace (after Belazzougui, Botelho, Dietzfelbinger 2009, with bins of bytes in place
+// of slots): which row a key is in, for keys of the table and all others, from one public byte for
+// every few keys.
+//
+//   h_0, h_1 = SipHash-2-4-128(hash_seed, key) as two 64-bit little-endian words
+//   bucket   = floor(h_0 * buckets / 2^64)
+//   row      = floor(mix(h_1 + d[bucket] * 0x9e3779b97f4a7c15 mod 2^64) * rows / 2^64)
+//   mix(z)   : z ^= z >> 30; z *= 0xbf58476d1ce4e5b9; z ^= z >> 27; z *= 0x94d049bb133111eb;
+//              z ^= z >> 31                                    (SplitMix64's finaliser)
+#ifndef SHOAL_SRC_TABLE_PLACEMENT_H_
+#define SHOAL_SRC_TABLE_PLACEMENT_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+
+namespace shoal::table {
+
+using HashSeed = std::array<uint8_t, 16>;
+
+struct KeyHash {
+  uint64_t bucket_word;
+  uint64_t row_word;
+};
+
+KeyHash HashKey(const HashSeed& seed, BytesView key);
+
+inline uint32_t BucketOf(const KeyHash& hash, uint32_t buckets) {
+  return static_cast<uint32_t>(
+      (static_cast<unsigned __int128>(hash.bucket_word) * buckets) >> 64);
+}
+
+inline uint64_t RowOf(const KeyHash& hash, uint8_t displacement, uint64_t rows) {
+  uint64_t z = hash.row_word + displacement * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  z ^= z >> 31;
+  return static_cast<uint64_t>((static_cast<unsigned __int128>(z) * rows) >> 64);
+}
+
+struct Placement {
+  HashSeed seed;
+  uint64_t rows = 0;
+  Bytes displacements;  // one a bucket
+};
+
+// Chooses rows, seed and displacements so that every row gets at most `row_bytes` bytes:
+// record_bytes[i] for the key that `key(i)` returns. Aims for rows 97 % full, then gives way in
+// small steps. RESOURCE_EXHAUSTED if even half-full rows do not work out (records nearly as large
+// as a row). The keys are distinct.
+absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
+                                const std::function<BytesView(size_t)>& key, uint32_t row_bytes,
+                                RandomSource& random);
+
+}  // namespace shoal::table
+
+#endif  // SHOAL_SRC_TABLE_PLACEMENT_H_

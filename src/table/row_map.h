@@ -1,0 +1,78 @@
+// A client's view of a table: which row a key is in, what a row says about a key, and whether a
+// row is the table's.
+//
+//   RowMap map = RowMap::Create(manifest, placement_bytes)      both from the network
+//   uint64_t row = map.RowOf(key)                               private from here on
+//   ... the row's number goes through the chain, answer = row bytes ‖ signature ...
+//   map.VerifyAnswer(roster, row, answer), then map.Find(row, answer's row bytes, key)
+#ifndef SHOAL_SRC_TABLE_ROW_MAP_H_
+#define SHOAL_SRC_TABLE_ROW_MAP_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+#include "src/base/thread_pool.h"
+#include "src/roster/roster.h"
+#include "src/table/manifest.h"
+#include "src/wire/manifest.pb.h"
+
+namespace shoal::table {
+
+// One answer of the chain: row ‖ signature, answer_bytes() of them.
+struct RowAnswer {
+  uint64_t row;
+  BytesView answer;
+};
+
+// Immutable, thread-safe.
+class RowMap {
+ public:
+  // `placement`: empty for the dense layout. DATA_LOSS if it has not the manifest's digest.
+  static absl::StatusOr<RowMap> Create(const Manifest& manifest, Bytes placement);
+
+  // For tables that nobody has signed yet, and for the engines that do not use signatures. Also
+  // INVALID_ARGUMENT as CheckManifest.
+  static absl::StatusOr<RowMap> CreateUnsigned(const wire::Manifest& manifest, Bytes placement);
+
+  const wire::Manifest& manifest() const { return manifest_; }
+  BytesView placement() const { return placement_; }
+  uint64_t rows() const { return manifest_.rows(); }
+  uint32_t row_bytes() const { return manifest_.row_bytes(); }
+
+  // The one row that holds `key` or proves its absence. Hashed layout: always a row. Dense layout:
+  // INVALID_ARGUMENT if the key is not a canonical decimal number, OUT_OF_RANGE if there is no
+  // such record (the manifest alone proves it; a caller must still not let that be seen).
+  absl::StatusOr<uint64_t> RowOf(BytesView key) const;
+
+  // The key's value in the bytes of its row; nothing if the row proves it absent. DATA_LOSS if the
+  // bytes are not a proper row; INVALID_ARGUMENT if `row` is not the key's.
+  absl::StatusOr<std::optional<Bytes>> Find(uint64_t row, BytesView row_bytes,
+                                            BytesView key) const;
+
+  // UNAUTHENTICATED unless the answer is the row with this number, signed by all parties.
+  // INVALID_ARGUMENT for another size. About 1 ms.
+  absl::Status VerifyAnswer(const roster::Roster& roster, const RowAnswer& answer) const;
+
+  // result[i]: VerifyAnswer(answers[i]). About 100 us each when all are right; wrong ones are found by
+  // halving, each at a cost of about a millisecond per halving.
+  std::vector<absl::Status> VerifyAnswers(const roster::Roster& roster,
+                                          std::span<const RowAnswer> answers,
+                                          RandomSource& random,
+                                          ThreadPool* pool = nullptr) const;
+
+ private:
+  RowMap() = default;
+  wire::Manifest manifest_;
+  Bytes placement_;
+};
+
+}  // namespace shoal::table
+
+#endif  // SHOAL_SRC_TABLE_ROW_MAP_H_
