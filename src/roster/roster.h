@@ -104,8 +104,8 @@ class Roster {
   // The roster's own window.
   absl::Status CheckTime(uint64_t now_s) const;
 
-  // All parties' signature on a digest: of the roster, a manifest, a round. INVALID_ARGUMENT for
-  // bytes that are no signature, UNAUTHENTICATED for one that does not match.
+  // All parties' signature on a digest: of the roster, a manifest, a round. UNAUTHENTICATED if it
+  // does not match or is no signature at all.
   absl::Status VerifyByAll(const Digest& digest, BytesView signature) const;
   // One party's share of such a signature; the message names the party.
   absl::Status VerifyByParty(uint32_t number, const Digest& digest, BytesView signature) const;

@@ -1,0 +1,27 @@
+// The time, injected: seconds since 1970, UTC.
+#ifndef SHOAL_SRC_BASE_CLOCK_H_
+#define SHOAL_SRC_BASE_CLOCK_H_
+
+#include <chrono>
+#include <cstdint>
+
+namespace shoal {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual uint64_t NowSeconds() const = 0;
+};
+
+class SystemClock final : public Clock {
+ public:
+  uint64_t NowSeconds() const override {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count());
+  }
+};
+
+}  // namespace shoal
+
+#endif  // SHOAL_SRC_BASE_CLOCK_H_

@@ -1,0 +1,309 @@
+#include "src/server/journal.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/file.h"
+#include "src/base/hash.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::server {
+namespace {
+
+enum class Kind : uint8_t { kContent = 1, kEpoch = 2, kEnd = 3 };
+
+constexpr size_t kChecksumBytes = 16;
+constexpr size_t kFrameBytes = 4 + kChecksumBytes;
+// Of the journal proper. Small, so that a damaged length is nearly always told from a torn tail.
+constexpr uint32_t kMaxRecordBytes = 1 << 10;
+constexpr uint64_t kMaxJournalBytes = uint64_t{1} << 32;
+
+Bytes Frame(BytesView record) {
+  Bytes framed;
+  AppendLe(framed, static_cast<uint32_t>(record.size()));
+  const Digest checksum = Transcript("shoal journal record v1").Blob(record).Finish();
+  Append(framed, BytesView(checksum).first(kChecksumBytes));
+  Append(framed, record);
+  return framed;
+}
+
+absl::Status WriteAll(int fd, BytesView bytes, absl::string_view what) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, absl::StrCat("writing ", what));
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DataLoss(absl::string_view why) {
+  return absl::DataLossError(absl::StrCat(
+      "journal: ", why, "; what this party has sent is no longer known: give it new keys"));
+}
+
+}  // namespace
+
+absl::string_view ContentName(Content content) {
+  switch (content) {
+    case Content::kHeader:
+      return "header";
+    case Content::kOfflineInput:
+      return "offline list";
+    case Content::kOfflineOutput:
+      return "offline output";
+    case Content::kQueriesInput:
+      return "queries";
+    case Content::kQueriesOutput:
+      return "forwarded queries";
+    case Content::kAnswersInput:
+      return "answers";
+    case Content::kAnswersOutput:
+      return "returned answers";
+  }
+  return "unknown content";
+}
+
+absl::Status Journal::CommitRound(RoundCounter round, Content content, const Digest& digest) {
+  std::lock_guard lock(mutex_);
+  const auto found = contents_.find({round, content});
+  if (found != contents_.end()) {
+    if (found->second == digest) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", round.value(), ": another ", ContentName(content),
+                     " was taken before; a round has one for ever"));
+  }
+  if (content == Content::kHeader) {
+    if (round <= highest_round_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("round ", round.value(), ": counters only rise, and ",
+                       highest_round_.value(), " was used"));
+    }
+    highest_round_ = round;
+  } else if (!contents_.contains({round, Content::kHeader})) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", round.value(), ": not open here (ended, or never begun)"));
+  }
+  contents_[{round, content}] = digest;
+  Bytes record = {static_cast<uint8_t>(Kind::kContent), static_cast<uint8_t>(content)};
+  AppendLe(record, round.value());
+  Append(record, digest);
+  return Persist(record);
+}
+
+absl::Status Journal::CommitEpoch(absl::string_view subject, uint64_t epoch,
+                                  const Digest& digest) {
+  std::lock_guard lock(mutex_);
+  const auto found = epochs_.find(std::string(subject));
+  if (found != epochs_.end()) {
+    if (epoch < found->second.number) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(std::string(subject), ": epoch ", epoch, " is older than epoch ",
+                       found->second.number, ", which was used before"));
+    }
+    if (epoch == found->second.number) {
+      if (found->second.digest == digest) return absl::OkStatus();
+      return absl::FailedPreconditionError(
+          absl::StrCat(std::string(subject), ": epoch ", epoch,
+                       " was used before with another content; raise the epoch"));
+    }
+  }
+  epochs_[std::string(subject)] = {epoch, digest};
+  Bytes record = {static_cast<uint8_t>(Kind::kEpoch)};
+  AppendLe(record, epoch);
+  Append(record, digest);
+  Append(record, AsBytes(subject));
+  return Persist(record);
+}
+
+absl::Status Journal::PersistEnd(RoundCounter round) {
+  contents_.erase(contents_.lower_bound({round, Content{0}}),
+                  contents_.lower_bound({RoundCounter(round.value() + 1), Content{0}}));
+  Bytes record = {static_cast<uint8_t>(Kind::kEnd)};
+  AppendLe(record, round.value());
+  SHOAL_RETURN_IF_ERROR(Persist(record));
+  return Wipe(round);
+}
+
+absl::Status Journal::EndRound(RoundCounter round) {
+  std::lock_guard lock(mutex_);
+  if (!contents_.contains({round, Content::kHeader})) return Wipe(round);
+  return PersistEnd(round);
+}
+
+absl::Status Journal::EndOpenRounds() {
+  std::lock_guard lock(mutex_);
+  while (!contents_.empty()) SHOAL_RETURN_IF_ERROR(PersistEnd(contents_.begin()->first.first));
+  return absl::OkStatus();
+}
+
+RoundCounter Journal::highest_round() const {
+  std::lock_guard lock(mutex_);
+  return highest_round_;
+}
+
+absl::Status Journal::Replay(BytesView record) {
+  std::lock_guard lock(mutex_);
+  if (record.empty()) return DataLoss("empty record");
+  const BytesView body = record.subspan(1);
+  switch (static_cast<Kind>(record[0])) {
+    case Kind::kContent: {
+      if (body.size() != 1 + 8 + sizeof(Digest)) return DataLoss("record of a wrong length");
+      const RoundCounter round(LoadLe<uint64_t>(body.data() + 1));
+      const Content content = static_cast<Content>(body[0]);
+      std::copy_n(body.data() + 9, sizeof(Digest), contents_[{round, content}].begin());
+      highest_round_ = std::max(highest_round_, round);
+      return absl::OkStatus();
+    }
+    case Kind::kEpoch: {
+      if (body.size() < 8 + sizeof(Digest)) return DataLoss("record of a wrong length");
+      Epoch& epoch = epochs_[ToString(body.subspan(8 + sizeof(Digest)))];
+      epoch.number = LoadLe<uint64_t>(body.data());
+      std::copy_n(body.data() + 8, sizeof(Digest), epoch.digest.begin());
+      return absl::OkStatus();
+    }
+    case Kind::kEnd: {
+      if (body.size() != 8) return DataLoss("record of a wrong length");
+      const RoundCounter round(LoadLe<uint64_t>(body.data()));
+      contents_.erase(contents_.lower_bound({round, Content{0}}),
+                      contents_.lower_bound({RoundCounter(round.value() + 1), Content{0}}));
+      return absl::OkStatus();
+    }
+  }
+  return DataLoss("record of an unknown kind");
+}
+
+absl::StatusOr<std::unique_ptr<FileJournal>> FileJournal::Open(const std::string& directory) {
+  SHOAL_RETURN_IF_ERROR(MakeDirectory(directory, FileMode::kPrivate));
+  std::unique_ptr<FileJournal> journal(new FileJournal(directory));
+  const std::string lock_path = directory + "/lock";
+  journal->lock_fd_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (journal->lock_fd_ < 0) return ErrnoStatus(errno, lock_path);
+  if (::flock(journal->lock_fd_, LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory, ": another process uses this directory"));
+  }
+  SHOAL_RETURN_IF_ERROR(Annotate(journal->Load(), directory));
+  return journal;
+}
+
+FileJournal::~FileJournal() {
+  for (const auto& [round, fd] : submission_fds_) ::close(fd);
+  if (journal_fd_ >= 0) ::close(journal_fd_);
+  if (lock_fd_ >= 0) ::close(lock_fd_);
+}
+
+absl::Status FileJournal::Load() {
+  const std::string path = directory_ + "/journal";
+  std::string content;
+  if (FileExists(path)) {
+    SHOAL_ASSIGN_OR_RETURN(content, ReadPrivateFile(path, kMaxJournalBytes));
+  }
+  BytesView rest = AsBytes(content);
+  while (!rest.empty()) {
+    if (rest.size() < kFrameBytes) break;  // torn
+    const uint32_t length = LoadLe<uint32_t>(rest.data());
+    if (length <= kMaxRecordBytes && rest.size() < kFrameBytes + length) break;  // torn
+    if (length > kMaxRecordBytes) return DataLoss("damaged record");
+    const BytesView record = rest.subspan(kFrameBytes, length);
+    const Bytes expected = Frame(record);
+    if (!std::equal(expected.begin(), expected.end(), rest.begin())) {
+      // The last record may have been cut short with its length already on disk.
+      if (rest.size() == kFrameBytes + length) break;
+      return DataLoss("damaged record");
+    }
+    SHOAL_RETURN_IF_ERROR(Replay(record));
+    rest = rest.subspan(kFrameBytes + length);
+  }
+  journal_fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (journal_fd_ < 0) return ErrnoStatus(errno, path);
+  if (!rest.empty() &&
+      ::ftruncate(journal_fd_, static_cast<off_t>(content.size() - rest.size())) != 0) {
+    return ErrnoStatus(errno, path);
+  }
+  SHOAL_RETURN_IF_ERROR(EndOpenRounds());
+  return WipeLeftovers();
+}
+
+// A crash can fall between the end of a round and the wiping of its files.
+absl::Status FileJournal::WipeLeftovers() {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (absl::StartsWith(name, "round-")) SHOAL_RETURN_IF_ERROR(WipeFile(entry.path().string()));
+  }
+  if (error) return ErrnoStatus(error.value(), directory_);
+  return absl::OkStatus();
+}
+
+std::string FileJournal::RoundFile(RoundCounter round, absl::string_view suffix) const {
+  return absl::StrCat(directory_, "/round-", round.value(), ".", suffix);
+}
+
+absl::Status FileJournal::Persist(BytesView record) {
+  SHOAL_CHECK(record.size() <= kMaxRecordBytes);
+  SHOAL_RETURN_IF_ERROR(WriteAll(journal_fd_, Frame(record), directory_ + "/journal"));
+  if (::fdatasync(journal_fd_) != 0) return ErrnoStatus(errno, directory_ + "/journal");
+  return absl::OkStatus();
+}
+
+absl::Status FileJournal::StoreSeed(RoundCounter round, BytesView seed) {
+  const std::string path = RoundFile(round, "seed");
+  if (FileExists(path)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": a round has one seed"));
+  }
+  return WriteFileAtomically(path, seed, FileMode::kPrivate);
+}
+
+absl::Status FileJournal::AppendSubmission(RoundCounter round, BytesView record) {
+  const std::string path = RoundFile(round, "submissions");
+  std::lock_guard lock(submissions_mutex_);
+  auto found = submission_fds_.find(round);
+  if (found == submission_fds_.end()) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd < 0) return ErrnoStatus(errno, path);
+    found = submission_fds_.emplace(round, fd).first;
+  }
+  return WriteAll(found->second, Frame(record), path);
+}
+
+absl::Status FileJournal::Sync(RoundCounter round) {
+  int fd = -1;
+  {
+    std::lock_guard lock(submissions_mutex_);
+    const auto found = submission_fds_.find(round);
+    if (found == submission_fds_.end()) return absl::OkStatus();
+    // A duplicate, so that the end of the round cannot close it under the sync.
+    fd = ::fcntl(found->second, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return ErrnoStatus(errno, RoundFile(round, "submissions"));
+  }
+  const int result = ::fdatasync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0) return ErrnoStatus(error, RoundFile(round, "submissions"));
+  return absl::OkStatus();
+}
+
+absl::Status FileJournal::Wipe(RoundCounter round) {
+  {
+    std::lock_guard lock(submissions_mutex_);
+    const auto found = submission_fds_.find(round);
+    if (found != submission_fds_.end()) {
+      ::close(found->second);
+      submission_fds_.erase(found);
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(WipeFile(RoundFile(round, "seed")));
+  return WipeFile(RoundFile(round, "submissions"));
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,136 @@
+// What a party must never forget, written before it acts on it.
+//
+// "One content for ever" (docs/threat-model.md): before a party sends anything for a round in a
+// direction, it has stored the digest of its complete input; the same input again is fine, any
+// other is refused for ever. A party signs one header for a counter and one manifest or roster for
+// an epoch. Seeds are stored before anything that derives from them is sent, and are wiped with
+// the round.
+//
+// A process that starts over a journal with unfinished rounds ends those rounds: their counters
+// stay refused, their secrets are wiped.
+#ifndef SHOAL_SRC_SERVER_JOURNAL_H_
+#define SHOAL_SRC_SERVER_JOURNAL_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/tagged.h"
+
+namespace shoal::server {
+
+// What of a round is committed to. The values are in files: never change them.
+enum class Content : uint8_t {
+  kHeader = 1,
+  kOfflineInput = 2,
+  kOfflineOutput = 3,
+  kQueriesInput = 4,
+  kQueriesOutput = 5,
+  kAnswersInput = 6,
+  kAnswersOutput = 7,
+};
+absl::string_view ContentName(Content content);
+
+// Thread-safe. Every call that returns OK has made its record durable. An error of the storage is
+// returned as it is, and the record then counts as committed: a later different one is refused.
+class Journal {
+ public:
+  virtual ~Journal() = default;
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
+
+  // OK the first time for this round and content, and for the same digest again.
+  // FAILED_PRECONDITION for another digest; for a header whose counter is not above all earlier
+  // ones; for any other content of a round without a header or that has ended.
+  absl::Status CommitRound(RoundCounter round, Content content, const Digest& digest);
+
+  // For what has epochs (`subject` names it: "roster", "table <id>"): OK for a new highest epoch,
+  // and for the highest again with the same digest. FAILED_PRECONDITION otherwise.
+  absl::Status CommitEpoch(absl::string_view subject, uint64_t epoch, const Digest& digest);
+
+  // Keeps the seed of a round, until it ends. Once for each round.
+  virtual absl::Status StoreSeed(RoundCounter round, BytesView seed) = 0;
+
+  // Keeps what clients sent for a round (frontend). Appended records are durable after Sync, which
+  // makes all appended so far durable at once: acknowledgements are grouped over one Sync.
+  virtual absl::Status AppendSubmission(RoundCounter round, BytesView record) = 0;
+  virtual absl::Status Sync(RoundCounter round) = 0;
+
+  // Wipes the round's seed and submissions; the counter is refused from now on. OK again for a
+  // round that has ended.
+  absl::Status EndRound(RoundCounter round);
+
+  // Headers are only signed for counters above this.
+  RoundCounter highest_round() const;
+
+ protected:
+  Journal() = default;
+
+  // Makes one record durable. Called with the lock held.
+  virtual absl::Status Persist(BytesView record) = 0;
+  // Wipes what StoreSeed and AppendSubmission have written.
+  virtual absl::Status Wipe(RoundCounter round) = 0;
+
+  // For start-up: takes a record that Persist has written. DATA_LOSS if it makes no sense.
+  absl::Status Replay(BytesView record);
+  // For start-up, after the last Replay: ends all rounds that are open.
+  absl::Status EndOpenRounds();
+
+ private:
+  struct Epoch {
+    uint64_t number;
+    Digest digest;
+  };
+  absl::Status PersistEnd(RoundCounter round);
+
+  mutable std::mutex mutex_;
+  RoundCounter highest_round_;
+  // Of open rounds.
+  std::map<std::pair<RoundCounter, Content>, Digest> contents_;
+  std::map<std::string, Epoch> epochs_;
+};
+
+// In a directory that is the party's own (0700):
+//   journal             records, each: u32 length | 16-byte BLAKE2b checksum | record
+//   round-N.seed        (0600)
+//   round-N.submissions (0600)
+//   lock                held while a process uses the directory
+// A record that was being written when the power failed is cut off at the next start: nothing was
+// sent because of it. A damaged record elsewhere is DATA_LOSS: a party that cannot know what it
+// has sent must not go on.
+class FileJournal final : public Journal {
+ public:
+  // FAILED_PRECONDITION if another process holds the directory.
+  static absl::StatusOr<std::unique_ptr<FileJournal>> Open(const std::string& directory);
+  ~FileJournal() override;
+
+  absl::Status StoreSeed(RoundCounter round, BytesView seed) override;
+  absl::Status AppendSubmission(RoundCounter round, BytesView record) override;
+  absl::Status Sync(RoundCounter round) override;
+
+ protected:
+  absl::Status Persist(BytesView record) override;
+  absl::Status Wipe(RoundCounter round) override;
+
+ private:
+  explicit FileJournal(std::string directory) : directory_(std::move(directory)) {}
+  absl::Status Load();
+  absl::Status WipeLeftovers();
+  std::string RoundFile(RoundCounter round, absl::string_view suffix) const;
+
+  const std::string directory_;
+  int lock_fd_ = -1;
+  int journal_fd_ = -1;
+  std::mutex submissions_mutex_;
+  std::map<RoundCounter, int> submission_fds_;
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_JOURNAL_H_

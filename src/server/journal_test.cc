@@ -1,0 +1,147 @@
+#include "src/server/journal.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/file.h"
+#include "src/base/testing/matchers.h"
+
+namespace shoal::server {
+namespace {
+
+using ::shoal::testing::StatusIs;
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+Digest D(uint8_t fill) {
+  Digest digest;
+  digest.fill(fill);
+  return digest;
+}
+
+class FileJournalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = absl::StrCat(
+        ::testing::TempDir(), "/journal-",
+        std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+    std::filesystem::remove_all(directory_);
+    Reopen();
+  }
+  void Reopen() {
+    journal_.reset();
+    SHOAL_ASSERT_OK_AND_ASSIGN(journal_, FileJournal::Open(directory_));
+  }
+  std::string directory_;
+  std::unique_ptr<FileJournal> journal_;
+  const RoundCounter round_{7};
+};
+
+TEST_F(FileJournalTest, OneContentForARoundAndDirection) {
+  SHOAL_EXPECT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  SHOAL_EXPECT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  EXPECT_THAT(journal_->CommitRound(round_, Content::kHeader, D(2)),
+              StatusIs(kRefused, "another header"));
+  for (Content content : {Content::kOfflineInput, Content::kQueriesInput, Content::kAnswersInput}) {
+    SHOAL_EXPECT_OK(journal_->CommitRound(round_, content, D(3)));
+    SHOAL_EXPECT_OK(journal_->CommitRound(round_, content, D(3)));
+    EXPECT_THAT(journal_->CommitRound(round_, content, D(4)), StatusIs(kRefused, "for ever"));
+  }
+}
+
+TEST_F(FileJournalTest, CountersOnlyRiseAlsoAfterARestart) {
+  SHOAL_EXPECT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  EXPECT_THAT(journal_->CommitRound(RoundCounter(6), Content::kHeader, D(1)),
+              StatusIs(kRefused, "only rise"));
+  EXPECT_THAT(journal_->CommitRound(RoundCounter(9), Content::kOfflineInput, D(1)),
+              StatusIs(kRefused, "not open"));
+  Reopen();
+  EXPECT_EQ(journal_->highest_round(), round_);
+  EXPECT_THAT(journal_->CommitRound(round_, Content::kHeader, D(1)), StatusIs(kRefused, "rise"));
+  SHOAL_EXPECT_OK(journal_->CommitRound(RoundCounter(8), Content::kHeader, D(1)));
+}
+
+TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndWipesTheirSecrets) {
+  SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  SHOAL_ASSERT_OK(journal_->StoreSeed(round_, Bytes(32, 5)));
+  SHOAL_ASSERT_OK(journal_->AppendSubmission(round_, Bytes(10, 1)));
+  SHOAL_ASSERT_OK(journal_->Sync(round_));
+  // A draft has a seed but no header yet.
+  SHOAL_ASSERT_OK(journal_->StoreSeed(RoundCounter(8), Bytes(32, 6)));
+  EXPECT_TRUE(FileExists(directory_ + "/round-7.seed"));
+  Reopen();
+  EXPECT_FALSE(FileExists(directory_ + "/round-7.seed"));
+  EXPECT_FALSE(FileExists(directory_ + "/round-7.submissions"));
+  EXPECT_FALSE(FileExists(directory_ + "/round-8.seed"));
+  EXPECT_THAT(journal_->CommitRound(round_, Content::kQueriesInput, D(1)),
+              StatusIs(kRefused, "not open"));
+}
+
+TEST_F(FileJournalTest, EndedRoundsStayEndedAndTheirFilesAreGone) {
+  SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  SHOAL_ASSERT_OK(journal_->StoreSeed(round_, Bytes(32, 5)));
+  EXPECT_THAT(journal_->StoreSeed(round_, Bytes(32, 6)), StatusIs(kRefused, "one seed"));
+  SHOAL_EXPECT_OK(journal_->EndRound(round_));
+  SHOAL_EXPECT_OK(journal_->EndRound(round_));
+  EXPECT_FALSE(FileExists(directory_ + "/round-7.seed"));
+  EXPECT_THAT(journal_->CommitRound(round_, Content::kOfflineInput, D(1)),
+              StatusIs(kRefused, "not open"));
+}
+
+TEST_F(FileJournalTest, EpochsNeitherGoBackNorFork) {
+  SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", 3, D(1)));
+  SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", 3, D(1)));
+  EXPECT_THAT(journal_->CommitEpoch("roster", 3, D(2)), StatusIs(kRefused, "another content"));
+  EXPECT_THAT(journal_->CommitEpoch("roster", 2, D(1)), StatusIs(kRefused, "older"));
+  SHOAL_EXPECT_OK(journal_->CommitEpoch("table x", 1, D(1)));
+  SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", 5, D(2)));
+  Reopen();
+  EXPECT_THAT(journal_->CommitEpoch("roster", 4, D(2)), StatusIs(kRefused, "older"));
+  SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", 5, D(2)));
+}
+
+TEST_F(FileJournalTest, FilesAreTheOwnersAlone) {
+  SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  SHOAL_ASSERT_OK(journal_->StoreSeed(round_, Bytes(32, 5)));
+  SHOAL_ASSERT_OK(journal_->AppendSubmission(round_, Bytes(10, 1)));
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    struct stat info;
+    ASSERT_EQ(stat(entry.path().c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, 0600u) << entry.path();
+  }
+}
+
+TEST_F(FileJournalTest, OneProcessUsesADirectory) {
+  EXPECT_THAT(FileJournal::Open(directory_), StatusIs(kRefused, "another process"));
+}
+
+TEST_F(FileJournalTest, ATornTailIsCutOffAndDamageIsDataLoss) {
+  SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  SHOAL_ASSERT_OK(journal_->EndRound(round_));
+  SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(8), Content::kHeader, D(1)));
+  journal_.reset();
+  const std::string path = directory_ + "/journal";
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::string whole, ReadFile(path));
+  // Cut anywhere: what was complete is known, the rest is gone, and the file can be written on.
+  for (size_t size = 0; size <= whole.size(); ++size) {
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(whole).first(size), FileMode::kPrivate));
+    Reopen();
+    SHOAL_EXPECT_OK(journal_->CommitRound(RoundCounter(20), Content::kHeader, D(9)));
+    Reopen();
+    EXPECT_EQ(journal_->highest_round(), RoundCounter(20));
+    journal_.reset();
+  }
+  // One flipped bit in a record that is not the last.
+  for (size_t at : {0u, 3u, 10u, 25u, 40u}) {
+    std::string damaged = whole;
+    damaged[at] ^= 1;
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(damaged), FileMode::kPrivate));
+    EXPECT_THAT(FileJournal::Open(directory_), StatusIs(absl::StatusCode::kDataLoss, "")) << at;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::server

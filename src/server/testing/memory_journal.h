@@ -1,0 +1,73 @@
+// A journal without a disk, for tests: it can be started again from what it "wrote".
+#ifndef SHOAL_SRC_SERVER_TESTING_MEMORY_JOURNAL_H_
+#define SHOAL_SRC_SERVER_TESTING_MEMORY_JOURNAL_H_
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "src/base/check.h"
+#include "src/server/journal.h"
+
+namespace shoal::server::testing {
+
+// What survives a crash.
+struct Disk {
+  std::vector<Bytes> records;
+  std::map<RoundCounter, Bytes> seeds;
+  std::map<RoundCounter, std::vector<Bytes>> submissions;
+  // When not negative: this many more writes succeed.
+  int writes_left = -1;
+
+  absl::Status Write() {
+    if (writes_left == 0) return absl::ResourceExhaustedError("disk full");
+    if (writes_left > 0) --writes_left;
+    return absl::OkStatus();
+  }
+};
+
+class MemoryJournal final : public Journal {
+ public:
+  // As a process starts over what is on the disk, which outlives the journal.
+  explicit MemoryJournal(Disk* disk) : disk_(disk) {
+    const std::vector<Bytes> records = disk->records;
+    for (const Bytes& record : records) SHOAL_CHECK(Replay(record).ok());
+    SHOAL_CHECK(EndOpenRounds().ok());
+    disk->seeds.clear();
+    disk->submissions.clear();
+  }
+
+  absl::Status StoreSeed(RoundCounter round, BytesView seed) override {
+    if (absl::Status status = disk_->Write(); !status.ok()) return status;
+    SHOAL_CHECK(disk_->seeds.emplace(round, ToBytes(seed)).second);
+    return absl::OkStatus();
+  }
+  absl::Status AppendSubmission(RoundCounter round, BytesView record) override {
+    if (absl::Status status = disk_->Write(); !status.ok()) return status;
+    std::lock_guard lock(mutex_);
+    disk_->submissions[round].push_back(ToBytes(record));
+    return absl::OkStatus();
+  }
+  absl::Status Sync(RoundCounter) override { return absl::OkStatus(); }
+
+ protected:
+  absl::Status Persist(BytesView record) override {
+    if (absl::Status status = disk_->Write(); !status.ok()) return status;
+    disk_->records.push_back(ToBytes(record));
+    return absl::OkStatus();
+  }
+  absl::Status Wipe(RoundCounter round) override {
+    disk_->seeds.erase(round);
+    std::lock_guard lock(mutex_);
+    disk_->submissions.erase(round);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::mutex mutex_;
+  Disk* const disk_;
+};
+
+}  // namespace shoal::server::testing
+
+#endif  // SHOAL_SRC_SERVER_TESTING_MEMORY_JOURNAL_H_

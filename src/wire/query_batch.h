@@ -1,0 +1,41 @@
+// A batch of queries between two parties: which positions are used, and a tally for each.
+//
+//   u8   kind: 0 = bitmap, 1 = gaps; whichever is smaller, the bitmap on a tie
+//   u32  count of used positions
+//   kind 0: ceil(N / 8) bytes, position i is bit i % 8 (lowest first) of byte i / 8
+//   kind 1: for every used position in order, the number of unused ones before it since the last,
+//           as an unsigned LEB128 of the shortest form
+//   count * u32: tallies, in position order, each below p = 2^31 - 1
+//
+// One batch has one encoding: the decoder refuses any other.
+#ifndef SHOAL_SRC_WIRE_QUERY_BATCH_H_
+#define SHOAL_SRC_WIRE_QUERY_BATCH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+
+namespace shoal::wire {
+
+inline constexpr uint32_t kTallyModulus = (1u << 31) - 1;
+
+struct QueryBatch {
+  std::vector<uint32_t> positions;  // strictly rising
+  std::vector<uint32_t> tallies;    // of the same length
+};
+
+// `position_count` is N, the number of positions that the receiving party has. The batch must be
+// well formed (checked).
+Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count);
+
+// INVALID_ARGUMENT for anything that EncodeQueryBatch cannot have made for this N.
+absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position_count);
+
+// The longest encoding of any batch over N positions: what a receiver must be ready for.
+uint64_t MaxQueryBatchBytes(uint32_t position_count);
+
+}  // namespace shoal::wire
+
+#endif  // SHOAL_SRC_WIRE_QUERY_BATCH_H_

@@ -1,0 +1,99 @@
+#include "src/wire/query_batch.h"
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+
+namespace shoal::wire {
+namespace {
+
+using ::shoal::testing::StatusIs;
+using ::shoal::testing::TestRandom;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+QueryBatch RandomBatch(TestRandom& random, uint32_t n, uint32_t one_in) {
+  QueryBatch batch;
+  for (uint32_t i = 0; i < n; ++i) {
+    if (random.Below(one_in) != 0) continue;
+    batch.positions.push_back(i);
+    batch.tallies.push_back(static_cast<uint32_t>(random.Below(kTallyModulus)));
+  }
+  return batch;
+}
+
+TEST(QueryBatchTest, RoundTripsInBothKinds) {
+  TestRandom random(1);
+  int kinds[2] = {0, 0};
+  for (uint32_t n : {0u, 1u, 7u, 8u, 9u, 1000u, 40000u}) {
+    for (uint32_t one_in : {1u, 2u, 5u, 50u, 3000u}) {
+      const QueryBatch batch = RandomBatch(random, n, one_in);
+      const Bytes encoded = EncodeQueryBatch(batch, n);
+      EXPECT_LE(encoded.size(), MaxQueryBatchBytes(n));
+      ++kinds[encoded[0]];
+      SHOAL_ASSERT_OK_AND_ASSIGN(QueryBatch decoded, DecodeQueryBatch(encoded, n));
+      EXPECT_EQ(decoded.positions, batch.positions);
+      EXPECT_EQ(decoded.tallies, batch.tallies);
+    }
+  }
+  EXPECT_GT(kinds[0], 0);
+  EXPECT_GT(kinds[1], 0);
+}
+
+Bytes Raw(uint8_t kind, uint32_t count, Bytes used, std::vector<uint32_t> tallies) {
+  Bytes out = {kind};
+  AppendLe(out, count);
+  Append(out, used);
+  for (uint32_t tally : tallies) AppendLe(out, tally);
+  return out;
+}
+
+TEST(QueryBatchTest, BadVectorsAreRefused) {
+  // Over 16 positions: the bitmap has two bytes.
+  SHOAL_EXPECT_OK(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80}, {1, 2}), 16));
+  SHOAL_EXPECT_OK(DecodeQueryBatch(Raw(1, 1, {0x0f}, {1}), 16));
+  EXPECT_THAT(DecodeQueryBatch(Bytes{0, 1}, 16), StatusIs(kInvalid, "truncated header"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(2, 0, {}, {}), 16), StatusIs(kInvalid, "unknown kind"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 17, {0xff, 0xff}, std::vector<uint32_t>(17)), 16),
+              StatusIs(kInvalid, "17 queries for 16 positions"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 5, {0xff}, {1}), 16), StatusIs(kInvalid, "truncated tallies"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01}, {1, 2}), 16), StatusIs(kInvalid, "wrong length"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80, 0}, {1, 2}), 16),
+              StatusIs(kInvalid, "wrong length"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 3, {0x01, 0x80}, {1, 2, 3}), 16),
+              StatusIs(kInvalid, "fewer bits"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 1, {0x01, 0x80}, {1}), 16), StatusIs(kInvalid, "more bits"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80}, {1, 2}), 15), StatusIs(kInvalid, "past its end"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 1, {0x01, 0x00}, {1}), 16),
+              StatusIs(kInvalid, "gaps are smaller"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 2, {0x00, 0x0e}, {1, 2}), 16),
+              StatusIs(kInvalid, "bitmap is not larger"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x10}, {1}), 16), StatusIs(kInvalid, "position 16 of 16"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x80, 0x00}, {1}), 100), StatusIs(kInvalid, "shortest"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x80}, {1}), 100), StatusIs(kInvalid, "truncated gaps"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x01, 0x01}, {1}), 100), StatusIs(kInvalid, "left over"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0xff, 0xff, 0xff, 0xff, 0xff, 1}, {1}), 1000),
+              StatusIs(kInvalid, "too long"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x0f}, {kTallyModulus}), 16), StatusIs(kInvalid, "2^31 - 1"));
+}
+
+// Whatever bytes come: refused, or the one encoding of what they decode to.
+TEST(QueryBatchTest, MutationsAreRefusedOrCanonical) {
+  TestRandom random(2);
+  int accepted = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    const uint32_t n = static_cast<uint32_t>(1 + random.Below(100));
+    Bytes encoded = EncodeQueryBatch(RandomBatch(random, n, static_cast<uint32_t>(1 + random.Below(40))), n);
+    for (uint64_t k = 1 + random.Below(3); k > 0 && !encoded.empty(); --k) {
+      encoded[random.Below(encoded.size())] ^= static_cast<uint8_t>(1u << random.Below(8));
+    }
+    if (random.Below(4) == 0) encoded.resize(random.Below(encoded.size() + 5));
+    const auto decoded = DecodeQueryBatch(encoded, n);
+    if (!decoded.ok()) continue;
+    ++accepted;
+    ASSERT_EQ(EncodeQueryBatch(*decoded, n), encoded);
+  }
+  EXPECT_GT(accepted, 100);  // flipped tallies stay well formed
+}
+
+}  // namespace
+}  // namespace shoal::wire
