@@ -44,19 +44,26 @@ absl::StatusOr<std::vector<Package>> ParseInstalled(absl::string_view text,
 absl::StatusOr<std::vector<Package>> ReadInstalled(
     const std::string& path = "/var/lib/dpkg/status");
 
-// The newest version of every package, as records sorted by key.
-absl::StatusOr<RecordSet> NewestVersions(const std::vector<Package>& packages,
-                                         absl::string_view native_architecture,
-                                         std::string source);
+// A package of an index, with the priority that apt gives the index (apt_preferences(5)).
+struct IndexedPackage {
+  Package package;
+  int priority;
+};
+
+// One version for every package, as records sorted by key: of those in the indexes with the
+// highest priority the newest, as apt chooses its candidate.
+absl::StatusOr<RecordSet> CandidateVersions(const std::vector<IndexedPackage>& packages,
+                                            absl::string_view native_architecture,
+                                            std::string source);
 
 // `dpkg --print-architecture`.
 absl::StatusOr<std::string> NativeArchitecture();
 
 // What apt knows on this machine: every Packages index of its sources (apt-get indextargets,
-// apt-helper cat-file), of all architectures. Left out are releases marked NotAutomatic (as
-// backports and experimental are), which apt does not upgrade to by itself. Pinning by the
-// administrator is not followed. UNAVAILABLE if a tool fails, FAILED_PRECONDITION if there is no
-// index (run: apt-get update).
+// apt-helper cat-file), of all architectures, with the priority of the index (apt-cache policy).
+// Left out are indexes with a priority below 100, as experimental has: apt never upgrades to them.
+// What is installed here plays no part, nor do pins of single packages. UNAVAILABLE if a tool
+// fails, FAILED_PRECONDITION if there is no index (run: apt-get update).
 absl::StatusOr<RecordSet> ReadPackageIndex();
 
 }  // namespace shoal::table

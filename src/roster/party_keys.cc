@@ -1,0 +1,243 @@
+#include "src/roster/party_keys.h"
+
+#include <openssl/bio.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "src/base/file.h"
+#include "src/base/status_macros.h"
+#include "src/roster/names.h"
+#include "src/wire/text.h"
+
+namespace shoal::roster {
+namespace {
+
+// Peers compare the certificate's digest and nothing else, so it need not run out before its key
+// is replaced.
+constexpr long kCertificateDays = 20 * 365;
+constexpr size_t kMaxCertificateBytes = 1 << 16;
+
+constexpr char kBlsFile[] = "/bls.key";
+constexpr char kTlsKeyFile[] = "/tls.key";
+constexpr char kTlsCertificateFile[] = "/tls.crt";
+constexpr char kAnnouncementFile[] = "/announcement.textproto";
+
+template <auto kFree>
+struct Free {
+  template <typename T>
+  void operator()(T* p) const {
+    kFree(p);
+  }
+};
+using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
+using Certificate = std::unique_ptr<X509, Free<X509_free>>;
+using Buffer = std::unique_ptr<BIO, Free<BIO_free_all>>;
+
+absl::Status TlsError(absl::string_view what) {
+  return absl::InternalError(absl::StrCat("OpenSSL failed at ", what));
+}
+
+BytesView Contents(BIO* buffer) {
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(buffer, &data);
+  return {reinterpret_cast<const uint8_t*>(data), static_cast<size_t>(size)};
+}
+
+absl::StatusOr<Bytes> Der(X509* certificate) {
+  const int size = i2d_X509(certificate, nullptr);
+  if (size <= 0) return TlsError("encoding the certificate");
+  Bytes der(static_cast<size_t>(size));
+  uint8_t* out = der.data();
+  i2d_X509(certificate, &out);
+  return der;
+}
+
+absl::Status CheckCertificate(BytesView der) {
+  if (der.size() > kMaxCertificateBytes) {
+    return absl::InvalidArgumentError("TLS certificate: too long");
+  }
+  const uint8_t* in = der.data();
+  const Certificate certificate(d2i_X509(nullptr, &in, static_cast<long>(der.size())));
+  if (certificate == nullptr || in != der.data() + der.size()) {
+    return absl::InvalidArgumentError("TLS certificate: is not one X.509 certificate in DER");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Digest TlsIdentity::certificate_sha256() const {
+  Digest digest;
+  crypto_hash_sha256(digest.data(), certificate_der.data(), certificate_der.size());
+  return digest;
+}
+
+absl::StatusOr<TlsIdentity> GenerateTlsIdentity(const std::string& common_name, uint64_t now_s,
+                                                RandomSource& random) {
+  const Seed seed = random.NewSeed();
+  const Key key(EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, nullptr, seed.data(), seed.size()));
+  const Certificate certificate(X509_new());
+  if (key == nullptr || certificate == nullptr) return TlsError("making a key");
+
+  // Version 3, a random positive serial number, the same name as subject and issuer.
+  const auto now = static_cast<time_t>(now_s);
+  constexpr time_t kBackdateS = 24 * 3600;  // for peers whose libraries look at the dates
+  const auto* name_bytes = reinterpret_cast<const unsigned char*>(common_name.c_str());
+  X509_NAME* name = X509_get_subject_name(certificate.get());
+  if (X509_set_version(certificate.get(), 2) != 1 ||
+      ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), random.U64() | 1) != 1 ||
+      ASN1_TIME_set(X509_getm_notBefore(certificate.get()), now - kBackdateS) == nullptr ||
+      ASN1_TIME_set(X509_getm_notAfter(certificate.get()),
+                    now + kCertificateDays * 24 * 3600) == nullptr ||
+      X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, name_bytes, -1, -1, 0) != 1 ||
+      X509_set_issuer_name(certificate.get(), name) != 1 ||
+      X509_set_pubkey(certificate.get(), key.get()) != 1 ||
+      X509_sign(certificate.get(), key.get(), /*md=*/nullptr) == 0) {
+    return TlsError("making a certificate");
+  }
+
+  TlsIdentity identity;
+  SHOAL_ASSIGN_OR_RETURN(identity.certificate_der, Der(certificate.get()));
+  const Buffer public_pem(BIO_new(BIO_s_mem()));
+  // Secure memory: wiped when it is freed.
+  const Buffer private_pem(BIO_new(BIO_s_secmem()));
+  if (public_pem == nullptr || private_pem == nullptr ||
+      PEM_write_bio_X509(public_pem.get(), certificate.get()) != 1 ||
+      PEM_write_bio_PKCS8PrivateKey(private_pem.get(), key.get(), nullptr, nullptr, 0, nullptr,
+                                    nullptr) != 1) {
+    return TlsError("encoding a key");
+  }
+  identity.certificate_pem = ToString(Contents(public_pem.get()));
+  const BytesView secret = Contents(private_pem.get());
+  identity.private_key_pem.assign(secret.begin(), secret.end());
+  return identity;
+}
+
+absl::StatusOr<PartyKeys> PartyKeys::Generate(const std::string& name, uint64_t now_s,
+                                              RandomSource& random) {
+  SHOAL_RETURN_IF_ERROR(CheckName("party", name));
+  signature::SecretKey bls = signature::SecretKey::Generate(random);
+  SHOAL_ASSIGN_OR_RETURN(TlsIdentity tls, GenerateTlsIdentity(name, now_s, random));
+  return PartyKeys(name, std::move(bls), std::move(tls));
+}
+
+absl::StatusOr<PartyKeys> PartyKeys::Load(const std::string& directory) {
+  wire::PartyAnnouncement announcement;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(directory + kAnnouncementFile, announcement));
+  SHOAL_RETURN_IF_ERROR(
+      CheckName(absl::StrCat(directory, kAnnouncementFile, ": name"), announcement.name()));
+
+  const std::string bls_path = directory + kBlsFile;
+  SHOAL_ASSIGN_OR_RETURN(std::string hex, ReadPrivateFile(bls_path));
+  auto wipe_hex = absl::MakeCleanup([&] { sodium_memzero(hex.data(), hex.size()); });
+  SecretArray<signature::kSecretKeyBytes> scalar;
+  size_t length = 0;
+  const char* end = nullptr;
+  const absl::string_view digits = absl::StripTrailingAsciiWhitespace(hex);
+  if (sodium_hex2bin(scalar.data(), scalar.size(), digits.data(), digits.size(), nullptr, &length,
+                     &end) != 0 ||
+      length != scalar.size() || end != digits.data() + digits.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(bls_path, ": is not 64 hexadecimal digits"));
+  }
+  absl::StatusOr<signature::SecretKey> bls = signature::SecretKey::FromBytes(scalar.view());
+  if (!bls.ok()) return Annotate(bls.status(), bls_path);
+  if (announcement.bls_public_key() != ToString(bls->public_key().bytes())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(bls_path, ": is not the key of ", directory, kAnnouncementFile));
+  }
+
+  TlsIdentity tls;
+  const std::string key_path = directory + kTlsKeyFile;
+  SHOAL_ASSIGN_OR_RETURN(std::string key_pem, ReadPrivateFile(key_path));
+  auto wipe_pem = absl::MakeCleanup([&] { sodium_memzero(key_pem.data(), key_pem.size()); });
+  tls.private_key_pem.assign(key_pem.begin(), key_pem.end());
+  const std::string certificate_path = directory + kTlsCertificateFile;
+  SHOAL_ASSIGN_OR_RETURN(tls.certificate_pem, ReadFile(certificate_path, kMaxCertificateBytes));
+
+  const Buffer key_buffer(BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())));
+  const Key key(PEM_read_bio_PrivateKey(key_buffer.get(), nullptr, nullptr, nullptr));
+  if (key == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(key_path, ": is not a private key in PEM"));
+  }
+  const Buffer certificate_buffer(BIO_new_mem_buf(tls.certificate_pem.data(),
+                                                  static_cast<int>(tls.certificate_pem.size())));
+  const Certificate certificate(
+      PEM_read_bio_X509(certificate_buffer.get(), nullptr, nullptr, nullptr));
+  if (certificate == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(certificate_path, ": is not a certificate in PEM"));
+  }
+  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key_path, ": is not the key of ", certificate_path));
+  }
+  SHOAL_ASSIGN_OR_RETURN(tls.certificate_der, Der(certificate.get()));
+  if (announcement.tls_certificate() != ToString(tls.certificate_der)) {
+    return absl::InvalidArgumentError(absl::StrCat(certificate_path, ": is not the certificate of ",
+                                                   directory, kAnnouncementFile));
+  }
+  return PartyKeys(announcement.name(), *std::move(bls), std::move(tls));
+}
+
+absl::Status PartyKeys::Save(const std::string& directory) const {
+  SHOAL_RETURN_IF_ERROR(MakeDirectory(directory, FileMode::kPrivate));
+  for (const char* file : {kBlsFile, kTlsKeyFile, kTlsCertificateFile, kAnnouncementFile}) {
+    if (FileExists(directory + file)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(directory, file, ": exists; keys are never overwritten"));
+    }
+  }
+  SecretArray<2 * signature::kSecretKeyBytes + 1> hex;  // with a final zero, made a line feed
+  sodium_bin2hex(reinterpret_cast<char*>(hex.data()), hex.size(), bls_.bytes().data(),
+                 bls_.bytes().size());
+  hex.data()[hex.size() - 1] = '\n';
+  SHOAL_RETURN_IF_ERROR(
+      WriteFileAtomically(directory + kBlsFile, hex.view(), FileMode::kPrivate));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
+      directory + kTlsKeyFile,
+      AsBytes(absl::string_view(tls_.private_key_pem.data(), tls_.private_key_pem.size())),
+      FileMode::kPrivate));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(directory + kTlsCertificateFile,
+                                            AsBytes(tls_.certificate_pem), FileMode::kPublic));
+  return wire::WriteTextFile(directory + kAnnouncementFile, announcement());
+}
+
+wire::PartyAnnouncement PartyKeys::announcement() const {
+  wire::PartyAnnouncement out;
+  out.set_name(name_);
+  out.set_bls_public_key(ToString(bls_.public_key().bytes()));
+  out.set_proof_of_possession(ToString(bls_.ProvePossession().bytes()));
+  out.set_tls_certificate(ToString(tls_.certificate_der));
+  return out;
+}
+
+absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement& announcement) {
+  SHOAL_RETURN_IF_ERROR(CheckName("announcement, name", announcement.name()));
+  const std::string what = absl::StrCat("announcement of ", announcement.name());
+  if (const auto key = signature::ProvenKey::FromBytes(AsBytes(announcement.bls_public_key()),
+                                                       AsBytes(announcement.proof_of_possession()));
+      !key.ok()) {
+    return Annotate(key.status(), what);
+  }
+  const BytesView der = AsBytes(announcement.tls_certificate());
+  if (absl::Status status = CheckCertificate(der); !status.ok()) return Annotate(status, what);
+  Digest digest;
+  crypto_hash_sha256(digest.data(), der.data(), der.size());
+  wire::Party party;
+  party.set_name(announcement.name());
+  party.set_bls_public_key(announcement.bls_public_key());
+  party.set_proof_of_possession(announcement.proof_of_possession());
+  party.set_tls_certificate_sha256(ToString(digest));
+  party.set_machines(1);
+  return party;
+}
+
+}  // namespace shoal::roster

@@ -1,0 +1,427 @@
+#include "src/roster/roster.h"
+
+#include <bit>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/hash.h"
+#include "src/base/status_macros.h"
+#include "src/roster/names.h"
+#include "src/wire/text.h"
+
+namespace shoal::roster {
+namespace {
+
+absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
+
+// What CheckRoster finds out on its way.
+struct Checked {
+  noise::Parameters noise;
+  std::vector<Party> parties;
+  std::vector<signature::ProvenKey> keys;
+};
+
+absl::Status CheckParty(const wire::Party& party, uint32_t number) {
+  const std::string what = absl::StrCat("roster, party ", number);
+  if (party.number() != number) {
+    return Bad(absl::StrCat(what, ": has number ", party.number(),
+                            "; parties are listed in order from 1"));
+  }
+  SHOAL_RETURN_IF_ERROR(CheckName(absl::StrCat(what, ", name"), party.name()));
+  if (number == 1) {
+    SHOAL_RETURN_IF_ERROR(
+        CheckAddress(absl::StrCat(what, ", client_address"), party.client_address()));
+    if (!party.peer_address().empty()) {
+      return Bad(absl::StrCat(what, ": no party connects to the first one; no peer_address"));
+    }
+  } else {
+    SHOAL_RETURN_IF_ERROR(
+        CheckAddress(absl::StrCat(what, ", peer_address"), party.peer_address()));
+    if (!party.client_address().empty()) {
+      return Bad(absl::StrCat(what, ": clients connect to party 1 alone; no client_address"));
+    }
+  }
+  if (party.tls_certificate_sha256().size() != sizeof(Digest)) {
+    return Bad(absl::StrCat(what, ", tls_certificate_sha256: has not 32 bytes"));
+  }
+  if (party.machines() < 1 || party.machines() > kMaxMachines) {
+    return Bad(absl::StrCat(what, ", machines: ", party.machines(), " is not in 1..",
+                            kMaxMachines));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
+  Checked checked;
+  SHOAL_RETURN_IF_ERROR(CheckName("roster, deployment", roster.deployment()));
+  if (roster.epoch() < 1) return Bad("roster, epoch: begins at 1");
+  const auto n = static_cast<uint32_t>(roster.parties_size());
+  if (n < kMinParties || n > kMaxParties) {
+    return Bad(absl::StrCat("roster: has ", n, " parties instead of ", kMinParties, " to ",
+                            kMaxParties));
+  }
+  if (roster.expires_s() > kMaxTimeS || roster.valid_from_s() >= roster.expires_s()) {
+    return Bad("roster: valid_from_s must be before expires_s, in seconds since 1970");
+  }
+  if (roster.expires_s() - roster.valid_from_s() > kMaxValidityS) {
+    return Bad("roster: valid for more than ten years");
+  }
+  if (roster.clock_tolerance_s() > kMaxClockToleranceS) {
+    return Bad(absl::StrCat("roster, clock_tolerance_s: more than ", kMaxClockToleranceS));
+  }
+  if (roster.max_slots() < 1 || roster.max_slots() > kMaxSlots) {
+    return Bad(absl::StrCat("roster, max_slots: ", roster.max_slots(), " is not in 1..",
+                            kMaxSlots));
+  }
+
+  std::set<std::string> names, certificates, keys;
+  for (uint32_t number = 1; number <= n; ++number) {
+    const wire::Party& party = roster.parties(static_cast<int>(number) - 1);
+    SHOAL_RETURN_IF_ERROR(CheckParty(party, number));
+    const std::string what = absl::StrCat("roster, party ", number);
+    if (!names.insert(party.name()).second) {
+      return Bad(absl::StrCat(what, ": the name ", party.name(), " comes twice"));
+    }
+    if (!certificates.insert(party.tls_certificate_sha256()).second) {
+      return Bad(absl::StrCat(what, ": has the TLS certificate of another party"));
+    }
+    // Encodings are canonical: equal keys are equal bytes.
+    if (!keys.insert(party.bls_public_key()).second) {
+      return Bad(absl::StrCat(what, ": has the BLS key of another party"));
+    }
+    const absl::StatusOr<signature::ProvenKey> key = signature::ProvenKey::FromBytes(
+        AsBytes(party.bls_public_key()), AsBytes(party.proof_of_possession()));
+    if (!key.ok()) return Annotate(key.status(), what);
+    checked.keys.push_back(*key);
+    Party out{.number = number,
+              .name = party.name(),
+              .peer_address = party.peer_address(),
+              .client_address = party.client_address(),
+              .key = key->key(),
+              .tls_certificate_sha256 = {},
+              .machines = party.machines()};
+    const BytesView certificate = AsBytes(party.tls_certificate_sha256());
+    std::copy(certificate.begin(), certificate.end(), out.tls_certificate_sha256.begin());
+    checked.parties.push_back(std::move(out));
+  }
+
+  SHOAL_ASSIGN_OR_RETURN(checked.noise, NoiseFromWire(roster.noise()));
+  if (const absl::Status status = noise::VerifyPrivacy(checked.noise); !status.ok()) {
+    return Annotate(status, "roster, noise");
+  }
+  return checked;
+}
+
+}  // namespace
+
+absl::StatusOr<noise::Parameters> NoiseFromWire(const wire::NoiseParameters& parameters) {
+  noise::Parameters out;
+  switch (parameters.mechanism()) {
+    case wire::CLAMPED_LAPLACE:
+      out.mechanism = noise::Mechanism::kClampedLaplace;
+      break;
+    case wire::GEOMETRIC:
+      out.mechanism = noise::Mechanism::kGeometric;
+      break;
+    case wire::SPLIT_GAUSSIAN:
+      out.mechanism = noise::Mechanism::kSplitGaussian;
+      break;
+    default:
+      return Bad(absl::StrCat("noise, mechanism: ", static_cast<int>(parameters.mechanism()),
+                              " is none"));
+  }
+  for (const double number : {parameters.epsilon(), parameters.delta(), parameters.left_scale(),
+                              parameters.right_scale()}) {
+    if (!std::isfinite(number)) return Bad("noise: a parameter is not a finite number");
+  }
+  out.epsilon = parameters.epsilon();
+  out.delta = parameters.delta();
+  out.phi = parameters.phi();
+  out.mode = parameters.mode();
+  out.left_scale = parameters.left_scale();
+  out.right_scale = parameters.right_scale();
+  return out;
+}
+
+wire::NoiseParameters NoiseToWire(const noise::Parameters& parameters) {
+  wire::NoiseParameters out;
+  switch (parameters.mechanism) {
+    case noise::Mechanism::kClampedLaplace:
+      out.set_mechanism(wire::CLAMPED_LAPLACE);
+      break;
+    case noise::Mechanism::kGeometric:
+      out.set_mechanism(wire::GEOMETRIC);
+      break;
+    case noise::Mechanism::kSplitGaussian:
+      out.set_mechanism(wire::SPLIT_GAUSSIAN);
+      break;
+  }
+  out.set_epsilon(parameters.epsilon);
+  out.set_delta(parameters.delta);
+  out.set_phi(parameters.phi);
+  out.set_mode(parameters.mode);
+  out.set_left_scale(parameters.left_scale);
+  out.set_right_scale(parameters.right_scale);
+  return out;
+}
+
+absl::StatusOr<PinnedParties> PinnedParties::Create(const wire::PinnedParties& pinned) {
+  PinnedParties out;
+  SHOAL_RETURN_IF_ERROR(CheckName("pinned parties, deployment", pinned.deployment()));
+  out.deployment_ = pinned.deployment();
+  const auto n = static_cast<uint32_t>(pinned.bls_public_keys_hex_size());
+  if (n < kMinParties || n > kMaxParties) {
+    return Bad(absl::StrCat("pinned parties: has ", n, " keys instead of ", kMinParties, " to ",
+                            kMaxParties));
+  }
+  for (const std::string& hex : pinned.bls_public_keys_hex()) {
+    const std::string what = absl::StrCat("pinned parties, key ", out.keys_.size() + 1);
+    if (hex.size() != 2 * signature::kPublicKeyBytes ||
+        hex.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
+      return Bad(absl::StrCat(what, ": is not ", 2 * signature::kPublicKeyBytes,
+                              " hexadecimal digits"));
+    }
+    const absl::StatusOr<signature::PublicKey> key =
+        signature::PublicKey::FromBytes(AsBytes(absl::HexStringToBytes(hex)));
+    if (!key.ok()) return Annotate(key.status(), what);
+    out.keys_.push_back(*key);
+  }
+  out.minimum_roster_epoch_ = pinned.minimum_roster_epoch();
+  out.minimum_table_epoch_ = pinned.minimum_table_epoch();
+  return out;
+}
+
+absl::StatusOr<PinnedParties> PinnedParties::Read(const std::string& path) {
+  wire::PinnedParties pinned;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, pinned));
+  absl::StatusOr<PinnedParties> out = Create(pinned);
+  if (!out.ok()) return Annotate(out.status(), path);
+  return out;
+}
+
+absl::StatusOr<wire::PinnedParties> PinsOf(const wire::Roster& roster) {
+  SHOAL_RETURN_IF_ERROR(CheckRoster(roster));
+  wire::PinnedParties pins;
+  pins.set_deployment(roster.deployment());
+  for (const wire::Party& party : roster.parties()) {
+    pins.add_bls_public_keys_hex(Hex(AsBytes(party.bls_public_key())));
+  }
+  pins.set_minimum_roster_epoch(roster.epoch());
+  return pins;
+}
+
+absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
+                                      const PinnedParties& pinned, uint64_t now_s) {
+  const wire::Roster& content = signed_roster.roster();
+  // Cheap checks come first: bytes from anybody get here.
+  if (content.deployment() != pinned.deployment()) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("roster: of another deployment than ", pinned.deployment()));
+  }
+  if (static_cast<size_t>(content.parties_size()) != pinned.keys().size()) {
+    return absl::UnauthenticatedError(absl::StrCat("roster: has ", content.parties_size(),
+                                                   " parties, pinned are ",
+                                                   pinned.keys().size()));
+  }
+  if (content.epoch() < pinned.minimum_roster_epoch()) {
+    return absl::UnauthenticatedError(absl::StrCat("roster: epoch ", content.epoch(),
+                                                   " is before the pinned minimum ",
+                                                   pinned.minimum_roster_epoch()));
+  }
+  for (size_t i = 0; i < pinned.keys().size(); ++i) {
+    const signature::PublicKey::Encoded expected = pinned.keys()[i].bytes();
+    if (content.parties(static_cast<int>(i)).bls_public_key() != ToString(expected)) {
+      return absl::UnauthenticatedError(
+          absl::StrCat("roster: the BLS key of party ", i + 1, " is not the pinned one"));
+    }
+  }
+
+  SHOAL_ASSIGN_OR_RETURN(Checked checked, CheckStructure(content));
+  Roster roster;
+  roster.wire_ = signed_roster;
+  roster.wire_.DiscardUnknownFields();
+  roster.digest_ = RosterDigest(content);
+  roster.noise_ = checked.noise;
+  roster.parties_ = std::move(checked.parties);
+  SHOAL_ASSIGN_OR_RETURN(roster.aggregate_key_, signature::AggregateKeys(checked.keys));
+  roster.minimum_table_epoch_ = pinned.minimum_table_epoch();
+  if (const absl::Status status =
+          roster.VerifyByAll(roster.digest_, AsBytes(signed_roster.signature()));
+      !status.ok()) {
+    return Annotate(status, "roster");
+  }
+  SHOAL_RETURN_IF_ERROR(roster.CheckTime(now_s));
+  return roster;
+}
+
+const Party& Roster::party(uint32_t number) const {
+  SHOAL_CHECK(number >= 1 && number <= parties_.size());
+  return parties_[number - 1];
+}
+
+std::optional<uint32_t> Roster::NumberOf(const signature::PublicKey& key) const {
+  for (const Party& party : parties_) {
+    if (party.key == key) return party.number;
+  }
+  return std::nullopt;
+}
+
+absl::Status Roster::CheckTime(absl::string_view what, uint64_t from_s, uint64_t until_s,
+                               uint64_t now_s) const {
+  const uint64_t tolerance_s = clock_tolerance_s();
+  if (now_s < from_s && from_s - now_s > tolerance_s) {
+    return absl::UnauthenticatedError(absl::StrCat(what, ": not valid for another ",
+                                                   from_s - now_s,
+                                                   " seconds; is this machine's clock right?"));
+  }
+  if (now_s >= until_s && now_s - until_s >= tolerance_s) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(what, ": expired ", now_s - until_s, " seconds ago"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Roster::CheckTime(uint64_t now_s) const {
+  return CheckTime("roster", wire_.roster().valid_from_s(), wire_.roster().expires_s(), now_s);
+}
+
+absl::Status Roster::VerifyByAll(const Digest& digest, BytesView signature) const {
+  const absl::StatusOr<signature::Signature> point = signature::Signature::FromBytes(signature);
+  if (!point.ok()) return absl::UnauthenticatedError(point.status().message());
+  return signature::Verify(*aggregate_key_, digest, *point);
+}
+
+absl::Status Roster::VerifyByParty(uint32_t number, const Digest& digest,
+                                   BytesView signature) const {
+  const Party& signer = party(number);
+  const std::string what = absl::StrCat("party ", number, " (", signer.name, ")");
+  const absl::StatusOr<signature::Signature> point = signature::Signature::FromBytes(signature);
+  if (!point.ok()) {
+    return absl::UnauthenticatedError(absl::StrCat(what, ": ", point.status().message()));
+  }
+  return Annotate(signature::Verify(signer.key, digest, *point), what);
+}
+
+absl::StatusOr<signature::Signature> Roster::Aggregate(const Digest& digest,
+                                                       std::span<const Bytes> shares) const {
+  if (shares.size() != parties_.size()) {
+    return Bad(absl::StrCat("has ", shares.size(), " signatures of ", parties_.size(),
+                            " parties"));
+  }
+  std::vector<signature::Signature> points;
+  for (uint32_t number = 1; number <= size(); ++number) {
+    SHOAL_RETURN_IF_ERROR(VerifyByParty(number, digest, shares[number - 1]));
+    SHOAL_ASSIGN_OR_RETURN(const signature::Signature point,
+                           signature::Signature::FromBytes(shares[number - 1]));
+    points.push_back(point);
+  }
+  return signature::AggregateSignatures(points);
+}
+
+Digest RosterDigest(const wire::Roster& roster) {
+  const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
+  Transcript transcript("shoal roster v1");
+  transcript.Blob(roster.deployment())
+      .U64(roster.epoch())
+      .U64(static_cast<uint64_t>(roster.parties_size()));
+  for (const wire::Party& party : roster.parties()) {
+    transcript.U64(party.number())
+        .Blob(party.name())
+        .Blob(party.peer_address())
+        .Blob(party.client_address())
+        .Blob(party.bls_public_key())
+        .Blob(party.proof_of_possession())
+        .Blob(party.tls_certificate_sha256())
+        .U64(party.machines());
+  }
+  const wire::NoiseParameters& noise = roster.noise();
+  transcript.U64(static_cast<uint64_t>(noise.mechanism()))
+      .U64(bits(noise.epsilon()))
+      .U64(bits(noise.delta()))
+      .U64(noise.phi())
+      .U64(noise.mode())
+      .U64(bits(noise.left_scale()))
+      .U64(bits(noise.right_scale()));
+  return transcript.U64(roster.valid_from_s())
+      .U64(roster.expires_s())
+      .U64(roster.clock_tolerance_s())
+      .U64(roster.max_slots())
+      .Finish();
+}
+
+absl::Status CheckRoster(const wire::Roster& roster) { return CheckStructure(roster).status(); }
+
+absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
+                                             const signature::SecretKey& key) {
+  SHOAL_RETURN_IF_ERROR(CheckRoster(roster));
+  const std::string own = ToString(key.public_key().bytes());
+  for (const wire::Party& party : roster.parties()) {
+    if (party.bls_public_key() != own) continue;
+    const Digest digest = RosterDigest(roster);
+    wire::RosterShare share;
+    share.set_party(party.number());
+    share.set_roster_digest(ToString(digest));
+    share.set_signature(ToString(key.Sign(digest).bytes()));
+    return share;
+  }
+  return absl::NotFoundError("the key is no party's of this roster");
+}
+
+absl::StatusOr<wire::SignedRoster> AggregateRoster(const wire::Roster& roster,
+                                                   std::span<const wire::RosterShare> shares) {
+  SHOAL_ASSIGN_OR_RETURN(const Checked checked, CheckStructure(roster));
+  const Digest digest = RosterDigest(roster);
+  std::vector<std::optional<signature::Signature>> by_party(checked.parties.size());
+  for (const wire::RosterShare& share : shares) {
+    if (share.party() < 1 || share.party() > checked.parties.size()) {
+      return Bad(absl::StrCat("share of party ", share.party(), ": no such party"));
+    }
+    const Party& party = checked.parties[share.party() - 1];
+    const std::string what = absl::StrCat("share of party ", party.number, " (", party.name, ")");
+    auto& place = by_party[share.party() - 1];
+    if (place.has_value()) return Bad(absl::StrCat(what, ": comes twice"));
+    if (share.roster_digest() != ToString(digest)) {
+      return absl::UnauthenticatedError(absl::StrCat(what, ": is for another roster"));
+    }
+    const absl::StatusOr<signature::Signature> signature =
+        signature::Signature::FromBytes(AsBytes(share.signature()));
+    if (!signature.ok()) return Annotate(signature.status(), what);
+    SHOAL_RETURN_IF_ERROR(Annotate(signature::Verify(party.key, digest, *signature), what));
+    place = *signature;
+  }
+  std::vector<signature::Signature> signatures;
+  for (size_t i = 0; i < by_party.size(); ++i) {
+    if (!by_party[i].has_value()) {
+      return Bad(absl::StrCat("the share of party ", i + 1, " (", checked.parties[i].name,
+                              ") is missing"));
+    }
+    signatures.push_back(*by_party[i]);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
+                         signature::AggregateSignatures(signatures));
+  wire::SignedRoster out;
+  *out.mutable_roster() = roster;
+  out.DiscardUnknownFields();
+  out.set_signature(ToString(sum.bytes()));
+  return out;
+}
+
+absl::Status AcceptEpoch(absl::string_view what, uint64_t epoch, const Digest& digest,
+                         std::optional<SeenEpoch>& seen) {
+  if (seen.has_value() && epoch < seen->epoch) {
+    return absl::UnauthenticatedError(absl::StrCat(what, ": epoch ", epoch, " after epoch ",
+                                                   seen->epoch, " was seen"));
+  }
+  if (seen.has_value() && epoch == seen->epoch && digest != seen->digest) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(what, ": a second content for epoch ", epoch));
+  }
+  seen = SeenEpoch{.epoch = epoch, .digest = digest};
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::roster

@@ -1,0 +1,266 @@
+#include "src/table/records.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::table {
+namespace {
+
+absl::Status BadLine(const std::string& source, uint64_t line, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(source, ":", line, ": ", what));
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// Bytes of the valid UTF-8 sequence (RFC 3629) that begins `text`, 0 if there is none.
+size_t Utf8Length(BytesView text) {
+  const uint8_t lead = text[0];
+  size_t length;
+  uint32_t code;
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead < 0xe0) {
+    length = 2;
+    code = lead & 0x1f;
+  } else if (lead >= 0xe0 && lead < 0xf0) {
+    length = 3;
+    code = lead & 0x0f;
+  } else if (lead >= 0xf0 && lead < 0xf5) {
+    length = 4;
+    code = lead & 0x07;
+  } else {
+    return 0;
+  }
+  if (text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((text[i] & 0xc0) != 0x80) return 0;
+    code = code << 6 | (text[i] & 0x3f);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool surrogate = code >= 0xd800 && code < 0xe000;
+  return overlong || surrogate || code > 0x10ffff ? 0 : length;
+}
+
+}  // namespace
+
+absl::Status RecordSet::Add(BytesView key, BytesView value, uint64_t line) {
+  if (key.size() > kMaxKeyBytes) {
+    return BadLine(source_, line,
+                   absl::StrCat("the key has ", key.size(), " bytes, more than ", kMaxKeyBytes));
+  }
+  if (value.size() > kMaxValueBytes) {
+    return BadLine(source_, line, absl::StrCat("the value has ", value.size(),
+                                               " bytes, more than ", kMaxValueBytes));
+  }
+  entries_.push_back({.offset = buffer_.size(),
+                      .line = line,
+                      .key_bytes = static_cast<uint32_t>(key.size()),
+                      .value_bytes = static_cast<uint32_t>(value.size())});
+  Append(buffer_, key);
+  Append(buffer_, value);
+  return absl::OkStatus();
+}
+
+std::string RecordSet::Where(size_t i) const {
+  return absl::StrCat(source_, ":", entries_[i].line);
+}
+
+absl::Status RecordSet::CheckUnique() const {
+  std::vector<size_t> order(size());
+  std::iota(order.begin(), order.end(), 0);
+  // Equal keys stay in the order of their lines.
+  std::sort(order.begin(), order.end(), [this](size_t a, size_t b) {
+    const auto ordering = AsText(key(a)).compare(AsText(key(b)));
+    return ordering != 0 ? ordering < 0 : a < b;
+  });
+  size_t second = size();
+  size_t first = 0;
+  for (size_t i = 1; i < order.size(); ++i) {
+    if (order[i] < second && AsText(key(order[i - 1])) == AsText(key(order[i]))) {
+      first = order[i - 1];
+      second = order[i];
+    }
+  }
+  if (second == size()) return absl::OkStatus();
+  return BadLine(source_, entries_[second].line,
+                 absl::StrCat("the key \"", EscapeTsv(key(second)), "\" is there twice, first at line ",
+                              entries_[first].line));
+}
+
+absl::StatusOr<RecordSet> ParseTsv(absl::string_view text, std::string source) {
+  RecordSet records(std::move(source));
+  uint64_t line = 0;
+  while (!text.empty()) {
+    ++line;
+    const size_t end = text.find('\n');
+    const absl::string_view content = text.substr(0, end);
+    text = end == absl::string_view::npos ? absl::string_view() : text.substr(end + 1);
+    const size_t tab = content.find('\t');
+    if (content.empty()) return BadLine(records.source(), line, "the line is empty");
+    if (content.back() == '\r') {
+      return BadLine(records.source(), line,
+                     "the line ends with a carriage return; write \\r if the value does");
+    }
+    if (tab == absl::string_view::npos) {
+      return BadLine(records.source(), line, "no tab between key and value");
+    }
+    if (content.find('\t', tab + 1) != absl::string_view::npos) {
+      return BadLine(records.source(), line, "more than one tab; write \\t inside a field");
+    }
+    const absl::StatusOr<Bytes> key = UnescapeTsv(content.substr(0, tab));
+    if (!key.ok()) return BadLine(records.source(), line, key.status().message());
+    const absl::StatusOr<Bytes> value = UnescapeTsv(content.substr(tab + 1));
+    if (!value.ok()) return BadLine(records.source(), line, value.status().message());
+    SHOAL_RETURN_IF_ERROR(records.Add(*key, *value, line));
+  }
+  return records;
+}
+
+absl::StatusOr<RecordSet> ParseCsv(absl::string_view text, std::string source, bool header) {
+  RecordSet records(std::move(source));
+  size_t at = 0;
+  uint64_t line = 1;
+  bool skip = header;
+  while (at < text.size()) {
+    const uint64_t record_line = line;
+    std::vector<std::string> fields;
+    bool more = true;
+    while (more) {
+      std::string field;
+      if (at < text.size() && text[at] == '"') {
+        const uint64_t quote_line = line;
+        for (++at;; ++at) {
+          if (at >= text.size()) {
+            return BadLine(records.source(), quote_line, "the quote is never closed");
+          }
+          if (text[at] == '"') {
+            if (at + 1 >= text.size() || text[at + 1] != '"') break;
+            ++at;
+          }
+          if (text[at] == '\n') ++line;
+          field += text[at];
+        }
+        ++at;
+      } else {
+        while (at < text.size() && text[at] != ',' && text[at] != '\n') {
+          if (text[at] == '"') {
+            return BadLine(records.source(), line, "a quote inside a field without quotes");
+          }
+          if (text[at] == '\r') {
+            if (at + 1 < text.size() && text[at + 1] == '\n') break;
+            return BadLine(records.source(), line, "a carriage return outside quotes");
+          }
+          field += text[at++];
+        }
+      }
+      fields.push_back(std::move(field));
+      if (at < text.size() && text[at] == '\r' && at + 1 < text.size() && text[at + 1] == '\n') {
+        ++at;
+      }
+      if (at >= text.size()) {
+        more = false;
+      } else if (text[at] == '\n') {
+        ++at;
+        ++line;
+        more = false;
+      } else if (text[at] == ',') {
+        ++at;
+      } else {
+        return BadLine(records.source(), line, "text after the closing quote");
+      }
+      if (fields.size() > 2) break;
+    }
+    if (std::exchange(skip, false)) {
+      // A header of any width: the rest of its line goes too.
+      if (more) {
+        while (at < text.size() && text[at++] != '\n') {
+        }
+        ++line;
+      }
+      continue;
+    }
+    if (fields.size() != 2) {
+      return BadLine(records.source(), record_line,
+                     fields.size() > 2 ? "more than two fields" : "fewer than two fields");
+    }
+    SHOAL_RETURN_IF_ERROR(records.Add(AsBytes(fields[0]), AsBytes(fields[1]), record_line));
+  }
+  return records;
+}
+
+std::string EscapeTsv(BytesView bytes) {
+  std::string out;
+  for (size_t i = 0; i < bytes.size();) {
+    const size_t length = Utf8Length(bytes.subspan(i));
+    const uint8_t c = bytes[i];
+    if (c == '\\') {
+      out += "\\\\";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\r') {
+      out += "\\r";
+    } else if (length == 0 || c < 0x20 || c == 0x7f) {
+      absl::StrAppend(&out, "\\x", absl::Hex(c, absl::kZeroPad2));
+    } else {
+      out.append(AsText(bytes.subspan(i, length)).data(), length);
+      i += length;
+      continue;
+    }
+    ++i;
+  }
+  return out;
+}
+
+absl::StatusOr<Bytes> UnescapeTsv(absl::string_view text) {
+  Bytes out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\') {
+      out.push_back(static_cast<uint8_t>(text[i]));
+      continue;
+    }
+    const char kind = ++i < text.size() ? text[i] : '\0';
+    switch (kind) {
+      case '\\':
+        out.push_back('\\');
+        break;
+      case 't':
+        out.push_back('\t');
+        break;
+      case 'n':
+        out.push_back('\n');
+        break;
+      case 'r':
+        out.push_back('\r');
+        break;
+      case 'x': {
+        const int high = i + 1 < text.size() ? HexDigit(text[i + 1]) : -1;
+        const int low = i + 2 < text.size() ? HexDigit(text[i + 2]) : -1;
+        if (high < 0 || low < 0) {
+          return absl::InvalidArgumentError("\\x wants two hexadecimal digits");
+        }
+        out.push_back(static_cast<uint8_t>(high << 4 | low));
+        i += 2;
+        break;
+      }
+      default:
+        return absl::InvalidArgumentError(
+            "unknown escape; a backslash is written \\\\ (others: \\t \\n \\r \\xHH)");
+    }
+  }
+  return out;
+}
+
+}  // namespace shoal::table
