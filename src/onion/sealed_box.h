@@ -64,15 +64,18 @@ struct MutableItems {
 };
 
 // Seals message i under ephemeral secret i (32 bytes each, uniformly random, used once) into
-// box i. boxes.bytes must be messages.bytes + kSealBytes. Messages and boxes do not overlap.
-// Constant time in messages and secrets. One thread: the caller splits batches over threads.
-// False where libsodium's seal would fail; cannot happen for a Recipient that was created.
+// box i. boxes.bytes must be messages.bytes + kSealBytes. Messages and boxes do not overlap, or
+// message i stands at box i + kSealBytes and is sealed in place. Cannot fail: a key that libsodium
+// refuses never becomes a Recipient. Constant time in messages and secrets. One thread: the
+// caller splits batches over threads; from 128 boxes on, larger batches are no faster.
 void SealBatch(const Recipient& recipient, Items ephemeral_secrets, Items messages,
                MutableItems boxes, size_t count);
 
 // Opens box i into message i and sets opened[i] to 1, or to 0 (message zeroed) where libsodium's
-// crypto_box_seal_open refuses. messages.bytes must be boxes.bytes - kSealBytes.
-// Constant time in the key; which boxes fail is not hidden from this machine.
+// crypto_box_seal_open refuses; there are opened.size() boxes. messages.bytes must be
+// boxes.bytes - kSealBytes. Boxes shorter than kSealBytes all fail, and messages.bytes must then
+// be 0. Messages and boxes do not overlap. Constant time in the key and in the messages; which
+// boxes fail is not hidden from this machine. One thread.
 void OpenBatch(const KeyPair& key, Items boxes, MutableItems messages, std::span<uint8_t> opened);
 
 }  // namespace shoal::onion
