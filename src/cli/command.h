@@ -16,13 +16,16 @@
 #ifndef SHOAL_SRC_CLI_COMMAND_H_
 #define SHOAL_SRC_CLI_COMMAND_H_
 
+#include <cstdint>
 #include <functional>
+#include <istream>
 #include <ostream>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "boost/program_options.hpp"
 #include "src/cli/exit_code.h"
 
@@ -31,6 +34,19 @@ namespace shoal::cli {
 using Options = boost::program_options::options_description;
 using Values = boost::program_options::variables_map;
 
+// A number from the command line; unlike boost's own reading of unsigned types, "-1" and "1x" are
+// errors. Suffixes: k, M, G for powers of 1,000.
+struct Count {
+  uint64_t value = 0;
+};
+void validate(boost::any& value, const std::vector<std::string>& texts, Count*, int);
+inline auto* Number() { return boost::program_options::value<Count>()->value_name("N"); }
+inline auto* Texts() {
+  return boost::program_options::value<std::vector<std::string>>()->value_name("TEXT");
+}
+inline auto* Files() {
+  return boost::program_options::value<std::vector<std::string>>()->value_name("FILE");
+}
 inline auto* Text() { return boost::program_options::value<std::string>()->value_name("TEXT"); }
 inline auto* File() { return boost::program_options::value<std::string>()->value_name("FILE"); }
 inline auto* Directory() { return boost::program_options::value<std::string>()->value_name("DIR"); }
@@ -50,7 +66,7 @@ struct Command {
   std::string summary;
   // What it does, in a paragraph or a few.
   std::string help;
-  // Indented command lines, each with what it does.
+  // Command lines and what they do, indented by two.
   std::string examples;
   std::function<void(Options&)> options;
   // Where arguments without an option's name go: this option, which must take a vector of strings
@@ -58,6 +74,11 @@ struct Command {
   std::string positional;
   std::function<absl::Status(const Values&, Io&)> run;
 };
+
+// The option's value, `otherwise` when it was not given.
+std::string TextOr(const Values& values, const char* option, absl::string_view otherwise);
+uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise);
+std::vector<std::string> TextsOf(const Values& values, const char* option);
 
 // A command line that is well-formed but makes no sense: ends with kExitUsage.
 absl::Status UsageError(absl::string_view message);

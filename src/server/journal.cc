@@ -130,8 +130,10 @@ absl::Status Journal::PersistEnd(RoundCounter round) {
                   contents_.lower_bound({RoundCounter(round.value() + 1), Content{0}}));
   Bytes record = {static_cast<uint8_t>(Kind::kEnd)};
   AppendLe(record, round.value());
-  SHOAL_RETURN_IF_ERROR(Persist(record));
-  return Wipe(round);
+  // Secrets go whatever becomes of the record.
+  const absl::Status persisted = Persist(record);
+  const absl::Status wiped = Wipe(round);
+  return persisted.ok() ? wiped : persisted;
 }
 
 absl::Status Journal::EndRound(RoundCounter round) {

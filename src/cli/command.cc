@@ -1,0 +1,203 @@
+#include "src/cli/command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "src/cli/version.h"
+
+namespace shoal::cli {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr char kUsagePayload[] = "shoal/usage-error";
+
+std::vector<std::string> Words(const std::string& name) { return absl::StrSplit(name, ' '); }
+
+bool StartsWith(std::span<const std::string> arguments, const std::vector<std::string>& words) {
+  return arguments.size() >= words.size() &&
+         std::equal(words.begin(), words.end(), arguments.begin());
+}
+
+void PrintCommands(std::span<const Command> commands, absl::string_view group,
+                   std::ostream& out) {
+  size_t width = 0;
+  for (const Command& command : commands) width = std::max(width, command.name.size());
+  for (const Command& command : commands) {
+    if (!group.empty() && Words(command.name)[0] != group) continue;
+    out << "  " << command.name << std::string(width - command.name.size() + 2, ' ')
+        << command.summary << "\n";
+  }
+}
+
+void PrintCommandHelp(const std::string& program, const Command& command, const Options& options,
+                      std::ostream& out) {
+  out << "usage: " << program << " " << command.name << " [options]";
+  if (!command.positional.empty()) out << " " << command.positional;
+  out << "\n\n" << command.help;
+  if (!command.help.empty() && command.help.back() != '\n') out << "\n";
+  out << "\n" << options;
+  if (!command.examples.empty()) out << "\nExamples:\n" << command.examples;
+}
+
+ExitCode UsageFailure(const std::string& program, const std::string& command,
+                      absl::string_view message, Io& io) {
+  const std::string name = command.empty() ? program : absl::StrCat(program, " ", command);
+  io.err << name << ": " << message << "\nsee: " << name << " --help\n";
+  return kExitUsage;
+}
+
+ExitCode RunCommand(const std::string& program, const Command& command,
+                    std::span<const std::string> arguments, Io& io) {
+  Options options("Options", 100, 60);
+  if (command.options) command.options(options);
+  options.add_options()("help,h", "print this and exit");
+  Values values;
+  try {
+    po::positional_options_description positional;
+    if (!command.positional.empty()) positional.add(command.positional.c_str(), -1);
+    po::command_line_parser parser(std::vector<std::string>(arguments.begin(), arguments.end()));
+    parser.options(options).positional(positional);
+    // "--tsv" means that and nothing else: no abbreviations, which would break as options come.
+    parser.style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing);
+    po::store(parser.run(), values);
+    // Before the check for required options.
+    if (values.count("help") > 0) {
+      PrintCommandHelp(program, command, options, io.out);
+      return kExitOk;
+    }
+    po::notify(values);
+  } catch (const po::error& error) {
+    return UsageFailure(program, command.name, error.what(), io);
+  }
+  absl::Status status;
+  try {
+    status = command.run(values, io);
+  } catch (const std::exception& error) {
+    status = absl::InternalError(error.what());
+  }
+  io.out.flush();
+  if (status.ok() && !io.out.good()) status = absl::UnavailableError("cannot write the results");
+  if (status.ok()) return kExitOk;
+  if (IsUsageError(status)) {
+    return UsageFailure(program, command.name, std::string(status.message()), io);
+  }
+  io.err << program << " " << command.name << ": " << status.message() << "\n";
+  return ExitCodeOf(status);
+}
+
+}  // namespace
+
+void validate(boost::any& value, const std::vector<std::string>& texts, Count*, int) {
+  po::validators::check_first_occurrence(value);
+  absl::string_view text = po::validators::get_single_string(texts);
+  uint64_t factor = 1;
+  if (!text.empty()) {
+    if (text.back() == 'k') factor = 1000;
+    if (text.back() == 'M') factor = 1000 * 1000;
+    if (text.back() == 'G') factor = 1000 * 1000 * 1000;
+    if (factor != 1) text.remove_suffix(1);
+  }
+  uint64_t number = 0;
+  if (text.empty() || text.size() > 20 ||
+      text.find_first_not_of("0123456789") != absl::string_view::npos ||
+      !absl::SimpleAtoi(text, &number) ||
+      number > std::numeric_limits<uint64_t>::max() / factor) {
+    throw po::validation_error(po::validation_error::invalid_option_value);
+  }
+  value = Count{number * factor};
+}
+
+std::string TextOr(const Values& values, const char* option, absl::string_view otherwise) {
+  return values.count(option) > 0 ? values[option].as<std::string>() : std::string(otherwise);
+}
+
+uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise) {
+  return values.count(option) > 0 ? values[option].as<Count>().value : otherwise;
+}
+
+std::vector<std::string> TextsOf(const Values& values, const char* option) {
+  return values.count(option) > 0 ? values[option].as<std::vector<std::string>>()
+                                  : std::vector<std::string>();
+}
+
+absl::Status UsageError(absl::string_view message) {
+  absl::Status status = absl::InvalidArgumentError(message);
+  status.SetPayload(kUsagePayload, absl::Cord());
+  return status;
+}
+
+bool IsUsageError(const absl::Status& status) {
+  return status.GetPayload(kUsagePayload).has_value();
+}
+
+ExitCode RunProgram(const std::string& program, const std::string& summary,
+                    std::span<const Command> commands, std::span<const std::string> arguments,
+                    Io& io) {
+  const auto is_help = [](const std::string& word) {
+    return word == "--help" || word == "-h" || word == "help";
+  };
+  const auto print_help = [&](std::ostream& out) {
+    out << program << ": " << summary << "\n\nCommands:\n";
+    PrintCommands(commands, "", out);
+    out << "\nEach has --help. Results go to standard output, the rest to standard error.\n"
+           "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 something to be trusted is not.\n";
+  };
+  if (arguments.empty()) {
+    print_help(io.err);
+    return kExitUsage;
+  }
+  if (is_help(arguments[0])) {
+    print_help(io.out);
+    return kExitOk;
+  }
+  if (arguments[0] == "--version") {
+    io.out << program << " " << kVersion << "\n";
+    return kExitOk;
+  }
+  // The longest name wins: "table build" before "table".
+  const Command* found = nullptr;
+  size_t words_found = 0;
+  bool is_group = false;
+  for (const Command& command : commands) {
+    const std::vector<std::string> words = Words(command.name);
+    if (words.size() > 1 && words[0] == arguments[0]) is_group = true;
+    if (StartsWith(arguments, words) && words.size() > words_found) {
+      found = &command;
+      words_found = words.size();
+    }
+  }
+  if (found != nullptr) {
+    return RunCommand(program, *found, arguments.subspan(words_found), io);
+  }
+  if (is_group) {
+    const bool help = arguments.size() == 2 && is_help(arguments[1]);
+    std::ostream& out = help ? io.out : io.err;
+    if (!help && arguments.size() > 1) {
+      out << program << ": unknown command: " << arguments[0] << " " << arguments[1] << "\n";
+    }
+    out << "Commands:\n";
+    PrintCommands(commands, arguments[0], out);
+    return help ? kExitOk : kExitUsage;
+  }
+  return UsageFailure(program, "", absl::StrCat("unknown command: ", arguments[0]), io);
+}
+
+int Main(const std::string& program, const std::string& summary,
+         std::span<const Command> commands, int argc, const char* const* argv) {
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  Io io{.out = std::cout, .err = std::cerr, .in = std::cin,
+        .err_is_terminal = ::isatty(STDERR_FILENO) == 1};
+  return RunProgram(program, summary, commands, arguments, io);
+}
+
+}  // namespace shoal::cli

@@ -1,0 +1,45 @@
+#include "src/cli/progress.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace shoal::cli {
+namespace {
+
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+constexpr uint64_t kCells = 30;
+
+}  // namespace
+
+ProgressBar::ProgressBar(std::ostream& out, bool is_terminal, std::string label)
+    : out_(out), is_terminal_(is_terminal), label_(std::move(label)), start_(Clock::now()) {}
+
+ProgressBar::~ProgressBar() {
+  // Back to the line's begin, erase to its end.
+  if (visible_) out_ << "\r\x1b[K" << std::flush;
+}
+
+void ProgressBar::Update(uint64_t done, uint64_t total) {
+  if (!is_terminal_ || total == 0) return;
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  if (visible_ && now - drawn_ < kRedraw) return;
+  visible_ = true;
+  drawn_ = now;
+  done = std::min(done, total);
+  const auto cells = static_cast<size_t>(static_cast<double>(done) / static_cast<double>(total) *
+                                         static_cast<double>(kCells));
+  const double elapsed_s = std::chrono::duration<double>(now - start_).count();
+  std::string left;
+  if (done > 0 && elapsed_s > 0.5) {
+    const double left_s =
+        elapsed_s * static_cast<double>(total - done) / static_cast<double>(done);
+    left = absl::StrCat("  ", static_cast<int64_t>(left_s + 0.5), " s left");
+  }
+  out_ << "\r" << label_ << "  [" << std::string(cells, '#') << std::string(kCells - cells, '.')
+       << "]  " << done << "/" << total << left << "\x1b[K" << std::flush;
+}
+
+}  // namespace shoal::cli

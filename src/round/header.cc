@@ -1,0 +1,115 @@
+#include "src/round/header.h"
+
+#include <algorithm>
+#include <limits>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/hash.h"
+#include "src/base/status_macros.h"
+#include "src/signature/bls.h"
+#include "src/wire/canonical.h"
+
+namespace shoal::round {
+namespace {
+
+absl::Status Bad(absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("round header: ", why));
+}
+
+onion::PublicKey KeyFrom(const std::string& bytes) {
+  onion::PublicKey key;
+  std::copy_n(bytes.begin(), key.size(), key.begin());
+  return key;
+}
+
+}  // namespace
+
+Digest RoundId(const wire::RoundHeader& header) {
+  Transcript transcript("shoal round v1");
+  transcript.U64(header.counter())
+      .Blob(AsBytes(header.roster_digest()))
+      .Blob(AsBytes(header.manifest_digest()))
+      .U64(static_cast<uint64_t>(header.onion_keys_size()));
+  for (const std::string& key : header.onion_keys()) transcript.Blob(AsBytes(key));
+  transcript.U64(header.max_rows()).U64(header.answer_bytes());
+  wire::AppendNoise(header.noise(), transcript);
+  transcript.U64(static_cast<uint64_t>(header.machines_size()));
+  for (uint32_t machines : header.machines()) transcript.U64(machines);
+  return transcript.U64(header.max_slots())
+      .U64(header.announced_s())
+      .U64(header.onions_close_s())
+      .U64(header.queries_close_s())
+      .U64(header.expires_s())
+      .Finish();
+}
+
+absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
+                         const roster::Roster& roster, const TableFacts& table, uint64_t now_s) {
+  if (header.counter() == 0 || header.counter() == std::numeric_limits<uint64_t>::max()) {
+    return Bad("counter out of range");
+  }
+  if (AsText(roster.digest()) != header.roster_digest()) return Bad("names another roster");
+  if (AsText(table.manifest_digest) != header.manifest_digest()) return Bad("names another table");
+  if (static_cast<uint32_t>(header.onion_keys_size()) != keys) {
+    return Bad(absl::StrCat(header.onion_keys_size(), " onion keys instead of ", keys));
+  }
+  std::set<std::string> distinct;
+  for (const std::string& key : header.onion_keys()) {
+    if (key.size() != sizeof(onion::PublicKey)) return Bad("an onion key is not 32 bytes long");
+    // Two parties with one key would be one party.
+    if (!distinct.insert(key).second) return Bad("two parties have the same onion key");
+  }
+  if (header.max_rows() != table.rows) {
+    return Bad(absl::StrCat("noise for ", header.max_rows(), " rows of a table of ", table.rows));
+  }
+  if (header.answer_bytes() != table.row_bytes + signature::kSignatureBytes) {
+    return Bad(absl::StrCat("answers of ", header.answer_bytes(), " bytes for rows of ",
+                            table.row_bytes));
+  }
+  if (!wire::SameNoise(header.noise(), roster.wire().roster().noise())) {
+    return Bad("its noise is not the roster's");
+  }
+  if (static_cast<uint32_t>(header.machines_size()) != roster.size()) {
+    return Bad("its machine counts are not the roster's");
+  }
+  for (const roster::Party& party : roster.parties()) {
+    if (header.machines(static_cast<int>(party.number) - 1) != party.machines) {
+      return Bad("its machine counts are not the roster's");
+    }
+  }
+  if (header.max_slots() == 0 || header.max_slots() > roster.max_slots()) {
+    return Bad(absl::StrCat(header.max_slots(), " slots, where the roster allows ",
+                            roster.max_slots()));
+  }
+  if (header.announced_s() > header.onions_close_s() ||
+      header.onions_close_s() > header.queries_close_s() ||
+      header.queries_close_s() > header.expires_s()) {
+    return Bad("its times are out of order");
+  }
+  if (header.expires_s() - header.announced_s() > kMaxLifetimeS) {
+    return Bad(absl::StrCat("it lives longer than ", kMaxLifetimeS, " seconds"));
+  }
+  return roster.CheckTime("round", header.announced_s(), header.expires_s(), now_s);
+}
+
+absl::StatusOr<Round> Round::Verify(const wire::SignedHeader& signed_header,
+                                    const roster::Roster& roster, const TableFacts& table,
+                                    uint64_t now_s) {
+  SHOAL_RETURN_IF_ERROR(CheckHeader(signed_header.header(), roster.size(), roster, table, now_s));
+  Round round;
+  round.id_ = RoundId(signed_header.header());
+  SHOAL_RETURN_IF_ERROR(Annotate(
+      roster.VerifyByAll(round.id_, AsBytes(signed_header.signature())), "round header"));
+  round.wire_ = signed_header;
+  for (const std::string& key : signed_header.header().onion_keys()) {
+    auto recipient = onion::Recipient::Create(KeyFrom(key));
+    if (!recipient.ok()) return Annotate(recipient.status(), "round header");
+    round.recipients_.push_back(*std::move(recipient));
+  }
+  return round;
+}
+
+}  // namespace shoal::round

@@ -1,0 +1,69 @@
+// A round's header and its id. The id binds everything that a round means (docs/protocol.md): an
+// honest party signs one header for a counter, and drops every onion that does not name its id.
+#ifndef SHOAL_SRC_ROUND_HEADER_H_
+#define SHOAL_SRC_ROUND_HEADER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/tagged.h"
+#include "src/onion/sealed_box.h"
+#include "src/roster/roster.h"
+#include "src/wire/round.pb.h"
+
+namespace shoal::round {
+
+// A round lives no longer: what is recorded today cannot be opened once its keys are erased.
+inline constexpr uint64_t kMaxLifetimeS = 7 * 24 * 3600;
+
+// What a round needs to know of the table.
+struct TableFacts {
+  Digest manifest_digest;
+  uint64_t rows;
+  uint32_t row_bytes;
+};
+
+// Transcript("shoal round v1") over: counter, roster digest, manifest digest, number of onion keys
+// and each of them, max_rows, answer_bytes; the noise as in the roster's digest; number of machine
+// counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s. Of any
+// header, checked or not.
+Digest RoundId(const wire::RoundHeader& header);
+
+// Everything about a header but its signature, for a deployment and a table, at a time.
+// `keys` is how many onion keys it must have by now: a draft has fewer than the parties.
+// INVALID_ARGUMENT: malformed or against the roster or the table; the message names the field.
+// UNAUTHENTICATED: announced in the future or expired, give or take the roster's tolerance.
+absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
+                         const roster::Roster& roster, const TableFacts& table, uint64_t now_s);
+
+// A header that all parties have signed. Immutable, thread-safe for reading.
+class Round {
+ public:
+  // As CheckHeader, and UNAUTHENTICATED without all parties' signature.
+  static absl::StatusOr<Round> Verify(const wire::SignedHeader& signed_header,
+                                      const roster::Roster& roster, const TableFacts& table,
+                                      uint64_t now_s);
+
+  const Digest& id() const { return id_; }
+  RoundCounter counter() const { return RoundCounter(wire_.header().counter()); }
+  const wire::RoundHeader& header() const { return wire_.header(); }
+  const wire::SignedHeader& wire() const { return wire_; }
+  uint32_t parties() const { return static_cast<uint32_t>(recipients_.size()); }
+  size_t answer_bytes() const { return wire_.header().answer_bytes(); }
+
+  // All parties' onion keys of the round, party 1 first.
+  const std::vector<onion::Recipient>& recipients() const { return recipients_; }
+
+ private:
+  Round() = default;
+  Digest id_;
+  wire::SignedHeader wire_;
+  std::vector<onion::Recipient> recipients_;
+};
+
+}  // namespace shoal::round
+
+#endif  // SHOAL_SRC_ROUND_HEADER_H_

@@ -1,0 +1,86 @@
+#include "src/server/chain.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::server {
+namespace {
+
+// "party 2: .." before what went wrong there, once for every hop that tells it on.
+absl::Status AtParty(const Party& party, const absl::Status& status) {
+  return Annotate(status, absl::StrCat("party ", party.number().value()));
+}
+
+}  // namespace
+
+ChainNode::ChainNode(Party* party, Link* next) : party_(party), next_(next) {
+  SHOAL_CHECK(party->is_backend() == (next == nullptr));
+}
+
+absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& draft) {
+  absl::StatusOr<wire::RoundHeader> extended = party_->ExtendDraft(draft);
+  if (!extended.ok()) return AtParty(*party_, extended.status());
+  absl::StatusOr<wire::SignedHeader> header = wire::SignedHeader();
+  if (next_ != nullptr) {
+    header = next_->Propose(*extended);
+  } else {
+    *header->mutable_header() = *std::move(extended);
+  }
+  absl::StatusOr<wire::SignedHeader> with_ours = header;
+  if (header.ok()) {
+    with_ours = party_->SignHeader(*header);
+    if (with_ours.ok()) return with_ours;
+    // The parties after this one have signed and would wait for the round.
+    if (next_ != nullptr) {
+      next_->End(round::RoundId(header->header()), /*aborted=*/true, "header refused")
+          .IgnoreError();
+    }
+    with_ours = AtParty(*party_, with_ours.status());
+  }
+  SHOAL_RETURN_IF_ERROR(party_->DropDraft(RoundCounter(draft.counter())));
+  return with_ours;
+}
+
+absl::StatusOr<StageReports> ChainNode::Offline(const wire::SignedHeader& header, Bytes onions) {
+  absl::StatusOr<Bytes> list = party_->Offline(header, onions);
+  if (!list.ok()) return AtParty(*party_, list.status());
+  onions = {};  // gigabytes, in a large round
+  StageReports reports = party_->Reports(round::RoundId(header.header()));
+  if (next_ != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(StageReports later, next_->Offline(header, *std::move(list)));
+    reports.insert(reports.end(), later.begin(), later.end());
+  }
+  return reports;
+}
+
+absl::StatusOr<OnlineResult> ChainNode::Online(const Digest& round_id, Bytes queries) {
+  OnlineResult result;
+  if (next_ == nullptr) {
+    absl::StatusOr<Bytes> answers = party_->AnswerQueries(round_id, queries);
+    if (!answers.ok()) return AtParty(*party_, answers.status());
+    result.answers = *std::move(answers);
+    result.reports = party_->Reports(round_id);
+    return result;
+  }
+  absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries);
+  if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
+  SHOAL_ASSIGN_OR_RETURN(OnlineResult later, next_->Online(round_id, *std::move(forwarded)));
+  absl::StatusOr<Bytes> answers = party_->Answers(round_id, later.answers);
+  if (!answers.ok()) return AtParty(*party_, answers.status());
+  result.answers = *std::move(answers);
+  result.reports = party_->Reports(round_id);
+  result.reports.insert(result.reports.end(), later.reports.begin(), later.reports.end());
+  return result;
+}
+
+absl::Status ChainNode::End(const Digest& round_id, bool aborted, const std::string& reason) {
+  const absl::Status here = party_->End(round_id);
+  const absl::Status later =
+      next_ == nullptr ? absl::OkStatus() : next_->End(round_id, aborted, reason);
+  return here.ok() ? later : AtParty(*party_, here);
+}
+
+}  // namespace shoal::server

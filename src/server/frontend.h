@@ -1,0 +1,140 @@
+// The frontend's side towards clients: slots, submissions, and the life of its rounds. No I/O but
+// the journal's; the runner moves the bytes and asks `Due` what to do next.
+//
+//   OPEN_FOR_ONIONS --(window or count)--> SEALED --(offline stage)--> OPEN_FOR_QUERIES
+//     --(window or count)--> ANSWERING --(online stage)--> ANSWERED --(window)--> CLOSED
+//   and ABORTED from anywhere, for everybody.
+//
+// What a client sees of a round depends on times, counts and its own requests alone, never on an
+// answer: refusals name a slot, a token or a state.
+#ifndef SHOAL_SRC_SERVER_FRONTEND_H_
+#define SHOAL_SRC_SERVER_FRONTEND_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/clock.h"
+#include "src/round/header.h"
+#include "src/server/journal.h"
+#include "src/server/party.h"
+#include "src/wire/client.pb.h"
+
+namespace shoal::server {
+
+// When rounds begin and end. A window closes early when its count is reached; a count of 0 means
+// that only the window closes it.
+struct RoundPlan {
+  uint32_t open_ahead = 1;        // rounds that take onions at the same time
+  uint32_t onions_window_s = 60;
+  uint64_t onions_count = 0;
+  uint32_t queries_window_s = 60;
+  uint64_t queries_count = 0;
+  uint32_t answers_window_s = 120;  // answers wait this long for their owners
+  uint32_t stage_limit_s = 3600;    // offline or online stage: longer means something is broken
+  uint32_t max_slots = 1 << 20;
+  uint32_t max_rounds = 8;  // not yet closed
+};
+
+// INVALID_ARGUMENT names the field and the allowed range.
+absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster);
+
+// What the driver should do now.
+enum class Action {
+  kAnnounce,  // draft a header, have it signed, Open it
+  kSeal,      // Seal, run the offline stage, OfflineDone
+  kAnswer,    // CloseQueries, run the online stage, AnswersReady
+  kClose,     // Close, and end the round at all parties
+};
+struct Due {
+  Action action;
+  Digest round_id;  // not for kAnnounce
+};
+
+// Thread-safe.
+class Frontend {
+ public:
+  // `party` is number 1 and outlives this, as journal and clock do.
+  static absl::StatusOr<std::unique_ptr<Frontend>> Create(RoundPlan plan, Party* party,
+                                                          Journal* journal, const Clock* clock);
+
+  // --- for the driver ---
+
+  // A header without onion keys: the beginning of a round.
+  wire::RoundHeader NewDraft();
+  // A round that all parties have signed begins to take onions.
+  absl::Status Open(const round::Round& round);
+  // What is due, oldest round first. A round that is being worked on is not due.
+  std::vector<Due> WhatIsDue();
+  // No more onions. The input of party 1: the onions in the order of their slots.
+  absl::StatusOr<Bytes> Seal(const Digest& round_id);
+  absl::Status OfflineDone(const Digest& round_id);
+  // No more queries. The input of party 1, encoded.
+  absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
+  // One answer for every used slot, in order: what party 1's Answers returns.
+  absl::Status AnswersReady(const Digest& round_id, Bytes answers);
+  // Erases what is held of the round. OK again.
+  void Close(const Digest& round_id);
+  void Abort(const Digest& round_id, absl::string_view reason);
+  absl::StatusOr<wire::SignedHeader> Header(const Digest& round_id) const;
+
+  // --- for clients ---
+
+  wire::ListRoundsResponse ListRounds() const;
+  absl::StatusOr<wire::RoundInfo> Info(const Digest& round_id) const;
+
+  // Gives every onion a slot; bytes that have one get the same again. All or nothing. The caller
+  // acknowledges after journal->Sync(counter), which one call does for many submissions.
+  // INVALID_ARGUMENT: not a whole number of onions; FAILED_PRECONDITION: the round takes no onions
+  // (any more); RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round.
+  struct Submission {
+    std::vector<uint32_t> slots;
+    RoundCounter counter;
+  };
+  absl::StatusOr<Submission> SubmitOnions(const Digest& round_id, BytesView onions);
+
+  // Takes a tally for every slot. All or nothing; the same again is fine. INVALID_ARGUMENT: arrays
+  // of different lengths, a tally not below p, a slot named twice; PERMISSION_DENIED: a token that
+  // is not the slot's (or a dead slot); FAILED_PRECONDITION: the round takes no queries, or the
+  // slot was used for another one.
+  absl::StatusOr<uint32_t> SubmitQueries(const wire::SubmitQueriesRequest& request);
+
+  // Answers of used slots. Codes as above; FAILED_PRECONDITION before the round is answered.
+  absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
+      const wire::FetchAnswersRequest& request) const;
+
+ private:
+  struct Entry;
+  struct Request {
+    std::vector<uint32_t> slots;
+    std::vector<sharing::Token> tokens;
+  };
+
+  Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock)
+      : plan_(plan), party_(party), journal_(journal), clock_(clock) {}
+  absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const;
+  absl::StatusOr<Request> ParseRequest(const Digest& round_id, const Entry& entry,
+                                       const std::string& slots, const std::string& tokens) const;
+  void Erase(Entry& entry, wire::RoundState final_state);
+
+  const RoundPlan plan_;
+  Party* const party_;
+  Journal* const journal_;
+  const Clock* const clock_;
+
+  mutable std::mutex mutex_;  // of the members below, not of the entries
+  uint64_t last_counter_ = 0;
+  std::map<Digest, std::shared_ptr<Entry>> rounds_;
+  std::deque<Digest> order_;  // oldest first; the last few closed ones stay for `status`
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_FRONTEND_H_

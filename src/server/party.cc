@@ -1,0 +1,438 @@
+#include "src/server/party.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/hash.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::server {
+namespace {
+
+Digest ContentDigest(Content content, BytesView bytes) {
+  return Transcript("shoal round content v1").U64(static_cast<uint64_t>(content)).Blob(bytes)
+      .Finish();
+}
+
+// Wall and processor time of one stage. The processor time is the whole process's: exact when one
+// round is worked on at a time.
+class StageTimer {
+ public:
+  StageTimer(PartyNumber party, absl::string_view stage) {
+    report_.set_party(party.value());
+    report_.set_stage(std::string(stage));
+  }
+  wire::StageReport Finish() {
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - wall_start_;
+    report_.set_seconds(wall.count());
+    report_.set_cpu_seconds(CpuSeconds() - cpu_start_);
+    return report_;
+  }
+  wire::StageReport& report() { return report_; }
+
+ private:
+  static double CpuSeconds() {
+    timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+  wire::StageReport report_;
+  const std::chrono::steady_clock::time_point wall_start_ = std::chrono::steady_clock::now();
+  const double cpu_start_ = CpuSeconds();
+};
+
+}  // namespace
+
+struct Party::OpenRound {
+  explicit OpenRound(Seed seed) : secrets(std::move(seed)) {}
+
+  std::mutex mutex;  // one call at a time works on a round
+  RoundSecrets secrets;
+  wire::RoundHeader draft;               // as this party sent it on
+  std::optional<RoundContext> context;   // once the header is signed
+  std::optional<NoiseBatch> noise;       // made ahead of time, used up by the offline stage
+  std::optional<RoundState> state;       // after the offline stage
+  std::optional<wire::QueryBatch> queries;
+  std::optional<wire::QueryBatch> forwarded;
+  bool ended = false;
+
+  mutable std::mutex reports_mutex;
+  std::vector<wire::StageReport> reports;
+
+  RoundCounter counter() const { return RoundCounter(draft.counter()); }
+
+  // A stage that is repeated with the same input replaces its report.
+  void Report(wire::StageReport report) {
+    std::lock_guard lock(reports_mutex);
+    std::erase_if(reports, [&](const wire::StageReport& old) {
+      return old.stage() == report.stage();
+    });
+    reports.push_back(std::move(report));
+  }
+};
+
+absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
+                                                     const signature::SecretKey& key,
+                                                     Journal* journal, RandomSource* random,
+                                                     const Clock* clock, ThreadPool* pool) {
+  const uint32_t number = options.number.value();
+  if (number < 1 || number > options.roster.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("party ", number, ": the roster has ", options.roster.size(), " parties"));
+  }
+  if (!(key.public_key() == options.roster.party(number).key)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "party ", number, ": the secret key is not the one that the roster lists"));
+  }
+  const bool backend = number == options.roster.size();
+  const size_t answer_bytes = options.table.row_bytes + signature::kSignatureBytes;
+  if (backend && (options.answers.rows != options.table.rows ||
+                  options.answers.bytes.size() != options.table.rows * answer_bytes)) {
+    return absl::InvalidArgumentError("the backend's table does not fit its manifest");
+  }
+  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch("roster " + options.roster.deployment(),
+                                             options.roster.epoch(), options.roster.digest()));
+  return std::unique_ptr<Party>(
+      new Party(std::move(options), key, journal, random, clock, pool));
+}
+
+Party::Party(Options options, const signature::SecretKey& key, Journal* journal,
+             RandomSource* random, const Clock* clock, ThreadPool* pool)
+    : options_(std::move(options)),
+      key_(key),
+      journal_(journal),
+      random_(random),
+      clock_(clock),
+      pool_(pool),
+      // A Roster exists only with noise parameters that give a distribution.
+      noise_(*noise::Distribution::Create(options_.roster.noise())) {}
+
+RoundContext Party::MakeContext(const wire::RoundHeader& header, const Digest& round_id) const {
+  RoundContext context{.counter = RoundCounter(header.counter()),
+                       .round_id = round_id,
+                       .party = number(),
+                       .parties = roster().size(),
+                       .answer_bytes = header.answer_bytes(),
+                       .max_rows = header.max_rows(),
+                       .max_slots = header.max_slots(),
+                       .noise = noise_,
+                       .next_recipients = {}};
+  return context;
+}
+
+absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& draft) {
+  const uint64_t now_s = clock_->NowSeconds();
+  SHOAL_RETURN_IF_ERROR(round::CheckHeader(draft, number().value() - 1, roster(), table(), now_s));
+  const RoundCounter counter(draft.counter());
+  if (counter <= journal_->highest_round()) {
+    return absl::FailedPreconditionError(absl::StrCat("round ", counter.value(),
+                                                      ": counters only rise, and ",
+                                                      journal_->highest_round().value(),
+                                                      " was used"));
+  }
+  // An honest proposal is fresh, whatever the counter: a journal restored from an old copy cannot
+  // be led through the rounds it has forgotten.
+  if (draft.announced_s() + roster().clock_tolerance_s() < now_s) {
+    return absl::UnauthenticatedError(absl::StrCat("round ", counter.value(), ": announced ",
+                                                   now_s - draft.announced_s(),
+                                                   " seconds ago; is a clock wrong?"));
+  }
+  EndExpired();
+  std::lock_guard lock(mutex_);
+  if (drafts_.contains(counter)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", counter.value(), ": already drafted here"));
+  }
+  if (drafts_.size() + rounds_.size() >= options_.max_open_rounds) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("round ", counter.value(), ": ", options_.max_open_rounds,
+                     " rounds are open here already"));
+  }
+  auto open = std::make_shared<OpenRound>(random_->NewSeed());
+  SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, open->secrets.seed()));
+  open->draft = draft;
+  const onion::PublicKey key = open->secrets.OnionKeyPair().public_key;
+  open->draft.add_onion_keys(ToString(key));
+  drafts_[counter] = open;
+  return open->draft;
+}
+
+absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& from_next) {
+  const wire::RoundHeader& header = from_next.header();
+  SHOAL_RETURN_IF_ERROR(
+      round::CheckHeader(header, roster().size(), roster(), table(), clock_->NowSeconds()));
+  const RoundCounter counter(header.counter());
+  RoundPointer open;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = drafts_.find(counter);
+    if (found == drafts_.end()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("round ", counter.value(), ": not drafted here, or signed already"));
+    }
+    open = found->second;
+  }
+  std::lock_guard round_lock(open->mutex);
+  // What this party sent on, completed by the others' keys and nothing else.
+  wire::RoundHeader completed = open->draft;
+  for (int i = completed.onion_keys_size(); i < header.onion_keys_size(); ++i) {
+    completed.add_onion_keys(header.onion_keys(i));
+  }
+  const Digest id = round::RoundId(header);
+  if (round::RoundId(completed) != id) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("round ", counter.value(), ": its header came back changed"));
+  }
+  RoundContext context = MakeContext(header, id);
+  for (uint32_t next = number().value() + 1; next <= roster().size(); ++next) {
+    onion::PublicKey key;
+    std::ranges::copy(AsBytes(header.onion_keys(static_cast<int>(next) - 1)), key.begin());
+    SHOAL_ASSIGN_OR_RETURN(onion::Recipient recipient, onion::Recipient::Create(key));
+    context.next_recipients.push_back(std::move(recipient));
+  }
+
+  std::vector<signature::Signature> signatures = {};
+  if (is_backend()) {
+    if (!from_next.signature().empty()) {
+      return absl::InvalidArgumentError("round header: signed before the last party");
+    }
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(signature::Signature theirs,
+                           signature::Signature::FromBytes(AsBytes(from_next.signature())));
+    signatures.push_back(theirs);
+  }
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(counter, Content::kHeader, id));
+  signatures.push_back(key_.Sign(id));
+  SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
+                         signature::AggregateSignatures(signatures));
+  open->context = std::move(context);
+  {
+    std::lock_guard lock(mutex_);
+    drafts_.erase(counter);
+    rounds_[id] = open;
+  }
+  wire::SignedHeader out;
+  *out.mutable_header() = header;
+  out.set_signature(ToString(sum.bytes()));
+  return out;
+}
+
+absl::Status Party::DropDraft(RoundCounter counter) {
+  {
+    std::lock_guard lock(mutex_);
+    if (drafts_.erase(counter) == 0) return absl::OkStatus();
+  }
+  return journal_->EndRound(counter);
+}
+
+absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = rounds_.find(round_id);
+  if (found == rounds_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("round ", Hex(BytesView(round_id).first(8)), "..: not open here"));
+  }
+  return found->second;
+}
+
+void Party::MakeNoiseLocked(OpenRound& open) {
+  if (!open.noise.has_value()) open.noise = MakeNoise(*open.context, open.secrets, *pool_);
+}
+
+absl::Status Party::PrepareNoise(const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  std::lock_guard lock(open->mutex);
+  if (open->ended) return absl::NotFoundError("round ended");
+  if (open->state.has_value() || open->noise.has_value()) return absl::OkStatus();
+  StageTimer timer(number(), "noise");
+  MakeNoiseLocked(*open);
+  timer.report().set_noise_queries(open->noise->size());
+  open->Report(timer.Finish());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Party::InputLimits> Party::Limits(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  const RoundContext& context = *open->context;  // set before the round can be found
+  const uint64_t positions = std::min<uint64_t>(context.MaxPositions(context.party),
+                                                RoundState::kDead - 1);
+  const uint64_t next = std::min<uint64_t>(
+      context.MaxPositions(PartyNumber(context.party.value() + 1)), RoundState::kDead - 1);
+  return InputLimits{.offline_bytes = positions * context.onion_bytes(),
+                     .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions)),
+                     .answers_bytes = next * context.answer_bytes};
+}
+
+absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
+  SHOAL_ASSIGN_OR_RETURN(const round::Round round,
+                         round::Round::Verify(header, roster(), table(), clock_->NowSeconds()));
+  // Only headers that this party has signed are found by their id.
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round.id()));
+  std::lock_guard lock(open->mutex);
+  if (open->ended) return absl::NotFoundError("round ended");
+  StageTimer timer(number(), "offline");
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kOfflineInput,
+                                              ContentDigest(Content::kOfflineInput, onions)));
+  MakeNoiseLocked(*open);
+  SHOAL_ASSIGN_OR_RETURN(
+      OfflineOutput out,
+      RunOffline(*open->context, open->secrets, *open->noise, onions, *pool_));
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kOfflineOutput,
+                                              ContentDigest(Content::kOfflineOutput, out.onions)));
+  wire::StageReport& report = timer.report();
+  report.set_positions_in(out.state.positions);
+  report.set_positions_out(out.state.next_positions);
+  report.set_noise_queries(open->noise->size());
+  report.set_bytes_in(onions.size());
+  report.set_bytes_out(out.onions.size());
+  open->noise.reset();
+  // A repetition brings the same state: a batch of queries taken meanwhile stays valid.
+  open->state = std::move(out.state);
+  open->Report(timer.Finish());
+  return std::move(out.onions);
+}
+
+absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) {
+  if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
+  return TakeQueries(round_id, encoded);
+}
+
+absl::StatusOr<Bytes> Party::AnswerQueries(const Digest& round_id, BytesView encoded) {
+  if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
+  return TakeQueries(round_id, encoded);
+}
+
+absl::StatusOr<Bytes> Party::TakeQueries(const Digest& round_id, BytesView encoded) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  std::lock_guard lock(open->mutex);
+  if (open->ended || !open->state.has_value()) {
+    return absl::FailedPreconditionError("queries came before the offline stage was done");
+  }
+  StageTimer timer(number(), "online");
+  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
+                         wire::DecodeQueryBatch(encoded, open->state->positions));
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kQueriesInput,
+                                              ContentDigest(Content::kQueriesInput, encoded)));
+  Bytes out;
+  Content content = Content::kAnswersOutput;
+  wire::StageReport& report = timer.report();
+  report.set_positions_in(queries.positions.size());
+  if (is_backend()) {
+    SHOAL_ASSIGN_OR_RETURN(
+        out, server::AnswerQueries(*open->context, open->secrets, *open->state, queries,
+                                   options_.answers, *pool_));
+    report.set_bytes_in(encoded.size());
+    report.set_bytes_out(out.size());
+  } else {
+    content = Content::kQueriesOutput;
+    SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch forwarded,
+                           ForwardQueries(*open->context, *open->state, queries));
+    out = wire::EncodeQueryBatch(forwarded, open->state->next_positions);
+    report.set_positions_out(forwarded.positions.size());
+    report.set_noise_queries(open->state->noise.size());
+    report.set_bytes_in(encoded.size());
+    report.set_bytes_out(out.size());
+    open->forwarded = std::move(forwarded);
+  }
+  SHOAL_RETURN_IF_ERROR(
+      journal_->CommitRound(open->counter(), content, ContentDigest(content, out)));
+  open->queries = std::move(queries);
+  open->Report(timer.Finish());
+  return out;
+}
+
+absl::StatusOr<Bytes> Party::Answers(const Digest& round_id, BytesView answers) {
+  if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  std::lock_guard lock(open->mutex);
+  if (open->ended || !open->forwarded.has_value()) {
+    return absl::FailedPreconditionError("answers came before the queries");
+  }
+  StageTimer timer(number(), "answers");
+  // A list of a wrong length is no complete input: it is refused, not committed to.
+  const uint64_t expected = open->forwarded->positions.size() * open->context->answer_bytes;
+  if (answers.size() != expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("answers: ", answers.size(), " bytes instead of ", expected));
+  }
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kAnswersInput,
+                                              ContentDigest(Content::kAnswersInput, answers)));
+  SHOAL_ASSIGN_OR_RETURN(Bytes out,
+                         ReturnAnswers(*open->context, open->secrets, *open->state, *open->queries,
+                                       *open->forwarded, answers, *pool_));
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kAnswersOutput,
+                                              ContentDigest(Content::kAnswersOutput, out)));
+  wire::StageReport& report = timer.report();
+  report.set_positions_in(open->forwarded->positions.size());
+  report.set_positions_out(open->queries->positions.size());
+  report.set_bytes_in(answers.size());
+  report.set_bytes_out(out.size());
+  open->Report(timer.Finish());
+  return out;
+}
+
+absl::Status Party::End(const Digest& round_id) {
+  RoundPointer open;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = rounds_.find(round_id);
+    if (found == rounds_.end()) return absl::OkStatus();
+    open = found->second;
+    rounds_.erase(found);
+  }
+  std::lock_guard lock(open->mutex);
+  open->ended = true;
+  open->noise.reset();
+  open->state.reset();
+  open->queries.reset();
+  open->forwarded.reset();
+  return journal_->EndRound(open->counter());
+}
+
+std::vector<Digest> Party::EndExpired() {
+  const uint64_t now_s = clock_->NowSeconds();
+  std::vector<Digest> expired;
+  std::vector<RoundCounter> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, open] : rounds_) {
+      if (open->draft.expires_s() + roster().clock_tolerance_s() < now_s) expired.push_back(id);
+    }
+    std::erase_if(drafts_, [&](const auto& entry) {
+      const wire::RoundHeader& draft = entry.second->draft;
+      if (draft.announced_s() + kDraftLifetimeS + roster().clock_tolerance_s() >= now_s) {
+        return false;
+      }
+      dropped.push_back(entry.first);
+      return true;
+    });
+  }
+  // A failure to wipe is reported by the journal's own next call; the memory is gone either way.
+  for (const Digest& id : expired) End(id).IgnoreError();
+  for (RoundCounter counter : dropped) journal_->EndRound(counter).IgnoreError();
+  return expired;
+}
+
+bool Party::CheckToken(const Digest& round_id, uint32_t slot, const sharing::Token& token) const {
+  const auto open = Find(round_id);
+  if (!open.ok()) return false;
+  std::lock_guard lock((*open)->mutex);
+  const auto& state = (*open)->state;
+  if (!state.has_value() || slot >= state->positions || state->dead(slot)) return false;
+  return EqualSecret(sharing::Expand(state->seed(slot), round_id).token, token);
+}
+
+std::vector<wire::StageReport> Party::Reports(const Digest& round_id) const {
+  const auto open = Find(round_id);
+  if (!open.ok()) return {};
+  std::lock_guard lock((*open)->reports_mutex);
+  return (*open)->reports;
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,145 @@
+// One party of the chain: every check and every state of its rounds, no I/O but the journal's.
+//
+//   header    party 1 --- draft, one more onion key at every hop ---> party m
+//             party 1 <--- one more signature at every hop ---------- party m
+//   offline   party 1 --- onions ---> 2 --- onions ---> ... ---> party m
+//   online    party 1 --- queries --> 2 --- queries --> ... ---> party m
+//             party 1 <-- answers --- 2 <-- answers --- ... <--- party m
+//   end       party 1 --- end -----> 2 --- end ------> ... ---> party m
+//
+// Frontend, middle and backend are this one class: they differ by their neighbours. The caller
+// (server/runner, or a test) moves the bytes: what a call returns goes to the neighbour, and what
+// the neighbour answers goes into the next call.
+//
+// Before a call returns bytes for a neighbour it has committed the digests of its whole input and
+// of its output to the journal; the same call with the same input returns the same bytes, with
+// another input it is refused for ever.
+#ifndef SHOAL_SRC_SERVER_PARTY_H_
+#define SHOAL_SRC_SERVER_PARTY_H_
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "src/base/tagged.h"
+#include "src/base/thread_pool.h"
+#include "src/roster/roster.h"
+#include "src/round/header.h"
+#include "src/server/journal.h"
+#include "src/server/offline.h"
+#include "src/server/online.h"
+#include "src/server/round_context.h"
+#include "src/sharing/sharing.h"
+#include "src/wire/client.pb.h"
+
+namespace shoal::server {
+
+// A draft that is not completed by then is dropped.
+inline constexpr uint64_t kDraftLifetimeS = 120;
+
+// Thread-safe: calls for different rounds run at the same time, calls for one round in turn.
+class Party {
+ public:
+  struct Options {
+    PartyNumber number;
+    roster::Roster roster;
+    round::TableFacts table;
+    AnswerTable answers;  // the backend's; empty elsewhere
+    // Rounds that may be open at once: a neighbour cannot fill our memory with drafts.
+    size_t max_open_rounds = 16;
+  };
+
+  // The pointers outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster or
+  // table, or another one of the same epoch. INVALID_ARGUMENT for options that do not fit together.
+  static absl::StatusOr<std::unique_ptr<Party>> Create(Options options,
+                                                       const signature::SecretKey& key,
+                                                       Journal* journal, RandomSource* random,
+                                                       const Clock* clock, ThreadPool* pool);
+
+  const roster::Roster& roster() const { return options_.roster; }
+  const round::TableFacts& table() const { return options_.table; }
+  PartyNumber number() const { return options_.number; }
+  bool is_backend() const { return number().value() == roster().size(); }
+
+  // The draft of the previous party (party 1: its own, without keys) with this party's onion key
+  // added. Its seed is durable by then. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that an
+  // honest party does not sign; FAILED_PRECONDITION for a counter that was used;
+  // RESOURCE_EXHAUSTED when too many rounds are open.
+  absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft);
+
+  // The complete header with this party's signature added to those of the parties after it (at the
+  // backend: none yet). It must be this party's draft, completed. Commits to it.
+  absl::StatusOr<wire::SignedHeader> SignHeader(const wire::SignedHeader& from_next);
+
+  // A draft of this party that will not be completed. OK if there is none.
+  absl::Status DropDraft(RoundCounter counter);
+
+  // Makes this party's noise for a round whose header it has signed, if it is not made yet: may be
+  // called ahead of time, from any thread.
+  absl::Status PrepareNoise(const Digest& round_id);
+
+  // A bound on the bytes that Offline, Queries and Answers can be given for a round: the receiver
+  // reads no more. NOT_FOUND for a round that is not open here.
+  struct InputLimits {
+    uint64_t offline_bytes;
+    uint64_t queries_bytes;
+    uint64_t answers_bytes;
+  };
+  absl::StatusOr<InputLimits> Limits(const Digest& round_id) const;
+
+  // The list for the next party (empty at the backend). UNAUTHENTICATED unless the header is signed
+  // by all and is the one that this party signed.
+  absl::StatusOr<Bytes> Offline(const wire::SignedHeader& header, BytesView onions);
+
+  // Not at the backend: encoded queries for the next party.
+  absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded);
+  // Not at the backend: answers for the previous party.
+  absl::StatusOr<Bytes> Answers(const Digest& round_id, BytesView answers);
+  // The backend: answers for the previous party.
+  absl::StatusOr<Bytes> AnswerQueries(const Digest& round_id, BytesView encoded);
+
+  // Erases the round: seeds, onion key, permutation, noise. OK if there is no such round.
+  absl::Status End(const Digest& round_id);
+  // Erases rounds past their expiry and drafts that were never completed; says which.
+  std::vector<Digest> EndExpired();
+
+  // Whether `token` is the one of position `slot`; false for a dead one. Party 1, after Offline.
+  bool CheckToken(const Digest& round_id, uint32_t slot, const sharing::Token& token) const;
+
+  // What the round cost here so far. For people; knows nothing that the neighbours do not.
+  std::vector<wire::StageReport> Reports(const Digest& round_id) const;
+
+ private:
+  struct OpenRound;
+  using RoundPointer = std::shared_ptr<OpenRound>;
+
+  Party(Options options, const signature::SecretKey& key, Journal* journal, RandomSource* random,
+        const Clock* clock, ThreadPool* pool);
+  absl::StatusOr<RoundPointer> Find(const Digest& round_id) const;
+  absl::StatusOr<Bytes> TakeQueries(const Digest& round_id, BytesView encoded);
+  void MakeNoiseLocked(OpenRound& open);
+  RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
+
+  const Options options_;
+  const signature::SecretKey& key_;
+  Journal* const journal_;
+  RandomSource* const random_;
+  const Clock* const clock_;
+  ThreadPool* const pool_;
+  const noise::Distribution noise_;
+
+  mutable std::mutex mutex_;  // of the two maps
+  std::map<RoundCounter, RoundPointer> drafts_;
+  std::map<Digest, RoundPointer> rounds_;
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_PARTY_H_

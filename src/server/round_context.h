@@ -1,0 +1,67 @@
+// What one party's computation needs to know of one round, and the secrets it draws for it.
+#ifndef SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
+#define SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+#include "src/base/secret.h"
+#include "src/base/tagged.h"
+#include "src/noise/noise.h"
+#include "src/onion/onion.h"
+
+namespace shoal::server {
+
+// Public: a function of the signed header and the party's number. Immutable.
+struct RoundContext {
+  RoundCounter counter;
+  Digest round_id;
+  PartyNumber party;
+  uint32_t parties;
+  size_t answer_bytes;  // a row and its signature
+  uint64_t max_rows;    // rows that noise is drawn for; row numbers in queries stay below
+  uint32_t max_slots;
+  noise::Distribution noise;
+  // Of the parties after this one, the next first; empty at the backend.
+  std::vector<onion::Recipient> next_recipients;
+
+  bool is_backend() const { return party.value() == parties; }
+  size_t layers() const { return parties - party.value() + 1; }
+  size_t onion_bytes() const { return onion::OnionBytes(layers()); }
+  // A bound on the positions that party `number` can have: what its predecessors could at most
+  // send. The receiver of a list allocates no more, whatever is announced.
+  uint64_t MaxPositions(PartyNumber number) const {
+    return max_slots + uint64_t{number.value() - 1} * max_rows * noise.max();
+  }
+};
+
+// Every random choice of a party for one round, as a function of one seed. The seed is stored
+// durably before anything derived from it is sent, and erased with the round.
+class RoundSecrets {
+ public:
+  explicit RoundSecrets(Seed seed) : seed_(std::move(seed)) {}
+
+  BytesView seed() const { return seed_.view(); }
+  onion::KeyPair OnionKeyPair() const;
+  SeededRandom NoiseCounts() const { return SeededRandom(seed(), "shoal noise counts v1"); }
+  SeededRandom NoiseOnions(uint64_t chunk) const {
+    return SeededRandom(seed(), "shoal noise onions v1", chunk);
+  }
+  SeededRandom Permutation() const { return SeededRandom(seed(), "shoal permutation v1"); }
+  // Keys the search for duplicate seeds, so that senders cannot aim at its buckets.
+  Seed FingerprintKey() const { return Key("shoal fingerprints v1"); }
+  // Keys the answers to dead positions.
+  Seed DeadAnswerKey() const { return Key("shoal dead answers v1"); }
+
+ private:
+  Seed Key(absl::string_view domain) const;
+  Seed seed_;
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_ROUND_CONTEXT_H_

@@ -1,0 +1,39 @@
+// What a party's offline stage hands to its online stage: the only way to get an online stage.
+#ifndef SHOAL_SRC_SERVER_ROUND_STATE_H_
+#define SHOAL_SRC_SERVER_ROUND_STATE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "src/base/secret.h"
+
+namespace shoal::server {
+
+// A noise query of this party, ready to be sent.
+struct NoiseQuery {
+  uint32_t position;  // among the next party's positions
+  uint32_t tally;     // what the next party is sent there
+};
+
+// 36 bytes for every position, 8 for every noise query.
+struct RoundState {
+  static constexpr uint32_t kDead = 0xffffffff;
+
+  uint32_t positions = 0;       // N_j: this party's input
+  uint32_t next_positions = 0;  // N_(j+1); 0 at the backend
+  SecretVector<uint8_t> seeds;  // seed_j of position i at 32 * i; zeros if dead
+
+  // Where position i goes among the next party's positions, or kDead. At the backend, which does
+  // not shuffle, 0 or kDead.
+  SecretVector<uint32_t> target;
+  SecretVector<NoiseQuery> noise;  // any order
+
+  bool dead(uint32_t position) const { return target[position] == kDead; }
+  BytesView seed(uint32_t position) const {
+    return BytesView(seeds).subspan(size_t{32} * position, 32);
+  }
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_ROUND_STATE_H_

@@ -1,0 +1,712 @@
+// Whole chains in one process: that honest rounds work, and that every attack that DESIGN's
+// guarantees name is stopped by a party that follows the protocol. Each test says which guard it
+// protects; the numbers are those of docs/threat-model.md.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/onion/onion.h"
+#include "src/server/offline.h"
+#include "src/server/online.h"
+#include "src/shuffle/permutation.h"
+#include "src/sim/deployment.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::sim {
+namespace {
+
+using ::shoal::testing::StatusIs;
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+std::vector<uint64_t> RandomRows(Deployment& deployment, size_t count) {
+  std::vector<uint64_t> rows(count);
+  for (uint64_t& row : rows) row = deployment.random().Below(deployment.table().rows);
+  return rows;
+}
+
+// How many of the answers are the rows that were asked, bit for bit and signed. Any other answer
+// must not verify: never wrong and accepted.
+size_t CountCorrect(Deployment& deployment, Client& client, const std::vector<uint64_t>& rows) {
+  const auto answers = client.Fetch();
+  EXPECT_THAT(answers, testing::IsOk());
+  size_t correct = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const bool right = std::ranges::equal((*answers)[i], deployment.Answer(rows[i]));
+    if (!right) {
+      EXPECT_FALSE(deployment.Verify(rows[i], (*answers)[i]).ok()) << "wrong and accepted";
+    }
+    correct += right;
+  }
+  return correct;
+}
+
+class WholeChainTest : public ::testing::TestWithParam<uint32_t> {};
+
+TEST_P(WholeChainTest, ThousandsOfQueriesOverSeveralRoundsAtATime) {
+  Deployment deployment({.parties = GetParam()});
+  struct Open {
+    round::Round round;
+    std::vector<Client> clients;
+    std::vector<std::vector<uint64_t>> rows;
+  };
+  std::vector<Open> open;
+  // All rounds take onions before the first is sealed.
+  for (size_t r = 0; r < 3; ++r) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(round::Round round, deployment.Announce());
+    open.push_back({round, {}, {}});
+    for (size_t c = 0; c < 10; ++c) {
+      open[r].clients.emplace_back(&deployment, round);
+      SHOAL_ASSERT_OK(open[r].clients.back().Obtain(30 + 60 * r));
+      open[r].rows.push_back(RandomRows(deployment, 30 + 60 * r));
+    }
+  }
+  for (Open& o : open) SHOAL_ASSERT_OK(deployment.RunOffline(o.round.id()));
+  for (Open& o : open) {
+    for (size_t c = 0; c < o.clients.size(); ++c) {
+      if (c == 3) continue;  // never comes back
+      if (c == 4) o.rows[c].resize(7);  // uses some of its slots
+      SHOAL_ASSERT_OK(o.clients[c].Query(o.rows[c]));
+    }
+  }
+  for (size_t r : {2u, 0u, 1u}) {  // in any order
+    Open& o = open[r];
+    SHOAL_ASSERT_OK(deployment.RunOnline(o.round.id()));
+    for (size_t c = 0; c < o.clients.size(); ++c) {
+      if (c == 3) continue;
+      EXPECT_EQ(CountCorrect(deployment, o.clients[c], o.rows[c]), o.rows[c].size());
+    }
+    SHOAL_ASSERT_OK(deployment.EndRound(o.round.id()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Parties, WholeChainTest, ::testing::Values(2, 3, 5, 8));
+
+// A deployment of three with a round open, for the tests below.
+class GuardTest : public ::testing::Test {
+ protected:
+  GuardTest() : deployment_({.plan = {.stage_limit_s = 100}}) {}
+
+  round::Round Announce() {
+    auto round = deployment_.Announce();
+    EXPECT_THAT(round, testing::IsOk());
+    return *std::move(round);
+  }
+  static constexpr size_t kQueries = 60;
+
+  // A round up to the point where the queries are in.
+  round::Round RunToQueries(std::optional<Client>& client, std::vector<uint64_t>& rows) {
+    round::Round round = Announce();
+    client.emplace(&deployment_, round);
+    EXPECT_THAT(client->Obtain(kQueries), testing::IsOk());
+    EXPECT_THAT(deployment_.RunOffline(round.id()), testing::IsOk());
+    rows = RandomRows(deployment_, kQueries);
+    EXPECT_THAT(client->Query(rows), testing::IsOk());
+    return round;
+  }
+
+  Deployment deployment_;
+};
+
+// Guarantee 1: one content for ever.
+TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  server::Party& party = deployment_.party(1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, party.Offline(round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, party.Offline(round.wire(), onions));
+  EXPECT_EQ(list, again);
+  Bytes other = onions;
+  other.resize(other.size() - onion::OnionBytes(3));
+  EXPECT_THAT(party.Offline(round.wire(), other), StatusIs(kRefused, "another offline list"));
+  // The middle party is where it matters most.
+  server::Party& middle = deployment_.party(2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, middle.Offline(round.wire(), list));
+  SHOAL_ASSERT_OK(deployment_.party(3).Offline(round.wire(), last));
+
+  wire::QueryBatch batch;
+  for (uint32_t i = 0; i < kQueries; ++i) {
+    batch.positions.push_back(i);
+    batch.tallies.push_back(1000 + i);
+  }
+  const Bytes queries = EncodeQueryBatch(batch, kQueries);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes forwarded, party.Queries(round.id(), queries));
+  EXPECT_EQ(*party.Queries(round.id(), queries), forwarded);
+  ++batch.tallies[17];
+  EXPECT_THAT(party.Queries(round.id(), EncodeQueryBatch(batch, kQueries)),
+              StatusIs(kRefused, "another queries"));
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes to_backend, middle.Queries(round.id(), forwarded));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes answers,
+                             deployment_.party(3).AnswerQueries(round.id(), to_backend));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes returned, middle.Answers(round.id(), answers));
+  EXPECT_EQ(*middle.Answers(round.id(), answers), returned);
+  answers[5] ^= 1;
+  EXPECT_THAT(middle.Answers(round.id(), answers), StatusIs(kRefused, "another answers"));
+}
+
+// Guarantee 1, after a restart: what a party has seen of a round it will not see differently.
+TEST_F(GuardTest, ARestartedPartyRefusesItsOldRounds) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  deployment_.Restart(2);
+  EXPECT_FALSE(deployment_.RunOnline(round.id()).ok());
+  EXPECT_FALSE(deployment_.party(2).Offline(round.wire(), {}).ok());
+  // Nor does it draft that counter again, whoever asks.
+  wire::RoundHeader draft = round.header();
+  while (draft.onion_keys_size() > 1) draft.mutable_onion_keys()->RemoveLast();
+  EXPECT_THAT(deployment_.party(2).ExtendDraft(draft), StatusIs(kRefused, "only rise"));
+  // The deployment goes on with the next round.
+  deployment_.frontend().Abort(round.id(), "party 2 restarted");
+  const round::Round next = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK(deployment_.RunOnline(next.id()));
+  EXPECT_EQ(CountCorrect(deployment_, *client, rows), rows.size());
+}
+
+// Guarantee 2: exactly one answer of the fixed size for every query, or nothing goes back.
+TEST_F(GuardTest, AWithheldAnswerStopsTheWholeBatch) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  const size_t answer_bytes = round.answer_bytes();
+  deployment_.tamper(2).answers = [&](Bytes& answers) {
+    answers.erase(answers.begin(), answers.begin() + static_cast<ptrdiff_t>(answer_bytes));
+  };
+  EXPECT_THAT(deployment_.RunOnline(round.id()), StatusIs(kInvalid, "answers"));
+  EXPECT_FALSE(client->Fetch().ok());
+}
+
+// Guarantee 2: queries that fail are answered all the same, and look like the others.
+TEST_F(GuardTest, DeadPositionsAndMissingRowsAreAnswered) {
+  const round::Round round = Announce();
+  // Ten honest queries, one for a row that does not exist, one whose onion is dead at party 2.
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(11));
+  Client broken(&deployment_, round);
+  Secret dead = broken.Make();
+  {
+    // Re-seal party 1's layer around rubbish: valid at party 1, dead at party 2.
+    Bytes message(onion::OnionBytes(3) - onion::kSealBytes), box(onion::OnionBytes(3));
+    deployment_.random().Fill(message);
+    std::ranges::copy(round.id(), message.begin());
+    std::ranges::copy(dead.seeds[0].view(), message.begin() + 32);
+    const Seed ephemeral = deployment_.random().NewSeed();
+    onion::SealBatch(round.recipients()[0], {ephemeral.data(), 32, 32},
+                     {message.data(), message.size(), message.size()},
+                     {box.data(), box.size(), box.size()}, 1);
+    dead.onion = box;
+  }
+  broken.Add(std::move(dead));
+  SHOAL_ASSERT_OK(broken.Submit());
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  std::vector<uint64_t> rows = RandomRows(deployment_, 11);
+  rows[10] = deployment_.table().rows + 5;
+  SHOAL_ASSERT_OK(client.Query(rows));
+  SHOAL_ASSERT_OK(broken.Query({3}));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_TRUE(std::ranges::equal(answers[i], deployment_.Answer(rows[i])));
+  }
+  EXPECT_EQ(answers[10], Bytes(round.answer_bytes(), 0));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> nothing, broken.Fetch());
+  ASSERT_EQ(nothing[0].size(), round.answer_bytes());
+  EXPECT_FALSE(deployment_.Verify(3, nothing[0]).ok());
+  EXPECT_GT(std::set<uint8_t>(nothing[0].begin(), nothing[0].end()).size(), 40u);  // not constant
+}
+
+// Guarantee 3: one seed sealed twice, under different ciphertexts, lives once.
+TEST_F(GuardTest, DuplicateSeedsDieBeforeTheShuffle) {
+  const round::Round round = Announce();
+  Client honest(&deployment_, round), thief(&deployment_, round);
+  SHOAL_ASSERT_OK(honest.Obtain(5));
+  // The thief knows seed 1 of a victim (a colluding party 1 does) and seals it again; party 1 kills
+  // it. Then the same for seed 2, which party 2 must find.
+  for (size_t shared : {0u, 1u}) {
+    Secret copy = thief.Make();
+    std::vector<Seed> seeds;
+    for (size_t j = 0; j < 3; ++j) {
+      seeds.push_back(j == shared ? honest.secrets()[shared].seeds[j].Clone()
+                                  : deployment_.random().NewSeed());
+    }
+    thief.Add(thief.Make(std::move(seeds)));
+  }
+  SHOAL_ASSERT_OK(thief.Submit());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, deployment_.party(1).Offline(round.wire(), onions));
+  const auto noise = [&](uint32_t number) {
+    return deployment_.party(number).Reports(round.id()).back().noise_queries();
+  };
+  EXPECT_EQ(list.size() / onion::OnionBytes(2), 6 + noise(1));  // 7 came, one is dead
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, deployment_.party(2).Offline(round.wire(), list));
+  EXPECT_EQ(last.size() / onion::OnionBytes(1), 5 + noise(1) + noise(2));
+}
+
+TEST_F(GuardTest, TheFirstOfEqualSeedsLives) {
+  const round::Round round = Announce();
+  Client honest(&deployment_, round), thief(&deployment_, round);
+  SHOAL_ASSERT_OK(honest.Obtain(1));
+  std::vector<Seed> seeds;
+  for (const Seed& seed : honest.secrets()[0].seeds) seeds.push_back(seed.Clone());
+  thief.Add(thief.Make(std::move(seeds)));
+  SHOAL_ASSERT_OK(thief.Submit());
+  EXPECT_NE(thief.secrets()[0].slot, honest.secrets()[0].slot);
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  SHOAL_EXPECT_OK(honest.Query({7}));
+  EXPECT_THAT(thief.Query({8}), StatusIs(absl::StatusCode::kPermissionDenied, "token"));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  EXPECT_EQ(CountCorrect(deployment_, honest, {7}), 1u);
+}
+
+TEST_F(GuardTest, ARepeatedSubmissionKeepsItsSlots) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(3));
+  Bytes onions;
+  for (const Secret& secret : client.secrets()) Append(onions, secret.onion);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto again,
+                             deployment_.frontend().SubmitOnions(round.id(), onions));
+  EXPECT_EQ(again.slots, (std::vector<uint32_t>{0, 1, 2}));
+  EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 3u);
+}
+
+// Guarantee 4: every field of the header counts.
+TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
+  const std::map<std::string, std::function<void(wire::RoundHeader&)>> changes = {
+      {"counter", [](auto& h) { h.set_counter(h.counter() + 1); }},
+      {"roster", [](auto& h) { h.mutable_roster_digest()->at(0) ^= 1; }},
+      {"manifest", [](auto& h) { h.mutable_manifest_digest()->at(0) ^= 1; }},
+      {"own key", [](auto& h) { h.mutable_onion_keys(0)->at(3) ^= 1; }},
+      {"next key", [](auto& h) { h.mutable_onion_keys(1)->at(3) ^= 1; }},
+      {"too few keys", [](auto& h) { h.mutable_onion_keys()->RemoveLast(); }},
+      {"rows", [](auto& h) { h.set_max_rows(h.max_rows() - 1); }},
+      {"answer bytes", [](auto& h) { h.set_answer_bytes(h.answer_bytes() + 1); }},
+      {"noise", [](auto& h) { h.mutable_noise()->set_mode(1); }},
+      {"machines", [](auto& h) { h.set_machines(0, 2); }},
+      {"slots", [](auto& h) { h.set_max_slots(h.max_slots() - 1); }},
+      {"announced", [](auto& h) { h.set_announced_s(h.announced_s() - 1); }},
+      {"onions close", [](auto& h) { h.set_onions_close_s(h.onions_close_s() - 1); }},
+      {"queries close", [](auto& h) { h.set_queries_close_s(h.queries_close_s() - 1); }},
+      {"expires", [](auto& h) { h.set_expires_s(h.expires_s() + 1); }},
+  };
+  for (const auto& [what, change] : changes) {
+    // On the way back: every party before sees that it is not what it sent on. On the way forth a
+    // change is seen at the latest by the party that had sent something else.
+    deployment_.tamper(1).signed_back = [&](wire::SignedHeader& h) { change(*h.mutable_header()); };
+    EXPECT_FALSE(deployment_.Announce().ok()) << what;
+    deployment_.tamper(1).signed_back = nullptr;
+    deployment_.tamper(2).signed_back = [&](wire::SignedHeader& h) { change(*h.mutable_header()); };
+    EXPECT_FALSE(deployment_.Announce().ok()) << what;
+    deployment_.tamper(2).signed_back = nullptr;
+    if (what == "next key" || what == "too few keys") continue;
+    deployment_.tamper(1).draft = change;
+    EXPECT_FALSE(deployment_.Announce().ok()) << what;
+    deployment_.tamper(1).draft = nullptr;
+    // What the parties behind the change have signed makes room once it has expired.
+    deployment_.clock().now_s += 600;
+  }
+  SHOAL_EXPECT_OK(deployment_.Announce());
+}
+
+TEST_F(GuardTest, HeadersThatAreNotSignedByAllAreRefused) {
+  const round::Round round = Announce();
+  wire::SignedHeader header = round.wire();
+  // Two of three signatures.
+  const std::vector<signature::Signature> some = {deployment_.key(1).Sign(round.id()),
+                                                  deployment_.key(3).Sign(round.id())};
+  header.set_signature(ToString(signature::AggregateSignatures(some)->bytes()));
+  EXPECT_THAT(deployment_.party(2).Offline(header, {}),
+              StatusIs(absl::StatusCode::kUnauthenticated, "round header"));
+  EXPECT_FALSE(round::Round::Verify(header, deployment_.roster(), deployment_.table(),
+                                    deployment_.clock().now_s)
+                   .ok());
+}
+
+TEST_F(GuardTest, OneHeaderIsSignedForACounter) {
+  const round::Round round = Announce();
+  wire::RoundHeader draft = round.header();
+  while (draft.onion_keys_size() > 1) draft.mutable_onion_keys()->RemoveLast();
+  EXPECT_THAT(deployment_.party(2).ExtendDraft(draft), StatusIs(kRefused, "only rise"));
+  EXPECT_THAT(deployment_.party(2).SignHeader(round.wire()), StatusIs(kRefused, "signed already"));
+}
+
+TEST_F(GuardTest, StaleAndFutureProposalsAreRefused) {
+  wire::RoundHeader draft = deployment_.frontend().NewDraft();
+  deployment_.clock().now_s += 61;
+  EXPECT_THAT(deployment_.party(1).ExtendDraft(draft),
+              StatusIs(absl::StatusCode::kUnauthenticated, "announced"));
+  deployment_.clock().now_s -= 200;
+  EXPECT_THAT(deployment_.party(1).ExtendDraft(draft),
+              StatusIs(absl::StatusCode::kUnauthenticated, ""));
+}
+
+// Guarantee 4: onions of another round are dropped, also when the keys are the same party's.
+TEST_F(GuardTest, OnionsOfAnotherRoundAreDead) {
+  const round::Round first = Announce(), second = Announce();
+  // Sealed for the second round's keys, naming the first round.
+  Client client(&deployment_, second);
+  std::vector<Seed> seeds;
+  Bytes flat, ephemeral(96);
+  for (int j = 0; j < 3; ++j) {
+    seeds.push_back(deployment_.random().NewSeed());
+    Append(flat, seeds.back().view());
+  }
+  deployment_.random().Fill(ephemeral);
+  Secret foreign;
+  foreign.onion.resize(onion::OnionBytes(3));
+  onion::BuildOnions(first.id(), second.recipients(), flat, ephemeral, foreign.onion);
+  foreign.seeds = std::move(seeds);
+  client.Add(std::move(foreign));
+  client.Add(client.Make());
+  SHOAL_ASSERT_OK(client.Submit());
+  SHOAL_ASSERT_OK(deployment_.RunOffline(second.id()));
+  EXPECT_FALSE(deployment_.party(1).CheckToken(second.id(), 0,
+                                               client.secrets()[0].token(second.id())));
+  EXPECT_TRUE(deployment_.party(1).CheckToken(second.id(), 1,
+                                              client.secrets()[1].token(second.id())));
+}
+
+// Guarantee 5: when a round has ended, its keys and seeds are nowhere.
+TEST_F(GuardTest, AnEndedRoundIsErased) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  for (uint32_t j = 1; j <= 3; ++j) EXPECT_EQ(deployment_.disk(j).seeds.size(), 1u);
+  SHOAL_ASSERT_OK(deployment_.EndRound(round.id()));
+  for (uint32_t j = 1; j <= 3; ++j) {
+    EXPECT_TRUE(deployment_.disk(j).seeds.empty());
+    EXPECT_TRUE(deployment_.disk(j).submissions.empty());
+    EXPECT_FALSE(deployment_.party(j).Limits(round.id()).ok());
+    EXPECT_FALSE(deployment_.party(j).Offline(round.wire(), {}).ok());
+  }
+}
+
+TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
+  const round::Round round = Announce();
+  // A draft that never comes back.
+  SHOAL_ASSERT_OK(deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
+  EXPECT_EQ(deployment_.disk(1).seeds.size(), 2u);
+  deployment_.clock().now_s = round.header().expires_s() + 61;
+  for (uint32_t j = 1; j <= 3; ++j) {
+    deployment_.party(j).EndExpired();
+    EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  }
+}
+
+TEST_F(GuardTest, AFailedProposalLeavesNothingBehind) {
+  deployment_.tamper(2).down = true;
+  EXPECT_THAT(deployment_.Announce(), StatusIs(absl::StatusCode::kUnavailable, "party 3"));
+  deployment_.tamper(2).down = false;
+  deployment_.disk(1).writes_left = 1;  // party 1 cannot store the header that the others signed
+  EXPECT_FALSE(deployment_.Announce().ok());
+  deployment_.disk(1).writes_left = -1;
+  for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+}
+
+TEST_F(GuardTest, ANeighbourCannotFillThePartyWithDrafts) {
+  absl::Status status;
+  for (int i = 0; i < 40 && status.ok(); ++i) {
+    status = deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()).status();
+  }
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, "16 rounds"));
+  EXPECT_LE(deployment_.disk(1).seeds.size(), 16u);
+}
+
+// Guarantee 7, at the frontend: a slot is used for one query.
+TEST_F(GuardTest, ASlotIsUsedForOneQuery) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_EXPECT_OK(client->Query(rows));  // the same again
+  EXPECT_EQ(deployment_.frontend().Info(round.id())->queries(), kQueries);
+  rows[0] = (rows[0] + 1) % deployment_.table().rows;
+  EXPECT_THAT(client->Query(rows), StatusIs(kRefused, "another query"));
+  // Someone else's slot, without its token.
+  wire::SubmitQueriesRequest request = client->QueriesRequest();
+  request.mutable_tokens()->at(0) ^= 1;
+  EXPECT_THAT(deployment_.frontend().SubmitQueries(request),
+              StatusIs(absl::StatusCode::kPermissionDenied, "slot 0"));
+}
+
+TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(4));
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  for (Secret& secret : client.secrets()) secret.row = 1;
+  Client again = std::move(client);
+  SHOAL_ASSERT_OK(again.Query({}).code() == kInvalid ? absl::OkStatus()
+                                                     : absl::InternalError("empty request taken"));
+  std::vector<std::pair<std::string, std::function<void(wire::SubmitQueriesRequest&)>>> bad = {
+      {"short tokens", [](auto& r) { r.mutable_tokens()->pop_back(); }},
+      {"short slots", [](auto& r) { r.mutable_slots()->pop_back(); }},
+      {"short tallies", [](auto& r) { r.mutable_tallies()->pop_back(); }},
+      {"slot twice",
+       [](auto& r) {
+         r.mutable_slots()->replace(4, 4, r.slots().substr(0, 4));
+         r.mutable_tokens()->replace(16, 16, r.tokens().substr(0, 16));
+       }},
+      {"slot out of range", [](auto& r) { r.mutable_slots()->replace(12, 4, "\xff\xff\xff\xff"); }},
+      {"tally p", [](auto& r) { r.mutable_tallies()->replace(12, 4, "\xff\xff\xff\x7f"); }},
+      {"round id", [](auto& r) { r.mutable_round_id()->pop_back(); }},
+      {"unknown round", [](auto& r) { r.mutable_round_id()->at(0) ^= 1; }},
+  };
+  SHOAL_ASSERT_OK(again.Query({1, 2, 3, 4}));
+  const wire::SubmitQueriesRequest good = again.QueriesRequest();
+  for (const auto& [what, change] : bad) {
+    wire::SubmitQueriesRequest request = good;
+    change(request);
+    EXPECT_FALSE(deployment_.frontend().SubmitQueries(request).ok()) << what;
+    EXPECT_EQ(deployment_.frontend().Info(round.id())->queries(), 4u) << what;
+  }
+}
+
+// Guarantee 8: no seed on the disk, no key in the header.
+TEST_F(GuardTest, NothingIsSentWhoseSeedIsNotStored) {
+  deployment_.disk(2).writes_left = 0;
+  EXPECT_THAT(deployment_.Announce(), StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  deployment_.disk(2).writes_left = 1;  // the seed, but not the header
+  EXPECT_THAT(deployment_.Announce(), StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  deployment_.disk(2).writes_left = -1;
+  SHOAL_EXPECT_OK(deployment_.Announce());
+}
+
+TEST_F(GuardTest, NothingIsSentWhoseDigestIsNotStored) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  bool reached = false;
+  deployment_.tamper(2).queries = [&](Bytes&) { reached = true; };
+  deployment_.disk(2).writes_left = 0;
+  EXPECT_THAT(deployment_.RunOnline(round.id()),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  EXPECT_FALSE(reached);
+}
+
+// Any one party or link tampers: the answer is refused or random, never wrong and accepted.
+TEST_F(GuardTest, TamperedTalliesComeOutRandom) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  deployment_.tamper(1).queries = [](Bytes& queries) {
+    // The last tally, still below p.
+    uint32_t tally = LoadLe<uint32_t>(queries.data() + queries.size() - 4);
+    StoreLe<uint32_t>(queries.data() + queries.size() - 4, tally == 0 ? 1 : tally - 1);
+  };
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  EXPECT_GE(CountCorrect(deployment_, *client, rows), rows.size() - 1);
+}
+
+TEST_F(GuardTest, TamperedAnswersAreNeverAccepted) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  deployment_.tamper(2).answers = [&](Bytes& answers) {
+    for (size_t at = 0; at < answers.size(); at += round.answer_bytes()) answers[at] ^= 1;
+  };
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  EXPECT_EQ(CountCorrect(deployment_, *client, rows), 0u);
+}
+
+TEST_F(GuardTest, SwappedAnswersAreNeverAccepted) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  const size_t b = round.answer_bytes();
+  deployment_.tamper(1).answers = [&](Bytes& answers) {
+    for (size_t at = 0; at + 2 * b <= answers.size(); at += 2 * b) {
+      std::swap_ranges(answers.begin() + static_cast<ptrdiff_t>(at),
+                       answers.begin() + static_cast<ptrdiff_t>(at + b),
+                       answers.begin() + static_cast<ptrdiff_t>(at + b));
+    }
+  };
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  CountCorrect(deployment_, *client, rows);  // fails on one that is wrong and accepted
+}
+
+TEST_F(GuardTest, TamperedOnionsAreDeadAndHarmOnlyThemselves) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  const size_t onion_bytes = onion::OnionBytes(2);
+  deployment_.tamper(1).onions = [&](Bytes& onions) { onions[onion_bytes / 2] ^= 1; };
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  const std::vector<uint64_t> rows = RandomRows(deployment_, kQueries);
+  SHOAL_ASSERT_OK(client.Query(rows));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  EXPECT_GE(CountCorrect(deployment_, client, rows), kQueries - 1);
+}
+
+TEST_F(GuardTest, MalformedListsAreRefused) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  for (const auto& [what, change] : std::map<std::string, std::function<void(Bytes&)>>{
+           {"cut", [](Bytes& b) { b.pop_back(); }},
+           {"longer", [](Bytes& b) { b.push_back(0); }},
+           {"empty", [](Bytes& b) { b.clear(); }},
+           {"garbage", [](Bytes& b) { std::ranges::fill(b, 0xff); }}}) {
+    const round::Round round = RunToQueries(client, rows);
+    deployment_.tamper(1).queries = change;
+    EXPECT_THAT(deployment_.RunOnline(round.id()), StatusIs(kInvalid, "query batch")) << what;
+    deployment_.tamper(1).queries = nullptr;
+    SHOAL_ASSERT_OK(deployment_.EndRound(round.id()));
+  }
+  const round::Round round = Announce();
+  Client other(&deployment_, round);
+  SHOAL_ASSERT_OK(other.Obtain(3));
+  deployment_.tamper(1).onions = [](Bytes& onions) { onions.pop_back(); };
+  EXPECT_THAT(deployment_.RunOffline(round.id()), StatusIs(kInvalid, "offline list"));
+}
+
+TEST_F(GuardTest, APartyThatIsDownIsNamedAndTheOthersGoOn) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(3));
+  deployment_.tamper(2).down = true;
+  EXPECT_THAT(deployment_.RunOffline(round.id()),
+              StatusIs(absl::StatusCode::kUnavailable, "party 3"));
+  deployment_.frontend().Abort(round.id(), "party 3 is down");
+  EXPECT_EQ(deployment_.frontend().Info(round.id())->state(), wire::ABORTED);
+  EXPECT_THAT(client.Query({1}), StatusIs(kRefused, "ABORTED"));
+  deployment_.tamper(2).down = false;
+  std::vector<uint64_t> rows;
+  std::optional<Client> next;
+  const round::Round again = RunToQueries(next, rows);
+  SHOAL_ASSERT_OK(deployment_.RunOnline(again.id()));
+  EXPECT_EQ(CountCorrect(deployment_, *next, rows), rows.size());
+}
+
+// --- The stages alone ---
+
+server::RoundContext Context(uint32_t party, uint32_t parties, uint64_t rows,
+                             const std::vector<server::RoundSecrets>& secrets) {
+  server::RoundContext context{
+      .counter = RoundCounter(1),
+      .round_id = {},
+      .party = PartyNumber(party),
+      .parties = parties,
+      .answer_bytes = 32,
+      .max_rows = rows,
+      .max_slots = 1000,
+      .noise = *noise::Distribution::Create(DeploymentOptions().noise),
+      .next_recipients = {}};
+  for (uint32_t next = party + 1; next <= parties; ++next) {
+    context.next_recipients.push_back(
+        *onion::Recipient::Create(secrets[next - 1].OnionKeyPair().public_key));
+  }
+  return context;
+}
+
+TEST(StagesTest, OutputDoesNotDependOnThreads) {
+  testing::TestRandom random(5);
+  std::vector<server::RoundSecrets> secrets;
+  for (int j = 0; j < 2; ++j) secrets.emplace_back(random.NewSeed());
+  const server::RoundContext context = Context(1, 2, 700, secrets);
+  ThreadPool one(1), many(5);
+  const server::NoiseBatch a = MakeNoise(context, secrets[0], one);
+  const server::NoiseBatch b = MakeNoise(context, secrets[0], many);
+  EXPECT_EQ(a.onions, b.onions);
+  EXPECT_EQ(a.tallies, b.tallies);
+  EXPECT_GT(a.size(), 2048u);  // several chunks
+  Bytes onions(300 * context.onion_bytes());
+  random.Fill(onions);  // all dead
+  EXPECT_EQ(RunOffline(context, secrets[0], a, onions, one)->onions,
+            RunOffline(context, secrets[0], b, onions, many)->onions);
+}
+
+// Every noise query reaches the backend as the row it was drawn for, as often as it was drawn:
+// the histogram that the backend sees is the honest one plus exactly the noise.
+TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
+  constexpr uint64_t kRows = 30;
+  testing::TestRandom random(6);
+  std::vector<server::RoundSecrets> secrets;
+  for (int j = 0; j < 2; ++j) secrets.emplace_back(random.NewSeed());
+  const server::RoundContext frontend = Context(1, 2, kRows, secrets);
+  const server::RoundContext backend = Context(2, 2, kRows, secrets);
+  ThreadPool pool(1);
+  std::vector<uint32_t> expected(kRows);
+  SeededRandom counts = secrets[0].NoiseCounts();
+  frontend.noise.Sample(counts, expected);
+  const server::NoiseBatch noise = MakeNoise(frontend, secrets[0], pool);
+  const auto first = RunOffline(frontend, secrets[0], noise, {}, pool);
+  const auto last = RunOffline(backend, secrets[1], {}, first->onions, pool);
+  ASSERT_EQ(last->dead, 0u);
+  const auto batch = ForwardQueries(frontend, first->state, {});
+  ASSERT_EQ(batch->positions.size(), noise.size());
+  std::vector<uint32_t> seen(kRows);
+  for (size_t i = 0; i < batch->positions.size(); ++i) {
+    const auto share =
+        sharing::Expand(last->state.seed(batch->positions[i]), backend.round_id).share;
+    const uint32_t row = sharing::Advance(share, batch->tallies[i]);
+    ASSERT_LT(row, kRows);
+    ++seen[row];
+  }
+  EXPECT_EQ(seen, expected);
+}
+
+// What positions tell a coalition around one honest party (docs/threat-model.md): which output
+// position a client's input position became is uniform, whichever clients are there. One of three
+// slots is used; where its query comes out must not depend on which.
+TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
+  testing::TestRandom random(7);
+  ThreadPool pool(1);
+  constexpr int kTrials = 6000, kSlots = 3;
+  std::array<std::map<uint32_t, int>, kSlots> seen;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    // Without noise and curve work: three living positions, shuffled by a fresh seed.
+    const server::RoundSecrets secrets(random.NewSeed());
+    SeededRandom permutation = secrets.Permutation();
+    server::RoundState state;
+    state.positions = state.next_positions = kSlots;
+    state.seeds.assign(32 * kSlots, 1);
+    state.target = shuffle::RandomPermutation(kSlots, permutation);
+    const uint32_t slot = static_cast<uint32_t>(trial % kSlots);
+    static const std::vector<server::RoundSecrets> kBoth = [] {
+      testing::TestRandom r(8);
+      std::vector<server::RoundSecrets> out;
+      for (int j = 0; j < 2; ++j) out.emplace_back(r.NewSeed());
+      return out;
+    }();
+    static const server::RoundContext context = Context(1, 2, 5, kBoth);
+    const auto batch = ForwardQueries(context, state, {.positions = {slot}, .tallies = {1}});
+    ASSERT_EQ(batch->positions.size(), 1u);
+    ++seen[slot][batch->positions[0]];
+  }
+  for (const auto& counts : seen) {
+    double chi_squared = 0;
+    constexpr double kExpected = kTrials / (1.0 * kSlots * kSlots);
+    for (uint32_t p = 0; p < kSlots; ++p) {
+      const double d = (counts.contains(p) ? counts.at(p) : 0) - kExpected;
+      chi_squared += d * d / kExpected;
+    }
+    EXPECT_LT(chi_squared, 13.8);  // 2 degrees of freedom, p = 0.001
+  }
+}
+
+// Bytes from outside never stop a party: random ones, at every entrance.
+TEST_F(GuardTest, RandomBytesAreRefusedOrHarmless) {
+  testing::TestRandom random(9);
+  for (int trial = 0; trial < 30; ++trial) {
+    const round::Round round = Announce();
+    Bytes garbage(random.Below(2000));
+    random.Fill(garbage);
+    deployment_.party(2).Offline(round.wire(), garbage).IgnoreError();
+    deployment_.party(2).Queries(round.id(), garbage).IgnoreError();
+    deployment_.party(2).Answers(round.id(), garbage).IgnoreError();
+    deployment_.frontend().SubmitOnions(round.id(), garbage).IgnoreError();
+    wire::SubmitQueriesRequest request;
+    request.set_round_id(ToString(round.id()));
+    request.set_slots(ToString(garbage));
+    request.set_tokens(ToString(garbage));
+    EXPECT_FALSE(deployment_.frontend().SubmitQueries(request).ok());
+    SHOAL_ASSERT_OK(deployment_.EndRound(round.id()));
+  }
+}
+
+}  // namespace
+}  // namespace shoal::sim

@@ -1,0 +1,155 @@
+// A whole deployment in one process, for tests: keys, roster, a signed table, parties with
+// journals that survive a restart, a frontend, and clients written apart from the client library
+// so that they check each other. Everything is a function of one seed. Links between parties can be
+// tampered with.
+#ifndef SHOAL_SRC_SIM_DEPLOYMENT_H_
+#define SHOAL_SRC_SIM_DEPLOYMENT_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/base/testing/test_random.h"
+#include "src/base/thread_pool.h"
+#include "src/round/header.h"
+#include "src/server/chain.h"
+#include "src/server/frontend.h"
+#include "src/server/testing/memory_journal.h"
+#include "src/sharing/sharing.h"
+#include "src/signature/bls.h"
+
+namespace shoal::sim {
+
+class TestClock final : public Clock {
+ public:
+  uint64_t NowSeconds() const override { return now_s; }
+  uint64_t now_s = 1'700'000'000;
+};
+
+// What a malicious link or neighbour does to the messages from party j to j+1 and back.
+struct Tamper {
+  std::function<void(wire::RoundHeader&)> draft;
+  std::function<void(wire::SignedHeader&)> signed_back;
+  std::function<void(Bytes&)> onions;
+  std::function<void(Bytes&)> queries;
+  std::function<void(Bytes&)> answers;
+  bool down = false;  // the next party cannot be reached
+};
+
+struct DeploymentOptions {
+  uint32_t parties = 3;
+  uint64_t rows = 40;
+  uint32_t row_bytes = 64;
+  uint64_t seed = 1;
+  size_t threads = 2;
+  server::RoundPlan plan = {};
+  noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
+                             .epsilon = 1,
+                             .delta = 1e-3,
+                             .phi = 1,
+                             .mode = 6,
+                             .left_scale = 1.25,
+                             .right_scale = 5.0};
+};
+
+class Deployment {
+ public:
+  explicit Deployment(DeploymentOptions options);
+  ~Deployment();
+
+  uint32_t parties() const { return options_.parties; }
+  const roster::Roster& roster() const { return *roster_; }
+  const round::TableFacts& table() const { return table_; }
+  server::Frontend& frontend() { return *frontend_; }
+  // Parties are numbered from 1, as everywhere.
+  server::Party& party(uint32_t number);
+  server::ChainNode& node(uint32_t number);
+  server::testing::Disk& disk(uint32_t number);
+  const signature::SecretKey& key(uint32_t number) const { return keys_[number - 1]; }
+  // Between party `number` and the next.
+  Tamper& tamper(uint32_t number);
+  TestClock& clock() { return clock_; }
+  testing::TestRandom& random() { return random_; }
+
+  // row | signature.
+  BytesView Answer(uint64_t row) const;
+
+  // The process of a party dies and comes back over its disk; with party 1 the frontend.
+  void Restart(uint32_t number);
+
+  // Steps of a round, as the driver takes them.
+  absl::StatusOr<round::Round> Announce();
+  absl::Status RunOffline(const Digest& round_id);
+  absl::Status RunOnline(const Digest& round_id);
+  absl::Status EndRound(const Digest& round_id);
+
+  // OK if `answer` (unmasked) is this row, signed by all parties.
+  absl::Status Verify(uint64_t row, BytesView answer) const;
+
+ private:
+  struct Machine;
+  class TamperedLink;
+  void Start(uint32_t number);
+
+  const DeploymentOptions options_;
+  testing::TestRandom random_;
+  TestClock clock_;
+  ThreadPool pool_;
+  std::vector<signature::SecretKey> keys_;
+  std::optional<roster::Roster> roster_;
+  round::TableFacts table_;
+  Bytes answers_;
+  std::vector<std::unique_ptr<Machine>> machines_;
+  std::unique_ptr<server::Frontend> frontend_;
+};
+
+// What a client holds for one slot.
+struct Secret {
+  std::vector<Seed> seeds;  // of party 1, 2, ..
+  Bytes onion;
+  uint32_t slot = 0;
+  uint64_t row = 0;
+  sharing::Token token(const Digest& round_id) const;
+  uint32_t FirstTally(const Digest& round_id) const;
+  void Unmask(const Digest& round_id, MutableBytes answer) const;
+};
+
+// A client of the simplest kind: one secret for each query.
+class Client {
+ public:
+  Client(Deployment* deployment, const round::Round& round)
+      : deployment_(deployment), round_(round) {}
+  Client(Client&&) = default;
+  Client& operator=(Client&&) = default;
+
+  // Makes and submits `count` secrets.
+  absl::Status Obtain(size_t count);
+  // A secret with given seeds, sealed with fresh ephemeral keys; not submitted.
+  Secret Make(std::vector<Seed> seeds);
+  Secret Make();
+  absl::Status Submit();  // all that have been added and not submitted
+  void Add(Secret secret) { secrets_.push_back(std::move(secret)); }
+
+  // Uses the first rows.size() slots.
+  absl::Status Query(const std::vector<uint64_t>& rows);
+  // Masked answers of the used slots, in order, unmasked.
+  absl::StatusOr<std::vector<Bytes>> Fetch();
+
+  std::vector<Secret>& secrets() { return secrets_; }
+  const round::Round& round() const { return round_; }
+  wire::SubmitQueriesRequest QueriesRequest() const;
+  wire::FetchAnswersRequest AnswersRequest() const;
+
+ private:
+  Deployment* deployment_;
+  round::Round round_;
+  std::vector<Secret> secrets_;
+  size_t submitted_ = 0;
+  size_t used_ = 0;
+};
+
+}  // namespace shoal::sim
+
+#endif  // SHOAL_SRC_SIM_DEPLOYMENT_H_
