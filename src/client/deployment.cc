@@ -1,0 +1,85 @@
+#include "src/client/deployment.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/file.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::client {
+namespace {
+
+absl::StatusOr<Bytes> FetchPlacement(Transport& transport, const table::Manifest& manifest) {
+  Bytes placement;
+  const uint64_t total = manifest.placement_bytes();
+  while (placement.size() < total) {
+    wire::GetPlacementRequest request;
+    request.set_manifest_digest(ToString(manifest.digest()));
+    request.set_offset(placement.size());
+    request.set_max_bytes(
+        static_cast<uint32_t>(std::min<uint64_t>(kMaxBulkBytes, total - placement.size())));
+    SHOAL_ASSIGN_OR_RETURN(const wire::GetPlacementResponse response,
+                           transport.GetPlacement(request));
+    if (response.total_bytes() != total || response.data().empty() ||
+        response.data().size() > request.max_bytes()) {
+      return absl::DataLossError(absl::StrCat("the frontend sent ", response.data().size(),
+                                              " bytes of a placement of ", response.total_bytes(),
+                                              ", the manifest has ", total));
+    }
+    Append(placement, AsBytes(response.data()));
+  }
+  return placement;
+}
+
+absl::StatusOr<table::RowMap> MakeMap(Transport& transport, const table::Manifest& manifest,
+                                      const std::string& cache) {
+  if (manifest.placement_bytes() == 0) return table::RowMap::Create(manifest, {});
+  if (!cache.empty()) {
+    // Whatever is wrong with the cache, the frontend has the real one.
+    if (auto cached = ReadFile(cache, manifest.placement_bytes()); cached.ok()) {
+      if (auto map = table::RowMap::Create(manifest, ToBytes(AsBytes(*cached))); map.ok()) {
+        return map;
+      }
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(Bytes placement, FetchPlacement(transport, manifest));
+  SHOAL_ASSIGN_OR_RETURN(table::RowMap map, table::RowMap::Create(manifest, std::move(placement)));
+  if (!cache.empty()) {
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cache, map.placement(), FileMode::kPublic));
+  }
+  return map;
+}
+
+}  // namespace
+
+absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
+                                             const roster::PinnedParties& pins, State& state,
+                                             uint64_t now_s, const std::string& placement_cache) {
+  if (!state.deployment.empty() && state.deployment != pins.deployment()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the state is of the deployment \"", state.deployment, "\", the pins are of \"",
+                     pins.deployment(), "\": one state file serves one deployment"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetDeploymentResponse response,
+                         transport.GetDeployment(wire::GetDeploymentRequest()));
+  SHOAL_ASSIGN_OR_RETURN(roster::Roster roster,
+                         roster::Roster::Verify(response.roster(), pins, now_s));
+  SHOAL_RETURN_IF_ERROR(transport.RequireFrontend(roster));
+  SHOAL_ASSIGN_OR_RETURN(table::Manifest manifest,
+                         table::Manifest::Verify(response.manifest(), roster, now_s));
+  // Both or none.
+  std::optional<roster::SeenEpoch> seen_roster = state.roster;
+  std::optional<roster::SeenEpoch> seen_table = state.table;
+  SHOAL_RETURN_IF_ERROR(
+      roster::AcceptEpoch("roster", roster.epoch(), roster.digest(), seen_roster));
+  SHOAL_RETURN_IF_ERROR(
+      roster::AcceptEpoch("table", manifest.epoch(), manifest.digest(), seen_table));
+  SHOAL_ASSIGN_OR_RETURN(table::RowMap map, MakeMap(transport, manifest, placement_cache));
+  state.deployment = pins.deployment();
+  state.roster = seen_roster;
+  state.table = seen_table;
+  return Deployment(std::move(roster), std::move(manifest), std::move(map));
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,64 @@
+// What a client knows of a deployment once it has checked it: the roster, the table's manifest, the
+// way from a key to its row.
+#ifndef SHOAL_SRC_CLIENT_DEPLOYMENT_H_
+#define SHOAL_SRC_CLIENT_DEPLOYMENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "src/client/state.h"
+#include "src/client/transport.h"
+#include "src/roster/roster.h"
+#include "src/round/header.h"
+#include "src/table/manifest.h"
+#include "src/table/row_map.h"
+
+namespace shoal::client {
+
+// Immutable, thread-safe.
+class Deployment {
+ public:
+  // Asks the frontend and verifies everything: the roster against the pins, the frontend's
+  // certificate against the roster, the manifest, the epochs against those that `state` has seen
+  // (which become the new ones; the caller saves), the placement against its digest.
+  // `placement_cache`: a file that keeps the placement between runs; empty: none. It is not
+  // trusted. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: what the frontend sent is not this
+  // deployment's. FAILED_PRECONDITION: the state belongs to another deployment.
+  static absl::StatusOr<Deployment> Fetch(Transport& transport, const roster::PinnedParties& pins,
+                                          State& state, uint64_t now_s,
+                                          const std::string& placement_cache = "");
+
+  const roster::Roster& roster() const { return roster_; }
+  const table::Manifest& manifest() const { return manifest_; }
+  const table::RowMap& map() const { return map_; }
+  round::TableFacts table_facts() const {
+    return {manifest_.digest(), manifest_.rows(), manifest_.row_bytes()};
+  }
+
+ private:
+  Deployment(roster::Roster roster, table::Manifest manifest, table::RowMap map)
+      : roster_(std::move(roster)), manifest_(std::move(manifest)), map_(std::move(map)) {}
+  roster::Roster roster_;
+  table::Manifest manifest_;
+  table::RowMap map_;
+};
+
+// Repeats a call that ends with UNAVAILABLE, with pauses from 0.2 s, up to `attempts` times in all.
+// Requests are idempotent, and whether the frontend can be reached depends on no answer.
+template <typename Call>
+auto WithRetries(int attempts, const std::function<void(uint32_t milliseconds)>& sleep,
+                 const Call& call) -> decltype(call()) {
+  uint32_t pause_ms = 200;
+  for (int attempt = 1;; ++attempt) {
+    auto result = call();
+    if (result.ok() || !absl::IsUnavailable(result.status()) || attempt >= attempts) return result;
+    sleep(pause_ms);
+    pause_ms *= 2;
+  }
+}
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_DEPLOYMENT_H_

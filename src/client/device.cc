@@ -1,0 +1,159 @@
+#include "src/client/device.h"
+
+#include <algorithm>
+#include <array>
+
+#include "sodium.h"
+#include "src/base/check.h"
+#include "src/base/hash.h"
+#include "src/onion/onion.h"
+#include "src/sharing/sharing.h"
+
+namespace shoal::client {
+namespace {
+
+constexpr size_t kSeedBytes = onion::kSeedBytes;
+// Onions that one task derives and seals: a few batches of boxes each.
+constexpr size_t kOnionGrain = 128;
+
+SecretVector<uint8_t> SeedsOf(const OnionRange& range, const round::Round& round) {
+  SecretVector<uint8_t> seeds(size_t{range.count} * round.parties() * kSeedBytes);
+  DeriveSecrets(range, round.id(), round.parties(), seeds, {});
+  return seeds;
+}
+
+// The seeds of one onion, party 1's first.
+BytesView SeedsOfOnion(const SecretVector<uint8_t>& seeds, uint32_t parties, size_t i) {
+  return BytesView(seeds).subspan(i * parties * kSeedBytes, parties * kSeedBytes);
+}
+
+void AppendWord(std::string& to, uint32_t word) {
+  to.append(reinterpret_cast<const char*>(&word), sizeof word);
+}
+
+void AppendToken(std::string& to, const sharing::Token& token) {
+  to.append(reinterpret_cast<const char*>(token.data()), token.size());
+}
+
+}  // namespace
+
+void DeriveSecrets(const OnionRange& range, const Digest& round_id, uint32_t parties,
+                   MutableBytes seeds, MutableBytes ephemerals) {
+  const size_t onion_bytes = parties * kSeedBytes;
+  SHOAL_CHECK(seeds.size() == range.count * onion_bytes);
+  SHOAL_CHECK(ephemerals.empty() || ephemerals.size() == seeds.size());
+  constexpr uint8_t kNonce[crypto_stream_chacha20_ietf_NONCEBYTES] = {};
+  SecretVector<uint8_t> stream((ephemerals.empty() ? 1 : 2) * onion_bytes);
+  for (size_t i = 0; i < range.count; ++i) {
+    Digest key = Transcript("shoal client secrets v1", range.master->view())
+                     .Blob(round_id)
+                     .U64(uint64_t{range.first} + i)
+                     .Finish();
+    crypto_stream_chacha20_ietf(stream.data(), stream.size(), kNonce, key.data());
+    std::copy_n(stream.data(), onion_bytes, seeds.data() + i * onion_bytes);
+    if (!ephemerals.empty()) {
+      std::copy_n(stream.data() + onion_bytes, onion_bytes, ephemerals.data() + i * onion_bytes);
+    }
+    sodium_memzero(key.data(), key.size());
+  }
+}
+
+Bytes BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
+                  ThreadPool& pool) {
+  const size_t onion_bytes = onion::OnionBytes(round.parties());
+  // Pieces of at most kOnionGrain onions, each of one range.
+  struct Piece {
+    OnionRange range;
+    size_t offset;  // in onions
+  };
+  std::vector<Piece> pieces;
+  size_t total = 0;
+  for (const OnionRange& range : ranges) {
+    for (uint32_t done = 0; done < range.count;) {
+      const uint32_t count = std::min<uint32_t>(range.count - done, kOnionGrain);
+      pieces.push_back({{range.master, range.first + done, count}, total});
+      done += count;
+      total += count;
+    }
+  }
+  Bytes onions(total * onion_bytes);
+  // Small ranges (one device's few onions) are put together, so that boxes are sealed in batches.
+  std::vector<size_t> tasks = {0};
+  size_t in_task = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (in_task != 0 && in_task + pieces[i].range.count > kOnionGrain) {
+      tasks.push_back(i);
+      in_task = 0;
+    }
+    in_task += pieces[i].range.count;
+  }
+  tasks.push_back(pieces.size());
+  pool.ParallelFor(tasks.size() - 1, 1, [&](size_t begin, size_t end) {
+    for (size_t task = begin; task < end; ++task) {
+      if (tasks[task] == tasks[task + 1]) continue;
+      size_t count = 0;
+      for (size_t i = tasks[task]; i < tasks[task + 1]; ++i) count += pieces[i].range.count;
+      const size_t secret_bytes = round.parties() * kSeedBytes;
+      SecretVector<uint8_t> seeds(count * secret_bytes);
+      SecretVector<uint8_t> ephemerals(count * secret_bytes);
+      size_t at = 0;
+      for (size_t i = tasks[task]; i < tasks[task + 1]; ++i) {
+        const size_t bytes = pieces[i].range.count * secret_bytes;
+        DeriveSecrets(pieces[i].range, round.id(), round.parties(),
+                      MutableBytes(seeds).subspan(at, bytes),
+                      MutableBytes(ephemerals).subspan(at, bytes));
+        at += bytes;
+      }
+      onion::BuildOnions(
+          round.id(), round.recipients(), seeds, ephemerals,
+          MutableBytes(onions).subspan(pieces[tasks[task]].offset * onion_bytes,
+                                       count * onion_bytes));
+    }
+  });
+  return onions;
+}
+
+void AppendQueries(const round::Round& round, const OnionRange& range,
+                   std::span<const uint32_t> slots, std::span<const uint32_t> rows,
+                   wire::SubmitQueriesRequest& request) {
+  SHOAL_CHECK(slots.size() == range.count && rows.size() == range.count);
+  const SecretVector<uint8_t> seeds = SeedsOf(range, round);
+  std::vector<sharing::QueryShare> shares(round.parties());
+  for (size_t i = 0; i < range.count; ++i) {
+    const BytesView onion_seeds = SeedsOfOnion(seeds, round.parties(), i);
+    for (size_t j = 0; j < shares.size(); ++j) {
+      const sharing::Expansion expansion =
+          sharing::Expand(onion_seeds.subspan(j * kSeedBytes, kSeedBytes), round.id());
+      if (j == 0) AppendToken(*request.mutable_tokens(), expansion.token);
+      shares[j] = expansion.share;
+    }
+    AppendWord(*request.mutable_slots(), slots[i]);
+    AppendWord(*request.mutable_tallies(), sharing::FirstTally(shares, rows[i]));
+  }
+  sodium_memzero(shares.data(), shares.size() * sizeof shares[0]);
+}
+
+void AppendFetch(const round::Round& round, const OnionRange& range,
+                 std::span<const uint32_t> slots, wire::FetchAnswersRequest& request) {
+  SHOAL_CHECK(slots.size() == range.count);
+  const SecretVector<uint8_t> seeds = SeedsOf(range, round);
+  for (size_t i = 0; i < range.count; ++i) {
+    const BytesView first = SeedsOfOnion(seeds, round.parties(), i).first(kSeedBytes);
+    AppendWord(*request.mutable_slots(), slots[i]);
+    AppendToken(*request.mutable_tokens(), sharing::Expand(first, round.id()).token);
+  }
+}
+
+void Unmask(const round::Round& round, const OnionRange& range, MutableBytes answers) {
+  SHOAL_CHECK(answers.size() == range.count * round.answer_bytes());
+  const SecretVector<uint8_t> seeds = SeedsOf(range, round);
+  for (size_t i = 0; i < range.count; ++i) {
+    const BytesView onion_seeds = SeedsOfOnion(seeds, round.parties(), i);
+    for (size_t j = 0; j < round.parties(); ++j) {
+      sharing::XorMask(onion_seeds.subspan(j * kSeedBytes, kSeedBytes), round.id(),
+                       answers.subspan(i * round.answer_bytes(), round.answer_bytes()));
+    }
+  }
+}
+
+}  // namespace shoal::client

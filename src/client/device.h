@@ -1,0 +1,58 @@
+// What a device computes for a round. Everything comes from one master seed, so that it can be
+// computed again and is the same bytes; no I/O.
+//
+//   key_i  = keyed BLAKE2b-256 (the key: the master seed), Transcript("shoal client secrets v1")
+//            over the round id (Blob) and the onion's number i
+//   stream = ChaCha20 (RFC 8439), key_i, nonce 0, counter 0
+//   seed_1 .. seed_m, ephemeral secret_1 .. ephemeral secret_m = 32 bytes each, in this order
+//
+// A server sees nothing of this derivation; another client may do as it likes, as long as a seed
+// is never used twice and a repeated submission is the same bytes.
+#ifndef SHOAL_SRC_CLIENT_DEVICE_H_
+#define SHOAL_SRC_CLIENT_DEVICE_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "src/base/bytes.h"
+#include "src/base/secret.h"
+#include "src/base/thread_pool.h"
+#include "src/round/header.h"
+#include "src/wire/client.pb.h"
+
+namespace shoal::client {
+
+// Onions first .. first + count - 1 of the device with this master seed.
+struct OnionRange {
+  const Seed* master;
+  uint32_t first;
+  uint32_t count;
+};
+
+// The seeds of a range, onion by onion, party 1's first: count * m * 32 bytes; and the ephemeral
+// secrets in the same order, unless `ephemerals` is empty.
+void DeriveSecrets(const OnionRange& range, const Digest& round_id, uint32_t parties,
+                   MutableBytes seeds, MutableBytes ephemerals);
+
+// The onions of all ranges, one after the other. On all threads of the pool.
+Bytes BuildOnions(const round::Round& round, std::span<const OnionRange> ranges, ThreadPool& pool);
+
+// Adds one query for every onion of the range: slots[i] and rows[i] belong to onion first + i.
+// Rows are below p.
+void AppendQueries(const round::Round& round, const OnionRange& range,
+                   std::span<const uint32_t> slots, std::span<const uint32_t> rows,
+                   wire::SubmitQueriesRequest& request);
+
+// Adds the slots of the range to what is fetched.
+void AppendFetch(const round::Round& round, const OnionRange& range,
+                 std::span<const uint32_t> slots, wire::FetchAnswersRequest& request);
+
+// Takes all parties' masks off the range's answers, in place: count * answer_bytes. What comes out is
+// not to be trusted before its signature is verified.
+void Unmask(const round::Round& round, const OnionRange& range, MutableBytes answers);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_DEVICE_H_

@@ -1,0 +1,161 @@
+// What a client keeps between runs: the epochs it has seen, the rounds it holds slots in, and its
+// privacy ledger.
+//
+// A slot carries one row for ever. If a state came back that had forgotten slot -> row, a slot's
+// secrets could be used for a second row, and the two tallies would tell the frontend about both.
+// So the state is durable before anything that follows from it is sent, and a file restored from
+// an old copy loses its rounds:
+//   PATH        the state; 0600; replaced atomically; the old content is overwritten with zeros
+//   PATH.guard  an id and the generation of the last save, written in place after every save. A
+//               state that is older than its guard, or whose guard was made anew (another inode or
+//               time of birth: both files copied back), is an old copy.
+//   PATH.lock   locked while a process uses the state
+// What it cannot detect: a whole file system or virtual machine set back to a snapshot.
+#ifndef SHOAL_SRC_CLIENT_STATE_H_
+#define SHOAL_SRC_CLIENT_STATE_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+#include "src/base/secret.h"
+#include "src/roster/roster.h"
+#include "src/wire/round.pb.h"
+
+namespace shoal::client {
+
+// One submission of queries, charged before it was sent.
+struct Charge {
+  uint64_t sent_s = 0;
+  uint64_t round_counter = 0;
+  uint32_t queries = 0;
+  // What the round's noise claims for `phi` changed queries.
+  double epsilon = 0;
+  double delta = 0;
+  uint32_t phi = 0;
+};
+
+// What is claimed for all queries of one submission together. With k = ceil(queries / phi), group
+// privacy gives k * epsilon and delta * (1 + e^epsilon + .. + e^((k-1) epsilon)), at most 1.
+struct Loss {
+  double epsilon = 0;
+  double delta = 0;
+};
+Loss LossOf(const Charge& charge);
+
+// Every submission ever; the latest ones in detail. Losses add up (basic composition).
+class Ledger {
+ public:
+  static constexpr size_t kDetailed = 256;
+
+  void Add(const Charge& charge);
+
+  const std::deque<Charge>& latest() const { return latest_; }
+  uint64_t submissions() const { return submissions_; }
+  uint64_t queries() const { return queries_; }
+  const Loss& loss() const { return loss_; }
+
+ private:
+  friend class StateCodec;
+  std::deque<Charge> latest_;
+  uint64_t submissions_ = 0;
+  uint64_t queries_ = 0;
+  Loss loss_;
+};
+
+// A round that this client takes part in.
+struct HeldRound {
+  wire::SignedHeader header;
+  Digest id = {};
+  Seed master;
+  // slots[i] holds onion i.
+  std::vector<uint32_t> slots;
+  // rows[i] travels in slots[i]; empty until the queries are charged, the same for ever after.
+  std::vector<uint32_t> rows;
+  // Nothing more is done in it: the seed is wiped. Kept until it expires, so that the client does
+  // not enter it again.
+  bool over = false;
+
+  uint64_t counter() const { return header.header().counter(); }
+  // Wipes the secrets.
+  void End();
+};
+
+struct State {
+  std::string deployment;
+  std::optional<roster::SeenEpoch> roster;
+  std::optional<roster::SeenEpoch> table;
+  std::vector<HeldRound> rounds;
+  Ledger ledger;
+
+  HeldRound* FindRound(const Digest& id);
+  // Drops rounds that expired before `now_s`. True if there were any.
+  bool DropExpired(uint64_t now_s);
+};
+
+// Where a state lives. Thread-compatible.
+class StateStore {
+ public:
+  virtual ~StateStore() = default;
+  virtual State& state() = 0;
+  // The state is durable when it returns OK. Nothing may be sent after an error.
+  virtual absl::Status Save() = 0;
+};
+
+// For devices that end with their process: crowds, tests.
+class MemoryStateStore final : public StateStore {
+ public:
+  State& state() override { return state_; }
+  absl::Status Save() override { return absl::OkStatus(); }
+
+ private:
+  State state_;
+};
+
+class FileStateStore final : public StateStore {
+ public:
+  // Opens the state, or begins one. FAILED_PRECONDITION: another process uses it. DATA_LOSS: it is
+  // damaged. PERMISSION_DENIED: others may read it.
+  static absl::StatusOr<std::unique_ptr<FileStateStore>> Open(const std::string& path,
+                                                              RandomSource& random);
+  ~FileStateStore() override;
+
+  State& state() override { return state_; }
+  absl::Status Save() override;
+
+  // Rounds that were given up because the file is an old copy.
+  size_t discarded_rounds() const { return discarded_rounds_; }
+
+ private:
+  struct Guard {
+    std::array<uint8_t, 16> id = {};
+    uint64_t inode = 0;
+    uint64_t birth_ns = 0;
+    uint64_t generation = 0;
+  };
+  explicit FileStateStore(std::string path) : path_(std::move(path)) {}
+  absl::Status Lock();
+  absl::StatusOr<std::optional<Guard>> ReadGuard() const;
+  absl::Status MakeGuard(RandomSource& random);
+  absl::Status WriteGuard() const;
+
+  const std::string path_;
+  State state_;
+  Guard guard_;
+  size_t discarded_rounds_ = 0;
+  int lock_ = -1;
+};
+
+// Reads a state without locking it, for people. NOT_FOUND if there is none.
+absl::StatusOr<State> ReadState(const std::string& path);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_STATE_H_

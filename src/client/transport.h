@@ -1,0 +1,64 @@
+// How a client reaches the frontend: one method for every request of src/wire/client.proto.
+#ifndef SHOAL_SRC_CLIENT_TRANSPORT_H_
+#define SHOAL_SRC_CLIENT_TRANSPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/roster/roster.h"
+#include "src/wire/client.pb.h"
+
+namespace shoal::client {
+
+// Bulk arrays are cut so that a request or response holds at most this many bytes of them: well
+// below the frame limit, and a function of counts alone.
+inline constexpr size_t kMaxBulkBytes = 1 << 20;
+
+// Bytes on the connection, frames included, TLS not.
+struct Traffic {
+  uint64_t sent = 0;
+  uint64_t received = 0;
+};
+
+// Thread-compatible. Every request may be repeated: all are idempotent. UNAVAILABLE: the frontend
+// could not be reached or the connection broke; the next call connects again. Other codes are the
+// frontend's (docs/protocol.md).
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual absl::StatusOr<wire::GetDeploymentResponse> GetDeployment(
+      const wire::GetDeploymentRequest& request) = 0;
+  virtual absl::StatusOr<wire::GetPlacementResponse> GetPlacement(
+      const wire::GetPlacementRequest& request) = 0;
+  virtual absl::StatusOr<wire::ListRoundsResponse> ListRounds(
+      const wire::ListRoundsRequest& request) = 0;
+  virtual absl::StatusOr<wire::WaitRoundResponse> WaitRound(
+      const wire::WaitRoundRequest& request) = 0;
+  virtual absl::StatusOr<wire::SubmitOnionsResponse> SubmitOnions(
+      const wire::SubmitOnionsRequest& request) = 0;
+  virtual absl::StatusOr<wire::SubmitQueriesResponse> SubmitQueries(
+      const wire::SubmitQueriesRequest& request) = 0;
+  virtual absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
+      const wire::FetchAnswersRequest& request) = 0;
+  virtual absl::StatusOr<wire::GetStatusResponse> GetStatus(
+      const wire::GetStatusRequest& request) = 0;
+
+  // From here on the frontend must be this roster's party 1. A client learns the roster from the
+  // connection itself and verifies it by its own pins; then it calls this. UNAUTHENTICATED if the
+  // peer's certificate is another one; later connections are checked when they are made.
+  virtual absl::Status RequireFrontend(const roster::Roster& roster) = 0;
+
+  virtual Traffic traffic() const = 0;
+};
+
+// Makes a connection for one device; from any thread.
+using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<Transport>>()>;
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_TRANSPORT_H_
