@@ -381,7 +381,7 @@ TEST_F(GuardTest, AnEndedRoundIsErased) {
   for (uint32_t j = 1; j <= 3; ++j) {
     EXPECT_TRUE(deployment_.disk(j).seeds.empty());
     EXPECT_TRUE(deployment_.disk(j).submissions.empty());
-    EXPECT_FALSE(deployment_.party(j).Limits(round.id()).ok());
+    EXPECT_FALSE(deployment_.party(j).PrepareNoise(round.id()).ok());
     EXPECT_FALSE(deployment_.party(j).Offline(round.wire(), {}).ok());
   }
 }
