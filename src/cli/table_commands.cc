@@ -171,13 +171,9 @@ absl::Status Sign(const Values& values, Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
   SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys, roster::PartyKeys::Load(keys_directory));
   SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table, table::UnsignedTable::Open(directory));
-  const std::optional<uint32_t> party = roster.NumberOf(keys.bls().public_key());
-  if (!party.has_value()) {
-    return absl::NotFoundError(
-        absl::StrCat(keys_directory, ": these keys are no party's of the roster"));
-  }
   // Refused before it is recorded: a bad table must not use up its epoch.
-  SHOAL_RETURN_IF_ERROR(table.CheckContent());
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t party,
+                         table::CheckBeforeSigning(table, roster, keys.bls().public_key()));
   SHOAL_RETURN_IF_ERROR(roster::RecordSigning(
       keys_directory, absl::StrCat("table ", Hex(AsBytes(table.manifest().table_id()))),
       table.manifest().epoch(), table::ManifestDigest(table.manifest())));
@@ -190,12 +186,12 @@ absl::Status Sign(const Values& values, Io& io) {
                              [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   }
   SHOAL_RETURN_IF_ERROR(share.status());
-  const std::string path = TextOr(values, "out", table::SharePath(directory, *party));
+  const std::string path = TextOr(values, "out", table::SharePath(directory, party));
   if (values.count("out") == 0) {
     SHOAL_RETURN_IF_ERROR(MakeDirectory(directory + "/shares", FileMode::kPublic));
   }
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(path, share->Serialize(), FileMode::kPublic));
-  io.err << "signed " << table.rows() << " rows as party " << *party << " in "
+  io.err << "signed " << table.rows() << " rows as party " << party << " in "
          << stopwatch.Seconds() << "\n";
   io.out << path << "\n";
   return absl::OkStatus();

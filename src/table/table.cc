@@ -39,8 +39,8 @@ constexpr size_t kRowGrain = 32;
 // Counts rows done by many threads and passes the count on, one call at a time.
 class Progress {
  public:
-  Progress(const ProgressCallback& callback, uint64_t total)
-      : callback_(callback), total_(total) {}
+  Progress(ProgressCallback callback, uint64_t total)
+      : callback_(std::move(callback)), total_(total) {}
   void Add(uint64_t n) {
     if (callback_ == nullptr) return;
     const std::lock_guard lock(mutex_);
@@ -49,7 +49,7 @@ class Progress {
   }
 
  private:
-  const ProgressCallback& callback_;
+  const ProgressCallback callback_;
   const uint64_t total_;
   std::mutex mutex_;
   uint64_t done_ = 0;
@@ -459,10 +459,10 @@ std::string SharePath(const std::string& directory, uint32_t party) {
   return absl::StrCat(directory, kSharesDirectory, "/party-", party, ".share");
 }
 
-absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::Roster& roster,
-                                     const signature::SecretKey& key, ThreadPool& pool,
-                                     const ProgressCallback& progress) {
-  const std::optional<uint32_t> party = roster.NumberOf(key.public_key());
+absl::StatusOr<uint32_t> CheckBeforeSigning(const UnsignedTable& table,
+                                            const roster::Roster& roster,
+                                            const signature::PublicKey& key) {
+  const std::optional<uint32_t> party = roster.NumberOf(key);
   if (!party.has_value()) return absl::NotFoundError("the key is no party's of the roster");
   if (table.manifest().deployment() != roster.deployment()) {
     return absl::InvalidArgumentError(absl::StrCat("the table is of deployment ",
@@ -473,8 +473,14 @@ absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::R
     return absl::UnauthenticatedError("the table's epoch is before the pinned minimum");
   }
   SHOAL_RETURN_IF_ERROR(table.CheckContent());
+  return *party;
+}
+
+absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::Roster& roster,
+                                     const signature::SecretKey& key, ThreadPool& pool,
+                                     const ProgressCallback& progress) {
   TableShare share;
-  share.party = *party;
+  SHOAL_ASSIGN_OR_RETURN(share.party, CheckBeforeSigning(table, roster, key.public_key()));
   share.manifest_digest = ManifestDigest(table.manifest());
   share.manifest_signature = ToBytes(key.Sign(share.manifest_digest).bytes());
   share.row_signatures.resize(table.rows() * kSignatureBytes);

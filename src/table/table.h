@@ -107,8 +107,15 @@ struct TableShare {
 
 std::string SharePath(const std::string& directory, uint32_t party);
 
-// Signs every row and the manifest on all of the pool's threads. Checks first what is signed:
-// CheckContent, the deployment's name, that the key is a party's (NOT_FOUND otherwise).
+// What a party checks before it signs; its number. NOT_FOUND: the key is no party's.
+// INVALID_ARGUMENT: another deployment's table. UNAUTHENTICATED: an epoch before the pinned
+// minimum. DATA_LOSS as CheckContent.
+absl::StatusOr<uint32_t> CheckBeforeSigning(const UnsignedTable& table,
+                                            const roster::Roster& roster,
+                                            const signature::PublicKey& key);
+
+// Signs every row and the manifest on all of the pool's threads, after CheckBeforeSigning. That a
+// party signs one content for an epoch is its caller's to see to: roster::RecordSigning.
 absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::Roster& roster,
                                      const signature::SecretKey& key, ThreadPool& pool,
                                      const ProgressCallback& progress = nullptr);

@@ -1,0 +1,142 @@
+#include "src/roster/party_keys.h"
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "src/base/file.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/roster/signing_record.h"
+#include "src/wire/text.h"
+
+namespace shoal::roster {
+namespace {
+
+using ::shoal::testing::StatusIs;
+using ::shoal::testing::TestRandom;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr uint64_t kNowS = 1'800'000'000;
+
+class PartyKeysTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::string(::getenv("TEST_TMPDIR")) + "/keys.XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern + "/alice";
+  }
+  static uint32_t ModeOf(const std::string& path) {
+    struct stat info;
+    EXPECT_EQ(::stat(path.c_str(), &info), 0) << path;
+    return info.st_mode & 0777;
+  }
+  std::string directory_;
+};
+
+TEST_F(PartyKeysTest, SavesForItsOwnerAloneAndLoads) {
+  TestRandom random(1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
+  SHOAL_ASSERT_OK(keys.Save(directory_));
+  EXPECT_EQ(ModeOf(directory_), 0700u);
+  EXPECT_EQ(ModeOf(directory_ + "/bls.key"), 0600u);
+  EXPECT_EQ(ModeOf(directory_ + "/tls.key"), 0600u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys loaded, PartyKeys::Load(directory_));
+  EXPECT_EQ(loaded.name(), "alice");
+  EXPECT_TRUE(EqualSecret(loaded.bls().bytes().view(), keys.bls().bytes().view()));
+  EXPECT_EQ(loaded.tls().certificate_der, keys.tls().certificate_der);
+  EXPECT_EQ(loaded.announcement().SerializeAsString(), keys.announcement().SerializeAsString());
+}
+
+TEST_F(PartyKeysTest, NeverOverwrites) {
+  TestRandom random(2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
+  SHOAL_ASSERT_OK(keys.Save(directory_));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys others, PartyKeys::Generate("alice", kNowS, random));
+  EXPECT_THAT(others.Save(directory_), StatusIs(absl::StatusCode::kAlreadyExists, "bls.key"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys loaded, PartyKeys::Load(directory_));
+  EXPECT_TRUE(EqualSecret(loaded.bls().bytes().view(), keys.bls().bytes().view()));
+}
+
+TEST_F(PartyKeysTest, RefusesSecretsThatOthersMayRead) {
+  TestRandom random(3);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
+  SHOAL_ASSERT_OK(keys.Save(directory_));
+  for (const char* file : {"/bls.key", "/tls.key"}) {
+    ASSERT_EQ(::chmod((directory_ + file).c_str(), 0640), 0);
+    EXPECT_THAT(PartyKeys::Load(directory_),
+                StatusIs(absl::StatusCode::kPermissionDenied, file + 1));
+    ASSERT_EQ(::chmod((directory_ + file).c_str(), 0600), 0);
+  }
+}
+
+TEST_F(PartyKeysTest, RefusesFilesThatDoNotBelongTogether) {
+  TestRandom random(4);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys alice, PartyKeys::Generate("alice", kNowS, random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys bob, PartyKeys::Generate("bob", kNowS, random));
+  const std::string other = directory_ + "-bob";
+  SHOAL_ASSERT_OK(alice.Save(directory_));
+  SHOAL_ASSERT_OK(bob.Save(other));
+  for (const char* file : {"/bls.key", "/tls.key", "/tls.crt", "/announcement.textproto"}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string mine, ReadFile(directory_ + file));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string theirs, ReadFile(other + file));
+    SHOAL_ASSERT_OK(WriteFileAtomically(directory_ + file, AsBytes(theirs), FileMode::kPrivate));
+    EXPECT_THAT(PartyKeys::Load(directory_), StatusIs(kInvalid, "is not the")) << file;
+    SHOAL_ASSERT_OK(WriteFileAtomically(directory_ + file, AsBytes("garbage"), FileMode::kPrivate));
+    EXPECT_THAT(PartyKeys::Load(directory_), StatusIs(kInvalid, file + 1)) << file;
+    SHOAL_ASSERT_OK(WriteFileAtomically(directory_ + file, AsBytes(mine), FileMode::kPrivate));
+  }
+  SHOAL_EXPECT_OK(PartyKeys::Load(directory_));
+  std::filesystem::remove(directory_ + "/tls.key");
+  EXPECT_THAT(PartyKeys::Load(directory_), StatusIs(absl::StatusCode::kNotFound, "tls.key"));
+}
+
+TEST_F(PartyKeysTest, CertificateIsSelfSigned) {
+  TestRandom random(5);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TlsIdentity tls, GenerateTlsIdentity("alice", kNowS, random));
+  const uint8_t* in = tls.certificate_der.data();
+  X509* certificate = d2i_X509(nullptr, &in, static_cast<long>(tls.certificate_der.size()));
+  ASSERT_NE(certificate, nullptr);
+  EVP_PKEY* key = X509_get0_pubkey(certificate);
+  EXPECT_EQ(EVP_PKEY_id(key), EVP_PKEY_ED25519);
+  EXPECT_EQ(X509_verify(certificate, key), 1);
+  X509_free(certificate);
+}
+
+TEST_F(PartyKeysTest, AnnouncementsAreChecked) {
+  TestRandom random(6);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::Party party, PartyFromAnnouncement(keys.announcement()));
+  EXPECT_EQ(party.name(), "alice");
+  wire::PartyAnnouncement bad = keys.announcement();
+  bad.mutable_tls_certificate()->push_back('x');
+  EXPECT_THAT(PartyFromAnnouncement(bad), StatusIs(kInvalid, "TLS certificate"));
+  bad = keys.announcement();
+  bad.set_proof_of_possession(ToString(keys.bls().Sign(AsBytes("x")).bytes()));
+  EXPECT_THAT(PartyFromAnnouncement(bad), StatusIs(absl::StatusCode::kUnauthenticated, "alice"));
+  EXPECT_THAT(PartyKeys::Generate("no/slash", kNowS, random), StatusIs(kInvalid, "party"));
+}
+
+TEST_F(PartyKeysTest, SignsOneContentForAnEpoch) {
+  SHOAL_ASSERT_OK(MakeDirectory(directory_, FileMode::kPrivate));
+  const Digest one = {1}, two = {2};
+  SHOAL_EXPECT_OK(RecordSigning(directory_, "table ab", 7, one));
+  SHOAL_EXPECT_OK(RecordSigning(directory_, "table ab", 7, one));
+  EXPECT_THAT(RecordSigning(directory_, "table ab", 7, two),
+              StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 7"));
+  EXPECT_THAT(RecordSigning(directory_, "table ab", 6, two),
+              StatusIs(absl::StatusCode::kUnauthenticated, "after epoch 7"));
+  SHOAL_EXPECT_OK(RecordSigning(directory_, "table cd", 1, two));
+  SHOAL_EXPECT_OK(RecordSigning(directory_, "table ab", 8, two));
+  // A record that cannot be read stops signing: it must not be taken for none.
+  SHOAL_ASSERT_OK(WriteFileAtomically(directory_ + "/signed/table-ab.textproto",
+                                      AsBytes("epoch: 8"), FileMode::kPrivate));
+  EXPECT_THAT(RecordSigning(directory_, "table ab", 9, one),
+              StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+}
+
+}  // namespace
+}  // namespace shoal::roster

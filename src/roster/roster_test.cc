@@ -1,0 +1,391 @@
+#include "src/roster/roster.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/roster/names.h"
+#include "src/roster/testing/parties.h"
+
+namespace shoal::roster {
+namespace {
+
+using ::shoal::roster::testing::kNowS;
+using ::shoal::roster::testing::Parties;
+using ::shoal::testing::StatusIs;
+using ::shoal::testing::TestRandom;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
+
+TEST(Roster, VerifiesAndTells) {
+  TestRandom random(1);
+  const Parties parties(3, random);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Roster roster,
+                             Roster::Verify(parties.Signed(), parties.pinned(), kNowS));
+  EXPECT_EQ(roster.size(), 3u);
+  EXPECT_EQ(roster.deployment(), "test");
+  EXPECT_EQ(roster.epoch(), 3u);
+  EXPECT_EQ(roster.party(2).name, "party-2");
+  EXPECT_EQ(roster.party(2).peer_address, "127.0.0.1:7002");
+  EXPECT_EQ(roster.party(3).tls_certificate_sha256, parties.keys(3).tls().certificate_sha256());
+  EXPECT_EQ(roster.noise().mode, 15u);
+  EXPECT_EQ(roster.NumberOf(parties.keys(3).bls().public_key()), 3u);
+  EXPECT_EQ(roster.NumberOf(signature::SecretKey::Generate(random).public_key()), std::nullopt);
+}
+
+TEST(Roster, TakesTwoToEightParties) {
+  TestRandom random(2);
+  for (const uint32_t n : {2u, 8u}) {
+    const Parties parties(n, random);
+    SHOAL_EXPECT_OK(Roster::Verify(parties.Signed(), parties.pinned(), kNowS));
+  }
+  for (const uint32_t n : {1u, 9u}) {
+    Parties parties(n, random);
+    EXPECT_THAT(CheckRoster(parties.draft()), StatusIs(kInvalid, "parties instead of 2 to 8"));
+    EXPECT_THAT(PinnedParties::Create(parties.PinsText()), StatusIs(kInvalid, "2 to 8"));
+  }
+}
+
+TEST(Roster, RefusesASignatureThatIsNotAllParties) {
+  TestRandom random(3);
+  const Parties parties(3, random);
+  wire::SignedRoster roster = parties.Signed();
+  roster.set_signature(
+      ToString(parties.keys(1).bls().Sign(RosterDigest(roster.roster())).bytes()));
+  EXPECT_THAT(Roster::Verify(roster, parties.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "does not match"));
+  roster.clear_signature();
+  EXPECT_THAT(Roster::Verify(roster, parties.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "0 bytes"));
+}
+
+// Every field is under the signature: the test walks over the message's own description, so that a
+// field that is added and forgotten in the digest fails here.
+void ForEachField(google::protobuf::Message& message, const std::function<void(std::string)>& check) {
+  const auto* descriptor = message.GetDescriptor();
+  const auto* reflection = message.GetReflection();
+  using Field = google::protobuf::FieldDescriptor;
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const Field* field = descriptor->field(i);
+    if (field->is_repeated()) {
+      ASSERT_EQ(field->cpp_type(), Field::CPPTYPE_MESSAGE) << field->full_name();
+      for (int k = 0; k < reflection->FieldSize(message, field); ++k) {
+        ForEachField(*reflection->MutableRepeatedMessage(&message, field, k), check);
+      }
+      continue;
+    }
+    switch (field->cpp_type()) {
+      case Field::CPPTYPE_MESSAGE:
+        ForEachField(*reflection->MutableMessage(&message, field), check);
+        break;
+      case Field::CPPTYPE_STRING: {
+        const std::string old = reflection->GetString(message, field);
+        reflection->SetString(&message, field, old + "x");
+        check(field->full_name());
+        reflection->SetString(&message, field, old);
+        break;
+      }
+      case Field::CPPTYPE_UINT32: {
+        const uint32_t old = reflection->GetUInt32(message, field);
+        reflection->SetUInt32(&message, field, old + 1);
+        check(field->full_name());
+        reflection->SetUInt32(&message, field, old);
+        break;
+      }
+      case Field::CPPTYPE_UINT64: {
+        const uint64_t old = reflection->GetUInt64(message, field);
+        reflection->SetUInt64(&message, field, old + 1);
+        check(field->full_name());
+        reflection->SetUInt64(&message, field, old);
+        break;
+      }
+      case Field::CPPTYPE_DOUBLE: {
+        const double old = reflection->GetDouble(message, field);
+        reflection->SetDouble(&message, field, std::nextafter(old, 1e9));
+        check(field->full_name());
+        reflection->SetDouble(&message, field, old);
+        break;
+      }
+      case Field::CPPTYPE_ENUM: {
+        const int old = reflection->GetEnumValue(message, field);
+        reflection->SetEnumValue(&message, field, old + 1);
+        check(field->full_name());
+        reflection->SetEnumValue(&message, field, old);
+        break;
+      }
+      default:
+        FAIL() << field->full_name() << " has a type that this test does not know";
+    }
+  }
+}
+
+TEST(RosterDigest, CoversEveryField) {
+  TestRandom random(4);
+  Parties parties(2, random);
+  const Digest digest = RosterDigest(parties.draft());
+  int fields = 0;
+  ForEachField(parties.draft(), [&](const std::string& name) {
+    ++fields;
+    EXPECT_NE(RosterDigest(parties.draft()), digest) << name;
+  });
+  EXPECT_EQ(fields, 6 + 7 + 2 * 8);
+  EXPECT_EQ(RosterDigest(parties.draft()), digest);
+}
+
+TEST(Roster, RefusesChangedContentUnderAnOldSignature) {
+  TestRandom random(5);
+  const Parties parties(3, random);
+  wire::SignedRoster roster = parties.Signed();
+  roster.mutable_roster()->mutable_parties(1)->set_peer_address("10.0.0.1:7002");
+  EXPECT_THAT(Roster::Verify(roster, parties.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "does not match"));
+}
+
+TEST(Roster, RefusesOtherPartiesThanThePinnedOnes) {
+  TestRandom random(6);
+  const Parties parties(3, random);
+  const Parties strangers(3, random);
+  EXPECT_THAT(Roster::Verify(strangers.Signed(), parties.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "party 1 is not the pinned one"));
+  const Parties fewer(2, random);
+  EXPECT_THAT(Roster::Verify(fewer.Signed(), parties.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "pinned are 3"));
+  Parties renamed(3, random);
+  renamed.draft().set_deployment("other");
+  EXPECT_THAT(Roster::Verify(renamed.Signed(), parties.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "another deployment"));
+  // The same parties in another order are another chain.
+  Parties swapped(3, random);
+  wire::PinnedParties pins = swapped.PinsText();
+  pins.mutable_bls_public_keys_hex()->SwapElements(0, 1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PinnedParties pinned, PinnedParties::Create(pins));
+  EXPECT_THAT(Roster::Verify(swapped.Signed(), pinned, kNowS),
+              StatusIs(kUnauthenticated, "not the pinned one"));
+}
+
+// A party that has chosen its key as a function of the others' could sign for all alone.
+TEST(Roster, RefusesARogueKey) {
+  TestRandom random(7);
+  Parties parties(2, random);
+  // The last party announces a key without knowing the secret: here, another key's proof.
+  const signature::SecretKey other = signature::SecretKey::Generate(random);
+  wire::Party& rogue = *parties.draft().mutable_parties(1);
+  rogue.set_bls_public_key(ToString(other.public_key().bytes()));
+  EXPECT_THAT(CheckRoster(parties.draft()), StatusIs(kUnauthenticated, "party 2"));
+  wire::PinnedParties pins = parties.PinsText();
+  pins.set_bls_public_keys_hex(1, Hex(other.public_key().bytes()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PinnedParties pinned, PinnedParties::Create(pins));
+  EXPECT_THAT(Roster::Verify(parties.Signed(), pinned, kNowS),
+              StatusIs(kUnauthenticated, "proof of possession"));
+}
+
+TEST(Roster, KeepsItsTimes) {
+  TestRandom random(8);
+  const Parties parties(2, random);
+  const wire::SignedRoster roster = parties.Signed();
+  const PinnedParties pinned = parties.pinned();
+  const uint64_t from = roster.roster().valid_from_s(), until = roster.roster().expires_s();
+  EXPECT_THAT(Roster::Verify(roster, pinned, from - 61),
+              StatusIs(kUnauthenticated, "not valid for another 61 seconds"));
+  SHOAL_EXPECT_OK(Roster::Verify(roster, pinned, from - 60));
+  SHOAL_EXPECT_OK(Roster::Verify(roster, pinned, until + 59));
+  EXPECT_THAT(Roster::Verify(roster, pinned, until + 60),
+              StatusIs(kUnauthenticated, "expired 60 seconds ago"));
+}
+
+TEST(Roster, EpochsDoNotGoBack) {
+  TestRandom random(9);
+  const Parties parties(2, random);
+  wire::PinnedParties pins = parties.PinsText();
+  pins.set_minimum_roster_epoch(4);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PinnedParties pinned, PinnedParties::Create(pins));
+  EXPECT_THAT(Roster::Verify(parties.Signed(), pinned, kNowS),
+              StatusIs(kUnauthenticated, "epoch 3 is before"));
+
+  std::optional<SeenEpoch> seen;
+  const Digest one = {1}, two = {2};
+  SHOAL_EXPECT_OK(AcceptEpoch("table", 5, one, seen));
+  SHOAL_EXPECT_OK(AcceptEpoch("table", 5, one, seen));
+  EXPECT_THAT(AcceptEpoch("table", 5, two, seen), StatusIs(kUnauthenticated, "second content"));
+  EXPECT_THAT(AcceptEpoch("table", 4, one, seen), StatusIs(kUnauthenticated, "after epoch 5"));
+  EXPECT_EQ(seen->epoch, 5u);
+  SHOAL_EXPECT_OK(AcceptEpoch("table", 6, two, seen));
+  EXPECT_EQ(seen->epoch, 6u);
+}
+
+TEST(Roster, RefusesNoiseThatDoesNotGiveItsPrivacy) {
+  TestRandom random(10);
+  Parties parties(2, random);
+  parties.draft().mutable_noise()->set_mode(2);
+  EXPECT_THAT(Roster::Verify(parties.Signed(), parties.pinned(), kNowS),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "noise"));
+}
+
+struct BadDraft {
+  const char* message;
+  std::function<void(wire::Roster&)> change;
+};
+
+TEST(CheckRoster, NamesTheFieldThatIsWrong) {
+  TestRandom random(11);
+  Parties parties(3, random);
+  const wire::Roster good = parties.draft();
+  SHOAL_ASSERT_OK(CheckRoster(good));
+  const std::vector<BadDraft> cases = {
+      {"deployment", [](auto& r) { r.set_deployment("a b"); }},
+      {"deployment", [](auto& r) { r.set_deployment(""); }},
+      {"deployment", [](auto& r) { r.set_deployment(std::string(65, 'a')); }},
+      {"deployment", [](auto& r) { r.set_deployment("../x"); }},
+      {"epoch", [](auto& r) { r.set_epoch(0); }},
+      {"in order from 1", [](auto& r) { r.mutable_parties(0)->set_number(2); }},
+      {"party 2, name", [](auto& r) { r.mutable_parties(1)->set_name("a/b"); }},
+      {"comes twice", [](auto& r) { r.mutable_parties(1)->set_name("party-1"); }},
+      {"client_address", [](auto& r) { r.mutable_parties(0)->set_client_address("host"); }},
+      {"no peer_address", [](auto& r) { r.mutable_parties(0)->set_peer_address("a:1"); }},
+      {"peer_address", [](auto& r) { r.mutable_parties(2)->set_peer_address(""); }},
+      {"no client_address", [](auto& r) { r.mutable_parties(2)->set_client_address("a:1"); }},
+      {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(0); }},
+      {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(1025); }},
+      {"tls_certificate_sha256",
+       [](auto& r) { r.mutable_parties(1)->set_tls_certificate_sha256("short"); }},
+      {"TLS certificate of another",
+       [](auto& r) {
+         r.mutable_parties(1)->set_tls_certificate_sha256(r.parties(0).tls_certificate_sha256());
+       }},
+      {"BLS key of another",
+       [](auto& r) {
+         r.mutable_parties(1)->set_bls_public_key(r.parties(0).bls_public_key());
+         r.mutable_parties(1)->set_proof_of_possession(r.parties(0).proof_of_possession());
+       }},
+      {"party 2: public key", [](auto& r) { r.mutable_parties(1)->set_bls_public_key("x"); }},
+      {"party 3: proof of possession",
+       [](auto& r) { r.mutable_parties(2)->set_proof_of_possession(""); }},
+      {"before expires_s", [](auto& r) { r.set_expires_s(r.valid_from_s()); }},
+      {"before expires_s",
+       [](auto& r) { r.set_expires_s(std::numeric_limits<uint64_t>::max()); }},
+      {"ten years", [](auto& r) { r.set_expires_s(r.valid_from_s() + kMaxValidityS + 1); }},
+      {"clock_tolerance_s", [](auto& r) { r.set_clock_tolerance_s(3601); }},
+      {"max_slots", [](auto& r) { r.set_max_slots(0); }},
+      {"max_slots", [](auto& r) { r.set_max_slots(kMaxSlots + 1); }},
+      {"mechanism", [](auto& r) { r.mutable_noise()->clear_mechanism(); }},
+      {"finite", [](auto& r) { r.mutable_noise()->set_epsilon(std::nan("")); }},
+      {"finite",
+       [](auto& r) {
+         r.mutable_noise()->set_left_scale(std::numeric_limits<double>::infinity());
+       }},
+  };
+  for (const BadDraft& bad : cases) {
+    wire::Roster draft = good;
+    bad.change(draft);
+    EXPECT_THAT(CheckRoster(draft), StatusIs(kInvalid, bad.message));
+  }
+}
+
+TEST(SignRoster, SharesAddUp) {
+  TestRandom random(12);
+  Parties parties(3, random);
+  std::vector<wire::RosterShare> shares;
+  for (const uint32_t number : {3u, 1u, 2u}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(shares.emplace_back(),
+                               SignRoster(parties.draft(), parties.keys(number).bls()));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::SignedRoster roster,
+                             AggregateRoster(parties.draft(), shares));
+  SHOAL_EXPECT_OK(Roster::Verify(roster, parties.pinned(), kNowS));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PinnedParties pins, PinsOf(parties.draft()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PinnedParties pinned, PinnedParties::Create(pins));
+  SHOAL_EXPECT_OK(Roster::Verify(roster, pinned, kNowS));
+
+  std::vector<wire::RosterShare> bad = shares;
+  bad.pop_back();
+  EXPECT_THAT(AggregateRoster(parties.draft(), bad), StatusIs(kInvalid, "party 2 (party-2) is missing"));
+  bad = shares;
+  bad[0] = bad[1];
+  EXPECT_THAT(AggregateRoster(parties.draft(), bad), StatusIs(kInvalid, "comes twice"));
+  bad = shares;
+  bad[0].set_signature(shares[1].signature());
+  EXPECT_THAT(AggregateRoster(parties.draft(), bad),
+              StatusIs(kUnauthenticated, "party 3 (party-3): signature does not match"));
+  bad = shares;
+  bad[0].set_party(4);
+  EXPECT_THAT(AggregateRoster(parties.draft(), bad), StatusIs(kInvalid, "no such party"));
+  wire::Roster other = parties.draft();
+  other.set_epoch(4);
+  EXPECT_THAT(AggregateRoster(other, shares), StatusIs(kUnauthenticated, "another roster"));
+  EXPECT_THAT(SignRoster(parties.draft(), signature::SecretKey::Generate(random)),
+              StatusIs(absl::StatusCode::kNotFound, "no party's"));
+}
+
+TEST(Roster, VerifiesSharesOfOtherDigests) {
+  TestRandom random(13);
+  const Parties parties(3, random);
+  const Roster roster = parties.roster();
+  const Digest digest = {7};
+  std::vector<Bytes> shares;
+  for (uint32_t number = 1; number <= 3; ++number) {
+    shares.push_back(ToBytes(parties.keys(number).bls().Sign(digest).bytes()));
+    SHOAL_EXPECT_OK(roster.VerifyByParty(number, digest, shares.back()));
+  }
+  EXPECT_THAT(roster.VerifyByParty(1, digest, shares[1]),
+              StatusIs(kUnauthenticated, "party 1 (party-1)"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const signature::Signature sum, roster.Aggregate(digest, shares));
+  SHOAL_EXPECT_OK(roster.VerifyByAll(digest, sum.bytes()));
+  EXPECT_THAT(roster.VerifyByAll(Digest{8}, sum.bytes()),
+              StatusIs(kUnauthenticated, "does not match"));
+  std::swap(shares[0], shares[2]);
+  EXPECT_THAT(roster.Aggregate(digest, shares), StatusIs(kUnauthenticated, "party 1"));
+  shares.pop_back();
+  EXPECT_THAT(roster.Aggregate(digest, shares), StatusIs(kInvalid, "2 signatures of 3"));
+}
+
+TEST(PinnedParties, RefusesBadKeys) {
+  TestRandom random(14);
+  const Parties parties(2, random);
+  wire::PinnedParties pins = parties.PinsText();
+  pins.set_bls_public_keys_hex(1, "zz");
+  EXPECT_THAT(PinnedParties::Create(pins), StatusIs(kInvalid, "key 2: is not 192 hex"));
+  pins.set_bls_public_keys_hex(1, std::string(192, '0'));
+  EXPECT_THAT(PinnedParties::Create(pins), StatusIs(kInvalid, "key 2: public key"));
+  pins = parties.PinsText();
+  pins.set_deployment("");
+  EXPECT_THAT(PinnedParties::Create(pins), StatusIs(kInvalid, "deployment"));
+}
+
+TEST(CheckAddress, TakesHostsAndPorts) {
+  for (const char* good : {"localhost:1", "127.0.0.1:65535", "[::1]:7001", "a-b.example:443"}) {
+    SHOAL_EXPECT_OK(CheckAddress("address", good)) << good;
+  }
+  for (const char* bad : {"", ":1", "host", "host:", "host:0", "host:65536", "host:+1", "host: 1",
+                          "ho st:1", "::1:80", "[]:1", "[::1:1", "host:1x"}) {
+    EXPECT_THAT(CheckAddress("address", bad), StatusIs(kInvalid, "host:port")) << bad;
+  }
+}
+
+// Bytes from anybody: a mutated roster is refused, or is the one that was signed.
+TEST(Roster, MutatedBytesAreNeverAcceptedChanged) {
+  TestRandom random(15);
+  const Parties parties(2, random);
+  const PinnedParties pinned = parties.pinned();
+  const std::string good = parties.Signed().SerializeAsString();
+  const Digest digest = RosterDigest(parties.Signed().roster());
+  int accepted = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = good;
+    bytes[random.Below(bytes.size())] ^= static_cast<char>(1 << random.Below(8));
+    if (random.Below(4) == 0) bytes.resize(random.Below(bytes.size()));
+    wire::SignedRoster parsed;
+    if (!parsed.ParseFromString(bytes)) continue;
+    const absl::StatusOr<Roster> roster = Roster::Verify(parsed, pinned, kNowS);
+    if (!roster.ok()) continue;
+    ++accepted;
+    EXPECT_EQ(roster->digest(), digest);
+  }
+  EXPECT_LT(accepted, 100);
+}
+
+}  // namespace
+}  // namespace shoal::roster

@@ -1,0 +1,89 @@
+// A deployment's parties for tests: keys, and a roster that all of them signed.
+#ifndef SHOAL_SRC_ROSTER_TESTING_PARTIES_H_
+#define SHOAL_SRC_ROSTER_TESTING_PARTIES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/random.h"
+#include "src/roster/party_keys.h"
+#include "src/roster/roster.h"
+
+namespace shoal::roster::testing {
+
+inline constexpr uint64_t kNowS = 1'800'000'000;
+
+// Parties party-1 .. party-n of the deployment "test", valid for a day around kNowS.
+class Parties {
+ public:
+  Parties(uint32_t n, RandomSource& random) {
+    draft_.set_deployment("test");
+    draft_.set_epoch(3);
+    for (uint32_t number = 1; number <= n; ++number) {
+      keys_.push_back(*PartyKeys::Generate(absl::StrCat("party-", number), kNowS, random));
+      wire::Party& party = *draft_.add_parties();
+      party = *PartyFromAnnouncement(keys_.back().announcement());
+      party.set_number(number);
+      const std::string address = absl::StrCat("127.0.0.1:", 7000 + number);
+      if (number == 1) {
+        party.set_client_address(address);
+      } else {
+        party.set_peer_address(address);
+      }
+    }
+    wire::NoiseParameters& noise = *draft_.mutable_noise();
+    noise.set_mechanism(wire::GEOMETRIC);
+    noise.set_epsilon(1);
+    noise.set_delta(1e-6);
+    noise.set_phi(1);
+    noise.set_mode(15);
+    noise.set_left_scale(1.25);
+    noise.set_right_scale(5.0);
+    draft_.set_valid_from_s(kNowS - 3600);
+    draft_.set_expires_s(kNowS + 24 * 3600);
+    draft_.set_clock_tolerance_s(60);
+    draft_.set_max_slots(1 << 20);
+  }
+
+  // Change it before the calls below to see what they make of it.
+  wire::Roster& draft() { return draft_; }
+  const PartyKeys& keys(uint32_t number) const { return keys_[number - 1]; }
+  uint32_t size() const { return static_cast<uint32_t>(keys_.size()); }
+
+  // All parties' signature on the draft as it is, checked or not.
+  wire::SignedRoster Signed() const {
+    wire::SignedRoster out;
+    *out.mutable_roster() = draft_;
+    out.set_signature(ToString(SignByAll(RosterDigest(draft_)).bytes()));
+    return out;
+  }
+  signature::Signature SignByAll(const Digest& digest) const {
+    std::vector<signature::Signature> shares;
+    for (const PartyKeys& keys : keys_) shares.push_back(keys.bls().Sign(digest));
+    return *signature::AggregateSignatures(shares);
+  }
+  wire::PinnedParties PinsText() const {
+    wire::PinnedParties pins;
+    pins.set_deployment("test");
+    for (const PartyKeys& keys : keys_) {
+      pins.add_bls_public_keys_hex(Hex(keys.bls().public_key().bytes()));
+    }
+    return pins;
+  }
+  PinnedParties pinned() const { return *PinnedParties::Create(PinsText()); }
+  Roster roster(uint64_t now_s = kNowS) const {
+    absl::StatusOr<Roster> roster = Roster::Verify(Signed(), pinned(), now_s);
+    SHOAL_CHECK(roster.ok());
+    return *roster;
+  }
+
+ private:
+  wire::Roster draft_;
+  std::vector<PartyKeys> keys_;
+};
+
+}  // namespace shoal::roster::testing
+
+#endif  // SHOAL_SRC_ROSTER_TESTING_PARTIES_H_
