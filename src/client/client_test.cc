@@ -1,0 +1,571 @@
+#include "src/client/client.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/file.h"
+#include "src/base/testing/matchers.h"
+#include "src/client/testing/fake_frontend.h"
+#include "src/onion/onion.h"
+
+namespace shoal::client {
+namespace {
+
+using shoal::testing::IsOk;
+using shoal::testing::StatusIs;
+using testing::FakeFrontend;
+using testing::FakeOptions;
+using Outcome = Lookup::Outcome;
+
+std::vector<Bytes> Keys(const std::vector<std::string>& texts) {
+  std::vector<Bytes> keys;
+  for (const std::string& text : texts) keys.push_back(ToBytes(AsBytes(text)));
+  return keys;
+}
+
+// A store that a test can look into: what was durable at any time.
+class WatchedStore final : public StateStore {
+ public:
+  State& state() override { return state_; }
+  absl::Status Save() override {
+    if (!fail.ok()) return fail;
+    ++saves;
+    durable_rows.clear();
+    durable_rounds = 0;
+    for (const HeldRound& round : state_.rounds) {
+      if (round.over) continue;
+      ++durable_rounds;
+      durable_rows.insert(round.rows.begin(), round.rows.end());
+    }
+    durable_charges = state_.ledger.submissions();
+    return absl::OkStatus();
+  }
+  absl::Status fail;
+  int saves = 0;
+  size_t durable_rounds = 0;
+  std::set<uint32_t> durable_rows;
+  uint64_t durable_charges = 0;
+
+ private:
+  State state_;
+};
+
+class ClientTest : public ::testing::Test {
+ protected:
+  void Start(FakeOptions options = {}) {
+    frontend_ = std::make_unique<FakeFrontend>(options);
+    options_.pad_to = 8;
+    options_.timeout_s = 30;
+  }
+
+  absl::StatusOr<std::unique_ptr<Client>> TryOpen() {
+    return Client::Open(frontend_->pins(), options_, frontend_.get(), &store_,
+                        {.clock = &frontend_->clock(),
+                         .random = &frontend_->random(),
+                         .pool = &frontend_->pool(),
+                         .sleep = [this](uint32_t milliseconds) { Sleep(milliseconds); },
+                         .progress = {}});
+  }
+  std::unique_ptr<Client> Open() {
+    auto client = TryOpen();
+    EXPECT_THAT(client.status(), IsOk());
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  void Sleep(uint32_t milliseconds) {
+    slept_ms_ += milliseconds;
+    if (slept_ms_ >= 1000) {
+      frontend_->clock().now_s += slept_ms_ / 1000;
+      slept_ms_ %= 1000;
+    }
+  }
+  size_t SentCount(const std::string& name) const {
+    return static_cast<size_t>(
+        std::count_if(frontend_->sent.begin(), frontend_->sent.end(),
+                      [&](const auto& request) { return request.first == name; }));
+  }
+  std::vector<std::string> SentNames() const {
+    std::vector<std::string> names;
+    for (const auto& request : frontend_->sent) names.push_back(request.first);
+    return names;
+  }
+
+  std::unique_ptr<FakeFrontend> frontend_;
+  ClientOptions options_;
+  WatchedStore store_;
+  uint64_t slept_ms_ = 0;
+};
+
+TEST_F(ClientTest, FindsValuesAndProvesAbsence) {
+  for (uint32_t parties : {2u, 3u, 5u}) {
+    Start({.parties = parties});
+    store_.state() = State();
+    frontend_->OpenRound();
+    auto client = Open();
+    ASSERT_NE(client, nullptr);
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const std::vector<Lookup> results,
+        client->LookUp(Keys({"key-7", "no such key", "key-299", "key-7", "", "key-300"})));
+    ASSERT_EQ(results.size(), 6u);
+    EXPECT_EQ(results[0].outcome, Outcome::kFound);
+    EXPECT_EQ(ToString(results[0].value), "value of key-7");
+    EXPECT_EQ(results[1].outcome, Outcome::kAbsent);
+    EXPECT_EQ(results[2].outcome, Outcome::kFound);
+    EXPECT_EQ(ToString(results[2].value), "value of key-299");
+    EXPECT_EQ(ToString(results[3].value), "value of key-7");
+    EXPECT_EQ(results[4].outcome, Outcome::kAbsent);
+    EXPECT_EQ(results[5].outcome, Outcome::kAbsent);
+    for (const Lookup& result : results) SHOAL_EXPECT_OK(result.error);
+  }
+}
+
+TEST_F(ClientTest, DenseTables) {
+  Start({.dense = true});
+  frontend_->OpenRound();
+  auto client = Open();
+  EXPECT_THAT(client->LookUp(Keys({"1", "01"})),
+              StatusIs(absl::StatusCode::kInvalidArgument, "key 2"));
+  EXPECT_TRUE(frontend_->sent.empty()) << "a bad key is found before anything is sent";
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Lookup> results,
+                             client->LookUp(Keys({"0", "299", "300"})));
+  EXPECT_EQ(ToString(results[0].value), "value of key-0");
+  EXPECT_EQ(ToString(results[1].value), "value of key-299");
+  EXPECT_EQ(results[2].outcome, Outcome::kAbsent);
+}
+
+// That a key is out of the table's range must not show: as many queries as for any other.
+TEST_F(ClientTest, AKeyWithoutARowIsPaddedLikeAnyOther) {
+  Start({.dense = true});
+  const Digest round_id = frontend_->OpenRound();
+  SHOAL_ASSERT_OK(Open()->LookUp(Keys({"300"})));
+  EXPECT_EQ(frontend_->Asked(round_id).size(), 8u);
+}
+
+TEST_F(ClientTest, AFixedNumberOfDistinctRows) {
+  Start({.records = 2000});
+  std::vector<size_t> counts;
+  for (size_t n : {1u, 3u, 30u}) {
+    const Digest round_id = frontend_->OpenRound();
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < n; ++i) {
+      keys.push_back(FakeFrontend::Key(i));
+      keys.push_back(FakeFrontend::Key(i));
+    }
+    auto client = Open();
+    SHOAL_ASSERT_OK(client->LookUp(Keys(keys)));
+    std::set<uint32_t> wanted, asked;
+    for (const std::string& key : keys) {
+      wanted.insert(static_cast<uint32_t>(*client->deployment().map().RowOf(AsBytes(key))));
+    }
+    const auto by_slot = frontend_->Asked(round_id);
+    for (const auto& [slot, row] : by_slot) asked.insert(row);
+    EXPECT_EQ(asked.size(), by_slot.size()) << "no row is asked twice in a round";
+    EXPECT_TRUE(std::includes(asked.begin(), asked.end(), wanted.begin(), wanted.end()));
+    counts.push_back(by_slot.size());
+    frontend_->SetState(round_id, wire::CLOSED);
+  }
+  EXPECT_EQ(counts, (std::vector<size_t>{8, 8, 32}));
+}
+
+TEST_F(ClientTest, PaddingNeverExceedsTheTable) {
+  EXPECT_EQ(PaddedCount(0, 8, 100), 8u);
+  EXPECT_EQ(PaddedCount(8, 8, 100), 8u);
+  EXPECT_EQ(PaddedCount(9, 8, 100), 16u);
+  EXPECT_EQ(PaddedCount(9, 8, 10), 10u);
+  EXPECT_EQ(PaddedCount(0, 8, 3), 3u);
+  shoal::testing::TestRandom random(1);
+  const std::vector<uint32_t> rows = {9, 2};
+  for (uint32_t count : {2u, 5u, 10u}) {
+    std::vector<uint32_t> padded = PadRows(rows, count, 10, random);
+    std::sort(padded.begin(), padded.end());
+    EXPECT_EQ(std::unique(padded.begin(), padded.end()), padded.end());
+    EXPECT_EQ(padded.size(), count);
+    EXPECT_TRUE(std::binary_search(padded.begin(), padded.end(), 9u));
+    EXPECT_TRUE(std::binary_search(padded.begin(), padded.end(), 2u));
+    EXPECT_LT(padded.back(), 10u);
+  }
+}
+
+// The wanted row must not have a place of its own among the padding.
+TEST_F(ClientTest, PaddingHidesThePlace) {
+  shoal::testing::TestRandom random(2);
+  const std::vector<uint32_t> rows = {500};
+  std::vector<int> places(4);
+  for (int i = 0; i < 4000; ++i) {
+    const auto padded = PadRows(rows, 4, 1000, random);
+    ++places[std::find(padded.begin(), padded.end(), 500u) - padded.begin()];
+  }
+  // 1000 each; standard deviation 27.
+  for (int count : places) EXPECT_NEAR(count, 1000, 140);
+}
+
+// Guarantees 3, 6 and 7: the seed before the onions, the rows and the charge before the queries.
+TEST_F(ClientTest, StateIsDurableBeforeAnythingIsSent) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  auto client = Open();
+  bool onions_checked = false, queries_checked = false;
+  frontend_->before = [&](const std::string& name) {
+    if (name == "SubmitOnions") {
+      EXPECT_EQ(store_.durable_rounds, 1u);
+      EXPECT_EQ(store_.durable_charges, 0u) << "onions say nothing yet";
+      onions_checked = true;
+    }
+    if (name == "SubmitQueries") {
+      EXPECT_EQ(store_.durable_rows.size(), 8u);
+      EXPECT_EQ(store_.durable_charges, 1u);
+      queries_checked = true;
+    }
+    return absl::OkStatus();
+  };
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  EXPECT_TRUE(onions_checked);
+  EXPECT_TRUE(queries_checked);
+  for (const auto& [slot, row] : frontend_->Asked(round_id)) {
+    EXPECT_FALSE(store_.durable_rows.contains(row)) << "wiped once the answers are there";
+  }
+  EXPECT_EQ(store_.state().ledger.queries(), 8u);
+}
+
+TEST_F(ClientTest, NothingIsSentWhenTheStateCannotBeSaved) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  store_.fail = absl::ResourceExhaustedError("disk full");
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  EXPECT_TRUE(frontend_->sent.empty());
+
+  // Full only when the rows are to be written.
+  Start();
+  store_.fail = absl::OkStatus();
+  store_.state() = State();
+  frontend_->OpenRound();
+  client = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest round_id, client->Obtain(8));
+  store_.fail = absl::ResourceExhaustedError("disk full");
+  const std::vector<uint32_t> rows = {1};
+  EXPECT_THAT(client->Submit(round_id, rows),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  EXPECT_EQ(SentCount("SubmitQueries"), 0u);
+}
+
+// A lost response, a crash, the same lookup again: the same bytes (guarantees 3 and 7).
+TEST_F(ClientTest, GoesOnAfterACrashWithTheSameBytes) {
+  Start();
+  frontend_->OpenRound();
+  for (const std::string stage : {"SubmitOnions", "SubmitQueries", "FetchAnswers"}) {
+    auto client = Open();
+    frontend_->after = [&](const std::string& name) {
+      return name == stage ? absl::UnavailableError("connection lost") : absl::OkStatus();
+    };
+    EXPECT_THAT(client->LookUp(Keys({"key-1", "key-2"})),
+                StatusIs(absl::StatusCode::kUnavailable, "connection lost"));
+  }
+  frontend_->after = nullptr;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"key-1", "key-2"})));
+  EXPECT_EQ(ToString(results[1].value), "value of key-2");
+  std::map<std::string, std::set<std::string>> distinct;
+  for (const auto& [name, bytes] : frontend_->sent) distinct[name].insert(bytes);
+  EXPECT_GT(frontend_->sent.size(), 10u);
+  EXPECT_EQ(distinct["SubmitOnions"].size(), 1u);
+  EXPECT_EQ(distinct["SubmitQueries"].size(), 1u);
+  EXPECT_EQ(distinct["FetchAnswers"].size(), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u) << "one submission, one charge";
+}
+
+// After a crash with queries under way, other keys go into another round.
+TEST_F(ClientTest, ASlotNeverCarriesASecondRow) {
+  Start();
+  const Digest first = frontend_->OpenRound();
+  frontend_->after = [](const std::string& name) {
+    return name == "SubmitQueries" ? absl::UnavailableError("lost") : absl::OkStatus();
+  };
+  EXPECT_FALSE(Open()->LookUp(Keys({"key-1"})).ok());
+  frontend_->after = nullptr;
+  const auto asked = frontend_->Asked(first);
+  const Digest second = frontend_->OpenRound();
+  std::vector<std::string> others;
+  for (size_t i = 100; i < 120; ++i) others.push_back(FakeFrontend::Key(i));
+  SHOAL_ASSERT_OK(Open()->LookUp(Keys(others)));
+  EXPECT_EQ(frontend_->Asked(first), asked);
+  EXPECT_FALSE(frontend_->Asked(second).empty());
+}
+
+TEST_F(ClientTest, EverySlotIsUsedOnce) {
+  Start();
+  for (int i = 0; i < 3; ++i) frontend_->OpenRound();
+  auto client = Open();
+  for (int i = 0; i < 3; ++i) SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  std::set<std::string> onions;
+  for (const auto& [name, bytes] : frontend_->sent) {
+    if (name != "SubmitOnions") continue;
+    wire::SubmitOnionsRequest request;
+    ASSERT_TRUE(request.ParseFromString(bytes));
+    EXPECT_TRUE(onions.insert(request.round_id()).second) << "a round is entered once";
+  }
+  EXPECT_EQ(onions.size(), 3u);
+}
+
+TEST_F(ClientTest, SlotsCanBeHadAhead) {
+  Start();
+  const Digest a = frontend_->OpenRound();
+  const Digest b = frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest first, client->ObtainAhead(16));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest second, client->ObtainAhead(8));
+  EXPECT_EQ((std::set<Digest>{first, second}), (std::set<Digest>{a, b}));
+  EXPECT_EQ(store_.state().ledger.submissions(), 0u) << "slots cost no privacy";
+  const size_t before = SentCount("SubmitOnions");
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-2"})));
+  EXPECT_EQ(SentCount("SubmitOnions"), before) << "slots at hand are used";
+}
+
+TEST_F(ClientTest, LargeSubmissionsAreCut) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  const uint32_t count = static_cast<uint32_t>(kMaxBulkBytes / onion::OnionBytes(3)) + 10;
+  SHOAL_ASSERT_OK(client->ObtainAhead(count));
+  EXPECT_EQ(SentCount("SubmitOnions"), 2u);
+  EXPECT_EQ(store_.state().rounds[0].slots.size(), count);
+}
+
+// Guarantee 6. What is sent, and when, is the same whether or not an answer is wrong.
+TEST_F(ClientTest, ABadAnswerChangesNothingThatIsSent) {
+  std::vector<std::vector<std::string>> names;
+  std::vector<uint64_t> slept;
+  for (bool spoiled : {false, true}) {
+    Start();
+    store_.state() = State();
+    slept_ms_ = 0;
+    frontend_->OpenRound();
+    auto client = Open();
+    const auto row = client->deployment().map().RowOf(AsBytes("key-1"));
+    SHOAL_ASSERT_OK(row);
+    if (spoiled) {
+      frontend_->spoil = [&](uint32_t r, MutableBytes answer) {
+        if (r == *row) answer[0] ^= 1;
+      };
+    }
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < 40; ++i) keys.push_back(FakeFrontend::Key(i));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys(keys)));
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const bool hit = spoiled && *client->deployment().map().RowOf(AsBytes(keys[i])) == *row;
+      EXPECT_EQ(results[i].outcome, hit ? Outcome::kFailed : Outcome::kFound) << i;
+      if (hit) {
+        EXPECT_THAT(results[i].error, StatusIs(absl::StatusCode::kUnauthenticated, ""));
+      }
+    }
+    names.push_back(SentNames());
+    slept.push_back(slept_ms_);
+  }
+  EXPECT_EQ(names[0], names[1]);
+  EXPECT_EQ(slept[0], slept[1]);
+}
+
+TEST_F(ClientTest, AnotherRowInPlaceOfTheRightOneIsRefused) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  const auto row = client->deployment().map().RowOf(AsBytes("key-1"));
+  frontend_->spoil = [&](uint32_t r, MutableBytes answer) {
+    if (r == *row) frontend_->table().CopyAnswer((r + 1) % frontend_->table().rows(), answer);
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFailed);
+}
+
+TEST_F(ClientTest, AnsizedAnswersAreRefused) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  // The fake's answer is what the round says; a shorter header makes them differ.
+  frontend_->after = [&](const std::string& name) {
+    return name == "FetchAnswers" ? absl::PermissionDeniedError("no") : absl::OkStatus();
+  };
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kPermissionDenied, "fetching answers"));
+  EXPECT_TRUE(store_.state().rounds[0].over) << "no second attempt in this round";
+}
+
+TEST_F(ClientTest, AbortedRoundsAreRetriedAndCharged) {
+  Start();
+  std::vector<Digest> rounds;
+  for (int i = 0; i < 5; ++i) rounds.push_back(frontend_->OpenRound());
+  int aborted = 0;
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    if (wanted == wire::ANSWERED && aborted < 2) {
+      ++aborted;
+      return wire::ABORTED;
+    }
+    return wanted;
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFound);
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u) << "each submission is charged";
+  EXPECT_EQ(SentCount("SubmitQueries"), 3u);
+}
+
+TEST_F(ClientTest, RetriesAreCapped) {
+  Start();
+  for (int i = 0; i < 5; ++i) frontend_->OpenRound();
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED ? wire::ABORTED : wanted;
+  };
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+  EXPECT_EQ(SentCount("SubmitQueries"), 3u);
+}
+
+// Only the state of the round says that it was aborted for everybody.
+TEST_F(ClientTest, AnErrorThatSaysAbortedIsNoReasonToAskAgain) {
+  for (const std::string stage : {"SubmitQueries", "FetchAnswers"}) {
+    Start();
+    store_.state() = State();
+    for (int i = 0; i < 3; ++i) frontend_->OpenRound();
+    frontend_->before = [&](const std::string& name) {
+      return name == stage ? absl::AbortedError("try again") : absl::OkStatus();
+    };
+    EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+                StatusIs(absl::StatusCode::kInternal, "try again"));
+    EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+    EXPECT_EQ(SentCount("SubmitQueries"), 1u);
+  }
+}
+
+TEST_F(ClientTest, ARoundThatClosedTooEarlyIsNotChargedAndAnotherOneTaken) {
+  Start();
+  frontend_->OpenRound();
+  frontend_->OpenRound();
+  bool missed = false;
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    if (wanted == wire::OPEN_FOR_QUERIES && !std::exchange(missed, true)) return wire::ANSWERING;
+    return wanted;
+  };
+  SHOAL_ASSERT_OK(Open()->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+}
+
+TEST_F(ClientTest, NoRoundInTime) {
+  Start();
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took 8 onions within 30"));
+}
+
+TEST_F(ClientTest, ForgedRoundsAreRefused) {
+  Start();
+  frontend_->OpenRound();
+  frontend_->spoil_round = [](wire::RoundInfo& info) {
+    // The parties signed another key.
+    (*info.mutable_header()->mutable_header()->mutable_onion_keys(1))[3] ^= 1;
+  };
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  EXPECT_TRUE(frontend_->sent.empty());
+}
+
+TEST_F(ClientTest, OneCounterHasOneHeader) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK(client->ObtainAhead(8));
+  wire::SignedHeader fork = frontend_->Sign(frontend_->MakeHeader(1));
+  frontend_->spoil_round = [&](wire::RoundInfo& info) { *info.mutable_header() = fork; };
+  EXPECT_THAT(client->ObtainAhead(8),
+              StatusIs(absl::StatusCode::kUnauthenticated, "two headers"));
+}
+
+TEST_F(ClientTest, SlotsThatMakeNoSenseAreRefused) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK(client->ObtainAhead(8));
+  // A frontend that hands out the first eight slots again.
+  for (HeldRound& held : store_.state().rounds) held.slots.resize(4);
+  for (size_t i = 0; i < 4; ++i) store_.state().rounds[0].slots[i] = static_cast<uint32_t>(i + 4);
+  EXPECT_THAT(client->Obtain(8), StatusIs(absl::StatusCode::kDataLoss, "slot twice"));
+  EXPECT_EQ(frontend_->Asked(round_id).size(), 0u);
+}
+
+TEST_F(ClientTest, EpochsNeverGoBack) {
+  Start({.roster_epoch = 5, .table_epoch = 9});
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(store_.state().roster->epoch, 5u);
+  EXPECT_EQ(store_.state().table->epoch, 9u);
+  // The same parties sign an older table: the pins are the same, the client has seen a newer one.
+  wire::Manifest older = frontend_->table().manifest().content();
+  older.set_epoch(8);
+  *frontend_->deployment.mutable_manifest() = frontend_->Sign(older);
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "table"));
+  // Another table of the same epoch.
+  wire::Manifest fork = frontend_->table().manifest().content();
+  fork.set_created_s(fork.created_s() + 1);
+  *frontend_->deployment.mutable_manifest() = frontend_->Sign(fork);
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "table"));
+  EXPECT_EQ(store_.state().table->epoch, 9u);
+}
+
+TEST_F(ClientTest, ForeignDeploymentsAreRefused) {
+  Start();
+  const FakeFrontend other({.seed = 2});
+  const wire::GetDeploymentResponse real = frontend_->deployment;
+  frontend_->deployment = other.deployment;
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  frontend_->deployment = real;
+  (*frontend_->deployment.mutable_manifest()->mutable_signature()) =
+      other.deployment.manifest().signature();
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  frontend_->deployment = real;
+  frontend_->clock().now_s += 200'000;  // the table's expiry is past
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  frontend_->clock().now_s -= 200'000;
+  store_.state().deployment = "another";
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kFailedPrecondition, "one state file"));
+}
+
+TEST_F(ClientTest, ATableThatExpiresMeanwhileIsNotBelieved) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  frontend_->after = [&](const std::string& name) {
+    if (name == "FetchAnswers") frontend_->clock().now_s += 200'000;
+    return absl::OkStatus();
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFailed);
+  EXPECT_THAT(results[0].error, StatusIs(absl::StatusCode::kUnauthenticated, "expired"));
+}
+
+TEST_F(ClientTest, ThePlacementIsCachedAndNotTrusted) {
+  Start();
+  options_.placement_cache = ::testing::TempDir() + "/placement";
+  int fetched = 0;
+  frontend_->before = [&](const std::string& name) {
+    fetched += name == "GetPlacement";
+    return absl::OkStatus();
+  };
+  ASSERT_NE(Open(), nullptr);
+  const int once = fetched;
+  EXPECT_GT(once, 1) << "in several pieces";
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(fetched, once);
+  SHOAL_ASSERT_OK(
+      WriteFileAtomically(options_.placement_cache, AsBytes("spoiled"), FileMode::kPublic));
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(fetched, 2 * once);
+}
+
+TEST_F(ClientTest, OptionsAreChecked) {
+  Start();
+  options_.pad_to = 0;
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kInvalidArgument, "pad_to"));
+  options_.pad_to = 8;
+  options_.max_attempts = 11;
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kInvalidArgument, "max_attempts"));
+}
+
+}  // namespace
+}  // namespace shoal::client

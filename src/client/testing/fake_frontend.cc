@@ -1,0 +1,374 @@
+#include "src/client/testing/fake_frontend.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/noise/noise.h"
+#include "src/onion/onion.h"
+#include "src/sharing/sharing.h"
+#include "src/table/records.h"
+
+namespace shoal::client::testing {
+namespace {
+
+Digest ToDigest(const std::string& bytes) {
+  Digest digest = {};
+  std::copy_n(bytes.begin(), std::min(bytes.size(), digest.size()), digest.begin());
+  return digest;
+}
+
+}  // namespace
+
+std::string FakeFrontend::Key(size_t i) { return absl::StrCat("key-", i); }
+std::string FakeFrontend::Value(size_t i) { return absl::StrCat("value of key-", i); }
+
+FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(options.seed) {
+  wire::Roster roster;
+  roster.set_deployment("fake");
+  roster.set_epoch(options_.roster_epoch);
+  *roster.mutable_noise() =
+      roster::NoiseToWire({.mechanism = noise::Mechanism::kGeometric,
+                           .epsilon = 1,
+                           .delta = options_.phi == 1 ? 1e-3 : 0.999,
+                           .phi = options_.phi,
+                           .mode = 15,
+                           .left_scale = 1.25,
+                           .right_scale = 5.0});
+  roster.set_valid_from_s(clock_.now_s - 1000);
+  roster.set_expires_s(clock_.now_s + 1'000'000);
+  roster.set_clock_tolerance_s(60);
+  roster.set_max_slots(1 << 16);
+  for (uint32_t number = 1; number <= options_.parties; ++number) {
+    keys_.push_back(signature::SecretKey::Generate(random_));
+    wire::Party& party = *roster.add_parties();
+    party.set_number(number);
+    party.set_name(absl::StrCat("party-", number));
+    if (number > 1) party.set_peer_address(absl::StrCat("127.0.0.1:", 7000 + number));
+    if (number == 1) party.set_client_address("127.0.0.1:7000");
+    party.set_bls_public_key(ToString(keys_.back().public_key().bytes()));
+    party.set_proof_of_possession(ToString(keys_.back().ProvePossession().bytes()));
+    Digest certificate;
+    random_.Fill(certificate);
+    party.set_tls_certificate_sha256(ToString(certificate));
+    party.set_machines(1);
+  }
+  std::vector<wire::RosterShare> shares;
+  for (const signature::SecretKey& key : keys_) {
+    auto share = roster::SignRoster(roster, key);
+    SHOAL_CHECK(share.ok());
+    shares.push_back(*std::move(share));
+  }
+  auto signed_roster = roster::AggregateRoster(roster, shares);
+  SHOAL_CHECK(signed_roster.ok());
+  auto pins = roster::PinnedParties::Create(*roster::PinsOf(roster));
+  SHOAL_CHECK(pins.ok());
+  pins_ = *std::move(pins);
+  auto verified = roster::Roster::Verify(*signed_roster, *pins_, clock_.now_s);
+  SHOAL_CHECK(verified.ok());
+  roster_ = *std::move(verified);
+
+  table::RecordSet records("fake");
+  for (size_t i = 0; i < options_.records; ++i) {
+    const std::string key = options_.dense ? absl::StrCat(i) : Key(i);
+    SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(Value(i)), i + 1).ok());
+  }
+  table::TableOptions table_options;
+  table_options.name = "fake table";
+  table_options.deployment = "fake";
+  table_options.epoch = options_.table_epoch;
+  table_options.created_s = clock_.now_s - 100;
+  table_options.expires_s = clock_.now_s + 100'000;
+  table_options.row_bytes = options_.row_bytes;
+  auto content = options_.dense ? table::BuildDense(records, table_options, random_)
+                                : table::BuildHashed(records, table_options, random_);
+  SHOAL_CHECK(content.ok());
+  std::vector<table::TableShare> table_shares;
+  for (const signature::SecretKey& key : keys_) {
+    auto share = table::SignTable(*content, *roster_, key, pool_);
+    SHOAL_CHECK(share.ok());
+    table_shares.push_back(*std::move(share));
+  }
+  auto signed_table =
+      table::AggregateTable(*content, *roster_, table_shares, clock_.now_s, random_, pool_);
+  SHOAL_CHECK(signed_table.ok());
+  table_ = *std::move(signed_table);
+  *deployment.mutable_roster() = *signed_roster;
+  *deployment.mutable_manifest() = table_->manifest().wire();
+}
+
+Bytes FakeFrontend::SignatureOfAll(const Digest& digest) const {
+  std::vector<signature::Signature> signatures;
+  for (const signature::SecretKey& key : keys_) signatures.push_back(key.Sign(digest));
+  const auto aggregate = signature::AggregateSignatures(signatures);
+  SHOAL_CHECK(aggregate.ok());
+  return ToBytes(aggregate->bytes());
+}
+
+wire::SignedHeader FakeFrontend::Sign(const wire::RoundHeader& header) const {
+  wire::SignedHeader out;
+  *out.mutable_header() = header;
+  out.set_signature(ToString(SignatureOfAll(round::RoundId(header))));
+  return out;
+}
+
+wire::SignedManifest FakeFrontend::Sign(const wire::Manifest& manifest) const {
+  wire::SignedManifest out;
+  *out.mutable_manifest() = manifest;
+  out.set_signature(ToString(SignatureOfAll(table::ManifestDigest(manifest))));
+  return out;
+}
+
+wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
+  wire::RoundHeader header;
+  header.set_counter(counter);
+  header.set_roster_digest(ToString(roster_->digest()));
+  header.set_manifest_digest(ToString(table_->manifest().digest()));
+  std::vector<onion::KeyPair> keys;
+  for (uint32_t j = 0; j < options_.parties; ++j) {
+    Seed secret = random_.NewSeed();
+    keys.push_back(onion::KeyPairFromSecret(secret.view()));
+    header.add_onion_keys(ToString(keys.back().public_key));
+    header.add_machines(1);
+  }
+  header.set_max_rows(table_->rows());
+  header.set_answer_bytes(table_->answer_bytes());
+  *header.mutable_noise() = roster_->wire().roster().noise();
+  header.set_max_slots(1 << 12);
+  header.set_announced_s(clock_.now_s);
+  header.set_onions_close_s(clock_.now_s + 60);
+  header.set_queries_close_s(clock_.now_s + 120);
+  header.set_expires_s(clock_.now_s + 600);
+  onion_keys_[round::RoundId(header)] = std::move(keys);
+  return header;
+}
+
+Digest FakeFrontend::OpenRound() {
+  const wire::RoundHeader header = MakeHeader(++last_counter_);
+  const Digest id = round::RoundId(header);
+  FakeRound& round = rounds_[id];
+  round.header = Sign(header);
+  round.keys = std::move(onion_keys_[id]);
+  return id;
+}
+
+void FakeFrontend::SetState(const Digest& round_id, wire::RoundState state) {
+  rounds_.at(round_id).state = state;
+}
+
+std::map<uint32_t, uint32_t> FakeFrontend::Asked(const Digest& round_id) const {
+  std::map<uint32_t, uint32_t> asked;
+  const FakeRound& round = rounds_.at(round_id);
+  for (uint32_t slot = 0; slot < round.slots.size(); ++slot) {
+    if (round.slots[slot].row) asked[slot] = *round.slots[slot].row;
+  }
+  return asked;
+}
+
+uint64_t FakeFrontend::counter(const Digest& round_id) const {
+  return rounds_.at(round_id).header.header().counter();
+}
+
+template <typename Request>
+absl::Status FakeFrontend::Begin(const std::string& name, const Request& request, bool log) {
+  const std::string bytes = request.SerializeAsString();
+  traffic_.sent += bytes.size();
+  if (log) sent.emplace_back(name, bytes);
+  return before ? before(name) : absl::OkStatus();
+}
+
+template <typename Response>
+absl::StatusOr<Response> FakeFrontend::End(const std::string& name, Response response) {
+  if (after) SHOAL_RETURN_IF_ERROR(after(name));
+  traffic_.received += response.ByteSizeLong();
+  return response;
+}
+
+absl::StatusOr<FakeFrontend::FakeRound*> FakeFrontend::Find(const std::string& round_id) {
+  const auto it = rounds_.find(ToDigest(round_id));
+  if (round_id.size() != sizeof(Digest) || it == rounds_.end()) {
+    return absl::NotFoundError("no such round");
+  }
+  return &it->second;
+}
+
+wire::RoundInfo FakeFrontend::Info(const FakeRound& round) const {
+  wire::RoundInfo info;
+  *info.mutable_header() = round.header;
+  info.set_state(round.state);
+  info.set_onions(round.slots.size());
+  info.set_queries(std::count_if(round.slots.begin(), round.slots.end(),
+                                 [](const Slot& slot) { return slot.row.has_value(); }));
+  if (spoil_round) spoil_round(info);
+  return info;
+}
+
+absl::StatusOr<wire::GetDeploymentResponse> FakeFrontend::GetDeployment(
+    const wire::GetDeploymentRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("GetDeployment", request, false));
+  return End("GetDeployment", deployment);
+}
+
+absl::StatusOr<wire::GetPlacementResponse> FakeFrontend::GetPlacement(
+    const wire::GetPlacementRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("GetPlacement", request, false));
+  const BytesView placement = table_->map().placement();
+  if (request.offset() > placement.size()) return absl::OutOfRangeError("offset");
+  wire::GetPlacementResponse response;
+  response.set_total_bytes(placement.size());
+  // Small pieces, so that a client must put them together.
+  const size_t count = std::min<size_t>({placement.size() - request.offset(),
+                                         request.max_bytes(), 17});
+  response.set_data(ToString(placement.subspan(request.offset(), count)));
+  return End("GetPlacement", response);
+}
+
+absl::StatusOr<wire::ListRoundsResponse> FakeFrontend::ListRounds(
+    const wire::ListRoundsRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("ListRounds", request, false));
+  wire::ListRoundsResponse response;
+  for (const auto& [id, round] : rounds_) *response.add_rounds() = Info(round);
+  return End("ListRounds", response);
+}
+
+absl::StatusOr<wire::WaitRoundResponse> FakeFrontend::WaitRound(
+    const wire::WaitRoundRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("WaitRound", request, false));
+  SHOAL_ASSIGN_OR_RETURN(FakeRound * round, Find(request.round_id()));
+  if (reach && request.timeout_ms() > 0) {
+    round->state = reach(ToDigest(request.round_id()), request.state());
+  } else if (advance && round->state < request.state()) {
+    round->state = request.state();
+  }
+  wire::WaitRoundResponse response;
+  *response.mutable_round() = Info(*round);
+  return End("WaitRound", response);
+}
+
+absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
+    const wire::SubmitOnionsRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("SubmitOnions", request, true));
+  SHOAL_ASSIGN_OR_RETURN(FakeRound * round, Find(request.round_id()));
+  const Digest id = ToDigest(request.round_id());
+  if (round->state != wire::OPEN_FOR_ONIONS) {
+    return absl::FailedPreconditionError("the round takes no onions");
+  }
+  const size_t onion_bytes = onion::OnionBytes(options_.parties);
+  if (request.onions().empty() || request.onions().size() % onion_bytes != 0) {
+    return absl::InvalidArgumentError("not a whole number of onions");
+  }
+  wire::SubmitOnionsResponse response;
+  for (size_t at = 0; at < request.onions().size(); at += onion_bytes) {
+    Slot slot;
+    slot.onion = ToBytes(AsBytes(request.onions()).subspan(at, onion_bytes));
+    const auto known =
+        std::find_if(round->slots.begin(), round->slots.end(),
+                     [&](const Slot& other) { return other.onion == slot.onion; });
+    if (known != round->slots.end()) {
+      response.add_slots(static_cast<uint32_t>(known - round->slots.begin()));
+      continue;
+    }
+    Bytes layer = slot.onion;
+    for (uint32_t j = 0; j < options_.parties; ++j) {
+      Bytes seed(onion::kSeedBytes);
+      Bytes inner(onion::OnionBytes(options_.parties - 1 - j));
+      uint8_t valid = 0;
+      onion::PeelOnions(round->keys[j], id, options_.parties - j, layer, seed, inner, {&valid, 1});
+      if (valid == 0) return absl::InvalidArgumentError("an onion does not open");
+      slot.seeds.push_back(seed);
+      layer = inner;
+    }
+    response.add_slots(static_cast<uint32_t>(round->slots.size()));
+    round->slots.push_back(std::move(slot));
+  }
+  return End("SubmitOnions", response);
+}
+
+absl::StatusOr<std::vector<uint32_t>> FakeFrontend::CheckSlots(const FakeRound& round,
+                                                               const Digest& id,
+                                                               const std::string& slots,
+                                                               const std::string& tokens) const {
+  if (slots.size() % 4 != 0 || tokens.size() != slots.size() * 4) {
+    return absl::InvalidArgumentError("arrays of different lengths");
+  }
+  std::vector<uint32_t> out;
+  for (size_t i = 0; i < slots.size() / 4; ++i) {
+    const uint32_t slot = LoadLe<uint32_t>(AsBytes(slots).data() + 4 * i);
+    if (slot >= round.slots.size()) return absl::PermissionDeniedError("no such slot");
+    const sharing::Expansion expansion = sharing::Expand(round.slots[slot].seeds[0], id);
+    if (tokens.substr(16 * i, 16) != AsText(expansion.token)) {
+      return absl::PermissionDeniedError("not the slot's token");
+    }
+    out.push_back(slot);
+  }
+  return out;
+}
+
+absl::StatusOr<wire::SubmitQueriesResponse> FakeFrontend::SubmitQueries(
+    const wire::SubmitQueriesRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("SubmitQueries", request, true));
+  SHOAL_ASSIGN_OR_RETURN(FakeRound * round, Find(request.round_id()));
+  const Digest id = ToDigest(request.round_id());
+  if (round->state != wire::OPEN_FOR_QUERIES) {
+    return absl::FailedPreconditionError("the round takes no queries");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> slots,
+                         CheckSlots(*round, id, request.slots(), request.tokens()));
+  if (request.tallies().size() != request.slots().size()) {
+    return absl::InvalidArgumentError("arrays of different lengths");
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    Slot& slot = round->slots[slots[i]];
+    uint32_t tally = LoadLe<uint32_t>(AsBytes(request.tallies()).data() + 4 * i);
+    if (tally >= sharing::kModulus) return absl::InvalidArgumentError("a tally is not below p");
+    if (slot.tally && *slot.tally != tally) {
+      return absl::FailedPreconditionError("the slot was used for another query");
+    }
+    slot.tally = tally;
+    for (const Bytes& seed : slot.seeds) {
+      tally = sharing::Advance(sharing::Expand(seed, id).share, tally);
+    }
+    slot.row = tally;
+  }
+  wire::SubmitQueriesResponse response;
+  response.set_accepted(static_cast<uint32_t>(slots.size()));
+  return End("SubmitQueries", response);
+}
+
+absl::StatusOr<wire::FetchAnswersResponse> FakeFrontend::FetchAnswers(
+    const wire::FetchAnswersRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("FetchAnswers", request, true));
+  SHOAL_ASSIGN_OR_RETURN(FakeRound * round, Find(request.round_id()));
+  const Digest id = ToDigest(request.round_id());
+  if (round->state != wire::ANSWERED) {
+    return absl::FailedPreconditionError("the round is not answered");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> slots,
+                         CheckSlots(*round, id, request.slots(), request.tokens()));
+  wire::FetchAnswersResponse response;
+  for (uint32_t number : slots) {
+    const Slot& slot = round->slots[number];
+    if (!slot.row) return absl::FailedPreconditionError("the slot was not used");
+    Bytes answer(table_->answer_bytes());
+    table_->CopyAnswer(*slot.row, answer);
+    if (spoil) spoil(*slot.row, answer);
+    for (const Bytes& seed : slot.seeds) sharing::XorMask(seed, id, answer);
+    response.mutable_answers()->append(AsText(answer).data(), answer.size());
+  }
+  return End("FetchAnswers", response);
+}
+
+absl::StatusOr<wire::GetStatusResponse> FakeFrontend::GetStatus(
+    const wire::GetStatusRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("GetStatus", request, false));
+  wire::GetStatusResponse response;
+  response.set_deployment("fake");
+  response.set_version("0");
+  for (const auto& [id, round] : rounds_) *response.add_rounds()->mutable_round() = Info(round);
+  return End("GetStatus", response);
+}
+
+absl::Status FakeFrontend::RequireFrontend(const roster::Roster&) { return absl::OkStatus(); }
+
+}  // namespace shoal::client::testing

@@ -1,0 +1,149 @@
+// A deployment that stands behind a Transport, for tests of clients: real keys, a real signed table,
+// real onions and tallies, but one process that knows everything, adds no noise and does not shuffle.
+#ifndef SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
+#define SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/clock.h"
+#include "src/base/testing/test_random.h"
+#include "src/base/thread_pool.h"
+#include "src/client/transport.h"
+#include "src/onion/sealed_box.h"
+#include "src/roster/roster.h"
+#include "src/round/header.h"
+#include "src/signature/bls.h"
+#include "src/table/table.h"
+
+namespace shoal::client::testing {
+
+class TestClock final : public Clock {
+ public:
+  uint64_t NowSeconds() const override { return now_s; }
+  uint64_t now_s = 1'800'000'000;
+};
+
+struct FakeOptions {
+  uint32_t parties = 3;
+  bool dense = false;
+  // "key-0" .. (hashed) or 0 .. (dense), with values "value of key-0" and so on.
+  size_t records = 300;
+  uint64_t roster_epoch = 1;
+  uint64_t table_epoch = 1;
+  uint32_t row_bytes = 256;
+  uint64_t seed = 1;
+  uint32_t phi = 1;
+};
+
+class FakeFrontend final : public Transport {
+ public:
+  explicit FakeFrontend(FakeOptions options = {});
+
+  // A new round that takes onions.
+  Digest OpenRound();
+  void SetState(const Digest& round_id, wire::RoundState state);
+  // The rows that were asked in a round, by slot.
+  std::map<uint32_t, uint32_t> Asked(const Digest& round_id) const;
+  uint64_t counter(const Digest& round_id) const;
+  // A header for tests to spoil; `Sign` signs it again.
+  wire::RoundHeader MakeHeader(uint64_t counter);
+  wire::SignedHeader Sign(const wire::RoundHeader& header) const;
+  wire::SignedManifest Sign(const wire::Manifest& manifest) const;
+
+  const roster::PinnedParties& pins() const { return *pins_; }
+  const roster::Roster& roster() const { return *roster_; }
+  const table::Table& table() const { return *table_; }
+  TestClock& clock() { return clock_; }
+  ThreadPool& pool() { return pool_; }
+  shoal::testing::TestRandom& random() { return random_; }
+  static std::string Key(size_t i);
+  static std::string Value(size_t i);
+
+  // --- what a test may change ---
+
+  // What the deployment says of itself.
+  wire::GetDeploymentResponse deployment;
+  // A client that waits for a state finds it reached, and the round goes on from there by itself.
+  bool advance = true;
+  // Instead of advancing to the state that is waited for: this one.
+  std::function<wire::RoundState(const Digest& round_id, wire::RoundState wanted)> reach;
+  // Before a request is served; an error is the answer then. `name` is the method's.
+  std::function<absl::Status(const std::string& name)> before;
+  // After it was served; an error is the answer then (a lost response).
+  std::function<absl::Status(const std::string& name)> after;
+  // Spoils the answer to a row before it is masked.
+  std::function<void(uint32_t row, MutableBytes answer)> spoil;
+  // Spoils rounds as they are listed.
+  std::function<void(wire::RoundInfo&)> spoil_round;
+  // Every request but those that read, in order: the method's name and the message's bytes.
+  std::vector<std::pair<std::string, std::string>> sent;
+
+  // --- Transport ---
+
+  absl::StatusOr<wire::GetDeploymentResponse> GetDeployment(
+      const wire::GetDeploymentRequest& request) override;
+  absl::StatusOr<wire::GetPlacementResponse> GetPlacement(
+      const wire::GetPlacementRequest& request) override;
+  absl::StatusOr<wire::ListRoundsResponse> ListRounds(
+      const wire::ListRoundsRequest& request) override;
+  absl::StatusOr<wire::WaitRoundResponse> WaitRound(
+      const wire::WaitRoundRequest& request) override;
+  absl::StatusOr<wire::SubmitOnionsResponse> SubmitOnions(
+      const wire::SubmitOnionsRequest& request) override;
+  absl::StatusOr<wire::SubmitQueriesResponse> SubmitQueries(
+      const wire::SubmitQueriesRequest& request) override;
+  absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
+      const wire::FetchAnswersRequest& request) override;
+  absl::StatusOr<wire::GetStatusResponse> GetStatus(
+      const wire::GetStatusRequest& request) override;
+  absl::Status RequireFrontend(const roster::Roster& roster) override;
+  Traffic traffic() const override { return traffic_; }
+
+ private:
+  struct Slot {
+    Bytes onion;
+    std::vector<Bytes> seeds;  // party 1's first
+    std::optional<uint32_t> tally;
+    std::optional<uint32_t> row;
+  };
+  struct FakeRound {
+    wire::SignedHeader header;
+    std::vector<onion::KeyPair> keys;
+    wire::RoundState state = wire::OPEN_FOR_ONIONS;
+    std::vector<Slot> slots;
+  };
+  Bytes SignatureOfAll(const Digest& digest) const;
+  absl::StatusOr<FakeRound*> Find(const std::string& round_id);
+  wire::RoundInfo Info(const FakeRound& round) const;
+  absl::StatusOr<std::vector<uint32_t>> CheckSlots(const FakeRound& round, const Digest& id,
+                                                   const std::string& slots,
+                                                   const std::string& tokens) const;
+  template <typename Request>
+  absl::Status Begin(const std::string& name, const Request& request, bool log);
+  template <typename Response>
+  absl::StatusOr<Response> End(const std::string& name, Response response);
+
+  const FakeOptions options_;
+  shoal::testing::TestRandom random_;
+  TestClock clock_;
+  ThreadPool pool_{2};
+  std::vector<signature::SecretKey> keys_;
+  std::optional<roster::PinnedParties> pins_;
+  std::optional<roster::Roster> roster_;
+  std::optional<table::Table> table_;
+  uint64_t last_counter_ = 0;
+  std::map<Digest, FakeRound> rounds_;
+  std::map<Digest, std::vector<onion::KeyPair>> onion_keys_;
+  Traffic traffic_;
+};
+
+}  // namespace shoal::client::testing
+
+#endif  // SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
