@@ -314,6 +314,12 @@ std::vector<wire::RoundReport> Frontend::Reports() const {
   return out;
 }
 
+absl::StatusOr<wire::RoundState> Frontend::State(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  std::lock_guard lock(entry->mutex);
+  return entry->state;
+}
+
 absl::StatusOr<wire::RoundInfo> Frontend::Info(const Digest& round_id) const {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   std::lock_guard lock(entry->mutex);

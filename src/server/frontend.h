@@ -90,6 +90,7 @@ class Frontend {
 
   wire::ListRoundsResponse ListRounds() const;
   absl::StatusOr<wire::RoundInfo> Info(const Digest& round_id) const;
+  absl::StatusOr<wire::RoundState> State(const Digest& round_id) const;
   // Rounds with what their stages cost at every party.
   std::vector<wire::RoundReport> Reports() const;
 

@@ -26,7 +26,6 @@ Driver::~Driver() {
   }
   wake_.notify_all();
   loop_.join();
-  JoinFinished(/*all=*/true);
 }
 
 void Driver::Loop() {
@@ -34,28 +33,8 @@ void Driver::Loop() {
   while (!stopping_) {
     lock.unlock();
     for (const Due& due : frontend_->WhatIsDue()) Run(due);
-    JoinFinished(/*all=*/false);
     lock.lock();
     wake_.wait_for(lock, kTick, [this] { return stopping_; });
-  }
-}
-
-void Driver::Spawn(std::function<void()> work) {
-  Task& task = tasks_.emplace_back();
-  task.thread = std::thread([&task, work = std::move(work)] {
-    work();
-    task.done = true;
-  });
-}
-
-void Driver::JoinFinished(bool all) {
-  for (auto it = tasks_.begin(); it != tasks_.end();) {
-    if (!all && !it->done) {
-      ++it;
-      continue;
-    }
-    it->thread.join();
-    it = tasks_.erase(it);
   }
 }
 
@@ -66,12 +45,12 @@ void Driver::Run(const Due& due) {
     case Action::kAnnounce:
       if (announcing_ || clock_->NowSeconds() < next_announcement_s_) return;
       announcing_ = true;
-      Spawn([this] { Announce(); });
+      tasks_.Spawn([this] { Announce(); });
       return;
     case Action::kSeal: {
       absl::StatusOr<Bytes> onions = frontend_->Seal(due.round_id);
       if (!onions.ok()) return;
-      Spawn([this, id = due.round_id, bytes = *std::move(onions)]() mutable {
+      tasks_.Spawn([this, id = due.round_id, bytes = *std::move(onions)]() mutable {
         RunOffline(id, std::move(bytes));
       });
       return;
@@ -79,14 +58,14 @@ void Driver::Run(const Due& due) {
     case Action::kAnswer: {
       absl::StatusOr<Bytes> queries = frontend_->CloseQueries(due.round_id);
       if (!queries.ok()) return;
-      Spawn([this, id = due.round_id, bytes = *std::move(queries)]() mutable {
+      tasks_.Spawn([this, id = due.round_id, bytes = *std::move(queries)]() mutable {
         RunOnline(id, std::move(bytes));
       });
       return;
     }
     case Action::kClose:
       frontend_->Close(due.round_id);
-      Spawn([this, id = due.round_id] { End(id, ""); });
+      tasks_.Spawn([this, id = due.round_id] { End(id, ""); });
       return;
   }
 }

@@ -6,8 +6,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
-#include <list>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -15,6 +13,7 @@
 #include "src/base/clock.h"
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
+#include "src/server/runner/task_group.h"
 
 namespace shoal::server {
 
@@ -27,15 +26,8 @@ class Driver {
   Driver& operator=(const Driver&) = delete;
 
  private:
-  struct Task {
-    std::thread thread;
-    std::atomic<bool> done = false;
-  };
-
   void Loop();
   void Run(const Due& due);
-  void Spawn(std::function<void()> work);
-  void JoinFinished(bool all);
   void Announce();
   void RunOffline(const Digest& round_id, Bytes onions);
   void RunOnline(const Digest& round_id, Bytes queries);
@@ -51,7 +43,7 @@ class Driver {
   bool stopping_ = false;
   std::atomic<bool> announcing_ = false;
   std::atomic<uint64_t> next_announcement_s_ = 0;  // after a failure: not at once again
-  std::list<Task> tasks_;
+  TaskGroup tasks_;
 
   std::thread loop_;
 };
