@@ -1,9 +1,6 @@
 #include "src/client/client.h"
 
 #include <algorithm>
-#include <chrono>
-#include <map>
-#include <thread>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -12,15 +9,11 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/client/device.h"
-#include "src/onion/onion.h"
-#include "src/sharing/sharing.h"
 #include "src/table/row_map.h"
 
 namespace shoal::client {
 namespace {
 
-constexpr int kCallAttempts = 6;  // 6 s of pauses
-constexpr uint32_t kLongPollMs = 20'000;
 constexpr uint32_t kPollMs = 250;
 
 bool RoundTakesNoMore(const absl::Status& status) {
@@ -33,13 +26,14 @@ void Shuffle(std::vector<T>& items, RandomSource& random) {
   for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.Below(i)]);
 }
 
+// The onions whose slots carry rows.
+OnionRange Used(const HeldRound& held) {
+  return {&held.master, 0, static_cast<uint32_t>(held.rows.size())};
+}
+
 std::string RoundName(const HeldRound& held) { return absl::StrCat("round ", held.counter()); }
 
 }  // namespace
-
-void SleepFor(uint32_t milliseconds) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-}
 
 uint32_t PaddedCount(size_t distinct_rows, uint32_t pad_to, uint64_t table_rows) {
   const uint64_t multiples = std::max<uint64_t>(1, (distinct_rows + pad_to - 1) / pad_to);
@@ -69,18 +63,6 @@ std::vector<uint32_t> PadRows(std::span<const uint32_t> rows, uint32_t count, ui
   return padded;
 }
 
-template <typename Response, typename Request>
-absl::StatusOr<Response> Client::Call(
-    absl::StatusOr<Response> (Transport::*method)(const Request&), const Request& request) {
-  auto response = WithRetries(kCallAttempts, environment_.sleep,
-                              [&] { return (transport_->*method)(request); });
-  // ABORTED is this client's own word for a round that was aborted for everybody.
-  if (absl::IsAborted(response.status())) {
-    return absl::InternalError(response.status().message());
-  }
-  return response;
-}
-
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const roster::PinnedParties& pins,
                                                      ClientOptions options, Transport* transport,
                                                      StateStore* store, Environment environment) {
@@ -91,7 +73,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const roster::PinnedParties
     return absl::InvalidArgumentError(absl::StrCat("max_attempts must be 1 to ", kMaxAttempts));
   }
   const uint64_t now_s = environment.clock->NowSeconds();
-  auto deployment = WithRetries(kCallAttempts, environment.sleep, [&] {
+  auto deployment = WithRetries(environment.sleep, [&] {
     return Deployment::Fetch(*transport, pins, store->state(), now_s, options.placement_cache);
   });
   if (!deployment.ok()) return deployment.status();
@@ -120,27 +102,6 @@ absl::Status Client::GiveUp(HeldRound& held) {
   return store_->Save();
 }
 
-absl::StatusOr<wire::RoundState> Client::WaitFor(const HeldRound& held, wire::RoundState state,
-                                                 uint64_t deadline_s) {
-  for (;;) {
-    wire::WaitRoundRequest request;
-    request.set_round_id(ToString(held.id));
-    request.set_state(state);
-    request.set_timeout_ms(kLongPollMs);
-    const auto response = Call(&Transport::WaitRound, request);
-    // The frontend forgets rounds some time after they are over.
-    if (absl::IsNotFound(response.status())) return wire::CLOSED;
-    if (!response.ok()) return response.status();
-    const wire::RoundState reached = response->round().state();
-    if (reached >= state) return reached;
-    if (environment_.clock->NowSeconds() > deadline_s) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          RoundName(held), " did not become ", wire::RoundState_Name(state), " in its time"));
-    }
-    environment_.sleep(kPollMs);
-  }
-}
-
 // True when the client holds `slots` slots in the round; false if the round takes no more.
 absl::StatusOr<bool> Client::TryObtain(const wire::RoundInfo& info, uint32_t slots,
                                        Digest& round_id) {
@@ -164,29 +125,18 @@ absl::StatusOr<bool> Client::TryObtain(const wire::RoundInfo& info, uint32_t slo
   }
   HeldRound& held = *state.FindRound(round_id);
   Tell(absl::StrCat("obtaining ", slots - held.slots.size(), " slots in ", RoundName(held)));
-  const size_t onion_bytes = onion::OnionBytes(round.parties());
-  const uint32_t per_frame = static_cast<uint32_t>(kMaxBulkBytes / onion_bytes);
-  while (held.slots.size() < slots) {
-    const uint32_t first = static_cast<uint32_t>(held.slots.size());
-    const uint32_t count = std::min(per_frame, slots - first);
-    const OnionRange range = {&held.master, first, count};
-    wire::SubmitOnionsRequest request;
-    request.set_round_id(ToString(round_id));
-    request.set_onions(ToString(BuildOnions(round, {&range, 1}, *environment_.pool)));
-    const auto response = Call(&Transport::SubmitOnions, request);
-    if (RoundTakesNoMore(response.status())) return false;
-    if (!response.ok()) return response.status();
-    std::unordered_set<uint32_t> mine(held.slots.begin(), held.slots.end());
-    if (response->slots_size() != static_cast<int>(count)) {
-      return absl::DataLossError(absl::StrCat("the frontend gave ", response->slots_size(),
-                                              " slots for ", count, " onions"));
+  const uint32_t first = static_cast<uint32_t>(held.slots.size());
+  const OnionRange range = {&held.master, first, slots - first};
+  const auto added =
+      exchange_.SubmitOnions(round, BuildOnions(round, {&range, 1}, *environment_.pool));
+  if (RoundTakesNoMore(added.status())) return false;
+  if (!added.ok()) return added.status();
+  for (uint32_t slot : *added) {
+    if (std::find(held.slots.begin(), held.slots.begin() + first, slot) !=
+        held.slots.begin() + first) {
+      return absl::DataLossError("the frontend gave a slot twice");
     }
-    for (uint32_t slot : response->slots()) {
-      if (slot >= round.header().max_slots() || !mine.insert(slot).second) {
-        return absl::DataLossError("the frontend gave a slot twice, or one that does not exist");
-      }
-    }
-    held.slots.insert(held.slots.end(), response->slots().begin(), response->slots().end());
+    held.slots.push_back(slot);
   }
   SHOAL_RETURN_IF_ERROR(store_->Save());
   return true;
@@ -197,7 +147,7 @@ absl::StatusOr<Digest> Client::ObtainNew(uint32_t slots, bool only_new_rounds) {
   bool told = false;
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list,
-                           Call(&Transport::ListRounds, wire::ListRoundsRequest()));
+                           exchange_.ListRounds());
     const uint64_t now_s = environment_.clock->NowSeconds();
     std::vector<const wire::RoundInfo*> candidates;
     for (const wire::RoundInfo& info : list.rounds()) {
@@ -266,12 +216,8 @@ absl::StatusOr<Digest> Client::Obtain(uint32_t queries) {
   std::sort(unused.begin(), unused.end(),
             [](const auto* a, const auto* b) { return a->counter() < b->counter(); });
   for (HeldRound* held : unused) {
-    wire::WaitRoundRequest request;  // with no time to wait: how far is it?
-    request.set_round_id(ToString(held->id));
-    request.set_state(wire::OPEN_FOR_ONIONS);
-    const auto response = Call(&Transport::WaitRound, request);
-    if (!response.ok() && !absl::IsNotFound(response.status())) return response.status();
-    if (response.ok() && response->round().state() <= wire::OPEN_FOR_QUERIES) return held->id;
+    SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state, exchange_.StateOf(held->id));
+    if (state <= wire::OPEN_FOR_QUERIES) return held->id;
     SHOAL_RETURN_IF_ERROR(GiveUp(*held));
   }
   return ObtainNew(queries, /*only_new_rounds=*/false);
@@ -288,8 +234,8 @@ absl::Status Client::Submit(const Digest& round_id, std::span<const uint32_t> ro
   const uint32_t tolerance_s = deployment_.roster().clock_tolerance_s();
   Tell(absl::StrCat("waiting for ", RoundName(*held), " to take queries"));
   SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state,
-                         WaitFor(*held, wire::OPEN_FOR_QUERIES,
-                                 round.header().queries_close_s() + tolerance_s));
+                         exchange_.WaitFor(round_id, wire::OPEN_FOR_QUERIES,
+                                           round.header().queries_close_s() + tolerance_s));
   const bool begun = !held->rows.empty();
   if (state == wire::ABORTED) {
     SHOAL_RETURN_IF_ERROR(GiveUp(*held));
@@ -330,22 +276,11 @@ absl::Status Client::Submit(const Digest& round_id, std::span<const uint32_t> ro
     }
   }
   Tell(absl::StrCat("sending ", held->rows.size(), " queries"));
-  constexpr size_t kPerFrame = kMaxBulkBytes / (4 + sharing::kTokenBytes + 4);
-  for (size_t first = 0; first < held->rows.size(); first += kPerFrame) {
-    const size_t count = std::min(kPerFrame, held->rows.size() - first);
-    const OnionRange range = {&held->master, static_cast<uint32_t>(first),
-                              static_cast<uint32_t>(count)};
-    wire::SubmitQueriesRequest request;
-    request.set_round_id(ToString(round_id));
-    AppendQueries(round, range, std::span(held->slots).subspan(first, count),
-                  std::span(held->rows).subspan(first, count), request);
-    const auto response = Call(&Transport::SubmitQueries, request);
-    if (response.ok()) continue;
-    // While the frontend cannot be reached, the same bytes can still be sent later on.
-    if (!absl::IsUnavailable(response.status())) SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-    return Annotate(response.status(), "sending queries");
-  }
-  return absl::OkStatus();
+  const absl::Status sent = exchange_.SubmitQueries(
+      round, Used(*held), std::span(held->slots).first(held->rows.size()), held->rows);
+  // While the frontend cannot be reached, the same bytes can still be sent later on.
+  if (!sent.ok() && !absl::IsUnavailable(sent)) SHOAL_RETURN_IF_ERROR(GiveUp(*held));
+  return Annotate(sent, "sending queries");
 }
 
 absl::StatusOr<Client::Collected> Client::Collect(const Digest& round_id) {
@@ -356,7 +291,7 @@ absl::StatusOr<Client::Collected> Client::Collect(const Digest& round_id) {
   const uint32_t tolerance_s = deployment_.roster().clock_tolerance_s();
   SHOAL_ASSIGN_OR_RETURN(
       const wire::RoundState state,
-      WaitFor(*held, wire::ANSWERED, round.header().expires_s() + tolerance_s));
+      exchange_.WaitFor(round_id, wire::ANSWERED, round.header().expires_s() + tolerance_s));
   if (state != wire::ANSWERED) {
     SHOAL_RETURN_IF_ERROR(GiveUp(*held));
     if (state == wire::ABORTED) return absl::AbortedError("the round was aborted");
@@ -365,30 +300,13 @@ absl::StatusOr<Client::Collected> Client::Collect(const Digest& round_id) {
   Tell(absl::StrCat("fetching ", held->rows.size(), " answers"));
   Collected collected;
   collected.rows = held->rows;
-  collected.answers.reserve(held->rows.size() * round.answer_bytes());
-  const size_t per_frame = std::max<size_t>(1, kMaxBulkBytes / round.answer_bytes());
-  for (size_t first = 0; first < held->rows.size(); first += per_frame) {
-    const size_t count = std::min(per_frame, held->rows.size() - first);
-    const OnionRange range = {&held->master, static_cast<uint32_t>(first),
-                              static_cast<uint32_t>(count)};
-    wire::FetchAnswersRequest request;
-    request.set_round_id(ToString(round_id));
-    AppendFetch(round, range, std::span(held->slots).subspan(first, count), request);
-    auto response = Call(&Transport::FetchAnswers, request);
-    if (response.ok() && response->answers().size() != count * round.answer_bytes()) {
-      response = absl::DataLossError(
-          absl::StrCat("the frontend sent ", response->answers().size(), " bytes for ", count,
-                       " answers of ", round.answer_bytes()));
-    }
-    if (!response.ok()) {
-      if (!absl::IsUnavailable(response.status())) SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-      return Annotate(response.status(), "fetching answers");
-    }
-    const size_t at = collected.answers.size();
-    Append(collected.answers, AsBytes(response->answers()));
-    Unmask(round, range, MutableBytes(collected.answers).subspan(at));
-  }
+  collected.answers.resize(held->rows.size() * round.answer_bytes());
+  const absl::Status fetched =
+      exchange_.FetchAnswers(round, Used(*held),
+                             std::span(held->slots).first(held->rows.size()), collected.answers);
+  if (absl::IsUnavailable(fetched)) return Annotate(fetched, "fetching answers");
   SHOAL_RETURN_IF_ERROR(GiveUp(*held));
+  SHOAL_RETURN_IF_ERROR(Annotate(fetched, "fetching answers"));
   return collected;
 }
 

@@ -29,6 +29,7 @@
 #include "src/base/random.h"
 #include "src/base/thread_pool.h"
 #include "src/client/deployment.h"
+#include "src/client/exchange.h"
 #include "src/client/state.h"
 #include "src/client/transport.h"
 #include "src/roster/roster.h"
@@ -54,13 +55,10 @@ struct Environment {
   const Clock* clock;
   RandomSource* random;
   ThreadPool* pool;
-  std::function<void(uint32_t milliseconds)> sleep;
+  Sleep sleep;
   // What the client is doing, for people; may be empty.
   std::function<void(absl::string_view what)> progress;
 };
-
-// Sleeps for real.
-void SleepFor(uint32_t milliseconds);
 
 struct Lookup {
   enum class Outcome {
@@ -117,19 +115,13 @@ class Client {
   Client(ClientOptions options, Transport* transport, StateStore* store, Environment environment,
          Deployment deployment)
       : options_(std::move(options)),
-        transport_(transport),
         store_(store),
         environment_(std::move(environment)),
+        exchange_(transport, environment_.sleep, environment_.clock),
         deployment_(std::move(deployment)) {}
 
-  template <typename Response, typename Request>
-  absl::StatusOr<Response> Call(absl::StatusOr<Response> (Transport::*method)(const Request&),
-                                const Request& request);
   absl::StatusOr<round::Round> VerifyRound(const wire::SignedHeader& header) const;
   absl::StatusOr<HeldRound*> FindHeld(const Digest& round_id);
-  // Waits until the round is in `state` or a later one; the state it is in.
-  absl::StatusOr<wire::RoundState> WaitFor(const HeldRound& held, wire::RoundState state,
-                                           uint64_t deadline_s);
   absl::StatusOr<bool> TryObtain(const wire::RoundInfo& info, uint32_t slots, Digest& round_id);
   absl::StatusOr<Digest> ObtainNew(uint32_t slots, bool only_new_rounds);
   absl::Status DropUnusable();
@@ -141,9 +133,9 @@ class Client {
   }
 
   const ClientOptions options_;
-  Transport* const transport_;
   StateStore* const store_;
   const Environment environment_;
+  Exchange exchange_;
   const Deployment deployment_;
 };
 

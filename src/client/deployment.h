@@ -45,20 +45,6 @@ class Deployment {
   table::RowMap map_;
 };
 
-// Repeats a call that ends with UNAVAILABLE, with pauses from 0.2 s, up to `attempts` times in all.
-// Requests are idempotent, and whether the frontend can be reached depends on no answer.
-template <typename Call>
-auto WithRetries(int attempts, const std::function<void(uint32_t milliseconds)>& sleep,
-                 const Call& call) -> decltype(call()) {
-  uint32_t pause_ms = 200;
-  for (int attempt = 1;; ++attempt) {
-    auto result = call();
-    if (result.ok() || !absl::IsUnavailable(result.status()) || attempt >= attempts) return result;
-    sleep(pause_ms);
-    pause_ms *= 2;
-  }
-}
-
 }  // namespace shoal::client
 
 #endif  // SHOAL_SRC_CLIENT_DEPLOYMENT_H_

@@ -1,0 +1,78 @@
+// A device's requests to the frontend: cut to the frame limit, and repeated while the frontend cannot
+// be reached. All of them are idempotent: the same bytes again mean the same.
+#ifndef SHOAL_SRC_CLIENT_EXCHANGE_H_
+#define SHOAL_SRC_CLIENT_EXCHANGE_H_
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/clock.h"
+#include "src/client/device.h"
+#include "src/client/transport.h"
+#include "src/round/header.h"
+
+namespace shoal::client {
+
+using Sleep = std::function<void(uint32_t milliseconds)>;
+
+// For real.
+void SleepFor(uint32_t milliseconds);
+
+// Repeats a call that ends with UNAVAILABLE: six attempts in all, with pauses from 0.2 s that double.
+template <typename Call>
+auto WithRetries(const Sleep& sleep, const Call& call) -> decltype(call()) {
+  uint32_t pause_ms = 200;
+  for (int attempt = 1;; ++attempt) {
+    auto result = call();
+    if (attempt >= 6 || result.ok() || !absl::IsUnavailable(result.status())) return result;
+    sleep(pause_ms);
+    pause_ms *= 2;
+  }
+}
+
+// Thread-compatible. UNAVAILABLE: the frontend could not be reached. DATA_LOSS: its response makes no
+// sense. Other codes are the frontend's, but for ABORTED, which becomes INTERNAL: that a round was
+// aborted is said by its state alone.
+class Exchange {
+ public:
+  Exchange(Transport* transport, Sleep sleep, const Clock* clock)
+      : transport_(transport), sleep_(std::move(sleep)), clock_(clock) {}
+
+  absl::StatusOr<wire::ListRoundsResponse> ListRounds();
+
+  // The round's state now; CLOSED if the frontend knows no such round (any more).
+  absl::StatusOr<wire::RoundState> StateOf(const Digest& round_id);
+  // Waits until the round is in `state` or a later one, which is returned. DEADLINE_EXCEEDED after
+  // `deadline_s` (seconds since 1970).
+  absl::StatusOr<wire::RoundState> WaitFor(const Digest& round_id, wire::RoundState state,
+                                           uint64_t deadline_s);
+
+  // The slots of these onions, in order. FAILED_PRECONDITION, RESOURCE_EXHAUSTED, NOT_FOUND: the
+  // round takes no more.
+  absl::StatusOr<std::vector<uint32_t>> SubmitOnions(const round::Round& round, BytesView onions);
+
+  // slots[i] and rows[i] belong to onion range.first + i.
+  absl::Status SubmitQueries(const round::Round& round, const OnionRange& range,
+                             std::span<const uint32_t> slots, std::span<const uint32_t> rows);
+
+  // Into `answers` (range.count * answer_bytes), the masks taken off; not verified.
+  absl::Status FetchAnswers(const round::Round& round, const OnionRange& range,
+                            std::span<const uint32_t> slots, MutableBytes answers);
+
+ private:
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Call(absl::StatusOr<Response> (Transport::*method)(const Request&),
+                                const Request& request);
+  Transport* const transport_;
+  const Sleep sleep_;
+  const Clock* const clock_;
+};
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_EXCHANGE_H_
