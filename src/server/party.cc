@@ -390,6 +390,19 @@ absl::Status Party::End(const Digest& round_id) {
   return journal_->EndRound(open->counter());
 }
 
+void Party::EndAll() {
+  std::vector<Digest> ids;
+  std::vector<RoundCounter> counters;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, open] : rounds_) ids.push_back(id);
+    for (const auto& [counter, open] : drafts_) counters.push_back(counter);
+  }
+  // What cannot be wiped now is wiped at the next start.
+  for (const Digest& id : ids) End(id).IgnoreError();
+  for (RoundCounter counter : counters) DropDraft(counter).IgnoreError();
+}
+
 std::vector<Digest> Party::EndExpired() {
   const uint64_t now_s = clock_->NowSeconds();
   std::vector<Digest> expired;

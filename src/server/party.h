@@ -106,6 +106,8 @@ class Party {
 
   // Erases the round: seeds, onion key, permutation, noise. OK if there is no such round.
   absl::Status End(const Digest& round_id);
+  // Erases every round and draft: before the process ends.
+  void EndAll();
   // Erases rounds past their expiry and drafts that were never completed; says which.
   std::vector<Digest> EndExpired();
 

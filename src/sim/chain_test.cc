@@ -398,6 +398,14 @@ TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
   }
 }
 
+TEST_F(GuardTest, AnOrderlyEndErasesEverything) {
+  Announce();
+  SHOAL_ASSERT_OK(deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
+  EXPECT_EQ(deployment_.disk(1).seeds.size(), 2u);
+  deployment_.party(1).EndAll();
+  EXPECT_TRUE(deployment_.disk(1).seeds.empty());
+}
+
 TEST_F(GuardTest, AFailedProposalLeavesNothingBehind) {
   deployment_.tamper(2).down = true;
   EXPECT_THAT(deployment_.Announce(), StatusIs(absl::StatusCode::kUnavailable, "party 3"));

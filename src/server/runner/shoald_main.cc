@@ -197,6 +197,8 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   spdlog::info("ending");
   server.reset();
   driver.reset();
+  peers.reset();
+  party->EndAll();
   return absl::OkStatus();
 }
 
