@@ -56,6 +56,7 @@ struct CurveBatch {
   static void Multiply(const uint8_t* scalars, size_t scalar_stride, const uint8_t* points,
                        size_t point_stride, uint8_t* products, size_t n) {
     const size_t groups = (n + kLanes - 1) / kLanes;
+    if (groups == 0) return;
     struct {
       Element x[kGroups], z[kGroups], prefix[kGroups];
       Mask zero[kGroups];
@@ -137,6 +138,7 @@ struct CurveBatch {
                             const uint8_t* scalars, size_t scalar_stride,
                             uint8_t* const* products, size_t n) {
     const size_t groups = (n + kLanes - 1) / kLanes;
+    if (groups == 0) return;
     struct {
       Vec scalar[kGroups][4];
       Point sum[kGroups];

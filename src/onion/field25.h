@@ -83,10 +83,11 @@ struct Field25 {
     Vec b19[kLimbs], a2[kLimbs];
     SHOAL_UNROLL for (int i = 1; i < kLimbs; ++i) b19[i] = Vec::Mul32(b.limb[i], Vec::Set1(19));
     SHOAL_UNROLL for (int i = 1; i < kLimbs; i += 2) a2[i] = a.limb[i] + a.limb[i];
+    // By rows, not by columns: ten accumulators and one limb of `a` fit sixteen registers.
     Vec c[kLimbs];
-    SHOAL_UNROLL for (int k = 0; k < kLimbs; ++k) {
-      c[k] = Vec::Mul32(a.limb[0], b.limb[k]);
-      SHOAL_UNROLL for (int i = 1; i < kLimbs; ++i) {
+    SHOAL_UNROLL for (int k = 0; k < kLimbs; ++k) c[k] = Vec::Mul32(a.limb[0], b.limb[k]);
+    SHOAL_UNROLL for (int i = 1; i < kLimbs; ++i) {
+      SHOAL_UNROLL for (int k = 0; k < kLimbs; ++k) {
         const int j = (k - i + kLimbs) % kLimbs;
         const Vec& left = i % 2 == 1 && j % 2 == 1 ? a2[i] : a.limb[i];
         c[k] = c[k] + Vec::Mul32(left, i > k ? b19[j] : b.limb[j]);
@@ -96,25 +97,24 @@ struct Field25 {
   }
 
   SHOAL_INLINE static Product Square(const Element& a) {
-    Vec a2[kLimbs], a19[kLimbs];
+    Vec a2[kLimbs], a19[kLimbs], a38[kLimbs];
     SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) a2[i] = a.limb[i] + a.limb[i];
-    SHOAL_UNROLL for (int i = 5; i < kLimbs; ++i) a19[i] = Vec::Mul32(a.limb[i], Vec::Set1(19));
+    SHOAL_UNROLL for (int i = 5; i < kLimbs; ++i) {
+      a19[i] = Vec::Mul32(a.limb[i], Vec::Set1(19));
+      a38[i] = a19[i] + a19[i];
+    }
     Vec c[kLimbs];
-    SHOAL_UNROLL for (int k = 0; k < kLimbs; ++k) {
-      // Mixed products, once each: those of two odd limbs need another doubling.
-      bool empty = true;
-      SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) {
-        const int j = (k - i + kLimbs) % kLimbs;
-        if (i > j) continue;
+    SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) {
+      SHOAL_UNROLL for (int j = i; j < kLimbs; ++j) {
+        // a_i a_j, twice if mixed, twice if both are odd, 19 times if it wraps around (j >= 5).
         const bool wraps = i + j >= kLimbs;
         const bool both_odd = i % 2 == 1 && j % 2 == 1;
-        // a_i * a_j * (1 if i = j, else 2) * (2 if both are odd) * (19 if it wraps); j >= 5 then.
-        const Vec& right = wraps ? (both_odd && i != j ? Doubled19(a19[j]) : a19[j])
-                                 : (both_odd && i != j ? a2[j] : a.limb[j]);
         const Vec& left = i != j || both_odd ? a2[i] : a.limb[i];
+        const Vec& right = i != j && both_odd ? (wraps ? a38[j] : a2[j])
+                                              : (wraps ? a19[j] : a.limb[j]);
+        const int k = (i + j) % kLimbs;
         const Vec term = Vec::Mul32(left, right);
-        c[k] = empty ? term : c[k] + term;
-        empty = false;
+        c[k] = i == 0 ? term : c[k] + term;
       }
     }
     return Carry(c);
@@ -204,8 +204,6 @@ struct Field25 {
   // A multiple of p that no carried limb reaches.
   static constexpr uint64_t TwiceP(int i) { return 2 * (i == 0 ? Limit(0) - 18 : Limit(i)); }
 
-  SHOAL_INLINE static Vec Doubled19(const Vec& a) { return a + a; }
-
   SHOAL_INLINE static Vec Shift(int i, const Vec& a) {
     return i % 2 == 0 ? a.template Srl<26>() : a.template Srl<25>();
   }
@@ -224,16 +222,19 @@ struct Field25 {
     SHOAL_UNROLL for (int i = 0; i < 9; ++i) CarryStep(l, i);
   }
 
-  // Two carry chains side by side, from limbs 0 and 5; the last steps settle what wrapped around.
+  // Four carry chains side by side, to hide their latency; the last steps settle what went from
+  // one chain to the next.
   SHOAL_INLINE static Product Carry(const Vec c[kLimbs]) {
     Product r;
     SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) r.limb[i] = c[i];
-    SHOAL_UNROLL for (int i = 0; i < 5; ++i) {
-      CarryStep(r.limb, i);
-      CarryStep(r.limb, i + 5);
+    SHOAL_UNROLL for (int round = 0; round < 3; ++round) {
+      CarryStep(r.limb, round);
+      CarryStep(r.limb, round + 5);
+      CarryStep(r.limb, round + 2);
+      CarryStep(r.limb, round + 7);
     }
-    CarryStep(r.limb, 0);
     CarryStep(r.limb, 5);
+    CarryStep(r.limb, 0);
     return r;
   }
 };
