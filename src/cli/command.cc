@@ -39,9 +39,14 @@ void PrintCommands(std::span<const Command> commands, absl::string_view group,
   }
 }
 
+// "shoal query", or "shoald" for a program of one command.
+std::string FullName(const std::string& program, const std::string& command) {
+  return command.empty() ? program : absl::StrCat(program, " ", command);
+}
+
 void PrintCommandHelp(const std::string& program, const Command& command, const Options& options,
                       std::ostream& out) {
-  out << "usage: " << program << " " << command.name << " [options]";
+  out << "usage: " << FullName(program, command.name) << " [options]";
   if (!command.positional.empty()) out << " " << command.positional;
   out << "\n\n" << command.help;
   if (!command.help.empty() && command.help.back() != '\n') out << "\n";
@@ -51,7 +56,7 @@ void PrintCommandHelp(const std::string& program, const Command& command, const 
 
 ExitCode UsageFailure(const std::string& program, const std::string& command,
                       absl::string_view message, Io& io) {
-  const std::string name = command.empty() ? program : absl::StrCat(program, " ", command);
+  const std::string name = FullName(program, command);
   io.err << name << ": " << message << "\nsee: " << name << " --help\n";
   return kExitUsage;
 }
@@ -91,7 +96,7 @@ ExitCode RunCommand(const std::string& program, const Command& command,
   if (IsUsageError(status)) {
     return UsageFailure(program, command.name, std::string(status.message()), io);
   }
-  io.err << program << " " << command.name << ": " << status.message() << "\n";
+  io.err << FullName(program, command.name) << ": " << status.message() << "\n";
   return ExitCodeOf(status);
 }
 
@@ -192,12 +197,32 @@ ExitCode RunProgram(const std::string& program, const std::string& summary,
   return UsageFailure(program, "", absl::StrCat("unknown command: ", arguments[0]), io);
 }
 
+namespace {
+
+Io ProcessIo() {
+  return {.out = std::cout, .err = std::cerr, .in = std::cin,
+          .err_is_terminal = ::isatty(STDERR_FILENO) == 1};
+}
+
+}  // namespace
+
 int Main(const std::string& program, const std::string& summary,
          std::span<const Command> commands, int argc, const char* const* argv) {
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-  Io io{.out = std::cout, .err = std::cerr, .in = std::cin,
-        .err_is_terminal = ::isatty(STDERR_FILENO) == 1};
+  Io io = ProcessIo();
   return RunProgram(program, summary, commands, arguments, io);
+}
+
+int MainOfOne(const Command& command, int argc, const char* const* argv) {
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  Io io = ProcessIo();
+  if (arguments.size() == 1 && arguments[0] == "--version") {
+    io.out << command.name << " " << kVersion << "\n";
+    return kExitOk;
+  }
+  Command nameless = command;
+  nameless.name.clear();
+  return RunCommand(command.name, nameless, arguments, io);
 }
 
 }  // namespace shoal::cli

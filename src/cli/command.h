@@ -94,6 +94,9 @@ ExitCode RunProgram(const std::string& program, const std::string& summary,
 int Main(const std::string& program, const std::string& summary,
          std::span<const Command> commands, int argc, const char* const* argv);
 
+// A program of one command, which has the program's name.
+int MainOfOne(const Command& command, int argc, const char* const* argv);
+
 }  // namespace shoal::cli
 
 #endif  // SHOAL_SRC_CLI_COMMAND_H_

@@ -47,7 +47,7 @@ class Recipient {
 
  private:
   PublicKey public_key_;
-  std::shared_ptr<const Table> table_;  // null where only the portable path can serve the key
+  std::shared_ptr<const Table> table_;
 };
 
 // `count` items of `bytes` bytes each, one every `stride` bytes: arrays of records are sealed and

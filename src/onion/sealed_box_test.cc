@@ -6,6 +6,7 @@
 #include "sodium.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/onion/instruction_set.h"
 
 namespace shoal::onion {
 namespace {

@@ -52,6 +52,7 @@ struct Frontend::Entry {
   std::vector<uint32_t> tallies;  // by slot, kUnused where there is none
   std::vector<uint32_t> rank;     // by slot: where its answer stands
   Bytes answers;
+  StageReports reports;
 
   wire::RoundInfo Info() const {
     wire::RoundInfo info;
@@ -213,7 +214,7 @@ absl::StatusOr<Bytes> Frontend::Seal(const Digest& round_id) {
   return std::exchange(entry->onions, {});
 }
 
-absl::Status Frontend::OfflineDone(const Digest& round_id) {
+absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::SEALED) return WrongState(entry->state, "its offline stage is over");
@@ -221,6 +222,7 @@ absl::Status Frontend::OfflineDone(const Digest& round_id) {
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = false;
   entry->tallies.assign(entry->slots, kUnused);
+  entry->reports = std::move(reports);
   return absl::OkStatus();
 }
 
@@ -243,12 +245,13 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   return wire::EncodeQueryBatch(batch, static_cast<uint32_t>(entry->slots));
 }
 
-absl::Status Frontend::AnswersReady(const Digest& round_id, Bytes answers) {
+absl::Status Frontend::AnswersReady(const Digest& round_id, OnlineResult result) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::ANSWERING) return WrongState(entry->state, "waits for no answers");
-  SHOAL_CHECK(answers.size() == entry->used * entry->round.answer_bytes());
-  entry->answers = std::move(answers);
+  SHOAL_CHECK(result.answers.size() == entry->used * entry->round.answer_bytes());
+  entry->answers = std::move(result.answers);
+  entry->reports = std::move(result.reports);
   entry->state = wire::ANSWERED;
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = false;
@@ -296,6 +299,25 @@ wire::ListRoundsResponse Frontend::ListRounds() const {
     *response.add_rounds() = entry.Info();
   }
   return response;
+}
+
+std::vector<wire::RoundReport> Frontend::Reports() const {
+  std::vector<wire::RoundReport> out;
+  std::lock_guard lock(mutex_);
+  for (const Digest& id : order_) {
+    const Entry& entry = *rounds_.at(id);
+    std::lock_guard entry_lock(entry.mutex);
+    wire::RoundReport& report = out.emplace_back();
+    *report.mutable_round() = entry.Info();
+    report.mutable_stages()->Assign(entry.reports.begin(), entry.reports.end());
+  }
+  return out;
+}
+
+absl::StatusOr<wire::RoundState> Frontend::State(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  std::lock_guard lock(entry->mutex);
+  return entry->state;
 }
 
 absl::StatusOr<wire::RoundInfo> Frontend::Info(const Digest& round_id) const {

@@ -23,6 +23,7 @@
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
 #include "src/round/header.h"
+#include "src/server/chain.h"
 #include "src/server/journal.h"
 #include "src/server/party.h"
 #include "src/wire/client.pb.h"
@@ -75,11 +76,11 @@ class Frontend {
   std::vector<Due> WhatIsDue();
   // No more onions. The input of party 1: the onions in the order of their slots.
   absl::StatusOr<Bytes> Seal(const Digest& round_id);
-  absl::Status OfflineDone(const Digest& round_id);
+  absl::Status OfflineDone(const Digest& round_id, StageReports reports);
   // No more queries. The input of party 1, encoded.
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
-  // One answer for every used slot, in order: what party 1's Answers returns.
-  absl::Status AnswersReady(const Digest& round_id, Bytes answers);
+  // One answer for every used slot, in order: what party 1's node returns.
+  absl::Status AnswersReady(const Digest& round_id, OnlineResult result);
   // Erases what is held of the round. OK again.
   void Close(const Digest& round_id);
   void Abort(const Digest& round_id, absl::string_view reason);
@@ -89,6 +90,9 @@ class Frontend {
 
   wire::ListRoundsResponse ListRounds() const;
   absl::StatusOr<wire::RoundInfo> Info(const Digest& round_id) const;
+  absl::StatusOr<wire::RoundState> State(const Digest& round_id) const;
+  // Rounds with what their stages cost at every party.
+  std::vector<wire::RoundReport> Reports() const;
 
   // Gives every onion a slot; bytes that have one get the same again. All or nothing. The caller
   // acknowledges after journal->Sync(counter), which one call does for many submissions.

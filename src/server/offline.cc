@@ -116,10 +116,11 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
                                                    onion_bytes, " bytes"));
   }
   const uint64_t count = onions.size() / onion_bytes;
-  if (count > context.MaxPositions(context.party) || count >= RoundState::kDead) {
-    return absl::InvalidArgumentError(absl::StrCat("offline list: ", count,
-                                                   " onions, where the header allows ",
-                                                   context.MaxPositions(context.party)));
+  const uint64_t most =
+      MaxPositions(context.party, context.max_slots, context.max_rows, context.noise);
+  if (count > most || count >= RoundState::kDead) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offline list: ", count, " onions, where the header allows ", most));
   }
 
   OfflineOutput out;

@@ -257,16 +257,11 @@ absl::Status Party::PrepareNoise(const Digest& round_id) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Party::InputLimits> Party::Limits(const Digest& round_id) const {
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  const RoundContext& context = *open->context;  // set before the round can be found
-  const uint64_t positions = std::min<uint64_t>(context.MaxPositions(context.party),
-                                                RoundState::kDead - 1);
-  const uint64_t next = std::min<uint64_t>(
-      context.MaxPositions(PartyNumber(context.party.value() + 1)), RoundState::kDead - 1);
-  return InputLimits{.offline_bytes = positions * context.onion_bytes(),
-                     .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions)),
-                     .answers_bytes = next * context.answer_bytes};
+Party::InputLimits Party::MaxInput() const {
+  const uint64_t positions = std::min<uint64_t>(
+      MaxPositions(number(), roster().max_slots(), table().rows, noise_), RoundState::kDead - 1);
+  return {.offline_bytes = positions * onion::OnionBytes(roster().size() - number().value() + 1),
+          .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
 }
 
 absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
@@ -393,6 +388,19 @@ absl::Status Party::End(const Digest& round_id) {
   open->queries.reset();
   open->forwarded.reset();
   return journal_->EndRound(open->counter());
+}
+
+void Party::EndAll() {
+  std::vector<Digest> ids;
+  std::vector<RoundCounter> counters;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, open] : rounds_) ids.push_back(id);
+    for (const auto& [counter, open] : drafts_) counters.push_back(counter);
+  }
+  // What cannot be wiped now is wiped at the next start.
+  for (const Digest& id : ids) End(id).IgnoreError();
+  for (RoundCounter counter : counters) DropDraft(counter).IgnoreError();
 }
 
 std::vector<Digest> Party::EndExpired() {

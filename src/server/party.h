@@ -85,14 +85,13 @@ class Party {
   // called ahead of time, from any thread.
   absl::Status PrepareNoise(const Digest& round_id);
 
-  // A bound on the bytes that Offline, Queries and Answers can be given for a round: the receiver
-  // reads no more. NOT_FOUND for a round that is not open here.
+  // A bound on the bytes that Offline and Queries can be given in any round: the receiver reads no
+  // more.
   struct InputLimits {
     uint64_t offline_bytes;
     uint64_t queries_bytes;
-    uint64_t answers_bytes;
   };
-  absl::StatusOr<InputLimits> Limits(const Digest& round_id) const;
+  InputLimits MaxInput() const;
 
   // The list for the next party (empty at the backend). UNAUTHENTICATED unless the header is signed
   // by all and is the one that this party signed.
@@ -107,6 +106,8 @@ class Party {
 
   // Erases the round: seeds, onion key, permutation, noise. OK if there is no such round.
   absl::Status End(const Digest& round_id);
+  // Erases every round and draft: before the process ends.
+  void EndAll();
   // Erases rounds past their expiry and drafts that were never completed; says which.
   std::vector<Digest> EndExpired();
 

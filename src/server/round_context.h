@@ -16,6 +16,13 @@
 
 namespace shoal::server {
 
+// A bound on the positions that a party can have: what its predecessors could at most send. The
+// receiver of a list takes no more, whatever is announced.
+inline uint64_t MaxPositions(PartyNumber party, uint32_t max_slots, uint64_t max_rows,
+                             const noise::Distribution& noise) {
+  return max_slots + uint64_t{party.value() - 1} * max_rows * noise.max();
+}
+
 // Public: a function of the signed header and the party's number. Immutable.
 struct RoundContext {
   RoundCounter counter;
@@ -32,11 +39,6 @@ struct RoundContext {
   bool is_backend() const { return party.value() == parties; }
   size_t layers() const { return parties - party.value() + 1; }
   size_t onion_bytes() const { return onion::OnionBytes(layers()); }
-  // A bound on the positions that party `number` can have: what its predecessors could at most
-  // send. The receiver of a list allocates no more, whatever is announced.
-  uint64_t MaxPositions(PartyNumber number) const {
-    return max_slots + uint64_t{number.value() - 1} * max_rows * noise.max();
-  }
 };
 
 // Every random choice of a party for one round, as a function of one seed. The seed is stored

@@ -381,7 +381,7 @@ TEST_F(GuardTest, AnEndedRoundIsErased) {
   for (uint32_t j = 1; j <= 3; ++j) {
     EXPECT_TRUE(deployment_.disk(j).seeds.empty());
     EXPECT_TRUE(deployment_.disk(j).submissions.empty());
-    EXPECT_FALSE(deployment_.party(j).Limits(round.id()).ok());
+    EXPECT_FALSE(deployment_.party(j).PrepareNoise(round.id()).ok());
     EXPECT_FALSE(deployment_.party(j).Offline(round.wire(), {}).ok());
   }
 }
@@ -396,6 +396,14 @@ TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
     deployment_.party(j).EndExpired();
     EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
   }
+}
+
+TEST_F(GuardTest, AnOrderlyEndErasesEverything) {
+  Announce();
+  SHOAL_ASSERT_OK(deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
+  EXPECT_EQ(deployment_.disk(1).seeds.size(), 2u);
+  deployment_.party(1).EndAll();
+  EXPECT_TRUE(deployment_.disk(1).seeds.empty());
 }
 
 TEST_F(GuardTest, AFailedProposalLeavesNothingBehind) {

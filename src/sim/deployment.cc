@@ -170,15 +170,16 @@ absl::StatusOr<round::Round> Deployment::Announce() {
 absl::Status Deployment::RunOffline(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
   SHOAL_ASSIGN_OR_RETURN(Bytes onions, frontend_->Seal(round_id));
-  SHOAL_RETURN_IF_ERROR(node(1).Offline(header, std::move(onions)).status());
-  return frontend_->OfflineDone(round_id);
+  SHOAL_ASSIGN_OR_RETURN(server::StageReports reports,
+                         node(1).Offline(header, std::move(onions)));
+  return frontend_->OfflineDone(round_id, std::move(reports));
 }
 
 absl::Status Deployment::RunOnline(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(Bytes queries, frontend_->CloseQueries(round_id));
   SHOAL_ASSIGN_OR_RETURN(server::OnlineResult result,
                          node(1).Online(round_id, std::move(queries)));
-  return frontend_->AnswersReady(round_id, std::move(result.answers));
+  return frontend_->AnswersReady(round_id, std::move(result));
 }
 
 absl::Status Deployment::EndRound(const Digest& round_id) {

@@ -17,7 +17,7 @@ static_assert(std::tuple_size_v<HashSeed> == crypto_shorthash_siphashx24_KEYBYTE
 // buckets hard to place.
 constexpr double kKeysPerBucket = 2;
 constexpr double kFirstFill = 0.98;
-constexpr double kLastFill = 0.5;
+constexpr double kLastFill = 0.3;
 constexpr double kFillStep = 0.005;
 constexpr int kDisplacements = 256;
 

@@ -52,8 +52,9 @@ struct Placement {
 
 // Chooses rows, seed and displacements so that every row gets at most `row_bytes` bytes:
 // record_bytes[i] for the key that `key(i)` returns. Aims for rows 97 % full, then gives way in
-// small steps. RESOURCE_EXHAUSTED if even half-full rows do not work out (records nearly as large
-// as a row). The keys are distinct.
+// small steps: records just longer than half a row, the worst case, make rows that are half full.
+// RESOURCE_EXHAUSTED if even rows 30 % full do not work out, which no input is known to cause. The
+// keys are distinct.
 absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
                                 const std::function<BytesView(size_t)>& key, uint32_t row_bytes,
                                 RandomSource& random);

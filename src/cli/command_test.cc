@@ -1,0 +1,132 @@
+#include "src/cli/command.h"
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "src/base/testing/matchers.h"
+#include "src/cli/progress.h"
+
+namespace shoal::cli {
+namespace {
+
+struct Result {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+Result RunShoal(std::vector<std::string> arguments) {
+  const std::vector<Command> commands = {
+      {.name = "greet",
+       .summary = "say hello",
+       .help = "Says hello.\n",
+       .examples = "  prog greet --name Ada\n",
+       .options =
+           [](Options& options) {
+             options.add_options()("name", Text()->required(), "whom")("times", Number(), "often");
+           },
+       .positional = "",
+       .run =
+           [](const Values& values, Io& io) -> absl::Status {
+         for (uint64_t i = 0; i < NumberOr(values, "times", 1); ++i) {
+           io.out << "hello " << values["name"].as<std::string>() << "\n";
+         }
+         return absl::OkStatus();
+       }},
+      {.name = "file check",
+       .summary = "end with an error",
+       .help = "",
+       .examples = "",
+       .options = [](Options& options) { options.add_options()("file", Files(), "which"); },
+       .positional = "file",
+       .run = [](const Values& values, Io&) -> absl::Status {
+         const std::vector<std::string> files = TextsOf(values, "file");
+         if (files.empty()) return UsageError("no file");
+         if (files[0] == "stale") return absl::UnauthenticatedError("expired");
+         if (files[0] == "damaged") return absl::DataLossError("damaged");
+         if (files[0] == "throws") throw std::runtime_error("thrown");
+         return absl::NotFoundError("no such file " + files.back());
+       }},
+  };
+  std::ostringstream out, err;
+  std::istringstream in;
+  Io io{.out = out, .err = err, .in = in, .err_is_terminal = false};
+  const int code = RunProgram("prog", "a program", commands, arguments, io);
+  return {code, out.str(), err.str()};
+}
+
+TEST(RunProgram, RunsACommand) {
+  const Result result = RunShoal({"greet", "--name", "Ada", "--times", "2"});
+  EXPECT_EQ(result.code, kExitOk);
+  EXPECT_EQ(result.out, "hello Ada\nhello Ada\n");
+  EXPECT_EQ(result.err, "");
+}
+
+TEST(RunProgram, PrintsHelpOnStandardOutput) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--help"}, {"-h"}, {"help"}}) {
+    const Result result = RunShoal(arguments);
+    EXPECT_EQ(result.code, kExitOk);
+    EXPECT_NE(result.out.find("file check  end with an error"), std::string::npos) << result.out;
+    EXPECT_EQ(result.err, "");
+  }
+  // Also when a required option is missing.
+  const Result result = RunShoal({"greet", "--help"});
+  EXPECT_EQ(result.code, kExitOk);
+  EXPECT_NE(result.out.find("--name"), std::string::npos);
+  EXPECT_NE(result.out.find("prog greet --name Ada"), std::string::npos);
+  EXPECT_EQ(RunShoal({"file", "--help"}).code, kExitOk);
+  EXPECT_NE(RunShoal({"--version"}).out.find("prog 0."), std::string::npos);
+}
+
+TEST(RunProgram, WrongUsageIsTwo) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {}, {"nothing"}, {"file"}, {"file", "nothing"}, {"greet"}, {"greet", "--nam", "Ada"},
+           {"greet", "--name", "Ada", "stray"}, {"greet", "--name", "Ada", "--times", "-1"},
+           {"greet", "--name", "Ada", "--times", "1x"}, {"greet", "--name", "Ada", "--name", "B"},
+           {"greet", "--name", "Ada", "--times", "99999999999999999999"},
+           {"greet", "--name", "Ada", "--times", "99999999999G"}, {"greet", "--name"},
+           {"file", "check"}}) {
+    const Result result = RunShoal(arguments);
+    EXPECT_EQ(result.code, kExitUsage) << (arguments.empty() ? "" : arguments.back());
+    EXPECT_EQ(result.out, "");
+    EXPECT_NE(result.err, "");
+  }
+  EXPECT_NE(RunShoal({"greet"}).err.find("see: prog greet --help"), std::string::npos);
+}
+
+TEST(RunProgram, ErrorsHaveTheirExitCodes) {
+  const Result failed = RunShoal({"file", "check", "a", "b"});
+  EXPECT_EQ(failed.code, kExitFailed);
+  EXPECT_EQ(failed.err, "prog file check: no such file b\n");
+  EXPECT_EQ(RunShoal({"file", "check", "stale"}).code, kExitVerification);
+  EXPECT_EQ(RunShoal({"file", "check", "damaged"}).code, kExitVerification);
+  const Result thrown = RunShoal({"file", "check", "throws"});
+  EXPECT_EQ(thrown.code, kExitFailed);
+  EXPECT_EQ(thrown.err, "prog file check: thrown\n");
+}
+
+TEST(Number, KnowsSuffixes) {
+  EXPECT_EQ(RunShoal({"greet", "--name", "Ada", "--times", "1k"}).out.size(), 1000 * 10u);
+}
+
+TEST(ProgressBar, DrawsOnTerminalsAloneAndCleansUp) {
+  std::ostringstream log, terminal;
+  {
+    ProgressBar quiet(log, /*is_terminal=*/false, "signing");
+    quiet.Update(1, 2);
+    ProgressBar bar(terminal, /*is_terminal=*/true, "signing");
+    bar.Update(1, 2);
+    EXPECT_NE(terminal.str().find("signing  [###############...............]  1/2"),
+              std::string::npos)
+        << terminal.str();
+    bar.Update(2, 2);  // too soon to draw again
+    EXPECT_EQ(terminal.str().find("2/2"), std::string::npos);
+  }
+  EXPECT_EQ(log.str(), "");
+  EXPECT_EQ(terminal.str().substr(terminal.str().size() - 4), "\r\x1b[K");
+}
+
+}  // namespace
+}  // namespace shoal::cli

@@ -1,0 +1,190 @@
+#include "src/net/connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "boost/asio.hpp"
+#include "src/base/status_macros.h"
+
+namespace shoal::net {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kPieceBytes = 1 << 20;
+
+}  // namespace
+
+struct Connection::State {
+  explicit State(std::string a) : address(std::move(a)) {}
+
+  // Runs the one operation that is under way until it calls back or the deadline passes; then
+  // the socket is closed and the operation collected.
+  absl::Status Wait(const std::optional<boost::system::error_code>& result,
+                    absl::string_view what) {
+    io.restart();
+    while (!result.has_value()) {
+      if (io.run_one_until(deadline) == 0 && !result.has_value()) {
+        Fail();
+        io.restart();
+        while (!result.has_value() && io.run_one() > 0) {
+        }
+        return absl::DeadlineExceededError(absl::StrCat(address, ": ", what, " took too long"));
+      }
+    }
+    if (!*result) return absl::OkStatus();
+    Fail();
+    return absl::UnavailableError(
+        absl::StrCat(address, ": ", what, ": ", result->message()));
+  }
+
+  void Fail() {
+    usable = false;
+    boost::system::error_code ignored;
+    if (stream != nullptr) stream->next_layer().close(ignored);
+  }
+
+  absl::Status Write(BytesView bytes) {
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min(kPieceBytes, bytes.size()))) {
+      std::optional<boost::system::error_code> result;
+      asio::async_write(*stream,
+                        asio::buffer(bytes.data(), std::min(kPieceBytes, bytes.size())),
+                        [&](const boost::system::error_code& error, size_t n) {
+                          sent += n;
+                          result = error;
+                        });
+      SHOAL_RETURN_IF_ERROR(Wait(result, "sending"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(MutableBytes into) {
+    std::optional<boost::system::error_code> result;
+    asio::async_read(*stream, asio::buffer(into.data(), into.size()),
+                     [&](const boost::system::error_code& error, size_t n) {
+                       received += n;
+                       result = error;
+                     });
+    return Wait(result, "waiting for the answer");
+  }
+
+  template <typename Buffer>
+  absl::Status ReadGrowing(uint64_t size, Buffer& buffer) {
+    while (buffer.size() < size) {
+      const size_t before = buffer.size();
+      const size_t piece = std::min<uint64_t>(size - before, kPieceBytes);
+      if (buffer.capacity() < before + piece) {
+        buffer.reserve(std::min<uint64_t>(size, 2 * before + piece));
+      }
+      buffer.resize(before + piece);
+      SHOAL_RETURN_IF_ERROR(Read({reinterpret_cast<uint8_t*>(buffer.data()) + before, piece}));
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string address;
+  asio::io_context io{1};
+  std::unique_ptr<asio::ssl::context> context;
+  std::unique_ptr<asio::ssl::stream<tcp::socket>> stream;
+  Clock::time_point deadline;
+  Digest certificate_sha256;
+  bool usable = false;
+  uint64_t sent = 0, received = 0;
+};
+
+Connection::Connection(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Connection::~Connection() = default;
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& options) {
+  SHOAL_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(options.address));
+  auto state = std::make_unique<State>(options.address);
+  State& s = *state;
+  SHOAL_ASSIGN_OR_RETURN(s.context, MakeContext(/*server=*/false, options.identity));
+  boost::system::error_code error;
+  s.context->set_verify_mode(asio::ssl::verify_peer, error);  // by pin, after the handshake
+  s.stream = std::make_unique<asio::ssl::stream<tcp::socket>>(s.io, *s.context);
+  s.deadline = Clock::now() + options.connect_timeout;
+
+  tcp::resolver resolver(s.io);
+  std::optional<boost::system::error_code> result;
+  tcp::resolver::results_type endpoints;
+  resolver.async_resolve(target.host, target.port,
+                         [&](const boost::system::error_code& e, tcp::resolver::results_type r) {
+                           endpoints = std::move(r);
+                           result = e;
+                         });
+  SHOAL_RETURN_IF_ERROR(s.Wait(result, "finding the address"));
+  result.reset();
+  asio::async_connect(s.stream->next_layer(), endpoints,
+                      [&](const boost::system::error_code& e, const tcp::endpoint&) { result = e; });
+  SHOAL_RETURN_IF_ERROR(s.Wait(result, "connecting"));
+  s.stream->next_layer().set_option(tcp::no_delay(true), error);
+  result.reset();
+  s.stream->async_handshake(asio::ssl::stream_base::client,
+                            [&](const boost::system::error_code& e) { result = e; });
+  SHOAL_RETURN_IF_ERROR(
+      s.Wait(result, "TLS handshake (does a Shoal server of this deployment listen there?)"));
+  SHOAL_ASSIGN_OR_RETURN(s.certificate_sha256, PeerCertificateSha256(s.stream->native_handle()));
+  if (options.pin.has_value() && s.certificate_sha256 != *options.pin) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        options.address, ": shows certificate ", Hex(BytesView(s.certificate_sha256).first(8)),
+        ".., and the roster pins ", Hex(BytesView(*options.pin).first(8)),
+        "..: not the party that was expected"));
+  }
+  s.usable = true;
+  return std::unique_ptr<Connection>(new Connection(std::move(state)));
+}
+
+absl::StatusOr<wire::Frame> Connection::Call(const wire::Frame& request,
+                                             const wire::FrameLimits& limits,
+                                             std::chrono::milliseconds timeout) {
+  State& s = *state_;
+  if (!s.usable) {
+    return absl::UnavailableError(absl::StrCat(s.address, ": the connection has failed before"));
+  }
+  s.deadline = Clock::now() + timeout;
+  const wire::FrameHeaderBytes request_header = wire::EncodeFrameHeader(wire::HeaderOf(request));
+  Bytes head(request_header.begin(), request_header.end());
+  Append(head, AsBytes(request.control));
+  absl::Status status = s.Write(head);
+  if (status.ok()) status = s.Write(request.bulk);
+  // A server that refuses a frame answers and closes without reading the rest: its answer may be
+  // there although sending failed, but it may be lost as well.
+  SHOAL_RETURN_IF_ERROR(status);
+
+  wire::FrameHeaderBytes header_bytes;
+  SHOAL_RETURN_IF_ERROR(s.Read(header_bytes));
+  const auto header = wire::ParseFrameHeader(header_bytes);
+  if (!header.ok()) {
+    s.Fail();
+    return Annotate(header.status(), s.address);
+  }
+  const wire::FrameLimits error_limits = {.control_bytes = 4096, .bulk_bytes = 0};
+  const bool is_error = header->type == wire::FrameType::kError;
+  if (absl::Status fits = wire::CheckLimits(*header, is_error ? error_limits : limits);
+      !fits.ok()) {
+    s.Fail();
+    return Annotate(fits, s.address);
+  }
+  wire::Frame answer;
+  answer.type = header->type;
+  SHOAL_RETURN_IF_ERROR(s.ReadGrowing(header->control_bytes, answer.control));
+  SHOAL_RETURN_IF_ERROR(s.ReadGrowing(header->bulk_bytes, answer.bulk));
+  if (is_error) return wire::ErrorOf(answer);
+  if (answer.type != request.type) {
+    s.Fail();
+    return absl::InternalError(absl::StrCat(s.address, ": answered with a frame of type ",
+                                            static_cast<int>(answer.type)));
+  }
+  return answer;
+}
+
+const Digest& Connection::certificate_sha256() const { return state_->certificate_sha256; }
+bool Connection::usable() const { return state_->usable; }
+uint64_t Connection::bytes_sent() const { return state_->sent; }
+uint64_t Connection::bytes_received() const { return state_->received; }
+
+}  // namespace shoal::net

@@ -1,0 +1,56 @@
+// Frames over TLS 1.3, the calling side. Blocking.
+#ifndef SHOAL_SRC_NET_CONNECTION_H_
+#define SHOAL_SRC_NET_CONNECTION_H_
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/net/tls.h"
+#include "src/wire/frame.h"
+
+namespace shoal::net {
+
+// Thread-compatible: one call at a time. After a failure of the connection (not after an error
+// that the peer answered) every call fails.
+class Connection {
+ public:
+  struct Options {
+    std::string address;  // host:port
+    // The peer's certificate must have this digest. Without it the connection is open to anyone
+    // in the middle until the caller has checked certificate_sha256().
+    std::optional<Digest> pin;
+    const Identity* identity = nullptr;
+    std::chrono::milliseconds connect_timeout{10'000};
+  };
+
+  // UNAVAILABLE: refused, unreachable or not speaking TLS 1.3; DEADLINE_EXCEEDED; UNAUTHENTICATED:
+  // another certificate than the pinned one. The message names the address and what to do.
+  static absl::StatusOr<std::unique_ptr<Connection>> Connect(const Options& options);
+  ~Connection();
+
+  const Digest& certificate_sha256() const;
+
+  // Sends a frame and waits for the answer; `limits` bound it. An ERROR frame comes back as its
+  // status. `timeout` is for the whole call. UNAVAILABLE: the connection broke.
+  absl::StatusOr<wire::Frame> Call(const wire::Frame& request, const wire::FrameLimits& limits,
+                                   std::chrono::milliseconds timeout);
+
+  // False once the connection has failed.
+  bool usable() const;
+  uint64_t bytes_sent() const;
+  uint64_t bytes_received() const;
+
+ private:
+  struct State;
+  explicit Connection(std::unique_ptr<State> state);
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace shoal::net
+
+#endif  // SHOAL_SRC_NET_CONNECTION_H_

@@ -1,0 +1,276 @@
+#include "src/net/server.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "boost/asio.hpp"
+#include "src/base/file.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::net {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+using Stream = asio::ssl::stream<tcp::socket>;
+
+// Bulk is read in pieces of this size, each under its own deadline, into a buffer that grows with
+// what really arrives: a header alone makes nobody allocate.
+constexpr size_t kPieceBytes = 1 << 20;
+
+constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
+
+}  // namespace
+
+Reply& Reply::operator=(Reply&& other) noexcept {
+  std::swap(send_, other.send_);
+  return *this;
+}
+
+Reply::~Reply() {
+  if (send_) (*this)(absl::InternalError("the request was dropped"));
+}
+
+void Reply::operator()(wire::Frame frame) {
+  if (const Send send = std::exchange(send_, nullptr)) send(std::move(frame));
+}
+
+struct Server::State : std::enable_shared_from_this<Server::State> {
+  State(Options o, Handler h)
+      : options(std::move(o)), handler(std::move(h)), acceptor(io) {}
+
+  asio::awaitable<void> Accept();
+
+  const Options options;
+  const Handler handler;
+  asio::io_context io;
+  std::unique_ptr<asio::ssl::context> context;
+  tcp::acceptor acceptor;
+  std::atomic<size_t> connections = 0;
+  std::atomic<uint64_t> received = 0, sent = 0;
+  std::vector<std::thread> threads;
+
+  class Session;
+};
+
+// One connection: one request at a time, the next one read when the answer is written.
+class Server::State::Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(std::shared_ptr<State> server, tcp::socket socket)
+      : server_(std::move(server)),
+        stream_(std::move(socket), *server_->context),
+        watchdog_(stream_.get_executor()),
+        answered_(stream_.get_executor()) {}
+  ~Session() { --server_->connections; }
+
+  static void Run(const std::shared_ptr<Session>& self) {
+    asio::co_spawn(self->stream_.get_executor(), Serve(self), asio::detached);
+    asio::co_spawn(self->stream_.get_executor(), Watch(self), asio::detached);
+  }
+
+ private:
+  const Options& options() const { return server_->options; }
+
+  void Deadline(std::chrono::milliseconds timeout) {
+    deadline_ = Clock::now() + timeout;
+    watchdog_.cancel();
+  }
+  void Close() {
+    closed_ = true;
+    watchdog_.cancel();
+    boost::system::error_code ignored;
+    stream_.next_layer().close(ignored);
+  }
+
+  // Cuts the connection when a deadline passes; on the same strand as Serve.
+  static asio::awaitable<void> Watch(std::shared_ptr<Session> self) {
+    while (!self->closed_) {
+      if (Clock::now() >= self->deadline_) {
+        self->Close();
+        co_return;
+      }
+      self->watchdog_.expires_at(self->deadline_);
+      co_await self->watchdog_.async_wait(kUse);
+    }
+  }
+
+  static asio::awaitable<void> Serve(std::shared_ptr<Session> self) {
+    self->Deadline(self->options().handshake_timeout);
+    const auto [error] = co_await self->stream_.async_handshake(Stream::server, kUse);
+    if (!error && self->PeerIsWelcome()) {
+      while (co_await self->ServeOne(self)) {
+      }
+    }
+    self->Close();
+  }
+
+  bool PeerIsWelcome() {
+    if (options().clients.empty()) return true;
+    const auto digest = PeerCertificateSha256(stream_.native_handle());
+    return digest.ok() && std::ranges::find(options().clients, *digest) != options().clients.end();
+  }
+
+  asio::awaitable<bool> ServeOne(const std::shared_ptr<Session>& self) {
+    Deadline(options().idle_timeout);
+    wire::FrameHeaderBytes header_bytes;
+    if (!co_await Read(header_bytes)) co_return false;
+    wire::Frame request;
+    absl::Status refused;
+    const auto header = wire::ParseFrameHeader(header_bytes);
+    refused = header.status();
+    if (header.ok()) {
+      const auto limits = options().limits(header->type);
+      refused = limits.ok() ? wire::CheckLimits(*header, *limits) : limits.status();
+    }
+    if (!refused.ok()) {
+      // The rest of the frame is not read, so the connection is at its end.
+      co_await Write(wire::MakeErrorFrame(refused));
+      co_return false;
+    }
+    request.type = header->type;
+    if (!co_await ReadGrowing(header->control_bytes, request.control)) co_return false;
+    if (!co_await ReadGrowing(header->bulk_bytes, request.bulk)) co_return false;
+
+    answer_.reset();
+    answered_.expires_at(Clock::time_point::max());
+    deadline_ = Clock::time_point::max();  // the handler takes what it takes
+    watchdog_.cancel();
+    server_->handler(std::move(request), Reply([self](wire::Frame frame) {
+                       asio::post(self->stream_.get_executor(),
+                                  [self, f = std::move(frame)]() mutable {
+                                    self->answer_ = std::move(f);
+                                    self->answered_.cancel();
+                                  });
+                     }));
+    while (!answer_.has_value()) co_await answered_.async_wait(kUse);
+    co_return co_await Write(*std::exchange(answer_, std::nullopt));
+  }
+
+  asio::awaitable<bool> Read(MutableBytes into) {
+    const auto [error, n] =
+        co_await asio::async_read(stream_, asio::buffer(into.data(), into.size()), kUse);
+    server_->received += n;
+    co_return !error;
+  }
+
+  template <typename Buffer>
+  asio::awaitable<bool> ReadGrowing(uint64_t size, Buffer& buffer) {
+    while (buffer.size() < size) {
+      const size_t before = buffer.size();
+      const size_t piece = std::min<uint64_t>(size - before, kPieceBytes);
+      if (buffer.capacity() < before + piece) {
+        buffer.reserve(std::min<uint64_t>(size, 2 * before + piece));
+      }
+      buffer.resize(before + piece);
+      Deadline(options().progress_timeout);
+      if (!co_await Read({reinterpret_cast<uint8_t*>(buffer.data()) + before, piece})) {
+        co_return false;
+      }
+    }
+    co_return true;
+  }
+
+  asio::awaitable<bool> Write(wire::Frame frame) {
+    const wire::FrameHeaderBytes header = wire::EncodeFrameHeader(wire::HeaderOf(frame));
+    Bytes head(header.begin(), header.end());
+    Append(head, AsBytes(frame.control));
+    for (const BytesView part : {BytesView(head), BytesView(frame.bulk)}) {
+      for (size_t at = 0; at < part.size(); at += kPieceBytes) {
+        Deadline(options().progress_timeout);
+        const BytesView piece = part.subspan(at, std::min(kPieceBytes, part.size() - at));
+        const auto [error, n] = co_await asio::async_write(
+            stream_, asio::buffer(piece.data(), piece.size()), kUse);
+        server_->sent += n;
+        if (error) co_return false;
+      }
+    }
+    co_return true;
+  }
+
+  const std::shared_ptr<State> server_;
+  Stream stream_;
+  asio::steady_timer watchdog_;
+  asio::steady_timer answered_;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  bool closed_ = false;
+  std::optional<wire::Frame> answer_;
+};
+
+asio::awaitable<void> Server::State::Accept() {
+  for (;;) {
+    auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), kUse);
+    if (error == asio::error::operation_aborted) co_return;
+    if (error) {
+      // Out of descriptors, most likely: give the open connections time to go.
+      asio::steady_timer pause(io, std::chrono::milliseconds(100));
+      co_await pause.async_wait(kUse);
+      continue;
+    }
+    if (++connections > options.max_connections) {
+      --connections;
+      continue;  // closes it
+    }
+    boost::system::error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    Session::Run(std::make_shared<Session>(shared_from_this(), std::move(socket)));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options, Handler handler) {
+  SHOAL_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.address));
+  SHOAL_ASSIGN_OR_RETURN(auto context, MakeContext(/*server=*/true, &options.identity));
+  if (!options.clients.empty()) {
+    boost::system::error_code error;
+    context->set_verify_mode(asio::ssl::verify_peer | asio::ssl::verify_fail_if_no_peer_cert,
+                             error);
+    if (error) return absl::InternalError("TLS: cannot ask for client certificates");
+  }
+  const std::string where = options.address;
+  options.identity = {};  // the context has it
+  auto state = std::make_shared<State>(std::move(options), std::move(handler));
+  state->context = std::move(context);
+
+  boost::system::error_code error;
+  tcp::resolver resolver(state->io);
+  const auto found = resolver.resolve(address.host, address.port,
+                                      tcp::resolver::passive | tcp::resolver::numeric_service,
+                                      error);
+  if (error || found.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listening on ", where, ": ", error.message()));
+  }
+  const tcp::endpoint endpoint = found.begin()->endpoint();
+  state->acceptor.open(endpoint.protocol(), error);
+  if (!error) state->acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) state->acceptor.bind(endpoint, error);
+  if (!error) state->acceptor.listen(1024, error);
+  if (error == asio::error::address_in_use) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "listening on ", where, ": the address is in use; is another process running?"));
+  }
+  if (error) return ErrnoStatus(error.value(), absl::StrCat("listening on ", where));
+
+  asio::co_spawn(state->io, state->Accept(), asio::detached);
+  for (size_t i = 0; i < std::max<size_t>(1, state->options.threads); ++i) {
+    state->threads.emplace_back([raw = state.get()] { raw->io.run(); });
+  }
+  return std::unique_ptr<Server>(new Server(std::move(state)));
+}
+
+Server::~Server() {
+  state_->io.stop();
+  for (std::thread& thread : state_->threads) thread.join();
+  boost::system::error_code ignored;
+  state_->acceptor.close(ignored);
+}
+
+uint16_t Server::port() const { return state_->acceptor.local_endpoint().port(); }
+uint64_t Server::bytes_received() const { return state_->received; }
+uint64_t Server::bytes_sent() const { return state_->sent; }
+
+}  // namespace shoal::net

@@ -1,0 +1,80 @@
+// Frames over TLS 1.3, the listening side.
+#ifndef SHOAL_SRC_NET_SERVER_H_
+#define SHOAL_SRC_NET_SERVER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/net/tls.h"
+#include "src/wire/frame.h"
+
+namespace shoal::net {
+
+// Answers one request: exactly once, at any time, from any thread. Dropped without an answer, it
+// answers INTERNAL.
+class Reply {
+ public:
+  using Send = std::function<void(wire::Frame)>;
+  explicit Reply(Send send) : send_(std::move(send)) {}
+  Reply(Reply&& other) noexcept : send_(std::exchange(other.send_, nullptr)) {}
+  Reply& operator=(Reply&& other) noexcept;
+  ~Reply();
+
+  void operator()(wire::Frame frame);
+  void operator()(const absl::Status& error) { (*this)(wire::MakeErrorFrame(error)); }
+
+ private:
+  Send send_;
+};
+
+// Called on an I/O thread: whatever takes long moves to another one.
+using Handler = std::function<void(wire::Frame, Reply)>;
+
+// Thread-safe.
+class Server {
+ public:
+  struct Options {
+    std::string address;  // host:port; port 0 takes a free one
+    Identity identity;
+    // Digests of the certificates of those who may connect; empty: anyone, without a certificate.
+    std::vector<Digest> clients;
+    // How much of a frame of a type is taken; an error refuses the type. Asked before anything but
+    // the frame's header is read.
+    std::function<absl::StatusOr<wire::FrameLimits>(wire::FrameType)> limits;
+    size_t max_connections = 4096;
+    size_t threads = 2;
+    // A connection that does not get on is cut: the handshake as a whole, every megabyte of a
+    // frame, and the wait for the next request.
+    std::chrono::milliseconds handshake_timeout{10'000};
+    std::chrono::milliseconds progress_timeout{20'000};
+    std::chrono::milliseconds idle_timeout{300'000};
+  };
+
+  // ALREADY_EXISTS: the address is in use; INVALID_ARGUMENT: it is no address, or certificate and
+  // key do not fit; PERMISSION_DENIED and so on from the system.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(Options options, Handler handler);
+
+  // Cuts all connections and waits for the I/O threads. Replies that come later are dropped.
+  ~Server();
+
+  uint16_t port() const;
+  // Payload bytes since the start: frames, without TLS's own.
+  uint64_t bytes_received() const;
+  uint64_t bytes_sent() const;
+
+ private:
+  struct State;
+  explicit Server(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace shoal::net
+
+#endif  // SHOAL_SRC_NET_SERVER_H_

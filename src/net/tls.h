@@ -1,0 +1,41 @@
+// TLS 1.3 as Shoal uses it: no authorities; a peer is who its pinned certificate says.
+#ifndef SHOAL_SRC_NET_TLS_H_
+#define SHOAL_SRC_NET_TLS_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "boost/asio/ssl.hpp"
+#include "src/base/bytes.h"
+
+namespace shoal::net {
+
+// A certificate and its private key, PEM.
+struct Identity {
+  std::string certificate_pem;
+  BytesView private_key_pem;  // the caller's, while a context is made
+};
+
+// TLS 1.3 alone, no session tickets (a resumed session would link a client's connections), no
+// renegotiation. `identity` may be null for a client that has none. INVALID_ARGUMENT if
+// certificate and key do not fit.
+absl::StatusOr<std::unique_ptr<boost::asio::ssl::context>> MakeContext(bool server,
+                                                                       const Identity* identity);
+
+// SHA-256 of the DER encoding of the peer's certificate, after the handshake. NOT_FOUND if it
+// showed none.
+absl::StatusOr<Digest> PeerCertificateSha256(SSL* ssl);
+
+// "127.0.0.1:7000", "[::1]:7000", "example.org:7000". INVALID_ARGUMENT otherwise.
+struct HostPort {
+  std::string host;
+  std::string port;
+};
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
+
+}  // namespace shoal::net
+
+#endif  // SHOAL_SRC_NET_TLS_H_

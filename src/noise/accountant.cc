@@ -1,0 +1,489 @@
+#include "src/noise/accountant.h"
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace shoal::noise {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kMaxEpsilon = 50;
+
+// 113 bits, in software: sums that cancel stay exact far below any delta.
+using Quad = __float128;
+
+Quad Probability(Weight weight) {
+  constexpr Quad kTwo64 = 18446744073709551616.0L;
+  return static_cast<Quad>(weight) / kTwo64 / kTwo64;
+}
+
+// The next double on the safe side of a sum whose own error is below 1e-18.
+double RoundUp(Quad value) {
+  const double rounded = static_cast<double>(value);
+  return std::min(1.0, std::nextafter(rounded + 1e-18, kInfinity));
+}
+double RoundDown(Quad value) {
+  const double rounded = static_cast<double>(value);
+  return std::max(0.0, std::nextafter(rounded - 1e-18, -kInfinity));
+}
+
+// One outcome of a row's count: its probabilities in the two worlds, and ln(p / q).
+struct Atom {
+  Weight p;
+  Weight q;
+  long double loss;
+};
+
+// All outcomes with p > 0. Those with q = 0 give the change away: their p is summed instead.
+struct RowLoss {
+  std::vector<Atom> atoms;
+  Weight revealed = 0;
+};
+
+long double Loss(Weight p, Weight q) {
+  // By the exact difference: losses are small, and p / q - 1 would lose their leading bits.
+  return p >= q ? std::log1p(static_cast<long double>(p - q) / static_cast<long double>(q))
+                : std::log1p(-static_cast<long double>(q - p) / static_cast<long double>(q));
+}
+
+// The count of a row that `copies` queries leave (falls) or reach: (copies + N, N) or (N, copies +
+// N) in the two worlds.
+RowLoss LossOfRow(std::span<const Weight> weights, uint32_t copies, bool falls) {
+  RowLoss row;
+  row.atoms.reserve(weights.size());
+  for (size_t k = 0; k < weights.size(); ++k) {
+    const Weight p = weights[k];
+    if (p == 0) continue;
+    // k noise queries are seen as k + copies (or k); the other world makes the same of
+    // k + copies (or k - copies) noise queries.
+    const size_t other = falls ? k + copies : k - copies;
+    const Weight q = other < weights.size() ? weights[other] : 0;  // k - copies wraps: also 0
+    if (q == 0) {
+      row.revealed += p;
+    } else {
+      row.atoms.push_back({p, q, Loss(p, q)});
+    }
+  }
+  return row;
+}
+
+// One change: every pair of outcomes, in order of the second row's loss.
+DeltaBounds Enumerate(const RowLoss& down, RowLoss up, double epsilon) {
+  std::sort(up.atoms.begin(), up.atoms.end(),
+            [](const Atom& a, const Atom& b) { return a.loss > b.loss; });
+  // p[j], q[j]: the mass of the j largest losses.
+  std::vector<Quad> p(up.atoms.size() + 1, 0), q(up.atoms.size() + 1, 0);
+  for (size_t j = 0; j < up.atoms.size(); ++j) {
+    p[j + 1] = p[j] + Probability(up.atoms[j].p);
+    q[j + 1] = q[j] + Probability(up.atoms[j].q);
+  }
+  const Quad a = Probability(down.revealed), b = Probability(up.revealed);
+  // The factor e^epsilon, right to 2^-62.
+  const long double factor = std::exp(static_cast<long double>(epsilon));
+  Quad reached_p = 0, reached_q = 0;
+  for (const Atom& atom : down.atoms) {
+    // Pairs on the border contribute next to nothing: which side they fall on does not matter.
+    const long double threshold = epsilon - atom.loss;
+    const size_t count = std::lower_bound(up.atoms.begin(), up.atoms.end(), threshold,
+                                          [](const Atom& x, long double t) { return x.loss > t; }) -
+                         up.atoms.begin();
+    reached_p += Probability(atom.p) * p[count];
+    reached_q += Probability(atom.q) * q[count];
+  }
+  const Quad revealed = a + b - a * b;
+  return {RoundDown(revealed + reached_p - static_cast<Quad>(factor * (1 + 0x1p-61L)) * reached_q),
+          RoundUp(revealed + reached_p - static_cast<Quad>(factor * (1 - 0x1p-61L)) * reached_q)};
+}
+
+// ---- Many changes -------------------------------------------------------------------------------
+
+// A loss (in nats at first, in grid steps later) and the probability of the first world.
+struct LossMass {
+  long double loss;
+  long double p;
+};
+
+long double ToReal(Weight weight) { return std::ldexp(static_cast<long double>(weight), -128); }
+
+// One row's losses, or one pair of rows', ready to be convolved with itself.
+struct Factor {
+  std::vector<LossMass> atoms;
+  long double revealed = 0;
+};
+
+// Sorts by loss and joins equal ones (to 1e-15 of the largest), counting them at the largest
+// (upper) or the smallest; moves the largest losses of total mass `budget`, whose ratios are
+// rounding noise of the table's far end, to infinity (upper) or drops them.
+Factor Condense(Factor factor, long double budget, bool upper) {
+  std::vector<LossMass>& atoms = factor.atoms;
+  std::sort(atoms.begin(), atoms.end(),
+            [](const LossMass& a, const LossMass& b) { return a.loss < b.loss; });
+  long double cut = 0;
+  while (!atoms.empty() && cut + atoms.back().p <= budget) {
+    cut += atoms.back().p;
+    atoms.pop_back();
+  }
+  if (upper) factor.revealed += cut;
+  if (atoms.empty()) return factor;
+  const long double near =
+      1e-15L * std::max(std::abs(atoms.front().loss), std::abs(atoms.back().loss));
+  std::vector<LossMass> joined;
+  size_t begin = 0;
+  for (size_t i = 1; i <= atoms.size(); ++i) {
+    if (i < atoms.size() && atoms[i].loss - atoms[begin].loss <= near) continue;
+    LossMass sum = {upper ? atoms[i - 1].loss : atoms[begin].loss, 0};
+    for (size_t k = begin; k < i; ++k) sum.p += atoms[k].p;
+    joined.push_back(sum);
+    begin = i;
+  }
+  atoms = std::move(joined);
+  return factor;
+}
+
+Factor FactorOf(const RowLoss& row, long double budget, bool upper) {
+  Factor factor;
+  factor.revealed = ToReal(row.revealed);
+  for (const Atom& atom : row.atoms) factor.atoms.push_back({atom.loss, ToReal(atom.p)});
+  return Condense(std::move(factor), budget, upper);
+}
+
+// ln of the sum of p * e^(theta * loss).
+double LogMoment(const Factor& factor, double theta) {
+  double top = -kInfinity;
+  for (const LossMass& atom : factor.atoms) {
+    top = std::max(top, theta * static_cast<double>(atom.loss));
+  }
+  if (factor.atoms.empty()) return -kInfinity;
+  double sum = 0;
+  for (const LossMass& atom : factor.atoms) {
+    sum += static_cast<double>(atom.p) * std::exp(theta * static_cast<double>(atom.loss) - top);
+  }
+  return top + std::log(sum);
+}
+
+double LogMoment(const std::vector<Factor>& factors, double theta, double n) {
+  double sum = 0;
+  for (const Factor& factor : factors) sum += LogMoment(factor, theta);
+  return n * sum;
+}
+
+using Complex = std::complex<double>;
+
+// Radix 2, in place, decimation in time; `sign` -1 forward, +1 backward (not scaled).
+void Fft(std::vector<Complex>& data, const std::vector<Complex>& roots, int sign) {
+  const size_t n = data.size();
+  for (size_t i = 1, j = 0; i < n; ++i) {
+    size_t bit = n >> 1;
+    for (; j & bit; bit >>= 1) j ^= bit;
+    j ^= bit;
+    if (i < j) std::swap(data[i], data[j]);
+  }
+  for (size_t length = 2; length <= n; length <<= 1) {
+    const size_t half = length / 2, stride = n / length;
+    for (size_t start = 0; start < n; start += length) {
+      for (size_t k = 0; k < half; ++k) {
+        const Complex root = roots[k * stride];
+        const double re = root.real(), im = sign * root.imag();
+        const Complex odd = data[start + k + half];
+        const Complex turned(odd.real() * re - odd.imag() * im, odd.real() * im + odd.imag() * re);
+        data[start + k + half] = data[start + k] - turned;
+        data[start + k] += turned;
+      }
+    }
+  }
+}
+
+// e^(2 pi i k / n), k < n / 2.
+std::vector<Complex> Roots(size_t n) {
+  std::vector<Complex> roots(n / 2);
+  for (size_t k = 0; k < n / 2; ++k) {
+    const long double angle = 2 * std::numbers::pi_v<long double> * k / n;
+    roots[k] = {static_cast<double>(std::cos(angle)), static_cast<double>(std::sin(angle))};
+  }
+  return roots;
+}
+
+Complex Power(Complex base, uint64_t n) {
+  Complex result = 1;
+  for (; n > 0; n >>= 1) {
+    if (n & 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+// A bound on ln of the mass, tilted by theta, of the sum beyond `edge` (above it for up = true):
+// Markov's inequality with each of the moments at hand.
+struct Moment {
+  double theta;
+  double log_moment;  // of the whole sum
+};
+double LogTail(const std::vector<Moment>& moments, const Moment& tilt, double edge, bool up) {
+  double best = 0;
+  for (const Moment& m : moments) {
+    if (m.theta == tilt.theta || (m.theta > tilt.theta) != up) continue;
+    best = std::min(best, m.log_moment - tilt.log_moment - (m.theta - tilt.theta) * edge);
+  }
+  return best;
+}
+
+// delta's part from finite losses: E[max(0, 1 - e^(epsilon - S))] for S the sum of n independent
+// copies of every factor's loss. On the safe side for `upper`; for the lower bound, below it.
+double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t points,
+                bool upper) {
+  for (const Factor& factor : factors) {
+    if (factor.atoms.empty()) return 0;
+  }
+  // The tilt theta that puts the mean of the tilted sum at epsilon: the minimum of the convex
+  // LogMoment(theta) - theta * epsilon, whose value bounds ln delta (Chernoff).
+  const auto objective = [&](double theta) {
+    return LogMoment(factors, theta, n) - theta * epsilon;
+  };
+  double low = 0, high = 1;
+  while (high < 1e6 && objective(2 * high) < objective(high)) high *= 2;
+  high *= 2;
+  for (int i = 0; i < 60 && high - low > 1e-3 * high; ++i) {
+    const double third = (high - low) / 3;
+    (objective(low + third) < objective(high - third) ? high : low) = objective(low + third) <
+                                                                             objective(high - third)
+                                                                         ? high - third
+                                                                         : low + third;
+  }
+  const double theta = (low + high) / 2;
+  Moment tilt = {theta, LogMoment(factors, theta, n)};
+  const double chernoff = tilt.log_moment - theta * epsilon;
+  if (chernoff < -75) return upper ? std::exp(std::max(chernoff, -700.0)) : 0;
+
+  // A window that holds all but e^-46 of the tilted sum.
+  const auto moments_around = [&] {
+    std::vector<Moment> moments;
+    // Steps on the scale of the tilted sum's own width, so that some are right for any n.
+    for (double step = 1e-6 * (1 + theta); step < 1e7; step *= 2) {
+      for (const double t : {theta - step, theta + step}) {
+        const double log_moment = LogMoment(factors, t, n);
+        if (std::isfinite(log_moment)) moments.push_back({t, log_moment});
+      }
+    }
+    return moments;
+  };
+  constexpr double kTail = 46;
+  double top = kInfinity, bottom = -kInfinity;
+  for (const Moment& m : moments_around()) {
+    const double edge = (m.log_moment - tilt.log_moment + kTail) / (m.theta - theta);
+    if (m.theta > theta) top = std::min(top, edge);
+    const double lower_edge = (m.log_moment - tilt.log_moment + kTail) / (m.theta - theta);
+    if (m.theta < theta) bottom = std::max(bottom, lower_edge);
+  }
+  top = std::max(top, epsilon);
+  bottom = std::min(bottom, epsilon);
+
+  // The grid: fine enough for the window, and with the largest loss of the first factor on it, so
+  // that sums of few different losses are exact.
+  const long double largest = factors[0].atoms.back().loss;
+  long double step = std::max<long double>(top - bottom, 1e-9L) * 1.01L / (points - 8);
+  if (largest > step) step = largest / std::floor(largest / step);
+  const int64_t first = static_cast<int64_t>(std::floor(bottom / step)) - 2;
+  const double window_top = static_cast<double>((first + static_cast<int64_t>(points)) * step);
+  const double window_bottom = static_cast<double>(first * step);
+
+  // Losses onto the grid. Upper: each is split between its two neighbours so that both worlds keep
+  // their mass, which can only help an observer. Lower: rounded down.
+  for (Factor& factor : factors) {
+    std::vector<LossMass> on_grid;
+    on_grid.reserve(2 * factor.atoms.size());
+    for (const LossMass& atom : factor.atoms) {
+      const long double below = std::floor(atom.loss / step);
+      // The last two terms keep rounding on the safe side.
+      const long double rest = std::clamp<long double>(
+          atom.loss - below * step + 0x1p-60L * (std::abs(atom.loss) + step), 0, step);
+      const long double share =
+          upper ? std::min(1.0L, std::expm1(-rest) / std::expm1(-step)) : 0.0L;
+      on_grid.push_back({below * step, atom.p * (1 - share)});
+      on_grid.push_back({(below + 1) * step, atom.p * share});
+    }
+    factor.atoms = std::move(on_grid);
+  }
+  tilt.log_moment = LogMoment(factors, theta, n);
+  const std::vector<Moment> moments = moments_around();
+
+  // Two factors share one complex transform: one in the real, one in the imaginary part.
+  std::vector<Complex> data(points);
+  for (size_t f = 0; f < factors.size(); ++f) {
+    const double log_moment = LogMoment(factors[f], theta);
+    for (const LossMass& atom : factors[f].atoms) {
+      const double tilted = static_cast<double>(atom.p) *
+                            std::exp(theta * static_cast<double>(atom.loss) - log_moment);
+      const int64_t index = static_cast<int64_t>(std::llround(atom.loss / step));
+      Complex& slot = data[static_cast<uint64_t>(index) & (points - 1)];
+      slot += f == 0 ? Complex(tilted, 0) : Complex(0, tilted);
+    }
+  }
+  const std::vector<Complex> roots = Roots(points);
+  Fft(data, roots, -1);
+  std::vector<Complex> product(points);
+  for (size_t k = 0; k < points; ++k) {
+    if (factors.size() == 1) {
+      product[k] = Power(data[k], n);
+    } else {
+      const Complex here = data[k], there = std::conj(data[(points - k) & (points - 1)]);
+      product[k] = Power((here + there) * 0.5 * ((here - there) * Complex(0, -0.5)), n);
+    }
+  }
+  data = std::move(product);
+  Fft(data, roots, +1);
+
+  // Rounding: a transform is right to 8 u log2(points) in the 2-norm (Higham 2002, theorem 24.2),
+  // the n-th power multiplies what comes in by n and adds 4 u n; the tilted masses sum to 1.
+  constexpr double kUnit = 0x1p-53;
+  const double norm_error =
+      kUnit * (8 * std::log2(points) * (4 * static_cast<double>(n) + 1) + 8 * n);
+  double sum = 0, squares = 0;
+  for (size_t k = 0; k < points; ++k) {
+    const int64_t index = first + static_cast<int64_t>(k);
+    const double excess = static_cast<double>(index * step - epsilon);
+    if (excess <= 0) continue;
+    const double weight = -std::expm1(-excess) * std::exp(-theta * excess);
+    const double mass = data[static_cast<uint64_t>(index) & (points - 1)].real() / points;
+    sum += std::max(mass, 0.0) * weight;
+    squares += weight * weight;
+  }
+  const double factor = std::exp(tilt.log_moment - theta * epsilon);
+  const double rounding = norm_error * std::sqrt(squares) +
+                          1e-12 * (1 + std::abs(tilt.log_moment) + n) * sum;
+  // What lies above the window is counted at its bottom, where it may be lost; what lies below it
+  // comes in at the top.
+  const double above = std::exp(LogTail(moments, tilt, window_top, true));
+  const double below = std::exp(LogTail(moments, tilt, window_bottom, false));
+  return upper ? factor * (sum + rounding + above * 1.01)
+               : factor * (sum - rounding - (above + below) * 1.01);
+}
+
+double ConvolvedDelta(const RowLoss& down, const RowLoss& up, uint64_t n, double epsilon,
+                      size_t points, bool upper) {
+  const long double budget = 1e-25L / n;
+  std::vector<Factor> factors = {FactorOf(down, budget, upper), FactorOf(up, budget, upper)};
+  // Where a row has few different losses, as for the geometric, take the pair of rows as one:
+  // rise and fall then cancel exactly.
+  if (factors[0].atoms.size() * factors[1].atoms.size() <= 100'000) {
+    Factor pair;
+    for (const LossMass& a : factors[0].atoms) {
+      for (const LossMass& b : factors[1].atoms) {
+        pair.atoms.push_back({a.loss + b.loss, a.p * b.p});
+      }
+    }
+    pair.revealed = factors[0].revealed + factors[1].revealed -
+                    factors[0].revealed * factors[1].revealed;
+    factors = {Condense(std::move(pair), budget, upper)};
+  }
+  // 1 - the probability that no row's count gives its change away.
+  long double log_hidden = 0;
+  for (const Factor& factor : factors) log_hidden += std::log1p(-factor.revealed);
+  const long double revealed = -std::expm1(n * log_hidden);
+  const double finite = Convolve(std::move(factors), n, epsilon, points, upper);
+  // Losses are right to 2^-60 each and probabilities to 2^-63.
+  const long double slack = 4e-18L * n;
+  return upper ? RoundUp(revealed * (1 + 1e-15L) + finite + slack)
+               : RoundDown(revealed * (1 - 1e-15L) + finite - slack);
+}
+
+absl::Status CheckArguments(std::span<const Weight> weights, const Exposure& exposure) {
+  if (exposure.phi == 0 || exposure.rounds == 0 || exposure.submissions == 0) {
+    return absl::InvalidArgumentError(
+        "accountant: phi, rounds and submissions must be at least 1");
+  }
+  const unsigned __int128 changes =
+      static_cast<unsigned __int128>(exposure.phi) * exposure.rounds * exposure.submissions;
+  if (changes > kMaxChanges) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "accountant: phi * rounds * submissions must be at most %d", kMaxChanges));
+  }
+  if (exposure.copies == 0 || exposure.copies > kMaxCopies) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "accountant: copies must be in [1, %d], got %d", kMaxCopies, exposure.copies));
+  }
+  Weight sum = 0;
+  bool wrapped = false;
+  for (Weight weight : weights) {
+    sum += weight;
+    if (sum < weight) {
+      if (wrapped) return absl::InvalidArgumentError("accountant: weights sum to over 2^128");
+      wrapped = true;
+    }
+  }
+  if (!wrapped || sum != 0) {
+    return absl::InvalidArgumentError("accountant: weights must sum to 2^128");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<DeltaBounds> SubstitutionDelta(std::span<const Weight> weights, double epsilon,
+                                              const Exposure& exposure, Precision precision) {
+  if (!(epsilon >= 0 && epsilon <= kMaxEpsilon)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("accountant: epsilon must be in [0, %g], got %g", kMaxEpsilon, epsilon));
+  }
+  if (absl::Status status = CheckArguments(weights, exposure); !status.ok()) return status;
+  const RowLoss down = LossOfRow(weights, exposure.copies, /*falls=*/true);
+  RowLoss up = LossOfRow(weights, exposure.copies, /*falls=*/false);
+  const uint64_t n = uint64_t{exposure.phi} * exposure.rounds * exposure.submissions;
+  if (n == 1) return Enumerate(down, std::move(up), epsilon);
+  const size_t points = size_t{1} << (precision == Precision::kSearch ? 16 : 20);
+  const double upper = ConvolvedDelta(down, up, n, epsilon, points, true);
+  // The search has no use for the lower bound.
+  const double lower = precision == Precision::kSearch
+                           ? 0
+                           : ConvolvedDelta(down, up, n, epsilon, points, false);
+  return DeltaBounds{lower, upper};
+}
+
+absl::StatusOr<double> SubstitutionEpsilon(std::span<const Weight> weights, double delta,
+                                           const Exposure& exposure, Precision precision) {
+  double low = 0, high = kMaxEpsilon;
+  const auto holds = [&](double epsilon) -> absl::StatusOr<bool> {
+    absl::StatusOr<DeltaBounds> bounds = SubstitutionDelta(weights, epsilon, exposure, precision);
+    if (!bounds.ok()) return bounds.status();
+    return bounds->upper <= delta;
+  };
+  absl::StatusOr<bool> ok = holds(high);
+  if (!ok.ok()) return ok.status();
+  if (!*ok) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("accountant: no epsilon below %g gives delta %g", kMaxEpsilon, delta));
+  }
+  while (high - low > 1e-6 * high && high > 1e-9) {
+    const double middle = (low + high) / 2;
+    ok = holds(middle);
+    if (!ok.ok()) return ok.status();
+    (*ok ? high : low) = middle;
+  }
+  return high;
+}
+
+absl::StatusOr<std::vector<Weight>> WeightsFrom(std::span<const double> frequencies) {
+  long double sum = 0;
+  for (double f : frequencies) {
+    if (!(f >= 0) || std::isinf(f)) {
+      return absl::InvalidArgumentError("accountant: frequencies must be finite and not negative");
+    }
+    sum += f;
+  }
+  if (!(sum > 0)) return absl::InvalidArgumentError("accountant: frequencies are all zero");
+  std::vector<Weight> weights;
+  Weight total = 0;
+  for (double f : frequencies) {
+    // Half of 2^128 at a time: the whole does not fit.
+    weights.push_back(2 * static_cast<Weight>(std::ldexp(f / sum * (1 - 0x1p-60L), 127)));
+    total += weights.back();
+  }
+  *std::max_element(weights.begin(), weights.end()) -= total;
+  return weights;
+}
+
+}  // namespace shoal::noise

@@ -1,0 +1,1 @@
+#include "src/noise/accountant.h"

@@ -1,0 +1,10 @@
+// Two hints that the kernels' speed rests on: the compiler keeps limbs in registers only when
+// every function is inlined and every loop over limbs is unrolled.
+#ifndef SHOAL_SRC_ONION_INLINE_H_
+#define SHOAL_SRC_ONION_INLINE_H_
+
+#define SHOAL_INLINE inline __attribute__((always_inline))
+#define SHOAL_NOINLINE __attribute__((noinline))
+#define SHOAL_UNROLL _Pragma("GCC unroll 32")
+
+#endif  // SHOAL_SRC_ONION_INLINE_H_

@@ -1,0 +1,49 @@
+// What one instruction set offers: X25519 on many scalars at once. Implementations are made from
+// the templates in field51.h, field25.h and curve_batch.h, one per instruction set and file.
+//
+// The files that implement it are compiled with more instructions than the machine may have, so
+// they include nothing whose inline functions another file could end up sharing: no standard
+// library, no absl, and pointers in place of spans.
+#ifndef SHOAL_SRC_ONION_KERNEL_H_
+#define SHOAL_SRC_ONION_KERNEL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace shoal::onion {
+
+// Items per call. A multiple of every lane count; the state of a batch fits the first-level
+// cache, and the one inversion that a batch shares costs next to nothing.
+inline constexpr size_t kKernelBatch = 128;
+
+inline constexpr size_t kKernelTableAlignment = 64;
+
+// All functions are thread-safe. `n` is at most kKernelBatch. Scalars are clamped, points are
+// taken modulo 2^255 and p, products are reduced: RFC 7748, section 5. A product of all zeros
+// means a point of low order. Constant time in scalars; points and tables are public.
+struct Kernel {
+  const char* name;
+
+  // products[i] = scalars[i] * points[i]. A stride of 0 repeats one scalar or one point.
+  // Products are 32 bytes each, without gaps.
+  void (*multiply)(const uint8_t* scalars, size_t scalar_stride, const uint8_t* points,
+                   size_t point_stride, uint8_t* products, size_t n);
+
+  // Builds the table of a point, for multiply_fixed: table_bytes bytes aligned to
+  // kKernelTableAlignment. False if the point lies on the twist, which has none. The point must
+  // not be of low order. Takes about as long as sealing a few dozen boxes.
+  size_t table_bytes;
+  bool (*build_table)(const uint8_t* point, void* table);
+
+  // products[t][i] = scalars[i] * the point of tables[t], for one or two tables.
+  void (*multiply_fixed)(const void* const* tables, size_t table_count, const uint8_t* scalars,
+                         size_t scalar_stride, uint8_t* const* products, size_t n);
+};
+
+// Null where the machine lacks the instructions or the build is for another processor.
+const Kernel* IfmaKernel();
+const Kernel* Avx2Kernel();
+
+}  // namespace shoal::onion
+
+#endif  // SHOAL_SRC_ONION_KERNEL_H_

@@ -1,0 +1,112 @@
+// Four lanes of AVX2, with 32 x 32 bit multiplications.
+#include "src/onion/kernel.h"
+
+#if defined(__AVX2__)
+
+#include <immintrin.h>
+
+#include "src/onion/curve_batch.h"
+#include "src/onion/field25.h"
+#include "src/onion/inline.h"
+
+namespace shoal::onion {
+namespace {
+
+struct Vec4 {
+  static constexpr size_t kLanes = 4;
+  struct Mask {
+    __m256i v;  // all ones or all zeros in a lane
+  };
+  __m256i v;
+
+  SHOAL_INLINE static Vec4 Set1(uint64_t a) { return {_mm256_set1_epi64x(static_cast<int64_t>(a))}; }
+  SHOAL_INLINE static Vec4 Load(const uint64_t* from) {
+    return {_mm256_load_si256(reinterpret_cast<const __m256i*>(from))};
+  }
+  SHOAL_INLINE void Store(uint64_t* to) const {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to), v);
+  }
+
+  SHOAL_INLINE friend Vec4 operator+(Vec4 a, Vec4 b) { return {_mm256_add_epi64(a.v, b.v)}; }
+  SHOAL_INLINE friend Vec4 operator-(Vec4 a, Vec4 b) { return {_mm256_sub_epi64(a.v, b.v)}; }
+  SHOAL_INLINE friend Vec4 operator&(Vec4 a, Vec4 b) { return {_mm256_and_si256(a.v, b.v)}; }
+  SHOAL_INLINE friend Vec4 operator|(Vec4 a, Vec4 b) { return {_mm256_or_si256(a.v, b.v)}; }
+  SHOAL_INLINE friend Vec4 operator^(Vec4 a, Vec4 b) { return {_mm256_xor_si256(a.v, b.v)}; }
+  template <int kBits>
+  SHOAL_INLINE Vec4 Srl() const {
+    return {_mm256_srli_epi64(v, kBits)};
+  }
+  template <int kBits>
+  SHOAL_INLINE Vec4 Sll() const {
+    return {_mm256_slli_epi64(v, kBits)};
+  }
+  SHOAL_INLINE Vec4 SrlBy(int bits) const { return {_mm256_srl_epi64(v, _mm_cvtsi32_si128(bits))}; }
+  SHOAL_INLINE Vec4 SllBy(int bits) const { return {_mm256_sll_epi64(v, _mm_cvtsi32_si128(bits))}; }
+  SHOAL_INLINE Vec4 Times19() const {
+    return {_mm256_add_epi64(_mm256_add_epi64(v, _mm256_slli_epi64(v, 1)), _mm256_slli_epi64(v, 4))};
+  }
+
+  // The product of a and b, both below 2^32.
+  SHOAL_INLINE static Vec4 Mul32(Vec4 a, Vec4 b) { return {_mm256_mul_epu32(a.v, b.v)}; }
+
+  // Lanes with the one bit of `bit`.
+  SHOAL_INLINE static Mask TestBits(Vec4 a, Vec4 bit) {
+    return {_mm256_cmpeq_epi64(_mm256_and_si256(a.v, bit.v), bit.v)};
+  }
+  SHOAL_INLINE static Mask IsZero(Vec4 a) {
+    return {_mm256_cmpeq_epi64(a.v, _mm256_setzero_si256())};
+  }
+  SHOAL_INLINE static bool FirstLane(Mask mask) { return (_mm256_movemask_epi8(mask.v) & 1) != 0; }
+  SHOAL_INLINE static Vec4 Select(Mask mask, Vec4 a, Vec4 b) {
+    return {_mm256_blendv_epi8(b.v, a.v, mask.v)};
+  }
+  // mask ? a - b : b.
+  SHOAL_INLINE static Vec4 SubIf(Mask mask, Vec4 a, Vec4 b) { return Select(mask, a - b, b); }
+  SHOAL_INLINE Vec4 BroadcastFirst() const {
+    return {_mm256_broadcastq_epi64(_mm256_castsi256_si128(v))};
+  }
+
+  // A look-up reads all 32 entries and picks in registers.
+  struct Index {
+    __m256i low;     // the permutation looks at three bits
+    __m256d bit[2];  // the bits above, as signs
+  };
+  SHOAL_INLINE static Index MakeIndex(Vec4 index) {
+    return {index.v,
+            {_mm256_castsi256_pd(_mm256_slli_epi64(index.v, 60)),
+             _mm256_castsi256_pd(_mm256_slli_epi64(index.v, 59))}};
+  }
+  SHOAL_INLINE static Vec4 LookUp(const uint32_t* entry, const Index& index) {
+    __m256d part[4];
+    SHOAL_UNROLL for (int i = 0; i < 4; ++i) {
+      part[i] = _mm256_castsi256_pd(_mm256_permutevar8x32_epi32(
+          _mm256_load_si256(reinterpret_cast<const __m256i*>(entry + 8 * i)), index.low));
+    }
+    const __m256d low = _mm256_blendv_pd(part[0], part[1], index.bit[0]);
+    const __m256d high = _mm256_blendv_pd(part[2], part[3], index.bit[0]);
+    // The upper half of a lane picked entry 0 of eight.
+    return {_mm256_and_si256(_mm256_castpd_si256(_mm256_blendv_pd(low, high, index.bit[1])),
+                             _mm256_set1_epi64x(0xffffffff))};
+  }
+};
+
+using Batch = CurveBatch<Field25<Vec4>>;
+
+}  // namespace
+
+const Kernel* Avx2Kernel() {
+  static constexpr Kernel kKernel = {"avx2", Batch::Multiply, sizeof(Batch::Table),
+                                     Batch::BuildTable, Batch::MultiplyFixed};
+  static const bool supported = __builtin_cpu_supports("avx2");
+  return supported ? &kKernel : nullptr;
+}
+
+}  // namespace shoal::onion
+
+#else
+
+namespace shoal::onion {
+const Kernel* Avx2Kernel() { return nullptr; }
+}  // namespace shoal::onion
+
+#endif

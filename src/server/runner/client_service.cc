@@ -1,0 +1,239 @@
+#include "src/server/runner/client_service.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/cli/version.h"
+
+namespace shoal::server {
+namespace {
+
+using wire::FrameType;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kWaitTick(20);
+constexpr uint32_t kMaxWaitMs = 60'000;
+constexpr size_t kMaxWaiters = 1 << 16;
+constexpr uint32_t kMaxPlacementPiece = 1 << 20;
+
+absl::StatusOr<Digest> DigestFrom(const std::string& bytes, absl::string_view what) {
+  Digest digest;
+  if (bytes.size() != digest.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " has 32 bytes"));
+  }
+  std::ranges::copy(AsBytes(bytes), digest.begin());
+  return digest;
+}
+
+}  // namespace
+
+ClientService::ClientService(Frontend* frontend, const roster::Roster* roster,
+                             const table::Table* table, Journal* journal)
+    : frontend_(frontend),
+      roster_(roster),
+      table_(table),
+      journal_(journal),
+      sync_thread_([this] { SyncLoop(); }),
+      wait_thread_([this] { WaitLoop(); }) {}
+
+ClientService::~ClientService() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  sync_thread_.join();
+  wait_thread_.join();
+}
+
+absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
+  switch (type) {
+    case FrameType::kGetDeployment:
+    case FrameType::kGetPlacement:
+    case FrameType::kListRounds:
+    case FrameType::kWaitRound:
+    case FrameType::kGetStatus:
+      return wire::FrameLimits{.control_bytes = 4096, .bulk_bytes = 0};
+    case FrameType::kSubmitOnions:
+    case FrameType::kSubmitQueries:
+    case FrameType::kFetchAnswers:
+      return wire::FrameLimits{.control_bytes = wire::kMaxClientControlBytes, .bulk_bytes = 0};
+    default:
+      return absl::InvalidArgumentError("this port serves clients alone");
+  }
+}
+
+void ClientService::Handle(wire::Frame request, net::Reply reply) { Dispatch(request, reply); }
+
+void ClientService::Dispatch(const wire::Frame& request, net::Reply& reply) {
+  const auto answer = [&](const absl::StatusOr<wire::Frame>& frame) {
+    frame.ok() ? reply(*frame) : reply(frame.status());
+  };
+  const auto parsed = [&](auto& message) {
+    const absl::Status status = wire::ParseFrame(request, request.type, message);
+    if (!status.ok()) reply(status);
+    return status.ok();
+  };
+  switch (request.type) {
+    case FrameType::kGetDeployment: {
+      wire::GetDeploymentResponse response;
+      *response.mutable_roster() = roster_->wire();
+      *response.mutable_manifest() = table_->manifest().wire();
+      return answer(wire::MakeFrame(request.type, response));
+    }
+    case FrameType::kGetPlacement:
+      return answer(GetPlacement(request));
+    case FrameType::kListRounds:
+      return answer(wire::MakeFrame(request.type, frontend_->ListRounds()));
+    case FrameType::kWaitRound: {
+      if (absl::Status status = WaitRound(request, reply); !status.ok()) reply(status);
+      return;
+    }
+    case FrameType::kSubmitOnions: {
+      if (absl::Status status = SubmitOnions(request, reply); !status.ok()) reply(status);
+      return;
+    }
+    case FrameType::kSubmitQueries: {
+      wire::SubmitQueriesRequest message;
+      if (!parsed(message)) return;
+      const absl::StatusOr<uint32_t> accepted = frontend_->SubmitQueries(message);
+      if (!accepted.ok()) return reply(accepted.status());
+      wire::SubmitQueriesResponse response;
+      response.set_accepted(*accepted);
+      return answer(wire::MakeFrame(request.type, response));
+    }
+    case FrameType::kFetchAnswers: {
+      wire::FetchAnswersRequest message;
+      if (!parsed(message)) return;
+      const auto response = frontend_->FetchAnswers(message);
+      if (!response.ok()) return reply(response.status());
+      return answer(wire::MakeFrame(request.type, *response));
+    }
+    case FrameType::kGetStatus: {
+      wire::GetStatusResponse response;
+      response.set_deployment(roster_->deployment());
+      response.set_version(cli::kVersion);
+      response.set_uptime_seconds(
+          std::chrono::duration<double>(Clock::now() - start_).count());
+      for (wire::RoundReport& report : frontend_->Reports()) {
+        *response.add_rounds() = std::move(report);
+      }
+      return answer(wire::MakeFrame(request.type, response));
+    }
+    default:
+      return reply(absl::InvalidArgumentError("not a client's request"));
+  }
+}
+
+absl::StatusOr<wire::Frame> ClientService::GetPlacement(const wire::Frame& request) const {
+  wire::GetPlacementRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  if (AsText(table_->manifest().digest()) != message.manifest_digest()) {
+    return absl::NotFoundError("this frontend serves another table; ask for the deployment again");
+  }
+  const BytesView placement = table_->map().placement();
+  if (message.offset() > placement.size()) {
+    return absl::OutOfRangeError(
+        absl::StrCat("the placement has ", placement.size(), " bytes"));
+  }
+  const BytesView rest = placement.subspan(message.offset());
+  const size_t bytes =
+      std::min<size_t>({rest.size(), message.max_bytes(), kMaxPlacementPiece});
+  wire::GetPlacementResponse response;
+  response.set_data(ToString(rest.first(bytes)));
+  response.set_total_bytes(placement.size());
+  return wire::MakeFrame(request.type, response);
+}
+
+absl::Status ClientService::SubmitOnions(const wire::Frame& request, net::Reply& reply) {
+  wire::SubmitOnionsRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, DigestFrom(message.round_id(), "a round id"));
+  SHOAL_ASSIGN_OR_RETURN(const Frontend::Submission submission,
+                         frontend_->SubmitOnions(round_id, AsBytes(message.onions())));
+  wire::SubmitOnionsResponse response;
+  response.mutable_slots()->Assign(submission.slots.begin(), submission.slots.end());
+  {
+    std::lock_guard lock(mutex_);
+    unsynced_.push_back({submission.counter, wire::MakeFrame(request.type, response),
+                         std::move(reply)});
+  }
+  wake_.notify_all();
+  return absl::OkStatus();
+}
+
+// Acknowledges what has become durable. While one sync runs the next group gathers.
+void ClientService::SyncLoop() {
+  for (;;) {
+    std::vector<Unsynced> group;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !unsynced_.empty(); });
+      if (stopping_) return;
+      group.swap(unsynced_);
+    }
+    std::map<RoundCounter, absl::Status> synced;
+    for (const Unsynced& entry : group) {
+      if (!synced.contains(entry.round)) synced[entry.round] = journal_->Sync(entry.round);
+    }
+    for (Unsynced& entry : group) {
+      const absl::Status& status = synced[entry.round];
+      status.ok() ? entry.reply(std::move(entry.answer)) : entry.reply(status);
+    }
+  }
+}
+
+absl::Status ClientService::WaitRound(const wire::Frame& request, net::Reply& reply) {
+  wire::WaitRoundRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, DigestFrom(message.round_id(), "a round id"));
+  Waiter waiter{.round_id = round_id,
+                .state = message.state(),
+                .deadline = Clock::now() + std::chrono::milliseconds(
+                                               std::min(message.timeout_ms(), kMaxWaitMs)),
+                .reply = std::move(reply)};
+  if (AnswerWaiter(waiter, /*at_deadline=*/message.timeout_ms() == 0)) return absl::OkStatus();
+  std::lock_guard lock(mutex_);
+  if (waiters_.size() >= kMaxWaiters) {
+    waiter.reply(absl::ResourceExhaustedError("too many clients wait; ask again later"));
+    return absl::OkStatus();
+  }
+  waiters_.push_back(std::move(waiter));
+  return absl::OkStatus();
+}
+
+bool ClientService::AnswerWaiter(Waiter& waiter, bool at_deadline) {
+  // Thousands wait, and are asked after at every tick: the state first, which is cheap.
+  const absl::StatusOr<wire::RoundState> state = frontend_->State(waiter.round_id);
+  if (state.ok() && *state < waiter.state && !at_deadline) return false;
+  absl::StatusOr<wire::RoundInfo> info = frontend_->Info(waiter.round_id);
+  if (!info.ok()) {
+    waiter.reply(info.status());
+    return true;
+  }
+  wire::WaitRoundResponse response;
+  *response.mutable_round() = *std::move(info);
+  waiter.reply(wire::MakeFrame(FrameType::kWaitRound, response));
+  return true;
+}
+
+void ClientService::WaitLoop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    wake_.wait_for(lock, kWaitTick, [this] { return stopping_; });
+    std::vector<Waiter> waiters;
+    waiters.swap(waiters_);
+    lock.unlock();
+    const Clock::time_point now = Clock::now();
+    std::erase_if(waiters, [&](Waiter& w) { return AnswerWaiter(w, now >= w.deadline); });
+    lock.lock();
+    waiters_.insert(waiters_.end(), std::make_move_iterator(waiters.begin()),
+                    std::make_move_iterator(waiters.end()));
+  }
+  waiters_.clear();
+}
+
+}  // namespace shoal::server

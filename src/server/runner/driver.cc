@@ -1,0 +1,131 @@
+#include "src/server/runner/driver.h"
+
+#include <chrono>
+#include <utility>
+
+#include "spdlog/spdlog.h"
+#include "src/round/header.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr std::chrono::milliseconds kTick(20);
+constexpr uint64_t kPauseAfterFailureS = 2;
+
+std::string ShortId(const Digest& id) { return Hex(BytesView(id).first(8)); }
+
+}  // namespace
+
+Driver::Driver(Frontend* frontend, ChainNode* node, const Clock* clock)
+    : frontend_(frontend), node_(node), clock_(clock), loop_([this] { Loop(); }) {}
+
+Driver::~Driver() {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  loop_.join();
+}
+
+void Driver::Loop() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    for (const Due& due : frontend_->WhatIsDue()) Run(due);
+    lock.lock();
+    wake_.wait_for(lock, kTick, [this] { return stopping_; });
+  }
+}
+
+// The change of state happens here, on the loop's thread, so that nothing is started twice; the
+// work goes to a thread of its own.
+void Driver::Run(const Due& due) {
+  switch (due.action) {
+    case Action::kAnnounce:
+      if (announcing_ || clock_->NowSeconds() < next_announcement_s_) return;
+      announcing_ = true;
+      tasks_.Spawn([this] { Announce(); });
+      return;
+    case Action::kSeal: {
+      absl::StatusOr<Bytes> onions = frontend_->Seal(due.round_id);
+      if (!onions.ok()) return;
+      tasks_.Spawn([this, id = due.round_id, bytes = *std::move(onions)]() mutable {
+        RunOffline(id, std::move(bytes));
+      });
+      return;
+    }
+    case Action::kAnswer: {
+      absl::StatusOr<Bytes> queries = frontend_->CloseQueries(due.round_id);
+      if (!queries.ok()) return;
+      tasks_.Spawn([this, id = due.round_id, bytes = *std::move(queries)]() mutable {
+        RunOnline(id, std::move(bytes));
+      });
+      return;
+    }
+    case Action::kClose:
+      frontend_->Close(due.round_id);
+      tasks_.Spawn([this, id = due.round_id] { End(id, ""); });
+      return;
+  }
+}
+
+void Driver::Announce() {
+  const absl::StatusOr<wire::SignedHeader> header = node_->Propose(frontend_->NewDraft());
+  absl::Status status = header.status();
+  if (header.ok()) {
+    const auto round = round::Round::Verify(*header, node_->party().roster(),
+                                            node_->party().table(), clock_->NowSeconds());
+    status = round.ok() ? frontend_->Open(*round) : round.status();
+    if (status.ok()) {
+      spdlog::info("round {} ({}..): open for onions", round->counter().value(),
+                   ShortId(round->id()));
+      announcing_ = false;
+      // Ahead of time, while the onions come in.
+      if (absl::Status noise = node_->party().PrepareNoise(round->id()); !noise.ok()) {
+        spdlog::warn("round {}: {}", ShortId(round->id()), noise.ToString());
+      }
+      return;
+    }
+  }
+  spdlog::error("no round could be opened: {}", status.ToString());
+  next_announcement_s_ = clock_->NowSeconds() + kPauseAfterFailureS;
+  announcing_ = false;
+}
+
+void Driver::RunOffline(const Digest& round_id, Bytes onions) {
+  const absl::StatusOr<wire::SignedHeader> header = frontend_->Header(round_id);
+  if (!header.ok()) return;
+  const auto start = std::chrono::steady_clock::now();
+  absl::StatusOr<StageReports> reports = node_->Offline(*header, std::move(onions));
+  if (!reports.ok()) return End(round_id, "offline stage: " + reports.status().ToString());
+  if (!frontend_->OfflineDone(round_id, *std::move(reports)).ok()) return;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  spdlog::info("round {}..: open for queries; the offline stage took {:.2f} s",
+               ShortId(round_id), seconds.count());
+}
+
+void Driver::RunOnline(const Digest& round_id, Bytes queries) {
+  const auto start = std::chrono::steady_clock::now();
+  absl::StatusOr<OnlineResult> result = node_->Online(round_id, std::move(queries));
+  if (!result.ok()) return End(round_id, "online stage: " + result.status().ToString());
+  if (!frontend_->AnswersReady(round_id, *std::move(result)).ok()) return;
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  spdlog::info("round {}..: answered; the online stage took {:.2f} s", ShortId(round_id),
+               seconds.count());
+}
+
+void Driver::End(const Digest& round_id, const std::string& reason) {
+  if (!reason.empty()) {
+    frontend_->Abort(round_id, reason);
+    spdlog::error("round {}..: aborted: {}", ShortId(round_id), reason);
+  }
+  if (absl::Status ended = node_->End(round_id, !reason.empty(), reason); !ended.ok()) {
+    // Parties that did not hear of it erase the round when it expires.
+    spdlog::warn("round {}..: not ended everywhere: {}", ShortId(round_id), ended.ToString());
+  } else if (reason.empty()) {
+    spdlog::info("round {}..: closed and erased", ShortId(round_id));
+  }
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,53 @@
+// Drives the rounds of a frontend: watches windows and counts, and runs every stage over the whole
+// chain. Threads and time, no bytes: what a stage does is in ChainNode and Frontend.
+#ifndef SHOAL_SRC_SERVER_RUNNER_DRIVER_H_
+#define SHOAL_SRC_SERVER_RUNNER_DRIVER_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "src/base/clock.h"
+#include "src/server/chain.h"
+#include "src/server/frontend.h"
+#include "src/server/runner/task_group.h"
+
+namespace shoal::server {
+
+class Driver {
+ public:
+  // All outlive the driver, which stops when it dies: it waits for the stages that run.
+  Driver(Frontend* frontend, ChainNode* node, const Clock* clock);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+ private:
+  void Loop();
+  void Run(const Due& due);
+  void Announce();
+  void RunOffline(const Digest& round_id, Bytes onions);
+  void RunOnline(const Digest& round_id, Bytes queries);
+  // Ends the round everywhere; `reason` empty: in good order.
+  void End(const Digest& round_id, const std::string& reason);
+
+  Frontend* const frontend_;
+  ChainNode* const node_;
+  const Clock* const clock_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::atomic<bool> announcing_ = false;
+  std::atomic<uint64_t> next_announcement_s_ = 0;  // after a failure: not at once again
+  TaskGroup tasks_;
+
+  std::thread loop_;
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_RUNNER_DRIVER_H_

@@ -1,0 +1,197 @@
+#include "src/server/runner/peer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
+#include "src/base/status_macros.h"
+#include "src/wire/peer.pb.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::server {
+namespace {
+
+using wire::FrameType;
+using namespace std::chrono_literals;
+
+constexpr auto kShortCall = 30s;
+
+absl::StatusOr<Digest> RoundIdFrom(const std::string& bytes) {
+  Digest id;
+  if (bytes.size() != id.size()) return absl::InvalidArgumentError("a round id has 32 bytes");
+  std::ranges::copy(AsBytes(bytes), id.begin());
+  return id;
+}
+
+// The tally count in the header of an encoded batch, which this party has made itself.
+uint64_t CountOf(BytesView queries) {
+  return queries.size() < 5 ? 0 : LoadLe<uint32_t>(queries.data() + 1);
+}
+
+template <typename Reports>
+StageReports ToVector(const Reports& reports) {
+  return StageReports(reports.begin(), reports.end());
+}
+
+}  // namespace
+
+RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
+                       size_t answer_bytes, std::chrono::seconds stage_limit)
+    : number_(next.number),
+      address_(next.peer_address),
+      pin_(next.tls_certificate_sha256),
+      identity_(identity),
+      answer_bytes_(answer_bytes),
+      stage_limit_(stage_limit) {}
+
+absl::StatusOr<wire::Frame> RemoteLink::Call(wire::Frame request, uint64_t max_bulk_bytes,
+                                             std::chrono::milliseconds timeout) {
+  const auto& key = identity_->private_key_pem;
+  const net::Identity identity = {
+      .certificate_pem = identity_->certificate_pem,
+      .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
+  auto connection =
+      net::Connection::Connect({.address = address_, .pin = pin_, .identity = &identity});
+  if (!connection.ok()) {
+    return Annotate(connection.status(), absl::StrCat("reaching party ", number_));
+  }
+  return (*connection)
+      ->Call(request,
+             {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = max_bulk_bytes}, timeout);
+}
+
+absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& draft) {
+  wire::ProposeRoundRequest request;
+  *request.mutable_draft() = draft;
+  SHOAL_ASSIGN_OR_RETURN(
+      const wire::Frame frame,
+      Call(wire::MakeFrame(FrameType::kProposeRound, request), 0, kShortCall));
+  wire::ProposeRoundResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kProposeRound, response));
+  return std::move(*response.mutable_header());
+}
+
+absl::StatusOr<StageReports> RemoteLink::Offline(const wire::SignedHeader& header, Bytes onions) {
+  wire::OfflineRequest request;
+  *request.mutable_header() = header;
+  SHOAL_ASSIGN_OR_RETURN(
+      const wire::Frame frame,
+      Call(wire::MakeFrame(FrameType::kOffline, request, std::move(onions)), 0, stage_limit_));
+  wire::OfflineResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kOffline, response));
+  return ToVector(response.stages());
+}
+
+absl::StatusOr<OnlineResult> RemoteLink::Online(const Digest& round_id, Bytes queries) {
+  wire::OnlineRequest request;
+  request.set_round_id(ToString(round_id));
+  const uint64_t expected = CountOf(queries) * answer_bytes_;
+  SHOAL_ASSIGN_OR_RETURN(
+      wire::Frame frame,
+      Call(wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), expected,
+           stage_limit_));
+  wire::OnlineResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kOnline, response));
+  return OnlineResult{.answers = std::move(frame.bulk), .reports = ToVector(response.stages())};
+}
+
+absl::Status RemoteLink::End(const Digest& round_id, bool aborted, const std::string& reason) {
+  wire::EndRoundRequest request;
+  request.set_round_id(ToString(round_id));
+  request.set_aborted(aborted);
+  request.set_reason(reason.substr(0, 1024));
+  return Call(wire::MakeFrame(FrameType::kEndRound, request), 0, kShortCall).status();
+}
+
+absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
+  const Party::InputLimits input = node_->party().MaxInput();
+  switch (type) {
+    case FrameType::kProposeRound:
+    case FrameType::kEndRound:
+      return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0};
+    case FrameType::kOffline:
+      return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes,
+                               .bulk_bytes = input.offline_bytes};
+    case FrameType::kOnline:
+      return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes,
+                               .bulk_bytes = input.queries_bytes};
+    default:
+      return absl::InvalidArgumentError("this port serves the party before this one alone");
+  }
+}
+
+void PeerService::Handle(wire::Frame request, net::Reply reply) {
+  if (++calls_ > kMaxCalls) {
+    --calls_;
+    reply(absl::ResourceExhaustedError("too many calls at once"));
+    return;
+  }
+  // A function that can be copied needs a reply that can be.
+  auto shared = std::make_shared<std::pair<wire::Frame, net::Reply>>(std::move(request),
+                                                                     std::move(reply));
+  tasks_.Spawn([this, shared] {
+    shared->second(Answer(std::move(shared->first)));
+    --calls_;
+  });
+}
+
+wire::Frame PeerService::Answer(wire::Frame request) {
+  const auto refuse = [&](const absl::Status& status) {
+    spdlog::warn("refused: {}", status.ToString());
+    return wire::MakeErrorFrame(status);
+  };
+  switch (request.type) {
+    case FrameType::kProposeRound: {
+      wire::ProposeRoundRequest message;
+      absl::Status status = wire::ParseFrame(request, request.type, message);
+      if (!status.ok()) return refuse(status);
+      auto header = node_->Propose(message.draft());
+      if (!header.ok()) return refuse(header.status());
+      // Ahead of time: the noise needs the header and nothing else.
+      const Digest id = round::RoundId(header->header());
+      tasks_.Spawn([this, id] { node_->party().PrepareNoise(id).IgnoreError(); });
+      wire::ProposeRoundResponse response;
+      *response.mutable_header() = *std::move(header);
+      return wire::MakeFrame(request.type, response);
+    }
+    case FrameType::kOffline: {
+      wire::OfflineRequest message;
+      absl::Status status = wire::ParseFrame(request, request.type, message);
+      if (!status.ok()) return refuse(status);
+      auto reports = node_->Offline(message.header(), std::move(request.bulk));
+      if (!reports.ok()) return refuse(reports.status());
+      wire::OfflineResponse response;
+      response.mutable_stages()->Assign(reports->begin(), reports->end());
+      return wire::MakeFrame(request.type, response);
+    }
+    case FrameType::kOnline: {
+      wire::OnlineRequest message;
+      absl::Status status = wire::ParseFrame(request, request.type, message);
+      if (!status.ok()) return refuse(status);
+      const auto id = RoundIdFrom(message.round_id());
+      if (!id.ok()) return refuse(id.status());
+      auto result = node_->Online(*id, std::move(request.bulk));
+      if (!result.ok()) return refuse(result.status());
+      wire::OnlineResponse response;
+      response.mutable_stages()->Assign(result->reports.begin(), result->reports.end());
+      return wire::MakeFrame(request.type, response, std::move(result->answers));
+    }
+    case FrameType::kEndRound: {
+      wire::EndRoundRequest message;
+      absl::Status status = wire::ParseFrame(request, request.type, message);
+      if (!status.ok()) return refuse(status);
+      const auto id = RoundIdFrom(message.round_id());
+      if (!id.ok()) return refuse(id.status());
+      spdlog::info("round {}..: {}", Hex(BytesView(*id).first(8)),
+                   message.aborted() ? "aborted by the party before" : "closed and erased");
+      status = node_->End(*id, message.aborted(), message.reason());
+      if (!status.ok()) return refuse(status);
+      return wire::MakeFrame(request.type, wire::EndRoundResponse());
+    }
+    default:
+      return refuse(absl::InvalidArgumentError("not a request between parties"));
+  }
+}
+
+}  // namespace shoal::server

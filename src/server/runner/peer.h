@@ -1,0 +1,62 @@
+// The chain over TLS: calls to the next party, and calls from the one before.
+#ifndef SHOAL_SRC_SERVER_RUNNER_PEER_H_
+#define SHOAL_SRC_SERVER_RUNNER_PEER_H_
+
+#include <atomic>
+#include <chrono>
+#include <string>
+
+#include "src/net/connection.h"
+#include "src/net/server.h"
+#include "src/roster/party_keys.h"
+#include "src/server/chain.h"
+#include "src/server/runner/task_group.h"
+
+namespace shoal::server {
+
+// The next party. Every call is a connection of its own: few a round, and none to keep alive over
+// hours. Thread-safe.
+class RemoteLink final : public Link {
+ public:
+  // `answer_bytes`: of one row and its signature; bounds what the next party may send back.
+  RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity, size_t answer_bytes,
+             std::chrono::seconds stage_limit);
+
+  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
+  absl::StatusOr<StageReports> Offline(const wire::SignedHeader& header, Bytes onions) override;
+  absl::StatusOr<OnlineResult> Online(const Digest& round_id, Bytes queries) override;
+  absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
+
+ private:
+  absl::StatusOr<wire::Frame> Call(wire::Frame request, uint64_t max_bulk_bytes,
+                                   std::chrono::milliseconds timeout);
+
+  const uint32_t number_;
+  const std::string address_;
+  const Digest pin_;
+  const roster::TlsIdentity* const identity_;
+  const size_t answer_bytes_;
+  const std::chrono::seconds stage_limit_;
+};
+
+// Serves the party before this one.
+class PeerService {
+ public:
+  explicit PeerService(ChainNode* node) : node_(node) {}
+
+  absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
+  void Handle(wire::Frame request, net::Reply reply);
+
+ private:
+  // Calls that may be under way at once; the party before needs one for each of its stages.
+  static constexpr int kMaxCalls = 64;
+  wire::Frame Answer(wire::Frame request);
+
+  ChainNode* const node_;
+  std::atomic<int> calls_ = 0;
+  TaskGroup tasks_;
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_RUNNER_PEER_H_

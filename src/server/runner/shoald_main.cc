@@ -1,0 +1,229 @@
+// shoald: one party of a deployment.
+#include <signal.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sodium.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "src/base/status_macros.h"
+#include "src/base/thread_pool.h"
+#include "src/cli/command.h"
+#include "src/net/server.h"
+#include "src/roster/party_keys.h"
+#include "src/roster/roster.h"
+#include "src/server/chain.h"
+#include "src/server/frontend.h"
+#include "src/server/journal.h"
+#include "src/server/runner/client_service.h"
+#include "src/server/runner/config.h"
+#include "src/server/runner/driver.h"
+#include "src/server/runner/peer.h"
+#include "src/table/table.h"
+#include "src/wire/text.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr char kHelp[] =
+    "Runs one party of a deployment: party 1, the frontend, serves clients and drives the\n"
+    "rounds; every other party serves the party before it; the last answers from the table.\n"
+    "Logs go to standard error. SIGINT and SIGTERM end it in good order: open rounds are lost,\n"
+    "and their secrets are erased.\n";
+constexpr char kExamples[] =
+    "  shoald --config party2.textproto            run party 2\n"
+    "  shoald --config party1.textproto --check    check configuration, roster and table, and exit\n";
+
+// row | signature for every row.
+Bytes AnswersOf(const table::Table& table) {
+  Bytes answers(table.rows() * table.answer_bytes());
+  for (uint64_t row = 0; row < table.rows(); ++row) {
+    table.CopyAnswer(row, MutableBytes(answers).subspan(row * table.answer_bytes(),
+                                                        table.answer_bytes()));
+  }
+  return answers;
+}
+
+// The rounds of a party that its neighbours have forgotten end when they expire.
+class Expiry {
+ public:
+  explicit Expiry(Party* party) : thread_([this, party] {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; })) {
+      for (const Digest& id : party->EndExpired()) {
+        spdlog::warn("round {}..: expired, erased", Hex(BytesView(id).first(8)));
+      }
+    }
+  }) {}
+  ~Expiry() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+absl::Status Run(const cli::Values& values, cli::Io&) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("shoald"));
+  SHOAL_ASSIGN_OR_RETURN(const ServerConfig config,
+                         ReadServerConfig(values["config"].as<std::string>()));
+  spdlog::set_pattern(absl::StrCat("%Y-%m-%dT%H:%M:%S.%e party ", config.party(), " %^%l%$ %v"));
+  // Before any thread: all of them leave these signals to the wait at the end.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  const SystemClock clock;
+  SystemRandom random;
+  ThreadPool pool(config.threads());
+  SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys,
+                         roster::PartyKeys::Load(config.keys_directory()));
+  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
+                         roster::PinnedParties::Read(config.pinned_parties_file()));
+  wire::SignedRoster signed_roster;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
+  SHOAL_ASSIGN_OR_RETURN(
+      const roster::Roster roster,
+      roster::Roster::Verify(signed_roster, pinned, clock.NowSeconds()));
+  if (config.party() > roster.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("party ", config.party(), ": the roster has ",
+                                                   roster.size(), " parties"));
+  }
+  const roster::Party& self = roster.party(config.party());
+  if (keys.tls().certificate_sha256() != self.tls_certificate_sha256) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        config.keys_directory(), ": its TLS certificate is not the one that the roster pins for party ",
+        config.party()));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const table::Table table,
+                         table::Table::Open(config.table_directory(), roster, clock.NowSeconds(),
+                                            random, pool));
+
+  const bool backend = config.party() == roster.size();
+  const Bytes answers = backend ? AnswersOf(table) : Bytes();
+  Party::Options options{
+      .number = PartyNumber(config.party()),
+      .roster = roster,
+      .table = {.manifest_digest = table.manifest().digest(),
+                .rows = table.rows(),
+                .row_bytes = table.manifest().row_bytes()},
+      .answers = {answers, backend ? table.rows() : 0},
+      .max_open_rounds = std::max<size_t>(16, 2 * config.rounds().max_rounds()),
+  };
+  if (config.party() == 1) {
+    SHOAL_RETURN_IF_ERROR(CheckPlan(PlanFrom(config, roster), roster));
+  }
+  if (values.count("check") > 0) {
+    spdlog::info("configuration, roster and table are in order");
+    return absl::OkStatus();
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<FileJournal> journal,
+                         FileJournal::Open(config.state_directory()));
+  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(
+      absl::StrCat("table ", Hex(AsBytes(table.manifest().content().table_id()))),
+      table.manifest().epoch(), table.manifest().digest()));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Party> party,
+      Party::Create(std::move(options), keys.bls(), journal.get(), &random, &clock, &pool));
+
+  std::unique_ptr<RemoteLink> next;
+  if (!backend) {
+    next = std::make_unique<RemoteLink>(roster.party(config.party() + 1), &keys.tls(),
+                                        table.answer_bytes(),
+                                        std::chrono::seconds(config.stage_limit_s()));
+  }
+  ChainNode node(party.get(), next.get());
+  const Expiry expiry(party.get());
+
+  // What listens dies first, then what it calls.
+  std::unique_ptr<Frontend> frontend;
+  std::unique_ptr<ClientService> clients;
+  std::unique_ptr<PeerService> peers;
+  std::unique_ptr<Driver> driver;
+  std::unique_ptr<net::Server> server;
+
+  const auto& tls_key = keys.tls().private_key_pem;
+  net::Server::Options listen{
+      .address = config.listen_address(),
+      .identity = {.certificate_pem = keys.tls().certificate_pem,
+                   .private_key_pem = {reinterpret_cast<const uint8_t*>(tls_key.data()),
+                                       tls_key.size()}},
+      .clients = {},
+      .limits = nullptr,
+      .max_connections = config.max_connections()};
+  net::Handler handler;
+  if (config.party() == 1) {
+    if (listen.address.empty()) listen.address = self.client_address;
+    SHOAL_ASSIGN_OR_RETURN(frontend, Frontend::Create(PlanFrom(config, roster), party.get(),
+                                                      journal.get(), &clock));
+    clients = std::make_unique<ClientService>(frontend.get(), &roster, &table, journal.get());
+    listen.limits = [&](wire::FrameType type) { return clients->Limits(type); };
+    handler = [&](wire::Frame request, net::Reply reply) {
+      clients->Handle(std::move(request), std::move(reply));
+    };
+  } else {
+    if (listen.address.empty()) listen.address = self.peer_address;
+    listen.clients = {roster.party(config.party() - 1).tls_certificate_sha256};
+    peers = std::make_unique<PeerService>(&node);
+    listen.limits = [&](wire::FrameType type) { return peers->Limits(type); };
+    handler = [&](wire::Frame request, net::Reply reply) {
+      peers->Handle(std::move(request), std::move(reply));
+    };
+  }
+  const std::string address = listen.address;
+  SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
+  if (frontend != nullptr) driver = std::make_unique<Driver>(frontend.get(), &node, &clock);
+  spdlog::info("{} of {} listens on {}; table {}, epoch {}: {} rows of {} bytes", self.name,
+               roster.deployment(), address, table.manifest().name(), table.manifest().epoch(),
+               table.rows(), table.manifest().row_bytes());
+
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  spdlog::info("ending");
+  server.reset();
+  driver.reset();
+  peers.reset();
+  party->EndAll();
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace shoal::server
+
+int main(int argc, char** argv) {
+  using namespace shoal;
+  if (sodium_init() < 0) {
+    std::fputs("shoald: libsodium cannot be initialised\n", stderr);
+    return cli::kExitFailed;
+  }
+  const cli::Command command = {
+      .name = "shoald",
+      .summary = "one party of a deployment",
+      .help = server::kHelp,
+      .examples = server::kExamples,
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("config", cli::File()->required(),
+                                  "the party's configuration (text-format protobuf)")(
+                "check", "check everything that can be checked without a network, and exit");
+          },
+      .positional = "",
+      .run = server::Run,
+  };
+  return cli::MainOfOne(command, argc, argv);
+}

@@ -1,0 +1,120 @@
+// bazel run -c opt //src/table:table_benchmark
+// Tables like the package index: names of 4 to 40 bytes, values of 5 to 25.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "benchmark/benchmark.h"
+#include "src/base/check.h"
+#include "src/base/testing/test_random.h"
+#include "src/roster/testing/parties.h"
+#include "src/table/table.h"
+
+namespace shoal::table {
+namespace {
+
+using ::shoal::roster::testing::kNowS;
+using ::shoal::roster::testing::Parties;
+using ::shoal::testing::TestRandom;
+
+RecordSet Records(size_t n) {
+  TestRandom random(1);
+  RecordSet records("benchmark");
+  for (size_t i = 0; i < n; ++i) {
+    const std::string key = absl::StrCat(i, std::string(random.Below(36), 'k'));
+    const std::string value(5 + random.Below(21), 'v');
+    SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(value), i + 1).ok());
+  }
+  return records;
+}
+
+TableOptions Options(uint32_t row_bytes) {
+  return {.name = "benchmark",
+          .deployment = "test",
+          .created_s = kNowS,
+          .expires_s = kNowS + 1000,
+          .row_bytes = row_bytes};
+}
+
+void BM_BuildHashed(benchmark::State& state) {
+  TestRandom random(2);
+  const RecordSet records = Records(static_cast<size_t>(state.range(0)));
+  double fill = 0;
+  for (auto _ : state) {
+    const auto table = BuildHashed(records, Options(static_cast<uint32_t>(state.range(1))), random);
+    SHOAL_CHECK(table.ok());
+    fill = table->fill();
+  }
+  state.counters["fill"] = fill;
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(BM_BuildHashed)
+    ->ArgsProduct({{63'666}, {256, 512, 1024, 4096}})
+    ->Args({1'000'000, 1024})
+    ->Unit(benchmark::kMillisecond);
+
+// All cores. `rows` of 1,024 bytes.
+void BM_SignTable(benchmark::State& state) {
+  TestRandom random(3);
+  ThreadPool pool;
+  const Parties parties(2, random);
+  const roster::Roster roster = parties.roster();
+  const auto table = BuildHashed(Records(20'000), Options(1024), random);
+  SHOAL_CHECK(table.ok());
+  for (auto _ : state) {
+    SHOAL_CHECK(SignTable(*table, roster, parties.keys(1).bls(), pool).ok());
+  }
+  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(table->rows()));
+}
+BENCHMARK(BM_SignTable)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+// A client's check of many answers at once, one thread.
+void BM_VerifyAnswers(benchmark::State& state) {
+  TestRandom random(4);
+  ThreadPool pool;
+  const Parties parties(2, random);
+  const roster::Roster roster = parties.roster();
+  const auto unsigned_table = BuildHashed(Records(20'000), Options(1024), random);
+  SHOAL_CHECK(unsigned_table.ok());
+  const std::vector<TableShare> shares = {
+      *SignTable(*unsigned_table, roster, parties.keys(1).bls(), pool),
+      *SignTable(*unsigned_table, roster, parties.keys(2).bls(), pool)};
+  const auto table = AggregateTable(*unsigned_table, roster, shares, kNowS, random, pool);
+  SHOAL_CHECK(table.ok());
+  const auto n = static_cast<size_t>(state.range(0));
+  std::vector<Bytes> bytes;
+  std::vector<RowAnswer> answers;
+  bytes.reserve(n);
+  for (size_t i = 0; i < n; ++i) {
+    bytes.emplace_back(table->answer_bytes());
+    table->CopyAnswer(i % table->rows(), bytes.back());
+    answers.push_back({i % table->rows(), bytes.back()});
+  }
+  for (auto _ : state) {
+    for (const absl::Status& status : table->map().VerifyAnswers(roster, answers, random)) {
+      SHOAL_CHECK(status.ok());
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+}
+BENCHMARK(BM_VerifyAnswers)->Arg(1)->Arg(16)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
+
+// Which row a key is in, and its value in the row: what a client does for every key.
+void BM_RowOfAndFind(benchmark::State& state) {
+  TestRandom random(5);
+  const RecordSet records = Records(20'000);
+  const auto table = BuildHashed(records, Options(1024), random);
+  SHOAL_CHECK(table.ok());
+  size_t i = 0;
+  for (auto _ : state) {
+    const BytesView key = records.key(i++ % records.size());
+    const uint64_t row = *table->map().RowOf(key);
+    benchmark::DoNotOptimize(table->map().Find(row, table->row(row), key));
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(BM_RowOfAndFind)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace shoal::table

@@ -1,0 +1,607 @@
+#include "src/table/table.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/file.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/roster/testing/parties.h"
+
+namespace shoal::table {
+namespace {
+
+using ::shoal::roster::testing::kNowS;
+using ::shoal::roster::testing::Parties;
+using ::shoal::testing::StatusIs;
+using ::shoal::testing::TestRandom;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
+constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
+
+TableOptions Options(uint32_t row_bytes = 0) {
+  return {.name = "words",
+          .deployment = "test",
+          .epoch = 5,
+          .created_s = kNowS - 100,
+          .expires_s = kNowS + 1000,
+          .row_bytes = row_bytes};
+}
+
+RecordSet Words(size_t n) {
+  RecordSet records("words.tsv");
+  for (size_t i = 0; i < n; ++i) {
+    SHOAL_CHECK(records
+                    .Add(AsBytes(absl::StrCat("word-", i * i)),
+                         AsBytes(std::string(i % 30, static_cast<char>('a' + i % 26))), i + 1)
+                    .ok());
+  }
+  return records;
+}
+
+RecordSet Numbers(size_t n) {
+  RecordSet records("numbers.tsv");
+  for (size_t i = 0; i < n; ++i) {
+    const size_t key = n - 1 - i;  // in any order
+    SHOAL_CHECK(
+        records.Add(AsBytes(absl::StrCat(key)), AsBytes(absl::StrCat("value ", key % 7)), i + 1)
+            .ok());
+  }
+  return records;
+}
+
+std::string NewDirectory() {
+  std::string pattern = std::string(::getenv("TEST_TMPDIR")) + "/table.XXXXXX";
+  SHOAL_CHECK(::mkdtemp(pattern.data()) != nullptr);
+  return pattern;
+}
+
+// Everything that a test of signed tables needs.
+struct Signed {
+  explicit Signed(uint32_t parties_count = 3, size_t words = 300)
+      : random(42), pool(2), parties(parties_count, random), roster(parties.roster()),
+        unsigned_table(*BuildHashed(Words(words), Options(256), random)) {
+    for (uint32_t number = 1; number <= parties.size(); ++number) {
+      shares.push_back(*SignTable(unsigned_table, roster, parties.keys(number).bls(), pool));
+    }
+  }
+  absl::StatusOr<Table> Aggregate() {
+    return AggregateTable(unsigned_table, roster, shares, kNowS, random, pool);
+  }
+  TestRandom random;
+  ThreadPool pool;
+  Parties parties;
+  roster::Roster roster;
+  UnsignedTable unsigned_table;
+  std::vector<TableShare> shares;
+};
+
+TEST(BuildHashed, EveryKeyIsFoundAndOthersAreProvedAbsent) {
+  TestRandom random(1);
+  const RecordSet records = Words(2000);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
+                             BuildHashed(records, Options(512), random));
+  SHOAL_EXPECT_OK(table.CheckContent());
+  EXPECT_GT(table.fill(), 0.9);
+  EXPECT_LT(table.map().placement().size(), records.size());
+  for (size_t i = 0; i < records.size(); ++i) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const uint64_t row, table.map().RowOf(records.key(i)));
+    ASSERT_LT(row, table.rows());
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto value,
+                               table.map().Find(row, table.row(row), records.key(i)));
+    ASSERT_TRUE(value.has_value());
+    EXPECT_EQ(*value, ToBytes(records.value(i)));
+  }
+  for (int i = 0; i < 500; ++i) {
+    const std::string key = absl::StrCat("absent-", i);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const uint64_t row, table.map().RowOf(AsBytes(key)));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto value,
+                               table.map().Find(row, table.row(row), AsBytes(key)));
+    EXPECT_FALSE(value.has_value());
+    // Another row proves nothing.
+    const uint64_t other = (row + 1) % table.rows();
+    EXPECT_THAT(table.map().Find(other, table.row(other), AsBytes(key)),
+                StatusIs(kInvalid, "says nothing about"));
+  }
+}
+
+TEST(BuildHashed, TakesAnyBytesAndNoRecords) {
+  TestRandom random(2);
+  RecordSet records("f");
+  SHOAL_ASSERT_OK(records.Add({}, AsBytes("empty key"), 1));
+  SHOAL_ASSERT_OK(records.Add(Bytes{0}, Bytes{0, 0}, 2));
+  SHOAL_ASSERT_OK(records.Add(Bytes{0, 0xff}, {}, 3));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(records, Options(), random));
+  SHOAL_EXPECT_OK(table.CheckContent());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const uint64_t row, table.map().RowOf({}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto value, table.map().Find(row, table.row(row), {}));
+  EXPECT_EQ(ToString(value.value()), "empty key");
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable none,
+                             BuildHashed(RecordSet("f"), Options(), random));
+  SHOAL_EXPECT_OK(none.CheckContent());
+  EXPECT_EQ(none.rows(), 1u);
+}
+
+TEST(BuildHashed, NamesTheBadRecord) {
+  TestRandom random(3);
+  RecordSet records("f.tsv");
+  SHOAL_ASSERT_OK(records.Add(AsBytes("a"), AsBytes("1"), 1));
+  SHOAL_ASSERT_OK(records.Add(AsBytes("b"), AsBytes(std::string(300, 'x')), 2));
+  EXPECT_THAT(BuildHashed(records, Options(256), random),
+              StatusIs(kInvalid, "f.tsv:2: the record takes 304 bytes, more than a row of 256"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable grown, BuildHashed(records, Options(), random));
+  EXPECT_EQ(grown.row_bytes(), 1024u);
+  SHOAL_ASSERT_OK(records.Add(AsBytes("a"), AsBytes("3"), 3));
+  EXPECT_THAT(BuildHashed(records, Options(), random),
+              StatusIs(kInvalid, "f.tsv:3: the key \"a\" is there twice, first at line 1"));
+  EXPECT_THAT(BuildHashed(RecordSet("f"), Options(8), random), StatusIs(kInvalid, "row bytes: 8"));
+  TableOptions options = Options();
+  options.expires_s = options.created_s;
+  EXPECT_THAT(BuildHashed(RecordSet("f"), options, random), StatusIs(kInvalid, "expires_s"));
+  options = Options();
+  options.name = "";
+  EXPECT_THAT(BuildHashed(RecordSet("f"), options, random), StatusIs(kInvalid, "name"));
+}
+
+TEST(BuildDense, EveryNumberIsFound) {
+  TestRandom random(4);
+  for (const uint32_t row_bytes : {0u, 16u, 33u, 1024u}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
+                               BuildDense(Numbers(100), Options(row_bytes), random));
+    SHOAL_EXPECT_OK(table.CheckContent());
+    for (uint64_t key = 0; key < 100; ++key) {
+      const std::string text = absl::StrCat(key);
+      SHOAL_ASSERT_OK_AND_ASSIGN(const uint64_t row, table.map().RowOf(AsBytes(text)));
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto value,
+                                 table.map().Find(row, table.row(row), AsBytes(text)));
+      EXPECT_EQ(ToString(value.value()), absl::StrCat("value ", key % 7));
+    }
+    EXPECT_THAT(table.map().RowOf(AsBytes("100")),
+                StatusIs(absl::StatusCode::kOutOfRange, "0 to 99"));
+    for (const char* bad : {"", "01", "-1", "+1", " 1", "1 ", "a", "0x1",
+                            "99999999999999999999999999"}) {
+      EXPECT_THAT(table.map().RowOf(AsBytes(bad)), StatusIs(kInvalid, "decimal number")) << bad;
+    }
+    EXPECT_THAT(table.map().RowOf(AsBytes("99999999999999999999")),
+                StatusIs(absl::StatusCode::kOutOfRange, "no record"));
+  }
+}
+
+TEST(BuildDense, NamesTheBadRecord) {
+  TestRandom random(5);
+  const auto build = [&](std::vector<std::pair<std::string, std::string>> pairs,
+                         uint32_t row_bytes = 0) {
+    RecordSet records("n.tsv");
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      SHOAL_CHECK(records.Add(AsBytes(pairs[i].first), AsBytes(pairs[i].second), i + 1).ok());
+    }
+    return BuildDense(records, Options(row_bytes), random);
+  };
+  EXPECT_THAT(build({{"0", "a"}, {"2", "b"}}), StatusIs(kInvalid, "n.tsv:2: the key of a dense"));
+  EXPECT_THAT(build({{"0", "a"}, {"00", "b"}}), StatusIs(kInvalid, "n.tsv:2: the key of a dense"));
+  EXPECT_THAT(build({{"0", "a"}, {"0", "b"}}), StatusIs(kInvalid, "n.tsv:2: the key 0 is there twice"));
+  EXPECT_THAT(build({}), StatusIs(kInvalid, "n.tsv: no records"));
+  EXPECT_THAT(build({{"0", "a"}, {"1", std::string(20, 'x')}}, 16),
+              StatusIs(kInvalid, "n.tsv:2: the value takes 21 bytes"));
+  // All values empty still make a table.
+  SHOAL_EXPECT_OK(build({{"0", ""}, {"1", ""}}));
+}
+
+TEST(UnsignedTable, SavesAndOpens) {
+  TestRandom random(6);
+  const std::string directory = NewDirectory();
+  for (const bool dense : {false, true}) {
+    const std::string path = directory + (dense ? "/dense" : "/deep/er/hashed");
+    SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
+                               dense ? BuildDense(Numbers(50), Options(64), random)
+                                     : BuildHashed(Words(50), Options(64), random));
+    SHOAL_ASSERT_OK(table.Save(path));
+    EXPECT_THAT(table.Save(path), StatusIs(absl::StatusCode::kAlreadyExists, "new directory"));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable opened, UnsignedTable::Open(path));
+    EXPECT_EQ(ManifestDigest(opened.manifest()), ManifestDigest(table.manifest()));
+    EXPECT_EQ(ToBytes(opened.bytes()), ToBytes(table.bytes()));
+    SHOAL_EXPECT_OK(opened.CheckContent());
+  }
+  // Nothing is left beside them.
+  size_t entries = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
+    EXPECT_EQ(entry.path().string().find("XXXX"), std::string::npos);
+    entries += entry.path().filename().string().find('.') != std::string::npos;
+  }
+  EXPECT_EQ(entries, 3u + 2u);  // manifest, rows, placement; manifest, rows
+}
+
+TEST(UnsignedTable, RefusesChangedFiles) {
+  TestRandom random(7);
+  const std::string path = NewDirectory() + "/table";
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(Words(50), Options(64), random));
+  SHOAL_ASSERT_OK(table.Save(path));
+  for (const char* file : {"/rows.bin", "/placement.bin"}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string good, ReadFile(path + file));
+    std::string bad = good;
+    bad[bad.size() / 2] ^= 1;
+    SHOAL_ASSERT_OK(WriteFileAtomically(path + file, AsBytes(bad), FileMode::kPublic));
+    EXPECT_THAT(UnsignedTable::Open(path), StatusIs(kDataLoss, "not the manifest's"));
+    SHOAL_ASSERT_OK(WriteFileAtomically(path + file, AsBytes(good.substr(1)), FileMode::kPublic));
+    EXPECT_THAT(UnsignedTable::Open(path), StatusIs(kDataLoss, "bytes instead of"));
+    SHOAL_ASSERT_OK(WriteFileAtomically(path + file, AsBytes(good + "x"), FileMode::kPublic));
+    EXPECT_FALSE(UnsignedTable::Open(path).ok());
+    SHOAL_ASSERT_OK(WriteFileAtomically(path + file, AsBytes(good), FileMode::kPublic));
+  }
+  SHOAL_ASSERT_OK(WriteFileAtomically(path + "/manifest.textproto", AsBytes("manifest {\n  rows: x\n}"),
+                                      FileMode::kPublic));
+  EXPECT_THAT(UnsignedTable::Open(path), StatusIs(kInvalid, "manifest.textproto:2:"));
+  EXPECT_THAT(UnsignedTable::Open(path + "-none"), StatusIs(absl::StatusCode::kNotFound, "none"));
+}
+
+// A publisher that puts a key into a row where no client looks hides it.
+TEST(UnsignedTable, CheckContentFindsKeysInTheWrongRow) {
+  TestRandom random(8);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(Words(50), Options(64), random));
+  Bytes rows = ToBytes(table.bytes());
+  std::swap_ranges(rows.begin(), rows.begin() + 64, rows.begin() + 64);
+  wire::Manifest manifest = table.manifest();
+  manifest.set_rows_digest(ToString(RowsDigest(table.rows(), 64, rows)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const UnsignedTable swapped,
+      UnsignedTable::Create(manifest, rows, ToBytes(table.map().placement())));
+  EXPECT_THAT(swapped.CheckContent(), StatusIs(kDataLoss, "the placement sends to row"));
+
+  manifest = table.manifest();
+  manifest.set_records(51);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable more,
+                             UnsignedTable::Create(manifest, ToBytes(table.bytes()),
+                                                   ToBytes(table.map().placement())));
+  EXPECT_THAT(more.CheckContent(), StatusIs(kDataLoss, "hold 50 records, the manifest says 51"));
+}
+
+TEST(SignedTable, SignsAggregatesServesAndReopens) {
+  Signed s;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
+  EXPECT_EQ(table.answer_bytes(), 256u + 48u);
+  const std::string path = NewDirectory() + "/table";
+  SHOAL_ASSERT_OK(s.unsigned_table.Save(path));
+  EXPECT_THAT(Table::Open(path, s.roster, kNowS, s.random, s.pool),
+              StatusIs(kUnauthenticated, "not signed yet"));
+  SHOAL_ASSERT_OK(table.SaveSignatures(path));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table opened,
+                             Table::Open(path, s.roster, kNowS, s.random, s.pool));
+
+  // The client's side, from what the network gives it.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Manifest manifest,
+                             Manifest::Verify(opened.manifest().wire(), s.roster, kNowS));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const RowMap map,
+                             RowMap::Create(manifest, ToBytes(opened.map().placement())));
+  Bytes answer(opened.answer_bytes());
+  for (uint64_t row = 0; row < opened.rows(); ++row) {
+    opened.CopyAnswer(row, answer);
+    SHOAL_EXPECT_OK(map.VerifyAnswer(s.roster, {row, answer}));
+  }
+  EXPECT_THAT(map.VerifyAnswer(s.roster, {0, answer}), StatusIs(kUnauthenticated, "row 0"));
+  opened.CopyAnswer(opened.rows(), answer);
+  EXPECT_EQ(answer, Bytes(answer.size(), 0));
+}
+
+TEST(SignedTable, RefusesAnswersThatAreChangedStaleOrForeign) {
+  Signed s;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
+  Bytes answer(table.answer_bytes());
+  table.CopyAnswer(3, answer);
+  SHOAL_ASSERT_OK(table.map().VerifyAnswer(s.roster, {3, answer}));
+  for (const size_t at : {size_t{0}, size_t{100}, answer.size() - 40, answer.size() - 1}) {
+    Bytes bad = answer;
+    bad[at] ^= 1;
+    EXPECT_THAT(table.map().VerifyAnswer(s.roster, {3, bad}), StatusIs(kUnauthenticated, "row 3"));
+  }
+  EXPECT_THAT(table.map().VerifyAnswer(s.roster, {4, answer}), StatusIs(kUnauthenticated, "row 4"));
+  EXPECT_THAT(table.map().VerifyAnswer(s.roster, {3, BytesView(answer).first(100)}),
+              StatusIs(kInvalid, "100 bytes"));
+  EXPECT_THAT(table.map().VerifyAnswer(s.roster, {table.rows(), answer}),
+              StatusIs(kInvalid, "no row"));
+
+  // The same bytes under another table id, epoch or expiry are another table's.
+  for (int field = 0; field < 3; ++field) {
+    wire::Manifest other = table.manifest().content();
+    if (field == 0) other.set_table_id(std::string(32, 'x'));
+    if (field == 1) other.set_epoch(6);
+    if (field == 2) other.set_expires_s(kNowS + 999);
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const RowMap map, RowMap::CreateUnsigned(other, ToBytes(table.map().placement())));
+    EXPECT_THAT(map.VerifyAnswer(s.roster, {3, answer}), StatusIs(kUnauthenticated, "row 3"));
+  }
+}
+
+TEST(SignedTable, BatchVerificationFindsExactlyTheWrongOnes) {
+  Signed s;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
+  std::vector<Bytes> bytes;
+  std::vector<RowAnswer> answers;
+  for (int i = 0; i < 40; ++i) {
+    bytes.emplace_back(table.answer_bytes());
+    table.CopyAnswer(static_cast<uint64_t>(i) % table.rows(), bytes.back());
+  }
+  bytes[7][0] ^= 1;                                       // content
+  bytes[20].back() ^= 1;                                  // signature, most likely no point
+  std::copy(bytes[30].begin() + 256, bytes[30].end(), bytes[31].begin() + 256);  // another row's
+  for (int i = 0; i < 40; ++i) {
+    answers.push_back({static_cast<uint64_t>(i) % table.rows(), bytes[static_cast<size_t>(i)]});
+  }
+  answers[39].row = table.rows();
+  answers[38].answer = answers[38].answer.first(10);
+  for (ThreadPool* pool : {static_cast<ThreadPool*>(nullptr), &s.pool}) {
+    const std::vector<absl::Status> results =
+        table.map().VerifyAnswers(s.roster, answers, s.random, pool);
+    ASSERT_EQ(results.size(), answers.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      const bool wrong = i == 7 || i == 20 || i == 31 || i >= 38;
+      EXPECT_EQ(results[i].ok(), !wrong) << i << " " << results[i].message();
+    }
+  }
+}
+
+TEST(SignedTable, RefusesManifestsThatAreChangedStaleOrForeign) {
+  Signed s;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
+  const wire::SignedManifest& good = table.manifest().wire();
+  SHOAL_EXPECT_OK(Manifest::Verify(good, s.roster, kNowS));
+  EXPECT_THAT(Manifest::Verify(good, s.roster, kNowS + 1000 + 60),
+              StatusIs(kUnauthenticated, "table: expired"));
+  EXPECT_THAT(Manifest::Verify(good, s.roster, kNowS - 161),
+              StatusIs(kUnauthenticated, "table: not valid"));
+  wire::SignedManifest changed = good;
+  changed.mutable_manifest()->set_epoch(6);
+  EXPECT_THAT(Manifest::Verify(changed, s.roster, kNowS),
+              StatusIs(kUnauthenticated, "does not match"));
+  changed = good;
+  changed.clear_signature();
+  EXPECT_THAT(Manifest::Verify(changed, s.roster, kNowS), StatusIs(kUnauthenticated, "manifest"));
+
+  // Another deployment's parties, and a deployment of another name with the same ones.
+  Parties strangers(3, s.random);
+  EXPECT_THAT(Manifest::Verify(good, strangers.roster(), kNowS),
+              StatusIs(kUnauthenticated, "does not match"));
+  changed = good;
+  changed.mutable_manifest()->set_deployment("other");
+  EXPECT_THAT(Manifest::Verify(changed, s.roster, kNowS),
+              StatusIs(kUnauthenticated, "of deployment other"));
+
+  // A pinned minimum epoch.
+  wire::PinnedParties pins = s.parties.PinsText();
+  pins.set_minimum_table_epoch(6);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::PinnedParties pinned,
+                             roster::PinnedParties::Create(pins));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::Roster later,
+                             roster::Roster::Verify(s.parties.Signed(), pinned, kNowS));
+  EXPECT_THAT(Manifest::Verify(good, later, kNowS), StatusIs(kUnauthenticated, "epoch 5 is before"));
+}
+
+TEST(SignedTable, AggregationNamesTheBadShare) {
+  Signed s;
+  const std::vector<TableShare> good = s.shares;
+  s.shares.pop_back();
+  EXPECT_THAT(s.Aggregate(), StatusIs(kInvalid, "party 3 (party-3) is missing"));
+  s.shares = good;
+  s.shares[2] = good[1];
+  EXPECT_THAT(s.Aggregate(), StatusIs(kInvalid, "share of party 2: comes twice"));
+  s.shares = good;
+  s.shares[0].party = 9;
+  EXPECT_THAT(s.Aggregate(), StatusIs(kInvalid, "no such party"));
+  s.shares = good;
+  s.shares[1].manifest_digest[0] ^= 1;
+  EXPECT_THAT(s.Aggregate(), StatusIs(kInvalid, "party 2: is for another table"));
+  s.shares = good;
+  s.shares[1].manifest_signature = good[0].manifest_signature;
+  EXPECT_THAT(s.Aggregate(), StatusIs(kUnauthenticated, "party 2 (party-2)"));
+  s.shares = good;
+  // Row 5 gets row 6's signature.
+  std::copy_n(good[2].row_signatures.begin() + 6 * 48, 48, s.shares[2].row_signatures.begin() + 5 * 48);
+  EXPECT_THAT(s.Aggregate(), StatusIs(kUnauthenticated, "party 3 (party-3): row 5"));
+  s.shares = good;
+  s.shares[0].row_signatures[4 * 48] = 0;
+  EXPECT_THAT(s.Aggregate(), StatusIs(kUnauthenticated, "party 1 (party-1): row 4"));
+  s.shares = good;
+  SHOAL_EXPECT_OK(s.Aggregate());
+}
+
+TEST(SignedTable, OpenNamesTheRowWithAWrongSignature) {
+  Signed s;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
+  const std::string path = NewDirectory() + "/table";
+  SHOAL_ASSERT_OK(s.unsigned_table.Save(path));
+  SHOAL_ASSERT_OK(table.SaveSignatures(path));
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::string signatures, ReadFile(path + "/signatures.bin"));
+  std::copy_n(signatures.begin() + 48, 48, signatures.begin() + 96);
+  SHOAL_ASSERT_OK(
+      WriteFileAtomically(path + "/signatures.bin", AsBytes(signatures), FileMode::kPublic));
+  EXPECT_THAT(Table::Open(path, s.roster, kNowS, s.random, s.pool),
+              StatusIs(kUnauthenticated, "row 2"));
+}
+
+TEST(SignTable, RefusesWhatAPartyMustNotSign) {
+  Signed s(2, 50);
+  EXPECT_THAT(SignTable(s.unsigned_table, s.roster, signature::SecretKey::Generate(s.random), s.pool),
+              StatusIs(absl::StatusCode::kNotFound, "no party's"));
+  TableOptions options = Options();
+  options.deployment = "other";
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable other, BuildHashed(Words(5), options, s.random));
+  EXPECT_THAT(SignTable(other, s.roster, s.parties.keys(1).bls(), s.pool),
+              StatusIs(kInvalid, "of deployment other"));
+}
+
+TEST(SignTable, ReportsProgressUpToTheEnd) {
+  Signed s(2, 200);
+  uint64_t last = 0;
+  SHOAL_ASSERT_OK(SignTable(s.unsigned_table, s.roster, s.parties.keys(1).bls(), s.pool,
+                            [&](uint64_t done, uint64_t total) {
+                              EXPECT_GT(done, last);
+                              EXPECT_EQ(total, s.unsigned_table.rows());
+                              last = done;
+                            }));
+  EXPECT_EQ(last, s.unsigned_table.rows());
+}
+
+TEST(TableShare, RoundTripsAndRefusesOtherBytes) {
+  const Signed s(2, 20);
+  const Bytes bytes = s.shares[1].Serialize();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TableShare share, TableShare::Parse(bytes));
+  EXPECT_EQ(share.party, 2u);
+  EXPECT_EQ(share.manifest_digest, s.shares[1].manifest_digest);
+  EXPECT_EQ(share.manifest_signature, s.shares[1].manifest_signature);
+  EXPECT_EQ(share.row_signatures, s.shares[1].row_signatures);
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_FALSE(TableShare::Parse(BytesView(bytes).first(length)).ok()) << length;
+  }
+  Bytes bad = bytes;
+  bad.push_back(0);
+  EXPECT_THAT(TableShare::Parse(bad), StatusIs(kInvalid, "length"));
+  bad = bytes;
+  bad[0] = 'X';
+  EXPECT_THAT(TableShare::Parse(bad), StatusIs(kInvalid, "not a table share"));
+  // A number of rows that overflows when multiplied.
+  bad = bytes;
+  StoreLe<uint64_t>(&bad[12], (uint64_t{1} << 60) + LoadLe<uint64_t>(&bytes[12]));
+  EXPECT_THAT(TableShare::Parse(bad), StatusIs(kInvalid, "length"));
+}
+
+TEST(CheckManifest, NamesTheFieldThatIsWrong) {
+  TestRandom random(9);
+  const wire::Manifest hashed = BuildHashed(Words(50), Options(64), random)->manifest();
+  const wire::Manifest dense = BuildDense(Numbers(50), Options(64), random)->manifest();
+  SHOAL_ASSERT_OK(CheckManifest(hashed));
+  SHOAL_ASSERT_OK(CheckManifest(dense));
+  struct Bad {
+    const char* message;
+    const wire::Manifest& from;
+    std::function<void(wire::Manifest&)> change;
+  };
+  const std::vector<Bad> cases = {
+      {"name", hashed, [](auto& m) { m.set_name(""); }},
+      {"name", hashed, [](auto& m) { m.set_name("a\nb"); }},
+      {"table_id", hashed, [](auto& m) { m.set_table_id("x"); }},
+      {"epoch", hashed, [](auto& m) { m.set_epoch(0); }},
+      {"created_s", hashed, [](auto& m) { m.set_created_s(m.expires_s()); }},
+      {"created_s", hashed, [](auto& m) { m.set_expires_s(~uint64_t{0}); }},
+      {"rows:", hashed, [](auto& m) { m.set_rows(0); }},
+      {"rows:", hashed, [](auto& m) { m.set_rows(kMaxRows + 1); }},
+      {"row_bytes", hashed, [](auto& m) { m.set_row_bytes(15); }},
+      {"row_bytes", hashed, [](auto& m) { m.set_row_bytes(kMaxRowBytes + 1); }},
+      {"more than", hashed,
+       [](auto& m) {
+         m.set_rows(kMaxRows);
+         m.set_row_bytes(kMaxRowBytes);
+       }},
+      {"rows_digest", hashed, [](auto& m) { m.clear_rows_digest(); }},
+      {"deployment", hashed, [](auto& m) { m.set_deployment("a b"); }},
+      {"layout", hashed, [](auto& m) { m.clear_layout(); }},
+      {"hash_seed", hashed, [](auto& m) { m.mutable_hashed()->set_hash_seed("short"); }},
+      {"buckets", hashed, [](auto& m) { m.mutable_hashed()->set_buckets(0); }},
+      {"buckets", hashed, [](auto& m) { m.mutable_hashed()->set_buckets(~0u); }},
+      {"placement_digest", hashed, [](auto& m) { m.mutable_hashed()->clear_placement_digest(); }},
+      {"records", hashed, [](auto& m) { m.set_records(1 << 20); }},
+      {"records", dense, [](auto& m) { m.set_records(0); }},
+      {"records", dense, [](auto& m) { m.set_records(m.records() + 100); }},
+      {"records", dense, [](auto& m) { m.set_records(~uint64_t{0}); }},
+      {"records_per_row", dense, [](auto& m) { m.mutable_dense()->set_records_per_row(0); }},
+      {"records_per_row", dense,
+       [](auto& m) { m.mutable_dense()->set_records_per_row(~uint64_t{0}); }},
+      {"value_bytes", dense, [](auto& m) { m.mutable_dense()->set_value_bytes(~0u); }},
+      {"value_bytes", dense,
+       [](auto& m) {
+         m.mutable_dense()->set_value_bytes(0);
+         m.mutable_dense()->set_length_bytes(0);
+       }},
+      {"length_bytes", dense, [](auto& m) { m.mutable_dense()->set_length_bytes(3); }},
+      {"length_bytes", dense,
+       [](auto& m) {
+         m.set_row_bytes(1024);
+         m.mutable_dense()->set_length_bytes(1);
+         m.mutable_dense()->set_value_bytes(256);
+       }},
+  };
+  for (const Bad& bad : cases) {
+    wire::Manifest manifest = bad.from;
+    bad.change(manifest);
+    EXPECT_THAT(CheckManifest(manifest), StatusIs(kInvalid, bad.message));
+  }
+}
+
+TEST(ManifestDigest, CoversEveryField) {
+  TestRandom random(10);
+  const wire::Manifest hashed = BuildHashed(Words(50), Options(64), random)->manifest();
+  const wire::Manifest dense = BuildDense(Numbers(50), Options(64), random)->manifest();
+  const std::vector<std::function<void(wire::Manifest&)>> changes = {
+      [](auto& m) { m.set_name("x"); },
+      [](auto& m) { m.set_table_id("x"); },
+      [](auto& m) { m.set_epoch(99); },
+      [](auto& m) { m.set_created_s(1); },
+      [](auto& m) { m.set_expires_s(1); },
+      [](auto& m) { m.set_records(1); },
+      [](auto& m) { m.set_rows(999); },
+      [](auto& m) { m.set_row_bytes(65); },
+      [](auto& m) { m.set_rows_digest("x"); },
+      [](auto& m) { m.set_deployment("x"); },
+      [](auto& m) { m.mutable_hashed()->set_hash_seed("x"); },
+      [](auto& m) { m.mutable_hashed()->set_buckets(1); },
+      [](auto& m) { m.mutable_hashed()->set_placement_digest("x"); },
+  };
+  // As many as there are fields: `layout` is two of them.
+  EXPECT_EQ(changes.size(), static_cast<size_t>(wire::Manifest::descriptor()->field_count() - 2 +
+                                                wire::HashedLayout::descriptor()->field_count()));
+  for (size_t i = 0; i < changes.size(); ++i) {
+    wire::Manifest changed = hashed;
+    changes[i](changed);
+    EXPECT_NE(ManifestDigest(changed), ManifestDigest(hashed)) << i;
+  }
+  const std::vector<std::function<void(wire::DenseLayout&)>> dense_changes = {
+      [](auto& l) { l.set_records_per_row(77); },
+      [](auto& l) { l.set_value_bytes(77); },
+      [](auto& l) { l.set_length_bytes(77); },
+  };
+  EXPECT_EQ(dense_changes.size(), static_cast<size_t>(wire::DenseLayout::descriptor()->field_count()));
+  for (size_t i = 0; i < dense_changes.size(); ++i) {
+    wire::Manifest changed = dense;
+    dense_changes[i](*changed.mutable_dense());
+    EXPECT_NE(ManifestDigest(changed), ManifestDigest(dense)) << i;
+  }
+}
+
+TEST(RowMap, RefusesAnotherPlacement) {
+  TestRandom random(11);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(Words(50), Options(64), random));
+  Bytes placement = ToBytes(table.map().placement());
+  placement[3] ^= 1;
+  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement),
+              StatusIs(kDataLoss, "not the manifest's"));
+  placement[3] ^= 1;
+  placement.push_back(0);
+  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement), StatusIs(kDataLoss, "placement"));
+  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), {}), StatusIs(kDataLoss, "placement"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable dense, BuildDense(Numbers(5), Options(), random));
+  EXPECT_THAT(RowMap::CreateUnsigned(dense.manifest(), Bytes(1)), StatusIs(kDataLoss, "no placement"));
+}
+
+// Manifests come from the network: any mutation is refused or harmless.
+TEST(Manifest, MutatedBytesAreNeverAcceptedChanged) {
+  Signed s(2, 50);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
+  const std::string good = table.manifest().wire().SerializeAsString();
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = good;
+    bytes[s.random.Below(bytes.size())] ^= static_cast<char>(1 << s.random.Below(8));
+    if (s.random.Below(4) == 0) bytes.resize(s.random.Below(bytes.size()));
+    wire::SignedManifest parsed;
+    if (!parsed.ParseFromString(bytes)) continue;
+    const absl::StatusOr<Manifest> manifest = Manifest::Verify(parsed, s.roster, kNowS);
+    if (!manifest.ok()) continue;
+    EXPECT_EQ(manifest->digest(), table.manifest().digest());
+  }
+}
+
+}  // namespace
+}  // namespace shoal::table

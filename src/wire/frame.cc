@@ -1,0 +1,119 @@
+#include "src/wire/frame.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/wire/client.pb.h"
+
+namespace shoal::wire {
+namespace {
+
+constexpr uint32_t kMagic = 0x314c4853;  // "SHL1"
+constexpr size_t kMaxErrorBytes = 1024;
+
+bool IsKnown(FrameType type) {
+  switch (type) {
+    case FrameType::kError:
+    case FrameType::kGetDeployment:
+    case FrameType::kGetPlacement:
+    case FrameType::kListRounds:
+    case FrameType::kWaitRound:
+    case FrameType::kSubmitOnions:
+    case FrameType::kSubmitQueries:
+    case FrameType::kFetchAnswers:
+    case FrameType::kGetStatus:
+    case FrameType::kProposeRound:
+    case FrameType::kOffline:
+    case FrameType::kOnline:
+    case FrameType::kEndRound:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header) {
+  FrameHeaderBytes out;
+  StoreLe(out.data(), kMagic);
+  StoreLe(out.data() + 4, static_cast<uint16_t>(header.type));
+  StoreLe(out.data() + 6, uint16_t{0});
+  StoreLe(out.data() + 8, header.control_bytes);
+  StoreLe(out.data() + 12, header.bulk_bytes);
+  return out;
+}
+
+FrameHeader HeaderOf(const Frame& frame) {
+  return {.type = frame.type,
+          .control_bytes = static_cast<uint32_t>(frame.control.size()),
+          .bulk_bytes = frame.bulk.size()};
+}
+
+absl::StatusOr<FrameHeader> ParseFrameHeader(const FrameHeaderBytes& bytes) {
+  if (LoadLe<uint32_t>(bytes.data()) != kMagic || LoadLe<uint16_t>(bytes.data() + 6) != 0) {
+    return absl::InvalidArgumentError("frame: not a message of this protocol");
+  }
+  const FrameHeader header = {.type = static_cast<FrameType>(LoadLe<uint16_t>(bytes.data() + 4)),
+                              .control_bytes = LoadLe<uint32_t>(bytes.data() + 8),
+                              .bulk_bytes = LoadLe<uint64_t>(bytes.data() + 12)};
+  if (!IsKnown(header.type)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame: unknown type ", static_cast<int>(header.type)));
+  }
+  return header;
+}
+
+absl::Status CheckLimits(const FrameHeader& header, const FrameLimits& limits) {
+  if (header.control_bytes > limits.control_bytes || header.bulk_bytes > limits.bulk_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "frame: type ", static_cast<int>(header.type), " with ", header.control_bytes, " and ",
+        header.bulk_bytes, " bytes; taken are at most ", limits.control_bytes, " and ",
+        limits.bulk_bytes));
+  }
+  return absl::OkStatus();
+}
+
+Frame MakeFrame(FrameType type, const google::protobuf::MessageLite& message, Bytes bulk) {
+  Frame frame;
+  frame.type = type;
+  SHOAL_CHECK(message.SerializeToString(&frame.control));
+  frame.bulk = std::move(bulk);
+  return frame;
+}
+
+absl::Status ParseFrame(const Frame& frame, FrameType type,
+                        google::protobuf::MessageLite& message) {
+  if (frame.type != type) {
+    return absl::InvalidArgumentError(absl::StrCat("frame: type ", static_cast<int>(frame.type),
+                                                   " instead of ", static_cast<int>(type)));
+  }
+  if (!message.ParseFromString(frame.control)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame: malformed ", message.GetTypeName()));
+  }
+  return absl::OkStatus();
+}
+
+Frame MakeErrorFrame(const absl::Status& status) {
+  Error error;
+  error.set_code(static_cast<uint32_t>(status.code()));
+  error.set_message(std::string(status.message().substr(0, kMaxErrorBytes)));
+  return MakeFrame(FrameType::kError, error);
+}
+
+absl::Status ErrorOf(const Frame& frame) {
+  Error error;
+  if (absl::Status status = ParseFrame(frame, FrameType::kError, error); !status.ok()) {
+    return status;
+  }
+  if (error.code() == 0 || error.code() > static_cast<uint32_t>(absl::StatusCode::kUnauthenticated)) {
+    return absl::InternalError("frame: an error without a proper code");
+  }
+  // What comes from outside ends in terminals and logs.
+  return absl::Status(static_cast<absl::StatusCode>(error.code()),
+                      absl::Utf8SafeCEscape(error.message().substr(0, kMaxErrorBytes)));
+}
+
+}  // namespace shoal::wire

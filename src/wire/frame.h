@@ -1,0 +1,88 @@
+// One frame for every message, between clients and frontend and between parties:
+//
+//   u32  magic "SHL1"
+//   u16  type
+//   u16  zero
+//   u32  control_bytes
+//   u64  bulk_bytes
+//   control_bytes of a protobuf message, bulk_bytes of raw arrays
+//
+// little endian. A request is one frame, its response one of the same type, or one of type ERROR.
+#ifndef SHOAL_SRC_WIRE_FRAME_H_
+#define SHOAL_SRC_WIRE_FRAME_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/message_lite.h"
+#include "src/base/bytes.h"
+
+namespace shoal::wire {
+
+enum class FrameType : uint16_t {
+  kError = 1,
+  // client.proto
+  kGetDeployment = 16,
+  kGetPlacement = 17,
+  kListRounds = 18,
+  kWaitRound = 19,
+  kSubmitOnions = 20,
+  kSubmitQueries = 21,
+  kFetchAnswers = 22,
+  kGetStatus = 23,
+  // peer.proto
+  kProposeRound = 64,
+  kOffline = 65,
+  kOnline = 66,
+  kEndRound = 67,
+};
+
+inline constexpr size_t kFrameHeaderBytes = 20;
+using FrameHeaderBytes = std::array<uint8_t, kFrameHeaderBytes>;
+
+// What a reader of a frame is ready to take.
+struct FrameLimits {
+  uint32_t control_bytes = 0;
+  uint64_t bulk_bytes = 0;
+};
+inline constexpr uint32_t kMaxClientControlBytes = 4 << 20;
+inline constexpr uint32_t kMaxPeerControlBytes = 1 << 20;
+
+struct FrameHeader {
+  FrameType type;
+  uint32_t control_bytes;
+  uint64_t bulk_bytes;
+};
+
+struct Frame {
+  FrameType type = FrameType::kError;
+  std::string control;
+  Bytes bulk;
+};
+
+FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header);
+FrameHeader HeaderOf(const Frame& frame);
+
+// INVALID_ARGUMENT: not a frame of this protocol, or an unknown type.
+absl::StatusOr<FrameHeader> ParseFrameHeader(const FrameHeaderBytes& bytes);
+
+// RESOURCE_EXHAUSTED if the frame is larger than the limits: nothing of it is read.
+absl::Status CheckLimits(const FrameHeader& header, const FrameLimits& limits);
+
+Frame MakeFrame(FrameType type, const google::protobuf::MessageLite& message, Bytes bulk = {});
+
+// INVALID_ARGUMENT if the frame is of another type or its control bytes are no such message.
+absl::Status ParseFrame(const Frame& frame, FrameType type,
+                        google::protobuf::MessageLite& message);
+
+// An ERROR frame and back. A message is cut at 1 KiB. ErrorOf never returns OK: a frame that
+// claims success as an error is an INTERNAL error.
+Frame MakeErrorFrame(const absl::Status& status);
+absl::Status ErrorOf(const Frame& frame);
+
+}  // namespace shoal::wire
+
+#endif  // SHOAL_SRC_WIRE_FRAME_H_

@@ -1,0 +1,90 @@
+#include "src/wire/frame.h"
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/wire/client.pb.h"
+
+namespace shoal::wire {
+namespace {
+
+using ::shoal::testing::StatusIs;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+TEST(FrameTest, HeaderHasTheDocumentedBytes) {
+  const FrameHeaderBytes bytes = EncodeFrameHeader(
+      {.type = FrameType::kSubmitOnions, .control_bytes = 0x01020304, .bulk_bytes = 0x1122334455});
+  const FrameHeaderBytes expected = {'S', 'H', 'L', '1', 20,   0,    0,    0,    4, 3,
+                                     2,   1,   0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0};
+  EXPECT_EQ(bytes, expected);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const FrameHeader header, ParseFrameHeader(bytes));
+  EXPECT_EQ(header.type, FrameType::kSubmitOnions);
+  EXPECT_EQ(header.control_bytes, 0x01020304u);
+  EXPECT_EQ(header.bulk_bytes, 0x1122334455u);
+}
+
+TEST(FrameTest, BadHeadersAreRefused) {
+  const FrameHeaderBytes good =
+      EncodeFrameHeader({.type = FrameType::kOnline, .control_bytes = 1, .bulk_bytes = 2});
+  for (size_t at : {0u, 3u, 6u, 7u}) {
+    FrameHeaderBytes bad = good;
+    bad[at] ^= 1;
+    EXPECT_THAT(ParseFrameHeader(bad), StatusIs(kInvalid, "not a message")) << at;
+  }
+  FrameHeaderBytes bad = good;
+  bad[5] = 9;
+  EXPECT_THAT(ParseFrameHeader(bad), StatusIs(kInvalid, "unknown type"));
+}
+
+TEST(FrameTest, LimitsAreChecked) {
+  const FrameHeader header = {.type = FrameType::kOnline, .control_bytes = 10, .bulk_bytes = 100};
+  SHOAL_EXPECT_OK(CheckLimits(header, {.control_bytes = 10, .bulk_bytes = 100}));
+  EXPECT_THAT(CheckLimits(header, {.control_bytes = 9, .bulk_bytes = 100}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "at most 9"));
+  EXPECT_THAT(CheckLimits(header, {.control_bytes = 10, .bulk_bytes = 99}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "at most 10 and 99"));
+}
+
+TEST(FrameTest, MessagesComeBackAndOthersAreRefused) {
+  WaitRoundRequest request;
+  request.set_round_id("id");
+  request.set_timeout_ms(7);
+  Frame frame = MakeFrame(FrameType::kWaitRound, request, {1, 2});
+  WaitRoundRequest back;
+  SHOAL_EXPECT_OK(ParseFrame(frame, FrameType::kWaitRound, back));
+  EXPECT_EQ(back.timeout_ms(), 7u);
+  EXPECT_THAT(ParseFrame(frame, FrameType::kOnline, back), StatusIs(kInvalid, "instead of"));
+  frame.control = "\xff";
+  EXPECT_THAT(ParseFrame(frame, FrameType::kWaitRound, back), StatusIs(kInvalid, "malformed"));
+}
+
+TEST(FrameTest, ErrorsComeBackAndCannotBeOk) {
+  EXPECT_THAT(ErrorOf(MakeErrorFrame(absl::NotFoundError("no slot"))),
+              StatusIs(absl::StatusCode::kNotFound, "no slot"));
+  EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError(std::string(5000, 'x')))).message().size(),
+            1024u);
+  // Control characters do not reach a terminal.
+  EXPECT_THAT(ErrorOf(MakeErrorFrame(absl::NotFoundError("\x1b[31m"))),
+              StatusIs(absl::StatusCode::kNotFound, "\\033[31m"));
+  for (uint32_t code : {0u, 17u, 4000000000u}) {
+    Error error;
+    error.set_code(code);
+    EXPECT_THAT(ErrorOf(MakeFrame(FrameType::kError, error)),
+                StatusIs(absl::StatusCode::kInternal, "proper code"));
+  }
+}
+
+TEST(FrameTest, RandomHeadersNeverPassUnlessCanonical) {
+  testing::TestRandom random(1);
+  for (int i = 0; i < 100000; ++i) {
+    FrameHeaderBytes bytes = EncodeFrameHeader(
+        {.type = FrameType::kOnline, .control_bytes = 5, .bulk_bytes = 6});
+    bytes[random.Below(bytes.size())] = static_cast<uint8_t>(random.Below(256));
+    const auto header = ParseFrameHeader(bytes);
+    if (!header.ok()) continue;
+    ASSERT_EQ(EncodeFrameHeader(*header), bytes);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::wire
