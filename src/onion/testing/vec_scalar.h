@@ -57,14 +57,14 @@ struct VecScalar {
   VecScalar BroadcastFirst() const { return *this; }
 
   struct Index {
-    VecScalar index;
+    uint64_t index;
   };
-  static Index MakeIndex(VecScalar index) { return {index}; }
+  static Index MakeIndex(VecScalar index) { return {index.v}; }
   template <typename Word>
   static VecScalar LookUp(const Word* entry, const Index& index) {
     uint64_t picked = 0;
     for (uint64_t i = 0; i < 32; ++i) {
-      picked |= entry[i] & IsZero(index.index ^ Set1(i)).v;
+      picked |= entry[i] & IsZero({index.index ^ i}).v;
     }
     return {picked};
   }
