@@ -379,17 +379,36 @@ TEST_F(ClientTest, AnotherRowInPlaceOfTheRightOneIsRefused) {
   EXPECT_EQ(results[0].outcome, Outcome::kFailed);
 }
 
-TEST_F(ClientTest, AnsizedAnswersAreRefused) {
+// Fewer or more bytes than the answers have, or none at all: an error, and no second attempt.
+TEST_F(ClientTest, AnswersOfAnotherSizeAreRefused) {
+  for (int change : {-1, 1}) {
+    Start();
+    store_.state() = State();
+    frontend_->OpenRound();
+    frontend_->OpenRound();
+    frontend_->spoil_fetch = [&](wire::FetchAnswersResponse& response) {
+      response.mutable_answers()->resize(
+          static_cast<size_t>(static_cast<int>(response.answers().size()) + change));
+    };
+    EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+                StatusIs(absl::StatusCode::kDataLoss, "8 answers of 304"));
+    EXPECT_TRUE(store_.state().rounds[0].over);
+    EXPECT_EQ(SentCount("SubmitQueries"), 1u);
+    EXPECT_EQ(SentCount("FetchAnswers"), 1u);
+  }
+}
+
+TEST_F(ClientTest, ARefusalToAnswerIsFinal) {
   Start();
   frontend_->OpenRound();
-  auto client = Open();
-  // The fake's answer is what the round says; a shorter header makes them differ.
+  frontend_->OpenRound();
   frontend_->after = [&](const std::string& name) {
     return name == "FetchAnswers" ? absl::PermissionDeniedError("no") : absl::OkStatus();
   };
-  EXPECT_THAT(client->LookUp(Keys({"key-1"})),
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
               StatusIs(absl::StatusCode::kPermissionDenied, "fetching answers"));
-  EXPECT_TRUE(store_.state().rounds[0].over) << "no second attempt in this round";
+  EXPECT_TRUE(store_.state().rounds[0].over);
+  EXPECT_EQ(SentCount("SubmitQueries"), 1u);
 }
 
 TEST_F(ClientTest, AbortedRoundsAreRetriedAndCharged) {

@@ -25,6 +25,7 @@ std::string FakeFrontend::Key(size_t i) { return absl::StrCat("key-", i); }
 std::string FakeFrontend::Value(size_t i) { return absl::StrCat("value of key-", i); }
 
 FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(options.seed) {
+  clock_.now_s = options_.now_s;
   wire::Roster roster;
   roster.set_deployment("fake");
   roster.set_epoch(options_.roster_epoch);
@@ -356,6 +357,7 @@ absl::StatusOr<wire::FetchAnswersResponse> FakeFrontend::FetchAnswers(
     for (const Bytes& seed : slot.seeds) sharing::XorMask(seed, id, answer);
     response.mutable_answers()->append(AsText(answer).data(), answer.size());
   }
+  if (spoil_fetch) spoil_fetch(response);
   return End("FetchAnswers", response);
 }
 
@@ -370,5 +372,47 @@ absl::StatusOr<wire::GetStatusResponse> FakeFrontend::GetStatus(
 }
 
 absl::Status FakeFrontend::RequireFrontend(const roster::Roster&) { return absl::OkStatus(); }
+
+namespace {
+
+class SharedTransport final : public Transport {
+ public:
+  SharedTransport(FakeFrontend* frontend, std::mutex* mutex)
+      : frontend_(frontend), mutex_(mutex) {}
+
+#define SHOAL_SHARED_CALL(Name)                                                                \
+  absl::StatusOr<wire::Name##Response> Name(const wire::Name##Request& request) override {     \
+    const std::lock_guard lock(*mutex_);                                                       \
+    traffic_.sent += request.ByteSizeLong();                                                   \
+    auto response = frontend_->Name(request);                                                  \
+    if (response.ok()) traffic_.received += response->ByteSizeLong();                          \
+    return response;                                                                           \
+  }
+  SHOAL_SHARED_CALL(GetDeployment)
+  SHOAL_SHARED_CALL(GetPlacement)
+  SHOAL_SHARED_CALL(ListRounds)
+  SHOAL_SHARED_CALL(WaitRound)
+  SHOAL_SHARED_CALL(SubmitOnions)
+  SHOAL_SHARED_CALL(SubmitQueries)
+  SHOAL_SHARED_CALL(FetchAnswers)
+  SHOAL_SHARED_CALL(GetStatus)
+#undef SHOAL_SHARED_CALL
+
+  absl::Status RequireFrontend(const roster::Roster& roster) override {
+    return frontend_->RequireFrontend(roster);
+  }
+  Traffic traffic() const override { return traffic_; }
+
+ private:
+  FakeFrontend* const frontend_;
+  std::mutex* const mutex_;
+  Traffic traffic_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> ConnectTo(FakeFrontend* frontend, std::mutex* mutex) {
+  return std::make_unique<SharedTransport>(frontend, mutex);
+}
 
 }  // namespace shoal::client::testing

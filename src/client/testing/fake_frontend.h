@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,6 +41,8 @@ struct FakeOptions {
   uint32_t row_bytes = 256;
   uint64_t seed = 1;
   uint32_t phi = 1;
+  // What its clock says at the start.
+  uint64_t now_s = 1'800'000'000;
 };
 
 class FakeFrontend final : public Transport {
@@ -80,6 +83,8 @@ class FakeFrontend final : public Transport {
   std::function<absl::Status(const std::string& name)> after;
   // Spoils the answer to a row before it is masked.
   std::function<void(uint32_t row, MutableBytes answer)> spoil;
+  // Spoils the response that carries answers.
+  std::function<void(wire::FetchAnswersResponse&)> spoil_fetch;
   // Spoils rounds as they are listed.
   std::function<void(wire::RoundInfo&)> spoil_round;
   // Every request but those that read, in order: the method's name and the message's bytes.
@@ -143,6 +148,9 @@ class FakeFrontend final : public Transport {
   std::map<Digest, std::vector<onion::KeyPair>> onion_keys_;
   Traffic traffic_;
 };
+
+// A connection to a frontend that several threads use: each call in turn.
+std::unique_ptr<Transport> ConnectTo(FakeFrontend* frontend, std::mutex* mutex);
 
 }  // namespace shoal::client::testing
 

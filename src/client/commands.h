@@ -1,0 +1,25 @@
+// `shoal query`, `shoal simulate`, `shoal status`.
+#ifndef SHOAL_SRC_CLIENT_COMMANDS_H_
+#define SHOAL_SRC_CLIENT_COMMANDS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "src/cli/command.h"
+#include "src/client/transport.h"
+
+namespace shoal::client {
+
+// Connects to a frontend (host:port): over TLS in the program, otherwise in tests. Thread-safe.
+using Connector =
+    std::function<absl::StatusOr<std::unique_ptr<Transport>>(const std::string& address)>;
+
+cli::Command Query(Connector connect);
+cli::Command Simulate(Connector connect);
+cli::Command Status(Connector connect);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_COMMANDS_H_

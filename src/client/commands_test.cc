@@ -1,0 +1,246 @@
+#include "src/client/commands.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "src/base/clock.h"
+#include "src/base/file.h"
+#include "src/base/testing/matchers.h"
+#include "src/client/config.h"
+#include "src/client/testing/fake_frontend.h"
+#include "src/wire/text.h"
+
+namespace shoal::client {
+namespace {
+
+namespace fs = std::filesystem;
+using shoal::testing::StatusIs;
+using testing::FakeFrontend;
+
+class CommandsTest : public ::testing::Test {
+ protected:
+  CommandsTest() : frontend_({.now_s = SystemClock().NowSeconds()}) {
+    std::string name = ::testing::TempDir() + "/commands.XXXXXX";
+    SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
+    directory_ = name;
+    WriteConfig("");
+  }
+  ~CommandsTest() override { fs::remove_all(directory_); }
+
+  void WriteConfig(const std::string& more) {
+    const auto pins = roster::PinsOf(frontend_.roster().wire().roster());
+    SHOAL_CHECK(pins.ok());
+    SHOAL_CHECK(wire::WriteTextFile(directory_ + "/pins.textproto", *pins).ok());
+    const std::string config = absl::StrCat(
+        "frontend: \"localhost:7000\"\npinned_parties_file: \"pins.textproto\"\n"
+        "state: \"state\"\npad_to: 8\ntimeout_s: 1\n", more);
+    SHOAL_CHECK(WriteFileAtomically(ConfigPath(), AsBytes(config), FileMode::kPublic).ok());
+  }
+  std::string ConfigPath() const { return directory_ + "/client.textproto"; }
+
+  struct Outcome {
+    cli::ExitCode code;
+    std::string out;
+    std::string err;
+  };
+  Outcome Run(std::vector<std::string> arguments, const std::string& input = "") {
+    const Connector connect =
+        [this](const std::string& address) -> absl::StatusOr<std::unique_ptr<Transport>> {
+      EXPECT_EQ(address, "localhost:7000");
+      return testing::ConnectTo(&frontend_, &mutex_);
+    };
+    const std::vector<cli::Command> commands = {Query(connect), Simulate(connect),
+                                                Status(connect)};
+    std::ostringstream out, err;
+    std::istringstream in(input);
+    cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = false};
+    const cli::ExitCode code = cli::RunProgram("shoal", "", commands, arguments, io);
+    return {code, out.str(), err.str()};
+  }
+  Outcome RunQuery(std::vector<std::string> more, const std::string& input = "") {
+    more.insert(more.begin(), {"query", "--config", ConfigPath()});
+    return Run(more, input);
+  }
+
+  FakeFrontend frontend_;
+  std::mutex mutex_;
+  std::string directory_;
+};
+
+TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
+  frontend_.OpenRound();
+  const Outcome outcome =
+      RunQuery({"key-5", "--file", "-", "absent"}, "key-3\nkey-5\n\xff\xfe\nlast");
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            "key-5\tfound\tvalue of key-5\tyes\n"
+            "absent\tabsent\t\tyes\n"
+            "key-3\tfound\tvalue of key-3\tyes\n"
+            "key-5\tfound\tvalue of key-5\tyes\n"
+            "\\xff\\xfe\tabsent\t\tyes\n"
+            "last\tabsent\t\tyes\n");
+  EXPECT_NE(outcome.err.find("privacy: this lookup epsilon 8"), std::string::npos) << outcome.err;
+}
+
+TEST_F(CommandsTest, QueryPrintsJsonLines) {
+  frontend_.OpenRound();
+  const Outcome outcome =
+      RunQuery({"--format", "json", "--escapes", "--quiet", "key\\x2d7", "\\xff"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            R"({"key":"key-7","status":"found","value":"value of key-7","verified":true})" "\n"
+            R"({"key_hex":"ff","status":"absent","verified":true})" "\n");
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST_F(CommandsTest, QueryReadsThousandsFromAFile) {
+  frontend_.OpenRound();
+  std::string keys;
+  for (size_t i = 0; i < 3000; ++i) absl::StrAppend(&keys, FakeFrontend::Key(i), "\n");
+  SHOAL_ASSERT_OK(WriteFileAtomically(directory_ + "/keys", AsBytes(keys), FileMode::kPublic));
+  const Outcome outcome = RunQuery({"--file", directory_ + "/keys"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  const std::vector<std::string> lines = absl::StrSplit(outcome.out, '\n');
+  ASSERT_EQ(lines.size(), 3001u);
+  for (size_t i = 0; i < 3000; ++i) {
+    EXPECT_EQ(lines[i], i < 300 ? absl::StrCat(FakeFrontend::Key(i), "\tfound\t",
+                                               FakeFrontend::Value(i), "\tyes")
+                                : absl::StrCat(FakeFrontend::Key(i), "\tabsent\t\tyes"));
+  }
+}
+
+TEST_F(CommandsTest, QueryEndsWithItsOwnCodeWhenAnAnswerIsWrong) {
+  frontend_.OpenRound();
+  frontend_.spoil = [](uint32_t, MutableBytes answer) { answer[0] ^= 1; };
+  const Outcome outcome = RunQuery({"--format", "json", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitVerification);
+  EXPECT_NE(outcome.out.find(R"("status":"failed","verified":false,"error":)"), std::string::npos)
+      << outcome.out;
+  EXPECT_EQ(outcome.out.find("value\""), std::string::npos);
+  EXPECT_NE(outcome.err.find("1 of 1 keys"), std::string::npos);
+}
+
+TEST_F(CommandsTest, QuerySaysWhatIsWrongWithItsUse) {
+  EXPECT_EQ(RunQuery({}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--format", "xml", "a"}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--obtain", "8", "a"}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--obtain", "0"}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--obtain", "-5"}).code, cli::kExitUsage);
+  EXPECT_EQ(Run({"query", "a"}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--escapes", "a\\q"}).code, cli::kExitFailed);
+  EXPECT_EQ(RunQuery({"--file", directory_ + "/none"}).code, cli::kExitFailed);
+  EXPECT_EQ(RunQuery({"a"}).code, cli::kExitFailed) << "there is no round";
+}
+
+TEST_F(CommandsTest, QueryObtainsSlotsAhead) {
+  frontend_.OpenRound();
+  const Outcome outcome = RunQuery({"--obtain", "8"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out, "round\t1\nslots\t8\n");
+  const size_t sent = frontend_.sent.size();
+  EXPECT_EQ(RunQuery({"key-1"}).out, "key-1\tfound\tvalue of key-1\tyes\n");
+  EXPECT_EQ(frontend_.sent.size(), sent + 2) << "queries and answers, no onions";
+}
+
+TEST_F(CommandsTest, QueryWarnsAboutAnOldState) {
+  frontend_.OpenRound();
+  EXPECT_EQ(RunQuery({"--obtain", "8"}).code, cli::kExitOk);
+  fs::remove(directory_ + "/state.guard");
+  const Outcome outcome = RunQuery({"key-1"});
+  EXPECT_NE(outcome.err.find("old copy; gave up the slots of 1 rounds"), std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(CommandsTest, StatusShowsRoundsAndLedger) {
+  const Digest first = frontend_.OpenRound();
+  RunQuery({"key-1"});
+  frontend_.SetState(first, wire::CLOSED);
+  frontend_.OpenRound();
+  const Outcome table = Run({"status", "--config", ConfigPath()});
+  EXPECT_EQ(table.code, cli::kExitOk) << table.err;
+  EXPECT_NE(table.out.find("open for onions"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("onions close in"), std::string::npos);
+  EXPECT_NE(table.out.find("this client so far: 1 submissions, 8 queries"), std::string::npos);
+  const Outcome json = Run({"status", "--config", ConfigPath(), "--format", "json"});
+  EXPECT_EQ(json.code, cli::kExitOk) << json.err;
+  EXPECT_NE(json.out.find(R"("state":"open for onions")"), std::string::npos) << json.out;
+  EXPECT_NE(json.out.find(R"("ledger":{"submissions":1,"queries":8)"), std::string::npos);
+}
+
+TEST_F(CommandsTest, StatusBelievesNoOtherDeployment) {
+  FakeFrontend other({.seed = 2, .now_s = SystemClock().NowSeconds()});
+  frontend_.deployment = other.deployment;
+  EXPECT_EQ(Run({"status", "--config", ConfigPath()}).code, cli::kExitVerification);
+}
+
+TEST_F(CommandsTest, SimulateChecksACrowd) {
+  frontend_.OpenRound();
+  SHOAL_ASSERT_OK(frontend_.table().content().Save(directory_ + "/table"));
+  const std::vector<std::string> arguments = {
+      "simulate",  "--config", ConfigPath(), "--table",  directory_ + "/table", "--devices", "5",
+      "--apps",    "2-6",      "--absent",   "0.3",      "--connections",       "2"};
+  const Outcome outcome = Run(arguments);
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  for (const char* line : {"devices\t5\n", "queries\t40\n", "answers_correct\t40\n",
+                           "answers_wrong\t0\n", "answers_failed\t0\n", "keys_failed\t0\n",
+                           "answers_compared_with_table\t1\n", "seconds_wait_online\t"}) {
+    EXPECT_NE(outcome.out.find(line), std::string::npos) << line << outcome.out;
+  }
+  EXPECT_FALSE(FileExists(directory_ + "/state")) << "a crowd leaves the client's state alone";
+
+  frontend_.OpenRound();
+  frontend_.spoil = [](uint32_t, MutableBytes answer) { answer[0] ^= 1; };
+  std::vector<std::string> json = arguments;
+  json.insert(json.end(), {"--format", "json"});
+  const Outcome spoiled = Run(json);
+  EXPECT_EQ(spoiled.code, cli::kExitVerification) << spoiled.err;
+  EXPECT_NE(spoiled.out.find(R"("answers_failed":40)"), std::string::npos) << spoiled.out;
+}
+
+TEST_F(CommandsTest, SimulateSaysWhatIsWrongWithItsUse) {
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"simulate", "--config", ConfigPath()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments).code;
+  };
+  SHOAL_ASSERT_OK(frontend_.table().content().Save(directory_ + "/table"));
+  const std::string table = directory_ + "/table";
+  EXPECT_EQ(run({}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "5-x"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "1-2-3"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "9"}), cli::kExitUsage) << "do not fit 8 queries";
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--zipf", "much"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--devices", "0"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table + "x", "--apps", "2"}), cli::kExitFailed);
+}
+
+TEST_F(CommandsTest, ConfigErrorsNameTheField) {
+  const auto with = [&](const std::string& text) {
+    SHOAL_CHECK(WriteFileAtomically(ConfigPath(), AsBytes(text), FileMode::kPublic).ok());
+    return ReadConfig(ConfigPath()).status();
+  };
+  const std::string pins = "pinned_parties_file: 'pins.textproto' ";
+  EXPECT_THAT(with("frontend: 'host' state: 's' " + pins),
+              StatusIs(absl::StatusCode::kInvalidArgument, "frontend"));
+  EXPECT_THAT(with("frontend: 'h:1' " + pins),
+              StatusIs(absl::StatusCode::kInvalidArgument, "state"));
+  EXPECT_THAT(with("frontend: 'h:1' state: 's'"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "pinned_parties"));
+  EXPECT_THAT(with("frontend: 'h:1' state: 's' pad_to: 65537 " + pins),
+              StatusIs(absl::StatusCode::kInvalidArgument, "pad_to"));
+  EXPECT_THAT(with("frontend: 'h:1' state: 's' max_attempts: 11 " + pins),
+              StatusIs(absl::StatusCode::kInvalidArgument, "max_attempts"));
+  EXPECT_THAT(with("frontend: 'h:1' no_such_field: 3"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "client.textproto:1"));
+  EXPECT_THAT(with("frontend: 'h:1' state: 's' pinned_parties_file: 'none'"),
+              StatusIs(absl::StatusCode::kNotFound, "none"));
+  SHOAL_EXPECT_OK(with("frontend: 'h:1' state: 's' " + pins));
+}
+
+}  // namespace
+}  // namespace shoal::client

@@ -1,0 +1,67 @@
+#include "src/client/config.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/client/config.pb.h"
+#include "src/wire/text.h"
+
+namespace shoal::client {
+namespace {
+
+constexpr uint32_t kMaxTimeoutS = 7 * 24 * 3600;
+
+absl::StatusOr<roster::PinnedParties> PinsOf(const ClientConfig& config,
+                                             const std::filesystem::path& directory) {
+  switch (config.pins_case()) {
+    case ClientConfig::kPinnedPartiesFile:
+      return roster::PinnedParties::Read(directory / config.pinned_parties_file());
+    case ClientConfig::kPinnedParties:
+      return roster::PinnedParties::Create(config.pinned_parties());
+    case ClientConfig::PINS_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "pinned_parties_file or pinned_parties is missing: whom should the client trust?");
+}
+
+absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::path& directory) {
+  const size_t colon = config.frontend().rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == config.frontend().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frontend: \"", config.frontend(), "\" is not host:port"));
+  }
+  if (config.state().empty()) return absl::InvalidArgumentError("state: no path given");
+  const auto within = [](absl::string_view field, uint32_t value, uint32_t most) {
+    return value <= most ? absl::OkStatus()
+                         : absl::InvalidArgumentError(
+                               absl::StrCat(field, ": ", value, " is more than ", most));
+  };
+  SHOAL_RETURN_IF_ERROR(within("pad_to", config.pad_to(), kMaxPadTo));
+  SHOAL_RETURN_IF_ERROR(within("max_attempts", config.max_attempts(), kMaxAttempts));
+  SHOAL_RETURN_IF_ERROR(within("timeout_s", config.timeout_s(), kMaxTimeoutS));
+  SHOAL_ASSIGN_OR_RETURN(roster::PinnedParties pins, PinsOf(config, directory));
+  Config out{.frontend = config.frontend(),
+             .pins = std::move(pins),
+             .state_path = directory / config.state(),
+             .options = {}};
+  if (config.pad_to() != 0) out.options.pad_to = config.pad_to();
+  if (config.max_attempts() != 0) out.options.max_attempts = config.max_attempts();
+  if (config.timeout_s() != 0) out.options.timeout_s = config.timeout_s();
+  out.options.placement_cache = absl::StrCat(out.state_path, ".placement");
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ReadConfig(const std::string& path) {
+  ClientConfig config;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, config));
+  auto checked = Check(config, std::filesystem::path(path).parent_path());
+  if (!checked.ok()) return Annotate(checked.status(), path);
+  return checked;
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,26 @@
+// A client's configuration (config.proto), checked.
+#ifndef SHOAL_SRC_CLIENT_CONFIG_H_
+#define SHOAL_SRC_CLIENT_CONFIG_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "src/client/client.h"
+#include "src/roster/roster.h"
+
+namespace shoal::client {
+
+struct Config {
+  std::string frontend;  // host:port
+  roster::PinnedParties pins;
+  std::string state_path;
+  // With the placement's cache beside the state.
+  ClientOptions options;
+};
+
+// NOT_FOUND and so on; INVALID_ARGUMENT names the file and what is wrong.
+absl::StatusOr<Config> ReadConfig(const std::string& path);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_CONFIG_H_

@@ -1,0 +1,116 @@
+// A crowd of simulated devices in one process: each with a master seed, slots, queries and connections
+// of its own; their onions are sealed in batches, their answers verified in batches, every one.
+#ifndef SHOAL_SRC_CLIENT_CROWD_H_
+#define SHOAL_SRC_CLIENT_CROWD_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+#include "src/client/client.h"
+#include "src/client/transport.h"
+#include "src/roster/roster.h"
+#include "src/table/table.h"
+
+namespace shoal::client {
+
+struct CrowdOptions {
+  uint32_t devices = 1000;
+  // Applications of a device: uniform between these, different ones.
+  uint32_t min_apps = 20;
+  uint32_t max_apps = 60;
+  // Popularity: the application of rank r is drawn with probability proportional to r^-zipf. 0 is
+  // uniform; about 1 fits what people install.
+  double zipf = 1.0;
+  // This share of a device's applications is not in the table.
+  double absent = 0;
+  // Queries of every device.
+  uint32_t pad_to = 64;
+  // Connections at a time.
+  uint32_t connections = 16;
+  // Of the popularity's ranks and of what every device has installed. Nothing cryptographic.
+  uint64_t seed = 1;
+  // For a round that takes onions.
+  uint32_t timeout_s = 600;
+};
+
+// INVALID_ARGUMENT names what is wrong. `keys`: how many there are to choose from.
+absl::Status CheckCrowd(const CrowdOptions& options, size_t keys);
+
+// Which keys each device has: a function of options and keys alone. Immutable, thread-safe.
+class Popularity {
+ public:
+  // The options have been checked; `keys` outlive it.
+  Popularity(const CrowdOptions& options, std::span<const Bytes> keys);
+
+  // The keys of a device, all different.
+  std::vector<Bytes> KeysOf(uint32_t device) const;
+  // The key of rank 1, 2, ..
+  const Bytes& Ranked(size_t rank) const { return keys_[order_[rank - 1]]; }
+
+ private:
+  const CrowdOptions options_;
+  const std::span<const Bytes> keys_;
+  Digest seed_;
+  std::vector<uint32_t> order_;        // by rank: index of the key
+  std::vector<double> cumulative_;     // weights of ranks 1..i+1
+};
+
+struct CrowdReport {
+  uint64_t round = 0;
+  uint32_t parties = 0;
+  uint32_t devices = 0;
+  uint32_t devices_lost = 0;  // that could not submit or fetch
+  uint64_t queries = 0;       // of all devices, padding included
+  uint64_t distinct_rows = 0;
+  uint64_t table_rows = 0;
+  uint32_t answer_bytes = 0;
+
+  struct Stage {
+    std::string name;
+    double seconds = 0;
+  };
+  // seal, obtain, wait offline, submit, wait online, fetch, verify: wall time, in this order.
+  std::vector<Stage> stages;
+  double seconds = 0;  // all of it
+
+  uint64_t bytes_sent = 0;  // by all devices
+  uint64_t bytes_received = 0;
+
+  // Answers: one for every query.
+  uint64_t answers_correct = 0;  // signed by all, and as in the table where it is at hand
+  uint64_t answers_wrong = 0;    // signed by all, but not as in the table: must not be
+  uint64_t answers_failed = 0;   // not verified, or never fetched
+  // Whether answers were compared with a table.
+  bool compared = false;
+  // Keys of all devices.
+  uint64_t keys_found = 0;
+  uint64_t keys_absent = 0;
+  uint64_t keys_failed = 0;
+  // Why the first device was lost or the first answer failed.
+  absl::Status first_error;
+};
+
+// What a stage is doing, from any thread.
+using CrowdProgress =
+    std::function<void(const std::string& stage, uint64_t done, uint64_t total)>;
+
+// One round of the whole crowd. `expected`, if there is one, is what answers are compared with; it
+// must be the deployment's table. Errors: as Client::LookUp; that single devices are lost or answers
+// wrong is in the report. Memory: about 12 bytes a query, and answers of some thousand queries.
+absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
+                                     std::span<const Bytes> keys,
+                                     const table::UnsignedTable* expected,
+                                     const TransportFactory& connect, Environment environment,
+                                     const CrowdProgress& progress);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_CROWD_H_

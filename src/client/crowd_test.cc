@@ -1,0 +1,204 @@
+#include "src/client/crowd.h"
+
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/client/testing/fake_frontend.h"
+
+namespace shoal::client {
+namespace {
+
+using shoal::testing::StatusIs;
+using testing::FakeFrontend;
+
+std::vector<Bytes> FakeKeys(size_t n) {
+  std::vector<Bytes> keys;
+  for (size_t i = 0; i < n; ++i) keys.push_back(ToBytes(AsBytes(FakeFrontend::Key(i))));
+  return keys;
+}
+
+TEST(Popularity, IsAFunctionOfTheSeed) {
+  const std::vector<Bytes> keys = FakeKeys(500);
+  CrowdOptions options;
+  const Popularity a(options, keys), b(options, keys);
+  options.seed = 2;
+  const Popularity c(options, keys);
+  EXPECT_EQ(a.KeysOf(7), b.KeysOf(7));
+  EXPECT_NE(a.KeysOf(7), a.KeysOf(8));
+  EXPECT_NE(a.KeysOf(7), c.KeysOf(7));
+}
+
+TEST(Popularity, DrawsDistinctKeysWithinTheRange) {
+  const std::vector<Bytes> keys = FakeKeys(200);
+  CrowdOptions options;
+  options.min_apps = 3;
+  options.max_apps = 5;
+  options.zipf = 1.5;
+  const Popularity popularity(options, keys);
+  std::map<size_t, int> sizes;
+  for (uint32_t device = 0; device < 3000; ++device) {
+    const std::vector<Bytes> drawn = popularity.KeysOf(device);
+    std::set<std::string> distinct;
+    for (const Bytes& key : drawn) distinct.insert(ToString(key));
+    EXPECT_EQ(distinct.size(), drawn.size());
+    ++sizes[drawn.size()];
+  }
+  // 1000 each, standard deviation 26.
+  ASSERT_EQ(sizes.size(), 3u);
+  for (const auto& [size, count] : sizes) EXPECT_NEAR(count, 1000, 130) << size;
+}
+
+// Devices with one application: its rank has the stated law (chi-squared over the first ranks).
+TEST(Popularity, FollowsZipf) {
+  const size_t n = 50;
+  const std::vector<Bytes> keys = FakeKeys(n);
+  for (double exponent : {0.0, 1.0}) {
+    CrowdOptions options;
+    options.min_apps = options.max_apps = 1;
+    options.zipf = exponent;
+    const Popularity popularity(options, keys);
+    std::map<std::string, double> seen;
+    const int draws = 50'000;
+    for (uint32_t device = 0; device < draws; ++device) {
+      ++seen[ToString(popularity.KeysOf(device)[0])];
+    }
+    double sum = 0, chi2 = 0;
+    for (size_t rank = 1; rank <= n; ++rank) sum += std::pow(rank, -exponent);
+    for (size_t rank = 1; rank <= n; ++rank) {
+      const double expected = draws * std::pow(rank, -exponent) / sum;
+      chi2 += std::pow(seen[ToString(popularity.Ranked(rank))] - expected, 2) / expected;
+    }
+    // 49 degrees of freedom: above 95 with probability below 1e-4.
+    EXPECT_LT(chi2, 95) << exponent;
+  }
+}
+
+class CrowdTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<CrowdReport> Run(const table::UnsignedTable* expected) {
+    return RunCrowd(
+        options_, frontend_.pins(), keys_, expected,
+        [this] {
+          return absl::StatusOr<std::unique_ptr<Transport>>(
+              testing::ConnectTo(&frontend_, &mutex_));
+        },
+        {.clock = &frontend_.clock(),
+         .random = &frontend_.random(),
+         .pool = &frontend_.pool(),
+         .sleep = [](uint32_t) {},
+         .progress = {}},
+        nullptr);
+  }
+  CrowdTest() {
+    options_.devices = 12;
+    options_.min_apps = 2;
+    options_.max_apps = 6;
+    options_.pad_to = 8;
+    options_.connections = 3;
+    options_.absent = 0.2;
+  }
+  FakeFrontend frontend_;
+  std::mutex mutex_;
+  std::vector<Bytes> keys_ = FakeKeys(300);
+  CrowdOptions options_;
+};
+
+TEST_F(CrowdTest, EveryAnswerIsChecked) {
+  const Digest round_id = frontend_.OpenRound();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, Run(&frontend_.table().content()));
+  EXPECT_EQ(report.devices, 12u);
+  EXPECT_EQ(report.devices_lost, 0u);
+  EXPECT_EQ(report.queries, 96u);
+  EXPECT_EQ(report.answers_correct, 96u);
+  EXPECT_EQ(report.answers_wrong, 0u);
+  EXPECT_EQ(report.answers_failed, 0u);
+  EXPECT_TRUE(report.compared);
+  EXPECT_EQ(frontend_.Asked(round_id).size(), 96u);
+  uint64_t found = 0, absent = 0;
+  const Popularity popularity(options_, keys_);
+  for (uint32_t device = 0; device < 12; ++device) {
+    for (const Bytes& key : popularity.KeysOf(device)) {
+      ++(AsText(key).substr(0, 4) == "key-" ? found : absent);
+    }
+  }
+  EXPECT_GT(absent, 0u);
+  EXPECT_EQ(report.keys_found, found);
+  EXPECT_EQ(report.keys_absent, absent);
+  EXPECT_EQ(report.keys_failed, 0u);
+  std::vector<std::string> stages;
+  for (const auto& stage : report.stages) stages.push_back(stage.name);
+  EXPECT_EQ(stages, (std::vector<std::string>{"seal", "obtain", "wait offline", "submit",
+                                              "wait online", "fetch", "verify"}));
+  EXPECT_GT(report.bytes_sent, 96u * 336);
+  EXPECT_GT(report.bytes_received, 96u * report.answer_bytes);
+}
+
+TEST_F(CrowdTest, ASpoiledRowIsCounted) {
+  frontend_.OpenRound();
+  uint64_t spoiled = 0;
+  frontend_.spoil = [&](uint32_t row, MutableBytes answer) {
+    if (row % 5 == 0) {
+      answer[3] ^= 1;
+      ++spoiled;
+    }
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, Run(nullptr));
+  EXPECT_GT(spoiled, 0u);
+  EXPECT_EQ(report.answers_failed, spoiled);
+  EXPECT_EQ(report.answers_correct, 96 - spoiled);
+  EXPECT_GT(report.keys_failed, 0u);
+  EXPECT_FALSE(report.compared);
+  EXPECT_THAT(report.first_error, StatusIs(absl::StatusCode::kUnauthenticated, ""));
+}
+
+TEST_F(CrowdTest, ALostDeviceIsCounted) {
+  frontend_.OpenRound();
+  int submissions = 0;
+  frontend_.before = [&](const std::string& name) {
+    return name == "SubmitQueries" && submissions++ == 4 ? absl::InternalError("boom")
+                                                         : absl::OkStatus();
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, Run(nullptr));
+  EXPECT_EQ(report.devices_lost, 1u);
+  EXPECT_EQ(report.answers_failed, 8u);
+  EXPECT_EQ(report.answers_correct, 88u);
+  EXPECT_THAT(report.first_error, StatusIs(absl::StatusCode::kInternal, "submit: boom"));
+}
+
+TEST_F(CrowdTest, AnotherTableIsNotComparedWith) {
+  frontend_.OpenRound();
+  FakeFrontend other({.seed = 2});
+  EXPECT_THAT(Run(&other.table().content()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "not the deployment's"));
+}
+
+TEST_F(CrowdTest, AnAbortedRoundIsAnError) {
+  frontend_.OpenRound();
+  frontend_.reach = [](const Digest&, wire::RoundState) { return wire::ABORTED; };
+  EXPECT_THAT(Run(nullptr), StatusIs(absl::StatusCode::kAborted, "aborted"));
+}
+
+TEST_F(CrowdTest, OptionsAreChecked) {
+  const auto bad = [&](auto change, absl::string_view part) {
+    CrowdOptions options = options_;
+    change(options);
+    EXPECT_THAT(CheckCrowd(options, 300),
+                StatusIs(absl::StatusCode::kInvalidArgument, std::string(part)));
+  };
+  SHOAL_EXPECT_OK(CheckCrowd(options_, 300));
+  bad([](CrowdOptions& o) { o.devices = 0; }, "devices");
+  bad([](CrowdOptions& o) { o.connections = 0; }, "connections");
+  bad([](CrowdOptions& o) { o.min_apps = 7; }, "apps");
+  bad([](CrowdOptions& o) { o.max_apps = 9; }, "do not fit");
+  bad([](CrowdOptions& o) { o.zipf = -1; }, "zipf");
+  bad([](CrowdOptions& o) { o.zipf = std::nan(""); }, "zipf");
+  bad([](CrowdOptions& o) { o.absent = 1.5; }, "absent");
+  EXPECT_THAT(CheckCrowd(options_, 10), StatusIs(absl::StatusCode::kInvalidArgument, "half"));
+}
+
+}  // namespace
+}  // namespace shoal::client

@@ -1,0 +1,127 @@
+#include "src/client/tls_transport.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/net/connection.h"
+#include "src/net/tls.h"
+#include "src/wire/frame.h"
+
+namespace shoal::client {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A frontend that does not answer by then is gone; an acknowledgement waits for a disk.
+constexpr milliseconds kCallTimeout(60'000);
+constexpr wire::FrameLimits kResponseLimits = {.control_bytes = wire::kMaxClientControlBytes,
+                                               .bulk_bytes = 0};
+
+class TlsTransport final : public Transport {
+ public:
+  explicit TlsTransport(std::string address) : address_(std::move(address)) {}
+
+  absl::StatusOr<wire::GetDeploymentResponse> GetDeployment(
+      const wire::GetDeploymentRequest& request) override {
+    return Call<wire::GetDeploymentResponse>(wire::FrameType::kGetDeployment, request);
+  }
+  absl::StatusOr<wire::GetPlacementResponse> GetPlacement(
+      const wire::GetPlacementRequest& request) override {
+    return Call<wire::GetPlacementResponse>(wire::FrameType::kGetPlacement, request);
+  }
+  absl::StatusOr<wire::ListRoundsResponse> ListRounds(
+      const wire::ListRoundsRequest& request) override {
+    return Call<wire::ListRoundsResponse>(wire::FrameType::kListRounds, request);
+  }
+  absl::StatusOr<wire::WaitRoundResponse> WaitRound(
+      const wire::WaitRoundRequest& request) override {
+    return Call<wire::WaitRoundResponse>(wire::FrameType::kWaitRound, request,
+                                         kCallTimeout + milliseconds(request.timeout_ms()));
+  }
+  absl::StatusOr<wire::SubmitOnionsResponse> SubmitOnions(
+      const wire::SubmitOnionsRequest& request) override {
+    return Call<wire::SubmitOnionsResponse>(wire::FrameType::kSubmitOnions, request);
+  }
+  absl::StatusOr<wire::SubmitQueriesResponse> SubmitQueries(
+      const wire::SubmitQueriesRequest& request) override {
+    return Call<wire::SubmitQueriesResponse>(wire::FrameType::kSubmitQueries, request);
+  }
+  absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
+      const wire::FetchAnswersRequest& request) override {
+    return Call<wire::FetchAnswersResponse>(wire::FrameType::kFetchAnswers, request);
+  }
+  absl::StatusOr<wire::GetStatusResponse> GetStatus(
+      const wire::GetStatusRequest& request) override {
+    return Call<wire::GetStatusResponse>(wire::FrameType::kGetStatus, request);
+  }
+
+  absl::Status RequireFrontend(const roster::Roster& roster) override {
+    pin_ = roster.party(1).tls_certificate_sha256;
+    if (connection_ != nullptr && connection_->certificate_sha256() != *pin_) {
+      Disconnect();
+      return absl::UnauthenticatedError(absl::StrCat(
+          address_, " shows another TLS certificate than the roster's frontend: something stands "
+          "between it and this client, or it runs with other keys"));
+    }
+    return absl::OkStatus();
+  }
+
+  Traffic traffic() const override {
+    Traffic traffic = past_;
+    if (connection_ != nullptr) {
+      traffic.sent += connection_->bytes_sent();
+      traffic.received += connection_->bytes_received();
+    }
+    return traffic;
+  }
+
+ private:
+  void Disconnect() {
+    past_ = traffic();
+    connection_.reset();
+  }
+
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Call(wire::FrameType type, const Request& request,
+                                milliseconds timeout = kCallTimeout) {
+    if (!pin_ && type != wire::FrameType::kGetDeployment) {
+      return absl::FailedPreconditionError("the frontend's certificate has not been checked yet");
+    }
+    if (connection_ != nullptr && !connection_->usable()) Disconnect();
+    if (connection_ == nullptr) {
+      auto connection = net::Connection::Connect({.address = address_, .pin = pin_});
+      if (!connection.ok()) return Broken(connection.status());
+      connection_ = *std::move(connection);
+    }
+    const absl::StatusOr<wire::Frame> frame =
+        connection_->Call(wire::MakeFrame(type, request), kResponseLimits, timeout);
+    if (!frame.ok()) {
+      return connection_->usable() ? frame.status() : Broken(frame.status());
+    }
+    Response response;
+    SHOAL_RETURN_IF_ERROR(Annotate(wire::ParseFrame(*frame, type, response), address_));
+    return response;
+  }
+
+  // Slow is as good as gone: the request may be repeated.
+  static absl::Status Broken(const absl::Status& status) {
+    return absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status;
+  }
+
+  const std::string address_;
+  std::optional<Digest> pin_;
+  std::unique_ptr<net::Connection> connection_;
+  Traffic past_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> ConnectTls(const std::string& address) {
+  SHOAL_RETURN_IF_ERROR(net::ParseHostPort(address).status());
+  return std::make_unique<TlsTransport>(address);
+}
+
+}  // namespace shoal::client
