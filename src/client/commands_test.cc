@@ -84,7 +84,7 @@ TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
             "key-5\tfound\tvalue of key-5\tyes\n"
             "\\xff\\xfe\tabsent\t\tyes\n"
             "last\tabsent\t\tyes\n");
-  EXPECT_NE(outcome.err.find("privacy: this lookup epsilon 8"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("for any 1 of the 8 queries, epsilon 8, delta 1 for all"), std::string::npos) << outcome.err;
 }
 
 TEST_F(CommandsTest, QueryPrintsJsonLines) {

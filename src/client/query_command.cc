@@ -147,11 +147,15 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     failed += results[i].outcome == Lookup::Outcome::kFailed;
   }
   const Ledger& ledger = store->state().ledger;
-  const Loss last = LossOf(ledger.latest().back());
-  tell(absl::StrFormat("privacy: this lookup epsilon %.4g, delta %.3g; all %s so far epsilon %.4g, "
-                       "delta %.3g",
-                       last.epsilon, last.delta, WithCommas(ledger.submissions()),
-                       ledger.loss().epsilon, ledger.loss().delta));
+  const Charge& charge = ledger.latest().back();
+  const Loss last = LossOf(charge);
+  tell(absl::StrFormat("privacy: epsilon %.4g, delta %.3g for any %d of the %s queries, epsilon "
+                       "%.4g, delta %.3g for all of them together; with the %s submissions so far "
+                       "epsilon %.4g, delta %.3g",
+                       charge.epsilon, charge.delta, std::min(charge.phi, charge.queries),
+                       WithCommas(charge.queries), last.epsilon, last.delta,
+                       WithCommas(ledger.submissions()), ledger.loss().epsilon,
+                       ledger.loss().delta));
   const Traffic traffic = transport->traffic();
   tell(absl::StrCat("traffic: ", BytesText(static_cast<double>(traffic.sent)), " sent, ",
                     BytesText(static_cast<double>(traffic.received)), " received"));
