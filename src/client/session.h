@@ -29,7 +29,7 @@ class Session {
                                                        cli::Io& io);
 
   Client& client() { return *client_; }
-  const State& state() const { return store_->state(); }
+  State& state() { return store_->state(); }
   void Tell(absl::string_view what);
   // What the lookups have cost in privacy and traffic.
   void TellCosts();
