@@ -15,9 +15,14 @@
 namespace shoal::server {
 namespace {
 
+Transcript ContentTranscript(Content content) {
+  Transcript transcript("shoal round content v1");
+  transcript.U64(static_cast<uint64_t>(content));
+  return transcript;
+}
+
 Digest ContentDigest(Content content, BytesView bytes) {
-  return Transcript("shoal round content v1").U64(static_cast<uint64_t>(content)).Blob(bytes)
-      .Finish();
+  return ContentTranscript(content).Blob(bytes).Finish();
 }
 
 // Wall and processor time of one stage. The processor time is the whole process's: exact when one
@@ -56,6 +61,7 @@ struct Party::OpenRound {
   RoundSecrets secrets;
   wire::RoundHeader draft;               // as this party sent it on
   std::optional<RoundContext> context;   // once the header is signed
+  bool intake = false;                   // an Intake works on the secrets above
   std::optional<NoiseBatch> noise;       // made ahead of time, used up by the offline stage
   std::optional<RoundState> state;       // after the offline stage
   std::optional<wire::QueryBatch> queries;
@@ -264,32 +270,82 @@ Party::InputLimits Party::MaxInput() const {
           .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
 }
 
-absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
+Party::Intake::Intake(RoundPointer open, OnionIntake onions, uint64_t bytes)
+    : open_(std::move(open)),
+      onions_(std::move(onions)),
+      digest_(ContentTranscript(Content::kOfflineInput)) {
+  digest_.BeginBlob(bytes);
+}
+
+Party::Intake::~Intake() {
+  std::lock_guard lock(open_->mutex);
+  open_->intake = false;
+}
+
+absl::Status Party::Intake::Take(BytesView piece) {
+  StageTimer timer(open_->context->party, "offline");
+  SHOAL_RETURN_IF_ERROR(onions_.Take(piece));
+  digest_.BlobPiece(piece);
+  const wire::StageReport cost = timer.Finish();
+  seconds_ += cost.seconds();
+  cpu_seconds_ += cost.cpu_seconds();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Party::Intake>> Party::BeginOffline(
+    const wire::SignedHeader& header, uint64_t bytes) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round,
                          round::Round::Verify(header, roster(), table(), clock_->NowSeconds()));
   // Only headers that this party has signed are found by their id.
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round.id()));
   std::lock_guard lock(open->mutex);
   if (open->ended) return absl::NotFoundError("round ended");
+  if (open->intake) {
+    return absl::FailedPreconditionError("another offline list is on its way in for this round");
+  }
+  SHOAL_ASSIGN_OR_RETURN(OnionIntake onions,
+                         OnionIntake::Begin(*open->context, open->secrets, bytes, *pool_));
+  open->intake = true;
+  return std::unique_ptr<Intake>(new Intake(open, std::move(onions), bytes));
+}
+
+absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Intake> intake, BeginOffline(header, onions.size()));
+  SHOAL_RETURN_IF_ERROR(intake->Take(onions));
+  return Offline(std::move(intake));
+}
+
+absl::StatusOr<Bytes> Party::Offline(std::unique_ptr<Intake> intake) {
+  OpenRound& open = *intake->open_;
+  std::lock_guard lock(open.mutex);
+  open.intake = false;
+  if (open.ended) return absl::NotFoundError("round ended");
+  if (!intake->onions_.complete()) {
+    return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ", intake->opened(),
+                                                   " of ", intake->count(), " onions"));
+  }
   StageTimer timer(number(), "offline");
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kOfflineInput,
-                                              ContentDigest(Content::kOfflineInput, onions)));
-  MakeNoiseLocked(*open);
-  SHOAL_ASSIGN_OR_RETURN(
-      OfflineOutput out,
-      RunOffline(*open->context, open->secrets, *open->noise, onions, *pool_));
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kOfflineOutput,
+  const uint64_t bytes_in = intake->count() * open.context->onion_bytes();
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kOfflineInput,
+                                              intake->digest_.Finish()));
+  MakeNoiseLocked(open);
+  SHOAL_ASSIGN_OR_RETURN(OfflineOutput out, RunOffline(*open.context, open.secrets, *open.noise,
+                                                       std::move(intake->onions_), *pool_));
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kOfflineOutput,
                                               ContentDigest(Content::kOfflineOutput, out.onions)));
   wire::StageReport& report = timer.report();
   report.set_positions_in(out.state.positions);
   report.set_positions_out(out.state.next_positions);
-  report.set_noise_queries(open->noise->size());
-  report.set_bytes_in(onions.size());
+  report.set_noise_queries(open.noise->size());
+  report.set_bytes_in(bytes_in);
   report.set_bytes_out(out.onions.size());
-  open->noise.reset();
+  open.noise.reset();
   // A repetition brings the same state: a batch of queries taken meanwhile stays valid.
-  open->state = std::move(out.state);
-  open->Report(timer.Finish());
+  open.state = std::move(out.state);
+  wire::StageReport cost = timer.Finish();
+  cost.set_seconds(cost.seconds() + intake->seconds_);
+  cost.set_cpu_seconds(cost.cpu_seconds() + intake->cpu_seconds_);
+  open.Report(std::move(cost));
   return std::move(out.onions);
 }
 

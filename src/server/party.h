@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/tagged.h"
 #include "src/base/thread_pool.h"
@@ -93,8 +94,17 @@ class Party {
   };
   InputLimits MaxInput() const;
 
-  // The list for the next party (empty at the backend). UNAUTHENTICATED unless the header is signed
-  // by all and is the one that this party signed.
+  // The input of the offline stage on its way in: opened as it comes, committed to when it is
+  // complete. One at a time for a round. Thread-compatible.
+  class Intake;
+  // `bytes` of onions will come. UNAUTHENTICATED unless the header is signed by all and is the one
+  // that this party signed; INVALID_ARGUMENT for a number of bytes that is no list of this party's.
+  absl::StatusOr<std::unique_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
+                                                       uint64_t bytes);
+  // The list for the next party (empty at the backend). INVALID_ARGUMENT if the input is not
+  // complete.
+  absl::StatusOr<Bytes> Offline(std::unique_ptr<Intake> intake);
+  // The same for an input that is there as a whole.
   absl::StatusOr<Bytes> Offline(const wire::SignedHeader& header, BytesView onions);
 
   // Not at the backend: encoded queries for the next party.
@@ -139,6 +149,26 @@ class Party {
   mutable std::mutex mutex_;  // of the two maps
   std::map<RoundCounter, RoundPointer> drafts_;
   std::map<Digest, RoundPointer> rounds_;
+};
+
+class Party::Intake {
+ public:
+  ~Intake();
+  Intake(const Intake&) = delete;
+  Intake& operator=(const Intake&) = delete;
+
+  // INVALID_ARGUMENT beyond the announced end.
+  absl::Status Take(BytesView piece);
+  uint64_t opened() const { return onions_.opened(); }
+  uint64_t count() const { return onions_.count(); }
+
+ private:
+  friend class Party;
+  Intake(RoundPointer open, OnionIntake onions, uint64_t bytes);
+  const RoundPointer open_;
+  OnionIntake onions_;
+  Transcript digest_;
+  double seconds_ = 0, cpu_seconds_ = 0;  // spent in Take
 };
 
 }  // namespace shoal::server

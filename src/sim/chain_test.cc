@@ -149,6 +149,42 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   EXPECT_THAT(middle.Answers(round.id(), answers), StatusIs(kRefused, "another answers"));
 }
 
+TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  server::Party& party = deployment_.party(1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes whole, party.Offline(round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), onions.size()));
+  EXPECT_THAT(party.BeginOffline(round.wire(), onions.size()), StatusIs(kRefused, "on its way"));
+  for (size_t at = 0; at < onions.size();) {
+    const size_t n = std::min<size_t>(1 + deployment_.random().Below(2000), onions.size() - at);
+    SHOAL_ASSERT_OK(intake->Take(BytesView(onions).subspan(at, n)));
+    at += n;
+  }
+  EXPECT_THAT(intake->Take(Bytes(1)), StatusIs(kInvalid, "more bytes"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes pieces, party.Offline(std::move(intake)));
+  EXPECT_EQ(whole, pieces);
+}
+
+TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  server::Party& party = deployment_.party(1);
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), onions.size()));
+    SHOAL_ASSERT_OK(intake->Take(BytesView(onions).first(onions.size() - 1)));
+    EXPECT_THAT(party.Offline(std::move(intake)), StatusIs(kInvalid, "ended after"));
+  }
+  {  // the connection broke
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), 0));
+  }
+  SHOAL_EXPECT_OK(party.Offline(round.wire(), onions));
+}
+
 // Guarantee 1, after a restart: what a party has seen of a round it will not see differently.
 TEST_F(GuardTest, ARestartedPartyRefusesItsOldRounds) {
   std::optional<Client> client;
