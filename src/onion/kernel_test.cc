@@ -29,7 +29,8 @@ template <typename Field>
 const Kernel* ScalarKernel(const char* name) {
   using Batch = CurveBatch<Field>;
   static const Kernel kernel = {name, Batch::Multiply, sizeof(typename Batch::Table),
-                                Batch::BuildTable, Batch::MultiplyFixed};
+                                Batch::BuildTable, Batch::MultiplyFixed,
+                                nullptr, nullptr};
   return &kernel;
 }
 
