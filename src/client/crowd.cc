@@ -147,6 +147,11 @@ class Crowd {
                            header.max_slots()));
         }
         if (info.onions() > header.max_slots() - report_.queries) continue;
+        // A crowd takes its time: half of the window should be left.
+        const uint64_t now_s = environment_.clock->NowSeconds();
+        if (now_s + (header.onions_close_s() - header.announced_s()) / 2 > header.onions_close_s()) {
+          continue;
+        }
         if (best == nullptr || header.counter() < best->header().header().counter()) best = &info;
       }
       if (best != nullptr) {
