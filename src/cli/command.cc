@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "google/protobuf/stubs/logging.h"
 #include "src/cli/version.h"
 
 namespace shoal::cli {
@@ -208,12 +209,18 @@ Io ProcessIo() {
 
 int Main(const std::string& program, const std::string& summary,
          std::span<const Command> commands, int argc, const char* const* argv) {
+  // Messages that cannot be parsed are our Status; protobuf would also write a line for each, at
+  // whatever rate a stranger sends them.
+  google::protobuf::SetLogHandler(nullptr);
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   Io io = ProcessIo();
   return RunProgram(program, summary, commands, arguments, io);
 }
 
 int MainOfOne(const Command& command, int argc, const char* const* argv) {
+  // Messages that cannot be parsed are our Status; protobuf would also write a line for each, at
+  // whatever rate a stranger sends them.
+  google::protobuf::SetLogHandler(nullptr);
   const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   Io io = ProcessIo();
   if (arguments.size() == 1 && arguments[0] == "--version") {

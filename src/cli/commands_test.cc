@@ -55,15 +55,9 @@ class CommandsTest : public ::testing::Test {
       Write(name + ".announcement", out_);
       assemble.insert(assemble.end(), {"--announcement", "@" + name + ".announcement"});
     }
-    Write("settings", R"(
-        deployment: "demo"
-        parties { name: "alice" client_address: "127.0.0.1:7001" }
-        parties { name: "bob" peer_address: "127.0.0.1:7002" }
-        parties { name: "carol" peer_address: "127.0.0.1:7003" }
-        noise { mechanism: GEOMETRIC epsilon: 1 delta: 1e-6 phi: 1
-                mode: 15 left_scale: 1.25 right_scale: 5 }
-        clock_tolerance_s: 60
-        max_slots: 100000)");
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string settings,
+                               ReadFile("configs/roster.settings.textproto"));
+    Write("settings", settings);
     ASSERT_EQ(RunShoal(assemble), kExitOk) << err_;
     std::vector<std::string> aggregate = {"roster", "aggregate", "--roster", "@roster", "--out",
                                           "@signed"};

@@ -3,8 +3,14 @@
 #ifndef SHOAL_SRC_ONION_INLINE_H_
 #define SHOAL_SRC_ONION_INLINE_H_
 
+#ifdef SHOAL_SMALL_KERNEL_CODE
+// For tests that run the templates on other types than vectors: compiled in seconds.
+#define SHOAL_INLINE inline
+#define SHOAL_UNROLL
+#else
 #define SHOAL_INLINE inline __attribute__((always_inline))
-#define SHOAL_NOINLINE __attribute__((noinline))
 #define SHOAL_UNROLL _Pragma("GCC unroll 32")
+#endif
+#define SHOAL_NOINLINE __attribute__((noinline))
 
 #endif  // SHOAL_SRC_ONION_INLINE_H_

@@ -47,7 +47,7 @@ struct DeploymentOptions {
   server::RoundPlan plan = {};
   noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
                              .epsilon = 1,
-                             .delta = 1e-3,
+                             .delta = 1e-2,
                              .phi = 1,
                              .mode = 6,
                              .left_scale = 1.25,

@@ -106,6 +106,27 @@ TEST(ParsePackages, NamesTheMalformedLine) {
   EXPECT_THAT(ParsePackages(": x\n", "f"), StatusIs(kInvalid, "f:1: not a field"));
 }
 
+// What the index says comes from outside: any bytes are read or refused.
+TEST(ParsePackages, SurvivesAnyBytes) {
+  TestRandom random(2);
+  const std::vector<std::string> pieces = {"Package:", "Version: 1", "Architecture: all", "Status: a b",
+                                           "\n",       "\n\n",      " ",                 ":",
+                                           "\t",       "x",         std::string(1, '\0')};
+  int read = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text;
+    for (uint64_t n = random.Below(14); n > 0; --n) text += pieces[random.Below(pieces.size())];
+    const auto packages = ParsePackages(text, "f");
+    (void)ParseInstalled(text, "f");
+    if (!packages.ok()) continue;
+    ++read;
+    for (const Package& package : *packages) {
+      EXPECT_FALSE(package.name.empty() || package.version.empty() || package.architecture.empty());
+    }
+  }
+  EXPECT_GT(read, 100);
+}
+
 TEST(ParseInstalled, TakesWhatIsInstalled) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const std::vector<Package> packages,

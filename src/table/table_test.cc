@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/stubs/logging.h"
 #include "src/base/file.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
@@ -588,6 +589,7 @@ TEST(RowMap, RefusesAnotherPlacement) {
 
 // Manifests come from the network: any mutation is refused or harmless.
 TEST(Manifest, MutatedBytesAreNeverAcceptedChanged) {
+  const google::protobuf::LogSilencer silence;  // it has a line for every mutation of text
   Signed s(2, 50);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
   const std::string good = table.manifest().wire().SerializeAsString();

@@ -1,8 +1,9 @@
 #include "src/wire/frame.h"
 
+#include <limits>
 #include <utility>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/wire/client.pb.h"
@@ -33,6 +34,16 @@ bool IsKnown(FrameType type) {
   return false;
 }
 
+// Messages quote what others sent, travel in a protobuf string (UTF-8, or the frame cannot be
+// parsed), and end in terminals and logs: printable ASCII, at most 1 KiB.
+std::string Printable(absl::string_view message) {
+  std::string text(message.substr(0, kMaxErrorBytes));
+  for (char& c : text) {
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+  }
+  return text;
+}
+
 }  // namespace
 
 FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header) {
@@ -46,6 +57,7 @@ FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header) {
 }
 
 FrameHeader HeaderOf(const Frame& frame) {
+  SHOAL_CHECK(frame.control.size() <= std::numeric_limits<uint32_t>::max());
   return {.type = frame.type,
           .control_bytes = static_cast<uint32_t>(frame.control.size()),
           .bulk_bytes = frame.bulk.size()};
@@ -97,23 +109,22 @@ absl::Status ParseFrame(const Frame& frame, FrameType type,
 }
 
 Frame MakeErrorFrame(const absl::Status& status) {
+  SHOAL_CHECK(!status.ok());
   Error error;
   error.set_code(static_cast<uint32_t>(status.code()));
-  error.set_message(std::string(status.message().substr(0, kMaxErrorBytes)));
+  error.set_message(Printable(status.message()));
   return MakeFrame(FrameType::kError, error);
 }
 
 absl::Status ErrorOf(const Frame& frame) {
   Error error;
-  if (absl::Status status = ParseFrame(frame, FrameType::kError, error); !status.ok()) {
-    return status;
+  if (const absl::Status status = ParseFrame(frame, FrameType::kError, error); !status.ok()) {
+    return absl::InternalError(status.message());
   }
   if (error.code() == 0 || error.code() > static_cast<uint32_t>(absl::StatusCode::kUnauthenticated)) {
     return absl::InternalError("frame: an error without a proper code");
   }
-  // What comes from outside ends in terminals and logs.
-  return absl::Status(static_cast<absl::StatusCode>(error.code()),
-                      absl::Utf8SafeCEscape(error.message().substr(0, kMaxErrorBytes)));
+  return absl::Status(static_cast<absl::StatusCode>(error.code()), Printable(error.message()));
 }
 
 }  // namespace shoal::wire

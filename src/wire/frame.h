@@ -64,6 +64,8 @@ struct Frame {
 };
 
 FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header);
+
+// The control is below 4 GiB (checked).
 FrameHeader HeaderOf(const Frame& frame);
 
 // INVALID_ARGUMENT: not a frame of this protocol, or an unknown type.
@@ -78,8 +80,9 @@ Frame MakeFrame(FrameType type, const google::protobuf::MessageLite& message, By
 absl::Status ParseFrame(const Frame& frame, FrameType type,
                         google::protobuf::MessageLite& message);
 
-// An ERROR frame and back. A message is cut at 1 KiB. ErrorOf never returns OK: a frame that
-// claims success as an error is an INTERNAL error.
+// An ERROR frame and back; `status` is not OK (checked). In both directions a message is cut at
+// 1 KiB, and bytes that are not printable ASCII become '?'. ErrorOf never returns OK: a frame that
+// claims success as an error, or is none, is an INTERNAL error.
 Frame MakeErrorFrame(const absl::Status& status);
 absl::Status ErrorOf(const Frame& frame);
 

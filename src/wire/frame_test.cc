@@ -63,9 +63,20 @@ TEST(FrameTest, ErrorsComeBackAndCannotBeOk) {
               StatusIs(absl::StatusCode::kNotFound, "no slot"));
   EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError(std::string(5000, 'x')))).message().size(),
             1024u);
-  // Control characters do not reach a terminal.
-  EXPECT_THAT(ErrorOf(MakeErrorFrame(absl::NotFoundError("\x1b[31m"))),
-              StatusIs(absl::StatusCode::kNotFound, "\\033[31m"));
+  // Quotes come through; control characters and what is no UTF-8 do neither reach a terminal nor
+  // make the frame unreadable, also where a message is cut.
+  EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError("no 'a\\b'"))).message(), "no 'a\\b'");
+  EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError("\x1b[31m\xff\n"))).message(), "?[31m??");
+  const std::string long_umlauts = std::string(1023, 'x') + "\xc3\xa4";
+  EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError(long_umlauts))),
+            absl::NotFoundError(std::string(1023, 'x') + "?"));
+  Error hostile;
+  hostile.set_code(5);
+  hostile.set_message("\x1b]0;" + std::string(3000, 'y'));
+  const absl::Status cleaned = ErrorOf(MakeFrame(FrameType::kError, hostile));
+  EXPECT_EQ(cleaned.message(), "?]0;" + std::string(1020, 'y'));
+  EXPECT_THAT(ErrorOf(MakeFrame(FrameType::kOnline, hostile)),
+              StatusIs(absl::StatusCode::kInternal, "instead of"));
   for (uint32_t code : {0u, 17u, 4000000000u}) {
     Error error;
     error.set_code(code);
