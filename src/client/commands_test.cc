@@ -216,6 +216,7 @@ TEST_F(CommandsTest, SimulateSaysWhatIsWrongWithItsUse) {
   EXPECT_EQ(run({"--table", table, "--apps", "9"}), cli::kExitUsage) << "do not fit 8 queries";
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--zipf", "much"}), cli::kExitUsage);
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--devices", "0"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--verify", "none"}), cli::kExitUsage);
   EXPECT_EQ(run({"--table", table + "x", "--apps", "2"}), cli::kExitFailed);
 }
 
