@@ -15,6 +15,7 @@ using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kPieceBytes = 1 << 20;
+constexpr wire::FrameLimits kErrorLimits = {.control_bytes = 4096, .bulk_bytes = 0};
 
 }  // namespace
 
@@ -22,7 +23,8 @@ struct Connection::State {
   explicit State(std::string a) : address(std::move(a)) {}
 
   // Runs the one operation that is under way until it calls back or the deadline passes; then
-  // the socket is closed and the operation collected.
+  // the socket is closed and the operation collected. An operation that fails leaves the socket
+  // to the caller.
   absl::Status Wait(const std::optional<boost::system::error_code>& result,
                     absl::string_view what) {
     io.restart();
@@ -36,7 +38,6 @@ struct Connection::State {
       }
     }
     if (!*result) return absl::OkStatus();
-    Fail();
     return absl::UnavailableError(
         absl::StrCat(address, ": ", what, ": ", result->message()));
   }
@@ -46,6 +47,8 @@ struct Connection::State {
     boost::system::error_code ignored;
     if (stream != nullptr) stream->next_layer().close(ignored);
   }
+
+  bool open() const { return stream != nullptr && stream->next_layer().is_open(); }
 
   absl::Status Write(BytesView bytes) {
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(kPieceBytes, bytes.size()))) {
@@ -69,6 +72,24 @@ struct Connection::State {
                        result = error;
                      });
     return Wait(result, "waiting for the answer");
+  }
+
+  // A frame that `limits` allow, or an ERROR.
+  absl::StatusOr<wire::Frame> ReadFrame(const wire::FrameLimits& limits) {
+    wire::FrameHeaderBytes header_bytes;
+    SHOAL_RETURN_IF_ERROR(Read(header_bytes));
+    const auto header = wire::ParseFrameHeader(header_bytes);
+    if (!header.ok()) return Annotate(header.status(), address);
+    const bool is_error = header->type == wire::FrameType::kError;
+    if (absl::Status fits = wire::CheckLimits(*header, is_error ? kErrorLimits : limits);
+        !fits.ok()) {
+      return Annotate(fits, address);
+    }
+    wire::Frame frame;
+    frame.type = header->type;
+    SHOAL_RETURN_IF_ERROR(ReadGrowing(header->control_bytes, frame.control));
+    SHOAL_RETURN_IF_ERROR(ReadGrowing(header->bulk_bytes, frame.bulk));
+    return frame;
   }
 
   template <typename Buffer>
@@ -149,35 +170,30 @@ absl::StatusOr<wire::Frame> Connection::Call(const wire::Frame& request,
   const wire::FrameHeaderBytes request_header = wire::EncodeFrameHeader(wire::HeaderOf(request));
   Bytes head(request_header.begin(), request_header.end());
   Append(head, AsBytes(request.control));
-  absl::Status status = s.Write(head);
-  if (status.ok()) status = s.Write(request.bulk);
-  // A server that refuses a frame answers and closes without reading the rest: its answer may be
-  // there although sending failed, but it may be lost as well.
-  SHOAL_RETURN_IF_ERROR(status);
-
-  wire::FrameHeaderBytes header_bytes;
-  SHOAL_RETURN_IF_ERROR(s.Read(header_bytes));
-  const auto header = wire::ParseFrameHeader(header_bytes);
-  if (!header.ok()) {
-    s.Fail();
-    return Annotate(header.status(), s.address);
+  const absl::Status sent = [&] {
+    SHOAL_RETURN_IF_ERROR(s.Write(head));
+    return s.Write(request.bulk);
+  }();
+  if (!sent.ok()) {
+    // A server that refuses a frame says so and closes without taking the rest: what it said may
+    // be here already.
+    if (s.open()) {
+      const absl::StatusOr<wire::Frame> refusal = s.ReadFrame({});
+      s.Fail();
+      if (refusal.ok() && refusal->type == wire::FrameType::kError) return wire::ErrorOf(*refusal);
+    }
+    return sent;
   }
-  const wire::FrameLimits error_limits = {.control_bytes = 4096, .bulk_bytes = 0};
-  const bool is_error = header->type == wire::FrameType::kError;
-  if (absl::Status fits = wire::CheckLimits(*header, is_error ? error_limits : limits);
-      !fits.ok()) {
+  absl::StatusOr<wire::Frame> answer = s.ReadFrame(limits);
+  if (!answer.ok()) {
     s.Fail();
-    return Annotate(fits, s.address);
+    return answer;
   }
-  wire::Frame answer;
-  answer.type = header->type;
-  SHOAL_RETURN_IF_ERROR(s.ReadGrowing(header->control_bytes, answer.control));
-  SHOAL_RETURN_IF_ERROR(s.ReadGrowing(header->bulk_bytes, answer.bulk));
-  if (is_error) return wire::ErrorOf(answer);
-  if (answer.type != request.type) {
+  if (answer->type == wire::FrameType::kError) return wire::ErrorOf(*answer);
+  if (answer->type != request.type) {
     s.Fail();
     return absl::InternalError(absl::StrCat(s.address, ": answered with a frame of type ",
-                                            static_cast<int>(answer.type)));
+                                            static_cast<int>(answer->type)));
   }
   return answer;
 }

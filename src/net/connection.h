@@ -23,7 +23,7 @@ class Connection {
     std::string address;  // host:port
     // The peer's certificate must have this digest. Without it the connection is open to anyone
     // in the middle until the caller has checked certificate_sha256().
-    std::optional<Digest> pin;
+    std::optional<Digest> pin = std::nullopt;
     const Identity* identity = nullptr;
     std::chrono::milliseconds connect_timeout{10'000};
   };
