@@ -37,6 +37,8 @@ struct SymmetricBatch {
       for (size_t i = 0; i < lanes; ++i) {
         __builtin_memcpy(keys + (begin + i) * kKernelStreamKeyBytes + 32, nonces[i] + 16, 8);
       }
+      Wipe(key, sizeof key);
+      Wipe(out, sizeof out);
     }
   }
 
@@ -54,6 +56,9 @@ struct SymmetricBatch {
       Rounds(x);
       for (int i = 0; i < 16; ++i) x[i] = x[i] + start[i];
       Store(x, blocks + begin * 64, 64, lanes);
+      Wipe(key, sizeof key);
+      Wipe(start, sizeof start);
+      Wipe(x, sizeof x);
     }
   }
 
