@@ -84,7 +84,7 @@ TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
             "key-5\tfound\tvalue of key-5\tyes\n"
             "\\xff\\xfe\tabsent\t\tyes\n"
             "last\tabsent\t\tyes\n");
-  EXPECT_NE(outcome.err.find("for any 1 of the 8 queries, epsilon 8, delta 1 for all"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("for any 1 of the 8 queries; epsilon 8, delta 1 for all"), std::string::npos) << outcome.err;
 }
 
 TEST_F(CommandsTest, QueryPrintsJsonLines) {
@@ -241,6 +241,12 @@ TEST_F(CommandsTest, ConfigErrorsNameTheField) {
   EXPECT_THAT(with("frontend: 'h:1' state: 's' pinned_parties_file: 'none'"),
               StatusIs(absl::StatusCode::kNotFound, "none"));
   SHOAL_EXPECT_OK(with("frontend: 'h:1' state: 's' " + pins));
+}
+
+// configs/client.textproto is complete but for the file with the pins, which comes with a deployment.
+TEST(ClientConfig, TheSampleIsValid) {
+  EXPECT_THAT(ReadConfig("configs/client.textproto"),
+              StatusIs(absl::StatusCode::kNotFound, "configs/pinned.textproto"));
 }
 
 }  // namespace

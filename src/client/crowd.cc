@@ -305,7 +305,6 @@ class Crowd {
   }
 
   void Verify(uint32_t first, uint32_t end, BytesView answers) {
-    const table::RowMap& map = deployment_->map();
     const size_t answer_bytes = round_->answer_bytes();
     std::vector<table::RowAnswer> rows;
     std::vector<size_t> begin_of(end - first);  // in `rows`

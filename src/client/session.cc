@@ -1,5 +1,6 @@
 #include "src/client/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,11 +41,15 @@ void Session::Tell(absl::string_view what) {
 void Session::TellCosts() {
   const Ledger& ledger = state().ledger;
   if (ledger.submissions() > 0) {
-    const Loss last = LossOf(ledger.latest().back());
-    Tell(absl::StrFormat("privacy: this lookup epsilon %.4g, delta %.3g; all %s so far epsilon "
-                         "%.4g, delta %.3g",
-                         last.epsilon, last.delta, WithCommas(ledger.submissions()),
-                         ledger.loss().epsilon, ledger.loss().delta));
+    const Charge& charge = ledger.latest().back();
+    const Loss last = LossOf(charge);
+    Tell(absl::StrFormat("privacy: epsilon %.4g, delta %.3g for any %d of the %s queries; epsilon "
+                         "%.4g, delta %.3g for all of them together",
+                         charge.epsilon, charge.delta, std::min(charge.phi, charge.queries),
+                         WithCommas(charge.queries), last.epsilon, last.delta));
+    Tell(absl::StrFormat("privacy: epsilon %.4g, delta %.3g for all %s submissions so far",
+                         ledger.loss().epsilon, ledger.loss().delta,
+                         WithCommas(ledger.submissions())));
   }
   const Traffic traffic = transport_->traffic();
   Tell(absl::StrCat("traffic: ", BytesText(static_cast<double>(traffic.sent)), " sent, ",
