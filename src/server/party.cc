@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -37,7 +38,7 @@ class StageTimer {
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - wall_start_;
     report_.set_seconds(wall.count());
     report_.set_cpu_seconds(CpuSeconds() - cpu_start_);
-    return report_;
+    return std::move(report_);
   }
   wire::StageReport& report() { return report_; }
 
@@ -61,7 +62,7 @@ struct Party::OpenRound {
   RoundSecrets secrets;
   wire::RoundHeader draft;               // as this party sent it on
   std::optional<RoundContext> context;   // once the header is signed
-  bool intake = false;                   // an Intake works on the secrets above
+  const void* intake = nullptr;          // the Intake that is under way; for comparison alone
   std::optional<NoiseBatch> noise;       // made ahead of time, used up by the offline stage
   std::optional<RoundState> state;       // after the offline stage
   std::optional<wire::QueryBatch> queries;
@@ -75,6 +76,11 @@ struct Party::OpenRound {
 
   // A stage that is repeated with the same input replaces its report.
   void Report(wire::StageReport report) {
+    // Others see the report. Hundredths of a second tell a user what a stage costs; nanoseconds
+    // would tell them of cache hits.
+    const auto coarse = [](double seconds) { return std::round(seconds * 100) / 100; };
+    report.set_seconds(coarse(report.seconds()));
+    report.set_cpu_seconds(coarse(report.cpu_seconds()));
     std::lock_guard lock(reports_mutex);
     std::erase_if(reports, [&](const wire::StageReport& old) {
       return old.stage() == report.stage();
@@ -104,6 +110,9 @@ absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
   }
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch("roster " + options.roster.deployment(),
                                              options.roster.epoch(), options.roster.digest()));
+  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(
+      absl::StrCat("table ", Hex(options.table_id)), options.table_epoch,
+      options.table.manifest_digest));
   return std::unique_ptr<Party>(
       new Party(std::move(options), key, journal, random, clock, pool));
 }
@@ -248,18 +257,19 @@ absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
 }
 
 void Party::MakeNoiseLocked(OpenRound& open) {
-  if (!open.noise.has_value()) open.noise = MakeNoise(*open.context, open.secrets, *pool_);
+  if (open.noise.has_value()) return;
+  StageTimer timer(number(), "noise");
+  open.noise = MakeNoise(*open.context, open.secrets, *pool_);
+  if (is_backend()) return;  // makes none
+  timer.report().set_noise_queries(open.noise->size());
+  open.Report(timer.Finish());
 }
 
 absl::Status Party::PrepareNoise(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   std::lock_guard lock(open->mutex);
   if (open->ended) return absl::NotFoundError("round ended");
-  if (open->state.has_value() || open->noise.has_value()) return absl::OkStatus();
-  StageTimer timer(number(), "noise");
-  MakeNoiseLocked(*open);
-  timer.report().set_noise_queries(open->noise->size());
-  open->Report(timer.Finish());
+  if (!open->state.has_value()) MakeNoiseLocked(*open);
   return absl::OkStatus();
 }
 
@@ -279,7 +289,7 @@ Party::Intake::Intake(RoundPointer open, OnionIntake onions, uint64_t bytes)
 
 Party::Intake::~Intake() {
   std::lock_guard lock(open_->mutex);
-  open_->intake = false;
+  if (open_->intake == this) open_->intake = nullptr;
 }
 
 absl::Status Party::Intake::Take(BytesView piece) {
@@ -300,13 +310,14 @@ absl::StatusOr<std::unique_ptr<Party::Intake>> Party::BeginOffline(
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round.id()));
   std::lock_guard lock(open->mutex);
   if (open->ended) return absl::NotFoundError("round ended");
-  if (open->intake) {
+  if (open->intake != nullptr) {
     return absl::FailedPreconditionError("another offline list is on its way in for this round");
   }
   SHOAL_ASSIGN_OR_RETURN(OnionIntake onions,
                          OnionIntake::Begin(*open->context, open->secrets, bytes, *pool_));
-  open->intake = true;
-  return std::unique_ptr<Intake>(new Intake(open, std::move(onions), bytes));
+  std::unique_ptr<Intake> intake(new Intake(open, std::move(onions), bytes));
+  open->intake = intake.get();
+  return intake;
 }
 
 absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
@@ -318,7 +329,6 @@ absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView
 absl::StatusOr<Bytes> Party::Offline(std::unique_ptr<Intake> intake) {
   OpenRound& open = *intake->open_;
   std::lock_guard lock(open.mutex);
-  open.intake = false;
   if (open.ended) return absl::NotFoundError("round ended");
   if (!intake->onions_.complete()) {
     return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ", intake->opened(),

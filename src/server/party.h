@@ -52,6 +52,9 @@ class Party {
     PartyNumber number;
     roster::Roster roster;
     round::TableFacts table;
+    // What the journal knows the table by: an epoch has one content for ever.
+    Digest table_id;
+    uint64_t table_epoch;
     AnswerTable answers;  // the backend's; empty elsewhere
     // Rounds that may be open at once: a neighbour cannot fill our memory with drafts.
     size_t max_open_rounds = 16;
@@ -124,7 +127,9 @@ class Party {
   // Whether `token` is the one of position `slot`; false for a dead one. Party 1, after Offline.
   bool CheckToken(const Digest& round_id, uint32_t slot, const sharing::Token& token) const;
 
-  // What the round cost here so far. For people; knows nothing that the neighbours do not.
+  // What the round cost here so far, times in hundredths of a second. For people: it travels to the
+  // frontend and to whoever asks there. Of its numbers only the noise total is not on the links
+  // for everyone to count, and the neighbours can count it (docs/threat-model.md).
   std::vector<wire::StageReport> Reports(const Digest& round_id) const;
 
  private:

@@ -524,12 +524,19 @@ TEST_F(GuardTest, NothingIsSentWhoseDigestIsNotStored) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
   const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, deployment_.frontend().CloseQueries(round.id()));
   bool reached = false;
   deployment_.tamper(2).queries = [&](Bytes&) { reached = true; };
   deployment_.disk(2).writes_left = 0;
-  EXPECT_THAT(deployment_.RunOnline(round.id()),
+  EXPECT_THAT(deployment_.node(1).Online(round.id(), queries),
               StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
   EXPECT_FALSE(reached);
+  // The same call once there is room again is not taken for durable before it is.
+  const size_t records = deployment_.disk(2).records.size();
+  deployment_.disk(2).writes_left = -1;
+  SHOAL_EXPECT_OK(deployment_.party(2).Queries(
+      round.id(), *deployment_.party(1).Queries(round.id(), queries)));
+  EXPECT_EQ(deployment_.disk(2).records.size(), records + 2);
 }
 
 // Any one party or link tampers: the answer is refused or random, never wrong and accepted.

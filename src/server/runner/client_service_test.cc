@@ -267,7 +267,7 @@ TEST_F(ClientServiceTest, ARoundRunsFrameByFrame) {
   EXPECT_EQ(status.deployment(), "test");
   ASSERT_EQ(status.rounds_size(), 1);
   EXPECT_EQ(status.rounds(0).round().state(), wire::ANSWERED);
-  EXPECT_EQ(status.rounds(0).stages_size(), 6);
+  EXPECT_GE(status.rounds(0).stages_size(), 6);  // offline and online at three parties
 }
 
 TEST_F(ClientServiceTest, SlotsAreAcknowledgedOnceTheyAreDurableAndInGroups) {
