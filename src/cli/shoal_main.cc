@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
       RosterPins(),      RosterInspect(),  TableBuild(), TableInspect(),
       TableVerify(),     TableSign(),      TableAggregate(),
       shoal::client::Query(ConnectTls),
+      shoal::client::Updates(ConnectTls),
       shoal::client::Simulate(ConnectTls),
       shoal::client::Status(ConnectTls),
   };

@@ -84,7 +84,7 @@ TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
             "key-5\tfound\tvalue of key-5\tyes\n"
             "\\xff\\xfe\tabsent\t\tyes\n"
             "last\tabsent\t\tyes\n");
-  EXPECT_NE(outcome.err.find("privacy: this lookup epsilon 8"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("for any 1 of the 8 queries; epsilon 8, delta 1 for all"), std::string::npos) << outcome.err;
 }
 
 TEST_F(CommandsTest, QueryPrintsJsonLines) {
@@ -216,6 +216,7 @@ TEST_F(CommandsTest, SimulateSaysWhatIsWrongWithItsUse) {
   EXPECT_EQ(run({"--table", table, "--apps", "9"}), cli::kExitUsage) << "do not fit 8 queries";
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--zipf", "much"}), cli::kExitUsage);
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--devices", "0"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--verify", "none"}), cli::kExitUsage);
   EXPECT_EQ(run({"--table", table + "x", "--apps", "2"}), cli::kExitFailed);
 }
 
@@ -240,6 +241,12 @@ TEST_F(CommandsTest, ConfigErrorsNameTheField) {
   EXPECT_THAT(with("frontend: 'h:1' state: 's' pinned_parties_file: 'none'"),
               StatusIs(absl::StatusCode::kNotFound, "none"));
   SHOAL_EXPECT_OK(with("frontend: 'h:1' state: 's' " + pins));
+}
+
+// configs/client.textproto is complete but for the file with the pins, which comes with a deployment.
+TEST(ClientConfig, TheSampleIsValid) {
+  EXPECT_THAT(ReadConfig("configs/client.textproto"),
+              StatusIs(absl::StatusCode::kNotFound, "configs/pinned.textproto"));
 }
 
 }  // namespace

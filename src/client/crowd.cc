@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -147,6 +148,11 @@ class Crowd {
                            header.max_slots()));
         }
         if (info.onions() > header.max_slots() - report_.queries) continue;
+        // A crowd takes its time: half of the window should be left.
+        const uint64_t now_s = environment_.clock->NowSeconds();
+        if (now_s + (header.onions_close_s() - header.announced_s()) / 2 > header.onions_close_s()) {
+          continue;
+        }
         if (best == nullptr || header.counter() < best->header().header().counter()) best = &info;
       }
       if (best != nullptr) {
@@ -299,7 +305,6 @@ class Crowd {
   }
 
   void Verify(uint32_t first, uint32_t end, BytesView answers) {
-    const table::RowMap& map = deployment_->map();
     const size_t answer_bytes = round_->answer_bytes();
     std::vector<table::RowAnswer> rows;
     std::vector<size_t> begin_of(end - first);  // in `rows`
@@ -311,8 +316,7 @@ class Crowd {
         rows.push_back({Rows(device)[i], answers.subspan(item * answer_bytes, answer_bytes)});
       }
     }
-    const std::vector<absl::Status> verified = map.VerifyAnswers(
-        deployment_->roster(), rows, *environment_.random, environment_.pool);
+    const std::vector<absl::Status> verified = VerifySignatures(rows);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!verified[i].ok()) {
         ++report_.answers_failed;
@@ -330,6 +334,39 @@ class Crowd {
       CountKeys(device, std::span(rows).subspan(begin_of[device - first], lost_[device] ? 0 : pad_),
                 std::span(verified).subspan(begin_of[device - first], lost_[device] ? 0 : pad_));
     }
+  }
+
+  std::vector<absl::Status> VerifySignatures(std::span<const table::RowAnswer> rows) {
+    const table::RowMap& map = deployment_->map();
+    if (options_.verify_each) {
+      return map.VerifyAnswers(deployment_->roster(), rows, *environment_.random,
+                               environment_.pool);
+    }
+    std::vector<Digest> digests(rows.size());
+    environment_.pool->ParallelFor(rows.size(), 256, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        digests[i] = Transcript("shoal crowd answer v1").Blob(rows[i].answer).Finish();
+      }
+    });
+    known_.resize(map.rows());
+    // The first of its kind is verified, unless it was in an earlier group.
+    std::map<std::pair<uint64_t, Digest>, size_t> first_of;  // index in `some`
+    std::vector<table::RowAnswer> some;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (known_[rows[i].row] == digests[i]) continue;
+      if (first_of.emplace(std::pair(rows[i].row, digests[i]), some.size()).second) {
+        some.push_back(rows[i]);
+      }
+    }
+    const std::vector<absl::Status> verified = map.VerifyAnswers(
+        deployment_->roster(), some, *environment_.random, environment_.pool);
+    std::vector<absl::Status> result(rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (known_[rows[i].row] == digests[i]) continue;
+      result[i] = verified[first_of.at({rows[i].row, digests[i]})];
+      if (result[i].ok()) known_[rows[i].row] = digests[i];
+    }
+    return result;
   }
 
   void CountKeys(uint32_t device, std::span<const table::RowAnswer> rows,
@@ -374,6 +411,7 @@ class Crowd {
   std::vector<uint32_t> slots_;
   std::vector<uint32_t> rows_;
   std::atomic<uint64_t> done_ = 0;
+  std::vector<Digest> known_;  // by row: of an answer that was verified; zeros: none yet
 
   std::mutex mutex_;  // of the report, while devices are at work
   CrowdReport report_;

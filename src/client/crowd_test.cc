@@ -137,11 +137,15 @@ TEST_F(CrowdTest, EveryAnswerIsChecked) {
   EXPECT_GT(report.bytes_received, 96u * report.answer_bytes);
 }
 
-TEST_F(CrowdTest, ASpoiledRowIsCounted) {
+// Some answers to a row are right and others wrong: one does not stand for the other.
+class SpoiledCrowdTest : public CrowdTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(VerifyEach, SpoiledCrowdTest, ::testing::Bool());
+TEST_P(SpoiledCrowdTest, EverySpoiledAnswerIsCounted) {
+  options_.verify_each = GetParam();
   frontend_.OpenRound();
-  uint64_t spoiled = 0;
+  uint64_t spoiled = 0, answers = 0;
   frontend_.spoil = [&](uint32_t row, MutableBytes answer) {
-    if (row % 5 == 0) {
+    if (row % 5 == 0 || ++answers % 7 == 0) {
       answer[3] ^= 1;
       ++spoiled;
     }

@@ -6,17 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "src/base/clock.h"
 #include "src/base/file.h"
-#include "src/base/random.h"
 #include "src/base/status_macros.h"
-#include "src/base/thread_pool.h"
-#include "src/client/client.h"
 #include "src/client/commands.h"
-#include "src/client/config.h"
 #include "src/client/format.h"
-#include "src/client/state.h"
+#include "src/client/session.h"
 #include "src/table/records.h"
 
 namespace shoal::client {
@@ -108,31 +102,14 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     return cli::UsageError(absl::StrCat("--obtain: 1 to ", kMaxPadTo, " slots"));
   }
   if (!obtain && keys.empty()) return cli::UsageError("no keys: give some, or --file FILE");
-  SHOAL_ASSIGN_OR_RETURN(const Config config, ReadConfig(values["config"].as<std::string>()));
-
-  const auto tell = [&](absl::string_view what) {
-    if (values.count("quiet") == 0) io.err << "shoal query: " << what << std::endl;
-  };
-  SystemRandom random;
-  SystemClock clock;
-  ThreadPool pool;
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<FileStateStore> store,
-                         FileStateStore::Open(config.state_path, random));
-  if (store->discarded_rounds() > 0) {
-    io.err << "shoal query: warning: " << config.state_path
-           << " is an old copy; gave up the slots of " << store->discarded_rounds()
-           << " rounds, which could have been used already\n";
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Transport> transport, connect(config.frontend));
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Client> client,
-      Client::Open(
-          config.pins, config.options, transport.get(), store.get(),
-          {.clock = &clock, .random = &random, .pool = &pool, .sleep = SleepFor, .progress = tell}));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                         Session::Open("shoal query", values["config"].as<std::string>(), connect,
+                                       values.count("quiet") > 0, io));
+  Client& client = session->client();
   if (obtain) {
     SHOAL_ASSIGN_OR_RETURN(const Digest round_id,
-                           client->ObtainAhead(static_cast<uint32_t>(ahead)));
-    const uint64_t counter = store->state().FindRound(round_id)->counter();
+                           client.ObtainAhead(static_cast<uint32_t>(ahead)));
+    const uint64_t counter = session->state().FindRound(round_id)->counter();
     if (format == "json") {
       io.out << JsonObject().Integer("round", counter).Integer("slots", ahead).Take() << '\n';
     } else {
@@ -140,21 +117,13 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     }
     return absl::OkStatus();
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<Lookup> results, client->LookUp(keys));
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<Lookup> results, client.LookUp(keys));
   size_t failed = 0;
   for (size_t i = 0; i < keys.size(); ++i) {
     PrintResult(keys[i], results[i], format == "json", io.out);
     failed += results[i].outcome == Lookup::Outcome::kFailed;
   }
-  const Ledger& ledger = store->state().ledger;
-  const Loss last = LossOf(ledger.latest().back());
-  tell(absl::StrFormat("privacy: this lookup epsilon %.4g, delta %.3g; all %s so far epsilon %.4g, "
-                       "delta %.3g",
-                       last.epsilon, last.delta, WithCommas(ledger.submissions()),
-                       ledger.loss().epsilon, ledger.loss().delta));
-  const Traffic traffic = transport->traffic();
-  tell(absl::StrCat("traffic: ", BytesText(static_cast<double>(traffic.sent)), " sent, ",
-                    BytesText(static_cast<double>(traffic.received)), " received"));
+  session->TellCosts();
   if (failed > 0) {
     return absl::UnauthenticatedError(absl::StrCat(
         failed, " of ", keys.size(), " keys have no verified answer; a second try would tell the "

@@ -86,6 +86,11 @@ absl::StatusOr<CrowdOptions> OptionsOf(const cli::Values& values, const Config& 
   options.pad_to = number("pad", config.options.pad_to);
   options.seed = cli::NumberOr(values, "seed", options.seed);
   options.timeout_s = config.options.timeout_s;
+  const std::string verify = cli::TextOr(values, "verify", "each");
+  if (verify != "each" && verify != "distinct") {
+    return cli::UsageError(absl::StrCat("--verify ", verify, ": there are each and distinct"));
+  }
+  options.verify_each = verify == "each";
   SHOAL_ASSIGN_OR_RETURN(options.zipf, Real(values, "zipf", options.zipf));
   SHOAL_ASSIGN_OR_RETURN(options.absent, Real(values, "absent", options.absent));
   const std::string apps_text = cli::TextOr(values, "apps", "20-60");
@@ -249,7 +254,7 @@ cli::Command Simulate(Connector connect) {
           "slots, queries and connections of its own, and a number of applications installed. The\n"
           "application of rank r is chosen with probability proportional to r^-ZIPF (the ranks are\n"
           "a random order of the keys, from --seed). Every device pads to the same number of queries.\n"
-          "Every answer's signature is verified, and with --table its row is compared with the\n"
+          "Every answer is verified (see --verify), and with --table its row is compared with the\n"
           "table's. Keys, seeds and padding come from the system's randomness, whatever --seed is.\n"
           "Prints name and value a line, or one JSON object. seconds_* are wall times of the stages:\n"
           "seal the onions, obtain slots, wait for the offline stage (and its window), submit, wait\n"
@@ -273,6 +278,9 @@ cli::Command Simulate(Connector connect) {
             options.add_options()("pad", cli::Number(),
                                   "queries of every device (pad_to of the configuration)");
             options.add_options()("connections", cli::Number(), "at a time (16)");
+            options.add_options()("verify", cli::Text(),
+                                  "each (default): every answer's signature; distinct: an answer "
+                                  "equal to a verified one of its row needs no second time");
             options.add_options()("seed", cli::Number(), "of what is installed where (1)");
             options.add_options()("format", cli::Text(), "tsv (default) or json");
           },

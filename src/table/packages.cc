@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <map>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -309,6 +312,42 @@ absl::StatusOr<RecordSet> ReadPackageIndex() {
     return absl::FailedPreconditionError("apt knows no packages here; run: apt-get update");
   }
   return CandidateVersions(indexed, native, "package index");
+}
+
+absl::StatusOr<std::map<std::string, std::string>> AptUpgradable(
+    absl::string_view native_architecture) {
+  // "bash/oldstable 5.2.15-2+b13 amd64 [upgradable from: 5.2.15-2+b8]"
+  SHOAL_ASSIGN_OR_RETURN(const std::string output, RunTool({"apt", "-qq", "list", "--upgradable"}));
+  std::map<std::string, std::string> versions;
+  for (const absl::string_view line : absl::StrSplit(output, '\n')) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
+    const std::vector<absl::string_view> names = absl::StrSplit(words[0], '/');
+    if (words.size() < 4 || names.size() != 2) continue;
+    versions[PackageKey(names[0], words[2], native_architecture)] = std::string(words[1]);
+  }
+  return versions;
+}
+
+std::set<std::string> PinnedNames() {
+  std::set<std::string> names;
+  std::vector<std::string> files = {"/etc/apt/preferences"};
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/etc/apt/preferences.d", error)) {
+    files.push_back(entry.path().string());
+  }
+  for (const std::string& file : files) {
+    const absl::StatusOr<std::string> text = ReadFile(file);
+    if (!text.ok()) continue;
+    for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
+      if (!absl::StartsWith(line, "Package:")) continue;
+      for (const absl::string_view name :
+           absl::StrSplit(line.substr(8), ' ', absl::SkipWhitespace())) {
+        const bool plain = name.find_first_of("*?[/:") == absl::string_view::npos;
+        names.insert(plain ? std::string(name) : "*");
+      }
+    }
+  }
+  return names;
 }
 
 }  // namespace shoal::table

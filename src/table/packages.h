@@ -8,6 +8,8 @@
 #ifndef SHOAL_SRC_TABLE_PACKAGES_H_
 #define SHOAL_SRC_TABLE_PACKAGES_H_
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,15 @@ absl::StatusOr<std::string> NativeArchitecture();
 // What is installed here plays no part, nor do pins of single packages. UNAVAILABLE if a tool
 // fails, FAILED_PRECONDITION if there is no index (run: apt-get update).
 absl::StatusOr<RecordSet> ReadPackageIndex();
+
+// What `apt list --upgradable` says: key -> newest version, of installed packages that have a newer
+// one. The truth that a private update check is compared with.
+absl::StatusOr<std::map<std::string, std::string>> AptUpgradable(
+    absl::string_view native_architecture);
+
+// Names that the administrator has pinned in /etc/apt/preferences(.d), which a table does not
+// follow; "*" among them when a pin is for a pattern.
+std::set<std::string> PinnedNames();
 
 }  // namespace shoal::table
 

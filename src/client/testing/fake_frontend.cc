@@ -32,8 +32,8 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
   *roster.mutable_noise() =
       roster::NoiseToWire({.mechanism = noise::Mechanism::kGeometric,
                            .epsilon = 1,
-                           .delta = options_.phi == 1 ? 1e-3 : 0.999,
-                           .phi = options_.phi,
+                           .delta = 1e-3,
+                           .phi = 1,
                            .mode = 15,
                            .left_scale = 1.25,
                            .right_scale = 5.0});

@@ -40,7 +40,6 @@ struct FakeOptions {
   uint64_t table_epoch = 1;
   uint32_t row_bytes = 256;
   uint64_t seed = 1;
-  uint32_t phi = 1;
   // What its clock says at the start.
   uint64_t now_s = 1'800'000'000;
 };

@@ -1,0 +1,299 @@
+#!/usr/bin/env python3
+"""A Shoal client in another language, written from docs/protocol.md.
+
+Takes slots in a round, asks keys, verifies the answers, prints "key TAB value" or "key TAB (absent)".
+It keeps no state: every run draws new secrets, and nothing is repeated after a failure. It knows the
+hashed layout alone. Needs protoc, and PyNaCl, py_ecc and protobuf (scripts/setup --test).
+"""
+import argparse, hashlib, pathlib, secrets, socket, ssl, struct, subprocess, sys, tempfile, time
+
+from google.protobuf import text_format
+from nacl.public import PublicKey, SealedBox
+from py_ecc.bls.g2_primitives import subgroup_check
+from py_ecc.bls.hash_to_curve import hash_to_G1
+from py_ecc.bls.point_compression import decompress_G1, decompress_G2
+from py_ecc.optimized_bls12_381 import FQ12, G2, add, final_exponentiate, is_inf, neg, pairing
+
+P = 2**31 - 1
+OPEN_FOR_ONIONS, OPEN_FOR_QUERIES, ANSWERED = 1, 3, 5  # round states
+
+def require(condition, message):
+    if not condition:
+        raise SystemExit("client: " + message)
+
+def load_messages():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    out = tempfile.mkdtemp(prefix="shoal-proto-")
+    protos = [str(path.relative_to(root)) for path in (root / "src/wire").glob("*.proto")]
+    subprocess.run(["protoc", "--python_out", out, "--proto_path", ".", *protos], cwd=root, check=True)
+    sys.path.insert(0, out)
+    from src.wire import client_pb2, roster_pb2
+    return client_pb2, roster_pb2
+
+# --- canonical bytes: digests, ids, signed messages ---
+
+def transcript(*fields):
+    """BLAKE2b-256; integers as 8 bytes little endian, doubles as their bits, others after their length."""
+    state = hashlib.blake2b(digest_size=32)
+    for field in fields:
+        if isinstance(field, (int, float)):
+            state.update(struct.pack("<d" if isinstance(field, float) else "<Q", field))
+        else:
+            data = field.encode() if isinstance(field, str) else field
+            state.update(struct.pack("<Q", len(data)) + data)
+    return state.digest()
+
+def noise_fields(n):
+    return n.mechanism, n.epsilon, n.delta, n.phi, n.mode, n.left_scale, n.right_scale
+
+def roster_digest(r):
+    parties = [(p.number, p.name, p.peer_address, p.client_address, p.bls_public_key,
+                p.proof_of_possession, p.tls_certificate_sha256, p.machines) for p in r.parties]
+    return transcript("shoal roster v1", r.deployment, r.epoch, len(parties), *sum(parties, ()),
+                      *noise_fields(r.noise), r.valid_from_s, r.expires_s, r.clock_tolerance_s,
+                      r.max_slots)
+
+def manifest_digest(m):
+    return transcript("shoal manifest v1", m.name, m.table_id, m.epoch, m.created_s, m.expires_s,
+                      m.records, m.rows, m.row_bytes, 2, m.hashed.hash_seed, m.hashed.buckets,
+                      m.hashed.placement_digest, m.rows_digest, m.deployment)
+
+def round_id_of(h):
+    return transcript("shoal round v1", h.counter, h.roster_digest, h.manifest_digest,
+                      len(h.onion_keys), *h.onion_keys, h.max_rows, h.answer_bytes,
+                      *noise_fields(h.noise), len(h.machines), *h.machines, h.max_slots,
+                      h.announced_s, h.onions_close_s, h.queries_close_s, h.expires_s)
+
+# --- BLS signatures: public keys in G2, signatures in G1 ---
+
+def checked_point(data, size):
+    require(len(data) == size, f"a point has {size} bytes, not {len(data)}")
+    words = [int.from_bytes(data[at:at + 48], "big") for at in range(0, size, 48)]
+    point = decompress_G1(words[0]) if size == 48 else decompress_G2(tuple(words))
+    require(not is_inf(point) and subgroup_check(point), "a point outside the group")
+    return point
+
+def verify(what, key, message, signature, kind=b"SIG"):
+    domain = b"BLS_%s_BLS12381G1_XMD:SHA-256_SSWU_RO_POP_" % kind
+    product = pairing(key, hash_to_G1(message, domain, hashlib.sha256), False) * pairing(
+        G2, neg(checked_point(signature, 48)), False)
+    require(final_exponentiate(product) == FQ12.one(), f"{what}: the signature does not match")
+
+class Frontend:
+    def __init__(self, address, messages):
+        host, port = address.rsplit(":", 1)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the roster pins it
+        self.socket = context.wrap_socket(socket.create_connection((host, int(port)), timeout=120))
+        self.certificate = hashlib.sha256(self.socket.getpeercert(binary_form=True)).digest()
+        self.file = self.socket.makefile("rb")
+        self.messages = messages
+
+    def read(self, count):
+        data = self.file.read(count)
+        require(len(data) == count, "the frontend closed the connection")
+        return data
+
+    def call(self, kind, name, **fields):
+        control = getattr(self.messages, name + "Request")(**fields).SerializeToString()
+        self.socket.sendall(struct.pack("<4sHHIQ", b"SHL1", kind, 0, len(control), 0) + control)
+        magic, answered, zero, size, bulk = struct.unpack("<4sHHIQ", self.read(20))
+        require(magic == b"SHL1" and zero == bulk == 0 and size <= 4 << 20, "a bad frame")
+        body = self.read(size)
+        if answered == 1:
+            error = self.messages.Error.FromString(body)
+            raise SystemExit(f"client: {name}: error {error.code}: {error.message}")
+        require(answered == kind, "a frame of another type")
+        return getattr(self.messages, name + "Response").FromString(body)
+
+# --- the table: from a key to its row, and from a row to the value ---
+
+def siphash_2_4_128(key, data):
+    def rounds(count):
+        def step(a, b, bits):
+            v[a] = (v[a] + v[b]) % 2**64
+            v[b] = (v[b] << bits | v[b] >> (64 - bits)) % 2**64 ^ v[a]
+        for _ in range(count):
+            step(0, 1, 13); v[0] = (v[0] << 32 | v[0] >> 32) % 2**64; step(2, 3, 16)
+            step(0, 3, 21); step(2, 1, 17); v[2] = (v[2] << 32 | v[2] >> 32) % 2**64
+    k0, k1 = struct.unpack("<QQ", key)
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D ^ 0xEE, k0 ^ 0x6C7967656E657261,
+         k1 ^ 0x7465646279746573]
+    for (word,) in struct.iter_unpack("<Q", data + bytes(7 - len(data) % 8) + bytes([len(data) % 256])):
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xEE
+    rounds(4)
+    first = v[0] ^ v[1] ^ v[2] ^ v[3]
+    v[1] ^= 0xDD
+    rounds(4)
+    return first, v[0] ^ v[1] ^ v[2] ^ v[3]
+
+def row_of(manifest, placement, key):
+    h0, h1 = siphash_2_4_128(manifest.hashed.hash_seed, key)
+    z = (h1 + placement[h0 * manifest.hashed.buckets >> 64] * 0x9E3779B97F4A7C15) % 2**64
+    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+    return (z ^ z >> 31) * manifest.rows >> 64
+
+def find(row, key):
+    """The value or None. The row's signature has been verified, so it is well formed."""
+    def varint(at):
+        value = shift = 0
+        while at < len(row):
+            value |= (row[at] & 127) << shift
+            shift, at = shift + 7, at + 1
+            if row[at - 1] < 128:
+                break
+        return value, at
+    at = 0
+    while True:
+        key_bytes, at = varint(at)
+        if key_bytes == 0:
+            return None
+        value_bytes, at = varint(at)
+        value_at = at + key_bytes - 1
+        if row[at:value_at] == key:
+            return row[value_at:value_at + value_bytes]
+        at = value_at + value_bytes
+
+def chacha20_block(key, counter, nonce):
+    state = struct.unpack("<16I", b"expand 32-byte k" + key + struct.pack("<I", counter) + nonce)
+    x = list(state)
+    for _ in range(10):
+        for a, b, c, d in ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
+                           (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)):
+            for to, by, at, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                x[to] = (x[to] + x[by]) % 2**32
+                x[at] = ((x[at] ^ x[to]) << bits | (x[at] ^ x[to]) >> (32 - bits)) % 2**32
+    return struct.pack("<16I", *((a + b) % 2**32 for a, b in zip(x, state)))
+
+def expand(seed, round_id):
+    """Token, x and y."""
+    block = chacha20_block(seed, 0, round_id[:12])
+    words = [word & P for (word,) in struct.iter_unpack("<I", block[16:])]
+    x_at = next(i for i, word in enumerate(words) if word < P)
+    return block[:16], words[x_at], next(word for word in words[x_at + 1:] if 0 < word < P)
+
+def first_tally(seeds, round_id, row):
+    for seed in reversed(seeds):
+        _, x, y = expand(seed, round_id)
+        row = (row - x) * pow(y, P - 2, P) % P
+    return row
+
+def build_onion(header, round_id, seeds):
+    onion = b""
+    for key, seed in zip(reversed(header.onion_keys), reversed(seeds)):
+        onion = SealedBox(PublicKey(key)).encrypt(round_id + seed + onion)
+    return onion
+
+def unmask(answer, seeds, round_id):
+    for seed in seeds:
+        blocks = range(1, 1 + (len(answer) + 63) // 64)
+        stream = b"".join(chacha20_block(seed, block, round_id[:12]) for block in blocks)
+        answer = bytes(a ^ b for a, b in zip(answer, stream))
+    return answer
+
+def verify_deployment(deployment, pins, certificate):
+    roster, manifest, now = deployment.roster.roster, deployment.manifest.manifest, time.time()
+    require(roster.deployment == pins.deployment == manifest.deployment, "another deployment")
+    require(manifest.HasField("hashed"), "the table is not hashed")
+    require([p.bls_public_key.hex() for p in roster.parties] == list(pins.bls_public_keys_hex),
+            "the parties are not the pinned ones")
+    aggregate = None
+    for party in roster.parties:
+        key = checked_point(party.bls_public_key, 96)
+        verify(f"party {party.number}", key, party.bls_public_key, party.proof_of_possession, b"POP")
+        aggregate = add(aggregate, key) if aggregate else key
+    verify("roster", aggregate, roster_digest(roster), deployment.roster.signature)
+    verify("table", aggregate, manifest_digest(manifest), deployment.manifest.signature)
+    require(roster.epoch >= pins.minimum_roster_epoch and manifest.epoch >= pins.minimum_table_epoch,
+            "an old roster or table")
+    slack = roster.clock_tolerance_s
+    require(roster.valid_from_s - slack <= now < roster.expires_s + slack, "roster: not its time")
+    require(manifest.created_s - slack <= now < manifest.expires_s + slack, "table: not its time")
+    require(roster.parties[0].tls_certificate_sha256 == certificate, "another TLS certificate")
+    return roster, manifest, aggregate
+
+def fetch_placement(frontend, manifest):
+    placement = b""
+    while len(placement) < manifest.hashed.buckets:
+        placement += frontend.call(17, "GetPlacement", manifest_digest=manifest_digest(manifest),
+                                   offset=len(placement), max_bytes=1 << 20).data
+    digest = transcript("shoal placement v1", placement)
+    require(manifest.hashed.placement_digest == digest, "another placement")
+    return placement
+
+def pick_round(frontend, roster, manifest, aggregate, count):
+    while True:
+        for info in frontend.call(18, "ListRounds").rounds:
+            h, now = info.header.header, time.time()
+            if (info.state == OPEN_FOR_ONIONS and info.onions + count <= h.max_slots
+                    and h.manifest_digest == manifest_digest(manifest) and now + 3 < h.onions_close_s):
+                require(h.roster_digest == roster_digest(roster), "a round of another roster")
+                require(h.answer_bytes == manifest.row_bytes + 48 and h.max_rows == manifest.rows
+                        and h.noise == roster.noise, "a round of other rows, or with other noise")
+                require(len(set(h.onion_keys)) == len(roster.parties), "onion keys")
+                require(h.announced_s - roster.clock_tolerance_s <= now, "a round of the future")
+                verify("round", aggregate, round_id_of(h), info.header.signature)
+                return h, round_id_of(h)
+        time.sleep(0.25)
+
+def wait_for(frontend, round_id, state):
+    reached = 0
+    while reached < state:
+        reached = frontend.call(19, "WaitRound", round_id=round_id, state=state, timeout_ms=20000).round.state
+    require(reached == state, f"the round is in state {reached} already")
+
+def look_up(frontend, pins, keys, pad):
+    deployment = frontend.call(16, "GetDeployment")
+    roster, manifest, aggregate = verify_deployment(deployment, pins, frontend.certificate)
+    placement = fetch_placement(frontend, manifest)
+    wanted = {row_of(manifest, placement, key) for key in keys}
+    count, rows = min(-(-len(wanted) // pad) * pad, manifest.rows), set(wanted)
+    while len(rows) < count:  # distinct random others
+        rows.add(secrets.randbelow(manifest.rows))
+    rows = sorted(rows, key=lambda row: secrets.randbits(64))
+
+    header, round_id = pick_round(frontend, roster, manifest, aggregate, count)
+    seeds = [[secrets.token_bytes(32) for _ in roster.parties] for _ in rows]
+    slots = frontend.call(20, "SubmitOnions", round_id=round_id, onions=b"".join(
+        build_onion(header, round_id, s) for s in seeds)).slots
+    require(len(slots) == len(set(slots)) == count, "not one slot for every onion")
+    wait_for(frontend, round_id, OPEN_FOR_QUERIES)
+    tallies = [first_tally(s, round_id, row) for s, row in zip(seeds, rows)]
+    used = {"round_id": round_id, "slots": struct.pack(f"<{count}I", *slots),
+            "tokens": b"".join(expand(s[0], round_id)[0] for s in seeds)}
+    frontend.call(21, "SubmitQueries", tallies=struct.pack(f"<{count}I", *tallies), **used)
+    wait_for(frontend, round_id, ANSWERED)
+    answers = frontend.call(22, "FetchAnswers", **used).answers
+    require(len(answers) == count * header.answer_bytes, "another number of answers")
+
+    verified = {}  # nothing is sent from here on, whatever the answers are
+    for i, row in enumerate(rows):
+        if row in wanted:
+            at, size = i * header.answer_bytes, header.answer_bytes
+            answer = unmask(answers[at:at + size], seeds[i], round_id)
+            message = transcript("shoal row v1", manifest.table_id, manifest.epoch,
+                                 manifest.expires_s, row, answer[:-48])
+            verify(f"row {row}", aggregate, message, answer[-48:])
+            verified[row] = answer[:-48]
+    return [find(verified[row_of(manifest, placement, key)], key) for key in keys]
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pinned", required=True, help="text-format shoal.wire.PinnedParties")
+    parser.add_argument("--pad", type=int, default=16, help="queries come in multiples of this")
+    parser.add_argument("frontend", help="host:port")
+    parser.add_argument("key", nargs="+")
+    arguments = parser.parse_args()
+    client_pb2, roster_pb2 = load_messages()
+    pins = text_format.Parse(pathlib.Path(arguments.pinned).read_text(), roster_pb2.PinnedParties())
+    keys = [key.encode() for key in arguments.key]
+    frontend = Frontend(arguments.frontend, client_pb2)
+    for key, value in zip(keys, look_up(frontend, pins, keys, arguments.pad)):
+        print(key.decode(), "(absent)" if value is None else value.decode(), sep="\t")
+
+main()

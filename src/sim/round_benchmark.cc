@@ -1,0 +1,216 @@
+// What a round costs at every party, stage by stage, in processor time a message: the parties'
+// own computation, all in one process, without the network. Sizes are flags:
+//
+//   bazel run --config=opt //src/sim:round_benchmark -- --parties 2 --queries 1000000 --rows 6250
+//       --row-bytes 64
+//
+// The clients' onions are sealed before the clock starts. Answers are checked.
+#include <sys/resource.h>
+#include <time.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "src/base/check.h"
+#include "src/base/random.h"
+#include "src/base/thread_pool.h"
+#include "src/noise/noise.h"
+#include "src/onion/onion.h"
+#include "src/server/offline.h"
+#include "src/server/online.h"
+#include "src/sharing/sharing.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::server {
+namespace {
+
+double Cpu() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+struct Timer {
+  std::chrono::steady_clock::time_point wall = std::chrono::steady_clock::now();
+  double cpu = Cpu();
+};
+
+void Row(const char* stage, uint32_t party, uint64_t messages, const Timer& start) {
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start.wall;
+  const double cpu = Cpu() - start.cpu;
+  std::printf("%s\t%u\t%lu\t%.3f\t%.3f\t%.3f\n", stage, party, messages, wall.count(), cpu,
+              messages == 0 ? 0 : 1e6 * cpu / static_cast<double>(messages));
+  std::fflush(stdout);
+}
+
+double PeakMemoryMib() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, size_t threads,
+         const noise::Parameters& noise_parameters) {
+  SystemRandom random;
+  ThreadPool pool(threads);
+  const noise::Distribution noise = *noise::Distribution::Create(noise_parameters);
+  const size_t answer_bytes = row_bytes + 48;
+  std::vector<RoundSecrets> secrets;
+  std::vector<onion::Recipient> recipients;
+  for (uint32_t j = 0; j < parties; ++j) {
+    secrets.emplace_back(random.NewSeed());
+    recipients.push_back(*onion::Recipient::Create(secrets[j].OnionKeyPair().public_key));
+  }
+  std::vector<RoundContext> contexts;
+  for (uint32_t j = 1; j <= parties; ++j) {
+    contexts.push_back({.counter = RoundCounter(1),
+                        .round_id = {},
+                        .party = PartyNumber(j),
+                        .parties = parties,
+                        .answer_bytes = answer_bytes,
+                        .max_rows = rows,
+                        .max_slots = static_cast<uint32_t>(queries),
+                        .noise = noise,
+                        .next_recipients = {recipients.begin() + j, recipients.end()}});
+  }
+  std::printf("# parties %u, queries %lu, rows %lu of %zu bytes, noise of mean %.2f a row and party, "
+              "%zu threads\n",
+              parties, queries, rows, row_bytes, noise.mean(), pool.size());
+  std::printf("stage\tparty\tmessages\twall_s\tcpu_s\tcpu_us_per_message\n");
+
+  // The clients.
+  Timer timer;
+  Bytes seeds(queries * parties * 32);
+  Bytes list(queries * onion::OnionBytes(parties));
+  constexpr size_t kChunk = 1024;
+  random.Fill(seeds);
+  pool.ParallelFor(queries, kChunk, [&](size_t begin, size_t end) {
+    const size_t n = end - begin;
+    SystemRandom mine;
+    Bytes ephemeral(n * parties * 32);
+    mine.Fill(ephemeral);
+    onion::BuildOnions({}, recipients,
+                       BytesView(seeds).subspan(begin * parties * 32, n * parties * 32), ephemeral,
+                       MutableBytes(list).subspan(begin * onion::OnionBytes(parties),
+                                                  n * onion::OnionBytes(parties)));
+  });
+  Row("clients-seal", 0, queries, timer);
+
+  std::vector<RoundState> states(parties);
+  std::vector<double> offline_cpu(parties);
+  for (uint32_t j = 0; j < parties; ++j) {
+    timer = {};
+    const Timer whole;
+    const NoiseBatch made = MakeNoise(contexts[j], secrets[j], pool);
+    Row("noise", j + 1, made.size(), timer);
+    timer = {};
+    auto out = RunOffline(contexts[j], secrets[j], made, list, pool);
+    SHOAL_CHECK(out.ok() && out->dead == 0);
+    list = std::move(out->onions);
+    states[j] = std::move(out->state);
+    Row("offline", j + 1, states[j].positions, timer);
+    offline_cpu[j] = Cpu() - whole.cpu;
+  }
+  double total = 0;
+  for (double cpu : offline_cpu) total += cpu;
+  std::printf("# offline: %.2f s of processor time over all parties\n", total);
+  uint64_t state_bytes = 0, positions = 0;
+  for (const RoundState& state : states) {
+    state_bytes += state.seeds.size() + 4 * state.target.size() + 8 * state.noise.size();
+    positions += state.positions;
+  }
+  std::printf("# state at rest: %.1f bytes a position\n",
+              static_cast<double>(state_bytes) / static_cast<double>(positions));
+
+  // The queries.
+  wire::QueryBatch batch;
+  batch.positions.resize(queries);
+  batch.tallies.resize(queries);
+  const auto row_of = [&](uint64_t i) { return static_cast<uint32_t>(i * 2654435761u % rows); };
+  pool.ParallelFor(queries, kChunk, [&](size_t begin, size_t end) {
+    std::vector<sharing::QueryShare> shares(parties);
+    for (size_t i = begin; i < end; ++i) {
+      for (uint32_t j = 0; j < parties; ++j) {
+        shares[j] =
+            sharing::Expand(BytesView(seeds).subspan((i * parties + j) * 32, 32), {}).share;
+      }
+      batch.positions[i] = static_cast<uint32_t>(i);
+      batch.tallies[i] = sharing::FirstTally(shares, row_of(i));
+    }
+  });
+  Bytes table(rows * answer_bytes);
+  random.Fill(table);
+
+  const Timer online;
+  std::vector<wire::QueryBatch> batches = {std::move(batch)};
+  for (uint32_t j = 0; j + 1 < parties; ++j) {
+    timer = {};
+    batches.push_back(*ForwardQueries(contexts[j], states[j], batches[j]));
+    Row("queries", j + 1, batches[j + 1].positions.size(), timer);
+  }
+  timer = {};
+  Bytes answers = *AnswerQueries(contexts[parties - 1], secrets[parties - 1], states[parties - 1],
+                                 batches[parties - 1], {table, rows}, pool);
+  Row("answer", parties, batches[parties - 1].positions.size(), timer);
+  for (uint32_t j = parties - 1; j-- > 0;) {
+    timer = {};
+    answers = *ReturnAnswers(contexts[j], secrets[j], states[j], batches[j], batches[j + 1],
+                             answers, pool);
+    Row("answers", j + 1, batches[j + 1].positions.size(), timer);
+  }
+  const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - online.wall;
+  std::printf("# online: %.3f s wall, %.3f s of processor time over all parties\n", wall.count(),
+              Cpu() - online.cpu);
+
+  for (uint64_t i = 0; i < queries; ++i) {
+    const MutableBytes mine = MutableBytes(answers).subspan(i * answer_bytes, answer_bytes);
+    for (uint32_t j = 0; j < parties; ++j) {
+      sharing::XorMask(BytesView(seeds).subspan((i * parties + j) * 32, 32), {}, mine);
+    }
+    SHOAL_CHECK(std::equal(mine.begin(), mine.end(), table.begin() + row_of(i) * answer_bytes));
+  }
+  std::printf("# all %lu answers are right; peak memory %.0f MiB\n", queries, PeakMemoryMib());
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal::server
+
+int main(int argc, char** argv) {
+  uint64_t parties = 2, queries = 100000, rows = 1000, row_bytes = 64, threads = 0;
+  shoal::noise::Parameters noise = {.mechanism = shoal::noise::Mechanism::kGeometric,
+                                    .epsilon = 0.1,
+                                    .delta = 1e-6,
+                                    .phi = 1,
+                                    .mode = 128,
+                                    .left_scale = 13.06,
+                                    .right_scale = 42.74};
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    const char* value = i + 1 < argc ? argv[i + 1] : "";
+    if (name == "--parties") parties = std::strtoull(value, nullptr, 10);
+    else if (name == "--queries") queries = std::strtoull(value, nullptr, 10);
+    else if (name == "--rows") rows = std::strtoull(value, nullptr, 10);
+    else if (name == "--row-bytes") row_bytes = std::strtoull(value, nullptr, 10);
+    else if (name == "--threads") threads = std::strtoull(value, nullptr, 10);
+    else if (name == "--mode") noise.mode = static_cast<uint32_t>(std::strtoul(value, nullptr, 10));
+    else if (name == "--left") noise.left_scale = std::strtod(value, nullptr);
+    else if (name == "--right") noise.right_scale = std::strtod(value, nullptr);
+    else {
+      std::fprintf(stderr,
+                   "usage: round_benchmark [--parties M] [--queries Q] [--rows R] [--row-bytes W]\n"
+                   "         [--threads T] [--mode N] [--left SCALE] [--right SCALE]\n"
+                   "The noise is geometric; its default is (0.1, 1e-6), mean 157.7 a row.\n");
+      return name == "--help" ? 0 : 2;
+    }
+  }
+  if (parties < 2 || parties > 8 || queries == 0 || rows == 0 || queries >> 28 || rows >> 28) {
+    std::fprintf(stderr, "round_benchmark: 2 to 8 parties, at most 2^28 queries and rows\n");
+    return 2;
+  }
+  return shoal::server::Main(static_cast<uint32_t>(parties), queries, rows, row_bytes, threads,
+                             noise);
+}
