@@ -15,12 +15,13 @@ using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kPieceBytes = 1 << 20;
+constexpr std::chrono::milliseconds kCancelTick(100);
 constexpr wire::FrameLimits kErrorLimits = {.control_bytes = 4096, .bulk_bytes = 0};
 
 }  // namespace
 
 struct Connection::State {
-  explicit State(std::string a) : address(std::move(a)) {}
+  State(std::string a, const std::atomic<bool>* c) : address(std::move(a)), cancelled(c) {}
 
   // Runs the one operation that is under way until it calls back or the deadline passes; then
   // the socket is closed and the operation collected. An operation that fails leaves the socket
@@ -29,13 +30,16 @@ struct Connection::State {
                     absl::string_view what) {
     io.restart();
     while (!result.has_value()) {
-      if (io.run_one_until(deadline) == 0 && !result.has_value()) {
+      const bool stop = cancelled != nullptr && *cancelled;
+      if (stop || Clock::now() >= deadline) {
         Fail();
-        io.restart();
         while (!result.has_value() && io.run_one() > 0) {
         }
+        if (stop) return absl::CancelledError(absl::StrCat(address, ": ", what, ": cancelled"));
         return absl::DeadlineExceededError(absl::StrCat(address, ": ", what, " took too long"));
       }
+      io.run_one_until(cancelled == nullptr ? deadline
+                                            : std::min(deadline, Clock::now() + kCancelTick));
     }
     if (!*result) return absl::OkStatus();
     return absl::UnavailableError(
@@ -107,6 +111,7 @@ struct Connection::State {
   }
 
   const std::string address;
+  const std::atomic<bool>* const cancelled;
   asio::io_context io{1};
   std::unique_ptr<asio::ssl::context> context;
   std::unique_ptr<asio::ssl::stream<tcp::socket>> stream;
@@ -121,7 +126,7 @@ Connection::~Connection() = default;
 
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& options) {
   SHOAL_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(options.address));
-  auto state = std::make_unique<State>(options.address);
+  auto state = std::make_unique<State>(options.address, options.cancelled);
   State& s = *state;
   SHOAL_ASSIGN_OR_RETURN(s.context, MakeContext(/*server=*/false, options.identity));
   boost::system::error_code error;

@@ -204,7 +204,7 @@ class Pending {
   }
   std::vector<Reply> Take() {
     std::lock_guard lock(mutex_);
-    return std::move(replies_);
+    return std::exchange(replies_, {});
   }
 
  private:
@@ -400,6 +400,43 @@ TEST(NetTest, MemoryGrowsWithWhatArrivesNotWithWhatIsAnnounced) {
   EXPECT_LT(after.resident_bytes, before.resident_bytes + (200 << 20));
   EXPECT_LT(after.virtual_bytes, before.virtual_bytes + (1 << 30));
   EXPECT_EQ(counting.calls, 1);
+}
+
+TEST(NetTest, RequestsTogetherStayWithinTheServersMemory) {
+  Server::Options options = ServerOptions();
+  options.max_buffered_bytes = 3 << 20;
+  Pending pending;
+  const auto server = StartServer(std::move(options), pending.handler());
+  // Two that hang in their second megabyte hold four between them.
+  RawTls first(*server);
+  first.WriteHeader({.type = FrameType::kOffline, .control_bytes = 0, .bulk_bytes = 2 << 20});
+  first.Write(Bytes((1 << 20) + 1));
+  const auto deadline = Clock::now() + kLong;
+  while (server->bytes_received() < (1 << 20) && Clock::now() < deadline) {
+    std::this_thread::sleep_for(1ms);
+  }
+  {
+    RawTls second(*server);
+    second.WriteHeader({.type = FrameType::kOffline, .control_bytes = 0, .bulk_bytes = 2 << 20});
+    second.Write(Bytes((1 << 20) + 1));
+    EXPECT_THAT(second.ReadError(), StatusIs(kExhausted, "try again later"));
+  }
+  // What was handed on, refused or given up is room again.
+  first.Close();
+  std::thread answers([&] {
+    for (int i = 0; i < 5; ++i) {
+      pending.WaitFor(1);
+      for (Reply& reply : pending.Take()) reply(Request("done"));
+    }
+  });
+  absl::Status status = absl::UnavailableError("");
+  for (int served = 0; served < 5 && Clock::now() < deadline;) {
+    status = CallOnce(*server, Request("", Bytes(3 << 20))).status();
+    served += status.ok() ? 1 : 0;
+    if (!status.ok()) EXPECT_THAT(status, StatusIs(kExhausted, "try again later"));
+  }
+  SHOAL_EXPECT_OK(status);
+  answers.join();
 }
 
 TEST(NetTest, AFrameThatEndsEarlyReachesNobody) {
@@ -816,6 +853,27 @@ TEST(NetTest, AServerThatSaysNothingIsGivenUp) {
   EXPECT_THAT(connection->Call(Request(), kLimits, 200ms), StatusIs(kTimedOut, "answer"));
   EXPECT_FALSE(connection->usable());
   EXPECT_THAT(connection->Call(Request(), kLimits, kLong), StatusIs(kUnavailable, "before"));
+}
+
+TEST(NetTest, ACallCanBeCancelled) {
+  Pending pending;
+  const auto server = StartServer(ServerOptions(), pending.handler());
+  std::atomic<bool> cancelled = false;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto connection,
+                             Connection::Connect({.address = AddressOf(*server),
+                                                  .pin = ServerIdentity().digest(),
+                                                  .cancelled = &cancelled}));
+  std::thread canceller([&] {
+    pending.WaitFor(1);
+    cancelled = true;
+  });
+  EXPECT_THAT(connection->Call(Request(), kLimits, kLong),
+              StatusIs(absl::StatusCode::kCancelled, AddressOf(*server)));
+  EXPECT_FALSE(connection->usable());
+  canceller.join();
+  const RawServer silent;
+  EXPECT_THAT(Connection::Connect({.address = silent.address(), .cancelled = &cancelled}),
+              StatusIs(absl::StatusCode::kCancelled, silent.address()));
 }
 
 TEST(NetTest, AnswersAreBoundedAndOfTheRightType) {

@@ -64,6 +64,7 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
   tcp::acceptor acceptor;  // used on its own strand alone
   uint16_t port = 0;
   std::atomic<uint64_t> received = 0, sent = 0;
+  std::atomic<uint64_t> buffered = 0;  // of requests that are coming in
 
   uint64_t next_session = 0;  // Accept's
 
@@ -87,6 +88,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
         watchdog_(stream_.get_executor()),
         answered_(stream_.get_executor()) {}
   ~Session() {
+    Release();
     std::lock_guard lock(server_->mutex);
     server_->sessions.erase(number_);
   }
@@ -170,6 +172,17 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     }
   }
 
+  // Room for `bytes` more of the request that is coming in.
+  bool Claim(uint64_t bytes) {
+    if (server_->buffered.fetch_add(bytes) + bytes > options().max_buffered_bytes) {
+      server_->buffered -= bytes;
+      return false;
+    }
+    claimed_ += bytes;
+    return true;
+  }
+  void Release() { server_->buffered -= std::exchange(claimed_, 0); }
+
   asio::awaitable<bool> ServeOne() {
     Deadline(options().idle_timeout);
     wire::FrameHeaderBytes header_bytes;
@@ -195,6 +208,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     answered_.expires_at(Clock::time_point::max());
     deadline_ = Clock::time_point::max();  // the handler takes what it takes
     watchdog_.cancel();
+    Release();  // the handler's from here on
     // A reply may outlive the connection and the server: it owns neither.
     server_->handler(std::move(request),
                      Reply([weak = weak_from_this()](wire::Frame frame) {
@@ -225,6 +239,10 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     while (buffer.size() < size) {
       const size_t before = buffer.size();
       const size_t piece = std::min<uint64_t>(size - before, kPieceBytes);
+      if (!Claim(piece)) {
+        co_await Refuse(absl::ResourceExhaustedError("too many requests at once; try again later"));
+        co_return false;
+      }
       if (buffer.capacity() < before + piece) {
         buffer.reserve(std::min<uint64_t>(size, 2 * before + piece));
       }
@@ -261,6 +279,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   asio::steady_timer answered_;
   Clock::time_point deadline_ = Clock::time_point::max();
   bool closed_ = false;
+  uint64_t claimed_ = 0;
   std::optional<wire::Frame> answer_;
 };
 

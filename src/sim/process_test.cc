@@ -353,6 +353,32 @@ TEST_F(ProcessTest, AFrontendThatDiesComesBack) {
   ExpectServed();
 }
 
+TEST_F(ProcessTest, AFrontendThatEndsEndsItsRoundsEverywhere) {
+  chain().StartAll();
+  // More often than a party takes open rounds: none may be left behind.
+  for (int i = 0; i < 18; ++i) {
+    ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions")) << chain().process(1).Output();
+    ASSERT_EQ(chain().Stop(1), 0);
+    chain().Start(1);
+  }
+  ExpectServed();
+}
+
+TEST_F(ProcessTest, ThePartiesEndAlthoughOneOfThemHangs) {
+  chain().StartAll();
+  ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions"));
+  chain().process(3).Signal(SIGSTOP);
+  Process query(chain().Query(chain().NewClient(), {"key-7"}));
+  ASSERT_TRUE(query.WaitForOutput("to take queries")) << query.Output();
+  std::this_thread::sleep_for(300ms);  // the offline stage waits for party 3
+  EXPECT_EQ(chain().Stop(1), 0);
+  EXPECT_EQ(chain().Stop(2), 0);
+  chain().process(3).Signal(SIGCONT);
+  query.Kill();
+  chain().StartAll();
+  ExpectServed();
+}
+
 TEST_F(ProcessTest, WrongFilesAreNamed) {
   chain().StartAll();
   const auto config = [](const std::string& field, const std::string& value) {

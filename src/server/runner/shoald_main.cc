@@ -42,6 +42,9 @@ constexpr char kExamples[] =
     "  shoald --config party2.textproto            run party 2\n"
     "  shoald --config party1.textproto --check    check configuration, roster and table, and exit\n";
 
+// Of all clients' requests that are coming in at a time.
+constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
+
 // row | signature for every row.
 Bytes AnswersOf(const table::Table& table) {
   Bytes answers(table.rows() * table.answer_bytes());
@@ -192,6 +195,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     SHOAL_ASSIGN_OR_RETURN(frontend, Frontend::Create(PlanFrom(config, roster), party.get(),
                                                       journal.get(), &clock));
     clients = std::make_unique<ClientService>(frontend.get(), &roster, &table, journal.get());
+    listen.max_buffered_bytes = kMaxClientBufferBytes;
     listen.limits = [&](wire::FrameType type) { return clients->Limits(type); };
     handler = [&](wire::Frame request, net::Reply reply) {
       clients->Handle(std::move(request), std::move(reply));
@@ -216,6 +220,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   sigwait(&signals, &signal_number);
   spdlog::info("ending");
   server.reset();
+  if (next != nullptr) next->CancelStages();
   driver.reset();
   peers.reset();
   party->EndAll();

@@ -12,11 +12,13 @@
 
 namespace shoal::server {
 
-// Thread-safe. Destruction waits for all tasks, and for those that they have spawned. Tasks must not
-// throw.
+// Thread-safe. Wait, and destruction, wait for all tasks and for those that they have spawned. Tasks
+// must not throw.
 class TaskGroup {
  public:
-  ~TaskGroup() {
+  ~TaskGroup() { Wait(); }
+
+  void Wait() {
     for (;;) {
       std::list<Task> last;
       {
