@@ -85,15 +85,6 @@ class PeerTest : public ::testing::Test {
   std::unique_ptr<net::Server> server_;
 };
 
-// "1 offline, 2 offline": who reported what.
-std::string Stages(const StageReports& reports) {
-  std::string text;
-  for (const wire::StageReport& report : reports) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", report.party(), " ", report.stage());
-  }
-  return text;
-}
-
 TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
   RemoteLink link = MakeLink();
   ChainNode chain(&deployment_.party(1), &link);
