@@ -43,6 +43,14 @@ TEST(TranscriptTest, IsBlake2bOfTheDocumentedEncoding) {
   EXPECT_EQ(Transcript("d").U64(7).Blob("xy").Finish(), expected);
 }
 
+TEST(TranscriptTest, ABlobInPiecesIsTheSameBlob) {
+  EXPECT_EQ(Transcript("d").Blob("abcdef").U64(1).Finish(),
+            Transcript("d").BeginBlob(6).BlobPiece(AsBytes("abc")).BlobPiece(AsBytes("def")).U64(1)
+                .Finish());
+  EXPECT_DEATH(Transcript("d").BeginBlob(6).BlobPiece(AsBytes("abc")).U64(1), "blob_left_");
+  EXPECT_DEATH(Transcript("d").BeginBlob(2).BlobPiece(AsBytes("abc")), "blob_left_");
+}
+
 TEST(SeededRandomTest, IsAFunctionOfSeedDomainAndStream) {
   const Bytes seed(32, 1);
   Bytes a(10000), b(10000);

@@ -16,20 +16,30 @@ Transcript::Transcript(absl::string_view domain, BytesView key) {
 }
 
 Transcript& Transcript::U64(uint64_t value) {
+  SHOAL_CHECK(blob_left_ == 0);
   uint8_t encoded[8];
   StoreLe(encoded, value);
   crypto_generichash_update(&state_, encoded, sizeof encoded);
   return *this;
 }
 
-Transcript& Transcript::Blob(BytesView bytes) {
-  U64(bytes.size());
-  crypto_generichash_update(&state_, bytes.data(), bytes.size());
+Transcript& Transcript::Blob(BytesView bytes) { return BeginBlob(bytes.size()).BlobPiece(bytes); }
+
+Transcript& Transcript::BeginBlob(uint64_t length) {
+  U64(length);
+  blob_left_ = length;
+  return *this;
+}
+
+Transcript& Transcript::BlobPiece(BytesView piece) {
+  SHOAL_CHECK(piece.size() <= blob_left_);
+  blob_left_ -= piece.size();
+  crypto_generichash_update(&state_, piece.data(), piece.size());
   return *this;
 }
 
 Digest Transcript::Finish() {
-  SHOAL_CHECK(!finished_);
+  SHOAL_CHECK(!finished_ && blob_left_ == 0);
   finished_ = true;
   Digest digest;
   crypto_generichash_final(&state_, digest.data(), digest.size());

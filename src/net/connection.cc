@@ -15,28 +15,33 @@ using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kPieceBytes = 1 << 20;
+constexpr std::chrono::milliseconds kCancelTick(100);
+constexpr wire::FrameLimits kErrorLimits = {.control_bytes = 4096, .bulk_bytes = 0};
 
 }  // namespace
 
 struct Connection::State {
-  explicit State(std::string a) : address(std::move(a)) {}
+  State(std::string a, const std::atomic<bool>* c) : address(std::move(a)), cancelled(c) {}
 
   // Runs the one operation that is under way until it calls back or the deadline passes; then
-  // the socket is closed and the operation collected.
+  // the socket is closed and the operation collected. An operation that fails leaves the socket
+  // to the caller.
   absl::Status Wait(const std::optional<boost::system::error_code>& result,
                     absl::string_view what) {
     io.restart();
     while (!result.has_value()) {
-      if (io.run_one_until(deadline) == 0 && !result.has_value()) {
+      const bool stop = cancelled != nullptr && *cancelled;
+      if (stop || Clock::now() >= deadline) {
         Fail();
-        io.restart();
         while (!result.has_value() && io.run_one() > 0) {
         }
+        if (stop) return absl::CancelledError(absl::StrCat(address, ": ", what, ": cancelled"));
         return absl::DeadlineExceededError(absl::StrCat(address, ": ", what, " took too long"));
       }
+      io.run_one_until(cancelled == nullptr ? deadline
+                                            : std::min(deadline, Clock::now() + kCancelTick));
     }
     if (!*result) return absl::OkStatus();
-    Fail();
     return absl::UnavailableError(
         absl::StrCat(address, ": ", what, ": ", result->message()));
   }
@@ -46,6 +51,8 @@ struct Connection::State {
     boost::system::error_code ignored;
     if (stream != nullptr) stream->next_layer().close(ignored);
   }
+
+  bool open() const { return stream != nullptr && stream->next_layer().is_open(); }
 
   absl::Status Write(BytesView bytes) {
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(kPieceBytes, bytes.size()))) {
@@ -71,6 +78,24 @@ struct Connection::State {
     return Wait(result, "waiting for the answer");
   }
 
+  // A frame that `limits` allow, or an ERROR.
+  absl::StatusOr<wire::Frame> ReadFrame(const wire::FrameLimits& limits) {
+    wire::FrameHeaderBytes header_bytes;
+    SHOAL_RETURN_IF_ERROR(Read(header_bytes));
+    const auto header = wire::ParseFrameHeader(header_bytes);
+    if (!header.ok()) return Annotate(header.status(), address);
+    const bool is_error = header->type == wire::FrameType::kError;
+    if (absl::Status fits = wire::CheckLimits(*header, is_error ? kErrorLimits : limits);
+        !fits.ok()) {
+      return Annotate(fits, address);
+    }
+    wire::Frame frame;
+    frame.type = header->type;
+    SHOAL_RETURN_IF_ERROR(ReadGrowing(header->control_bytes, frame.control));
+    SHOAL_RETURN_IF_ERROR(ReadGrowing(header->bulk_bytes, frame.bulk));
+    return frame;
+  }
+
   template <typename Buffer>
   absl::Status ReadGrowing(uint64_t size, Buffer& buffer) {
     while (buffer.size() < size) {
@@ -86,6 +111,7 @@ struct Connection::State {
   }
 
   const std::string address;
+  const std::atomic<bool>* const cancelled;
   asio::io_context io{1};
   std::unique_ptr<asio::ssl::context> context;
   std::unique_ptr<asio::ssl::stream<tcp::socket>> stream;
@@ -100,7 +126,7 @@ Connection::~Connection() = default;
 
 absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& options) {
   SHOAL_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(options.address));
-  auto state = std::make_unique<State>(options.address);
+  auto state = std::make_unique<State>(options.address, options.cancelled);
   State& s = *state;
   SHOAL_ASSIGN_OR_RETURN(s.context, MakeContext(/*server=*/false, options.identity));
   boost::system::error_code error;
@@ -149,35 +175,30 @@ absl::StatusOr<wire::Frame> Connection::Call(const wire::Frame& request,
   const wire::FrameHeaderBytes request_header = wire::EncodeFrameHeader(wire::HeaderOf(request));
   Bytes head(request_header.begin(), request_header.end());
   Append(head, AsBytes(request.control));
-  absl::Status status = s.Write(head);
-  if (status.ok()) status = s.Write(request.bulk);
-  // A server that refuses a frame answers and closes without reading the rest: its answer may be
-  // there although sending failed, but it may be lost as well.
-  SHOAL_RETURN_IF_ERROR(status);
-
-  wire::FrameHeaderBytes header_bytes;
-  SHOAL_RETURN_IF_ERROR(s.Read(header_bytes));
-  const auto header = wire::ParseFrameHeader(header_bytes);
-  if (!header.ok()) {
-    s.Fail();
-    return Annotate(header.status(), s.address);
+  const absl::Status sent = [&] {
+    SHOAL_RETURN_IF_ERROR(s.Write(head));
+    return s.Write(request.bulk);
+  }();
+  if (!sent.ok()) {
+    // A server that refuses a frame says so and closes without taking the rest: what it said may
+    // be here already.
+    if (s.open()) {
+      const absl::StatusOr<wire::Frame> refusal = s.ReadFrame({});
+      s.Fail();
+      if (refusal.ok() && refusal->type == wire::FrameType::kError) return wire::ErrorOf(*refusal);
+    }
+    return sent;
   }
-  const wire::FrameLimits error_limits = {.control_bytes = 4096, .bulk_bytes = 0};
-  const bool is_error = header->type == wire::FrameType::kError;
-  if (absl::Status fits = wire::CheckLimits(*header, is_error ? error_limits : limits);
-      !fits.ok()) {
+  absl::StatusOr<wire::Frame> answer = s.ReadFrame(limits);
+  if (!answer.ok()) {
     s.Fail();
-    return Annotate(fits, s.address);
+    return answer;
   }
-  wire::Frame answer;
-  answer.type = header->type;
-  SHOAL_RETURN_IF_ERROR(s.ReadGrowing(header->control_bytes, answer.control));
-  SHOAL_RETURN_IF_ERROR(s.ReadGrowing(header->bulk_bytes, answer.bulk));
-  if (is_error) return wire::ErrorOf(answer);
-  if (answer.type != request.type) {
+  if (answer->type == wire::FrameType::kError) return wire::ErrorOf(*answer);
+  if (answer->type != request.type) {
     s.Fail();
     return absl::InternalError(absl::StrCat(s.address, ": answered with a frame of type ",
-                                            static_cast<int>(answer.type)));
+                                            static_cast<int>(answer->type)));
   }
   return answer;
 }

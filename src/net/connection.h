@@ -2,6 +2,7 @@
 #ifndef SHOAL_SRC_NET_CONNECTION_H_
 #define SHOAL_SRC_NET_CONNECTION_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -23,9 +24,12 @@ class Connection {
     std::string address;  // host:port
     // The peer's certificate must have this digest. Without it the connection is open to anyone
     // in the middle until the caller has checked certificate_sha256().
-    std::optional<Digest> pin;
+    std::optional<Digest> pin = std::nullopt;
     const Identity* identity = nullptr;
     std::chrono::milliseconds connect_timeout{10'000};
+    // Once it is true, what is under way ends (CANCELLED) within a tenth of a second. May be null;
+    // outlives the connection.
+    const std::atomic<bool>* cancelled = nullptr;
   };
 
   // UNAVAILABLE: refused, unreachable or not speaking TLS 1.3; DEADLINE_EXCEEDED; UNAUTHENTICATED:

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -23,6 +26,9 @@ using Stream = asio::ssl::stream<tcp::socket>;
 // what really arrives: a header alone makes nobody allocate.
 constexpr size_t kPieceBytes = 1 << 20;
 
+// How long a peer that was refused may go on sending before its connection is cut.
+constexpr std::chrono::milliseconds kLinger(1000);
+
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
 }  // namespace
@@ -42,35 +48,61 @@ void Reply::operator()(wire::Frame frame) {
 
 struct Server::State : std::enable_shared_from_this<Server::State> {
   State(Options o, Handler h)
-      : options(std::move(o)), handler(std::move(h)), acceptor(io) {}
+      : options(std::move(o)), handler(std::move(h)), acceptor(asio::make_strand(io)) {}
 
-  asio::awaitable<void> Accept();
+  class Session;
+
+  static asio::awaitable<void> Accept(std::shared_ptr<State> self);
+  void Admit(tcp::socket socket);
+  // Ends Accept and every session, so that the I/O threads run out of work.
+  void Stop();
 
   const Options options;
   const Handler handler;
   asio::io_context io;
   std::unique_ptr<asio::ssl::context> context;
-  tcp::acceptor acceptor;
-  std::atomic<size_t> connections = 0;
+  tcp::acceptor acceptor;  // used on its own strand alone
+  uint16_t port = 0;
   std::atomic<uint64_t> received = 0, sent = 0;
-  std::vector<std::thread> threads;
+  std::atomic<uint64_t> buffered = 0;  // of requests that are coming in
 
-  class Session;
+  uint64_t next_session = 0;  // Accept's
+
+  std::mutex mutex;  // of what follows
+  bool stopping = false;
+  std::map<uint64_t, std::weak_ptr<Session>> sessions;
+
+  std::vector<std::thread> threads;
 };
 
 // One connection: one request at a time, the next one read when the answer is written.
+//
+// A session lives as long as its two coroutines, Serve and Watch; nothing else owns it. Serve ends
+// in Close, whatever happens, and Close ends Watch.
 class Server::State::Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(std::shared_ptr<State> server, tcp::socket socket)
+  Session(std::shared_ptr<State> server, uint64_t number, tcp::socket socket)
       : server_(std::move(server)),
+        number_(number),
         stream_(std::move(socket), *server_->context),
         watchdog_(stream_.get_executor()),
         answered_(stream_.get_executor()) {}
-  ~Session() { --server_->connections; }
+  ~Session() {
+    Release();
+    std::lock_guard lock(server_->mutex);
+    server_->sessions.erase(number_);
+  }
 
   static void Run(const std::shared_ptr<Session>& self) {
     asio::co_spawn(self->stream_.get_executor(), Serve(self), asio::detached);
     asio::co_spawn(self->stream_.get_executor(), Watch(self), asio::detached);
+  }
+
+  // From any thread. What is posted owns nothing: it may stay in the queue of a server that ends.
+  static void Cut(const std::shared_ptr<Session>& self) {
+    asio::post(self->stream_.get_executor(), [weak = self->weak_from_this()] {
+      if (const std::shared_ptr<Session> session = weak.lock()) session->Close();
+    });
   }
 
  private:
@@ -83,6 +115,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   void Close() {
     closed_ = true;
     watchdog_.cancel();
+    answered_.cancel();
     boost::system::error_code ignored;
     stream_.next_layer().close(ignored);
   }
@@ -100,22 +133,57 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   }
 
   static asio::awaitable<void> Serve(std::shared_ptr<Session> self) {
-    self->Deadline(self->options().handshake_timeout);
-    const auto [error] = co_await self->stream_.async_handshake(Stream::server, kUse);
-    if (!error && self->PeerIsWelcome()) {
-      while (co_await self->ServeOne(self)) {
+    try {
+      self->Deadline(self->options().handshake_timeout);
+      const auto [error] = co_await self->stream_.async_handshake(Stream::server, kUse);
+      if (!error && co_await self->Welcome()) {
+        while (!self->closed_ && co_await self->ServeOne()) {
+        }
       }
+    } catch (const std::exception&) {
+      // Out of memory, most likely: this connection's end, and nobody else's.
     }
     self->Close();
   }
 
-  bool PeerIsWelcome() {
-    if (options().clients.empty()) return true;
+  asio::awaitable<bool> Welcome() {
+    if (options().clients.empty()) co_return true;
     const auto digest = PeerCertificateSha256(stream_.native_handle());
-    return digest.ok() && std::ranges::find(options().clients, *digest) != options().clients.end();
+    if (digest.ok() && std::ranges::find(options().clients, *digest) != options().clients.end()) {
+      co_return true;
+    }
+    co_await Refuse(absl::UnauthenticatedError(
+        "the certificate is none of those that may connect here: another party, or another roster"));
+    co_return false;
   }
 
-  asio::awaitable<bool> ServeOne(const std::shared_ptr<Session>& self) {
+  // Says why, and ends the connection. The peer may be sending still: what it sends is read and
+  // dropped for a moment, as closing at once would make the system take back the answer.
+  asio::awaitable<void> Refuse(const absl::Status& status) {
+    if (!co_await Write(wire::MakeErrorFrame(status))) co_return;
+    boost::system::error_code ignored;
+    stream_.next_layer().shutdown(tcp::socket::shutdown_send, ignored);
+    Deadline(std::min(options().progress_timeout, kLinger));
+    Bytes dropped(1 << 14);
+    for (;;) {
+      const auto [error, n] = co_await stream_.next_layer().async_read_some(
+          asio::buffer(dropped.data(), dropped.size()), kUse);
+      if (error) co_return;
+    }
+  }
+
+  // Room for `bytes` more of the request that is coming in.
+  bool Claim(uint64_t bytes) {
+    if (server_->buffered.fetch_add(bytes) + bytes > options().max_buffered_bytes) {
+      server_->buffered -= bytes;
+      return false;
+    }
+    claimed_ += bytes;
+    return true;
+  }
+  void Release() { server_->buffered -= std::exchange(claimed_, 0); }
+
+  asio::awaitable<bool> ServeOne() {
     Deadline(options().idle_timeout);
     wire::FrameHeaderBytes header_bytes;
     if (!co_await Read(header_bytes)) co_return false;
@@ -128,8 +196,8 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
       refused = limits.ok() ? wire::CheckLimits(*header, *limits) : limits.status();
     }
     if (!refused.ok()) {
-      // The rest of the frame is not read, so the connection is at its end.
-      co_await Write(wire::MakeErrorFrame(refused));
+      // The rest of the frame is not read as a frame, so the connection is at its end.
+      co_await Refuse(refused);
       co_return false;
     }
     request.type = header->type;
@@ -140,14 +208,22 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     answered_.expires_at(Clock::time_point::max());
     deadline_ = Clock::time_point::max();  // the handler takes what it takes
     watchdog_.cancel();
-    server_->handler(std::move(request), Reply([self](wire::Frame frame) {
+    Release();  // the handler's from here on
+    // A reply may outlive the connection and the server: it owns neither.
+    server_->handler(std::move(request),
+                     Reply([weak = weak_from_this()](wire::Frame frame) {
+                       const std::shared_ptr<Session> self = weak.lock();
+                       if (self == nullptr) return;
                        asio::post(self->stream_.get_executor(),
-                                  [self, f = std::move(frame)]() mutable {
-                                    self->answer_ = std::move(f);
-                                    self->answered_.cancel();
+                                  [weak, f = std::move(frame)]() mutable {
+                                    const std::shared_ptr<Session> session = weak.lock();
+                                    if (session == nullptr) return;
+                                    session->answer_ = std::move(f);
+                                    session->answered_.cancel();
                                   });
                      }));
-    while (!answer_.has_value()) co_await answered_.async_wait(kUse);
+    while (!answer_.has_value() && !closed_) co_await answered_.async_wait(kUse);
+    if (closed_) co_return false;
     co_return co_await Write(*std::exchange(answer_, std::nullopt));
   }
 
@@ -163,6 +239,10 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     while (buffer.size() < size) {
       const size_t before = buffer.size();
       const size_t piece = std::min<uint64_t>(size - before, kPieceBytes);
+      if (!Claim(piece)) {
+        co_await Refuse(absl::ResourceExhaustedError("too many requests at once; try again later"));
+        co_return false;
+      }
       if (buffer.capacity() < before + piece) {
         buffer.reserve(std::min<uint64_t>(size, 2 * before + piece));
       }
@@ -193,32 +273,67 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   }
 
   const std::shared_ptr<State> server_;
+  const uint64_t number_;
   Stream stream_;
   asio::steady_timer watchdog_;
   asio::steady_timer answered_;
   Clock::time_point deadline_ = Clock::time_point::max();
   bool closed_ = false;
+  uint64_t claimed_ = 0;
   std::optional<wire::Frame> answer_;
 };
 
-asio::awaitable<void> Server::State::Accept() {
-  for (;;) {
-    auto [error, socket] = co_await acceptor.async_accept(asio::make_strand(io), kUse);
-    if (error == asio::error::operation_aborted) co_return;
-    if (error) {
-      // Out of descriptors, most likely: give the open connections time to go.
-      asio::steady_timer pause(io, std::chrono::milliseconds(100));
-      co_await pause.async_wait(kUse);
-      continue;
+asio::awaitable<void> Server::State::Accept(std::shared_ptr<State> self) {
+  asio::steady_timer pause(self->acceptor.get_executor());
+  while (self->acceptor.is_open()) {
+    auto [error, socket] =
+        co_await self->acceptor.async_accept(asio::make_strand(self->io), kUse);
+    if (!self->acceptor.is_open()) co_return;
+    if (!error) {
+      try {
+        self->Admit(std::move(socket));
+        continue;
+      } catch (const std::exception&) {
+        // Out of memory: as out of descriptors.
+      }
     }
-    if (++connections > options.max_connections) {
-      --connections;
-      continue;  // closes it
-    }
-    boost::system::error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    Session::Run(std::make_shared<Session>(shared_from_this(), std::move(socket)));
+    // Give the open connections time to go.
+    pause.expires_after(std::chrono::milliseconds(100));
+    co_await pause.async_wait(kUse);
   }
+}
+
+void Server::State::Admit(tcp::socket socket) {
+  {
+    std::lock_guard lock(mutex);
+    if (stopping || sessions.size() >= options.max_connections) return;  // closes it
+  }
+  boost::system::error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  const uint64_t number = next_session++;
+  const auto session = std::make_shared<Session>(shared_from_this(), number, std::move(socket));
+  bool admitted;
+  {
+    std::lock_guard lock(mutex);
+    admitted = !stopping && sessions.emplace(number, session).second;
+  }
+  if (admitted) Session::Run(session);
+}
+
+void Server::State::Stop() {
+  asio::post(acceptor.get_executor(), [this] {
+    boost::system::error_code ignored;
+    acceptor.close(ignored);
+  });
+  std::vector<std::shared_ptr<Session>> open;
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
+    for (const auto& [number, session] : sessions) {
+      if (auto alive = session.lock()) open.push_back(std::move(alive));
+    }
+  }
+  for (const auto& session : open) Session::Cut(session);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options, Handler handler) {
@@ -254,8 +369,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options, Handler h
         "listening on ", where, ": the address is in use; is another process running?"));
   }
   if (error) return ErrnoStatus(error.value(), absl::StrCat("listening on ", where));
+  state->port = state->acceptor.local_endpoint(error).port();
 
-  asio::co_spawn(state->io, state->Accept(), asio::detached);
+  asio::co_spawn(state->acceptor.get_executor(), State::Accept(state), asio::detached);
   for (size_t i = 0; i < std::max<size_t>(1, state->options.threads); ++i) {
     state->threads.emplace_back([raw = state.get()] { raw->io.run(); });
   }
@@ -263,13 +379,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options, Handler h
 }
 
 Server::~Server() {
-  state_->io.stop();
+  state_->Stop();
   for (std::thread& thread : state_->threads) thread.join();
-  boost::system::error_code ignored;
-  state_->acceptor.close(ignored);
 }
 
-uint16_t Server::port() const { return state_->acceptor.local_endpoint().port(); }
+uint16_t Server::port() const { return state_->port; }
 uint64_t Server::bytes_received() const { return state_->received; }
 uint64_t Server::bytes_sent() const { return state_->sent; }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,6 +50,9 @@ class Server {
     // the frame's header is read.
     std::function<absl::StatusOr<wire::FrameLimits>(wire::FrameType)> limits;
     size_t max_connections = 4096;
+    // Of all requests that are coming in together: what is beyond is refused (RESOURCE_EXHAUSTED),
+    // as many slow senders of large requests would take all memory.
+    uint64_t max_buffered_bytes = std::numeric_limits<uint64_t>::max();
     size_t threads = 2;
     // A connection that does not get on is cut: the handshake as a whole, every megabyte of a
     // frame, and the wait for the next request.

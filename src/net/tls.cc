@@ -3,6 +3,9 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
@@ -65,8 +68,15 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   } else if (host.find(':') != absl::string_view::npos) {
     return bad;
   }
+  // Digits alone: SimpleAtoi takes signs and spaces as well.
+  const absl::string_view digits = address.substr(colon + 1);
   uint32_t port;
-  if (!absl::SimpleAtoi(address.substr(colon + 1), &port) || port > 65535) return bad;
+  if (!std::ranges::all_of(digits, absl::ascii_isdigit) || !absl::SimpleAtoi(digits, &port) ||
+      port > 65535) {
+    return bad;
+  }
+  const auto fits = [](char c) { return absl::ascii_isgraph(c) && c != '[' && c != ']'; };
+  if (!std::ranges::all_of(host, fits)) return bad;
   return HostPort{std::string(host), absl::StrCat(port)};
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
 #include <limits>
+#include <numbers>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -152,13 +152,11 @@ Factor FactorOf(const RowLoss& row, long double budget, bool upper) {
   return Condense(std::move(factor), budget, upper);
 }
 
-// ln of the sum of p * e^(theta * loss).
+// ln of the sum of p * e^(theta * loss); the atoms are sorted, and there is one at least.
 double LogMoment(const Factor& factor, double theta) {
-  double top = -kInfinity;
-  for (const LossMass& atom : factor.atoms) {
-    top = std::max(top, theta * static_cast<double>(atom.loss));
-  }
-  if (factor.atoms.empty()) return -kInfinity;
+  // Sorted by loss, but for a grid step: the largest term is near one of the ends.
+  const double top = theta * static_cast<double>(theta > 0 ? factor.atoms.back().loss
+                                                           : factor.atoms.front().loss);
   double sum = 0;
   for (const LossMass& atom : factor.atoms) {
     sum += static_cast<double>(atom.p) * std::exp(theta * static_cast<double>(atom.loss) - top);
@@ -172,57 +170,71 @@ double LogMoment(const std::vector<Factor>& factors, double theta, double n) {
   return n * sum;
 }
 
-using Complex = std::complex<double>;
-
-// Radix 2, in place, decimation in time; `sign` -1 forward, +1 backward (not scaled).
-void Fft(std::vector<Complex>& data, const std::vector<Complex>& roots, int sign) {
-  const size_t n = data.size();
-  for (size_t i = 1, j = 0; i < n; ++i) {
-    size_t bit = n >> 1;
-    for (; j & bit; bit >>= 1) j ^= bit;
-    j ^= bit;
-    if (i < j) std::swap(data[i], data[j]);
+struct Complex {
+  double re = 0;
+  double im = 0;
+  friend Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
+  friend Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
+  // The textbook's product: std::complex's looks out for infinities, which cannot occur here.
+  friend Complex operator*(Complex a, Complex b) {
+    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
   }
-  for (size_t length = 2; length <= n; length <<= 1) {
-    const size_t half = length / 2, stride = n / length;
-    for (size_t start = 0; start < n; start += length) {
-      for (size_t k = 0; k < half; ++k) {
-        const Complex root = roots[k * stride];
-        const double re = root.real(), im = sign * root.imag();
-        const Complex odd = data[start + k + half];
-        const Complex turned(odd.real() * re - odd.imag() * im, odd.real() * im + odd.imag() * re);
-        data[start + k + half] = data[start + k] - turned;
-        data[start + k] += turned;
-      }
-    }
-  }
-}
-
-// e^(2 pi i k / n), k < n / 2.
-std::vector<Complex> Roots(size_t n) {
-  std::vector<Complex> roots(n / 2);
-  for (size_t k = 0; k < n / 2; ++k) {
-    const long double angle = 2 * std::numbers::pi_v<long double> * k / n;
-    roots[k] = {static_cast<double>(std::cos(angle)), static_cast<double>(std::sin(angle))};
-  }
-  return roots;
-}
+};
 
 Complex Power(Complex base, uint64_t n) {
-  Complex result = 1;
+  Complex result = {1, 0};
   for (; n > 0; n >>= 1) {
-    if (n & 1) result *= base;
-    base *= base;
+    if (n & 1) result = result * base;
+    base = base * base;
   }
   return result;
 }
 
-// A bound on ln of the mass, tilted by theta, of the sum beyond `edge` (above it for up = true):
-// Markov's inequality with each of the moments at hand.
+// A discrete Fourier transform of 2^k points, radix 2, in place, unscaled.
+class Fourier {
+ public:
+  explicit Fourier(size_t points) : roots_(points) {
+    // The roots of the stage of `half` butterflies a block lie at half .. 2 half - 1.
+    for (size_t half = 1; half < points; half *= 2) {
+      for (size_t k = 0; k < half; ++k) {
+        const double angle = std::numbers::pi * static_cast<double>(k) / static_cast<double>(half);
+        roots_[half + k] = {std::cos(angle), -std::sin(angle)};
+      }
+    }
+  }
+
+  // y_k = sum of x_j e^(-2 pi i j k / points).
+  void Transform(std::vector<Complex>& data) const {
+    const size_t n = data.size();
+    for (size_t i = 1, j = 0; i < n; ++i) {
+      size_t bit = n >> 1;
+      for (; j & bit; bit >>= 1) j ^= bit;
+      j ^= bit;
+      if (i < j) std::swap(data[i], data[j]);
+    }
+    for (size_t half = 1; half < n; half *= 2) {
+      for (size_t start = 0; start < n; start += 2 * half) {
+        for (size_t k = 0; k < half; ++k) {
+          const Complex even = data[start + k];
+          const Complex odd = data[start + k + half] * roots_[half + k];
+          data[start + k] = even + odd;
+          data[start + k + half] = even - odd;
+        }
+      }
+    }
+  }
+
+ private:
+  std::vector<Complex> roots_;
+};
+
 struct Moment {
   double theta;
   double log_moment;  // of the whole sum
 };
+
+// A bound on ln of the tilted mass of the sum beyond `edge` (above it, or below): Markov's
+// inequality with each of the moments at hand.
 double LogTail(const std::vector<Moment>& moments, const Moment& tilt, double edge, bool up) {
   double best = 0;
   for (const Moment& m : moments) {
@@ -248,11 +260,12 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
   while (high < 1e6 && objective(2 * high) < objective(high)) high *= 2;
   high *= 2;
   for (int i = 0; i < 60 && high - low > 1e-3 * high; ++i) {
-    const double third = (high - low) / 3;
-    (objective(low + third) < objective(high - third) ? high : low) = objective(low + third) <
-                                                                             objective(high - third)
-                                                                         ? high - third
-                                                                         : low + third;
+    const double left = low + (high - low) / 3, right = high - (high - low) / 3;
+    if (objective(left) < objective(right)) {
+      high = right;
+    } else {
+      low = left;
+    }
   }
   const double theta = (low + high) / 2;
   Moment tilt = {theta, LogMoment(factors, theta, n)};
@@ -262,8 +275,8 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
   // A window that holds all but e^-46 of the tilted sum.
   const auto moments_around = [&] {
     std::vector<Moment> moments;
-    // Steps on the scale of the tilted sum's own width, so that some are right for any n.
-    for (double step = 1e-6 * (1 + theta); step < 1e7; step *= 2) {
+    // Of all sizes, so that some fit the tilted sum's width for any n.
+    for (double step = 1e-4 * (1 + theta); step < 1e4 * (1 + theta); step *= 3) {
       for (const double t : {theta - step, theta + step}) {
         const double log_moment = LogMoment(factors, t, n);
         if (std::isfinite(log_moment)) moments.push_back({t, log_moment});
@@ -276,8 +289,7 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
   for (const Moment& m : moments_around()) {
     const double edge = (m.log_moment - tilt.log_moment + kTail) / (m.theta - theta);
     if (m.theta > theta) top = std::min(top, edge);
-    const double lower_edge = (m.log_moment - tilt.log_moment + kTail) / (m.theta - theta);
-    if (m.theta < theta) bottom = std::max(bottom, lower_edge);
+    if (m.theta < theta) bottom = std::max(bottom, edge);
   }
   top = std::max(top, epsilon);
   bottom = std::min(bottom, epsilon);
@@ -320,22 +332,25 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
                             std::exp(theta * static_cast<double>(atom.loss) - log_moment);
       const int64_t index = static_cast<int64_t>(std::llround(atom.loss / step));
       Complex& slot = data[static_cast<uint64_t>(index) & (points - 1)];
-      slot += f == 0 ? Complex(tilted, 0) : Complex(0, tilted);
+      (f == 0 ? slot.re : slot.im) += tilted;
     }
   }
-  const std::vector<Complex> roots = Roots(points);
-  Fft(data, roots, -1);
+  const Fourier fourier(points);
+  fourier.Transform(data);
   std::vector<Complex> product(points);
   for (size_t k = 0; k < points; ++k) {
-    if (factors.size() == 1) {
-      product[k] = Power(data[k], n);
-    } else {
-      const Complex here = data[k], there = std::conj(data[(points - k) & (points - 1)]);
-      product[k] = Power((here + there) * 0.5 * ((here - there) * Complex(0, -0.5)), n);
+    Complex once = data[k];
+    if (factors.size() == 2) {
+      const Complex here = data[k], mirror = data[(points - k) & (points - 1)];
+      const Complex there = {mirror.re, -mirror.im};
+      const Complex sum = here + there, difference = here - there;
+      once = Complex{sum.re / 2, sum.im / 2} * Complex{difference.im / 2, -difference.re / 2};
     }
+    product[k] = Power(once, n);
   }
+  // Of a real sequence's spectrum, the transform is the sequence backwards.
   data = std::move(product);
-  Fft(data, roots, +1);
+  fourier.Transform(data);
 
   // Rounding: a transform is right to 8 u log2(points) in the 2-norm (Higham 2002, theorem 24.2),
   // the n-th power multiplies what comes in by n and adds 4 u n; the tilted masses sum to 1.
@@ -348,7 +363,8 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
     const double excess = static_cast<double>(index * step - epsilon);
     if (excess <= 0) continue;
     const double weight = -std::expm1(-excess) * std::exp(-theta * excess);
-    const double mass = data[static_cast<uint64_t>(index) & (points - 1)].real() / points;
+    const double mass =
+        data[static_cast<uint64_t>(-index) & (points - 1)].re / static_cast<double>(points);
     sum += std::max(mass, 0.0) * weight;
     squares += weight * weight;
   }
@@ -363,10 +379,18 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
                : factor * (sum - rounding - (above + below) * 1.01);
 }
 
-double ConvolvedDelta(const RowLoss& down, const RowLoss& up, uint64_t n, double epsilon,
-                      size_t points, bool upper) {
+// Both rows of a change, and how many changes there are.
+struct Changes {
+  RowLoss down;
+  RowLoss up;
+  uint64_t count;
+};
+
+double ConvolvedDelta(const Changes& changes, double epsilon, size_t points, bool upper) {
+  const uint64_t n = changes.count;
   const long double budget = 1e-25L / n;
-  std::vector<Factor> factors = {FactorOf(down, budget, upper), FactorOf(up, budget, upper)};
+  std::vector<Factor> factors = {FactorOf(changes.down, budget, upper),
+                                 FactorOf(changes.up, budget, upper)};
   // Where a row has few different losses, as for the geometric, take the pair of rows as one:
   // rise and fall then cancel exactly.
   if (factors[0].atoms.size() * factors[1].atoms.size() <= 100'000) {
@@ -421,6 +445,22 @@ absl::Status CheckArguments(std::span<const Weight> weights, const Exposure& exp
   return absl::OkStatus();
 }
 
+absl::StatusOr<Changes> ChangesOf(std::span<const Weight> weights, const Exposure& exposure) {
+  if (absl::Status status = CheckArguments(weights, exposure); !status.ok()) return status;
+  return Changes{LossOfRow(weights, exposure.copies, /*falls=*/true),
+                 LossOfRow(weights, exposure.copies, /*falls=*/false),
+                 uint64_t{exposure.phi} * exposure.rounds * exposure.submissions};
+}
+
+constexpr size_t Points(Precision precision) {
+  return size_t{1} << (precision == Precision::kSearch ? 14 : 18);
+}
+
+double UpperDelta(const Changes& changes, double epsilon, Precision precision) {
+  if (changes.count == 1) return Enumerate(changes.down, changes.up, epsilon).upper;
+  return ConvolvedDelta(changes, epsilon, Points(precision), true);
+}
+
 }  // namespace
 
 absl::StatusOr<DeltaBounds> SubstitutionDelta(std::span<const Weight> weights, double epsilon,
@@ -429,39 +469,36 @@ absl::StatusOr<DeltaBounds> SubstitutionDelta(std::span<const Weight> weights, d
     return absl::InvalidArgumentError(
         absl::StrFormat("accountant: epsilon must be in [0, %g], got %g", kMaxEpsilon, epsilon));
   }
-  if (absl::Status status = CheckArguments(weights, exposure); !status.ok()) return status;
-  const RowLoss down = LossOfRow(weights, exposure.copies, /*falls=*/true);
-  RowLoss up = LossOfRow(weights, exposure.copies, /*falls=*/false);
-  const uint64_t n = uint64_t{exposure.phi} * exposure.rounds * exposure.submissions;
-  if (n == 1) return Enumerate(down, std::move(up), epsilon);
-  const size_t points = size_t{1} << (precision == Precision::kSearch ? 16 : 20);
-  const double upper = ConvolvedDelta(down, up, n, epsilon, points, true);
-  // The search has no use for the lower bound.
-  const double lower = precision == Precision::kSearch
-                           ? 0
-                           : ConvolvedDelta(down, up, n, epsilon, points, false);
-  return DeltaBounds{lower, upper};
+  absl::StatusOr<Changes> changes = ChangesOf(weights, exposure);
+  if (!changes.ok()) return changes.status();
+  if (changes->count == 1) return Enumerate(changes->down, std::move(changes->up), epsilon);
+  return DeltaBounds{ConvolvedDelta(*changes, epsilon, Points(precision), false),
+                     ConvolvedDelta(*changes, epsilon, Points(precision), true)};
+}
+
+absl::StatusOr<double> SubstitutionDeltaUpper(std::span<const Weight> weights, double epsilon,
+                                              const Exposure& exposure, Precision precision) {
+  if (!(epsilon >= 0 && epsilon <= kMaxEpsilon)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("accountant: epsilon must be in [0, %g], got %g", kMaxEpsilon, epsilon));
+  }
+  absl::StatusOr<Changes> changes = ChangesOf(weights, exposure);
+  if (!changes.ok()) return changes.status();
+  return UpperDelta(*changes, epsilon, precision);
 }
 
 absl::StatusOr<double> SubstitutionEpsilon(std::span<const Weight> weights, double delta,
                                            const Exposure& exposure, Precision precision) {
+  absl::StatusOr<Changes> changes = ChangesOf(weights, exposure);
+  if (!changes.ok()) return changes.status();
   double low = 0, high = kMaxEpsilon;
-  const auto holds = [&](double epsilon) -> absl::StatusOr<bool> {
-    absl::StatusOr<DeltaBounds> bounds = SubstitutionDelta(weights, epsilon, exposure, precision);
-    if (!bounds.ok()) return bounds.status();
-    return bounds->upper <= delta;
-  };
-  absl::StatusOr<bool> ok = holds(high);
-  if (!ok.ok()) return ok.status();
-  if (!*ok) {
+  if (UpperDelta(*changes, high, precision) > delta) {
     return absl::FailedPreconditionError(
         absl::StrFormat("accountant: no epsilon below %g gives delta %g", kMaxEpsilon, delta));
   }
   while (high - low > 1e-6 * high && high > 1e-9) {
     const double middle = (low + high) / 2;
-    ok = holds(middle);
-    if (!ok.ok()) return ok.status();
-    (*ok ? high : low) = middle;
+    (UpperDelta(*changes, middle, precision) <= delta ? high : low) = middle;
   }
   return high;
 }

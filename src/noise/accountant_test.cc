@@ -1,1 +1,133 @@
 #include "src/noise/accountant.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+
+namespace shoal::noise {
+namespace {
+
+using ::shoal::testing::StatusIs;
+
+std::vector<Weight> Weights(const std::vector<double>& frequencies) {
+  return WeightsFrom(frequencies).value();
+}
+
+// delta by its definition: every outcome of the 2n rows, one after the other, in the direction
+// world 0 against world 1, or the other way round.
+double BruteForce(const std::vector<double>& pmf, double epsilon, int n, int copies, bool reverse) {
+  const int values = static_cast<int>(pmf.size()) + copies;
+  const auto p = [&](int k) { return k < 0 || k >= static_cast<int>(pmf.size()) ? 0.0 : pmf[k]; };
+  std::vector<std::pair<double, double>> outcomes = {{1, 1}};
+  for (int row = 0; row < 2 * n; ++row) {
+    std::vector<std::pair<double, double>> next;
+    for (const auto& [a, b] : outcomes) {
+      for (int x = 0; x < values; ++x) {
+        const double moved = p(x - copies), still = p(x);
+        next.emplace_back(a * (row % 2 == 0 ? moved : still), b * (row % 2 == 0 ? still : moved));
+      }
+    }
+    outcomes = std::move(next);
+  }
+  double delta = 0;
+  for (const auto& [a, b] : outcomes) {
+    delta += std::max(0.0, reverse ? b - std::exp(epsilon) * a : a - std::exp(epsilon) * b);
+  }
+  return delta;
+}
+
+// Small, lopsided, with a hole and without any order: nothing may rest on a nice shape.
+const std::vector<double> kOdd = {0.02, 0.3, 0.1, 0.0, 0.25, 0.2, 0.1, 0.03};
+const std::vector<double> kSmooth = {0.03, 0.1, 0.17, 0.2, 0.19, 0.14, 0.1, 0.07};
+
+TEST(SubstitutionDeltaTest, IsTheDefinitionInBothDirections) {
+  for (const std::vector<double>& pmf : {kOdd, kSmooth}) {
+    for (double epsilon : {0.0, 0.1, 0.7, 2.0}) {
+      for (uint32_t copies : {1, 2}) {
+        const double forward = BruteForce(pmf, epsilon, 1, copies, false);
+        EXPECT_NEAR(forward, BruteForce(pmf, epsilon, 1, copies, true), 1e-12);
+        SHOAL_ASSERT_OK_AND_ASSIGN(
+            const DeltaBounds delta,
+            SubstitutionDelta(Weights(pmf), epsilon, {.copies = copies}));
+        EXPECT_LE(delta.lower, delta.upper);
+        EXPECT_NEAR(delta.lower, forward, 1e-12);
+        EXPECT_NEAR(delta.upper, forward, 1e-12);
+      }
+    }
+  }
+}
+
+TEST(SubstitutionDeltaTest, ConvolutionBracketsTheDefinition) {
+  for (const std::vector<double>& pmf : {kOdd, kSmooth}) {
+    for (double epsilon : {0.0, 0.3, 1.5, 4.0}) {
+      const double exact = BruteForce(pmf, epsilon, 2, 1, false);
+      SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds delta,
+                                 SubstitutionDelta(Weights(pmf), epsilon, {.phi = 2}));
+      EXPECT_LE(delta.lower, exact + 1e-13) << epsilon;
+      EXPECT_GE(delta.upper, exact - 1e-13) << epsilon;
+      EXPECT_NEAR(delta.lower, exact, 1e-4 * exact + 1e-12) << epsilon;
+      EXPECT_NEAR(delta.upper, exact, 1e-5 * exact + 1e-12) << epsilon;
+    }
+  }
+}
+
+TEST(SubstitutionDeltaTest, RoundsAndRetriesCountLikeChanges) {
+  const std::vector<Weight> weights = Weights(kSmooth);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds phi, SubstitutionDelta(weights, 1, {.phi = 6}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const DeltaBounds mixed,
+      SubstitutionDelta(weights, 1, {.phi = 1, .rounds = 3, .submissions = 2}));
+  EXPECT_EQ(phi.upper, mixed.upper);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds one, SubstitutionDelta(weights, 1, {}));
+  EXPECT_GT(phi.upper, one.upper);
+}
+
+TEST(SubstitutionDeltaTest, ManyChangesOfOneBitAreABinomial) {
+  // A noise of 0 or 1 with equal probability: of the two rows of one change, each gives it away
+  // with probability 1/2, and is neutral otherwise.
+  const std::vector<Weight> coin = Weights({1, 1});
+  for (uint32_t n : {1, 2, 5}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds delta, SubstitutionDelta(coin, 0.5, {.phi = n}));
+    EXPECT_NEAR(delta.upper, 1 - std::pow(0.25, n), 1e-12);
+    EXPECT_NEAR(delta.lower, 1 - std::pow(0.25, n), 1e-12);
+  }
+}
+
+TEST(SubstitutionEpsilonTest, InvertsDelta) {
+  const std::vector<Weight> weights = Weights(kSmooth);
+  for (uint32_t phi : {1, 2}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds at, SubstitutionDelta(weights, 1.25, {.phi = phi}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const double epsilon,
+                               SubstitutionEpsilon(weights, at.upper, {.phi = phi}));
+    EXPECT_NEAR(epsilon, 1.25, 1e-4);
+  }
+  EXPECT_THAT(SubstitutionEpsilon(weights, 1e-3, {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "no epsilon below 50"));
+}
+
+TEST(SubstitutionDeltaTest, BadArgumentsAreNamed) {
+  const std::vector<Weight> weights = Weights(kSmooth);
+  const auto expect = [](const auto& result, const char* message) {
+    EXPECT_THAT(result, StatusIs(absl::StatusCode::kInvalidArgument, message));
+  };
+  expect(SubstitutionDelta(weights, -0.1, {}), "epsilon must be in [0, 50]");
+  expect(SubstitutionDelta(weights, NAN, {}), "epsilon must be in [0, 50]");
+  expect(SubstitutionDelta(weights, 1, {.phi = 0}), "at least 1");
+  expect(SubstitutionDelta(weights, 1, {.rounds = 0}), "at least 1");
+  expect(SubstitutionDelta(weights, 1, {.phi = 1 << 20, .rounds = 1 << 20}), "at most 1000000000");
+  expect(SubstitutionDelta(weights, 1, {.copies = 0}), "copies must be in [1, 10000]");
+  std::vector<Weight> wrong = weights;
+  wrong[3] -= 1;
+  expect(SubstitutionDelta(wrong, 1, {}), "must sum to 2^128");
+  expect(SubstitutionDelta({}, 1, {}), "must sum to 2^128");
+  expect(SubstitutionDelta(std::vector<Weight>(4, Weight{1} << 127), 1, {}), "over 2^128");
+  expect(WeightsFrom(std::vector<double>{1, -1}), "finite and not negative");
+  expect(WeightsFrom(std::vector<double>{1, INFINITY}), "finite and not negative");
+  expect(WeightsFrom(std::vector<double>{0, 0}), "all zero");
+}
+
+}  // namespace
+}  // namespace shoal::noise

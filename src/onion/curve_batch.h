@@ -286,6 +286,7 @@ struct CurveBatch {
       change[3] = s[3] ^ s[3].template Srl<1>();
     }
     Product x2 = Field::Loose(Field::Constant(1)), z2 = Field::Loose(Field::Constant(0));
+    const typename Field::Factor factor_u = Field::Prepare(u);
     Product x3 = Field::Loose(u), z3 = Field::Loose(Field::Constant(1));
     for (int w = 3; w >= 0; --w) {
       for (int bit = w == 3 ? 62 : 63; bit >= 0; --bit) {
@@ -296,7 +297,7 @@ struct CurveBatch {
         const Product aa = Field::Square(Field::Select(swap, c, a));
         const Product bb = Field::Square(Field::Select(swap, d, b));
         x3 = Field::Square(Field::Add(da, cb));
-        z3 = Field::Mul(Tight(Field::Square(Field::Sub(da, cb))), u);
+        z3 = Field::Mul(Tight(Field::Square(Field::Sub(da, cb))), factor_u);
         const Element e = Field::Sub(aa, bb);
         x2 = Field::Mul(Tight(aa), Tight(bb));
         z2 = Field::Mul(Field::MulSmallAdd(e, 121665, aa), e);
@@ -371,10 +372,11 @@ struct CurveBatch {
     const Product c = Field::Mul(Tight(p.t), q.dt);
     const Element e = Field::Sub(b, a), f = Field::Sub(zz, c);
     const Element g = Field::Add(zz, c), h = Field::Add(b, a);
-    p.x = Field::Mul(e, f);
-    p.y = Field::Mul(g, h);
-    p.t = Field::Mul(e, h);
-    p.z = Field::Mul(f, g);
+    const typename Field::Factor factor_f = Field::Prepare(f), factor_h = Field::Prepare(h);
+    p.x = Field::Mul(e, factor_f);
+    p.z = Field::Mul(g, factor_f);
+    p.y = Field::Mul(g, factor_h);
+    p.t = Field::Mul(e, factor_h);
   }
 
   SHOAL_NOINLINE static void AddNiels(Point& p, const NielsPoint& q) { AddScaled(p, q, p.z); }
@@ -396,10 +398,11 @@ struct CurveBatch {
     const Product difference = Field::Loose(Field::Sub(a, b));
     const Element e = Field::Sub(sum, xy), g = Tight(difference), h = Tight(sum);
     const Element f = Field::Add(Field::Loose(Field::Add(zz, zz)), difference);
-    p.x = Field::Mul(e, f);
-    p.y = Field::Mul(g, h);
-    p.t = Field::Mul(e, h);
-    p.z = Field::Mul(f, g);
+    const typename Field::Factor factor_f = Field::Prepare(f), factor_h = Field::Prepare(h);
+    p.x = Field::Mul(e, factor_f);
+    p.z = Field::Mul(g, factor_f);
+    p.y = Field::Mul(g, factor_h);
+    p.t = Field::Mul(e, factor_h);
   }
 
   static Point Negated(const Point& p) {

@@ -77,44 +77,63 @@ struct Field25 {
     word[3] = l[7].template Srl<13>() | l[8].template Sll<12>() | l[9].template Sll<38>();
   }
 
-  SHOAL_INLINE static Product Mul(const Element& a, const Element& b) {
+  // The right side of a product, with what Mul precomputes of it: for factors used twice.
+  struct Factor {
+    Vec limb[kLimbs];
+    Vec times19[kLimbs];  // from 1 on
+  };
+  SHOAL_INLINE static Factor Prepare(const Element& b) {
+    Factor r;
+    r.limb[0] = r.times19[0] = b.limb[0];
+    SHOAL_UNROLL for (int i = 1; i < kLimbs; ++i) {
+      r.limb[i] = b.limb[i];
+      r.times19[i] = Vec::Mul32(b.limb[i], Vec::Set1(19));
+    }
+    return r;
+  }
+
+  SHOAL_INLINE static Product Mul(const Element& a, const Element& b) { return Mul(a, Prepare(b)); }
+
+  SHOAL_INLINE static Product Mul(const Element& a, const Factor& b) {
     // Column k sums a_i * b_j with i + j = k modulo 10: twice if both are odd (their weights
-    // are half a bit too high each), 19 times if it wrapped around.
-    Vec b19[kLimbs], a2[kLimbs];
-    SHOAL_UNROLL for (int i = 1; i < kLimbs; ++i) b19[i] = Vec::Mul32(b.limb[i], Vec::Set1(19));
-    SHOAL_UNROLL for (int i = 1; i < kLimbs; i += 2) a2[i] = a.limb[i] + a.limb[i];
-    // By rows, not by columns: ten accumulators and one limb of `a` fit sixteen registers.
+    // are half a bit too high each), 19 times if it wrapped around. By rows: ten columns and one
+    // limb of `a` fit sixteen registers.
     Vec c[kLimbs];
     SHOAL_UNROLL for (int k = 0; k < kLimbs; ++k) c[k] = Vec::Mul32(a.limb[0], b.limb[k]);
     SHOAL_UNROLL for (int i = 1; i < kLimbs; ++i) {
+      const Vec& once = a.limb[i];
+      const Vec twice = once + once;
       SHOAL_UNROLL for (int k = 0; k < kLimbs; ++k) {
         const int j = (k - i + kLimbs) % kLimbs;
-        const Vec& left = i % 2 == 1 && j % 2 == 1 ? a2[i] : a.limb[i];
-        c[k] = c[k] + Vec::Mul32(left, i > k ? b19[j] : b.limb[j]);
+        const Vec& left = i % 2 == 1 && j % 2 == 1 ? twice : once;
+        c[k] = c[k] + Vec::Mul32(left, i > k ? b.times19[j] : b.limb[j]);
       }
     }
     return Carry(c);
   }
 
   SHOAL_INLINE static Product Square(const Element& a) {
-    Vec a2[kLimbs], a19[kLimbs], a38[kLimbs];
-    SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) a2[i] = a.limb[i] + a.limb[i];
-    SHOAL_UNROLL for (int i = 5; i < kLimbs; ++i) {
-      a19[i] = Vec::Mul32(a.limb[i], Vec::Set1(19));
-      a38[i] = a19[i] + a19[i];
+    Vec twice[kLimbs], times19[kLimbs], times38[kLimbs];
+    SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) twice[i] = a.limb[i] + a.limb[i];
+    SHOAL_UNROLL for (int i = kLimbs / 2; i < kLimbs; ++i) {
+      times19[i] = Vec::Mul32(a.limb[i], Vec::Set1(19));
+      times38[i] = times19[i] + times19[i];
     }
     Vec c[kLimbs];
-    SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) {
-      SHOAL_UNROLL for (int j = i; j < kLimbs; ++j) {
+    SHOAL_UNROLL for (int k = 0; k < kLimbs; ++k) {
+      bool empty = true;
+      SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) {
+        const int j = (k - i + kLimbs) % kLimbs;
+        if (i > j) continue;
         // a_i a_j, twice if mixed, twice if both are odd, 19 times if it wraps around (j >= 5).
         const bool wraps = i + j >= kLimbs;
         const bool both_odd = i % 2 == 1 && j % 2 == 1;
-        const Vec& left = i != j || both_odd ? a2[i] : a.limb[i];
-        const Vec& right = i != j && both_odd ? (wraps ? a38[j] : a2[j])
-                                              : (wraps ? a19[j] : a.limb[j]);
-        const int k = (i + j) % kLimbs;
+        const Vec& left = i != j || both_odd ? twice[i] : a.limb[i];
+        const Vec& right = i != j && both_odd ? (wraps ? times38[j] : twice[j])
+                                              : (wraps ? times19[j] : a.limb[j]);
         const Vec term = Vec::Mul32(left, right);
-        c[k] = i == 0 ? term : c[k] + term;
+        c[k] = empty ? term : c[k] + term;
+        empty = false;
       }
     }
     return Carry(c);
@@ -222,19 +241,16 @@ struct Field25 {
     SHOAL_UNROLL for (int i = 0; i < 9; ++i) CarryStep(l, i);
   }
 
-  // Four carry chains side by side, to hide their latency; the last steps settle what went from
-  // one chain to the next.
+  // Two carry chains side by side, from limbs 0 and 5; the last steps settle what each handed on.
   SHOAL_INLINE static Product Carry(const Vec c[kLimbs]) {
     Product r;
     SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) r.limb[i] = c[i];
-    SHOAL_UNROLL for (int round = 0; round < 3; ++round) {
-      CarryStep(r.limb, round);
-      CarryStep(r.limb, round + 5);
-      CarryStep(r.limb, round + 2);
-      CarryStep(r.limb, round + 7);
+    SHOAL_UNROLL for (int i = 0; i < 5; ++i) {
+      CarryStep(r.limb, i);
+      CarryStep(r.limb, i + 5);
     }
-    CarryStep(r.limb, 5);
     CarryStep(r.limb, 0);
+    CarryStep(r.limb, 5);
     return r;
   }
 };

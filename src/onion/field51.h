@@ -80,6 +80,10 @@ struct Field51 {
     word[3] = l[3].template Srl<39>() | l[4].template Sll<12>();
   }
 
+  // The right side of a product, with what can be precomputed of it: nothing in this field.
+  using Factor = Element;
+  SHOAL_INLINE static const Factor& Prepare(const Element& b) { return b; }
+
   SHOAL_INLINE static Product Mul(const Element& a, const Element& b) {
     // A product of limbs i and j has its low 52 bits in column i + j and its high bits one
     // column up, with weight 2^52 / 2^51: columns sum the high halves, double, add the low ones.

@@ -1,5 +1,6 @@
-// What one instruction set offers: X25519 on many scalars at once. Implementations are made from
-// the templates in field51.h, field25.h and curve_batch.h, one per instruction set and file.
+// What one instruction set offers: X25519 and the symmetric part of sealed boxes on many items at
+// once. Implementations are made from the templates in field51.h, field25.h, curve_batch.h and
+// symmetric_batch.h, one per instruction set and file.
 //
 // The files that implement it are compiled with more instructions than the machine may have, so
 // they include nothing whose inline functions another file could end up sharing: no standard
@@ -17,6 +18,7 @@ namespace shoal::onion {
 inline constexpr size_t kKernelBatch = 128;
 
 inline constexpr size_t kKernelTableAlignment = 64;
+inline constexpr size_t kKernelStreamKeyBytes = 40;
 
 // All functions are thread-safe. `n` is at most kKernelBatch. Scalars are clamped, points are
 // taken modulo 2^255 and p, products are reduced: RFC 7748, section 5. A product of all zeros
@@ -38,6 +40,16 @@ struct Kernel {
   // products[t][i] = scalars[i] * the point of tables[t], for one or two tables.
   void (*multiply_fixed)(const void* const* tables, size_t table_count, const uint8_t* scalars,
                          size_t scalar_stride, uint8_t* const* products, size_t n);
+
+  // keys[i], kKernelStreamKeyBytes each: HSalsa20 of the box's key and the first 16 bytes of its
+  // nonce, then the nonce's last 8 bytes; the box's key is HSalsa20 of shared[i] (32 bytes each)
+  // and zeros, its nonce BLAKE2b-192 of the ephemeral key (one every `stride` bytes) and the
+  // recipient's.
+  void (*derive_keys)(const uint8_t* shared, const uint8_t* ephemeral, size_t stride,
+                      const uint8_t* recipient, uint8_t* keys, size_t n);
+
+  // Block `counter`, 64 bytes, of the Salsa20 stream of each key.
+  void (*stream_block)(const uint8_t* keys, uint64_t counter, uint8_t* blocks, size_t n);
 };
 
 // Null where the machine lacks the instructions or the build is for another processor.

@@ -8,12 +8,14 @@
 #include "src/onion/curve_batch.h"
 #include "src/onion/field25.h"
 #include "src/onion/inline.h"
+#include "src/onion/symmetric_batch.h"
 
 namespace shoal::onion {
 namespace {
 
 struct Vec4 {
   static constexpr size_t kLanes = 4;
+  using Word = uint64_t;
   struct Mask {
     __m256i v;  // all ones or all zeros in a lane
   };
@@ -39,6 +41,10 @@ struct Vec4 {
   template <int kBits>
   SHOAL_INLINE Vec4 Sll() const {
     return {_mm256_slli_epi64(v, kBits)};
+  }
+  template <int kBits>
+  SHOAL_INLINE Vec4 RotateRight() const {
+    return Srl<kBits>() | Sll<64 - kBits>();
   }
   SHOAL_INLINE Vec4 SrlBy(int bits) const { return {_mm256_srl_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec4 SllBy(int bits) const { return {_mm256_sll_epi64(v, _mm_cvtsi32_si128(bits))}; }
@@ -90,13 +96,40 @@ struct Vec4 {
   }
 };
 
+// Eight lanes of 32 bits.
+struct Vec8x32 {
+  static constexpr size_t kLanes = 8;
+  using Word = uint32_t;
+  __m256i v;
+
+  SHOAL_INLINE static Vec8x32 Set1(uint32_t a) { return {_mm256_set1_epi32(static_cast<int>(a))}; }
+  SHOAL_INLINE static Vec8x32 Load(const uint32_t* from) {
+    return {_mm256_load_si256(reinterpret_cast<const __m256i*>(from))};
+  }
+  SHOAL_INLINE void Store(uint32_t* to) const {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to), v);
+  }
+  SHOAL_INLINE friend Vec8x32 operator+(Vec8x32 a, Vec8x32 b) {
+    return {_mm256_add_epi32(a.v, b.v)};
+  }
+  SHOAL_INLINE friend Vec8x32 operator^(Vec8x32 a, Vec8x32 b) {
+    return {_mm256_xor_si256(a.v, b.v)};
+  }
+  template <int kBits>
+  SHOAL_INLINE Vec8x32 RotateLeft() const {
+    return {_mm256_or_si256(_mm256_slli_epi32(v, kBits), _mm256_srli_epi32(v, 32 - kBits))};
+  }
+};
+
 using Batch = CurveBatch<Field25<Vec4>>;
+using Symmetric = SymmetricBatch<Vec8x32, Vec4>;
 
 }  // namespace
 
 const Kernel* Avx2Kernel() {
   static constexpr Kernel kKernel = {"avx2", Batch::Multiply, sizeof(Batch::Table),
-                                     Batch::BuildTable, Batch::MultiplyFixed};
+                                     Batch::BuildTable, Batch::MultiplyFixed,
+                                     Symmetric::DeriveKeys, Symmetric::StreamBlock};
   static const bool supported = __builtin_cpu_supports("avx2");
   return supported ? &kKernel : nullptr;
 }

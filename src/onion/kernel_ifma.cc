@@ -8,12 +8,14 @@
 #include "src/onion/curve_batch.h"
 #include "src/onion/field51.h"
 #include "src/onion/inline.h"
+#include "src/onion/symmetric_batch.h"
 
 namespace shoal::onion {
 namespace {
 
 struct Vec8 {
   static constexpr size_t kLanes = 8;
+  using Word = uint64_t;
   using Mask = __mmask8;
   __m512i v;
 
@@ -33,6 +35,10 @@ struct Vec8 {
   template <int kBits>
   SHOAL_INLINE Vec8 Sll() const {
     return {_mm512_slli_epi64(v, kBits)};
+  }
+  template <int kBits>
+  SHOAL_INLINE Vec8 RotateRight() const {
+    return {_mm512_ror_epi64(v, kBits)};
   }
   SHOAL_INLINE Vec8 SrlBy(int bits) const { return {_mm512_srl_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec8 SllBy(int bits) const { return {_mm512_sll_epi64(v, _mm_cvtsi32_si128(bits))}; }
@@ -80,13 +86,32 @@ struct Vec8 {
   }
 };
 
+// Sixteen lanes of 32 bits.
+struct Vec16 {
+  static constexpr size_t kLanes = 16;
+  using Word = uint32_t;
+  __m512i v;
+
+  SHOAL_INLINE static Vec16 Set1(uint32_t a) { return {_mm512_set1_epi32(static_cast<int>(a))}; }
+  SHOAL_INLINE static Vec16 Load(const uint32_t* from) { return {_mm512_load_si512(from)}; }
+  SHOAL_INLINE void Store(uint32_t* to) const { _mm512_store_si512(to, v); }
+  SHOAL_INLINE friend Vec16 operator+(Vec16 a, Vec16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
+  SHOAL_INLINE friend Vec16 operator^(Vec16 a, Vec16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+  template <int kBits>
+  SHOAL_INLINE Vec16 RotateLeft() const {
+    return {_mm512_rol_epi32(v, kBits)};
+  }
+};
+
 using Batch = CurveBatch<Field51<Vec8>>;
+using Symmetric = SymmetricBatch<Vec16, Vec8>;
 
 }  // namespace
 
 const Kernel* IfmaKernel() {
   static constexpr Kernel kKernel = {"ifma", Batch::Multiply, sizeof(Batch::Table),
-                                     Batch::BuildTable, Batch::MultiplyFixed};
+                                     Batch::BuildTable, Batch::MultiplyFixed,
+                                     Symmetric::DeriveKeys, Symmetric::StreamBlock};
   static const bool supported =
       __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512ifma");

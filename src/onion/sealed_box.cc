@@ -40,9 +40,109 @@ void Multiply(const Kernel* kernel, const uint8_t* scalars, size_t scalar_stride
   }
 }
 
-void SharedKey(const uint8_t* shared_point, uint8_t* key) {
+// The key of a box, from the product of its points.
+void BoxKey(const uint8_t* shared, SecretArray<32>& key) {
   const uint8_t zeros[16] = {};
-  SHOAL_CHECK(crypto_core_hsalsa20(key, zeros, shared_point, nullptr) == 0);
+  SHOAL_CHECK(crypto_core_hsalsa20(key.data(), zeros, shared, nullptr) == 0);
+}
+
+// The symmetric part with libsodium: boxes start with their ephemeral keys.
+void Encrypt(const uint8_t* shared, const PublicKey& recipient, Items messages,
+             MutableItems boxes, size_t n) {
+  SecretArray<32> key;
+  for (size_t i = 0; i < n; ++i) {
+    uint8_t* box = boxes.data + i * boxes.stride;
+    uint8_t nonce[kNonceBytes];
+    SealNonce(box, recipient, nonce);
+    BoxKey(shared + i * 32, key);
+    SHOAL_CHECK(crypto_secretbox_easy(box + 32, messages.data + i * messages.stride,
+                                      messages.bytes, nonce, key.data()) == 0);
+  }
+}
+
+void Decrypt(const uint8_t* shared, const PublicKey& recipient, Items boxes,
+             MutableItems messages, uint8_t* opened, size_t n) {
+  SecretArray<32> key;
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t* box = boxes.data + i * boxes.stride;
+    uint8_t nonce[kNonceBytes];
+    SealNonce(box, recipient, nonce);
+    BoxKey(shared + i * 32, key);
+    opened[i] = crypto_secretbox_open_easy(messages.data + i * messages.stride, box + 32,
+                                           boxes.bytes - 32, nonce, key.data()) == 0;
+  }
+}
+
+// XSalsa20-Poly1305 as in libsodium's secretbox: the first 32 bytes of the stream are the key of
+// the tag, the rest covers the message. The same for many boxes, block by block.
+class Streams {
+ public:
+  Streams(const Kernel& kernel, const uint8_t* shared, const uint8_t* ephemeral, size_t stride,
+          const PublicKey& recipient, size_t n)
+      : kernel_(kernel), n_(n) {
+    kernel_.derive_keys(shared, ephemeral, stride, recipient.data(), keys_.data(), n);
+    kernel_.stream_block(keys_.data(), 0, blocks_.data(), n);
+    for (size_t i = 0; i < n; ++i) {
+      std::memcpy(tag_keys_.data() + i * 32, blocks_.data() + i * 64, 32);
+    }
+  }
+
+  const uint8_t* tag_key(size_t i) const { return tag_keys_.data() + i * 32; }
+
+  // Once. `to` may be `from`.
+  void Xor(const uint8_t* from, size_t from_stride, uint8_t* to, size_t to_stride, size_t bytes) {
+    XorBlock(32, from, from_stride, to, to_stride, std::min<size_t>(bytes, 32));
+    uint64_t counter = 1;
+    for (size_t at = 32; at < bytes; at += 64) {
+      kernel_.stream_block(keys_.data(), counter++, blocks_.data(), n_);
+      XorBlock(0, from + at, from_stride, to + at, to_stride, std::min<size_t>(bytes - at, 64));
+    }
+  }
+
+ private:
+  void XorBlock(size_t offset, const uint8_t* from, size_t from_stride, uint8_t* to,
+                size_t to_stride, size_t bytes) {
+    for (size_t i = 0; i < n_; ++i) {
+      const uint8_t* stream = blocks_.data() + i * 64 + offset;
+      size_t b = 0;
+      for (; b + 8 <= bytes; b += 8) {
+        StoreLe<uint64_t>(to + i * to_stride + b, LoadLe<uint64_t>(from + i * from_stride + b) ^
+                                                      LoadLe<uint64_t>(stream + b));
+      }
+      for (; b < bytes; ++b) to[i * to_stride + b] = from[i * from_stride + b] ^ stream[b];
+    }
+  }
+
+  const Kernel& kernel_;
+  size_t n_;
+  SecretArray<kKernelBatch * kKernelStreamKeyBytes> keys_;
+  SecretArray<kKernelBatch * 32> tag_keys_;
+  SecretArray<kKernelBatch * 64> blocks_;
+};
+
+void EncryptWithKernel(const Kernel& kernel, const uint8_t* shared, const PublicKey& recipient,
+                       Items messages, MutableItems boxes, size_t n) {
+  Streams streams(kernel, shared, boxes.data, boxes.stride, recipient, n);
+  streams.Xor(messages.data, messages.stride, boxes.data + kSealBytes, boxes.stride,
+              messages.bytes);
+  for (size_t i = 0; i < n; ++i) {
+    uint8_t* box = boxes.data + i * boxes.stride;
+    SHOAL_CHECK(crypto_onetimeauth(box + 32, box + kSealBytes, messages.bytes,
+                                   streams.tag_key(i)) == 0);
+  }
+}
+
+// Messages of boxes with a wrong tag are left as garbage: the caller zeroes them.
+void DecryptWithKernel(const Kernel& kernel, const uint8_t* shared, const PublicKey& recipient,
+                       Items boxes, MutableItems messages, uint8_t* opened, size_t n) {
+  Streams streams(kernel, shared, boxes.data, boxes.stride, recipient, n);
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t* box = boxes.data + i * boxes.stride;
+    opened[i] = crypto_onetimeauth_verify(box + 32, box + kSealBytes, messages.bytes,
+                                          streams.tag_key(i)) == 0;
+  }
+  streams.Xor(boxes.data + kSealBytes, boxes.stride, messages.data, messages.stride,
+              messages.bytes);
 }
 
 }  // namespace
@@ -106,26 +206,27 @@ void SealBatch(const Recipient& recipient, Items ephemeral_secrets, Items messag
                MutableItems boxes, size_t count) {
   SHOAL_CHECK(ephemeral_secrets.bytes == 32);
   SHOAL_CHECK(boxes.bytes == messages.bytes + kSealBytes);
+  const Kernel* kernel = recipient.table()->kernel;
   std::array<uint8_t, kKernelBatch * 32> ephemeral_public;
   SecretArray<kKernelBatch * 32> shared;
-  SecretArray<32> key;
   for (size_t begin = 0; begin < count; begin += kKernelBatch) {
     const size_t n = std::min(count - begin, kKernelBatch);
     MultiplyForSeal(recipient, ephemeral_secrets.data + begin * ephemeral_secrets.stride,
                     ephemeral_secrets.stride, ephemeral_public.data(), shared.data(), n);
+    const Items in = {messages.data + begin * messages.stride, messages.stride, messages.bytes};
+    const MutableItems out = {boxes.data + begin * boxes.stride, boxes.stride, boxes.bytes};
     for (size_t i = 0; i < n; ++i) {
-      uint8_t* box = boxes.data + (begin + i) * boxes.stride;
-      std::memcpy(box, ephemeral_public.data() + i * 32, 32);
-      uint8_t nonce[kNonceBytes];
-      SealNonce(box, recipient.public_key(), nonce);
-      SharedKey(shared.data() + i * 32, key.data());
-      SHOAL_CHECK(crypto_secretbox_easy(box + 32, messages.data + (begin + i) * messages.stride,
-                                        messages.bytes, nonce, key.data()) == 0);
+      std::memcpy(out.data + i * out.stride, ephemeral_public.data() + i * 32, 32);
+    }
+    if (kernel == nullptr) {
+      Encrypt(shared.data(), recipient.public_key(), in, out, n);
+    } else {
+      EncryptWithKernel(*kernel, shared.data(), recipient.public_key(), in, out, n);
     }
   }
 }
 
-void OpenBatch(const KeyPair& key_pair, Items boxes, MutableItems messages,
+void OpenBatch(const KeyPair& key, Items boxes, MutableItems messages,
                std::span<uint8_t> opened) {
   if (boxes.bytes < kSealBytes) {
     SHOAL_CHECK(messages.bytes == 0);
@@ -135,23 +236,22 @@ void OpenBatch(const KeyPair& key_pair, Items boxes, MutableItems messages,
   SHOAL_CHECK(messages.bytes == boxes.bytes - kSealBytes);
   const Kernel* kernel = KernelOf(ActiveInstructionSet());
   SecretArray<kKernelBatch * 32> shared;
-  SecretArray<32> key;
   for (size_t begin = 0; begin < opened.size(); begin += kKernelBatch) {
     const size_t n = std::min(opened.size() - begin, kKernelBatch);
-    const uint8_t* first = boxes.data + begin * boxes.stride;
-    Multiply(kernel, key_pair.secret_key.data(), 0, first, boxes.stride, shared.data(), n);
+    const Items in = {boxes.data + begin * boxes.stride, boxes.stride, boxes.bytes};
+    const MutableItems out = {messages.data + begin * messages.stride, messages.stride,
+                              messages.bytes};
+    uint8_t* flags = opened.data() + begin;
+    Multiply(kernel, key.secret_key.data(), 0, in.data, in.stride, shared.data(), n);
+    if (kernel == nullptr) {
+      Decrypt(shared.data(), key.public_key, in, out, flags, n);
+    } else {
+      DecryptWithKernel(*kernel, shared.data(), key.public_key, in, out, flags, n);
+    }
     for (size_t i = 0; i < n; ++i) {
-      const uint8_t* box = first + i * boxes.stride;
-      uint8_t* message = messages.data + (begin + i) * messages.stride;
-      uint8_t nonce[kNonceBytes];
-      SealNonce(box, key_pair.public_key, nonce);
-      SharedKey(shared.data() + i * 32, key.data());
       // A shared point of zeros: the box's point is of low order, which libsodium refuses.
-      const bool ok = !sodium_is_zero(shared.data() + i * 32, 32) &&
-                      crypto_secretbox_open_easy(message, box + 32, boxes.bytes - 32, nonce,
-                                                 key.data()) == 0;
-      if (!ok && messages.bytes > 0) std::memset(message, 0, messages.bytes);
-      opened[begin + i] = ok;
+      if (sodium_is_zero(shared.data() + i * 32, 32)) flags[i] = 0;
+      if (flags[i] == 0 && out.bytes > 0) std::memset(out.data + i * out.stride, 0, out.bytes);
     }
   }
 }

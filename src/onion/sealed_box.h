@@ -73,7 +73,7 @@ void SealBatch(const Recipient& recipient, Items ephemeral_secrets, Items messag
 
 // Opens box i into message i and sets opened[i] to 1, or to 0 (message zeroed) where libsodium's
 // crypto_box_seal_open refuses; there are opened.size() boxes. messages.bytes must be
-// boxes.bytes - kSealBytes. Boxes shorter than kSealBytes all fail, and messages.bytes must then
+// boxes.bytes - kSealBytes. Nothing that was not authentic is left in a message. Boxes shorter than kSealBytes all fail, and messages.bytes must then
 // be 0. Messages and boxes do not overlap. Constant time in the key and in the messages; which
 // boxes fail is not hidden from this machine. One thread.
 void OpenBatch(const KeyPair& key, Items boxes, MutableItems messages, std::span<uint8_t> opened);

@@ -54,7 +54,7 @@ class SealedBoxTest : public ::testing::TestWithParam<InstructionSet> {
 TEST_P(SealedBoxTest, SealIsByteForByteLibsodium) {
   TestRandom random(1);
   for (size_t bytes : {0, 1, 31, 32, 33, 63, 64, 80, 95, 96, 97, 112, 160, 224, 400, 1000}) {
-    for (size_t count : {1, 3, 8, 17, 129}) {
+    for (size_t count : {1, 9, bytes == 80 ? 300 : 17}) {
       const KeyPair key = KeyPairFromSecret(Draw(random, 32));
       SHOAL_ASSERT_OK_AND_ASSIGN(const Recipient recipient, Recipient::Create(key.public_key));
       const Bytes secrets = Draw(random, count * 32), messages = Draw(random, count * bytes);

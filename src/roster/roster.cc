@@ -48,9 +48,9 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
   if (party.tls_certificate_sha256().size() != sizeof(Digest)) {
     return Bad(absl::StrCat(what, ", tls_certificate_sha256: has not 32 bytes"));
   }
-  if (party.machines() < 1 || party.machines() > kMaxMachines) {
-    return Bad(absl::StrCat(what, ", machines: ", party.machines(), " is not in 1..",
-                            kMaxMachines));
+  if (party.machines() != 1) {
+    return Bad(absl::StrCat(what, ", machines: ", party.machines(),
+                            "; parties of several machines are not supported yet"));
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,6 @@ namespace shoal::roster {
 
 inline constexpr uint32_t kMinParties = 2;
 inline constexpr uint32_t kMaxParties = 8;
-inline constexpr uint32_t kMaxMachines = 1024;      // of one party
 inline constexpr uint32_t kMaxSlots = 1u << 28;     // in one round
 inline constexpr uint32_t kMaxClockToleranceS = 3600;
 inline constexpr uint64_t kMaxValidityS = 10ull * 366 * 24 * 3600;

@@ -250,7 +250,7 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
       {"peer_address", [](auto& r) { r.mutable_parties(2)->set_peer_address(""); }},
       {"no client_address", [](auto& r) { r.mutable_parties(2)->set_client_address("a:1"); }},
       {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(0); }},
-      {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(1025); }},
+      {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(2); }},
       {"tls_certificate_sha256",
        [](auto& r) { r.mutable_parties(1)->set_tls_certificate_sha256("short"); }},
       {"TLS certificate of another",

@@ -46,8 +46,18 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
 
 absl::StatusOr<StageReports> ChainNode::Offline(const wire::SignedHeader& header, Bytes onions) {
   absl::StatusOr<Bytes> list = party_->Offline(header, onions);
-  if (!list.ok()) return AtParty(*party_, list.status());
   onions = {};  // gigabytes, in a large round
+  return SendList(header, std::move(list));
+}
+
+absl::StatusOr<StageReports> ChainNode::Offline(const wire::SignedHeader& header,
+                                                std::unique_ptr<Party::Intake> intake) {
+  return SendList(header, party_->Offline(std::move(intake)));
+}
+
+absl::StatusOr<StageReports> ChainNode::SendList(const wire::SignedHeader& header,
+                                                 absl::StatusOr<Bytes> list) {
+  if (!list.ok()) return AtParty(*party_, list.status());
   StageReports reports = party_->Reports(round::RoundId(header.header()));
   if (next_ != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(StageReports later, next_->Offline(header, *std::move(list)));

@@ -3,7 +3,7 @@
 #ifndef SHOAL_SRC_SERVER_CHAIN_H_
 #define SHOAL_SRC_SERVER_CHAIN_H_
 
-#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -43,6 +43,9 @@ class ChainNode final : public Link {
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
   absl::StatusOr<StageReports> Offline(const wire::SignedHeader& header, Bytes onions) override;
+  // The same for a list that came in piece by piece (Party::BeginOffline).
+  absl::StatusOr<StageReports> Offline(const wire::SignedHeader& header,
+                                       std::unique_ptr<Party::Intake> intake);
   absl::StatusOr<OnlineResult> Online(const Digest& round_id, Bytes queries) override;
   // Erases the round here whatever becomes of the message to the next.
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
@@ -50,6 +53,9 @@ class ChainNode final : public Link {
   Party& party() { return *party_; }
 
  private:
+  absl::StatusOr<StageReports> SendList(const wire::SignedHeader& header,
+                                        absl::StatusOr<Bytes> list);
+
   Party* const party_;
   Link* const next_;
 };

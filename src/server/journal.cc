@@ -77,12 +77,13 @@ absl::Status Journal::CommitRound(RoundCounter round, Content content, const Dig
   std::lock_guard lock(mutex_);
   const auto found = contents_.find({round, content});
   if (found != contents_.end()) {
-    if (found->second == digest) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("round ", round.value(), ": another ", ContentName(content),
-                     " was taken before; a round has one for ever"));
-  }
-  if (content == Content::kHeader) {
+    if (found->second.digest != digest) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("round ", round.value(), ": another ", ContentName(content),
+                       " was taken before; a round has one for ever"));
+    }
+    if (found->second.durable) return absl::OkStatus();
+  } else if (content == Content::kHeader) {
     if (round <= highest_round_) {
       return absl::FailedPreconditionError(
           absl::StrCat("round ", round.value(), ": counters only rise, and ",
@@ -93,11 +94,14 @@ absl::Status Journal::CommitRound(RoundCounter round, Content content, const Dig
     return absl::FailedPreconditionError(
         absl::StrCat("round ", round.value(), ": not open here (ended, or never begun)"));
   }
-  contents_[{round, content}] = digest;
+  Committed& committed = contents_[{round, content}];
+  committed = {.digest = digest, .durable = false};
   Bytes record = {static_cast<uint8_t>(Kind::kContent), static_cast<uint8_t>(content)};
   AppendLe(record, round.value());
   Append(record, digest);
-  return Persist(record);
+  SHOAL_RETURN_IF_ERROR(Persist(record));
+  committed.durable = true;
+  return absl::OkStatus();
 }
 
 absl::Status Journal::CommitEpoch(absl::string_view subject, uint64_t epoch,
@@ -111,18 +115,23 @@ absl::Status Journal::CommitEpoch(absl::string_view subject, uint64_t epoch,
                        found->second.number, ", which was used before"));
     }
     if (epoch == found->second.number) {
-      if (found->second.digest == digest) return absl::OkStatus();
-      return absl::FailedPreconditionError(
-          absl::StrCat(std::string(subject), ": epoch ", epoch,
-                       " was used before with another content; raise the epoch"));
+      if (found->second.digest != digest) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(std::string(subject), ": epoch ", epoch,
+                         " was used before with another content; raise the epoch"));
+      }
+      if (found->second.durable) return absl::OkStatus();
     }
   }
-  epochs_[std::string(subject)] = {epoch, digest};
+  Epoch& committed = epochs_[std::string(subject)];
+  committed = {.number = epoch, .digest = digest, .durable = false};
   Bytes record = {static_cast<uint8_t>(Kind::kEpoch)};
   AppendLe(record, epoch);
   Append(record, digest);
   Append(record, AsBytes(subject));
-  return Persist(record);
+  SHOAL_RETURN_IF_ERROR(Persist(record));
+  committed.durable = true;
+  return absl::OkStatus();
 }
 
 absl::Status Journal::PersistEnd(RoundCounter round) {
@@ -162,7 +171,9 @@ absl::Status Journal::Replay(BytesView record) {
       if (body.size() != 1 + 8 + sizeof(Digest)) return DataLoss("record of a wrong length");
       const RoundCounter round(LoadLe<uint64_t>(body.data() + 1));
       const Content content = static_cast<Content>(body[0]);
-      std::copy_n(body.data() + 9, sizeof(Digest), contents_[{round, content}].begin());
+      Committed& committed = contents_[{round, content}];
+      std::copy_n(body.data() + 9, sizeof(Digest), committed.digest.begin());
+      committed.durable = true;
       highest_round_ = std::max(highest_round_, round);
       return absl::OkStatus();
     }
@@ -171,6 +182,7 @@ absl::Status Journal::Replay(BytesView record) {
       Epoch& epoch = epochs_[ToString(body.subspan(8 + sizeof(Digest)))];
       epoch.number = LoadLe<uint64_t>(body.data());
       std::copy_n(body.data() + 8, sizeof(Digest), epoch.digest.begin());
+      epoch.durable = true;
       return absl::OkStatus();
     }
     case Kind::kEnd: {
@@ -228,8 +240,8 @@ absl::Status FileJournal::Load() {
   }
   journal_fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (journal_fd_ < 0) return ErrnoStatus(errno, path);
-  if (!rest.empty() &&
-      ::ftruncate(journal_fd_, static_cast<off_t>(content.size() - rest.size())) != 0) {
+  journal_bytes_ = content.size() - rest.size();
+  if (!rest.empty() && ::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0) {
     return ErrnoStatus(errno, path);
   }
   SHOAL_RETURN_IF_ERROR(EndOpenRounds());
@@ -253,8 +265,22 @@ std::string FileJournal::RoundFile(RoundCounter round, absl::string_view suffix)
 
 absl::Status FileJournal::Persist(BytesView record) {
   SHOAL_CHECK(record.size() <= kMaxRecordBytes);
-  SHOAL_RETURN_IF_ERROR(WriteAll(journal_fd_, Frame(record), directory_ + "/journal"));
-  if (::fdatasync(journal_fd_) != 0) return ErrnoStatus(errno, directory_ + "/journal");
+  const std::string path = directory_ + "/journal";
+  if (broken_) {
+    return absl::DataLossError(absl::StrCat(
+        path, ": an earlier write failed, and what is on the disk is not known; restart the party"));
+  }
+  const Bytes framed = Frame(record);
+  if (absl::Status written = WriteAll(journal_fd_, framed, path); !written.ok()) {
+    // No half record stays in front of the next one.
+    broken_ = ::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0;
+    return written;
+  }
+  if (::fdatasync(journal_fd_) != 0) {
+    broken_ = true;  // the system may have dropped what it could not write: a second try proves nothing
+    return ErrnoStatus(errno, path);
+  }
+  journal_bytes_ += framed.size();
   return absl::OkStatus();
 }
 

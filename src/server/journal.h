@@ -38,7 +38,8 @@ enum class Content : uint8_t {
 absl::string_view ContentName(Content content);
 
 // Thread-safe. Every call that returns OK has made its record durable. An error of the storage is
-// returned as it is, and the record then counts as committed: a later different one is refused.
+// returned as it is; the record then counts as committed all the same, so that a later different
+// one is refused, and the same one is written again.
 class Journal {
  public:
   virtual ~Journal() = default;
@@ -86,13 +87,18 @@ class Journal {
   struct Epoch {
     uint64_t number;
     Digest digest;
+    bool durable;
+  };
+  struct Committed {
+    Digest digest;
+    bool durable;
   };
   absl::Status PersistEnd(RoundCounter round);
 
   mutable std::mutex mutex_;
   RoundCounter highest_round_;
   // Of open rounds.
-  std::map<std::pair<RoundCounter, Content>, Digest> contents_;
+  std::map<std::pair<RoundCounter, Content>, Committed> contents_;
   std::map<std::string, Epoch> epochs_;
 };
 
@@ -127,6 +133,8 @@ class FileJournal final : public Journal {
   const std::string directory_;
   int lock_fd_ = -1;
   int journal_fd_ = -1;
+  uint64_t journal_bytes_ = 0;  // of whole records
+  bool broken_ = false;         // what is on the disk is not known any more
   std::mutex submissions_mutex_;
   std::map<RoundCounter, int> submission_fds_;
 };

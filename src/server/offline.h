@@ -9,6 +9,7 @@
 #define SHOAL_SRC_SERVER_OFFLINE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
@@ -29,15 +30,69 @@ struct NoiseBatch {
 // The backend makes none. Costs one seal for every noise query and following party.
 NoiseBatch MakeNoise(const RoundContext& context, const RoundSecrets& secrets, ThreadPool& pool);
 
+// A party's input, opened piece by piece while the rest is still on its way: layers are opened and
+// seeds fingerprinted as they come, so that the network and the curve work overlap. Memory grows
+// with what has come, not with what was announced. Thread-compatible; the context, the secrets and
+// the pool outlive it.
+class OnionIntake {
+ public:
+  // `bytes` in all. INVALID_ARGUMENT if that is not a whole number of this party's onions, or more
+  // of them than the header allows.
+  static absl::StatusOr<OnionIntake> Begin(const RoundContext& context,
+                                           const RoundSecrets& secrets, uint64_t bytes,
+                                           ThreadPool& pool);
+
+  // The next bytes, any number. INVALID_ARGUMENT beyond the announced end.
+  absl::Status Take(BytesView piece);
+
+  bool complete() const { return opened_ == count_; }
+  uint64_t opened() const { return opened_; }
+  uint64_t count() const { return count_; }
+
+ private:
+  friend absl::StatusOr<struct OfflineOutput> RunOffline(const RoundContext&, const RoundSecrets&,
+                                                         const NoiseBatch&, OnionIntake,
+                                                         ThreadPool&);
+  struct Fingerprint {
+    uint64_t value;
+    uint32_t position;
+    bool operator<(const Fingerprint& other) const {
+      return value != other.value ? value < other.value : position < other.position;
+    }
+  };
+
+  OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t count,
+              ThreadPool& pool);
+  void OpenWhole(BytesView onions);
+  uint64_t MarkDuplicates();
+
+  const RoundContext* context_;
+  ThreadPool* pool_;
+  onion::KeyPair key_;
+  Seed fingerprint_key_;
+  uint64_t count_;
+  uint64_t opened_ = 0;
+  Bytes partial_;  // the beginning of an onion whose end has not come
+  SecretVector<uint8_t> seeds_;
+  Bytes inner_;
+  std::vector<uint8_t> valid_;
+  SecretVector<Fingerprint> prints_;
+};
+
 struct OfflineOutput {
   RoundState state;
   Bytes onions;  // for the next party; empty at the backend
   uint64_t dead = 0;
 };
 
-// INVALID_ARGUMENT if `onions` is not a whole number of this party's onions, or more of them than
-// the header allows. A single bad onion is no error: its position is dead. The same arguments give
-// the same output, byte for byte, whatever the number of threads.
+// INVALID_ARGUMENT if the input is not complete. A single bad onion is no error: its position is
+// dead. The same arguments give the same output, byte for byte, whatever the number of threads and
+// however the input was cut.
+absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
+                                         const NoiseBatch& noise, OnionIntake intake,
+                                         ThreadPool& pool);
+
+// The same for an input that is there as a whole.
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
                                          const NoiseBatch& noise, BytesView onions,
                                          ThreadPool& pool);

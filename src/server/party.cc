@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -15,9 +16,14 @@
 namespace shoal::server {
 namespace {
 
+Transcript ContentTranscript(Content content) {
+  Transcript transcript("shoal round content v1");
+  transcript.U64(static_cast<uint64_t>(content));
+  return transcript;
+}
+
 Digest ContentDigest(Content content, BytesView bytes) {
-  return Transcript("shoal round content v1").U64(static_cast<uint64_t>(content)).Blob(bytes)
-      .Finish();
+  return ContentTranscript(content).Blob(bytes).Finish();
 }
 
 // Wall and processor time of one stage. The processor time is the whole process's: exact when one
@@ -32,7 +38,7 @@ class StageTimer {
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - wall_start_;
     report_.set_seconds(wall.count());
     report_.set_cpu_seconds(CpuSeconds() - cpu_start_);
-    return report_;
+    return std::move(report_);
   }
   wire::StageReport& report() { return report_; }
 
@@ -56,6 +62,7 @@ struct Party::OpenRound {
   RoundSecrets secrets;
   wire::RoundHeader draft;               // as this party sent it on
   std::optional<RoundContext> context;   // once the header is signed
+  const void* intake = nullptr;          // the Intake that is under way; for comparison alone
   std::optional<NoiseBatch> noise;       // made ahead of time, used up by the offline stage
   std::optional<RoundState> state;       // after the offline stage
   std::optional<wire::QueryBatch> queries;
@@ -69,6 +76,11 @@ struct Party::OpenRound {
 
   // A stage that is repeated with the same input replaces its report.
   void Report(wire::StageReport report) {
+    // Others see the report. Hundredths of a second tell a user what a stage costs; nanoseconds
+    // would tell them of cache hits.
+    const auto coarse = [](double seconds) { return std::round(seconds * 100) / 100; };
+    report.set_seconds(coarse(report.seconds()));
+    report.set_cpu_seconds(coarse(report.cpu_seconds()));
     std::lock_guard lock(reports_mutex);
     std::erase_if(reports, [&](const wire::StageReport& old) {
       return old.stage() == report.stage();
@@ -98,6 +110,9 @@ absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
   }
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch("roster " + options.roster.deployment(),
                                              options.roster.epoch(), options.roster.digest()));
+  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(
+      absl::StrCat("table ", Hex(options.table_id)), options.table_epoch,
+      options.table.manifest_digest));
   return std::unique_ptr<Party>(
       new Party(std::move(options), key, journal, random, clock, pool));
 }
@@ -242,18 +257,19 @@ absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
 }
 
 void Party::MakeNoiseLocked(OpenRound& open) {
-  if (!open.noise.has_value()) open.noise = MakeNoise(*open.context, open.secrets, *pool_);
+  if (open.noise.has_value()) return;
+  StageTimer timer(number(), "noise");
+  open.noise = MakeNoise(*open.context, open.secrets, *pool_);
+  if (is_backend()) return;  // makes none
+  timer.report().set_noise_queries(open.noise->size());
+  open.Report(timer.Finish());
 }
 
 absl::Status Party::PrepareNoise(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   std::lock_guard lock(open->mutex);
   if (open->ended) return absl::NotFoundError("round ended");
-  if (open->state.has_value() || open->noise.has_value()) return absl::OkStatus();
-  StageTimer timer(number(), "noise");
-  MakeNoiseLocked(*open);
-  timer.report().set_noise_queries(open->noise->size());
-  open->Report(timer.Finish());
+  if (!open->state.has_value()) MakeNoiseLocked(*open);
   return absl::OkStatus();
 }
 
@@ -264,32 +280,82 @@ Party::InputLimits Party::MaxInput() const {
           .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
 }
 
-absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
+Party::Intake::Intake(RoundPointer open, OnionIntake onions, uint64_t bytes)
+    : open_(std::move(open)),
+      onions_(std::move(onions)),
+      digest_(ContentTranscript(Content::kOfflineInput)) {
+  digest_.BeginBlob(bytes);
+}
+
+Party::Intake::~Intake() {
+  std::lock_guard lock(open_->mutex);
+  if (open_->intake == this) open_->intake = nullptr;
+}
+
+absl::Status Party::Intake::Take(BytesView piece) {
+  StageTimer timer(open_->context->party, "offline");
+  SHOAL_RETURN_IF_ERROR(onions_.Take(piece));
+  digest_.BlobPiece(piece);
+  const wire::StageReport cost = timer.Finish();
+  seconds_ += cost.seconds();
+  cpu_seconds_ += cost.cpu_seconds();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Party::Intake>> Party::BeginOffline(
+    const wire::SignedHeader& header, uint64_t bytes) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round,
                          round::Round::Verify(header, roster(), table(), clock_->NowSeconds()));
   // Only headers that this party has signed are found by their id.
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round.id()));
   std::lock_guard lock(open->mutex);
   if (open->ended) return absl::NotFoundError("round ended");
+  if (open->intake != nullptr) {
+    return absl::FailedPreconditionError("another offline list is on its way in for this round");
+  }
+  SHOAL_ASSIGN_OR_RETURN(OnionIntake onions,
+                         OnionIntake::Begin(*open->context, open->secrets, bytes, *pool_));
+  std::unique_ptr<Intake> intake(new Intake(open, std::move(onions), bytes));
+  open->intake = intake.get();
+  return intake;
+}
+
+absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Intake> intake, BeginOffline(header, onions.size()));
+  SHOAL_RETURN_IF_ERROR(intake->Take(onions));
+  return Offline(std::move(intake));
+}
+
+absl::StatusOr<Bytes> Party::Offline(std::unique_ptr<Intake> intake) {
+  OpenRound& open = *intake->open_;
+  std::lock_guard lock(open.mutex);
+  if (open.ended) return absl::NotFoundError("round ended");
+  if (!intake->onions_.complete()) {
+    return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ", intake->opened(),
+                                                   " of ", intake->count(), " onions"));
+  }
   StageTimer timer(number(), "offline");
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kOfflineInput,
-                                              ContentDigest(Content::kOfflineInput, onions)));
-  MakeNoiseLocked(*open);
-  SHOAL_ASSIGN_OR_RETURN(
-      OfflineOutput out,
-      RunOffline(*open->context, open->secrets, *open->noise, onions, *pool_));
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kOfflineOutput,
+  const uint64_t bytes_in = intake->count() * open.context->onion_bytes();
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kOfflineInput,
+                                              intake->digest_.Finish()));
+  MakeNoiseLocked(open);
+  SHOAL_ASSIGN_OR_RETURN(OfflineOutput out, RunOffline(*open.context, open.secrets, *open.noise,
+                                                       std::move(intake->onions_), *pool_));
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kOfflineOutput,
                                               ContentDigest(Content::kOfflineOutput, out.onions)));
   wire::StageReport& report = timer.report();
   report.set_positions_in(out.state.positions);
   report.set_positions_out(out.state.next_positions);
-  report.set_noise_queries(open->noise->size());
-  report.set_bytes_in(onions.size());
+  report.set_noise_queries(open.noise->size());
+  report.set_bytes_in(bytes_in);
   report.set_bytes_out(out.onions.size());
-  open->noise.reset();
+  open.noise.reset();
   // A repetition brings the same state: a batch of queries taken meanwhile stays valid.
-  open->state = std::move(out.state);
-  open->Report(timer.Finish());
+  open.state = std::move(out.state);
+  wire::StageReport cost = timer.Finish();
+  cost.set_seconds(cost.seconds() + intake->seconds_);
+  cost.set_cpu_seconds(cost.cpu_seconds() + intake->cpu_seconds_);
+  open.Report(std::move(cost));
   return std::move(out.onions);
 }
 

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/tagged.h"
 #include "src/base/thread_pool.h"
@@ -51,6 +52,9 @@ class Party {
     PartyNumber number;
     roster::Roster roster;
     round::TableFacts table;
+    // What the journal knows the table by: an epoch has one content for ever.
+    Digest table_id;
+    uint64_t table_epoch;
     AnswerTable answers;  // the backend's; empty elsewhere
     // Rounds that may be open at once: a neighbour cannot fill our memory with drafts.
     size_t max_open_rounds = 16;
@@ -93,8 +97,17 @@ class Party {
   };
   InputLimits MaxInput() const;
 
-  // The list for the next party (empty at the backend). UNAUTHENTICATED unless the header is signed
-  // by all and is the one that this party signed.
+  // The input of the offline stage on its way in: opened as it comes, committed to when it is
+  // complete. One at a time for a round. Thread-compatible.
+  class Intake;
+  // `bytes` of onions will come. UNAUTHENTICATED unless the header is signed by all and is the one
+  // that this party signed; INVALID_ARGUMENT for a number of bytes that is no list of this party's.
+  absl::StatusOr<std::unique_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
+                                                       uint64_t bytes);
+  // The list for the next party (empty at the backend). INVALID_ARGUMENT if the input is not
+  // complete.
+  absl::StatusOr<Bytes> Offline(std::unique_ptr<Intake> intake);
+  // The same for an input that is there as a whole.
   absl::StatusOr<Bytes> Offline(const wire::SignedHeader& header, BytesView onions);
 
   // Not at the backend: encoded queries for the next party.
@@ -114,7 +127,9 @@ class Party {
   // Whether `token` is the one of position `slot`; false for a dead one. Party 1, after Offline.
   bool CheckToken(const Digest& round_id, uint32_t slot, const sharing::Token& token) const;
 
-  // What the round cost here so far. For people; knows nothing that the neighbours do not.
+  // What the round cost here so far, times in hundredths of a second. For people: it travels to the
+  // frontend and to whoever asks there. Of its numbers only the noise total is not on the links
+  // for everyone to count, and the neighbours can count it (docs/threat-model.md).
   std::vector<wire::StageReport> Reports(const Digest& round_id) const;
 
  private:
@@ -139,6 +154,26 @@ class Party {
   mutable std::mutex mutex_;  // of the two maps
   std::map<RoundCounter, RoundPointer> drafts_;
   std::map<Digest, RoundPointer> rounds_;
+};
+
+class Party::Intake {
+ public:
+  ~Intake();
+  Intake(const Intake&) = delete;
+  Intake& operator=(const Intake&) = delete;
+
+  // INVALID_ARGUMENT beyond the announced end.
+  absl::Status Take(BytesView piece);
+  uint64_t opened() const { return onions_.opened(); }
+  uint64_t count() const { return onions_.count(); }
+
+ private:
+  friend class Party;
+  Intake(RoundPointer open, OnionIntake onions, uint64_t bytes);
+  const RoundPointer open_;
+  OnionIntake onions_;
+  Transcript digest_;
+  double seconds_ = 0, cpu_seconds_ = 0;  // spent in Take
 };
 
 }  // namespace shoal::server

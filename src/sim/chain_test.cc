@@ -149,6 +149,42 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   EXPECT_THAT(middle.Answers(round.id(), answers), StatusIs(kRefused, "another answers"));
 }
 
+TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  server::Party& party = deployment_.party(1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes whole, party.Offline(round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), onions.size()));
+  EXPECT_THAT(party.BeginOffline(round.wire(), onions.size()), StatusIs(kRefused, "on its way"));
+  for (size_t at = 0; at < onions.size();) {
+    const size_t n = std::min<size_t>(1 + deployment_.random().Below(2000), onions.size() - at);
+    SHOAL_ASSERT_OK(intake->Take(BytesView(onions).subspan(at, n)));
+    at += n;
+  }
+  EXPECT_THAT(intake->Take(Bytes(1)), StatusIs(kInvalid, "more bytes"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes pieces, party.Offline(std::move(intake)));
+  EXPECT_EQ(whole, pieces);
+}
+
+TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  server::Party& party = deployment_.party(1);
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), onions.size()));
+    SHOAL_ASSERT_OK(intake->Take(BytesView(onions).first(onions.size() - 1)));
+    EXPECT_THAT(party.Offline(std::move(intake)), StatusIs(kInvalid, "ended after"));
+  }
+  {  // the connection broke
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), 0));
+  }
+  SHOAL_EXPECT_OK(party.Offline(round.wire(), onions));
+}
+
 // Guarantee 1, after a restart: what a party has seen of a round it will not see differently.
 TEST_F(GuardTest, ARestartedPartyRefusesItsOldRounds) {
   std::optional<Client> client;
@@ -488,12 +524,19 @@ TEST_F(GuardTest, NothingIsSentWhoseDigestIsNotStored) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
   const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, deployment_.frontend().CloseQueries(round.id()));
   bool reached = false;
   deployment_.tamper(2).queries = [&](Bytes&) { reached = true; };
   deployment_.disk(2).writes_left = 0;
-  EXPECT_THAT(deployment_.RunOnline(round.id()),
+  EXPECT_THAT(deployment_.node(1).Online(round.id(), queries),
               StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
   EXPECT_FALSE(reached);
+  // The same call once there is room again is not taken for durable before it is.
+  const size_t records = deployment_.disk(2).records.size();
+  deployment_.disk(2).writes_left = -1;
+  SHOAL_EXPECT_OK(deployment_.party(2).Queries(
+      round.id(), *deployment_.party(1).Queries(round.id(), queries)));
+  EXPECT_EQ(deployment_.disk(2).records.size(), records + 2);
 }
 
 // Any one party or link tampers: the answer is refused or random, never wrong and accepted.

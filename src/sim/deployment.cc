@@ -132,7 +132,8 @@ void Deployment::Start(uint32_t number) {
   machine.journal = std::make_unique<server::testing::MemoryJournal>(&machine.disk);
   const bool backend = number == options_.parties;
   server::Party::Options options{
-      .number = PartyNumber(number), .roster = *roster_, .table = table_, .answers = {}};
+      .number = PartyNumber(number), .roster = *roster_, .table = table_, .table_id = {}, .table_epoch = 1,
+      .answers = {}};
   if (backend) options.answers = {answers_, table_.rows};
   auto party = server::Party::Create(std::move(options), keys_[number - 1], machine.journal.get(),
                                      &random_, &clock_, &pool_);

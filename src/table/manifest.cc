@@ -27,6 +27,10 @@ absl::Status CheckManifest(const wire::Manifest& manifest) {
   if (manifest.expires_s() > roster::kMaxTimeS || manifest.created_s() >= manifest.expires_s()) {
     return Bad("created_s must be before expires_s, in seconds since 1970");
   }
+  if (manifest.expires_s() - manifest.created_s() > kMaxTableLifetimeS) {
+    return Bad(absl::StrCat("it would be valid for more than ", kMaxTableLifetimeS / 86400,
+                            " days: an old table must not be served for long"));
+  }
   if (manifest.rows() < 1 || manifest.rows() > kMaxRows) {
     return Bad(absl::StrCat("rows: ", manifest.rows(), " is not in 1..", kMaxRows));
   }

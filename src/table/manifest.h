@@ -19,6 +19,7 @@ inline constexpr uint64_t kMaxRows = (1ull << 31) - 2;   // row numbers live in 
 inline constexpr uint64_t kMaxTableBytes = 1ull << 40;
 inline constexpr uint64_t kMaxPlacementBytes = 1ull << 30;
 inline constexpr size_t kMaxTableNameBytes = 128;
+inline constexpr uint64_t kMaxTableLifetimeS = 400ull * 24 * 3600;
 
 // Structure and limits: INVALID_ARGUMENT names the field. What a builder makes and a party signs
 // passes it.

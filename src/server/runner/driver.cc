@@ -26,6 +26,13 @@ Driver::~Driver() {
   }
   wake_.notify_all();
   loop_.join();
+  tasks_.Wait();
+  // The other parties would keep the rounds that are left until they expire. When one cannot be
+  // told, the others cannot either.
+  for (const wire::RoundInfo& round : frontend_->ListRounds().rounds()) {
+    if (round.state() == wire::CLOSED || round.state() == wire::ABORTED) continue;
+    if (!End(round::RoundId(round.header().header()), "the frontend ends")) break;
+  }
 }
 
 void Driver::Loop() {
@@ -98,7 +105,10 @@ void Driver::RunOffline(const Digest& round_id, Bytes onions) {
   if (!header.ok()) return;
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<StageReports> reports = node_->Offline(*header, std::move(onions));
-  if (!reports.ok()) return End(round_id, "offline stage: " + reports.status().ToString());
+  if (!reports.ok()) {
+    End(round_id, "offline stage: " + reports.status().ToString());
+    return;
+  }
   if (!frontend_->OfflineDone(round_id, *std::move(reports)).ok()) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   spdlog::info("round {}..: open for queries; the offline stage took {:.2f} s",
@@ -108,14 +118,17 @@ void Driver::RunOffline(const Digest& round_id, Bytes onions) {
 void Driver::RunOnline(const Digest& round_id, Bytes queries) {
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<OnlineResult> result = node_->Online(round_id, std::move(queries));
-  if (!result.ok()) return End(round_id, "online stage: " + result.status().ToString());
+  if (!result.ok()) {
+    End(round_id, "online stage: " + result.status().ToString());
+    return;
+  }
   if (!frontend_->AnswersReady(round_id, *std::move(result)).ok()) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   spdlog::info("round {}..: answered; the online stage took {:.2f} s", ShortId(round_id),
                seconds.count());
 }
 
-void Driver::End(const Digest& round_id, const std::string& reason) {
+bool Driver::End(const Digest& round_id, const std::string& reason) {
   if (!reason.empty()) {
     frontend_->Abort(round_id, reason);
     spdlog::error("round {}..: aborted: {}", ShortId(round_id), reason);
@@ -123,9 +136,10 @@ void Driver::End(const Digest& round_id, const std::string& reason) {
   if (absl::Status ended = node_->End(round_id, !reason.empty(), reason); !ended.ok()) {
     // Parties that did not hear of it erase the round when it expires.
     spdlog::warn("round {}..: not ended everywhere: {}", ShortId(round_id), ended.ToString());
-  } else if (reason.empty()) {
-    spdlog::info("round {}..: closed and erased", ShortId(round_id));
+    return false;
   }
+  if (reason.empty()) spdlog::info("round {}..: closed and erased", ShortId(round_id));
+  return true;
 }
 
 }  // namespace shoal::server

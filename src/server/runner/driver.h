@@ -19,7 +19,8 @@ namespace shoal::server {
 
 class Driver {
  public:
-  // All outlive the driver, which stops when it dies: it waits for the stages that run.
+  // All outlive the driver. When it dies it waits for the stages that run, and ends the rounds that
+  // are left, everywhere.
   Driver(Frontend* frontend, ChainNode* node, const Clock* clock);
   ~Driver();
   Driver(const Driver&) = delete;
@@ -31,8 +32,8 @@ class Driver {
   void Announce();
   void RunOffline(const Digest& round_id, Bytes onions);
   void RunOnline(const Digest& round_id, Bytes queries);
-  // Ends the round everywhere; `reason` empty: in good order.
-  void End(const Digest& round_id, const std::string& reason);
+  // Ends the round everywhere; `reason` empty: in good order. False if not all parties know of it.
+  bool End(const Digest& round_id, const std::string& reason);
 
   Frontend* const frontend_;
   ChainNode* const node_;

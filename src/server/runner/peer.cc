@@ -51,8 +51,13 @@ absl::StatusOr<wire::Frame> RemoteLink::Call(wire::Frame request, uint64_t max_b
   const net::Identity identity = {
       .certificate_pem = identity_->certificate_pem,
       .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
-  auto connection =
-      net::Connection::Connect({.address = address_, .pin = pin_, .identity = &identity});
+  // The end of a round is told to whoever listens: a party that ends waits for no other.
+  const bool ends = request.type == FrameType::kEndRound;
+  auto connection = net::Connection::Connect({.address = address_,
+                                              .pin = pin_,
+                                              .identity = &identity,
+                                              .connect_timeout = ends ? 4s : 10s,
+                                              .cancelled = ends ? nullptr : &cancelled_});
   if (!connection.ok()) {
     return Annotate(connection.status(), absl::StrCat("reaching party ", number_));
   }

@@ -27,6 +27,10 @@ class RemoteLink final : public Link {
   absl::StatusOr<OnlineResult> Online(const Digest& round_id, Bytes queries) override;
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
 
+  // The process ends: calls that wait for the rest of the chain return CANCELLED, now and from now
+  // on. End, which is short, still goes out.
+  void CancelStages() { cancelled_ = true; }
+
  private:
   absl::StatusOr<wire::Frame> Call(wire::Frame request, uint64_t max_bulk_bytes,
                                    std::chrono::milliseconds timeout);
@@ -37,6 +41,7 @@ class RemoteLink final : public Link {
   const roster::TlsIdentity* const identity_;
   const size_t answer_bytes_;
   const std::chrono::seconds stage_limit_;
+  std::atomic<bool> cancelled_ = false;
 };
 
 // Serves the party before this one.

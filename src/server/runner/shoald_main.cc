@@ -1,6 +1,9 @@
 // shoald: one party of a deployment.
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -8,6 +11,7 @@
 #include "sodium.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
+#include "src/base/check.h"
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
@@ -38,6 +42,9 @@ constexpr char kExamples[] =
     "  shoald --config party2.textproto            run party 2\n"
     "  shoald --config party1.textproto --check    check configuration, roster and table, and exit\n";
 
+// Of all clients' requests that are coming in at a time.
+constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
+
 // row | signature for every row.
 Bytes AnswersOf(const table::Table& table) {
   Bytes answers(table.rows() * table.answer_bytes());
@@ -46,6 +53,22 @@ Bytes AnswersOf(const table::Table& table) {
                                                         table.answer_bytes()));
   }
   return answers;
+}
+
+// A verified manifest's id has 32 bytes.
+Digest DigestOf(const std::string& bytes) {
+  Digest digest;
+  SHOAL_CHECK(bytes.size() == digest.size());
+  std::ranges::copy(AsBytes(bytes), digest.begin());
+  return digest;
+}
+
+// No core file, and no other process of the same user reads the memory: it holds the secrets of
+// open rounds.
+void KeepMemoryPrivate() {
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+  setrlimit(RLIMIT_CORE, &none);
+  prctl(PR_SET_DUMPABLE, 0);
 }
 
 // The rounds of a party that its neighbours have forgotten end when they expire.
@@ -87,6 +110,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  KeepMemoryPrivate();
 
   const SystemClock clock;
   SystemRandom random;
@@ -122,6 +146,8 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
       .table = {.manifest_digest = table.manifest().digest(),
                 .rows = table.rows(),
                 .row_bytes = table.manifest().row_bytes()},
+      .table_id = DigestOf(table.manifest().content().table_id()),
+      .table_epoch = table.manifest().epoch(),
       .answers = {answers, backend ? table.rows() : 0},
       .max_open_rounds = std::max<size_t>(16, 2 * config.rounds().max_rounds()),
   };
@@ -134,9 +160,6 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<FileJournal> journal,
                          FileJournal::Open(config.state_directory()));
-  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(
-      absl::StrCat("table ", Hex(AsBytes(table.manifest().content().table_id()))),
-      table.manifest().epoch(), table.manifest().digest()));
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<Party> party,
       Party::Create(std::move(options), keys.bls(), journal.get(), &random, &clock, &pool));
@@ -172,6 +195,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     SHOAL_ASSIGN_OR_RETURN(frontend, Frontend::Create(PlanFrom(config, roster), party.get(),
                                                       journal.get(), &clock));
     clients = std::make_unique<ClientService>(frontend.get(), &roster, &table, journal.get());
+    listen.max_buffered_bytes = kMaxClientBufferBytes;
     listen.limits = [&](wire::FrameType type) { return clients->Limits(type); };
     handler = [&](wire::Frame request, net::Reply reply) {
       clients->Handle(std::move(request), std::move(reply));
@@ -196,6 +220,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   sigwait(&signals, &signal_number);
   spdlog::info("ending");
   server.reset();
+  if (next != nullptr) next->CancelStages();
   driver.reset();
   peers.reset();
   party->EndAll();

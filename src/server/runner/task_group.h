@@ -12,11 +12,22 @@
 
 namespace shoal::server {
 
-// Thread-safe. Destruction waits for all tasks. Tasks must not throw.
+// Thread-safe. Wait, and destruction, wait for all tasks and for those that they have spawned. Tasks
+// must not throw.
 class TaskGroup {
  public:
-  ~TaskGroup() {
-    for (Task& task : tasks_) task.thread.join();
+  ~TaskGroup() { Wait(); }
+
+  void Wait() {
+    for (;;) {
+      std::list<Task> last;
+      {
+        std::lock_guard lock(mutex_);
+        if (tasks_.empty()) return;
+        last.splice(last.end(), tasks_, tasks_.begin());
+      }
+      if (last.front().thread.joinable()) last.front().thread.join();
+    }
   }
 
   void Spawn(std::function<void()> work) {
@@ -26,7 +37,7 @@ class TaskGroup {
         ++it;
         continue;
       }
-      it->thread.join();
+      it->thread.join();  // at its very end
       it = tasks_.erase(it);
     }
     Task& task = tasks_.emplace_back();

@@ -1,0 +1,605 @@
+// Three parties and their clients as processes on this machine, as scripts/local-chain sets them up:
+// what a user sees when it works, when a party is missing, when a file is wrong, and when somebody
+// throws garbage at the ports.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "boost/asio.hpp"
+#include "gtest/gtest.h"
+#include "src/base/check.h"
+#include "src/base/clock.h"
+#include "src/base/file.h"
+#include "src/base/random.h"
+#include "src/base/testing/matchers.h"
+#include "src/net/connection.h"
+#include "src/net/testing/test_identity.h"
+#include "src/roster/party_keys.h"
+#include "src/roster/roster.h"
+#include "src/table/table.h"
+#include "src/wire/frame.h"
+#include "src/wire/peer.pb.h"
+#include "src/wire/text.h"
+
+namespace shoal::sim {
+namespace {
+
+namespace asio = boost::asio;
+namespace fs = std::filesystem;
+using asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr uint32_t kParties = 3;
+// Longer than anything takes on a busy machine.
+constexpr auto kLong = 25s;
+
+const fs::path& BinDir() {
+  static const fs::path directory = fs::current_path() / "src";
+  return directory;
+}
+std::string Shoal() { return BinDir() / "cli/shoal"; }
+std::string Shoald() { return BinDir() / "server/runner/shoald"; }
+std::string LocalChain() { return fs::current_path() / "scripts/local-chain"; }
+
+std::string Text(const fs::path& path) {
+  std::ifstream in(path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+void WriteText(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+
+// A program that dies with this test, whatever becomes of it.
+class Process {
+ public:
+  explicit Process(const std::vector<std::string>& command) {
+    static int number = 0;
+    output_ = fs::path(::testing::TempDir()) / absl::StrCat("output-", ++number);
+    std::vector<char*> argv;
+    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    const pid_t parent = getpid();
+    pid_ = fork();
+    SHOAL_CHECK(pid_ >= 0);
+    if (pid_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(126);
+    const int fd = open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(fd, 1);
+    dup2(fd, 2);
+    setenv("SHOAL_BIN", BinDir().c_str(), 1);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  Process(Process&& other) noexcept
+      : pid_(std::exchange(other.pid_, 0)), code_(other.code_), output_(std::move(other.output_)) {}
+  ~Process() { Kill(); }
+
+  // Both streams so far.
+  std::string Output() const { return Text(output_); }
+
+  // The exit code (128 + signal when killed), or nothing when the time is over.
+  std::optional<int> Wait(std::chrono::milliseconds limit = kLong) {
+    const auto deadline = Clock::now() + limit;
+    while (pid_ != 0) {
+      int status = 0;
+      if (waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = 0;
+        code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        break;
+      }
+      if (Clock::now() >= deadline) return std::nullopt;
+      std::this_thread::sleep_for(5ms);
+    }
+    return code_;
+  }
+  bool WaitForOutput(const std::string& part, std::chrono::milliseconds limit = kLong) {
+    const auto deadline = Clock::now() + limit;
+    while (Output().find(part) == std::string::npos) {
+      if (Clock::now() >= deadline || (Wait(0ms).has_value() && Output().find(part) == std::string::npos)) {
+        return false;
+      }
+      std::this_thread::sleep_for(5ms);
+    }
+    return true;
+  }
+  void Signal(int number) {
+    if (pid_ != 0) kill(pid_, number);
+  }
+  void Kill() {
+    Signal(SIGKILL);
+    (void)Wait(10s);
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int code_ = -1;
+  fs::path output_;
+};
+
+// Runs to the end; the exit code and what it said.
+struct Result {
+  int code;
+  std::string output;
+};
+Result RunToEnd(const std::vector<std::string>& command, std::chrono::milliseconds limit = kLong) {
+  Process process(command);
+  const std::optional<int> code = process.Wait(limit);
+  return {code.value_or(-1), process.Output()};
+}
+
+// Without it no test makes sense.
+void Require(bool condition, const std::string& output) {
+  if (!condition) std::fprintf(stderr, "%s\n", output.c_str());
+  SHOAL_CHECK(condition);
+}
+
+// The first of `count` ports in a row that nobody listens on; below those that the system gives to
+// clients. They may be taken before they are used: then the test fails and says so.
+uint16_t FreePorts(uint32_t count) {
+  std::random_device random;
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    const auto first = static_cast<uint16_t>(20'000 + random() % 12'000);
+    asio::io_context io;
+    bool free = true;
+    for (uint32_t i = 0; i < count && free; ++i) {
+      boost::system::error_code error;
+      tcp::acceptor acceptor(io);
+      acceptor.open(tcp::v4(), error);
+      acceptor.bind({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(first + i)},
+                    error);
+      free = !error;
+    }
+    if (free) return first;
+  }
+  SHOAL_CHECK(false);
+}
+
+// A deployment in a directory, made once, and its processes. Every client's lookup fills a round, so
+// that none waits for a window; the table has more rows than a lookup asks for.
+class Chain {
+ public:
+  Chain() : port_(FreePorts(kParties)), directory_(fs::path(::testing::TempDir()) / "chain") {
+    std::string records;
+    for (int i = 0; i < 200; ++i) absl::StrAppend(&records, "key-", i, "\tvalue ", i * i, "\n");
+    WriteText(fs::path(::testing::TempDir()) / "records.tsv", records);
+    const Result created =
+        RunToEnd({LocalChain(), "create", directory_, "--parties", absl::StrCat(kParties), "--port",
+             absl::StrCat(port_), "--rounds",
+             "onions_window_s: 20 onions_count: 16 queries_window_s: 3 queries_count: 16 "
+             "answers_window_s: 15",
+             "--", "--tsv", fs::path(::testing::TempDir()) / "records.tsv", "--name", "squares",
+             "--row-bytes", "128"});
+    Require(created.code == 0, created.output);
+  }
+
+  fs::path path(const std::string& name) const { return directory_ / name; }
+  uint16_t port(uint32_t party) const { return static_cast<uint16_t>(port_ + party - 1); }
+  std::string address(uint32_t party) const { return absl::StrCat("127.0.0.1:", port(party)); }
+  std::string config(uint32_t party) const { return path(absl::StrCat("party-", party, ".textproto")); }
+  fs::path state(uint32_t party) const { return path(absl::StrCat("party-", party, ".state")); }
+
+  void Start(uint32_t party) {
+    parties_[party - 1].emplace(std::vector<std::string>{Shoald(), "--config", config(party)});
+    Require(parties_[party - 1]->WaitForOutput("listens on"), parties_[party - 1]->Output());
+  }
+  void StartAll() {
+    for (uint32_t party = kParties; party >= 1; --party) {
+      if (!parties_[party - 1].has_value()) Start(party);
+    }
+  }
+  // As by an operator; the exit code.
+  std::optional<int> Stop(uint32_t party) {
+    parties_[party - 1]->Signal(SIGTERM);
+    const std::optional<int> code = parties_[party - 1]->Wait();
+    parties_[party - 1].reset();
+    return code;
+  }
+  void KillAll() {
+    for (auto& party : parties_) party.reset();
+  }
+  Process& process(uint32_t party) { return *parties_[party - 1]; }
+  void Kill(uint32_t party) { parties_[party - 1].reset(); }
+
+  // A client of its own: configuration and state.
+  std::string NewClient() {
+    const std::string name = absl::StrCat("client-", ++clients_);
+    const fs::path config_path = path(name + ".textproto");
+    WriteText(config_path, absl::StrCat("frontend: '", address(1),
+                                        "' pinned_parties_file: 'pinned.textproto' state: '", name,
+                                        ".state' pad_to: 16 timeout_s: 8"));
+    return config_path;
+  }
+  std::vector<std::string> Query(const std::string& client, const std::vector<std::string>& keys) {
+    std::vector<std::string> command = {Shoal(), "query", "--config", client};
+    command.insert(command.end(), keys.begin(), keys.end());
+    return command;
+  }
+
+ private:
+  const uint16_t port_;
+  const fs::path directory_;
+  std::optional<Process> parties_[kParties];
+  int clients_ = 0;
+};
+
+class ProcessTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { chain_ = new Chain; }
+  static void TearDownTestSuite() {
+    delete chain_;
+    chain_ = nullptr;
+  }
+  Chain& chain() { return *chain_; }
+
+  void ExpectServed(const std::string& client) {
+    const Result result = RunToEnd(chain().Query(client, {"key-7", "key-199", "no-such-key"}));
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("key-7\tfound\tvalue 49\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("key-199\tfound\tvalue 39601\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+  }
+  void ExpectServed() { ExpectServed(chain().NewClient()); }
+
+  // shoald with a changed configuration of `party` ends with this code and says `part`.
+  void ExpectRefused(uint32_t party,
+                     const std::vector<std::pair<std::string, std::string>>& replacements, int code,
+                     const std::string& part) {
+    std::string text = Text(chain().config(party));
+    for (const auto& [from, to] : replacements) {
+      ASSERT_THAT(text, HasSubstr(from));
+      text = absl::StrReplaceAll(text, {{from, to}});
+    }
+    const std::string path = chain().path("changed.textproto");
+    WriteText(path, text);
+    const Result result = RunToEnd({Shoald(), "--config", path}, 10s);
+    EXPECT_EQ(result.code, code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(part));
+  }
+
+ private:
+  static Chain* chain_;
+};
+Chain* ProcessTest::chain_ = nullptr;
+
+TEST_F(ProcessTest, TheScriptStartsAndStopsAChainThatAnswers) {
+  const Result started = RunToEnd({LocalChain(), "start", chain().path("")});
+  ASSERT_EQ(started.code, 0) << started.output;
+  ExpectServed();
+  const Result status =
+      RunToEnd({Shoal(), "status", "--config", chain().NewClient()});
+  EXPECT_EQ(status.code, 0) << status.output;
+  EXPECT_THAT(status.output, HasSubstr("local"));
+  const Result stopped = RunToEnd({LocalChain(), "stop", chain().path("")});
+  EXPECT_EQ(stopped.code, 0) << stopped.output;
+  // Nobody is left, and nothing that was secret.
+  for (uint32_t party = 1; party <= kParties; ++party) {
+    EXPECT_THAT(Text(chain().path(absl::StrCat("party-", party, ".log"))), HasSubstr("ending"));
+    asio::io_context io;
+    tcp::socket socket(io);
+    boost::system::error_code error;
+    socket.connect({asio::ip::make_address("127.0.0.1"), chain().port(party)}, error);
+    EXPECT_TRUE(error) << "party " << party << " still listens";
+  }
+}
+
+TEST_F(ProcessTest, AnOrderlyEndLeavesNoSecrets) {
+  chain().StartAll();
+  ExpectServed();
+  // A round that holds somebody's slots is open when the parties end.
+  const Result obtained =
+      RunToEnd({Shoal(), "query", "--config", chain().NewClient(), "--obtain", "8"});
+  EXPECT_EQ(obtained.code, 0) << obtained.output;
+  bool seeds = false;
+  for (const auto& file : fs::directory_iterator(chain().state(2))) {
+    seeds |= file.path().extension() == ".seed";
+  }
+  EXPECT_TRUE(seeds) << "the test would not see a secret";
+  for (uint32_t party = 1; party <= kParties; ++party) EXPECT_EQ(chain().Stop(party), 0);
+  for (uint32_t party = 1; party <= kParties; ++party) {
+    EXPECT_EQ(fs::status(chain().state(party)).permissions(), fs::perms::owner_all);
+    for (const auto& file : fs::directory_iterator(chain().state(party))) {
+      const std::string name = file.path().filename();
+      EXPECT_TRUE(name == "journal" || name == "lock") << party << ": " << name;
+    }
+  }
+}
+
+TEST_F(ProcessTest, APartyThatIsDownAbortsTheRoundAndIsMissedByName) {
+  chain().StartAll();
+  ExpectServed();  // a round is open by the next one's time
+  ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions"));
+  chain().Kill(2);
+  const std::string client = chain().NewClient();
+  Process query(chain().Query(client, {"key-7"}));
+  EXPECT_TRUE(chain().process(1).WaitForOutput("aborted: offline stage: ")) << query.Output();
+  EXPECT_THAT(chain().process(1).Output(), HasSubstr("reaching party 2: " + chain().address(2)));
+  EXPECT_TRUE(chain().process(1).WaitForOutput("no round could be opened: "));
+  // The frontend serves on, and says what is wrong.
+  const Result status = RunToEnd({Shoal(), "status", "--config", chain().NewClient()});
+  EXPECT_EQ(status.code, 0) << status.output;
+  EXPECT_THAT(status.output, HasSubstr("reaching party 2"));
+  EXPECT_THAT(query.Wait(), ::testing::Optional(1)) << query.Output();
+  EXPECT_THAT(query.Output(), HasSubstr("no round took"));
+  chain().Start(2);
+  ExpectServed();
+  ExpectServed(client);
+}
+
+TEST_F(ProcessTest, AFrontendThatDiesComesBack) {
+  chain().StartAll();
+  for (int i = 0; i < 3; ++i) {
+    chain().Kill(1);
+    chain().Start(1);
+  }
+  ExpectServed();
+}
+
+TEST_F(ProcessTest, AFrontendThatEndsEndsItsRoundsEverywhere) {
+  chain().StartAll();
+  // More often than a party takes open rounds: none may be left behind.
+  for (int i = 0; i < 18; ++i) {
+    ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions")) << chain().process(1).Output();
+    ASSERT_EQ(chain().Stop(1), 0);
+    chain().Start(1);
+  }
+  ExpectServed();
+}
+
+TEST_F(ProcessTest, ThePartiesEndAlthoughOneOfThemHangs) {
+  chain().StartAll();
+  ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions"));
+  chain().process(3).Signal(SIGSTOP);
+  Process query(chain().Query(chain().NewClient(), {"key-7"}));
+  ASSERT_TRUE(query.WaitForOutput("to take queries")) << query.Output();
+  std::this_thread::sleep_for(300ms);  // the offline stage waits for party 3
+  EXPECT_EQ(chain().Stop(1), 0);
+  EXPECT_EQ(chain().Stop(2), 0);
+  chain().process(3).Signal(SIGCONT);
+  query.Kill();
+  chain().StartAll();
+  ExpectServed();
+}
+
+TEST_F(ProcessTest, WrongFilesAreNamed) {
+  chain().StartAll();
+  const auto config = [](const std::string& field, const std::string& value) {
+    return absl::StrCat(field, ": \"", value, "\"");
+  };
+  const std::vector<std::pair<std::string, std::string>> other_state = {
+      {config("state_directory", "party-2.state"), config("state_directory", "other.state")}};
+  const auto with = [&](const std::string& field, const std::string& from, const std::string& to) {
+    auto replacements = other_state;
+    replacements.emplace_back(config(field, from), config(field, to));
+    return replacements;
+  };
+  ExpectRefused(2, with("keys_directory", "party-2", "party-3"), 1, "not the one that the roster pins for party 2");
+  ExpectRefused(2, with("keys_directory", "party-2", "none"), 1, chain().path("none"));
+  ExpectRefused(2, with("table_directory", "table", "none"), 1, chain().path("none"));
+  ExpectRefused(2, with("roster_file", "roster.textproto", "none"), 1, chain().path("none"));
+  ExpectRefused(2, with("pinned_parties_file", "pinned.textproto", "none"), 1, chain().path("none"));
+  ExpectRefused(2, {{"party: 2", "party: 4"}}, 1, "the roster has 3 parties");
+  ExpectRefused(2, {{"party: 2", "party: 2 unknown_field: 1"}}, 1, "changed.textproto:1:");
+
+  // Somebody else's roster: well formed, signed by nobody we know.
+  const std::string roster = Text(chain().path("roster.textproto"));
+  WriteText(chain().path("altered"), absl::StrReplaceAll(roster, {{"max_slots: 4194304", "max_slots: 4194303"}}));
+  ExpectRefused(2, with("roster_file", "roster.textproto", "altered"), 3, "signature");
+  wire::PinnedParties pins;
+  SHOAL_ASSERT_OK(wire::ReadTextFile(chain().path("pinned.textproto"), pins));
+  pins.mutable_bls_public_keys_hex()->SwapElements(0, 1);
+  WriteText(chain().path("altered"), wire::PrintText(pins));
+  ExpectRefused(2, with("pinned_parties_file", "pinned.textproto", "altered"), 3, "pin");
+  pins.mutable_bls_public_keys_hex()->SwapElements(0, 1);
+  pins.set_minimum_roster_epoch(2);
+  WriteText(chain().path("altered"), wire::PrintText(pins));
+  ExpectRefused(2, with("pinned_parties_file", "pinned.textproto", "altered"), 3, "epoch");
+
+  // Keys that others may read.
+  for (const char* file : {"bls.key", "tls.key"}) {
+    const fs::path key = chain().path("party-2") / file;
+    fs::permissions(key, fs::perms::group_read, fs::perm_options::add);
+    ExpectRefused(2, other_state, 1, key);
+    fs::permissions(key, fs::perms::group_read, fs::perm_options::remove);
+  }
+  // A port, and a directory, that a process holds already.
+  ExpectRefused(2, other_state, 1, "listening on " + chain().address(2) + ": the address is in use");
+  ExpectRefused(1, {{"party-1.state", "other-1.state"}}, 1, "listening on " + chain().address(1));
+  ExpectRefused(2, {{"party: 2", "listen_address: '127.0.0.1:0' party: 2"}}, 1, chain().state(2));
+  ExpectRefused(2, {{"party: 2", "listen_address: 'nowhere' party: 2"}, other_state[0]}, 1, "'nowhere'");
+  // The command line.
+  EXPECT_EQ(RunToEnd({Shoald()}).code, 2);
+  EXPECT_EQ(RunToEnd({Shoald(), "--config", chain().config(2), "--nonsense"}).code, 2);
+  // Right files pass the check beside the running process.
+  const Result check = RunToEnd({Shoald(), "--config", chain().config(2), "--check"});
+  EXPECT_EQ(check.code, 0) << check.output;
+}
+
+TEST_F(ProcessTest, WhatHasExpiredIsRefused) {
+  // The same records and parties; signed, but for yesterday.
+  const SystemClock clock;
+  const uint64_t yesterday_s = clock.NowSeconds() - 24 * 3600;
+  SystemRandom random;
+  ThreadPool pool(2);
+  std::vector<roster::PartyKeys> keys;
+  for (uint32_t party = 1; party <= kParties; ++party) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        roster::PartyKeys loaded,
+        roster::PartyKeys::Load(chain().path(absl::StrCat("party-", party))));
+    keys.push_back(std::move(loaded));
+  }
+  wire::SignedRoster signed_roster;
+  SHOAL_ASSERT_OK(wire::ReadTextFile(chain().path("roster.textproto"), signed_roster));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::PinnedParties pins,
+                             roster::PinnedParties::Read(chain().path("pinned.textproto")));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::Roster roster,
+                             roster::Roster::Verify(signed_roster, pins, clock.NowSeconds()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const table::UnsignedTable content,
+      table::BuildHashed(table::RecordSet("none"),
+                         {.name = "old",
+                          .deployment = "local",
+                          .created_s = yesterday_s,
+                          .expires_s = yesterday_s + 3600,
+                          .row_bytes = 1024},
+                         random));
+  std::vector<table::TableShare> shares;
+  for (const roster::PartyKeys& party : keys) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(table::TableShare share,
+                               table::SignTable(content, roster, party.bls(), pool));
+    shares.push_back(std::move(share));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const table::Table table,
+      table::AggregateTable(content, roster, shares, yesterday_s + 60, random, pool));
+  SHOAL_ASSERT_OK(content.Save(chain().path("old-table")));
+  SHOAL_ASSERT_OK(table.SaveSignatures(chain().path("old-table")));
+  ExpectRefused(3, {{"table_directory: \"table\"", "table_directory: \"old-table\""}}, 3, "expired");
+
+  wire::Roster old = signed_roster.roster();
+  old.set_valid_from_s(yesterday_s);
+  old.set_expires_s(yesterday_s + 3600);
+  std::vector<wire::RosterShare> roster_shares;
+  for (const roster::PartyKeys& party : keys) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(wire::RosterShare share, roster::SignRoster(old, party.bls()));
+    roster_shares.push_back(std::move(share));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::SignedRoster old_signed,
+                             roster::AggregateRoster(old, roster_shares));
+  WriteText(chain().path("old-roster"), wire::PrintText(old_signed));
+  ExpectRefused(3, {{"\"roster.textproto\"", "\"old-roster\""}}, 3, "expired");
+}
+
+// Sends garbage of many kinds to clients' and parties' ports until it is told to stop.
+class Vandal {
+ public:
+  explicit Vandal(const Chain& chain) {
+    for (uint32_t party = 1; party <= kParties; ++party) {
+      threads_.emplace_back([this, address = chain.address(party), port = chain.port(party)] {
+        const net::testing::TestIdentity stranger(party_seed_++);
+        const net::Identity identity = stranger.identity();
+        while (!done_) {
+          Plain(port);
+          Framed(address, nullptr);
+          Framed(address, &identity);
+          ++rounds_;
+        }
+      });
+    }
+    // The party before, gone bad: its own key opens the door.
+    auto keys = roster::PartyKeys::Load(chain.path("party-1"));
+    SHOAL_CHECK(keys.ok());
+    threads_.emplace_back([this, address = chain.address(2), keys = *std::move(keys)] {
+      const auto& key = keys.tls().private_key_pem;
+      const net::Identity identity = {
+          .certificate_pem = keys.tls().certificate_pem,
+          .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
+      while (!done_) Framed(address, &identity);
+    });
+  }
+  ~Vandal() {
+    done_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+  int rounds() const { return rounds_; }
+
+ private:
+  static void Plain(uint16_t port) {
+    for (const std::string& bytes :
+         {std::string(), std::string("GET / HTTP/1.1\r\n\r\n"), std::string(50'000, '\xff'),
+          std::string("\x16\x03\x01\x40\x00", 5)}) {
+      asio::io_context io;
+      tcp::socket socket(io);
+      boost::system::error_code ignored;
+      socket.connect({asio::ip::make_address("127.0.0.1"), port}, ignored);
+      asio::write(socket, asio::buffer(bytes), ignored);
+    }
+  }
+  static void Framed(const std::string& address, const net::Identity* identity) {
+    using wire::FrameType;
+    const std::string large((5 << 20), 'x');
+    wire::OnlineRequest online;
+    online.set_round_id(std::string(32, 'r'));
+    for (const wire::Frame& frame : std::vector<wire::Frame>{
+             {.type = FrameType::kSubmitOnions, .control = large, .bulk = {}},
+             {.type = FrameType::kSubmitOnions, .control = "\xff", .bulk = {}},
+             {.type = FrameType::kSubmitOnions, .control = "", .bulk = Bytes(1 << 20)},
+             {.type = FrameType::kProposeRound, .control = "", .bulk = {}},
+             {.type = FrameType::kOffline, .control = "\xff", .bulk = Bytes(1 << 20)},
+             wire::MakeFrame(FrameType::kOnline, online, Bytes(1 << 16, 7)),
+             {.type = FrameType::kEndRound, .control = "", .bulk = {}},
+             {.type = static_cast<FrameType>(77), .control = "", .bulk = {}}}) {
+      auto connection = net::Connection::Connect(
+          {.address = address, .identity = identity, .connect_timeout = 5s});
+      if (!connection.ok()) continue;
+      const auto answer = (*connection)->Call(frame, {.control_bytes = 1 << 20, .bulk_bytes = 0}, 5s);
+      EXPECT_FALSE(answer.ok());
+      EXPECT_NE(answer.status().code(), absl::StatusCode::kDeadlineExceeded) << answer.status();
+    }
+  }
+
+  std::atomic<bool> done_ = false;
+  std::atomic<int> rounds_ = 0;
+  std::atomic<uint64_t> party_seed_ = 100;
+  std::vector<std::thread> threads_;
+};
+
+TEST_F(ProcessTest, GarbageOnThePortsDisturbsNobodyElse) {
+  chain().StartAll();
+  {
+    Vandal vandal(chain());
+    ExpectServed();
+    ExpectServed();
+    EXPECT_GT(vandal.rounds(), 0);
+  }
+  for (uint32_t party = 1; party <= kParties; ++party) {
+    EXPECT_FALSE(chain().process(party).Wait(0ms).has_value()) << chain().process(party).Output();
+  }
+  ExpectServed();
+}
+
+TEST_F(ProcessTest, AClientThatIsKilledGoesOnAndNobodyWaitsForIt) {
+  chain().StartAll();
+  const std::string killed = chain().NewClient();
+  {
+    // Killed at different points of its way: while it takes slots, sends queries, waits for answers.
+    for (const char* point : {"obtaining", "to take queries", "sending", "waiting for the answers"}) {
+      Process query(chain().Query(killed, {"key-7", "key-199", "no-such-key"}));
+      (void)query.WaitForOutput(point);
+      query.Kill();
+    }
+  }
+  // Half a submission, by a client that never comes back.
+  {
+    auto connection = net::Connection::Connect({.address = chain().address(1)});
+    SHOAL_ASSERT_OK(connection);
+    EXPECT_THAT((*connection)->Call({.type = wire::FrameType::kSubmitOnions,
+                                     .control = std::string((4 << 20) - 1, 'x'),
+                                     .bulk = {}},
+                                    {}, 1ms),
+                ::testing::Not(::shoal::testing::IsOk()));
+  }
+  ExpectServed(killed);
+  ExpectServed();
+}
+
+}  // namespace
+}  // namespace shoal::sim
