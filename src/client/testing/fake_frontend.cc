@@ -52,6 +52,7 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
     party.set_proof_of_possession(ToString(keys_.back().ProvePossession().bytes()));
     Digest certificate;
     random_.Fill(certificate);
+    if (number == 1 && options_.certificate_sha256) certificate = *options_.certificate_sha256;
     party.set_tls_certificate_sha256(ToString(certificate));
     party.set_machines(1);
   }

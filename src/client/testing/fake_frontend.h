@@ -42,6 +42,8 @@ struct FakeOptions {
   uint64_t seed = 1;
   // What its clock says at the start.
   uint64_t now_s = 1'800'000'000;
+  // What the roster says of party 1; nothing: random bytes.
+  std::optional<Digest> certificate_sha256 = {};
 };
 
 class FakeFrontend final : public Transport {
