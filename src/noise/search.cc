@@ -54,8 +54,9 @@ class Search {
 
   std::vector<double> Frequencies(const Shape& s) const {
     const bool geometric = mechanism_ == Mechanism::kGeometric;
-    // Beyond exp(-60) nothing changes a delta of 1e-15.
-    const double reach = geometric ? 60 : 11;
+    // What lies beyond is e^-15 of delta: it is for the exact table to count.
+    const double fall = 15 - std::log(target_.delta);
+    const double reach = geometric ? fall : std::sqrt(2 * fall);
     const size_t size = s.mode + static_cast<size_t>(std::ceil(reach * s.right)) + 1;
     std::vector<double> f(size);
     for (size_t k = 0; k < size; ++k) {
@@ -96,9 +97,15 @@ class Search {
   }
 
   // One change, geometric: a row that falls and one that rises lose 1 / left + 1 / right together,
-  // which must be at most epsilon; what is left of delta is the mass at zero. For every mode the
-  // largest left scale that holds is the best one.
+  // which must be at most epsilon; all of delta then is the mass at zero (and at the cut right
+  // end). For every mode the largest left scale that holds is the best one.
   std::optional<Shape> OneChange() const {
+    const auto holds = [&](const Shape& s) {
+      if (!Allowed(s)) return false;
+      const double rise = std::expm1(-(s.mode + 1.0) / s.left) / std::expm1(-1 / s.left);
+      const double fall = 1 / std::expm1(1 / s.right);
+      return std::exp(-(s.mode / s.left)) / (rise + fall) <= target_.delta * kRoom;
+    };
     const auto best_at = [&](uint32_t mode) -> std::optional<Shape> {
       const auto shape = [&](double left) {
         return Shape{mode, left, (1 + 1e-9) / (target_.epsilon - 1 / left)};
@@ -107,10 +114,10 @@ class Search {
       const double most = std::min(0.98 * target_.epsilon, target_.epsilon - 1.001 / MaxScale());
       if (most <= 0.05 * target_.epsilon) return std::nullopt;
       double low = std::max(kMinScale, 1 / most), high = 20 / target_.epsilon;
-      if (!Holds(shape(low))) return std::nullopt;
+      if (!holds(shape(low))) return std::nullopt;
       for (int i = 0; i < 24; ++i) {
         const double middle = std::sqrt(low * high);
-        (Holds(shape(middle)) ? low : high) = middle;
+        (holds(shape(middle)) ? low : high) = middle;
       }
       return shape(low);
     };
@@ -172,7 +179,7 @@ class Search {
       high = floor;
       if (high <= kMinScale * 1.01 || !Holds({mode, left, high})) return false;
       floor = high / 2;
-      for (int i = 0; i < 9; ++i) {
+      for (int i = 0; i < 7; ++i) {
         const double middle = std::sqrt(floor * high);
         (Holds({mode, left, middle}) ? high : floor) = middle;
       }

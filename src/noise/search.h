@@ -24,8 +24,8 @@ struct Choice {
 };
 
 // The parameters of the smallest mean (to about half a per cent) for which the exact delta is at
-// most the target's. Deterministic. Takes up to seconds where one query changes, tens of seconds
-// where many do. INVALID_ARGUMENT names a target's number that is out of range; OUT_OF_RANGE if
+// most the target's. Deterministic. Takes milliseconds where one query changes and the
+// noise is geometric, some ten seconds where many do. INVALID_ARGUMENT names a target's number that is out of range; OUT_OF_RANGE if
 // the noise that would be needed is beyond the mechanism's limits (noise.h).
 absl::StatusOr<Choice> FindLeastNoise(Mechanism mechanism, const Target& target);
 
