@@ -346,7 +346,8 @@ absl::StatusOr<std::vector<Lookup>> Client::LookUp(std::span<const Bytes> keys) 
   }
   if (!collected) return Annotate(aborted, "giving up");
 
-  // Everything was sent. From here on it may matter what the answers are.
+  // Everything was sent, and the connection ends: from here on it may matter what the answers are.
+  exchange_.HangUp();
   std::unordered_map<uint32_t, size_t> index;
   for (size_t i = 0; i < collected->rows.size(); ++i) index[collected->rows[i]] = i;
   const size_t answer_bytes = deployment_.manifest().answer_bytes();

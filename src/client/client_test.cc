@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "src/base/file.h"
 #include "src/base/testing/matchers.h"
@@ -66,7 +67,7 @@ class ClientTest : public ::testing::Test {
                          .random = &frontend_->random(),
                          .pool = &frontend_->pool(),
                          .sleep = [this](uint32_t milliseconds) { Sleep(milliseconds); },
-                         .progress = {}});
+                         .progress = [this](absl::string_view what) { told_(what); }});
   }
   std::unique_ptr<Client> Open() {
     auto client = TryOpen();
@@ -95,6 +96,7 @@ class ClientTest : public ::testing::Test {
   ClientOptions options_;
   WatchedStore store_;
   uint64_t slept_ms_ = 0;
+  std::function<void(absl::string_view)> told_ = [](absl::string_view) {};
 };
 
 TEST_F(ClientTest, FindsValuesAndProvesAbsence) {
@@ -365,6 +367,22 @@ TEST_F(ClientTest, ABadAnswerChangesNothingThatIsSent) {
   }
   EXPECT_EQ(names[0], names[1]);
   EXPECT_EQ(slept[0], slept[1]);
+}
+
+// Guarantee 6. How long the answers take to verify depends on them: by then the line is dead.
+TEST_F(ClientTest, HangsUpBeforeItLooksAtTheAnswers) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  bool verifying = false;
+  told_ = [&](absl::string_view what) {
+    if (!absl::StartsWith(what, "verifying")) return;
+    verifying = true;
+    EXPECT_EQ(frontend_->sent.back().first, "HangUp");
+  };
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  EXPECT_TRUE(verifying);
+  EXPECT_EQ(frontend_->sent.back().first, "HangUp");
 }
 
 TEST_F(ClientTest, AnotherRowInPlaceOfTheRightOneIsRefused) {

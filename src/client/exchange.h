@@ -64,6 +64,9 @@ class Exchange {
   absl::Status FetchAnswers(const round::Round& round, const OnionRange& range,
                             std::span<const uint32_t> slots, MutableBytes answers);
 
+  // See Transport::HangUp.
+  void HangUp() { transport_->HangUp(); }
+
  private:
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(absl::StatusOr<Response> (Transport::*method)(const Request&),

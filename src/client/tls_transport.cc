@@ -69,6 +69,8 @@ class TlsTransport final : public Transport {
     return absl::OkStatus();
   }
 
+  void HangUp() override { Disconnect(); }
+
   Traffic traffic() const override {
     Traffic traffic = past_;
     if (connection_ != nullptr) {

@@ -53,6 +53,10 @@ class Transport {
   // peer's certificate is another one; later connections are checked when they are made.
   virtual absl::Status RequireFrontend(const roster::Roster& roster) = 0;
 
+  // Ends the connection; a later request would open another. A client hangs up before it looks at
+  // what it got: how long that takes depends on the answers, and must not be seen.
+  virtual void HangUp() = 0;
+
   virtual Traffic traffic() const = 0;
 };
 

@@ -402,6 +402,7 @@ class SharedTransport final : public Transport {
   absl::Status RequireFrontend(const roster::Roster& roster) override {
     return frontend_->RequireFrontend(roster);
   }
+  void HangUp() override {}
   Traffic traffic() const override { return traffic_; }
 
  private:

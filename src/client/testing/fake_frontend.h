@@ -88,7 +88,8 @@ class FakeFrontend final : public Transport {
   std::function<void(wire::FetchAnswersResponse&)> spoil_fetch;
   // Spoils rounds as they are listed.
   std::function<void(wire::RoundInfo&)> spoil_round;
-  // Every request but those that read, in order: the method's name and the message's bytes.
+  // Every request but those that read, and every end of the connection ("HangUp"), in order: the
+  // method's name and the message's bytes.
   std::vector<std::pair<std::string, std::string>> sent;
 
   // --- Transport ---
@@ -110,6 +111,7 @@ class FakeFrontend final : public Transport {
   absl::StatusOr<wire::GetStatusResponse> GetStatus(
       const wire::GetStatusRequest& request) override;
   absl::Status RequireFrontend(const roster::Roster& roster) override;
+  void HangUp() override { sent.emplace_back("HangUp", ""); }
   Traffic traffic() const override { return traffic_; }
 
  private:
