@@ -432,8 +432,8 @@ TEST(NetTest, RequestsTogetherStayWithinTheServersMemory) {
   absl::Status status = absl::UnavailableError("");
   for (int served = 0; served < 5 && Clock::now() < deadline;) {
     status = CallOnce(*server, Request("", Bytes(3 << 20))).status();
+    EXPECT_TRUE(status.ok() || status.code() == kExhausted) << status;
     served += status.ok() ? 1 : 0;
-    if (!status.ok()) EXPECT_THAT(status, StatusIs(kExhausted, "try again later"));
   }
   SHOAL_EXPECT_OK(status);
   answers.join();

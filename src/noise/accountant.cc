@@ -259,7 +259,7 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
   double low = 0, high = 1;
   while (high < 1e6 && objective(2 * high) < objective(high)) high *= 2;
   high *= 2;
-  for (int i = 0; i < 60 && high - low > 1e-3 * high; ++i) {
+  for (int i = 0; i < 60 && high - low > 1e-2 * high; ++i) {
     const double left = low + (high - low) / 3, right = high - (high - low) / 3;
     if (objective(left) < objective(right)) {
       high = right;
@@ -276,7 +276,7 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
   const auto moments_around = [&] {
     std::vector<Moment> moments;
     // Of all sizes, so that some fit the tilted sum's width for any n.
-    for (double step = 1e-4 * (1 + theta); step < 1e4 * (1 + theta); step *= 3) {
+    for (double step = 1e-4 * (1 + theta); step < 1e4 * (1 + theta); step *= 5) {
       for (const double t : {theta - step, theta + step}) {
         const double log_moment = LogMoment(factors, t, n);
         if (std::isfinite(log_moment)) moments.push_back({t, log_moment});

@@ -29,7 +29,8 @@ Driver::~Driver() {
   tasks_.Wait();
   // The other parties would keep the rounds that are left until they expire. When one cannot be
   // told, the others cannot either.
-  for (const wire::RoundInfo& round : frontend_->ListRounds().rounds()) {
+  const wire::ListRoundsResponse left = frontend_->ListRounds();
+  for (const wire::RoundInfo& round : left.rounds()) {
     if (round.state() == wire::CLOSED || round.state() == wire::ABORTED) continue;
     if (!End(round::RoundId(round.header().header()), "the frontend ends")) break;
   }

@@ -1,0 +1,38 @@
+// The least noise that gives a wanted privacy.
+#ifndef SHOAL_SRC_NOISE_SEARCH_H_
+#define SHOAL_SRC_NOISE_SEARCH_H_
+
+#include "absl/status/statusor.h"
+#include "src/noise/accountant.h"
+#include "src/noise/noise.h"
+
+namespace shoal::noise {
+
+struct Target {
+  double epsilon = 1;
+  double delta = 1e-6;
+  // What (epsilon, delta) is to cover, all of it together. Its `copies` is 1.
+  Exposure exposure;
+};
+
+struct Choice {
+  // What a roster names. Its phi counts all changes that the target covers, phi * rounds *
+  // submissions of them; VerifyPrivacy accepts it.
+  Parameters parameters;
+  double mean = 0;   // noise queries per row
+  double delta = 0;  // the upper bound that holds at epsilon
+};
+
+// The parameters of the smallest mean (to about half a per cent) for which the exact delta is at
+// most the target's. Deterministic. Takes milliseconds where one query changes and the
+// noise is geometric, some ten seconds where many do. INVALID_ARGUMENT names a target's number that is out of range; OUT_OF_RANGE if
+// the noise that would be needed is beyond the mechanism's limits (noise.h).
+absl::StatusOr<Choice> FindLeastNoise(Mechanism mechanism, const Target& target);
+
+// The cheapest of the mechanisms ("auto"): the geometric for a few changes, the split Gaussian for
+// many.
+absl::StatusOr<Choice> FindLeastNoise(const Target& target);
+
+}  // namespace shoal::noise
+
+#endif  // SHOAL_SRC_NOISE_SEARCH_H_
