@@ -124,6 +124,7 @@ absl::StatusOr<bool> Client::TryObtain(const wire::RoundInfo& info, uint32_t slo
     SHOAL_RETURN_IF_ERROR(store_->Save());
   }
   HeldRound& held = *state.FindRound(round_id);
+  SHOAL_CHECK(!held.over && held.rows.empty());  // its seed is wiped, or its slots carry rows
   Tell(absl::StrCat("obtaining ", slots - held.slots.size(), " slots in ", RoundName(held)));
   const uint32_t first = static_cast<uint32_t>(held.slots.size());
   const OnionRange range = {&held.master, first, slots - first};

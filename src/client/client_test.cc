@@ -310,6 +310,27 @@ TEST_F(ClientTest, EverySlotIsUsedOnce) {
   EXPECT_EQ(onions.size(), 3u);
 }
 
+// A frontend that claims that an old round takes onions again: its secrets are gone or in use.
+TEST_F(ClientTest, ARoundIsNotEnteredAgain) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  frontend_->SetState(round_id, wire::OPEN_FOR_ONIONS);
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_EQ(SentCount("SubmitOnions"), 1u);
+
+  // The same while its queries are under way.
+  const Digest second = frontend_->OpenRound();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest obtained, client->Obtain(8));
+  EXPECT_EQ(obtained, second);
+  const std::vector<uint32_t> rows = {1};
+  SHOAL_ASSERT_OK(client->Submit(second, rows));
+  frontend_->SetState(second, wire::OPEN_FOR_ONIONS);
+  EXPECT_THAT(client->Obtain(8), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_EQ(SentCount("SubmitOnions"), 2u);
+}
+
 TEST_F(ClientTest, SlotsCanBeHadAhead) {
   Start();
   const Digest a = frontend_->OpenRound();
