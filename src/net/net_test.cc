@@ -893,5 +893,56 @@ TEST(NetTest, AnswersAreBoundedAndOfTheRightType) {
   EXPECT_FALSE(connection->usable());
 }
 
+// Gathers what it is given, refuses a byte that it does not like, and says when it dies.
+class TestSink final : public BulkSink {
+ public:
+  explicit TestSink(std::atomic<int>* alive) : alive_(alive) { ++*alive_; }
+  ~TestSink() override { --*alive_; }
+  absl::Status Take(BytesView piece) override {
+    if (std::ranges::find(piece, 0xee) != piece.end()) return absl::DataLossError("0xee");
+    Append(taken_, piece);
+    return absl::OkStatus();
+  }
+  void Done(Reply reply) override { reply(Request("sunk", std::move(taken_))); }
+
+ private:
+  std::atomic<int>* const alive_;
+  Bytes taken_;
+};
+
+TEST(NetTest, BulkIsTakenAsItComes) {
+  std::atomic<int> alive = 0;
+  Server::Options options = ServerOptions();
+  options.sink = [&](const Frame& request,
+                     uint64_t bytes) -> absl::StatusOr<std::unique_ptr<BulkSink>> {
+    if (request.control == "refuse") return absl::InvalidArgumentError("no sink for this");
+    if (request.control == "gather") return nullptr;
+    EXPECT_GT(bytes, 0u);
+    return std::make_unique<TestSink>(&alive);
+  };
+  const auto server = StartServer(std::move(options));
+  Bytes bulk(3'500'001);
+  for (size_t i = 0; i < bulk.size(); ++i) bulk[i] = static_cast<uint8_t>(i % 200);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Frame sunk, CallOnce(*server, Request("sink", bulk)));
+  EXPECT_EQ(sunk.control, "sunk");
+  EXPECT_EQ(sunk.bulk, bulk);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Frame gathered, CallOnce(*server, Request("gather", bulk)));
+  EXPECT_EQ(gathered.control, "gather");
+  EXPECT_EQ(gathered.bulk, bulk);
+  EXPECT_THAT(CallOnce(*server, Request("refuse", bulk)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "no sink"));
+  bulk[2'000'000] = 0xee;
+  EXPECT_THAT(CallOnce(*server, Request("sink", bulk)),
+              StatusIs(absl::StatusCode::kDataLoss, "0xee"));
+  {  // A sender that goes in the middle leaves nothing behind.
+    RawTls client(*server);
+    client.WriteHeader({.type = FrameType::kOffline, .control_bytes = 0, .bulk_bytes = 3 << 20});
+    client.Write(Bytes(1 << 20));
+  }
+  const Clock::time_point deadline = Clock::now() + kLong;
+  while (alive > 0 && Clock::now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(alive, 0);
+}
+
 }  // namespace
 }  // namespace shoal::net

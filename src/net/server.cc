@@ -202,7 +202,20 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     }
     request.type = header->type;
     if (!co_await ReadGrowing(header->control_bytes, request.control)) co_return false;
-    if (!co_await ReadGrowing(header->bulk_bytes, request.bulk)) co_return false;
+    std::unique_ptr<BulkSink> sink;
+    if (options().sink) {
+      auto made = options().sink(request, header->bulk_bytes);
+      if (!made.ok()) {
+        co_await Refuse(made.status());
+        co_return false;
+      }
+      sink = *std::move(made);
+    }
+    if (sink == nullptr) {
+      if (!co_await ReadGrowing(header->bulk_bytes, request.bulk)) co_return false;
+    } else if (!co_await ReadInto(header->bulk_bytes, *sink)) {
+      co_return false;
+    }
 
     answer_.reset();
     answered_.expires_at(Clock::time_point::max());
@@ -210,18 +223,22 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     watchdog_.cancel();
     Release();  // the handler's from here on
     // A reply may outlive the connection and the server: it owns neither.
-    server_->handler(std::move(request),
-                     Reply([weak = weak_from_this()](wire::Frame frame) {
-                       const std::shared_ptr<Session> self = weak.lock();
-                       if (self == nullptr) return;
-                       asio::post(self->stream_.get_executor(),
-                                  [weak, f = std::move(frame)]() mutable {
-                                    const std::shared_ptr<Session> session = weak.lock();
-                                    if (session == nullptr) return;
-                                    session->answer_ = std::move(f);
-                                    session->answered_.cancel();
-                                  });
-                     }));
+    Reply reply([weak = weak_from_this()](wire::Frame frame) {
+      const std::shared_ptr<Session> self = weak.lock();
+      if (self == nullptr) return;
+      asio::post(self->stream_.get_executor(), [weak, f = std::move(frame)]() mutable {
+        const std::shared_ptr<Session> session = weak.lock();
+        if (session == nullptr) return;
+        session->answer_ = std::move(f);
+        session->answered_.cancel();
+      });
+    });
+    if (sink != nullptr) {
+      sink->Done(std::move(reply));
+      sink.reset();
+    } else {
+      server_->handler(std::move(request), std::move(reply));
+    }
     while (!answer_.has_value() && !closed_) co_await answered_.async_wait(kUse);
     if (closed_) co_return false;
     co_return co_await Write(*std::exchange(answer_, std::nullopt));
@@ -232,6 +249,20 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
         co_await asio::async_read(stream_, asio::buffer(into.data(), into.size()), kUse);
     server_->received += n;
     co_return !error;
+  }
+
+  asio::awaitable<bool> ReadInto(uint64_t size, BulkSink& sink) {
+    Bytes piece;
+    for (uint64_t left = size; left > 0; left -= piece.size()) {
+      piece.resize(std::min<uint64_t>(left, kPieceBytes));
+      Deadline(options().progress_timeout);
+      if (!co_await Read(piece)) co_return false;
+      if (const absl::Status taken = sink.Take(piece); !taken.ok()) {
+        co_await Refuse(taken);
+        co_return false;
+      }
+    }
+    co_return true;
   }
 
   template <typename Buffer>

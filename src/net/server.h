@@ -38,6 +38,18 @@ class Reply {
 // Called on an I/O thread: whatever takes long moves to another one.
 using Handler = std::function<void(wire::Frame, Reply)>;
 
+// Takes the bulk of one large request as it comes, so that work and network overlap and nothing is
+// gathered. Destroyed without Done if the connection breaks.
+class BulkSink {
+ public:
+  virtual ~BulkSink() = default;
+  // The next bytes, in order. Called on an I/O thread, which waits: that is how a sender is slowed
+  // down to what is worked off. An error refuses the request.
+  virtual absl::Status Take(BytesView piece) = 0;
+  // All of it was taken: answers, as a Handler does.
+  virtual void Done(Reply reply) = 0;
+};
+
 // Thread-safe.
 class Server {
  public:
@@ -49,6 +61,11 @@ class Server {
     // How much of a frame of a type is taken; an error refuses the type. Asked before anything but
     // the frame's header is read.
     std::function<absl::StatusOr<wire::FrameLimits>(wire::FrameType)> limits;
+    // For requests whose bulk is taken as it comes: asked once the control bytes are there. Null, or
+    // returns null: the bulk is gathered and the handler called. An error refuses the request.
+    std::function<absl::StatusOr<std::unique_ptr<BulkSink>>(const wire::Frame& request,
+                                                            uint64_t bulk_bytes)>
+        sink = nullptr;
     size_t max_connections = 4096;
     // Of all requests that are coming in together: what is beyond is refused (RESOURCE_EXHAUSTED),
     // as many slow senders of large requests would take all memory.

@@ -280,8 +280,9 @@ Party::InputLimits Party::MaxInput() const {
           .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
 }
 
-Party::Intake::Intake(RoundPointer open, OnionIntake onions, uint64_t bytes)
-    : open_(std::move(open)),
+Party::Intake::Intake(const Party* party, RoundPointer open, OnionIntake onions, uint64_t bytes)
+    : party_(party),
+      open_(std::move(open)),
       onions_(std::move(onions)),
       digest_(ContentTranscript(Content::kOfflineInput)) {
   digest_.BeginBlob(bytes);
@@ -299,6 +300,9 @@ absl::Status Party::Intake::Take(BytesView piece) {
   const wire::StageReport cost = timer.Finish();
   seconds_ += cost.seconds();
   cpu_seconds_ += cost.cpu_seconds();
+  if (party_->options_.progress) {
+    party_->options_.progress(open_->counter(), onions_.opened(), onions_.count());
+  }
   return absl::OkStatus();
 }
 
@@ -315,14 +319,17 @@ absl::StatusOr<std::unique_ptr<Party::Intake>> Party::BeginOffline(
   }
   SHOAL_ASSIGN_OR_RETURN(OnionIntake onions,
                          OnionIntake::Begin(*open->context, open->secrets, bytes, *pool_));
-  std::unique_ptr<Intake> intake(new Intake(open, std::move(onions), bytes));
+  std::unique_ptr<Intake> intake(new Intake(this, open, std::move(onions), bytes));
   open->intake = intake.get();
   return intake;
 }
 
 absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Intake> intake, BeginOffline(header, onions.size()));
-  SHOAL_RETURN_IF_ERROR(intake->Take(onions));
+  constexpr size_t kPieceBytes = 16 << 20;
+  for (; !onions.empty(); onions = onions.subspan(std::min(kPieceBytes, onions.size()))) {
+    SHOAL_RETURN_IF_ERROR(intake->Take(onions.first(std::min(kPieceBytes, onions.size()))));
+  }
   return Offline(std::move(intake));
 }
 

@@ -17,6 +17,7 @@
 #ifndef SHOAL_SRC_SERVER_PARTY_H_
 #define SHOAL_SRC_SERVER_PARTY_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -58,6 +59,8 @@ class Party {
     AnswerTable answers;  // the backend's; empty elsewhere
     // Rounds that may be open at once: a neighbour cannot fill our memory with drafts.
     size_t max_open_rounds = 16;
+    // Told of long work, for people; may be empty. From any thread, often: it should be cheap.
+    std::function<void(RoundCounter round, uint64_t opened, uint64_t onions)> progress = nullptr;
   };
 
   // The pointers outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster or
@@ -169,7 +172,8 @@ class Party::Intake {
 
  private:
   friend class Party;
-  Intake(RoundPointer open, OnionIntake onions, uint64_t bytes);
+  Intake(const Party* party, RoundPointer open, OnionIntake onions, uint64_t bytes);
+  const Party* const party_;
   const RoundPointer open_;
   OnionIntake onions_;
   Transcript digest_;

@@ -34,6 +34,18 @@ StageReports ToVector(const Reports& reports) {
   return StageReports(reports.begin(), reports.end());
 }
 
+absl::Status Refused(const absl::Status& status) {
+  spdlog::warn("refused: {}", status.ToString());
+  return status;
+}
+
+wire::Frame OfflineAnswer(const absl::StatusOr<StageReports>& reports) {
+  if (!reports.ok()) return wire::MakeErrorFrame(Refused(reports.status()));
+  wire::OfflineResponse response;
+  response.mutable_stages()->Assign(reports->begin(), reports->end());
+  return wire::MakeFrame(FrameType::kOffline, response);
+}
+
 }  // namespace
 
 RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
@@ -127,24 +139,63 @@ absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
 }
 
 void PeerService::Handle(wire::Frame request, net::Reply reply) {
+  auto shared = std::make_shared<wire::Frame>(std::move(request));
+  Run([this, shared] { return Answer(std::move(*shared)); }, std::move(reply));
+}
+
+void PeerService::Run(std::function<wire::Frame()> answer, net::Reply reply) {
   if (++calls_ > kMaxCalls) {
     --calls_;
     reply(absl::ResourceExhaustedError("too many calls at once"));
     return;
   }
   // A function that can be copied needs a reply that can be.
-  auto shared = std::make_shared<std::pair<wire::Frame, net::Reply>>(std::move(request),
-                                                                     std::move(reply));
-  tasks_.Spawn([this, shared] {
-    shared->second(Answer(std::move(shared->first)));
+  auto shared = std::make_shared<net::Reply>(std::move(reply));
+  tasks_.Spawn([this, shared, answer = std::move(answer)] {
+    (*shared)(answer());
     --calls_;
   });
 }
 
+class PeerService::OfflineSink final : public net::BulkSink {
+ public:
+  OfflineSink(PeerService* service, wire::SignedHeader header,
+              std::unique_ptr<Party::Intake> intake)
+      : service_(service), header_(std::move(header)), intake_(std::move(intake)) {}
+
+  absl::Status Take(BytesView piece) override { return intake_->Take(piece); }
+
+  void Done(net::Reply reply) override {
+    auto work = std::make_shared<std::pair<wire::SignedHeader, std::unique_ptr<Party::Intake>>>(
+        std::move(header_), std::move(intake_));
+    service_->Run(
+        [node = service_->node_, work] {
+          return OfflineAnswer(node->Offline(work->first, std::move(work->second)));
+        },
+        std::move(reply));
+  }
+
+ private:
+  PeerService* const service_;
+  wire::SignedHeader header_;
+  std::unique_ptr<Party::Intake> intake_;
+};
+
+absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Frame& request,
+                                                                 uint64_t bulk_bytes) {
+  if (request.type != FrameType::kOffline) return nullptr;
+  wire::OfflineRequest message;
+  absl::Status status = wire::ParseFrame(request, request.type, message);
+  if (!status.ok()) return Refused(status);
+  auto intake = node_->party().BeginOffline(message.header(), bulk_bytes);
+  if (!intake.ok()) return Refused(intake.status());
+  return std::make_unique<OfflineSink>(this, std::move(*message.mutable_header()),
+                                       *std::move(intake));
+}
+
 wire::Frame PeerService::Answer(wire::Frame request) {
-  const auto refuse = [&](const absl::Status& status) {
-    spdlog::warn("refused: {}", status.ToString());
-    return wire::MakeErrorFrame(status);
+  const auto refuse = [](const absl::Status& status) {
+    return wire::MakeErrorFrame(Refused(status));
   };
   switch (request.type) {
     case FrameType::kProposeRound: {
@@ -158,16 +209,6 @@ wire::Frame PeerService::Answer(wire::Frame request) {
       tasks_.Spawn([this, id] { node_->party().PrepareNoise(id).IgnoreError(); });
       wire::ProposeRoundResponse response;
       *response.mutable_header() = *std::move(header);
-      return wire::MakeFrame(request.type, response);
-    }
-    case FrameType::kOffline: {
-      wire::OfflineRequest message;
-      absl::Status status = wire::ParseFrame(request, request.type, message);
-      if (!status.ok()) return refuse(status);
-      auto reports = node_->Offline(message.header(), std::move(request.bulk));
-      if (!reports.ok()) return refuse(reports.status());
-      wire::OfflineResponse response;
-      response.mutable_stages()->Assign(reports->begin(), reports->end());
       return wire::MakeFrame(request.type, response);
     }
     case FrameType::kOnline: {

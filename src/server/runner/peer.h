@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "src/net/connection.h"
@@ -51,8 +53,15 @@ class PeerService {
 
   absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
   void Handle(wire::Frame request, net::Reply reply);
+  // The onions of an offline stage are opened while they come in; other requests are gathered.
+  absl::StatusOr<std::unique_ptr<net::BulkSink>> Sink(const wire::Frame& request,
+                                                      uint64_t bulk_bytes);
 
  private:
+  class OfflineSink;
+  // Runs `answer` on a thread of its own and replies with what it returns.
+  void Run(std::function<wire::Frame()> answer, net::Reply reply);
+
   // Calls that may be under way at once; the party before needs one for each of its stages.
   static constexpr int kMaxCalls = 64;
   wire::Frame Answer(wire::Frame request);

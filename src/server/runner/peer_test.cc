@@ -33,7 +33,9 @@ class PeerTest : public ::testing::Test {
         {.address = "127.0.0.1:0",
          .identity = party2_.identity(),
          .clients = {party1_.digest()},
-         .limits = [this](FrameType type) { return service_->Limits(type); }},
+         .limits = [this](FrameType type) { return service_->Limits(type); },
+         .sink = [this](const wire::Frame& request,
+                        uint64_t bytes) { return service_->Sink(request, bytes); }},
         [this](wire::Frame request, net::Reply reply) {
           service_->Handle(std::move(request), std::move(reply));
         });

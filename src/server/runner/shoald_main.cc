@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -54,6 +56,25 @@ Bytes AnswersOf(const table::Table& table) {
   }
   return answers;
 }
+
+// Logs how far a long stage has got, at most once in two seconds.
+class ProgressLog {
+ public:
+  void Tell(RoundCounter round, uint64_t opened, uint64_t onions) {
+    using Clock = std::chrono::steady_clock;
+    const int64_t now = Clock::now().time_since_epoch() / std::chrono::milliseconds(1);
+    int64_t last = last_ms_;
+    if (opened == onions || now < last + 2000 || !last_ms_.compare_exchange_strong(last, now)) {
+      return;
+    }
+    spdlog::info("round {}: opened {} of {} onions ({} %)", round.value(), opened, onions,
+                 100 * opened / onions);
+  }
+
+ private:
+  std::atomic<int64_t> last_ms_ =
+      std::chrono::steady_clock::now().time_since_epoch() / std::chrono::milliseconds(1);
+};
 
 // A verified manifest's id has 32 bytes.
 Digest DigestOf(const std::string& bytes) {
@@ -140,6 +161,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
 
   const bool backend = config.party() == roster.size();
   const Bytes answers = backend ? AnswersOf(table) : Bytes();
+  ProgressLog progress;
   Party::Options options{
       .number = PartyNumber(config.party()),
       .roster = roster,
@@ -150,6 +172,8 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
       .table_epoch = table.manifest().epoch(),
       .answers = {answers, backend ? table.rows() : 0},
       .max_open_rounds = std::max<size_t>(16, 2 * config.rounds().max_rounds()),
+      .progress = [&progress](RoundCounter round, uint64_t opened,
+                              uint64_t onions) { progress.Tell(round, opened, onions); },
   };
   if (config.party() == 1) {
     SHOAL_RETURN_IF_ERROR(CheckPlan(PlanFrom(config, roster), roster));
@@ -205,6 +229,9 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     listen.clients = {roster.party(config.party() - 1).tls_certificate_sha256};
     peers = std::make_unique<PeerService>(&node);
     listen.limits = [&](wire::FrameType type) { return peers->Limits(type); };
+    listen.sink = [&](const wire::Frame& request, uint64_t bulk_bytes) {
+      return peers->Sink(request, bulk_bytes);
+    };
     handler = [&](wire::Frame request, net::Reply reply) {
       peers->Handle(std::move(request), std::move(reply));
     };
