@@ -153,7 +153,13 @@ absl::Status Journal::EndRound(RoundCounter round) {
 
 absl::Status Journal::EndOpenRounds() {
   std::lock_guard lock(mutex_);
-  while (!contents_.empty()) SHOAL_RETURN_IF_ERROR(PersistEnd(contents_.begin()->first.first));
+  while (!contents_.empty()) {
+    const RoundCounter round = contents_.begin()->first.first;
+    // The digest of a header is the round's id.
+    const auto header = contents_.find({round, Content::kHeader});
+    if (header != contents_.end()) abandoned_.push_back(header->second.digest);
+    SHOAL_RETURN_IF_ERROR(PersistEnd(round));
+  }
   return absl::OkStatus();
 }
 

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -67,6 +68,10 @@ class Journal {
   // round that has ended.
   absl::Status EndRound(RoundCounter round);
 
+  // Ids of the rounds that were open when the process before this one ended: the parties after this
+  // one may still wait for them.
+  const std::vector<Digest>& abandoned() const { return abandoned_; }
+
   // Headers are only signed for counters above this.
   RoundCounter highest_round() const;
 
@@ -100,6 +105,7 @@ class Journal {
   // Of open rounds.
   std::map<std::pair<RoundCounter, Content>, Committed> contents_;
   std::map<std::string, Epoch> epochs_;
+  std::vector<Digest> abandoned_;  // written at start-up alone
 };
 
 // In a directory that is the party's own (0700):

@@ -76,6 +76,7 @@ TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndWipesTheirSecrets) {
   EXPECT_FALSE(FileExists(directory_ + "/round-7.seed"));
   EXPECT_FALSE(FileExists(directory_ + "/round-7.submissions"));
   EXPECT_FALSE(FileExists(directory_ + "/round-8.seed"));
+  EXPECT_EQ(journal_->abandoned(), std::vector<Digest>{D(1)});
   EXPECT_THAT(journal_->CommitRound(round_, Content::kQueriesInput, D(1)),
               StatusIs(kRefused, "not open"));
 }

@@ -195,6 +195,17 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                                         std::chrono::seconds(config.stage_limit_s()));
   }
   ChainNode node(party.get(), next.get());
+  if (config.party() == 1) {
+    // A crash left them open elsewhere, where they would count until they expire.
+    for (const Digest& id : journal->abandoned()) {
+      if (absl::Status ended = next->End(id, /*aborted=*/true, "the frontend was restarted");
+          !ended.ok()) {
+        spdlog::warn("round {}..: not ended everywhere: {}", Hex(BytesView(id).first(8)),
+                     ended.ToString());
+        break;  // the next party is not there yet
+      }
+    }
+  }
   const Expiry expiry(party.get());
 
   // What listens dies first, then what it calls.
