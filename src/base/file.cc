@@ -24,16 +24,6 @@ std::string DirectoryOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-absl::Status WriteAll(int fd, BytesView content, const std::string& path) {
-  while (!content.empty()) {
-    const ssize_t n = ::write(fd, content.data(), content.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, absl::StrCat("writing ", path));
-    content = content.subspan(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status SyncDirectory(const std::string& directory) {
   const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, absl::StrCat("opening ", directory));
@@ -81,6 +71,16 @@ absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bo
 }
 
 }  // namespace
+
+absl::Status WriteAll(int fd, BytesView content, absl::string_view what) {
+  while (!content.empty()) {
+    const ssize_t n = ::write(fd, content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, absl::StrCat("writing ", what));
+    content = content.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status ErrnoStatus(int error, absl::string_view what) {
   const std::string message = absl::StrCat(what, ": ", std::strerror(error));

@@ -36,6 +36,10 @@ absl::Status MakeDirectory(const std::string& path, FileMode mode);
 // says what remains. OK if there is no such file.
 absl::Status WipeFile(const std::string& path);
 
+// Writes all of `content` to an open file, however often the system stops half way. `what` names
+// the file in the error.
+absl::Status WriteAll(int fd, BytesView content, absl::string_view what);
+
 bool FileExists(const std::string& path);
 
 // "No such file or directory" and so on, with a fitting code.

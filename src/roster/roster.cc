@@ -1,6 +1,5 @@
 #include "src/roster/roster.h"
 
-#include <bit>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/roster/names.h"
+#include "src/wire/canonical.h"
 #include "src/wire/text.h"
 
 namespace shoal::roster {
@@ -323,7 +323,6 @@ absl::StatusOr<signature::Signature> Roster::Aggregate(const Digest& digest,
 }
 
 Digest RosterDigest(const wire::Roster& roster) {
-  const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
   Transcript transcript("shoal roster v1");
   transcript.Blob(roster.deployment())
       .U64(roster.epoch())
@@ -338,14 +337,7 @@ Digest RosterDigest(const wire::Roster& roster) {
         .Blob(party.tls_certificate_sha256())
         .U64(party.machines());
   }
-  const wire::NoiseParameters& noise = roster.noise();
-  transcript.U64(static_cast<uint64_t>(noise.mechanism()))
-      .U64(bits(noise.epsilon()))
-      .U64(bits(noise.delta()))
-      .U64(noise.phi())
-      .U64(noise.mode())
-      .U64(bits(noise.left_scale()))
-      .U64(bits(noise.right_scale()));
+  wire::AppendNoise(roster.noise(), transcript);
   return transcript.U64(roster.valid_from_s())
       .U64(roster.expires_s())
       .U64(roster.clock_tolerance_s())

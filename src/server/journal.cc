@@ -36,16 +36,6 @@ Bytes Frame(BytesView record) {
   return framed;
 }
 
-absl::Status WriteAll(int fd, BytesView bytes, absl::string_view what) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoStatus(errno, absl::StrCat("writing ", what));
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status DataLoss(absl::string_view why) {
   return absl::DataLossError(absl::StrCat(
       "journal: ", why, "; what this party has sent is no longer known: give it new keys"));

@@ -72,38 +72,14 @@ class Deployment::TamperedLink final : public server::Link {
 };
 
 Deployment::Deployment(DeploymentOptions options)
-    : options_(std::move(options)), random_(options_.seed), pool_(options_.threads) {
-  wire::Roster roster;
-  roster.set_deployment("sim");
-  roster.set_epoch(1);
-  *roster.mutable_noise() = roster::NoiseToWire(options_.noise);
-  roster.set_valid_from_s(clock_.now_s - 1000);
-  roster.set_expires_s(clock_.now_s + 1'000'000);
-  roster.set_clock_tolerance_s(60);
-  roster.set_max_slots(1 << 20);
-  for (uint32_t number = 1; number <= options_.parties; ++number) {
-    keys_.push_back(signature::SecretKey::Generate(random_));
-    wire::Party& party = *roster.add_parties();
-    party.set_number(number);
-    party.set_name(absl::StrCat("party-", number));
-    if (number > 1) party.set_peer_address(absl::StrCat("127.0.0.1:", 7000 + number));
-    if (number == 1) party.set_client_address("127.0.0.1:7000");
-    party.set_bls_public_key(ToString(keys_.back().public_key().bytes()));
-    party.set_proof_of_possession(ToString(keys_.back().ProvePossession().bytes()));
-    Digest certificate;
-    random_.Fill(certificate);
-    party.set_tls_certificate_sha256(ToString(certificate));
-    party.set_machines(1);
-  }
-  std::vector<wire::RosterShare> shares;
-  for (const signature::SecretKey& key : keys_) shares.push_back(*roster::SignRoster(roster, key));
-  const auto signed_roster = roster::AggregateRoster(roster, shares);
-  SHOAL_CHECK(signed_roster.ok());
-  const auto pins = roster::PinnedParties::Create(*roster::PinsOf(roster));
-  SHOAL_CHECK(pins.ok());
-  auto verified = roster::Roster::Verify(*signed_roster, *pins, clock_.now_s);
-  SHOAL_CHECK(verified.ok());
-  roster_ = *std::move(verified);
+    : options_(std::move(options)),
+      random_(options_.seed),
+      pool_(options_.threads),
+      parties_(options_.parties, random_) {
+  *parties_.draft().mutable_noise() = roster::NoiseToWire(options_.noise);
+  // Valid for as long as a test's clock goes on.
+  parties_.draft().set_expires_s(clock_.now_s + 1'000'000);
+  roster_ = parties_.roster(clock_.now_s);
 
   random_.Fill(table_.manifest_digest);
   table_.rows = options_.rows;
@@ -111,10 +87,8 @@ Deployment::Deployment(DeploymentOptions options)
   Bytes row(options_.row_bytes);
   for (uint64_t number = 0; number < options_.rows; ++number) {
     random_.Fill(row);
-    std::vector<signature::Signature> signatures;
-    for (const auto& key : keys_) signatures.push_back(key.Sign(RowMessage(number, row)));
     Append(answers_, row);
-    Append(answers_, signature::AggregateSignatures(signatures)->bytes());
+    Append(answers_, parties_.SignByAll(RowMessage(number, row)).bytes());
   }
   for (uint32_t number = 1; number <= options_.parties; ++number) {
     machines_.push_back(std::make_unique<Machine>());
@@ -135,7 +109,7 @@ void Deployment::Start(uint32_t number) {
       .number = PartyNumber(number), .roster = *roster_, .table = table_, .table_id = {}, .table_epoch = 1,
       .answers = {}};
   if (backend) options.answers = {answers_, table_.rows};
-  auto party = server::Party::Create(std::move(options), keys_[number - 1], machine.journal.get(),
+  auto party = server::Party::Create(std::move(options), key(number), machine.journal.get(),
                                      &random_, &clock_, &pool_);
   SHOAL_CHECK(party.ok());
   machine.party = *std::move(party);

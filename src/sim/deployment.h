@@ -13,6 +13,7 @@
 #include "src/base/clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/base/thread_pool.h"
+#include "src/roster/testing/parties.h"
 #include "src/round/header.h"
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
@@ -25,7 +26,7 @@ namespace shoal::sim {
 class TestClock final : public Clock {
  public:
   uint64_t NowSeconds() const override { return now_s; }
-  uint64_t now_s = 1'700'000'000;
+  uint64_t now_s = roster::testing::kNowS;
 };
 
 // What a malicious link or neighbour does to the messages from party j to j+1 and back.
@@ -67,7 +68,7 @@ class Deployment {
   server::Party& party(uint32_t number);
   server::ChainNode& node(uint32_t number);
   server::testing::Disk& disk(uint32_t number);
-  const signature::SecretKey& key(uint32_t number) const { return keys_[number - 1]; }
+  const signature::SecretKey& key(uint32_t number) const { return parties_.keys(number).bls(); }
   // Between party `number` and the next.
   Tamper& tamper(uint32_t number);
   TestClock& clock() { return clock_; }
@@ -97,7 +98,7 @@ class Deployment {
   testing::TestRandom random_;
   TestClock clock_;
   ThreadPool pool_;
-  std::vector<signature::SecretKey> keys_;
+  roster::testing::Parties parties_;
   std::optional<roster::Roster> roster_;
   round::TableFacts table_;
   Bytes answers_;
