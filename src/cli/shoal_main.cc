@@ -6,6 +6,7 @@
 #include "src/cli/table_commands.h"
 #include "src/client/commands.h"
 #include "src/client/tls_transport.h"
+#include "src/plan/commands.h"
 
 int main(int argc, char** argv) {
   using namespace shoal::cli;
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
       shoal::client::Updates(ConnectTls),
       shoal::client::Simulate(ConnectTls),
       shoal::client::Status(ConnectTls),
+      shoal::plan::PlanCommand(),
   };
   return Main("shoal", "private lookups in public tables", commands, argc, argv);
 }

@@ -108,6 +108,7 @@ absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
                   options.answers.bytes.size() != options.table.rows * answer_bytes)) {
     return absl::InvalidArgumentError("the backend's table does not fit its manifest");
   }
+  SHOAL_RETURN_IF_ERROR(noise::CheckPhi(options.roster.noise(), options.table.rows));
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch("roster " + options.roster.deployment(),
                                              options.roster.epoch(), options.roster.digest()));
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(

@@ -1,0 +1,356 @@
+#include "src/plan/model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "src/base/status_macros.h"
+#include "src/onion/onion.h"
+#include "src/signature/bls.h"
+#include "src/table/manifest.h"
+#include "src/table/row.h"
+
+namespace shoal::plan {
+namespace {
+
+// What table::Place reaches where a row holds many records (src/table/placement.h).
+constexpr double kHashedFill = 0.97;
+constexpr double kMaxPositions = 4294967294.0;
+// Of a query on its way to the frontend: slot, token, tally.
+constexpr double kClientQueryBytes = 4 + 16 + 4;
+// Held for a position while its layer is opened: seed, validity, fingerprint.
+constexpr double kIntakeBytes = 32 + 1 + 16;
+// Between the stages (server/round_state.h).
+constexpr double kStateBytes = 36, kStateNoiseBytes = 8;
+// A query in memory: position and tally.
+constexpr double kQueryBytes = 8;
+
+absl::Status OutOfRange(absl::string_view option, absl::string_view range, double got) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("--%s must be %s, got %g", option, range, got));
+}
+
+Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& unit, double noise,
+                   uint32_t j) {
+  const double m = w.parties;
+  const bool backend = j == w.parties;
+  const double in = static_cast<double>(w.queries) + (j - 1) * noise;
+  const double own = backend ? 0 : noise;
+  const double out = backend ? 0 : in + own;
+  const double layers = m - j + 1, hops = m - j;
+  const double onion = onion::kLayerBytes * layers, inner = onion::kLayerBytes * hops;
+  const double answer = layout.answer_bytes();
+  const double ns = 1e-9;
+
+  Party party;
+  party.set_party(j);
+  party.set_positions_in(in);
+  party.set_noise_queries(own);
+
+  // Layer l of `hops`, from the innermost, is a box around 64 bytes and l - 1 layers.
+  double seals = 0;
+  for (double l = 1; l <= hops; ++l) {
+    seals += unit.seal_ns() + (onion::kLayerBytes * l - onion::kSealBytes) * unit.box_byte_ns();
+  }
+  party.set_noise_cpu_s(ns * own * (seals + hops * unit.expand_ns()));
+
+  const double open = unit.open_ns() + (onion - onion::kSealBytes) * unit.box_byte_ns();
+  const double offline_parallel = ns * (in * open + out * inner * unit.gather_byte_ns());
+  const double offline_serial =
+      ns * ((in + own) * unit.place_ns() + (in * onion + out * inner) * unit.digest_byte_ns());
+  party.set_offline_cpu_s(offline_parallel + offline_serial);
+
+  const double query_bytes = QueryBatchBytes(in) + (backend ? 0 : QueryBatchBytes(out));
+  double online_parallel = 0, online_serial = ns * query_bytes * unit.digest_byte_ns();
+  if (backend) {
+    online_parallel = ns * in * (unit.answer_ns() + answer * unit.answer_byte_ns());
+    online_serial += ns * in * answer * unit.digest_byte_ns();
+    party.set_online_cpu_s(online_parallel + online_serial);
+  } else {
+    online_serial += ns * (in * unit.forward_ns() + own * unit.forward_noise_ns());
+    party.set_online_cpu_s(online_serial);
+    const double back_parallel = ns * in * (unit.return_ns() + answer * unit.return_byte_ns());
+    const double back_serial = ns * (in + out) * answer * unit.digest_byte_ns();
+    party.set_answers_cpu_s(back_parallel + back_serial);
+    online_parallel += back_parallel;
+    online_serial += back_serial;
+  }
+
+  const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
+  party.set_links_cpu_s(ns * link_bytes * unit.link_byte_ns());
+
+  const double rest = kStateBytes * in + kStateNoiseBytes * own;
+  // The frontend holds its whole list; the others open theirs as it comes.
+  const double list = j == 1 ? in * onion : 0;
+  const double offline_peak =
+      list + in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + 4) + rest;
+  const double online_peak =
+      rest + kQueryBytes * (in + out) + 4 * out + answer * (in + out);
+  const double table = backend ? layout.rows() * answer : 0;
+  party.set_rest_memory_bytes(rest + own * (inner + 4));
+  party.set_peak_memory_bytes(std::max(offline_peak, online_peak) + table);
+
+  const double cores = w.cores;
+  party.set_offline_seconds((party.noise_cpu_s() + offline_parallel) / cores + offline_serial);
+  party.set_online_seconds(online_parallel / cores + online_serial);
+  return party;
+}
+
+void FillCost(const Workload& w, double core_hours, double gigabytes, Cost& cost) {
+  cost.set_core_hours(core_hours);
+  cost.set_gigabytes(gigabytes);
+  cost.set_cores_price(core_hours * w.price_core_hour);
+  cost.set_traffic_price(gigabytes * w.price_gb);
+  cost.set_price(cost.cores_price() + cost.traffic_price());
+}
+
+double CpuSeconds(const Plan& plan) {
+  double sum = 0;
+  for (const Party& p : plan.party()) {
+    sum += p.noise_cpu_s() + p.offline_cpu_s() + p.online_cpu_s() + p.answers_cpu_s() +
+           p.links_cpu_s();
+  }
+  return sum;
+}
+
+}  // namespace
+
+absl::Status CheckWorkload(const Workload& w) {
+  constexpr double kMaxRecords = 1e12, kMaxQueries = 4e9;
+  const double records = static_cast<double>(w.records), queries = static_cast<double>(w.queries);
+  if (records < 1 || records > kMaxRecords) return OutOfRange("records", "in [1, 1e12]", records);
+  if (queries < 1 || queries > kMaxQueries) return OutOfRange("queries", "in [1, 4e9]", queries);
+  if (w.parties < 2 || w.parties > 8) return OutOfRange("parties", "in [2, 8]", w.parties);
+  if (w.cores < 1 || w.cores > 65536) return OutOfRange("cores", "in [1, 65536]", w.cores);
+  if (w.layout == LayoutKind::kHashed && (w.key_bytes < 1 || w.key_bytes > 65535)) {
+    return OutOfRange("key-bytes", "in [1, 65535] with --layout hashed", w.key_bytes);
+  }
+  if (w.value_bytes < 1 || w.value_bytes > table::kMaxRowBytes) {
+    return OutOfRange("value-bytes", absl::StrCat("in [1, ", table::kMaxRowBytes, "]"),
+                      w.value_bytes);
+  }
+  if (!(w.rounds_per_day > 0 && w.rounds_per_day <= 86400)) {
+    return OutOfRange("rounds-per-day", "above 0 and at most 86400", w.rounds_per_day);
+  }
+  if (!(w.price_core_hour >= 0 && w.price_core_hour <= 1e6)) {
+    return OutOfRange("price-core-hour", "in [0, 1e6]", w.price_core_hour);
+  }
+  if (!(w.price_gb >= 0 && w.price_gb <= 1e6)) {
+    return OutOfRange("price-gb", "in [0, 1e6]", w.price_gb);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Layout> LayOut(const Workload& w, uint32_t row_bytes) {
+  if (row_bytes < 1 || row_bytes > table::kMaxRowBytes) {
+    return OutOfRange("row-bytes", absl::StrCat("in [1, ", table::kMaxRowBytes, "]"), row_bytes);
+  }
+  const bool dense = w.layout == LayoutKind::kDense;
+  size_t record = w.value_bytes;
+  if (dense) {
+    wire::DenseLayout layout;
+    layout.set_records_per_row(1);
+    layout.set_value_bytes(w.value_bytes);
+    record = table::DenseSlotBytes(layout);
+  } else {
+    record = table::HashedRecordBytes(w.key_bytes, w.value_bytes);
+  }
+  const uint64_t fit = row_bytes / record;
+  if (fit == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--row-bytes must be at least ", record,
+                                                   ", what one record takes, got ", row_bytes));
+  }
+  Layout out;
+  out.set_layout(dense ? "dense" : "hashed");
+  out.set_records(static_cast<double>(w.records));
+  out.set_row_bytes(dense ? static_cast<uint32_t>(fit * record) : row_bytes);
+  const double per_row = static_cast<double>(fit) * (dense ? 1 : kHashedFill);
+  out.set_rows(std::ceil(static_cast<double>(w.records) / per_row));
+  out.set_records_per_row(static_cast<double>(w.records) / out.rows());
+  out.set_answer_bytes(out.row_bytes() + static_cast<uint32_t>(signature::kSignatureBytes));
+  out.set_table_bytes(out.rows() * out.row_bytes());
+  if (out.rows() > static_cast<double>(table::kMaxRows)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--row-bytes %d makes %.0f rows; a table has at most %d", row_bytes, out.rows(),
+        table::kMaxRows));
+  }
+  return out;
+}
+
+std::vector<uint32_t> RowSizes(const Workload& w) {
+  // Powers of two and their middles; a row that holds exactly one dense record besides.
+  std::vector<uint32_t> sizes;
+  if (w.layout == LayoutKind::kDense) sizes.push_back(w.value_bytes);
+  for (uint32_t size = 64; size <= 1 << 17; size *= 2) {
+    sizes.push_back(size);
+    sizes.push_back(size + size / 2);
+  }
+  std::sort(sizes.begin(), sizes.end());
+  std::vector<uint32_t> out;
+  double last_rows = 0;
+  for (uint32_t size : sizes) {
+    const auto layout = LayOut(w, size);
+    if (!layout.ok() || layout->rows() == last_rows) continue;
+    last_rows = layout->rows();
+    out.push_back(layout->row_bytes());
+    if (last_rows == 1) break;
+  }
+  if (out.empty()) {  // long records: one to a row
+    out.push_back(static_cast<uint32_t>(
+        w.layout == LayoutKind::kDense ? w.value_bytes
+                                       : table::HashedRecordBytes(w.key_bytes, w.value_bytes)));
+  }
+  return out;
+}
+
+double QueryBatchBytes(double queries) { return 1 + 4 + std::ceil(queries / 8) + 4 * queries; }
+
+absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const noise::Choice& noise,
+                             const UnitCosts& costs) {
+  SHOAL_RETURN_IF_ERROR(CheckWorkload(w));
+  SHOAL_RETURN_IF_ERROR(
+      noise::CheckPhi(noise.parameters, static_cast<uint64_t>(layout.rows())));
+  const double queries = static_cast<double>(w.queries);
+  const double own = noise.mean * layout.rows();
+  const double most = queries + (w.parties - 1) * own;
+  if (most > kMaxPositions) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "noise overflow: the backend would have %.3g positions, at most %.0f; fewer rows "
+        "(larger --row-bytes), or a larger --epsilon or --delta, make less noise",
+        most, kMaxPositions));
+  }
+  Plan plan;
+  *plan.mutable_costs() = costs;
+  plan.set_parties(w.parties);
+  plan.set_queries(queries);
+  plan.set_rounds_per_day(w.rounds_per_day);
+  plan.set_cores(w.cores);
+  plan.set_price_core_hour(w.price_core_hour);
+  plan.set_price_gb(w.price_gb);
+  *plan.mutable_table() = layout;
+  Noise& n = *plan.mutable_noise();
+  const noise::Parameters& p = noise.parameters;
+  n.set_mechanism(std::string(noise::MechanismName(p.mechanism)));
+  n.set_epsilon(p.epsilon);
+  n.set_delta(p.delta);
+  n.set_phi(p.phi);
+  n.set_mode(p.mode);
+  n.set_left_scale(p.left_scale);
+  n.set_right_scale(p.right_scale);
+  n.set_mean_per_row(noise.mean);
+  n.set_true_delta(noise.delta);
+  plan.set_noise_queries_per_party(own);
+  plan.set_noise_queries_per_round(own * (w.parties - 1));
+
+  double bytes = 0;
+  for (uint32_t j = 1; j <= w.parties; ++j) {
+    *plan.add_party() = PredictParty(w, layout, costs, own, j);
+    const double into = queries + (j - 1) * own;
+    Hop& hop = *plan.add_hop();
+    hop.set_from(j - 1);
+    hop.set_onion_bytes(into * static_cast<double>(onion::OnionBytes(w.parties - j + 1)));
+    hop.set_query_bytes(j == 1 ? into * kClientQueryBytes : QueryBatchBytes(into));
+    hop.set_answer_bytes(into * layout.answer_bytes());
+    bytes += hop.onion_bytes() + hop.query_bytes() + hop.answer_bytes();
+  }
+  Client& client = *plan.mutable_client();
+  client.set_onion_bytes(static_cast<double>(onion::OnionBytes(w.parties)));
+  client.set_query_bytes(kClientQueryBytes);
+  client.set_answer_bytes(layout.answer_bytes());
+
+  const double hours = CpuSeconds(plan) / 3600, gigabytes = bytes / 1e9;
+  FillCost(w, hours, gigabytes, *plan.mutable_per_round());
+  FillCost(w, hours * w.rounds_per_day, gigabytes * w.rounds_per_day, *plan.mutable_per_day());
+  plan.set_price_per_million_queries(plan.per_round().price() / queries * 1e6);
+  double busiest = 0;
+  for (const Party& party : plan.party()) {
+    const double seconds = party.offline_seconds() + party.online_seconds() +
+                           party.links_cpu_s() / w.cores;
+    busiest = std::max(busiest, seconds);
+  }
+  plan.set_busiest_party_load(busiest * w.rounds_per_day / 86400);
+
+  Download& download = *plan.mutable_download();
+  download.set_client_bytes(layout.rows() * layout.answer_bytes());
+  const double per_query =
+      client.onion_bytes() + client.query_bytes() + client.answer_bytes();
+  download.set_break_even_lookups(download.client_bytes() / per_query);
+  return plan;
+}
+
+absl::StatusOr<Plan> ChooseRows(const Workload& w, uint32_t row_bytes, const noise::Choice& noise,
+                                const UnitCosts& costs) {
+  std::vector<uint32_t> sizes = RowSizes(w);
+  if (row_bytes != 0) {
+    SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, row_bytes));
+    row_bytes = layout.row_bytes();
+    if (std::find(sizes.begin(), sizes.end(), row_bytes) == sizes.end()) {
+      sizes.insert(std::lower_bound(sizes.begin(), sizes.end(), row_bytes), row_bytes);
+    }
+  }
+  Plan best;
+  std::vector<Alternative> lines;
+  bool found = false;
+  absl::Status first_error;
+  for (uint32_t size : sizes) {
+    SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, size));
+    absl::StatusOr<Plan> plan = Predict(w, layout, noise, costs);
+    if (!plan.ok()) {
+      if (row_bytes == size || row_bytes == 0) first_error = plan.status();
+      Alternative line;
+      line.set_epsilon(noise.parameters.epsilon);
+      line.set_row_bytes(size);
+      line.set_rows(layout.rows());
+      line.set_note(std::string(plan.status().message()));
+      lines.push_back(std::move(line));
+      continue;
+    }
+    lines.push_back(Summarise(*plan));
+    const double price = plan->per_round().price();
+    if (row_bytes != 0 ? size == row_bytes
+                       : !found || price < best.per_round().price()) {
+      best = *std::move(plan);
+      found = true;
+    }
+  }
+  if (!found) return first_error;
+  // The price is linear in the queries: what noise costs and what one query costs, from two points.
+  Workload twice = w;
+  twice.queries = w.queries * 2;
+  if (const auto other = Predict(twice, best.table(), noise, costs); other.ok()) {
+    const double per_query = (other->per_round().price() - best.per_round().price()) /
+                             static_cast<double>(w.queries);
+    const double fixed =
+        best.per_round().price() - per_query * static_cast<double>(w.queries);
+    const double table = best.download().client_bytes() / 1e9 * w.price_gb;
+    if (table > per_query) {
+      Download& download = *best.mutable_download();
+      download.set_break_even_queries(std::ceil(std::max(0.0, fixed) / (table - per_query)));
+      download.set_break_even_queries_per_record(download.break_even_queries() /
+                                                 static_cast<double>(w.records));
+    }
+  }
+  for (Alternative& line : lines) {
+    line.set_chosen(line.row_bytes() == best.table().row_bytes());
+    *best.add_by_row_bytes() = std::move(line);
+  }
+  return best;
+}
+
+Alternative Summarise(const Plan& plan) {
+  Alternative line;
+  line.set_epsilon(plan.noise().epsilon());
+  line.set_row_bytes(plan.table().row_bytes());
+  line.set_mechanism(plan.noise().mechanism());
+  line.set_mean_per_row(plan.noise().mean_per_row());
+  line.set_rows(plan.table().rows());
+  line.set_noise_queries(plan.noise_queries_per_round());
+  line.set_cpu_s(CpuSeconds(plan));
+  line.set_gigabytes(plan.per_round().gigabytes());
+  line.set_price_per_million(plan.price_per_million_queries());
+  return line;
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,63 @@
+// What a deployment will cost, from sizes and unit costs: the model behind `shoal plan`.
+//
+// With Q queries a round, R rows, m parties, S = mean noise * R noise queries of each party but
+// the last, party j has N_j = Q + (j - 1) * S positions. Every slot is taken to be used, and every
+// party to be one machine.
+#ifndef SHOAL_SRC_PLAN_MODEL_H_
+#define SHOAL_SRC_PLAN_MODEL_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/noise/search.h"
+#include "src/plan/plan.pb.h"
+
+namespace shoal::plan {
+
+enum class LayoutKind { kDense, kHashed };
+
+struct Workload {
+  uint64_t records = 0;
+  uint32_t key_bytes = 0;
+  uint32_t value_bytes = 0;
+  LayoutKind layout = LayoutKind::kHashed;
+  uint64_t queries = 0;  // a round
+  double rounds_per_day = 1;
+  uint32_t parties = 3;
+  uint32_t cores = 1;  // of a party's machine
+  double price_core_hour = 0;
+  double price_gb = 0;  // 10^9 bytes, on every link alike
+};
+
+// INVALID_ARGUMENT names the option that is out of range, and the range.
+absl::Status CheckWorkload(const Workload& workload);
+
+// How many rows the records take in rows of about `row_bytes`. Dense: rounded down to whole
+// records, as `shoal table build` does. Hashed: rows that are 97 % full of whole records.
+// INVALID_ARGUMENT if a record does not fit, or there are more rows than a table can have.
+absl::StatusOr<Layout> LayOut(const Workload& workload, uint32_t row_bytes);
+
+// Sensible row sizes for a search, rising.
+std::vector<uint32_t> RowSizes(const Workload& workload);
+
+// Bytes of a batch of `queries` queries over as many positions (wire/query_batch.h).
+double QueryBatchBytes(double queries);
+
+// Everything of the plan but the alternatives. INVALID_ARGUMENT if phi is larger than the number
+// of rows, or a party would have more positions than 32 bits can name.
+absl::StatusOr<Plan> Predict(const Workload& workload, const Layout& layout,
+                             const noise::Choice& noise, const UnitCosts& costs);
+
+// The plan with the row size of the lowest price; `row_bytes` other than 0 fixes it. Fills
+// `by_row_bytes`.
+absl::StatusOr<Plan> ChooseRows(const Workload& workload, uint32_t row_bytes,
+                                const noise::Choice& noise, const UnitCosts& costs);
+
+// One line of a table of alternatives.
+Alternative Summarise(const Plan& plan);
+
+}  // namespace shoal::plan
+
+#endif  // SHOAL_SRC_PLAN_MODEL_H_

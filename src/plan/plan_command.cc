@@ -1,0 +1,247 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "google/protobuf/util/json_util.h"
+#include "src/base/file.h"
+#include "src/base/random.h"
+#include "src/base/status_macros.h"
+#include "src/base/thread_pool.h"
+#include "src/noise/search.h"
+#include "src/plan/calibrate.h"
+#include "src/plan/commands.h"
+#include "src/plan/figure.h"
+#include "src/plan/model.h"
+#include "src/plan/report.h"
+#include "src/wire/text.h"
+
+namespace shoal::plan {
+namespace {
+
+absl::StatusOr<double> Real(const cli::Values& values, const char* option, double otherwise) {
+  const std::string text = cli::TextOr(values, option, "");
+  double number = otherwise;
+  if (!text.empty() && (!absl::SimpleAtod(text, &number) || !std::isfinite(number))) {
+    return cli::UsageError(absl::StrCat("--", option, ": \"", text, "\" is no number"));
+  }
+  return number;
+}
+
+// Below 2^32, whatever is checked further on.
+uint32_t Small(const cli::Values& values, const char* option, uint32_t otherwise) {
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(cli::NumberOr(values, option, otherwise), ~uint32_t{0}));
+}
+
+absl::StatusOr<Workload> WorkloadOf(const cli::Values& values) {
+  Workload w;
+  const std::string layout = cli::TextOr(values, "layout", "hashed");
+  if (layout != "hashed" && layout != "dense") {
+    return cli::UsageError(absl::StrCat("--layout ", layout, ": there are hashed and dense"));
+  }
+  w.layout = layout == "dense" ? LayoutKind::kDense : LayoutKind::kHashed;
+  for (const char* option : {"records", "value-bytes", "queries"}) {
+    if (!values.count(option)) return cli::UsageError(absl::StrCat("--", option, " is missing"));
+  }
+  w.records = cli::NumberOr(values, "records", 0);
+  w.key_bytes = Small(values, "key-bytes", 16);
+  w.value_bytes = Small(values, "value-bytes", 0);
+  w.queries = cli::NumberOr(values, "queries", 0);
+  w.parties = Small(values, "parties", 3);
+  w.cores = Small(values, "cores", 1);
+  SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, Real(values, "rounds-per-day", 1));
+  SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
+  SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));
+  if (absl::Status checked = CheckWorkload(w); !checked.ok()) {
+    return cli::UsageError(checked.message());
+  }
+  return w;
+}
+
+absl::StatusOr<noise::Choice> FindNoise(const std::string& mechanism, const noise::Target& target) {
+  if (mechanism == "auto") return noise::FindLeastNoise(target);
+  for (const auto candidate : {noise::Mechanism::kClampedLaplace, noise::Mechanism::kGeometric,
+                               noise::Mechanism::kSplitGaussian}) {
+    if (noise::MechanismName(candidate) == mechanism) {
+      return noise::FindLeastNoise(candidate, target);
+    }
+  }
+  return cli::UsageError(absl::StrCat(
+      "--mechanism ", mechanism,
+      ": there are auto, clamped_laplace, geometric and split_gaussian"));
+}
+
+absl::StatusOr<UnitCosts> CostsOf(const cli::Values& values, cli::Io& io) {
+  const bool named = values.count("costs") > 0;
+  const std::string path = cli::TextOr(values, "costs", DefaultCostsPath());
+  if (values.count("calibrate")) {
+    if (path.empty()) return cli::UsageError("--costs: say where to keep the costs");
+    io.err << "shoal plan: measuring this machine; let it do nothing else" << std::endl;
+    SystemRandom random;
+    ThreadPool pool;
+    const UnitCosts costs = Calibrate(random, pool);
+    if (const size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0) {
+      SHOAL_RETURN_IF_ERROR(MakeDirectory(path.substr(0, slash), FileMode::kPublic));
+    }
+    SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(path, costs));
+    io.err << "shoal plan: unit costs written to " << path << std::endl;
+    return costs;
+  }
+  if (!path.empty() && (named || FileExists(path))) return ReadCosts(path);
+  UnitCosts costs = DefaultCosts();
+  costs.set_machine(absl::StrCat("built in, measured on ", costs.machine(),
+                                 "; --calibrate measures this machine"));
+  return costs;
+}
+
+absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
+  const std::string format = cli::TextOr(values, "format", "table");
+  if (format != "table" && format != "json") {
+    return cli::UsageError(absl::StrCat("--format ", format, ": there are table and json"));
+  }
+  // Measuring alone is fine.
+  const bool only_calibrate = values.count("calibrate") && !values.count("records") &&
+                              !values.count("queries") && !values.count("value-bytes");
+  Workload workload;
+  if (!only_calibrate) {
+    SHOAL_ASSIGN_OR_RETURN(workload, WorkloadOf(values));
+  }
+  noise::Target target;
+  SHOAL_ASSIGN_OR_RETURN(target.epsilon, Real(values, "epsilon", 1));
+  SHOAL_ASSIGN_OR_RETURN(target.delta, Real(values, "delta", 1e-6));
+  target.exposure.phi = Small(values, "phi", 1);
+  if (!(target.epsilon >= noise::kMinEpsilon && target.epsilon <= noise::kMaxEpsilon)) {
+    return cli::UsageError(absl::StrFormat("--epsilon must be in [%g, %g], got %g",
+                                           noise::kMinEpsilon, noise::kMaxEpsilon,
+                                           target.epsilon));
+  }
+  if (!(target.delta >= noise::kMinDelta && target.delta < 1)) {
+    return cli::UsageError(absl::StrFormat("--delta must be in [%g, 1), got %g", noise::kMinDelta,
+                                           target.delta));
+  }
+  if (target.exposure.phi < 1 || target.exposure.phi > noise::kMaxPhi) {
+    return cli::UsageError(absl::StrFormat("--phi must be in [1, %d], got %d", noise::kMaxPhi,
+                                           target.exposure.phi));
+  }
+  const uint32_t row_bytes = Small(values, "row-bytes", 0);
+  if (values.count("row-bytes")) {
+    if (auto layout = LayOut(workload, row_bytes); !only_calibrate && !layout.ok()) {
+      return cli::UsageError(layout.status().message());
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(const UnitCosts costs, CostsOf(values, io));
+  if (only_calibrate) {
+    io.out << wire::PrintText(costs);
+    return absl::OkStatus();
+  }
+
+  const std::string mechanism = cli::TextOr(values, "mechanism", "auto");
+  if (target.exposure.phi > 1) {
+    io.err << "shoal plan: searching the least noise; some ten seconds for phi above 1"
+           << std::endl;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const noise::Choice choice, FindNoise(mechanism, target));
+  SHOAL_ASSIGN_OR_RETURN(Plan plan, ChooseRows(workload, row_bytes, choice, costs));
+  if (const auto noise = noise::Distribution::Create(choice.parameters); noise.ok()) {
+    plan.mutable_noise()->set_max_per_row(noise->max());
+  }
+
+  // The same with another epsilon; where many queries change a search is slow, and the mechanism
+  // that was chosen stays.
+  const std::string same = target.exposure.phi == 1 ? mechanism : plan.noise().mechanism();
+  const std::vector<double> factors = target.exposure.phi == 1
+                                          ? std::vector<double>{0.1, 0.2, 0.5, 1, 2, 5, 10}
+                                          : std::vector<double>{0.5, 1, 2};
+  for (double factor : factors) {
+    noise::Target other = target;
+    other.epsilon = target.epsilon * factor;
+    if (other.epsilon < noise::kMinEpsilon || other.epsilon > noise::kMaxEpsilon) continue;
+    const auto moved = [&]() -> absl::StatusOr<Plan> {
+      if (factor == 1) return plan;
+      SHOAL_ASSIGN_OR_RETURN(const noise::Choice least, FindNoise(same, other));
+      return ChooseRows(workload, row_bytes, least, costs);
+    }();
+    Alternative& line = *plan.add_by_epsilon();
+    if (moved.ok()) {
+      line = Summarise(*moved);
+    } else {
+      line.set_note(std::string(moved.status().message()));
+    }
+    line.set_epsilon(other.epsilon);
+    line.set_chosen(factor == 1);
+  }
+
+  if (values.count("plot")) {
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cli::TextOr(values, "plot", ""),
+                                              AsBytes(DrawPlan(plan)), FileMode::kPublic));
+  }
+  if (format == "table") {
+    PrintPlan(plan, io.out);
+    return absl::OkStatus();
+  }
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(plan, &json, options).ok()) {
+    return absl::InternalError("the plan does not print as JSON");
+  }
+  io.out << json << '\n';
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+cli::Command PlanCommand() {
+  return {
+      .name = "plan",
+      .summary = "what a table, a crowd and a privacy will cost, before anything runs",
+      .help =
+          "Chooses the noise (the least that gives epsilon and delta) and the row size (the\n"
+          "cheapest at the prices given) and predicts, for one round: noise, processor time of\n"
+          "every stage at every party, memory, traffic on every hop and per client, and what a\n"
+          "million queries cost; then how all that moves with the row size and with epsilon.\n"
+          "epsilon and delta are those of one round, for phi changed queries of one client.\n"
+          "\n"
+          "Times come from unit costs: of this machine after --calibrate (some seconds; alone or\n"
+          "with a plan), built-in ones otherwise. Prices have no currency; the defaults are\n"
+          "examples. A gigabyte is 10^9 bytes and paid on every hop.\n",
+      .examples =
+          "  shoal plan --calibrate\n"
+          "  shoal plan --records 1M --key-bytes 24 --value-bytes 60 --queries 1M --epsilon 0.1\n"
+          "  shoal plan --records 1M --layout dense --value-bytes 8 --queries 100k \\\n"
+          "      --rounds-per-day 24 --parties 2 --cores 16 --plot plan.svg\n",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("records", cli::Number(), "records in the table");
+            options.add_options()("key-bytes", cli::Number(), "of a key; hashed layout (16)");
+            options.add_options()("value-bytes", cli::Number(), "of a value");
+            options.add_options()("layout", cli::Text(), "hashed (default) or dense");
+            options.add_options()("queries", cli::Number(), "queries a round, of all clients");
+            options.add_options()("rounds-per-day", cli::Text(), "rounds a day (1)");
+            options.add_options()("parties", cli::Number(), "2 to 8 (3)");
+            options.add_options()("cores", cli::Number(), "cores of each party's machine (1)");
+            options.add_options()("epsilon", cli::Text(), "of one round (1)");
+            options.add_options()("delta", cli::Text(), "of one round (1e-6)");
+            options.add_options()("phi", cli::Number(), "queries of one client to hide (1)");
+            options.add_options()("mechanism", cli::Text(),
+                                  "auto (default), clamped_laplace, geometric, split_gaussian");
+            options.add_options()("row-bytes", cli::Number(), "fixes the row size");
+            options.add_options()("price-core-hour", cli::Text(), "of an hour of one core (0.04)");
+            options.add_options()("price-gb", cli::Text(), "of 10^9 bytes on one hop (0.05)");
+            options.add_options()("calibrate", "measure this machine and keep its unit costs");
+            options.add_options()("costs", cli::File(),
+                                  "unit costs (~/.config/shoal/costs.textproto)");
+            options.add_options()("format", cli::Text(), "table (default) or json");
+            options.add_options()("plot", cli::File(), "draw the plan here, as SVG");
+          },
+      .positional = "",
+      .run = RunPlan,
+  };
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,141 @@
+#include "src/plan/report.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace shoal::plan {
+namespace {
+
+std::string Scaled(double value, absl::string_view unit) {
+  static constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
+  size_t prefix = 0;
+  while (std::fabs(value) >= 999.5 && prefix + 1 < std::size(kPrefixes)) {
+    value /= 1000;
+    ++prefix;
+  }
+  return absl::StrFormat("%.3g %s%s", value, kPrefixes[prefix], unit);
+}
+std::string BytesOf(double bytes) { return Scaled(bytes, "B"); }
+
+// 12,345
+std::string Whole(double number) {
+  std::string text = absl::StrFormat("%.0f", number);
+  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) {
+    text.insert(static_cast<size_t>(at), ",");
+  }
+  return text;
+}
+
+void PrintAlternatives(const google::protobuf::RepeatedPtrField<Alternative>& lines,
+                       std::ostream& out) {
+  out << absl::StrFormat("  %8s %9s %-15s %11s %12s %14s %9s %10s %10s\n", "epsilon", "row bytes",
+                         "mechanism", "noise a row", "rows", "noise a round", "cpu s", "traffic",
+                         "price/1M");
+  for (const Alternative& line : lines) {
+    out << (line.chosen() ? "* " : "  ");
+    if (!line.note().empty()) {
+      out << absl::StrFormat("%8g %9d %s\n", line.epsilon(), line.row_bytes(), line.note());
+      continue;
+    }
+    out << absl::StrFormat("%8g %9d %-15s %11.1f %12s %14s %9.3g %10s %10.4g\n", line.epsilon(),
+                           line.row_bytes(), line.mechanism(), line.mean_per_row(),
+                           Whole(line.rows()), Whole(line.noise_queries()), line.cpu_s(),
+                           BytesOf(line.gigabytes() * 1e9), line.price_per_million());
+  }
+}
+
+}  // namespace
+
+void PrintPlan(const Plan& plan, std::ostream& out) {
+  const Noise& noise = plan.noise();
+  const Layout& table = plan.table();
+  out << "unit costs: " << plan.costs().machine() << "\n";
+  out << absl::StrFormat(
+      "\ntable      %s records in %s rows of %d bytes (%s, %.4g records a row), %s\n",
+      Whole(table.records()), Whole(table.rows()), table.row_bytes(), table.layout(),
+      table.records_per_row(), BytesOf(table.table_bytes()));
+  out << absl::StrFormat("privacy    epsilon %g, delta %g for %d changed quer%s a round\n",
+                         noise.epsilon(), noise.delta(), noise.phi(),
+                         noise.phi() == 1 ? "y" : "ies");
+  out << absl::StrFormat("noise      %s, mode %d", noise.mechanism(), noise.mode());
+  if (noise.left_scale() > 0) {
+    out << absl::StrFormat(", scales %.4g and %.4g", noise.left_scale(), noise.right_scale());
+  }
+  out << absl::StrFormat("; delta that holds: %.3g\n", noise.true_delta());
+  out << absl::StrFormat("           %.2f a row and party; %s a party, %s a round of %s queries\n",
+                         noise.mean_per_row(), Whole(plan.noise_queries_per_party()),
+                         Whole(plan.noise_queries_per_round()), Whole(plan.queries()));
+
+  out << "\nprocessor seconds a round, stage by stage as `shoal status` reports them\n";
+  out << absl::StrFormat("  %5s %12s %12s %9s %9s %9s %9s %9s %11s %11s %11s\n", "party",
+                         "positions", "own noise", "noise", "offline", "online", "answers", "links",
+                         "peak memory", "offline s", "online s");
+  for (const Party& p : plan.party()) {
+    out << absl::StrFormat("  %5d %12s %12s %9.3g %9.3g %9.3g %9.3g %9.3g %11s %11.3g %11.3g\n",
+                           p.party(), Whole(p.positions_in()), Whole(p.noise_queries()),
+                           p.noise_cpu_s(), p.offline_cpu_s(), p.online_cpu_s(), p.answers_cpu_s(),
+                           p.links_cpu_s(), BytesOf(p.peak_memory_bytes()), p.offline_seconds(),
+                           p.online_seconds());
+  }
+  out << absl::StrFormat(
+      "  links: TLS and kernel, both ends of no report. offline s, online s: computing alone, on %d "
+      "core%s.\n",
+      plan.cores(), plan.cores() == 1 ? "" : "s");
+
+  out << "\ntraffic a round\n";
+  out << absl::StrFormat("  %-22s %12s %12s %12s\n", "hop", "onions", "queries", "answers");
+  for (const Hop& hop : plan.hop()) {
+    const std::string name = hop.from() == 0
+                                 ? "clients - party 1"
+                                 : absl::StrCat("party ", hop.from(), " - party ", hop.from() + 1);
+    out << absl::StrFormat("  %-22s %12s %12s %12s\n", name, BytesOf(hop.onion_bytes()),
+                           BytesOf(hop.query_bytes()), BytesOf(hop.answer_bytes()));
+  }
+  out << absl::StrFormat("  %-22s %12s %12s %12s\n", "a client, a query",
+                         BytesOf(plan.client().onion_bytes()),
+                         BytesOf(plan.client().query_bytes()),
+                         BytesOf(plan.client().answer_bytes()));
+
+  out << absl::StrFormat("\ncost (%g a core hour, %g a GB on every hop)\n", plan.price_core_hour(),
+                         plan.price_gb());
+  const auto cost = [&](const char* name, const Cost& c) {
+    out << absl::StrFormat("  %-22s %10.4g core hours %10s %12.4g\n", name, c.core_hours(),
+                           BytesOf(c.gigabytes() * 1e9), c.price());
+  };
+  cost("a round", plan.per_round());
+  cost(absl::StrFormat("a day of %g rounds", plan.rounds_per_day()).c_str(), plan.per_day());
+  out << absl::StrFormat("  %-22s %44.4g\n", "a million queries", plan.price_per_million_queries());
+  out << absl::StrFormat("  the busiest party computes for %.3g %% of the day%s\n",
+                         100 * plan.busiest_party_load(),
+                         plan.busiest_party_load() > 1 ? ": TOO MUCH for its cores" : "");
+
+  const Download& download = plan.download();
+  out << absl::StrFormat(
+      "\nthe alternative that is here: every client downloads the table, %s once a version\n",
+      BytesOf(download.client_bytes()));
+  out << absl::StrFormat(
+      "  a client that looks up fewer than %.3g times in one version moves fewer bytes by the "
+      "chain\n",
+      download.break_even_lookups());
+  if (download.break_even_queries() > 0) {
+    out << absl::StrFormat(
+        "  from %s queries a round (q/n = %.3g) a query by the chain is cheaper than a download\n",
+        Whole(download.break_even_queries()), download.break_even_queries_per_record());
+  } else {
+    out << "  at these prices a query by the chain is never cheaper than a download\n";
+  }
+  out << "  A download hides the query perfectly, whatever epsilon; it is worth its bytes while "
+         "the table is\n  small or asked often between versions. No other engine is present.\n";
+
+  out << "\nif the row size moves (* is the plan)\n";
+  PrintAlternatives(plan.by_row_bytes(), out);
+  if (plan.by_epsilon_size() > 0) {
+    out << "\nif epsilon moves\n";
+    PrintAlternatives(plan.by_epsilon(), out);
+  }
+}
+
+}  // namespace shoal::plan
