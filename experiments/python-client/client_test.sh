@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The Python client looks keys up in a running chain of three parties: present ones, absent ones and
+# one of several words. It refuses a chain whose parties are not the pinned ones.
+set -euo pipefail
+here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
+python="$here/../../.deps/venv/bin/python"
+if [ ! -x "$python" ]; then
+  echo "no Python libraries in $here/../../.deps/venv; run: scripts/setup --test" >&2
+  exit 1
+fi
+export SHOAL_BIN=$PWD/src
+chain=$TEST_TMPDIR/chain
+cleanup() { scripts/local-chain stop "$chain" || true; }
+trap cleanup EXIT
+fail() { echo "client_test: $*" >&2; tail -n 20 "$chain"/party-?.log >&2; exit 1; }
+
+# Small enough to be read in one sitting.
+[ "$(wc -l <"$here/client.py")" -le 300 ] || fail "client.py has more than 300 lines"
+
+taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+port=$((20000 + RANDOM % 10000))
+while taken "$port" || taken $((port + 1)) || taken $((port + 2)); do port=$((port + 10)); done
+
+for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TEST_TMPDIR/records.tsv"
+printf 'a key of several words\tfound\n' >>"$TEST_TMPDIR/records.tsv"
+scripts/local-chain create "$chain" --parties 3 --port "$port" \
+  --rounds 'onions_window_s: 30 onions_count: 8 queries_window_s: 20 queries_count: 8 answers_window_s: 30' \
+  -- --tsv "$TEST_TMPDIR/records.tsv" --name squares --row-bytes 128 >/dev/null
+scripts/local-chain start "$chain"
+
+ask() { timeout 60 "$python" "$here/client.py" --pad 8 "$@" 127.0.0.1:"$port" key-7 no-such-key 'a key of several words' key-200; }
+want=$(printf 'key-7\tvalue 49\nno-such-key\t(absent)\na key of several words\tfound\nkey-200\tvalue 40000')
+got=$(ask --pinned "$chain/pinned.textproto") || fail "the lookup failed"
+[ "$got" = "$want" ] || fail "another answer: $got"
+
+# The same parties in another order are another chain.
+sed '2{h;d};3{G}' "$chain/pinned.textproto" >"$chain/other.textproto"
+cmp -s "$chain/pinned.textproto" "$chain/other.textproto" && fail "nothing was changed"
+if ask --pinned "$chain/other.textproto" 2>"$TEST_TMPDIR/refusal"; then fail "foreign parties were believed"; fi
+grep -q 'not the pinned ones' "$TEST_TMPDIR/refusal" || fail "refused for another reason: $(cat "$TEST_TMPDIR/refusal")"
