@@ -89,6 +89,10 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
       header.queries_close_s() > header.expires_s()) {
     return Bad("its times are out of order");
   }
+  if (header.counter() > header.announced_s() &&
+      header.counter() - header.announced_s() > kMaxCounterLead) {
+    return Bad("its counter is too far above the time");
+  }
   if (header.expires_s() - header.announced_s() > kMaxLifetimeS) {
     return Bad(absl::StrCat("it lives longer than ", kMaxLifetimeS, " seconds"));
   }

@@ -18,6 +18,9 @@ namespace shoal::round {
 
 // A round lives no longer: what is recorded today cannot be opened once its keys are erased.
 inline constexpr uint64_t kMaxLifetimeS = 7 * 24 * 3600;
+// How far a counter may be above the second of its announcement. Counters only rise, so that
+// whoever got a very high one signed would end the deployment; this one only makes it wait.
+inline constexpr uint64_t kMaxCounterLead = 3600;
 
 // What a round needs to know of the table.
 struct TableFacts {
