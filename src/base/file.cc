@@ -24,16 +24,6 @@ std::string DirectoryOf(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-absl::Status SyncDirectory(const std::string& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, absl::StrCat("opening ", directory));
-  const int result = ::fsync(fd);
-  const int error = errno;
-  ::close(fd);
-  if (result != 0) return ErrnoStatus(error, absl::StrCat("syncing ", directory));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bool private_only) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, path);
@@ -167,6 +157,16 @@ absl::Status WipeFile(const std::string& path) {
   ::close(fd);
   if (::unlink(path.c_str()) != 0 && status.ok()) status = ErrnoStatus(errno, path);
   return status;
+}
+
+absl::Status SyncDirectory(const std::string& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, absl::StrCat("opening ", directory));
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0) return ErrnoStatus(error, absl::StrCat("syncing ", directory));
+  return absl::OkStatus();
 }
 
 bool FileExists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }

@@ -27,6 +27,9 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t ma
 // the directory durable: a reader sees the old content or the new, also after a crash.
 absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode);
 
+// Makes the names in a directory durable: of a file that was created by other means than the above.
+absl::Status SyncDirectory(const std::string& directory);
+
 // Creates the directory (0700 when private) and its parents; fine if it is there, but a
 // private one that others may enter is refused.
 absl::Status MakeDirectory(const std::string& path, FileMode mode);

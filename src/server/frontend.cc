@@ -343,26 +343,30 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
   }
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::OPEN_FOR_ONIONS) return WrongState(entry->state, "takes no onions");
-  // A full round still acknowledges again what it has.
-  uint64_t fresh = 0;
-  for (const Digest& digest : digests) fresh += entry->slot_of_onion.contains(digest) ? 0 : 1;
-  if (entry->slots + fresh > entry->round.header().max_slots()) {
+  // What is new, in order and once. Nothing else is written: a client that repeats itself for ever
+  // fills no disk. A full round still acknowledges again what it has.
+  std::unordered_map<Digest, uint32_t, OnionDigestHash> fresh;
+  Bytes added;
+  for (size_t i = 0; i < count; ++i) {
+    if (entry->slot_of_onion.contains(digests[i])) continue;
+    const auto slot = static_cast<uint32_t>(entry->slots + fresh.size());
+    if (!fresh.emplace(digests[i], slot).second) continue;
+    Append(added, onions.subspan(i * onion_bytes, onion_bytes));
+  }
+  if (entry->slots + fresh.size() > entry->round.header().max_slots()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the round has ", entry->slots, " of ", entry->round.header().max_slots(),
-                     " slots given out, and no room for ", fresh, " more"));
+                     " slots given out, and no room for ", fresh.size(), " more"));
   }
-  SHOAL_RETURN_IF_ERROR(journal_->AppendSubmission(entry->round.counter(), onions));
+  if (!fresh.empty()) {
+    SHOAL_RETURN_IF_ERROR(journal_->AppendSubmission(entry->round.counter(), added));
+    entry->slots += fresh.size();
+    entry->slot_of_onion.merge(fresh);
+    Append(entry->onions, added);
+  }
   Submission submission{.slots = {}, .counter = entry->round.counter()};
   submission.slots.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
-    const auto [found, inserted] =
-        entry->slot_of_onion.emplace(digests[i], static_cast<uint32_t>(entry->slots));
-    if (inserted) {
-      ++entry->slots;
-      Append(entry->onions, onions.subspan(i * onion_bytes, onion_bytes));
-    }
-    submission.slots.push_back(found->second);
-  }
+  for (const Digest& digest : digests) submission.slots.push_back(entry->slot_of_onion.at(digest));
   return submission;
 }
 

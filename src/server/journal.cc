@@ -41,6 +41,11 @@ absl::Status DataLoss(absl::string_view why) {
       "journal: ", why, "; what this party has sent is no longer known: give it new keys"));
 }
 
+absl::Status BrokenSubmissions(const std::string& path) {
+  return absl::DataLossError(absl::StrCat(
+      path, ": an earlier write failed, and what is on the disk is not known; the round is lost"));
+}
+
 }  // namespace
 
 absl::string_view ContentName(Content content) {
@@ -207,7 +212,9 @@ absl::StatusOr<std::unique_ptr<FileJournal>> FileJournal::Open(const std::string
 }
 
 FileJournal::~FileJournal() {
-  for (const auto& [round, fd] : submission_fds_) ::close(fd);
+  for (const auto& [round, file] : submissions_) {
+    if (file.fd >= 0) ::close(file.fd);
+  }
   if (journal_fd_ >= 0) ::close(journal_fd_);
   if (lock_fd_ >= 0) ::close(lock_fd_);
 }
@@ -236,6 +243,8 @@ absl::Status FileJournal::Load() {
   }
   journal_fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (journal_fd_ < 0) return ErrnoStatus(errno, path);
+  // A new file whose name is lost would take every counter with it.
+  SHOAL_RETURN_IF_ERROR(SyncDirectory(directory_));
   journal_bytes_ = content.size() - rest.size();
   if (!rest.empty() && ::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0) {
     return ErrnoStatus(errno, path);
@@ -291,39 +300,50 @@ absl::Status FileJournal::StoreSeed(RoundCounter round, BytesView seed) {
 absl::Status FileJournal::AppendSubmission(RoundCounter round, BytesView record) {
   const std::string path = RoundFile(round, "submissions");
   std::lock_guard lock(submissions_mutex_);
-  auto found = submission_fds_.find(round);
-  if (found == submission_fds_.end()) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (fd < 0) return ErrnoStatus(errno, path);
-    found = submission_fds_.emplace(round, fd).first;
+  Submissions& file = submissions_[round];
+  if (file.broken) return BrokenSubmissions(path);
+  if (file.fd < 0) {
+    file.fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (file.fd < 0) return ErrnoStatus(errno, path);
+    SHOAL_RETURN_IF_ERROR(SyncDirectory(directory_));
   }
-  return WriteAll(found->second, Frame(record), path);
+  const absl::Status written = WriteAll(file.fd, Frame(record), path);
+  // Behind half a record nothing is found again.
+  file.broken = !written.ok();
+  return written;
 }
 
 absl::Status FileJournal::Sync(RoundCounter round) {
+  const std::string path = RoundFile(round, "submissions");
   int fd = -1;
   {
     std::lock_guard lock(submissions_mutex_);
-    const auto found = submission_fds_.find(round);
-    if (found == submission_fds_.end()) return absl::OkStatus();
+    const auto found = submissions_.find(round);
+    if (found == submissions_.end()) return absl::OkStatus();
+    if (found->second.broken) return BrokenSubmissions(path);
     // A duplicate, so that the end of the round cannot close it under the sync.
-    fd = ::fcntl(found->second, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) return ErrnoStatus(errno, RoundFile(round, "submissions"));
+    fd = ::fcntl(found->second.fd, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) return ErrnoStatus(errno, path);
   }
   const int result = ::fdatasync(fd);
   const int error = errno;
   ::close(fd);
-  if (result != 0) return ErrnoStatus(error, RoundFile(round, "submissions"));
-  return absl::OkStatus();
+  if (result == 0) return absl::OkStatus();
+  // The next sync would succeed over what this one has lost.
+  std::lock_guard lock(submissions_mutex_);
+  if (const auto found = submissions_.find(round); found != submissions_.end()) {
+    found->second.broken = true;
+  }
+  return ErrnoStatus(error, path);
 }
 
 absl::Status FileJournal::Wipe(RoundCounter round) {
   {
     std::lock_guard lock(submissions_mutex_);
-    const auto found = submission_fds_.find(round);
-    if (found != submission_fds_.end()) {
-      ::close(found->second);
-      submission_fds_.erase(found);
+    const auto found = submissions_.find(round);
+    if (found != submissions_.end()) {
+      if (found->second.fd >= 0) ::close(found->second.fd);
+      submissions_.erase(found);
     }
   }
   SHOAL_RETURN_IF_ERROR(WipeFile(RoundFile(round, "seed")));

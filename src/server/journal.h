@@ -142,7 +142,11 @@ class FileJournal final : public Journal {
   uint64_t journal_bytes_ = 0;  // of whole records
   bool broken_ = false;         // what is on the disk is not known any more
   std::mutex submissions_mutex_;
-  std::map<RoundCounter, int> submission_fds_;
+  struct Submissions {
+    int fd = -1;
+    bool broken = false;  // as above, of this file: the round acknowledges no more
+  };
+  std::map<RoundCounter, Submissions> submissions_;
 };
 
 }  // namespace shoal::server

@@ -389,6 +389,7 @@ absl::StatusOr<Bytes> Party::TakeQueries(const Digest& round_id, BytesView encod
   SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kQueriesInput,
                                               ContentDigest(Content::kQueriesInput, encoded)));
   Bytes out;
+  wire::QueryBatch forwarded;  // empty at the backend
   Content content = Content::kAnswersOutput;
   wire::StageReport& report = timer.report();
   report.set_positions_in(queries.positions.size());
@@ -400,18 +401,17 @@ absl::StatusOr<Bytes> Party::TakeQueries(const Digest& round_id, BytesView encod
     report.set_bytes_out(out.size());
   } else {
     content = Content::kQueriesOutput;
-    SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch forwarded,
-                           ForwardQueries(*open->context, *open->state, queries));
+    SHOAL_ASSIGN_OR_RETURN(forwarded, ForwardQueries(*open->context, *open->state, queries));
     out = wire::EncodeQueryBatch(forwarded, open->state->next_positions);
     report.set_positions_out(forwarded.positions.size());
     report.set_noise_queries(open->state->noise.size());
     report.set_bytes_in(encoded.size());
     report.set_bytes_out(out.size());
-    open->forwarded = std::move(forwarded);
   }
   SHOAL_RETURN_IF_ERROR(
       journal_->CommitRound(open->counter(), content, ContentDigest(content, out)));
   open->queries = std::move(queries);
+  open->forwarded = std::move(forwarded);
   open->Report(timer.Finish());
   return out;
 }
