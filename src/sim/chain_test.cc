@@ -349,6 +349,36 @@ TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
   SHOAL_EXPECT_OK(deployment_.Announce());
 }
 
+// Each party refuses a bad draft by itself: the parties before it may be the ones that want it.
+TEST_F(GuardTest, BadDraftsAreRefusedByEveryPartyAlone) {
+  const std::map<std::string, std::function<void(wire::RoundHeader&)>> changes = {
+      {"counter out of range", [](auto& h) { h.set_counter(0); }},
+      {"too far above the time", [](auto& h) { h.set_counter(h.announced_s() + 3601); }},
+      {"another roster", [](auto& h) { h.mutable_roster_digest()->at(0) ^= 1; }},
+      {"another table", [](auto& h) { h.mutable_manifest_digest()->at(0) ^= 1; }},
+      {"2 onion keys instead of 1", [](auto& h) { h.add_onion_keys(std::string(32, 'k')); }},
+      {"not 32 bytes", [](auto& h) { h.set_onion_keys(0, "short"); }},
+      {"rows of a table", [](auto& h) { h.set_max_rows(h.max_rows() - 1); }},
+      {"answers of", [](auto& h) { h.set_answer_bytes(h.answer_bytes() + 1); }},
+      {"noise is not the roster's", [](auto& h) { h.mutable_noise()->set_mode(1); }},
+      {"machine counts", [](auto& h) { h.set_machines(0, 2); }},
+      {"slots, where", [](auto& h) { h.set_max_slots(0); }},
+      {"out of order", [](auto& h) { h.set_queries_close_s(h.expires_s() + 1); }},
+      {"lives longer", [](auto& h) { h.set_expires_s(h.announced_s() + 8 * 24 * 3600); }},
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader good, deployment_.party(1).ExtendDraft(
+                                                         deployment_.frontend().NewDraft()));
+  for (const auto& [why, change] : changes) {
+    wire::RoundHeader draft = good;
+    change(draft);
+    EXPECT_THAT(deployment_.party(2).ExtendDraft(draft).status(), StatusIs(kInvalid, why)) << why;
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader last, deployment_.party(2).ExtendDraft(good));
+  last.set_onion_keys(1, last.onion_keys(0));
+  EXPECT_THAT(deployment_.party(3).ExtendDraft(last).status(),
+              StatusIs(kInvalid, "the same onion key"));
+}
+
 TEST_F(GuardTest, HeadersThatAreNotSignedByAllAreRefused) {
   const round::Round round = Announce();
   wire::SignedHeader header = round.wire();
@@ -422,6 +452,19 @@ TEST_F(GuardTest, AnEndedRoundIsErased) {
   }
 }
 
+TEST_F(GuardTest, AListThatIsOnItsWayWhenTheRoundEndsIsNotTaken) {
+  const round::Round round = Announce();
+  const Bytes onions(onion::OnionBytes(2), 7);
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
+                             deployment_.party(2).BeginOffline(round.wire(), onions.size()));
+  EXPECT_THAT(deployment_.party(2).BeginOffline(round.wire(), onions.size()).status(),
+              StatusIs(kRefused, "on its way"));
+  SHOAL_ASSERT_OK(deployment_.party(2).End(round.id()));
+  SHOAL_EXPECT_OK(intake->Take(onions));
+  EXPECT_THAT(deployment_.party(2).Offline(std::move(intake)).status(),
+              StatusIs(absl::StatusCode::kNotFound, "ended"));
+}
+
 TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
   const round::Round round = Announce();
   // A draft that never comes back.
@@ -461,6 +504,38 @@ TEST_F(GuardTest, ANeighbourCannotFillThePartyWithDrafts) {
   EXPECT_LE(deployment_.disk(1).seeds.size(), 16u);
 }
 
+// A repeated submission is acknowledged again and costs no disk; one that comes twice in a request is
+// one.
+TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(3));
+  const Bytes first = client.secrets()[0].onion, fresh = client.Make().onion;
+  const auto written = [&] {
+    size_t bytes = 0;
+    for (const auto& record : deployment_.disk(1).submissions.at(RoundCounter(round.counter()))) {
+      bytes += record.size();
+    }
+    return bytes / onion::OnionBytes(3);
+  };
+  EXPECT_EQ(written(), 3u);
+  for (int i = 0; i < 5; ++i) {
+    SHOAL_EXPECT_OK(deployment_.frontend().SubmitOnions(round.id(), first));
+  }
+  EXPECT_EQ(written(), 3u);
+  Bytes mixed = first;
+  for (int i = 0; i < 2; ++i) Append(mixed, fresh);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto submission,
+                             deployment_.frontend().SubmitOnions(round.id(), mixed));
+  EXPECT_EQ(submission.slots, (std::vector<uint32_t>{0, 3, 3}));
+  EXPECT_EQ(written(), 4u);
+  // What could not be written has no slot.
+  deployment_.disk(1).writes_left = 0;
+  EXPECT_FALSE(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion).ok());
+  deployment_.disk(1).writes_left = -1;
+  EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 4u);
+}
+
 // Guarantee 7, at the frontend: a slot is used for one query.
 TEST_F(GuardTest, ASlotIsUsedForOneQuery) {
   std::optional<Client> client;
@@ -480,7 +555,7 @@ TEST_F(GuardTest, ASlotIsUsedForOneQuery) {
 TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
-  SHOAL_ASSERT_OK(client.Obtain(4));
+  SHOAL_ASSERT_OK(client.Obtain(5));
   SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
   for (Secret& secret : client.secrets()) secret.row = 1;
   Client again = std::move(client);
@@ -508,6 +583,19 @@ TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
     EXPECT_FALSE(deployment_.frontend().SubmitQueries(request).ok()) << what;
     EXPECT_EQ(deployment_.frontend().Info(round.id())->queries(), 4u) << what;
   }
+  // A tally that is not below p, on a slot that is not used yet: no other check sees it.
+  const Secret& unused = again.secrets()[4];
+  wire::SubmitQueriesRequest request;
+  request.set_round_id(ToString(round.id()));
+  request.set_slots(std::string("\4\0\0\0", 4));
+  request.set_tokens(ToString(unused.token(round.id())));
+  for (const char* tally : {"\xff\xff\xff\x7f", "\xff\xff\xff\xff"}) {
+    request.set_tallies(tally);
+    EXPECT_THAT(deployment_.frontend().SubmitQueries(request).status(),
+                StatusIs(kInvalid, "not below"));
+  }
+  request.set_tallies("\xfe\xff\xff\x7f");
+  SHOAL_EXPECT_OK(deployment_.frontend().SubmitQueries(request));
 }
 
 // Guarantee 8: no seed on the disk, no key in the header.
@@ -537,6 +625,34 @@ TEST_F(GuardTest, NothingIsSentWhoseDigestIsNotStored) {
   SHOAL_EXPECT_OK(deployment_.party(2).Queries(
       round.id(), *deployment_.party(1).Queries(round.id(), queries)));
   EXPECT_EQ(deployment_.disk(2).records.size(), records + 2);
+}
+
+// Input and output, in every direction.
+TEST_F(GuardTest, EveryStageCommitsToItsInputAndItsOutput) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(3));
+  const auto records = [&] { return deployment_.disk(2).records.size(); };
+  const size_t before = records();
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  EXPECT_EQ(records(), before + 2);
+  SHOAL_ASSERT_OK(client.Query({1, 2, 3}));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  EXPECT_EQ(records(), before + 6);
+}
+
+// Half a stage is none: answers are not taken for queries whose output was not stored.
+TEST_F(GuardTest, AnswersNeedQueriesThatWereDone) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, deployment_.frontend().CloseQueries(round.id()));
+  deployment_.disk(1).writes_left = 1;  // the input's digest, not the output's
+  EXPECT_FALSE(deployment_.party(1).Queries(round.id(), queries).ok());
+  deployment_.disk(1).writes_left = -1;
+  EXPECT_THAT(deployment_.party(1).Answers(round.id(), {}).status(),
+              StatusIs(kRefused, "before the queries"));
+  SHOAL_EXPECT_OK(deployment_.party(1).Queries(round.id(), queries));
 }
 
 // Any one party or link tampers: the answer is refused or random, never wrong and accepted.
@@ -668,6 +784,68 @@ TEST(StagesTest, OutputDoesNotDependOnThreads) {
   random.Fill(onions);  // all dead
   EXPECT_EQ(RunOffline(context, secrets[0], a, onions, one)->onions,
             RunOffline(context, secrets[0], b, onions, many)->onions);
+}
+
+// The secret shuffle: where an onion goes is uniform over all places, for living ones and for noise,
+// and another round's is another. `next_recipients` stay the same, so that only the seed differs.
+TEST(StagesTest, TheOfflineStageShufflesUniformly) {
+  testing::TestRandom random(11);
+  ThreadPool pool(1);
+  std::vector<server::RoundSecrets> keys;
+  for (int j = 0; j < 2; ++j) keys.emplace_back(random.NewSeed());
+  const server::RoundContext context = Context(1, 2, 1, keys);
+  constexpr int kTrials = 3000;
+  constexpr uint32_t kLiving = 2, kNoise = 2, kPlaces = kLiving + kNoise;
+  std::array<std::array<int, kPlaces>, kPlaces> seen = {};
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const server::RoundSecrets secrets(random.NewSeed());
+    const auto own = onion::Recipient::Create(secrets.OnionKeyPair().public_key);
+    const std::vector<onion::Recipient> path = {*own, context.next_recipients[0]};
+    Bytes seeds(kLiving * 64), ephemeral(kLiving * 64), onions(kLiving * onion::OnionBytes(2));
+    random.Fill(seeds);
+    random.Fill(ephemeral);
+    onion::BuildOnions(context.round_id, path, seeds, ephemeral, onions);
+    server::NoiseBatch noise;
+    noise.tallies.assign(kNoise, 1);
+    noise.onions.resize(kNoise * onion::OnionBytes(1));
+    const auto out = RunOffline(context, secrets, noise, onions, pool);
+    ASSERT_TRUE(out.ok() && out->dead == 0);
+    for (uint32_t i = 0; i < kLiving; ++i) ++seen[i][out->state.target[i]];
+    for (uint32_t k = 0; k < kNoise; ++k) ++seen[kLiving + k][out->state.noise[k].position];
+  }
+  for (const auto& counts : seen) {
+    double chi_squared = 0;
+    for (const int count : counts) {
+      const double d = count - kTrials / double{kPlaces};
+      chi_squared += d * d / (kTrials / double{kPlaces});
+    }
+    EXPECT_LT(chi_squared, 16.3);  // 3 degrees of freedom, p = 0.001
+  }
+}
+
+// Guarantee 2: a dead position's answer is pseudorandom before any other party's mask is on it, and
+// the same when it is asked for again; no two are alike.
+TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
+  testing::TestRandom random(12);
+  ThreadPool pool(1);
+  std::vector<server::RoundSecrets> secrets;
+  for (int j = 0; j < 2; ++j) secrets.emplace_back(random.NewSeed());
+  const server::RoundContext backend = Context(2, 2, 5, secrets);
+  Bytes garbage(2 * backend.onion_bytes());
+  random.Fill(garbage);
+  const auto last = RunOffline(backend, secrets[1], {}, garbage, pool);
+  ASSERT_EQ(last->dead, 2u);
+  const Bytes rows(5 * backend.answer_bytes, 1);
+  const wire::QueryBatch queries = {.positions = {0, 1}, .tallies = {1, 1}};
+  const auto answers = AnswerQueries(backend, secrets[1], last->state, queries, {rows, 5}, pool);
+  ASSERT_EQ(answers->size(), 2 * backend.answer_bytes);
+  const Bytes first(answers->begin(), answers->begin() + 32), second(answers->begin() + 32,
+                                                                     answers->end());
+  for (const Bytes& answer : {first, second}) {
+    EXPECT_GT(std::set<uint8_t>(answer.begin(), answer.end()).size(), 20u);
+  }
+  EXPECT_NE(first, second);
+  EXPECT_EQ(*AnswerQueries(backend, secrets[1], last->state, queries, {rows, 5}, pool), *answers);
 }
 
 // Every noise query reaches the backend as the row it was drawn for, as often as it was drawn:
