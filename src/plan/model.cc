@@ -15,8 +15,9 @@
 namespace shoal::plan {
 namespace {
 
-// What table::Place reaches where a row holds many records (src/table/placement.h).
-constexpr double kHashedFill = 0.97;
+// What table::Place reaches (src/table/placement.h): this share of a row's bytes, and of the whole
+// records that fit into it.
+constexpr double kHashedFill = 0.97, kHashedRecordsFill = 0.99;
 constexpr double kMaxPositions = 4294967294.0;
 // Of a query on its way to the frontend: slot, token, tally.
 constexpr double kClientQueryBytes = 4 + 16 + 4;
@@ -166,7 +167,10 @@ absl::StatusOr<Layout> LayOut(const Workload& w, uint32_t row_bytes) {
   out.set_layout(dense ? "dense" : "hashed");
   out.set_records(static_cast<double>(w.records));
   out.set_row_bytes(dense ? static_cast<uint32_t>(fit * record) : row_bytes);
-  const double per_row = static_cast<double>(fit) * (dense ? 1 : kHashedFill);
+  const double per_row =
+      dense ? static_cast<double>(fit)
+            : std::min(kHashedRecordsFill * static_cast<double>(fit),
+                       kHashedFill * row_bytes / static_cast<double>(record));
   out.set_rows(std::ceil(static_cast<double>(w.records) / per_row));
   out.set_records_per_row(static_cast<double>(w.records) / out.rows());
   out.set_answer_bytes(out.row_bytes() + static_cast<uint32_t>(signature::kSignatureBytes));

@@ -35,7 +35,7 @@ struct Workload {
 absl::Status CheckWorkload(const Workload& workload);
 
 // How many rows the records take in rows of about `row_bytes`. Dense: rounded down to whole
-// records, as `shoal table build` does. Hashed: rows that are 97 % full of whole records.
+// records, as `shoal table build` does. Hashed: about as full as table::Place makes rows of equal records.
 // INVALID_ARGUMENT if a record does not fit, or there are more rows than a table can have.
 absl::StatusOr<Layout> LayOut(const Workload& workload, uint32_t row_bytes);
 

@@ -81,7 +81,7 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
                            p.online_seconds());
   }
   out << absl::StrFormat(
-      "  links: TLS and kernel, both ends of no report. offline s, online s: computing alone, on %d "
+      "  links: TLS and kernel, which no report counts. offline s, online s: computing alone, on %d "
       "core%s.\n",
       plan.cores(), plan.cores() == 1 ? "" : "s");
 
@@ -117,9 +117,9 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
       "\nthe alternative that is here: every client downloads the table, %s once a version\n",
       BytesOf(download.client_bytes()));
   out << absl::StrFormat(
-      "  a client that looks up fewer than %.3g times in one version moves fewer bytes by the "
+      "  a client that looks up fewer than %s times in one version moves fewer bytes by the "
       "chain\n",
-      download.break_even_lookups());
+      Whole(download.break_even_lookups()));
   if (download.break_even_queries() > 0) {
     out << absl::StrFormat(
         "  from %s queries a round (q/n = %.3g) a query by the chain is cheaper than a download\n",

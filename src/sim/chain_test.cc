@@ -769,6 +769,31 @@ server::RoundContext Context(uint32_t party, uint32_t parties, uint64_t rows,
   return context;
 }
 
+// A claim about more changed queries than there are rows means nothing.
+TEST(PartyTest, RefusesATableOfFewerRowsThanPhi) {
+  DeploymentOptions options{.parties = 2, .rows = 3};
+  options.noise.epsilon = 4;
+  options.noise.phi = 3;
+  options.noise.mode = 15;
+  Deployment deployment(options);
+  testing::TestRandom random(9);
+  ThreadPool pool(1);
+  server::testing::MemoryJournal journal(&deployment.disk(1));
+  server::Party::Options party{.number = PartyNumber(1),
+                               .roster = deployment.roster(),
+                               .table = deployment.table(),
+                               .table_id = {},
+                               .table_epoch = 1,
+                               .answers = {}};
+  party.table.rows = 2;
+  const absl::Status status = server::Party::Create(party, deployment.key(1), &journal, &random,
+                                                    &deployment.clock(), &pool)
+                                  .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::HasSubstr("phi must be at most the number of rows, 2, got 3"));
+}
+
 TEST(StagesTest, OutputDoesNotDependOnThreads) {
   testing::TestRandom random(5);
   std::vector<server::RoundSecrets> secrets;

@@ -1,0 +1,252 @@
+#include "src/plan/model.h"
+
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/base/thread_pool.h"
+#include "src/onion/onion.h"
+#include "src/plan/calibrate.h"
+#include "src/server/offline.h"
+#include "src/server/online.h"
+#include "src/table/records.h"
+#include "src/table/table.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+Workload SomeWorkload() {
+  return {.records = 100'000,
+          .key_bytes = 24,
+          .value_bytes = 60,
+          .layout = LayoutKind::kHashed,
+          .queries = 50'000,
+          .rounds_per_day = 24,
+          .parties = 3,
+          .cores = 4,
+          .price_core_hour = 0.04,
+          .price_gb = 0.05};
+}
+
+const noise::Choice& SomeNoise() {
+  static const noise::Choice* const choice =
+      new noise::Choice(*noise::FindLeastNoise({.epsilon = 1, .delta = 1e-6, .exposure = {}}));
+  return *choice;
+}
+
+Plan PlanOf(const Workload& workload, uint32_t row_bytes = 1024) {
+  return *ChooseRows(workload, row_bytes, SomeNoise(), DefaultCosts());
+}
+
+double Cpu(const Party& p) {
+  return p.noise_cpu_s() + p.offline_cpu_s() + p.online_cpu_s() + p.answers_cpu_s();
+}
+
+TEST(QueryBatchBytesTest, IsWhatTheEncoderMakes) {
+  for (uint32_t count : {1u, 7u, 8u, 9u, 1000u}) {
+    wire::QueryBatch batch;
+    batch.positions.resize(count);
+    std::iota(batch.positions.begin(), batch.positions.end(), 0u);
+    batch.tallies.assign(count, 1);
+    EXPECT_EQ(QueryBatchBytes(count),
+              static_cast<double>(wire::EncodeQueryBatch(batch, count).size()));
+  }
+}
+
+TEST(LayOutTest, IsWhatTheBuilderMakes) {
+  testing::TestRandom random(1);
+  std::string tsv, dense;
+  Workload w = SomeWorkload();
+  w.records = 8'000;
+  for (uint64_t i = 0; i < w.records; ++i) {
+    const std::string digits = std::to_string(i);
+    tsv += std::string(w.key_bytes - digits.size(), '0') + digits + "\t" +
+           std::string(w.value_bytes, 'v') + "\n";
+    dense += digits + "\t" + std::string(w.value_bytes, 'v') + "\n";
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto hashed_records, table::ParseTsv(tsv, "hashed"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto dense_records, table::ParseTsv(dense, "dense"));
+  table::TableOptions options{.name = "t", .deployment = "d", .created_s = 1, .expires_s = 1000};
+  for (uint32_t row_bytes : {256u, 768u, 4096u}) {
+    options.row_bytes = row_bytes;
+    w.layout = LayoutKind::kHashed;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto hashed,
+                               table::BuildHashed(hashed_records, options, random));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Layout layout, LayOut(w, row_bytes));
+    EXPECT_NEAR(layout.rows(), static_cast<double>(hashed.rows()), 0.03 * layout.rows())
+        << row_bytes;
+    EXPECT_EQ(layout.row_bytes(), hashed.row_bytes());
+    w.layout = LayoutKind::kDense;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Layout flat, LayOut(w, row_bytes));
+    options.row_bytes = flat.row_bytes();
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto built, table::BuildDense(dense_records, options, random));
+    EXPECT_EQ(flat.rows(), static_cast<double>(built.rows()));
+    EXPECT_EQ(flat.row_bytes(), built.row_bytes());
+  }
+}
+
+// A round run by the stages themselves has the sizes that are predicted for as much noise.
+TEST(PredictTest, SizesAreThoseOfTheStages) {
+  constexpr uint32_t kParties = 3;
+  constexpr uint64_t kQueries = 300, kRows = 40;
+  testing::TestRandom random(2);
+  ThreadPool pool(2);
+  const noise::Distribution noise = *noise::Distribution::Create(SomeNoise().parameters);
+  std::vector<server::RoundSecrets> secrets;
+  std::vector<onion::Recipient> recipients;
+  for (uint32_t j = 0; j < kParties; ++j) {
+    secrets.emplace_back(random.NewSeed());
+    recipients.push_back(*onion::Recipient::Create(secrets[j].OnionKeyPair().public_key));
+  }
+  Bytes seeds(kQueries * kParties * 32), ephemeral(seeds.size());
+  random.Fill(seeds);
+  random.Fill(ephemeral);
+  Bytes list(kQueries * onion::OnionBytes(kParties));
+  onion::BuildOnions({}, recipients, seeds, ephemeral, list);
+
+  wire::QueryBatch batch;
+  batch.positions.resize(kQueries);
+  std::iota(batch.positions.begin(), batch.positions.end(), 0u);
+  batch.tallies.assign(kQueries, 5);
+  double noise_queries = 0;
+  for (uint32_t j = 1; j <= kParties; ++j) {
+    const server::RoundContext context{.counter = RoundCounter(1),
+                                       .round_id = {},
+                                       .party = PartyNumber(j),
+                                       .parties = kParties,
+                                       .answer_bytes = 112,
+                                       .max_rows = kRows,
+                                       .max_slots = kQueries,
+                                       .noise = noise,
+                                       .next_recipients = {recipients.begin() + j, recipients.end()}};
+    // As the model has it, with the noise so far in place of its mean.
+    Workload w = SomeWorkload();
+    w.queries = batch.positions.size();
+    w.parties = kParties;
+    Layout layout;
+    layout.set_rows(kRows);
+    layout.set_answer_bytes(112);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Plan plan, Predict(w, layout, SomeNoise(), DefaultCosts()));
+    const double onion = plan.client().onion_bytes() / kParties * (kParties - j + 1);
+    EXPECT_EQ(static_cast<double>(list.size()), onion * static_cast<double>(w.queries));
+    EXPECT_EQ(static_cast<double>(wire::EncodeQueryBatch(batch, static_cast<uint32_t>(w.queries)).size()),
+              QueryBatchBytes(static_cast<double>(w.queries)));
+    const server::NoiseBatch made = MakeNoise(context, secrets[j - 1], pool);
+    noise_queries += static_cast<double>(made.size());
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto out, RunOffline(context, secrets[j - 1], made, list, pool));
+    if (j == kParties) {
+      Bytes table(kRows * 112);
+      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answers,
+                                 AnswerQueries(context, secrets[j - 1], out.state, batch,
+                                               {table, kRows}, pool));
+      EXPECT_EQ(static_cast<double>(answers.size()), plan.hop(0).answer_bytes());
+      break;
+    }
+    SHOAL_ASSERT_OK_AND_ASSIGN(batch, ForwardQueries(context, out.state, batch));
+    list = std::move(out.onions);
+  }
+  // Noise is what the model says it is on average: 80 rows of standard deviation about 5.
+  EXPECT_NEAR(noise_queries, 2 * kRows * SomeNoise().mean, 5 * 5 * 9);
+}
+
+TEST(PredictTest, MoreOfAnythingCostsMore) {
+  const Plan base = PlanOf(SomeWorkload());
+  const auto more = [&](const char* what, auto change) {
+    Workload w = SomeWorkload();
+    change(w);
+    const Plan plan = PlanOf(w);
+    EXPECT_GT(plan.per_round().price(), base.per_round().price()) << what;
+    EXPECT_GT(plan.per_round().core_hours(), base.per_round().core_hours()) << what;
+    for (int j = 0; j < base.party_size(); ++j) {
+      EXPECT_GT(Cpu(plan.party(j)), Cpu(base.party(j))) << what << " party " << j + 1;
+      EXPECT_GE(plan.party(j).peak_memory_bytes(), base.party(j).peak_memory_bytes()) << what;
+    }
+  };
+  more("queries", [](Workload& w) { w.queries *= 2; });
+  more("records", [](Workload& w) { w.records *= 2; });
+  more("parties", [](Workload& w) { w.parties += 1; });
+}
+
+TEST(PredictTest, UnitsFitEachOther) {
+  const Plan plan = PlanOf(SomeWorkload());
+  double bytes = 0, cpu = 0;
+  for (const Hop& hop : plan.hop()) {
+    bytes += hop.onion_bytes() + hop.query_bytes() + hop.answer_bytes();
+  }
+  for (const Party& p : plan.party()) cpu += Cpu(p) + p.links_cpu_s();
+  EXPECT_DOUBLE_EQ(plan.per_round().gigabytes(), bytes / 1e9);
+  EXPECT_DOUBLE_EQ(plan.per_round().core_hours(), cpu / 3600);
+  EXPECT_DOUBLE_EQ(plan.per_round().price(), 0.04 * cpu / 3600 + 0.05 * bytes / 1e9);
+  EXPECT_DOUBLE_EQ(plan.per_day().price(), 24 * plan.per_round().price());
+  EXPECT_DOUBLE_EQ(plan.price_per_million_queries(), plan.per_round().price() / 50'000 * 1e6);
+  // Noise answers weigh mean noise times table size, signatures included, whatever the rows.
+  const double noise_answers = plan.hop(1).answer_bytes() - plan.hop(0).answer_bytes();
+  EXPECT_NEAR(noise_answers, SomeNoise().mean * plan.table().rows() * plan.table().answer_bytes(),
+              1);
+  // One box per position is what most of the backend's offline stage is.
+  EXPECT_GT(plan.party(2).offline_cpu_s(),
+            1e-9 * DefaultCosts().open_ns() * plan.party(2).positions_in());
+}
+
+TEST(PredictTest, BreakEvenIsWhereThePricesMeet) {
+  Workload w = SomeWorkload();
+  const Plan plan = PlanOf(w);
+  w.queries = static_cast<uint64_t>(plan.download().break_even_queries());
+  ASSERT_GT(w.queries, 0u);
+  const Plan there = PlanOf(w);
+  const double download = there.download().client_bytes() / 1e9 * w.price_gb;
+  EXPECT_NEAR(there.per_round().price() / static_cast<double>(w.queries), download,
+              0.05 * download);
+}
+
+TEST(ChooseRowsTest, TakesTheCheapest) {
+  const Plan plan = PlanOf(SomeWorkload(), 0);
+  int chosen = 0;
+  for (const Alternative& line : plan.by_row_bytes()) {
+    EXPECT_GE(line.price_per_million(), plan.price_per_million_queries());
+    chosen += line.chosen();
+  }
+  EXPECT_EQ(chosen, 1);
+  EXPECT_GT(plan.by_row_bytes_size(), 5);
+}
+
+TEST(PredictTest, BadParametersAreNamed) {
+  Workload w = SomeWorkload();
+  noise::Choice noise = SomeNoise();
+  noise.parameters.phi = 200'000;
+  EXPECT_THAT(ChooseRows(w, 1024, noise, DefaultCosts()).status().message(),
+              HasSubstr("phi must be at most the number of rows"));
+  w.records = 1'000'000'000'000;
+  EXPECT_THAT(ChooseRows(w, 65536, SomeNoise(), DefaultCosts()).status().message(),
+              HasSubstr("noise overflow"));
+  EXPECT_THAT(LayOut(SomeWorkload(), 50).status().message(),
+              HasSubstr("--row-bytes must be at least 86"));
+  w = SomeWorkload();
+  w.parties = 9;
+  EXPECT_EQ(CheckWorkload(w).message(), "--parties must be in [2, 8], got 9");
+  w = SomeWorkload();
+  w.rounds_per_day = -1;
+  EXPECT_THAT(CheckWorkload(w).message(), HasSubstr("--rounds-per-day"));
+}
+
+TEST(CalibrateTest, EveryCostIsPositiveAndKept) {
+  testing::TestRandom random(3);
+  ThreadPool pool(2);
+  const UnitCosts costs = Calibrate(random, pool, 0.01);
+  EXPECT_FALSE(costs.machine().empty());
+  const auto* fields = UnitCosts::descriptor();
+  for (int i = 0; i < fields->field_count(); ++i) {
+    if (fields->field(i)->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
+    EXPECT_GT(UnitCosts::GetReflection()->GetDouble(costs, fields->field(i)), 0)
+        << fields->field(i)->name();
+    EXPECT_GT(UnitCosts::GetReflection()->GetDouble(DefaultCosts(), fields->field(i)), 0)
+        << fields->field(i)->name();
+  }
+}
+
+}  // namespace
+}  // namespace shoal::plan
