@@ -10,6 +10,7 @@
 #include "src/onion/curve_batch.h"
 #include "src/onion/field25.h"
 #include "src/onion/field51.h"
+#include "src/onion/field51_fma.h"
 #include "src/onion/testing/vec_interval.h"
 
 namespace shoal::onion {
@@ -39,7 +40,7 @@ class IntervalTest : public ::testing::Test {
   }
 };
 
-using Fields = ::testing::Types<Field51<VecInterval>, Field25<VecInterval>>;
+using Fields = ::testing::Types<Field51<VecInterval>, Field51Fma<VecInterval>>;
 TYPED_TEST_SUITE(IntervalTest, Fields);
 
 TYPED_TEST(IntervalTest, TheLadderStaysInBounds) {

@@ -11,8 +11,8 @@
 #include "src/base/testing/test_random.h"
 #include "src/onion/curve_batch.h"
 #include "src/onion/dispatch.h"
-#include "src/onion/field25.h"
 #include "src/onion/field51.h"
+#include "src/onion/field51_fma.h"
 #include "src/onion/sealed_box.h"
 #include "src/onion/testing/edge_points.h"
 #include "src/onion/testing/vec_scalar.h"
@@ -37,7 +37,7 @@ const Kernel* ScalarKernel(const char* name) {
 // The machine's kernels, and both fields in plain C++: those are tested everywhere.
 std::vector<const Kernel*> AllKernels() {
   std::vector<const Kernel*> kernels = {ScalarKernel<Field51<VecScalar>>("scalar51"),
-                                        ScalarKernel<Field25<VecScalar>>("scalar25")};
+                                        ScalarKernel<Field51Fma<VecScalar>>("scalar51fma")};
   for (InstructionSet set : kAllInstructionSets) {
     if (KernelOf(set) != nullptr) kernels.push_back(KernelOf(set));
   }
