@@ -12,9 +12,9 @@
 // patterns that start at minus those constants. h and l belong into neighbouring columns of 51 bits
 // without further shifts. l may be negative: columns also start at a multiple of p.
 //
-// Ten limbs (field25.h) need 109 multiplications and 95 additions where this takes 50 fused
-// multiply-adds and 75 additions. No operand is ever subnormal, infinite or NaN, so that the
-// instructions take constant time.
+// A product takes 50 fused multiply-adds and 75 additions; ten limbs of 25.5 bits, for 32-bit
+// multipliers, would take 109 multiplications and 95 additions. No operand is ever subnormal,
+// infinite or NaN, so that the instructions take constant time.
 #ifndef SHOAL_SRC_ONION_FIELD51_FMA_H_
 #define SHOAL_SRC_ONION_FIELD51_FMA_H_
 

@@ -1,4 +1,4 @@
-// Four lanes of AVX2, with multiplications by FMA3: every processor with AVX2 that matters has it.
+// Four lanes of AVX2, with products by FMA3, which Intel's and AMD's processors with AVX2 all have.
 #include "src/onion/kernel.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
@@ -155,13 +155,44 @@ struct Vec8x32 {
 using Batch = CurveBatch<Field51Fma<Vec4>>;
 using Symmetric = SymmetricBatch<Vec8x32, Vec4>;
 
+// The equations of field51_fma.h hold for rounding to nearest: the default, but the calling thread
+// may have changed it (or asked for a trap on inexact results). As it was, on the way out.
+class RoundToNearest {
+ public:
+  RoundToNearest() : saved_(_mm_getcsr()) { _mm_setcsr(kDefault); }
+  ~RoundToNearest() { _mm_setcsr(saved_); }
+  RoundToNearest(const RoundToNearest&) = delete;
+  RoundToNearest& operator=(const RoundToNearest&) = delete;
+
+ private:
+  static constexpr unsigned kDefault = 0x1f80;  // what a process starts with: all traps masked
+  unsigned saved_;
+};
+
+void Multiply(const uint8_t* scalars, size_t scalar_stride, const uint8_t* points,
+              size_t point_stride, uint8_t* products, size_t n) {
+  const RoundToNearest rounding;
+  Batch::Multiply(scalars, scalar_stride, points, point_stride, products, n);
+}
+
+bool BuildTable(const uint8_t* point, void* table) {
+  const RoundToNearest rounding;
+  return Batch::BuildTable(point, table);
+}
+
+void MultiplyFixed(const void* const* tables, size_t table_count, const uint8_t* scalars,
+                   size_t scalar_stride, uint8_t* const* products, size_t n) {
+  const RoundToNearest rounding;
+  Batch::MultiplyFixed(tables, table_count, scalars, scalar_stride, products, n);
+}
+
 }  // namespace
 
 const Kernel* Avx2Kernel() {
-  static constexpr Kernel kKernel = {"avx2", Batch::Multiply, sizeof(Batch::Table),
-                                     Batch::BuildTable, Batch::MultiplyFixed,
-                                     Symmetric::DeriveKeys, Symmetric::StreamBlock};
-  static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  static constexpr Kernel kKernel = {"avx2", Multiply, sizeof(Batch::Table), BuildTable,
+                                     MultiplyFixed, Symmetric::DeriveKeys, Symmetric::StreamBlock};
+  static const bool supported =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return supported ? &kKernel : nullptr;
 }
 

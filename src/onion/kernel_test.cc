@@ -1,6 +1,7 @@
 // X25519 of every kernel against libsodium: random inputs, and every point and scalar where
 // implementations are known to differ. Expected values come from libsodium while the test runs.
 #include <algorithm>
+#include <cfenv>
 #include <memory>
 #include <string>
 #include <vector>
@@ -195,6 +196,30 @@ TEST_P(KernelTest, TheCombUsesEveryTableEntry) {
     ASSERT_EQ(Hex(BytesView(out).subspan(i * 32, 32)),
               Hex(Sodium(scalars.data() + i * 32, point.data())))
         << "digit " << i;
+  }
+}
+
+// One field rests on doubles rounded to nearest: not on what the caller made of that.
+TEST_P(KernelTest, TheRoundingModeOfTheCallerDoesNotMatter) {
+  TestRandom random(7);
+  const Bytes scalars = Draw(random, 4 * 32), secret = Draw(random, 32);
+  const uint8_t base[32] = {9};
+  const PublicKey point = Sodium(secret.data(), base);
+  for (int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    Bytes ladder(4 * 32), comb(4 * 32);
+    ASSERT_EQ(std::fesetround(mode), 0);
+    kernel().multiply(scalars.data(), 32, point.data(), 0, ladder.data(), 4);
+    const TableMemory table = Table(point.data());
+    const void* tables[1] = {table.get()};
+    uint8_t* products[1] = {comb.data()};
+    kernel().multiply_fixed(tables, 1, scalars.data(), 32, products, 4);
+    EXPECT_EQ(std::fegetround(), mode);
+    ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
+    for (size_t i = 0; i < 4; ++i) {
+      const std::string expected = Hex(Sodium(scalars.data() + i * 32, point.data()));
+      EXPECT_EQ(Hex(BytesView(ladder).subspan(i * 32, 32)), expected);
+      EXPECT_EQ(Hex(BytesView(comb).subspan(i * 32, 32)), expected);
+    }
   }
 }
 
