@@ -155,8 +155,8 @@ struct Vec8x32 {
 using Batch = CurveBatch<Field51Fma<Vec4>>;
 using Symmetric = SymmetricBatch<Vec8x32, Vec4>;
 
-// The equations of field51_fma.h hold for rounding to nearest: the default, but the calling thread
-// may have changed it (or asked for a trap on inexact results). As it was, on the way out.
+// The bounds of field51_fma.h are proved for rounding to nearest, and high halves are inexact on
+// purpose: whatever the calling thread made of rounding and traps is put aside, and comes back.
 class RoundToNearest {
  public:
   RoundToNearest() : saved_(_mm_getcsr()) { _mm_setcsr(kDefault); }
