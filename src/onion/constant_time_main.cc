@@ -15,8 +15,8 @@
 #include "src/base/check.h"
 #include "src/onion/curve_batch.h"
 #include "src/onion/dispatch.h"
-#include "src/onion/field25.h"
 #include "src/onion/field51.h"
+#include "src/onion/field51_fma.h"
 #include "src/onion/sealed_box.h"
 #include "src/onion/testing/vec_scalar.h"
 #include "valgrind/memcheck.h"
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   SHOAL_CHECK(sodium_init() >= 0);
   if (argc > 1 && std::strcmp(argv[1], "--leak") == 0) return Leak();
   RunKernel(*ScalarKernel<Field51<VecScalar>>("scalar51"));
-  RunKernel(*ScalarKernel<Field25<VecScalar>>("scalar25"));
+  RunKernel(*ScalarKernel<Field51Fma<VecScalar>>("scalar51fma"));
   for (InstructionSet set : kAllInstructionSets) {
     if (!IsSupported(set) || set == InstructionSet::kPortable) continue;
     RunKernel(*KernelOf(set));

@@ -1,4 +1,4 @@
-// X25519 in batches, one item per vector lane, over the fields of field51.h and field25.h.
+// X25519 in batches, one item per vector lane, over the fields of field51.h and field51_fma.h.
 //
 // Multiply is the Montgomery ladder of RFC 7748, section 5: any point, also on the twist.
 //
@@ -53,8 +53,10 @@ struct CurveBatch {
   };
   static_assert(alignof(Table) <= kKernelTableAlignment);
 
-  static void Multiply(const uint8_t* scalars, size_t scalar_stride, const uint8_t* points,
-                       size_t point_stride, uint8_t* products, size_t n) {
+  // The entry points are never inlined: kernel_avx2.cc sets the rounding mode before it calls them.
+  SHOAL_NOINLINE static void Multiply(const uint8_t* scalars, size_t scalar_stride,
+                                      const uint8_t* points, size_t point_stride,
+                                      uint8_t* products, size_t n) {
     const size_t groups = (n + kLanes - 1) / kLanes;
     if (groups == 0) return;
     struct {
@@ -81,7 +83,7 @@ struct CurveBatch {
     Wipe(&s, sizeof s);
   }
 
-  static bool BuildTable(const uint8_t* point, void* table_memory) {
+  SHOAL_NOINLINE static bool BuildTable(const uint8_t* point, void* table_memory) {
     Table& table = *static_cast<Table*>(table_memory);
     Vec word[4];
     LoadItems(point, 0, 1, word);
@@ -134,9 +136,9 @@ struct CurveBatch {
     return true;
   }
 
-  static void MultiplyFixed(const void* const* tables, size_t table_count,
-                            const uint8_t* scalars, size_t scalar_stride,
-                            uint8_t* const* products, size_t n) {
+  SHOAL_NOINLINE static void MultiplyFixed(const void* const* tables, size_t table_count,
+                                           const uint8_t* scalars, size_t scalar_stride,
+                                           uint8_t* const* products, size_t n) {
     const size_t groups = (n + kLanes - 1) / kLanes;
     if (groups == 0) return;
     struct {

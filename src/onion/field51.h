@@ -146,7 +146,7 @@ struct Field51 {
   SHOAL_INLINE static Element Tight(const Product& a) {
     const Vec mask = Vec::Set1(kLimbMask);
     Element r;
-    r.limb[0] = Vec::MaddLo(a.limb[0] & mask, a.limb[4].template Srl<51>(), Vec::Set1(19));
+    r.limb[0] = Vec::AddTimes19(a.limb[0] & mask, a.limb[4].template Srl<51>());
     SHOAL_UNROLL for (int i = 1; i < kLimbs; ++i) {
       r.limb[i] = (a.limb[i] & mask) + a.limb[i - 1].template Srl<51>();
     }
@@ -218,7 +218,7 @@ struct Field51 {
     return r;
   }
 
- private:
+ protected:
   // A multiple of p, 2^11 * (2^51 - 19, 2^51 - 1, ..), that no Product limb reaches.
   static constexpr uint64_t kBias0 = (kLimbMask - 18) << 11;
   static constexpr uint64_t kBias = kLimbMask << 11;

@@ -8,8 +8,8 @@
 
 #include "gtest/gtest.h"
 #include "src/onion/curve_batch.h"
-#include "src/onion/field25.h"
 #include "src/onion/field51.h"
+#include "src/onion/field51_fma.h"
 #include "src/onion/testing/vec_interval.h"
 
 namespace shoal::onion {
@@ -39,7 +39,7 @@ class IntervalTest : public ::testing::Test {
   }
 };
 
-using Fields = ::testing::Types<Field51<VecInterval>, Field25<VecInterval>>;
+using Fields = ::testing::Types<Field51<VecInterval>, Field51Fma<VecInterval>>;
 TYPED_TEST_SUITE(IntervalTest, Fields);
 
 TYPED_TEST(IntervalTest, TheLadderStaysInBounds) {
@@ -75,11 +75,23 @@ TEST(IntervalProofTest, SeesViolations) {
   Field::Sub(zero, not_carried);
   EXPECT_FALSE(VecInterval::record().violations.empty());
 
-  using Field10 = Field25<VecInterval>;
-  Field10::Element wide;
-  for (VecInterval& limb : wide.limb) limb = {0, uint64_t{1} << 28};
+  using Fused = Field51Fma<VecInterval>;
+  Fused::Element wide;
+  for (VecInterval& limb : wide.limb) limb = {0, (uint64_t{1} << 52) - 1};
   VecInterval::Reset();
-  Field10::Mul(Field10::Constant(1), wide);  // 19 * 2^28 is beyond 32 bits
+  Fused::Mul(Fused::Constant(1), wide);
+  EXPECT_TRUE(VecInterval::record().violations.empty());
+  Fused::Mul(wide, wide);  // beyond 2^103
+  EXPECT_FALSE(VecInterval::record().violations.empty());
+  for (VecInterval& limb : wide.limb) limb = {0, uint64_t{1} << 52};
+  VecInterval::Reset();
+  Fused::Mul(Fused::Constant(1), wide);  // no mantissa of 52 bits
+  EXPECT_FALSE(VecInterval::record().violations.empty());
+
+  // A column that starts at zero has no room for a negative low half.
+  VecInterval low = VecInterval::Set1(0), high = VecInterval::Set1(0);
+  VecInterval::Reset();
+  VecInterval::AddProduct(VecInterval::Set1(1), VecInterval::Set1(1), low, high);
   EXPECT_FALSE(VecInterval::record().violations.empty());
 }
 

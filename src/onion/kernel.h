@@ -1,5 +1,5 @@
 // What one instruction set offers: X25519 and the symmetric part of sealed boxes on many items at
-// once. Implementations are made from the templates in field51.h, field25.h, curve_batch.h and
+// once. Implementations are made from the templates in field51.h, field51_fma.h, curve_batch.h and
 // symmetric_batch.h, one per instruction set and file.
 //
 // The files that implement it are compiled with more instructions than the machine may have, so

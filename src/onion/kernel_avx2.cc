@@ -1,12 +1,12 @@
-// Four lanes of AVX2, with 32 x 32 bit multiplications.
+// Four lanes of AVX2, with products by FMA3, which Intel's and AMD's processors with AVX2 all have.
 #include "src/onion/kernel.h"
 
-#if defined(__AVX2__)
+#if defined(__AVX2__) && defined(__FMA__)
 
 #include <immintrin.h>
 
 #include "src/onion/curve_batch.h"
-#include "src/onion/field25.h"
+#include "src/onion/field51_fma.h"
 #include "src/onion/inline.h"
 #include "src/onion/symmetric_batch.h"
 
@@ -52,8 +52,34 @@ struct Vec4 {
     return {_mm256_add_epi64(_mm256_add_epi64(v, _mm256_slli_epi64(v, 1)), _mm256_slli_epi64(v, 4))};
   }
 
-  // The product of a and b, both below 2^32.
-  SHOAL_INLINE static Vec4 Mul32(Vec4 a, Vec4 b) { return {_mm256_mul_epu32(a.v, b.v)}; }
+  // acc + 19 a, for a below 2^32 (what is above is ignored).
+  SHOAL_INLINE static Vec4 AddTimes19(Vec4 acc, Vec4 a) {
+    return {_mm256_add_epi64(acc.v, _mm256_mul_epu32(a.v, _mm256_set1_epi64x(19)))};
+  }
+
+  // field51_fma.h has the equations.
+  using Real = __m256d;
+  // Exact, for integers below 2^52: they are the mantissa of 2^52 + a.
+  SHOAL_INLINE static Real ToReal(Vec4 a) {
+    const __m256d two52 = _mm256_set1_pd(0x1p52);
+    return _mm256_sub_pd(_mm256_castsi256_pd(_mm256_or_si256(a.v, _mm256_castpd_si256(two52))),
+                         two52);
+  }
+  // What a column starts with for its sum to be value + all h + all l. Halves are counted, as
+  // columns may be doubled on the way.
+  SHOAL_INLINE static Vec4 StartColumn(uint64_t value, uint64_t half_lows, uint64_t half_highs) {
+    constexpr uint64_t kHigh = uint64_t{1023 + 103} << 52;                            // 2^103
+    constexpr uint64_t kLow = (uint64_t{1023 + 52} << 52) + (uint64_t{1} << 51);      // 3 * 2^51
+    return Set1(value - half_highs * (kHigh / 2) - half_lows * (kLow / 2));
+  }
+  // Adds the halves of a b to two columns.
+  SHOAL_INLINE static void AddProduct(Real a, Real b, Vec4& low, Vec4& high) {
+    const __m256d h = _mm256_fmadd_pd(a, b, _mm256_set1_pd(0x1p103));
+    const __m256d l =
+        _mm256_fmadd_pd(a, b, _mm256_sub_pd(_mm256_set1_pd(0x1p103 + 0x1.8p52), h));
+    high.v = _mm256_add_epi64(high.v, _mm256_castpd_si256(h));
+    low.v = _mm256_add_epi64(low.v, _mm256_castpd_si256(l));
+  }
 
   // Lanes with the one bit of `bit`.
   SHOAL_INLINE static Mask TestBits(Vec4 a, Vec4 bit) {
@@ -74,25 +100,30 @@ struct Vec4 {
 
   // A look-up reads all 32 entries and picks in registers.
   struct Index {
-    __m256i low;     // the permutation looks at three bits
-    __m256d bit[2];  // the bits above, as signs
+    __m256i low;     // two bits, for permutations of 32-bit halves: 2 i and 2 i + 1
+    __m256d bit[3];  // the bits above, as signs
   };
   SHOAL_INLINE static Index MakeIndex(Vec4 index) {
-    return {index.v,
-            {_mm256_castsi256_pd(_mm256_slli_epi64(index.v, 60)),
+    const __m256i low = _mm256_slli_epi64(_mm256_and_si256(index.v, _mm256_set1_epi64x(3)), 1);
+    return {_mm256_or_si256(_mm256_or_si256(low, _mm256_slli_epi64(low, 32)),
+                            _mm256_set1_epi64x(int64_t{1} << 32)),
+            {_mm256_castsi256_pd(_mm256_slli_epi64(index.v, 61)),
+             _mm256_castsi256_pd(_mm256_slli_epi64(index.v, 60)),
              _mm256_castsi256_pd(_mm256_slli_epi64(index.v, 59))}};
   }
-  SHOAL_INLINE static Vec4 LookUp(const uint32_t* entry, const Index& index) {
-    __m256d part[4];
-    SHOAL_UNROLL for (int i = 0; i < 4; ++i) {
-      part[i] = _mm256_castsi256_pd(_mm256_permutevar8x32_epi32(
-          _mm256_load_si256(reinterpret_cast<const __m256i*>(entry + 8 * i)), index.low));
+  SHOAL_INLINE static Vec4 LookUp(const uint64_t* entry, const Index& index) {
+    __m256d half[2];
+    SHOAL_UNROLL for (int i = 0; i < 2; ++i) {
+      __m256d part[4];
+      SHOAL_UNROLL for (int j = 0; j < 4; ++j) {
+        part[j] = _mm256_castsi256_pd(_mm256_permutevar8x32_epi32(
+            _mm256_load_si256(reinterpret_cast<const __m256i*>(entry + 16 * i + 4 * j)),
+            index.low));
+      }
+      half[i] = _mm256_blendv_pd(_mm256_blendv_pd(part[0], part[1], index.bit[0]),
+                                 _mm256_blendv_pd(part[2], part[3], index.bit[0]), index.bit[1]);
     }
-    const __m256d low = _mm256_blendv_pd(part[0], part[1], index.bit[0]);
-    const __m256d high = _mm256_blendv_pd(part[2], part[3], index.bit[0]);
-    // The upper half of a lane picked entry 0 of eight.
-    return {_mm256_and_si256(_mm256_castpd_si256(_mm256_blendv_pd(low, high, index.bit[1])),
-                             _mm256_set1_epi64x(0xffffffff))};
+    return {_mm256_castpd_si256(_mm256_blendv_pd(half[0], half[1], index.bit[2]))};
   }
 };
 
@@ -121,16 +152,47 @@ struct Vec8x32 {
   }
 };
 
-using Batch = CurveBatch<Field25<Vec4>>;
+using Batch = CurveBatch<Field51Fma<Vec4>>;
 using Symmetric = SymmetricBatch<Vec8x32, Vec4>;
+
+// The bounds of field51_fma.h are proved for rounding to nearest, and high halves are inexact on
+// purpose: whatever the calling thread made of rounding and traps is put aside, and comes back.
+class RoundToNearest {
+ public:
+  RoundToNearest() : saved_(_mm_getcsr()) { _mm_setcsr(kDefault); }
+  ~RoundToNearest() { _mm_setcsr(saved_); }
+  RoundToNearest(const RoundToNearest&) = delete;
+  RoundToNearest& operator=(const RoundToNearest&) = delete;
+
+ private:
+  static constexpr unsigned kDefault = 0x1f80;  // what a process starts with: all traps masked
+  unsigned saved_;
+};
+
+void Multiply(const uint8_t* scalars, size_t scalar_stride, const uint8_t* points,
+              size_t point_stride, uint8_t* products, size_t n) {
+  const RoundToNearest rounding;
+  Batch::Multiply(scalars, scalar_stride, points, point_stride, products, n);
+}
+
+bool BuildTable(const uint8_t* point, void* table) {
+  const RoundToNearest rounding;
+  return Batch::BuildTable(point, table);
+}
+
+void MultiplyFixed(const void* const* tables, size_t table_count, const uint8_t* scalars,
+                   size_t scalar_stride, uint8_t* const* products, size_t n) {
+  const RoundToNearest rounding;
+  Batch::MultiplyFixed(tables, table_count, scalars, scalar_stride, products, n);
+}
 
 }  // namespace
 
 const Kernel* Avx2Kernel() {
-  static constexpr Kernel kKernel = {"avx2", Batch::Multiply, sizeof(Batch::Table),
-                                     Batch::BuildTable, Batch::MultiplyFixed,
-                                     Symmetric::DeriveKeys, Symmetric::StreamBlock};
-  static const bool supported = __builtin_cpu_supports("avx2");
+  static constexpr Kernel kKernel = {"avx2", Multiply, sizeof(Batch::Table), BuildTable,
+                                     MultiplyFixed, Symmetric::DeriveKeys, Symmetric::StreamBlock};
+  static const bool supported =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   return supported ? &kKernel : nullptr;
 }
 

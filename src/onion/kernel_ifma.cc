@@ -54,6 +54,9 @@ struct Vec8 {
     return {_mm512_madd52hi_epu64(acc.v, a.v, b.v)};
   }
 
+  // acc + 19 a, for a below 2^32.
+  SHOAL_INLINE static Vec8 AddTimes19(Vec8 acc, Vec8 a) { return MaddLo(acc, a, Set1(19)); }
+
   // Lanes with any bit of `bits`.
   SHOAL_INLINE static Mask TestBits(Vec8 a, Vec8 bits) { return _mm512_test_epi64_mask(a.v, bits.v); }
   SHOAL_INLINE static Mask IsZero(Vec8 a) { return _mm512_testn_epi64_mask(a.v, a.v); }

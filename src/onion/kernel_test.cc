@@ -1,6 +1,7 @@
 // X25519 of every kernel against libsodium: random inputs, and every point and scalar where
 // implementations are known to differ. Expected values come from libsodium while the test runs.
 #include <algorithm>
+#include <cfenv>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,8 +12,8 @@
 #include "src/base/testing/test_random.h"
 #include "src/onion/curve_batch.h"
 #include "src/onion/dispatch.h"
-#include "src/onion/field25.h"
 #include "src/onion/field51.h"
+#include "src/onion/field51_fma.h"
 #include "src/onion/sealed_box.h"
 #include "src/onion/testing/edge_points.h"
 #include "src/onion/testing/vec_scalar.h"
@@ -37,7 +38,7 @@ const Kernel* ScalarKernel(const char* name) {
 // The machine's kernels, and both fields in plain C++: those are tested everywhere.
 std::vector<const Kernel*> AllKernels() {
   std::vector<const Kernel*> kernels = {ScalarKernel<Field51<VecScalar>>("scalar51"),
-                                        ScalarKernel<Field25<VecScalar>>("scalar25")};
+                                        ScalarKernel<Field51Fma<VecScalar>>("scalar51fma")};
   for (InstructionSet set : kAllInstructionSets) {
     if (KernelOf(set) != nullptr) kernels.push_back(KernelOf(set));
   }
@@ -195,6 +196,33 @@ TEST_P(KernelTest, TheCombUsesEveryTableEntry) {
     ASSERT_EQ(Hex(BytesView(out).subspan(i * 32, 32)),
               Hex(Sodium(scalars.data() + i * 32, point.data())))
         << "digit " << i;
+  }
+}
+
+// One field computes with doubles, rounds on purpose, and its bounds are proved for rounding to
+// nearest: neither the rounding mode of the caller nor a trap on inexact results may matter.
+TEST_P(KernelTest, TheFloatingPointModeOfTheCallerDoesNotMatter) {
+  TestRandom random(7);
+  const Bytes scalars = Draw(random, 4 * 32), secret = Draw(random, 32);
+  const uint8_t base[32] = {9};
+  const PublicKey point = Sodium(secret.data(), base);
+  for (int mode : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    Bytes ladder(4 * 32), comb(4 * 32);
+    ASSERT_EQ(std::fesetround(mode), 0);
+    ASSERT_EQ(feenableexcept(FE_INEXACT), 0);
+    kernel().multiply(scalars.data(), 32, point.data(), 0, ladder.data(), 4);
+    const TableMemory table = Table(point.data());
+    const void* tables[1] = {table.get()};
+    uint8_t* products[1] = {comb.data()};
+    kernel().multiply_fixed(tables, 1, scalars.data(), 32, products, 4);
+    EXPECT_EQ(fedisableexcept(FE_INEXACT), FE_INEXACT);
+    EXPECT_EQ(std::fegetround(), mode);
+    ASSERT_EQ(std::fesetround(FE_TONEAREST), 0);
+    for (size_t i = 0; i < 4; ++i) {
+      const std::string expected = Hex(Sodium(scalars.data() + i * 32, point.data()));
+      EXPECT_EQ(Hex(BytesView(ladder).subspan(i * 32, 32)), expected);
+      EXPECT_EQ(Hex(BytesView(comb).subspan(i * 32, 32)), expected);
+    }
   }
 }
 

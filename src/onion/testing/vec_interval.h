@@ -25,7 +25,7 @@ struct VecInterval {
   // What went wrong since the last Reset(), and the largest values seen.
   struct Record {
     std::vector<std::string> violations;
-    uint64_t largest_factor = 0;  // into MaddLo, MaddHi, Mul32
+    uint64_t largest_factor = 0;  // into MaddLo, MaddHi, Mul32, AddProduct
     uint64_t largest_sum = 0;
   };
   static Record& record() {
@@ -84,6 +84,26 @@ struct VecInterval {
   }
   static VecInterval Mul32(VecInterval a, VecInterval b) {
     return {0, static_cast<uint64_t>(Product(a, b, 32))};
+  }
+
+  static VecInterval AddTimes19(VecInterval acc, VecInterval a) { return acc + Mul32(a, Set1(19)); }
+
+  // Fused multiply-adds of doubles: see field51_fma.h.
+  using Real = VecInterval;
+  static Real ToReal(VecInterval a) {
+    if (a.high >> 52 != 0) return Violation("no exact double");
+    return a;
+  }
+  static VecInterval StartColumn(uint64_t value, uint64_t, uint64_t) { return Set1(value); }
+  static void AddProduct(Real a, Real b, VecInterval& low, VecInterval& high) {
+    const unsigned __int128 product = Product(a, b, 52);
+    // Also the high half, rounded up, must stay in the binade of 2^103.
+    if (product > (static_cast<unsigned __int128>(1) << 103) - (uint64_t{1} << 51)) {
+      Violation("product beyond 103 bits");
+    }
+    constexpr uint64_t kHalf = uint64_t{1} << 50;
+    low = low - Set1(kHalf) + VecInterval{0, 2 * kHalf};
+    high = high + VecInterval{0, static_cast<uint64_t>((product + kHalf) >> 51)};
   }
 
   static Mask TestBits(VecInterval, VecInterval) { return {}; }

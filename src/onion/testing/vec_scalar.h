@@ -47,6 +47,19 @@ struct VecScalar {
     return {(a.v & 0xffffffff) * (b.v & 0xffffffff)};
   }
 
+  static VecScalar AddTimes19(VecScalar acc, VecScalar a) { return acc + Mul32(a, Set1(19)); }
+
+  // What field51_fma.h gets from doubles, in integers.
+  using Real = VecScalar;
+  static Real ToReal(VecScalar a) { return a; }
+  static VecScalar StartColumn(uint64_t value, uint64_t, uint64_t) { return {value}; }
+  static void AddProduct(Real a, Real b, VecScalar& low, VecScalar& high) {
+    const unsigned __int128 product = static_cast<unsigned __int128>(a.v) * b.v;
+    const uint64_t rounded = static_cast<uint64_t>((product + (uint64_t{1} << 50)) >> 51);
+    low.v += static_cast<uint64_t>(product) - (rounded << 51);
+    high.v += rounded;
+  }
+
   static Mask TestBits(VecScalar a, VecScalar bits) { return {~IsZero(a & bits).v}; }
   static Mask IsZero(VecScalar a) { return {((a.v | (0 - a.v)) >> 63) - 1}; }
   static bool FirstLane(Mask mask) { return mask.v != 0; }
