@@ -1,12 +1,14 @@
 #include "src/server/frontend.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <array>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/hash.h"
+#include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
 #include "src/wire/query_batch.h"
@@ -27,10 +29,11 @@ absl::Status WrongState(wire::RoundState state, absl::string_view wanted) {
                                                     ": ", wanted));
 }
 
-// The first 16 bytes of an onion's digest find its slot again. They are a hash of bytes that the
-// sender chose, cut to 64 bits for the table's own hash.
-struct OnionDigestHash {
-  size_t operator()(const Digest& digest) const { return LoadLe<size_t>(digest.data()); }
+// What finds an onion's slot again: 16 bytes of a digest under a key of this process, so that
+// senders cannot aim at the table's buckets. 20 bytes an entry, in a flat table.
+using OnionPrint = std::array<uint8_t, 16>;
+struct OnionPrintHash {
+  size_t operator()(const OnionPrint& print) const { return LoadLe<size_t>(print.data()); }
 };
 
 }  // namespace
@@ -48,7 +51,8 @@ struct Frontend::Entry {
   uint64_t used = 0;
   size_t onion_bytes = 0;
   Bytes onions;
-  std::unordered_map<Digest, uint32_t, OnionDigestHash> slot_of_onion;
+  Digest print_key;
+  absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> slot_of_onion;
   std::vector<uint32_t> tallies;  // by slot, kUnused where there is none
   std::vector<uint32_t> rank;     // by slot: where its answer stands
   Bytes answers;
@@ -118,6 +122,7 @@ wire::RoundHeader Frontend::NewDraft() {
 
 absl::Status Frontend::Open(const round::Round& round) {
   auto entry = std::make_shared<Entry>(round);
+  SystemRandom().Fill(entry->print_key);
   entry->state_since_s = clock_->NowSeconds();
   entry->onion_bytes = onion::OnionBytes(round.parties());
   std::lock_guard lock(mutex_);
@@ -336,21 +341,23 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
                                                    onion_bytes, " bytes"));
   }
   const size_t count = onions.size() / onion_bytes;
-  std::vector<Digest> digests(count);
+  std::vector<OnionPrint> prints(count);
   for (size_t i = 0; i < count; ++i) {
-    digests[i] = Transcript("shoal onion v1").Blob(onions.subspan(i * onion_bytes, onion_bytes))
-                     .Finish();
+    const Digest digest = Transcript("shoal onion v1", entry->print_key)
+                              .Blob(onions.subspan(i * onion_bytes, onion_bytes))
+                              .Finish();
+    std::copy_n(digest.begin(), prints[i].size(), prints[i].begin());
   }
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::OPEN_FOR_ONIONS) return WrongState(entry->state, "takes no onions");
   // What is new, in order and once. Nothing else is written: a client that repeats itself for ever
   // fills no disk. A full round still acknowledges again what it has.
-  std::unordered_map<Digest, uint32_t, OnionDigestHash> fresh;
+  absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> fresh;
   Bytes added;
   for (size_t i = 0; i < count; ++i) {
-    if (entry->slot_of_onion.contains(digests[i])) continue;
+    if (entry->slot_of_onion.contains(prints[i])) continue;
     const auto slot = static_cast<uint32_t>(entry->slots + fresh.size());
-    if (!fresh.emplace(digests[i], slot).second) continue;
+    if (!fresh.emplace(prints[i], slot).second) continue;
     Append(added, onions.subspan(i * onion_bytes, onion_bytes));
   }
   if (entry->slots + fresh.size() > entry->round.header().max_slots()) {
@@ -366,7 +373,9 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
   }
   Submission submission{.slots = {}, .counter = entry->round.counter()};
   submission.slots.reserve(count);
-  for (const Digest& digest : digests) submission.slots.push_back(entry->slot_of_onion.at(digest));
+  for (const OnionPrint& print : prints) {
+    submission.slots.push_back(entry->slot_of_onion.at(print));
+  }
   return submission;
 }
 
