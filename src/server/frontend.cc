@@ -411,15 +411,6 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Digest& round_id,
   return request;
 }
 
-namespace {
-absl::StatusOr<Digest> ParseRoundId(const std::string& bytes) {
-  Digest id;
-  if (bytes.size() != id.size()) return absl::InvalidArgumentError("a round id has 32 bytes");
-  std::copy_n(bytes.begin(), id.size(), id.begin());
-  return id;
-}
-}  // namespace
-
 absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesRequest& request) {
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, ParseRoundId(request.round_id()));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));

@@ -55,6 +55,13 @@ class StageTimer {
 
 }  // namespace
 
+absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
+  Digest id;
+  if (bytes.size() != id.size()) return absl::InvalidArgumentError("a round id has 32 bytes");
+  std::ranges::copy(AsBytes(bytes), id.begin());
+  return id;
+}
+
 struct Party::OpenRound {
   explicit OpenRound(Seed seed) : secrets(std::move(seed)) {}
 

@@ -43,6 +43,9 @@
 
 namespace shoal::server {
 
+// A round id from a message. INVALID_ARGUMENT unless it has 32 bytes.
+absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes);
+
 // A draft that is not completed by then is dropped.
 inline constexpr uint64_t kDraftLifetimeS = 120;
 

@@ -19,15 +19,6 @@ constexpr uint32_t kMaxWaitMs = 60'000;
 constexpr size_t kMaxWaiters = 1 << 16;
 constexpr uint32_t kMaxPlacementPiece = 1 << 20;
 
-absl::StatusOr<Digest> DigestFrom(const std::string& bytes, absl::string_view what) {
-  Digest digest;
-  if (bytes.size() != digest.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " has 32 bytes"));
-  }
-  std::ranges::copy(AsBytes(bytes), digest.begin());
-  return digest;
-}
-
 }  // namespace
 
 ClientService::ClientService(Frontend* frontend, const roster::Roster* roster,
@@ -151,7 +142,7 @@ absl::StatusOr<wire::Frame> ClientService::GetPlacement(const wire::Frame& reque
 absl::Status ClientService::SubmitOnions(const wire::Frame& request, net::Reply& reply) {
   wire::SubmitOnionsRequest message;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, DigestFrom(message.round_id(), "a round id"));
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, ParseRoundId(message.round_id()));
   SHOAL_ASSIGN_OR_RETURN(const Frontend::Submission submission,
                          frontend_->SubmitOnions(round_id, AsBytes(message.onions())));
   wire::SubmitOnionsResponse response;
@@ -189,7 +180,7 @@ void ClientService::SyncLoop() {
 absl::Status ClientService::WaitRound(const wire::Frame& request, net::Reply& reply) {
   wire::WaitRoundRequest message;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, DigestFrom(message.round_id(), "a round id"));
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, ParseRoundId(message.round_id()));
   Waiter waiter{.round_id = round_id,
                 .state = message.state(),
                 .deadline = Clock::now() + std::chrono::milliseconds(

@@ -17,13 +17,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kShortCall = 30s;
 
-absl::StatusOr<Digest> RoundIdFrom(const std::string& bytes) {
-  Digest id;
-  if (bytes.size() != id.size()) return absl::InvalidArgumentError("a round id has 32 bytes");
-  std::ranges::copy(AsBytes(bytes), id.begin());
-  return id;
-}
-
 // The tally count in the header of an encoded batch, which this party has made itself.
 uint64_t CountOf(BytesView queries) {
   return queries.size() < 5 ? 0 : LoadLe<uint32_t>(queries.data() + 1);
@@ -215,7 +208,7 @@ wire::Frame PeerService::Answer(wire::Frame request) {
       wire::OnlineRequest message;
       absl::Status status = wire::ParseFrame(request, request.type, message);
       if (!status.ok()) return refuse(status);
-      const auto id = RoundIdFrom(message.round_id());
+      const auto id = ParseRoundId(message.round_id());
       if (!id.ok()) return refuse(id.status());
       auto result = node_->Online(*id, std::move(request.bulk));
       if (!result.ok()) return refuse(result.status());
@@ -227,7 +220,7 @@ wire::Frame PeerService::Answer(wire::Frame request) {
       wire::EndRoundRequest message;
       absl::Status status = wire::ParseFrame(request, request.type, message);
       if (!status.ok()) return refuse(status);
-      const auto id = RoundIdFrom(message.round_id());
+      const auto id = ParseRoundId(message.round_id());
       if (!id.ok()) return refuse(id.status());
       spdlog::info("round {}..: {}", Hex(BytesView(*id).first(8)),
                    message.aborted() ? "aborted by the party before" : "closed and erased");
