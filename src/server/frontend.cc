@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -57,6 +58,15 @@ struct Frontend::Entry {
   std::vector<uint32_t> rank;     // by slot: where its answer stands
   Bytes answers;
   StageReports reports;
+  std::chrono::steady_clock::time_point stage_start;
+  uint64_t offline_ms = 0, online_ms = 0;  // over the whole chain
+
+  void StartStage() { stage_start = std::chrono::steady_clock::now(); }
+  uint64_t StageMs() const {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                     std::chrono::steady_clock::now() - stage_start)
+                                     .count());
+  }
 
   wire::RoundInfo Info() const {
     wire::RoundInfo info;
@@ -212,6 +222,7 @@ absl::StatusOr<Bytes> Frontend::Seal(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::OPEN_FOR_ONIONS) return WrongState(entry->state, "cannot be sealed");
+  entry->StartStage();
   entry->state = wire::SEALED;
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = true;
@@ -228,6 +239,7 @@ absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports)
   entry->busy = false;
   entry->tallies.assign(entry->slots, kUnused);
   entry->reports = std::move(reports);
+  entry->offline_ms = entry->StageMs();
   return absl::OkStatus();
 }
 
@@ -235,6 +247,7 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::OPEN_FOR_QUERIES) return WrongState(entry->state, "takes no queries");
+  entry->StartStage();
   entry->state = wire::ANSWERING;
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = true;
@@ -257,6 +270,7 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, OnlineResult result)
   SHOAL_CHECK(result.answers.size() == entry->used * entry->round.answer_bytes());
   entry->answers = std::move(result.answers);
   entry->reports = std::move(result.reports);
+  entry->online_ms = entry->StageMs();
   entry->state = wire::ANSWERED;
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = false;
@@ -315,6 +329,8 @@ std::vector<wire::RoundReport> Frontend::Reports() const {
     wire::RoundReport& report = out.emplace_back();
     *report.mutable_round() = entry.Info();
     report.mutable_stages()->Assign(entry.reports.begin(), entry.reports.end());
+    report.set_offline_ms(entry.offline_ms);
+    report.set_online_ms(entry.online_ms);
   }
   return out;
 }

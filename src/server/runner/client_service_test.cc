@@ -270,6 +270,37 @@ TEST_F(ClientServiceTest, ARoundRunsFrameByFrame) {
   EXPECT_GE(status.rounds(0).stages_size(), 6);  // offline and online at three parties
 }
 
+// From the batch at the frontend until all parties are done: what lies between counts, wherever it
+// was spent.
+TEST_F(ClientServiceTest, StatusTellsHowLongAStageTookOverTheWholeChain) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  sim::Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(5));
+  server::Frontend& frontend = deployment_.frontend();
+  const auto report = [&] { return frontend.Reports().at(0); };
+
+  const auto start = std::chrono::steady_clock::now();
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes onions, frontend.Seal(round.id()));
+  std::this_thread::sleep_for(30ms);
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto reports,
+                             deployment_.node(1).Offline(round.wire(), std::move(onions)));
+  EXPECT_EQ(report().offline_ms(), 0u);
+  SHOAL_ASSERT_OK(frontend.OfflineDone(round.id(), std::move(reports)));
+  const std::chrono::duration<double, std::milli> offline =
+      std::chrono::steady_clock::now() - start;
+  EXPECT_GE(report().offline_ms(), 30u);
+  EXPECT_LE(static_cast<double>(report().offline_ms()), offline.count());
+
+  SHOAL_ASSERT_OK(client.Query({3, 1, 4, 1, 5}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, frontend.CloseQueries(round.id()));
+  std::this_thread::sleep_for(30ms);
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto result,
+                             deployment_.node(1).Online(round.id(), std::move(queries)));
+  EXPECT_EQ(report().online_ms(), 0u);
+  SHOAL_ASSERT_OK(frontend.AnswersReady(round.id(), std::move(result)));
+  EXPECT_GE(report().online_ms(), 30u);
+}
+
 TEST_F(ClientServiceTest, SlotsAreAcknowledgedOnceTheyAreDurableAndInGroups) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
   journal_.Shut();
