@@ -39,7 +39,7 @@ namespace shoal {
 // content one digest.
 class ContentMac {
  public:
-  // Starting a tag costs about as much as 2 KiB of content; a chunk of this size stays in a
+  // Starting a tag costs about as much as 3 KiB of content; a chunk of this size stays in a
   // second-level cache.
   static constexpr size_t kDefaultChunkBytes = size_t{256} << 10;
 
