@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "openssl/evp.h"
+#include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/file.h"
 #include "src/base/status_macros.h"
@@ -20,21 +20,60 @@ namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr uint64_t kBlockBytes = 16;  // of AES
+// Smaller ones are not worth keeping.
+constexpr uint64_t kLeastSpareBytes = 1 << 20;
+constexpr size_t kMaxSpares = 8;
 
 }  // namespace
+
+absl::StatusOr<std::optional<PageBuffer>> SpoolPlace::Claim(uint64_t bytes) {
+  std::lock_guard lock(mutex_);
+  // The smallest that fits, if it is not a waste.
+  const auto fits = [&](const PageBuffer& spare) {
+    return spare.size() >= bytes && spare.size() / 4 <= bytes;
+  };
+  auto best = spare_.end();
+  for (auto it = spare_.begin(); it != spare_.end(); ++it) {
+    if (fits(*it) && (best == spare_.end() || it->size() < best->size())) best = it;
+  }
+  if (best != spare_.end()) {
+    std::optional<PageBuffer> found = std::move(*best);
+    spare_.erase(best);
+    return found;
+  }
+  if (bytes > memory_bytes_) return std::nullopt;
+  while (claimed_ > memory_bytes_ - bytes && !spare_.empty()) {
+    claimed_ -= spare_.back().size();
+    spare_.pop_back();
+  }
+  if (claimed_ > memory_bytes_ - bytes) return std::nullopt;
+  absl::StatusOr<PageBuffer> fresh = PageBuffer::Create(bytes, PageBuffer::Content::kPublic);
+  if (!fresh.ok()) return fresh.status();
+  claimed_ += bytes;
+  return *std::move(fresh);
+}
+
+void SpoolPlace::Release(PageBuffer memory) {
+  // Nothing of an ended round stays behind.
+  const bool keep = memory.size() >= kLeastSpareBytes;
+  if (keep) sodium_memzero(memory.data(), memory.size());
+  std::lock_guard lock(mutex_);
+  if (keep && spare_.size() < kMaxSpares) {
+    spare_.push_back(std::move(memory));
+  } else {
+    claimed_ -= memory.size();
+  }
+}
 
 absl::StatusOr<Spool> SpoolPlace::Create(uint64_t bytes) {
   Spool spool;
   spool.size_ = bytes;
-  const int64_t claim = static_cast<int64_t>(
-      std::min<uint64_t>(bytes, std::numeric_limits<int64_t>::max() / 2));
-  if (memory_left_.fetch_sub(claim) >= claim) {
-    spool.place_ = this;  // gives the claim back, whatever happens now
-    SHOAL_ASSIGN_OR_RETURN(spool.memory_,
-                           PageBuffer::Create(bytes, PageBuffer::Content::kPublic));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(bytes));
+  if (memory.has_value()) {
+    spool.place_ = this;
+    spool.memory_ = *std::move(memory);
     return spool;
   }
-  memory_left_ += claim;
   spool.fd_ = open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (spool.fd_ < 0) {
     return ErrnoStatus(errno, absl::StrCat("a temporary file of ", bytes, " bytes in ",
@@ -70,7 +109,7 @@ Spool::~Spool() {
     close(fd_);
     place_->file_bytes_ -= size_;
   } else {
-    place_->memory_left_ += static_cast<int64_t>(size_);
+    place_->Release(std::move(memory_));
   }
 }
 

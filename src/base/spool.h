@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,13 +22,15 @@ namespace shoal {
 
 class Spool;
 
-// Where a process keeps its spools. Thread-safe; outlives them.
+// Where a process keeps its spools. Memory of spools that are gone is zeroed and kept for the next
+// ones: to get pages from the system and have it clear them takes longer than most of what is done
+// with them. Thread-safe; outlives them.
 class SpoolPlace {
  public:
   // Spools of together at most `memory_bytes` are in memory; what does not fit goes to files in
   // `directory`, on any disk of this machine.
   SpoolPlace(std::string directory, uint64_t memory_bytes)
-      : directory_(std::move(directory)), memory_left_(static_cast<int64_t>(memory_bytes)) {}
+      : directory_(std::move(directory)), memory_bytes_(memory_bytes) {}
   SpoolPlace(const SpoolPlace&) = delete;
   SpoolPlace& operator=(const SpoolPlace&) = delete;
 
@@ -38,9 +42,17 @@ class SpoolPlace {
 
  private:
   friend class Spool;
+  // Memory for `bytes`, or none if there is no room.
+  absl::StatusOr<std::optional<PageBuffer>> Claim(uint64_t bytes);
+  void Release(PageBuffer memory);
+
   const std::string directory_;
-  std::atomic<int64_t> memory_left_;
+  const uint64_t memory_bytes_;
   std::atomic<uint64_t> file_bytes_ = 0;
+
+  std::mutex mutex_;
+  uint64_t claimed_ = 0;           // bytes of spools and of what is kept
+  std::vector<PageBuffer> spare_;  // zeroed
 };
 
 // `size` bytes, each written once and read any number of times. A file has no name from the start
@@ -60,8 +72,8 @@ class Spool {
   uint64_t size() const { return size_; }
   bool in_memory() const { return fd_ < 0; }
   // The bytes themselves; empty unless in memory.
-  MutableBytes memory() { return memory_; }
-  BytesView memory() const { return memory_; }
+  MutableBytes memory() { return MutableBytes(memory_).first(in_memory() ? size_ : 0); }
+  BytesView memory() const { return BytesView(memory_).first(in_memory() ? size_ : 0); }
 
   // Within the size (checked). Errors of the file system.
   absl::Status Write(uint64_t offset, BytesView bytes);

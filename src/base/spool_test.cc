@@ -94,6 +94,28 @@ TEST(SpoolPlaceTest, FilesTakeWhatMemoryDoesNotHoldAndRoomComesBack) {
   EXPECT_TRUE(third.in_memory());
 }
 
+// Kept memory is zeroed, used again, and given up for a spool that it does not fit.
+TEST(SpoolPlaceTest, MemoryIsUsedAgainWithNothingLeftInIt) {
+  constexpr uint64_t kBytes = 3 << 20;
+  SpoolPlace place(::testing::TempDir(), kBytes);
+  const uint8_t* first = nullptr;
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, place.Create(kBytes));
+    SHOAL_ASSERT_OK(spool.Write(0, Bytes(kBytes, 'x')));
+    first = spool.memory().data();
+  }
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, place.Create(kBytes - 5));
+    EXPECT_EQ(spool.memory().data(), first);
+    EXPECT_EQ(spool.memory().size(), kBytes - 5);
+    Bytes read(kBytes - 5, 1);
+    SHOAL_ASSERT_OK(spool.Read(0, read));
+    EXPECT_EQ(read, Bytes(kBytes - 5));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Spool small, place.Create(1000));
+  EXPECT_TRUE(small.in_memory());
+}
+
 // What the disk keeps is not what was written: the file is found through the process's descriptors.
 TEST(SpoolPlaceTest, AFileHasNoNameAndHoldsNoPlaintext) {
   SpoolPlace place(::testing::TempDir(), 0);
