@@ -96,6 +96,23 @@ TEST(SubstitutionDeltaTest, ManyChangesOfOneBitAreABinomial) {
   }
 }
 
+// The classical choice, which no mechanism here offers as it costs more: symmetric geometric noise cut
+// at both ends, 217 queries a row for (0.1, 1e-6).
+TEST(SubstitutionDeltaTest, SymmetricGeometricCutAtBothEnds) {
+  std::vector<double> frequencies(2 * 217 + 1);
+  for (int k = 0; k <= 2 * 217; ++k) frequencies[k] = std::exp(-std::abs(k - 217) / 20.0);
+  double total = 0, weighted = 0;
+  for (size_t k = 0; k < frequencies.size(); ++k) {
+    total += frequencies[k];
+    weighted += static_cast<double>(k) * frequencies[k];
+  }
+  EXPECT_NEAR(weighted / total, 217, 1e-9);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds delta,
+                             SubstitutionDelta(Weights(frequencies), 0.1, {}));
+  EXPECT_NEAR(delta.upper, 9.7e-7, 0.05e-7);
+  EXPECT_LE(delta.lower, delta.upper);
+}
+
 TEST(SubstitutionEpsilonTest, InvertsDelta) {
   const std::vector<Weight> weights = Weights(kSmooth);
   for (uint32_t phi : {1, 2}) {

@@ -64,14 +64,14 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   party.set_offline_cpu_s(offline_parallel + offline_serial);
 
   const double query_bytes = QueryBatchBytes(in) + (backend ? 0 : QueryBatchBytes(out));
-  double online_parallel = 0, online_serial = ns * query_bytes * unit.digest_byte_ns();
+  double online_parallel = ns * query_bytes * unit.digest_byte_ns(), online_serial = 0;
   if (backend) {
-    online_parallel = ns * in * (unit.answer_ns() + answer * unit.answer_byte_ns());
+    online_parallel += ns * in * (unit.answer_ns() + answer * unit.answer_byte_ns());
     online_serial += ns * in * answer * unit.digest_byte_ns();
     party.set_online_cpu_s(online_parallel + online_serial);
   } else {
-    online_serial += ns * (in * unit.forward_ns() + own * unit.forward_noise_ns());
-    party.set_online_cpu_s(online_serial);
+    online_parallel += ns * (in * unit.forward_ns() + own * unit.forward_noise_ns());
+    party.set_online_cpu_s(online_parallel);
     const double back_parallel = ns * in * (unit.return_ns() + answer * unit.return_byte_ns());
     const double back_serial = ns * (in + out) * answer * unit.digest_byte_ns();
     party.set_answers_cpu_s(back_parallel + back_serial);
@@ -83,12 +83,12 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   party.set_links_cpu_s(ns * link_bytes * unit.link_byte_ns());
 
   const double rest = kStateBytes * in + kStateNoiseBytes * own;
-  // The frontend holds its whole list; the others open theirs as it comes.
-  const double list = j == 1 ? in * onion : 0;
+  // What is opened, what is put in order, and the noise, as far as memory has room for spools.
   const double offline_peak =
-      list + in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + 4) + rest;
-  const double online_peak =
-      rest + kQueryBytes * (in + out) + 4 * out + answer * (in + out);
+      in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + 4) + rest;
+  // The backend makes its answers as they are sent; the frontend keeps them for its clients.
+  const double answers = backend ? 0 : in * (answer + 4) + (j == 1 ? in * answer : 0);
+  const double online_peak = rest + kQueryBytes * (in + 2 * out) + 4 * out + answers;
   const double table = backend ? layout.rows() * answer : 0;
   party.set_rest_memory_bytes(rest + own * (inner + 4));
   party.set_peak_memory_bytes(std::max(offline_peak, online_peak) + table);

@@ -12,7 +12,7 @@
 #include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/sharing/sharing.h"
+#include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
 
@@ -132,15 +132,8 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
     Bytes onions(n * onion_bytes);
     onion::BuildOnions(context.round_id, context.next_recipients, seeds, ephemeral, onions);
     error.Update(batch.onions.Write(begin * onion_bytes, onions));
-    std::vector<sharing::QueryShare> shares(hops);
-    for (size_t i = 0; i < n; ++i) {
-      for (size_t hop = 0; hop < hops; ++hop) {
-        const BytesView seed = BytesView(seeds).subspan((i * hops + hop) * 32, 32);
-        shares[hop] = sharing::Expand(seed, context.round_id).share;
-      }
-      batch.tallies[begin + i] = sharing::FirstTally(shares, rows[begin + i]);
-    }
-    sodium_memzero(shares.data(), shares.size() * sizeof shares[0]);
+    sharing::FirstTallies(seeds, hops, context.round_id, std::span(rows).subspan(begin, n),
+                          std::span(batch.tallies).subspan(begin, n));
   });
   SHOAL_RETURN_IF_ERROR(error.status());
   return batch;
