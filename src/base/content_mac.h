@@ -11,8 +11,8 @@
 // been told from a random function, or AES-256 from a random permutation. (Contents of different
 // lengths differ in what BLAKE2b reads. Of two of the same length some chunk differs, and its two
 // tags, under the same nonce, are equal only if a secret field element, the key of GHASH, is a root
-// of a polynomial of degree c / 16 + 1 at most.) That is 2^-113.99 for each content that an
-// adversary tries with the default c, where it learns whether its try was taken.
+// of a polynomial of degree c / 16 + 1 at most.) With the default c that is below 2^-113 for each
+// content that an adversary tries, even where it learns whether its try was taken.
 //
 // What it rests on. The same nonces come back with every content, so the usual promise of GMAC does
 // not hold: who sees tags can solve for the key. Tags are therefore secret, as the key is; only the
@@ -61,8 +61,8 @@ class ContentMac {
   Digest Of(BytesView content, ThreadPool& pool) const;
 
   // For those who have the chunks one by one, on several threads, while they are in the cache:
-  // chunk `index` (from 0) is content bytes from index * chunk_bytes on, chunk_bytes of them but for
-  // the last chunk, which holds what is left and is not empty. A tag is secret.
+  // chunk `index` (from 0) is the content from byte index * chunk_bytes on, chunk_bytes long but
+  // for the last chunk, which holds what is left and is not empty. A tag is secret.
   Tag ChunkTag(uint64_t index, BytesView chunk) const;
   // The digest from the tags of all chunks, in order. Chunks(total_bytes) of them (checked).
   Digest Combine(uint64_t total_bytes, std::span<const Tag> tags) const;

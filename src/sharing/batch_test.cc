@@ -10,6 +10,7 @@
 #include "sodium.h"
 #include "src/base/instruction_set.h"
 #include "src/base/testing/test_random.h"
+#include "src/base/thread_pool.h"
 #include "src/sharing/kernel.h"
 #include "src/sharing/testing/kernel_wide.h"
 
@@ -56,6 +57,7 @@ struct Input {
       at += random.Below(3);
       positions.push_back(static_cast<uint32_t>(at));
     }
+    positions.shrink_to_fit();  // as below: nothing behind it
     const size_t seed_count = n == 0 ? 0 : positions.back() + 1;
     seeds = Exactly<uint8_t>(32 * seed_count);
     random.Fill({seeds.get(), 32 * seed_count});
@@ -117,13 +119,15 @@ TEST_P(KernelTest, MasksAnswersAsOneByOne) {
   }
 }
 
-TEST_P(KernelTest, ExpandsAndChecksTokensAsOneByOne) {
+TEST_P(KernelTest, ExpandsAndComparesTokensAsOneByOne) {
   for (size_t n : Counts()) {
     Input input(n, 7 + n);
     const auto tokens = Exactly<uint8_t>(n * kTokenBytes);
-    const auto first_wrong = [&] {
-      return kernel().first_wrong_token(input.seeds.get(), input.positions.data(), n,
-                                        input.round_id.data(), tokens.get());
+    const auto wrong = Exactly<uint8_t>(n);
+    const auto compare = [&] {
+      kernel().compare_tokens(input.seeds.get(), input.positions.data(), n,
+                              input.round_id.data(), tokens.get(), wrong.get());
+      return Bytes(wrong.get(), wrong.get() + n);
     };
     kernel().expand_tokens(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
                            tokens.get());
@@ -132,28 +136,30 @@ TEST_P(KernelTest, ExpandsAndChecksTokensAsOneByOne) {
       ASSERT_TRUE(std::equal(expected.begin(), expected.end(), tokens.get() + i * kTokenBytes))
           << n << " " << i;
     }
-    ASSERT_EQ(first_wrong(), n);
-    // Every bit counts, at every place; the first of two is named.
-    for (size_t i = n; i-- > 0;) {
+    ASSERT_EQ(compare(), Bytes(n)) << n;
+    Bytes expected(n);
+    for (size_t i = 0; i < n; i += 1 + input.random.Below(3)) {
       const size_t bit = input.random.Below(8 * kTokenBytes);
-      uint8_t& byte = tokens[i * kTokenBytes + bit / 8];
-      byte ^= static_cast<uint8_t>(1 << bit % 8);
-      ASSERT_EQ(first_wrong(), i) << n << " bit " << bit;
-      if (i % 2 == 0) byte ^= static_cast<uint8_t>(1 << bit % 8);
+      tokens[i * kTokenBytes + bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+      expected[i] = 1;
     }
+    ASSERT_EQ(compare(), expected) << n;
   }
 }
 
 TEST_P(KernelTest, EveryBitOfATokenCounts) {
-  Input input(kernel().lanes, 3);
-  Bytes tokens(kernel().lanes * kTokenBytes);
-  kernel().expand_tokens(input.seeds.get(), input.positions.data(), input.size(),
-                         input.round_id.data(), tokens.data());
+  const size_t n = kernel().lanes;
+  Input input(n, 3);
+  Bytes tokens(n * kTokenBytes), wrong(n);
+  kernel().expand_tokens(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
+                         tokens.data());
   for (size_t bit = 0; bit < 8 * tokens.size(); ++bit) {
     tokens[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-    ASSERT_EQ(kernel().first_wrong_token(input.seeds.get(), input.positions.data(), input.size(),
-                                         input.round_id.data(), tokens.data()),
-              bit / (8 * kTokenBytes));
+    kernel().compare_tokens(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
+                            tokens.data(), wrong.data());
+    Bytes expected(n);
+    expected[bit / (8 * kTokenBytes)] = 1;
+    ASSERT_EQ(wrong, expected) << bit;
     tokens[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
   }
 }
@@ -260,6 +266,45 @@ TEST(BatchTest, AgreesWithOneByOneUnderEveryInstructionSet) {
     EXPECT_EQ(tallies, queries);
   }
   UseInstructionSet(before);
+}
+
+// Callers cut the work: a call touches nothing but its own answers and tallies, which is for
+// ThreadSanitizer to see, and the cut does not show in the result.
+TEST(BatchTest, PiecesCanRunAtTheSameTime) {
+  constexpr size_t kCount = 1000, kAnswerBytes = 75, kPiece = 37;
+  Input input(kCount, 12);
+  std::vector<uint32_t> whole(kCount, 5), cut(kCount, 5);
+  Bytes whole_answers(kCount * kAnswerBytes), cut_answers(kCount * kAnswerBytes);
+  AdvanceTallies(input.seeds.get(), input.positions, input.round_id, whole);
+  XorMasks(input.seeds.get(), input.positions, input.round_id, kAnswerBytes, whole_answers);
+  ThreadPool pool(3);
+  pool.ParallelFor(kCount, kPiece, [&](size_t begin, size_t end) {
+    const auto positions = std::span<const uint32_t>(input.positions).subspan(begin, end - begin);
+    AdvanceTallies(input.seeds.get(), positions, input.round_id,
+                   std::span(cut).subspan(begin, end - begin));
+    XorMasks(input.seeds.get(), positions, input.round_id, kAnswerBytes,
+             MutableBytes(cut_answers).subspan(begin * kAnswerBytes, (end - begin) * kAnswerBytes));
+  });
+  EXPECT_EQ(cut, whole);
+  EXPECT_EQ(cut_answers, whole_answers);
+}
+
+TEST(BatchTest, NamesTheFirstWrongToken) {
+  for (size_t n : {0, 1, 255, 256, 257, 600}) {
+    Input input(n, n);
+    std::vector<Token> tokens(n);
+    const auto first_wrong = [&] {
+      return FirstWrongToken(input.seeds.get(), input.positions, input.round_id, tokens);
+    };
+    ExpandTokens(input.seeds.get(), input.positions, input.round_id, tokens);
+    EXPECT_EQ(first_wrong(), n);
+    // From the last to the first; some stay wrong.
+    for (size_t i = n; i-- > 0;) {
+      tokens[i][i % kTokenBytes] ^= 1;
+      ASSERT_EQ(first_wrong(), i) << n;
+      if (i % 3 != 0) tokens[i][i % kTokenBytes] ^= 1;
+    }
+  }
 }
 
 TEST(BatchDeathTest, RefusesWrongShapes) {

@@ -12,6 +12,9 @@
 
 namespace shoal::sharing {
 
+// What a kernel may leave on the stack below its caller, in bytes; the most that gcc needs is half.
+inline constexpr size_t kKernelStackBytes = 8192;
+
 // batch.h says what the functions do; here are their shapes. `nonce` is 12 bytes. Seeds are 32
 // bytes each, seed i of a call at 32 * positions[i].
 struct Kernel {
@@ -23,8 +26,9 @@ struct Kernel {
                     const uint8_t* nonce, size_t answer_bytes, uint8_t* answers);
   void (*expand_tokens)(const uint8_t* seeds, const uint32_t* positions, size_t n,
                         const uint8_t* nonce, uint8_t* tokens);
-  size_t (*first_wrong_token)(const uint8_t* seeds, const uint32_t* positions, size_t n,
-                              const uint8_t* nonce, const uint8_t* tokens);
+  // wrong[i] = 1 if tokens[i] is not the seed's, else 0.
+  void (*compare_tokens)(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                         const uint8_t* nonce, const uint8_t* tokens, uint8_t* wrong);
   void (*first_tallies)(const uint8_t* seeds, size_t parties, size_t n, const uint8_t* nonce,
                         const uint32_t* queries, uint32_t* tallies);
 

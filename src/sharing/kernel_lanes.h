@@ -1,6 +1,7 @@
 // The kernel of kernel.h on vectors of 32-bit lanes, one seed in a lane: ChaCha20 (RFC 8439) on as
 // many keys as there are lanes, and arithmetic modulo p = 2^31 - 1 on its words. Nothing here
-// branches on a secret or looks one up.
+// branches on a secret or looks one up. Seeds and key stream are left on the stack: the caller
+// wipes it (kKernelStackBytes).
 //
 // The vectors are gcc's own, so that one text serves every width and instruction set: the compiler
 // splits what the target has no registers for. A file of one instruction set instantiates
@@ -22,10 +23,14 @@
 
 namespace shoal::sharing {
 
-// Lanes of 32 bits, and the same bits as bytes and as half as many lanes of 64. MulEven multiplies
-// 64-bit lanes that hold 32 bits: gcc does not find the one instruction for it by itself.
+// Lanes of 32 bits, and the same bits as bytes and as half as many lanes of 64.
+//
+// Two operations need help. MulEven multiplies 64-bit lanes that hold 32 bits: gcc does not find
+// the one instruction for it by itself. IfEqual(a, b, c, d) is c where a == b and d elsewhere: what
+// the target has no registers for, gcc would do lane by lane with branches, so it is halved here.
 template <unsigned kLanes>
 struct Vectors;
+
 template <>
 struct Vectors<4> {
   typedef uint32_t Words __attribute__((vector_size(16)));
@@ -39,12 +44,24 @@ struct Vectors<4> {
     return a * b;
 #endif
   }
+  SHOAL_INLINE static Words IfEqual(Words a, Words b, Words c, Words d) { return a == b ? c : d; }
 };
+
 template <>
 struct Vectors<8> {
   typedef uint32_t Words __attribute__((vector_size(32)));
   typedef uint64_t Wide __attribute__((vector_size(32)));
   typedef uint8_t Octets __attribute__((vector_size(32)));
+  using Half = Vectors<4>;
+  SHOAL_INLINE static Half::Words Low(Words a) {
+    return __builtin_shufflevector(a, a, 0, 1, 2, 3);
+  }
+  SHOAL_INLINE static Half::Words High(Words a) {
+    return __builtin_shufflevector(a, a, 4, 5, 6, 7);
+  }
+  SHOAL_INLINE static Words Join(Half::Words low, Half::Words high) {
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+  }
   SHOAL_INLINE static Wide MulEven(Wide a, Wide b) {
 #ifdef __AVX2__
     typedef int Ints __attribute__((vector_size(32)));
@@ -53,12 +70,32 @@ struct Vectors<8> {
     return a * b;
 #endif
   }
+  SHOAL_INLINE static Words IfEqual(Words a, Words b, Words c, Words d) {
+#ifdef __AVX2__
+    return a == b ? c : d;
+#else
+    return Join(Half::IfEqual(Low(a), Low(b), Low(c), Low(d)),
+                Half::IfEqual(High(a), High(b), High(c), High(d)));
+#endif
+  }
 };
+
 template <>
 struct Vectors<16> {
   typedef uint32_t Words __attribute__((vector_size(64)));
   typedef uint64_t Wide __attribute__((vector_size(64)));
   typedef uint8_t Octets __attribute__((vector_size(64)));
+  using Half = Vectors<8>;
+  SHOAL_INLINE static Half::Words Low(Words a) {
+    return __builtin_shufflevector(a, a, 0, 1, 2, 3, 4, 5, 6, 7);
+  }
+  SHOAL_INLINE static Half::Words High(Words a) {
+    return __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
+  }
+  SHOAL_INLINE static Words Join(Half::Words low, Half::Words high) {
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
+                                   15);
+  }
   SHOAL_INLINE static Wide MulEven(Wide a, Wide b) {
 #ifdef __AVX512F__
     typedef int Ints __attribute__((vector_size(64)));
@@ -66,6 +103,14 @@ struct Vectors<16> {
     return (Wide)__builtin_ia32_pmuludq512_mask((Ints)a, (Ints)b, Longs{}, 0xff);
 #else
     return a * b;
+#endif
+  }
+  SHOAL_INLINE static Words IfEqual(Words a, Words b, Words c, Words d) {
+#ifdef __AVX512F__
+    return a == b ? c : d;
+#else
+    return Join(Half::IfEqual(Low(a), Low(b), Low(c), Low(d)),
+                Half::IfEqual(High(a), High(b), High(c), High(d)));
 #endif
   }
 };
@@ -147,8 +192,6 @@ class Batch {
         }
       }
     }
-    Wipe(key, sizeof key);
-    Wipe(rows, sizeof rows);
   }
 
   static void ExpandTokens(const uint8_t* seeds, const uint32_t* positions, size_t n,
@@ -164,12 +207,11 @@ class Batch {
       for (unsigned lane = 0; lane < group.live; ++lane) {
         __builtin_memcpy(tokens + (at + lane) * 16, &rows[lane % 4][lane / 4], 16);
       }
-      Wipe(rows, sizeof rows);
-    }
+      }
   }
 
-  static size_t FirstWrongToken(const uint8_t* seeds, const uint32_t* positions, size_t n,
-                                const uint8_t* nonce, const uint8_t* tokens) {
+  static void CompareTokens(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                            const uint8_t* nonce, const uint8_t* tokens, uint8_t* wrong) {
     for (size_t at = 0; at < n; at += kLanes) {
       const Group group(seeds, positions, at, n);
       Words key[8], x[16], token[4];
@@ -181,16 +223,14 @@ class Batch {
       }
       SHOAL_UNROLL for (unsigned r = 0; r < 4; ++r) token[r] = GatherChunks(from + r, 0);
       Transpose4(token);
-      uint32_t wrong[kLanes];
-      Store(wrong, (x[0] ^ token[0]) | (x[1] ^ token[1]) | (x[2] ^ token[2]) | (x[3] ^ token[3]));
-      uint32_t any = 0;
-      for (unsigned lane = 0; lane < kLanes; ++lane) any |= wrong[lane];
-      if (any == 0) continue;
+      Words differ = Set(0);
+      SHOAL_UNROLL for (unsigned w = 0; w < 4; ++w) differ |= x[w] ^ token[w];
+      uint32_t each[kLanes];
+      Store(each, IfEqual(differ, Set(0), Set(0), Set(1)));
       for (unsigned lane = 0; lane < group.live; ++lane) {
-        if (wrong[lane] != 0) return at + lane;
+        wrong[at + lane] = static_cast<uint8_t>(each[lane]);
       }
     }
-    return n;
   }
 
   static void FirstTallies(const uint8_t* seeds, size_t parties, size_t n, const uint8_t* nonce,
@@ -234,9 +274,6 @@ class Batch {
         Copy(tallies + at, some, live);
       }
     }
-    Wipe(x, sizeof x);
-    Wipe(y, sizeof y);
-    Wipe(product, sizeof product);
   }
 
   static void SharesOfBlocks(const uint8_t* blocks, size_t n, uint32_t* x, uint32_t* y) {
@@ -256,8 +293,8 @@ class Batch {
   }
 
   static constexpr Kernel MakeKernel() {
-    return {kLanes,          AdvanceTallies, XorMasks,      ExpandTokens,
-            FirstWrongToken, FirstTallies,   SharesOfBlocks};
+    return {kLanes,        AdvanceTallies, XorMasks,      ExpandTokens,
+            CompareTokens, FirstTallies,   SharesOfBlocks};
   }
 
  private:
@@ -311,13 +348,12 @@ class Batch {
     __builtin_memcpy(&v, from, sizeof v);
     return v;
   }
+  SHOAL_INLINE static Words IfEqual(Words a, Words b, Words c, Words d) {
+    return Vectors<kLanes>::IfEqual(a, b, c, d);
+  }
   SHOAL_INLINE static void Store(void* to, Words v) { __builtin_memcpy(to, &v, sizeof v); }
   SHOAL_INLINE static void Copy(uint32_t* to, const uint32_t* from, size_t n) {
     for (size_t i = 0; i < n; ++i) to[i] = from[i];
-  }
-  static void Wipe(void* memory, size_t bytes) {
-    __builtin_memset(memory, 0, bytes);
-    asm volatile("" : : "r"(memory) : "memory");
   }
 
   template <unsigned... kIndex>
@@ -367,14 +403,11 @@ class Batch {
     if constexpr (kChunks == 1) {
       return chunk[0];
     } else if constexpr (kChunks == 2) {
-      return Join(chunk[0], chunk[1]);
+      return Vectors<8>::Join(chunk[0], chunk[1]);
     } else {
-      return __builtin_shufflevector(Join(chunk[0], chunk[1]), Join(chunk[2], chunk[3]), 0, 1, 2, 3,
-                                     4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+      return Vectors<16>::Join(Vectors<8>::Join(chunk[0], chunk[1]),
+                               Vectors<8>::Join(chunk[2], chunk[3]));
     }
-  }
-  SHOAL_INLINE static Vectors<8>::Words Join(Chunk a, Chunk b) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
   }
 
   // key[w]: word w of every lane's seed.
@@ -484,15 +517,14 @@ class Batch {
   // x is the first of words 4..15 below p, y the first after it in [1, p). Read from the last word
   // to the first: what the words from here on give, were they all there is.
   SHOAL_INLINE static Share ShareOf(const Words* stream) {
+    const Words p = Set(kModulus);
     Share from_here = {Set(0), Set(1)};
     Words next_y = Set(1);  // the first word from here on that can be a y
     SHOAL_UNROLL for (unsigned i = 15; i >= 4; --i) {
       const Words word = stream[i] & kModulus;
-      const auto too_large = word == kModulus;
-      const auto no_y = too_large | (word == 0);
-      from_here.x = too_large ? from_here.x : word;
-      from_here.y = too_large ? from_here.y : next_y;
-      next_y = no_y ? next_y : word;
+      from_here.x = IfEqual(word, p, from_here.x, word);
+      from_here.y = IfEqual(word, p, from_here.y, next_y);
+      next_y = IfEqual(word, p, next_y, IfEqual(word, Set(0), next_y, word));
     }
     return from_here;
   }
@@ -511,7 +543,7 @@ class Batch {
   // added, comes to at most that when its two halves are added.
   SHOAL_INLINE static Words ReduceOnce(Words a) {
     a = (a & kModulus) + (a >> 31);  // <= p
-    return a == kModulus ? Set(0) : a;
+    return IfEqual(a, Set(kModulus), Set(0), a);
   }
   // a^(p-2).
   SHOAL_INLINE static Words Inverse(Words a) {

@@ -1,57 +1,204 @@
-// Costs of sharing, per message: expanding a seed, a party's step, a client's first tally, and
-// masking an answer (bytes per second: the limit is ChaCha20).
+// Messages a second of everything that sharing does, one by one and in batches by every instruction
+// set that the machine has, on arrays far larger than the caches and positions that rise.
+//
+//   bazel run --config=opt //src/sharing:sharing_benchmark
+//   ... -- --benchmark_filter=Masks/112
+//
+// Rates are per second of processor time, which other programs on the machine do not change, summed
+// over the threads. GB/s counts the bytes that must be moved: seeds, positions, tallies and tokens
+// once each way they go, answers read and written. memory_GB/s is one sequential read by as many
+// threads, measured in the same run, and percent the share of it that is reached.
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "src/base/check.h"
+#include "src/base/instruction_set.h"
+#include "src/base/testing/memory_bandwidth.h"
+#include "src/base/testing/processor_time.h"
 #include "src/base/testing/test_random.h"
-#include "src/sharing/sharing.h"
+#include "src/sharing/batch.h"
 
 namespace shoal::sharing {
 namespace {
 
+using ::shoal::testing::MeasureMemoryBandwidth;
 using ::shoal::testing::TestRandom;
+using ::shoal::testing::ThreadSeconds;
 
-void BM_Expand(benchmark::State& state) {
-  const Seed seed = TestRandom(1).NewSeed();
-  const Digest id = {};
-  for (auto _ : state) benchmark::DoNotOptimize(Expand(seed.view(), id));
-  state.SetItemsProcessed(state.iterations());
+constexpr size_t kMessages = size_t{1} << 21;
+constexpr size_t kAnswers = size_t{64} << 20;  // bytes
+constexpr size_t kPiece = 1024;                // messages a call
+constexpr Digest kRoundId = {1};
+
+struct Arrays {
+  Arrays()
+      : seeds(32 * kMessages), positions(kMessages), tallies(kMessages, 1), tokens(kMessages),
+        answers(kAnswers, 1) {
+    TestRandom(1).Fill(seeds);
+    std::iota(positions.begin(), positions.end(), 0u);
+    ExpandTokens(seeds.data(), positions, kRoundId, tokens);
+  }
+  BytesView seed(size_t i) const { return BytesView(seeds).subspan(32 * i, 32); }
+
+  Bytes seeds;
+  std::vector<uint32_t> positions, tallies;
+  std::vector<Token> tokens;
+  Bytes answers;
+};
+
+Arrays& Shared() {
+  static Arrays arrays;
+  return arrays;
 }
-BENCHMARK(BM_Expand);
 
-void BM_Advance(benchmark::State& state) {
-  TestRandom random(1);
-  std::vector<QueryShare> shares(1 << 12);
-  std::vector<uint32_t> tallies(shares.size(), 1);
-  for (QueryShare& share : shares) share = Expand(random.NewSeed().view(), Digest{}).share;
+// One thing that is measured: a call for messages [begin, end), one by one or in a batch.
+struct Operation {
+  std::string name;
+  size_t messages;           // there are
+  double bytes_per_message;  // that must be moved
+  std::function<void(size_t begin, size_t end)> one_by_one, batch;
+};
+
+double ReadBandwidth(size_t threads) {
+  static std::map<size_t, double> measured;
+  const auto [at, fresh] = measured.try_emplace(threads);
+  if (fresh) at->second = MeasureMemoryBandwidth(threads).read;
+  return at->second;
+}
+
+// Every thread goes through a part of its own.
+void Run(benchmark::State& state, const Operation& operation,
+         const std::function<void(size_t begin, size_t end)>& call) {
+  static double limit;
+  if (state.thread_index() == 0) {
+    Shared();
+    limit = ReadBandwidth(static_cast<size_t>(state.threads()));
+  }
+  const size_t part = operation.messages / static_cast<size_t>(state.threads());
+  const size_t begin = part * static_cast<size_t>(state.thread_index());
+  const double before = ThreadSeconds();
   for (auto _ : state) {
-    for (size_t i = 0; i < shares.size(); ++i) tallies[i] = Advance(shares[i], tallies[i]);
-    benchmark::DoNotOptimize(tallies.data());
+    for (size_t at = begin; at < begin + part; at += kPiece) {
+      call(at, std::min(begin + part, at + kPiece));
+    }
     benchmark::ClobberMemory();
   }
-  state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(shares.size()));
+  const double rate = static_cast<double>(state.iterations()) * static_cast<double>(part) /
+                      (ThreadSeconds() - before);
+  // Counters of threads add up.
+  state.counters["M/s"] = rate / 1e6;
+  state.counters["GB/s"] = rate * operation.bytes_per_message / 1e9;
+  state.counters["percent"] = 100 * rate * operation.bytes_per_message / limit;
+  if (state.thread_index() == 0) state.counters["memory_GB/s"] = limit / 1e9;
 }
-BENCHMARK(BM_Advance);
 
-void BM_FirstTally(benchmark::State& state) {
-  TestRandom random(1);
-  std::vector<QueryShare> shares(static_cast<size_t>(state.range(0)));
-  for (QueryShare& share : shares) share = Expand(random.NewSeed().view(), Digest{}).share;
-  for (auto _ : state) benchmark::DoNotOptimize(FirstTally(shares, 123));
-  state.SetItemsProcessed(state.iterations());
-}
-BENCHMARK(BM_FirstTally)->Arg(2)->Arg(3)->Arg(8);
-
-void BM_XorMask(benchmark::State& state) {
-  const Seed seed = TestRandom(1).NewSeed();
-  Bytes answer(static_cast<size_t>(state.range(0)));
-  for (auto _ : state) {
-    XorMask(seed.view(), Digest{}, answer);
-    benchmark::ClobberMemory();
+std::vector<Operation> Operations() {
+  std::vector<Operation> operations;
+  operations.push_back(
+      {"AdvanceTallies", kMessages, 32 + 4 + 4 + 4,
+       [](size_t begin, size_t end) {
+         Arrays& arrays = Shared();
+         for (size_t i = begin; i < end; ++i) {
+           arrays.tallies[i] = Advance(Expand(arrays.seed(i), kRoundId).share, arrays.tallies[i]);
+         }
+       },
+       [](size_t begin, size_t end) {
+         Arrays& arrays = Shared();
+         AdvanceTallies(arrays.seeds.data(),
+                        std::span(arrays.positions).subspan(begin, end - begin), kRoundId,
+                        std::span(arrays.tallies).subspan(begin, end - begin));
+       }});
+  operations.push_back(
+      {"CheckTokens", kMessages, 32 + 4 + 16,
+       [](size_t begin, size_t end) {
+         const Arrays& arrays = Shared();
+         for (size_t i = begin; i < end; ++i) {
+           SHOAL_CHECK(EqualSecret(Expand(arrays.seed(i), kRoundId).token, arrays.tokens[i]));
+         }
+       },
+       [](size_t begin, size_t end) {
+         const Arrays& arrays = Shared();
+         SHOAL_CHECK(FirstWrongToken(arrays.seeds.data(),
+                                     std::span(arrays.positions).subspan(begin, end - begin),
+                                     kRoundId,
+                                     std::span(arrays.tokens).subspan(begin, end - begin)) ==
+                     end - begin);
+       }});
+  for (size_t parties : {1, 2, 3, 8}) {
+    operations.push_back(
+        {absl::StrCat("FirstTallies/", parties), kMessages / parties,
+         static_cast<double>(32 * parties + 4 + 4),
+         [parties](size_t begin, size_t end) {
+           Arrays& arrays = Shared();
+           std::vector<QueryShare> shares(parties);
+           for (size_t i = begin; i < end; ++i) {
+             for (size_t j = 0; j < parties; ++j) {
+               shares[j] = Expand(arrays.seed(i * parties + j), kRoundId).share;
+             }
+             arrays.tallies[i] = FirstTally(shares, arrays.tallies[i]);
+           }
+         },
+         [parties](size_t begin, size_t end) {
+           Arrays& arrays = Shared();
+           const std::span<uint32_t> tallies =
+               std::span(arrays.tallies).subspan(begin, end - begin);
+           FirstTallies(BytesView(arrays.seeds).subspan(32 * parties * begin,
+                                                        32 * parties * (end - begin)),
+                        parties, kRoundId, tallies, tallies);
+         }});
   }
-  state.SetBytesProcessed(state.iterations() * state.range(0));
+  // The last: sixteen blocks each of few enough messages to stay in the cache, the cipher alone.
+  for (const auto& [bytes, room] :
+       {std::pair(size_t{52}, kAnswers), std::pair(size_t{112}, kAnswers),
+        std::pair(size_t{304}, kAnswers), std::pair(size_t{1072}, kAnswers),
+        std::pair(size_t{4144}, kAnswers), std::pair(size_t{1024}, size_t{256} << 10)}) {
+    operations.push_back(
+        {absl::StrCat("Masks/", bytes, room < kAnswers ? "/cached" : ""), room / bytes,
+         static_cast<double>(36 + 2 * bytes),
+         [bytes = bytes](size_t begin, size_t end) {
+           Arrays& arrays = Shared();
+           for (size_t i = begin; i < end; ++i) {
+             XorMask(arrays.seed(i), kRoundId,
+                     MutableBytes(arrays.answers).subspan(i * bytes, bytes));
+           }
+         },
+         [bytes = bytes](size_t begin, size_t end) {
+           Arrays& arrays = Shared();
+           XorMasks(arrays.seeds.data(), std::span(arrays.positions).subspan(begin, end - begin),
+                    kRoundId, bytes,
+                    MutableBytes(arrays.answers).subspan(begin * bytes, (end - begin) * bytes));
+         }});
+  }
+  return operations;
 }
-BENCHMARK(BM_XorMask)->Arg(52)->Arg(112)->Arg(1072);
+
+const int kRegistered = [] {
+  for (const Operation& operation : Operations()) {
+    const auto add = [&operation](const std::string& how, int threads, auto run) {
+      benchmark::RegisterBenchmark(absl::StrCat(operation.name, "/", how).c_str(), run)
+          ->ThreadRange(1, threads)
+          ->Unit(benchmark::kMillisecond);
+    };
+    add("one_by_one", 1, [operation](benchmark::State& state) {
+      Run(state, operation, operation.one_by_one);
+    });
+    for (InstructionSet set : kAllInstructionSets) {
+      if (!IsSupported(set)) continue;
+      add(std::string(NameOf(set)), 2, [operation, set](benchmark::State& state) {
+        if (state.thread_index() == 0) UseInstructionSet(set);
+        Run(state, operation, operation.batch);
+      });
+    }
+  }
+  return 0;
+}();
 
 }  // namespace
 }  // namespace shoal::sharing

@@ -4,20 +4,21 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <thread>
 #include <vector>
 
 #include "src/base/check.h"
+#include "src/base/testing/processor_time.h"
 
 namespace shoal::testing {
 namespace {
 
 constexpr size_t kBytes = size_t{128} << 20;
-constexpr int kPasses = 5;
+constexpr int kPasses = 9;
 
 class Pages {
  public:
@@ -59,28 +60,25 @@ void Write(Pages& pages) {
 #endif
 }
 
-// Bytes a second of the best pass, all threads at once.
+// Bytes a second, all threads together.
 double Best(size_t threads, const std::function<void(Pages& from, Pages& to)>& pass) {
-  std::vector<double> seconds(kPasses);
-  std::barrier start(static_cast<std::ptrdiff_t>(threads));
-  std::barrier end(static_cast<std::ptrdiff_t>(threads));
-  const auto run = [&](bool first) {
+  std::vector<double> best(threads);
+  std::barrier together(static_cast<std::ptrdiff_t>(threads));
+  const auto run = [&](double& mine) {
     Pages from, to;
-    for (double& mine : seconds) {
-      start.arrive_and_wait();
-      const auto before = std::chrono::steady_clock::now();
+    for (int i = 0; i < kPasses; ++i) {
+      together.arrive_and_wait();
+      const double before = ThreadSeconds();
       pass(from, to);
-      end.arrive_and_wait();
-      if (first) {
-        mine = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-      }
+      mine = std::max(mine, static_cast<double>(kBytes) / (ThreadSeconds() - before));
     }
+    together.arrive_and_wait();
   };
   std::vector<std::thread> others;
-  for (size_t i = 1; i < threads; ++i) others.emplace_back(run, false);
-  run(true);
+  for (size_t i = 1; i < threads; ++i) others.emplace_back(run, std::ref(best[i]));
+  run(best[0]);
   for (std::thread& other : others) other.join();
-  return static_cast<double>(threads * kBytes) / *std::min_element(seconds.begin(), seconds.end());
+  return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# No branch and no address of the kernels depends on a secret: valgrind, with secrets marked
-# uninitialised, stays silent; and it does complain where a program leaks on purpose.
+# No branch and no address of a program depends on a secret: valgrind, with secrets marked
+# uninitialised, stays silent; and it does complain where the program, given --leak, branches on a
+# secret on purpose.
 #
 #   constant_time_test.sh PROGRAM
 set -uo pipefail
