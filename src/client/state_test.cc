@@ -1,12 +1,17 @@
 #include "src/client/state.h"
 
+#include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <optional>
 
 #include "gtest/gtest.h"
 #include "src/base/file.h"
@@ -337,6 +342,81 @@ TEST_F(LongStateTest, ArraysAreWipedWithTheirRound) {
   SHOAL_ASSERT_OK(old);
   EXPECT_EQ(old->size(), 4 * (kMany - 1));
   EXPECT_EQ(old->find_first_not_of('\0'), std::string::npos);
+}
+
+// Runs `work` in a process of its own and kills it (kill -9) before its `at`-th system call. False if
+// it ended before that; nothing if processes cannot be traced here.
+std::optional<bool> KillAtSystemCall(int at, const std::function<void()>& work) {
+  const pid_t pid = fork();
+  SHOAL_CHECK(pid >= 0);
+  if (pid == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(77);
+    raise(SIGSTOP);
+    work();
+    _exit(0);
+  }
+  int status = 0;
+  SHOAL_CHECK(waitpid(pid, &status, 0) == pid);
+  if (WIFEXITED(status)) return std::nullopt;
+  // Stops twice at a system call: before and after.
+  for (int stops = 0; stops < 2 * at - 1; ++stops) {
+    SHOAL_CHECK(ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr) == 0);
+    SHOAL_CHECK(waitpid(pid, &status, 0) == pid);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      return false;
+    }
+  }
+  kill(pid, SIGKILL);
+  while (waitpid(pid, &status, 0) == pid && !WIFSIGNALED(status)) {
+  }
+  return true;
+}
+
+// Guarantee 7 wherever the process ends: the state is that of the last save or of the one under way,
+// never damaged, never taken for an old copy, and of what it does not name nothing is left.
+TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
+  int kills = 0;
+  for (int at = 1;; at += 1 + at / 40) {
+    for (const auto& entry : fs::directory_iterator(directory_)) fs::remove(entry.path());
+    {
+      auto store = Open();
+      store->state().rounds.push_back(MakeRound(1));
+      store->state().rounds[0].slots.resize(kMany, 7);
+      SHOAL_ASSERT_OK(store->Save());
+    }
+    const auto killed = KillAtSystemCall(at, [&] {
+      auto store = FileStateStore::Open(path_, random_);
+      SHOAL_CHECK(store.ok());
+      State& state = (*store)->state();
+      state.rounds[0].rows = MakeLong(1).rows;
+      state.ledger.Add({.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 1});
+      SHOAL_CHECK((*store)->Save().ok());
+      state.rounds[0].End();
+      SHOAL_CHECK((*store)->Save().ok());
+    });
+    if (!killed.has_value()) GTEST_SKIP() << "processes cannot be traced here";
+    {
+      auto store = Open();
+      ASSERT_NE(store, nullptr) << at;
+      EXPECT_EQ(store->discarded_rounds(), 0u) << at;
+      ASSERT_EQ(store->state().rounds.size(), 1u);
+      const HeldRound& round = store->state().rounds[0];
+      const uint64_t charges = store->state().ledger.submissions();
+      if (round.over) {
+        EXPECT_EQ(charges, 1u);
+      } else if (charges == 1) {
+        EXPECT_EQ(round.rows, MakeLong(1).rows) << at;
+      } else {
+        EXPECT_EQ(round.rows, MakeRound(1).rows) << at << ": rows and charge come together";
+      }
+      EXPECT_TRUE(Files(".tmp-").empty()) << at;
+      EXPECT_EQ(Files(".array-").size(), round.over ? 0u : 1u + charges) << at;
+    }
+    if (!*killed) break;
+    ++kills;
+  }
+  EXPECT_GT(kills, 30);
 }
 
 // A process that was killed while it wrote.
