@@ -101,7 +101,7 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t ma
 
 absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode) {
   // mkstemp creates it 0600, so a secret is never readable by others, not even briefly.
-  std::string temporary = absl::StrCat(path, ".XXXXXX");
+  std::string temporary = absl::StrCat(path, kTemporarySuffix, "XXXXXX");
   const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, absl::StrCat("creating ", path));
   absl::Status status = WriteAll(fd, content, temporary);

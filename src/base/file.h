@@ -24,7 +24,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t max_bytes = 1 << 26);
 
 // Writes a temporary file beside `path`, makes it durable, renames it over `path` and makes
-// the directory durable: a reader sees the old content or the new, also after a crash.
+// the directory durable: a reader sees the old content or the new, also after a crash. A process
+// that is killed meanwhile leaves the temporary file behind: PATH, kTemporarySuffix, six letters.
+inline constexpr char kTemporarySuffix[] = ".tmp-";
 absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode);
 
 // Makes the names in a directory durable: of a file that was created by other means than the above.

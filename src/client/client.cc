@@ -1,14 +1,16 @@
 #include "src/client/client.h"
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
+#include <atomic>
+#include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/client/device.h"
+#include "src/client/rows.h"
 #include "src/table/row_map.h"
 
 namespace shoal::client {
@@ -21,47 +23,49 @@ bool RoundTakesNoMore(const absl::Status& status) {
          absl::IsNotFound(status);
 }
 
-template <typename T>
-void Shuffle(std::vector<T>& items, RandomSource& random) {
-  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random.Below(i)]);
+// Slots that were given are saved at every such part of all, besides at the end.
+constexpr size_t kSlotSaves = 8;
+// Keys that are looked up in the spool at a time, and bytes of them.
+constexpr size_t kBlockKeys = 8192;
+constexpr size_t kBlockBytes = 4 << 20;
+// Answers that one task unmasks or looks up.
+constexpr size_t kAnswerGrain = 64;
+
+// Onions first.. of a device.
+OnionRange Part(const HeldRound& held, size_t first, size_t count) {
+  return {&held.master, static_cast<uint32_t>(first), static_cast<uint32_t>(count)};
 }
 
-// The onions whose slots carry rows.
-OnionRange Used(const HeldRound& held) {
-  return {&held.master, 0, static_cast<uint32_t>(held.rows.size())};
+std::vector<uint32_t> Sorted(std::vector<uint32_t> items) {
+  std::sort(items.begin(), items.end());
+  return items;
 }
+
+class SpanKeys final : public Keys {
+ public:
+  explicit SpanKeys(std::span<const Bytes> keys) : keys_(keys) {}
+  absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
+    for (const Bytes& key : keys_) SHOAL_RETURN_IF_ERROR(take(key));
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::span<const Bytes> keys_;
+};
+
+class VectorResults final : public Results {
+ public:
+  absl::Status Add(BytesView, const Lookup& result) override {
+    results.push_back(result);
+    return absl::OkStatus();
+  }
+  absl::Status Finish() override { return absl::OkStatus(); }
+  std::vector<Lookup> results;
+};
 
 std::string RoundName(const HeldRound& held) { return absl::StrCat("round ", held.counter()); }
 
 }  // namespace
-
-uint32_t PaddedCount(size_t distinct_rows, uint32_t pad_to, uint64_t table_rows) {
-  const uint64_t multiples = std::max<uint64_t>(1, (distinct_rows + pad_to - 1) / pad_to);
-  return static_cast<uint32_t>(std::min<uint64_t>(multiples * pad_to, table_rows));
-}
-
-std::vector<uint32_t> PadRows(std::span<const uint32_t> rows, uint32_t count, uint64_t table_rows,
-                              RandomSource& random) {
-  SHOAL_CHECK(rows.size() <= count && count <= table_rows);
-  std::vector<uint32_t> padded(rows.begin(), rows.end());
-  std::unordered_set<uint32_t> taken(rows.begin(), rows.end());
-  SHOAL_CHECK(taken.size() == rows.size());
-  if (count > table_rows / 2) {
-    std::vector<uint32_t> others;
-    for (uint32_t row = 0; row < table_rows; ++row) {
-      if (!taken.contains(row)) others.push_back(row);
-    }
-    Shuffle(others, random);
-    padded.insert(padded.end(), others.begin(), others.begin() + (count - rows.size()));
-  } else {
-    while (padded.size() < count) {
-      const uint32_t row = static_cast<uint32_t>(random.Below(table_rows));
-      if (taken.insert(row).second) padded.push_back(row);
-    }
-  }
-  Shuffle(padded, random);
-  return padded;
-}
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const roster::PinnedParties& pins,
                                                      ClientOptions options, Transport* transport,
@@ -71,6 +75,10 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Open(const roster::PinnedParties
   }
   if (options.max_attempts == 0 || options.max_attempts > kMaxAttempts) {
     return absl::InvalidArgumentError(absl::StrCat("max_attempts must be 1 to ", kMaxAttempts));
+  }
+  if (options.connections == 0 || options.connections > kMaxClientConnections) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("connections must be 1 to ", kMaxClientConnections));
   }
   const uint64_t now_s = environment.clock->NowSeconds();
   auto deployment = WithRetries(environment.sleep, [&] {
@@ -125,22 +133,52 @@ absl::StatusOr<bool> Client::TryObtain(const wire::RoundInfo& info, uint32_t slo
   }
   HeldRound& held = *state.FindRound(round_id);
   SHOAL_CHECK(!held.over && held.rows.empty());  // its seed is wiped, or its slots carry rows
-  Tell(absl::StrCat("obtaining ", slots - held.slots.size(), " slots in ", RoundName(held)));
-  const uint32_t first = static_cast<uint32_t>(held.slots.size());
-  const OnionRange range = {&held.master, first, slots - first};
-  const auto added =
-      exchange_.SubmitOnions(round, BuildOnions(round, {&range, 1}, *environment_.pool));
-  if (RoundTakesNoMore(added.status())) return false;
-  if (!added.ok()) return added.status();
-  for (uint32_t slot : *added) {
-    if (std::find(held.slots.begin(), held.slots.begin() + first, slot) !=
-        held.slots.begin() + first) {
-      return absl::DataLossError("the frontend gave a slot twice");
-    }
-    held.slots.push_back(slot);
-  }
-  SHOAL_RETURN_IF_ERROR(store_->Save());
+  const size_t first = held.slots.size();
+  SHOAL_CHECK(first < slots);
+  Tell(absl::StrCat("obtaining ", slots - first, " slots in ", RoundName(held)));
+  std::vector<uint32_t> added(slots - first);
+  const size_t piece = OnionsPerPiece(round, options_.piece_bytes);
+  // Pieces come in any order; what is kept is without a gap.
+  std::mutex mutex;
+  std::vector<bool> come((added.size() + piece - 1) / piece);
+  size_t pieces_kept = 0, pieces_come = 0;
+  const auto keep_at_least = [&](size_t more) -> absl::Status {
+    size_t pieces = pieces_kept;
+    while (pieces < come.size() && come[pieces]) ++pieces;
+    if (pieces < pieces_kept + more) return absl::OkStatus();
+    const size_t from = std::exchange(pieces_kept, pieces) * piece;
+    return KeepSlots(held, std::span(added).subspan(
+                               from, std::min(added.size(), pieces * piece) - from));
+  };
+  const size_t save_every = come.size() / kSlotSaves + 1;
+  const absl::Status obtained = ForPieces(
+      added.size(), piece, [&](Exchange& exchange, size_t from, size_t count) -> absl::Status {
+        const OnionRange range = Part(held, first + from, count);
+        SHOAL_RETURN_IF_ERROR(
+            exchange.SubmitOnions(round, BuildOnions(round, {&range, 1}, environment_.pool),
+                                  std::span(added).subspan(from, count)));
+        const std::lock_guard lock(mutex);
+        come[from / piece] = true;
+        Count("obtaining slots", ++pieces_come, come.size());
+        return keep_at_least(save_every);
+      });
+  if (RoundTakesNoMore(obtained)) return false;
+  // After an error too: what came need not be sent again.
+  const absl::Status kept = keep_at_least(1);
+  SHOAL_RETURN_IF_ERROR(obtained);
+  SHOAL_RETURN_IF_ERROR(kept);
   return true;
+}
+
+absl::Status Client::KeepSlots(HeldRound& held, std::span<const uint32_t> more) {
+  std::vector<uint32_t> slots = held.slots;
+  slots.insert(slots.end(), more.begin(), more.end());
+  const std::vector<uint32_t> sorted = Sorted(slots);
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
+    return absl::DataLossError("the frontend gave a slot twice");
+  }
+  held.slots = std::move(slots);
+  return store_->Save();
 }
 
 absl::StatusOr<Digest> Client::ObtainNew(uint32_t slots, bool only_new_rounds) {
@@ -200,10 +238,9 @@ absl::Status Client::DropUnusable() {
 std::optional<Digest> Client::FindBegun(std::span<const uint32_t> rows) {
   if (rows.empty()) return std::nullopt;
   for (const HeldRound& held : store_->state().rounds) {
-    const std::unordered_set<uint32_t> asked(held.rows.begin(), held.rows.end());
-    if (std::all_of(rows.begin(), rows.end(), [&](uint32_t r) { return asked.contains(r); })) {
-      return held.id;
-    }
+    if (held.rows.size() < rows.size()) continue;
+    const std::vector<uint32_t> asked = Sorted(held.rows);
+    if (std::includes(asked.begin(), asked.end(), rows.begin(), rows.end())) return held.id;
   }
   return std::nullopt;
 }
@@ -268,23 +305,37 @@ absl::Status Client::Submit(const Digest& round_id, std::span<const uint32_t> ro
       return saved;
     }
   } else {
-    const std::unordered_set<uint32_t> asked(held->rows.begin(), held->rows.end());
-    for (uint32_t row : rows) {
-      if (!asked.contains(row)) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("the slots in ", RoundName(*held), " carry other rows"));
-      }
+    const std::vector<uint32_t> asked = Sorted(held->rows);
+    const std::vector<uint32_t> wanted = Sorted({rows.begin(), rows.end()});
+    if (!std::includes(asked.begin(), asked.end(), wanted.begin(), wanted.end())) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the slots in ", RoundName(*held), " carry other rows"));
     }
   }
   Tell(absl::StrCat("sending ", held->rows.size(), " queries"));
-  const absl::Status sent = exchange_.SubmitQueries(
-      round, Used(*held), std::span(held->slots).first(held->rows.size()), held->rows);
+  const size_t total = held->rows.size();
+  std::atomic<size_t> done = 0;
+  const absl::Status sent =
+      ForPieces(total, QueriesPerPiece(options_.piece_bytes),
+                [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
+                  const OnionRange range = Part(*held, first, count);
+                  SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(
+                      round, {&range, 1}, std::span(held->slots).subspan(first, count),
+                      std::span(held->rows).subspan(first, count)));
+                  Count("sending queries", done += count, total);
+                  return absl::OkStatus();
+                });
   // While the frontend cannot be reached, the same bytes can still be sent later on.
   if (!sent.ok() && !absl::IsUnavailable(sent)) SHOAL_RETURN_IF_ERROR(GiveUp(*held));
   return Annotate(sent, "sending queries");
 }
 
-absl::StatusOr<Client::Collected> Client::Collect(const Digest& round_id) {
+absl::StatusOr<std::unique_ptr<AnswerSpool>> Client::OpenSpool(const HeldRound& held) {
+  return AnswerSpool::Open(store_->AnswersPath(held.counter()), held.id, held.rows.size(),
+                           held.header.header().answer_bytes(), options_.piece_bytes);
+}
+
+absl::Status Client::Collect(const Digest& round_id, AnswerSpool& spool) {
   SHOAL_ASSIGN_OR_RETURN(HeldRound* const held, FindHeld(round_id));
   if (held->rows.empty()) return absl::FailedPreconditionError("no queries were sent");
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(held->header));
@@ -298,93 +349,263 @@ absl::StatusOr<Client::Collected> Client::Collect(const Digest& round_id) {
     if (state == wire::ABORTED) return absl::AbortedError("the round was aborted");
     return absl::FailedPreconditionError("the round was closed before its answers were fetched");
   }
-  Tell(absl::StrCat("fetching ", held->rows.size(), " answers"));
-  Collected collected;
-  collected.rows = held->rows;
-  collected.answers.resize(held->rows.size() * round.answer_bytes());
-  const absl::Status fetched =
-      exchange_.FetchAnswers(round, Used(*held),
-                             std::span(held->slots).first(held->rows.size()), collected.answers);
-  if (absl::IsUnavailable(fetched)) return Annotate(fetched, "fetching answers");
-  SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-  SHOAL_RETURN_IF_ERROR(Annotate(fetched, "fetching answers"));
-  return collected;
+  const size_t total = held->rows.size();
+  Tell(absl::StrCat("fetching ", total, " answers"));
+  std::atomic<size_t> done = 0;
+  std::atomic<bool> disk_failed = false;
+  const absl::Status fetched = ForPieces(
+      total, spool.per_piece(),
+      [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
+        const size_t piece = first / spool.per_piece();
+        if (!spool.Has(piece)) {
+          const OnionRange range = Part(*held, first, count);
+          Bytes answers(count * round.answer_bytes());
+          SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(
+              round, {&range, 1}, std::span(held->slots).subspan(first, count), answers));
+          if (absl::Status put = spool.Put(piece, answers); !put.ok()) {
+            disk_failed = true;
+            return put;
+          }
+        }
+        Count("fetching answers", done += count, total);
+        return absl::OkStatus();
+      });
+  // What is missing can still be fetched when the frontend, or the disk, is there again.
+  if (!fetched.ok() && !absl::IsUnavailable(fetched) && !disk_failed) {
+    SHOAL_RETURN_IF_ERROR(GiveUp(*held));
+  }
+  return Annotate(fetched, "fetching answers");
 }
 
-absl::StatusOr<std::vector<Lookup>> Client::LookUp(std::span<const Bytes> keys) {
-  const table::RowMap& map = deployment_.map();
-  // Which row each key is in; kNoRow where the manifest alone says that there is none.
-  constexpr uint32_t kNoRow = ~0u;
-  std::vector<uint32_t> row_of(keys.size(), kNoRow);
-  std::vector<uint32_t> rows;
-  std::unordered_set<uint32_t> seen;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const auto row = map.RowOf(keys[i]);
-    if (absl::IsOutOfRange(row.status())) continue;
-    if (!row.ok()) return Annotate(row.status(), absl::StrCat("key ", i + 1));
-    row_of[i] = static_cast<uint32_t>(*row);
-    if (seen.insert(row_of[i]).second) rows.push_back(row_of[i]);
-  }
-  const uint32_t count = PaddedCount(rows.size(), options_.pad_to, map.rows());
+absl::StatusOr<std::vector<uint32_t>> Client::RowsOf(Keys& keys) {
+  RowSet rows;
+  uint64_t number = 0;
+  SHOAL_RETURN_IF_ERROR(keys.ForEach([&](BytesView key) -> absl::Status {
+    ++number;
+    const auto row = deployment_.map().RowOf(key);
+    // The manifest alone says that there is none: it costs no row, and must not show.
+    if (absl::IsOutOfRange(row.status())) return absl::OkStatus();
+    if (!row.ok()) return Annotate(row.status(), absl::StrCat("key ", number));
+    rows.Add(static_cast<uint32_t>(*row));
+    return absl::OkStatus();
+  }));
+  return rows.Take();
+}
 
-  std::optional<Collected> collected;
+struct Client::Asked {
+  HeldRound* held;
+  round::Round round;
+  std::unique_ptr<AnswerSpool> spool;  // complete
+};
+
+absl::StatusOr<Client::Asked> Client::Ask(std::span<const uint32_t> rows) {
+  const uint32_t count = PaddedCount(rows.size(), options_.pad_to, deployment_.manifest().rows());
   absl::Status aborted;
-  for (uint32_t attempt = 1; !collected && attempt <= options_.max_attempts; ++attempt) {
+  for (uint32_t attempt = 1; attempt <= options_.max_attempts; ++attempt) {
     SHOAL_RETURN_IF_ERROR(DropUnusable());
-    std::optional<Digest> round_id = FindBegun(rows);  // before a crash, perhaps
+    std::optional<Digest> round_id = FindBegun(rows);  // before an interruption, perhaps
     if (!round_id) {
+      // A submission whose answers have no room would be paid for in vain.
+      SHOAL_RETURN_IF_ERROR(AnswerSpool::CheckRoom(
+          store_->AnswersPath(0), uint64_t{count} * deployment_.manifest().answer_bytes()));
       SHOAL_ASSIGN_OR_RETURN(round_id, Obtain(count));
     }
-    aborted = Submit(*round_id, rows);
-    if (aborted.ok()) {
-      auto answers = Collect(*round_id);
-      if (answers.ok()) collected = *std::move(answers);
-      aborted = answers.status();
-    }
-    if (aborted.ok()) break;
+    HeldRound* const held = store_->state().FindRound(*round_id);
+    SHOAL_ASSIGN_OR_RETURN(round::Round round, VerifyRound(held->header));
+    std::unique_ptr<AnswerSpool> spool;
+    const auto ask = [&]() -> absl::Status {
+      if (!held->rows.empty()) {
+        SHOAL_ASSIGN_OR_RETURN(spool, OpenSpool(*held));
+        if (spool->complete()) return absl::OkStatus();
+      }
+      SHOAL_RETURN_IF_ERROR(Submit(*round_id, rows));
+      if (spool == nullptr) {
+        SHOAL_ASSIGN_OR_RETURN(spool, OpenSpool(*held));
+      }
+      return Collect(*round_id, *spool);
+    };
+    aborted = ask();
+    if (aborted.ok()) return Asked{held, std::move(round), std::move(spool)};
     if (!absl::IsAborted(aborted)) return aborted;
     Tell(aborted.message());
   }
-  if (!collected) return Annotate(aborted, "giving up");
+  return Annotate(aborted, "giving up");
+}
 
-  // Everything was sent, and the connection ends: from here on it may matter what the answers are.
-  exchange_.HangUp();
-  std::unordered_map<uint32_t, size_t> index;
-  for (size_t i = 0; i < collected->rows.size(); ++i) index[collected->rows[i]] = i;
-  const size_t answer_bytes = deployment_.manifest().answer_bytes();
-  std::vector<table::RowAnswer> answers;
-  std::unordered_map<uint32_t, size_t> answer_of;
-  for (uint32_t row : rows) {
-    answer_of[row] = answers.size();
-    answers.push_back(
-        {row, BytesView(collected->answers).subspan(index.at(row) * answer_bytes, answer_bytes)});
+struct Client::Answers {
+  enum State : uint8_t { kPadding, kFailed, kVerified };
+  // Places in HeldRound::rows, the smallest row's first.
+  std::vector<uint32_t> order;
+  std::vector<State> states;  // by place
+};
+
+absl::StatusOr<Client::Answers> Client::Verify(const Asked& asked,
+                                               std::span<const uint32_t> rows) {
+  const HeldRound& held = *asked.held;
+  const AnswerSpool& spool = *asked.spool;
+  Answers answers = {std::vector<uint32_t>(held.rows.size()),
+                     std::vector<Answers::State>(held.rows.size(), Answers::kPadding)};
+  std::iota(answers.order.begin(), answers.order.end(), 0);
+  std::sort(answers.order.begin(), answers.order.end(),
+            [&](uint32_t a, uint32_t b) { return held.rows[a] < held.rows[b]; });
+  auto wanted = rows.begin();
+  for (const uint32_t place : answers.order) {
+    if (wanted == rows.end()) break;
+    if (held.rows[place] != *wanted) continue;
+    answers.states[place] = Answers::kFailed;
+    ++wanted;
   }
-  Tell(absl::StrCat("verifying ", answers.size(), " rows"));
-  std::vector<absl::Status> verified =
-      map.VerifyAnswers(deployment_.roster(), answers, *environment_.random, environment_.pool);
+  Tell(absl::StrCat("verifying ", rows.size(), " rows"));
+  const size_t answer_bytes = asked.round.answer_bytes();
+  Bytes unmasked;
+  for (size_t piece = 0; piece < spool.pieces(); ++piece) {
+    const size_t first = spool.FirstOf(piece), count = spool.CountOf(piece);
+    unmasked.resize(count * answer_bytes);
+    SHOAL_RETURN_IF_ERROR(spool.Read(first, unmasked));
+    environment_.pool->ParallelFor(count, kAnswerGrain, [&](size_t begin, size_t end) {
+      Unmask(asked.round, Part(held, first + begin, end - begin),
+             MutableBytes(unmasked).subspan(begin * answer_bytes, (end - begin) * answer_bytes));
+    });
+    std::vector<table::RowAnswer> row_answers;
+    std::vector<uint32_t> places;
+    for (size_t i = 0; i < count; ++i) {
+      if (answers.states[first + i] == Answers::kPadding) continue;
+      row_answers.push_back({held.rows[first + i],
+                             BytesView(unmasked).subspan(i * answer_bytes, answer_bytes)});
+      places.push_back(static_cast<uint32_t>(first + i));
+    }
+    const std::vector<absl::Status> verified = deployment_.map().VerifyAnswers(
+        deployment_.roster(), row_answers, *environment_.random, environment_.pool);
+    for (size_t i = 0; i < places.size(); ++i) {
+      if (verified[i].ok()) answers.states[places[i]] = Answers::kVerified;
+    }
+    Count("verifying", first + count, spool.count());
+  }
+  return answers;
+}
+
+absl::Status Client::Deliver(const Asked& asked, const Answers& answers, Keys& keys,
+                             Results& results) {
+  const HeldRound& held = *asked.held;
+  const table::RowMap& map = deployment_.map();
   // It may have expired while the answers were on their way.
   const absl::Status current =
       deployment_.manifest().CheckTime(deployment_.roster(), environment_.clock->NowSeconds());
+  const size_t answer_bytes = asked.round.answer_bytes();
 
-  std::vector<Lookup> results(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    Lookup& result = results[i];
+  const auto find = [&](BytesView key, Lookup& result) -> absl::Status {
     result.error = current;
-    if (!current.ok()) continue;
-    if (row_of[i] == kNoRow) {
+    if (!current.ok()) return absl::OkStatus();
+    const auto row = map.RowOf(key);
+    if (absl::IsOutOfRange(row.status())) {
       result.outcome = Lookup::Outcome::kAbsent;
-      continue;
+      return absl::OkStatus();
     }
-    const size_t answer = answer_of.at(row_of[i]);
-    result.error = verified[answer];
-    if (!result.error.ok()) continue;
-    auto value = map.Find(row_of[i], answers[answer].answer.first(map.row_bytes()), keys[i]);
+    const auto at = std::lower_bound(
+        answers.order.begin(), answers.order.end(), row.ok() ? *row : 0,
+        [&](uint32_t place, uint64_t wanted) { return held.rows[place] < wanted; });
+    if (!row.ok() || at == answers.order.end() || held.rows[*at] != *row ||
+        answers.states[*at] == Answers::kPadding) {
+      return absl::FailedPreconditionError(
+          "was not among the keys when they were read for the first time: they must not change "
+          "meanwhile");
+    }
+    if (answers.states[*at] == Answers::kFailed) {
+      result.error = absl::UnauthenticatedError(
+          absl::StrCat("row ", *row, ": the answer is not signed by all parties"));
+      return absl::OkStatus();
+    }
+    Bytes answer(answer_bytes);
+    SHOAL_RETURN_IF_ERROR(asked.spool->Read(*at, answer));
+    Unmask(asked.round, Part(held, *at, 1), answer);
+    auto value = map.Find(*row, BytesView(answer).first(map.row_bytes()), key);
     result.error = value.status();
-    if (!value.ok()) continue;
+    if (!value.ok()) return absl::OkStatus();
     result.outcome = value->has_value() ? Lookup::Outcome::kFound : Lookup::Outcome::kAbsent;
     if (value->has_value()) result.value = **std::move(value);
+    return absl::OkStatus();
+  };
+
+  // A block of keys at a time, on all threads.
+  Bytes text;
+  std::vector<size_t> ends;
+  uint64_t delivered = 0;
+  const auto flush = [&]() -> absl::Status {
+    const auto key = [&](size_t i) {
+      const size_t begin = i == 0 ? 0 : ends[i - 1];
+      return BytesView(text).subspan(begin, ends[i] - begin);
+    };
+    std::vector<Lookup> found(ends.size());
+    std::vector<absl::Status> errors(ends.size());
+    environment_.pool->ParallelFor(ends.size(), kAnswerGrain, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) errors[i] = find(key(i), found[i]);
+    });
+    for (size_t i = 0; i < ends.size(); ++i) {
+      ++delivered;
+      if (!errors[i].ok()) return Annotate(errors[i], absl::StrCat("key ", delivered));
+      SHOAL_RETURN_IF_ERROR(results.Add(key(i), found[i]));
+    }
+    text.clear();
+    ends.clear();
+    return absl::OkStatus();
+  };
+  SHOAL_RETURN_IF_ERROR(keys.ForEach([&](BytesView key) -> absl::Status {
+    Append(text, key);
+    ends.push_back(text.size());
+    return ends.size() < kBlockKeys && text.size() < kBlockBytes ? absl::OkStatus() : flush();
+  }));
+  return flush();
+}
+
+absl::Status Client::LookUp(Keys& keys, Results& results) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> rows, RowsOf(keys));
+  SHOAL_ASSIGN_OR_RETURN(const Asked asked, Ask(rows));
+  // Everything was sent, and the connections end: from here on it may matter what the answers are.
+  HangUp();
+  SHOAL_ASSIGN_OR_RETURN(const Answers answers, Verify(asked, rows));
+  SHOAL_RETURN_IF_ERROR(Deliver(asked, answers, keys, results));
+  SHOAL_RETURN_IF_ERROR(results.Finish());
+  return GiveUp(*asked.held);
+}
+
+absl::StatusOr<std::vector<Lookup>> Client::LookUp(std::span<const Bytes> keys) {
+  SpanKeys source(keys);
+  VectorResults sink;
+  SHOAL_RETURN_IF_ERROR(LookUp(source, sink));
+  return std::move(sink.results);
+}
+
+absl::Status Client::ForPieces(
+    size_t total, size_t piece,
+    const std::function<absl::Status(Exchange&, size_t first, size_t count)>& work) {
+  if (total <= piece || options_.connections == 1 || !environment_.connect) {
+    for (size_t first = 0; first < total; first += piece) {
+      SHOAL_RETURN_IF_ERROR(work(exchange_, first, std::min(piece, total - first)));
+    }
+    return absl::OkStatus();
   }
-  return results;
+  if (lanes_ == nullptr) lanes_ = std::make_unique<ThreadPool>(options_.connections - 1);
+  const absl::Status status = client::ForPieces(
+      total, piece, lanes_.get(), [&](size_t first, size_t count) -> absl::Status {
+        SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, connections_.Take());
+        Exchange exchange(transport.get(), environment_.sleep, environment_.clock);
+        const absl::Status done = work(exchange, first, count);
+        connections_.Give(std::move(transport));
+        return done;
+      });
+  // None waits idle for the round's next state.
+  connections_.HangUp();
+  return status;
+}
+
+void Client::HangUp() {
+  exchange_.HangUp();
+  connections_.HangUp();
+}
+
+Traffic Client::traffic() const {
+  const Traffic one = transport_->traffic(), others = connections_.traffic();
+  return {one.sent + others.sent, one.received + others.received};
 }
 
 }  // namespace shoal::client

@@ -1,6 +1,10 @@
 #include "src/client/client.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +18,7 @@
 namespace shoal::client {
 namespace {
 
+namespace fs = std::filesystem;
 using shoal::testing::IsOk;
 using shoal::testing::StatusIs;
 using testing::FakeFrontend;
@@ -43,6 +48,7 @@ class WatchedStore final : public StateStore {
     durable_charges = state_.ledger.submissions();
     return absl::OkStatus();
   }
+  std::string AnswersPath(uint64_t) const override { return ""; }
   absl::Status fail;
   int saves = 0;
   size_t durable_rounds = 0;
@@ -168,38 +174,6 @@ TEST_F(ClientTest, AFixedNumberOfDistinctRows) {
     frontend_->SetState(round_id, wire::CLOSED);
   }
   EXPECT_EQ(counts, (std::vector<size_t>{8, 8, 32}));
-}
-
-TEST_F(ClientTest, PaddingNeverExceedsTheTable) {
-  EXPECT_EQ(PaddedCount(0, 8, 100), 8u);
-  EXPECT_EQ(PaddedCount(8, 8, 100), 8u);
-  EXPECT_EQ(PaddedCount(9, 8, 100), 16u);
-  EXPECT_EQ(PaddedCount(9, 8, 10), 10u);
-  EXPECT_EQ(PaddedCount(0, 8, 3), 3u);
-  shoal::testing::TestRandom random(1);
-  const std::vector<uint32_t> rows = {9, 2};
-  for (uint32_t count : {2u, 5u, 10u}) {
-    std::vector<uint32_t> padded = PadRows(rows, count, 10, random);
-    std::sort(padded.begin(), padded.end());
-    EXPECT_EQ(std::unique(padded.begin(), padded.end()), padded.end());
-    EXPECT_EQ(padded.size(), count);
-    EXPECT_TRUE(std::binary_search(padded.begin(), padded.end(), 9u));
-    EXPECT_TRUE(std::binary_search(padded.begin(), padded.end(), 2u));
-    EXPECT_LT(padded.back(), 10u);
-  }
-}
-
-// The wanted row must not have a place of its own among the padding.
-TEST_F(ClientTest, PaddingHidesThePlace) {
-  shoal::testing::TestRandom random(2);
-  const std::vector<uint32_t> rows = {500};
-  std::vector<int> places(4);
-  for (int i = 0; i < 4000; ++i) {
-    const auto padded = PadRows(rows, 4, 1000, random);
-    ++places[std::find(padded.begin(), padded.end(), 500u) - padded.begin()];
-  }
-  // 1000 each; standard deviation 27.
-  for (int count : places) EXPECT_NEAR(count, 1000, 140);
 }
 
 // Guarantees 3, 6 and 7: the seed before the onions, the rows and the charge before the queries.
@@ -614,6 +588,229 @@ TEST_F(ClientTest, ThePlacementIsCachedAndNotTrusted) {
       WriteFileAtomically(options_.placement_cache, AsBytes("spoiled"), FileMode::kPublic));
   ASSERT_NE(Open(), nullptr);
   EXPECT_EQ(fetched, 2 * once);
+}
+
+// A state on disk, and what lies beside it.
+class FileState {
+ public:
+  FileState() {
+    std::string name = ::testing::TempDir() + "/client.XXXXXX";
+    SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
+    directory_ = name;
+  }
+  ~FileState() { fs::remove_all(directory_); }
+
+  std::unique_ptr<FileStateStore> Open() {
+    auto store = FileStateStore::Open(path(), random_);
+    SHOAL_CHECK(store.ok());
+    return *std::move(store);
+  }
+  std::string path() const { return directory_ + "/state"; }
+  uint64_t Submissions() const {
+    const auto state = ReadState(path());
+    return state.ok() ? state->ledger.submissions() : 0;
+  }
+  std::set<std::string> Leftovers() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      const std::string name = entry.path().filename();
+      if (name != "state" && name != "state.guard" && name != "state.lock") names.insert(name);
+    }
+    return names;
+  }
+
+ private:
+  SystemRandom random_;
+  std::string directory_;
+};
+
+// A batch that takes many requests, over several connections at a time.
+class BatchTest : public ClientTest {
+ protected:
+  BatchTest() {
+    Start({.parties = 2, .dense = true, .records = 900, .row_bytes = 64});
+    control_ = testing::ConnectTo(frontend_.get(), &mutex_);
+    options_.piece_bytes = 2048;  // 9 onions, 85 queries, 18 answers
+    for (size_t i = 0; i < 900; ++i) keys_.push_back(std::to_string(899 - i));
+    keys_.push_back("5");
+    keys_.push_back("900");
+  }
+  std::unique_ptr<Client> OpenLanes(StateStore* store) {
+    auto client = Client::Open(
+        frontend_->pins(), options_, control_.get(), store,
+        {.clock = &frontend_->clock(),
+         .random = &frontend_->random(),
+         .pool = &frontend_->pool(),
+         .sleep = [](uint32_t) {},
+         .progress = nullptr,
+         .count =
+             [this](absl::string_view stage, uint64_t done, uint64_t total) {
+               const std::lock_guard lock(count_mutex_);
+               EXPECT_LE(done, total);
+               if (done == total) finished_.insert(std::string(stage));
+             },
+         .connect =
+             [this] {
+               ++connections_;
+               return absl::StatusOr<std::unique_ptr<Transport>>(
+                   testing::ConnectTo(frontend_.get(), &mutex_));
+             }});
+    EXPECT_THAT(client.status(), IsOk());
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  std::unique_ptr<Client> OpenLanes() { return OpenLanes(&store_); }
+  void ExpectRight(const std::vector<Lookup>& results) {
+    ASSERT_EQ(results.size(), keys_.size());
+    for (size_t i = 0; i + 1 < keys_.size(); ++i) {
+      ASSERT_EQ(results[i].outcome, Outcome::kFound) << i << ": " << results[i].error;
+      EXPECT_EQ(ToString(results[i].value), "value of key-" + keys_[i]);
+    }
+    EXPECT_EQ(results.back().outcome, Outcome::kAbsent);
+  }
+
+  std::mutex mutex_;
+  std::unique_ptr<Transport> control_;
+  std::vector<Digest> rounds_;
+  std::vector<std::string> keys_;
+  std::mutex count_mutex_;
+  std::set<std::string> finished_;
+  std::atomic<int> connections_ = 0;
+};
+
+TEST_F(BatchTest, GoesOverSeveralConnections) {
+  const Digest round_id = frontend_->OpenRound();
+  auto client = OpenLanes();
+  const uint64_t rows = frontend_->table().rows();
+  ASSERT_GT(rows, 250u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  const auto asked = frontend_->Asked(round_id);
+  EXPECT_EQ(asked.size(), rows) << "each row once, though most keys share theirs";
+  EXPECT_EQ(SentCount("SubmitOnions"), (rows + 8) / 9);
+  EXPECT_EQ(SentCount("SubmitQueries"), (rows + 84) / 85);
+  EXPECT_EQ(SentCount("FetchAnswers"), (rows + 17) / 18);
+  EXPECT_GT(connections_, 1);
+  EXPECT_LE(connections_, 3 * 4) << "four at a time, anew in each stage";
+  EXPECT_GT(client->traffic().received, rows * 112);
+  EXPECT_EQ(finished_, (std::set<std::string>{"obtaining slots", "sending queries",
+                                              "fetching answers", "verifying"}));
+  EXPECT_EQ(store_.state().ledger.queries(), rows);
+}
+
+// Whatever breaks, wherever: the next run goes on, and no slot and no secret gets a second content
+// (the frontend would refuse it).
+TEST_F(BatchTest, GoesOnWhereverItWasInterrupted) {
+  FileState files;
+  for (const std::string stage : {"SubmitOnions", "SubmitQueries", "FetchAnswers"}) {
+    for (const int at : {1, 3, stage == "SubmitQueries" ? 4 : 15}) {
+      for (const bool served : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(stage, " ", at, served ? " after" : " before"));
+        for (auto& info : rounds_) frontend_->SetState(info, wire::CLOSED);
+        const Digest round_id = frontend_->OpenRound();
+        rounds_.push_back(round_id);
+        // From the at-th request on nothing gets through.
+        int requests = 0;
+        const auto breaks = [&](const std::string& name) {
+          requests += name == stage;
+          return requests >= at ? absl::UnavailableError("lost") : absl::OkStatus();
+        };
+        (served ? frontend_->after : frontend_->before) = breaks;
+        const uint64_t submissions = files.Submissions();
+        {
+          auto store = files.Open();
+          EXPECT_THAT(OpenLanes(store.get())->LookUp(Keys(keys_)),
+                      StatusIs(absl::StatusCode::kUnavailable, "lost"));
+        }
+        frontend_->before = frontend_->after = nullptr;
+        {
+          auto store = files.Open();
+          EXPECT_EQ(store->discarded_rounds(), 0u);
+          SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
+                                     OpenLanes(store.get())->LookUp(Keys(keys_)));
+          ExpectRight(results);
+        }
+        EXPECT_EQ(frontend_->Asked(round_id).size(), frontend_->table().rows());
+        EXPECT_EQ(files.Submissions(), submissions + 1) << "one submission, one charge";
+        EXPECT_EQ(files.Leftovers(), std::set<std::string>{});
+      }
+    }
+  }
+}
+
+// Slots that were given before the connection broke are not asked for again, nor are answers.
+TEST_F(BatchTest, WhatCameIsKept) {
+  FileState files;
+  frontend_->OpenRound();
+  options_.connections = 1;
+  int requests = 0;
+  frontend_->before = [&](const std::string& name) {
+    requests += name == "SubmitOnions" || name == "FetchAnswers";
+    return requests > 10 ? absl::UnavailableError("lost") : absl::OkStatus();
+  };
+  const size_t rows = frontend_->table().rows();
+  EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
+  frontend_->sent.clear();
+  requests = -1000;
+  frontend_->before = [&](const std::string& name) {
+    requests += name == "FetchAnswers";
+    return requests > -1000 + 10 ? absl::UnavailableError("lost") : absl::OkStatus();
+  };
+  EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
+  EXPECT_EQ(SentCount("SubmitOnions"), (rows - 90 + 8) / 9);
+  frontend_->sent.clear();
+  frontend_->before = nullptr;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, OpenLanes(files.Open().get())->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  EXPECT_EQ(SentCount("SubmitOnions"), 0u);
+  EXPECT_EQ(SentCount("FetchAnswers"), (rows + 17) / 18 - 10);
+}
+
+// Once all answers are there, results can be had without asking, as often as they get lost.
+TEST_F(BatchTest, ResultsThatWereNotKeptComeAgain) {
+  FileState files;
+  const Digest round_id = frontend_->OpenRound();
+  class LosingResults final : public Results {
+   public:
+    absl::Status Add(BytesView, const Lookup&) override {
+      return ++added_ < 500 ? absl::OkStatus() : absl::ResourceExhaustedError("disk full");
+    }
+    absl::Status Finish() override { return absl::OkStatus(); }
+
+   private:
+    int added_ = 0;
+  } losing;
+  class VectorKeys final : public client::Keys {
+   public:
+    explicit VectorKeys(std::vector<Bytes> keys) : keys_(std::move(keys)) {}
+    absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
+      for (const Bytes& key : keys_) SHOAL_RETURN_IF_ERROR(take(key));
+      return absl::OkStatus();
+    }
+
+   private:
+    const std::vector<Bytes> keys_;
+  } keys(Keys(keys_));
+  EXPECT_THAT(OpenLanes(files.Open().get())->LookUp(keys, losing),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  frontend_->SetState(round_id, wire::CLOSED);
+  frontend_->sent.clear();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, OpenLanes(files.Open().get())->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  for (const auto& [name, bytes] : frontend_->sent) EXPECT_EQ(name, "HangUp");
+  EXPECT_EQ(files.Leftovers(), std::set<std::string>{});
+}
+
+// A full disk under the answers: the submission is not lost.
+TEST_F(BatchTest, AFullDiskUnderTheAnswersIsNoReasonToGiveUp) {
+  FileState files;
+  const std::string answers =
+      absl::StrCat(files.path(), ".answers-", frontend_->counter(frontend_->OpenRound()));
+  fs::create_directory(answers);  // where no file can be written stands for a full disk
+  EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
+  fs::remove(answers);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, OpenLanes(files.Open().get())->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  EXPECT_EQ(files.Submissions(), 1u);
 }
 
 TEST_F(ClientTest, OptionsAreChecked) {

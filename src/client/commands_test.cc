@@ -1,9 +1,14 @@
 #include "src/client/commands.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -58,7 +63,7 @@ class CommandsTest : public ::testing::Test {
                                                 Status(connect)};
     std::ostringstream out, err;
     std::istringstream in(input);
-    cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = false};
+    cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = terminal_};
     const cli::ExitCode code = cli::RunProgram("shoal", "", commands, arguments, io);
     return {code, out.str(), err.str()};
   }
@@ -70,6 +75,7 @@ class CommandsTest : public ::testing::Test {
   FakeFrontend frontend_;
   std::mutex mutex_;
   std::string directory_;
+  bool terminal_ = false;
 };
 
 TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
@@ -112,6 +118,137 @@ TEST_F(CommandsTest, QueryReadsThousandsFromAFile) {
                                                FakeFrontend::Value(i), "\tyes")
                                 : absl::StrCat(FakeFrontend::Key(i), "\tabsent\t\tyes"));
   }
+}
+
+TEST_F(CommandsTest, QueryWritesAFileThatIsWhole) {
+  frontend_.OpenRound();
+  const std::string path = directory_ + "/results";
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes("earlier results"), FileMode::kPublic));
+  // An interruption, as by a connection that breaks.
+  frontend_.after = [&](const std::string& name) {
+    return name == "FetchAnswers" ? absl::PermissionDeniedError("no") : absl::OkStatus();
+  };
+  EXPECT_EQ(RunQuery({"--output", path, "key-1"}).code, cli::kExitFailed);
+  EXPECT_EQ(*ReadFile(path), "earlier results");
+  frontend_.after = nullptr;
+  frontend_.OpenRound();
+  const Outcome outcome = RunQuery({"--output", path, "key-1", "key-2"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(*ReadFile(path),
+            "key-1\tfound\tvalue of key-1\tyes\nkey-2\tfound\tvalue of key-2\tyes\n");
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_FALSE(fs::exists(path + ".part"));
+}
+
+// Results that could not be written can be had again: nothing is asked a second time.
+TEST_F(CommandsTest, QueryGivesResultsAgainThatCouldNotBeWritten) {
+  const Digest round_id = frontend_.OpenRound();
+  const Outcome full = RunQuery({"--output", directory_ + "/none/results", "key-1"});
+  EXPECT_EQ(full.code, cli::kExitFailed);
+  EXPECT_NE(full.err.find("/none/results.part"), std::string::npos) << full.err;
+  const size_t sent = frontend_.sent.size();
+  frontend_.SetState(round_id, wire::CLOSED);
+  EXPECT_EQ(RunQuery({"key-1"}).out, "key-1\tfound\tvalue of key-1\tyes\n");
+  frontend_.sent.resize(sent);  // but for the end of a connection nothing was sent
+  EXPECT_EQ(std::count_if(frontend_.sent.begin(), frontend_.sent.end(),
+                          [](const auto& request) { return request.first == "SubmitQueries"; }),
+            1);
+  // Once they are out, it is over.
+  EXPECT_EQ(RunQuery({"key-1"}).code, cli::kExitFailed) << "there is no round";
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    EXPECT_EQ(entry.path().string().find("answers"), std::string::npos) << entry.path();
+  }
+}
+
+// A million lines have the length of some; none has that of a megabyte.
+TEST_F(CommandsTest, QueryReadsLinesOfAnyFile) {
+  const std::string path = directory_ + "/keys";
+  const auto write = [&](const std::string& text) {
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic));
+  };
+  // A line that lies across the pieces that are read.
+  frontend_.OpenRound();
+  const std::string filler(65'530, 'x');
+  write(filler + "\nkey-1\nkey-2");
+  EXPECT_EQ(RunQuery({"--file", path}).out,
+            filler + "\tabsent\t\tyes\nkey-1\tfound\tvalue of key-1\tyes\n"
+                     "key-2\tfound\tvalue of key-2\tyes\n");
+  // An empty line is an empty key.
+  frontend_.OpenRound();
+  write("\nkey-1\n");
+  EXPECT_EQ(RunQuery({"--file", path}).out,
+            "\tabsent\t\tyes\nkey-1\tfound\tvalue of key-1\tyes\n");
+  write("");
+  EXPECT_EQ(RunQuery({"--file", path}).code, cli::kExitUsage);
+  write("key-1\n" + std::string(70'000, 'x') + "\n");
+  const Outcome outcome = RunQuery({"--file", path});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find("keys:2: has more than 65536 bytes"), std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(RunQuery({"--file", directory_}).code, cli::kExitFailed);
+}
+
+// What can be read only once is read once.
+TEST_F(CommandsTest, QueryReadsAPipe) {
+  frontend_.OpenRound();
+  const std::string path = directory_ + "/pipe";
+  ASSERT_EQ(0, ::mkfifo(path.c_str(), 0600));
+  std::thread writer([&] { std::ofstream(path) << "key-3\nkey-4\n"; });
+  EXPECT_EQ(RunQuery({"--file", path}).out,
+            "key-3\tfound\tvalue of key-3\tyes\nkey-4\tfound\tvalue of key-4\tyes\n");
+  writer.join();
+}
+
+TEST_F(CommandsTest, QueryNoticesThatTheKeysHaveChanged) {
+  frontend_.OpenRound();
+  const std::string path = directory_ + "/keys";
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes("key-1\nkey-2\n"), FileMode::kPublic));
+  frontend_.after = [&](const std::string& name) {
+    if (name == "FetchAnswers") {
+      EXPECT_TRUE(
+          WriteFileAtomically(path, AsBytes("key-1\nkey-250\n"), FileMode::kPublic).ok());
+    }
+    return absl::OkStatus();
+  };
+  const Outcome changed = RunQuery({"--file", path});
+  EXPECT_EQ(changed.code, cli::kExitFailed);
+  EXPECT_NE(changed.err.find("key 2: was not among the keys"), std::string::npos) << changed.err;
+  EXPECT_EQ(changed.out.find("key-250"), std::string::npos);
+  frontend_.after = nullptr;
+  EXPECT_EQ(RunQuery({"key-1", "key-2"}).out,
+            "key-1\tfound\tvalue of key-1\tyes\nkey-2\tfound\tvalue of key-2\tyes\n")
+      << "its answers are there still";
+}
+
+TEST_F(CommandsTest, QueryDrawsBarsOnATerminal) {
+  frontend_.OpenRound();
+  terminal_ = true;
+  std::string keys;
+  for (size_t i = 0; i < 300; ++i) absl::StrAppend(&keys, FakeFrontend::Key(i), "\n");
+  const Outcome outcome = RunQuery({"--file", "-"}, keys);
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  for (const std::string stage : {"obtaining slots", "sending queries", "fetching answers",
+                                  "verifying", "writing results"}) {
+    EXPECT_NE(outcome.err.find("\r" + stage + "  ["), std::string::npos) << stage;
+  }
+  EXPECT_EQ(outcome.err.find("key-"), std::string::npos);
+}
+
+TEST_F(CommandsTest, SimulateTakesKeysByTheirNumber) {
+  frontend_.OpenRound();
+  EXPECT_EQ(Run({"simulate", "--config", ConfigPath()}).code, cli::kExitUsage);
+  EXPECT_EQ(Run({"simulate", "--config", ConfigPath(), "--dense-keys", "10", "--queries", "0"}).code,
+            cli::kExitUsage);
+  // The fake table is a hashed one: any bytes are a key, and these are absent.
+  const Outcome outcome =
+      Run({"simulate", "--config", ConfigPath(), "--dense-keys", "1k", "--queries", "50",
+           "--devices", "7", "--apps", "all", "--zipf", "0", "--share-connections", "--verify",
+           "distinct", "--format", "json"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_NE(outcome.out.find(R"("queries":50,)"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find(R"("answers_correct":50,)"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find(R"("keys_absent":50,)"), std::string::npos) << outcome.out;
 }
 
 TEST_F(CommandsTest, QueryEndsWithItsOwnCodeWhenAnAnswerIsWrong) {
@@ -232,7 +369,7 @@ TEST_F(CommandsTest, ConfigErrorsNameTheField) {
               StatusIs(absl::StatusCode::kInvalidArgument, "state"));
   EXPECT_THAT(with("frontend: 'h:1' state: 's'"),
               StatusIs(absl::StatusCode::kInvalidArgument, "pinned_parties"));
-  EXPECT_THAT(with("frontend: 'h:1' state: 's' pad_to: 65537 " + pins),
+  EXPECT_THAT(with("frontend: 'h:1' state: 's' pad_to: 16777217 " + pins),
               StatusIs(absl::StatusCode::kInvalidArgument, "pad_to"));
   EXPECT_THAT(with("frontend: 'h:1' state: 's' max_attempts: 11 " + pins),
               StatusIs(absl::StatusCode::kInvalidArgument, "max_attempts"));

@@ -41,6 +41,7 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
   };
   SHOAL_RETURN_IF_ERROR(within("pad_to", config.pad_to(), kMaxPadTo));
   SHOAL_RETURN_IF_ERROR(within("max_attempts", config.max_attempts(), kMaxAttempts));
+  SHOAL_RETURN_IF_ERROR(within("connections", config.connections(), kMaxClientConnections));
   SHOAL_RETURN_IF_ERROR(within("timeout_s", config.timeout_s(), kMaxTimeoutS));
   SHOAL_ASSIGN_OR_RETURN(roster::PinnedParties pins, PinsOf(config, directory));
   Config out{.frontend = config.frontend(),
@@ -50,6 +51,7 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
   if (config.pad_to() != 0) out.options.pad_to = config.pad_to();
   if (config.max_attempts() != 0) out.options.max_attempts = config.max_attempts();
   if (config.timeout_s() != 0) out.options.timeout_s = config.timeout_s();
+  if (config.connections() != 0) out.options.connections = config.connections();
   out.options.placement_cache = absl::StrCat(out.state_path, ".placement");
   return out;
 }

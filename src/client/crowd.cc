@@ -1,13 +1,14 @@
 #include "src/client/crowd.h"
 
+#include <sys/resource.h>
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -15,21 +16,22 @@
 #include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/client/connections.h"
 #include "src/client/deployment.h"
 #include "src/client/device.h"
 #include "src/client/exchange.h"
+#include "src/client/rows.h"
 #include "src/client/state.h"
-#include "src/onion/onion.h"
 #include "src/table/row_map.h"
 
 namespace shoal::client {
 namespace {
 
-// Queries whose onions or answers are in memory at a time.
-constexpr size_t kGroupQueries = 8192;
-constexpr uint32_t kMaxDevices = 10'000'000;
+constexpr uint32_t kMaxDevices = 100'000'000;
 constexpr uint32_t kMaxConnections = 1024;
 constexpr uint32_t kPollMs = 250;
+// Requests that a unit of small devices fills.
+constexpr size_t kUnitPieces = 8;
 
 // Uniform in [0, 1), 53 bits.
 double Uniform(RandomSource& random) { return static_cast<double>(random.U64() >> 11) * 0x1p-53; }
@@ -44,23 +46,75 @@ class Stopwatch {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// The whole of one run. Devices are numbered from 0; device d's queries are the items
-// d * pad .. (d + 1) * pad - 1 of rows_ and slots_.
+// Processor time of the calling thread alone.
+class ThreadTimer {
+ public:
+  double Seconds() const { return Now() - start_; }
+
+ private:
+  static double Now() {
+    timespec now = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+  }
+  const double start_ = Now();
+};
+
+double ProcessCpuSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+uint64_t PeakMemoryBytes() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+// Digests of answers that were verified, one for each row: a row has one signature that all parties
+// gave, so that there is one right answer. Thread-safe.
+class VerifiedAnswers {
+ public:
+  explicit VerifiedAnswers(size_t rows) : digests_(rows), known_(rows) {}
+
+  static Digest DigestOf(BytesView answer) {
+    return Transcript("shoal crowd answer v1").Blob(answer).Finish();
+  }
+  bool Has(uint64_t row, const Digest& digest) const {
+    return known_[row].load(std::memory_order_acquire) != 0 && digests_[row] == digest;
+  }
+  void Add(uint64_t row, const Digest& digest) {
+    const std::lock_guard lock(mutex_);
+    if (known_[row].load(std::memory_order_relaxed) != 0) return;
+    digests_[row] = digest;
+    known_[row].store(1, std::memory_order_release);
+  }
+
+ private:
+  std::mutex mutex_;  // of those who add
+  std::vector<Digest> digests_;
+  std::vector<std::atomic<uint8_t>> known_;
+};
+
+// The whole of one run. Queries are numbered over all devices, a device's one after the other: query
+// i asks for rows_[i] in slots_[i].
 class Crowd {
  public:
-  Crowd(const CrowdOptions& options, std::span<const Bytes> keys,
-        const table::UnsignedTable* expected, const TransportFactory& connect,
-        Environment environment, const CrowdProgress& progress)
+  Crowd(const CrowdOptions& options, const CrowdKeys& keys, const table::UnsignedTable* expected,
+        const TransportFactory& connect, Environment environment, const CrowdProgress& progress)
       : options_(options),
         expected_(expected),
         connect_(connect),
         environment_(std::move(environment)),
         progress_(progress),
-        popularity_(options, keys),
-        connections_(options.connections) {}
+        keys_(keys) {
+    if (options_.connections > 1) threads_.emplace(options_.connections - 1);
+  }
 
   absl::StatusOr<CrowdReport> Run(const roster::PinnedParties& pins) {
     const Stopwatch total;
+    const double cpu_before = ProcessCpuSeconds();
     SHOAL_ASSIGN_OR_RETURN(control_, connect_());
     Exchange control(control_.get(), environment_.sleep, environment_.clock);
     State state;
@@ -76,7 +130,16 @@ class Crowd {
       }
       report_.compared = true;
     }
-    pad_ = PaddedCount(options_.pad_to, options_.pad_to, deployment_->manifest().rows());
+    const uint64_t table_rows = deployment_->manifest().rows();
+    if (options_.queries == 0) options_.pad_to = PaddedCount(0, options_.pad_to, table_rows);
+    popularity_.emplace(options_, &keys_);
+    if (QueriesOf(0) > table_rows) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a device asks no row twice: its ", QueriesOf(0), " queries are more than the table's ",
+          table_rows, " rows; take more devices"));
+    }
+    connections_.emplace(connect_, &deployment_->roster(), environment_.sleep,
+                         /*keep=*/!options_.own_connections);
     SHOAL_RETURN_IF_ERROR(Draw());
     SHOAL_ASSIGN_OR_RETURN(round_, PickRound(control));
     report_.round = round_->counter().value();
@@ -84,6 +147,7 @@ class Crowd {
 
     Obtain();
     SHOAL_RETURN_IF_ERROR(LostAll());
+    SHOAL_RETURN_IF_ERROR(CheckSlots());
     SHOAL_RETURN_IF_ERROR(Wait(control, "wait offline", wire::OPEN_FOR_QUERIES,
                                round_->header().queries_close_s()));
     Submit();
@@ -92,44 +156,71 @@ class Crowd {
         Wait(control, "wait online", wire::ANSWERED, round_->header().expires_s()));
     FetchAndVerify();
     for (uint32_t device = 0; device < options_.devices; ++device) {
-      report_.devices_lost += lost_[device];
+      if (!lost_[device]) continue;
+      ++report_.devices_lost;
+      report_.answers_failed += QueriesOf(device);
+      report_.keys_failed += popularity_->AppsOf(device).size();
     }
+    AskForReport();
+    connections_->HangUp();
+    const Traffic traffic = connections_->traffic();
+    report_.bytes_sent = traffic.sent;
+    report_.bytes_received = traffic.received;
     report_.seconds = total.Seconds();
+    report_.cpu_seconds = ProcessCpuSeconds() - cpu_before;
+    report_.peak_memory_bytes = PeakMemoryBytes();
     return std::move(report_);
   }
 
  private:
+  uint64_t QueriesOf(uint32_t device) const { return popularity_->QueriesOf(device); }
+  uint64_t First(uint32_t device) const { return popularity_->QueriesBefore(device); }
+
+  // What every device has, and so asks.
   absl::Status Draw() {
+    const Stopwatch stopwatch;
     const table::RowMap& map = deployment_->map();
     report_.devices = options_.devices;
-    report_.queries = uint64_t{options_.devices} * pad_;
+    report_.queries = First(options_.devices);
     report_.table_rows = map.rows();
     report_.answer_bytes = deployment_->manifest().answer_bytes();
-    masters_.resize(options_.devices);
-    lost_.assign(options_.devices, 0);
-    slots_.resize(report_.queries);
-    rows_.resize(report_.queries);
-    std::vector<bool> asked(map.rows());
+    masters_.reserve(options_.devices);
     for (uint32_t device = 0; device < options_.devices; ++device) {
-      masters_[device] = environment_.random->NewSeed();
-      std::set<uint32_t> wanted;
-      for (const Bytes& key : popularity_.KeysOf(device)) {
-        const auto row = map.RowOf(key);
-        if (absl::IsOutOfRange(row.status())) continue;
-        if (!row.ok()) return row.status();
-        wanted.insert(static_cast<uint32_t>(*row));
-      }
-      if (wanted.size() > pad_) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "a device needs ", wanted.size(), " rows, more than its ", pad_, " queries"));
-      }
-      const std::vector<uint32_t> list(wanted.begin(), wanted.end());
-      const std::vector<uint32_t> padded =
-          PadRows(list, pad_, map.rows(), *environment_.random);
-      std::copy(padded.begin(), padded.end(), rows_.begin() + uint64_t{device} * pad_);
-      for (uint32_t row : padded) asked[row] = true;
+      masters_.push_back(environment_.random->NewSeed());
     }
+    seed_ = environment_.random->NewSeed();
+    lost_ = std::vector<std::atomic<uint8_t>>(options_.devices);
+    rows_.resize(report_.queries);
+    slots_.resize(report_.queries);
+    const absl::Status drawn = ForPieces(
+        options_.devices, 1, environment_.pool, [&](size_t first, size_t) -> absl::Status {
+          const auto device = static_cast<uint32_t>(first);
+          RowSet wanted;
+          for (const uint32_t app : popularity_->AppsOf(device)) {
+            const auto row = map.RowOf(popularity_->KeyOf(device, app));
+            if (absl::IsOutOfRange(row.status())) continue;
+            if (!row.ok()) return row.status();
+            wanted.Add(static_cast<uint32_t>(*row));
+          }
+          const std::vector<uint32_t> rows = wanted.Take();
+          const auto queries = static_cast<uint32_t>(QueriesOf(device));
+          if (rows.size() > queries) {
+            return absl::InvalidArgumentError(absl::StrCat(
+                "a device needs ", rows.size(), " rows, more than its ", queries, " queries"));
+          }
+          SeededRandom random(seed_.view(), "shoal crowd padding v1", device);
+          const std::vector<uint32_t> padded = PadRows(rows, queries, map.rows(), random);
+          std::copy(padded.begin(), padded.end(),
+                    rows_.begin() + static_cast<ptrdiff_t>(First(device)));
+          Progress("draw", queries);
+          return absl::OkStatus();
+        });
+    SHOAL_RETURN_IF_ERROR(drawn);
+    std::vector<bool> asked(map.rows());
+    for (const uint32_t row : rows_) asked[row] = true;
     report_.distinct_rows = static_cast<uint64_t>(std::count(asked.begin(), asked.end(), true));
+    if (!options_.verify_each) verified_.emplace(map.rows());
+    AddStage("draw", stopwatch.Seconds());
     return absl::OkStatus();
   }
 
@@ -168,37 +259,108 @@ class Crowd {
     }
   }
 
-  OnionRange Range(uint32_t device) const { return {&masters_[device], 0, pad_}; }
-  std::span<uint32_t> Slots(uint32_t device) {
-    return std::span(slots_).subspan(uint64_t{device} * pad_, pad_);
+  // Some queries of one or more devices, for one request.
+  struct Piece {
+    std::vector<OnionRange> ranges;
+    std::vector<uint64_t> firsts;  // each range's first query
+    size_t count = 0;
+  };
+  // The queries of the devices first .. end - 1 that are not lost.
+  std::vector<Piece> Cut(uint32_t first, uint32_t end, size_t per_piece) const {
+    std::vector<Piece> pieces;
+    for (uint32_t device = first; device < end; ++device) {
+      if (lost_[device]) continue;
+      const auto queries = static_cast<uint32_t>(QueriesOf(device));
+      for (uint32_t done = 0; done < queries;) {
+        if (pieces.empty() || pieces.back().count == per_piece) pieces.emplace_back();
+        Piece& piece = pieces.back();
+        const auto count =
+            static_cast<uint32_t>(std::min<size_t>(queries - done, per_piece - piece.count));
+        piece.ranges.push_back({&masters_[device], done, count});
+        piece.firsts.push_back(First(device) + done);
+        piece.count += count;
+        done += count;
+      }
+    }
+    return pieces;
   }
-  std::span<const uint32_t> Rows(uint32_t device) const {
-    return std::span(rows_).subspan(uint64_t{device} * pad_, pad_);
+  // The piece's items of an array over all queries, and back.
+  static std::vector<uint32_t> Gather(const Piece& piece, const std::vector<uint32_t>& from) {
+    std::vector<uint32_t> items;
+    items.reserve(piece.count);
+    for (size_t i = 0; i < piece.ranges.size(); ++i) {
+      const auto first = from.begin() + static_cast<ptrdiff_t>(piece.firsts[i]);
+      items.insert(items.end(), first, first + piece.ranges[i].count);
+    }
+    return items;
   }
-  // Devices first..end of the next group.
-  uint32_t GroupEnd(uint32_t first) const {
-    const uint32_t size = static_cast<uint32_t>(std::max<size_t>(1, kGroupQueries / pad_));
-    return std::min(options_.devices, first + size);
+  static void Scatter(const Piece& piece, std::span<const uint32_t> items,
+                      std::vector<uint32_t>& to) {
+    for (size_t i = 0; i < piece.ranges.size(); ++i) {
+      const auto part = items.first(piece.ranges[i].count);
+      std::copy(part.begin(), part.end(), to.begin() + static_cast<ptrdiff_t>(piece.firsts[i]));
+      items = items.subspan(part.size());
+    }
+  }
+
+  // Every device that is not lost does `work(exchange, first device, end)`: alone, or, where
+  // connections are shared, in a unit with others that fills some requests. A unit whose work fails
+  // is lost.
+  template <typename Work>
+  void ForUnits(const std::string& stage, size_t per_piece, const Work& work) {
+    const Stopwatch stopwatch;
+    done_ = 0;
+    std::vector<uint32_t> firsts;
+    if (!options_.own_connections) {
+      uint64_t queries = 0;
+      for (uint32_t device = 0; device < options_.devices; ++device) {
+        if (device == 0 || queries + QueriesOf(device) > kUnitPieces * per_piece) {
+          firsts.push_back(device);
+          queries = 0;
+        }
+        queries += QueriesOf(device);
+      }
+      firsts.push_back(options_.devices);
+    }
+    const size_t units = options_.own_connections ? options_.devices : firsts.size() - 1;
+    const absl::Status never_fails = ForPieces(
+        units, 1, threads_ ? &*threads_ : nullptr, [&](size_t unit, size_t) -> absl::Status {
+          const uint32_t first =
+              options_.own_connections ? static_cast<uint32_t>(unit) : firsts[unit];
+          const uint32_t end = options_.own_connections ? first + 1 : firsts[unit + 1];
+          if (std::all_of(lost_.begin() + first, lost_.begin() + end,
+                          [](const auto& lost) { return lost != 0; })) {
+            return absl::OkStatus();
+          }
+          const absl::Status status = OneUnit(first, end, work);
+          if (!status.ok()) {
+            Remember(Annotate(status, stage));
+            for (uint32_t device = first; device < end; ++device) lost_[device] = 1;
+          }
+          Progress(stage, First(end) - First(first));
+          return absl::OkStatus();
+        });
+    SHOAL_CHECK(never_fails.ok());
+    connections_->HangUp();
+    AddStage(stage, stopwatch.Seconds());
+  }
+  template <typename Work>
+  absl::Status OneUnit(uint32_t first, uint32_t end, const Work& work) {
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, connections_->Take());
+    Exchange exchange(transport.get(), environment_.sleep, environment_.clock);
+    const absl::Status status = work(exchange, first, end);
+    connections_->Give(std::move(transport));
+    return status;
   }
 
   void AddStage(const std::string& name, double seconds) {
-    for (CrowdReport::Stage& stage : report_.stages) {
-      if (stage.name == name) {
-        stage.seconds += seconds;
-        return;
-      }
-    }
     report_.stages.push_back({name, seconds});
   }
 
-  void Tell(const std::string& stage, uint64_t done, uint64_t total) const {
-    if (progress_) progress_(stage, done, total);
+  void Progress(const std::string& stage, uint64_t more) {
+    if (progress_) progress_(stage, done_ += more, report_.queries);
   }
 
-  void Lose(uint32_t device, const absl::Status& why) {
-    lost_[device] = 1;
-    Remember(why);
-  }
   void Remember(const absl::Status& why) {
     const std::lock_guard lock(mutex_);
     if (report_.first_error.ok()) report_.first_error = why;
@@ -209,59 +371,40 @@ class Crowd {
                : absl::OkStatus();
   }
 
-  // Every device first..end - 1 that is not lost does `work` over a connection of its own.
-  template <typename Work>
-  void ForDevices(const std::string& stage, uint32_t first, uint32_t end, const Work& work) {
-    connections_.ParallelFor(end - first, 1, [&](size_t from, size_t to) {
-      for (size_t i = from; i < to; ++i) {
-        const uint32_t device = first + static_cast<uint32_t>(i);
-        if (lost_[device]) continue;
-        const absl::Status status = OneDevice(device, work);
-        if (!status.ok()) Lose(device, Annotate(status, stage));
-        Tell(stage, done_.fetch_add(1) + 1, options_.devices);
-      }
-    });
-  }
-  template <typename Work>
-  absl::Status OneDevice(uint32_t device, const Work& work) {
-    auto transport = WithRetries(environment_.sleep, connect_);
-    if (!transport.ok()) return transport.status();
-    SHOAL_RETURN_IF_ERROR((*transport)->RequireFrontend(deployment_->roster()));
-    Exchange exchange(transport->get(), environment_.sleep, environment_.clock);
-    const absl::Status status = work(device, exchange);
-    const Traffic traffic = (*transport)->traffic();
-    const std::lock_guard lock(mutex_);
-    report_.bytes_sent += traffic.sent;
-    report_.bytes_received += traffic.received;
-    return status;
+  void Obtain() {
+    const size_t per_piece = OnionsPerPiece(*round_, options_.piece_bytes);
+    ForUnits("obtain", per_piece,
+             [&](Exchange& exchange, uint32_t first, uint32_t end) -> absl::Status {
+               for (const Piece& piece : Cut(first, end, per_piece)) {
+                 const ThreadTimer timer;
+                 std::string onions = BuildOnions(*round_, piece.ranges, /*pool=*/nullptr);
+                 {
+                   const std::lock_guard lock(mutex_);
+                   report_.seal_cpu_seconds += timer.Seconds();
+                 }
+                 std::vector<uint32_t> slots(piece.count);
+                 SHOAL_RETURN_IF_ERROR(exchange.SubmitOnions(*round_, std::move(onions), slots));
+                 Scatter(piece, slots, slots_);
+               }
+               return absl::OkStatus();
+             });
   }
 
-  void Obtain() {
-    done_ = 0;
-    const size_t onion_bytes = onion::OnionBytes(round_->parties());
-    for (uint32_t first = 0; first < options_.devices;) {
-      const uint32_t end = GroupEnd(first);
-      std::vector<OnionRange> ranges;
-      for (uint32_t device = first; device < end; ++device) ranges.push_back(Range(device));
-      const Stopwatch seal;
-      const Bytes onions = BuildOnions(*round_, ranges, *environment_.pool);
-      AddStage("seal", seal.Seconds());
-      const Stopwatch obtain;
-      ForDevices("obtain", first, end, [&](uint32_t device, Exchange& exchange) {
-        const size_t bytes = pad_ * onion_bytes;
-        const auto slots = exchange.SubmitOnions(
-            *round_, BytesView(onions).subspan((device - first) * bytes, bytes));
-        if (slots.ok()) std::copy(slots->begin(), slots->end(), Slots(device).begin());
-        return slots.status();
-      });
-      AddStage("obtain", obtain.Seconds());
-      first = end;
+  absl::Status CheckSlots() const {
+    std::vector<bool> given(round_->header().max_slots());
+    for (uint32_t device = 0; device < options_.devices; ++device) {
+      if (lost_[device]) continue;
+      for (uint64_t i = First(device), end = First(device + 1); i < end; ++i) {
+        if (given[slots_[i]]) return absl::DataLossError("the frontend gave a slot twice");
+        given[slots_[i]] = true;
+      }
     }
+    return absl::OkStatus();
   }
 
   absl::Status Wait(Exchange& control, const std::string& stage, wire::RoundState state,
                     uint64_t until_s) {
-    Tell(stage, 0, 1);
+    if (progress_) progress_(stage, 0, 1);
     const Stopwatch stopwatch;
     SHOAL_ASSIGN_OR_RETURN(
         const wire::RoundState reached,
@@ -275,143 +418,202 @@ class Crowd {
   }
 
   void Submit() {
-    done_ = 0;
-    const Stopwatch stopwatch;
-    ForDevices("submit", 0, options_.devices, [&](uint32_t device, Exchange& exchange) {
-      return exchange.SubmitQueries(*round_, Range(device), Slots(device), Rows(device));
-    });
-    AddStage("submit", stopwatch.Seconds());
+    const size_t per_piece = QueriesPerPiece(options_.piece_bytes);
+    ForUnits("submit", per_piece,
+             [&](Exchange& exchange, uint32_t first, uint32_t end) -> absl::Status {
+               for (const Piece& piece : Cut(first, end, per_piece)) {
+                 SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(
+                     *round_, piece.ranges, Gather(piece, slots_), Gather(piece, rows_)));
+               }
+               return absl::OkStatus();
+             });
   }
+
+  // An application whose row is asked in query `query`.
+  struct Wanted {
+    uint64_t query;
+    uint32_t device;
+    uint32_t app;
+  };
+  struct Tally {
+    uint64_t correct = 0, wrong = 0, failed = 0;
+    uint64_t keys_found = 0, keys_absent = 0, keys_failed = 0;
+    double cpu_seconds = 0;
+  };
 
   void FetchAndVerify() {
-    done_ = 0;
-    const size_t answer_bytes = round_->answer_bytes();
-    const size_t device_bytes = pad_ * answer_bytes;
-    for (uint32_t first = 0; first < options_.devices;) {
-      const uint32_t end = GroupEnd(first);
-      Bytes answers((end - first) * device_bytes);
-      const Stopwatch fetch;
-      ForDevices("fetch", first, end, [&](uint32_t device, Exchange& exchange) {
-        return exchange.FetchAnswers(
-            *round_, Range(device), Slots(device),
-            MutableBytes(answers).subspan((device - first) * device_bytes, device_bytes));
-      });
-      AddStage("fetch", fetch.Seconds());
-      const Stopwatch verify;
-      Verify(first, end, answers);
-      AddStage("verify", verify.Seconds());
-      first = end;
-    }
+    const size_t per_piece = AnswersPerPiece(*round_, options_.piece_bytes);
+    ForUnits("fetch", per_piece,
+             [&](Exchange& exchange, uint32_t first, uint32_t end) -> absl::Status {
+               Tally tally;
+               const ThreadTimer timer;
+               const std::vector<Wanted> wanted = WantedOf(first, end, tally);
+               size_t next = 0;
+               SeededRandom random(seed_.view(), "shoal crowd weights v1", first);
+               tally.cpu_seconds += timer.Seconds();
+               for (const Piece& piece : Cut(first, end, per_piece)) {
+                 Bytes answers(piece.count * round_->answer_bytes());
+                 SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(*round_, piece.ranges,
+                                                             Gather(piece, slots_), answers));
+                 const ThreadTimer check_timer;
+                 Check(piece, answers, wanted, next, random, tally);
+                 tally.cpu_seconds += check_timer.Seconds();
+               }
+               const std::lock_guard lock(mutex_);
+               report_.answers_correct += tally.correct;
+               report_.answers_wrong += tally.wrong;
+               report_.answers_failed += tally.failed;
+               report_.keys_found += tally.keys_found;
+               report_.keys_absent += tally.keys_absent;
+               report_.keys_failed += tally.keys_failed;
+               report_.check_cpu_seconds += tally.cpu_seconds;
+               return absl::OkStatus();
+             });
   }
 
-  void Verify(uint32_t first, uint32_t end, BytesView answers) {
-    const size_t answer_bytes = round_->answer_bytes();
-    std::vector<table::RowAnswer> rows;
-    std::vector<size_t> begin_of(end - first);  // in `rows`
+  // In the order of the queries.
+  std::vector<Wanted> WantedOf(uint32_t first, uint32_t end, Tally& tally) const {
+    const table::RowMap& map = deployment_->map();
+    std::vector<Wanted> wanted;
     for (uint32_t device = first; device < end; ++device) {
-      begin_of[device - first] = rows.size();
       if (lost_[device]) continue;
-      for (uint32_t i = 0; i < pad_; ++i) {
-        const size_t item = uint64_t{device - first} * pad_ + i;
-        rows.push_back({Rows(device)[i], answers.subspan(item * answer_bytes, answer_bytes)});
+      std::vector<std::pair<uint32_t, uint64_t>> query_of;  // by row
+      query_of.reserve(QueriesOf(device));
+      for (uint64_t i = First(device), last = First(device + 1); i < last; ++i) {
+        query_of.emplace_back(rows_[i], i);
+      }
+      std::sort(query_of.begin(), query_of.end());
+      for (const uint32_t app : popularity_->AppsOf(device)) {
+        const auto row = map.RowOf(popularity_->KeyOf(device, app));
+        if (!row.ok()) {
+          ++tally.keys_absent;  // out of the table's range: Draw has passed it
+          continue;
+        }
+        const auto at = std::lower_bound(
+            query_of.begin(), query_of.end(),
+            std::pair<uint32_t, uint64_t>(static_cast<uint32_t>(*row), 0));
+        SHOAL_CHECK(at != query_of.end() && at->first == *row);  // Draw saw to it
+        wanted.push_back({at->second, device, app});
       }
     }
-    const std::vector<absl::Status> verified = VerifySignatures(rows);
+    std::sort(wanted.begin(), wanted.end(),
+              [](const Wanted& a, const Wanted& b) { return a.query < b.query; });
+    return wanted;
+  }
+
+  // Unmasks and checks the answers of a piece; `wanted` up to `next` were found in earlier ones.
+  void Check(const Piece& piece, MutableBytes answers, std::span<const Wanted> wanted,
+             size_t& next, RandomSource& random, Tally& tally) {
+    const table::RowMap& map = deployment_->map();
+    const size_t answer_bytes = round_->answer_bytes();
+    std::vector<table::RowAnswer> rows;
+    rows.reserve(piece.count);
+    for (size_t i = 0; i < piece.ranges.size(); ++i) {
+      const OnionRange& range = piece.ranges[i];
+      const MutableBytes part =
+          answers.subspan(rows.size() * answer_bytes, range.count * answer_bytes);
+      Unmask(*round_, range, part);
+      for (size_t k = 0; k < range.count; ++k) {
+        rows.push_back({rows_[piece.firsts[i] + k],
+                        BytesView(part).subspan(k * answer_bytes, answer_bytes)});
+      }
+    }
+    const std::vector<absl::Status> verified = VerifySignatures(rows, random);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!verified[i].ok()) {
-        ++report_.answers_failed;
+        ++tally.failed;
         Remember(verified[i]);
       } else if (expected_ != nullptr &&
                  !std::equal(expected_->row(rows[i].row).begin(),
                              expected_->row(rows[i].row).end(), rows[i].answer.begin())) {
-        ++report_.answers_wrong;
+        ++tally.wrong;
       } else {
-        ++report_.answers_correct;
+        ++tally.correct;
       }
     }
-    for (uint32_t device = first; device < end; ++device) {
-      if (lost_[device]) report_.answers_failed += pad_;
-      CountKeys(device, std::span(rows).subspan(begin_of[device - first], lost_[device] ? 0 : pad_),
-                std::span(verified).subspan(begin_of[device - first], lost_[device] ? 0 : pad_));
+    for (size_t i = 0, before = 0; i < piece.ranges.size(); before += piece.ranges[i++].count) {
+      const uint64_t end = piece.firsts[i] + piece.ranges[i].count;
+      for (; next < wanted.size() && wanted[next].query < end; ++next) {
+        const size_t at = before + (wanted[next].query - piece.firsts[i]);
+        if (!verified[at].ok()) {
+          ++tally.keys_failed;
+          continue;
+        }
+        const auto value =
+            map.Find(rows[at].row, rows[at].answer.first(map.row_bytes()),
+                     popularity_->KeyOf(wanted[next].device, wanted[next].app));
+        if (!value.ok()) {
+          ++tally.keys_failed;
+          Remember(value.status());
+        } else {
+          ++(value->has_value() ? tally.keys_found : tally.keys_absent);
+        }
+      }
     }
   }
 
-  std::vector<absl::Status> VerifySignatures(std::span<const table::RowAnswer> rows) {
+  std::vector<absl::Status> VerifySignatures(std::span<const table::RowAnswer> rows,
+                                             RandomSource& random) {
     const table::RowMap& map = deployment_->map();
-    if (options_.verify_each) {
-      return map.VerifyAnswers(deployment_->roster(), rows, *environment_.random,
-                               environment_.pool);
-    }
+    if (!verified_) return map.VerifyAnswers(deployment_->roster(), rows, random);
     std::vector<Digest> digests(rows.size());
-    environment_.pool->ParallelFor(rows.size(), 256, [&](size_t begin, size_t end) {
-      for (size_t i = begin; i < end; ++i) {
-        digests[i] = Transcript("shoal crowd answer v1").Blob(rows[i].answer).Finish();
-      }
-    });
-    known_.resize(map.rows());
-    // The first of its kind is verified, unless it was in an earlier group.
-    std::map<std::pair<uint64_t, Digest>, size_t> first_of;  // index in `some`
-    std::vector<table::RowAnswer> some;
+    std::vector<size_t> unknown;
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (known_[rows[i].row] == digests[i]) continue;
-      if (first_of.emplace(std::pair(rows[i].row, digests[i]), some.size()).second) {
-        some.push_back(rows[i]);
-      }
+      digests[i] = VerifiedAnswers::DigestOf(rows[i].answer);
+      if (!verified_->Has(rows[i].row, digests[i])) unknown.push_back(i);
     }
-    const std::vector<absl::Status> verified = map.VerifyAnswers(
-        deployment_->roster(), some, *environment_.random, environment_.pool);
+    // One of its kind is verified for all.
+    const auto kind = [&](size_t i) { return std::pair(rows[i].row, digests[i]); };
+    std::sort(unknown.begin(), unknown.end(),
+              [&](size_t a, size_t b) { return kind(a) < kind(b); });
+    std::vector<table::RowAnswer> some;
+    std::vector<size_t> some_of(unknown.size());
+    for (size_t k = 0; k < unknown.size(); ++k) {
+      if (k == 0 || kind(unknown[k - 1]) != kind(unknown[k])) some.push_back(rows[unknown[k]]);
+      some_of[k] = some.size() - 1;
+    }
+    const std::vector<absl::Status> verified =
+        map.VerifyAnswers(deployment_->roster(), some, random);
     std::vector<absl::Status> result(rows.size());
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (known_[rows[i].row] == digests[i]) continue;
-      result[i] = verified[first_of.at({rows[i].row, digests[i]})];
-      if (result[i].ok()) known_[rows[i].row] = digests[i];
+    for (size_t k = 0; k < unknown.size(); ++k) {
+      const size_t i = unknown[k];
+      result[i] = verified[some_of[k]];
+      if (result[i].ok()) verified_->Add(rows[i].row, digests[i]);
     }
     return result;
   }
 
-  void CountKeys(uint32_t device, std::span<const table::RowAnswer> rows,
-                 std::span<const absl::Status> verified) {
-    const table::RowMap& map = deployment_->map();
-    for (const Bytes& key : popularity_.KeysOf(device)) {
-      const auto row = map.RowOf(key);
-      if (!row.ok()) {
-        ++report_.keys_absent;  // out of the table's range: Draw has passed it
-        continue;
-      }
-      const auto at = std::find_if(rows.begin(), rows.end(),
-                                   [&](const table::RowAnswer& a) { return a.row == *row; });
-      if (at == rows.end() || !verified[static_cast<size_t>(at - rows.begin())].ok()) {
-        ++report_.keys_failed;
-        continue;
-      }
-      const auto value = map.Find(*row, at->answer.first(map.row_bytes()), key);
-      if (!value.ok()) {
-        ++report_.keys_failed;
-        Remember(value.status());
-      } else {
-        ++(value->has_value() ? report_.keys_found : report_.keys_absent);
+  // For people and studies; a frontend that says nothing spoils no run.
+  void AskForReport() {
+    const auto status = control_->GetStatus(wire::GetStatusRequest());
+    if (!status.ok()) return;
+    for (const wire::RoundReport& report : status->rounds()) {
+      if (report.round().header().header().counter() == report_.round) {
+        report_.round_report = report;
       }
     }
   }
 
-  const CrowdOptions options_;
+  CrowdOptions options_;
   const table::UnsignedTable* const expected_;
   const TransportFactory& connect_;
   const Environment environment_;
   const CrowdProgress& progress_;
-  const Popularity popularity_;
-  ThreadPool connections_;
+  const CrowdKeys& keys_;
+  std::optional<Popularity> popularity_;
+  std::optional<ThreadPool> threads_;  // of the connections but one
 
   std::unique_ptr<Transport> control_;
   std::optional<Deployment> deployment_;
+  std::optional<Connections> connections_;
   std::optional<round::Round> round_;
-  uint32_t pad_ = 0;
-  std::vector<Seed> masters_;
-  std::vector<uint8_t> lost_;  // bytes, not bits: threads write their own
+  std::vector<Seed> masters_;  // by device
+  Seed seed_;                  // of padding, and of weights in verification
+  std::vector<std::atomic<uint8_t>> lost_;  // by device
   std::vector<uint32_t> slots_;
   std::vector<uint32_t> rows_;
+  std::optional<VerifiedAnswers> verified_;
   std::atomic<uint64_t> done_ = 0;
-  std::vector<Digest> known_;  // by row: of an answer that was verified; zeros: none yet
 
   std::mutex mutex_;  // of the report, while devices are at work
   CrowdReport report_;
@@ -419,7 +621,11 @@ class Crowd {
 
 }  // namespace
 
-absl::Status CheckCrowd(const CrowdOptions& options, size_t keys) {
+Bytes CrowdKeys::At(uint64_t number) const {
+  return dense != 0 ? ToBytes(AsBytes(absl::StrCat(number))) : listed[number];
+}
+
+absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys) {
   const auto check = [](bool ok, absl::string_view what) {
     return ok ? absl::OkStatus() : absl::InvalidArgumentError(what);
   };
@@ -427,61 +633,119 @@ absl::Status CheckCrowd(const CrowdOptions& options, size_t keys) {
                               absl::StrCat("devices: 1 to ", kMaxDevices)));
   SHOAL_RETURN_IF_ERROR(check(options.connections >= 1 && options.connections <= kMaxConnections,
                               absl::StrCat("connections: 1 to ", kMaxConnections)));
-  SHOAL_RETURN_IF_ERROR(check(options.min_apps <= options.max_apps,
-                              "apps: the first number is the smaller one"));
   SHOAL_RETURN_IF_ERROR(check(options.pad_to >= 1 && options.pad_to <= kMaxPadTo,
                               absl::StrCat("pad: 1 to ", kMaxPadTo)));
-  SHOAL_RETURN_IF_ERROR(check(options.max_apps <= options.pad_to,
-                              absl::StrCat("apps: ", options.max_apps, " of a device do not fit ",
-                                           options.pad_to, " queries")));
-  // Sampling without repetition stays quick.
-  SHOAL_RETURN_IF_ERROR(check(keys > 0 && options.max_apps <= std::max<size_t>(1, keys / 2),
-                              absl::StrCat("apps: at most half of the ", keys, " keys")));
+  SHOAL_RETURN_IF_ERROR(check(
+      options.queries == 0 || (options.queries >= options.devices &&
+                               options.queries / options.devices < kMaxPadTo),
+      absl::StrCat("queries: at least one and at most ", kMaxPadTo, " of each of the ",
+                   options.devices, " devices")));
+  SHOAL_RETURN_IF_ERROR(check(keys > 0 && keys < Popularity::kAbsent,
+                              absl::StrCat("keys: 1 to ", Popularity::kAbsent - 1)));
   SHOAL_RETURN_IF_ERROR(
       check(options.zipf >= 0 && options.zipf <= 2, "zipf: between 0 and 2"));
-  return check(options.absent >= 0 && options.absent <= 1, "absent: between 0 and 1");
+  SHOAL_RETURN_IF_ERROR(
+      check(options.absent >= 0 && options.absent <= 1, "absent: between 0 and 1"));
+  const uint64_t queries =
+      options.queries == 0 ? options.pad_to : options.queries / options.devices;
+  if (!options.fill) {
+    SHOAL_RETURN_IF_ERROR(check(options.min_apps <= options.max_apps,
+                                "apps: the first number is the smaller one"));
+    SHOAL_RETURN_IF_ERROR(check(options.max_apps <= queries,
+                                absl::StrCat("apps: ", options.max_apps, " of a device do not fit ",
+                                             queries, " queries")));
+  }
+  // Sampling popular ones without repetition stays quick.
+  const uint64_t most = options.fill ? std::min(queries + 1, keys) : options.max_apps;
+  return check(options.zipf == 0 ? most <= keys : most <= std::max<uint64_t>(1, keys / 2),
+               absl::StrCat("apps: at most half of the ", keys, " keys, or all with zipf 0"));
 }
 
-Popularity::Popularity(const CrowdOptions& options, std::span<const Bytes> keys)
+Popularity::Popularity(const CrowdOptions& options, const CrowdKeys* keys)
     : options_(options), keys_(keys) {
-  SHOAL_CHECK(CheckCrowd(options, keys.size()).ok());
+  SHOAL_CHECK(CheckCrowd(options, keys->size()).ok());
   seed_ = Transcript("shoal crowd v1").U64(options.seed).Finish();
+  if (options.zipf == 0) return;
   SeededRandom random(seed_, "shoal crowd ranks v1");
-  order_.resize(keys.size());
+  order_.resize(keys->size());
   for (size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<uint32_t>(i);
   for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[random.Below(i)]);
-  cumulative_.reserve(keys.size());
+  cumulative_.reserve(order_.size());
   double sum = 0;
-  for (size_t rank = 1; rank <= keys.size(); ++rank) {
+  for (size_t rank = 1; rank <= order_.size(); ++rank) {
     sum += std::pow(static_cast<double>(rank), -options.zipf);
     cumulative_.push_back(sum);
   }
 }
 
-std::vector<Bytes> Popularity::KeysOf(uint32_t device) const {
+uint64_t Popularity::QueriesBefore(uint32_t device) const {
+  if (options_.queries == 0) return uint64_t{device} * options_.pad_to;
+  // The first ones have one more where it does not divide.
+  const uint64_t each = options_.queries / options_.devices;
+  return device * each + std::min<uint64_t>(device, options_.queries % options_.devices);
+}
+
+uint64_t Popularity::QueriesOf(uint32_t device) const {
+  return QueriesBefore(device + 1) - QueriesBefore(device);
+}
+
+std::vector<uint32_t> Popularity::AppsOf(uint32_t device) const {
   SeededRandom random(seed_, "shoal crowd device v1", device);
+  const uint64_t keys = keys_->size();
   const uint64_t apps =
-      options_.min_apps + random.Below(uint64_t{options_.max_apps} - options_.min_apps + 1);
-  std::vector<Bytes> keys;
-  std::unordered_set<size_t> taken;
-  while (keys.size() < apps) {
+      options_.fill
+          ? std::min(QueriesOf(device), keys)
+          : options_.min_apps + random.Below(uint64_t{options_.max_apps} - options_.min_apps + 1);
+  std::vector<uint32_t> numbers;
+  numbers.reserve(apps);
+  if (options_.zipf == 0 && options_.absent == 0) {
+    if (apps <= keys / 2) {
+      DrawDistinct(apps, keys, random, numbers);
+      return numbers;
+    }
+    std::vector<uint32_t> others;
+    DrawDistinct(keys - apps, keys, random, others);
+    auto other = others.begin();
+    for (uint32_t number = 0; number < keys; ++number) {
+      if (other != others.end() && *other == number) {
+        ++other;
+      } else {
+        numbers.push_back(number);
+      }
+    }
+    return numbers;
+  }
+  std::unordered_set<uint32_t> taken;
+  while (numbers.size() < apps) {
     if (Uniform(random) < options_.absent) {
-      keys.push_back(ToBytes(
-          AsBytes(absl::StrCat("no such application ", device, " ", keys.size()))));
+      numbers.push_back(kAbsent + static_cast<uint32_t>(numbers.size()));
       continue;
     }
-    // Popular ones come up again and again: each counts once, as on a device.
-    const double at = Uniform(random) * cumulative_.back();
-    const size_t rank = static_cast<size_t>(
-        std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, at) - cumulative_.begin());
-    if (taken.insert(rank).second) keys.push_back(keys_[order_[rank]]);
+    uint32_t number;
+    if (options_.zipf == 0) {
+      number = static_cast<uint32_t>(random.Below(keys));
+    } else {
+      // Popular ones come up again and again: each counts once, as on a device.
+      const double at = Uniform(random) * cumulative_.back();
+      number = order_[static_cast<size_t>(
+          std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, at) -
+          cumulative_.begin())];
+    }
+    if (taken.insert(number).second) numbers.push_back(number);
   }
-  return keys;
+  return numbers;
+}
+
+Bytes Popularity::KeyOf(uint32_t device, uint32_t app) const {
+  if (app < kAbsent) return keys_->At(app);
+  // A dense table takes numbers alone, and has none as large.
+  return ToBytes(AsBytes(keys_->dense != 0
+                             ? absl::StrCat(uint64_t{1} << 62 | (app - kAbsent))
+                             : absl::StrCat("no such application ", device, " ", app - kAbsent)));
 }
 
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
-                                     std::span<const Bytes> keys,
-                                     const table::UnsignedTable* expected,
+                                     const CrowdKeys& keys, const table::UnsignedTable* expected,
                                      const TransportFactory& connect, Environment environment,
                                      const CrowdProgress& progress) {
   SHOAL_RETURN_IF_ERROR(CheckCrowd(options, keys.size()));

@@ -1,12 +1,11 @@
-// A crowd of simulated devices in one process: each with a master seed, slots, queries and connections
-// of its own; their onions are sealed in batches, their answers verified in batches, every one.
+// A crowd of simulated devices in one process: each with a master seed, slots and queries of its own,
+// every answer verified.
 #ifndef SHOAL_SRC_CLIENT_CROWD_H_
 #define SHOAL_SRC_CLIENT_CROWD_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -18,23 +17,42 @@
 #include "src/client/transport.h"
 #include "src/roster/roster.h"
 #include "src/table/table.h"
+#include "src/wire/client.pb.h"
 
 namespace shoal::client {
 
+// What devices can have installed.
+struct CrowdKeys {
+  std::vector<Bytes> listed;
+  // If not 0: the keys 0 .. dense - 1 of a dense table, in place of `listed`.
+  uint64_t dense = 0;
+
+  uint64_t size() const { return dense != 0 ? dense : listed.size(); }
+  Bytes At(uint64_t number) const;
+};
+
 struct CrowdOptions {
   uint32_t devices = 1000;
+  // Queries of every device, or:
+  uint32_t pad_to = 64;
+  // of all devices together, shared out evenly; 0: pad_to each.
+  uint64_t queries = 0;
   // Applications of a device: uniform between these, different ones.
   uint32_t min_apps = 20;
   uint32_t max_apps = 60;
+  // Or as many as the device has queries.
+  bool fill = false;
   // Popularity: the application of rank r is drawn with probability proportional to r^-zipf. 0 is
   // uniform; about 1 fits what people install.
   double zipf = 1.0;
   // This share of a device's applications is not in the table.
   double absent = 0;
-  // Queries of every device.
-  uint32_t pad_to = 64;
   // Connections at a time.
   uint32_t connections = 16;
+  // Every device has connections of its own, a new one for each stage, as in a real crowd. Otherwise
+  // `connections` connections carry the requests of all, small devices' together in pieces of a
+  // megabyte: for crowds whose handshakes would be most of the work.
+  bool own_connections = true;
   // Of the popularity's ranks and of what every device has installed. Nothing cryptographic.
   uint64_t seed = 1;
   // Verify the signature of every answer, as the devices of a real crowd do. Otherwise an answer that
@@ -43,27 +61,37 @@ struct CrowdOptions {
   bool verify_each = true;
   // For a round that takes onions.
   uint32_t timeout_s = 600;
+  // Of arrays in one request or response.
+  size_t piece_bytes = kMaxBulkBytes;
 };
 
 // INVALID_ARGUMENT names what is wrong. `keys`: how many there are to choose from.
-absl::Status CheckCrowd(const CrowdOptions& options, size_t keys);
+absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys);
 
-// Which keys each device has: a function of options and keys alone. Immutable, thread-safe.
+// Which keys each device has: a function of options and keys alone. Immutable, thread-safe. Memory: 12
+// bytes a key unless zipf is 0.
 class Popularity {
  public:
   // The options have been checked; `keys` outlive it.
-  Popularity(const CrowdOptions& options, std::span<const Bytes> keys);
+  Popularity(const CrowdOptions& options, const CrowdKeys* keys);
 
-  // The keys of a device, all different.
-  std::vector<Bytes> KeysOf(uint32_t device) const;
-  // The key of rank 1, 2, ..
-  const Bytes& Ranked(size_t rank) const { return keys_[order_[rank - 1]]; }
+  // Queries of a device, and of all before it.
+  uint64_t QueriesOf(uint32_t device) const;
+  uint64_t QueriesBefore(uint32_t device) const;
+
+  // The applications of a device, all different: numbers of keys, or kAbsent + i for its i-th one if
+  // that is in no table.
+  std::vector<uint32_t> AppsOf(uint32_t device) const;
+  static constexpr uint32_t kAbsent = 1u << 31;
+  Bytes KeyOf(uint32_t device, uint32_t app) const;
+  // The key of rank 1, 2, .. when zipf is not 0.
+  Bytes Ranked(size_t rank) const { return keys_->At(order_[rank - 1]); }
 
  private:
   const CrowdOptions options_;
-  const std::span<const Bytes> keys_;
+  const CrowdKeys* const keys_;
   Digest seed_;
-  std::vector<uint32_t> order_;        // by rank: index of the key
+  std::vector<uint32_t> order_;        // by rank: number of the key
   std::vector<double> cumulative_;     // weights of ranks 1..i+1
 };
 
@@ -81,9 +109,15 @@ struct CrowdReport {
     std::string name;
     double seconds = 0;
   };
-  // seal, obtain, wait offline, submit, wait online, fetch, verify: wall time, in this order.
+  // draw, obtain (with sealing), wait offline, submit, wait online, fetch (with verifying): wall
+  // time, in this order.
   std::vector<Stage> stages;
   double seconds = 0;  // all of it
+  // Processor time of the whole crowd: sealing onions; unmasking and checking answers; everything.
+  double seal_cpu_seconds = 0;
+  double check_cpu_seconds = 0;
+  double cpu_seconds = 0;
+  uint64_t peak_memory_bytes = 0;  // of this process, so far
 
   uint64_t bytes_sent = 0;  // by all devices
   uint64_t bytes_received = 0;
@@ -100,6 +134,9 @@ struct CrowdReport {
   uint64_t keys_failed = 0;
   // Why the first device was lost or the first answer failed.
   absl::Status first_error;
+
+  // What the frontend says of the round; empty if it says nothing.
+  wire::RoundReport round_report;
 };
 
 // What a stage is doing, from any thread.
@@ -108,10 +145,12 @@ using CrowdProgress =
 
 // One round of the whole crowd. `expected`, if there is one, is what answers are compared with; it
 // must be the deployment's table. Errors: as Client::LookUp; that single devices are lost or answers
-// wrong is in the report. Memory: about 12 bytes a query, and answers of some thousand queries.
+// wrong is in the report.
+//
+// Memory: 8 bytes a query (slot and row), 33 a device, 33 a row of the table unless verify_each; for
+// every connection some pieces of kMaxBulkBytes and about 30 bytes for every query of one device.
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
-                                     std::span<const Bytes> keys,
-                                     const table::UnsignedTable* expected,
+                                     const CrowdKeys& keys, const table::UnsignedTable* expected,
                                      const TransportFactory& connect, Environment environment,
                                      const CrowdProgress& progress);
 

@@ -16,6 +16,29 @@ constexpr size_t kSeedBytes = onion::kSeedBytes;
 // Onions that one task derives and seals: a few batches of boxes each.
 constexpr size_t kOnionGrain = 128;
 
+// Bytes `from`.. of a key stream.
+void KeyStream(const Digest& key, uint8_t number, uint64_t from, MutableBytes out) {
+  if (out.empty()) return;
+  constexpr size_t kBlock = 64;
+  const uint8_t nonce[crypto_stream_chacha20_ietf_NONCEBYTES] = {number};
+  uint64_t block = from / kBlock;
+  SHOAL_CHECK(block + out.size() / kBlock + 2 < uint64_t{1} << 32);  // the counter has 32 bits
+  std::fill(out.begin(), out.end(), 0);
+  const auto xor_blocks = [&](MutableBytes into) {
+    crypto_stream_chacha20_ietf_xor_ic(into.data(), into.data(), into.size(), nonce,
+                                       static_cast<uint32_t>(block), key.data());
+  };
+  if (const size_t skip = from % kBlock; skip != 0) {
+    SecretArray<kBlock> first;
+    xor_blocks(first.mutable_view());
+    const size_t count = std::min(out.size(), kBlock - skip);
+    std::copy_n(first.data() + skip, count, out.begin());
+    out = out.subspan(count);
+    ++block;
+  }
+  xor_blocks(out);
+}
+
 SecretVector<uint8_t> SeedsOf(const OnionRange& range, const round::Round& round) {
   SecretVector<uint8_t> seeds(size_t{range.count} * round.parties() * kSeedBytes);
   DeriveSecrets(range, round.id(), round.parties(), seeds, {});
@@ -42,24 +65,14 @@ void DeriveSecrets(const OnionRange& range, const Digest& round_id, uint32_t par
   const size_t onion_bytes = parties * kSeedBytes;
   SHOAL_CHECK(seeds.size() == range.count * onion_bytes);
   SHOAL_CHECK(ephemerals.empty() || ephemerals.size() == seeds.size());
-  constexpr uint8_t kNonce[crypto_stream_chacha20_ietf_NONCEBYTES] = {};
-  SecretVector<uint8_t> stream((ephemerals.empty() ? 1 : 2) * onion_bytes);
-  for (size_t i = 0; i < range.count; ++i) {
-    Digest key = Transcript("shoal client secrets v1", range.master->view())
-                     .Blob(round_id)
-                     .U64(uint64_t{range.first} + i)
-                     .Finish();
-    crypto_stream_chacha20_ietf(stream.data(), stream.size(), kNonce, key.data());
-    std::copy_n(stream.data(), onion_bytes, seeds.data() + i * onion_bytes);
-    if (!ephemerals.empty()) {
-      std::copy_n(stream.data() + onion_bytes, onion_bytes, ephemerals.data() + i * onion_bytes);
-    }
-    sodium_memzero(key.data(), key.size());
-  }
+  Digest key = Transcript("shoal client secrets v2", range.master->view()).Blob(round_id).Finish();
+  KeyStream(key, 0, range.first * uint64_t{onion_bytes}, seeds);
+  KeyStream(key, 1, range.first * uint64_t{onion_bytes}, ephemerals);
+  sodium_memzero(key.data(), key.size());
 }
 
-Bytes BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
-                  ThreadPool& pool) {
+std::string BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
+                        ThreadPool* pool) {
   const size_t onion_bytes = onion::OnionBytes(round.parties());
   // Pieces of at most kOnionGrain onions, each of one range.
   struct Piece {
@@ -76,7 +89,8 @@ Bytes BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
       total += count;
     }
   }
-  Bytes onions(total * onion_bytes);
+  std::string text(total * onion_bytes, '\0');
+  const MutableBytes onions(reinterpret_cast<uint8_t*>(text.data()), text.size());
   // Small ranges (one device's few onions) are put together, so that boxes are sealed in batches.
   std::vector<size_t> tasks = {0};
   size_t in_task = 0;
@@ -88,7 +102,7 @@ Bytes BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
     in_task += pieces[i].range.count;
   }
   tasks.push_back(pieces.size());
-  pool.ParallelFor(tasks.size() - 1, 1, [&](size_t begin, size_t end) {
+  const auto seal = [&](size_t begin, size_t end) {
     for (size_t task = begin; task < end; ++task) {
       if (tasks[task] == tasks[task + 1]) continue;
       size_t count = 0;
@@ -106,11 +120,15 @@ Bytes BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
       }
       onion::BuildOnions(
           round.id(), round.recipients(), seeds, ephemerals,
-          MutableBytes(onions).subspan(pieces[tasks[task]].offset * onion_bytes,
-                                       count * onion_bytes));
+          onions.subspan(pieces[tasks[task]].offset * onion_bytes, count * onion_bytes));
     }
-  });
-  return onions;
+  };
+  if (pool != nullptr) {
+    pool->ParallelFor(tasks.size() - 1, 1, seal);
+  } else {
+    seal(0, tasks.size() - 1);
+  }
+  return text;
 }
 
 void AppendQueries(const round::Round& round, const OnionRange& range,

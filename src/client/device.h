@@ -1,10 +1,13 @@
 // What a device computes for a round. Everything comes from one master seed, so that it can be
 // computed again and is the same bytes; no I/O.
 //
-//   key_i  = keyed BLAKE2b-256 (the key: the master seed), Transcript("shoal client secrets v1")
-//            over the round id (Blob) and the onion's number i
-//   stream = ChaCha20 (RFC 8439), key_i, nonce 0, counter 0
-//   seed_1 .. seed_m, ephemeral secret_1 .. ephemeral secret_m = 32 bytes each, in this order
+//   key        = keyed BLAKE2b-256 (the key: the master seed), Transcript("shoal client secrets v2")
+//                over the round id (Blob)
+//   seeds      = ChaCha20 (RFC 8439), key, nonce 0, counter 0
+//   ephemerals = ChaCha20, key, nonce 1 (its first byte), counter 0
+//
+// Onion i has bytes 32 * m * i .. of both: seed_1 .. seed_m, and the secrets of its m sealed boxes in
+// the same order.
 //
 // A server sees nothing of this derivation; another client may do as it likes, as long as a seed
 // is never used twice and a repeated submission is the same bytes.
@@ -13,6 +16,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,8 +40,10 @@ struct OnionRange {
 void DeriveSecrets(const OnionRange& range, const Digest& round_id, uint32_t parties,
                    MutableBytes seeds, MutableBytes ephemerals);
 
-// The onions of all ranges, one after the other. On all threads of the pool.
-Bytes BuildOnions(const round::Round& round, std::span<const OnionRange> ranges, ThreadPool& pool);
+// The onions of all ranges, one after the other: OnionBytes(m) each. On all threads of the pool, or on
+// the caller's alone if there is none.
+std::string BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
+                        ThreadPool* pool);
 
 // Adds one query for every onion of the range: slots[i] and rows[i] belong to onion first + i.
 // Rows are below p.

@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "sodium.h"
+#include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/testing/fake_frontend.h"
@@ -42,8 +43,12 @@ TEST_P(DeviceTest, SecretsAreAPrefixOfOneStreamAndDiffer) {
   DeriveSecrets(all, round_->id(), parties, seeds, ephemerals);
   EXPECT_EQ(Seeds(all, round_->id(), parties), seeds) << "with or without ephemeral secrets";
   // A part of the range is a part of the bytes: a submission may be cut anywhere.
-  const Bytes part = Seeds({&master, 7, 5}, round_->id(), parties);
-  EXPECT_TRUE(std::equal(part.begin(), part.end(), seeds.begin() + 7 * parties * 32));
+  for (uint32_t first = 0; first < 9; ++first) {
+    for (uint32_t count : {0u, 1u, 5u}) {
+      const Bytes part = Seeds({&master, first, count}, round_->id(), parties);
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), seeds.begin() + first * parties * 32));
+    }
+  }
   // No secret comes twice, within a round, over rounds and over devices.
   std::set<std::string> distinct;
   const auto add = [&](const Bytes& secrets) {
@@ -58,6 +63,23 @@ TEST_P(DeviceTest, SecretsAreAPrefixOfOneStreamAndDiffer) {
   add(Seeds(all, other_round, parties));
   const Seed other_master = random.NewSeed();
   add(Seeds({&other_master, 0, 50}, round_->id(), parties));
+}
+
+// The derivation of device.h, written out: what a state on disk stands for.
+TEST_P(DeviceTest, SecretsAreTheDocumentedStreams) {
+  shoal::testing::TestRandom random(1);
+  const Seed master = random.NewSeed();
+  const uint32_t parties = GetParam();
+  Bytes seeds(20 * parties * 32), ephemerals(20 * parties * 32);
+  DeriveSecrets({&master, 0, 20}, round_->id(), parties, seeds, ephemerals);
+  const Digest key =
+      Transcript("shoal client secrets v2", master.view()).Blob(round_->id()).Finish();
+  for (uint8_t number : {0, 1}) {
+    Bytes expected(20 * parties * 32);
+    const uint8_t nonce[crypto_stream_chacha20_ietf_NONCEBYTES] = {number};
+    crypto_stream_chacha20_ietf(expected.data(), expected.size(), nonce, key.data());
+    EXPECT_EQ(number == 0 ? seeds : ephemerals, expected);
+  }
 }
 
 // libsodium's own call opens what is sent, layer by layer, and finds the derived seeds.
@@ -82,10 +104,11 @@ TEST_P(DeviceTest, OnionsOpenWithLibsodium) {
                            {frontend_.table().manifest().digest(), frontend_.table().rows(),
                             frontend_.table().manifest().row_bytes()},
                            frontend_.clock().now_s));
-  const Bytes onions = BuildOnions(round, ranges, pool);
-  EXPECT_EQ(onions, BuildOnions(round, ranges, pool)) << "a repeated submission is the same bytes";
   const size_t onion_bytes = 112 * parties;
+  const Bytes onions = ToBytes(AsBytes(BuildOnions(round, ranges, &pool)));
   ASSERT_EQ(onions.size(), 305 * onion_bytes);
+  EXPECT_EQ(AsText(onions), BuildOnions(round, ranges, nullptr))
+      << "a repeated submission is the same bytes";
   Bytes expected;
   for (const OnionRange& range : ranges) Append(expected, Seeds(range, round.id(), parties));
   for (size_t i = 0; i < 305; ++i) {

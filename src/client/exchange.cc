@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
-#include <unordered_set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
@@ -18,21 +18,25 @@ constexpr uint32_t kLongPollMs = 20'000;
 constexpr uint32_t kPollMs = 250;
 constexpr size_t kQueryBytes = 4 + sharing::kTokenBytes + 4;
 
-// Calls piece(first, count) over [0, total) with at most `limit` at a time.
-template <typename Piece>
-absl::Status Cut(size_t total, size_t limit, const Piece& piece) {
-  limit = std::max<size_t>(1, limit);
-  for (size_t first = 0; first < total; first += limit) {
-    SHOAL_RETURN_IF_ERROR(piece(first, std::min(limit, total - first)));
-  }
-  return absl::OkStatus();
-}
-
-OnionRange Part(const OnionRange& range, size_t first, size_t count) {
-  return {range.master, range.first + static_cast<uint32_t>(first), static_cast<uint32_t>(count)};
+size_t CountOf(std::span<const OnionRange> ranges) {
+  size_t count = 0;
+  for (const OnionRange& range : ranges) count += range.count;
+  return count;
 }
 
 }  // namespace
+
+size_t OnionsPerPiece(const round::Round& round, size_t piece_bytes) {
+  return std::max<size_t>(1, piece_bytes / onion::OnionBytes(round.parties()));
+}
+
+size_t QueriesPerPiece(size_t piece_bytes) {
+  return std::max<size_t>(1, piece_bytes / kQueryBytes);
+}
+
+size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes) {
+  return std::max<size_t>(1, piece_bytes / round.answer_bytes());
+}
 
 void SleepFor(uint32_t milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
@@ -81,72 +85,62 @@ absl::StatusOr<wire::RoundState> Exchange::WaitFor(const Digest& round_id, wire:
   }
 }
 
-absl::StatusOr<std::vector<uint32_t>> Exchange::SubmitOnions(const round::Round& round,
-                                                             BytesView onions) {
-  const size_t onion_bytes = onion::OnionBytes(round.parties());
-  SHOAL_CHECK(onions.size() % onion_bytes == 0);
-  std::vector<uint32_t> slots;
-  SHOAL_RETURN_IF_ERROR(Cut(
-      onions.size() / onion_bytes, kMaxBulkBytes / onion_bytes,
-      [&](size_t first, size_t count) -> absl::Status {
-        wire::SubmitOnionsRequest request;
-        request.set_round_id(ToString(round.id()));
-        request.set_onions(ToString(onions.subspan(first * onion_bytes, count * onion_bytes)));
-        SHOAL_ASSIGN_OR_RETURN(const wire::SubmitOnionsResponse response,
-                               Call(&Transport::SubmitOnions, request));
-        if (static_cast<size_t>(response.slots_size()) != count) {
-          return absl::DataLossError(absl::StrCat("the frontend gave ", response.slots_size(),
-                                                  " slots for ", count, " onions"));
-        }
-        slots.insert(slots.end(), response.slots().begin(), response.slots().end());
-        return absl::OkStatus();
-      }));
-  std::unordered_set<uint32_t> distinct;
-  for (uint32_t slot : slots) {
-    if (slot >= round.header().max_slots() || !distinct.insert(slot).second) {
-      return absl::DataLossError("the frontend gave a slot twice, or one that does not exist");
+absl::Status Exchange::SubmitOnions(const round::Round& round, std::string onions,
+                                    std::span<uint32_t> slots) {
+  const size_t count = slots.size();
+  SHOAL_CHECK(onions.size() == count * onion::OnionBytes(round.parties()));
+  wire::SubmitOnionsRequest request;
+  request.set_round_id(ToString(round.id()));
+  request.set_onions(std::move(onions));
+  SHOAL_ASSIGN_OR_RETURN(const wire::SubmitOnionsResponse response,
+                         Call(&Transport::SubmitOnions, request));
+  if (static_cast<size_t>(response.slots_size()) != count) {
+    return absl::DataLossError(absl::StrCat("the frontend gave ", response.slots_size(),
+                                            " slots for ", count, " onions"));
+  }
+  for (const uint32_t slot : response.slots()) {
+    if (slot >= round.header().max_slots()) {
+      return absl::DataLossError("the frontend gave a slot that does not exist");
     }
   }
-  return slots;
+  std::copy(response.slots().begin(), response.slots().end(), slots.begin());
+  return absl::OkStatus();
 }
 
-absl::Status Exchange::SubmitQueries(const round::Round& round, const OnionRange& range,
+absl::Status Exchange::SubmitQueries(const round::Round& round,
+                                     std::span<const OnionRange> ranges,
                                      std::span<const uint32_t> slots,
                                      std::span<const uint32_t> rows) {
-  SHOAL_CHECK(slots.size() == range.count && rows.size() == range.count);
-  return Cut(range.count, kMaxBulkBytes / kQueryBytes,
-             [&](size_t first, size_t count) -> absl::Status {
-               wire::SubmitQueriesRequest request;
-               request.set_round_id(ToString(round.id()));
-               AppendQueries(round, Part(range, first, count), slots.subspan(first, count),
-                             rows.subspan(first, count), request);
-               return Call(&Transport::SubmitQueries, request).status();
-             });
+  SHOAL_CHECK(slots.size() == CountOf(ranges) && rows.size() == slots.size());
+  wire::SubmitQueriesRequest request;
+  request.set_round_id(ToString(round.id()));
+  for (const OnionRange& range : ranges) {
+    AppendQueries(round, range, slots.first(range.count), rows.first(range.count), request);
+    slots = slots.subspan(range.count);
+    rows = rows.subspan(range.count);
+  }
+  return Call(&Transport::SubmitQueries, request).status();
 }
 
-absl::Status Exchange::FetchAnswers(const round::Round& round, const OnionRange& range,
+absl::Status Exchange::FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
                                     std::span<const uint32_t> slots, MutableBytes answers) {
-  const size_t answer_bytes = round.answer_bytes();
-  SHOAL_CHECK(slots.size() == range.count && answers.size() == range.count * answer_bytes);
-  return Cut(range.count, kMaxBulkBytes / answer_bytes,
-             [&](size_t first, size_t count) -> absl::Status {
-               const OnionRange part = Part(range, first, count);
-               wire::FetchAnswersRequest request;
-               request.set_round_id(ToString(round.id()));
-               AppendFetch(round, part, slots.subspan(first, count), request);
-               SHOAL_ASSIGN_OR_RETURN(const wire::FetchAnswersResponse response,
-                                      Call(&Transport::FetchAnswers, request));
-               if (response.answers().size() != count * answer_bytes) {
-                 return absl::DataLossError(
-                     absl::StrCat("the frontend sent ", response.answers().size(), " bytes for ",
-                                  count, " answers of ", answer_bytes));
-               }
-               const MutableBytes target =
-                   answers.subspan(first * answer_bytes, count * answer_bytes);
-               std::copy(response.answers().begin(), response.answers().end(), target.begin());
-               Unmask(round, part, target);
-               return absl::OkStatus();
-             });
+  const size_t count = slots.size();
+  SHOAL_CHECK(count == CountOf(ranges) && answers.size() == count * round.answer_bytes());
+  wire::FetchAnswersRequest request;
+  request.set_round_id(ToString(round.id()));
+  for (const OnionRange& range : ranges) {
+    AppendFetch(round, range, slots.first(range.count), request);
+    slots = slots.subspan(range.count);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const wire::FetchAnswersResponse response,
+                         Call(&Transport::FetchAnswers, request));
+  if (response.answers().size() != answers.size()) {
+    return absl::DataLossError(absl::StrCat("the frontend sent ", response.answers().size(),
+                                            " bytes for ", count, " answers of ",
+                                            round.answer_bytes()));
+  }
+  std::copy(response.answers().begin(), response.answers().end(), answers.begin());
+  return absl::OkStatus();
 }
 
 }  // namespace shoal::client

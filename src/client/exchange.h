@@ -1,12 +1,14 @@
-// A device's requests to the frontend: cut to the frame limit, and repeated while the frontend cannot
-// be reached. All of them are idempotent: the same bytes again mean the same.
+// A device's requests to the frontend, over one connection, repeated while the frontend cannot be
+// reached. All of them are idempotent: the same bytes again mean the same. What carries arrays is
+// one request: the caller cuts (OnionsPerPiece and so on), and sends pieces over several connections
+// if there are many.
 #ifndef SHOAL_SRC_CLIENT_EXCHANGE_H_
 #define SHOAL_SRC_CLIENT_EXCHANGE_H_
 
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <vector>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,6 +37,11 @@ auto WithRetries(const Sleep& sleep, const Call& call) -> decltype(call()) {
   }
 }
 
+// How many fit a request with `piece_bytes` of arrays, or its response; at least one.
+size_t OnionsPerPiece(const round::Round& round, size_t piece_bytes);
+size_t QueriesPerPiece(size_t piece_bytes);
+size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes);
+
 // Thread-compatible. UNAVAILABLE: the frontend could not be reached. DATA_LOSS: its response makes no
 // sense. Other codes are the frontend's, but for ABORTED, which becomes INTERNAL: that a round was
 // aborted is said by its state alone.
@@ -54,14 +61,15 @@ class Exchange {
 
   // The slots of these onions, in order. FAILED_PRECONDITION, RESOURCE_EXHAUSTED, NOT_FOUND: the
   // round takes no more.
-  absl::StatusOr<std::vector<uint32_t>> SubmitOnions(const round::Round& round, BytesView onions);
+  absl::Status SubmitOnions(const round::Round& round, std::string onions,
+                            std::span<uint32_t> slots);
 
-  // slots[i] and rows[i] belong to onion range.first + i.
-  absl::Status SubmitQueries(const round::Round& round, const OnionRange& range,
+  // slots[i] and rows[i] belong to onion i of the ranges.
+  absl::Status SubmitQueries(const round::Round& round, std::span<const OnionRange> ranges,
                              std::span<const uint32_t> slots, std::span<const uint32_t> rows);
 
-  // Into `answers` (range.count * answer_bytes), the masks taken off; not verified.
-  absl::Status FetchAnswers(const round::Round& round, const OnionRange& range,
+  // Into `answers`, answer_bytes each, as the frontend has them: masked (Unmask in device.h).
+  absl::Status FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
                             std::span<const uint32_t> slots, MutableBytes answers);
 
   // See Transport::HangUp.

@@ -1,10 +1,18 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <iterator>
-#include <sstream>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/file.h"
 #include "src/base/status_macros.h"
@@ -16,51 +24,188 @@
 namespace shoal::client {
 namespace {
 
-constexpr uint64_t kMaxKeysBytes = 1 << 28;
+// A key has up to 4,096 bytes, each written with up to four.
+constexpr size_t kMaxLineBytes = 1 << 16;
+// Of keys that come through a pipe, which can be read only once and so are held.
+constexpr size_t kMaxHeldBytes = 1 << 30;
+constexpr size_t kBufferBytes = 1 << 16;
 
-// One key a line; the last line feed may miss.
-absl::Status AddLines(absl::string_view text, const std::string& source, bool escapes,
-                      std::vector<Bytes>& keys) {
-  size_t line = 0;
-  while (!text.empty()) {
-    ++line;
-    const size_t end = text.find('\n');
-    const absl::string_view key = text.substr(0, end);
-    text.remove_prefix(end == absl::string_view::npos ? text.size() : end + 1);
-    if (!escapes) {
-      keys.push_back(ToBytes(AsBytes(key)));
-      continue;
-    }
-    auto unescaped = table::UnescapeTsv(key);
-    if (!unescaped.ok()) return Annotate(unescaped.status(), absl::StrCat(source, ":", line));
-    keys.push_back(*std::move(unescaped));
-  }
-  return absl::OkStatus();
-}
+// Cuts text that comes in pieces into lines; the last line feed may miss.
+class LineCutter {
+ public:
+  using Take = std::function<absl::Status(absl::string_view line)>;
+  LineCutter(std::string source, const Take& take) : source_(std::move(source)), take_(take) {}
 
-absl::StatusOr<std::vector<Bytes>> ReadKeys(const cli::Values& values, cli::Io& io) {
-  const bool escapes = values.count("escapes") > 0;
-  std::vector<Bytes> keys;
-  for (const std::string& key : cli::TextsOf(values, "key")) {
-    if (escapes) {
-      SHOAL_ASSIGN_OR_RETURN(Bytes unescaped, table::UnescapeTsv(key));
-      keys.push_back(std::move(unescaped));
+  absl::Status Feed(absl::string_view text) {
+    for (size_t end; (end = text.find('\n')) != absl::string_view::npos;) {
+      SHOAL_RETURN_IF_ERROR(Line(text.substr(0, end)));
+      text.remove_prefix(end + 1);
+    }
+    if (rest_.size() + text.size() > kMaxLineBytes) return TooLong();
+    absl::StrAppend(&rest_, text);
+    return absl::OkStatus();
+  }
+  absl::Status Finish() { return rest_.empty() ? absl::OkStatus() : Line(""); }
+
+ private:
+  absl::Status Line(absl::string_view end) {
+    if (rest_.size() + end.size() > kMaxLineBytes) return TooLong();
+    ++number_;
+    absl::Status status;
+    if (rest_.empty()) {
+      status = take_(end);
     } else {
-      keys.push_back(ToBytes(AsBytes(key)));
+      absl::StrAppend(&rest_, end);
+      status = take_(rest_);
+      rest_.clear();
+    }
+    return status.ok() ? status : Annotate(status, absl::StrCat(source_, ":", number_));
+  }
+  absl::Status TooLong() const {
+    return absl::InvalidArgumentError(absl::StrCat(source_, ":", number_ + 1, ": has more than ",
+                                                   kMaxLineBytes, " bytes: no table has such keys"));
+  }
+
+  const std::string source_;
+  const Take& take_;
+  std::string rest_;  // a line's beginning
+  uint64_t number_ = 0;
+};
+
+// The keys of the command line, then those of the files, line by line. Files are read twice; what
+// can be read only once (standard input, a pipe) is held.
+class CommandKeys final : public Keys {
+ public:
+  static absl::StatusOr<CommandKeys> Make(const cli::Values& values, cli::Io& io) {
+    CommandKeys keys;
+    keys.escapes_ = values.count("escapes") > 0;
+    keys.words_ = cli::TextsOf(values, "key");
+    for (const std::string& path : cli::TextsOf(values, "file")) {
+      Source source{.name = path == "-" ? "standard input" : path};
+      struct stat info;
+      if (path == "-") {
+        SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(io.in));
+      } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) &&
+                 !S_ISDIR(info.st_mode)) {
+        SHOAL_ASSIGN_OR_RETURN(source.held, ReadFile(path, kMaxHeldBytes));
+      }
+      keys.sources_.push_back(std::move(source));
+    }
+    return keys;
+  }
+
+  absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
+    uint64_t count = 0;
+    const LineCutter::Take take_text = [&](absl::string_view text) -> absl::Status {
+      ++count;
+      if (!escapes_) return take(AsBytes(text));
+      SHOAL_ASSIGN_OR_RETURN(const Bytes key, table::UnescapeTsv(text));
+      return take(key);
+    };
+    for (const std::string& word : words_) SHOAL_RETURN_IF_ERROR(take_text(word));
+    for (const Source& source : sources_) {
+      LineCutter cutter(source.name, take_text);
+      if (source.held) {
+        SHOAL_RETURN_IF_ERROR(cutter.Feed(*source.held));
+      } else {
+        SHOAL_RETURN_IF_ERROR(FeedFile(source.name, cutter));
+      }
+      SHOAL_RETURN_IF_ERROR(cutter.Finish());
+    }
+    count_ = count;
+    return absl::OkStatus();
+  }
+
+  // As of the last whole reading.
+  uint64_t count() const { return count_; }
+
+ private:
+  struct Source {
+    std::string name;
+    std::optional<std::string> held = {};
+  };
+
+  static absl::StatusOr<std::string> ReadAll(std::istream& in) {
+    std::string text;
+    std::string buffer(kBufferBytes, '\0');
+    while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
+      text.append(buffer, 0, static_cast<size_t>(in.gcount()));
+      if (text.size() > kMaxHeldBytes) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("standard input: more than ", kMaxHeldBytes, " bytes of keys; give a file"));
+      }
+    }
+    return text;
+  }
+  static absl::Status FeedFile(const std::string& path, LineCutter& cutter) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ErrnoStatus(errno, path);
+    auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+    std::string buffer(kBufferBytes, '\0');
+    for (;;) {
+      const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return ErrnoStatus(errno, path);
+      if (n == 0) return absl::OkStatus();
+      SHOAL_RETURN_IF_ERROR(
+          cutter.Feed(absl::string_view(buffer).substr(0, static_cast<size_t>(n))));
     }
   }
-  for (const std::string& path : cli::TextsOf(values, "file")) {
-    if (path == "-") {
-      const std::string text((std::istreambuf_iterator<char>(io.in)),
-                             std::istreambuf_iterator<char>());
-      SHOAL_RETURN_IF_ERROR(AddLines(text, "standard input", escapes, keys));
-    } else {
-      SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxKeysBytes));
-      SHOAL_RETURN_IF_ERROR(AddLines(text, path, escapes, keys));
-    }
+
+  bool escapes_ = false;
+  std::vector<std::string> words_;
+  std::vector<Source> sources_;
+  uint64_t count_ = 0;
+};
+
+// Standard output, or a file that takes its name when it is whole: FILE.part until then, readable by
+// its owner alone.
+class Output {
+ public:
+  Output(std::string path, std::ostream& out) : path_(std::move(path)), out_(out) {}
+  ~Output() {
+    if (fd_ >= 0) ::close(fd_);
   }
-  return keys;
-}
+  absl::Status Open() {
+    if (path_.empty()) return absl::OkStatus();
+    fd_ = ::open(Part().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return fd_ < 0 ? ErrnoStatus(errno, Part()) : absl::OkStatus();
+  }
+  std::string& text() { return text_; }
+  // Writes what has gathered in `text` if it is enough.
+  absl::Status Continue() { return text_.size() < kBufferBytes ? absl::OkStatus() : Write(); }
+  absl::Status Finish() {
+    SHOAL_RETURN_IF_ERROR(Write());
+    if (fd_ < 0) {
+      return out_.flush() ? absl::OkStatus() : Unwritten();
+    }
+    if (::fsync(fd_) != 0 || ::rename(Part().c_str(), path_.c_str()) != 0) {
+      return ErrnoStatus(errno, path_);
+    }
+    const std::string parent = std::filesystem::path(path_).parent_path();
+    return SyncDirectory(parent.empty() ? "." : parent);
+  }
+
+ private:
+  std::string Part() const { return path_ + ".part"; }
+  absl::Status Write() {
+    if (fd_ >= 0) {
+      SHOAL_RETURN_IF_ERROR(WriteAll(fd_, AsBytes(text_), Part()));
+    } else if (!out_.write(text_.data(), static_cast<std::streamsize>(text_.size()))) {
+      return Unwritten();
+    }
+    text_.clear();
+    return absl::OkStatus();
+  }
+  static absl::Status Unwritten() {
+    return absl::UnavailableError("standard output cannot be written; is its disk full?");
+  }
+
+  const std::string path_;
+  std::ostream& out_;
+  int fd_ = -1;
+  std::string text_;
+};
 
 const char* OutcomeName(Lookup::Outcome outcome) {
   switch (outcome) {
@@ -74,20 +219,50 @@ const char* OutcomeName(Lookup::Outcome outcome) {
   return "failed";
 }
 
-void PrintResult(const Bytes& key, const Lookup& result, bool json, std::ostream& out) {
-  const bool verified = result.outcome != Lookup::Outcome::kFailed;
-  if (!json) {
-    out << table::EscapeTsv(key) << '\t' << OutcomeName(result.outcome) << '\t'
-        << table::EscapeTsv(result.value) << '\t' << (verified ? "yes" : "no") << '\n';
-    return;
+class CommandResults final : public Results {
+ public:
+  CommandResults(bool json, const CommandKeys& keys, Console& console, Output& output)
+      : json_(json), keys_(keys), console_(console), output_(output) {}
+
+  absl::Status Add(BytesView key, const Lookup& result) override {
+    // Not before there is something to write: what was there stays until then.
+    if (added_ == 0) {
+      total_ = keys_.count();
+      SHOAL_RETURN_IF_ERROR(output_.Open());
+    }
+    Append(key, result);
+    failed_ += result.outcome == Lookup::Outcome::kFailed;
+    ++added_;
+    console_.Count("writing results", added_, std::max(total_, added_));
+    return output_.Continue();
   }
-  JsonObject object;
-  object.Blob("key", key).Text("status", OutcomeName(result.outcome));
-  if (result.outcome == Lookup::Outcome::kFound) object.Blob("value", result.value);
-  object.Bool("verified", verified);
-  if (!verified) object.Text("error", std::string(result.error.message()));
-  out << object.Take() << '\n';
-}
+  absl::Status Finish() override { return output_.Finish(); }
+
+  uint64_t failed() const { return failed_; }
+  uint64_t added() const { return added_; }
+
+ private:
+  void Append(BytesView key, const Lookup& result) {
+    const bool verified = result.outcome != Lookup::Outcome::kFailed;
+    if (!json_) {
+      absl::StrAppend(&output_.text(), table::EscapeTsv(key), "\t", OutcomeName(result.outcome),
+                      "\t", table::EscapeTsv(result.value), "\t", verified ? "yes" : "no", "\n");
+      return;
+    }
+    JsonObject object;
+    object.Blob("key", key).Text("status", OutcomeName(result.outcome));
+    if (result.outcome == Lookup::Outcome::kFound) object.Blob("value", result.value);
+    object.Bool("verified", verified);
+    if (!verified) object.Text("error", std::string(result.error.message()));
+    absl::StrAppend(&output_.text(), object.Take(), "\n");
+  }
+
+  const bool json_;
+  const CommandKeys& keys_;
+  Console& console_;
+  Output& output_;
+  uint64_t total_ = 0, added_ = 0, failed_ = 0;
+};
 
 absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::Io& io) {
   const std::string format = cli::TextOr(values, "format", "tsv");
@@ -96,12 +271,18 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   }
   const uint64_t ahead = cli::NumberOr(values, "obtain", 0);
   const bool obtain = values.count("obtain") > 0;
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<Bytes> keys, ReadKeys(values, io));
-  if (obtain && !keys.empty()) return cli::UsageError("--obtain asks no keys");
+  const bool asks = !cli::TextsOf(values, "key").empty() || !cli::TextsOf(values, "file").empty();
+  if (obtain && asks) return cli::UsageError("--obtain asks no keys");
   if (obtain && (ahead == 0 || ahead > kMaxPadTo)) {
     return cli::UsageError(absl::StrCat("--obtain: 1 to ", kMaxPadTo, " slots"));
   }
-  if (!obtain && keys.empty()) return cli::UsageError("no keys: give some, or --file FILE");
+  if (!obtain && !asks) return cli::UsageError("no keys: give some, or --file FILE");
+  SHOAL_ASSIGN_OR_RETURN(CommandKeys keys, CommandKeys::Make(values, io));
+  if (!obtain) {
+    // What is wrong with the input shows before a connection is made.
+    SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
+    if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                          Session::Open("shoal query", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
@@ -117,17 +298,14 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     }
     return absl::OkStatus();
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<Lookup> results, client.LookUp(keys));
-  size_t failed = 0;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    PrintResult(keys[i], results[i], format == "json", io.out);
-    failed += results[i].outcome == Lookup::Outcome::kFailed;
-  }
+  Output output(cli::TextOr(values, "output", ""), io.out);
+  CommandResults results(format == "json", keys, session->console(), output);
+  SHOAL_RETURN_IF_ERROR(client.LookUp(keys, results));
   session->TellCosts();
-  if (failed > 0) {
+  if (results.failed() > 0) {
     return absl::UnauthenticatedError(absl::StrCat(
-        failed, " of ", keys.size(), " keys have no verified answer; a second try would tell the "
-        "parties which rows failed, so there is none"));
+        results.failed(), " of ", results.added(), " keys have no verified answer; a second try "
+        "would tell the parties which rows failed, so there is none"));
   }
   return absl::OkStatus();
 }
@@ -147,10 +325,14 @@ cli::Command Query(Connector connect) {
           "In TSV, backslash, tab, line feed, carriage return and bytes that are no UTF-8 come as\n"
           "\\\\ \\t \\n \\r \\xHH; in JSON, bytes that are no UTF-8 come as key_hex and value_hex.\n"
           "Absent keys are proved absent. Exit code 3: an answer could not be verified. Run the same\n"
-          "command again after a crash or a lost connection, and it goes on where it stopped; do\n"
-          "not let a script run it again on exit code 3.\n",
+          "command again after a crash, a lost connection or a full disk, and it goes on where it\n"
+          "stopped; do not let a script run it again on exit code 3.\n"
+          "All keys go into one round, each row once: a million of them take some 100 MB of memory,\n"
+          "and beside the state file a temporary file as large as their answers. Files of keys are\n"
+          "read twice and must not change meanwhile; what comes through a pipe is held in memory.\n",
       .examples =
           "  shoal query --config client.textproto bash openssl\n"
+          "  shoal query --config client.textproto --file keys --output results.tsv\n"
           "  dpkg-query -Wf '${Package}\\n' | shoal query --config client.textproto --file -\n"
           "  shoal query --config client.textproto --obtain 64     slots for a later query\n",
       .options =
@@ -162,6 +344,9 @@ cli::Command Query(Connector connect) {
             options.add_options()("escapes",
                                   "keys are written with \\\\ \\t \\n \\r \\xHH, for any bytes");
             options.add_options()("format", cli::Text(), "tsv (default) or json");
+            options.add_options()("output", cli::File(),
+                                  "where results go, once all are there, in place of standard "
+                                  "output; readable by its owner alone");
             options.add_options()("obtain", cli::Number(),
                                   "only take that many slots, for a query later on");
             options.add_options()("quiet", "say nothing on standard error but errors");

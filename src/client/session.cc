@@ -19,23 +19,25 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
   Session& s = *session;
   SHOAL_ASSIGN_OR_RETURN(s.store_, FileStateStore::Open(config.state_path, s.random_));
   if (s.store_->discarded_rounds() > 0) {
-    io.err << name << ": warning: " << config.state_path
-           << " is an old copy; gave up the slots of " << s.store_->discarded_rounds()
-           << " rounds, which could have been used already\n";
+    s.console_.Warn(absl::StrCat(config.state_path, " is an old copy; gave up the slots of ",
+                                 s.store_->discarded_rounds(),
+                                 " rounds, which could have been used already"));
   }
   SHOAL_ASSIGN_OR_RETURN(s.transport_, connect(config.frontend));
   SHOAL_ASSIGN_OR_RETURN(
-      s.client_, Client::Open(config.pins, config.options, s.transport_.get(), s.store_.get(),
-                              {.clock = &s.clock_,
-                               .random = &s.random_,
-                               .pool = &s.pool_,
-                               .sleep = SleepFor,
-                               .progress = [&s](absl::string_view what) { s.Tell(what); }}));
+      s.client_,
+      Client::Open(config.pins, config.options, s.transport_.get(), s.store_.get(),
+                   {.clock = &s.clock_,
+                    .random = &s.random_,
+                    .pool = &s.pool_,
+                    .sleep = SleepFor,
+                    .progress = [&s](absl::string_view what) { s.console_.Tell(what); },
+                    .count =
+                        [&s](absl::string_view stage, uint64_t done, uint64_t total) {
+                          s.console_.Count(stage, done, total);
+                        },
+                    .connect = [connect, address = config.frontend] { return connect(address); }}));
   return session;
-}
-
-void Session::Tell(absl::string_view what) {
-  if (!quiet_) io_.err << name_ << ": " << what << std::endl;
 }
 
 void Session::TellCosts() {
@@ -51,7 +53,7 @@ void Session::TellCosts() {
                          ledger.loss().epsilon, ledger.loss().delta,
                          WithCommas(ledger.submissions())));
   }
-  const Traffic traffic = transport_->traffic();
+  const Traffic traffic = client_->traffic();
   Tell(absl::StrCat("traffic: ", BytesText(static_cast<double>(traffic.sent)), " sent, ",
                     BytesText(static_cast<double>(traffic.received)), " received"));
 }

@@ -14,6 +14,7 @@
 #include "src/client/client.h"
 #include "src/client/commands.h"
 #include "src/client/config.h"
+#include "src/client/console.h"
 #include "src/client/state.h"
 
 namespace shoal::client {
@@ -30,17 +31,16 @@ class Session {
 
   Client& client() { return *client_; }
   State& state() { return store_->state(); }
-  void Tell(absl::string_view what);
+  Console& console() { return console_; }
+  void Tell(absl::string_view what) { console_.Tell(what); }
   // What the lookups have cost in privacy and traffic.
   void TellCosts();
 
  private:
   Session(std::string name, bool quiet, cli::Io& io)
-      : name_(std::move(name)), quiet_(quiet), io_(io) {}
+      : console_(std::move(name), quiet, /*announce=*/false, io) {}
 
-  const std::string name_;
-  const bool quiet_;
-  cli::Io& io_;
+  Console console_;
   SystemRandom random_;
   SystemClock clock_;
   ThreadPool pool_;

@@ -1,5 +1,4 @@
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,9 +13,9 @@
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/base/thread_pool.h"
-#include "src/cli/progress.h"
 #include "src/client/commands.h"
 #include "src/client/config.h"
+#include "src/client/console.h"
 #include "src/client/crowd.h"
 #include "src/client/format.h"
 #include "src/table/records.h"
@@ -28,32 +27,30 @@ namespace {
 
 constexpr uint64_t kMaxKeysBytes = 1 << 28;
 
-absl::StatusOr<std::vector<Bytes>> KeysOfTable(const table::UnsignedTable& table) {
-  std::vector<Bytes> keys;
+absl::StatusOr<CrowdKeys> KeysOfTable(const table::UnsignedTable& table) {
+  CrowdKeys keys;
   if (table.manifest().has_dense()) {
-    for (uint64_t i = 0; i < table.manifest().records(); ++i) {
-      keys.push_back(ToBytes(AsBytes(absl::StrCat(i))));
-    }
+    keys.dense = table.manifest().records();
     return keys;
   }
   for (uint64_t row = 0; row < table.rows(); ++row) {
     SHOAL_ASSIGN_OR_RETURN(const std::vector<table::RecordView> records,
                            table::DecodeHashedRow(table.row(row)));
-    for (const table::RecordView& record : records) keys.push_back(ToBytes(record.key));
+    for (const table::RecordView& record : records) keys.listed.push_back(ToBytes(record.key));
   }
   return keys;
 }
 
-absl::StatusOr<std::vector<Bytes>> KeysOfFile(const std::string& path) {
+absl::StatusOr<CrowdKeys> KeysOfFile(const std::string& path) {
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxKeysBytes));
-  std::vector<Bytes> keys;
+  CrowdKeys keys;
   size_t line = 0;
   for (absl::string_view key : absl::StrSplit(text, '\n')) {
     ++line;
     if (key.empty()) continue;
     auto unescaped = table::UnescapeTsv(key);
     if (!unescaped.ok()) return Annotate(unescaped.status(), absl::StrCat(path, ":", line));
-    keys.push_back(*std::move(unescaped));
+    keys.listed.push_back(*std::move(unescaped));
   }
   return keys;
 }
@@ -84,6 +81,14 @@ absl::StatusOr<CrowdOptions> OptionsOf(const cli::Values& values, const Config& 
   options.devices = number("devices", options.devices);
   options.connections = number("connections", options.connections);
   options.pad_to = number("pad", config.options.pad_to);
+  options.queries = cli::NumberOr(values, "queries", 0);
+  if (values.count("queries") > 0 && options.queries == 0) {
+    return cli::UsageError("--queries: at least one");
+  }
+  if (values.count("queries") > 0 && values.count("pad") > 0) {
+    return cli::UsageError("--queries and --pad: one of them says how many queries there are");
+  }
+  options.own_connections = values.count("share-connections") == 0;
   options.seed = cli::NumberOr(values, "seed", options.seed);
   options.timeout_s = config.options.timeout_s;
   const std::string verify = cli::TextOr(values, "verify", "each");
@@ -94,8 +99,10 @@ absl::StatusOr<CrowdOptions> OptionsOf(const cli::Values& values, const Config& 
   SHOAL_ASSIGN_OR_RETURN(options.zipf, Real(values, "zipf", options.zipf));
   SHOAL_ASSIGN_OR_RETURN(options.absent, Real(values, "absent", options.absent));
   const std::string apps_text = cli::TextOr(values, "apps", "20-60");
+  options.fill = apps_text == "all";
+  if (options.fill) return options;
   const std::vector<absl::string_view> apps = absl::StrSplit(apps_text, '-');
-  if (apps.size() > 2) return cli::UsageError("--apps: N or FROM-TO");
+  if (apps.size() > 2) return cli::UsageError("--apps: N, FROM-TO or all");
   SHOAL_ASSIGN_OR_RETURN(options.min_apps, Small("apps", apps.front()));
   SHOAL_ASSIGN_OR_RETURN(options.max_apps, Small("apps", apps.back()));
   return options;
@@ -113,7 +120,7 @@ struct Line {
 
 std::vector<Line> LinesOf(const CrowdReport& report) {
   std::vector<Line> lines;
-  const auto whole = [&](const char* name, uint64_t value) {
+  const auto whole = [&](const std::string& name, uint64_t value) {
     lines.push_back({name, static_cast<double>(value), true});
   };
   const auto real = [&](const std::string& name, double value) {
@@ -137,6 +144,10 @@ std::vector<Line> LinesOf(const CrowdReport& report) {
   real("seconds_total", report.seconds);
   real("queries_per_second_total", PerSecond(report.queries, report.seconds));
   real("queries_per_second_wait_online", PerSecond(report.queries, waited));
+  real("cpu_seconds_seal", report.seal_cpu_seconds);
+  real("cpu_seconds_check", report.check_cpu_seconds);
+  real("cpu_seconds_total", report.cpu_seconds);
+  whole("peak_memory_bytes", report.peak_memory_bytes);
   whole("bytes_sent", report.bytes_sent);
   whole("bytes_received", report.bytes_received);
   real("bytes_sent_per_device", static_cast<double>(report.bytes_sent) / report.devices);
@@ -148,30 +159,19 @@ std::vector<Line> LinesOf(const CrowdReport& report) {
   whole("keys_found", report.keys_found);
   whole("keys_absent", report.keys_absent);
   whole("keys_failed", report.keys_failed);
+  // What the frontend says.
+  for (const wire::StageReport& stage : report.round_report.stages()) {
+    const std::string prefix = absl::StrCat("party", stage.party(), "_", stage.stage(), "_");
+    real(prefix + "seconds", stage.seconds());
+    real(prefix + "cpu_seconds", stage.cpu_seconds());
+    whole(prefix + "positions_in", stage.positions_in());
+    whole(prefix + "positions_out", stage.positions_out());
+    whole(prefix + "noise_queries", stage.noise_queries());
+    whole(prefix + "bytes_in", stage.bytes_in());
+    whole(prefix + "bytes_out", stage.bytes_out());
+  }
   return lines;
 }
-
-// One bar a stage.
-class Bars {
- public:
-  explicit Bars(cli::Io& io) : io_(io) {}
-  void Update(const std::string& stage, uint64_t done, uint64_t total) {
-    const std::lock_guard lock(mutex_);
-    if (stage != stage_) {
-      bar_.reset();
-      stage_ = stage;
-      if (!io_.err_is_terminal) io_.err << "shoal simulate: " << stage << std::endl;
-      bar_.emplace(io_.err, io_.err_is_terminal, stage);
-    }
-    bar_->Update(done, total);
-  }
-
- private:
-  cli::Io& io_;
-  std::mutex mutex_;
-  std::string stage_;
-  std::optional<cli::ProgressBar> bar_;
-};
 
 absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cli::Io& io) {
   const std::string format = cli::TextOr(values, "format", "tsv");
@@ -180,20 +180,28 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   }
   const std::string directory = cli::TextOr(values, "table", "");
   const std::string keys_path = cli::TextOr(values, "keys", "");
-  if (directory.empty() && keys_path.empty()) {
-    return cli::UsageError("--table or --keys says what the devices can have installed");
+  const uint64_t dense = cli::NumberOr(values, "dense-keys", 0);
+  if (directory.empty() && keys_path.empty() && dense == 0) {
+    return cli::UsageError(
+        "--table, --keys or --dense-keys says what the devices can have installed");
+  }
+  if (!keys_path.empty() && dense != 0) {
+    return cli::UsageError("--keys and --dense-keys: one of them");
   }
   SHOAL_ASSIGN_OR_RETURN(const Config config, ReadConfig(values["config"].as<std::string>()));
   SHOAL_ASSIGN_OR_RETURN(const CrowdOptions options, OptionsOf(values, config));
 
   std::optional<table::UnsignedTable> expected;
-  std::vector<Bytes> keys;
+  CrowdKeys keys;
   if (!directory.empty()) {
     SHOAL_ASSIGN_OR_RETURN(expected, table::UnsignedTable::Open(directory));
-    SHOAL_ASSIGN_OR_RETURN(keys, KeysOfTable(*expected));
   }
   if (!keys_path.empty()) {
     SHOAL_ASSIGN_OR_RETURN(keys, KeysOfFile(keys_path));
+  } else if (dense != 0) {
+    keys.dense = dense;
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(keys, KeysOfTable(*expected));
   }
   if (absl::Status checked = CheckCrowd(options, keys.size()); !checked.ok()) {
     return cli::UsageError(absl::StrCat("--", checked.message()));
@@ -201,17 +209,15 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   SystemRandom random;
   SystemClock clock;
   ThreadPool pool;
-  Bars bars(io);
+  Console console("shoal simulate", /*quiet=*/false, /*announce=*/true, io);
   SHOAL_ASSIGN_OR_RETURN(
       const CrowdReport report,
       RunCrowd(options, config.pins, keys, expected ? &*expected : nullptr,
                [&] { return connect(config.frontend); },
-               {.clock = &clock, .random = &random, .pool = &pool, .sleep = SleepFor,
-                .progress = {}},
+               {.clock = &clock, .random = &random, .pool = &pool, .sleep = SleepFor},
                [&](const std::string& stage, uint64_t done, uint64_t total) {
-                 bars.Update(stage, done, total);
+                 console.Count(stage, done, total);
                }));
-  bars.Update("done", 1, 1);
   if (format == "json") {
     JsonObject object;
     for (const Line& line : LinesOf(report)) {
@@ -251,16 +257,22 @@ cli::Command Simulate(Connector connect) {
       .summary = "play a crowd of devices in one round, and check every answer",
       .help =
           "Plays many devices against a running deployment, in one round: each has a master seed,\n"
-          "slots, queries and connections of its own, and a number of applications installed. The\n"
-          "application of rank r is chosen with probability proportional to r^-ZIPF (the ranks are\n"
-          "a random order of the keys, from --seed). Every device pads to the same number of queries.\n"
-          "Every answer is verified (see --verify), and with --table its row is compared with the\n"
-          "table's. Keys, seeds and padding come from the system's randomness, whatever --seed is.\n"
+          "slots and queries of its own, and a number of applications installed. The application of\n"
+          "rank r is chosen with probability proportional to r^-ZIPF (the ranks are a random order of\n"
+          "the keys, from --seed); with --zipf 0 all are equal. Every device asks for the rows of its\n"
+          "applications, each once, and pads to its number of queries. Every answer is verified (see\n"
+          "--verify), and with --table its row is compared with the table's. Seeds of the protocol and\n"
+          "padding come from the system's randomness, whatever --seed is.\n"
+          "Memory: 8 bytes a query, 33 a device, and with --verify distinct 33 a row of the table.\n"
           "Prints name and value a line, or one JSON object. seconds_* are wall times of the stages:\n"
-          "seal the onions, obtain slots, wait for the offline stage (and its window), submit, wait\n"
-          "for the online stage, fetch, verify. Bytes are the devices', with frames, without TLS.\n",
+          "draw what devices have, obtain slots (seal, send), wait for the offline stage (and its\n"
+          "window), submit, wait for the online stage, fetch (and check). cpu_seconds_* are this\n"
+          "process's: sealing; unmasking and checking; all. Bytes are the devices', with frames,\n"
+          "without TLS. party*_* is what the frontend reports of each party's stages.\n",
       .examples =
-          "  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60\n",
+          "  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60\n"
+          "  shoal simulate --config client.textproto --dense-keys 2500k --queries 100M \\\n"
+          "      --devices 1000 --apps all --zipf 0 --share-connections --verify distinct\n",
       .options =
           [](cli::Options& options) {
             options.add_options()("config", cli::File()->required(),
@@ -269,15 +281,24 @@ cli::Command Simulate(Connector connect) {
                                   "the table: its keys, and what answers must be");
             options.add_options()("keys", cli::File(),
                                   "choose from these keys, one a line with the escapes of TSV");
+            options.add_options()("dense-keys", cli::Number(),
+                                  "choose from the keys 0 to N - 1 of a dense table");
             options.add_options()("devices", cli::Number(), "devices (1000)");
             options.add_options()("apps", cli::Text(),
-                                  "applications of a device: N, or FROM-TO for uniform (20-60)");
+                                  "applications of a device: N, FROM-TO for uniform (20-60), or all: "
+                                  "as many as it has queries");
             options.add_options()("zipf", cli::Text(), "exponent of the popularity (1.0)");
             options.add_options()("absent", cli::Text(),
                                   "share of applications that the table has not (0)");
             options.add_options()("pad", cli::Number(),
                                   "queries of every device (pad_to of the configuration)");
+            options.add_options()("queries", cli::Number(),
+                                  "queries of all devices together, shared out evenly, in place of "
+                                  "--pad");
             options.add_options()("connections", cli::Number(), "at a time (16)");
+            options.add_options()("share-connections",
+                                  "the devices share --connections connections, and requests of up "
+                                  "to a megabyte; otherwise each has its own for every stage");
             options.add_options()("verify", cli::Text(),
                                   "each (default): every answer's signature; distinct: an answer "
                                   "equal to a verified one of its row needs no second time");

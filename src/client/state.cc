@@ -8,12 +8,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "sodium.h"
 #include "src/base/file.h"
 #include "src/base/hash.h"
@@ -26,11 +29,25 @@ namespace {
 
 constexpr uint64_t kMaxStateBytes = 1 << 28;
 constexpr size_t kMaxRounds = 1024;
+// Arrays of more items have files of their own: what is saved often stays small.
+constexpr size_t kInlineItems = 4096;
+constexpr char kArraySuffix[] = ".array-";
+constexpr char kAnswersSuffix[] = ".answers-";
+constexpr char kDomain[] = "shoal client state v2";
+constexpr char kOldDomain[] = "shoal client state v1";
 // The guard's content: id, generation, and both again as a digest, so that a torn write shows.
 constexpr size_t kGuardBytes = 16 + 8 + sizeof(Digest);
 
-Digest StateDigest(BytesView record) {
-  return Transcript("shoal client state v1").Blob(record).Finish();
+Digest StateDigest(absl::string_view domain, BytesView record) {
+  return Transcript(domain).Blob(record).Finish();
+}
+
+BytesView ArrayBytes(const std::vector<uint32_t>& items) {
+  return {reinterpret_cast<const uint8_t*>(items.data()), items.size() * sizeof(uint32_t)};
+}
+
+Digest ArrayDigest(const Digest& round_id, BytesView bytes) {
+  return Transcript("shoal client array v1").Blob(round_id).Blob(bytes).Finish();
 }
 
 Digest GuardDigest(BytesView id, uint64_t generation) {
@@ -86,12 +103,19 @@ class StateCodec {
     uint64_t birth_ns = 0;
     uint64_t generation = 0;
   };
+  using ArrayIndex = FileStateStore::ArrayIndex;
+  using StoredArray = FileStateStore::StoredArray;
+  using StoredArrays = FileStateStore::StoredArrays;
   struct Decoded {
     State state;
     GuardFields guard;
+    // Of the rounds whose arrays are not in `state` yet.
+    ArrayIndex arrays;
+    bool old_version = false;
   };
 
-  static SecretVector<uint8_t> Encode(const State& state, const GuardFields& guard) {
+  static SecretVector<uint8_t> Encode(const State& state, const ArrayIndex& arrays,
+                                      const GuardFields& guard) {
     WipingRecord wiping;
     StateRecord& record = wiping.record;
     record.set_deployment(state.deployment);
@@ -106,8 +130,18 @@ class StateCodec {
       *out.mutable_header() = round.header;
       if (round.over) continue;
       out.set_master_seed(round.master.data(), Seed::size());
-      out.mutable_slots()->Add(round.slots.begin(), round.slots.end());
-      out.mutable_rows()->Add(round.rows.begin(), round.rows.end());
+      const auto found = arrays.find(round.id);
+      const StoredArrays stored = found == arrays.end() ? StoredArrays() : found->second;
+      if (stored.slots) {
+        WriteStored(*stored.slots, *out.mutable_slots_file());
+      } else {
+        out.mutable_slots()->Add(round.slots.begin(), round.slots.end());
+      }
+      if (stored.rows) {
+        WriteStored(*stored.rows, *out.mutable_rows_file());
+      } else {
+        out.mutable_rows()->Add(round.rows.begin(), round.rows.end());
+      }
     }
     for (const Charge& charge : state.ledger.latest_) {
       ChargeRecord& out = *record.add_charges();
@@ -127,25 +161,43 @@ class StateCodec {
     const size_t bytes = record.ByteSizeLong();
     SecretVector<uint8_t> encoded(sizeof(Digest) + bytes);
     record.SerializeWithCachedSizesToArray(encoded.data() + sizeof(Digest));
-    const Digest digest = StateDigest(BytesView(encoded).subspan(sizeof(Digest)));
+    const Digest digest = StateDigest(kDomain, BytesView(encoded).subspan(sizeof(Digest)));
     std::copy(digest.begin(), digest.end(), encoded.begin());
     return encoded;
+  }
+
+  static void WriteStored(const StoredArray& stored, ArrayFile& out) {
+    out.set_name(stored.name);
+    out.set_count(stored.count);
+    out.set_digest(ToString(stored.digest));
+  }
+  static absl::StatusOr<StoredArray> ReadStored(const ArrayFile& in) {
+    StoredArray stored{.name = in.name(), .count = in.count()};
+    // A name of ours, never a path.
+    if (!absl::StartsWith(stored.name, kArraySuffix) || absl::StrContains(stored.name, '/')) {
+      return Damaged("an array's name");
+    }
+    if (in.digest().size() != sizeof(Digest)) return Damaged("a digest's length");
+    std::copy(in.digest().begin(), in.digest().end(), stored.digest.begin());
+    return stored;
   }
 
   static absl::StatusOr<Decoded> Decode(BytesView encoded) {
     if (encoded.size() < sizeof(Digest)) return Damaged("it is too short");
     const BytesView body = encoded.subspan(sizeof(Digest));
-    const Digest digest = StateDigest(body);
-    if (!std::equal(digest.begin(), digest.end(), encoded.begin())) {
-      return Damaged("its checksum does not fit");
-    }
+    const auto is_of = [&](absl::string_view domain) {
+      const Digest digest = StateDigest(domain, body);
+      return std::equal(digest.begin(), digest.end(), encoded.begin());
+    };
+    Decoded decoded;
+    decoded.old_version = is_of(kOldDomain);
+    if (!decoded.old_version && !is_of(kDomain)) return Damaged("its checksum does not fit");
     WipingRecord wiping;
     StateRecord& record = wiping.record;
     if (body.size() > kMaxStateBytes ||
         !record.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
       return Damaged("it does not parse");
     }
-    Decoded decoded;
     if (record.guard_id().size() != decoded.guard.id.size()) return Damaged("its guard's id");
     std::copy(record.guard_id().begin(), record.guard_id().end(), decoded.guard.id.begin());
     decoded.guard.inode = record.guard_inode();
@@ -167,7 +219,17 @@ class StateCodec {
         round.master = Seed(AsBytes(in.master_seed()));
         round.slots.assign(in.slots().begin(), in.slots().end());
         round.rows.assign(in.rows().begin(), in.rows().end());
-        if (round.rows.size() > round.slots.size()) return Damaged("more rows than slots");
+        StoredArrays stored;
+        if (in.has_slots_file()) {
+          SHOAL_ASSIGN_OR_RETURN(stored.slots, ReadStored(in.slots_file()));
+        }
+        if (in.has_rows_file()) {
+          SHOAL_ASSIGN_OR_RETURN(stored.rows, ReadStored(in.rows_file()));
+        }
+        const size_t slots = stored.slots ? stored.slots->count : round.slots.size();
+        const size_t rows = stored.rows ? stored.rows->count : round.rows.size();
+        if (rows > slots) return Damaged("more rows than slots");
+        if (stored.slots || stored.rows) decoded.arrays[round.id] = std::move(stored);
       }
       if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");
       state.rounds.push_back(std::move(round));
@@ -313,6 +375,7 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   if (absl::IsNotFound(content.status())) {
     SHOAL_RETURN_IF_ERROR(store->MakeGuard(random));
     SHOAL_RETURN_IF_ERROR(store->Save());
+    store->RemoveLeftovers();
     return store;
   }
   if (!content.ok()) return content.status();
@@ -324,21 +387,117 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> guard, store->ReadGuard());
   const StateCodec::GuardFields& expected = decoded->guard;
   // The state is saved before its guard: after a crash between the two it is one ahead.
-  if (guard && guard->id == expected.id && guard->inode == expected.inode &&
-      guard->birth_ns == expected.birth_ns &&
-      (guard->generation == expected.generation ||
-       guard->generation + 1 == expected.generation)) {
+  const bool current = guard && guard->id == expected.id && guard->inode == expected.inode &&
+                       guard->birth_ns == expected.birth_ns &&
+                       (guard->generation == expected.generation ||
+                        guard->generation + 1 == expected.generation);
+  for (HeldRound& round : store->state_.rounds) {
+    if (round.over) continue;
+    const auto arrays = decoded->arrays.find(round.id);
+    const bool good = current && !decoded->old_version &&
+                      (arrays == decoded->arrays.end() || store->Load(arrays->second, round));
+    if (good) continue;
+    ++store->discarded_rounds_;
+    round.End();
+    decoded->arrays.erase(round.id);
+  }
+  store->arrays_ = std::move(decoded->arrays);
+  if (current) {
     store->guard_ = *guard;
     store->guard_.generation = expected.generation;
-    return store;
+  } else {
+    SHOAL_RETURN_IF_ERROR(store->MakeGuard(random));
   }
-  for (HeldRound& round : store->state_.rounds) {
-    if (!round.over) ++store->discarded_rounds_;
-    round.End();
-  }
-  SHOAL_RETURN_IF_ERROR(store->MakeGuard(random));
-  SHOAL_RETURN_IF_ERROR(store->Save());
+  if (!current || store->discarded_rounds_ > 0) SHOAL_RETURN_IF_ERROR(store->Save());
+  store->RemoveLeftovers();
   return store;
+}
+
+bool FileStateStore::Load(const StoredArrays& stored, HeldRound& round) const {
+  const auto load = [&](const std::optional<StoredArray>& from, std::vector<uint32_t>& into) {
+    if (!from) return true;
+    auto content = ReadPrivateFile(absl::StrCat(path_, from->name), 4 * uint64_t{from->count});
+    if (!content.ok()) return false;
+    auto wipe = absl::MakeCleanup([&] { WipeString(*content); });
+    if (content->size() != 4 * uint64_t{from->count} ||
+        ArrayDigest(round.id, AsBytes(*content)) != from->digest) {
+      return false;
+    }
+    into.resize(from->count);
+    std::copy(content->begin(), content->end(), reinterpret_cast<char*>(into.data()));
+    return true;
+  };
+  return load(stored.slots, round.slots) && load(stored.rows, round.rows);
+}
+
+std::string FileStateStore::AnswersPath(uint64_t round_counter) const {
+  return absl::StrCat(path_, kAnswersSuffix, round_counter);
+}
+
+absl::StatusOr<FileStateStore::ArrayIndex> FileStateStore::WriteArrays(
+    uint64_t generation) const {
+  ArrayIndex index;
+  uint32_t number = 0;
+  for (const HeldRound& round : state_.rounds) {
+    if (round.over) continue;
+    const auto before = arrays_.find(round.id);
+    const auto write = [&](const std::vector<uint32_t>& items,
+                           std::optional<StoredArray> StoredArrays::*which) -> absl::Status {
+      if (items.size() <= kInlineItems) return absl::OkStatus();
+      const Digest digest = ArrayDigest(round.id, ArrayBytes(items));
+      if (before != arrays_.end() && before->second.*which &&
+          (before->second.*which)->digest == digest) {
+        index[round.id].*which = before->second.*which;
+        return absl::OkStatus();
+      }
+      StoredArray stored{.name = absl::StrCat(kArraySuffix, generation, "-", number++),
+                         .count = static_cast<uint32_t>(items.size()),
+                         .digest = digest};
+      SHOAL_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(path_, stored.name),
+                                                ArrayBytes(items), FileMode::kPrivate));
+      index[round.id].*which = std::move(stored);
+      return absl::OkStatus();
+    };
+    SHOAL_RETURN_IF_ERROR(write(round.slots, &StoredArrays::slots));
+    SHOAL_RETURN_IF_ERROR(write(round.rows, &StoredArrays::rows));
+  }
+  return index;
+}
+
+void FileStateStore::RemoveLeftovers() const {
+  std::set<std::string> named;
+  for (const auto& [id, arrays] : arrays_) {
+    if (arrays.slots) named.insert(absl::StrCat(path_, arrays.slots->name));
+    if (arrays.rows) named.insert(absl::StrCat(path_, arrays.rows->name));
+  }
+  for (const HeldRound& round : state_.rounds) {
+    if (!round.over) named.insert(AnswersPath(round.counter()));
+  }
+  const std::filesystem::path path(path_);
+  const std::string base = path.filename();
+  std::error_code error;
+  std::vector<std::string> leftovers;
+  for (std::filesystem::directory_iterator
+           it(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."), error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    const std::string name = it->path().filename();
+    const absl::string_view suffix = absl::StripPrefix(name, base);
+    const bool ours = suffix.size() < name.size() &&
+                      (absl::StartsWith(suffix, kArraySuffix) ||
+                       absl::StartsWith(suffix, kAnswersSuffix) ||
+                       absl::StartsWith(suffix, kTemporarySuffix));
+    if (ours && !named.contains(absl::StrCat(path_, suffix))) {
+      leftovers.push_back(absl::StrCat(path_, suffix));
+    }
+  }
+  // Best effort: what cannot be removed now is tried again at the next save.
+  for (const std::string& leftover : leftovers) {
+    if (absl::StartsWith(absl::StripPrefix(leftover, path_), kAnswersSuffix)) {
+      ::unlink(leftover.c_str());  // masked, and the seed is gone
+    } else {
+      WipeFile(leftover).IgnoreError();
+    }
+  }
 }
 
 FileStateStore::~FileStateStore() {
@@ -348,8 +507,9 @@ FileStateStore::~FileStateStore() {
 absl::Status FileStateStore::Save() {
   Guard next = guard_;
   ++next.generation;
+  SHOAL_ASSIGN_OR_RETURN(ArrayIndex arrays, WriteArrays(next.generation));
   const SecretVector<uint8_t> encoded =
-      StateCodec::Encode(state_, {next.id, next.inode, next.birth_ns, next.generation});
+      StateCodec::Encode(state_, arrays, {next.id, next.inode, next.birth_ns, next.generation});
   // The old content stays reachable through this descriptor, to be overwritten.
   const int old = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
   auto close_old = absl::MakeCleanup([old] {
@@ -357,6 +517,7 @@ absl::Status FileStateStore::Save() {
   });
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(path_, encoded, FileMode::kPrivate));
   guard_ = next;
+  arrays_ = std::move(arrays);
   if (old >= 0) {
     struct stat info;
     if (::fstat(old, &info) == 0) {
@@ -365,7 +526,9 @@ absl::Status FileStateStore::Save() {
       if (::pwrite(old, zeros.data(), zeros.size(), 0) > 0) ::fdatasync(old);
     }
   }
-  return WriteGuard();
+  SHOAL_RETURN_IF_ERROR(WriteGuard());
+  RemoveLeftovers();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<State> ReadState(const std::string& path) {

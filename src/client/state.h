@@ -10,12 +10,19 @@
 //               state that is older than its guard, or whose guard was made anew (another inode or
 //               time of birth: both files copied back), is an old copy.
 //   PATH.lock   locked while a process uses the state
+//   PATH.array-GENERATION-N    a long array of a round (slots, rows): 0600; written once and durable
+//               before the state names it with its digest, so that state and guard cover it; when
+//               no state names it any more, overwritten with zeros and removed
+//   PATH.answers-COUNTER       a round's answers while they come in (answer_spool.h), still masked:
+//               worth nothing without the round's seed, and removed when that is wiped
+// A process that was killed may leave files behind that no state names; the next one removes them.
 // What it cannot detect: a whole file system or virtual machine set back to a snapshot.
 #ifndef SHOAL_SRC_CLIENT_STATE_H_
 #define SHOAL_SRC_CLIENT_STATE_H_
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -107,6 +114,8 @@ class StateStore {
   virtual State& state() = 0;
   // The state is durable when it returns OK. Nothing may be sent after an error.
   virtual absl::Status Save() = 0;
+  // Where the answers of a round are kept between runs; empty: nowhere.
+  virtual std::string AnswersPath(uint64_t round_counter) const = 0;
 };
 
 // For devices that end with their process: crowds, tests.
@@ -114,6 +123,7 @@ class MemoryStateStore final : public StateStore {
  public:
   State& state() override { return state_; }
   absl::Status Save() override { return absl::OkStatus(); }
+  std::string AnswersPath(uint64_t) const override { return ""; }
 
  private:
   State state_;
@@ -128,9 +138,12 @@ class FileStateStore final : public StateStore {
   ~FileStateStore() override;
 
   State& state() override { return state_; }
+  // Costs a write of whatever array is new since the last time, and of the rest: a few kB.
   absl::Status Save() override;
+  std::string AnswersPath(uint64_t round_counter) const override;
 
-  // Rounds that were given up because the file is an old copy.
+  // Rounds that were given up because the state or one of its arrays is an old copy, or is of an
+  // older version of this program.
   size_t discarded_rounds() const { return discarded_rounds_; }
 
  private:
@@ -140,8 +153,28 @@ class FileStateStore final : public StateStore {
     uint64_t birth_ns = 0;
     uint64_t generation = 0;
   };
+  friend class StateCodec;
+  // A long array in its file.
+  struct StoredArray {
+    std::string name;  // PATH.name
+    uint32_t count = 0;
+    Digest digest = {};
+  };
+  struct StoredArrays {
+    std::optional<StoredArray> slots;
+    std::optional<StoredArray> rows;
+  };
+  // By round id; rounds without a long array are missing.
+  using ArrayIndex = std::map<Digest, StoredArrays>;
+
   explicit FileStateStore(std::string path) : path_(std::move(path)) {}
   absl::Status Lock();
+  // Brings the arrays' files up to date with the state, as of `generation`.
+  absl::StatusOr<ArrayIndex> WriteArrays(uint64_t generation) const;
+  // Reads a round's arrays into it; false if they are not what the state names.
+  bool Load(const StoredArrays& stored, HeldRound& round) const;
+  // Removes files beside the state that it does not name.
+  void RemoveLeftovers() const;
   absl::StatusOr<std::optional<Guard>> ReadGuard() const;
   absl::Status MakeGuard(RandomSource& random);
   absl::Status WriteGuard() const;
@@ -149,11 +182,13 @@ class FileStateStore final : public StateStore {
   const std::string path_;
   State state_;
   Guard guard_;
+  ArrayIndex arrays_;  // what the state on disk names
   size_t discarded_rounds_ = 0;
   int lock_ = -1;
 };
 
-// Reads a state without locking it, for people. NOT_FOUND if there is none.
+// Reads a state without locking it, for people: long arrays are left out. NOT_FOUND if there is
+// none.
 absl::StatusOr<State> ReadState(const std::string& path);
 
 }  // namespace shoal::client

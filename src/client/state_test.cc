@@ -1,14 +1,21 @@
 #include "src/client/state.h"
 
+#include <signal.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <optional>
 
 #include "gtest/gtest.h"
 #include "src/base/file.h"
+#include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/testing/fake_frontend.h"
@@ -214,6 +221,243 @@ TEST_F(StateTest, OverwritesWhatItReplaces) {
   SHOAL_ASSERT_OK(old);
   EXPECT_GT(old->size(), 100u);
   EXPECT_EQ(old->find_first_not_of('\0'), std::string::npos);
+}
+
+// Rounds with more items than the state itself keeps.
+class LongStateTest : public StateTest {
+ protected:
+  static constexpr uint32_t kMany = 100'000;
+  HeldRound MakeLong(uint64_t counter) {
+    HeldRound round = MakeRound(counter);
+    round.slots.resize(kMany);
+    round.rows.resize(kMany - 1);
+    for (uint32_t i = 0; i < kMany; ++i) round.slots[i] = 7 * i + 1;
+    for (uint32_t i = 0; i + 1 < kMany; ++i) round.rows[i] = 3 * i;
+    return round;
+  }
+  void SaveLong() {
+    auto store = Open();
+    store->state().rounds.push_back(MakeLong(1));
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  // The files beside the state whose names go on with `suffix`.
+  std::vector<std::string> Files(const std::string& suffix) const {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      const std::string name = entry.path();
+      if (name.starts_with(path_ + suffix)) files.push_back(name);
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+  // There is one row fewer than there are slots.
+  std::string RowsFile() const {
+    for (const std::string& file : Files(".array-")) {
+      if (fs::file_size(file) == 4 * (kMany - 1)) return file;
+    }
+    return "";
+  }
+};
+
+TEST_F(LongStateTest, LongArraysHaveFilesOfTheirOwn) {
+  SaveLong();
+  EXPECT_LT(fs::file_size(path_), 2000u) << "what is saved often stays small";
+  ASSERT_EQ(Files(".array-").size(), 2u);
+  for (const std::string& file : Files(".array-")) {
+    EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  }
+  auto store = Open();
+  EXPECT_EQ(store->discarded_rounds(), 0u);
+  const HeldRound expected = MakeLong(1);
+  ASSERT_EQ(store->state().rounds.size(), 1u);
+  EXPECT_EQ(store->state().rounds[0].slots, expected.slots);
+  EXPECT_EQ(store->state().rounds[0].rows, expected.rows);
+
+  // Only what changes is written again.
+  const std::vector<std::string> files = Files(".array-");
+  store->state().ledger.Add({.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 1});
+  SHOAL_ASSERT_OK(store->Save());
+  EXPECT_EQ(Files(".array-"), files);
+  store->state().rounds[0].rows[17] = 5;
+  SHOAL_ASSERT_OK(store->Save());
+  EXPECT_EQ(Files(".array-").size(), 2u);
+  EXPECT_NE(Files(".array-"), files);
+  store.reset();
+  EXPECT_EQ(Open()->state().rounds[0].rows[17], 5u);
+}
+
+// Guarantee 7: the state is current, but the rows are of an earlier time, changed, or gone.
+TEST_F(LongStateTest, ARoundWhoseRowsAreNotTheLatestIsGivenUp) {
+  for (const std::string how : {"old", "changed", "short", "missing"}) {
+    for (const auto& entry : fs::directory_iterator(directory_)) fs::remove(entry.path());
+    SaveLong();
+    const std::string copy = directory_ + "/copy";
+    fs::copy_file(RowsFile(), copy);
+    {
+      auto store = Open();
+      store->state().rounds[0].rows[0] = 99;
+      store->state().rounds.push_back(MakeRound(2));
+      SHOAL_ASSERT_OK(store->Save());
+    }
+    const std::string rows = RowsFile();
+    if (how == "old") fs::rename(copy, rows);
+    if (how == "changed") {
+      std::string content = *ReadFile(rows);
+      content[1000] ^= 1;
+      SHOAL_ASSERT_OK(WriteFileAtomically(rows, AsBytes(content), FileMode::kPrivate));
+    }
+    if (how == "short") fs::resize_file(rows, 400);
+    if (how == "missing") fs::remove(rows);
+    {
+      auto store = Open();
+      EXPECT_EQ(store->discarded_rounds(), 1u) << how;
+      ASSERT_EQ(store->state().rounds.size(), 2u);
+      EXPECT_TRUE(store->state().rounds[0].over) << how;
+      EXPECT_TRUE(store->state().rounds[0].rows.empty());
+      EXPECT_EQ(ToBytes(store->state().rounds[0].master.view()), Bytes(32));
+      EXPECT_FALSE(store->state().rounds[1].over) << "it harms no other round";
+    }
+    auto store = Open();
+    EXPECT_EQ(store->discarded_rounds(), 0u) << "given up for good";
+    EXPECT_TRUE(store->state().rounds[0].over);
+  }
+}
+
+TEST_F(LongStateTest, ArraysAreWipedWithTheirRound) {
+  SaveLong();
+  const std::string link = directory_ + "/link";
+  fs::create_hard_link(RowsFile(), link);
+  {
+    auto store = Open();
+    SHOAL_ASSERT_OK(
+        WriteFileAtomically(store->AnswersPath(1), {}, FileMode::kPrivate));
+    SHOAL_ASSERT_OK(store->Save());
+    EXPECT_EQ(Files(".answers-").size(), 1u);
+    store->state().rounds[0].End();
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  EXPECT_TRUE(Files(".array-").empty());
+  EXPECT_TRUE(Files(".answers-").empty());
+  const auto old = ReadFile(link);
+  SHOAL_ASSERT_OK(old);
+  EXPECT_EQ(old->size(), 4 * (kMany - 1));
+  EXPECT_EQ(old->find_first_not_of('\0'), std::string::npos);
+}
+
+// Runs `work` in a process of its own and kills it (kill -9) before its `at`-th system call. False if
+// it ended before that; nothing if processes cannot be traced here.
+std::optional<bool> KillAtSystemCall(int at, const std::function<void()>& work) {
+  const pid_t pid = fork();
+  SHOAL_CHECK(pid >= 0);
+  if (pid == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(77);
+    raise(SIGSTOP);
+    work();
+    _exit(0);
+  }
+  int status = 0;
+  SHOAL_CHECK(waitpid(pid, &status, 0) == pid);
+  if (WIFEXITED(status)) return std::nullopt;
+  // Stops twice at a system call: before and after.
+  for (int stops = 0; stops < 2 * at - 1; ++stops) {
+    SHOAL_CHECK(ptrace(PTRACE_SYSCALL, pid, nullptr, nullptr) == 0);
+    SHOAL_CHECK(waitpid(pid, &status, 0) == pid);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      return false;
+    }
+  }
+  kill(pid, SIGKILL);
+  while (waitpid(pid, &status, 0) == pid && !WIFSIGNALED(status)) {
+  }
+  return true;
+}
+
+// Guarantee 7 wherever the process ends: the state is that of the last save or of the one under way,
+// never damaged, never taken for an old copy, and of what it does not name nothing is left.
+TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
+  int kills = 0;
+  for (int at = 1;; at += 1 + at / 40) {
+    for (const auto& entry : fs::directory_iterator(directory_)) fs::remove(entry.path());
+    {
+      auto store = Open();
+      store->state().rounds.push_back(MakeRound(1));
+      store->state().rounds[0].slots.resize(kMany, 7);
+      SHOAL_ASSERT_OK(store->Save());
+    }
+    const auto killed = KillAtSystemCall(at, [&] {
+      auto store = FileStateStore::Open(path_, random_);
+      SHOAL_CHECK(store.ok());
+      State& state = (*store)->state();
+      state.rounds[0].rows = MakeLong(1).rows;
+      state.ledger.Add({.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 1});
+      SHOAL_CHECK((*store)->Save().ok());
+      state.rounds[0].End();
+      SHOAL_CHECK((*store)->Save().ok());
+    });
+    if (!killed.has_value()) GTEST_SKIP() << "processes cannot be traced here";
+    {
+      auto store = Open();
+      ASSERT_NE(store, nullptr) << at;
+      EXPECT_EQ(store->discarded_rounds(), 0u) << at;
+      ASSERT_EQ(store->state().rounds.size(), 1u);
+      const HeldRound& round = store->state().rounds[0];
+      const uint64_t charges = store->state().ledger.submissions();
+      if (round.over) {
+        EXPECT_EQ(charges, 1u);
+      } else if (charges == 1) {
+        EXPECT_EQ(round.rows, MakeLong(1).rows) << at;
+      } else {
+        EXPECT_EQ(round.rows, MakeRound(1).rows) << at << ": rows and charge come together";
+      }
+      EXPECT_TRUE(Files(".tmp-").empty()) << at;
+      EXPECT_EQ(Files(".array-").size(), round.over ? 0u : 1u + charges) << at;
+    }
+    if (!*killed) break;
+    ++kills;
+  }
+  EXPECT_GT(kills, 30);
+}
+
+// A process that was killed while it wrote.
+TEST_F(LongStateTest, LeftoversAreWiped) {
+  SaveLong();
+  const std::vector<std::string> files = Files(".array-");
+  std::vector<std::string> links;
+  for (const std::string leftover : {".array-99-0", ".array-99-1.tmp-abcdef", ".tmp-ghijkl"}) {
+    SHOAL_ASSERT_OK(
+        WriteFileAtomically(path_ + leftover, AsBytes("secret"), FileMode::kPrivate));
+    links.push_back(directory_ + "/link" + std::to_string(links.size()));
+    fs::create_hard_link(path_ + leftover, links.back());
+  }
+  SHOAL_ASSERT_OK(WriteFileAtomically(path_ + ".answers-77", AsBytes("x"), FileMode::kPrivate));
+  SHOAL_ASSERT_OK(WriteFileAtomically(path_ + ".mine", AsBytes("kept"), FileMode::kPrivate));
+  EXPECT_EQ(Open()->discarded_rounds(), 0u);
+  EXPECT_EQ(Files(".array-"), files);
+  EXPECT_TRUE(Files(".tmp-").empty());
+  EXPECT_TRUE(Files(".answers-").empty());
+  EXPECT_EQ(Files(".mine").size(), 1u);
+  for (const std::string& link : links) EXPECT_EQ(*ReadFile(link), std::string(6, '\0'));
+}
+
+// Version 1 derived a round's secrets in another way: its slots cannot be used, but what was seen
+// and spent counts on.
+TEST_F(StateTest, AStateOfVersion1LosesItsRounds) {
+  {
+    auto store = Open();
+    store->state().rounds.push_back(MakeRound(1));
+    store->state().ledger.Add({.queries = 3, .epsilon = 1, .delta = 1e-6, .phi = 3});
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  const std::string content = *ReadFile(path_);
+  const BytesView body = AsBytes(content).subspan(sizeof(Digest));
+  Bytes old = ToBytes(Transcript("shoal client state v1").Blob(body).Finish());
+  Append(old, body);
+  SHOAL_ASSERT_OK(WriteFileAtomically(path_, old, FileMode::kPrivate));
+  auto store = Open();
+  EXPECT_EQ(store->discarded_rounds(), 1u);
+  EXPECT_TRUE(store->state().rounds[0].over);
+  EXPECT_EQ(store->state().ledger.queries(), 3u);
 }
 
 TEST_F(StateTest, ExpiredRoundsAreDropped) {

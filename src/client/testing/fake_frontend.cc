@@ -1,6 +1,7 @@
 #include "src/client/testing/fake_frontend.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
@@ -137,7 +138,7 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
   header.set_max_rows(table_->rows());
   header.set_answer_bytes(table_->answer_bytes());
   *header.mutable_noise() = roster_->wire().roster().noise();
-  header.set_max_slots(1 << 12);
+  header.set_max_slots(1 << 16);
   header.set_announced_s(clock_.now_s);
   header.set_onions_close_s(clock_.now_s + 60);
   header.set_queries_close_s(clock_.now_s + 120);
@@ -260,30 +261,34 @@ absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
   if (request.onions().empty() || request.onions().size() % onion_bytes != 0) {
     return absl::InvalidArgumentError("not a whole number of onions");
   }
-  wire::SubmitOnionsResponse response;
+  // What is new, peeled layer by layer.
+  std::vector<std::string> fresh;
+  std::vector<uint32_t> numbers;
   for (size_t at = 0; at < request.onions().size(); at += onion_bytes) {
-    Slot slot;
-    slot.onion = ToBytes(AsBytes(request.onions()).subspan(at, onion_bytes));
-    const auto known =
-        std::find_if(round->slots.begin(), round->slots.end(),
-                     [&](const Slot& other) { return other.onion == slot.onion; });
-    if (known != round->slots.end()) {
-      response.add_slots(static_cast<uint32_t>(known - round->slots.begin()));
-      continue;
-    }
-    Bytes layer = slot.onion;
-    for (uint32_t j = 0; j < options_.parties; ++j) {
-      Bytes seed(onion::kSeedBytes);
-      Bytes inner(onion::OnionBytes(options_.parties - 1 - j));
-      uint8_t valid = 0;
-      onion::PeelOnions(round->keys[j], id, options_.parties - j, layer, seed, inner, {&valid, 1});
-      if (valid == 0) return absl::InvalidArgumentError("an onion does not open");
-      slot.seeds.push_back(seed);
-      layer = inner;
-    }
-    response.add_slots(static_cast<uint32_t>(round->slots.size()));
-    round->slots.push_back(std::move(slot));
+    std::string onion = request.onions().substr(at, onion_bytes);
+    const auto [slot, is_new] =
+        round->slot_of_onion.emplace(onion, static_cast<uint32_t>(round->slots.size() + fresh.size()));
+    if (is_new) fresh.push_back(std::move(onion));
+    numbers.push_back(slot->second);
   }
+  std::vector<Slot> slots(fresh.size());
+  Bytes layers;
+  for (const std::string& onion : fresh) Append(layers, AsBytes(onion));
+  for (uint32_t j = 0; j < options_.parties; ++j) {
+    Bytes seeds(fresh.size() * onion::kSeedBytes);
+    Bytes inner(fresh.size() * onion::OnionBytes(options_.parties - 1 - j));
+    std::vector<uint8_t> valid(fresh.size());
+    onion::PeelOnions(round->keys[j], id, options_.parties - j, layers, seeds, inner, valid);
+    for (size_t i = 0; i < fresh.size(); ++i) {
+      SHOAL_CHECK(valid[i] != 0);  // a client that sends garbage is a bug
+      slots[i].seeds.push_back(
+          ToBytes(BytesView(seeds).subspan(i * onion::kSeedBytes, onion::kSeedBytes)));
+    }
+    layers = std::move(inner);
+  }
+  std::move(slots.begin(), slots.end(), std::back_inserter(round->slots));
+  wire::SubmitOnionsResponse response;
+  response.mutable_slots()->Add(numbers.begin(), numbers.end());
   return End("SubmitOnions", response);
 }
 

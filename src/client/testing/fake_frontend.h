@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -116,7 +117,6 @@ class FakeFrontend final : public Transport {
 
  private:
   struct Slot {
-    Bytes onion;
     std::vector<Bytes> seeds;  // party 1's first
     std::optional<uint32_t> tally;
     std::optional<uint32_t> row;
@@ -126,6 +126,7 @@ class FakeFrontend final : public Transport {
     std::vector<onion::KeyPair> keys;
     wire::RoundState state = wire::OPEN_FOR_ONIONS;
     std::vector<Slot> slots;
+    std::unordered_map<std::string, uint32_t> slot_of_onion;
   };
   Bytes SignatureOfAll(const Digest& digest) const;
   absl::StatusOr<FakeRound*> Find(const std::string& round_id);

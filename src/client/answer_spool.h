@@ -1,0 +1,82 @@
+// A batch's answers between the frontend and whoever verifies them: a file, so that they need not
+// be in memory, are all there before the first one is looked at, and need not be fetched twice when
+// the client is interrupted.
+//
+// The answers are kept as they came, under the masks: without the round's seed, which lies in the
+// client's state, the file tells nothing. It is cut into pieces,
+//
+//   piece p, at p * (answers of a piece * answer_bytes + 32):
+//     its answers | Transcript("shoal client answers v1") over round id (Blob), p, answer_bytes,
+//                   the answers (Blob)
+//
+// and what an interrupted process, a full disk or a power cut left half done is no piece.
+#ifndef SHOAL_SRC_CLIENT_ANSWER_SPOOL_H_
+#define SHOAL_SRC_CLIENT_ANSWER_SPOOL_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+
+namespace shoal::client {
+
+class AnswerSpool {
+ public:
+  // RESOURCE_EXHAUSTED if the file system of a spool at `path` has not that many bytes left: found out
+  // before anything is paid for. OK if it does not say.
+  static absl::Status CheckRoom(const std::string& path, uint64_t bytes);
+
+  // Of `count` answers. An empty path: a file without a name in $TMPDIR or /tmp. Pieces that an
+  // earlier run has put there are there again. PERMISSION_DENIED: others may read it, or it cannot
+  // be made; RESOURCE_EXHAUSTED: no room.
+  static absl::StatusOr<std::unique_ptr<AnswerSpool>> Open(const std::string& path,
+                                                           const Digest& round_id, size_t count,
+                                                           size_t answer_bytes,
+                                                           size_t piece_bytes);
+  ~AnswerSpool();
+  AnswerSpool(const AnswerSpool&) = delete;
+  AnswerSpool& operator=(const AnswerSpool&) = delete;
+
+  size_t count() const { return count_; }
+  // Answers of every piece but perhaps the last one.
+  size_t per_piece() const { return per_piece_; }
+  size_t pieces() const { return (count_ + per_piece_ - 1) / per_piece_; }
+  size_t FirstOf(size_t piece) const { return piece * per_piece_; }
+  size_t CountOf(size_t piece) const;
+
+  bool Has(size_t piece) const { return has_[piece]; }
+  bool complete() const { return missing_ == 0; }
+
+  // Keeps a piece: CountOf(piece) answers. Different pieces from different threads at once.
+  // RESOURCE_EXHAUSTED: the disk is full.
+  absl::Status Put(size_t piece, BytesView answers);
+
+  // Answers first .. of one piece that is there. From any thread.
+  absl::Status Read(size_t first, MutableBytes answers) const;
+
+ private:
+  AnswerSpool(std::string path, int fd, const Digest& round_id, size_t count, size_t answer_bytes,
+              size_t piece_bytes);
+  uint64_t OffsetOf(size_t piece) const;
+  Digest DigestOf(size_t piece, BytesView answers) const;
+  absl::Status FindPieces();
+  absl::Status ReadAt(uint64_t offset, MutableBytes bytes) const;
+  absl::Status WriteAt(uint64_t offset, BytesView bytes) const;
+
+  const std::string path_;
+  const int fd_;
+  const Digest round_id_;
+  const size_t count_, answer_bytes_, per_piece_;
+  std::vector<uint8_t> has_;  // bytes, not bits: threads write their own
+  std::atomic<size_t> missing_;
+};
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_ANSWER_SPOOL_H_

@@ -1,0 +1,82 @@
+#include "src/client/connections.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::client {
+namespace {
+
+Traffic operator+(const Traffic& a, const Traffic& b) {
+  return {a.sent + b.sent, a.received + b.received};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> Connections::Take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Transport> transport = std::move(idle_.back());
+      idle_.pop_back();
+      return transport;
+    }
+  }
+  auto transport = WithRetries(sleep_, connect_);
+  if (!transport.ok()) return transport.status();
+  SHOAL_RETURN_IF_ERROR((*transport)->RequireFrontend(*roster_));
+  return transport;
+}
+
+void Connections::Give(std::unique_ptr<Transport> transport) {
+  const std::lock_guard lock(mutex_);
+  if (keep_) {
+    idle_.push_back(std::move(transport));
+  } else {
+    past_ = past_ + transport->traffic();
+  }
+}
+
+void Connections::HangUp() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& transport : idle_) past_ = past_ + transport->traffic();
+  idle_.clear();
+}
+
+Traffic Connections::traffic() const {
+  const std::lock_guard lock(mutex_);
+  Traffic sum = past_;
+  for (const auto& transport : idle_) sum = sum + transport->traffic();
+  return sum;
+}
+
+absl::Status ForPieces(size_t total, size_t piece, ThreadPool* threads,
+                       const std::function<absl::Status(size_t first, size_t count)>& work) {
+  SHOAL_CHECK(piece > 0);
+  std::mutex mutex;
+  absl::Status first_error;
+  const size_t pieces = (total + piece - 1) / piece;
+  const auto run = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!first_error.ok()) return;
+      }
+      const absl::Status status = work(i * piece, std::min(piece, total - i * piece));
+      if (status.ok()) continue;
+      const std::lock_guard lock(mutex);
+      if (first_error.ok()) first_error = status;
+      return;
+    }
+  };
+  if (threads != nullptr) {
+    threads->ParallelFor(pieces, 1, run);
+  } else {
+    run(0, pieces);
+  }
+  return first_error;
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,43 @@
+// Which rows a device asks: the ones it needs, and others that hide how many those are.
+#ifndef SHOAL_SRC_CLIENT_ROWS_H_
+#define SHOAL_SRC_CLIENT_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "src/base/random.h"
+
+namespace shoal::client {
+
+// Distinct row numbers, collected one at a time. Memory: 8 bytes for every distinct one, however
+// often it is added.
+class RowSet {
+ public:
+  void Add(uint32_t row);
+  // Rising; the set is empty afterwards.
+  std::vector<uint32_t> Take();
+
+ private:
+  void Compact();
+  std::vector<uint32_t> rows_;
+};
+
+// The number of queries for this many distinct rows: the next multiple of `pad_to` (at least one),
+// but never more than the table has rows.
+uint32_t PaddedCount(size_t distinct_rows, uint32_t pad_to, uint64_t table_rows);
+
+// Adds uniform numbers below `bound` to `distinct` (rising) until there are `count`, which is at most
+// half of `bound` (checked); still rising.
+void DrawDistinct(size_t count, uint64_t bound, RandomSource& random,
+                  std::vector<uint32_t>& distinct);
+
+// `rows` (distinct) and distinct random others, `count` in all, in random order. Memory: up to 20
+// bytes a query.
+std::vector<uint32_t> PadRows(std::span<const uint32_t> rows, uint32_t count, uint64_t table_rows,
+                              RandomSource& random);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_ROWS_H_
