@@ -302,6 +302,7 @@ class MainTest(unittest.TestCase):
         code, _, err = self.main("--full", "--estimate")
         self.assertEqual((code, self.study.ran), (0, []))
         self.assertIn("about 2 min to go", err)
+        self.assertFalse(os.path.exists(os.path.join(self.out, "points.csv")))
         code, _, err = self.main("--full")
         self.assertEqual(code, 0)
         # Three short ones, none of what takes too much memory, one long one.

@@ -56,7 +56,7 @@ chmod +x "$bad/cli/shoal"
 code=0
 SHOAL_BIN=$bad "$study" table-size --tiny --out "$TEST_TMPDIR/wrong" --work "$work" 2>"$work/words" || code=$?
 [ "$code" = 3 ] && grep -q 'WRONG ANSWERS' "$work/words" || fail "a wrong answer: code $code: $(cat "$work/words")"
-[ "$(wc -l <"$TEST_TMPDIR/wrong/points.csv")" = 1 ] || fail "a wrong answer was kept as a result"
+[ ! -e "$TEST_TMPDIR/wrong/points.csv" ] || fail "a wrong answer was kept as a result"
 
 rm "$bad/server/runner/shoald"
 code=0

@@ -82,11 +82,9 @@ class Results:
         self.columns = self.point_columns + tuple(measured_columns) + ENVIRONMENT
         self._facts = facts
         self.rows = []
+        self._begun = False  # whether the file has its first line
         if os.path.exists(path):
             self._load()
-        else:
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            self._append(self.columns)
 
     def _load(self):
         with open(self.path, "rb+") as file:
@@ -95,8 +93,8 @@ class Results:
             file.truncate(whole)
         lines = list(csv.reader(io.StringIO(content[:whole].decode(), newline="")))
         if not lines:
-            self._append(self.columns)
             return
+        self._begun = True
         if tuple(lines[0]) != self.columns:
             raise StaleResults(f"{self.path} has other columns")
         self.rows = [dict(zip(self.columns, line)) for line in lines[1:]]
@@ -107,12 +105,17 @@ class Results:
                         f"{self.path} has results of {field} {row[field]!r}, this is {self._facts[field]!r}")
 
     def _append(self, fields):
-        line = io.StringIO(newline="")
-        csv.writer(line, lineterminator="\n").writerow(fields)
+        lines = io.StringIO(newline="")
+        writer = csv.writer(lines, lineterminator="\n")
+        if not self._begun:
+            os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
+            writer.writerow(self.columns)
+        writer.writerow(fields)
         with open(self.path, "a", encoding="utf-8", newline="") as file:
-            file.write(line.getvalue())
+            file.write(lines.getvalue())
             file.flush()
             os.fsync(file.fileno())
+        self._begun = True
 
     def has(self, point):
         """Whether there is a finished line for this point (a dictionary of the point's columns)."""
