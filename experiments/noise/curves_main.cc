@@ -1,4 +1,4 @@
-// Prints what plot.py draws, as CSV: the noise distributions, and delta against epsilon.
+// Prints curves that the study draws, as CSV: the noise distributions, and delta against epsilon.
 #include <cmath>
 #include <cstdio>
 #include <string>

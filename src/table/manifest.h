@@ -13,7 +13,8 @@
 
 namespace shoal::table {
 
-inline constexpr uint32_t kMinRowBytes = 16;
+// A row of one short number, say: noise is paid for every row, so that few tables want it.
+inline constexpr uint32_t kMinRowBytes = 1;
 inline constexpr uint32_t kMaxRowBytes = 1u << 20;
 inline constexpr uint64_t kMaxRows = (1ull << 31) - 2;   // row numbers live in Z_p, p = 2^31 - 1
 inline constexpr uint64_t kMaxTableBytes = 1ull << 40;

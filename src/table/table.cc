@@ -92,6 +92,9 @@ wire::Manifest StartManifest(const TableOptions& options, uint64_t records,
   return manifest;
 }
 
+// Of a dense table whose builder is not told.
+constexpr uint32_t kShortestDefaultRow = 16;
+
 absl::Status CheckRowBytesOption(uint32_t row_bytes) {
   if (row_bytes != 0 && (row_bytes < kMinRowBytes || row_bytes > kMaxRowBytes)) {
     return absl::InvalidArgumentError(absl::StrCat("row bytes: ", row_bytes, " are not in ",
@@ -392,7 +395,7 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
   const auto row_bytes =
       options.row_bytes != 0
           ? options.row_bytes
-          : std::max(kMinRowBytes, static_cast<uint32_t>(slot_bytes));
+          : std::max(kShortestDefaultRow, static_cast<uint32_t>(slot_bytes));
   if (slot_bytes > row_bytes) {
     for (size_t i = 0; i < n; ++i) {
       if (records.value(i).size() + layout.length_bytes() > row_bytes) {

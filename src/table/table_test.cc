@@ -141,7 +141,8 @@ TEST(BuildHashed, NamesTheBadRecord) {
   SHOAL_ASSERT_OK(records.Add(AsBytes("a"), AsBytes("3"), 3));
   EXPECT_THAT(BuildHashed(records, Options(), random),
               StatusIs(kInvalid, "f.tsv:3: the key \"a\" is there twice, first at line 1"));
-  EXPECT_THAT(BuildHashed(RecordSet("f"), Options(8), random), StatusIs(kInvalid, "row bytes: 8"));
+  EXPECT_THAT(BuildHashed(RecordSet("f"), Options(kMaxRowBytes + 1), random),
+              StatusIs(kInvalid, "row bytes: 1048577"));
   TableOptions options = Options();
   options.expires_s = options.created_s;
   EXPECT_THAT(BuildHashed(RecordSet("f"), options, random), StatusIs(kInvalid, "expires_s"));
@@ -171,6 +172,34 @@ TEST(BuildDense, EveryNumberIsFound) {
     }
     EXPECT_THAT(table.map().RowOf(AsBytes("99999999999999999999")),
                 StatusIs(absl::StatusCode::kOutOfRange, "no record"));
+  }
+}
+
+// Rows of a single record, as in the paper's evaluation.
+TEST(BuildDense, ARowCanBeOneShortRecord) {
+  TestRandom random(5);
+  RecordSet records("f");
+  for (int i = 0; i < 20; ++i) {
+    SHOAL_ASSERT_OK(records.Add(AsBytes(absl::StrCat(i)), AsBytes(absl::StrCat(i % 7)), i + 1));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildDense(records, Options(1), random));
+  EXPECT_EQ(table.rows(), 20u);
+  EXPECT_EQ(table.manifest().row_bytes(), 1u);
+  SHOAL_EXPECT_OK(table.CheckContent());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto value,
+                             table.map().Find(9, table.row(9), AsBytes("9")));
+  EXPECT_EQ(ToString(value.value()), "2");
+  // Left to itself the builder packs short records together.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable packed, BuildDense(records, Options(), random));
+  EXPECT_EQ(packed.rows(), 2u);
+}
+
+TEST(BuildHashed, ARecordMustFitARow) {
+  TestRandom random(5);
+  for (const uint32_t row_bytes : {1u, 2u, 15u}) {
+    EXPECT_THAT(BuildHashed(Words(50), Options(row_bytes), random),
+                StatusIs(kInvalid, "more than a row"))
+        << row_bytes;
   }
 }
 
@@ -490,7 +519,7 @@ TEST(CheckManifest, NamesTheFieldThatIsWrong) {
       {"created_s", hashed, [](auto& m) { m.set_expires_s(~uint64_t{0}); }},
       {"rows:", hashed, [](auto& m) { m.set_rows(0); }},
       {"rows:", hashed, [](auto& m) { m.set_rows(kMaxRows + 1); }},
-      {"row_bytes", hashed, [](auto& m) { m.set_row_bytes(15); }},
+      {"row_bytes", hashed, [](auto& m) { m.set_row_bytes(0); }},
       {"row_bytes", hashed, [](auto& m) { m.set_row_bytes(kMaxRowBytes + 1); }},
       {"more than", hashed,
        [](auto& m) {

@@ -1,0 +1,300 @@
+"""A deployment of real processes on this machine, and rounds of a simulated crowd on it.
+
+The building blocks are the ones that people use: scripts/local-chain (keys, roster, signed table, one shoald a party,
+TLS between all of them), `shoal simulate` for the crowd, `shoal status` for what a round cost, `shoal plan`
+for the noise.
+"""
+
+import glob
+import json
+import os
+import random
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+from lib import machine
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LOCAL_CHAIN = os.path.join(ROOT, "scripts", "local-chain")
+
+# Longer than any round of a study; a round ends by its counts, and with its processes.
+_WINDOW_S = 6 * 3600
+# Slots that a roster allows at most (src/roster/roster.h).
+_MAX_SLOTS = 1 << 28
+
+
+class Failed(Exception):
+    """A program failed, or a round did."""
+
+
+class WrongAnswers(Failed):
+    """An answer was wrong, or missing, or not compared with the table."""
+
+
+class Programs:
+    """The programs of one build."""
+
+    def __init__(self, directory=None):
+        """`directory`: bazel-bin/src, or the environment's SHOAL_BIN."""
+        self.directory = os.path.abspath(
+            directory or os.environ.get("SHOAL_BIN") or os.path.join(ROOT, "bazel-bin", "src"))
+        self.shoal = os.path.join(self.directory, "cli", "shoal")
+        self._plans = {}
+
+    def run(self, command, log=None):
+        """Standard output of a program that succeeds; raises Failed with its last words."""
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "SHOAL_BIN": self.directory}, check=False)
+        if log:
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(done.stderr)
+        if done.returncode != 0:
+            words = "\n".join((done.stderr.strip() or done.stdout.strip()).splitlines()[-5:])
+            raise Failed(f"{' '.join(map(str, command[:3]))}: exit code {done.returncode}: {words}")
+        return done.stdout
+
+    def plan(self, costs=None, **options):
+        """`shoal plan` with these options (records=.., value_bytes=..) as a dictionary."""
+        words = []
+        for name, value in sorted(options.items()):
+            words += ["--" + name.replace("_", "-"), str(value)]
+        if costs:
+            words += ["--costs", costs]
+        key = tuple(words)
+        if key not in self._plans:
+            self._plans[key] = json.loads(self.run([self.shoal, "plan", "--format", "json", *words]))
+        return self._plans[key]
+
+
+def plan_options(point):
+    """Options of `shoal plan` for a point (results.POINT)."""
+    options = {name: point[name] for name in
+               ("layout", "records", "value_bytes", "parties", "queries", "epsilon", "delta", "phi")}
+    if point["layout"] == "hashed":
+        options["key_bytes"] = len(hashed_key(0))
+    if point["keys_per_row"]:
+        options["row_bytes"] = point["keys_per_row"] * point["value_bytes"]
+    return options
+
+
+def hashed_key(i):
+    """The i-th key of a hashed table: an application's name, of one length."""
+    return f"org.example.app{i:09d}"
+
+
+def value(i, value_bytes):
+    """The value of the i-th record: digits, of one length."""
+    return f"{i * 2654435761 % 10**9:0{value_bytes}d}"[-value_bytes:]
+
+
+def noise_text(noise):
+    """The noise of a plan as the roster wants it."""
+    return (f"mechanism: {noise['mechanism'].upper()} epsilon: {noise['epsilon']!r} "
+            f"delta: {noise['delta']!r} phi: {noise['phi']} mode: {noise['mode']} "
+            f"left_scale: {noise['left_scale']!r} right_scale: {noise['right_scale']!r}")
+
+
+def few_devices(queries, rows):
+    """As few devices as send exactly `queries` in equal shares of at most a thousand, each another row."""
+    most = max(1, min(1000, rows, queries))
+    return queries // next(each for each in range(most, 0, -1) if queries % each == 0)
+
+
+def free_ports(count):
+    """The first of `count` ports in a row that nothing listens on, below those of outgoing connections."""
+    for _ in range(1000):
+        first = random.randrange(10000, 32000 - count)
+        sockets = []
+        try:
+            for port in range(first, first + count):
+                sockets.append(socket.socket())
+                sockets[-1].bind(("127.0.0.1", port))
+            return first
+        except OSError:
+            continue
+        finally:
+            for one in sockets:
+                one.close()
+    raise Failed(f"no {count} free ports in a row")
+
+
+class Chain:
+    """Keys, roster and signed table of one deployment in a directory; processes while a round runs."""
+
+    def __init__(self, programs, directory, point, plan):
+        """Makes the deployment of a point (results.POINT); noise and rows are those of its plan."""
+        self._programs = programs
+        self.directory = directory
+        self.table = os.path.join(directory, "table")
+        self.parties = point["parties"]
+        self._log = os.path.join(os.path.dirname(directory), "create.log")
+        records = directory + ".tsv"
+        with open(records, "w", encoding="utf-8") as file:
+            for i in range(point["records"]):
+                key = hashed_key(i) if point["layout"] == "hashed" else i
+                file.write(f"{key}\t{value(i, point['value_bytes'])}\n")
+        programs.run(
+            [LOCAL_CHAIN, "create", directory, "--parties", str(self.parties),
+             "--port", str(free_ports(self.parties)), "--max-slots", str(_MAX_SLOTS),
+             "--noise", noise_text(plan["noise"]), "--rounds", "open_ahead: 1", "--",
+             "--tsv", records, "--layout", point["layout"], "--name", "study",
+             "--row-bytes", str(plan["table"]["row_bytes"])], log=self._log)
+        os.remove(records)
+        for j in range(1, self.parties + 1):
+            with open(os.path.join(directory, f"party-{j}.textproto"), "a", encoding="utf-8") as file:
+                file.write(f"stage_limit_s: {_WINDOW_S}\n")
+
+    def round(self, queries, devices, apps=None):
+        """One round: processes start, the crowd asks, every answer is checked, processes end.
+
+        Every device sends its equal share of the queries, and wants `apps` keys.
+        Returns columns of results.MEASURED. Raises Failed, WrongAnswers.
+        """
+        self._set_rounds(queries)
+        try:
+            self._programs.run([LOCAL_CHAIN, "start", self.directory], log=self._log)
+            pids = self._pids()
+            rows = self._wait_until_ready(pids)
+            if queries // devices > rows:
+                raise Failed(f"{queries // devices} queries of a device do not fit the table's {rows} rows")
+            crowd = None
+
+            def own_cpu():
+                parties = sum(machine.process_cpu_seconds(pid) for pid in pids)
+                return parties + (crowd.ru_utime + crowd.ru_stime if crowd else 0)
+
+            load = machine.OtherLoad(own_cpu)
+            report, crowd = self._simulate(devices, queries // devices, apps)
+            other = load.cores()
+            return {
+                **self._costs(report["round"]),
+                "rows": rows,
+                "answer_bytes": report["answer_bytes"],
+                "client_sent_bytes": report["bytes_sent"],
+                "client_received_bytes": report["bytes_received"],
+                "answers_checked": report["answers_correct"],
+                "peak_memory_bytes": max(machine.peak_memory_bytes(pid) for pid in pids),
+                "crowd_memory_bytes": crowd.ru_maxrss * 1024,
+                "other_load_cores": other,
+            }
+        finally:
+            self.stop()
+
+    def stop(self):
+        """Ends the processes; what they kept of the round goes, too."""
+        self._programs.run([LOCAL_CHAIN, "stop", self.directory], log=self._log)
+        for state in glob.glob(os.path.join(self.directory, "party-?.state")):
+            shutil.rmtree(state)
+
+    def _set_rounds(self, queries):
+        path = os.path.join(self.directory, "party-1.textproto")
+        with open(path, encoding="utf-8") as file:
+            config = file.read()
+        # One round alone: the next one's noise would be made while this one is timed.
+        rounds = (f"rounds {{ open_ahead: 1 max_rounds: 1 max_slots: {queries} "
+                  f"onions_window_s: {_WINDOW_S} onions_count: {queries} "
+                  f"queries_window_s: {_WINDOW_S} queries_count: {queries} "
+                  f"answers_window_s: {_WINDOW_S} }}")
+        config, changed = re.subn(r"^rounds \{.*\}$", rounds, config, flags=re.MULTILINE)
+        if changed != 1:
+            raise Failed(f"{path}: has no rounds")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(config)
+
+    def _pids(self):
+        pids = []
+        for j in range(1, self.parties + 1):
+            with open(os.path.join(self.directory, f"party-{j}.pid"), encoding="utf-8") as file:
+                pids.append(int(file.read()))
+        return pids
+
+    def _status(self):
+        return json.loads(self._programs.run(
+            [self._programs.shoal, "status", "--config",
+             os.path.join(self.directory, "client.textproto"), "--format", "json"]))
+
+    def _wait_until_ready(self, pids):
+        """Until a round is open and the parties rest: the noise is made. Returns the table's rows.
+
+        Otherwise more or less of the noise would fall into the offline stage, as the crowd is slow or quick.
+        """
+        deadline = time.monotonic() + 60
+        while True:
+            status = self._status()
+            if any(r["state"] == "open for onions" for r in status["rounds"]):
+                break
+            if time.monotonic() > deadline:
+                raise Failed("no round was opened within a minute; see party-1.log")
+            time.sleep(0.1)
+        calm = 0
+        used = None
+        while calm < 3:
+            time.sleep(0.2)
+            now = sum(machine.process_cpu_seconds(pid) for pid in pids)
+            calm = calm + 1 if used is not None and now - used <= 0.03 else 0
+            used = now
+        return status["rows"]
+
+    def _simulate(self, devices, each, apps):
+        if apps is None:
+            apps = max(1, min(each // 2, 20))
+        command = [self._programs.shoal, "simulate", "--config",
+                   os.path.join(self.directory, "client.textproto"), "--table", self.table,
+                   "--devices", str(devices), "--pad", str(each), "--apps", str(apps),
+                   "--verify", "distinct", "--format", "json"]
+        # It fails when an answer is wrong; its report says how many, so it is read all the same.
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            with subprocess.Popen(command, stdout=out, stderr=err) as crowd:
+                try:
+                    _, status, usage = os.wait4(crowd.pid, 0)
+                except BaseException:
+                    crowd.kill()
+                    raise
+                crowd.returncode = os.waitstatus_to_exitcode(status)
+            out.seek(0)
+            err.seek(0)
+            text = out.read().strip()
+            last = (err.read().strip().splitlines() or ["no word"])[-1]
+        if not text:
+            raise Failed(f"shoal simulate: exit code {crowd.returncode}: {last}")
+        report = json.loads(text)
+        check_answers(report, devices * each)
+        if crowd.returncode != 0:
+            raise Failed(f"shoal simulate: exit code {crowd.returncode}: {last}")
+        return report, usage
+
+    def _costs(self, number):
+        report = next(r for r in self._status()["rounds"] if r["round"] == number)
+        stages = report["stages"]
+
+        def total(field, *names):
+            return sum(stage[field] for stage in stages if stage["stage"] in names)
+
+        return {
+            "noise_queries": total("noise_queries", "noise"),
+            "noise_s": max((s["seconds"] for s in stages if s["stage"] == "noise"), default=0.0),
+            "offline_s": report["offline_ms"] / 1000,
+            "online_s": report["online_ms"] / 1000,
+            "noise_cpu_s": total("cpu_seconds", "noise"),
+            "offline_cpu_s": total("cpu_seconds", "offline"),
+            "online_cpu_s": total("cpu_seconds", "online", "answers"),
+            # What a party but the first takes in, its predecessor sent; answers come in as "answers".
+            "link_bytes": sum(stage["bytes_in"] for stage in stages
+                              if stage["stage"] == "answers" or stage["party"] > 1),
+        }
+
+
+def check_answers(report, queries):
+    """Raises WrongAnswers unless a report of `shoal simulate` says that all is well."""
+    if report["answers_compared_with_table"] != 1:
+        raise WrongAnswers("the answers were not compared with the table")
+    bad = {name: report[name] for name in
+           ("answers_wrong", "answers_failed", "keys_failed", "devices_lost") if report[name] != 0}
+    if bad or report["answers_correct"] != queries:
+        raise WrongAnswers(
+            f"{report['answers_correct']} of {queries} answers are right; "
+            + ", ".join(f"{name} {count}" for name, count in bad.items()))

@@ -1,0 +1,110 @@
+"""The machine that a study runs on: what it is, and how busy others keep it."""
+
+import os
+import platform
+import subprocess
+import time
+
+# What a result says of its machine, as columns of the CSV.
+FIELDS = ("cpu", "cores", "memory_gib", "kernel", "commit")
+
+
+def _cpuinfo():
+    """The fields of the first processor in /proc/cpuinfo."""
+    fields = {}
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            name, colon, value = line.partition(":")
+            if not colon:
+                break
+            fields[name.strip()] = value.strip()
+    return fields
+
+
+def describe_cpu(fields):
+    """Name, family and model, and the widest instruction set that Shoal's kernels use."""
+    flags = fields.get("flags", "").split()
+    if "avx512ifma" in flags:
+        wide = "AVX-512 IFMA"
+    elif "avx2" in flags:
+        wide = "AVX2"
+    else:
+        wide = "no AVX2"
+    name = fields.get("model name", platform.machine())
+    return f"{name} (family {fields.get('cpu family', '?')}, model {fields.get('model', '?')}, {wide})"
+
+
+def memory_bytes(field="MemTotal"):
+    """MemTotal or MemAvailable."""
+    with open("/proc/meminfo", encoding="utf-8") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name == field:
+                return int(value.split()[0]) * 1024
+    raise KeyError(field)
+
+
+def commit(root):
+    """The commit of the working tree, with "+changes" if it is not that commit's."""
+
+    def git(*words):
+        done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    head = git("rev-parse", "--short=12", "HEAD")
+    if not head:
+        return "unknown"
+    return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def facts(root):
+    """A dictionary with FIELDS, all text."""
+    return {
+        "cpu": describe_cpu(_cpuinfo()),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory_gib": f"{memory_bytes() / 2**30:.0f}",
+        "kernel": platform.release(),
+        "commit": commit(root),
+    }
+
+
+def process_cpu_seconds(pid):
+    """Processor time of a process that runs; 0 of one that does not."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def peak_memory_bytes(pid):
+    """The largest resident set that a running process has had."""
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/{pid}/status: no VmHWM")
+
+
+class OtherLoad:
+    """Cores that anything but the study's own processes kept busy, since this was made."""
+
+    def __init__(self, own_cpu_seconds):
+        """`own_cpu_seconds`: a function, the processor time of the study's own processes so far."""
+        self._own = own_cpu_seconds
+        self._start = time.monotonic(), self._busy(), own_cpu_seconds()
+
+    @staticmethod
+    def _busy():
+        with open("/proc/stat", encoding="utf-8") as file:
+            ticks = [int(word) for word in file.readline().split()[1:]]
+        # user, nice, system, irq, softirq and steal: what another guest takes counts, too.
+        return sum(ticks[i] for i in (0, 1, 2, 5, 6, 7)) / os.sysconf("SC_CLK_TCK")
+
+    def cores(self):
+        wall, busy, own = self._start
+        seconds = time.monotonic() - wall
+        if seconds <= 0:
+            return 0.0
+        return max(0.0, (self._busy() - busy - (self._own() - own)) / seconds)

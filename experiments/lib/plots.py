@@ -1,0 +1,125 @@
+"""How the studies' figures look: one style, PNG and SVG, the machine in the caption."""
+
+import os
+import textwrap
+
+import matplotlib
+
+matplotlib.use("Agg")
+# The same points draw the same SVG, byte for byte.
+matplotlib.rcParams["svg.hashsalt"] = "shoal"
+matplotlib.rcParams.update({
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 5.5,
+})
+import matplotlib.pyplot as plt  # noqa: E402 (after the backend is chosen)
+
+# What we measured is filled and drawn through; what the authors measured is hollow and dashed.
+_OURS = {"linestyle": "-"}
+_THEIRS = {"linestyle": "--", "markerfacecolor": "white"}
+BLUE, GREEN, PURPLE, RED = "#1764ab", "#2a9d5c", "#7b3fa0", "#c0392b"
+ORANGE, BROWN, GRAY = "#d9730d", "#8c564b", "#6b6b6b"
+
+
+def ours(color, marker="o", label=None):
+    """Arguments of `plot` for what Shoal measured."""
+    return {**_OURS, "color": color, "marker": marker, "label": label}
+
+
+def theirs(color=ORANGE, marker="s", label=None):
+    """Arguments of `plot` for what the paper's authors measured."""
+    return {**_THEIRS, "color": color, "marker": marker, "label": label}
+
+
+def through_medians(axis, points, **style):
+    """Draws (x, y) with repetitions: a line through the medians of y, a bar from the least to the most."""
+    groups = {}
+    for x, y in points:
+        groups.setdefault(x, []).append(y)
+    if not groups:
+        return
+    xs = sorted(groups)
+    middle = [median(groups[x]) for x in xs]
+    axis.plot(xs, middle, **style)
+    for x in xs:
+        if len(groups[x]) > 1:
+            axis.plot([x, x], [min(groups[x]), max(groups[x])], color=style["color"], linewidth=1)
+
+
+def median(values):
+    values = sorted(values)
+    half = len(values) // 2
+    return values[half] if len(values) % 2 else (values[half - 1] + values[half]) / 2
+
+
+class Figure:
+    """One figure of panels side by side, a legend above and a caption below."""
+
+    def __init__(self, name, title, panels=1, width=None, height=4.0):
+        self.name = name
+        self.title = title
+        self._width = width or (5.6 if panels == 1 else 4.9 * panels)
+        self.figure, axes = plt.subplots(1, panels, figsize=(self._width, height),
+                                         layout="constrained", squeeze=False)
+        self.axes = list(axes[0])
+
+    def save(self, directory, caption):
+        """Writes NAME.png and NAME.svg; returns the path of the PNG."""
+        handles = {}
+        for axis in self.axes:
+            for handle, label in zip(*axis.get_legend_handles_labels()):
+                handles.setdefault(label, handle)
+        if handles:
+            # About sixteen letters an inch, and eight for the line and the gap.
+            longest = max(len(label) for label in handles) + 8
+            columns = max(1, min(len(handles), int(self._width * 16 / longest)))
+            # The title is the legend's: one block above the panels, which never covers data.
+            self.figure.legend(handles.values(), handles.keys(), loc="outside upper left",
+                               ncols=columns, title=self.title, alignment="left",
+                               title_fontproperties={"size": 11, "weight": "bold"})
+        lines = textwrap.fill(caption, int(self._width * 17.5))
+        self.figure.supxlabel(lines, fontsize=7, color="#555555", x=0.01, ha="left")
+        for suffix in ("png", "svg"):
+            metadata = {"Date": None} if suffix == "svg" else {"Software": None}
+            self.figure.savefig(os.path.join(directory, f"{self.name}.{suffix}"), dpi=130,
+                                metadata=metadata)
+        plt.close(self.figure)
+        return os.path.join(directory, f"{self.name}.png")
+
+
+def logarithmic(axis, x=True, y=True):
+    """Logarithmic axes; an axis without data stays as it is."""
+    if not axis.has_data():
+        return
+    if x:
+        axis.set_xscale("log")
+    if y:
+        axis.set_yscale("log")
+
+
+def machine_caption(rows):
+    """Which machine and commit lines of results are from, and how much others disturbed."""
+    if not rows:
+        return "Nothing measured."
+    distinct = {name: sorted({row[name] for row in rows}) for name in
+                ("cpu", "cores", "memory_gib", "kernel", "commit")}
+    parts = [", ".join(distinct["cpu"]), " and ".join(distinct["cores"]) + " cores",
+             " and ".join(distinct["memory_gib"]) + " GiB", "Linux " + ", ".join(distinct["kernel"]),
+             "commit " + ", ".join(distinct["commit"])]
+    dates = sorted(row["date"][:10] for row in rows)
+    parts.append(dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}")
+    text = "Shoal: " + "; ".join(parts) + "."
+    others = [float(row["other_load_cores"]) for row in rows if row.get("other_load_cores")]
+    if others and max(others) > 0.1:
+        text += (f" Other work kept {median(others):.1f} cores busy meanwhile (median; at most "
+                 f"{max(others):.1f}): times are upper bounds.")
+    return text

@@ -1,0 +1,382 @@
+"""What all studies have in common: points that are run one after the other, kept as CSV, drawn, and put on a page.
+
+A study is a class with a name, a title, points for each size, and figures; `main` is its command line.
+"""
+
+import argparse
+import datetime
+import math
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+from lib import chain, machine, page, plots, results
+
+EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_WRONG = 0, 1, 2, 3
+
+# A point that takes less than this is run three times in a full run.
+_REPEAT_BELOW_S = 60.0
+_REPETITIONS = 3
+# Of the machine's memory, for all parties and the crowd together.
+_MEMORY_SHARE = 0.85
+
+# Processor seconds a row, measured once on one core of an AMD EPYC with AVX2; for estimates of time alone.
+_SIGN_S, _AGGREGATE_S, _CHECK_S = 220e-6, 580e-6, 220e-6
+_CONNECTION_S = 4e-3      # three a device
+_CROWD_QUERY_S = 5e-6     # beside the seals
+_VERIFY_S = 200e-6        # a row that was asked
+_START_S = 3.0            # wall: processes, waiting for rest
+
+
+# Points that agree in these share a deployment.
+_DEPLOYMENT = ("layout", "records", "value_bytes", "keys_per_row", "parties", "epsilon", "delta", "phi")
+
+
+class Bench:
+    """What points are run with: the programs, a directory for scratch data, the machine."""
+
+    def __init__(self, programs, work, cores):
+        self.programs = programs
+        self.work = work
+        self.cores = cores
+        self.costs = None  # file of unit costs, of this machine
+        self._chain = None
+        self._chain_key = None
+        self._chains = 0
+
+    def chain(self, point, plan):
+        """The deployment of a point; the last one is kept, since points often share it."""
+        key = (plan["table"]["row_bytes"],) + tuple(point[name] for name in _DEPLOYMENT)
+        if key != self._chain_key:
+            if self._chain:
+                shutil.rmtree(self._chain.directory)
+                self._chain = None
+            self._chains += 1
+            self._chain_key = None
+            self._chain = chain.Chain(self.programs, os.path.join(self.work, f"chain-{self._chains}"),
+                                      point, plan)
+            self._chain_key = key
+        return self._chain
+
+
+class Cost:
+    """What a point is expected to take: seconds of the round and of making its deployment, bytes of memory."""
+
+    def __init__(self, seconds, setup_seconds=0.0, memory_bytes=0):
+        self.seconds = seconds
+        self.setup_seconds = setup_seconds
+        self.memory_bytes = memory_bytes
+
+
+class Study:
+    """Override what is below."""
+
+    name = ""        # of the folder
+    title = ""
+    about = ""       # paragraphs for the page
+    point_columns = results.POINT
+    measured_columns = results.MEASURED
+    timed = True     # False: nothing depends on the machine; captions do not name it, once is enough
+
+    def prepare(self, bench, out):
+        """What is done before the points, and again whenever the study is run."""
+
+    def points(self, size):
+        """Dictionaries of the point's columns for "tiny" (tests), "quick" and "full"; repetition is 1."""
+        raise NotImplementedError
+
+    def run(self, point, bench):
+        """The measured columns of a point."""
+        raise NotImplementedError
+
+    def cost(self, point, bench):
+        """A Cost, from bench.costs if there are any."""
+        raise NotImplementedError
+
+    def group(self, point):
+        """Points of one group share what is made for them; they stand together."""
+        del point
+        return ()
+
+    def describe(self, point):
+        """A point in a few words, for progress."""
+        raise NotImplementedError
+
+    def describe_result(self, row):
+        raise NotImplementedError
+
+    def figures(self, rows, out):
+        """(plots.Figure, what its caption says before the machine) for the lines that there are in `out`."""
+        raise NotImplementedError
+
+    def tables(self, rows):
+        """(heading, header, lines) for the page."""
+        raise NotImplementedError
+
+
+def grouped(value):
+    """1234567 as "1,234,567"."""
+    return f"{int(value):,}"
+
+
+def seconds_text(seconds):
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+class ChainStudy(Study):
+    """A study whose points are rounds of real processes."""
+
+    def group(self, point):
+        return tuple(point[name] for name in _DEPLOYMENT)
+
+    @staticmethod
+    def point(records, queries, keys_per_row=16, parties=2, epsilon=0.1, delta=1e-6, phi=1, value_bytes=4):
+        """A point of a dense table of short values, as in the paper."""
+        return {"engine": "shoal", "layout": "dense", "records": records, "value_bytes": value_bytes,
+                "keys_per_row": keys_per_row, "queries": queries,
+                "devices": chain.few_devices(queries, -(-records // keys_per_row)),
+                "parties": parties, "epsilon": epsilon, "delta": delta, "phi": phi, "repetition": 1}
+
+    def run(self, point, bench):
+        plan = bench.programs.plan(**chain.plan_options(point))
+        measured = bench.chain(point, plan).round(point["queries"], point["devices"])
+        return {
+            "row_bytes": plan["table"]["row_bytes"],
+            "mechanism": plan["noise"]["mechanism"],
+            "noise_per_row": plan["noise"]["mean_per_row"],
+            **measured,
+        }
+
+    def cost(self, point, bench):
+        plan = bench.programs.plan(costs=bench.costs, cores=bench.cores, **chain.plan_options(point))
+        rows, parties, queries = plan["table"]["rows"], point["parties"], point["queries"]
+        crowd = (queries * (parties * plan["costs"]["seal_ns"] * 1e-9 + _CROWD_QUERY_S)
+                 + 3 * point["devices"] * _CONNECTION_S + min(rows, queries) * _VERIFY_S)
+        served = sum(sum(party[f"{stage}_cpu_s"] for stage in
+                         ("noise", "offline", "online", "answers", "links")) for party in plan["party"])
+        memory = sum(party["peak_memory_bytes"] for party in plan["party"]) + 40 * queries
+        return Cost(
+            seconds=(served + crowd + parties * rows * _CHECK_S) / bench.cores + _START_S,
+            setup_seconds=rows * (parties * _SIGN_S + _AGGREGATE_S) / bench.cores,
+            memory_bytes=memory)
+
+    def describe(self, point):
+        return (f"{grouped(point['records'])} records, {point['keys_per_row']} a row, "
+                f"{grouped(point['queries'])} queries, {point['parties']} parties")
+
+    def describe_result(self, row):
+        return (f"offline {float(row['noise_s']) + float(row['offline_s']):.2f} s, "
+                f"online {float(row['online_s']):.3f} s, {grouped(row['answers_checked'])} answers right")
+
+    def tables(self, rows):
+        header = ("records", "keys a row", "queries", "parties", "noise queries", "noise, s",
+                  "offline, s", "online, s", "processor s, offline", "processor s, online",
+                  "between parties, MB", "peak memory, MB", "answers checked", "others, cores")
+        lines = []
+        for row in rows:
+            value = lambda name, row=row: float(row[name])
+            lines.append((
+                grouped(value("records")), row["keys_per_row"], grouped(value("queries")), row["parties"],
+                grouped(value("noise_queries")), f"{value('noise_s'):.2f}", f"{value('offline_s'):.2f}",
+                f"{value('online_s'):.3f}", f"{value('noise_cpu_s') + value('offline_cpu_s'):.2f}",
+                f"{value('online_cpu_s'):.2f}", f"{value('link_bytes') / 1e6:.1f}",
+                f"{value('peak_memory_bytes') / 1e6:.0f}", grouped(value("answers_checked")),
+                f"{value('other_load_cores'):.2f}"))
+        return [("What was measured", header, lines)]
+
+
+def offline_total(row):
+    """The offline stage with the noise in it, as the paper counts it: made ahead of time here."""
+    return float(row["noise_s"]) + float(row["offline_s"])
+
+
+def column(rows, x, y, **where):
+    """(x, y) of the lines of results whose columns equal `where`; y is a column or a function of the line."""
+    take = y if callable(y) else (lambda row: float(row[y]))
+    return [(float(row[x]), take(row)) for row in rows
+            if all(float(row[name]) == value for name, value in where.items())]
+
+
+# --- the command line ---
+
+_HELP = """examples:
+  scripts/study {name} --quick
+  scripts/study {name} --full --out ~/{name}
+  scripts/study {name} --full --estimate
+
+Results go to OUT: points.csv, figures as PNG and SVG, and index.html, which opens without a network.
+A run that was interrupted goes on where it stopped: points that are in the CSV are not run again.
+
+exit codes: 0 done, 1 a round or a program failed, 2 wrong usage, 3 an answer was wrong or missing
+"""
+
+
+def _parser(study):
+    parser = argparse.ArgumentParser(
+        prog=f"scripts/study {study.name}", description=study.title,
+        epilog=_HELP.format(name=study.name), formatter_class=argparse.RawDescriptionHelpFormatter)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", dest="size", action="store_const", const="quick",
+                      help="small points: under two minutes on two cores (default)")
+    size.add_argument("--full", dest="size", action="store_const", const="full",
+                      help="as large as the machine allows")
+    size.add_argument("--tiny", dest="size", action="store_const", const="tiny", help=argparse.SUPPRESS)
+    parser.set_defaults(size="quick")
+    parser.add_argument("--out", metavar="DIR", help="results (study-results/NAME-SIZE-COMMIT)")
+    parser.add_argument("--fresh", action="store_true", help="throw away what is in DIR already")
+    parser.add_argument("--estimate", action="store_true",
+                        help="measure this machine's unit costs, print what the run would take, and end")
+    parser.add_argument("--all", action="store_true",
+                        help="with --full: also points that by shoal plan do not fit the memory")
+    parser.add_argument("--draw", action="store_true", help="draw again what is in DIR; run nothing")
+    parser.add_argument("--work", metavar="DIR", help="scratch data (the system's temporary directory)")
+    return parser
+
+
+def _say(words):
+    print(words, file=sys.stderr, flush=True)
+
+
+def _draw(study, rows, out, size, notes):
+    """Figures and page of the lines of results."""
+    sheet = page.Page(study.title)
+    sheet.text(study.about)
+    where = plots.machine_caption(rows)
+    sheet.text(where, note=True)
+    for note in notes:
+        sheet.text(note, note=True)
+    for figure, caption in study.figures(rows, out):
+        path = figure.save(out, (caption + " " + where).strip() if study.timed else caption)
+        sheet.image(path, figure.title)
+    for heading, header, lines in study.tables(rows):
+        sheet.heading(heading)
+        sheet.table(header, lines)
+    sheet.text(f"Run again: scripts/study {study.name} --{size}. All numbers: points.csv.", note=True)
+    sheet.save(os.path.join(out, "index.html"))
+
+
+def _expand(study, points, costs, size):
+    """Repetitions of short points in a full run, kept beside the first."""
+    if size != "full" or not study.timed:
+        return points
+    out = []
+    for point, cost in zip(points, costs):
+        for repetition in range(1, 1 + (_REPETITIONS if cost.seconds < _REPEAT_BELOW_S else 1)):
+            out.append((point, repetition))
+    return [{**point, "repetition": repetition} for point, repetition in out]
+
+
+def _total(study, points, bench):
+    """Seconds that points are expected to take; what is made for a group is made once."""
+    total, before = 0.0, object()
+    for point in points:
+        cost = study.cost(point, bench)
+        total += cost.seconds + (cost.setup_seconds if study.group(point) != before else 0.0)
+        before = study.group(point)
+    return total
+
+
+def _run(study, options, facts, bench, out):
+    points = study.points(options.size)
+    notes = []
+    estimated = options.size == "full" or options.estimate
+    if estimated:
+        bench.costs = os.path.join(out, "costs.textproto")
+        if not os.path.exists(bench.costs):
+            _say(f"study {study.name}: measuring this machine's unit costs")
+            bench.programs.run([bench.programs.shoal, "plan", "--calibrate", "--costs", bench.costs])
+        costs = [study.cost(point, bench) for point in points]
+        allowed = math.inf if options.all else _MEMORY_SHARE * machine.memory_bytes()
+        for point, cost in zip(points, costs):
+            if cost.memory_bytes > allowed:
+                notes.append(f"Not run, for want of memory: {study.describe(point)} would take "
+                             f"{cost.memory_bytes / 2**30:.0f} GiB, {allowed / 2**30:.0f} GiB are allowed.")
+                _say("study: " + notes[-1])
+        fitting = [(p, c) for p, c in zip(points, costs) if c.memory_bytes <= allowed]
+        points = _expand(study, [p for p, _ in fitting], [c for _, c in fitting], options.size)
+
+    kept = results.Results(os.path.join(out, "points.csv"), study.point_columns,
+                           study.measured_columns, facts)
+    left = [point for point in points if not kept.has(point)]
+    words = f"study {study.name}: {len(points)} points, {len(points) - len(left)} finished before"
+    expected = _total(study, left, bench) if estimated else None
+    if estimated:
+        words += f"; about {seconds_text(expected)} to go"
+    _say(words)
+    if options.estimate:
+        return EXIT_DONE
+
+    study.prepare(bench, out)
+    start = time.monotonic()
+    for i, point in enumerate(left):
+        begun = time.monotonic()
+        measured = study.run(point, bench)
+        date = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        row = kept.add(point, measured, date)
+        words = (f"[{i + 1}/{len(left)}] {study.describe(point)}: {study.describe_result(row)} "
+                 f"({time.monotonic() - begun:.0f} s")
+        if estimated:
+            # What is left, at the pace of what is done.
+            rest = _total(study, left[i + 1:], bench)
+            pace = (time.monotonic() - start) / max(1e-9, expected - rest)
+            words += f"; about {seconds_text(rest * pace)} left"
+        _say(words + ")")
+    # In the order of the points, however often the run was interrupted.
+    order = {tuple(results.text(p.get(c)) for c in study.point_columns): i for i, p in enumerate(points)}
+    rows = sorted(kept.rows, key=lambda row: order.get(tuple(row[c] for c in study.point_columns), len(order)))
+    _draw(study, rows, out, options.size, notes)
+    return EXIT_DONE
+
+
+def main(study, arguments=None):
+    """Runs a study from its command line; returns the exit code."""
+    options = _parser(study).parse_args(arguments)
+    facts = machine.facts(chain.ROOT)
+    out = os.path.abspath(options.out or os.path.join(
+        chain.ROOT, "study-results", f"{study.name}-{options.size}-{facts['commit']}"))
+    csv_path = os.path.join(out, "points.csv")
+
+    def terminated(*_):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, terminated)
+    work = None
+    try:
+        if options.draw:
+            if not os.path.exists(csv_path):
+                _say(f"study {study.name}: {csv_path} is not there")
+                return EXIT_USAGE
+            _draw(study, results.read(csv_path), out, options.size, [])
+        else:
+            os.makedirs(out, exist_ok=True)
+            if options.fresh and os.path.exists(csv_path):
+                os.remove(csv_path)
+            work = tempfile.mkdtemp(prefix="study-", dir=options.work)
+            bench = Bench(chain.Programs(), work, int(facts["cores"]))
+            code = _run(study, options, facts, bench, out)
+            if options.estimate:
+                return code
+        print(os.path.join(out, "index.html"))
+        return EXIT_DONE
+    except results.StaleResults as stale:
+        _say(f"study {study.name}: {stale}; --fresh throws them away, --out goes elsewhere")
+        return EXIT_USAGE
+    except chain.WrongAnswers as wrong:
+        _say(f"study {study.name}: WRONG ANSWERS: {wrong}")
+        return EXIT_WRONG
+    except chain.Failed as failed:
+        _say(f"study {study.name}: {failed}")
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        _say(f"study {study.name}: interrupted; the same command goes on from here")
+        return 130
+    finally:
+        if work:
+            shutil.rmtree(work, ignore_errors=True)

@@ -1,0 +1,327 @@
+"""The parts of a study that need no processes: what is kept, when it is run again, what is refused."""
+
+import contextlib
+import io
+import math
+import os
+import re
+import tempfile
+import unittest
+
+from lib import chain, crossover, machine, page, paper, plots, results, runner
+
+FACTS = {"cpu": "a cpu", "cores": "2", "memory_gib": "24", "kernel": "6", "commit": "abc"}
+POINT = {"engine": "shoal", "records": 100, "queries": 10, "repetition": 1, "epsilon": 0.1}
+
+
+class ResultsTest(unittest.TestCase):
+    def setUp(self):
+        self._directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self._directory.cleanup)
+        self.path = os.path.join(self._directory.name, "sub", "points.csv")
+
+    def open(self, facts=None):
+        return results.Results(self.path, results.POINT, results.MEASURED, facts or FACTS)
+
+    def test_a_finished_point_is_found_again(self):
+        kept = self.open()
+        self.assertFalse(kept.has(POINT))
+        kept.add(POINT, {"online_s": 0.25}, "2026-01-01T00:00:00+00:00")
+        again = self.open()
+        self.assertTrue(again.has(POINT))
+        self.assertFalse(again.has({**POINT, "queries": 11}))
+        self.assertFalse(again.has({**POINT, "repetition": 2}))
+        self.assertEqual(again.rows[0]["online_s"], "0.25")
+        self.assertEqual(again.rows[0]["commit"], "abc")
+
+    def test_a_line_that_a_crash_cut_short_is_dropped(self):
+        self.open().add(POINT, {"online_s": 0.25}, "now")
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write("shoal,dense,10")
+        kept = self.open()
+        self.assertEqual(len(kept.rows), 1)
+        kept.add({**POINT, "queries": 20}, {}, "now")
+        self.assertEqual(len(self.open().rows), 2)
+
+    def test_another_commit_or_machine_is_not_mixed_in(self):
+        self.open().add(POINT, {}, "now")
+        for field in machine.FIELDS:
+            with self.assertRaisesRegex(results.StaleResults, field):
+                self.open({**FACTS, field: "other"})
+
+    def test_other_columns_are_refused(self):
+        self.open().add(POINT, {}, "now")
+        with self.assertRaisesRegex(results.StaleResults, "other columns"):
+            results.Results(self.path, ("engine",), results.MEASURED, FACTS)
+
+    def test_unknown_or_repeated_columns_are_a_mistake(self):
+        with self.assertRaises(KeyError):
+            self.open().add(POINT, {"onlin_s": 1}, "now")
+        with self.assertRaises(KeyError):
+            self.open().add(POINT, {"queries": 10}, "now")
+
+
+class AnswersTest(unittest.TestCase):
+    GOOD = {"answers_compared_with_table": 1, "answers_correct": 5, "answers_wrong": 0, "answers_failed": 0,
+            "keys_failed": 0, "devices_lost": 0}
+
+    def test_good_answers_pass(self):
+        chain.check_answers(self.GOOD, 5)
+
+    def test_anything_else_is_loud(self):
+        for change in ({"answers_compared_with_table": 0}, {"answers_wrong": 1}, {"answers_failed": 1},
+                       {"keys_failed": 1}, {"devices_lost": 1}, {"answers_correct": 4}):
+            with self.assertRaises(chain.WrongAnswers, msg=change):
+                chain.check_answers({**self.GOOD, **change}, 5)
+
+
+class ChainTest(unittest.TestCase):
+    def test_a_crowd_sends_exactly_the_queries(self):
+        for queries in (1, 10, 999, 1000, 12345, 10**6):
+            for rows in (7, 625, 100_000):
+                devices = chain.few_devices(queries, rows)
+                self.assertEqual(queries % devices, 0)
+                self.assertLessEqual(queries // devices, min(rows, 1000))
+        self.assertEqual(chain.few_devices(10**6, 6250), 1000)
+
+    def test_records_have_one_length_each(self):
+        self.assertEqual({len(chain.hashed_key(i)) for i in (0, 999_999_999)}, {24})
+        self.assertEqual({len(chain.value(i, 4)) for i in range(1000)}, {4})
+        self.assertEqual({len(chain.value(i, 12)) for i in range(1000)}, {12})
+
+    def test_noise_keeps_every_digit(self):
+        noise = {"mechanism": "geometric", "epsilon": 0.1, "delta": 1e-06, "phi": 1, "mode": 127,
+                 "left_scale": 12.982998147641723, "right_scale": 43.523319553143956}
+        self.assertIn("left_scale: 12.982998147641723", chain.noise_text(noise))
+        self.assertIn("mechanism: GEOMETRIC", chain.noise_text(noise))
+
+    def test_free_ports_are_free(self):
+        self.assertIn(chain.free_ports(3), range(10000, 32000))
+
+
+class PaperTest(unittest.TestCase):
+    def test_points_of_a_figure(self):
+        points = paper.points("figure3")
+        self.assertEqual(len(points), 9)
+        self.assertEqual(paper.series(points, "queries", "offline_seconds")[-1], (1e7, 6066.328))
+        self.assertEqual(paper.series(points, "queries", "online_seconds")[-1], (1e8, 41.845))
+        with self.assertRaises(KeyError):
+            paper.points("figure33")
+
+    def test_table_3_is_the_formula_at_the_epsilon_that_we_say(self):
+        for line in paper.table3():
+            self.assertEqual(math.floor(2 * math.log(1 / line["delta"]) / line["epsilon"]), line["bound"])
+
+
+class CrossoverTest(unittest.TestCase):
+    def test_seconds_follow_the_points(self):
+        time = crossover.CompletionTime([(1000, 3.0), (1, 1.0)])
+        self.assertEqual(time.seconds(0), 1.0)
+        self.assertEqual(time.seconds(1000), 3.0)
+        self.assertAlmostEqual(time.seconds(1999), 5.0, delta=0.01)
+
+    def test_where_two_lines_meet(self):
+        time = crossover.CompletionTime([(1, 10.0), (1001, 10.0), (2001, 15.0)])  # then 0.005 a query
+        self.assertAlmostEqual(time.crossover(0.1), 100)           # while it is flat
+        self.assertAlmostEqual(time.crossover(0.1, factor=5), 500)
+        self.assertAlmostEqual(time.crossover(0.008), 1665)        # while it rises
+        self.assertAlmostEqual(time.seconds(1665), 0.008 * 1665)
+        self.assertAlmostEqual(time.crossover(0.006), 4995)        # beyond what was measured
+        self.assertIsNone(time.crossover(0.0049))
+        self.assertIsNone(time.crossover(0.049, factor=10))
+
+    def test_a_dip_of_the_measurement_is_no_gain(self):
+        time = crossover.CompletionTime([(1, 10.0), (100, 9.0), (1000, 9.5)])
+        self.assertEqual(time.seconds(10**6), 10.0)
+
+    def test_one_point_is_flat(self):
+        self.assertEqual(crossover.CompletionTime([(5, 2.0)]).crossover(0.5), 4.0)
+
+    def test_a_power_of_the_size(self):
+        points = [(100, 10, 1.0), (100, 1000, 50.0), (10_000, 1000, 500.0)]  # sqrt(n)
+        self.assertAlmostEqual(crossover.per_query(points, 100), 0.05)
+        self.assertAlmostEqual(crossover.per_query(points, 1000), 0.05 * math.sqrt(10))
+        self.assertAlmostEqual(crossover.per_query(points, 10**6), 5.0)
+        self.assertAlmostEqual(crossover.per_query(points, 1), 0.005)
+        with self.assertRaises(ValueError):
+            crossover.per_query([(100, 10, 1.0)], 200)
+
+    def test_the_authors_points_meet_near_where_they_say(self):
+        checklist = [(p["database_rows"], p["queries"], p["online_seconds"])
+                     for p in paper.points("figure1", "checklist-punc")]
+        time = crossover.CompletionTime(paper.series(paper.points("figure1"), "queries", "online_seconds"))
+        # "at q = 1.9M"; from the points that they give it is a fifth more.
+        self.assertAlmostEqual(time.crossover(crossover.per_query(checklist, 2_500_000)) / 1.9e6, 1.2, delta=0.1)
+        seal = [(p["database_rows"], p["queries"], p["online_seconds"]) for p in paper.points("figure8", "sealpir")]
+        time = crossover.CompletionTime(paper.series(paper.points("figure8"), "queries", "online_seconds"))
+        self.assertTrue(15 <= time.crossover(crossover.per_query(seal, 10_000)) <= 32)  # "around 32"
+
+
+class MachineTest(unittest.TestCase):
+    def test_the_kernels_that_run_are_named(self):
+        self.assertIn("AVX-512 IFMA", machine.describe_cpu({"flags": "avx2 avx512ifma"}))
+        self.assertIn("AVX2", machine.describe_cpu({"model name": "X", "flags": "avx2 fma"}))
+        self.assertIn("no AVX2", machine.describe_cpu({"flags": ""}))
+
+    def test_all_facts_are_there(self):
+        facts = machine.facts("/")
+        self.assertEqual(set(facts), set(machine.FIELDS))
+        self.assertEqual(facts["commit"], "unknown")
+        self.assertTrue(all(facts.values()))
+
+    def test_own_processor_time_is_not_other_load(self):
+        start = os.times()
+        own = lambda: sum(os.times()[:2])
+        load = machine.OtherLoad(lambda: 1e9)
+        load_own = machine.OtherLoad(own)
+        while sum(os.times()[:2]) - sum(start[:2]) < 0.3:
+            pass
+        self.assertGreater(load.cores(), 0)  # counts our loop
+        self.assertLess(load_own.cores(), load.cores())
+
+
+class PageTest(unittest.TestCase):
+    def test_opens_without_a_network(self):
+        with tempfile.TemporaryDirectory() as directory:
+            figure = plots.Figure("f", "A & B", panels=2)
+            plots.through_medians(figure.axes[0], [(1, 2), (1, 4), (10, 3)],
+                                  **plots.ours(plots.BLUE, label="ours"))
+            plots.logarithmic(figure.axes[0])
+            plots.logarithmic(figure.axes[1])  # without data: must not fail
+            png = figure.save(directory, "where")
+            self.assertTrue(os.path.exists(os.path.join(directory, "f.svg")))
+            sheet = page.Page("A & B <script>")
+            sheet.text("one\n\ntwo <b>")
+            sheet.image(png, 'an "image"')
+            sheet.table(("a", "b"), [(1, "<x>")])
+            path = os.path.join(directory, "index.html")
+            sheet.save(path)
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        self.assertIn("data:image/png;base64,", text)
+        self.assertNotIn("<script>", text)
+        self.assertIn("&lt;x&gt;", text)
+        self.assertEqual(re.findall(r'(?:src|href)="(?!data:)', text), [])
+
+    def test_medians(self):
+        self.assertEqual(plots.median([3, 1, 2]), 2)
+        self.assertEqual(plots.median([4, 1]), 2.5)
+
+
+class FakeStudy(runner.ChainStudy):
+    """Points without processes."""
+
+    name = "fake"
+    title = "A fake"
+    about = "Nothing."
+
+    def __init__(self):
+        self.ran = []
+        self.fail_at = None
+        self.error = KeyboardInterrupt()
+
+    def points(self, size):
+        return [self.point(100, queries) for queries in (1, 10, 100)]
+
+    def run(self, point, bench):
+        if point["queries"] == self.fail_at:
+            raise self.error
+        self.ran.append((point["queries"], point["repetition"]))
+        return {name: 1 for name in results.MEASURED}
+
+    def cost(self, point, bench):
+        return runner.Cost(seconds=10 if point["queries"] < 100 else 100,
+                          memory_bytes=1 << 60 if point["queries"] == 10 else 0)
+
+    def figures(self, rows, out):
+        del out
+        figure = plots.Figure("fake", self.title)
+        plots.through_medians(figure.axes[0], runner.column(rows, "queries", "online_s"),
+                              **plots.ours(plots.BLUE))
+        return [(figure, "A caption.")]
+
+
+class MainTest(unittest.TestCase):
+    def setUp(self):
+        self._directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self._directory.cleanup)
+        self.out = os.path.join(self._directory.name, "out")
+        self.study = FakeStudy()
+
+    def main(self, *arguments):
+        """(exit code, standard output, standard error)"""
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = runner.main(self.study, [*arguments, "--out", self.out, "--work", self._directory.name])
+        return code, out.getvalue(), err.getvalue()
+
+    def test_goes_on_where_it_stopped(self):
+        self.study.fail_at = 100
+        code, _, err = self.main("--tiny")
+        self.assertEqual(code, 130)
+        self.assertIn("goes on from here", err)
+        self.assertEqual(self.study.ran, [(1, 1), (10, 1)])
+        self.study.fail_at = None
+        code, out, err = self.main("--tiny")
+        self.assertEqual(code, 0)
+        self.assertIn("3 points, 2 finished before", err)
+        self.assertEqual(self.study.ran, [(1, 1), (10, 1), (100, 1)])
+        self.assertEqual(out.strip(), os.path.join(self.out, "index.html"))
+        for name in ("points.csv", "fake.png", "fake.svg", "index.html"):
+            self.assertTrue(os.path.getsize(os.path.join(self.out, name)) > 0)
+        self.assertEqual([name for name in os.listdir(self._directory.name) if name.startswith("study-")], [])
+
+    def test_a_wrong_answer_ends_it_loudly(self):
+        self.study.fail_at, self.study.error = 10, chain.WrongAnswers("9 of 10")
+        code, _, err = self.main("--tiny")
+        self.assertEqual(code, 3)
+        self.assertIn("WRONG ANSWERS: 9 of 10", err)
+
+    def test_a_failure_is_told(self):
+        self.study.fail_at, self.study.error = 10, chain.Failed("no ports")
+        code, _, err = self.main("--tiny")
+        self.assertEqual((code, "no ports" in err), (1, True))
+
+    def test_results_of_another_commit_need_a_decision(self):
+        self.assertEqual(self.main("--tiny")[0], 0)
+        path = os.path.join(self.out, "points.csv")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        commit = machine.facts(chain.ROOT)["commit"]
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace(f",{commit},", ",0123456789ab,"))
+        code, _, err = self.main("--tiny")
+        self.assertEqual(code, 2)
+        self.assertIn("--fresh", err)
+        self.assertEqual(self.main("--tiny", "--fresh")[0], 0)
+        self.assertEqual(len(self.study.ran), 6)
+
+    def test_a_full_run_estimates_repeats_and_leaves_out_what_does_not_fit(self):
+        os.makedirs(self.out)
+        with open(os.path.join(self.out, "costs.textproto"), "w", encoding="utf-8"):
+            pass  # else it would measure the machine
+        code, _, err = self.main("--full", "--estimate")
+        self.assertEqual((code, self.study.ran), (0, []))
+        self.assertIn("about 2 min to go", err)
+        self.assertFalse(os.path.exists(os.path.join(self.out, "points.csv")))
+        code, _, err = self.main("--full")
+        self.assertEqual(code, 0)
+        # Three short ones, none of what takes too much memory, one long one.
+        self.assertEqual(self.study.ran, [(1, 1), (1, 2), (1, 3), (100, 1)])
+        self.assertIn("for want of memory", err)
+        with open(os.path.join(self.out, "index.html"), encoding="utf-8") as file:
+            self.assertIn("Not run, for want of memory", file.read())
+        self.main("--full", "--all")
+        self.assertEqual(self.study.ran[4:], [(10, 1), (10, 2), (10, 3)])
+
+    def test_draws_again_without_running(self):
+        self.assertEqual(self.main("--draw")[0], 2)
+        self.assertEqual(self.main("--tiny")[0], 0)
+        os.remove(os.path.join(self.out, "fake.svg"))
+        self.assertEqual(self.main("--draw")[0], 0)
+        self.assertTrue(os.path.exists(os.path.join(self.out, "fake.svg")))
+        self.assertEqual(len(self.study.ran), 3)
+
+
+if __name__ == "__main__":
+    # matplotlib's own, of a library of its own.
+    unittest.main(warnings="ignore")

@@ -1,0 +1,162 @@
+"""Throughput against queries per record, and where engines meet: figures 1, 2 and 6 to 9 of the paper."""
+
+import glob
+import os
+import sys
+
+from lib import crossover, paper, plots, results, runner
+
+# Other engines' results: CSV with at least engine, records, queries and online_s of the columns of lib/results.py.
+ENGINES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engines")
+
+# (label, color, marker, points of the authors) of the engines that the paper compares with.
+_AUTHORS = (
+    ("Checklist", plots.RED, "s", (("figure1", "checklist-punc"), ("figure2", "checklist-punc"))),
+    ("DPF", plots.PURPLE, "D", (("figure6", "checklist-dpf"), ("figure7", "checklist-dpf"))),
+    ("SealPIR", plots.BROWN, "v", (("figure8", "sealpir"), ("figure9", "sealpir"))),
+)
+
+
+def authors_points(sources):
+    """(records, queries, seconds) of an engine that the authors measured."""
+    return [(p["database_rows"], p["queries"], p["online_seconds"])
+            for experiment, system in sources for p in paper.points(experiment, system)]
+
+
+def authors_chain(engine, records):
+    """The authors' own DP-PIR at a table size: the part that grows with the table from the figure beside `engine`."""
+    if engine == "Checklist":  # figure 1: 2,500,000 records
+        points, size = paper.points("figure1"), 2_500_000
+    else:                      # figures 6 and 8, on the occasion of which the other two engines were measured
+        points, size = paper.points("figure8"), 10_000
+    line = paper.series(points, "queries", "online_seconds")
+    base = min(t for _, t in line)
+    slope = (line[-1][1] - line[-2][1]) / (line[-1][0] - line[-2][0])
+    fixed = base * records / size
+    return crossover.CompletionTime([(1, fixed), (1e9, fixed + slope * 1e9)])
+
+
+def measured_chain(rows, records, keys):
+    """The measured CompletionTime for a table, None if there is none."""
+    groups = {}
+    for queries, seconds in runner.column(rows, "queries", "online_s", records=records, keys_per_row=keys):
+        groups.setdefault(queries, []).append(seconds)
+    if not groups:
+        return None
+    return crossover.CompletionTime([(q, plots.median(ts)) for q, ts in groups.items()])
+
+
+def engine_files():
+    """Lines of all other engines that were measured with this repository."""
+    return [row for path in sorted(glob.glob(os.path.join(ENGINES, "*.csv"))) for row in results.read(path)]
+
+
+class Throughput(runner.ChainStudy):
+    name = "throughput"
+    title = "Throughput against queries per record, and where engines meet (figures 1, 2, 6 to 9)"
+    about = (
+        "A round of the chain costs its noise, however few queries are in it; an engine without noise pays for every "
+        "query. So the chain's throughput grows with q/n, queries over records, until queries outweigh noise, and "
+        "from some q/n on it is ahead. Online stages alone, as in the paper.\n\n"
+        "The lines of Checklist, DPF and SealPIR are the authors' points, from the authors' machine (r4.xlarge, one thread): "
+        "where Shoal's line crosses them compares two machines, not only two engines. A table size at which they "
+        "did not measure an engine is reached by a power law through their two nearest. The other engines of this "
+        "repository join by CSV files in experiments/throughput/engines.")
+
+    def points(self, size):
+        series = {
+            "tiny": [(100, 16, [10, 1000])],
+            "quick": [(10_000, 16, [100, 10_000, 100_000, 1_000_000]), (100_000, 16, [1000, 100_000]),
+                      (1000, 1, [1000, 100_000])],
+            "full": [(n, 16, [n // 100, n // 10, n, 10 * n, 100 * n])
+                     for n in (1000, 10_000, 100_000, 1_000_000, 2_500_000)]
+                    + [(n, 1, [n // 100, n // 10, n, 10 * n, 100 * n]) for n in (1000, 10_000, 100_000)],
+        }[size]
+        return [self.point(records, queries, keys_per_row=keys)
+                for records, keys, all_queries in series for queries in all_queries]
+
+    def figures(self, rows, out):
+        del out
+        return [self._throughput(rows), self._crossovers(rows)]
+
+    def _throughput(self, rows):
+        figure = plots.Figure("throughput", "Online throughput against queries per record", width=8.6, height=5)
+        axis, = figure.axes
+        for experiment, records, marker in (("figure1", 2_500_000, "s"), ("figure3", 100_000, "D"),
+                                            ("figure8", 10_000, "h")):
+            points = [(p["queries"] / records, p["queries"] / p["online_seconds"])
+                      for p in paper.points(experiment) if p["database_rows"] == records]
+            axis.plot(*zip(*sorted(points)), **plots.theirs(
+                plots.ORANGE, marker, f"paper, {experiment.replace('figure', 'figure ')}: DP-PIR, {records:,}"))
+        for name, color, marker, sources in _AUTHORS:
+            records = {"Checklist": 2_500_000, "DPF": 100_000, "SealPIR": 10_000}[name]
+            points = sorted((q / n, q / t) for n, q, t in authors_points(sources) if n == records)
+            axis.plot(*zip(*points), **plots.theirs(color, marker, f"paper: {name}, {records:,}"))
+        shades = {1: (plots.GREEN, ("^", "<", ">", "v")), 16: (plots.BLUE, ("o", "P", "X", "*", "p"))}
+        for keys, (color, markers) in shades.items():
+            sizes = sorted({int(r["records"]) for r in rows if int(r["keys_per_row"]) == keys})
+            for records, marker in zip(sizes, markers):
+                points = [(q / records, q / t) for q, t in runner.column(
+                    rows, "queries", "online_s", records=records, keys_per_row=keys)]
+                plots.through_medians(axis, points, **plots.ours(
+                    color, marker, f"Shoal: {records:,}, {keys} key{'s' if keys > 1 else ''} a row"))
+        for engine in sorted({row["engine"] for row in engine_files()}):
+            sizes = sorted({row["records"] for row in engine_files() if row["engine"] == engine}, key=float)
+            for records in sizes:
+                points = [(q / float(records), q / t) for q, t in runner.column(
+                    [r for r in engine_files() if r["engine"] == engine], "queries", "online_s",
+                    records=float(records))]
+                plots.through_medians(axis, points, **plots.ours(plots.GRAY, "d", f"{engine}: {int(records):,}"))
+        plots.logarithmic(axis)
+        axis.set(xlabel="queries in the round / records in the table", ylabel="queries a second, online stage")
+        return figure, ("Numbers after the names: records in the table. Two parties, (0.1, 1e-6). "
+                        "The paper's engines ran on r4.xlarge, one thread.")
+
+    def _crossovers(self, rows):
+        figure = plots.Figure("crossovers", "Queries per record from which the chain is ahead", panels=3)
+        for axis, (name, color, _, sources) in zip(figure.axes, _AUTHORS):
+            points = authors_points(sources)
+            measured = sorted({n for n, _, _ in points})
+            for factor, style in ((1, {}), (10, {"alpha": 0.45})):
+                line = [(n, authors_chain(name, n).crossover(crossover.per_query(points, n), factor) / n)
+                        for n in measured]
+                axis.plot(*zip(*line), **plots.theirs(
+                    plots.ORANGE, "s", f"paper's points: {factor} x as fast"), **style)
+                for keys, shade, marker in ((1, plots.GREEN, "^"), (16, plots.BLUE, "o")):
+                    sizes = sorted({int(r["records"]) for r in rows if int(r["keys_per_row"]) == keys})
+                    line = []
+                    for records in sizes:
+                        at = measured_chain(rows, records, keys).crossover(
+                            crossover.per_query(points, records), factor)
+                        if at is not None:
+                            line.append((records, at / records))
+                    if line:
+                        axis.plot(*zip(*line), **plots.ours(
+                            shade, marker,
+                            f"Shoal, {keys} key{'s' if keys > 1 else ''} a row: {factor} x as fast"), **style)
+            plots.logarithmic(axis)
+            axis.set(title=f"against {name}", xlabel="records in the table", ylabel="queries / records")
+        return figure, ("Lower is better for the chain. Online stages. Shoal on this machine against the authors' "
+                        "measurements of the other engine on theirs; a power law where they measured no such table.")
+
+    def tables(self, rows):
+        header = ("engine of the paper", "records", "keys a row", "its seconds a query",
+                  "even, queries", "even, q/n", "10 x, q/n")
+        lines = []
+        for name, _, _, sources in _AUTHORS:
+            points = authors_points(sources)
+            for keys in (16, 1):
+                for records in sorted({int(r["records"]) for r in rows if int(r["keys_per_row"]) == keys}):
+                    cost = crossover.per_query(points, records)
+                    chain = measured_chain(rows, records, keys)
+                    even, ten = chain.crossover(cost), chain.crossover(cost, 10)
+                    lines.append((name, f"{records:,}", keys, f"{cost:.3g}",
+                                  f"{even:,.0f}" if even else "never",
+                                  f"{even / records:.3g}" if even else "never",
+                                  f"{ten / records:.3g}" if ten else "never"))
+        return [("Where Shoal on this machine meets the paper's engines on theirs", header, lines),
+                *super().tables(rows)]
+
+
+if __name__ == "__main__":
+    sys.exit(runner.main(Throughput()))

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# The smallest study, end to end: real processes, results, figures, page; a second run finds everything
+# done; a wrong answer and a missing program end a study with the right codes.
+set -euo pipefail
+export SHOAL_BIN=$PWD/src
+fail() { echo "study_test: $*" >&2; exit 1; }
+study=$PWD/scripts/study
+work=$TEST_TMPDIR/work
+mkdir -p "$work"
+
+list=$("$study" --list)
+grep -q '^table-size  *Completion time' <<<"$list" || fail "--list: $list"
+help=$("$study" queries --help)
+grep -q -- --quick <<<"$help" || fail "queries --help: $help"
+code=0; "$study" no-such-study 2>"$work/words" || code=$?
+[ "$code" = 2 ] && grep -q 'table-size' "$work/words" || fail "an unknown name: code $code"
+code=0; "$study" table-size --quickly 2>/dev/null || code=$?
+[ "$code" = 2 ] || fail "an unknown option: code $code"
+
+out=$TEST_TMPDIR/out
+printed=$("$study" table-size --tiny --out "$out" --work "$work") || fail "the study failed"
+[ "$printed" = "$out/index.html" ] || fail "printed: $printed"
+for file in points.csv table-size.png table-size.svg index.html; do
+  [ -s "$out/$file" ] || fail "$file is missing"
+done
+[ "$(wc -l <"$out/points.csv")" = 3 ] || fail "not one line for each of two points: $(cat "$out/points.csv")"
+head -1 "$out/points.csv" | grep -q 'offline_s,online_s.*answers_checked.*cpu,cores,memory_gib,kernel,commit,date' ||
+  fail "columns: $(head -1 "$out/points.csv")"
+if grep -o '\(src\|href\)="[^"]\{0,30\}' "$out/index.html" | grep -v '="data:'; then fail "the page needs a network"; fi
+[ -z "$(ls "$work" | grep '^study-')" ] || fail "scratch data is left: $(ls "$work")"
+
+cp "$out/points.csv" "$work/before"
+"$study" table-size --tiny --out "$out" --work "$work" >/dev/null 2>"$work/words" || fail "$(cat "$work/words")"
+grep -q '2 points, 2 finished before' "$work/words" || fail "finished points were run again: $(cat "$work/words")"
+cmp "$out/points.csv" "$work/before" || fail "the results changed"
+
+# A study of exact numbers, without processes.
+"$study" noise --tiny --out "$TEST_TMPDIR/noise" --work "$work" >/dev/null || fail "noise failed"
+grep -q '^1,1e-06,1,28,27\.5.*,geometric,18\.6' "$TEST_TMPDIR/noise/points.csv" ||
+  fail "noise: $(cat "$TEST_TMPDIR/noise/points.csv")"
+
+# Programs that say that an answer was wrong.
+bad=$TEST_TMPDIR/bad/src
+mkdir -p "$bad/cli" "$bad/server/runner"
+ln -s "$SHOAL_BIN/server/runner/shoald" "$bad/server/runner/shoald"
+cat >"$bad/cli/shoal" <<END
+#!/usr/bin/env bash
+set -o pipefail
+if [ "\$1" = simulate ]; then
+  "$SHOAL_BIN/cli/shoal" "\$@" | sed 's/"answers_wrong":0/"answers_wrong":1/; s/"answers_correct":1/"answers_correct":0/'
+else
+  exec "$SHOAL_BIN/cli/shoal" "\$@"
+fi
+END
+chmod +x "$bad/cli/shoal"
+code=0
+SHOAL_BIN=$bad "$study" table-size --tiny --out "$TEST_TMPDIR/wrong" --work "$work" 2>"$work/words" || code=$?
+[ "$code" = 3 ] && grep -q 'WRONG ANSWERS' "$work/words" || fail "a wrong answer: code $code: $(cat "$work/words")"
+[ ! -e "$TEST_TMPDIR/wrong/points.csv" ] || fail "a wrong answer was kept as a result"
+
+rm "$bad/server/runner/shoald"
+code=0
+SHOAL_BIN=$bad "$study" table-size --tiny --out "$TEST_TMPDIR/missing" --work "$work" 2>"$work/words" || code=$?
+[ "$code" = 1 ] || fail "a missing program: code $code: $(cat "$work/words")"
