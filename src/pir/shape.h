@@ -1,0 +1,97 @@
+// How a table becomes a matrix, for both engines. Private to src/pir.
+//
+// Record r is in column r / k and block r % k, k = rows_per_column: its bytes stand one below the
+// other from matrix row (r % k) * record_bytes on.
+#ifndef SHOAL_SRC_PIR_SHAPE_H_
+#define SHOAL_SRC_PIR_SHAPE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/pir/byte_matrix.h"
+#include "src/pir/engine.h"
+#include "src/pir/lwe.h"
+
+namespace shoal::pir {
+
+// Answers drop this many bits: 12 of 32 are sent. An error of 2^19 where 2^23 is the room.
+inline constexpr uint32_t kAnswerBitsDropped = 20;
+
+// Checks ranges that do not depend on the engine, of a setup or a content.
+absl::Status CheckShape(const wire::PirSetup& setup);
+
+// `divisor`: how many times fewer rows of the matrix than a square would have.
+wire::PirSetup MakeShape(Engine engine, const Content& content, uint64_t rows_per_column,
+                         uint64_t divisor);
+
+inline uint64_t MatrixRows(const wire::PirSetup& setup) {
+  return setup.rows_per_column() * setup.record_bytes();
+}
+
+// The table as such a matrix. RESOURCE_EXHAUSTED as Pages.
+absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSetup& setup,
+                                      ThreadPool* pool);
+
+// Copies setup's hint fields from the hint.
+void SetHint(BytesView hint, wire::PirSetup& setup);
+
+// epoch and id.
+void AppendQueryHeader(const wire::PirSetup& setup, Bytes& query);
+// As Server::Answer; `id` is the setup's.
+absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
+                        BytesView query);
+
+// What Refresh asks of the new content.
+absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content,
+                          std::span<const uint64_t> changed_rows);
+
+// One run of bytes in a column.
+struct Change {
+  uint64_t column = 0;
+  uint64_t first_row = 0;
+  BytesView before;
+  BytesView after;
+};
+void AppendChange(const Change& change, Bytes& changes);
+// INVALID_ARGUMENT unless all runs have `run_bytes` and lie within the matrix.
+absl::StatusOr<std::vector<Change>> ParseChanges(BytesView changes, uint64_t run_bytes,
+                                                 uint64_t rows, uint64_t columns);
+
+// hint[first_row + i] += (after[i] - before[i]) * (the change's column of the public matrix).
+void ApplyChange(const Kernel& kernel, const Change& change, PublicMatrix& matrix,
+                 std::vector<uint32_t>& hint);
+
+// The client's product of the public matrix and its secrets.
+class PublicProduct {
+ public:
+  // RESOURCE_EXHAUSTED if the matrix is to be kept and does not fit.
+  static absl::StatusOr<PublicProduct> Create(const Digest& seed, uint64_t columns,
+                                              const ClientOptions& options);
+
+  // A secret + error + 2^24 * (1 at `column`), drawn from `random`: `secret` becomes kDimension
+  // words, `query` gets columns words appended. Constant time in `column`.
+  absl::Status Encrypt(uint64_t column, RandomSource& random, SecretVector<int32_t>& secret,
+                       Bytes& query) const;
+
+ private:
+  PublicProduct() = default;
+  void ExpandStripe(uint64_t stripe, uint32_t* out) const;
+  Digest seed_ = {};
+  uint64_t columns_ = 0;
+  const Kernel* kernel_ = nullptr;
+  ThreadPool* pool_ = nullptr;
+  Pages kept_;  // [stripe][k][column]
+  bool is_kept_ = false;
+};
+
+const Kernel& KernelOr(const Kernel* kernel);
+
+// The byte that v = 2^24 * (byte - 128) + error stands for.
+inline uint8_t DecodeByte(uint32_t v) {
+  return static_cast<uint8_t>(((v + kDelta / 2) >> kDeltaBits) + kMaxPlaintext);
+}
+
+}  // namespace shoal::pir
+
+#endif  // SHOAL_SRC_PIR_SHAPE_H_
