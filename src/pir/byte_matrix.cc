@@ -13,7 +13,7 @@ namespace {
 
 // Blocks of rows that are multiplied with all vectors before the next: their part of a stripe stays
 // in the second cache.
-constexpr uint64_t kChunkBlocks = 8;
+constexpr uint64_t kChunkBlocks = 32;
 
 void ForEach(ThreadPool* pool, size_t n, size_t grain,
              const std::function<void(size_t, size_t)>& body) {

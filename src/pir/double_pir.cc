@@ -18,9 +18,9 @@ constexpr uint32_t kDigits = 3;
 constexpr uint32_t kFirstBitsDropped = 32 - 8 * kDigits;
 // Rows of E for one byte of a record.
 constexpr uint64_t kRowsPerByte = uint64_t{kDigits} * kDimension;
-// D has about half as many rows as a square would: the second level's work, which grows with them,
+// D has about a third of the rows that a square would have: the second level's work, which grows with them,
 // is then a small part.
-constexpr uint64_t kShapeDivisor = 2;
+constexpr uint64_t kShapeDivisor = 3;
 
 uint64_t SecondColumns(const wire::PirSetup& setup) {
   return PaddedColumns(setup.rows_per_column());
