@@ -130,46 +130,93 @@ std::vector<std::vector<uint32_t>> ByteMatrix::Multiply(const PackedVectors& vec
   return products;
 }
 
+namespace {
+
+// One stripe of the public matrix, as if it were all of it: 8 MiB.
+PackedVectors PackStripe(const Kernel& kernel, const Digest& seed, uint64_t stripe,
+                         uint64_t columns, ThreadPool* pool) {
+  auto packed = PackedVectors::Create(kernel, columns, kDimension);
+  SHOAL_CHECK(packed.ok());
+  ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
+    PublicMatrix matrix(seed);
+    std::vector<uint32_t> words(columns);
+    for (size_t k = begin; k < end; ++k) {
+      matrix.Expand(static_cast<uint32_t>(k), stripe * kStripeColumns, words);
+      packed->SetStripe(k, 0, words);
+    }
+  });
+  return *std::move(packed);
+}
+
+}  // namespace
+
+void ByteMatrix::AddPublic(const PackedVectors& packed, uint64_t stripe, uint64_t first,
+                           uint64_t count, std::vector<uint32_t>& sums,
+                           std::vector<uint32_t>& out) const {
+  const uint64_t columns = StripeLength(columns_, stripe);
+  const uint8_t* tiles = pages_.data() + stripe * kStripeColumns * padded_rows_;
+  const uint64_t sum_rows = count * kBlockRows;
+  const uint64_t first_row = first * kBlockRows;
+  sums.assign(kDimension * sum_rows, 0);
+  packed.kernel().multiply(tiles + first_row * columns, count, columns / kGroupColumns,
+                           packed.stripe(0), kDimension, sums.data(), sum_rows);
+  for (uint64_t r = 0; r < sum_rows && first_row + r < rows_; ++r) {
+    uint32_t* row = out.data() + (first_row + r) * kDimension;
+    for (uint32_t k = 0; k < kDimension; ++k) {
+      row[k] += sums[k * sum_rows + r] - kMaxPlaintext * packed.total(k);
+    }
+  }
+}
+
 std::vector<uint32_t> ByteMatrix::MultiplyPublic(const Kernel& kernel, const Digest& seed,
                                                  ThreadPool* pool,
                                                  const Progress& progress) const {
   std::vector<uint32_t> out(rows_ * kDimension);
-  const uint64_t stripes = StripeCount(columns_);
-  const uint64_t chunks = (padded_rows_ / kBlockRows + kChunkBlocks - 1) / kChunkBlocks;
-  for (uint64_t s = 0; s < stripes; ++s) {
-    const uint64_t columns = StripeLength(columns_, s);
-    // One stripe of the public matrix, as if it were all of it: 8 MiB.
-    auto packed = PackedVectors::Create(kernel, columns, kDimension);
-    SHOAL_CHECK(packed.ok());
-    ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
-      PublicMatrix matrix(seed);
-      std::vector<uint32_t> words(columns);
-      for (size_t k = begin; k < end; ++k) {
-        matrix.Expand(static_cast<uint32_t>(k), s * kStripeColumns, words);
-        packed->SetStripe(k, 0, words);
-      }
-    });
-    const uint8_t* stripe = pages_.data() + s * kStripeColumns * padded_rows_;
+  const uint64_t blocks = padded_rows_ / kBlockRows;
+  const uint64_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
+  for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
+    const PackedVectors packed = PackStripe(kernel, seed, s, StripeLength(columns_, s), pool);
     ForEach(pool, chunks, GrainFor(pool, chunks), [&](size_t begin, size_t end) {
-      constexpr uint64_t kChunkRows = kChunkBlocks * kBlockRows;
-      std::vector<uint32_t> sums(kDimension * kChunkRows);
+      std::vector<uint32_t> sums;
       for (size_t c = begin; c < end; ++c) {
-        const uint64_t first = c * kChunkRows;
-        const uint64_t blocks = std::min(kChunkRows, padded_rows_ - first) / kBlockRows;
-        std::fill(sums.begin(), sums.end(), 0);
-        kernel.multiply(stripe + first * columns, blocks, columns / kGroupColumns,
-                        packed->stripe(0), kDimension, sums.data(), kChunkRows);
-        for (uint64_t r = 0; r < std::min(kChunkRows, rows_ - std::min(rows_, first)); ++r) {
-          uint32_t* row = out.data() + (first + r) * kDimension;
-          for (uint32_t k = 0; k < kDimension; ++k) {
-            row[k] += sums[k * kChunkRows + r] - kMaxPlaintext * packed->total(k);
-          }
-        }
+        const uint64_t first = c * kChunkBlocks;
+        AddPublic(packed, s, first, std::min(kChunkBlocks, blocks - first), sums, out);
       }
     });
-    if (progress) progress(s + 1, stripes);
+    if (progress) progress(s + 1, StripeCount(columns_));
   }
   return out;
+}
+
+void ByteMatrix::MultiplyPublicRows(const Kernel& kernel, const Digest& seed,
+                                    std::span<const uint64_t> rows, ThreadPool* pool,
+                                    std::vector<uint32_t>& out) const {
+  SHOAL_CHECK(std::is_sorted(rows.begin(), rows.end()) && (rows.empty() || rows.back() < rows_));
+  // Runs of neighbouring blocks with such a row.
+  std::vector<std::pair<uint64_t, uint64_t>> runs;
+  for (uint64_t row : rows) {
+    const uint64_t block = row / kBlockRows;
+    if (!runs.empty() && block < runs.back().first + runs.back().second) continue;
+    if (!runs.empty() && block == runs.back().first + runs.back().second &&
+        runs.back().second < kChunkBlocks) {
+      ++runs.back().second;
+    } else {
+      runs.emplace_back(block, 1);
+    }
+  }
+  for (const auto& [first, count] : runs) {
+    const uint64_t end = std::min(rows_, (first + count) * kBlockRows);
+    std::fill(out.begin() + first * kBlockRows * kDimension, out.begin() + end * kDimension, 0);
+  }
+  for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
+    const PackedVectors packed = PackStripe(kernel, seed, s, StripeLength(columns_, s), pool);
+    ForEach(pool, runs.size(), GrainFor(pool, runs.size()), [&](size_t begin, size_t end) {
+      std::vector<uint32_t> sums;
+      for (size_t i = begin; i < end; ++i) {
+        AddPublic(packed, s, runs[i].first, runs[i].second, sums, out);
+      }
+    });
+  }
 }
 
 }  // namespace shoal::pir

@@ -98,8 +98,16 @@ class ByteMatrix {
   std::vector<uint32_t> MultiplyPublic(const Kernel& kernel, const Digest& seed, ThreadPool* pool,
                                        const Progress& progress = nullptr) const;
 
+  // Makes these rows of such a product anew (rising, checked): the cost of their blocks alone.
+  void MultiplyPublicRows(const Kernel& kernel, const Digest& seed,
+                          std::span<const uint64_t> rows, ThreadPool* pool,
+                          std::vector<uint32_t>& out) const;
+
  private:
   ByteMatrix() = default;
+  // Adds blocks [first, first + count) of one stripe, times `packed`, to `out`.
+  void AddPublic(const PackedVectors& packed, uint64_t stripe, uint64_t first, uint64_t count,
+                 std::vector<uint32_t>& sums, std::vector<uint32_t>& out) const;
   uint64_t Offset(uint64_t row, uint64_t column) const {
     const uint64_t stripe = column / kStripeColumns;
     const uint64_t inside = column % kStripeColumns;

@@ -1,7 +1,6 @@
 #include "src/pir/double_pir.h"
 
 #include <algorithm>
-#include <set>
 
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
@@ -226,44 +225,32 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
   SHOAL_RETURN_IF_ERROR(CheckRefresh(setup_, content, changed_rows));
   Delta delta;
   delta.from = id_;
-  const uint64_t width = setup_.record_bytes();
-  PublicMatrix first_public(MatrixSeed(setup_, 1)), second_public(MatrixSeed(setup_, 2));
-  Bytes before(width), after(width);
-  std::set<uint64_t> blocks;
-  for (uint64_t row : changed_rows) {
-    const uint64_t block = row % setup_.rows_per_column();
-    Change change;
-    change.column = row / setup_.rows_per_column();
-    change.first_row = block * width;
-    if (row < content.rows) {
-      content.copy(row, after);
-    } else {
-      std::fill(after.begin(), after.end(), 0);
+  const std::vector<uint32_t> before = first_product_;
+  RefreshProduct({.kernel = kernel_,
+                  .pool = pool_,
+                  .seed = MatrixSeed(setup_, 1),
+                  .hint_bits_dropped = kFirstBitsDropped,
+                  .matrix = &*first_,
+                  .product = &first_product_},
+                 RunsOf(setup_, content, changed_rows));
+  // The second level's columns of the blocks whose part of the product is another now.
+  std::vector<Run> runs;
+  const uint64_t block_words = uint64_t{setup_.record_bytes()} * kDimension;
+  for (uint64_t block = 0; block < setup_.rows_per_column(); ++block) {
+    const auto from = static_cast<std::ptrdiff_t>(block * block_words);
+    const auto to = static_cast<std::ptrdiff_t>((block + 1) * block_words);
+    if (!std::equal(before.begin() + from, before.begin() + to, first_product_.begin() + from)) {
+      runs.push_back({.column = block, .first_row = 0, .after = Digits(block)});
     }
-    for (size_t w = 0; w < width; ++w) {
-      before[w] = first_->Get(change.first_row + w, change.column);
-      first_->Set(change.first_row + w, change.column, after[w]);
-    }
-    change.before = before;
-    change.after = after;
-    ApplyChange(*kernel_, change, first_public, first_product_);
-    blocks.insert(block);
   }
-  for (uint64_t block : blocks) {
-    const Bytes digits_after = Digits(block);
-    Bytes digits_before(digits_after.size());
-    for (size_t i = 0; i < digits_after.size(); ++i) {
-      digits_before[i] = second_->Get(i, block);
-      second_->Set(i, block, digits_after[i]);
-    }
-    const Change change{
-        .column = block, .first_row = 0, .before = digits_before, .after = digits_after};
-    ApplyChange(*kernel_, change, second_public, second_product_);
-    AppendChange(change, delta.changes);
-  }
-  setup_.set_epoch(content.epoch);
-  setup_.set_manifest_digest(ToString(content.manifest_digest));
-  setup_.set_rows(content.rows);
+  delta.changes = RefreshProduct({.kernel = kernel_,
+                                  .pool = pool_,
+                                  .seed = MatrixSeed(setup_, 2),
+                                  .hint_bits_dropped = hint_bits_dropped_,
+                                  .matrix = &*second_,
+                                  .product = &second_product_},
+                                 runs);
+  SetEpoch(content, setup_);
   PackHint();
   delta.to = setup_;
   return delta;
@@ -347,21 +334,9 @@ absl::StatusOr<Bytes> DoublePirClient::Recover(const Asked& asked, BytesView ans
 }
 
 absl::Status DoublePirClient::Apply(const Delta& delta) {
-  if (delta.from != SetupId(setup_)) {
-    return absl::FailedPreconditionError("pir: the delta starts from another epoch");
-  }
-  SHOAL_RETURN_IF_ERROR(SizesOf(delta.to).status());
-  if (delta.to.engine() != setup_.engine() || delta.to.table_id() != setup_.table_id() ||
-      delta.to.record_bytes() != setup_.record_bytes() ||
-      delta.to.rows_per_column() != setup_.rows_per_column() ||
-      delta.to.columns() != setup_.columns()) {
-    return absl::InvalidArgumentError("pir: the delta leads to a table of another shape");
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<Change> changes,
-                         ParseChanges(delta.changes, SecondRows(setup_), SecondRows(setup_),
-                                      setup_.rows_per_column()));
-  PublicMatrix public_matrix(MatrixSeed(setup_, 2));
-  for (const Change& change : changes) ApplyChange(*kernel_, change, public_matrix, hint_);
+  SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta));
+  SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_, 2), hint_bits_dropped_,
+                                     setup_.rows_per_column(), delta.changes, hint_));
   setup_ = delta.to;
   return absl::OkStatus();
 }

@@ -40,7 +40,7 @@ class DoublePirServer final : public Server {
   const wire::PirSetup& setup() const override { return setup_; }
   BytesView hint() const override { return hint_; }
   std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const override;
-  // The delta has 6 KiB of changes for every block with a changed row, a row's byte.
+  // The delta has about 6 KiB of changes for every byte of every block that has a changed row.
   absl::StatusOr<Delta> Refresh(const Content& content,
                                 std::span<const uint64_t> changed_rows) override;
 

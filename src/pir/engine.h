@@ -103,8 +103,7 @@ struct ClientOptions {
 struct Delta {
   Digest from = {};  // SetupId
   wire::PirSetup to;
-  // Of every changed run of bytes in a column of the hinted matrix: column (8 bytes), first row (8
-  // bytes), the old bytes, the new bytes; all runs are as long as the engine's RunBytes.
+  // refresh.h has the bytes.
   Bytes changes;
 };
 
@@ -123,8 +122,8 @@ class Server {
   virtual std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const = 0;
 
   // Makes this the server of a later epoch of the same table, with the same size of rows and no more
-  // columns: setup and hint change. `changed_rows` names every row whose bytes differ. Costs about
-  // record_bytes * 1024 multiply-adds a row instead of a whole hint. INVALID_ARGUMENT if the content
+  // columns: setup and hint change. `changed_rows` names every row whose bytes differ, each once. Costs
+  // about 1024 multiply-adds for a byte that changed, and never more than a new hint would. INVALID_ARGUMENT if the content
   // does not fit: then make a new server.
   virtual absl::StatusOr<Delta> Refresh(const Content& content,
                                         std::span<const uint64_t> changed_rows) = 0;

@@ -47,6 +47,9 @@ class Records {
   void Fill(uint64_t row, uint8_t value) {
     std::fill_n(bytes_.begin() + row * record_bytes_, record_bytes_, value);
   }
+  void FillByte(uint64_t row, uint32_t byte, uint8_t value) {
+    bytes_[row * record_bytes_ + byte] = value;
+  }
 
  private:
   uint32_t record_bytes_;
@@ -333,7 +336,7 @@ TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
   bad.changes.pop_back();
   EXPECT_THAT(other_client->Apply(bad), StatusIs(absl::StatusCode::kInvalidArgument, "changes"));
   bad = delta;
-  bad.changes[4] = 1;  // a column far away
+  bad.changes[12] = 1;  // a column far away
   EXPECT_THAT(other_client->Apply(bad), StatusIs(absl::StatusCode::kInvalidArgument, "outside"));
   bad = delta;
   bad.to.set_columns(bad.to.columns() + 64);
@@ -347,6 +350,30 @@ TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
   EXPECT_FALSE(server->Refresh(wrong, changed).ok());
   const std::vector<uint64_t> beyond = {250};
   EXPECT_FALSE(server->Refresh(records.content(3), beyond).ok());
+}
+
+// What signatures do: bytes that change in every record are sent as rows of the hint, made anew; the
+// rest as changes; together they are far less than a hint.
+TEST_P(EngineTest, BytesThatChangeEverywhere) {
+  Records records(4000, 4);
+  const uint64_t k = GetParam() == Engine::kSimplePir ? 2 : 1500;
+  const auto server = Serve(records.content(), {.rows_per_column = k});
+  const auto client = ClientOf(*server);
+  std::vector<uint64_t> all(4000);
+  for (uint64_t row = 0; row < 4000; ++row) {
+    all[row] = row;
+    records.FillByte(row, 3, static_cast<uint8_t>(row * 7 + 1));
+  }
+  records.Fill(9, 1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server->Refresh(records.content(2), all));
+  EXPECT_EQ(ToBytes(server->hint()),
+            ToBytes(Serve(records.content(2), {.rows_per_column = k})->hint()));
+  EXPECT_LT(delta.changes.size(), server->hint().size() * 2 / 5);
+  SHOAL_ASSERT_OK(client->Apply(delta));
+  for (uint64_t row : {0, 8, 9, 10, 3999}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
+    EXPECT_EQ(record, records.at(row));
+  }
 }
 
 // The paper's batch: one query a chunk, one pass in all.

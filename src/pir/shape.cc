@@ -170,49 +170,37 @@ absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content,
   return absl::OkStatus();
 }
 
-void AppendChange(const Change& change, Bytes& changes) {
-  AppendLe<uint64_t>(changes, change.column);
-  AppendLe<uint64_t>(changes, change.first_row);
-  Append(changes, change.before);
-  Append(changes, change.after);
+absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta) {
+  if (delta.from != SetupId(setup)) {
+    return absl::FailedPreconditionError("pir: the delta starts from another epoch");
+  }
+  SHOAL_RETURN_IF_ERROR(SizesOf(delta.to).status());
+  if (delta.to.engine() != setup.engine() || delta.to.table_id() != setup.table_id() ||
+      delta.to.record_bytes() != setup.record_bytes() ||
+      delta.to.rows_per_column() != setup.rows_per_column() ||
+      delta.to.columns() != setup.columns()) {
+    return absl::InvalidArgumentError("pir: the delta leads to a table of another shape");
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Change>> ParseChanges(BytesView changes, uint64_t run_bytes,
-                                                 uint64_t rows, uint64_t columns) {
-  const uint64_t each = 16 + 2 * run_bytes;
-  if (changes.size() % each != 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "pir: changes of %d bytes, not a multiple of %d", changes.size(), each));
+std::vector<Run> RunsOf(const wire::PirSetup& setup, const Content& content,
+                        std::span<const uint64_t> changed_rows) {
+  std::vector<Run> runs;
+  for (uint64_t row : changed_rows) {
+    Run run{.column = row / setup.rows_per_column(),
+            .first_row = row % setup.rows_per_column() * setup.record_bytes(),
+            .after = Bytes(setup.record_bytes())};
+    if (row < content.rows) content.copy(row, run.after);
+    runs.push_back(std::move(run));
   }
-  std::vector<Change> parsed(changes.size() / each);
-  for (Change& change : parsed) {
-    change.column = LoadLe<uint64_t>(changes.data());
-    change.first_row = LoadLe<uint64_t>(changes.data() + 8);
-    change.before = changes.subspan(16, run_bytes);
-    change.after = changes.subspan(16 + run_bytes, run_bytes);
-    if (change.column >= columns || run_bytes > rows || change.first_row > rows - run_bytes) {
-      return absl::InvalidArgumentError("pir: a change outside of the matrix");
-    }
-    changes = changes.subspan(each);
-  }
-  return parsed;
+  return runs;
 }
 
-void ApplyChange(const Kernel& kernel, const Change& change, PublicMatrix& matrix,
-                 std::vector<uint32_t>& hint) {
-  std::vector<uint32_t> column(kDimension);
-  const uint64_t aligned = change.column / 4 * 4;
-  for (uint32_t k = 0; k < kDimension; ++k) {
-    uint32_t words[4];
-    matrix.Expand(k, aligned, words);
-    column[k] = words[change.column % 4];
-  }
-  const uint32_t* const from = column.data();
-  for (size_t i = 0; i < change.before.size(); ++i) {
-    const int32_t by = int32_t{change.after[i]} - int32_t{change.before[i]};
-    if (by == 0) continue;
-    kernel.add_scaled(&from, &by, 1, kDimension, hint.data() + (change.first_row + i) * kDimension);
-  }
+void SetEpoch(const Content& content, wire::PirSetup& setup) {
+  setup.set_epoch(content.epoch);
+  setup.set_manifest_digest(ToString(content.manifest_digest));
+  setup.set_rows(content.rows);
 }
 
 absl::StatusOr<PublicProduct> PublicProduct::Create(const Digest& seed, uint64_t columns,

@@ -12,6 +12,7 @@
 #include "src/pir/byte_matrix.h"
 #include "src/pir/engine.h"
 #include "src/pir/lwe.h"
+#include "src/pir/refresh.h"
 
 namespace shoal::pir {
 
@@ -46,21 +47,15 @@ absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t 
 absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content,
                           std::span<const uint64_t> changed_rows);
 
-// One run of bytes in a column.
-struct Change {
-  uint64_t column = 0;
-  uint64_t first_row = 0;
-  BytesView before;
-  BytesView after;
-};
-void AppendChange(const Change& change, Bytes& changes);
-// INVALID_ARGUMENT unless all runs have `run_bytes` and lie within the matrix.
-absl::StatusOr<std::vector<Change>> ParseChanges(BytesView changes, uint64_t run_bytes,
-                                                 uint64_t rows, uint64_t columns);
+// What Apply asks of a delta: it starts at `setup`, and leads to a table of the same shape.
+absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta);
 
-// hint[first_row + i] += (after[i] - before[i]) * (the change's column of the public matrix).
-void ApplyChange(const Kernel& kernel, const Change& change, PublicMatrix& matrix,
-                 std::vector<uint32_t>& hint);
+// The records of `changed_rows`, as they stand in the matrix. A row that is no more is zeros.
+std::vector<Run> RunsOf(const wire::PirSetup& setup, const Content& content,
+                        std::span<const uint64_t> changed_rows);
+
+// The setup of the new epoch, but for the hint.
+void SetEpoch(const Content& content, wire::PirSetup& setup);
 
 // The client's product of the public matrix and its secrets.
 class PublicProduct {

@@ -129,29 +129,14 @@ absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
   SHOAL_RETURN_IF_ERROR(CheckRefresh(setup_, content, changed_rows));
   Delta delta;
   delta.from = id_;
-  PublicMatrix public_matrix(MatrixSeed(setup_));
-  Bytes before(setup_.record_bytes()), after(setup_.record_bytes());
-  for (uint64_t row : changed_rows) {
-    Change change;
-    change.column = row / setup_.rows_per_column();
-    change.first_row = row % setup_.rows_per_column() * setup_.record_bytes();
-    if (row < content.rows) {
-      content.copy(row, after);
-    } else {
-      std::fill(after.begin(), after.end(), 0);
-    }
-    for (size_t w = 0; w < after.size(); ++w) {
-      before[w] = matrix_->Get(change.first_row + w, change.column);
-      matrix_->Set(change.first_row + w, change.column, after[w]);
-    }
-    change.before = before;
-    change.after = after;
-    ApplyChange(*kernel_, change, public_matrix, product_);
-    AppendChange(change, delta.changes);
-  }
-  setup_.set_epoch(content.epoch);
-  setup_.set_manifest_digest(ToString(content.manifest_digest));
-  setup_.set_rows(content.rows);
+  delta.changes = RefreshProduct({.kernel = kernel_,
+                                  .pool = pool_,
+                                  .seed = MatrixSeed(setup_),
+                                  .hint_bits_dropped = hint_bits_dropped_,
+                                  .matrix = &*matrix_,
+                                  .product = &product_},
+                                 RunsOf(setup_, content, changed_rows));
+  SetEpoch(content, setup_);
   PackHint();
   delta.to = setup_;
   return delta;
@@ -220,21 +205,10 @@ absl::StatusOr<Bytes> SimplePirClient::RecoverChunk(const Asked& asked, uint64_t
 }
 
 absl::Status SimplePirClient::Apply(const Delta& delta) {
-  if (delta.from != SetupId(setup_)) {
-    return absl::FailedPreconditionError("pir: the delta starts from another epoch");
-  }
-  SHOAL_RETURN_IF_ERROR(SizesOf(delta.to).status());
-  if (delta.to.engine() != setup_.engine() || delta.to.table_id() != setup_.table_id() ||
-      delta.to.record_bytes() != setup_.record_bytes() ||
-      delta.to.rows_per_column() != setup_.rows_per_column() ||
-      delta.to.columns() != setup_.columns()) {
-    return absl::InvalidArgumentError("pir: the delta leads to a table of another shape");
-  }
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<Change> changes,
-                         ParseChanges(delta.changes, setup_.record_bytes(), MatrixRows(setup_),
-                                      setup_.columns()));
-  PublicMatrix public_matrix(MatrixSeed(setup_));
-  for (const Change& change : changes) ApplyChange(*kernel_, change, public_matrix, hint_);
+  SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup_));
+  SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_), dropped, setup_.columns(),
+                                     delta.changes, hint_));
   setup_ = delta.to;
   return absl::OkStatus();
 }
