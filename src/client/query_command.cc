@@ -9,6 +9,7 @@
 #include "src/base/file.h"
 #include "src/base/status_macros.h"
 #include "src/client/commands.h"
+#include "src/client/engine_session.h"
 #include "src/client/format.h"
 #include "src/client/session.h"
 #include "src/table/records.h"
@@ -89,6 +90,20 @@ void PrintResult(const Bytes& key, const Lookup& result, bool json, std::ostream
   out << object.Take() << '\n';
 }
 
+absl::Status PrintResults(const std::vector<Bytes>& keys, const std::vector<Lookup>& results,
+                          bool json, cli::Io& io) {
+  size_t failed = 0;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    PrintResult(keys[i], results[i], json, io.out);
+    failed += results[i].outcome == Lookup::Outcome::kFailed;
+  }
+  if (failed == 0) return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      absl::StrCat(failed, " of ", keys.size(),
+                   " keys have no verified answer; a second try would tell the parties which rows "
+                   "failed, so there is none"));
+}
+
 absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::Io& io) {
   const std::string format = cli::TextOr(values, "format", "tsv");
   if (format != "tsv" && format != "json") {
@@ -102,6 +117,18 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     return cli::UsageError(absl::StrCat("--obtain: 1 to ", kMaxPadTo, " slots"));
   }
   if (!obtain && keys.empty()) return cli::UsageError("no keys: give some, or --file FILE");
+  if (const std::string name = cli::TextOr(values, "engine", "chain"); name != "chain") {
+    const absl::StatusOr<pir::Engine> engine = pir::ParseEngine(name);
+    if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
+    if (obtain) return cli::UsageError("--obtain takes slots of the chain alone");
+    SHOAL_ASSIGN_OR_RETURN(
+        const std::vector<Lookup> results,
+        LookUpWithEngine(*engine, static_cast<uint32_t>(std::min<uint64_t>(
+                                      cli::NumberOr(values, "pad", 1), kMaxPadTo + 1)),
+                         values["config"].as<std::string>(), connect, values.count("quiet") > 0,
+                         keys, io));
+    return PrintResults(keys, results, format == "json", io);
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                          Session::Open("shoal query", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
@@ -118,18 +145,8 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     return absl::OkStatus();
   }
   SHOAL_ASSIGN_OR_RETURN(const std::vector<Lookup> results, client.LookUp(keys));
-  size_t failed = 0;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    PrintResult(keys[i], results[i], format == "json", io.out);
-    failed += results[i].outcome == Lookup::Outcome::kFailed;
-  }
   session->TellCosts();
-  if (failed > 0) {
-    return absl::UnauthenticatedError(absl::StrCat(
-        failed, " of ", keys.size(), " keys have no verified answer; a second try would tell the "
-        "parties which rows failed, so there is none"));
-  }
-  return absl::OkStatus();
+  return PrintResults(keys, results, format == "json", io);
 }
 
 }  // namespace
@@ -148,11 +165,15 @@ cli::Command Query(Connector connect) {
           "\\\\ \\t \\n \\r \\xHH; in JSON, bytes that are no UTF-8 come as key_hex and value_hex.\n"
           "Absent keys are proved absent. Exit code 3: an answer could not be verified. Run the same\n"
           "command again after a crash or a lost connection, and it goes on where it stopped; do\n"
-          "not let a script run it again on exit code 3.\n",
+          "not let a script run it again on exit code 3.\n"
+          "With --engine, the frontend alone answers, at once: what is asked is hidden by encryption,\n"
+          "how many keys is not (--pad rounds it up). The engine's hint is fetched once for a version\n"
+          "of the table and kept beside the state; a download that was cut off is continued.\n",
       .examples =
           "  shoal query --config client.textproto bash openssl\n"
           "  dpkg-query -Wf '${Package}\\n' | shoal query --config client.textproto --file -\n"
-          "  shoal query --config client.textproto --obtain 64     slots for a later query\n",
+          "  shoal query --config client.textproto --obtain 64     slots for a later query\n"
+          "  shoal query --config client.textproto --engine simplepir bash     one server, no round\n",
       .options =
           [](cli::Options& options) {
             options.add_options()("config", cli::File()->required(), "the client's configuration");
@@ -164,6 +185,10 @@ cli::Command Query(Connector connect) {
             options.add_options()("format", cli::Text(), "tsv (default) or json");
             options.add_options()("obtain", cli::Number(),
                                   "only take that many slots, for a query later on");
+            options.add_options()("engine", cli::Text(),
+                                  "chain (default), simplepir or doublepir");
+            options.add_options()("pad", cli::Number(),
+                                  "with an engine: round the number of queries up to a multiple");
             options.add_options()("quiet", "say nothing on standard error but errors");
           },
       .positional = "key",

@@ -222,7 +222,7 @@ std::vector<absl::StatusOr<Bytes>> DoublePirServer::Answer(
 
 absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
                                                std::span<const uint64_t> changed_rows) {
-  SHOAL_RETURN_IF_ERROR(CheckRefresh(setup_, content, changed_rows));
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
   Delta delta;
   delta.from = id_;
   const std::vector<uint32_t> before = first_product_;

@@ -52,6 +52,8 @@ struct Content {
 };
 
 inline constexpr uint32_t kMaxRecordBytes = (1u << 20) + 48;
+// Queries of one request (src/wire/pir.proto) at most.
+inline constexpr uint32_t kMaxQueriesPerRequest = 16;
 // In front of every query: the epoch (8 bytes), the setup's id.
 inline constexpr size_t kQueryHeaderBytes = 8 + 32;
 
@@ -106,6 +108,10 @@ struct Delta {
   // refresh.h has the bytes.
   Bytes changes;
 };
+
+// Whether a server of `setup` can be refreshed to this content (Server::Refresh). INVALID_ARGUMENT
+// says what does not fit.
+absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content);
 
 // Thread-safe but for Refresh.
 class Server {

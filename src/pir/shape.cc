@@ -146,8 +146,7 @@ absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t 
   return absl::OkStatus();
 }
 
-absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content,
-                          std::span<const uint64_t> changed_rows) {
+absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content) {
   if (ToString(content.table_id) != setup.table_id() || content.epoch <= setup.epoch()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("pir: not a later epoch of the same table (epoch %d after %d)",
@@ -162,6 +161,12 @@ absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content,
     return absl::InvalidArgumentError(
         absl::StrFormat("pir: %d rows, the matrix has room for %d", content.rows, room));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
+                              std::span<const uint64_t> changed_rows) {
+  SHOAL_RETURN_IF_ERROR(CheckRefresh(setup, content));
   for (uint64_t row : changed_rows) {
     if (row >= std::max(content.rows, setup.rows())) {
       return absl::InvalidArgumentError(absl::StrFormat("pir: no row %d", row));

@@ -43,9 +43,9 @@ void AppendQueryHeader(const wire::PirSetup& setup, Bytes& query);
 absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
                         BytesView query);
 
-// What Refresh asks of the new content.
-absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content,
-                          std::span<const uint64_t> changed_rows);
+// CheckRefresh, and INVALID_ARGUMENT for a row that neither epoch has.
+absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
+                              std::span<const uint64_t> changed_rows);
 
 // What Apply asks of a delta: it starts at `setup`, and leads to a table of the same shape.
 absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta);

@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
 
 absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
                                                std::span<const uint64_t> changed_rows) {
-  SHOAL_RETURN_IF_ERROR(CheckRefresh(setup_, content, changed_rows));
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
   Delta delta;
   delta.from = id_;
   delta.changes = RefreshProduct({.kernel = kernel_,
