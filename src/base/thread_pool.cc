@@ -1,13 +1,35 @@
 #include "src/base/thread_pool.h"
 
+#include <time.h>
+
 #include <algorithm>
-#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "src/base/check.h"
 
 namespace shoal {
+namespace {
+
+// The innermost meter of this thread, or of the thread that it works for.
+thread_local CpuMeter* meter = nullptr;
+
+int64_t ThreadCpuNs() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+}  // namespace
+
+CpuMeter::CpuMeter() : outer_(meter), start_ns_(ThreadCpuNs()) { meter = this; }
+CpuMeter::~CpuMeter() { meter = outer_; }
+double CpuMeter::Seconds() const {
+  return 1e-9 * static_cast<double>(ThreadCpuNs() - start_ns_ + helpers_ns_);
+}
+void CpuMeter::Add(int64_t ns) {
+  for (CpuMeter* m = this; m != nullptr; m = m->outer_) m->helpers_ns_ += ns;
+}
 
 ThreadPool::ThreadPool(size_t threads) {
   if (threads == 0) threads = std::max<size_t>(1, std::thread::hardware_concurrency());
@@ -53,18 +75,27 @@ void ThreadPool::ParallelFor(size_t n, size_t grain,
   struct Loop {
     std::atomic<size_t> next{0};
     size_t n, grain;
+    CpuMeter* meter;  // of the caller; lives until all is done
     const std::function<void(size_t, size_t)>* body;
     std::mutex mutex;
     std::condition_variable done_wake;
     size_t done = 0;
     // Chunks are claimed one by one; a helper that comes late finds none and never touches
     // `body`, which may be gone by then.
-    void Run() {
+    void Run(bool helper) {
       for (;;) {
         const size_t begin = next.fetch_add(grain);
         if (begin >= n) return;
         const size_t end = std::min(n, begin + grain);
-        (*body)(begin, end);
+        if (helper && meter != nullptr) {
+          CpuMeter* const mine = std::exchange(shoal::meter, meter);
+          const int64_t start_ns = ThreadCpuNs();
+          (*body)(begin, end);
+          meter->Add(ThreadCpuNs() - start_ns);
+          shoal::meter = mine;
+        } else {
+          (*body)(begin, end);
+        }
         std::lock_guard lock(mutex);
         done += end - begin;
         if (done == n) done_wake.notify_all();
@@ -75,10 +106,11 @@ void ThreadPool::ParallelFor(size_t n, size_t grain,
   loop->n = n;
   loop->grain = grain;
   loop->body = &body;
+  loop->meter = meter;
   const size_t chunks = (n + grain - 1) / grain;
   const size_t helpers = std::min(chunks - 1, size());
-  for (size_t i = 0; i < helpers; ++i) Schedule([loop] { loop->Run(); });
-  loop->Run();
+  for (size_t i = 0; i < helpers; ++i) Schedule([loop] { loop->Run(/*helper=*/true); });
+  loop->Run(/*helper=*/false);
   std::unique_lock lock(loop->mutex);
   loop->done_wake.wait(lock, [&] { return loop->done == n; });
 }

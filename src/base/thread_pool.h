@@ -2,6 +2,7 @@
 #ifndef SHOAL_SRC_BASE_THREAD_POOL_H_
 #define SHOAL_SRC_BASE_THREAD_POOL_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
@@ -11,6 +12,26 @@
 #include <vector>
 
 namespace shoal {
+
+// Processor time of the calling thread, and of all pools in loops that this thread runs, since the
+// meter was made: what a piece of work costs while other work runs beside it. Made and read on one
+// thread; meters on one thread nest like scopes, and the inner one's loops count in the outer one too.
+class CpuMeter {
+ public:
+  CpuMeter();
+  ~CpuMeter();
+  CpuMeter(const CpuMeter&) = delete;
+  CpuMeter& operator=(const CpuMeter&) = delete;
+  double Seconds() const;
+
+ private:
+  friend class ThreadPool;
+  void Add(int64_t ns);
+
+  CpuMeter* const outer_;
+  const int64_t start_ns_;
+  std::atomic<int64_t> helpers_ns_{0};
+};
 
 // Thread-safe. Tasks must not throw. Destruction waits for running tasks.
 class ThreadPool {

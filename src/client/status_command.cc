@@ -65,7 +65,9 @@ std::string RoundJson(const wire::RoundReport& report, uint64_t now_s) {
       .Integer("onions_close_s", header.onions_close_s())
       .Integer("queries_close_s", header.queries_close_s())
       .Integer("expires_s", header.expires_s())
-      .Integer("seconds_left", NextOf(round, now_s).in_s);
+      .Integer("seconds_left", NextOf(round, now_s).in_s)
+      .Integer("offline_ms", report.offline_ms())
+      .Integer("online_ms", report.online_ms());
   if (!round.abort_reason().empty()) object.Text("abort_reason", round.abort_reason());
   return object.Raw("stages", JsonArray(stages)).Take();
 }

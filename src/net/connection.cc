@@ -78,8 +78,8 @@ struct Connection::State {
     return Wait(result, "waiting for the answer");
   }
 
-  // A frame that `limits` allow, or an ERROR.
-  absl::StatusOr<wire::Frame> ReadFrame(const wire::FrameLimits& limits) {
+  // A frame that `limits` allow, or an ERROR, but for its bulk, of which `bulk_bytes` will come.
+  absl::StatusOr<wire::Frame> ReadHead(const wire::FrameLimits& limits, uint64_t& bulk_bytes) {
     wire::FrameHeaderBytes header_bytes;
     SHOAL_RETURN_IF_ERROR(Read(header_bytes));
     const auto header = wire::ParseFrameHeader(header_bytes);
@@ -92,7 +92,7 @@ struct Connection::State {
     wire::Frame frame;
     frame.type = header->type;
     SHOAL_RETURN_IF_ERROR(ReadGrowing(header->control_bytes, frame.control));
-    SHOAL_RETURN_IF_ERROR(ReadGrowing(header->bulk_bytes, frame.bulk));
+    bulk_bytes = header->bulk_bytes;
     return frame;
   }
 
@@ -164,35 +164,70 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& o
   return std::unique_ptr<Connection>(new Connection(std::move(state)));
 }
 
-absl::StatusOr<wire::Frame> Connection::Call(const wire::Frame& request,
-                                             const wire::FrameLimits& limits,
-                                             std::chrono::milliseconds timeout) {
+// Reads the bulk of an answer as it is asked for.
+class Connection::AnswerBulk final : public ByteSource {
+ public:
+  AnswerBulk(State* state, uint64_t size) : state_(state), size_(size) {}
+  uint64_t size() const override { return size_; }
+  absl::StatusOr<BytesView> Next() override {
+    piece_.resize(std::min<uint64_t>(kPieceBytes, size_ - read_));
+    if (piece_.empty()) return BytesView();
+    if (absl::Status read = state_->Read(piece_); !read.ok()) {
+      state_->Fail();
+      return read;
+    }
+    read_ += piece_.size();
+    return BytesView(piece_);
+  }
+
+ private:
+  State* const state_;
+  const uint64_t size_;
+  uint64_t read_ = 0;
+  Bytes piece_;
+};
+
+absl::StatusOr<Connection::Streamed> Connection::CallStreaming(const wire::Frame& request,
+                                                               ByteSource* bulk,
+                                                               const wire::FrameLimits& limits,
+                                                               std::chrono::milliseconds timeout) {
   State& s = *state_;
   if (!s.usable) {
     return absl::UnavailableError(absl::StrCat(s.address, ": the connection has failed before"));
   }
   s.deadline = Clock::now() + timeout;
-  const wire::FrameHeaderBytes request_header = wire::EncodeFrameHeader(wire::HeaderOf(request));
+  wire::FrameHeader header = wire::HeaderOf(request);
+  if (bulk != nullptr) header.bulk_bytes = bulk->size();
+  const wire::FrameHeaderBytes request_header = wire::EncodeFrameHeader(header);
   Bytes head(request_header.begin(), request_header.end());
   Append(head, AsBytes(request.control));
+  absl::Status made;  // an error of our own, which the other side knows nothing of
   const absl::Status sent = [&] {
     SHOAL_RETURN_IF_ERROR(s.Write(head));
-    return s.Write(request.bulk);
+    if (bulk == nullptr) return s.Write(request.bulk);
+    for (;;) {
+      const absl::StatusOr<BytesView> piece = bulk->Next();
+      made = piece.status();
+      if (!made.ok() || piece->empty()) return made;
+      SHOAL_RETURN_IF_ERROR(s.Write(*piece));
+    }
   }();
+  uint64_t bulk_bytes = 0;
   if (!sent.ok()) {
     // A server that refuses a frame says so and closes without taking the rest: what it said may
     // be here already.
-    if (s.open()) {
-      const absl::StatusOr<wire::Frame> refusal = s.ReadFrame({});
+    if (made.ok() && s.open()) {
+      const absl::StatusOr<wire::Frame> refusal = s.ReadHead({}, bulk_bytes);
       s.Fail();
       if (refusal.ok() && refusal->type == wire::FrameType::kError) return wire::ErrorOf(*refusal);
     }
+    s.Fail();
     return sent;
   }
-  absl::StatusOr<wire::Frame> answer = s.ReadFrame(limits);
+  absl::StatusOr<wire::Frame> answer = s.ReadHead(limits, bulk_bytes);
   if (!answer.ok()) {
     s.Fail();
-    return answer;
+    return answer.status();
   }
   if (answer->type == wire::FrameType::kError) return wire::ErrorOf(*answer);
   if (answer->type != request.type) {
@@ -200,7 +235,16 @@ absl::StatusOr<wire::Frame> Connection::Call(const wire::Frame& request,
     return absl::InternalError(absl::StrCat(s.address, ": answered with a frame of type ",
                                             static_cast<int>(answer->type)));
   }
-  return answer;
+  return Streamed{.frame = *std::move(answer),
+                  .bulk = std::make_unique<AnswerBulk>(&s, bulk_bytes)};
+}
+
+absl::StatusOr<wire::Frame> Connection::Call(const wire::Frame& request,
+                                             const wire::FrameLimits& limits,
+                                             std::chrono::milliseconds timeout) {
+  SHOAL_ASSIGN_OR_RETURN(Streamed answer, CallStreaming(request, nullptr, limits, timeout));
+  SHOAL_ASSIGN_OR_RETURN(answer.frame.bulk, ReadAll(*answer.bulk));
+  return std::move(answer.frame);
 }
 
 const Digest& Connection::certificate_sha256() const { return state_->certificate_sha256; }

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
 #include "src/net/tls.h"
 #include "src/wire/frame.h"
 
@@ -44,6 +45,18 @@ class Connection {
   absl::StatusOr<wire::Frame> Call(const wire::Frame& request, const wire::FrameLimits& limits,
                                    std::chrono::milliseconds timeout);
 
+  // The same for bulk that is made, or used up, piece by piece. `bulk` follows the request's control
+  // bytes in place of its own bulk; null: nothing does. Of the answer everything but the bulk is
+  // there on return: read all of `answer_bulk` before the next call, and within `timeout` of the
+  // call's beginning. It lives no longer than the connection.
+  struct Streamed {
+    wire::Frame frame;
+    std::unique_ptr<ByteSource> bulk;
+  };
+  absl::StatusOr<Streamed> CallStreaming(const wire::Frame& request, ByteSource* bulk,
+                                         const wire::FrameLimits& limits,
+                                         std::chrono::milliseconds timeout);
+
   // False once the connection has failed.
   bool usable() const;
   uint64_t bytes_sent() const;
@@ -51,6 +64,7 @@ class Connection {
 
  private:
   struct State;
+  class AnswerBulk;
   explicit Connection(std::unique_ptr<State> state);
   const std::unique_ptr<State> state_;
 };

@@ -42,8 +42,8 @@ Reply::~Reply() {
   if (send_) (*this)(absl::InternalError("the request was dropped"));
 }
 
-void Reply::operator()(wire::Frame frame) {
-  if (const Send send = std::exchange(send_, nullptr)) send(std::move(frame));
+void Reply::operator()(wire::Frame frame, std::unique_ptr<ByteSource> bulk) {
+  if (const Send send = std::exchange(send_, nullptr)) send(std::move(frame), std::move(bulk));
 }
 
 struct Server::State : std::enable_shared_from_this<Server::State> {
@@ -106,6 +106,11 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   }
 
  private:
+  struct Answer {
+    wire::Frame frame;
+    std::unique_ptr<ByteSource> bulk;
+  };
+
   const Options& options() const { return server_->options; }
 
   void Deadline(std::chrono::milliseconds timeout) {
@@ -160,7 +165,9 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   // Says why, and ends the connection. The peer may be sending still: what it sends is read and
   // dropped for a moment, as closing at once would make the system take back the answer.
   asio::awaitable<void> Refuse(const absl::Status& status) {
-    if (!co_await Write(wire::MakeErrorFrame(status))) co_return;
+    // A name of its own: gcc 12 destroys a braced temporary of a co_await twice.
+    Answer refusal{wire::MakeErrorFrame(status), nullptr};
+    if (!co_await Write(std::move(refusal))) co_return;
     boost::system::error_code ignored;
     stream_.next_layer().shutdown(tcp::socket::shutdown_send, ignored);
     Deadline(std::min(options().progress_timeout, kLinger));
@@ -223,15 +230,16 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     watchdog_.cancel();
     Release();  // the handler's from here on
     // A reply may outlive the connection and the server: it owns neither.
-    Reply reply([weak = weak_from_this()](wire::Frame frame) {
+    Reply reply([weak = weak_from_this()](wire::Frame frame, std::unique_ptr<ByteSource> bulk) {
       const std::shared_ptr<Session> self = weak.lock();
       if (self == nullptr) return;
-      asio::post(self->stream_.get_executor(), [weak, f = std::move(frame)]() mutable {
-        const std::shared_ptr<Session> session = weak.lock();
-        if (session == nullptr) return;
-        session->answer_ = std::move(f);
-        session->answered_.cancel();
-      });
+      asio::post(self->stream_.get_executor(),
+                 [weak, answer = Answer{std::move(frame), std::move(bulk)}]() mutable {
+                   const std::shared_ptr<Session> session = weak.lock();
+                   if (session == nullptr) return;
+                   session->answer_ = std::move(answer);
+                   session->answered_.cancel();
+                 });
     });
     if (sink != nullptr) {
       sink->Done(std::move(reply));
@@ -286,19 +294,29 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     co_return true;
   }
 
-  asio::awaitable<bool> Write(wire::Frame frame) {
-    const wire::FrameHeaderBytes header = wire::EncodeFrameHeader(wire::HeaderOf(frame));
-    Bytes head(header.begin(), header.end());
-    Append(head, AsBytes(frame.control));
-    for (const BytesView part : {BytesView(head), BytesView(frame.bulk)}) {
-      for (size_t at = 0; at < part.size(); at += kPieceBytes) {
-        Deadline(options().progress_timeout);
-        const BytesView piece = part.subspan(at, std::min(kPieceBytes, part.size() - at));
-        const auto [error, n] = co_await asio::async_write(
-            stream_, asio::buffer(piece.data(), piece.size()), kUse);
-        server_->sent += n;
-        if (error) co_return false;
-      }
+  asio::awaitable<bool> Write(Answer answer) {
+    wire::FrameHeader header = wire::HeaderOf(answer.frame);
+    if (answer.bulk != nullptr) header.bulk_bytes = answer.bulk->size();
+    const wire::FrameHeaderBytes header_bytes = wire::EncodeFrameHeader(header);
+    Bytes head(header_bytes.begin(), header_bytes.end());
+    Append(head, AsBytes(answer.frame.control));
+    if (!co_await WriteBytes(head)) co_return false;
+    if (answer.bulk == nullptr) co_return co_await WriteBytes(answer.frame.bulk);
+    for (;;) {
+      const absl::StatusOr<BytesView> piece = answer.bulk->Next();
+      if (!piece.ok()) co_return false;
+      if (piece->empty()) co_return true;
+      if (!co_await WriteBytes(*piece)) co_return false;
+    }
+  }
+
+  asio::awaitable<bool> WriteBytes(BytesView bytes) {
+    for (; !bytes.empty(); bytes = bytes.subspan(std::min(kPieceBytes, bytes.size()))) {
+      Deadline(options().progress_timeout);
+      const auto [error, n] = co_await asio::async_write(
+          stream_, asio::buffer(bytes.data(), std::min(kPieceBytes, bytes.size())), kUse);
+      server_->sent += n;
+      if (error) co_return false;
     }
     co_return true;
   }
@@ -311,7 +329,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   Clock::time_point deadline_ = Clock::time_point::max();
   bool closed_ = false;
   uint64_t claimed_ = 0;
-  std::optional<wire::Frame> answer_;
+  std::optional<Answer> answer_;
 };
 
 asio::awaitable<void> Server::State::Accept(std::shared_ptr<State> self) {

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
 #include "src/net/tls.h"
 #include "src/wire/frame.h"
 
@@ -22,13 +23,15 @@ namespace shoal::net {
 // answers INTERNAL.
 class Reply {
  public:
-  using Send = std::function<void(wire::Frame)>;
+  using Send = std::function<void(wire::Frame, std::unique_ptr<ByteSource>)>;
   explicit Reply(Send send) : send_(std::move(send)) {}
   Reply(Reply&& other) noexcept : send_(std::exchange(other.send_, nullptr)) {}
   Reply& operator=(Reply&& other) noexcept;
   ~Reply();
 
-  void operator()(wire::Frame frame);
+  // `bulk`, if there is one, in place of the frame's own: asked for its pieces on an I/O thread as
+  // they are sent. When it fails, the connection is cut: the caller sees that the answer is not whole.
+  void operator()(wire::Frame frame, std::unique_ptr<ByteSource> bulk = nullptr);
   void operator()(const absl::Status& error) { (*this)(wire::MakeErrorFrame(error)); }
 
  private:

@@ -102,10 +102,10 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "--leak") == 0) return Leak();
   RunKernel(*ScalarKernel<Field51<VecScalar>>("scalar51"));
   RunKernel(*ScalarKernel<Field51Fma<VecScalar>>("scalar51fma"));
-  for (InstructionSet set : kAllInstructionSets) {
-    if (!IsSupported(set) || set == InstructionSet::kPortable) continue;
+  for (shoal::InstructionSet set : shoal::kAllInstructionSets) {
+    if (!shoal::IsSupported(set) || set == shoal::InstructionSet::kPortable) continue;
     RunKernel(*KernelOf(set));
-    UseInstructionSet(set);
+    shoal::UseInstructionSet(set);
     RunSeal();
   }
   return 0;

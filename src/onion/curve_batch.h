@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "src/onion/inline.h"
+#include "src/base/inline.h"
 #include "src/onion/kernel.h"
 
 namespace shoal::onion {

@@ -1,27 +1,10 @@
 #include "src/onion/dispatch.h"
 
-#include <atomic>
-
 #include "sodium.h"
 #include "src/base/check.h"
 
 namespace shoal::onion {
 namespace {
-
-InstructionSet Fastest() {
-  // The portable path is libsodium's choice of its own implementations.
-  SHOAL_CHECK(sodium_init() >= 0);
-  InstructionSet fastest = InstructionSet::kPortable;
-  for (InstructionSet set : kAllInstructionSets) {
-    if (IsSupported(set)) fastest = set;
-  }
-  return fastest;
-}
-
-std::atomic<InstructionSet>& Active() {
-  static std::atomic<InstructionSet> active(Fastest());
-  return active;
-}
 
 TableMemory BuildBaseTable(const Kernel& kernel) {
   const uint8_t base[32] = {9};
@@ -32,29 +15,17 @@ TableMemory BuildBaseTable(const Kernel& kernel) {
 
 }  // namespace
 
-absl::string_view NameOf(InstructionSet set) {
-  const Kernel* kernel = KernelOf(set);
-  return kernel == nullptr ? "portable" : kernel->name;
-}
-
-bool IsSupported(InstructionSet set) {
-  return set == InstructionSet::kPortable || KernelOf(set) != nullptr;
-}
-
-InstructionSet ActiveInstructionSet() { return Active().load(std::memory_order_relaxed); }
-
-void UseInstructionSet(InstructionSet set) {
-  SHOAL_CHECK(IsSupported(set));
-  Active().store(set, std::memory_order_relaxed);
-}
-
 const Kernel* KernelOf(InstructionSet set) {
+  // The portable path is libsodium's choice of its own implementations.
+  static const bool sodium_is_ready = sodium_init() >= 0;
+  SHOAL_CHECK(sodium_is_ready);
+  if (!IsSupported(set)) return nullptr;
   switch (set) {
     case InstructionSet::kPortable:
       return nullptr;
     case InstructionSet::kAvx2:
       return Avx2Kernel();
-    case InstructionSet::kIfma:
+    case InstructionSet::kAvx512:
       return IfmaKernel();
   }
   return nullptr;

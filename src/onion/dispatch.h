@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <memory>
 
-#include "src/onion/instruction_set.h"
+#include "src/base/instruction_set.h"
 #include "src/onion/kernel.h"
 
 namespace shoal::onion {
 
-// Null for the portable path.
+// Null for the portable path, and for what this machine has not.
 const Kernel* KernelOf(InstructionSet set);
 
 // Memory for a table.

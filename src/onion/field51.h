@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "src/onion/inline.h"
+#include "src/base/inline.h"
 
 namespace shoal::onion {
 

@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "src/onion/field51.h"
-#include "src/onion/inline.h"
+#include "src/base/inline.h"
 
 namespace shoal::onion {
 

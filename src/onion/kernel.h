@@ -52,7 +52,8 @@ struct Kernel {
   void (*stream_block)(const uint8_t* keys, uint64_t counter, uint8_t* blocks, size_t n);
 };
 
-// Null where the machine lacks the instructions or the build is for another processor.
+// Null where the build is for another processor. Whether this machine can run them is for
+// src/base/instruction_set.h to say.
 const Kernel* IfmaKernel();
 const Kernel* Avx2Kernel();
 

@@ -7,7 +7,7 @@
 
 #include "src/onion/curve_batch.h"
 #include "src/onion/field51_fma.h"
-#include "src/onion/inline.h"
+#include "src/base/inline.h"
 #include "src/onion/symmetric_batch.h"
 
 namespace shoal::onion {
@@ -191,9 +191,7 @@ void MultiplyFixed(const void* const* tables, size_t table_count, const uint8_t*
 const Kernel* Avx2Kernel() {
   static constexpr Kernel kKernel = {"avx2", Multiply, sizeof(Batch::Table), BuildTable,
                                      MultiplyFixed, Symmetric::DeriveKeys, Symmetric::StreamBlock};
-  static const bool supported =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return supported ? &kKernel : nullptr;
+  return &kKernel;
 }
 
 }  // namespace shoal::onion

@@ -7,7 +7,7 @@
 
 #include "src/onion/curve_batch.h"
 #include "src/onion/field51.h"
-#include "src/onion/inline.h"
+#include "src/base/inline.h"
 #include "src/onion/symmetric_batch.h"
 
 namespace shoal::onion {
@@ -115,10 +115,7 @@ const Kernel* IfmaKernel() {
   static constexpr Kernel kKernel = {"ifma", Batch::Multiply, sizeof(Batch::Table),
                                      Batch::BuildTable, Batch::MultiplyFixed,
                                      Symmetric::DeriveKeys, Symmetric::StreamBlock};
-  static const bool supported =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512ifma");
-  return supported ? &kKernel : nullptr;
+  return &kKernel;
 }
 
 }  // namespace shoal::onion

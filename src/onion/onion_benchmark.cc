@@ -1,7 +1,7 @@
 // Seals and opens per second, for every instruction set and message size, against libsodium's
 // own crypto_box_seal and crypto_box_seal_open in the same run.
 //
-//   onion_benchmark [--instruction_sets=ifma,avx2,portable] [--bytes=80,64,128,256,400]
+//   onion_benchmark [--instruction_sets=avx512,avx2,portable] [--bytes=80,64,128,256,400]
 //                   [--threads=1,2] [--rounds=9]
 //
 // libsodium and the paths take turns, round by round, so that a neighbour's load or a change of
@@ -25,8 +25,8 @@
 #include "absl/strings/strip.h"
 #include "sodium.h"
 #include "src/base/check.h"
+#include "src/base/instruction_set.h"
 #include "src/base/random.h"
-#include "src/onion/instruction_set.h"
 #include "src/onion/sealed_box.h"
 
 namespace shoal::onion {
@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
   shoal::onion::Options options;
   if (!shoal::onion::Parse(argc, argv, options)) {
     std::fprintf(stderr,
-                 "usage: onion_benchmark [--instruction_sets=ifma,avx2,portable]\n"
+                 "usage: onion_benchmark [--instruction_sets=avx512,avx2,portable]\n"
                  "         [--bytes=80,64,128,256,400] [--threads=1,2] [--rounds=9]\n");
     return 2;
   }

@@ -6,9 +6,9 @@
 
 #include "gtest/gtest.h"
 #include "sodium.h"
+#include "src/base/instruction_set.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
-#include "src/onion/instruction_set.h"
 #include "src/onion/testing/edge_points.h"
 
 namespace shoal::onion {

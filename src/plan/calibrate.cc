@@ -112,7 +112,7 @@ void MeasureOnions(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& 
   costs.set_seal_ns((build_few + build_many - byte * bytes_of_all) / (kFew + kMany));
 }
 
-void MeasureShuffle(size_t n, RandomSource& random, UnitCosts& costs) {
+void MeasureShuffle(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
   struct Print {
     uint64_t value;
     uint32_t position;
@@ -122,7 +122,7 @@ void MeasureShuffle(size_t n, RandomSource& random, UnitCosts& costs) {
   random.Fill(seeds);
   const Seed key = random.NewSeed();
   std::vector<Print> prints(n);
-  SecretVector<uint32_t> place;
+  PageArray<uint32_t> place;
   const double place_ns = Measure([&] {
     for (size_t i = 0; i < n; ++i) {
       uint8_t print[8];
@@ -130,8 +130,7 @@ void MeasureShuffle(size_t n, RandomSource& random, UnitCosts& costs) {
       prints[i] = {LoadLe<uint64_t>(print), static_cast<uint32_t>(i)};
     }
     std::sort(prints.begin(), prints.end());
-    SeededRandom source(key.view(), "shoal calibrate");  // as a party's, from its stored seed
-    place = shuffle::RandomPermutation(n, source);
+    place = *shuffle::RandomPermutation(n, key.view(), pool);
   });
   costs.set_place_ns(place_ns / static_cast<double>(n));
   constexpr size_t kItem = 2 * onion::kLayerBytes;
@@ -155,9 +154,17 @@ noise::Distribution SomeNoise() {
                                        .right_scale = 5});
 }
 
+// Reads all of a source, as a sender does.
+void Exhaust(ByteSource& source) {
+  while (!source.Next()->empty()) {
+  }
+}
+
 // A round's online stage over n positions of a state that is made up: its cost depends on no value.
 void MeasureOnline(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
   const double dn = static_cast<double>(n);
+  SpoolPlace spools("/tmp", uint64_t{1} << 40);  // in memory
+  const server::Resources resources = {.pool = &pool, .spools = &spools};
   const server::RoundSecrets secrets(random.NewSeed());
   const onion::KeyPair key = onion::KeyPairFromSecret(random.NewSeed().view());
   server::RoundContext context{.counter = RoundCounter(1),
@@ -178,20 +185,24 @@ void MeasureOnline(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& 
     server::RoundState state;
     state.positions = static_cast<uint32_t>(n);
     state.next_positions = static_cast<uint32_t>(n + noise);
-    state.seeds.resize(32 * n);
+    constexpr auto kSecret = PageBuffer::Content::kSecret;
+    state.seeds = *PageBuffer::Create(32 * n, kSecret);
     random.Fill(state.seeds);
-    const SecretVector<uint32_t> place = shuffle::RandomPermutation(n + noise, random);
-    state.target.assign(place.begin(), place.begin() + static_cast<std::ptrdiff_t>(n));
+    const Seed shuffle_key = random.NewSeed();
+    const PageArray<uint32_t> place =
+        *shuffle::RandomPermutation(n + noise, shuffle_key.view(), pool);
+    state.target = *PageArray<uint32_t>::Create(n, kSecret);
+    std::copy_n(place.begin(), n, state.target.begin());
     for (size_t k = 0; k < noise; ++k) state.noise.push_back({place[n + k], 1});
     return state;
   };
-  wire::QueryBatch forwarded;
+  server::Forwarding forwarding;
   const auto forward = [&](const server::RoundState& state) {
     const Bytes encoded = wire::EncodeQueryBatch(queries, state.positions);
     return Measure([&] {
              const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded, state.positions);
-             forwarded = *ForwardQueries(context, state, in);
-             (void)wire::EncodeQueryBatch(forwarded, state.next_positions);
+             forwarding = *ForwardQueries(context, state, in, pool);
+             (void)wire::EncodeQueryBatch(forwarding.queries, state.next_positions);
            }) / dn;
   };
   const server::RoundState noisy = state_of(n), plain = state_of(0);
@@ -210,11 +221,15 @@ void MeasureOnline(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& 
     const uint64_t rows = 1000;
     const Bytes table(rows * bytes);
     answer[k] = Measure([&] {
-                  (void)*AnswerQueries(backend, secrets, plain, queries, {table, rows}, pool);
+                  Exhaust(**AnswerQueries(backend, secrets, plain, queries, {table, rows}, pool));
                 }) / dn;
     const Bytes answers(n * bytes);
     back[k] = Measure([&] {
-                (void)*ReturnAnswers(context, secrets, plain, queries, forwarded, answers, pool);
+                server::AnswerIntake intake = *server::AnswerIntake::Begin(
+                    context, queries, forwarding, answers.size(), resources);
+                SHOAL_CHECK(intake.Take(answers).ok());
+                Exhaust(**ReturnAnswers(context, secrets, plain, queries, std::move(intake),
+                                        resources));
               }) / dn;
   }
   const auto line = [](const double (&at)[2], double& constant, double& slope) {
@@ -309,7 +324,7 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   UnitCosts costs;
   costs.set_machine(MachineName());
   MeasureOnions(size(16'384), random, pool, costs);
-  MeasureShuffle(size(300'000), random, costs);
+  MeasureShuffle(size(300'000), random, pool, costs);
   MeasureOnline(size(200'000), random, pool, costs);
   MeasureBytes(size(1 << 26), random, costs);
   return costs;

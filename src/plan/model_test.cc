@@ -113,6 +113,8 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
   std::iota(batch.positions.begin(), batch.positions.end(), 0u);
   batch.tallies.assign(kQueries, 5);
   double noise_queries = 0;
+  SpoolPlace spools("/tmp", 1 << 30);
+  const server::Resources resources = {.pool = &pool, .spools = &spools};
   for (uint32_t j = 1; j <= kParties; ++j) {
     const server::RoundContext context{.counter = RoundCounter(1),
                                        .round_id = {},
@@ -135,19 +137,23 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
     EXPECT_EQ(static_cast<double>(list.size()), onion * static_cast<double>(w.queries));
     EXPECT_EQ(static_cast<double>(wire::EncodeQueryBatch(batch, static_cast<uint32_t>(w.queries)).size()),
               QueryBatchBytes(static_cast<double>(w.queries)));
-    const server::NoiseBatch made = MakeNoise(context, secrets[j - 1], pool);
+    SHOAL_ASSERT_OK_AND_ASSIGN(server::NoiseBatch made,
+                               MakeNoise(context, secrets[j - 1], resources));
     noise_queries += static_cast<double>(made.size());
-    SHOAL_ASSERT_OK_AND_ASSIGN(auto out, RunOffline(context, secrets[j - 1], made, list, pool));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        auto out, RunOffline(context, secrets[j - 1], std::move(made), list, resources));
     if (j == kParties) {
       Bytes table(kRows * 112);
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answers,
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers,
                                  AnswerQueries(context, secrets[j - 1], out.state, batch,
                                                {table, kRows}, pool));
-      EXPECT_EQ(static_cast<double>(answers.size()), plan.hop(0).answer_bytes());
+      EXPECT_EQ(static_cast<double>(answers->size()), plan.hop(0).answer_bytes());
       break;
     }
-    SHOAL_ASSERT_OK_AND_ASSIGN(batch, ForwardQueries(context, out.state, batch));
-    list = std::move(out.onions);
+    SHOAL_ASSERT_OK_AND_ASSIGN(server::Forwarding forwarding,
+                               ForwardQueries(context, out.state, batch, pool));
+    batch = std::move(forwarding.queries);
+    SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(*out.onions));
   }
   // Noise is what the model says it is on average: 80 rows of standard deviation about 5.
   EXPECT_NEAR(noise_queries, 2 * kRows * SomeNoise().mean, 5 * 5 * 9);

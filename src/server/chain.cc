@@ -44,46 +44,48 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
   return with_ours;
 }
 
-absl::StatusOr<StageReports> ChainNode::Offline(const wire::SignedHeader& header, Bytes onions) {
-  absl::StatusOr<Bytes> list = party_->Offline(header, onions);
-  onions = {};  // gigabytes, in a large round
+absl::Status ChainNode::Offline(const wire::SignedHeader& header,
+                                std::unique_ptr<ByteSource> onions) {
+  auto list = party_->Offline(header, *onions);
+  onions.reset();
   return SendList(header, std::move(list));
 }
 
-absl::StatusOr<StageReports> ChainNode::Offline(const wire::SignedHeader& header,
-                                                std::unique_ptr<Party::Intake> intake) {
+absl::Status ChainNode::Offline(const wire::SignedHeader& header,
+                                std::unique_ptr<Party::Intake> intake) {
   return SendList(header, party_->Offline(std::move(intake)));
 }
 
-absl::StatusOr<StageReports> ChainNode::SendList(const wire::SignedHeader& header,
-                                                 absl::StatusOr<Bytes> list) {
+absl::Status ChainNode::SendList(const wire::SignedHeader& header,
+                                 absl::StatusOr<std::unique_ptr<ByteSource>> list) {
   if (!list.ok()) return AtParty(*party_, list.status());
-  StageReports reports = party_->Reports(round::RoundId(header.header()));
+  return next_ == nullptr ? absl::OkStatus() : next_->Offline(header, *std::move(list));
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id,
+                                                              Bytes queries) {
+  absl::StatusOr<std::unique_ptr<ByteSource>> answers;
+  if (next_ == nullptr) {
+    answers = party_->AnswerQueries(round_id, queries);
+  } else {
+    absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries);
+    if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
+    queries = {};
+    SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
+                           next_->Online(round_id, *std::move(forwarded)));
+    answers = party_->Answers(round_id, *later);
+  }
+  if (!answers.ok()) return AtParty(*party_, answers.status());
+  return answers;
+}
+
+absl::StatusOr<StageReports> ChainNode::Reports(const Digest& round_id) {
+  StageReports reports = party_->Reports(round_id);
   if (next_ != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(StageReports later, next_->Offline(header, *std::move(list)));
+    SHOAL_ASSIGN_OR_RETURN(const StageReports later, next_->Reports(round_id));
     reports.insert(reports.end(), later.begin(), later.end());
   }
   return reports;
-}
-
-absl::StatusOr<OnlineResult> ChainNode::Online(const Digest& round_id, Bytes queries) {
-  OnlineResult result;
-  if (next_ == nullptr) {
-    absl::StatusOr<Bytes> answers = party_->AnswerQueries(round_id, queries);
-    if (!answers.ok()) return AtParty(*party_, answers.status());
-    result.answers = *std::move(answers);
-    result.reports = party_->Reports(round_id);
-    return result;
-  }
-  absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries);
-  if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-  SHOAL_ASSIGN_OR_RETURN(OnlineResult later, next_->Online(round_id, *std::move(forwarded)));
-  absl::StatusOr<Bytes> answers = party_->Answers(round_id, later.answers);
-  if (!answers.ok()) return AtParty(*party_, answers.status());
-  result.answers = *std::move(answers);
-  result.reports = party_->Reports(round_id);
-  result.reports.insert(result.reports.end(), later.reports.begin(), later.reports.end());
-  return result;
 }
 
 absl::Status ChainNode::End(const Digest& round_id, bool aborted, const std::string& reason) {

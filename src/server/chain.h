@@ -18,20 +18,19 @@ namespace shoal::server {
 
 using StageReports = std::vector<wire::StageReport>;
 
-struct OnlineResult {
-  Bytes answers;
-  StageReports reports;
-};
-
 // What a party can ask of the one after it. Implemented by ChainNode itself, so that a chain can
 // stand in one process, and over TLS by server/runner. Calls block until the whole rest of the
-// chain has done its part. Thread-safe.
+// chain has done its part; what they return comes as it is read. Thread-safe.
 class Link {
  public:
   virtual ~Link() = default;
   virtual absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) = 0;
-  virtual absl::StatusOr<StageReports> Offline(const wire::SignedHeader& header, Bytes onions) = 0;
-  virtual absl::StatusOr<OnlineResult> Online(const Digest& round_id, Bytes queries) = 0;
+  virtual absl::Status Offline(const wire::SignedHeader& header,
+                               std::unique_ptr<ByteSource> onions) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
+                                                             Bytes queries) = 0;
+  // What the round has cost so far, at the party asked and all after it.
+  virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
   virtual absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) = 0;
 };
 
@@ -42,19 +41,21 @@ class ChainNode final : public Link {
   ChainNode(Party* party, Link* next);
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
-  absl::StatusOr<StageReports> Offline(const wire::SignedHeader& header, Bytes onions) override;
-  // The same for a list that came in piece by piece (Party::BeginOffline).
-  absl::StatusOr<StageReports> Offline(const wire::SignedHeader& header,
-                                       std::unique_ptr<Party::Intake> intake);
-  absl::StatusOr<OnlineResult> Online(const Digest& round_id, Bytes queries) override;
+  absl::Status Offline(const wire::SignedHeader& header,
+                       std::unique_ptr<ByteSource> onions) override;
+  // The same for a list that was pushed in piece by piece (Party::BeginOffline).
+  absl::Status Offline(const wire::SignedHeader& header, std::unique_ptr<Party::Intake> intake);
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
+                                                     Bytes queries) override;
+  absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
   // Erases the round here whatever becomes of the message to the next.
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
 
   Party& party() { return *party_; }
 
  private:
-  absl::StatusOr<StageReports> SendList(const wire::SignedHeader& header,
-                                        absl::StatusOr<Bytes> list);
+  absl::Status SendList(const wire::SignedHeader& header,
+                        absl::StatusOr<std::unique_ptr<ByteSource>> list);
 
   Party* const party_;
   Link* const next_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -9,6 +10,7 @@
 #include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
+#include "src/base/spool.h"
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
 #include "src/wire/query_batch.h"
@@ -50,13 +52,21 @@ struct Frontend::Entry {
   uint64_t slots = 0;
   uint64_t used = 0;
   size_t onion_bytes = 0;
-  Bytes onions;
   Digest print_key;
   absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> slot_of_onion;
   std::vector<uint32_t> tallies;  // by slot, kUnused where there is none
   std::vector<uint32_t> rank;     // by slot: where its answer stands
-  Bytes answers;
+  Spool answers;
   StageReports reports;
+  std::chrono::steady_clock::time_point stage_start;
+  uint64_t offline_ms = 0, online_ms = 0;  // over the whole chain
+
+  void StartStage() { stage_start = std::chrono::steady_clock::now(); }
+  uint64_t StageMs() const {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                     std::chrono::steady_clock::now() - stage_start)
+                                     .count());
+  }
 
   wire::RoundInfo Info() const {
     wire::RoundInfo info;
@@ -86,12 +96,13 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
 }
 
 absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party* party,
-                                                           Journal* journal, const Clock* clock) {
+                                                           Journal* journal, const Clock* clock,
+                                                           SpoolPlace* spools) {
   if (party->number() != PartyNumber(1)) {
     return absl::InvalidArgumentError("only party 1 is a frontend");
   }
   SHOAL_RETURN_IF_ERROR(CheckPlan(plan, party->roster()));
-  return std::unique_ptr<Frontend>(new Frontend(plan, party, journal, clock));
+  return std::unique_ptr<Frontend>(new Frontend(plan, party, journal, clock, spools));
 }
 
 wire::RoundHeader Frontend::NewDraft() {
@@ -208,15 +219,17 @@ std::vector<Due> Frontend::WhatIsDue() {
   return due;
 }
 
-absl::StatusOr<Bytes> Frontend::Seal(const Digest& round_id) {
+absl::StatusOr<std::unique_ptr<ByteSource>> Frontend::Seal(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::OPEN_FOR_ONIONS) return WrongState(entry->state, "cannot be sealed");
+  entry->StartStage();
   entry->state = wire::SEALED;
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = true;
   entry->slot_of_onion = {};
-  return std::exchange(entry->onions, {});
+  // Every onion was written before it was acknowledged: they need not be in memory as well.
+  return journal_->ReadSubmissions(entry->round.counter(), entry->slots * entry->onion_bytes);
 }
 
 absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports) {
@@ -228,6 +241,7 @@ absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports)
   entry->busy = false;
   entry->tallies.assign(entry->slots, kUnused);
   entry->reports = std::move(reports);
+  entry->offline_ms = entry->StageMs();
   return absl::OkStatus();
 }
 
@@ -235,6 +249,7 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::OPEN_FOR_QUERIES) return WrongState(entry->state, "takes no queries");
+  entry->StartStage();
   entry->state = wire::ANSWERING;
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = true;
@@ -250,13 +265,23 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   return wire::EncodeQueryBatch(batch, static_cast<uint32_t>(entry->slots));
 }
 
-absl::Status Frontend::AnswersReady(const Digest& round_id, OnlineResult result) {
+absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
+                                    const std::function<StageReports()>& reports) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  {
+    std::lock_guard lock(entry->mutex);
+    if (entry->state != wire::ANSWERING) return WrongState(entry->state, "waits for no answers");
+    SHOAL_CHECK(answers.size() == entry->used * entry->round.answer_bytes());
+  }
+  // Not locked meanwhile: clients ask how far the round is.
+  SHOAL_ASSIGN_OR_RETURN(Spool all, SpoolAll(answers, *spools_));
+  const uint64_t online_ms = entry->StageMs();
+  StageReports stages = reports();
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::ANSWERING) return WrongState(entry->state, "waits for no answers");
-  SHOAL_CHECK(result.answers.size() == entry->used * entry->round.answer_bytes());
-  entry->answers = std::move(result.answers);
-  entry->reports = std::move(result.reports);
+  entry->answers = std::move(all);
+  entry->reports = std::move(stages);
+  entry->online_ms = online_ms;
   entry->state = wire::ANSWERED;
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = false;
@@ -267,7 +292,6 @@ void Frontend::Erase(Entry& entry, wire::RoundState final_state) {
   entry.state = final_state;
   entry.state_since_s = clock_->NowSeconds();
   entry.busy = false;
-  entry.onions = {};
   entry.slot_of_onion = {};
   entry.tallies = {};
   entry.rank = {};
@@ -315,6 +339,8 @@ std::vector<wire::RoundReport> Frontend::Reports() const {
     wire::RoundReport& report = out.emplace_back();
     *report.mutable_round() = entry.Info();
     report.mutable_stages()->Assign(entry.reports.begin(), entry.reports.end());
+    report.set_offline_ms(entry.offline_ms);
+    report.set_online_ms(entry.online_ms);
   }
   return out;
 }
@@ -369,7 +395,6 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
     SHOAL_RETURN_IF_ERROR(journal_->AppendSubmission(entry->round.counter(), added));
     entry->slots += fresh.size();
     entry->slot_of_onion.merge(fresh);
-    Append(entry->onions, added);
   }
   Submission submission{.slots = {}, .counter = entry->round.counter()};
   submission.slots.reserve(count);
@@ -398,10 +423,11 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Digest& round_id,
       return absl::InvalidArgumentError(
           absl::StrCat("slot ", request.slots[i], ": the round gave out ", entry.slots));
     }
-    if (!party_->CheckToken(round_id, request.slots[i], request.tokens[i])) {
-      return absl::PermissionDeniedError(
-          absl::StrCat("slot ", request.slots[i], ": the token is not this slot's"));
-    }
+  }
+  if (const size_t wrong = party_->FirstWrongToken(round_id, request.slots, request.tokens);
+      wrong < count) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("slot ", request.slots[wrong], ": the token is not this slot's"));
   }
   std::vector<uint32_t> sorted = request.slots;
   std::ranges::sort(sorted);
@@ -454,14 +480,22 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
                                                             request.tokens()));
   wire::FetchAnswersResponse response;
   const size_t answer_bytes = entry->round.answer_bytes();
-  response.mutable_answers()->reserve(parsed.slots.size() * answer_bytes);
   for (uint32_t slot : parsed.slots) {
     if (entry->rank[slot] == kUnused) {
       return absl::FailedPreconditionError(absl::StrCat("slot ", slot, ": was not used"));
     }
-    response.mutable_answers()->append(
-        reinterpret_cast<const char*>(entry->answers.data()) + entry->rank[slot] * answer_bytes,
-        answer_bytes);
+  }
+  std::string& answers = *response.mutable_answers();
+  answers.resize(parsed.slots.size() * answer_bytes);
+  // A client's slots are neighbours mostly: one read for each run of them.
+  for (size_t i = 0; i < parsed.slots.size();) {
+    const uint64_t first = entry->rank[parsed.slots[i]];
+    size_t n = 1;
+    while (i + n < parsed.slots.size() && entry->rank[parsed.slots[i + n]] == first + n) ++n;
+    SHOAL_RETURN_IF_ERROR(entry->answers.Read(
+        first * answer_bytes, {reinterpret_cast<uint8_t*>(answers.data()) + i * answer_bytes,
+                               n * answer_bytes}));
+    i += n;
   }
   return response;
 }

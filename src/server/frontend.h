@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -62,9 +63,10 @@ struct Due {
 // Thread-safe.
 class Frontend {
  public:
-  // `party` is number 1 and outlives this, as journal and clock do.
+  // `party` is number 1 and outlives this, as journal, clock and spools do.
   static absl::StatusOr<std::unique_ptr<Frontend>> Create(RoundPlan plan, Party* party,
-                                                          Journal* journal, const Clock* clock);
+                                                          Journal* journal, const Clock* clock,
+                                                          SpoolPlace* spools);
 
   // --- for the driver ---
 
@@ -75,12 +77,15 @@ class Frontend {
   // What is due, oldest round first. A round that is being worked on is not due.
   std::vector<Due> WhatIsDue();
   // No more onions. The input of party 1: the onions in the order of their slots.
-  absl::StatusOr<Bytes> Seal(const Digest& round_id);
+  absl::StatusOr<std::unique_ptr<ByteSource>> Seal(const Digest& round_id);
   absl::Status OfflineDone(const Digest& round_id, StageReports reports);
   // No more queries. The input of party 1, encoded.
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
-  // One answer for every used slot, in order: what party 1's node returns.
-  absl::Status AnswersReady(const Digest& round_id, OnlineResult result);
+  // One answer for every used slot, in order: what party 1's node returns. Takes all of them before
+  // anybody gets one, and asks for `reports` when they are there. Errors of the source and of the
+  // spool: the round stays ANSWERING.
+  absl::Status AnswersReady(const Digest& round_id, ByteSource& answers,
+                            const std::function<StageReports()>& reports);
   // Erases what is held of the round. OK again.
   void Close(const Digest& round_id);
   void Abort(const Digest& round_id, absl::string_view reason);
@@ -121,8 +126,8 @@ class Frontend {
     std::vector<sharing::Token> tokens;
   };
 
-  Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock)
-      : plan_(plan), party_(party), journal_(journal), clock_(clock) {}
+  Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock, SpoolPlace* spools)
+      : plan_(plan), party_(party), journal_(journal), clock_(clock), spools_(spools) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const;
   absl::StatusOr<Request> ParseRequest(const Digest& round_id, const Entry& entry,
                                        const std::string& slots, const std::string& tokens) const;
@@ -132,6 +137,7 @@ class Frontend {
   Party* const party_;
   Journal* const journal_;
   const Clock* const clock_;
+  SpoolPlace* const spools_;
 
   mutable std::mutex mutex_;  // of the members below, not of the entries
   uint64_t last_counter_ = 0;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
 #include <vector>
@@ -335,6 +336,58 @@ absl::Status FileJournal::Sync(RoundCounter round) {
     found->second.broken = true;
   }
   return ErrnoStatus(error, path);
+}
+
+class FileJournal::SubmissionsSource final : public ByteSource {
+ public:
+  SubmissionsSource(int fd, std::string path, uint64_t bytes)
+      : fd_(fd), path_(std::move(path)), bytes_(bytes) {
+    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a wish
+  }
+  ~SubmissionsSource() override { ::close(fd_); }
+  uint64_t size() const override { return bytes_; }
+
+  // One record after the other: a record is what one client sent at a time. Its checksum is for the
+  // reader after a crash; this process has written it itself.
+  absl::StatusOr<BytesView> Next() override {
+    if (given_ == bytes_) return BytesView();
+    std::array<uint8_t, kFrameBytes> frame;
+    SHOAL_RETURN_IF_ERROR(Read(frame));
+    const uint32_t length = LoadLe<uint32_t>(frame.data());
+    if (length == 0 || length > bytes_ - given_) {
+      return absl::DataLossError(absl::StrCat(path_, ": a record of a wrong length"));
+    }
+    record_.resize(length);
+    SHOAL_RETURN_IF_ERROR(Read(record_));
+    given_ += length;
+    return BytesView(record_);
+  }
+
+ private:
+  absl::Status Read(MutableBytes into) {
+    while (!into.empty()) {
+      const ssize_t n = ::read(fd_, into.data(), into.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return ErrnoStatus(errno, path_);
+      if (n == 0) return absl::DataLossError(absl::StrCat(path_, ": ends too early"));
+      into = into.subspan(static_cast<size_t>(n));
+    }
+    return absl::OkStatus();
+  }
+
+  const int fd_;
+  const std::string path_;
+  const uint64_t bytes_;
+  uint64_t given_ = 0;
+  Bytes record_;
+};
+
+absl::StatusOr<std::unique_ptr<ByteSource>> FileJournal::ReadSubmissions(RoundCounter round,
+                                                                         uint64_t bytes) {
+  const std::string path = RoundFile(round, "submissions");
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  return std::make_unique<SubmissionsSource>(fd, path, bytes);
 }
 
 absl::Status FileJournal::Wipe(RoundCounter round) {

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/base/tagged.h"
 
@@ -63,6 +64,10 @@ class Journal {
   // makes all appended so far durable at once: acknowledgements are grouped over one Sync.
   virtual absl::Status AppendSubmission(RoundCounter round, BytesView record) = 0;
   virtual absl::Status Sync(RoundCounter round) = 0;
+  // All records appended for the round, one after the other, `bytes` in all: DATA_LOSS, then or
+  // while it is read, if there are not as many. Nothing may be appended any more.
+  virtual absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
+                                                                      uint64_t bytes) = 0;
 
   // Wipes the round's seed and submissions; the counter is refused from now on. OK again for a
   // round that has ended.
@@ -125,12 +130,15 @@ class FileJournal final : public Journal {
   absl::Status StoreSeed(RoundCounter round, BytesView seed) override;
   absl::Status AppendSubmission(RoundCounter round, BytesView record) override;
   absl::Status Sync(RoundCounter round) override;
+  absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
+                                                              uint64_t bytes) override;
 
  protected:
   absl::Status Persist(BytesView record) override;
   absl::Status Wipe(RoundCounter round) override;
 
  private:
+  class SubmissionsSource;
   explicit FileJournal(std::string directory) : directory_(std::move(directory)) {}
   absl::Status Load();
   absl::Status WipeLeftovers();

@@ -1,7 +1,11 @@
 #include "src/server/offline.h"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +14,7 @@
 #include "src/base/status_macros.h"
 #include "src/sharing/sharing.h"
 #include "src/shuffle/permutation.h"
+#include "src/shuffle/scatter.h"
 
 namespace shoal::server {
 namespace {
@@ -17,6 +22,11 @@ namespace {
 // Onions handled at a time by one thread: a few of the batch engine's batches, and small enough
 // that a chunk's bytes stay in the cache.
 constexpr size_t kChunk = 1024;
+// Onions that go from a spool to their places at a time.
+constexpr size_t kRun = 1 << 16;
+
+constexpr auto kSecret = PageBuffer::Content::kSecret;
+constexpr auto kPublic = PageBuffer::Content::kPublic;
 
 // Rows of the noise queries, one entry for each query.
 SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const RoundSecrets& secrets) {
@@ -32,25 +42,96 @@ SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const RoundSec
   return rows;
 }
 
+// The first error of several threads.
+class FirstError {
+ public:
+  void Update(const absl::Status& status) {
+    if (status.ok()) return;
+    std::lock_guard lock(mutex_);
+    if (status_.ok()) status_ = status;
+  }
+  absl::Status status() const { return status_; }  // after the loop
+
+ private:
+  std::mutex mutex_;
+  absl::Status status_;
+};
+
+// Sorts on all threads: halves around the median, each half by itself.
+template <typename T>
+void ParallelSort(std::span<T> items, ThreadPool& pool) {
+  constexpr size_t kSmall = 1 << 16;
+  if (items.size() <= kSmall || pool.size() == 1) {
+    std::sort(items.begin(), items.end());
+    return;
+  }
+  const size_t half = items.size() / 2;
+  std::nth_element(items.begin(), items.begin() + static_cast<ptrdiff_t>(half), items.end());
+  pool.ParallelFor(2, 1, [&](size_t begin, size_t end) {
+    for (size_t side = begin; side < end; ++side) {
+      ParallelSort(side == 0 ? items.first(half) : items.subspan(half), pool);
+    }
+  });
+}
+
+// The records of a Scatter in the order of their places.
+class ScatterSource final : public ByteSource {
+ public:
+  ScatterSource(shuffle::Scatter scatter, ThreadPool* pool)
+      : scatter_(std::move(scatter)), pool_(pool) {}
+  uint64_t size() const override { return scatter_.size(); }
+  absl::StatusOr<BytesView> Next() override {
+    SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(*pool_));
+    return BytesView(piece);
+  }
+
+ private:
+  shuffle::Scatter scatter_;
+  ThreadPool* const pool_;
+};
+
+// Puts the records of a spool to places[i] each.
+absl::Status PutAll(const Spool& records, size_t record_bytes, std::span<const uint32_t> places,
+                    shuffle::Scatter& scatter, ThreadPool& pool) {
+  SHOAL_CHECK(records.size() == places.size() * record_bytes);
+  Bytes piece;
+  for (size_t at = 0; at < places.size(); at += kRun) {
+    const size_t n = std::min(kRun, places.size() - at);
+    BytesView view;
+    if (records.in_memory()) {
+      view = records.memory().subspan(at * record_bytes, n * record_bytes);
+    } else {
+      piece.resize(n * record_bytes);
+      SHOAL_RETURN_IF_ERROR(records.Read(at * record_bytes, piece));
+      view = piece;
+    }
+    SHOAL_RETURN_IF_ERROR(scatter.Put(places.subspan(at, n), view, pool));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-NoiseBatch MakeNoise(const RoundContext& context, const RoundSecrets& secrets, ThreadPool& pool) {
+absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSecrets& secrets,
+                                     const Resources& resources) {
   NoiseBatch batch;
   if (context.is_backend()) return batch;
   const SecretVector<uint32_t> rows = DrawNoiseRows(context, secrets);
   const size_t hops = context.next_recipients.size();
   const size_t onion_bytes = onion::OnionBytes(hops);
   batch.tallies.resize(rows.size());
-  batch.onions.resize(rows.size() * onion_bytes);
-  pool.ParallelFor(rows.size(), kChunk, [&](size_t begin, size_t end) {
+  SHOAL_ASSIGN_OR_RETURN(batch.onions, resources.spools->Create(rows.size() * onion_bytes));
+  FirstError error;
+  resources.pool->ParallelFor(rows.size(), kChunk, [&](size_t begin, size_t end) {
     const size_t n = end - begin;
     // A stream for every chunk: the result does not depend on the threads.
     SeededRandom random = secrets.NoiseOnions(begin / kChunk);
     SecretVector<uint8_t> seeds(n * hops * 32), ephemeral(n * hops * 32);
     random.Fill(seeds);
     random.Fill(ephemeral);
-    onion::BuildOnions(context.round_id, context.next_recipients, seeds, ephemeral,
-                       MutableBytes(batch.onions).subspan(begin * onion_bytes, n * onion_bytes));
+    Bytes onions(n * onion_bytes);
+    onion::BuildOnions(context.round_id, context.next_recipients, seeds, ephemeral, onions);
+    error.Update(batch.onions.Write(begin * onion_bytes, onions));
     std::vector<sharing::QueryShare> shares(hops);
     for (size_t i = 0; i < n; ++i) {
       for (size_t hop = 0; hop < hops; ++hop) {
@@ -61,20 +142,21 @@ NoiseBatch MakeNoise(const RoundContext& context, const RoundSecrets& secrets, T
     }
     sodium_memzero(shares.data(), shares.size() * sizeof shares[0]);
   });
+  SHOAL_RETURN_IF_ERROR(error.status());
   return batch;
 }
 
 OnionIntake::OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t count,
-                         ThreadPool& pool)
+                         const Resources& resources)
     : context_(&context),
-      pool_(&pool),
+      resources_(resources),
       key_(secrets.OnionKeyPair()),
       fingerprint_key_(secrets.FingerprintKey()),
       count_(count) {}
 
 absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
                                                const RoundSecrets& secrets, uint64_t bytes,
-                                               ThreadPool& pool) {
+                                               const Resources& resources) {
   const size_t onion_bytes = context.onion_bytes();
   if (bytes % onion_bytes != 0) {
     return absl::InvalidArgumentError(absl::StrCat("offline list: ", bytes,
@@ -88,7 +170,13 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
     return absl::InvalidArgumentError(
         absl::StrCat("offline list: ", count, " onions, where the header allows ", most));
   }
-  return OnionIntake(context, secrets, count, pool);
+  OnionIntake intake(context, secrets, count, resources);
+  SHOAL_ASSIGN_OR_RETURN(intake.seeds_, PageBuffer::Reserve(32 * count, kSecret));
+  SHOAL_ASSIGN_OR_RETURN(intake.valid_, PageBuffer::Reserve(count, kPublic));
+  SHOAL_ASSIGN_OR_RETURN(intake.prints_, PageArray<Fingerprint>::Reserve(count, kSecret));
+  SHOAL_ASSIGN_OR_RETURN(
+      intake.inner_, resources.spools->Create(count * (onion_bytes - onion::kLayerBytes)));
+  return intake;
 }
 
 absl::Status OnionIntake::Take(BytesView piece) {
@@ -102,32 +190,33 @@ absl::Status OnionIntake::Take(BytesView piece) {
     Append(partial_, piece.first(missing));
     piece = piece.subspan(missing);
     if (partial_.size() < onion_bytes) return absl::OkStatus();
-    OpenWhole(partial_);
+    SHOAL_RETURN_IF_ERROR(OpenWhole(partial_));
     partial_.clear();
   }
   const size_t whole = piece.size() / onion_bytes * onion_bytes;
-  if (whole > 0) OpenWhole(piece.first(whole));
+  if (whole > 0) SHOAL_RETURN_IF_ERROR(OpenWhole(piece.first(whole)));
   Append(partial_, piece.subspan(whole));
   return absl::OkStatus();
 }
 
-void OnionIntake::OpenWhole(BytesView onions) {
+absl::Status OnionIntake::OpenWhole(BytesView onions) {
   static_assert(crypto_shorthash_KEYBYTES <= 32 && crypto_shorthash_BYTES == 8);
   const size_t onion_bytes = context_->onion_bytes();
   const size_t inner_bytes = onion_bytes - onion::kLayerBytes;
   const size_t count = onions.size() / onion_bytes;
   const size_t first = opened_;
-  seeds_.resize(32 * (first + count));
-  inner_.resize(inner_bytes * (first + count));
-  valid_.resize(first + count);
-  prints_.resize(first + count);
-  pool_->ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
+  seeds_.Grow(32 * (first + count));
+  valid_.Grow(first + count);
+  prints_.Grow(first + count);
+  FirstError error;
+  resources_.pool->ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
     const size_t n = end - begin, at = first + begin;
+    Bytes inner(n * inner_bytes);
     onion::PeelOnions(key_, context_->round_id, context_->layers(),
                       onions.subspan(begin * onion_bytes, n * onion_bytes),
-                      MutableBytes(seeds_).subspan(32 * at, 32 * n),
-                      MutableBytes(inner_).subspan(at * inner_bytes, n * inner_bytes),
-                      std::span<uint8_t>(valid_).subspan(at, n));
+                      MutableBytes(seeds_).subspan(32 * at, 32 * n), inner,
+                      MutableBytes(valid_).subspan(at, n));
+    error.Update(inner_.Write(at * inner_bytes, inner));
     for (size_t i = at; i < at + n; ++i) {
       uint8_t print[8];
       crypto_shorthash(print, seeds_.data() + 32 * i, 32, fingerprint_key_.data());
@@ -135,6 +224,7 @@ void OnionIntake::OpenWhole(BytesView onions) {
     }
   });
   opened_ += count;
+  return error.status();
 }
 
 // Marks all but the first of equal seeds among the living. One seed can be sealed twice under
@@ -143,19 +233,23 @@ uint64_t OnionIntake::MarkDuplicates() {
   const auto seed = [&](uint32_t position) {
     return BytesView(seeds_).subspan(size_t{32} * position, 32);
   };
-  std::erase_if(prints_, [&](const Fingerprint& print) { return !valid_[print.position]; });
-  std::sort(prints_.begin(), prints_.end());
+  uint8_t* const valid = valid_.data();
+  Fingerprint* const end_of_living =
+      std::remove_if(prints_.begin(), prints_.end(),
+                     [&](const Fingerprint& print) { return !valid[print.position]; });
+  const std::span<Fingerprint> prints(prints_.begin(), end_of_living);
+  ParallelSort(prints, *resources_.pool);
   uint64_t marked = 0;
-  for (size_t begin = 0; begin < prints_.size();) {
+  for (size_t begin = 0; begin < prints.size();) {
     size_t end = begin + 1;
-    while (end < prints_.size() && prints_[end].value == prints_[begin].value) ++end;
+    while (end < prints.size() && prints[end].value == prints[begin].value) ++end;
     // Nearly always a run of one. Within a run the positions rise, so the first of equal seeds is
     // among the living before it.
     for (size_t later = begin + 1; later < end; ++later) {
       for (size_t earlier = begin; earlier < later; ++earlier) {
-        const uint32_t a = prints_[earlier].position, b = prints_[later].position;
-        if (!valid_[a] || !std::ranges::equal(seed(a), seed(b))) continue;
-        valid_[b] = 0;
+        const uint32_t a = prints[earlier].position, b = prints[later].position;
+        if (!valid[a] || !std::ranges::equal(seed(a), seed(b))) continue;
+        valid[b] = 0;
         ++marked;
         break;
       }
@@ -167,17 +261,17 @@ uint64_t OnionIntake::MarkDuplicates() {
 }
 
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
-                                         const NoiseBatch& noise, BytesView onions,
-                                         ThreadPool& pool) {
+                                         NoiseBatch noise, BytesView onions,
+                                         const Resources& resources) {
   SHOAL_ASSIGN_OR_RETURN(OnionIntake intake,
-                         OnionIntake::Begin(context, secrets, onions.size(), pool));
+                         OnionIntake::Begin(context, secrets, onions.size(), resources));
   SHOAL_RETURN_IF_ERROR(intake.Take(onions));
-  return RunOffline(context, secrets, noise, std::move(intake), pool);
+  return RunOffline(context, secrets, std::move(noise), std::move(intake), resources);
 }
 
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
-                                         const NoiseBatch& noise, OnionIntake intake,
-                                         ThreadPool& pool) {
+                                         NoiseBatch noise, OnionIntake intake,
+                                         const Resources& resources) {
   if (!intake.complete()) {
     return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ", intake.opened(),
                                                    " of ", intake.count(), " onions"));
@@ -185,25 +279,26 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
   OfflineOutput out;
   RoundState& state = out.state;
   intake.MarkDuplicates();
-  const std::vector<uint8_t> valid = std::move(intake.valid_);
+  const PageBuffer valid = std::move(intake.valid_);
+  const auto living = [&](uint64_t i) { return valid.data()[i] != 0; };
   state.positions = static_cast<uint32_t>(intake.count());
   state.seeds = std::move(intake.seeds_);
-  state.seeds.shrink_to_fit();  // it grew as onions came, and stays for the round's life
-  state.target.assign(state.positions, RoundState::kDead);
+  SHOAL_ASSIGN_OR_RETURN(state.target, PageArray<uint32_t>::Create(state.positions, kSecret));
   for (uint32_t i = 0; i < state.positions; ++i) {
-    if (valid[i]) continue;
+    if (living(i)) continue;
     ++out.dead;
     sodium_memzero(state.seeds.data() + size_t{32} * i, 32);
   }
   if (context.is_backend()) {
     for (uint32_t i = 0; i < state.positions; ++i) {
-      if (valid[i]) state.target[i] = 0;
+      state.target[i] = living(i) ? 0 : RoundState::kDead;
     }
+    out.onions = std::make_unique<BytesSource>(Bytes());
     return out;
   }
 
   // Shuffle the living, then the noise, to their places: first where everything goes, then the
-  // bytes, on all threads.
+  // bytes.
   const size_t inner_bytes = context.onion_bytes() - onion::kLayerBytes;
   const uint64_t next_positions = state.positions - out.dead + noise.size();
   if (next_positions >= RoundState::kDead) {
@@ -211,30 +306,28 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
                                                      " positions do not fit 32 bits"));
   }
   state.next_positions = static_cast<uint32_t>(next_positions);
-  SHOAL_CHECK(noise.onions.size() == noise.size() * inner_bytes);
-  SeededRandom random = secrets.Permutation();
-  const SecretVector<uint32_t> place = shuffle::RandomPermutation(state.next_positions, random);
-  size_t item = 0;
+  const Seed key = secrets.PermutationKey();
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto place,
+      shuffle::RandomPermutation(next_positions, key.view(), *resources.pool));
+  uint64_t item = 0;
   for (uint32_t i = 0; i < state.positions; ++i) {
-    if (valid[i]) state.target[i] = place[item++];
+    state.target[i] = living(i) ? place[item++] : RoundState::kDead;
   }
+  const std::span<const uint32_t> noise_places = place.span().subspan(item);
+  SHOAL_CHECK(noise_places.size() == noise.size());
   state.noise.resize(noise.size());
-  for (size_t k = 0; k < noise.size(); ++k) state.noise[k] = {place[item++], noise.tallies[k]};
-  SHOAL_CHECK(item == next_positions);
-  out.onions.resize(next_positions * inner_bytes);
-  pool.ParallelFor(state.positions, kChunk, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      if (!valid[i]) continue;
-      std::copy_n(intake.inner_.data() + i * inner_bytes, inner_bytes,
-                  out.onions.data() + state.target[i] * inner_bytes);
-    }
-  });
-  pool.ParallelFor(noise.size(), kChunk, [&](size_t begin, size_t end) {
-    for (size_t k = begin; k < end; ++k) {
-      std::copy_n(noise.onions.data() + k * inner_bytes, inner_bytes,
-                  out.onions.data() + state.noise[k].position * inner_bytes);
-    }
-  });
+  for (size_t k = 0; k < noise.size(); ++k) state.noise[k] = {noise_places[k], noise.tallies[k]};
+
+  static_assert(RoundState::kDead == shuffle::Scatter::kNowhere);
+  SHOAL_ASSIGN_OR_RETURN(
+      shuffle::Scatter scatter,
+      shuffle::Scatter::Create(next_positions, inner_bytes, *resources.spools));
+  SHOAL_RETURN_IF_ERROR(
+      PutAll(intake.inner_, inner_bytes, state.target.span(), scatter, *resources.pool));
+  SHOAL_RETURN_IF_ERROR(
+      PutAll(noise.onions, inner_bytes, noise_places, scatter, *resources.pool));
+  out.onions = std::make_unique<ScatterSource>(std::move(scatter), resources.pool);
   return out;
 }
 

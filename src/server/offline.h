@@ -9,11 +9,14 @@
 #define SHOAL_SRC_SERVER_OFFLINE_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
 #include "src/base/bytes.h"
-#include "src/base/thread_pool.h"
+#include "src/base/page_buffer.h"
+#include "src/base/spool.h"
 #include "src/server/round_context.h"
 #include "src/server/round_state.h"
 
@@ -22,27 +25,29 @@ namespace shoal::server {
 // This party's noise for one round, made ahead of time: it depends on the header and on the
 // party's secrets alone, never on the onions that come in.
 struct NoiseBatch {
-  Bytes onions;                     // for the next party, onion_bytes of it each
+  Spool onions;                     // for the next party, onion_bytes of it each
   SecretVector<uint32_t> tallies;   // what the next party is sent for each, online
   size_t size() const { return tallies.size(); }
 };
 
-// The backend makes none. Costs one seal for every noise query and following party.
-NoiseBatch MakeNoise(const RoundContext& context, const RoundSecrets& secrets, ThreadPool& pool);
+// The backend makes none. Costs one seal for every noise query and following party. Errors: of the
+// spool.
+absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSecrets& secrets,
+                                     const Resources& resources);
 
 // A party's input, opened piece by piece while the rest is still on its way: layers are opened and
-// seeds fingerprinted as they come, so that the network and the curve work overlap. Memory grows
-// with what has come, not with what was announced. Thread-compatible; the context, the secrets and
-// the pool outlive it.
+// seeds fingerprinted as they come, so that the network and the curve work overlap. Memory (49 bytes
+// an onion, and the spool of what is in the onions) grows with what has come, not with what was
+// announced. Thread-compatible; the context and the secrets outlive it.
 class OnionIntake {
  public:
   // `bytes` in all. INVALID_ARGUMENT if that is not a whole number of this party's onions, or more
-  // of them than the header allows.
+  // of them than the header allows. RESOURCE_EXHAUSTED if there is no room for them.
   static absl::StatusOr<OnionIntake> Begin(const RoundContext& context,
                                            const RoundSecrets& secrets, uint64_t bytes,
-                                           ThreadPool& pool);
+                                           const Resources& resources);
 
-  // The next bytes, any number. INVALID_ARGUMENT beyond the announced end.
+  // The next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the spool.
   absl::Status Take(BytesView piece);
 
   bool complete() const { return opened_ == count_; }
@@ -51,8 +56,8 @@ class OnionIntake {
 
  private:
   friend absl::StatusOr<struct OfflineOutput> RunOffline(const RoundContext&, const RoundSecrets&,
-                                                         const NoiseBatch&, OnionIntake,
-                                                         ThreadPool&);
+                                                         NoiseBatch, OnionIntake,
+                                                         const Resources&);
   struct Fingerprint {
     uint64_t value;
     uint32_t position;
@@ -62,40 +67,41 @@ class OnionIntake {
   };
 
   OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t count,
-              ThreadPool& pool);
-  void OpenWhole(BytesView onions);
+              const Resources& resources);
+  absl::Status OpenWhole(BytesView onions);
   uint64_t MarkDuplicates();
 
   const RoundContext* context_;
-  ThreadPool* pool_;
+  Resources resources_;
   onion::KeyPair key_;
   Seed fingerprint_key_;
   uint64_t count_;
   uint64_t opened_ = 0;
   Bytes partial_;  // the beginning of an onion whose end has not come
-  SecretVector<uint8_t> seeds_;
-  Bytes inner_;
-  std::vector<uint8_t> valid_;
-  SecretVector<Fingerprint> prints_;
+  PageBuffer seeds_;
+  Spool inner_;  // in the order of the input
+  PageBuffer valid_;
+  PageArray<Fingerprint> prints_;
 };
 
 struct OfflineOutput {
   RoundState state;
-  Bytes onions;  // for the next party; empty at the backend
+  // For the next party; nothing at the backend. Put in order as it is read.
+  std::unique_ptr<ByteSource> onions;
   uint64_t dead = 0;
 };
 
-// INVALID_ARGUMENT if the input is not complete. A single bad onion is no error: its position is
-// dead. The same arguments give the same output, byte for byte, whatever the number of threads and
-// however the input was cut.
+// INVALID_ARGUMENT if the input is not complete; errors of the spools. A single bad onion is no
+// error: its position is dead. The same arguments give the same output, byte for byte, whatever the
+// number of threads, wherever the spools are and however the input was cut.
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
-                                         const NoiseBatch& noise, OnionIntake intake,
-                                         ThreadPool& pool);
+                                         NoiseBatch noise, OnionIntake intake,
+                                         const Resources& resources);
 
 // The same for an input that is there as a whole.
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
-                                         const NoiseBatch& noise, BytesView onions,
-                                         ThreadPool& pool);
+                                         NoiseBatch noise, BytesView onions,
+                                         const Resources& resources);
 
 }  // namespace shoal::server
 

@@ -1,18 +1,24 @@
 #include "src/server/online.h"
 
 #include <algorithm>
-#include <functional>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/sharing/sharing.h"
+#include "src/sharing/batch.h"
 
 namespace shoal::server {
 namespace {
 
-constexpr size_t kChunk = 2048;
+// Messages that one thread works on at a time: their seeds and answers stay in its cache.
+constexpr size_t kChunk = 1024;
+// Bytes of answers that are made at a time, by all threads.
+constexpr size_t kPieceBytes = 2 << 20;
 
 absl::Status CheckPositions(const RoundState& state, const wire::QueryBatch& queries) {
   // The decoder has checked order and tallies; what it was told of N is checked here.
@@ -24,96 +30,246 @@ absl::Status CheckPositions(const RoundState& state, const wire::QueryBatch& que
   return absl::OkStatus();
 }
 
-// Every used position gets exactly one answer of the fixed size: what `answer` writes for a living
-// one, under the mask; pseudorandom bytes for a dead one, which nobody has a mask for.
-Bytes MaskedAnswers(const RoundContext& context, const RoundSecrets& secrets,
-                    const RoundState& state, const wire::QueryBatch& queries, ThreadPool& pool,
-                    const std::function<void(size_t i, MutableBytes out)>& answer) {
-  const size_t answer_bytes = context.answer_bytes;
-  Bytes out(queries.positions.size() * answer_bytes);
-  const Seed dead_key = secrets.DeadAnswerKey();
-  pool.ParallelFor(queries.positions.size(), kChunk, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const uint32_t position = queries.positions[i];
-      const MutableBytes mine = MutableBytes(out).subspan(i * answer_bytes, answer_bytes);
-      if (state.dead(position)) {
-        uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
-        StoreLe(nonce, position);
-        crypto_stream_chacha20(mine.data(), mine.size(), nonce, dead_key.data());
-        continue;
+// The answers to a batch of queries under this party's masks, piece by piece.
+class MaskedAnswers : public ByteSource {
+ public:
+  MaskedAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
+                const wire::QueryBatch& queries, ThreadPool& pool)
+      : context_(context),
+        state_(state),
+        queries_(queries),
+        pool_(pool),
+        dead_key_(secrets.DeadAnswerKey()) {}
+
+  uint64_t size() const override { return queries_.positions.size() * context_.answer_bytes; }
+
+ protected:
+  // XORs the masks of the queries from `first` on into their answers; the dead ones' answers become
+  // pseudorandom.
+  void Mask(size_t first, MutableBytes answers) const {
+    const size_t answer_bytes = context_.answer_bytes;
+    const auto positions = std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
+    sharing::XorMasks(state_.seeds.data(), positions, context_.round_id, answer_bytes, answers);
+    for (size_t i = 0; i < positions.size(); ++i) {
+      if (!state_.dead(positions[i])) continue;
+      uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
+      StoreLe(nonce, positions[i]);
+      crypto_stream_chacha20(answers.data() + i * answer_bytes, answer_bytes, nonce,
+                             dead_key_.data());
+    }
+  }
+
+  const RoundContext& context_;
+  const RoundState& state_;
+  const wire::QueryBatch& queries_;
+  ThreadPool& pool_;
+
+ private:
+  const Seed dead_key_;
+};
+
+// Reads rows of the table.
+class BackendAnswers final : public MaskedAnswers {
+ public:
+  BackendAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
+                 const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool)
+      : MaskedAnswers(context, secrets, state, queries, pool), table_(table) {}
+
+  absl::StatusOr<BytesView> Next() override {
+    const size_t answer_bytes = context_.answer_bytes;
+    const size_t count = std::min(queries_.positions.size() - given_,
+                                  std::max<size_t>(1, kPieceBytes / answer_bytes));
+    piece_.resize(count * answer_bytes);
+    const size_t first = given_;
+    pool_.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
+      const size_t n = end - begin, at = first + begin;
+      const MutableBytes answers =
+          MutableBytes(piece_).subspan(begin * answer_bytes, n * answer_bytes);
+      std::vector<uint32_t> rows(queries_.tallies.begin() + static_cast<ptrdiff_t>(at),
+                                 queries_.tallies.begin() + static_cast<ptrdiff_t>(at + n));
+      sharing::AdvanceTallies(state_.seeds.data(), std::span(queries_.positions).subspan(at, n),
+                              context_.round_id, rows);
+      for (size_t i = 0; i < n; ++i) {
+        uint8_t* const to = answers.data() + i * answer_bytes;
+        if (rows[i] < table_.rows) {
+          std::copy_n(table_.bytes.data() + rows[i] * answer_bytes, answer_bytes, to);
+        } else {
+          std::fill_n(to, answer_bytes, 0);
+        }
       }
-      answer(i, mine);
-      sharing::XorMask(state.seed(position), context.round_id, mine);
+      Mask(at, answers);
+    });
+    given_ += count;
+    return BytesView(piece_);
+  }
+
+ private:
+  const AnswerTable table_;
+  size_t given_ = 0;
+  Bytes piece_;
+};
+
+// Answers of the next party, in the order of this party's queries.
+class ReturnedAnswers final : public MaskedAnswers {
+ public:
+  ReturnedAnswers(const RoundContext& context, const RoundSecrets& secrets,
+                  const RoundState& state, const wire::QueryBatch& queries,
+                  shuffle::Scatter scatter, ThreadPool& pool)
+      : MaskedAnswers(context, secrets, state, queries, pool), scatter_(std::move(scatter)) {}
+
+  absl::StatusOr<BytesView> Next() override {
+    const size_t answer_bytes = context_.answer_bytes;
+    SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(pool_));
+    pool_.ParallelFor(piece.size() / answer_bytes, kChunk, [&](size_t begin, size_t end) {
+      Mask(given_ + begin, piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes));
+    });
+    given_ += piece.size() / answer_bytes;
+    return BytesView(piece);
+  }
+
+ private:
+  shuffle::Scatter scatter_;
+  size_t given_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const RoundState& state,
+                                          const wire::QueryBatch& queries, ThreadPool& pool) {
+  SHOAL_CHECK(!context.is_backend());
+  SHOAL_RETURN_IF_ERROR(CheckPositions(state, queries));
+  const size_t count = queries.positions.size();
+
+  // At every position of the next party: the tally that it is sent, and which query it comes from,
+  // counted from 1. Fresh memory is zero: unused.
+  struct Item {
+    uint32_t tally;
+    uint32_t from;
+  };
+  constexpr uint32_t kUnused = 0, kNoise = 0xffffffff;
+  SHOAL_ASSIGN_OR_RETURN(auto items, PageArray<Item>::Create(state.next_positions,
+                                                             PageBuffer::Content::kSecret));
+  pool.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
+    const size_t n = end - begin;
+    const auto positions = std::span(queries.positions).subspan(begin, n);
+    SecretVector<uint32_t> tallies(queries.tallies.begin() + static_cast<ptrdiff_t>(begin),
+                                   queries.tallies.begin() + static_cast<ptrdiff_t>(end));
+    sharing::AdvanceTallies(state.seeds.data(), positions, context.round_id, tallies);
+    for (size_t i = 0; i < n; ++i) {
+      const uint32_t target = state.target[positions[i]];
+      if (target == RoundState::kDead) continue;
+      items[target] = {tallies[i], static_cast<uint32_t>(begin + i + 1)};
+    }
+  });
+  pool.ParallelFor(state.noise.size(), kChunk, [&](size_t begin, size_t end) {
+    for (size_t k = begin; k < end; ++k) {
+      items[state.noise[k].position] = {state.noise[k].tally, kNoise};
+    }
+  });
+
+  // The used ones, in order: first how many there are in every block, then all blocks at once.
+  constexpr size_t kBlock = 1 << 16;
+  const size_t blocks = (items.size() + kBlock - 1) / kBlock;
+  std::vector<uint64_t> start(blocks + 1);
+  const auto block = [&](size_t b) {
+    return items.span().subspan(b * kBlock, std::min<uint64_t>(kBlock, items.size() - b * kBlock));
+  };
+  pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
+    for (size_t b = begin; b < end; ++b) {
+      start[b + 1] = static_cast<uint64_t>(std::ranges::count_if(
+          block(b), [](const Item& item) { return item.from != kUnused; }));
+    }
+  });
+  std::partial_sum(start.begin(), start.end(), start.begin());
+  Forwarding out;
+  out.queries.positions.resize(start[blocks]);
+  out.queries.tallies.resize(start[blocks]);
+  SHOAL_ASSIGN_OR_RETURN(out.place, PageArray<uint32_t>::Create(start[blocks],
+                                                                PageBuffer::Content::kSecret));
+  pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
+    for (size_t b = begin; b < end; ++b) {
+      uint64_t at = start[b];
+      auto position = static_cast<uint32_t>(b * kBlock);
+      for (const Item& item : block(b)) {
+        const uint32_t mine = position++;
+        if (item.from == kUnused) continue;
+        out.queries.positions[at] = mine;
+        out.queries.tallies[at] = item.tally;
+        out.place[at] = item.from == kNoise ? shuffle::Scatter::kNowhere : item.from - 1;
+        ++at;
+      }
     }
   });
   return out;
 }
 
-}  // namespace
-
-absl::StatusOr<wire::QueryBatch> ForwardQueries(const RoundContext& context,
-                                                const RoundState& state,
-                                                const wire::QueryBatch& queries) {
+absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
+                                                 const wire::QueryBatch& queries,
+                                                 const Forwarding& forwarding, uint64_t bytes,
+                                                 const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
-  SHOAL_RETURN_IF_ERROR(CheckPositions(state, queries));
-  constexpr uint32_t kUnused = 0xffffffff;  // no tally: those are below p
-  std::vector<uint32_t> next(state.next_positions, kUnused);
-  for (size_t i = 0; i < queries.positions.size(); ++i) {
-    const uint32_t position = queries.positions[i];
-    if (state.dead(position)) continue;
-    const sharing::QueryShare share =
-        sharing::Expand(state.seed(position), context.round_id).share;
-    next[state.target[position]] = sharing::Advance(share, queries.tallies[i]);
-  }
-  for (const NoiseQuery& query : state.noise) next[query.position] = query.tally;
-
-  wire::QueryBatch out;
-  out.positions.reserve(queries.positions.size() + state.noise.size());
-  out.tallies.reserve(queries.positions.size() + state.noise.size());
-  for (uint32_t position = 0; position < state.next_positions; ++position) {
-    if (next[position] == kUnused) continue;
-    out.positions.push_back(position);
-    out.tallies.push_back(next[position]);
-  }
-  return out;
-}
-
-absl::StatusOr<Bytes> ReturnAnswers(const RoundContext& context, const RoundSecrets& secrets,
-                                    const RoundState& state, const wire::QueryBatch& queries,
-                                    const wire::QueryBatch& forwarded, BytesView answers,
-                                    ThreadPool& pool) {
-  SHOAL_CHECK(!context.is_backend());
-  SHOAL_RETURN_IF_ERROR(CheckPositions(state, queries));
-  const size_t answer_bytes = context.answer_bytes;
-  if (answers.size() != forwarded.positions.size() * answer_bytes) {
+  const uint64_t expected = forwarding.place.size() * context.answer_bytes;
+  if (bytes != expected) {
     return absl::InvalidArgumentError(
-        absl::StrCat("answers: ", answers.size(), " bytes, where ", forwarded.positions.size(),
-                     " queries of ", answer_bytes, " bytes each were asked"));
+        absl::StrCat("answers: ", bytes, " bytes, where ", forwarding.place.size(),
+                     " queries of ", context.answer_bytes, " bytes each were asked"));
   }
-  // Where the answer to one of the next party's positions stands in `answers`.
-  SecretVector<uint32_t> rank(state.next_positions);
-  for (size_t i = 0; i < forwarded.positions.size(); ++i) {
-    rank[forwarded.positions[i]] = static_cast<uint32_t>(i);
-  }
-  return MaskedAnswers(context, secrets, state, queries, pool, [&](size_t i, MutableBytes out) {
-    const size_t from = rank[state.target[queries.positions[i]]];
-    std::copy_n(answers.data() + from * answer_bytes, answer_bytes, out.data());
-  });
+  SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
+                         shuffle::Scatter::Create(queries.positions.size(), context.answer_bytes,
+                                                  *resources.spools));
+  return AnswerIntake(context.answer_bytes, &forwarding, std::move(scatter), resources);
 }
 
-absl::StatusOr<Bytes> AnswerQueries(const RoundContext& context, const RoundSecrets& secrets,
-                                    const RoundState& state, const wire::QueryBatch& queries,
-                                    const AnswerTable& table, ThreadPool& pool) {
+absl::Status AnswerIntake::Take(BytesView piece) {
+  const uint64_t left =
+      (forwarding_->place.size() - taken_) * answer_bytes_ - partial_.size();
+  if (piece.size() > left) {
+    return absl::InvalidArgumentError("answers: more bytes than were announced");
+  }
+  if (!partial_.empty()) {
+    const size_t missing = std::min(piece.size(), answer_bytes_ - partial_.size());
+    Append(partial_, piece.first(missing));
+    piece = piece.subspan(missing);
+    if (partial_.size() < answer_bytes_) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(PutWhole(partial_));
+    partial_.clear();
+  }
+  const size_t whole = piece.size() / answer_bytes_ * answer_bytes_;
+  if (whole > 0) SHOAL_RETURN_IF_ERROR(PutWhole(piece.first(whole)));
+  Append(partial_, piece.subspan(whole));
+  return absl::OkStatus();
+}
+
+absl::Status AnswerIntake::PutWhole(BytesView answers) {
+  const size_t n = answers.size() / answer_bytes_;
+  SHOAL_RETURN_IF_ERROR(
+      scatter_.Put(forwarding_->place.span().subspan(taken_, n), answers, *resources_.pool));
+  taken_ += n;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(const RoundContext& context,
+                                                          const RoundSecrets& secrets,
+                                                          const RoundState& state,
+                                                          const wire::QueryBatch& queries,
+                                                          AnswerIntake intake,
+                                                          const Resources& resources) {
+  SHOAL_CHECK(!context.is_backend());
+  if (!intake.complete()) return absl::InvalidArgumentError("answers: not all of them came");
+  return std::make_unique<ReturnedAnswers>(context, secrets, state, queries,
+                                           std::move(intake.scatter_), *resources.pool);
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const RoundContext& context,
+                                                          const RoundSecrets& secrets,
+                                                          const RoundState& state,
+                                                          const wire::QueryBatch& queries,
+                                                          const AnswerTable& table,
+                                                          ThreadPool& pool) {
   SHOAL_CHECK(context.is_backend());
   SHOAL_CHECK(table.bytes.size() == table.rows * context.answer_bytes);
   SHOAL_RETURN_IF_ERROR(CheckPositions(state, queries));
-  return MaskedAnswers(context, secrets, state, queries, pool, [&](size_t i, MutableBytes out) {
-    const BytesView seed = state.seed(queries.positions[i]);
-    const uint32_t row = sharing::Advance(sharing::Expand(seed, context.round_id).share,
-                                          queries.tallies[i]);
-    if (row >= table.rows) return;  // zeros under the mask
-    std::copy_n(table.bytes.data() + row * context.answer_bytes, context.answer_bytes, out.data());
-  });
+  return std::make_unique<BackendAnswers>(context, secrets, state, queries, table, pool);
 }
 
 }  // namespace shoal::server

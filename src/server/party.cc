@@ -1,7 +1,5 @@
 #include "src/server/party.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,48 +8,36 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
-#include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/sharing/batch.h"
 
 namespace shoal::server {
 namespace {
 
-Transcript ContentTranscript(Content content) {
-  Transcript transcript("shoal round content v1");
-  transcript.U64(static_cast<uint64_t>(content));
-  return transcript;
-}
-
-Digest ContentDigest(Content content, BytesView bytes) {
-  return ContentTranscript(content).Blob(bytes).Finish();
-}
-
-// Wall and processor time of one stage. The processor time is the whole process's: exact when one
-// round is worked on at a time.
+// Wall and processor time of one stage, or of a piece of it.
 class StageTimer {
  public:
-  StageTimer(PartyNumber party, absl::string_view stage) {
-    report_.set_party(party.value());
-    report_.set_stage(std::string(stage));
+  double seconds() const {
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start_;
+    return wall.count();
   }
-  wire::StageReport Finish() {
-    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - wall_start_;
-    report_.set_seconds(wall.count());
-    report_.set_cpu_seconds(CpuSeconds() - cpu_start_);
-    return std::move(report_);
+  double cpu_seconds() const { return cpu_.Seconds(); }
+  void AddTo(wire::StageReport& report) const {
+    report.set_seconds(report.seconds() + seconds());
+    report.set_cpu_seconds(report.cpu_seconds() + cpu_seconds());
   }
-  wire::StageReport& report() { return report_; }
 
  private:
-  static double CpuSeconds() {
-    timespec now;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-  }
-  wire::StageReport report_;
-  const std::chrono::steady_clock::time_point wall_start_ = std::chrono::steady_clock::now();
-  const double cpu_start_ = CpuSeconds();
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const CpuMeter cpu_;
 };
+
+wire::StageReport ReportOf(PartyNumber party, absl::string_view stage) {
+  wire::StageReport report;
+  report.set_party(party.value());
+  report.set_stage(std::string(stage));
+  return report;
+}
 
 }  // namespace
 
@@ -73,13 +59,24 @@ struct Party::OpenRound {
   std::optional<NoiseBatch> noise;       // made ahead of time, used up by the offline stage
   std::optional<RoundState> state;       // after the offline stage
   std::optional<wire::QueryBatch> queries;
-  std::optional<wire::QueryBatch> forwarded;
+  std::optional<Forwarding> forwarding;
+  wire::StageReport queries_report;      // of the queries' way, until the backend has answered
   bool ended = false;
+  // Counts what makes state, queries or forwarding anew: sources made before are over.
+  uint64_t version = 0;
 
   mutable std::mutex reports_mutex;
   std::vector<wire::StageReport> reports;
 
   RoundCounter counter() const { return RoundCounter(draft.counter()); }
+  // Digests of contents are MACs under a key that dies with the round: nobody else can tell what
+  // would collide.
+  ContentMac Mac(Content content) const {
+    return ContentMac(secrets.ContentKey().view(), ContentName(content));
+  }
+  Digest MacOf(Content content, BytesView bytes, ThreadPool& pool) const {
+    return Mac(content).Of(bytes, pool);
+  }
 
   // A stage that is repeated with the same input replaces its report.
   void Report(wire::StageReport report) {
@@ -99,7 +96,7 @@ struct Party::OpenRound {
 absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
                                                      const signature::SecretKey& key,
                                                      Journal* journal, RandomSource* random,
-                                                     const Clock* clock, ThreadPool* pool) {
+                                                     const Clock* clock, Resources resources) {
   const uint32_t number = options.number.value();
   if (number < 1 || number > options.roster.size()) {
     return absl::InvalidArgumentError(
@@ -122,17 +119,17 @@ absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
       absl::StrCat("table ", Hex(options.table_id)), options.table_epoch,
       options.table.manifest_digest));
   return std::unique_ptr<Party>(
-      new Party(std::move(options), key, journal, random, clock, pool));
+      new Party(std::move(options), key, journal, random, clock, resources));
 }
 
 Party::Party(Options options, const signature::SecretKey& key, Journal* journal,
-             RandomSource* random, const Clock* clock, ThreadPool* pool)
+             RandomSource* random, const Clock* clock, Resources resources)
     : options_(std::move(options)),
       key_(key),
       journal_(journal),
       random_(random),
       clock_(clock),
-      pool_(pool),
+      resources_(resources),
       // A Roster exists only with noise parameters that give a distribution.
       noise_(*noise::Distribution::Create(options_.roster.noise())) {}
 
@@ -264,21 +261,24 @@ absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
   return found->second;
 }
 
-void Party::MakeNoiseLocked(OpenRound& open) {
-  if (open.noise.has_value()) return;
-  StageTimer timer(number(), "noise");
-  open.noise = MakeNoise(*open.context, open.secrets, *pool_);
-  if (is_backend()) return;  // makes none
-  timer.report().set_noise_queries(open.noise->size());
-  open.Report(timer.Finish());
+absl::Status Party::MakeNoiseLocked(OpenRound& open) {
+  if (open.noise.has_value()) return absl::OkStatus();
+  const StageTimer timer;
+  SHOAL_ASSIGN_OR_RETURN(open.noise, MakeNoise(*open.context, open.secrets, resources_));
+  if (is_backend()) return absl::OkStatus();  // makes none
+  wire::StageReport report = ReportOf(number(), "noise");
+  report.set_noise_queries(open.noise->size());
+  timer.AddTo(report);
+  open.Report(std::move(report));
+  return absl::OkStatus();
 }
 
 absl::Status Party::PrepareNoise(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   std::lock_guard lock(open->mutex);
   if (open->ended) return absl::NotFoundError("round ended");
-  if (!open->state.has_value()) MakeNoiseLocked(*open);
-  return absl::OkStatus();
+  if (open->state.has_value()) return absl::OkStatus();
+  return MakeNoiseLocked(*open);
 }
 
 Party::InputLimits Party::MaxInput() const {
@@ -288,13 +288,70 @@ Party::InputLimits Party::MaxInput() const {
           .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
 }
 
-Party::Intake::Intake(const Party* party, RoundPointer open, OnionIntake onions, uint64_t bytes)
+// Bytes on their way to a neighbour. Checks before every piece that they still are of this round,
+// and commits to the whole of them before it hands out the last piece.
+class Party::Outgoing final : public ByteSource {
+ public:
+  // Called with the round's lock held, as Start is.
+  Outgoing(Party* party, RoundPointer open, Content content, std::unique_ptr<ByteSource> inner,
+           wire::StageReport report)
+      : party_(party),
+        open_(std::move(open)),
+        content_(content),
+        inner_(std::move(inner)),
+        report_(std::move(report)),
+        mac_(open_->Mac(content)),
+        version_(open_->version) {
+    report_.set_bytes_out(inner_->size());
+  }
+
+  // What has nothing to hand out is committed to at once.
+  absl::Status Start() { return size() == 0 ? Commit() : absl::OkStatus(); }
+
+  uint64_t size() const override { return inner_->size(); }
+
+  absl::StatusOr<BytesView> Next() override {
+    if (given_ == size()) return BytesView();
+    std::lock_guard lock(open_->mutex);
+    if (open_->ended || open_->version != version_) {
+      return absl::FailedPreconditionError("the round has ended, or its stage was begun again");
+    }
+    const StageTimer timer;
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, inner_->Next());
+    SHOAL_CHECK(!piece.empty() && piece.size() <= size() - given_);
+    digest_.Update(piece);
+    given_ += piece.size();
+    timer.AddTo(report_);
+    if (given_ == size()) SHOAL_RETURN_IF_ERROR(Commit());
+    return piece;
+  }
+
+ private:
+  absl::Status Commit() {
+    const StageTimer timer;
+    SHOAL_RETURN_IF_ERROR(
+        party_->journal_->CommitRound(open_->counter(), content_, digest_.Finish()));
+    timer.AddTo(report_);
+    open_->Report(report_);
+    return absl::OkStatus();
+  }
+
+  Party* const party_;
+  const RoundPointer open_;
+  const Content content_;
+  const std::unique_ptr<ByteSource> inner_;
+  wire::StageReport report_;
+  const ContentMac mac_;
+  ContentMac::Stream digest_{mac_};
+  const uint64_t version_;
+  uint64_t given_ = 0;
+};
+
+Party::Intake::Intake(const Party* party, RoundPointer open, OnionIntake onions)
     : party_(party),
       open_(std::move(open)),
       onions_(std::move(onions)),
-      digest_(ContentTranscript(Content::kOfflineInput)) {
-  digest_.BeginBlob(bytes);
-}
+      mac_(open_->Mac(Content::kOfflineInput)) {}
 
 Party::Intake::~Intake() {
   std::lock_guard lock(open_->mutex);
@@ -302,12 +359,11 @@ Party::Intake::~Intake() {
 }
 
 absl::Status Party::Intake::Take(BytesView piece) {
-  StageTimer timer(open_->context->party, "offline");
+  const StageTimer timer;
   SHOAL_RETURN_IF_ERROR(onions_.Take(piece));
-  digest_.BlobPiece(piece);
-  const wire::StageReport cost = timer.Finish();
-  seconds_ += cost.seconds();
-  cpu_seconds_ += cost.cpu_seconds();
+  digest_.Update(piece);
+  seconds_ += timer.seconds();
+  cpu_seconds_ += timer.cpu_seconds();
   if (party_->options_.progress) {
     party_->options_.progress(open_->counter(), onions_.opened(), onions_.count());
   }
@@ -326,130 +382,173 @@ absl::StatusOr<std::unique_ptr<Party::Intake>> Party::BeginOffline(
     return absl::FailedPreconditionError("another offline list is on its way in for this round");
   }
   SHOAL_ASSIGN_OR_RETURN(OnionIntake onions,
-                         OnionIntake::Begin(*open->context, open->secrets, bytes, *pool_));
-  std::unique_ptr<Intake> intake(new Intake(this, open, std::move(onions), bytes));
+                         OnionIntake::Begin(*open->context, open->secrets, bytes, resources_));
+  std::unique_ptr<Intake> intake(new Intake(this, open, std::move(onions)));
   open->intake = intake.get();
   return intake;
 }
 
-absl::StatusOr<Bytes> Party::Offline(const wire::SignedHeader& header, BytesView onions) {
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHeader& header,
+                                                           ByteSource& onions) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Intake> intake, BeginOffline(header, onions.size()));
-  constexpr size_t kPieceBytes = 16 << 20;
-  for (; !onions.empty(); onions = onions.subspan(std::min(kPieceBytes, onions.size()))) {
-    SHOAL_RETURN_IF_ERROR(intake->Take(onions.first(std::min(kPieceBytes, onions.size()))));
+  for (;;) {
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, onions.Next());
+    if (piece.empty()) break;
+    SHOAL_RETURN_IF_ERROR(intake->Take(piece));
   }
   return Offline(std::move(intake));
 }
 
-absl::StatusOr<Bytes> Party::Offline(std::unique_ptr<Intake> intake) {
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::unique_ptr<Intake> intake) {
   OpenRound& open = *intake->open_;
   std::lock_guard lock(open.mutex);
+  if (open.intake == intake.get()) open.intake = nullptr;
   if (open.ended) return absl::NotFoundError("round ended");
   if (!intake->onions_.complete()) {
     return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ", intake->opened(),
                                                    " of ", intake->count(), " onions"));
   }
-  StageTimer timer(number(), "offline");
-  const uint64_t bytes_in = intake->count() * open.context->onion_bytes();
+  SHOAL_RETURN_IF_ERROR(MakeNoiseLocked(open));
+  const StageTimer timer;
+  wire::StageReport report = ReportOf(number(), "offline");
+  report.set_seconds(intake->seconds_);
+  report.set_cpu_seconds(intake->cpu_seconds_);
+  report.set_bytes_in(intake->count() * open.context->onion_bytes());
+  report.set_noise_queries(open.noise->size());
   SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kOfflineInput,
                                               intake->digest_.Finish()));
-  MakeNoiseLocked(open);
-  SHOAL_ASSIGN_OR_RETURN(OfflineOutput out, RunOffline(*open.context, open.secrets, *open.noise,
-                                                       std::move(intake->onions_), *pool_));
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kOfflineOutput,
-                                              ContentDigest(Content::kOfflineOutput, out.onions)));
-  wire::StageReport& report = timer.report();
+  SHOAL_ASSIGN_OR_RETURN(
+      OfflineOutput out,
+      RunOffline(*open.context, open.secrets, *std::exchange(open.noise, std::nullopt),
+                 std::move(intake->onions_), resources_));
   report.set_positions_in(out.state.positions);
   report.set_positions_out(out.state.next_positions);
-  report.set_noise_queries(open.noise->size());
-  report.set_bytes_in(bytes_in);
-  report.set_bytes_out(out.onions.size());
-  open.noise.reset();
-  // A repetition brings the same state: a batch of queries taken meanwhile stays valid.
+  // A repetition brings the same state; what was made of the one before is made again.
   open.state = std::move(out.state);
-  wire::StageReport cost = timer.Finish();
-  cost.set_seconds(cost.seconds() + intake->seconds_);
-  cost.set_cpu_seconds(cost.cpu_seconds() + intake->cpu_seconds_);
-  open.Report(std::move(cost));
-  return std::move(out.onions);
+  open.queries.reset();
+  open.forwarding.reset();
+  ++open.version;
+  timer.AddTo(report);
+  auto list = std::make_unique<Outgoing>(this, intake->open_, Content::kOfflineOutput,
+                                         std::move(out.onions), std::move(report));
+  SHOAL_RETURN_IF_ERROR(list->Start());
+  return list;
+}
+
+// Decodes and commits to the queries of a round.
+absl::Status Party::TakeQueriesLocked(OpenRound& open, BytesView encoded) {
+  if (open.ended || !open.state.has_value()) {
+    return absl::FailedPreconditionError("queries came before the offline stage was done");
+  }
+  const StageTimer timer;
+  wire::StageReport report = ReportOf(number(), "online");
+  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
+                         wire::DecodeQueryBatch(encoded, open.state->positions));
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kQueriesInput,
+                                              open.MacOf(Content::kQueriesInput, encoded, *resources_.pool)));
+  report.set_positions_in(queries.positions.size());
+  report.set_bytes_in(encoded.size());
+  open.queries = std::move(queries);
+  open.forwarding.reset();
+  ++open.version;
+  timer.AddTo(report);
+  open.queries_report = std::move(report);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
-  return TakeQueries(round_id, encoded);
-}
-
-absl::StatusOr<Bytes> Party::AnswerQueries(const Digest& round_id, BytesView encoded) {
-  if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
-  return TakeQueries(round_id, encoded);
-}
-
-absl::StatusOr<Bytes> Party::TakeQueries(const Digest& round_id, BytesView encoded) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   std::lock_guard lock(open->mutex);
-  if (open->ended || !open->state.has_value()) {
-    return absl::FailedPreconditionError("queries came before the offline stage was done");
-  }
-  StageTimer timer(number(), "online");
-  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
-                         wire::DecodeQueryBatch(encoded, open->state->positions));
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kQueriesInput,
-                                              ContentDigest(Content::kQueriesInput, encoded)));
-  Bytes out;
-  wire::QueryBatch forwarded;  // empty at the backend
-  Content content = Content::kAnswersOutput;
-  wire::StageReport& report = timer.report();
-  report.set_positions_in(queries.positions.size());
-  if (is_backend()) {
-    SHOAL_ASSIGN_OR_RETURN(
-        out, server::AnswerQueries(*open->context, open->secrets, *open->state, queries,
-                                   options_.answers, *pool_));
-    report.set_bytes_in(encoded.size());
-    report.set_bytes_out(out.size());
-  } else {
-    content = Content::kQueriesOutput;
-    SHOAL_ASSIGN_OR_RETURN(forwarded, ForwardQueries(*open->context, *open->state, queries));
-    out = wire::EncodeQueryBatch(forwarded, open->state->next_positions);
-    report.set_positions_out(forwarded.positions.size());
-    report.set_noise_queries(open->state->noise.size());
-    report.set_bytes_in(encoded.size());
-    report.set_bytes_out(out.size());
-  }
-  SHOAL_RETURN_IF_ERROR(
-      journal_->CommitRound(open->counter(), content, ContentDigest(content, out)));
-  open->queries = std::move(queries);
-  open->forwarded = std::move(forwarded);
-  open->Report(timer.Finish());
+  SHOAL_RETURN_IF_ERROR(TakeQueriesLocked(*open, encoded));
+  const StageTimer timer;
+  wire::StageReport report = open->queries_report;
+  SHOAL_ASSIGN_OR_RETURN(
+      Forwarding forwarding,
+      ForwardQueries(*open->context, *open->state, *open->queries, *resources_.pool));
+  Bytes out = wire::EncodeQueryBatch(forwarding.queries, open->state->next_positions);
+  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kQueriesOutput,
+                                              open->MacOf(Content::kQueriesOutput, out, *resources_.pool)));
+  report.set_positions_out(forwarding.queries.positions.size());
+  report.set_noise_queries(open->state->noise.size());
+  report.set_bytes_out(out.size());
+  forwarding.queries = {};  // they are encoded; the way back needs their places alone
+  open->forwarding = std::move(forwarding);
+  timer.AddTo(report);
+  open->Report(std::move(report));
   return out;
 }
 
-absl::StatusOr<Bytes> Party::Answers(const Digest& round_id, BytesView answers) {
-  if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& round_id,
+                                                                 BytesView encoded) {
+  if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   std::lock_guard lock(open->mutex);
-  if (open->ended || !open->forwarded.has_value()) {
-    return absl::FailedPreconditionError("answers came before the queries");
-  }
-  StageTimer timer(number(), "answers");
-  // A list of a wrong length is no complete input: it is refused, not committed to.
-  const uint64_t expected = open->forwarded->positions.size() * open->context->answer_bytes;
-  if (answers.size() != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("answers: ", answers.size(), " bytes instead of ", expected));
-  }
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kAnswersInput,
-                                              ContentDigest(Content::kAnswersInput, answers)));
-  SHOAL_ASSIGN_OR_RETURN(Bytes out,
-                         ReturnAnswers(*open->context, open->secrets, *open->state, *open->queries,
-                                       *open->forwarded, answers, *pool_));
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kAnswersOutput,
-                                              ContentDigest(Content::kAnswersOutput, out)));
-  wire::StageReport& report = timer.report();
-  report.set_positions_in(open->forwarded->positions.size());
-  report.set_positions_out(open->queries->positions.size());
+  SHOAL_RETURN_IF_ERROR(TakeQueriesLocked(*open, encoded));
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<ByteSource> answers,
+      server::AnswerQueries(*open->context, open->secrets, *open->state, *open->queries,
+                            options_.answers, *resources_.pool));
+  auto out = std::make_unique<Outgoing>(this, open, Content::kAnswersOutput, std::move(answers),
+                                        open->queries_report);
+  SHOAL_RETURN_IF_ERROR(out->Start());
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_id,
+                                                           ByteSource& answers) {
+  if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  wire::StageReport report = ReportOf(number(), "answers");
   report.set_bytes_in(answers.size());
-  report.set_bytes_out(out.size());
-  open->Report(timer.Finish());
+  std::optional<AnswerIntake> intake;
+  uint64_t version = 0;
+  {
+    std::lock_guard lock(open->mutex);
+    if (open->ended || !open->forwarding.has_value()) {
+      return absl::FailedPreconditionError("answers came before the queries");
+    }
+    // A list of a wrong length is no complete input: it is refused, not committed to.
+    SHOAL_ASSIGN_OR_RETURN(intake, AnswerIntake::Begin(*open->context, *open->queries,
+                                                       *open->forwarding, answers.size(),
+                                                       resources_));
+    version = open->version;
+  }
+  const ContentMac mac = open->Mac(Content::kAnswersInput);
+  ContentMac::Stream digest(mac);
+  // The round is not locked while the next piece is on its way.
+  const auto check = [&] {
+    return !open->ended && open->version == version
+               ? absl::OkStatus()
+               : absl::FailedPreconditionError(
+                     "the round has ended, or its queries were sent again");
+  };
+  for (;;) {
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answers.Next());
+    if (piece.empty()) break;
+    std::lock_guard lock(open->mutex);
+    SHOAL_RETURN_IF_ERROR(check());
+    const StageTimer timer;
+    digest.Update(piece);
+    SHOAL_RETURN_IF_ERROR(intake->Take(piece));
+    timer.AddTo(report);
+  }
+  std::lock_guard lock(open->mutex);
+  SHOAL_RETURN_IF_ERROR(check());
+  const StageTimer timer;
+  if (!intake->complete()) return absl::InvalidArgumentError("answers: not all of them came");
+  SHOAL_RETURN_IF_ERROR(
+      journal_->CommitRound(open->counter(), Content::kAnswersInput, digest.Finish()));
+  report.set_positions_in(open->forwarding->place.size());
+  report.set_positions_out(open->queries->positions.size());
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<ByteSource> returned,
+      ReturnAnswers(*open->context, open->secrets, *open->state, *open->queries,
+                    *std::exchange(intake, std::nullopt), resources_));
+  timer.AddTo(report);
+  auto out = std::make_unique<Outgoing>(this, open, Content::kAnswersOutput, std::move(returned),
+                                        std::move(report));
+  SHOAL_RETURN_IF_ERROR(out->Start());
   return out;
 }
 
@@ -467,7 +566,7 @@ absl::Status Party::End(const Digest& round_id) {
   open->noise.reset();
   open->state.reset();
   open->queries.reset();
-  open->forwarded.reset();
+  open->forwarding.reset();
   return journal_->EndRound(open->counter());
 }
 
@@ -508,13 +607,21 @@ std::vector<Digest> Party::EndExpired() {
   return expired;
 }
 
-bool Party::CheckToken(const Digest& round_id, uint32_t slot, const sharing::Token& token) const {
+size_t Party::FirstWrongToken(const Digest& round_id, std::span<const uint32_t> slots,
+                              std::span<const sharing::Token> tokens) const {
+  SHOAL_CHECK(slots.size() == tokens.size());
   const auto open = Find(round_id);
-  if (!open.ok()) return false;
+  if (!open.ok()) return 0;
   std::lock_guard lock((*open)->mutex);
   const auto& state = (*open)->state;
-  if (!state.has_value() || slot >= state->positions || state->dead(slot)) return false;
-  return EqualSecret(sharing::Expand(state->seed(slot), round_id).token, token);
+  if (!state.has_value()) return 0;
+  // As far as there are living positions of this round.
+  const auto good = std::ranges::find_if_not(slots, [&](uint32_t slot) {
+    return slot < state->positions && !state->dead(slot);
+  });
+  const auto known = static_cast<size_t>(good - slots.begin());
+  return sharing::FirstWrongToken(state->seeds.data(), slots.first(known), round_id,
+                                  tokens.first(known));
 }
 
 std::vector<wire::StageReport> Party::Reports(const Digest& round_id) const {

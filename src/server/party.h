@@ -11,9 +11,9 @@
 // (server/runner, or a test) moves the bytes: what a call returns goes to the neighbour, and what
 // the neighbour answers goes into the next call.
 //
-// Before a call returns bytes for a neighbour it has committed the digests of its whole input and
-// of its output to the journal; the same call with the same input returns the same bytes, with
-// another input it is refused for ever.
+// Before a call returns anything for a neighbour it has committed the digest of its whole input to
+// the journal, and before the last piece of what it returned is handed out, the digest of that; the
+// same call with the same input returns the same bytes, with another input it is refused for ever.
 #ifndef SHOAL_SRC_SERVER_PARTY_H_
 #define SHOAL_SRC_SERVER_PARTY_H_
 
@@ -21,15 +21,19 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/base/content_mac.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
+#include "src/base/spool.h"
 #include "src/base/tagged.h"
 #include "src/base/thread_pool.h"
 #include "src/roster/roster.h"
@@ -71,7 +75,7 @@ class Party {
   static absl::StatusOr<std::unique_ptr<Party>> Create(Options options,
                                                        const signature::SecretKey& key,
                                                        Journal* journal, RandomSource* random,
-                                                       const Clock* clock, ThreadPool* pool);
+                                                       const Clock* clock, Resources resources);
 
   const roster::Roster& roster() const { return options_.roster; }
   const round::TableFacts& table() const { return options_.table; }
@@ -110,18 +114,24 @@ class Party {
   // that this party signed; INVALID_ARGUMENT for a number of bytes that is no list of this party's.
   absl::StatusOr<std::unique_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
-  // The list for the next party (empty at the backend). INVALID_ARGUMENT if the input is not
-  // complete.
-  absl::StatusOr<Bytes> Offline(std::unique_ptr<Intake> intake);
-  // The same for an input that is there as a whole.
-  absl::StatusOr<Bytes> Offline(const wire::SignedHeader& header, BytesView onions);
+  // The list for the next party (nothing at the backend), made as it is read. INVALID_ARGUMENT if
+  // the input is not complete.
+  //
+  // What this and the calls below return lives no longer than the party, and gives FAILED_PRECONDITION
+  // once its round has ended or the call before it was repeated.
+  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::unique_ptr<Intake> intake);
+  // The same for a list of this process, and errors of the source.
+  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
+                                                      ByteSource& onions);
 
   // Not at the backend: encoded queries for the next party.
   absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded);
-  // Not at the backend: answers for the previous party.
-  absl::StatusOr<Bytes> Answers(const Digest& round_id, BytesView answers);
+  // Not at the backend: takes all answers of the next party, then answers for the previous one.
+  // INVALID_ARGUMENT for a wrong number of bytes; errors of the source.
+  absl::StatusOr<std::unique_ptr<ByteSource>> Answers(const Digest& round_id, ByteSource& answers);
   // The backend: answers for the previous party.
-  absl::StatusOr<Bytes> AnswerQueries(const Digest& round_id, BytesView encoded);
+  absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const Digest& round_id,
+                                                            BytesView encoded);
 
   // Erases the round: seeds, onion key, permutation, noise. OK if there is no such round.
   absl::Status End(const Digest& round_id);
@@ -130,8 +140,10 @@ class Party {
   // Erases rounds past their expiry and drafts that were never completed; says which.
   std::vector<Digest> EndExpired();
 
-  // Whether `token` is the one of position `slot`; false for a dead one. Party 1, after Offline.
-  bool CheckToken(const Digest& round_id, uint32_t slot, const sharing::Token& token) const;
+  // The first i for which tokens[i] is not the one of position slots[i] (a dead one has none), or the
+  // number of them. Party 1, after Offline; the arrays are of one length.
+  size_t FirstWrongToken(const Digest& round_id, std::span<const uint32_t> slots,
+                         std::span<const sharing::Token> tokens) const;
 
   // What the round cost here so far, times in hundredths of a second. For people: it travels to the
   // frontend and to whoever asks there. Of its numbers only the noise total is not on the links
@@ -142,11 +154,13 @@ class Party {
   struct OpenRound;
   using RoundPointer = std::shared_ptr<OpenRound>;
 
+  class Outgoing;
+
   Party(Options options, const signature::SecretKey& key, Journal* journal, RandomSource* random,
-        const Clock* clock, ThreadPool* pool);
+        const Clock* clock, Resources resources);
   absl::StatusOr<RoundPointer> Find(const Digest& round_id) const;
-  absl::StatusOr<Bytes> TakeQueries(const Digest& round_id, BytesView encoded);
-  void MakeNoiseLocked(OpenRound& open);
+  absl::Status TakeQueriesLocked(OpenRound& open, BytesView encoded);
+  absl::Status MakeNoiseLocked(OpenRound& open);
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
 
   const Options options_;
@@ -154,7 +168,7 @@ class Party {
   Journal* const journal_;
   RandomSource* const random_;
   const Clock* const clock_;
-  ThreadPool* const pool_;
+  const Resources resources_;
   const noise::Distribution noise_;
 
   mutable std::mutex mutex_;  // of the two maps
@@ -175,11 +189,12 @@ class Party::Intake {
 
  private:
   friend class Party;
-  Intake(const Party* party, RoundPointer open, OnionIntake onions, uint64_t bytes);
+  Intake(const Party* party, RoundPointer open, OnionIntake onions);
   const Party* const party_;
   const RoundPointer open_;
   OnionIntake onions_;
-  Transcript digest_;
+  const ContentMac mac_;
+  ContentMac::Stream digest_{mac_};
   double seconds_ = 0, cpu_seconds_ = 0;  // spent in Take
 };
 

@@ -10,11 +10,19 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
+#include "src/base/spool.h"
 #include "src/base/tagged.h"
+#include "src/base/thread_pool.h"
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 
 namespace shoal::server {
+
+// What the stages of all rounds of a party work with. Both outlive whatever was given them.
+struct Resources {
+  ThreadPool* pool;
+  SpoolPlace* spools;  // lists and answers of a round: larger than memory, maybe
+};
 
 // A bound on the positions that a party can have: what its predecessors could at most send. The
 // receiver of a list takes no more, whatever is announced.
@@ -53,9 +61,11 @@ class RoundSecrets {
   SeededRandom NoiseOnions(uint64_t chunk) const {
     return SeededRandom(seed(), "shoal noise onions v1", chunk);
   }
-  SeededRandom Permutation() const { return SeededRandom(seed(), "shoal permutation v1"); }
+  Seed PermutationKey() const { return Key("shoal permutation v1"); }
   // Keys the search for duplicate seeds, so that senders cannot aim at its buckets.
   Seed FingerprintKey() const { return Key("shoal fingerprints v1"); }
+  // Keys the digests of what was received and sent.
+  Seed ContentKey() const { return Key("shoal round contents v1"); }
   // Keys the answers to dead positions.
   Seed DeadAnswerKey() const { return Key("shoal dead answers v1"); }
 

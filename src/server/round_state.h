@@ -3,8 +3,9 @@
 #define SHOAL_SRC_SERVER_ROUND_STATE_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "src/base/bytes.h"
+#include "src/base/page_buffer.h"
 #include "src/base/secret.h"
 
 namespace shoal::server {
@@ -21,11 +22,11 @@ struct RoundState {
 
   uint32_t positions = 0;       // N_j: this party's input
   uint32_t next_positions = 0;  // N_(j+1); 0 at the backend
-  SecretVector<uint8_t> seeds;  // seed_j of position i at 32 * i; zeros if dead
+  PageBuffer seeds;             // seed_j of position i at 32 * i; zeros if dead
 
   // Where position i goes among the next party's positions, or kDead. At the backend, which does
   // not shuffle, 0 or kDead.
-  SecretVector<uint32_t> target;
+  PageArray<uint32_t> target;
   SecretVector<NoiseQuery> noise;  // any order
 
   bool dead(uint32_t position) const { return target[position] == kDead; }

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "src/base/random.h"
+#include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 
 namespace shoal::shuffle {
@@ -11,34 +13,66 @@ namespace {
 
 using ::shoal::testing::TestRandom;
 
+std::vector<uint32_t> Permutation(uint64_t n, uint64_t bucket_items, uint64_t seed,
+                                  ThreadPool& pool) {
+  const Seed key = TestRandom(seed).NewSeed();
+  auto target = RandomPermutationInBuckets(n, bucket_items, key.view(), pool);
+  SHOAL_EXPECT_OK(target.status());
+  return {target->begin(), target->end()};
+}
+
 TEST(RandomPermutationTest, IsABijection) {
-  TestRandom random(1);
-  for (size_t n : {0u, 1u, 2u, 1000u}) {
-    std::vector<int> hits(n, 0);
-    const auto target = RandomPermutation(n, random);
-    ASSERT_EQ(target.size(), n);
-    for (uint32_t t : target) {
-      ASSERT_LT(t, n);
-      ++hits[t];
+  ThreadPool pool(2);
+  for (uint64_t bucket_items : {1u, 7u, 1u << 16}) {
+    for (uint64_t n : {0u, 1u, 2u, 1000u, 300'000u}) {
+      std::vector<int> hits(n, 0);
+      const std::vector<uint32_t> target = Permutation(n, bucket_items, 1, pool);
+      ASSERT_EQ(target.size(), n);
+      for (uint32_t t : target) {
+        ASSERT_LT(t, n);
+        ++hits[t];
+      }
+      for (int h : hits) EXPECT_EQ(h, 1);
     }
-    for (int h : hits) EXPECT_EQ(h, 1);
   }
 }
 
 TEST(RandomPermutationTest, AllPermutationsAreEquallyLikely) {
-  TestRandom random(2);
-  std::map<std::vector<uint32_t>, int> counts;
-  constexpr int kTrials = 120000;  // 5000 for each of 4! = 24
-  for (int i = 0; i < kTrials; ++i) {
-    const auto target = RandomPermutation(4, random);
-    ++counts[std::vector<uint32_t>(target.begin(), target.end())];
+  ThreadPool pool(1);
+  // In one bucket, and in four.
+  for (uint64_t bucket_items : {4u, 1u}) {
+    std::map<std::vector<uint32_t>, int> counts;
+    constexpr int kTrials = 12000;  // 500 for each of 4! = 24
+    for (int i = 0; i < kTrials; ++i) {
+      ++counts[Permutation(4, bucket_items, static_cast<uint64_t>(i), pool)];
+    }
+    ASSERT_EQ(counts.size(), 24u);
+    double chi_squared = 0;
+    for (const auto& [permutation, count] : counts) {
+      chi_squared += (count - 500.0) * (count - 500.0) / 500.0;
+    }
+    EXPECT_LT(chi_squared, 49.7);  // 23 degrees of freedom, p = 0.001
   }
-  ASSERT_EQ(counts.size(), 24u);
+}
+
+// A party that repeats a round must come to the same places on any machine.
+TEST(RandomPermutationTest, IsTheSameForAnyNumberOfThreads) {
+  ThreadPool one(1), three(3);
+  EXPECT_EQ(Permutation(600'000, 1 << 16, 5, one), Permutation(600'000, 1 << 16, 5, three));
+  EXPECT_NE(Permutation(1000, 1 << 16, 5, one), Permutation(1000, 1 << 16, 6, one));
+}
+
+// Items of one bucket stay neighbours of nobody in particular: over buckets, an item's place is uniform.
+TEST(RandomPermutationTest, PlacesAreUniformAcrossBuckets) {
+  ThreadPool pool(1);
+  constexpr uint64_t kItems = 64, kTrials = 4000;
+  // Of the first item, the place over trials.
+  std::vector<int> counts(kItems, 0);
+  for (uint64_t i = 0; i < kTrials; ++i) ++counts[Permutation(kItems, 8, i, pool)[0]];
   double chi_squared = 0;
-  for (const auto& [permutation, count] : counts) {
-    chi_squared += (count - 5000.0) * (count - 5000.0) / 5000.0;
-  }
-  EXPECT_LT(chi_squared, 49.7);  // 23 degrees of freedom, p = 0.001
+  const double expected = static_cast<double>(kTrials) / kItems;
+  for (int count : counts) chi_squared += (count - expected) * (count - expected) / expected;
+  EXPECT_LT(chi_squared, 103.4);  // 63 degrees of freedom, p = 0.001
 }
 
 }  // namespace

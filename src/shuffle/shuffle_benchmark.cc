@@ -1,19 +1,53 @@
-// Drawing a permutation, items per second, from arrays that fit the cache to arrays that do not.
+// Drawing a permutation and moving records by it, items per second, from arrays that fit the cache
+// to arrays that do not.
 #include "benchmark/benchmark.h"
+#include "src/base/check.h"
 #include "src/base/testing/test_random.h"
 #include "src/shuffle/permutation.h"
+#include "src/shuffle/scatter.h"
 
 namespace shoal::shuffle {
 namespace {
 
+// Arguments: items, threads.
 void BM_RandomPermutation(benchmark::State& state) {
-  testing::TestRandom random(1);
+  const Seed key = testing::TestRandom(1).NewSeed();
+  ThreadPool pool(static_cast<size_t>(state.range(1)));
   for (auto _ : state) {
-    benchmark::DoNotOptimize(RandomPermutation(static_cast<size_t>(state.range(0)), random));
+    SHOAL_CHECK(
+        RandomPermutation(static_cast<uint64_t>(state.range(0)), key.view(), pool).ok());
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
-BENCHMARK(BM_RandomPermutation)->Range(1 << 10, 1 << 24)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_RandomPermutation)
+    ->ArgNames({"items", "threads"})
+    ->ArgsProduct({{1 << 10, 1 << 16, 1 << 20, 1 << 24}, {1, 2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+// Arguments: records, bytes of each, whether in memory.
+void BM_Scatter(benchmark::State& state) {
+  const auto n = static_cast<uint64_t>(state.range(0));
+  const auto record_bytes = static_cast<size_t>(state.range(1));
+  const Seed key = testing::TestRandom(1).NewSeed();
+  ThreadPool pool;
+  SpoolPlace spools("/tmp", state.range(2) != 0 ? uint64_t{1} << 40 : 0);
+  const auto places = *RandomPermutation(n, key.view(), pool);
+  const Bytes records(n * record_bytes, 1);
+  for (auto _ : state) {
+    Scatter scatter = *Scatter::Create(n, record_bytes, spools);
+    SHOAL_CHECK(scatter.Put(places.span(), records, pool).ok());
+    while (!scatter.Next(pool)->empty()) {
+    }
+  }
+  state.SetItemsProcessed(state.iterations() * state.range(0));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(records.size()));
+}
+BENCHMARK(BM_Scatter)
+    ->ArgNames({"records", "bytes", "memory"})
+    ->ArgsProduct({{1 << 16, 1 << 21}, {52, 112}, {0, 1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace shoal::shuffle

@@ -46,7 +46,9 @@ size_t CountCorrect(Deployment& deployment, Client& client, const std::vector<ui
 class WholeChainTest : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(WholeChainTest, ThousandsOfQueriesOverSeveralRoundsAtATime) {
-  Deployment deployment({.parties = GetParam()});
+  // With an odd number of parties, lists and answers are in files.
+  Deployment deployment({.parties = GetParam(),
+                         .spool_memory_bytes = GetParam() % 2 == 0 ? uint64_t{1} << 30 : 0});
   struct Open {
     round::Round round;
     std::vector<Client> clients;
@@ -115,18 +117,18 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(kQueries));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, Seal(deployment_.frontend(), round.id()));
   server::Party& party = deployment_.party(1);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, party.Offline(round.wire(), onions));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, party.Offline(round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, Offline(party, round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, Offline(party, round.wire(), onions));
   EXPECT_EQ(list, again);
   Bytes other = onions;
   other.resize(other.size() - onion::OnionBytes(3));
-  EXPECT_THAT(party.Offline(round.wire(), other), StatusIs(kRefused, "another offline list"));
+  EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
   // The middle party is where it matters most.
   server::Party& middle = deployment_.party(2);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, middle.Offline(round.wire(), list));
-  SHOAL_ASSERT_OK(deployment_.party(3).Offline(round.wire(), last));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, Offline(middle, round.wire(), list));
+  SHOAL_ASSERT_OK(Offline(deployment_.party(3), round.wire(), last));
 
   wire::QueryBatch batch;
   for (uint32_t i = 0; i < kQueries; ++i) {
@@ -142,20 +144,20 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
 
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes to_backend, middle.Queries(round.id(), forwarded));
   SHOAL_ASSERT_OK_AND_ASSIGN(Bytes answers,
-                             deployment_.party(3).AnswerQueries(round.id(), to_backend));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes returned, middle.Answers(round.id(), answers));
-  EXPECT_EQ(*middle.Answers(round.id(), answers), returned);
+                             AnswerQueries(deployment_.party(3), round.id(), to_backend));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes returned, Answers(middle, round.id(), answers));
+  EXPECT_EQ(*Answers(middle, round.id(), answers), returned);
   answers[5] ^= 1;
-  EXPECT_THAT(middle.Answers(round.id(), answers), StatusIs(kRefused, "another answers"));
+  EXPECT_THAT(Answers(middle, round.id(), answers), StatusIs(kRefused, "another answers"));
 }
 
 TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(kQueries));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, Seal(deployment_.frontend(), round.id()));
   server::Party& party = deployment_.party(1);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes whole, party.Offline(round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes whole, Offline(party, round.wire(), onions));
   SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), onions.size()));
   EXPECT_THAT(party.BeginOffline(round.wire(), onions.size()), StatusIs(kRefused, "on its way"));
   for (size_t at = 0; at < onions.size();) {
@@ -164,15 +166,15 @@ TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
     at += n;
   }
   EXPECT_THAT(intake->Take(Bytes(1)), StatusIs(kInvalid, "more bytes"));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes pieces, party.Offline(std::move(intake)));
-  EXPECT_EQ(whole, pieces);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto pieces, party.Offline(std::move(intake)));
+  EXPECT_EQ(whole, *ReadAll(*pieces));
 }
 
 TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(kQueries));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, Seal(deployment_.frontend(), round.id()));
   server::Party& party = deployment_.party(1);
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), onions.size()));
@@ -182,7 +184,7 @@ TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {
   {  // the connection broke
     SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), 0));
   }
-  SHOAL_EXPECT_OK(party.Offline(round.wire(), onions));
+  SHOAL_EXPECT_OK(Offline(party, round.wire(), onions));
 }
 
 // Guarantee 1, after a restart: what a party has seen of a round it will not see differently.
@@ -192,7 +194,7 @@ TEST_F(GuardTest, ARestartedPartyRefusesItsOldRounds) {
   const round::Round round = RunToQueries(client, rows);
   deployment_.Restart(2);
   EXPECT_FALSE(deployment_.RunOnline(round.id()).ok());
-  EXPECT_FALSE(deployment_.party(2).Offline(round.wire(), {}).ok());
+  EXPECT_FALSE(Offline(deployment_.party(2), round.wire(), {}).ok());
   // Nor does it draft that counter again, whoever asks.
   wire::RoundHeader draft = round.header();
   while (draft.onion_keys_size() > 1) draft.mutable_onion_keys()->RemoveLast();
@@ -273,13 +275,13 @@ TEST_F(GuardTest, DuplicateSeedsDieBeforeTheShuffle) {
     thief.Add(thief.Make(std::move(seeds)));
   }
   SHOAL_ASSERT_OK(thief.Submit());
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, deployment_.frontend().Seal(round.id()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, deployment_.party(1).Offline(round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, Seal(deployment_.frontend(), round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, Offline(deployment_.party(1), round.wire(), onions));
   const auto noise = [&](uint32_t number) {
     return deployment_.party(number).Reports(round.id()).back().noise_queries();
   };
   EXPECT_EQ(list.size() / onion::OnionBytes(2), 6 + noise(1));  // 7 came, one is dead
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, deployment_.party(2).Offline(round.wire(), list));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, Offline(deployment_.party(2), round.wire(), list));
   EXPECT_EQ(last.size() / onion::OnionBytes(1), 5 + noise(1) + noise(2));
 }
 
@@ -386,7 +388,7 @@ TEST_F(GuardTest, HeadersThatAreNotSignedByAllAreRefused) {
   const std::vector<signature::Signature> some = {deployment_.key(1).Sign(round.id()),
                                                   deployment_.key(3).Sign(round.id())};
   header.set_signature(ToString(signature::AggregateSignatures(some)->bytes()));
-  EXPECT_THAT(deployment_.party(2).Offline(header, {}),
+  EXPECT_THAT(Offline(deployment_.party(2), header, {}),
               StatusIs(absl::StatusCode::kUnauthenticated, "round header"));
   EXPECT_FALSE(round::Round::Verify(header, deployment_.roster(), deployment_.table(),
                                     deployment_.clock().now_s)
@@ -431,10 +433,10 @@ TEST_F(GuardTest, OnionsOfAnotherRoundAreDead) {
   client.Add(client.Make());
   SHOAL_ASSERT_OK(client.Submit());
   SHOAL_ASSERT_OK(deployment_.RunOffline(second.id()));
-  EXPECT_FALSE(deployment_.party(1).CheckToken(second.id(), 0,
-                                               client.secrets()[0].token(second.id())));
-  EXPECT_TRUE(deployment_.party(1).CheckToken(second.id(), 1,
-                                              client.secrets()[1].token(second.id())));
+  const std::vector<sharing::Token> tokens = {client.secrets()[1].token(second.id()),
+                                              client.secrets()[0].token(second.id())};
+  EXPECT_EQ(deployment_.party(1).FirstWrongToken(second.id(), std::vector<uint32_t>{1, 0}, tokens),
+            1u);
 }
 
 // Guarantee 5: when a round has ended, its keys and seeds are nowhere.
@@ -448,7 +450,7 @@ TEST_F(GuardTest, AnEndedRoundIsErased) {
     EXPECT_TRUE(deployment_.disk(j).seeds.empty());
     EXPECT_TRUE(deployment_.disk(j).submissions.empty());
     EXPECT_FALSE(deployment_.party(j).PrepareNoise(round.id()).ok());
-    EXPECT_FALSE(deployment_.party(j).Offline(round.wire(), {}).ok());
+    EXPECT_FALSE(Offline(deployment_.party(j), round.wire(), {}).ok());
   }
 }
 
@@ -641,6 +643,78 @@ TEST_F(GuardTest, EveryStageCommitsToItsInputAndItsOutput) {
   EXPECT_EQ(records(), before + 6);
 }
 
+// What a neighbour could act on as a whole, it does not have before the digest of it is stored.
+TEST_F(GuardTest, TheLastPieceWaitsForTheDigestOfTheWhole) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, deployment_.frontend().CloseQueries(round.id()));
+  for (uint32_t j : {1u, 2u}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(queries, deployment_.party(j).Queries(round.id(), queries));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers,
+                             deployment_.party(3).AnswerQueries(round.id(), queries));
+  deployment_.disk(3).writes_left = 0;
+  EXPECT_THAT(ReadAll(*answers).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  deployment_.disk(3).writes_left = -1;
+  SHOAL_EXPECT_OK(AnswerQueries(deployment_.party(3), round.id(), queries));
+}
+
+// Guarantee 5, for what is half sent: nothing is made of secrets that are erased.
+TEST_F(GuardTest, WhatARoundWasSendingEndsWithIt) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, deployment_.frontend().CloseQueries(round.id()));
+  for (uint32_t j : {1u, 2u}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(queries, deployment_.party(j).Queries(round.id(), queries));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto before,
+                             deployment_.party(3).AnswerQueries(round.id(), queries));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto after,
+                             deployment_.party(3).AnswerQueries(round.id(), queries));
+  EXPECT_THAT(before->Next().status(), StatusIs(kRefused, "begun again"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answers, ReadAll(*after));
+  BytesSource source(answers);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto returned,
+                             deployment_.party(2).Answers(round.id(), source));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto unread,
+                             deployment_.party(3).AnswerQueries(round.id(), queries));
+  SHOAL_ASSERT_OK(deployment_.EndRound(round.id()));
+  EXPECT_THAT(returned->Next().status(), StatusIs(kRefused, "ended"));
+  EXPECT_THAT(unread->Next().status(), StatusIs(kRefused, "ended"));
+}
+
+// Answers that break off are no input: nothing is committed to, and the whole of them is taken after.
+TEST_F(GuardTest, AnswersThatBreakOffCommitToNothing) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, deployment_.frontend().CloseQueries(round.id()));
+  for (uint32_t j : {1u, 2u}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(queries, deployment_.party(j).Queries(round.id(), queries));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answers,
+                             AnswerQueries(deployment_.party(3), round.id(), queries));
+  struct Broken final : ByteSource {
+    explicit Broken(Bytes a) : all(std::move(a)) {}
+    uint64_t size() const override { return all.size(); }
+    absl::StatusOr<BytesView> Next() override {
+      if (given) return absl::UnavailableError("the connection broke");
+      given = true;
+      return BytesView(all).first(all.size() - 1);
+    }
+    const Bytes all;
+    bool given = false;
+  } broken(answers);
+  const size_t records = deployment_.disk(2).records.size();
+  EXPECT_THAT(deployment_.party(2).Answers(round.id(), broken).status(),
+              StatusIs(absl::StatusCode::kUnavailable, "broke"));
+  EXPECT_EQ(deployment_.disk(2).records.size(), records);
+  SHOAL_EXPECT_OK(Answers(deployment_.party(2), round.id(), answers));
+}
+
 // Half a stage is none: answers are not taken for queries whose output was not stored.
 TEST_F(GuardTest, AnswersNeedQueriesThatWereDone) {
   std::optional<Client> client;
@@ -650,7 +724,7 @@ TEST_F(GuardTest, AnswersNeedQueriesThatWereDone) {
   deployment_.disk(1).writes_left = 1;  // the input's digest, not the output's
   EXPECT_FALSE(deployment_.party(1).Queries(round.id(), queries).ok());
   deployment_.disk(1).writes_left = -1;
-  EXPECT_THAT(deployment_.party(1).Answers(round.id(), {}).status(),
+  EXPECT_THAT(Answers(deployment_.party(1), round.id(), {}).status(),
               StatusIs(kRefused, "before the queries"));
   SHOAL_EXPECT_OK(deployment_.party(1).Queries(round.id(), queries));
 }
@@ -786,8 +860,9 @@ TEST(PartyTest, RefusesATableOfFewerRowsThanPhi) {
                                .table_epoch = 1,
                                .answers = {}};
   party.table.rows = 2;
+  SpoolPlace spools("/tmp", 0);
   const absl::Status status = server::Party::Create(party, deployment.key(1), &journal, &random,
-                                                    &deployment.clock(), &pool)
+                                                    &deployment.clock(), {&pool, &spools})
                                   .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
@@ -800,15 +875,20 @@ TEST(StagesTest, OutputDoesNotDependOnThreads) {
   for (int j = 0; j < 2; ++j) secrets.emplace_back(random.NewSeed());
   const server::RoundContext context = Context(1, 2, 700, secrets);
   ThreadPool one(1), many(5);
-  const server::NoiseBatch a = MakeNoise(context, secrets[0], one);
-  const server::NoiseBatch b = MakeNoise(context, secrets[0], many);
-  EXPECT_EQ(a.onions, b.onions);
+  SpoolPlace memory("/tmp", 1 << 30), files("/tmp", 0);
+  const server::Resources small = {&one, &memory}, large = {&many, &files};
+  SHOAL_ASSERT_OK_AND_ASSIGN(server::NoiseBatch a, MakeNoise(context, secrets[0], small));
+  SHOAL_ASSERT_OK_AND_ASSIGN(server::NoiseBatch b, MakeNoise(context, secrets[0], large));
+  Bytes in_file(b.onions.size());
+  SHOAL_ASSERT_OK(b.onions.Read(0, in_file));
+  EXPECT_TRUE(std::ranges::equal(a.onions.memory(), in_file));
   EXPECT_EQ(a.tallies, b.tallies);
   EXPECT_GT(a.size(), 2048u);  // several chunks
   Bytes onions(300 * context.onion_bytes());
   random.Fill(onions);  // all dead
-  EXPECT_EQ(RunOffline(context, secrets[0], a, onions, one)->onions,
-            RunOffline(context, secrets[0], b, onions, many)->onions);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto x, RunOffline(context, secrets[0], std::move(a), onions, small));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto y, RunOffline(context, secrets[0], std::move(b), onions, large));
+  EXPECT_EQ(*ReadAll(*x.onions), *ReadAll(*y.onions));
 }
 
 // The secret shuffle: where an onion goes is uniform over all places, for living ones and for noise,
@@ -816,6 +896,7 @@ TEST(StagesTest, OutputDoesNotDependOnThreads) {
 TEST(StagesTest, TheOfflineStageShufflesUniformly) {
   testing::TestRandom random(11);
   ThreadPool pool(1);
+  SpoolPlace spools("/tmp", 1 << 30);
   std::vector<server::RoundSecrets> keys;
   for (int j = 0; j < 2; ++j) keys.emplace_back(random.NewSeed());
   const server::RoundContext context = Context(1, 2, 1, keys);
@@ -832,8 +913,8 @@ TEST(StagesTest, TheOfflineStageShufflesUniformly) {
     onion::BuildOnions(context.round_id, path, seeds, ephemeral, onions);
     server::NoiseBatch noise;
     noise.tallies.assign(kNoise, 1);
-    noise.onions.resize(kNoise * onion::OnionBytes(1));
-    const auto out = RunOffline(context, secrets, noise, onions, pool);
+    SHOAL_ASSERT_OK_AND_ASSIGN(noise.onions, spools.Create(kNoise * onion::OnionBytes(1)));
+    const auto out = RunOffline(context, secrets, std::move(noise), onions, {&pool, &spools});
     ASSERT_TRUE(out.ok() && out->dead == 0);
     for (uint32_t i = 0; i < kLiving; ++i) ++seen[i][out->state.target[i]];
     for (uint32_t k = 0; k < kNoise; ++k) ++seen[kLiving + k][out->state.noise[k].position];
@@ -853,16 +934,21 @@ TEST(StagesTest, TheOfflineStageShufflesUniformly) {
 TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   testing::TestRandom random(12);
   ThreadPool pool(1);
+  SpoolPlace spools("/tmp", 1 << 30);
   std::vector<server::RoundSecrets> secrets;
   for (int j = 0; j < 2; ++j) secrets.emplace_back(random.NewSeed());
   const server::RoundContext backend = Context(2, 2, 5, secrets);
   Bytes garbage(2 * backend.onion_bytes());
   random.Fill(garbage);
-  const auto last = RunOffline(backend, secrets[1], {}, garbage, pool);
+  const auto last = RunOffline(backend, secrets[1], {}, garbage, {&pool, &spools});
   ASSERT_EQ(last->dead, 2u);
   const Bytes rows(5 * backend.answer_bytes, 1);
   const wire::QueryBatch queries = {.positions = {0, 1}, .tallies = {1, 1}};
-  const auto answers = AnswerQueries(backend, secrets[1], last->state, queries, {rows, 5}, pool);
+  const auto ask = [&] {
+    return ReadAll(
+        **AnswerQueries(backend, secrets[1], last->state, queries, {rows, 5}, pool));
+  };
+  const auto answers = ask();
   ASSERT_EQ(answers->size(), 2 * backend.answer_bytes);
   const Bytes first(answers->begin(), answers->begin() + 32), second(answers->begin() + 32,
                                                                      answers->end());
@@ -870,7 +956,7 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
     EXPECT_GT(std::set<uint8_t>(answer.begin(), answer.end()).size(), 20u);
   }
   EXPECT_NE(first, second);
-  EXPECT_EQ(*AnswerQueries(backend, secrets[1], last->state, queries, {rows, 5}, pool), *answers);
+  EXPECT_EQ(*ask(), *answers);
 }
 
 // Every noise query reaches the backend as the row it was drawn for, as often as it was drawn:
@@ -886,12 +972,19 @@ TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
   std::vector<uint32_t> expected(kRows);
   SeededRandom counts = secrets[0].NoiseCounts();
   frontend.noise.Sample(counts, expected);
-  const server::NoiseBatch noise = MakeNoise(frontend, secrets[0], pool);
-  const auto first = RunOffline(frontend, secrets[0], noise, {}, pool);
-  const auto last = RunOffline(backend, secrets[1], {}, first->onions, pool);
+  SpoolPlace spools("/tmp", 1 << 30);
+  const server::Resources resources = {&pool, &spools};
+  SHOAL_ASSERT_OK_AND_ASSIGN(server::NoiseBatch noise,
+                             MakeNoise(frontend, secrets[0], resources));
+  const size_t noise_queries = noise.size();
+  const auto first = RunOffline(frontend, secrets[0], std::move(noise), BytesView(), resources);
+  const auto last =
+      RunOffline(backend, secrets[1], {}, *ReadAll(*first->onions), resources);
   ASSERT_EQ(last->dead, 0u);
-  const auto batch = ForwardQueries(frontend, first->state, {});
-  ASSERT_EQ(batch->positions.size(), noise.size());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const server::Forwarding forwarding,
+                             ForwardQueries(frontend, first->state, {}, pool));
+  const wire::QueryBatch* const batch = &forwarding.queries;
+  ASSERT_EQ(batch->positions.size(), noise_queries);
   std::vector<uint32_t> seen(kRows);
   for (size_t i = 0; i < batch->positions.size(); ++i) {
     const auto share =
@@ -914,11 +1007,13 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
   for (int trial = 0; trial < kTrials; ++trial) {
     // Without noise and curve work: three living positions, shuffled by a fresh seed.
     const server::RoundSecrets secrets(random.NewSeed());
-    SeededRandom permutation = secrets.Permutation();
     server::RoundState state;
     state.positions = state.next_positions = kSlots;
-    state.seeds.assign(32 * kSlots, 1);
-    state.target = shuffle::RandomPermutation(kSlots, permutation);
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        state.seeds, PageBuffer::Create(32 * kSlots, PageBuffer::Content::kSecret));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        state.target,
+        shuffle::RandomPermutation(kSlots, secrets.PermutationKey().view(), pool));
     const uint32_t slot = static_cast<uint32_t>(trial % kSlots);
     static const std::vector<server::RoundSecrets> kBoth = [] {
       testing::TestRandom r(8);
@@ -927,9 +1022,9 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
       return out;
     }();
     static const server::RoundContext context = Context(1, 2, 5, kBoth);
-    const auto batch = ForwardQueries(context, state, {.positions = {slot}, .tallies = {1}});
-    ASSERT_EQ(batch->positions.size(), 1u);
-    ++seen[slot][batch->positions[0]];
+    const auto out = ForwardQueries(context, state, {.positions = {slot}, .tallies = {1}}, pool);
+    ASSERT_EQ(out->queries.positions.size(), 1u);
+    ++seen[slot][out->queries.positions[0]];
   }
   for (const auto& counts : seen) {
     double chi_squared = 0;
@@ -949,9 +1044,9 @@ TEST_F(GuardTest, RandomBytesAreRefusedOrHarmless) {
     const round::Round round = Announce();
     Bytes garbage(random.Below(2000));
     random.Fill(garbage);
-    deployment_.party(2).Offline(round.wire(), garbage).IgnoreError();
+    Offline(deployment_.party(2), round.wire(), garbage).IgnoreError();
     deployment_.party(2).Queries(round.id(), garbage).IgnoreError();
-    deployment_.party(2).Answers(round.id(), garbage).IgnoreError();
+    Answers(deployment_.party(2), round.id(), garbage).IgnoreError();
     deployment_.frontend().SubmitOnions(round.id(), garbage).IgnoreError();
     wire::SubmitQueriesRequest request;
     request.set_round_id(ToString(round.id()));

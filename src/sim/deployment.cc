@@ -41,19 +41,24 @@ class Deployment::TamperedLink final : public server::Link {
     if (tamper().signed_back) tamper().signed_back(back);
     return back;
   }
-  absl::StatusOr<server::StageReports> Offline(const wire::SignedHeader& header,
-                                               Bytes onions) override {
+  absl::Status Offline(const wire::SignedHeader& header,
+                       std::unique_ptr<ByteSource> onions) override {
     SHOAL_RETURN_IF_ERROR(Up());
-    if (tamper().onions) tamper().onions(onions);
+    SHOAL_RETURN_IF_ERROR(Change(tamper().onions, onions));
     return next().Offline(header, std::move(onions));
   }
-  absl::StatusOr<server::OnlineResult> Online(const Digest& round_id, Bytes queries) override {
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
+                                                     Bytes queries) override {
     SHOAL_RETURN_IF_ERROR(Up());
     if (tamper().queries) tamper().queries(queries);
-    SHOAL_ASSIGN_OR_RETURN(server::OnlineResult result,
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> answers,
                            next().Online(round_id, std::move(queries)));
-    if (tamper().answers) tamper().answers(result.answers);
-    return result;
+    SHOAL_RETURN_IF_ERROR(Change(tamper().answers, answers));
+    return answers;
+  }
+  absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    return next().Reports(round_id);
   }
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override {
     SHOAL_RETURN_IF_ERROR(Up());
@@ -63,6 +68,14 @@ class Deployment::TamperedLink final : public server::Link {
  private:
   Tamper& tamper() { return deployment_->tamper(from_); }
   server::ChainNode& next() { return deployment_->node(from_ + 1); }
+  static absl::Status Change(const std::function<void(Bytes&)>& change,
+                             std::unique_ptr<ByteSource>& source) {
+    if (!change) return absl::OkStatus();
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, ReadAll(*source));
+    change(bytes);
+    source = std::make_unique<BytesSource>(std::move(bytes));
+    return absl::OkStatus();
+  }
   absl::Status Up() {
     return tamper().down ? absl::UnavailableError(absl::StrCat("party ", from_ + 1, " is down"))
                          : absl::OkStatus();
@@ -75,6 +88,7 @@ Deployment::Deployment(DeploymentOptions options)
     : options_(std::move(options)),
       random_(options_.seed),
       pool_(options_.threads),
+      spools_("/tmp", options_.spool_memory_bytes),
       parties_(options_.parties, random_) {
   *parties_.draft().mutable_noise() = roster::NoiseToWire(options_.noise);
   // Valid for as long as a test's clock goes on.
@@ -110,14 +124,14 @@ void Deployment::Start(uint32_t number) {
       .answers = {}};
   if (backend) options.answers = {answers_, table_.rows};
   auto party = server::Party::Create(std::move(options), key(number), machine.journal.get(),
-                                     &random_, &clock_, &pool_);
+                                     &random_, &clock_, {.pool = &pool_, .spools = &spools_});
   SHOAL_CHECK(party.ok());
   machine.party = *std::move(party);
   machine.next = backend ? nullptr : std::make_unique<TamperedLink>(this, number);
   machine.node = std::make_unique<server::ChainNode>(machine.party.get(), machine.next.get());
   if (number == 1) {
     auto frontend = server::Frontend::Create(options_.plan, machine.party.get(),
-                                             machine.journal.get(), &clock_);
+                                             machine.journal.get(), &clock_, &spools_);
     SHOAL_CHECK(frontend.ok());
     frontend_ = *std::move(frontend);
   }
@@ -144,17 +158,43 @@ absl::StatusOr<round::Round> Deployment::Announce() {
 
 absl::Status Deployment::RunOffline(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
-  SHOAL_ASSIGN_OR_RETURN(Bytes onions, frontend_->Seal(round_id));
-  SHOAL_ASSIGN_OR_RETURN(server::StageReports reports,
-                         node(1).Offline(header, std::move(onions)));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> onions, frontend_->Seal(round_id));
+  SHOAL_RETURN_IF_ERROR(node(1).Offline(header, std::move(onions)));
+  SHOAL_ASSIGN_OR_RETURN(server::StageReports reports, node(1).Reports(round_id));
   return frontend_->OfflineDone(round_id, std::move(reports));
 }
 
 absl::Status Deployment::RunOnline(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(Bytes queries, frontend_->CloseQueries(round_id));
-  SHOAL_ASSIGN_OR_RETURN(server::OnlineResult result,
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> answers,
                          node(1).Online(round_id, std::move(queries)));
-  return frontend_->AnswersReady(round_id, std::move(result));
+  return frontend_->AnswersReady(round_id, *answers, [&] {
+    return node(1).Reports(round_id).value_or(server::StageReports());
+  });
+}
+
+absl::StatusOr<Bytes> Offline(server::Party& party, const wire::SignedHeader& header,
+                              Bytes onions) {
+  BytesSource source(std::move(onions));
+  SHOAL_ASSIGN_OR_RETURN(const auto list, party.Offline(header, source));
+  return ReadAll(*list);
+}
+
+absl::StatusOr<Bytes> AnswerQueries(server::Party& party, const Digest& round_id,
+                                    BytesView queries) {
+  SHOAL_ASSIGN_OR_RETURN(const auto answers, party.AnswerQueries(round_id, queries));
+  return ReadAll(*answers);
+}
+
+absl::StatusOr<Bytes> Answers(server::Party& party, const Digest& round_id, Bytes answers) {
+  BytesSource source(std::move(answers));
+  SHOAL_ASSIGN_OR_RETURN(const auto returned, party.Answers(round_id, source));
+  return ReadAll(*returned);
+}
+
+absl::StatusOr<Bytes> Seal(server::Frontend& frontend, const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(const auto onions, frontend.Seal(round_id));
+  return ReadAll(*onions);
 }
 
 absl::Status Deployment::EndRound(const Digest& round_id) {

@@ -17,6 +17,8 @@
 #include "src/round/header.h"
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
+#include "src/base/byte_source.h"
+#include "src/base/spool.h"
 #include "src/server/testing/memory_journal.h"
 #include "src/sharing/sharing.h"
 #include "src/signature/bls.h"
@@ -45,6 +47,8 @@ struct DeploymentOptions {
   uint32_t row_bytes = 64;
   uint64_t seed = 1;
   size_t threads = 2;
+  // Lists and answers that do not fit go to files; 0: all of them.
+  uint64_t spool_memory_bytes = 1 << 30;
   server::RoundPlan plan = {};
   noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
                              .epsilon = 1,
@@ -98,6 +102,7 @@ class Deployment {
   testing::TestRandom random_;
   TestClock clock_;
   ThreadPool pool_;
+  SpoolPlace spools_;
   roster::testing::Parties parties_;
   std::optional<roster::Roster> roster_;
   round::TableFacts table_;
@@ -105,6 +110,14 @@ class Deployment {
   std::vector<std::unique_ptr<Machine>> machines_;
   std::unique_ptr<server::Frontend> frontend_;
 };
+
+// A party's stages for input that is there as a whole, and all of their output.
+absl::StatusOr<Bytes> Offline(server::Party& party, const wire::SignedHeader& header,
+                              Bytes onions);
+absl::StatusOr<Bytes> AnswerQueries(server::Party& party, const Digest& round_id,
+                                    BytesView queries);
+absl::StatusOr<Bytes> Answers(server::Party& party, const Digest& round_id, Bytes answers);
+absl::StatusOr<Bytes> Seal(server::Frontend& frontend, const Digest& round_id);
 
 // What a client holds for one slot.
 struct Secret {

@@ -56,6 +56,8 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
          const noise::Parameters& noise_parameters) {
   SystemRandom random;
   ThreadPool pool(threads);
+  SpoolPlace spools("/tmp", uint64_t{1} << 40);  // in memory
+  const Resources resources = {.pool = &pool, .spools = &spools};
   const noise::Distribution noise = *noise::Distribution::Create(noise_parameters);
   const size_t answer_bytes = row_bytes + 48;
   std::vector<RoundSecrets> secrets;
@@ -104,12 +106,13 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   for (uint32_t j = 0; j < parties; ++j) {
     timer = {};
     const Timer whole;
-    const NoiseBatch made = MakeNoise(contexts[j], secrets[j], pool);
-    Row("noise", j + 1, made.size(), timer);
+    auto made = MakeNoise(contexts[j], secrets[j], resources);
+    SHOAL_CHECK(made.ok());
+    Row("noise", j + 1, made->size(), timer);
     timer = {};
-    auto out = RunOffline(contexts[j], secrets[j], made, list, pool);
+    auto out = RunOffline(contexts[j], secrets[j], *std::move(made), list, resources);
     SHOAL_CHECK(out.ok() && out->dead == 0);
-    list = std::move(out->onions);
+    list = *ReadAll(*out->onions);
     states[j] = std::move(out->state);
     Row("offline", j + 1, states[j].positions, timer);
     offline_cpu[j] = Cpu() - whole.cpu;
@@ -146,19 +149,36 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
 
   const Timer online;
   std::vector<wire::QueryBatch> batches = {std::move(batch)};
+  std::vector<Forwarding> ways;
   for (uint32_t j = 0; j + 1 < parties; ++j) {
     timer = {};
-    batches.push_back(*ForwardQueries(contexts[j], states[j], batches[j]));
+    ways.push_back(*ForwardQueries(contexts[j], states[j], batches[j], pool));
+    batches.push_back(std::move(ways[j].queries));
     Row("queries", j + 1, batches[j + 1].positions.size(), timer);
   }
+  // Bytes of answers, reused: the sockets' buffers of a real chain.
+  Bytes answers;
+  const auto read = [&](ByteSource& source) {
+    answers.resize(source.size());
+    size_t at = 0;
+    for (;;) {
+      const BytesView piece = *source.Next();
+      if (piece.empty()) return;
+      std::ranges::copy(piece, answers.begin() + static_cast<ptrdiff_t>(at));
+      at += piece.size();
+    }
+  };
   timer = {};
-  Bytes answers = *AnswerQueries(contexts[parties - 1], secrets[parties - 1], states[parties - 1],
-                                 batches[parties - 1], {table, rows}, pool);
+  read(**AnswerQueries(contexts[parties - 1], secrets[parties - 1], states[parties - 1],
+                       batches[parties - 1], {table, rows}, pool));
   Row("answer", parties, batches[parties - 1].positions.size(), timer);
   for (uint32_t j = parties - 1; j-- > 0;) {
     timer = {};
-    answers = *ReturnAnswers(contexts[j], secrets[j], states[j], batches[j], batches[j + 1],
-                             answers, pool);
+    AnswerIntake intake =
+        *AnswerIntake::Begin(contexts[j], batches[j], ways[j], answers.size(), resources);
+    SHOAL_CHECK(intake.Take(answers).ok());
+    read(**ReturnAnswers(contexts[j], secrets[j], states[j], batches[j], std::move(intake),
+                         resources));
     Row("answers", j + 1, batches[j + 1].positions.size(), timer);
   }
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - online.wall;

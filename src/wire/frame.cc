@@ -33,6 +33,7 @@ bool IsKnown(FrameType type) {
     case FrameType::kOffline:
     case FrameType::kOnline:
     case FrameType::kEndRound:
+    case FrameType::kRoundReports:
       return true;
   }
   return false;

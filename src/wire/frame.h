@@ -43,6 +43,7 @@ enum class FrameType : uint16_t {
   kOffline = 65,
   kOnline = 66,
   kEndRound = 67,
+  kRoundReports = 68,
 };
 
 inline constexpr size_t kFrameHeaderBytes = 20;

@@ -1,5 +1,7 @@
 #include "src/wire/query_batch.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
@@ -19,7 +21,9 @@ size_t VarintBytes(uint32_t value) {
   return n;
 }
 
-uint64_t GapBytes(const std::vector<uint32_t>& positions) {
+// Of the gaps' encoding; or any number that is not below `enough`, if that is not either.
+uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
+  if (positions.size() >= enough) return enough;  // a gap is a byte at least
   uint64_t total = 0;
   uint32_t next = 0;  // the lowest position not yet passed
   for (uint32_t position : positions) {
@@ -43,7 +47,7 @@ Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
   const size_t count = batch.positions.size();
   SHOAL_CHECK(batch.tallies.size() == count);
   const uint64_t bitmap_bytes = BitmapBytes(position_count);
-  const uint64_t gap_bytes = GapBytes(batch.positions);
+  const uint64_t gap_bytes = GapBytes(batch.positions, bitmap_bytes);
   const bool gaps = gap_bytes < bitmap_bytes;
   Bytes out(kHeaderBytes + (gaps ? gap_bytes : bitmap_bytes) + 4 * count, 0);
   out[0] = gaps ? kGaps : kBitmap;
@@ -85,6 +89,16 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
   if (kind == kBitmap) {
     if (used.size() != bitmap_bytes) return Bad("wrong length of the bitmap");
     for (size_t byte = 0; byte < used.size(); ++byte) {
+      // Nearly all positions are used, mostly.
+      if (used[byte] == 0xff && batch.positions.size() + 8 <= count &&
+          8 * (byte + 1) <= position_count) {
+        const size_t at = batch.positions.size();
+        batch.positions.resize(at + 8);
+        for (uint32_t i = 0; i < 8; ++i) {
+          batch.positions[at + i] = static_cast<uint32_t>(8 * byte) + i;
+        }
+        continue;
+      }
       for (uint32_t bits = used[byte]; bits != 0; bits &= bits - 1) {
         const uint64_t position = 8 * byte + static_cast<uint64_t>(std::countr_zero(bits));
         if (position >= position_count) return Bad("bitmap has bits past its end");
@@ -93,7 +107,7 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
       }
     }
     if (batch.positions.size() != count) return Bad("bitmap has fewer bits than its count");
-    if (GapBytes(batch.positions) < bitmap_bytes) return Bad("bitmap where gaps are smaller");
+    if (GapBytes(batch.positions, bitmap_bytes) < bitmap_bytes) return Bad("bitmap where gaps are smaller");
   } else {
     if (used.size() >= bitmap_bytes) return Bad("gaps where the bitmap is not larger");
     uint64_t next = 0;
@@ -122,8 +136,10 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
 
   batch.tallies.resize(count);
   if (count > 0) std::memcpy(batch.tallies.data(), tallies.data(), tallies.size());
-  for (uint32_t tally : batch.tallies) {
-    if (tally >= kTallyModulus) return Bad(absl::StrCat("tally ", tally, " is not below 2^31 - 1"));
+  uint32_t largest = 0;
+  for (uint32_t tally : batch.tallies) largest = std::max(largest, tally);
+  if (largest >= kTallyModulus) {
+    return Bad(absl::StrCat("tally ", largest, " is not below 2^31 - 1"));
   }
   return batch;
 }

@@ -37,6 +37,10 @@ class GatedJournal final : public Journal {
     return result_;
   }
 
+  absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter, uint64_t) override {
+    return absl::UnimplementedError("not asked for in these tests");
+  }
+
   void Shut() { Set(false, absl::OkStatus()); }
   void Open(absl::Status result = absl::OkStatus()) { Set(true, std::move(result)); }
   void WaitForSync(int count) {
@@ -111,7 +115,9 @@ class ClientServiceTest : public ::testing::Test {
     auto promise = std::make_shared<std::promise<Frame>>();
     std::future<Frame> future = promise->get_future();
     service_->Handle(std::move(request),
-                     net::Reply([promise](Frame frame) { promise->set_value(std::move(frame)); }));
+                     net::Reply([promise](Frame frame, std::unique_ptr<ByteSource>) {
+                       promise->set_value(std::move(frame));
+                     }));
     return future;
   }
   template <typename Response>
@@ -268,6 +274,36 @@ TEST_F(ClientServiceTest, ARoundRunsFrameByFrame) {
   ASSERT_EQ(status.rounds_size(), 1);
   EXPECT_EQ(status.rounds(0).round().state(), wire::ANSWERED);
   EXPECT_GE(status.rounds(0).stages_size(), 6);  // offline and online at three parties
+}
+
+// From the batch at the frontend until all parties are done: what lies between counts, wherever it
+// was spent.
+TEST_F(ClientServiceTest, StatusTellsHowLongAStageTookOverTheWholeChain) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  sim::Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(5));
+  server::Frontend& frontend = deployment_.frontend();
+  const auto report = [&] { return frontend.Reports().at(0); };
+
+  const auto start = std::chrono::steady_clock::now();
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto onions, frontend.Seal(round.id()));
+  std::this_thread::sleep_for(30ms);
+  SHOAL_ASSERT_OK(deployment_.node(1).Offline(round.wire(), std::move(onions)));
+  EXPECT_EQ(report().offline_ms(), 0u);
+  SHOAL_ASSERT_OK(frontend.OfflineDone(round.id(), *deployment_.node(1).Reports(round.id())));
+  const std::chrono::duration<double, std::milli> offline =
+      std::chrono::steady_clock::now() - start;
+  EXPECT_GE(report().offline_ms(), 30u);
+  EXPECT_LE(static_cast<double>(report().offline_ms()), offline.count());
+
+  SHOAL_ASSERT_OK(client.Query({3, 1, 4, 1, 5}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, frontend.CloseQueries(round.id()));
+  std::this_thread::sleep_for(30ms);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers,
+                             deployment_.node(1).Online(round.id(), std::move(queries)));
+  EXPECT_EQ(report().online_ms(), 0u);
+  SHOAL_ASSERT_OK(frontend.AnswersReady(round.id(), *answers, [] { return StageReports(); }));
+  EXPECT_GE(report().online_ms(), 30u);
 }
 
 TEST_F(ClientServiceTest, SlotsAreAcknowledgedOnceTheyAreDurableAndInGroups) {

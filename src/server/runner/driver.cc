@@ -56,10 +56,16 @@ void Driver::Run(const Due& due) {
       tasks_.Spawn([this] { Announce(); });
       return;
     case Action::kSeal: {
-      absl::StatusOr<Bytes> onions = frontend_->Seal(due.round_id);
-      if (!onions.ok()) return;
-      tasks_.Spawn([this, id = due.round_id, bytes = *std::move(onions)]() mutable {
-        RunOffline(id, std::move(bytes));
+      absl::StatusOr<std::unique_ptr<ByteSource>> onions = frontend_->Seal(due.round_id);
+      // A function that can be copied needs onions that can be.
+      auto shared = std::make_shared<absl::StatusOr<std::unique_ptr<ByteSource>>>(
+          std::move(onions));
+      tasks_.Spawn([this, id = due.round_id, shared] {
+        if (shared->ok()) {
+          RunOffline(id, *std::move(*shared));
+        } else {
+          End(id, "sealing: " + shared->status().ToString());
+        }
       });
       return;
     }
@@ -101,16 +107,24 @@ void Driver::Announce() {
   announcing_ = false;
 }
 
-void Driver::RunOffline(const Digest& round_id, Bytes onions) {
+StageReports Driver::Reports(const Digest& round_id) {
+  absl::StatusOr<StageReports> reports = node_->Reports(round_id);
+  if (reports.ok()) return *std::move(reports);
+  spdlog::warn("round {}..: what it cost is not known: {}", ShortId(round_id),
+               reports.status().ToString());
+  return {};
+}
+
+void Driver::RunOffline(const Digest& round_id, std::unique_ptr<ByteSource> onions) {
   const absl::StatusOr<wire::SignedHeader> header = frontend_->Header(round_id);
   if (!header.ok()) return;
   const auto start = std::chrono::steady_clock::now();
-  absl::StatusOr<StageReports> reports = node_->Offline(*header, std::move(onions));
-  if (!reports.ok()) {
-    End(round_id, "offline stage: " + reports.status().ToString());
+  const absl::Status done = node_->Offline(*header, std::move(onions));
+  if (!done.ok()) {
+    End(round_id, "offline stage: " + done.ToString());
     return;
   }
-  if (!frontend_->OfflineDone(round_id, *std::move(reports)).ok()) return;
+  if (!frontend_->OfflineDone(round_id, Reports(round_id)).ok()) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   spdlog::info("round {}..: open for queries; the offline stage took {:.2f} s",
                ShortId(round_id), seconds.count());
@@ -118,12 +132,15 @@ void Driver::RunOffline(const Digest& round_id, Bytes onions) {
 
 void Driver::RunOnline(const Digest& round_id, Bytes queries) {
   const auto start = std::chrono::steady_clock::now();
-  absl::StatusOr<OnlineResult> result = node_->Online(round_id, std::move(queries));
-  if (!result.ok()) {
-    End(round_id, "online stage: " + result.status().ToString());
+  const auto answers = node_->Online(round_id, std::move(queries));
+  absl::Status done = answers.status();
+  if (done.ok()) {
+    done = frontend_->AnswersReady(round_id, **answers, [&] { return Reports(round_id); });
+  }
+  if (!done.ok()) {
+    End(round_id, "online stage: " + done.ToString());
     return;
   }
-  if (!frontend_->AnswersReady(round_id, *std::move(result)).ok()) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   spdlog::info("round {}..: answered; the online stage took {:.2f} s", ShortId(round_id),
                seconds.count());

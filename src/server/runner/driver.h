@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -30,7 +31,9 @@ class Driver {
   void Loop();
   void Run(const Due& due);
   void Announce();
-  void RunOffline(const Digest& round_id, Bytes onions);
+  void RunOffline(const Digest& round_id, std::unique_ptr<ByteSource> onions);
+  // What the round cost at all parties; nothing if one cannot be asked.
+  StageReports Reports(const Digest& round_id);
   void RunOnline(const Digest& round_id, Bytes queries);
   // Ends the round everywhere; `reason` empty: in good order. False if not all parties know of it.
   bool End(const Digest& round_id, const std::string& reason);

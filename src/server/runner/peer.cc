@@ -22,22 +22,28 @@ uint64_t CountOf(BytesView queries) {
   return queries.size() < 5 ? 0 : LoadLe<uint32_t>(queries.data() + 1);
 }
 
-template <typename Reports>
-StageReports ToVector(const Reports& reports) {
-  return StageReports(reports.begin(), reports.end());
-}
-
 absl::Status Refused(const absl::Status& status) {
   spdlog::warn("refused: {}", status.ToString());
   return status;
 }
 
-wire::Frame OfflineAnswer(const absl::StatusOr<StageReports>& reports) {
-  if (!reports.ok()) return wire::MakeErrorFrame(Refused(reports.status()));
-  wire::OfflineResponse response;
-  response.mutable_stages()->Assign(reports->begin(), reports->end());
-  return wire::MakeFrame(FrameType::kOffline, response);
+wire::Frame OfflineAnswer(const absl::Status& done) {
+  if (!done.ok()) return wire::MakeErrorFrame(Refused(done));
+  return wire::MakeFrame(FrameType::kOffline, wire::OfflineResponse());
 }
+
+// The bulk of an answer, and the connection that it comes over.
+class OwnedBulk final : public ByteSource {
+ public:
+  OwnedBulk(std::unique_ptr<net::Connection> connection, std::unique_ptr<ByteSource> bulk)
+      : connection_(std::move(connection)), bulk_(std::move(bulk)) {}
+  uint64_t size() const override { return bulk_->size(); }
+  absl::StatusOr<BytesView> Next() override { return bulk_->Next(); }
+
+ private:
+  const std::unique_ptr<net::Connection> connection_;
+  const std::unique_ptr<ByteSource> bulk_;
+};
 
 }  // namespace
 
@@ -50,14 +56,12 @@ RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* ide
       answer_bytes_(answer_bytes),
       stage_limit_(stage_limit) {}
 
-absl::StatusOr<wire::Frame> RemoteLink::Call(wire::Frame request, uint64_t max_bulk_bytes,
-                                             std::chrono::milliseconds timeout) {
+absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(bool ends) const {
   const auto& key = identity_->private_key_pem;
   const net::Identity identity = {
       .certificate_pem = identity_->certificate_pem,
       .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
   // The end of a round is told to whoever listens: a party that ends waits for no other.
-  const bool ends = request.type == FrameType::kEndRound;
   auto connection = net::Connection::Connect({.address = address_,
                                               .pin = pin_,
                                               .identity = &identity,
@@ -66,9 +70,18 @@ absl::StatusOr<wire::Frame> RemoteLink::Call(wire::Frame request, uint64_t max_b
   if (!connection.ok()) {
     return Annotate(connection.status(), absl::StrCat("reaching party ", number_));
   }
-  return (*connection)
-      ->Call(request,
-             {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = max_bulk_bytes}, timeout);
+  return connection;
+}
+
+absl::StatusOr<wire::Frame> RemoteLink::Call(const wire::Frame& request, ByteSource* bulk,
+                                             std::chrono::milliseconds timeout) const {
+  SHOAL_ASSIGN_OR_RETURN(const auto connection,
+                         Connect(request.type == FrameType::kEndRound));
+  SHOAL_ASSIGN_OR_RETURN(
+      net::Connection::Streamed answer,
+      connection->CallStreaming(
+          request, bulk, {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, timeout));
+  return std::move(answer.frame);
 }
 
 absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& draft) {
@@ -76,34 +89,48 @@ absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& 
   *request.mutable_draft() = draft;
   SHOAL_ASSIGN_OR_RETURN(
       const wire::Frame frame,
-      Call(wire::MakeFrame(FrameType::kProposeRound, request), 0, kShortCall));
+      Call(wire::MakeFrame(FrameType::kProposeRound, request), nullptr, kShortCall));
   wire::ProposeRoundResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kProposeRound, response));
   return std::move(*response.mutable_header());
 }
 
-absl::StatusOr<StageReports> RemoteLink::Offline(const wire::SignedHeader& header, Bytes onions) {
+absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
+                                 std::unique_ptr<ByteSource> onions) {
   wire::OfflineRequest request;
   *request.mutable_header() = header;
   SHOAL_ASSIGN_OR_RETURN(
       const wire::Frame frame,
-      Call(wire::MakeFrame(FrameType::kOffline, request, std::move(onions)), 0, stage_limit_));
+      Call(wire::MakeFrame(FrameType::kOffline, request), onions.get(), stage_limit_));
   wire::OfflineResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kOffline, response));
-  return ToVector(response.stages());
+  return wire::ParseFrame(frame, FrameType::kOffline, response);
 }
 
-absl::StatusOr<OnlineResult> RemoteLink::Online(const Digest& round_id, Bytes queries) {
+absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& round_id,
+                                                               Bytes queries) {
   wire::OnlineRequest request;
   request.set_round_id(ToString(round_id));
   const uint64_t expected = CountOf(queries) * answer_bytes_;
+  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(/*ends=*/false));
   SHOAL_ASSIGN_OR_RETURN(
-      wire::Frame frame,
-      Call(wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), expected,
-           stage_limit_));
+      net::Connection::Streamed answer,
+      connection->CallStreaming(
+          wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
+          {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = expected}, stage_limit_));
   wire::OnlineResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kOnline, response));
-  return OnlineResult{.answers = std::move(frame.bulk), .reports = ToVector(response.stages())};
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
+  return std::make_unique<OwnedBulk>(std::move(connection), std::move(answer.bulk));
+}
+
+absl::StatusOr<StageReports> RemoteLink::Reports(const Digest& round_id) {
+  wire::RoundReportsRequest request;
+  request.set_round_id(ToString(round_id));
+  SHOAL_ASSIGN_OR_RETURN(
+      const wire::Frame frame,
+      Call(wire::MakeFrame(FrameType::kRoundReports, request), nullptr, kShortCall));
+  wire::RoundReportsResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kRoundReports, response));
+  return StageReports(response.stages().begin(), response.stages().end());
 }
 
 absl::Status RemoteLink::End(const Digest& round_id, bool aborted, const std::string& reason) {
@@ -111,7 +138,7 @@ absl::Status RemoteLink::End(const Digest& round_id, bool aborted, const std::st
   request.set_round_id(ToString(round_id));
   request.set_aborted(aborted);
   request.set_reason(reason.substr(0, 1024));
-  return Call(wire::MakeFrame(FrameType::kEndRound, request), 0, kShortCall).status();
+  return Call(wire::MakeFrame(FrameType::kEndRound, request), nullptr, kShortCall).status();
 }
 
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
@@ -119,6 +146,7 @@ absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
   switch (type) {
     case FrameType::kProposeRound:
     case FrameType::kEndRound:
+    case FrameType::kRoundReports:
       return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0};
     case FrameType::kOffline:
       return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes,
@@ -136,7 +164,7 @@ void PeerService::Handle(wire::Frame request, net::Reply reply) {
   Run([this, shared] { return Answer(std::move(*shared)); }, std::move(reply));
 }
 
-void PeerService::Run(std::function<wire::Frame()> answer, net::Reply reply) {
+void PeerService::Run(std::function<Response()> answer, net::Reply reply) {
   if (++calls_ > kMaxCalls) {
     --calls_;
     reply(absl::ResourceExhaustedError("too many calls at once"));
@@ -145,7 +173,8 @@ void PeerService::Run(std::function<wire::Frame()> answer, net::Reply reply) {
   // A function that can be copied needs a reply that can be.
   auto shared = std::make_shared<net::Reply>(std::move(reply));
   tasks_.Spawn([this, shared, answer = std::move(answer)] {
-    (*shared)(answer());
+    Response response = answer();
+    (*shared)(std::move(response.frame), std::move(response.bulk));
     --calls_;
   });
 }
@@ -163,7 +192,7 @@ class PeerService::OfflineSink final : public net::BulkSink {
         std::move(header_), std::move(intake_));
     service_->Run(
         [node = service_->node_, work] {
-          return OfflineAnswer(node->Offline(work->first, std::move(work->second)));
+          return Response{OfflineAnswer(node->Offline(work->first, std::move(work->second)))};
         },
         std::move(reply));
   }
@@ -186,9 +215,9 @@ absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Fra
                                        *std::move(intake));
 }
 
-wire::Frame PeerService::Answer(wire::Frame request) {
+PeerService::Response PeerService::Answer(wire::Frame request) {
   const auto refuse = [](const absl::Status& status) {
-    return wire::MakeErrorFrame(Refused(status));
+    return Response{wire::MakeErrorFrame(Refused(status))};
   };
   switch (request.type) {
     case FrameType::kProposeRound: {
@@ -202,7 +231,7 @@ wire::Frame PeerService::Answer(wire::Frame request) {
       tasks_.Spawn([this, id] { node_->party().PrepareNoise(id).IgnoreError(); });
       wire::ProposeRoundResponse response;
       *response.mutable_header() = *std::move(header);
-      return wire::MakeFrame(request.type, response);
+      return Response{wire::MakeFrame(request.type, response)};
     }
     case FrameType::kOnline: {
       wire::OnlineRequest message;
@@ -210,11 +239,22 @@ wire::Frame PeerService::Answer(wire::Frame request) {
       if (!status.ok()) return refuse(status);
       const auto id = ParseRoundId(message.round_id());
       if (!id.ok()) return refuse(id.status());
-      auto result = node_->Online(*id, std::move(request.bulk));
-      if (!result.ok()) return refuse(result.status());
-      wire::OnlineResponse response;
-      response.mutable_stages()->Assign(result->reports.begin(), result->reports.end());
-      return wire::MakeFrame(request.type, response, std::move(result->answers));
+      auto answers = node_->Online(*id, std::move(request.bulk));
+      if (!answers.ok()) return refuse(answers.status());
+      return Response{wire::MakeFrame(request.type, wire::OnlineResponse()),
+                      *std::move(answers)};
+    }
+    case FrameType::kRoundReports: {
+      wire::RoundReportsRequest message;
+      absl::Status status = wire::ParseFrame(request, request.type, message);
+      if (!status.ok()) return refuse(status);
+      const auto id = ParseRoundId(message.round_id());
+      if (!id.ok()) return refuse(id.status());
+      const auto reports = node_->Reports(*id);
+      if (!reports.ok()) return refuse(reports.status());
+      wire::RoundReportsResponse response;
+      response.mutable_stages()->Assign(reports->begin(), reports->end());
+      return Response{wire::MakeFrame(request.type, response)};
     }
     case FrameType::kEndRound: {
       wire::EndRoundRequest message;
@@ -226,7 +266,7 @@ wire::Frame PeerService::Answer(wire::Frame request) {
                    message.aborted() ? "aborted by the party before" : "closed and erased");
       status = node_->End(*id, message.aborted(), message.reason());
       if (!status.ok()) return refuse(status);
-      return wire::MakeFrame(request.type, wire::EndRoundResponse());
+      return Response{wire::MakeFrame(request.type, wire::EndRoundResponse())};
     }
     default:
       return refuse(absl::InvalidArgumentError("not a request between parties"));

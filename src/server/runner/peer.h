@@ -25,8 +25,11 @@ class RemoteLink final : public Link {
              std::chrono::seconds stage_limit);
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
-  absl::StatusOr<StageReports> Offline(const wire::SignedHeader& header, Bytes onions) override;
-  absl::StatusOr<OnlineResult> Online(const Digest& round_id, Bytes queries) override;
+  absl::Status Offline(const wire::SignedHeader& header,
+                       std::unique_ptr<ByteSource> onions) override;
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
+                                                     Bytes queries) override;
+  absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
 
   // The process ends: calls that wait for the rest of the chain return CANCELLED, now and from now
@@ -34,8 +37,10 @@ class RemoteLink final : public Link {
   void CancelStages() { cancelled_ = true; }
 
  private:
-  absl::StatusOr<wire::Frame> Call(wire::Frame request, uint64_t max_bulk_bytes,
-                                   std::chrono::milliseconds timeout);
+  absl::StatusOr<std::unique_ptr<net::Connection>> Connect(bool ends) const;
+  // A call without bulk in the answer.
+  absl::StatusOr<wire::Frame> Call(const wire::Frame& request, ByteSource* bulk,
+                                   std::chrono::milliseconds timeout) const;
 
   const uint32_t number_;
   const std::string address_;
@@ -59,12 +64,16 @@ class PeerService {
 
  private:
   class OfflineSink;
+  struct Response {
+    wire::Frame frame;
+    std::unique_ptr<ByteSource> bulk = nullptr;  // instead of the frame's, if there is one
+  };
   // Runs `answer` on a thread of its own and replies with what it returns.
-  void Run(std::function<wire::Frame()> answer, net::Reply reply);
+  void Run(std::function<Response()> answer, net::Reply reply);
 
   // Calls that may be under way at once; the party before needs one for each of its stages.
   static constexpr int kMaxCalls = 64;
-  wire::Frame Answer(wire::Frame request);
+  Response Answer(wire::Frame request);
 
   ChainNode* const node_;
   std::atomic<int> calls_ = 0;

@@ -94,18 +94,23 @@ TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, Announce(chain));
   sim::Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(20));
-  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes onions, frontend.Seal(round.id()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(StageReports reports, chain.Offline(round.wire(), std::move(onions)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto onions, frontend.Seal(round.id()));
+  SHOAL_ASSERT_OK(chain.Offline(round.wire(), std::move(onions)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(StageReports reports, chain.Reports(round.id()));
   EXPECT_EQ(PartiesWith("offline", reports), (std::vector<uint32_t>{1, 2, 3}));
   SHOAL_ASSERT_OK(frontend.OfflineDone(round.id(), std::move(reports)));
 
   const std::vector<uint64_t> rows = {0, 1, 2, 3, 9, 9, 5};
   SHOAL_ASSERT_OK(client.Query(rows));
   SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, frontend.CloseQueries(round.id()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(OnlineResult result, chain.Online(round.id(), std::move(queries)));
-  EXPECT_EQ(PartiesWith("offline", result.reports), (std::vector<uint32_t>{1, 2, 3}));
-  EXPECT_EQ(PartiesWith("online", result.reports), (std::vector<uint32_t>{1, 2, 3}));
-  SHOAL_ASSERT_OK(frontend.AnswersReady(round.id(), std::move(result)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto masked, chain.Online(round.id(), std::move(queries)));
+  SHOAL_ASSERT_OK(
+      frontend.AnswersReady(round.id(), *masked, [&] { return *chain.Reports(round.id()); }));
+  const auto stages = frontend.Reports().at(0).stages();
+  reports.assign(stages.begin(), stages.end());
+  EXPECT_EQ(PartiesWith("offline", reports), (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_EQ(PartiesWith("online", reports), (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_EQ(PartiesWith("answers", reports), (std::vector<uint32_t>{1, 2}));
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
   ASSERT_EQ(answers.size(), rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -157,7 +162,7 @@ TEST_F(PeerTest, WhatIsNoRequestBetweenPartiesIsRefused) {
   EXPECT_THAT(Send({.type = FrameType::kGetStatus, .control = "", .bulk = {}}),
               StatusIs(kInvalid, "serves the party before"));
   for (FrameType type : {FrameType::kProposeRound, FrameType::kOffline, FrameType::kOnline,
-                         FrameType::kEndRound}) {
+                         FrameType::kEndRound, FrameType::kRoundReports}) {
     EXPECT_THAT(Send({.type = type, .control = "\xff\xff", .bulk = {}}),
                 StatusIs(kInvalid, "malformed"));
     EXPECT_THAT(Send({.type = type, .control = std::string((1 << 20) + 1, 'x'), .bulk = {}}),
@@ -200,7 +205,7 @@ TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
   RemoteLink link(party, &party1_.tls(), 112, 1s);
-  EXPECT_THAT(link.Offline({}, Bytes(100)),
+  EXPECT_THAT(link.Offline({}, std::make_unique<BytesSource>(Bytes(100))),
               StatusIs(absl::StatusCode::kDeadlineExceeded, party.peer_address));
 }
 
@@ -220,7 +225,7 @@ TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {
   party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
   RemoteLink link(party, &party1_.tls(), 112, 10s);
   const Bytes two = wire::EncodeQueryBatch({.positions = {1, 3}, .tallies = {7, 8}}, 5);
-  EXPECT_THAT(link.Online({}, two), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
+  EXPECT_THAT(link.Online({}, two).status(), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "src/base/check.h"
 #include "src/base/clock.h"
 #include "src/base/random.h"
+#include "src/base/spool.h"
 #include "src/base/status_macros.h"
 #include "src/base/thread_pool.h"
 #include "src/cli/command.h"
@@ -295,9 +296,11 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<FileJournal> journal,
                          FileJournal::Open(config.state_directory()));
+  SpoolPlace spools(config.spool_directory(), config.spool_memory_mib() << 20);
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<Party> party,
-      Party::Create(std::move(options), keys.bls(), journal.get(), &random, &clock, &pool));
+      Party::Create(std::move(options), keys.bls(), journal.get(), &random, &clock,
+                    {.pool = &pool, .spools = &spools}));
 
   std::unique_ptr<RemoteLink> next;
   if (!backend) {
@@ -330,7 +333,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   if (config.party() == 1) {
     if (listen.address.empty()) listen.address = self.client_address;
     SHOAL_ASSIGN_OR_RETURN(frontend, Frontend::Create(PlanFrom(config, roster), party.get(),
-                                                      journal.get(), &clock));
+                                                      journal.get(), &clock, &spools));
     clients = std::make_unique<ClientService>(frontend.get(), &roster, &table, journal.get());
     listen.max_buffered_bytes = kMaxClientBufferBytes;
     listen.limits = [&](wire::FrameType type) {

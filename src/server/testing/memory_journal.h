@@ -49,6 +49,14 @@ class MemoryJournal final : public Journal {
     return absl::OkStatus();
   }
   absl::Status Sync(RoundCounter) override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
+                                                              uint64_t bytes) override {
+    std::lock_guard lock(mutex_);
+    Bytes all;
+    for (const Bytes& record : disk_->submissions[round]) Append(all, record);
+    if (all.size() != bytes) return absl::DataLossError("submissions are missing");
+    return std::make_unique<BytesSource>(std::move(all));
+  }
 
  protected:
   absl::Status Persist(BytesView record) override {

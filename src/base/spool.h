@@ -1,0 +1,111 @@
+// Byte strings that may be larger than memory: in memory while there is room for them, else in a
+// file without a name.
+#ifndef SHOAL_SRC_BASE_SPOOL_H_
+#define SHOAL_SRC_BASE_SPOOL_H_
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
+#include "src/base/bytes.h"
+#include "src/base/page_buffer.h"
+#include "src/base/secret.h"
+
+namespace shoal {
+
+class Spool;
+
+// Where a process keeps its spools. Memory of spools that are gone is zeroed and kept for the next
+// ones: to get pages from the system and have it clear them takes longer than most of what is done
+// with them. Thread-safe; outlives them.
+class SpoolPlace {
+ public:
+  // Spools of together at most `memory_bytes` are in memory; what does not fit goes to files in
+  // `directory`, on any disk of this machine.
+  SpoolPlace(std::string directory, uint64_t memory_bytes)
+      : directory_(std::move(directory)), memory_bytes_(memory_bytes) {}
+  SpoolPlace(const SpoolPlace&) = delete;
+  SpoolPlace& operator=(const SpoolPlace&) = delete;
+
+  // RESOURCE_EXHAUSTED, or what the file system says, naming the directory.
+  absl::StatusOr<Spool> Create(uint64_t bytes);
+
+  // Bytes in files now.
+  uint64_t file_bytes() const { return file_bytes_; }
+
+ private:
+  friend class Spool;
+  // Memory for `bytes`, or none if there is no room.
+  absl::StatusOr<std::optional<PageBuffer>> Claim(uint64_t bytes);
+  void Release(PageBuffer memory);
+
+  const std::string directory_;
+  const uint64_t memory_bytes_;
+  std::atomic<uint64_t> file_bytes_ = 0;
+
+  std::mutex mutex_;
+  uint64_t claimed_ = 0;           // bytes of spools and of what is kept
+  std::vector<PageBuffer> spare_;  // zeroed
+};
+
+// `size` bytes, each written once and read any number of times. A file has no name from the start
+// (O_TMPFILE, 0600), so that nothing of it is left behind by a crash, and its bytes are encrypted
+// (AES-256-CTR) under a key that never leaves memory: what a disk keeps of it is noise. That is
+// also why a byte may be written only once. Nothing authenticates it: the file belongs to the
+// process as its memory does.
+//
+// Disjoint ranges may be written and read by different threads.
+class Spool {
+ public:
+  Spool() = default;
+  Spool(Spool&& other) noexcept { *this = std::move(other); }
+  Spool& operator=(Spool&& other) noexcept;
+  ~Spool();
+
+  uint64_t size() const { return size_; }
+  bool in_memory() const { return fd_ < 0; }
+  // The bytes themselves; empty unless in memory.
+  MutableBytes memory() { return MutableBytes(memory_).first(in_memory() ? size_ : 0); }
+  BytesView memory() const { return BytesView(memory_).first(in_memory() ? size_ : 0); }
+
+  // Within the size (checked). Errors of the file system.
+  absl::Status Write(uint64_t offset, BytesView bytes);
+  absl::Status Read(uint64_t offset, MutableBytes into) const;
+
+ private:
+  friend class SpoolPlace;
+  absl::Status Crypt(uint64_t offset, BytesView in, MutableBytes out) const;
+
+  SpoolPlace* place_ = nullptr;
+  uint64_t size_ = 0;
+  PageBuffer memory_;
+  int fd_ = -1;
+  Seed key_;
+};
+
+// Reads a spool from front to back and keeps it alive.
+class SpoolSource final : public ByteSource {
+ public:
+  explicit SpoolSource(Spool spool) : spool_(std::move(spool)) {}
+  uint64_t size() const override { return spool_.size(); }
+  absl::StatusOr<BytesView> Next() override;
+
+ private:
+  Spool spool_;
+  uint64_t given_ = 0;
+  Bytes piece_;
+};
+
+// All of a source in a spool. RESOURCE_EXHAUSTED as Create; the source's error.
+absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place);
+
+}  // namespace shoal
+
+#endif  // SHOAL_SRC_BASE_SPOOL_H_

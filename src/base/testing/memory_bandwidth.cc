@@ -1,0 +1,98 @@
+#include "src/base/testing/memory_bandwidth.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "src/base/check.h"
+
+namespace shoal::testing {
+namespace {
+
+constexpr size_t kBytes = size_t{128} << 20;
+constexpr int kPasses = 5;
+
+class Pages {
+ public:
+  Pages()
+      : memory_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    SHOAL_CHECK(memory_ != MAP_FAILED);
+    madvise(memory_, kBytes, MADV_HUGEPAGE);  // a kernel that has none says no
+    std::memset(memory_, 1, kBytes);
+  }
+  ~Pages() { munmap(memory_, kBytes); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  uint64_t* words() { return static_cast<uint64_t*>(memory_); }
+
+ private:
+  void* memory_;
+};
+
+typedef uint64_t Vector __attribute__((vector_size(64)));
+
+void Read(Pages& pages) {
+  const Vector* const from = reinterpret_cast<const Vector*>(pages.words());
+  Vector sum[4] = {};
+  for (size_t i = 0; i < kBytes / sizeof(Vector); i += 4) {
+    for (size_t k = 0; k < 4; ++k) sum[k] ^= from[i + k];
+  }
+  const Vector all = sum[0] ^ sum[1] ^ sum[2] ^ sum[3];
+  asm volatile("" : : "m"(all));
+}
+
+void Write(Pages& pages) {
+#ifdef __x86_64__
+  typedef long long Half __attribute__((vector_size(16)));
+  Half* const to = reinterpret_cast<Half*>(pages.words());
+  for (size_t i = 0; i < kBytes / sizeof(Half); ++i) __builtin_ia32_movntdq(to + i, Half{1, 2});
+  __builtin_ia32_sfence();
+#else
+  std::memset(pages.words(), 2, kBytes);
+#endif
+}
+
+// Bytes a second of the best pass, all threads at once.
+double Best(size_t threads, const std::function<void(Pages& from, Pages& to)>& pass) {
+  std::vector<double> seconds(kPasses);
+  std::barrier start(static_cast<std::ptrdiff_t>(threads));
+  std::barrier end(static_cast<std::ptrdiff_t>(threads));
+  const auto run = [&](bool first) {
+    Pages from, to;
+    for (double& mine : seconds) {
+      start.arrive_and_wait();
+      const auto before = std::chrono::steady_clock::now();
+      pass(from, to);
+      end.arrive_and_wait();
+      if (first) {
+        mine = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < threads; ++i) others.emplace_back(run, false);
+  run(true);
+  for (std::thread& other : others) other.join();
+  return static_cast<double>(threads * kBytes) / *std::min_element(seconds.begin(), seconds.end());
+}
+
+}  // namespace
+
+MemoryBandwidth MeasureMemoryBandwidth(size_t threads) {
+  MemoryBandwidth bandwidth;
+  bandwidth.read = Best(threads, [](Pages& from, Pages&) { Read(from); });
+  bandwidth.write = Best(threads, [](Pages&, Pages& to) { Write(to); });
+  bandwidth.copy = 2 * Best(threads, [](Pages& from, Pages& to) {
+    std::memcpy(to.words(), from.words(), kBytes);
+  });
+  return bandwidth;
+}
+
+}  // namespace shoal::testing

@@ -1,0 +1,43 @@
+// What one instruction set offers: the sharing of queries and answers on many seeds at once.
+// Implementations are made from the template in kernel_lanes.h, one per instruction set and file.
+//
+// The files that implement it are compiled with more instructions than the machine may have, so
+// they include nothing whose inline functions another file could end up sharing: no standard
+// library, no absl, and pointers in place of spans.
+#ifndef SHOAL_SRC_SHARING_KERNEL_H_
+#define SHOAL_SRC_SHARING_KERNEL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace shoal::sharing {
+
+// batch.h says what the functions do; here are their shapes. `nonce` is 12 bytes. Seeds are 32
+// bytes each, seed i of a call at 32 * positions[i].
+struct Kernel {
+  size_t lanes;
+
+  void (*advance_tallies)(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                          const uint8_t* nonce, uint32_t* tallies);
+  void (*xor_masks)(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                    const uint8_t* nonce, size_t answer_bytes, uint8_t* answers);
+  void (*expand_tokens)(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                        const uint8_t* nonce, uint8_t* tokens);
+  size_t (*first_wrong_token)(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                              const uint8_t* nonce, const uint8_t* tokens);
+  void (*first_tallies)(const uint8_t* seeds, size_t parties, size_t n, const uint8_t* nonce,
+                        const uint32_t* queries, uint32_t* tallies);
+
+  // For tests alone, as no known seed takes its rare branches: the shares of `n` key-stream blocks
+  // of 64 bytes each, n a multiple of `lanes`.
+  void (*shares_of_blocks)(const uint8_t* blocks, size_t n, uint32_t* x, uint32_t* y);
+};
+
+// Null where the build is for another processor.
+const Kernel* PortableKernel();
+const Kernel* Avx2Kernel();
+const Kernel* Avx512Kernel();
+
+}  // namespace shoal::sharing
+
+#endif  // SHOAL_SRC_SHARING_KERNEL_H_

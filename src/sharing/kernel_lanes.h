@@ -1,0 +1,530 @@
+// The kernel of kernel.h on vectors of 32-bit lanes, one seed in a lane: ChaCha20 (RFC 8439) on as
+// many keys as there are lanes, and arithmetic modulo p = 2^31 - 1 on its words. Nothing here
+// branches on a secret or looks one up.
+//
+// The vectors are gcc's own, so that one text serves every width and instruction set: the compiler
+// splits what the target has no registers for. A file of one instruction set instantiates
+// Batch<Lanes> with a `Lanes` of its own in an unnamed namespace, which keeps the linker from
+// taking one file's code for another's.
+//
+//   struct Lanes {
+//     static constexpr unsigned kCount = 8;          // 4, 8 or 16
+//     static constexpr bool kShuffleBytes = true;    // rotate by whole bytes by shuffling them
+//   };
+#ifndef SHOAL_SRC_SHARING_KERNEL_LANES_H_
+#define SHOAL_SRC_SHARING_KERNEL_LANES_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "src/base/inline.h"
+#include "src/sharing/kernel.h"
+
+namespace shoal::sharing {
+
+// Lanes of 32 bits, and the same bits as bytes and as half as many lanes of 64. MulEven multiplies
+// 64-bit lanes that hold 32 bits: gcc does not find the one instruction for it by itself.
+template <unsigned kLanes>
+struct Vectors;
+template <>
+struct Vectors<4> {
+  typedef uint32_t Words __attribute__((vector_size(16)));
+  typedef uint64_t Wide __attribute__((vector_size(16)));
+  typedef uint8_t Octets __attribute__((vector_size(16)));
+  SHOAL_INLINE static Wide MulEven(Wide a, Wide b) {
+#ifdef __SSE2__
+    typedef int Ints __attribute__((vector_size(16)));
+    return (Wide)__builtin_ia32_pmuludq128((Ints)a, (Ints)b);
+#else
+    return a * b;
+#endif
+  }
+};
+template <>
+struct Vectors<8> {
+  typedef uint32_t Words __attribute__((vector_size(32)));
+  typedef uint64_t Wide __attribute__((vector_size(32)));
+  typedef uint8_t Octets __attribute__((vector_size(32)));
+  SHOAL_INLINE static Wide MulEven(Wide a, Wide b) {
+#ifdef __AVX2__
+    typedef int Ints __attribute__((vector_size(32)));
+    return (Wide)__builtin_ia32_pmuludq256((Ints)a, (Ints)b);
+#else
+    return a * b;
+#endif
+  }
+};
+template <>
+struct Vectors<16> {
+  typedef uint32_t Words __attribute__((vector_size(64)));
+  typedef uint64_t Wide __attribute__((vector_size(64)));
+  typedef uint8_t Octets __attribute__((vector_size(64)));
+  SHOAL_INLINE static Wide MulEven(Wide a, Wide b) {
+#ifdef __AVX512F__
+    typedef int Ints __attribute__((vector_size(64)));
+    typedef long long Longs __attribute__((vector_size(64)));
+    return (Wide)__builtin_ia32_pmuludq512_mask((Ints)a, (Ints)b, Longs{}, 0xff);
+#else
+    return a * b;
+#endif
+  }
+};
+
+template <unsigned... kIndex>
+struct Indices {};
+
+template <typename Lanes>
+class Batch {
+ public:
+  static constexpr unsigned kLanes = Lanes::kCount;
+
+  static void AdvanceTallies(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                             const uint8_t* nonce, uint32_t* tallies) {
+    for (size_t at = 0; at < n; at += kLanes) {
+      const Group group(seeds, positions, at, n);
+      Words key[8], x[16];
+      LoadKeys(group.seed, key);
+      Block(key, Counters(0), nonce, x);
+      const Share share = ShareOf(x);
+      if (group.live == kLanes) {
+        Store(tallies + at, MulAdd(share.y, Load(tallies + at), share.x));
+      } else {
+        uint32_t some[kLanes] = {};
+        Copy(some, tallies + at, group.live);
+        Store(some, MulAdd(share.y, Load(some), share.x));
+        Copy(tallies + at, some, group.live);
+      }
+    }
+  }
+
+  static void XorMasks(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                       const uint8_t* nonce, size_t answer_bytes, uint8_t* answers) {
+    Words key[8];
+    alignas(64) uint8_t rows[kLanes * kBlockBytes];
+    const size_t whole_blocks = answer_bytes / kBlockBytes;
+    for (size_t at = 0; at < n; at += kLanes) {
+      const Group group(seeds, positions, at, n);
+      uint8_t* const mine = answers + at * answer_bytes;
+      // Whole vectors of blocks of one key, in order of addresses.
+      size_t done = 0;
+      if (whole_blocks >= kLanes) {
+        done = whole_blocks / kLanes * kLanes;
+        for (unsigned lane = 0; lane < group.live; ++lane) {
+          BroadcastKey(group.seed[lane], key);
+          for (size_t block = 0; block < done; block += kLanes) {
+            Words x[16];
+            Block(key, Counters(static_cast<uint32_t>(1 + block)) + kLaneNumbers, nonce, x);
+            uint8_t* const to = mine + lane * answer_bytes + block * kBlockBytes;
+            EachRow(x, [to](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
+              uint8_t* const place = to + row * kBlockBytes + offset;
+              Store(place, Load(place) ^ v);
+            });
+          }
+        }
+      }
+      // The rest by a block of every key at a time.
+      if (done * kBlockBytes == answer_bytes) continue;
+      LoadKeys(group.seed, key);
+      for (size_t block = done; block * kBlockBytes < answer_bytes; ++block) {
+        Words x[16];
+        Block(key, Counters(static_cast<uint32_t>(1 + block)), nonce, x);
+        uint8_t* const to = mine + block * kBlockBytes;
+        if (block < whole_blocks && group.live == kLanes) {
+          EachRow(x, [to, answer_bytes](unsigned row, unsigned offset, Words v)
+                         SHOAL_INLINE_LAMBDA {
+            uint8_t* const place = to + row * answer_bytes + offset;
+            Store(place, Load(place) ^ v);
+          });
+          continue;
+        }
+        EachRow(x, [&rows](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
+          Store(rows + row * kBlockBytes + offset, v);
+        });
+        const size_t left = answer_bytes - block * kBlockBytes;
+        const size_t bytes = left < kBlockBytes ? left : kBlockBytes;
+        for (unsigned lane = 0; lane < group.live; ++lane) {
+          XorBytes(to + lane * answer_bytes, rows + lane * kBlockBytes, bytes);
+        }
+      }
+    }
+    Wipe(key, sizeof key);
+    Wipe(rows, sizeof rows);
+  }
+
+  static void ExpandTokens(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                           const uint8_t* nonce, uint8_t* tokens) {
+    for (size_t at = 0; at < n; at += kLanes) {
+      const Group group(seeds, positions, at, n);
+      Words key[8], x[16];
+      LoadKeys(group.seed, key);
+      Block(key, Counters(0), nonce, x);
+      Transpose4(x);
+      alignas(64) Chunk rows[4][kChunks];
+      SHOAL_UNROLL for (unsigned r = 0; r < 4; ++r) Store(rows[r], x[r]);
+      for (unsigned lane = 0; lane < group.live; ++lane) {
+        __builtin_memcpy(tokens + (at + lane) * 16, &rows[lane % 4][lane / 4], 16);
+      }
+      Wipe(rows, sizeof rows);
+    }
+  }
+
+  static size_t FirstWrongToken(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                                const uint8_t* nonce, const uint8_t* tokens) {
+    for (size_t at = 0; at < n; at += kLanes) {
+      const Group group(seeds, positions, at, n);
+      Words key[8], x[16], token[4];
+      LoadKeys(group.seed, key);
+      Block(key, Counters(0), nonce, x);
+      const uint8_t* from[kLanes];
+      for (unsigned lane = 0; lane < kLanes; ++lane) {
+        from[lane] = tokens + 16 * (at + (lane < group.live ? lane : group.live - 1));
+      }
+      SHOAL_UNROLL for (unsigned r = 0; r < 4; ++r) token[r] = GatherChunks(from + r, 0);
+      Transpose4(token);
+      uint32_t wrong[kLanes];
+      Store(wrong, (x[0] ^ token[0]) | (x[1] ^ token[1]) | (x[2] ^ token[2]) | (x[3] ^ token[3]));
+      uint32_t any = 0;
+      for (unsigned lane = 0; lane < kLanes; ++lane) any |= wrong[lane];
+      if (any == 0) continue;
+      for (unsigned lane = 0; lane < group.live; ++lane) {
+        if (wrong[lane] != 0) return at + lane;
+      }
+    }
+    return n;
+  }
+
+  static void FirstTallies(const uint8_t* seeds, size_t parties, size_t n, const uint8_t* nonce,
+                           const uint32_t* queries, uint32_t* tallies) {
+    // The parties' steps in order make of l_0 the tally y l_0 + x, with y the product of all y_j
+    // and x what they make of zero: one inverse a query. And one for kTogether queries in a lane,
+    // by Montgomery's trick.
+    constexpr size_t kTogether = 16;
+    Words x[kTogether], y[kTogether], product[kTogether];
+    for (size_t begin = 0; begin < n; begin += kTogether * kLanes) {
+      size_t groups = 0;
+      Words all = Set(1);
+      for (size_t at = begin; at < n && groups < kTogether; at += kLanes, ++groups) {
+        Words sum = Set(0), factor = Set(1);
+        for (size_t j = 0; j < parties; ++j) {
+          const uint8_t* seed[kLanes];
+          for (unsigned lane = 0; lane < kLanes; ++lane) {
+            const size_t i = at + lane < n ? at + lane : n - 1;
+            seed[lane] = seeds + kSeedBytes * (i * parties + j);
+          }
+          Words key[8], stream[16];
+          LoadKeys(seed, key);
+          Block(key, Counters(0), nonce, stream);
+          const Share share = ShareOf(stream);
+          sum = MulAdd(share.y, sum, share.x);
+          factor = MulAdd(factor, share.y, Set(0));
+        }
+        x[groups] = sum;
+        y[groups] = factor;
+        product[groups] = all;  // of the groups before
+        all = MulAdd(all, factor, Set(0));
+      }
+      Words inverse = Inverse(all);
+      for (size_t group = groups; group-- > 0;) {
+        const Words mine = MulAdd(inverse, product[group], Set(0));
+        inverse = MulAdd(inverse, y[group], Set(0));
+        const size_t at = begin + group * kLanes, live = n - at < kLanes ? n - at : kLanes;
+        uint32_t some[kLanes] = {};
+        Copy(some, queries + at, live);
+        Store(some, MulAdd(Sub(Load(some), x[group]), mine, Set(0)));
+        Copy(tallies + at, some, live);
+      }
+    }
+    Wipe(x, sizeof x);
+    Wipe(y, sizeof y);
+    Wipe(product, sizeof product);
+  }
+
+  static void SharesOfBlocks(const uint8_t* blocks, size_t n, uint32_t* x, uint32_t* y) {
+    for (size_t at = 0; at < n; at += kLanes) {
+      uint32_t words[16][kLanes];
+      Words stream[16];
+      for (unsigned word = 0; word < 16; ++word) {
+        for (unsigned lane = 0; lane < kLanes; ++lane) {
+          __builtin_memcpy(&words[word][lane], blocks + kBlockBytes * (at + lane) + 4 * word, 4);
+        }
+        stream[word] = Load(words[word]);
+      }
+      const Share share = ShareOf(stream);
+      Store(x + at, share.x);
+      Store(y + at, share.y);
+    }
+  }
+
+  static constexpr Kernel MakeKernel() {
+    return {kLanes,          AdvanceTallies, XorMasks,      ExpandTokens,
+            FirstWrongToken, FirstTallies,   SharesOfBlocks};
+  }
+
+ private:
+  using Words = typename Vectors<kLanes>::Words;
+  using Wide = typename Vectors<kLanes>::Wide;
+  using Octets = typename Vectors<kLanes>::Octets;
+  using Chunk = Vectors<4>::Words;  // 128 bits: what most shuffles stay inside of
+
+  static constexpr unsigned kChunks = kLanes / 4;
+  static constexpr size_t kSeedBytes = 32, kBlockBytes = 64;
+  static constexpr uint32_t kModulus = 0x7fffffff;
+  static constexpr uint64_t kLow = 0xffffffff;
+
+  // Every index of a vector, for shuffles that are said by a formula.
+  static constexpr Indices<__integer_pack(kLanes)...> kEach{};
+  static constexpr Indices<__integer_pack(4 * kLanes)...> kEachOctet{};
+
+  // The seeds of one vector; past the end, the last one again.
+  struct Group {
+    const uint8_t* seed[kLanes];
+    unsigned live;
+    SHOAL_INLINE Group(const uint8_t* seeds, const uint32_t* positions, size_t at, size_t n) {
+      live = n - at < kLanes ? static_cast<unsigned>(n - at) : kLanes;
+      if (live == kLanes) {
+        for (unsigned lane = 0; lane < kLanes; ++lane) {
+          seed[lane] = seeds + kSeedBytes * positions[at + lane];
+        }
+      } else {
+        for (unsigned lane = 0; lane < kLanes; ++lane) {
+          seed[lane] = seeds + kSeedBytes * positions[at + (lane < live ? lane : live - 1)];
+        }
+      }
+      // Positions rise but skip: what comes after the next group.
+      if (n - at >= 4 * kLanes) {
+        for (unsigned lane = 0; lane < kLanes; ++lane) {
+          __builtin_prefetch(seeds + kSeedBytes * positions[at + 3 * kLanes + lane]);
+        }
+      }
+    }
+  };
+
+  struct Share {
+    Words x, y;
+  };
+
+  // --- Moving words about.
+
+  SHOAL_INLINE static Words Set(uint32_t a) { return Words{} + a; }
+  SHOAL_INLINE static Words Load(const void* from) {
+    Words v;
+    __builtin_memcpy(&v, from, sizeof v);
+    return v;
+  }
+  SHOAL_INLINE static void Store(void* to, Words v) { __builtin_memcpy(to, &v, sizeof v); }
+  SHOAL_INLINE static void Copy(uint32_t* to, const uint32_t* from, size_t n) {
+    for (size_t i = 0; i < n; ++i) to[i] = from[i];
+  }
+  static void Wipe(void* memory, size_t bytes) {
+    __builtin_memset(memory, 0, bytes);
+    asm volatile("" : : "r"(memory) : "memory");
+  }
+
+  template <unsigned... kIndex>
+  static constexpr Words LaneNumbers(Indices<kIndex...>) {
+    return Words{kIndex...};
+  }
+  static constexpr Words kLaneNumbers = LaneNumbers(kEach);
+  SHOAL_INLINE static Words Counters(uint32_t counter) { return Set(counter); }
+
+  // In every chunk: a0 b0 a1 b1 and a2 b2 a3 b3.
+  template <unsigned kHalf, unsigned... kIndex>
+  SHOAL_INLINE static Words Interleave32(Words a, Words b, Indices<kIndex...>) {
+    return __builtin_shuffle(
+        a, b, Words{(kIndex / 4 * 4 + kHalf * 2 + kIndex % 4 / 2 + kIndex % 2 * kLanes)...});
+  }
+  // In every chunk: a0 a1 b0 b1 and a2 a3 b2 b3.
+  template <unsigned kHalf, unsigned... kIndex>
+  SHOAL_INLINE static Words Interleave64(Words a, Words b, Indices<kIndex...>) {
+    return __builtin_shuffle(
+        a, b, Words{(kIndex / 4 * 4 + kHalf * 2 + kIndex % 2 + kIndex % 4 / 2 * kLanes)...});
+  }
+  // Half of the result's chunks from a, half from b: chunks kFirst, kFirst + kStep, ...
+  template <unsigned kFirst, unsigned kStep, unsigned... kIndex>
+  SHOAL_INLINE static Words PickChunks(Words a, Words b, Indices<kIndex...>) {
+    return __builtin_shuffle(
+        a, b,
+        Words{((kFirst + kIndex / 4 % (kChunks / 2) * kStep) * 4 + kIndex % 4 +
+               kIndex / (kLanes / 2) * kLanes)...});
+  }
+
+  // Transposes the four words by four vectors of every chunk: its own inverse.
+  SHOAL_INLINE static void Transpose4(Words* v) {
+    const Words a = Interleave32<0>(v[0], v[1], kEach), b = Interleave32<0>(v[2], v[3], kEach);
+    const Words c = Interleave32<1>(v[0], v[1], kEach), d = Interleave32<1>(v[2], v[3], kEach);
+    v[0] = Interleave64<0>(a, b, kEach);
+    v[1] = Interleave64<1>(a, b, kEach);
+    v[2] = Interleave64<0>(c, d, kEach);
+    v[3] = Interleave64<1>(c, d, kEach);
+  }
+
+  // 16 bytes at `offset` of each of from[0], from[4], from[8], ...
+  SHOAL_INLINE static Words GatherChunks(const uint8_t* const* from, size_t offset) {
+    Chunk chunk[kChunks];
+    SHOAL_UNROLL for (unsigned k = 0; k < kChunks; ++k) {
+      __builtin_memcpy(&chunk[k], from[4 * k] + offset, sizeof(Chunk));
+    }
+    if constexpr (kChunks == 1) {
+      return chunk[0];
+    } else if constexpr (kChunks == 2) {
+      return Join(chunk[0], chunk[1]);
+    } else {
+      return __builtin_shufflevector(Join(chunk[0], chunk[1]), Join(chunk[2], chunk[3]), 0, 1, 2, 3,
+                                     4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    }
+  }
+  SHOAL_INLINE static Vectors<8>::Words Join(Chunk a, Chunk b) {
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7);
+  }
+
+  // key[w]: word w of every lane's seed.
+  SHOAL_INLINE static void LoadKeys(const uint8_t* const* seed, Words* key) {
+    SHOAL_UNROLL for (unsigned half = 0; half < 2; ++half) {
+      SHOAL_UNROLL for (unsigned r = 0; r < 4; ++r) {
+        key[4 * half + r] = GatherChunks(seed + r, 16 * half);
+      }
+      Transpose4(key + 4 * half);
+    }
+  }
+  SHOAL_INLINE static void BroadcastKey(const uint8_t* seed, Words* key) {
+    SHOAL_UNROLL for (unsigned w = 0; w < 8; ++w) key[w] = Set(Word(seed, w));
+  }
+  SHOAL_INLINE static uint32_t Word(const uint8_t* bytes, unsigned w) {
+    uint32_t word;
+    __builtin_memcpy(&word, bytes + 4 * w, 4);
+    return word;
+  }
+
+  // Calls sink(lane, offset, v): v are the bytes from `offset` of lane's block. Overwrites x.
+  template <typename Sink>
+  SHOAL_INLINE static void EachRow(Words* x, Sink sink) {
+    SHOAL_UNROLL for (unsigned g = 0; g < 4; ++g) Transpose4(x + 4 * g);
+    // Now chunk k of x[4 g + r] is words 4 g to 4 g + 3 of lane 4 k + r.
+    SHOAL_UNROLL for (unsigned r = 0; r < 4; ++r) {
+      if constexpr (kChunks == 1) {
+        SHOAL_UNROLL for (unsigned g = 0; g < 4; ++g) sink(r, 16 * g, x[4 * g + r]);
+      } else if constexpr (kChunks == 2) {
+        SHOAL_UNROLL for (unsigned g = 0; g < 4; g += 2) {
+          sink(r, 16 * g, PickChunks<0, 1>(x[4 * g + r], x[4 * g + 4 + r], kEach));
+          sink(4 + r, 16 * g, PickChunks<1, 1>(x[4 * g + r], x[4 * g + 4 + r], kEach));
+        }
+      } else {
+        const Words a = PickChunks<0, 1>(x[r], x[4 + r], kEach);
+        const Words b = PickChunks<0, 1>(x[8 + r], x[12 + r], kEach);
+        const Words c = PickChunks<2, 1>(x[r], x[4 + r], kEach);
+        const Words d = PickChunks<2, 1>(x[8 + r], x[12 + r], kEach);
+        sink(r, 0, PickChunks<0, 2>(a, b, kEach));
+        sink(4 + r, 0, PickChunks<1, 2>(a, b, kEach));
+        sink(8 + r, 0, PickChunks<0, 2>(c, d, kEach));
+        sink(12 + r, 0, PickChunks<1, 2>(c, d, kEach));
+      }
+    }
+  }
+
+  // bytes <= 64.
+  SHOAL_INLINE static void XorBytes(uint8_t* to, const uint8_t* from, size_t bytes) {
+    for (; bytes >= 16; bytes -= 16, to += 16, from += 16) XorPiece<Chunk>(to, from);
+    if (bytes & 8) XorPiece<uint64_t>(to, from), to += 8, from += 8;
+    if (bytes & 4) XorPiece<uint32_t>(to, from), to += 4, from += 4;
+    if (bytes & 2) XorPiece<uint16_t>(to, from), to += 2, from += 2;
+    if (bytes & 1) XorPiece<uint8_t>(to, from);
+  }
+  template <typename Piece>
+  SHOAL_INLINE static void XorPiece(uint8_t* to, const uint8_t* from) {
+    Piece a, b;
+    __builtin_memcpy(&a, to, sizeof a);
+    __builtin_memcpy(&b, from, sizeof b);
+    a ^= b;
+    __builtin_memcpy(to, &a, sizeof a);
+  }
+
+  // --- ChaCha20.
+
+  template <unsigned kBits, unsigned... kIndex>
+  SHOAL_INLINE static Words RotateOctets(Words a, Indices<kIndex...>) {
+    return (Words)__builtin_shuffle(
+        (Octets)a, Octets{static_cast<uint8_t>(kIndex / 4 * 4 + (kIndex + 4 - kBits / 8) % 4)...});
+  }
+  template <unsigned kBits>
+  SHOAL_INLINE static Words RotateLeft(Words a) {
+    if constexpr (Lanes::kShuffleBytes && kBits % 8 == 0) return RotateOctets<kBits>(a, kEachOctet);
+    return (a << kBits) | (a >> (32 - kBits));
+  }
+  SHOAL_INLINE static void QuarterRound(Words& a, Words& b, Words& c, Words& d) {
+    a += b, d = RotateLeft<16>(d ^ a);
+    c += d, b = RotateLeft<12>(b ^ c);
+    a += b, d = RotateLeft<8>(d ^ a);
+    c += d, b = RotateLeft<7>(b ^ c);
+  }
+  // x[w]: word w of every lane's block.
+  SHOAL_INLINE static void Block(const Words* key, Words counter, const uint8_t* nonce, Words* x) {
+    constexpr uint32_t kConstants[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
+    SHOAL_UNROLL for (unsigned i = 0; i < 4; ++i) x[i] = Set(kConstants[i]);
+    SHOAL_UNROLL for (unsigned i = 0; i < 8; ++i) x[4 + i] = key[i];
+    x[12] = counter;
+    SHOAL_UNROLL for (unsigned i = 0; i < 3; ++i) x[13 + i] = Set(Word(nonce, i));
+    for (int round = 0; round < 20; round += 2) {
+      QuarterRound(x[0], x[4], x[8], x[12]);
+      QuarterRound(x[1], x[5], x[9], x[13]);
+      QuarterRound(x[2], x[6], x[10], x[14]);
+      QuarterRound(x[3], x[7], x[11], x[15]);
+      QuarterRound(x[0], x[5], x[10], x[15]);
+      QuarterRound(x[1], x[6], x[11], x[12]);
+      QuarterRound(x[2], x[7], x[8], x[13]);
+      QuarterRound(x[3], x[4], x[9], x[14]);
+    }
+    SHOAL_UNROLL for (unsigned i = 0; i < 4; ++i) x[i] += kConstants[i];
+    SHOAL_UNROLL for (unsigned i = 0; i < 8; ++i) x[4 + i] += key[i];
+    x[12] += counter;
+    SHOAL_UNROLL for (unsigned i = 0; i < 3; ++i) x[13 + i] += Word(nonce, i);
+  }
+
+  // --- Arithmetic modulo p.
+
+  // x is the first of words 4..15 below p, y the first after it in [1, p). Read from the last word
+  // to the first: what the words from here on give, were they all there is.
+  SHOAL_INLINE static Share ShareOf(const Words* stream) {
+    Share from_here = {Set(0), Set(1)};
+    Words next_y = Set(1);  // the first word from here on that can be a y
+    SHOAL_UNROLL for (unsigned i = 15; i >= 4; --i) {
+      const Words word = stream[i] & kModulus;
+      const auto too_large = word == kModulus;
+      const auto no_y = too_large | (word == 0);
+      from_here.x = too_large ? from_here.x : word;
+      from_here.y = too_large ? from_here.y : next_y;
+      next_y = no_y ? next_y : word;
+    }
+    return from_here;
+  }
+
+  // a b + c, for a, b and c below p.
+  SHOAL_INLINE static Words MulAdd(Words a, Words b, Words c) {
+    Wide even = Vectors<kLanes>::MulEven((Wide)a & kLow, (Wide)b & kLow) + ((Wide)c & kLow);
+    Wide odd = Vectors<kLanes>::MulEven((Wide)a >> 32, (Wide)b >> 32) + ((Wide)c >> 32);
+    even = (even & kModulus) + (even >> 31);  // at most 2 p
+    odd = (odd & kModulus) + (odd >> 31);
+    return ReduceOnce((Words)(even | odd << 32));
+  }
+  // a - b.
+  SHOAL_INLINE static Words Sub(Words a, Words b) { return ReduceOnce(a + kModulus - b); }
+  // The representative below p of any a <= 2 p. A product of two values below p, and one more
+  // added, comes to at most that when its two halves are added.
+  SHOAL_INLINE static Words ReduceOnce(Words a) {
+    a = (a & kModulus) + (a >> 31);  // <= p
+    return a == kModulus ? Set(0) : a;
+  }
+  // a^(p-2).
+  SHOAL_INLINE static Words Inverse(Words a) {
+    // p - 2 = 2^31 - 3 = binary 1...101: thirty ones but for the second lowest bit.
+    Words result = a;
+    for (int bit = 29; bit >= 0; --bit) {
+      result = MulAdd(result, result, Set(0));
+      if (bit != 1) result = MulAdd(result, a, Set(0));
+    }
+    return result;
+  }
+};
+
+}  // namespace shoal::sharing
+
+#endif  // SHOAL_SRC_SHARING_KERNEL_LANES_H_

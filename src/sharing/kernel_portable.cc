@@ -1,0 +1,19 @@
+// Four lanes of whatever the build's processors all have: SSE2, NEON.
+#include "src/sharing/kernel_lanes.h"
+
+namespace shoal::sharing {
+namespace {
+
+struct Lanes {
+  static constexpr unsigned kCount = 4;
+  static constexpr bool kShuffleBytes = false;
+};
+
+}  // namespace
+
+const Kernel* PortableKernel() {
+  static constexpr Kernel kKernel = Batch<Lanes>::MakeKernel();
+  return &kKernel;
+}
+
+}  // namespace shoal::sharing

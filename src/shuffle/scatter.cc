@@ -1,0 +1,117 @@
+#include "src/shuffle/scatter.h"
+
+#include <algorithm>
+
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+
+namespace shoal::shuffle {
+namespace {
+
+constexpr uint64_t kBucketBytes = 128 << 20;
+constexpr size_t kFlushBytes = 512 << 10;  // what is written to the file at a time
+constexpr size_t kPieceBytes = 2 << 20;    // what Next gives
+constexpr size_t kChunk = 2048;            // records that one thread moves at a time
+
+}  // namespace
+
+absl::StatusOr<Scatter> Scatter::Create(uint64_t places, size_t record_bytes, SpoolPlace& spools) {
+  return CreateInBuckets(places, record_bytes, kBucketBytes, spools);
+}
+
+absl::StatusOr<Scatter> Scatter::CreateInBuckets(uint64_t places, size_t record_bytes,
+                                                 uint64_t bucket_bytes, SpoolPlace& spools) {
+  SHOAL_CHECK(places < kNowhere && record_bytes > 0);
+  Scatter scatter;
+  scatter.places_ = places;
+  scatter.record_bytes_ = record_bytes;
+  const uint64_t entry_bytes = record_bytes + sizeof(uint32_t);
+  // In a file a record travels with its place.
+  SHOAL_ASSIGN_OR_RETURN(scatter.spool_, spools.Create(places * entry_bytes));
+  if (scatter.spool_.in_memory()) return scatter;
+  scatter.bucket_places_ = std::max<uint64_t>(1, bucket_bytes / entry_bytes);
+  scatter.buckets_.resize((places + scatter.bucket_places_ - 1) / scatter.bucket_places_);
+  const uint64_t most = std::min(places, scatter.bucket_places_);
+  SHOAL_ASSIGN_OR_RETURN(scatter.entries_, PageBuffer::Create(most * entry_bytes,
+                                                              PageBuffer::Content::kPublic));
+  SHOAL_ASSIGN_OR_RETURN(scatter.ordered_, PageBuffer::Create(most * record_bytes,
+                                                              PageBuffer::Content::kPublic));
+  return scatter;
+}
+
+absl::Status Scatter::Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool) {
+  SHOAL_CHECK(records.size() == places.size() * record_bytes_ && given_ == 0);
+  if (spool_.in_memory()) {
+    uint8_t* const to = spool_.memory().data();
+    pool.ParallelFor(places.size(), kChunk, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        if (places[i] == kNowhere) continue;
+        SHOAL_CHECK(places[i] < places_);
+        std::copy_n(records.data() + i * record_bytes_, record_bytes_,
+                    to + places[i] * record_bytes_);
+      }
+    });
+    return absl::OkStatus();
+  }
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] == kNowhere) continue;
+    SHOAL_CHECK(places[i] < places_);
+    const size_t bucket = places[i] / bucket_places_;
+    AppendLe(buckets_[bucket].waiting, places[i]);
+    Append(buckets_[bucket].waiting, records.subspan(i * record_bytes_, record_bytes_));
+    if (buckets_[bucket].waiting.size() >= kFlushBytes) SHOAL_RETURN_IF_ERROR(Flush(bucket));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Scatter::Flush(size_t bucket) {
+  Bucket& b = buckets_[bucket];
+  const uint64_t entry_bytes = record_bytes_ + sizeof(uint32_t);
+  const uint64_t room = std::min(bucket_places_, places_ - bucket * bucket_places_) * entry_bytes;
+  SHOAL_CHECK(b.written + b.waiting.size() <= room);  // or a place was put twice
+  SHOAL_RETURN_IF_ERROR(
+      spool_.Write(bucket * bucket_places_ * entry_bytes + b.written, b.waiting));
+  b.written += b.waiting.size();
+  b.waiting.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Scatter::Load(ThreadPool& pool) {
+  const uint64_t entry_bytes = record_bytes_ + sizeof(uint32_t);
+  SHOAL_RETURN_IF_ERROR(Flush(loaded_));
+  buckets_[loaded_].waiting = {};
+  const uint64_t first = loaded_ * bucket_places_;
+  const uint64_t bytes = buckets_[loaded_].written;
+  SHOAL_RETURN_IF_ERROR(
+      spool_.Read(first * entry_bytes, MutableBytes(entries_).first(bytes)));
+  pool.ParallelFor(bytes / entry_bytes, kChunk, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const uint8_t* const entry = entries_.data() + i * entry_bytes;
+      const uint64_t place = LoadLe<uint32_t>(entry) - first;
+      std::copy_n(entry + sizeof(uint32_t), record_bytes_,
+                  ordered_.data() + place * record_bytes_);
+    }
+  });
+  ++loaded_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MutableBytes> Scatter::Next(ThreadPool& pool) {
+  if (given_ == places_) return MutableBytes();
+  uint64_t count = std::min<uint64_t>(places_ - given_,
+                                      std::max<size_t>(1, kPieceBytes / record_bytes_));
+  MutableBytes bytes;
+  if (spool_.in_memory()) {
+    bytes = spool_.memory().subspan(given_ * record_bytes_, count * record_bytes_);
+  } else {
+    if (given_ == loaded_ * bucket_places_) SHOAL_RETURN_IF_ERROR(Load(pool));
+    const uint64_t first = (loaded_ - 1) * bucket_places_;
+    count = std::min(count, first + bucket_places_ - given_);
+    bytes = MutableBytes(ordered_).subspan((given_ - first) * record_bytes_,
+                                           count * record_bytes_);
+  }
+  given_ += count;
+  return bytes;
+}
+
+}  // namespace shoal::shuffle

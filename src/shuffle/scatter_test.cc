@@ -1,0 +1,85 @@
+#include "src/shuffle/scatter.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+
+namespace shoal::shuffle {
+namespace {
+
+using ::shoal::testing::TestRandom;
+
+struct Case {
+  uint64_t memory_bytes;
+  uint64_t places;
+  size_t record_bytes;
+  uint64_t bucket_bytes;
+};
+
+class ScatterTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ScatterTest, PutsRecordsInOrderOfTheirPlaces) {
+  const Case& c = GetParam();
+  SpoolPlace spools(::testing::TempDir(), c.memory_bytes);
+  ThreadPool pool(2);
+  TestRandom random(1);
+  // Every seventh place stays empty, and records for nowhere are dropped.
+  std::vector<uint32_t> places;
+  for (uint32_t place = 0; place < c.places; ++place) {
+    places.push_back(place % 7 == 0 ? Scatter::kNowhere : place);
+  }
+  for (size_t i = places.size(); i > 1; --i) std::swap(places[i - 1], places[random.Below(i)]);
+  Bytes records(places.size() * c.record_bytes);
+  random.Fill(records);
+  Bytes expected(c.places * c.record_bytes);
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (places[i] == Scatter::kNowhere) continue;
+    std::copy_n(records.data() + i * c.record_bytes, c.record_bytes,
+                expected.data() + places[i] * c.record_bytes);
+  }
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      Scatter scatter, Scatter::CreateInBuckets(c.places, c.record_bytes, c.bucket_bytes, spools));
+  EXPECT_EQ(spools.file_bytes() == 0, c.memory_bytes > 0 || c.places == 0);
+  for (size_t at = 0; at < places.size(); at += 1000) {
+    const size_t n = std::min<size_t>(1000, places.size() - at);
+    SHOAL_ASSERT_OK(scatter.Put(std::span(places).subspan(at, n),
+                                BytesView(records).subspan(at * c.record_bytes,
+                                                           n * c.record_bytes),
+                                pool));
+  }
+  Bytes out;
+  for (;;) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const MutableBytes piece, scatter.Next(pool));
+    if (piece.empty()) break;
+    Append(out, piece);
+  }
+  ASSERT_EQ(out.size(), expected.size());
+  for (uint32_t place = 0; place < c.places; ++place) {
+    if (place % 7 == 0) continue;
+    ASSERT_TRUE(std::equal(out.begin() + place * c.record_bytes,
+                           out.begin() + (place + 1) * c.record_bytes,
+                           expected.begin() + place * c.record_bytes))
+        << place;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    InMemoryAndInFiles, ScatterTest,
+    ::testing::Values(Case{1 << 30, 0, 112, 1 << 20}, Case{1 << 30, 30'000, 112, 1 << 20},
+                      Case{0, 1, 112, 1 << 20}, Case{0, 30'000, 112, 1 << 20},
+                      Case{0, 30'000, 112, 1 << 16}, Case{0, 3'000, 52, 1},
+                      Case{0, 1'000, 4144, 1 << 20}));
+
+TEST(ScatterTest, SaysThatThereIsNoDirectory) {
+  SpoolPlace spools("/nowhere/at/all", 0);
+  EXPECT_THAT(Scatter::Create(10, 10, spools).status(),
+              testing::StatusIs(absl::StatusCode::kNotFound, "/nowhere/at/all"));
+}
+
+}  // namespace
+}  // namespace shoal::shuffle

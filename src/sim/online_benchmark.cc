@@ -1,0 +1,283 @@
+// The online stage of every party alone, at the speed of memory or not: messages a second through a
+// party's own computation (decoding, digests, field arithmetic, places, masks, encoding), beside the
+// bytes that have to be moved and this machine's memory bandwidth, measured in the same run.
+//
+//   bazel run --config=opt //src/sim:online_benchmark -- --queries 1000000 --rows 6250 --row-bytes 64
+//
+// Two parties, without network. The state that the offline stage would leave is made up, so that a
+// hundred million queries need no hour of curve work; with --spool-memory-mib what does not fit
+// goes to files. Answers are checked.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "src/base/check.h"
+#include "src/base/content_mac.h"
+#include "src/base/random.h"
+#include "src/base/spool.h"
+#include "src/base/testing/memory_bandwidth.h"
+#include "src/base/thread_pool.h"
+#include "src/noise/noise.h"
+#include "src/server/online.h"
+#include "src/sharing/batch.h"
+#include "src/shuffle/permutation.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr auto kSecret = PageBuffer::Content::kSecret;
+constexpr size_t kChunk = 4096;
+
+struct Sizes {
+  uint64_t queries = 1'000'000;
+  uint64_t rows = 6250;
+  uint64_t row_bytes = 64;
+  double noise = 157.7;  // queries a row
+  uint64_t threads = 0;
+  uint64_t spool_memory_mib = 1 << 20;
+  std::string spool_directory = "/tmp";
+  uint64_t repeat = 3;
+};
+
+// Measures one stage and says how far it is from what memory allows.
+class Stage {
+ public:
+  Stage(const char* name, uint64_t messages, double bytes, double bandwidth)
+      : name_(name), messages_(messages), bytes_(bytes), bandwidth_(bandwidth) {}
+  ~Stage() {
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start_;
+    const double messages = static_cast<double>(messages_);
+    std::printf("%s\t%lu\t%.3f\t%.3f\t%.1f\t%.1f\t%.2f\t%.0f %%\n", name_, messages_, wall.count(),
+                cpu_.Seconds(), messages / wall.count() / 1e6, bytes_ / messages,
+                bytes_ / wall.count() / 1e9, 100 * bytes_ / wall.count() / bandwidth_);
+    std::fflush(stdout);
+  }
+
+ private:
+  const char* const name_;
+  const uint64_t messages_;
+  const double bytes_;
+  const double bandwidth_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const CpuMeter cpu_;
+};
+
+PageBuffer RandomSeeds(uint64_t count, ThreadPool& pool) {
+  PageBuffer seeds = *PageBuffer::Create(32 * count, kSecret);
+  SystemRandom random;
+  const Seed key = random.NewSeed();
+  constexpr size_t kBlock = 1 << 16;
+  pool.ParallelFor(count, kBlock, [&](size_t begin, size_t end) {
+    SeededRandom(key.view(), "shoal online benchmark", begin)
+        .Fill(MutableBytes(seeds).subspan(32 * begin, 32 * (end - begin)));
+  });
+  return seeds;
+}
+
+int Main(const Sizes& sizes) {
+  SystemRandom random;
+  ThreadPool pool(sizes.threads);
+  SpoolPlace spools(sizes.spool_directory, sizes.spool_memory_mib << 20);
+  const Resources resources = {.pool = &pool, .spools = &spools};
+  const uint64_t n = sizes.queries;
+  const auto noise = static_cast<uint64_t>(sizes.noise * static_cast<double>(sizes.rows));
+  const uint64_t next = n + noise;
+  const size_t answer_bytes = sizes.row_bytes + 48;
+  const auto distribution = *noise::Distribution::Create(
+      {.mechanism = noise::Mechanism::kGeometric,
+       .epsilon = 0.1,
+       .delta = 1e-6,
+       .phi = 1,
+       .mode = 128,
+       .left_scale = 13.06,
+       .right_scale = 42.74});
+  RoundContext first{.counter = RoundCounter(1),
+                     .round_id = {},
+                     .party = PartyNumber(1),
+                     .parties = 2,
+                     .answer_bytes = answer_bytes,
+                     .max_rows = sizes.rows,
+                     .max_slots = static_cast<uint32_t>(n),
+                     .noise = distribution,
+                     .next_recipients = {}};
+  RoundContext last = first;
+  last.party = PartyNumber(2);
+  const RoundSecrets secrets(random.NewSeed());
+
+  // What the offline stage leaves.
+  const Seed key = random.NewSeed();
+  RoundState front, back;
+  front.positions = static_cast<uint32_t>(n);
+  front.next_positions = back.positions = static_cast<uint32_t>(next);
+  front.seeds = RandomSeeds(n, pool);
+  back.seeds = RandomSeeds(next, pool);
+  back.target = *PageArray<uint32_t>::Create(next, kSecret);  // zeros: all alive
+  {
+    const PageArray<uint32_t> place = *shuffle::RandomPermutation(next, key.view(), pool);
+    front.target = *PageArray<uint32_t>::Create(n, kSecret);
+    std::copy_n(place.begin(), n, front.target.begin());
+    front.noise.resize(noise);
+    for (uint64_t k = 0; k < noise; ++k) {
+      front.noise[k] = {place[n + k], static_cast<uint32_t>(random.Below(1 << 30))};
+    }
+  }
+  Bytes table(sizes.rows * answer_bytes);
+  random.Fill(table);
+  const auto row_of = [&](uint64_t i) { return static_cast<uint32_t>(i * 2654435761u % sizes.rows); };
+  const ContentMac mac(random.NewSeed().view(), "online benchmark");
+  const double bandwidth = testing::MeasureMemoryBandwidth(pool.size()).copy;
+
+  std::printf("# %lu queries, %lu of noise, %lu rows, answers of %zu bytes, %zu threads; memory "
+              "%.1f GB/s\n", n, noise, sizes.rows, answer_bytes, pool.size(), bandwidth / 1e9);
+  std::printf("stage\tmessages\twall_s\tcpu_s\tmillion_messages_s\tbytes_a_message\tGB_s\t"
+              "of_memory_bandwidth\n");
+  for (uint64_t repeat = 0; repeat < sizes.repeat; ++repeat) {
+    Bytes encoded;
+    {
+      // Clients: the first tally of every query, through the seeds of both parties.
+      wire::QueryBatch batch;
+      batch.positions.resize(n);
+      batch.tallies.resize(n);
+      pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
+        const size_t count = end - begin;
+        SecretVector<uint8_t> seeds(64 * count);
+        std::vector<uint32_t> rows(count);
+        for (size_t i = begin; i < end; ++i) {
+          std::ranges::copy(front.seed(static_cast<uint32_t>(i)),
+                            seeds.begin() + static_cast<ptrdiff_t>(64 * (i - begin)));
+          std::ranges::copy(back.seed(front.target[i]),
+                            seeds.begin() + static_cast<ptrdiff_t>(64 * (i - begin) + 32));
+          batch.positions[i] = static_cast<uint32_t>(i);
+          rows[i - begin] = row_of(i);
+        }
+        sharing::FirstTallies(seeds, 2, {}, rows,
+                              std::span(batch.tallies).subspan(begin, count));
+      });
+      encoded = wire::EncodeQueryBatch(batch, static_cast<uint32_t>(n));
+    }
+    const auto dn = static_cast<double>(n), dnext = static_cast<double>(next);
+    const auto answer = static_cast<double>(answer_bytes);
+    wire::QueryBatch queries;
+    Forwarding forwarding;
+    Bytes forwarded;
+    {
+      // Seeds, tallies and targets in; tallies and places out.
+      const Stage stage("queries, party 1", n, dn * (32 + 4 + 4) + dnext * 8, bandwidth);
+      queries = *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n));
+      mac.Of(encoded, pool);
+      forwarding = *ForwardQueries(first, front, queries, pool);
+      forwarded = wire::EncodeQueryBatch(forwarding.queries, static_cast<uint32_t>(next));
+      mac.Of(forwarded, pool);
+      forwarding.queries = {};
+    }
+    // Answers, as a socket would have them: in memory or in a file.
+    Spool sent = *spools.Create(next * answer_bytes);
+    {
+      // Seeds, tallies and rows in; answers out.
+      const Stage stage("answers, party 2", next, dnext * (32 + 4 + 2 * answer), bandwidth);
+      const wire::QueryBatch all =
+          *wire::DecodeQueryBatch(forwarded, static_cast<uint32_t>(next));
+      mac.Of(forwarded, pool);
+      const auto source = *AnswerQueries(last, secrets, back, all, {table, sizes.rows}, pool);
+      ContentMac::Stream digest(mac);
+      for (uint64_t at = 0;;) {
+        const BytesView piece = *source->Next();
+        if (piece.empty()) break;
+        digest.Update(piece);
+        SHOAL_CHECK(sent.Write(at, piece).ok());
+        at += piece.size();
+      }
+      digest.Finish();
+    }
+    Spool returned = *spools.Create(n * answer_bytes);
+    {
+      // Answers in; those of clients to their places, with seeds out and in again; answers out.
+      const Stage stage("answers, party 1", next, dnext * (answer + 4) + dn * (4 * answer + 32),
+                        bandwidth);
+      AnswerIntake intake =
+          *AnswerIntake::Begin(first, queries, forwarding, sent.size(), resources);
+      ContentMac::Stream digest_in(mac), digest_out(mac);
+      SpoolSource received(std::move(sent));
+      for (;;) {
+        const BytesView piece = *received.Next();
+        if (piece.empty()) break;
+        digest_in.Update(piece);
+        SHOAL_CHECK(intake.Take(piece).ok());
+      }
+      digest_in.Finish();
+      const auto source =
+          *ReturnAnswers(first, secrets, front, queries, std::move(intake), resources);
+      for (uint64_t at = 0;;) {
+        const BytesView piece = *source->Next();
+        if (piece.empty()) break;
+        digest_out.Update(piece);
+        SHOAL_CHECK(returned.Write(at, piece).ok());
+        at += piece.size();
+      }
+      digest_out.Finish();
+    }
+    // Clients: both masks off, and what is left is the row.
+    pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
+      const size_t count = end - begin;
+      Bytes answers(count * answer_bytes);
+      SHOAL_CHECK(returned.Read(begin * answer_bytes, answers).ok());
+      std::vector<uint32_t> mine(count), there(count);
+      for (size_t i = 0; i < count; ++i) {
+        mine[i] = static_cast<uint32_t>(begin + i);
+        there[i] = front.target[begin + i];
+      }
+      sharing::XorMasks(front.seeds.data(), mine, {}, answer_bytes, answers);
+      sharing::XorMasks(back.seeds.data(), there, {}, answer_bytes, answers);
+      for (size_t i = 0; i < count; ++i) {
+        SHOAL_CHECK(std::equal(answers.begin() + static_cast<ptrdiff_t>(i * answer_bytes),
+                               answers.begin() + static_cast<ptrdiff_t>((i + 1) * answer_bytes),
+                               table.begin() +
+                                   static_cast<ptrdiff_t>(row_of(begin + i) * answer_bytes)));
+      }
+    });
+  }
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("# all answers are right; peak memory %.0f MiB\n",
+              static_cast<double>(usage.ru_maxrss) / 1024);
+  return 0;
+}
+
+}  // namespace
+}  // namespace shoal::server
+
+int main(int argc, char** argv) {
+  shoal::server::Sizes sizes;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    const char* const value = i + 1 < argc ? argv[i + 1] : "";
+    const auto number = [&] { return std::strtoull(value, nullptr, 10); };
+    if (name == "--queries") sizes.queries = number();
+    else if (name == "--rows") sizes.rows = number();
+    else if (name == "--row-bytes") sizes.row_bytes = number();
+    else if (name == "--noise") sizes.noise = std::strtod(value, nullptr);
+    else if (name == "--threads") sizes.threads = number();
+    else if (name == "--spool-memory-mib") sizes.spool_memory_mib = number();
+    else if (name == "--spool-directory") sizes.spool_directory = value;
+    else if (name == "--repeat") sizes.repeat = number();
+    else {
+      std::fprintf(stderr,
+                   "usage: online_benchmark [--queries Q] [--rows R] [--row-bytes W] [--noise MEAN]\n"
+                   "         [--threads T] [--spool-memory-mib M] [--spool-directory DIR]\n"
+                   "         [--repeat N]\n");
+      return name == "--help" ? 0 : 2;
+    }
+  }
+  if (sizes.queries == 0 || sizes.rows == 0 || sizes.row_bytes == 0 || sizes.noise < 0 ||
+      sizes.queries >> 28 || sizes.rows >> 28 || sizes.row_bytes >> 16 || sizes.noise > 1e6) {
+    std::fprintf(stderr, "online_benchmark: 1 to 2^28 queries and rows, rows up to 65,535 bytes\n");
+    return 2;
+  }
+  return shoal::server::Main(sizes);
+}
