@@ -104,7 +104,9 @@ absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& requ
   SHOAL_RETURN_IF_ERROR(wire::CheckLimits(wire::HeaderOf(request), limits));
   std::promise<Frame> promise;
   std::future<Frame> future = promise.get_future();
-  service.Handle(request, net::Reply([&](Frame frame) { promise.set_value(std::move(frame)); }));
+  service.Handle(request, net::Reply([&](Frame frame, std::unique_ptr<ByteSource>) {
+                   promise.set_value(std::move(frame));
+                 }));
   Frame frame = future.get();
   if (frame.type == FrameType::kError) return wire::ErrorOf(frame);
   return frame;
