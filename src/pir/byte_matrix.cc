@@ -43,7 +43,7 @@ absl::StatusOr<PackedVectors> PackedVectors::Create(const Kernel& kernel, uint64
   packed.kernel_ = &kernel;
   packed.length_ = length;
   packed.count_ = count;
-  SHOAL_ASSIGN_OR_RETURN(packed.pages_, Pages::Allocate(length * count * kPlaneBytesPerColumn,
+  SHOAL_ASSIGN_OR_RETURN(packed.pages_, AllocatePages(length * count * kPlaneBytesPerColumn,
                                                         "pir: the vectors of a product"));
   packed.totals_.resize(StripeCount(length) * count);
   return packed;
@@ -96,7 +96,7 @@ absl::StatusOr<ByteMatrix> ByteMatrix::Create(uint64_t rows, uint64_t columns) {
   matrix.rows_ = rows;
   matrix.padded_rows_ = (rows + kBlockRows - 1) / kBlockRows * kBlockRows;
   matrix.columns_ = PaddedColumns(columns);
-  SHOAL_ASSIGN_OR_RETURN(matrix.pages_, Pages::Allocate(matrix.bytes(), "pir: the table"));
+  SHOAL_ASSIGN_OR_RETURN(matrix.pages_, AllocatePages(matrix.bytes(), "pir: the table"));
   return matrix;
 }
 

@@ -34,7 +34,7 @@ constexpr uint64_t PaddedColumns(uint64_t columns) {
 // Several vectors of one length, taken apart for one kernel.
 class PackedVectors {
  public:
-  // `length`: a multiple of kGroupColumns (checked). RESOURCE_EXHAUSTED as Pages::Allocate.
+  // `length`: a multiple of kGroupColumns (checked). RESOURCE_EXHAUSTED as AllocatePages.
   static absl::StatusOr<PackedVectors> Create(const Kernel& kernel, uint64_t length,
                                               uint64_t count);
 
@@ -58,7 +58,7 @@ class PackedVectors {
   const Kernel* kernel_ = nullptr;
   uint64_t length_ = 0;
   uint64_t count_ = 0;
-  Pages pages_;
+  PageBuffer pages_;
   std::vector<uint32_t> totals_;  // [stripe][vector]
 };
 
@@ -72,7 +72,7 @@ absl::StatusOr<PackedVectors> PackPublicMatrix(const Kernel& kernel, const Diges
 
 class ByteMatrix {
  public:
-  // All zero bytes. RESOURCE_EXHAUSTED as Pages::Allocate.
+  // All zero bytes. RESOURCE_EXHAUSTED as AllocatePages.
   static absl::StatusOr<ByteMatrix> Create(uint64_t rows, uint64_t columns);
 
   uint64_t rows() const { return rows_; }
@@ -120,7 +120,7 @@ class ByteMatrix {
   uint64_t rows_ = 0;
   uint64_t padded_rows_ = 0;
   uint64_t columns_ = 0;
-  Pages pages_;
+  PageBuffer pages_;
 };
 
 }  // namespace shoal::pir

@@ -71,7 +71,7 @@ TEST(RoundingTest, RoundsToNearestAndPacksEveryWidth) {
 }
 
 TEST(PagesTest, MoreMemoryThanThereIsIsRefused) {
-  EXPECT_THAT(Pages::Allocate(uint64_t{1} << 50, "a table"),
+  EXPECT_THAT(AllocatePages(uint64_t{1} << 50, "a table"),
               testing::StatusIs(absl::StatusCode::kResourceExhausted, "a table takes"));
 }
 

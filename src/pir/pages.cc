@@ -1,20 +1,15 @@
 #include "src/pir/pages.h"
 
-#include <sys/mman.h>
-
-#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <limits>
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "src/base/file.h"
+#include "src/base/status_macros.h"
 
 namespace shoal::pir {
 namespace {
-
-constexpr uint64_t kHugePage = 2 << 20;
 
 // MemAvailable, or no limit where it cannot be read.
 uint64_t AvailableBytes() {
@@ -37,27 +32,10 @@ absl::Status CheckMemory(uint64_t bytes, absl::string_view what) {
                       available >> 20));
 }
 
-absl::StatusOr<Pages> Pages::Allocate(uint64_t bytes, absl::string_view what) {
-  if (absl::Status memory = CheckMemory(bytes, what); !memory.ok()) return memory;
-  Pages pages;
-  pages.mapped_bytes_ = (bytes + kHugePage - 1) / kHugePage * kHugePage + kHugePage;
-  pages.mapping_ = mmap(nullptr, pages.mapped_bytes_, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages.mapping_ == MAP_FAILED) {
-    const int error = errno;
-    pages.mapping_ = nullptr;
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("%s: %s", what, ErrnoStatus(error, "mmap").message()));
-  }
-  const uintptr_t start = reinterpret_cast<uintptr_t>(pages.mapping_);
-  pages.data_ = reinterpret_cast<uint8_t*>((start + kHugePage - 1) / kHugePage * kHugePage);
-  // Advice: small pages work too.
-  madvise(pages.data_, pages.mapped_bytes_ - kHugePage, MADV_HUGEPAGE);
-  return pages;
-}
-
-Pages::~Pages() {
-  if (mapping_ != nullptr) munmap(mapping_, mapped_bytes_);
+absl::StatusOr<PageBuffer> AllocatePages(uint64_t bytes, absl::string_view what) {
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, what));
+  auto pages = PageBuffer::Create(bytes, PageBuffer::Content::kPublic);
+  return pages.ok() ? std::move(pages) : Annotate(pages.status(), what);
 }
 
 }  // namespace shoal::pir

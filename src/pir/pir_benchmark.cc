@@ -98,7 +98,7 @@ __attribute__((target("avx2"))) uint64_t ReadOnceAvx2(const uint8_t* data, uint6
 #endif
 
 // Bytes a second, the faster way of those there are.
-double Bandwidth(const Pages& pages, uint64_t bytes) {
+double Bandwidth(const PageBuffer& pages, uint64_t bytes) {
   volatile uint64_t sink;
   double best = bytes / Seconds([&] { sink = ReadOnce(pages.data(), bytes); });
 #if defined(__x86_64__)
@@ -172,7 +172,7 @@ void FillRecord(uint64_t row, MutableBytes out) {
   }
 }
 
-void Run(Engine engine, const Options& options, const Pages& pages) {
+void Run(Engine engine, const Options& options, const PageBuffer& pages) {
   const std::string name(EngineName(engine));
   SystemRandom random;
   const Content content = {.table_id = {1},
@@ -307,7 +307,7 @@ int Main(int argc, char** argv) {
   }
   Print("", std::string("kernel ") + options.kernel->name, 1, "");
 
-  Pages pages = Pages::Allocate(options.table_bytes, "the bandwidth's bytes").value();
+  PageBuffer pages = AllocatePages(options.table_bytes, "the bandwidth's bytes").value();
   std::memset(pages.data(), 1, options.table_bytes);
   {
     // The original over the same bytes: 3 elements of (log2 p =) 9.45 bits a word.

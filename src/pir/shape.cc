@@ -216,7 +216,7 @@ absl::StatusOr<PublicProduct> PublicProduct::Create(const Digest& seed, uint64_t
   product.kernel_ = &KernelOr(options.kernel);
   product.pool_ = options.pool;
   if (options.keep_public_matrix) {
-    SHOAL_ASSIGN_OR_RETURN(product.kept_, Pages::Allocate(columns * kDimension * sizeof(uint32_t),
+    SHOAL_ASSIGN_OR_RETURN(product.kept_, AllocatePages(columns * kDimension * sizeof(uint32_t),
                                                           "pir: the public matrix"));
     auto* words = reinterpret_cast<uint32_t*>(product.kept_.data());
     const auto expand = [&](size_t begin, size_t end) {

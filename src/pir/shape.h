@@ -30,7 +30,7 @@ inline uint64_t MatrixRows(const wire::PirSetup& setup) {
   return setup.rows_per_column() * setup.record_bytes();
 }
 
-// The table as such a matrix. RESOURCE_EXHAUSTED as Pages.
+// The table as such a matrix. RESOURCE_EXHAUSTED as AllocatePages.
 absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSetup& setup,
                                       ThreadPool* pool);
 
@@ -76,7 +76,7 @@ class PublicProduct {
   uint64_t columns_ = 0;
   const Kernel* kernel_ = nullptr;
   ThreadPool* pool_ = nullptr;
-  Pages kept_;  // [stripe][k][column]
+  PageBuffer kept_;  // [stripe][k][column]
   bool is_kept_ = false;
 };
 

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "src/base/byte_source.h"
 #include "src/base/check.h"
 #include "src/base/clock.h"
 #include "src/base/file.h"
@@ -104,8 +105,8 @@ absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& requ
   SHOAL_RETURN_IF_ERROR(wire::CheckLimits(wire::HeaderOf(request), limits));
   std::promise<Frame> promise;
   std::future<Frame> future = promise.get_future();
-  service.Handle(request, net::Reply([&](Frame frame, std::unique_ptr<ByteSource>) {
-                   promise.set_value(std::move(frame));
+  service.Handle(request, net::Reply([&](Frame answer, std::unique_ptr<ByteSource>) {
+                   promise.set_value(std::move(answer));
                  }));
   Frame frame = future.get();
   if (frame.type == FrameType::kError) return wire::ErrorOf(frame);
