@@ -17,6 +17,7 @@
 #include "src/base/file.h"
 #include "src/base/status_macros.h"
 #include "src/client/commands.h"
+#include "src/client/engine_session.h"
 #include "src/client/format.h"
 #include "src/client/session.h"
 #include "src/table/records.h"
@@ -264,6 +265,31 @@ class CommandResults final : public Results {
   uint64_t total_ = 0, added_ = 0, failed_ = 0;
 };
 
+absl::Status OutcomeOf(const CommandResults& results) {
+  if (results.failed() == 0) return absl::OkStatus();
+  return absl::UnauthenticatedError(absl::StrCat(
+      results.failed(), " of ", results.added(), " keys have no verified answer; a second try "
+      "would tell the parties which rows failed, so there is none"));
+}
+
+// An engine's batch is held in memory: its queries are larger than the keys are.
+absl::Status AskEngine(pir::Engine engine, uint64_t pad, const cli::Values& values,
+                       const Connector& connect, CommandKeys& keys, CommandResults& results,
+                       cli::Io& io) {
+  std::vector<Bytes> held;
+  SHOAL_RETURN_IF_ERROR(keys.ForEach([&](BytesView key) {
+    held.push_back(ToBytes(key));
+    return absl::OkStatus();
+  }));
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::vector<Lookup> lookups,
+      LookUpWithEngine(engine, static_cast<uint32_t>(std::min<uint64_t>(pad, kMaxPadTo + 1)),
+                       values["config"].as<std::string>(), connect, values.count("quiet") > 0,
+                       held, io));
+  for (size_t i = 0; i < held.size(); ++i) SHOAL_RETURN_IF_ERROR(results.Add(held[i], lookups[i]));
+  return results.Finish();
+}
+
 absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::Io& io) {
   const std::string format = cli::TextOr(values, "format", "tsv");
   if (format != "tsv" && format != "json") {
@@ -283,6 +309,17 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
     if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
   }
+  Output output(cli::TextOr(values, "output", ""), io.out);
+  if (const std::string name = cli::TextOr(values, "engine", "chain"); name != "chain") {
+    const absl::StatusOr<pir::Engine> engine = pir::ParseEngine(name);
+    if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
+    if (obtain) return cli::UsageError("--obtain takes slots of the chain alone");
+    const uint64_t pad = cli::NumberOr(values, "pad", 1);
+    Console console("shoal query", values.count("quiet") > 0, /*announce=*/false, io);
+    CommandResults results(format == "json", keys, console, output);
+    SHOAL_RETURN_IF_ERROR(AskEngine(*engine, pad, values, connect, keys, results, io));
+    return OutcomeOf(results);
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                          Session::Open("shoal query", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
@@ -298,16 +335,10 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     }
     return absl::OkStatus();
   }
-  Output output(cli::TextOr(values, "output", ""), io.out);
   CommandResults results(format == "json", keys, session->console(), output);
   SHOAL_RETURN_IF_ERROR(client.LookUp(keys, results));
   session->TellCosts();
-  if (results.failed() > 0) {
-    return absl::UnauthenticatedError(absl::StrCat(
-        results.failed(), " of ", results.added(), " keys have no verified answer; a second try "
-        "would tell the parties which rows failed, so there is none"));
-  }
-  return absl::OkStatus();
+  return OutcomeOf(results);
 }
 
 }  // namespace
@@ -329,12 +360,16 @@ cli::Command Query(Connector connect) {
           "stopped; do not let a script run it again on exit code 3.\n"
           "All keys go into one round, each row once: a million of them take some 100 MB of memory,\n"
           "and beside the state file a temporary file as large as their answers. Files of keys are\n"
-          "read twice and must not change meanwhile; what comes through a pipe is held in memory.\n",
+          "read twice and must not change meanwhile; what comes through a pipe is held in memory.\n"
+          "With --engine, the frontend alone answers, at once: what is asked is hidden by encryption,\n"
+          "how many keys is not (--pad rounds it up). The engine's hint is fetched once for a version\n"
+          "of the table and kept beside the state; a download that was cut off is continued.\n",
       .examples =
           "  shoal query --config client.textproto bash openssl\n"
           "  shoal query --config client.textproto --file keys --output results.tsv\n"
           "  dpkg-query -Wf '${Package}\\n' | shoal query --config client.textproto --file -\n"
-          "  shoal query --config client.textproto --obtain 64     slots for a later query\n",
+          "  shoal query --config client.textproto --obtain 64     slots for a later query\n"
+          "  shoal query --config client.textproto --engine simplepir bash     one server, no round\n",
       .options =
           [](cli::Options& options) {
             options.add_options()("config", cli::File()->required(), "the client's configuration");
@@ -349,6 +384,10 @@ cli::Command Query(Connector connect) {
                                   "output; readable by its owner alone");
             options.add_options()("obtain", cli::Number(),
                                   "only take that many slots, for a query later on");
+            options.add_options()("engine", cli::Text(),
+                                  "chain (default), simplepir or doublepir");
+            options.add_options()("pad", cli::Number(),
+                                  "with an engine: round the number of queries up to a multiple");
             options.add_options()("quiet", "say nothing on standard error but errors");
           },
       .positional = "key",

@@ -58,6 +58,13 @@ class TlsTransport final : public Transport {
     return Call<wire::GetStatusResponse>(wire::FrameType::kGetStatus, request);
   }
 
+  absl::StatusOr<wire::Frame> CallEngine(const wire::Frame& request,
+                                         uint64_t max_bulk_bytes) override {
+    return Exchange(request,
+                    {.control_bytes = wire::kMaxClientControlBytes, .bulk_bytes = max_bulk_bytes},
+                    kCallTimeout);
+  }
+
   absl::Status RequireFrontend(const roster::Roster& roster) override {
     pin_ = roster.party(1).tls_certificate_sha256;
     if (connection_ != nullptr && connection_->certificate_sha256() != *pin_) {
@@ -89,7 +96,16 @@ class TlsTransport final : public Transport {
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(wire::FrameType type, const Request& request,
                                 milliseconds timeout = kCallTimeout) {
-    if (!pin_ && type != wire::FrameType::kGetDeployment) {
+    SHOAL_ASSIGN_OR_RETURN(const wire::Frame frame,
+                           Exchange(wire::MakeFrame(type, request), kResponseLimits, timeout));
+    Response response;
+    SHOAL_RETURN_IF_ERROR(Annotate(wire::ParseFrame(frame, type, response), address_));
+    return response;
+  }
+
+  absl::StatusOr<wire::Frame> Exchange(const wire::Frame& request, const wire::FrameLimits& limits,
+                                       milliseconds timeout) {
+    if (!pin_ && request.type != wire::FrameType::kGetDeployment) {
       return absl::FailedPreconditionError("the frontend's certificate has not been checked yet");
     }
     if (connection_ != nullptr && !connection_->usable()) Disconnect();
@@ -98,14 +114,9 @@ class TlsTransport final : public Transport {
       if (!connection.ok()) return Broken(connection.status());
       connection_ = *std::move(connection);
     }
-    const absl::StatusOr<wire::Frame> frame =
-        connection_->Call(wire::MakeFrame(type, request), kResponseLimits, timeout);
-    if (!frame.ok()) {
-      return connection_->usable() ? frame.status() : Broken(frame.status());
-    }
-    Response response;
-    SHOAL_RETURN_IF_ERROR(Annotate(wire::ParseFrame(*frame, type, response), address_));
-    return response;
+    absl::StatusOr<wire::Frame> frame = connection_->Call(request, limits, timeout);
+    if (!frame.ok() && !connection_->usable()) return Broken(frame.status());
+    return frame;
   }
 
   // Slow is as good as gone: the request may be repeated.

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "src/roster/roster.h"
 #include "src/wire/client.pb.h"
+#include "src/wire/frame.h"
 
 namespace shoal::client {
 
@@ -47,6 +48,13 @@ class Transport {
       const wire::FetchAnswersRequest& request) = 0;
   virtual absl::StatusOr<wire::GetStatusResponse> GetStatus(
       const wire::GetStatusRequest& request) = 0;
+
+  // A request to a single-server engine (src/wire/pir.proto), whose arrays travel beside the message:
+  // at most `max_bulk_bytes` of them come back. UNIMPLEMENTED where there are none.
+  virtual absl::StatusOr<wire::Frame> CallEngine(const wire::Frame& /*request*/,
+                                                 uint64_t /*max_bulk_bytes*/) {
+    return absl::UnimplementedError("no engines here");
+  }
 
   // From here on the frontend must be this roster's party 1. A client learns the roster from the
   // connection itself and verifies it by its own pins; then it calls this. UNAUTHENTICATED if the

@@ -25,6 +25,10 @@ bool IsKnown(FrameType type) {
     case FrameType::kSubmitQueries:
     case FrameType::kFetchAnswers:
     case FrameType::kGetStatus:
+    case FrameType::kGetPirSetup:
+    case FrameType::kGetPirHint:
+    case FrameType::kGetPirDelta:
+    case FrameType::kPirQuery:
     case FrameType::kProposeRound:
     case FrameType::kOffline:
     case FrameType::kOnline:

@@ -33,6 +33,11 @@ enum class FrameType : uint16_t {
   kSubmitQueries = 21,
   kFetchAnswers = 22,
   kGetStatus = 23,
+  // pir.proto
+  kGetPirSetup = 32,
+  kGetPirHint = 33,
+  kGetPirDelta = 34,
+  kPirQuery = 35,
   // peer.proto
   kProposeRound = 64,
   kOffline = 65,

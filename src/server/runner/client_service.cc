@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/cli/version.h"
+#include "src/server/runner/table_service.h"
 
 namespace shoal::server {
 namespace {
@@ -17,7 +18,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kWaitTick(20);
 constexpr uint32_t kMaxWaitMs = 60'000;
 constexpr size_t kMaxWaiters = 1 << 16;
-constexpr uint32_t kMaxPlacementPiece = 1 << 20;
 
 }  // namespace
 
@@ -69,14 +69,10 @@ void ClientService::Dispatch(const wire::Frame& request, net::Reply& reply) {
     return status.ok();
   };
   switch (request.type) {
-    case FrameType::kGetDeployment: {
-      wire::GetDeploymentResponse response;
-      *response.mutable_roster() = roster_->wire();
-      *response.mutable_manifest() = table_->manifest().wire();
-      return answer(wire::MakeFrame(request.type, response));
-    }
+    case FrameType::kGetDeployment:
+      return answer(GetDeployment(*roster_, *table_, request));
     case FrameType::kGetPlacement:
-      return answer(GetPlacement(request));
+      return answer(GetPlacement(*table_, request));
     case FrameType::kListRounds:
       return answer(wire::MakeFrame(request.type, frontend_->ListRounds()));
     case FrameType::kWaitRound: {
@@ -117,26 +113,6 @@ void ClientService::Dispatch(const wire::Frame& request, net::Reply& reply) {
     default:
       return reply(absl::InvalidArgumentError("not a client's request"));
   }
-}
-
-absl::StatusOr<wire::Frame> ClientService::GetPlacement(const wire::Frame& request) const {
-  wire::GetPlacementRequest message;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-  if (AsText(table_->manifest().digest()) != message.manifest_digest()) {
-    return absl::NotFoundError("this frontend serves another table; ask for the deployment again");
-  }
-  const BytesView placement = table_->map().placement();
-  if (message.offset() > placement.size()) {
-    return absl::OutOfRangeError(
-        absl::StrCat("the placement has ", placement.size(), " bytes"));
-  }
-  const BytesView rest = placement.subspan(message.offset());
-  const size_t bytes =
-      std::min<size_t>({rest.size(), message.max_bytes(), kMaxPlacementPiece});
-  wire::GetPlacementResponse response;
-  response.set_data(ToString(rest.first(bytes)));
-  response.set_total_bytes(placement.size());
-  return wire::MakeFrame(request.type, response);
 }
 
 absl::Status ClientService::SubmitOnions(const wire::Frame& request, net::Reply& reply) {

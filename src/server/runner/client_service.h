@@ -46,7 +46,6 @@ class ClientService {
 
   // The answer, or nothing if it comes later.
   void Dispatch(const wire::Frame& request, net::Reply& reply);
-  absl::StatusOr<wire::Frame> GetPlacement(const wire::Frame& request) const;
   absl::Status SubmitOnions(const wire::Frame& request, net::Reply& reply);
   absl::Status WaitRound(const wire::Frame& request, net::Reply& reply);
   // True if answered.

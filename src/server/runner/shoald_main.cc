@@ -7,7 +7,10 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "sodium.h"
@@ -30,6 +33,7 @@
 #include "src/server/runner/config.h"
 #include "src/server/runner/driver.h"
 #include "src/server/runner/peer.h"
+#include "src/server/runner/pir_service.h"
 #include "src/table/table.h"
 #include "src/wire/text.h"
 
@@ -40,10 +44,15 @@ constexpr char kHelp[] =
     "Runs one party of a deployment: party 1, the frontend, serves clients and drives the\n"
     "rounds; every other party serves the party before it; the last answers from the table.\n"
     "Logs go to standard error. SIGINT and SIGTERM end it in good order: open rounds are lost,\n"
-    "and their secrets are erased.\n";
+    "and their secrets are erased.\n"
+    "With --engine, party 1 answers by itself: its clients hide what they ask by encryption, and\n"
+    "the other parties are not needed. Without the chain, SIGHUP takes the next epoch of the table\n"
+    "from the same directory.\n";
 constexpr char kExamples[] =
     "  shoald --config party2.textproto            run party 2\n"
-    "  shoald --config party1.textproto --check    check configuration, roster and table, and exit\n";
+    "  shoald --config party1.textproto --check    check configuration, roster and table, and exit\n"
+    "  shoald --config party1.textproto --engine simplepir    one server alone, no chain\n"
+    "  shoald --config party1.textproto --engine chain --engine simplepir    both on one port\n";
 
 // Of all clients' requests that are coming in at a time.
 constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
@@ -120,6 +129,86 @@ class Expiry {
   std::thread thread_;
 };
 
+// --engine: "chain" is one, the single-server engines are the others.
+struct Engines {
+  bool chain = false;
+  std::set<pir::Engine> pir;
+};
+absl::StatusOr<Engines> EnginesOf(const cli::Values& values, uint32_t party) {
+  Engines engines;
+  for (const std::string& name : cli::TextsOf(values, "engine")) {
+    if (name == "chain") {
+      engines.chain = true;
+      continue;
+    }
+    auto engine = pir::ParseEngine(name);
+    if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
+    engines.pir.insert(*engine);
+  }
+  if (engines.pir.empty()) engines.chain = true;
+  if (!engines.pir.empty() && party != 1) {
+    return cli::UsageError("--engine: clients connect to party 1 alone, so it runs the engines");
+  }
+  return engines;
+}
+
+absl::StatusOr<std::unique_ptr<PirService>> StartEngines(const Engines& engines,
+                                                         const cli::Values& values,
+                                                         const roster::Roster& roster,
+                                                         std::shared_ptr<const table::Table> table,
+                                                         ThreadPool& pool) {
+  if (engines.pir.empty()) return nullptr;
+  PirServiceOptions options{.engines = engines.pir, .pool = &pool};
+  options.max_hint_bytes = cli::NumberOr(values, "max-hint-mib", 1024) << 20;
+  options.progress = [](pir::Engine engine, uint64_t done, uint64_t total) {
+    if (done == total || done % std::max<uint64_t>(1, total / 10) == 0) {
+      spdlog::info("{}: hint {} %", std::string(pir::EngineName(engine)), 100 * done / total);
+    }
+  };
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<PirService> service,
+                         PirService::Create(&roster, std::move(table), std::move(options)));
+  for (pir::Engine engine : engines.pir) {
+    spdlog::info("{} is ready", std::string(pir::EngineName(engine)));
+  }
+  return service;
+}
+
+// Engines without a chain: no rounds, no other party, no state. SIGHUP takes the table's next epoch.
+absl::Status ServeEngines(PirService& service, const ServerConfig& config,
+                          const roster::Roster& roster, net::Server::Options listen,
+                          sigset_t signals, ThreadPool& pool) {
+  if (listen.address.empty()) listen.address = roster.party(1).client_address;
+  listen.max_buffered_bytes = kMaxClientBufferBytes;
+  listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
+  const std::string address = listen.address;
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<net::Server> server,
+      net::Server::Start(std::move(listen), [&](wire::Frame request, net::Reply reply) {
+        service.Handle(std::move(request), std::move(reply));
+      }));
+  spdlog::info("{} of {} listens on {}; no chain", roster.party(1).name, roster.deployment(),
+               address);
+  const SystemClock clock;
+  SystemRandom random;
+  sigaddset(&signals, SIGHUP);
+  for (;;) {
+    int signal_number = 0;
+    sigwait(&signals, &signal_number);
+    if (signal_number != SIGHUP) break;
+    auto table = table::Table::Open(config.table_directory(), roster, clock.NowSeconds(), random,
+                                    pool);
+    absl::Status status = table.status();
+    if (table.ok()) {
+      const uint64_t epoch = table->manifest().epoch();
+      status = service.Reload(std::make_shared<const table::Table>(*std::move(table)));
+      if (status.ok()) spdlog::info("serves epoch {} of the table", epoch);
+    }
+    if (!status.ok()) spdlog::error("the table was not reloaded: {}", status.ToString());
+  }
+  spdlog::info("ending");
+  return absl::OkStatus();
+}
+
 absl::Status Run(const cli::Values& values, cli::Io&) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("shoald"));
   SHOAL_ASSIGN_OR_RETURN(const ServerConfig config,
@@ -131,6 +220,13 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  SHOAL_ASSIGN_OR_RETURN(const Engines engines, EnginesOf(values, config.party()));
+  if (!engines.chain) {
+    sigset_t hang_up;
+    sigemptyset(&hang_up);
+    sigaddset(&hang_up, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &hang_up, nullptr);
+  }
   signal(SIGPIPE, SIG_IGN);
   KeepMemoryPrivate();
 
@@ -183,6 +279,21 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     spdlog::info("configuration, roster and table are in order");
     return absl::OkStatus();
   }
+  const auto& tls_key = keys.tls().private_key_pem;
+  net::Server::Options listen{
+      .address = config.listen_address(),
+      .identity = {.certificate_pem = keys.tls().certificate_pem,
+                   .private_key_pem = {reinterpret_cast<const uint8_t*>(tls_key.data()),
+                                       tls_key.size()}},
+      .clients = {},
+      .limits = nullptr,
+      .max_connections = config.max_connections()};
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<PirService> pir_service,
+      StartEngines(engines, values, roster, std::make_shared<const table::Table>(table), pool));
+  if (!engines.chain) {
+    return ServeEngines(*pir_service, config, roster, std::move(listen), signals, pool);
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<FileJournal> journal,
                          FileJournal::Open(config.state_directory()));
   SpoolPlace spools(config.spool_directory(), config.spool_memory_mib() << 20);
@@ -218,15 +329,6 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   std::unique_ptr<Driver> driver;
   std::unique_ptr<net::Server> server;
 
-  const auto& tls_key = keys.tls().private_key_pem;
-  net::Server::Options listen{
-      .address = config.listen_address(),
-      .identity = {.certificate_pem = keys.tls().certificate_pem,
-                   .private_key_pem = {reinterpret_cast<const uint8_t*>(tls_key.data()),
-                                       tls_key.size()}},
-      .clients = {},
-      .limits = nullptr,
-      .max_connections = config.max_connections()};
   net::Handler handler;
   if (config.party() == 1) {
     if (listen.address.empty()) listen.address = self.client_address;
@@ -234,9 +336,16 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                                                       journal.get(), &clock, &spools));
     clients = std::make_unique<ClientService>(frontend.get(), &roster, &table, journal.get());
     listen.max_buffered_bytes = kMaxClientBufferBytes;
-    listen.limits = [&](wire::FrameType type) { return clients->Limits(type); };
+    listen.limits = [&](wire::FrameType type) {
+      return pir_service != nullptr && PirService::Serves(type) ? pir_service->Limits(type)
+                                                                : clients->Limits(type);
+    };
     handler = [&](wire::Frame request, net::Reply reply) {
-      clients->Handle(std::move(request), std::move(reply));
+      if (pir_service != nullptr && PirService::Serves(request.type)) {
+        pir_service->Handle(std::move(request), std::move(reply));
+      } else {
+        clients->Handle(std::move(request), std::move(reply));
+      }
     };
   } else {
     if (listen.address.empty()) listen.address = self.peer_address;
@@ -286,7 +395,11 @@ int main(int argc, char** argv) {
           [](cli::Options& options) {
             options.add_options()("config", cli::File()->required(),
                                   "the party's configuration (text-format protobuf)")(
-                "check", "check everything that can be checked without a network, and exit");
+                "check", "check everything that can be checked without a network, and exit")(
+                "engine", cli::Texts(),
+                "what answers: chain (the default), simplepir, doublepir; may be repeated")(
+                "max-hint-mib", cli::Number(),
+                "refuse to start an engine whose hint is larger (default 1024)");
           },
       .positional = "",
       .run = server::Run,

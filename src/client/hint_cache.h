@@ -1,0 +1,41 @@
+// An engine's hint on disk: fetched once, continued where a download stopped, brought forward by
+// deltas.
+//
+//   PATH.setup   the setup that PATH.hint is of (a wire::PirSetup)
+//   PATH.hint    as much of the hint as has come
+//   PATH.deltas  deltas from that setup on, each: 32 bytes from, u32 and the setup it leads to, u64
+//                and the changes
+// Nothing in them is secret, and nothing is trusted: the hint has a digest, and a delta leads to the
+// server's setup or is dropped. Removing the files costs a download.
+#ifndef SHOAL_SRC_CLIENT_HINT_CACHE_H_
+#define SHOAL_SRC_CLIENT_HINT_CACHE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "src/client/transport.h"
+#include "src/pir/engine.h"
+
+namespace shoal::client {
+
+struct HintFetch {
+  uint64_t resumed_bytes = 0;   // found on disk
+  uint64_t received_bytes = 0;  // of hint or delta
+  bool by_delta = false;
+};
+
+// The engine's client for the server's present `setup`, which the caller has checked against the
+// table. `path` empty: nothing is kept. `call` is Transport::CallEngine, with retries. DATA_LOSS if
+// the server's hint is not what its setup says.
+using EngineCall =
+    std::function<absl::StatusOr<wire::Frame>(const wire::Frame& request, uint64_t max_bulk_bytes)>;
+absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
+    const wire::PirSetup& setup, const std::string& path, const EngineCall& call,
+    const pir::ClientOptions& options,
+    const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_HINT_CACHE_H_

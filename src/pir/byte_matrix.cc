@@ -1,0 +1,222 @@
+#include "src/pir/byte_matrix.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/lwe.h"
+
+namespace shoal::pir {
+namespace {
+
+// Blocks of rows that are multiplied with all vectors before the next: their part of a stripe stays
+// in the second cache.
+constexpr uint64_t kChunkBlocks = 32;
+
+void ForEach(ThreadPool* pool, size_t n, size_t grain,
+             const std::function<void(size_t, size_t)>& body) {
+  if (pool == nullptr) {
+    body(0, n);
+  } else {
+    pool->ParallelFor(n, grain, body);
+  }
+}
+
+size_t GrainFor(ThreadPool* pool, size_t n) {
+  return pool == nullptr ? n : std::max<size_t>(1, n / (4 * pool->size()));
+}
+
+}  // namespace
+
+uint64_t StripeCount(uint64_t length) { return (length + kStripeColumns - 1) / kStripeColumns; }
+
+uint64_t StripeLength(uint64_t length, uint64_t stripe) {
+  return std::min(kStripeColumns, length - stripe * kStripeColumns);
+}
+
+absl::StatusOr<PackedVectors> PackedVectors::Create(const Kernel& kernel, uint64_t length,
+                                                    uint64_t count) {
+  SHOAL_CHECK(length % kGroupColumns == 0 && count > 0);
+  PackedVectors packed;
+  packed.kernel_ = &kernel;
+  packed.length_ = length;
+  packed.count_ = count;
+  SHOAL_ASSIGN_OR_RETURN(packed.pages_, Pages::Allocate(length * count * kPlaneBytesPerColumn,
+                                                        "pir: the vectors of a product"));
+  packed.totals_.resize(StripeCount(length) * count);
+  return packed;
+}
+
+void PackedVectors::SetStripe(uint64_t index, uint64_t stripe, std::span<const uint32_t> words) {
+  SHOAL_CHECK(index < count_ && words.size() == StripeLength(length_, stripe));
+  uint8_t* planes = pages_.data() + stripe * kStripeColumns * kPlaneBytesPerColumn * count_ +
+                    index * words.size() * kPlaneBytesPerColumn;
+  kernel_->pack(words.data(), words.size() / kGroupColumns, planes);
+  uint32_t total = 0;
+  for (uint32_t word : words) total += word;
+  totals_[stripe * count_ + index] = total;
+}
+
+void PackedVectors::Set(uint64_t index, std::span<const uint32_t> words) {
+  SHOAL_CHECK(words.size() == length_);
+  for (uint64_t s = 0; s < StripeCount(length_); ++s) {
+    SetStripe(index, s, words.subspan(s * kStripeColumns, StripeLength(length_, s)));
+  }
+}
+
+uint32_t PackedVectors::total(uint64_t index) const {
+  uint32_t total = 0;
+  for (uint64_t s = 0; s < StripeCount(length_); ++s) total += totals_[s * count_ + index];
+  return total;
+}
+
+absl::StatusOr<PackedVectors> PackPublicMatrix(const Kernel& kernel, const Digest& seed,
+                                               uint64_t columns, ThreadPool* pool) {
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors packed,
+                         PackedVectors::Create(kernel, columns, kDimension));
+  ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
+    PublicMatrix matrix(seed);
+    std::vector<uint32_t> words;
+    for (size_t k = begin; k < end; ++k) {
+      for (uint64_t s = 0; s < StripeCount(columns); ++s) {
+        words.resize(StripeLength(columns, s));
+        matrix.Expand(static_cast<uint32_t>(k), s * kStripeColumns, words);
+        packed.SetStripe(k, s, words);
+      }
+    }
+  });
+  return packed;
+}
+
+absl::StatusOr<ByteMatrix> ByteMatrix::Create(uint64_t rows, uint64_t columns) {
+  SHOAL_CHECK(rows > 0 && columns > 0);
+  ByteMatrix matrix;
+  matrix.rows_ = rows;
+  matrix.padded_rows_ = (rows + kBlockRows - 1) / kBlockRows * kBlockRows;
+  matrix.columns_ = PaddedColumns(columns);
+  SHOAL_ASSIGN_OR_RETURN(matrix.pages_, Pages::Allocate(matrix.bytes(), "pir: the table"));
+  return matrix;
+}
+
+std::vector<std::vector<uint32_t>> ByteMatrix::Multiply(const PackedVectors& vectors,
+                                                        uint64_t first_row, uint64_t count,
+                                                        ThreadPool* pool) const {
+  SHOAL_CHECK(vectors.length() == columns_ && first_row + count <= rows_);
+  const uint64_t first_block = first_row / kBlockRows;
+  const uint64_t blocks = (first_row + count + kBlockRows - 1) / kBlockRows - first_block;
+  const uint64_t sum_rows = blocks * kBlockRows;
+  std::vector<uint32_t> sums(vectors.count() * sum_rows);
+  ForEach(pool, blocks, GrainFor(pool, blocks), [&](size_t begin, size_t end) {
+    for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
+      const uint64_t columns = StripeLength(columns_, s);
+      const uint8_t* stripe = pages_.data() + s * kStripeColumns * padded_rows_;
+      for (uint64_t b = begin; b < end; b += kChunkBlocks) {
+        vectors.kernel().multiply(stripe + (first_block + b) * kBlockRows * columns,
+                                  std::min<uint64_t>(kChunkBlocks, end - b),
+                                  columns / kGroupColumns, vectors.stripe(s), vectors.count(),
+                                  sums.data() + b * kBlockRows, sum_rows);
+      }
+    }
+  });
+  std::vector<std::vector<uint32_t>> products(vectors.count());
+  for (uint64_t v = 0; v < vectors.count(); ++v) {
+    const uint32_t centre = kMaxPlaintext * vectors.total(v);
+    const uint32_t* from = sums.data() + v * sum_rows + first_row % kBlockRows;
+    products[v].assign(from, from + count);
+    for (uint32_t& product : products[v]) product -= centre;
+  }
+  return products;
+}
+
+namespace {
+
+// One stripe of the public matrix, as if it were all of it: 8 MiB.
+PackedVectors PackStripe(const Kernel& kernel, const Digest& seed, uint64_t stripe,
+                         uint64_t columns, ThreadPool* pool) {
+  auto packed = PackedVectors::Create(kernel, columns, kDimension);
+  SHOAL_CHECK(packed.ok());
+  ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
+    PublicMatrix matrix(seed);
+    std::vector<uint32_t> words(columns);
+    for (size_t k = begin; k < end; ++k) {
+      matrix.Expand(static_cast<uint32_t>(k), stripe * kStripeColumns, words);
+      packed->SetStripe(k, 0, words);
+    }
+  });
+  return *std::move(packed);
+}
+
+}  // namespace
+
+void ByteMatrix::AddPublic(const PackedVectors& packed, uint64_t stripe, uint64_t first,
+                           uint64_t count, std::vector<uint32_t>& sums,
+                           std::vector<uint32_t>& out) const {
+  const uint64_t columns = StripeLength(columns_, stripe);
+  const uint8_t* tiles = pages_.data() + stripe * kStripeColumns * padded_rows_;
+  const uint64_t sum_rows = count * kBlockRows;
+  const uint64_t first_row = first * kBlockRows;
+  sums.assign(kDimension * sum_rows, 0);
+  packed.kernel().multiply(tiles + first_row * columns, count, columns / kGroupColumns,
+                           packed.stripe(0), kDimension, sums.data(), sum_rows);
+  for (uint64_t r = 0; r < sum_rows && first_row + r < rows_; ++r) {
+    uint32_t* row = out.data() + (first_row + r) * kDimension;
+    for (uint32_t k = 0; k < kDimension; ++k) {
+      row[k] += sums[k * sum_rows + r] - kMaxPlaintext * packed.total(k);
+    }
+  }
+}
+
+std::vector<uint32_t> ByteMatrix::MultiplyPublic(const Kernel& kernel, const Digest& seed,
+                                                 ThreadPool* pool,
+                                                 const Progress& progress) const {
+  std::vector<uint32_t> out(rows_ * kDimension);
+  const uint64_t blocks = padded_rows_ / kBlockRows;
+  const uint64_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
+  for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
+    const PackedVectors packed = PackStripe(kernel, seed, s, StripeLength(columns_, s), pool);
+    ForEach(pool, chunks, GrainFor(pool, chunks), [&](size_t begin, size_t end) {
+      std::vector<uint32_t> sums;
+      for (size_t c = begin; c < end; ++c) {
+        const uint64_t first = c * kChunkBlocks;
+        AddPublic(packed, s, first, std::min(kChunkBlocks, blocks - first), sums, out);
+      }
+    });
+    if (progress) progress(s + 1, StripeCount(columns_));
+  }
+  return out;
+}
+
+void ByteMatrix::MultiplyPublicRows(const Kernel& kernel, const Digest& seed,
+                                    std::span<const uint64_t> rows, ThreadPool* pool,
+                                    std::vector<uint32_t>& out) const {
+  SHOAL_CHECK(std::is_sorted(rows.begin(), rows.end()) && (rows.empty() || rows.back() < rows_));
+  // Runs of neighbouring blocks with such a row.
+  std::vector<std::pair<uint64_t, uint64_t>> runs;
+  for (uint64_t row : rows) {
+    const uint64_t block = row / kBlockRows;
+    if (!runs.empty() && block < runs.back().first + runs.back().second) continue;
+    if (!runs.empty() && block == runs.back().first + runs.back().second &&
+        runs.back().second < kChunkBlocks) {
+      ++runs.back().second;
+    } else {
+      runs.emplace_back(block, 1);
+    }
+  }
+  for (const auto& [first, count] : runs) {
+    const uint64_t end = std::min(rows_, (first + count) * kBlockRows);
+    std::fill(out.begin() + first * kBlockRows * kDimension, out.begin() + end * kDimension, 0);
+  }
+  for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
+    const PackedVectors packed = PackStripe(kernel, seed, s, StripeLength(columns_, s), pool);
+    ForEach(pool, runs.size(), GrainFor(pool, runs.size()), [&](size_t begin, size_t end) {
+      std::vector<uint32_t> sums;
+      for (size_t i = begin; i < end; ++i) {
+        AddPublic(packed, s, runs[i].first, runs[i].second, sums, out);
+      }
+    });
+  }
+}
+
+}  // namespace shoal::pir

@@ -1,0 +1,17 @@
+#include "src/pir/dispatch.h"
+
+namespace shoal::pir {
+
+std::vector<const Kernel*> SupportedKernels() {
+  std::vector<const Kernel*> kernels = {&PortableKernel()};
+  if (Avx2Kernel() != nullptr) kernels.push_back(Avx2Kernel());
+  if (VnniKernel() != nullptr) kernels.push_back(VnniKernel());
+  return kernels;
+}
+
+const Kernel& FastestKernel() {
+  static const Kernel& kernel = *SupportedKernels().back();
+  return kernel;
+}
+
+}  // namespace shoal::pir

@@ -1,0 +1,344 @@
+#include "src/pir/double_pir.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/rounding.h"
+
+namespace shoal::pir {
+namespace {
+
+constexpr absl::string_view kName = "doublepir";
+
+// Words of the first level travel as three bytes: their low 8 bits are dropped.
+constexpr uint32_t kDigits = 3;
+constexpr uint32_t kFirstBitsDropped = 32 - 8 * kDigits;
+// Rows of E for one byte of a record.
+constexpr uint64_t kRowsPerByte = uint64_t{kDigits} * kDimension;
+// D has about a third of the rows that a square would have: the second level's work, which grows with them,
+// is then a small part.
+constexpr uint64_t kShapeDivisor = 3;
+
+uint64_t SecondColumns(const wire::PirSetup& setup) {
+  return PaddedColumns(setup.rows_per_column());
+}
+
+uint64_t SecondRows(const wire::PirSetup& setup) { return kRowsPerByte * setup.record_bytes(); }
+
+absl::StatusOr<uint32_t> HintDrop(const wire::PirSetup& setup) {
+  const double first = FailureLog2({.columns = setup.columns(),
+                                    .values = setup.record_bytes(),
+                                    .hint_bits_dropped = kFirstBitsDropped,
+                                    .answer_bits_dropped = kFirstBitsDropped});
+  if (first > kMaxFailureLog2 - 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("doublepir: a matrix of %d columns is too wide: its answers could not be "
+                        "decrypted reliably; put more rows of the table into a column",
+                        setup.columns()));
+  }
+  return HintBitsToDrop(SecondColumns(setup), (kRowsPerByte + kDigits) * setup.record_bytes(),
+                        kAnswerBitsDropped);
+}
+
+Digest MatrixSeed(const wire::PirSetup& setup, uint32_t level) {
+  Digest id;
+  std::copy(setup.table_id().begin(), setup.table_id().end(), id.begin());
+  return PublicMatrixSeed(kName, id, level);
+}
+
+// The three bytes of a first-level word, rounded.
+inline uint32_t RoundFirst(uint32_t word) {
+  return (word + (1u << (kFirstBitsDropped - 1))) >> kFirstBitsDropped;
+}
+
+struct AnswerLayout {
+  uint64_t hint_part = 0;    // E' query2
+  uint64_t answer_part = 0;  // F' query2
+  uint64_t fresh_part = 0;   // F' A2
+  uint64_t total() const { return hint_part + answer_part + fresh_part; }
+};
+
+AnswerLayout LayoutOf(const wire::PirSetup& setup, uint32_t hint_bits_dropped) {
+  const uint64_t values = uint64_t{kDigits} * setup.record_bytes();
+  return {.hint_part = RoundedBytes(SecondRows(setup), kAnswerBitsDropped),
+          .answer_part = RoundedBytes(values, kAnswerBitsDropped),
+          .fresh_part = RoundedBytes(values * kDimension, hint_bits_dropped)};
+}
+
+}  // namespace
+
+absl::StatusOr<Sizes> DoublePirSizes(const wire::PirSetup& setup) {
+  SHOAL_RETURN_IF_ERROR(CheckShape(setup));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
+  Sizes sizes;
+  sizes.hint_bytes = RoundedBytes(SecondRows(setup) * kDimension, dropped);
+  sizes.hint_memory_bytes = SecondRows(setup) * kDimension * sizeof(uint32_t);
+  sizes.query_bytes =
+      kQueryHeaderBytes + (setup.columns() + SecondColumns(setup)) * sizeof(uint32_t);
+  sizes.answer_bytes = LayoutOf(setup, dropped).total();
+  sizes.server_bytes = MatrixRows(setup) * (setup.columns() + kDimension * sizeof(uint32_t)) +
+                       SecondColumns(setup) * (SecondRows(setup) + kDimension * sizeof(uint32_t)) +
+                       sizes.hint_memory_bytes + sizes.hint_bytes;
+  return sizes;
+}
+
+absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(
+    const Content& content, const ServerOptions& options) {
+  std::unique_ptr<DoublePirServer> server(new DoublePirServer);
+  wire::PirSetup& setup = server->setup_;
+  setup = MakeShape(Engine::kDoublePir, content, options.rows_per_column, kShapeDivisor);
+  SHOAL_ASSIGN_OR_RETURN(server->sizes_, DoublePirSizes(setup));
+  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(setup));
+  if (server->sizes_.hint_bytes > options.max_hint_bytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "doublepir: records of %d bytes need a hint of %d MiB, more than the allowed %d MiB: the "
+        "hint has %d MiB for every byte of a record; use simplepir for wide rows",
+        setup.record_bytes(), server->sizes_.hint_bytes >> 20, options.max_hint_bytes >> 20,
+        (server->sizes_.hint_bytes / setup.record_bytes()) >> 20));
+  }
+  SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "doublepir: the server"));
+  server->kernel_ = &KernelOr(options.kernel);
+  server->pool_ = options.pool;
+  SHOAL_ASSIGN_OR_RETURN(server->first_, LoadMatrix(content, setup, options.pool));
+  server->first_product_ = server->first_->MultiplyPublic(*server->kernel_, MatrixSeed(setup, 1),
+                                                          options.pool, options.progress);
+  SHOAL_ASSIGN_OR_RETURN(server->second_,
+                         ByteMatrix::Create(SecondRows(setup), setup.rows_per_column()));
+  const uint64_t blocks = setup.rows_per_column();
+  const auto load = [&](size_t begin, size_t end) {
+    for (size_t group = begin; group < end; ++group) {
+      const uint64_t first = group * kGroupColumns;
+      std::vector<Bytes> columns;
+      for (uint64_t b = first; b < std::min(blocks, first + kGroupColumns); ++b) {
+        columns.push_back(server->Digits(b));
+      }
+      for (uint64_t row = 0; row < server->second_->rows(); ++row) {
+        uint8_t* out = server->second_->Group(row, first);
+        for (size_t i = 0; i < columns.size(); ++i) out[i] = columns[i][row];
+      }
+    }
+  };
+  const uint64_t groups = server->second_->columns() / kGroupColumns;
+  if (options.pool == nullptr) {
+    load(0, groups);
+  } else {
+    options.pool->ParallelFor(groups, 1, load);
+  }
+  server->second_product_ =
+      server->second_->MultiplyPublic(*server->kernel_, MatrixSeed(setup, 2), options.pool);
+  SHOAL_ASSIGN_OR_RETURN(server->second_public_,
+                         PackPublicMatrix(*server->kernel_, MatrixSeed(setup, 2),
+                                          server->second_->columns(), options.pool));
+  server->PackHint();
+  return server;
+}
+
+Bytes DoublePirServer::Digits(uint64_t block) const {
+  const uint64_t first = block * setup_.record_bytes() * kDimension;
+  const uint64_t words = uint64_t{setup_.record_bytes()} * kDimension;
+  Bytes digits(words * kDigits);
+  for (uint64_t i = 0; i < words; ++i) {
+    const uint32_t rounded = RoundFirst(first_product_[first + i]);
+    for (uint32_t d = 0; d < kDigits; ++d) {
+      digits[i * kDigits + d] = static_cast<uint8_t>(rounded >> (8 * d));
+    }
+  }
+  return digits;
+}
+
+void DoublePirServer::PackHint() {
+  hint_.clear();
+  AppendRounded(second_product_, hint_bits_dropped_, hint_);
+  SetHint(hint_, setup_);
+  id_ = SetupId(setup_);
+}
+
+std::vector<absl::StatusOr<Bytes>> DoublePirServer::Answer(
+    std::span<const BytesView> queries) const {
+  std::vector<absl::StatusOr<Bytes>> answers(queries.size(), Bytes());
+  std::vector<size_t> places;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    if (absl::Status status = CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]);
+        !status.ok()) {
+      answers[i] = status;
+    } else {
+      places.push_back(i);
+    }
+  }
+  if (places.empty()) return answers;
+  const auto run = [&]() -> absl::Status {
+    const uint64_t count = places.size();
+    const uint64_t width = setup_.record_bytes();
+    const uint64_t rows = kDigits * width;  // of F, for one query
+    SHOAL_ASSIGN_OR_RETURN(PackedVectors first,
+                           PackedVectors::Create(*kernel_, first_->columns(), count));
+    SHOAL_ASSIGN_OR_RETURN(PackedVectors second,
+                           PackedVectors::Create(*kernel_, second_->columns(), count));
+    std::vector<uint32_t> words(first_->columns() + second_->columns());
+    for (uint64_t v = 0; v < count; ++v) {
+      std::memcpy(words.data(), queries[places[v]].data() + kQueryHeaderBytes, words.size() * 4);
+      first.Set(v, std::span(words).first(first_->columns()));
+      second.Set(v, std::span(words).subspan(first_->columns()));
+    }
+    const auto first_answers = first_->Multiply(first, 0, first_->rows(), pool_);
+    const auto hint_parts = second_->Multiply(second, 0, second_->rows(), pool_);
+
+    // F of all queries, one below the other.
+    SHOAL_ASSIGN_OR_RETURN(ByteMatrix digits,
+                           ByteMatrix::Create(rows * count, setup_.rows_per_column()));
+    for (uint64_t v = 0; v < count; ++v) {
+      for (uint64_t i = 0; i < first_answers[v].size(); ++i) {
+        const uint32_t rounded = RoundFirst(first_answers[v][i]);
+        for (uint32_t d = 0; d < kDigits; ++d) {
+          digits.Set(v * rows + i % width * kDigits + d, i / width,
+                     static_cast<uint8_t>(rounded >> (8 * d)));
+        }
+      }
+    }
+    const auto fresh = digits.Multiply(*second_public_, 0, digits.rows(), pool_);
+    const auto answer_parts = digits.Multiply(second, 0, digits.rows(), pool_);
+    std::vector<uint32_t> fresh_rows(rows * kDimension);
+    for (uint64_t v = 0; v < count; ++v) {
+      Bytes& answer = *answers[places[v]];
+      AppendRounded(hint_parts[v], kAnswerBitsDropped, answer);
+      AppendRounded(std::span(answer_parts[v]).subspan(v * rows, rows), kAnswerBitsDropped,
+                    answer);
+      for (uint64_t r = 0; r < rows; ++r) {
+        for (uint32_t k = 0; k < kDimension; ++k) {
+          fresh_rows[r * kDimension + k] = fresh[k][v * rows + r];
+        }
+      }
+      AppendRounded(fresh_rows, hint_bits_dropped_, answer);
+    }
+    return absl::OkStatus();
+  };
+  if (absl::Status status = run(); !status.ok()) {
+    for (size_t place : places) answers[place] = status;
+  }
+  return answers;
+}
+
+absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
+                                               std::span<const uint64_t> changed_rows) {
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
+  Delta delta;
+  delta.from = id_;
+  const std::vector<uint32_t> before = first_product_;
+  RefreshProduct({.kernel = kernel_,
+                  .pool = pool_,
+                  .seed = MatrixSeed(setup_, 1),
+                  .hint_bits_dropped = kFirstBitsDropped,
+                  .matrix = &*first_,
+                  .product = &first_product_},
+                 RunsOf(setup_, content, changed_rows));
+  // The second level's columns of the blocks whose part of the product is another now.
+  std::vector<Run> runs;
+  const uint64_t block_words = uint64_t{setup_.record_bytes()} * kDimension;
+  for (uint64_t block = 0; block < setup_.rows_per_column(); ++block) {
+    const auto from = static_cast<std::ptrdiff_t>(block * block_words);
+    const auto to = static_cast<std::ptrdiff_t>((block + 1) * block_words);
+    if (!std::equal(before.begin() + from, before.begin() + to, first_product_.begin() + from)) {
+      runs.push_back({.column = block, .first_row = 0, .after = Digits(block)});
+    }
+  }
+  delta.changes = RefreshProduct({.kernel = kernel_,
+                                  .pool = pool_,
+                                  .seed = MatrixSeed(setup_, 2),
+                                  .hint_bits_dropped = hint_bits_dropped_,
+                                  .matrix = &*second_,
+                                  .product = &second_product_},
+                                 runs);
+  SetEpoch(content, setup_);
+  PackHint();
+  delta.to = setup_;
+  return delta;
+}
+
+absl::StatusOr<std::unique_ptr<DoublePirClient>> DoublePirClient::Create(
+    const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(setup));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(sizes.hint_memory_bytes, "doublepir: the hint"));
+  SHOAL_ASSIGN_OR_RETURN(PublicProduct first,
+                         PublicProduct::Create(MatrixSeed(setup, 1), setup.columns(), options));
+  SHOAL_ASSIGN_OR_RETURN(
+      PublicProduct second,
+      PublicProduct::Create(MatrixSeed(setup, 2), SecondColumns(setup), options));
+  std::unique_ptr<DoublePirClient> client(
+      new DoublePirClient(setup, std::move(first), std::move(second)));
+  SHOAL_ASSIGN_OR_RETURN(client->hint_bits_dropped_, HintDrop(setup));
+  client->kernel_ = &KernelOr(options.kernel);
+  client->hint_.resize(SecondRows(setup) * kDimension);
+  SHOAL_RETURN_IF_ERROR(ParseRounded(hint, client->hint_bits_dropped_, client->hint_));
+  return client;
+}
+
+absl::StatusOr<Asked> DoublePirClient::Ask(uint64_t row, RandomSource& random) const {
+  if (row >= setup_.rows()) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("pir: row %d of a table of %d rows", row, setup_.rows()));
+  }
+  Asked asked;
+  asked.row = row;
+  AppendQueryHeader(setup_, asked.query);
+  SecretVector<int32_t> second;
+  SHOAL_RETURN_IF_ERROR(
+      first_.Encrypt(row / setup_.rows_per_column(), random, asked.secret, asked.query));
+  SHOAL_RETURN_IF_ERROR(
+      second_.Encrypt(row % setup_.rows_per_column(), random, second, asked.query));
+  asked.secret.insert(asked.secret.end(), second.begin(), second.end());
+  return asked;
+}
+
+absl::StatusOr<Bytes> DoublePirClient::Recover(const Asked& asked, BytesView answer) const {
+  SHOAL_CHECK(asked.row < setup_.rows() && asked.secret.size() == 2 * kDimension);
+  const AnswerLayout layout = LayoutOf(setup_, hint_bits_dropped_);
+  if (answer.size() != layout.total()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("doublepir: an answer of %d bytes, not %d", answer.size(), layout.total()));
+  }
+  const uint64_t width = setup_.record_bytes();
+  std::vector<uint32_t> hint_part(SecondRows(setup_)), answer_part(kDigits * width),
+      fresh(kDigits * width * kDimension);
+  SHOAL_RETURN_IF_ERROR(
+      ParseRounded(answer.first(layout.hint_part), kAnswerBitsDropped, hint_part));
+  SHOAL_RETURN_IF_ERROR(ParseRounded(answer.subspan(layout.hint_part, layout.answer_part),
+                                     kAnswerBitsDropped, answer_part));
+  SHOAL_RETURN_IF_ERROR(ParseRounded(answer.last(layout.fresh_part), hint_bits_dropped_, fresh));
+
+  const int32_t* const first_secret = asked.secret.data();
+  const int32_t* const second_secret = first_secret + kDimension;
+  // The first-level word whose digits are words[0 .. kDigits), masked by the rows of `masks`.
+  const auto word_of = [&](const uint32_t* words, const uint32_t* masks) {
+    uint32_t word = 0;
+    for (uint32_t d = 0; d < kDigits; ++d) {
+      const uint8_t digit =
+          DecodeByte(words[d] - kernel_->dot(masks + d * kDimension, second_secret, kDimension));
+      word |= static_cast<uint32_t>(digit) << (8 * d + kFirstBitsDropped);
+    }
+    return word;
+  };
+  Bytes record(width);
+  SecretVector<uint32_t> hint_row(kDimension);
+  for (uint64_t w = 0; w < width; ++w) {
+    for (uint32_t k = 0; k < kDimension; ++k) {
+      const uint64_t row = (w * kDimension + k) * kDigits;
+      hint_row[k] = word_of(hint_part.data() + row, hint_.data() + row * kDimension);
+    }
+    const uint32_t value = word_of(answer_part.data() + w * kDigits,
+                                   fresh.data() + w * kDigits * kDimension);
+    record[w] = DecodeByte(value - kernel_->dot(hint_row.data(), first_secret, kDimension));
+  }
+  return record;
+}
+
+absl::Status DoublePirClient::Apply(const Delta& delta) {
+  SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta));
+  SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_, 2), hint_bits_dropped_,
+                                     setup_.rows_per_column(), delta.changes, hint_));
+  setup_ = delta.to;
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::pir

@@ -1,0 +1,83 @@
+#include "src/pir/engine.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/hash.h"
+#include "src/base/status_macros.h"
+#include "src/pir/double_pir.h"
+#include "src/pir/simple_pir.h"
+
+namespace shoal::pir {
+
+absl::string_view EngineName(Engine engine) {
+  switch (engine) {
+    case Engine::kSimplePir: return "simplepir";
+    case Engine::kDoublePir: return "doublepir";
+  }
+  SHOAL_CHECK(false);
+}
+
+absl::StatusOr<Engine> ParseEngine(absl::string_view name) {
+  for (Engine engine : kAllEngines) {
+    if (EngineName(engine) == name) return engine;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no engine \"", name, "\": simplepir or doublepir"));
+}
+
+Digest SetupId(const wire::PirSetup& setup) {
+  return Transcript("shoal pir setup v1")
+      .Blob(setup.engine())
+      .Blob(setup.table_id())
+      .U64(setup.epoch())
+      .Blob(setup.manifest_digest())
+      .U64(setup.rows())
+      .U64(setup.record_bytes())
+      .U64(setup.rows_per_column())
+      .U64(setup.columns())
+      .U64(setup.hint_bytes())
+      .Blob(setup.hint_digest())
+      .Finish();
+}
+
+Digest HintDigest(BytesView hint) { return Transcript("shoal pir hint v1").Blob(hint).Finish(); }
+
+absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) {
+  SHOAL_ASSIGN_OR_RETURN(const Engine engine, ParseEngine(setup.engine()));
+  SHOAL_ASSIGN_OR_RETURN(
+      const Sizes sizes,
+      engine == Engine::kSimplePir ? SimplePirSizes(setup) : DoublePirSizes(setup));
+  if (setup.hint_bytes() != sizes.hint_bytes || setup.hint_digest().size() != 32) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pir setup: a hint of %d bytes, where this shape has %d",
+                        setup.hint_bytes(), sizes.hint_bytes));
+  }
+  return sizes;
+}
+
+absl::StatusOr<std::unique_ptr<Server>> CreateServer(Engine engine, const Content& content,
+                                                     const ServerOptions& options) {
+  if (engine == Engine::kSimplePir) return SimplePirServer::Create(content, options);
+  return DoublePirServer::Create(content, options);
+}
+
+absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,
+                                                     const ClientOptions& options) {
+  SHOAL_RETURN_IF_ERROR(SizesOf(setup).status());
+  if (hint.size() != setup.hint_bytes()) {
+    return absl::DataLossError(absl::StrFormat("pir: a hint of %d bytes, not %d: truncated?",
+                                               hint.size(), setup.hint_bytes()));
+  }
+  if (ToString(HintDigest(hint)) != setup.hint_digest()) {
+    return absl::DataLossError("pir: the hint does not have the setup's digest");
+  }
+  if (setup.engine() == EngineName(Engine::kSimplePir)) {
+    return SimplePirClient::Create(setup, hint, options);
+  }
+  return DoublePirClient::Create(setup, hint, options);
+}
+
+}  // namespace shoal::pir

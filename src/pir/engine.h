@@ -1,0 +1,176 @@
+// Private information retrieval from one server: the client learns one record of a table, the
+// server which record it was learns under no circumstances, as long as learning with errors is hard
+// (docs/engines.md).
+//
+//   server  Create(content)  ->  setup, hint           once for a table epoch
+//   client  Create(setup, hint)                        once for a table epoch
+//   client  Ask(row)         ->  query                 ---> server
+//   server  Answer(queries)  ->  answers               <---, one pass over the table for all of them
+//   client  Recover(asked, answer)  ->  record
+//
+// What a record is (a row and its signature), which row a key is in, what a row proves, and whether
+// it is the table's, is the table layer's: every engine returns the same bytes.
+#ifndef SHOAL_SRC_PIR_ENGINE_H_
+#define SHOAL_SRC_PIR_ENGINE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+#include "src/base/secret.h"
+#include "src/base/thread_pool.h"
+#include "src/pir/kernel.h"
+#include "src/wire/pir.pb.h"
+
+namespace shoal::pir {
+
+enum class Engine { kSimplePir, kDoublePir };
+inline constexpr Engine kAllEngines[] = {Engine::kSimplePir, Engine::kDoublePir};
+
+// "simplepir", "doublepir".
+absl::string_view EngineName(Engine engine);
+// INVALID_ARGUMENT names those there are.
+absl::StatusOr<Engine> ParseEngine(absl::string_view name);
+
+// What a server serves: `rows` records of `record_bytes` each.
+struct Content {
+  Digest table_id = {};
+  uint64_t epoch = 0;
+  Digest manifest_digest = {};
+  uint64_t rows = 0;
+  uint32_t record_bytes = 0;
+  // Copies record `row` to `out`, which has record_bytes. From several threads.
+  std::function<void(uint64_t row, MutableBytes out)> copy;
+};
+
+inline constexpr uint32_t kMaxRecordBytes = (1u << 20) + 48;
+// Queries of one request (src/wire/pir.proto) at most.
+inline constexpr uint32_t kMaxQueriesPerRequest = 16;
+// In front of every query: the epoch (8 bytes), the setup's id.
+inline constexpr size_t kQueryHeaderBytes = 8 + 32;
+
+// Transcript("shoal pir setup v1") over the fields in order: what a query is bound to.
+Digest SetupId(const wire::PirSetup& setup);
+Digest HintDigest(BytesView hint);
+
+// Bytes of everything that is sent or kept, from a setup alone. INVALID_ARGUMENT names the field
+// that is out of range or does not fit the others: a setup from the network.
+struct Sizes {
+  uint64_t hint_bytes = 0;         // down, once an epoch
+  uint64_t hint_memory_bytes = 0;  // at the client
+  uint64_t query_bytes = 0;        // up
+  uint64_t answer_bytes = 0;       // down
+  uint64_t server_bytes = 0;       // memory of the server, the table itself not counted
+};
+absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup);
+
+// What an engine costs, under the same names for every engine; `shoal query` and the studies print
+// these.
+struct Costs {
+  Sizes bytes;
+  double setup_seconds = 0;    // server, once an epoch
+  double query_seconds = 0;    // client, one query
+  double answer_seconds = 0;   // server, one query
+  double recover_seconds = 0;  // client, one record
+};
+
+struct ServerOptions {
+  // A larger hint is refused.
+  uint64_t max_hint_bytes = uint64_t{1} << 30;
+  // 0: what makes the fewest bytes, about as many rows as columns.
+  uint64_t rows_per_column = 0;
+  const Kernel* kernel = nullptr;  // null: the fastest
+  ThreadPool* pool = nullptr;      // null: everything on the caller's thread; must outlive the server
+  // Of making the hint: done of total, in any unit.
+  std::function<void(uint64_t done, uint64_t total)> progress = nullptr;
+};
+
+struct ClientOptions {
+  // Keeps the expanded public matrix (4 * 1024 bytes a column): a query then reads it instead of
+  // expanding it again.
+  bool keep_public_matrix = false;
+  const Kernel* kernel = nullptr;
+  ThreadPool* pool = nullptr;
+};
+
+// What changed from one epoch to the next, much smaller than a hint if few rows did.
+struct Delta {
+  Digest from = {};  // SetupId
+  wire::PirSetup to;
+  // refresh.h has the bytes.
+  Bytes changes;
+};
+
+// Whether a server of `setup` can be refreshed to this content (Server::Refresh). INVALID_ARGUMENT
+// says what does not fit.
+absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content);
+
+// Thread-safe but for Refresh.
+class Server {
+ public:
+  virtual ~Server() = default;
+
+  virtual const wire::PirSetup& setup() const = 0;
+  // The hint as it is sent; setup().hint_digest is of these bytes.
+  virtual BytesView hint() const = 0;
+
+  // Answers in the order of the queries, in one pass over the table. A bad query has its own error,
+  // and the others their answers: INVALID_ARGUMENT for a query of the wrong length,
+  // FAILED_PRECONDITION for one of another epoch or another setup.
+  virtual std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const = 0;
+
+  // Makes this the server of a later epoch of the same table, with the same size of rows and no more
+  // columns: setup and hint change. `changed_rows` names every row whose bytes differ, each once. Costs
+  // about 1024 multiply-adds for a byte that changed, and never more than a new hint would. INVALID_ARGUMENT if the content
+  // does not fit: then make a new server.
+  virtual absl::StatusOr<Delta> Refresh(const Content& content,
+                                        std::span<const uint64_t> changed_rows) = 0;
+};
+
+// A client's part of one query that is under way: what it needs to understand the answer, and no one
+// else may have.
+struct Asked {
+  uint64_t row = 0;
+  Bytes query;
+  SecretVector<int32_t> secret;
+};
+
+// Thread-safe but for Apply. Keeps no state between queries: every query has fresh secrets.
+class Client {
+ public:
+  virtual ~Client() = default;
+
+  virtual const wire::PirSetup& setup() const = 0;
+
+  // OUT_OF_RANGE if there is no such row.
+  virtual absl::StatusOr<Asked> Ask(uint64_t row, RandomSource& random) const = 0;
+
+  // The record. INVALID_ARGUMENT for an answer of the wrong length, which everyone on the wire can
+  // see; any answer of the right length gives some bytes, in the same time whatever they are: that
+  // they are not the table's is found by their signature, and never told to the server.
+  virtual absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const = 0;
+
+  // Makes this a client of the delta's epoch. FAILED_PRECONDITION if the delta starts elsewhere,
+  // INVALID_ARGUMENT if it is malformed; the client is then what it was.
+  virtual absl::Status Apply(const Delta& delta) = 0;
+};
+
+// INVALID_ARGUMENT, or RESOURCE_EXHAUSTED for a table or a hint too large, saying what would do.
+absl::StatusOr<std::unique_ptr<Server>> CreateServer(Engine engine, const Content& content,
+                                                     const ServerOptions& options);
+
+// INVALID_ARGUMENT names what is wrong with the setup, DATA_LOSS if the hint is not the setup's.
+absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,
+                                                     const ClientOptions& options);
+
+}  // namespace shoal::pir
+
+#endif  // SHOAL_SRC_PIR_ENGINE_H_

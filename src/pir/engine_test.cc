@@ -1,0 +1,429 @@
+// Both engines, from table to record: every index, every byte; what the authors' prototypes do
+// wrong; bad input; epochs.
+#include "src/pir/engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/pir/dispatch.h"
+#include "src/pir/double_pir.h"
+#include "src/pir/shape.h"
+#include "src/pir/simple_pir.h"
+
+namespace shoal::pir {
+namespace {
+
+using testing::StatusIs;
+using testing::TestRandom;
+
+// A table of random records.
+class Records {
+ public:
+  Records(uint64_t rows, uint32_t record_bytes, uint64_t seed = 1)
+      : record_bytes_(record_bytes), bytes_(rows * record_bytes) {
+    TestRandom(seed).Fill(bytes_);
+  }
+  Content content(uint64_t epoch = 1) const {
+    return {.table_id = {9},
+            .epoch = epoch,
+            .manifest_digest = {static_cast<uint8_t>(epoch)},
+            .rows = bytes_.size() / record_bytes_,
+            .record_bytes = record_bytes_,
+            .copy = [this](uint64_t row, MutableBytes out) {
+              const Bytes record = at(row);
+              std::copy(record.begin(), record.end(), out.begin());
+            }};
+  }
+  Bytes at(uint64_t row) const {
+    return {bytes_.begin() + row * record_bytes_, bytes_.begin() + (row + 1) * record_bytes_};
+  }
+  void Fill(uint64_t row, uint8_t value) {
+    std::fill_n(bytes_.begin() + row * record_bytes_, record_bytes_, value);
+  }
+  void FillByte(uint64_t row, uint32_t byte, uint8_t value) {
+    bytes_[row * record_bytes_ + byte] = value;
+  }
+
+ private:
+  uint32_t record_bytes_;
+  Bytes bytes_;
+};
+
+std::unique_ptr<Client> ClientOf(const Server& server, ClientOptions options = {}) {
+  auto client = CreateClient(server.setup(), server.hint(), options);
+  EXPECT_THAT(client, testing::IsOk());
+  return *std::move(client);
+}
+
+absl::StatusOr<Bytes> Fetch(const Server& server, const Client& client, uint64_t row,
+                            RandomSource& random) {
+  SHOAL_ASSIGN_OR_RETURN(const Asked asked, client.Ask(row, random));
+  const BytesView query = asked.query;
+  SHOAL_ASSIGN_OR_RETURN(const Bytes answer, server.Answer({&query, 1})[0]);
+  return client.Recover(asked, answer);
+}
+
+class EngineTest : public ::testing::TestWithParam<Engine> {
+ protected:
+  std::unique_ptr<Server> Serve(const Content& content, ServerOptions options = {}) {
+    auto server = CreateServer(GetParam(), content, options);
+    EXPECT_THAT(server, testing::IsOk());
+    return *std::move(server);
+  }
+  TestRandom random_{77};
+};
+
+INSTANTIATE_TEST_SUITE_P(Engines, EngineTest, ::testing::ValuesIn(kAllEngines),
+                         [](const auto& tested) { return std::string(EngineName(tested.param)); });
+
+// Every index of every shape: several rows in a column, row counts that are no multiple of 8 or of
+// the rows in a column, records of one byte and of more than 64 bits. (The authors' prototypes get
+// entries that share an element right at index 0 alone, cannot fetch more than 64 bits, and read
+// past the buffer when the number of rows is no multiple of 8.)
+TEST_P(EngineTest, EveryRecordIsFetchedWhole) {
+  struct Case {
+    uint64_t rows;
+    uint32_t record_bytes;
+    uint64_t rows_per_column;
+  };
+  for (const Case& c : {Case{1, 1, 0}, Case{7, 1, 0}, Case{13, 3, 5}, Case{29, 9, 3},
+                        Case{67, 2, 1}, Case{100, 1, 100}}) {
+    SCOPED_TRACE(std::to_string(c.rows) + " x " + std::to_string(c.record_bytes));
+    const Records records(c.rows, c.record_bytes);
+    const auto server = Serve(records.content(), {.rows_per_column = c.rows_per_column});
+    const auto client = ClientOf(*server);
+    for (uint64_t row = 0; row < c.rows; ++row) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
+      ASSERT_EQ(record, records.at(row)) << "row " << row;
+    }
+    EXPECT_THAT(client->Ask(c.rows, random_), StatusIs(absl::StatusCode::kOutOfRange, "row"));
+  }
+}
+
+// All bytes at the ends of their range, where the error of an answer is largest, and columns beyond
+// one stripe.
+TEST_P(EngineTest, ExtremeBytesOverManyColumns) {
+  for (uint8_t value : {0, 127, 128, 255}) {
+    Records records(4500, 1);
+    for (uint64_t row = 0; row < 4500; ++row) records.Fill(row, value);
+    const auto server = Serve(records.content(), {.rows_per_column = 2});
+    const auto client = ClientOf(*server);
+    for (uint64_t row : {0, 1, 2047, 4096, 4499}) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
+      EXPECT_EQ(record, records.at(row));
+    }
+  }
+}
+
+// Portable, AVX2 and AVX-512, one thread and several, a kept public matrix or none: the same bytes.
+TEST_P(EngineTest, AllPathsAgree) {
+  const Records records(300, 3);
+  ThreadPool pool(3);
+  Bytes hint, query, answer;
+  for (const Kernel* kernel : SupportedKernels()) {
+    for (ThreadPool* threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+      for (bool keep : {false, true}) {
+        const auto server = Serve(records.content(), {.kernel = kernel, .pool = threads});
+        const auto client = ClientOf(
+            *server, {.keep_public_matrix = keep, .kernel = kernel, .pool = threads});
+        TestRandom random(8);
+        SHOAL_ASSERT_OK_AND_ASSIGN(const Asked asked, client->Ask(171, random));
+        const BytesView view = asked.query;
+        SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes got, server->Answer({&view, 1})[0]);
+        SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, client->Recover(asked, got));
+        EXPECT_EQ(record, records.at(171));
+        if (hint.empty()) {
+          hint = ToBytes(server->hint());
+          query = asked.query;
+          answer = got;
+        }
+        EXPECT_EQ(ToBytes(server->hint()), hint) << kernel->name;
+        EXPECT_EQ(asked.query, query) << kernel->name;
+        EXPECT_EQ(got, answer) << kernel->name;
+      }
+    }
+  }
+}
+
+TEST_P(EngineTest, SizesAreWhatIsSent) {
+  const Records records(500, 2);
+  const auto server = Serve(records.content());
+  const auto client = ClientOf(*server);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, SizesOf(server->setup()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Asked asked, client->Ask(3, random_));
+  const BytesView query = asked.query;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, server->Answer({&query, 1})[0]);
+  EXPECT_EQ(sizes.hint_bytes, server->hint().size());
+  EXPECT_EQ(sizes.query_bytes, asked.query.size());
+  EXPECT_EQ(sizes.answer_bytes, answer.size());
+  EXPECT_LT(sizes.hint_bytes, sizes.hint_memory_bytes * 3 / 4) << "not compressed";
+}
+
+// Fresh secrets for every query: the same row never looks the same, and a query's words look
+// uniform whichever row it is for (top bits: within 6 deviations of one half at fixed seed).
+TEST_P(EngineTest, QueriesOfOneRowDiffer) {
+  const Records records(4000, 1);
+  const auto server = Serve(records.content(), {.rows_per_column = 1});
+  const auto client = ClientOf(*server);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Asked a, client->Ask(5, random_));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Asked b, client->Ask(5, random_));
+  ASSERT_EQ(a.query.size(), b.query.size());
+  size_t equal = 0, high = 0, words = 0;
+  for (size_t i = kQueryHeaderBytes; i < a.query.size(); i += 4, ++words) {
+    equal += LoadLe<uint32_t>(&a.query[i]) == LoadLe<uint32_t>(&b.query[i]);
+    high += a.query[i + 3] >> 7;
+  }
+  EXPECT_LT(equal, 2u);
+  EXPECT_NEAR(high, words / 2.0, 6 * std::sqrt(words) / 2);
+}
+
+// Queries of many clients in one pass give each its own record; a bad one among them has its error
+// alone.
+TEST_P(EngineTest, ManyClientsInOnePass) {
+  const Records records(200, 2);
+  const auto server = Serve(records.content());
+  const auto client = ClientOf(*server);
+  std::vector<Asked> asked;
+  std::vector<BytesView> queries;
+  for (uint64_t row : {0, 199, 50, 50, 131}) {
+    asked.push_back(client->Ask(row, random_).value());
+  }
+  for (const Asked& a : asked) queries.push_back(a.query);
+  const Bytes bad(100);
+  queries.insert(queries.begin() + 2, bad);
+  auto answers = server->Answer(queries);
+  ASSERT_EQ(answers.size(), 6u);
+  EXPECT_FALSE(answers[2].ok());
+  answers.erase(answers.begin() + 2);
+  for (size_t i = 0; i < asked.size(); ++i) {
+    SHOAL_ASSERT_OK(answers[i]);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, client->Recover(asked[i], *answers[i]));
+    EXPECT_EQ(record, records.at(asked[i].row));
+  }
+  EXPECT_TRUE(server->Answer({}).empty());
+}
+
+TEST_P(EngineTest, BadQueriesAreRefusedAndTheServerGoesOn) {
+  const Records records(200, 2);
+  const auto server = Serve(records.content());
+  const auto client = ClientOf(*server);
+  const Asked good = client->Ask(7, random_).value();
+  const auto refusal = [&](Bytes query) {
+    const BytesView view = query;
+    return server->Answer({&view, 1})[0].status();
+  };
+  EXPECT_THAT(refusal({}), StatusIs(absl::StatusCode::kInvalidArgument, "no query"));
+  Bytes query = good.query;
+  query.pop_back();
+  EXPECT_THAT(refusal(query), StatusIs(absl::StatusCode::kInvalidArgument, "bytes"));
+  query = good.query;
+  query.push_back(0);
+  EXPECT_THAT(refusal(query), StatusIs(absl::StatusCode::kInvalidArgument, "bytes"));
+  query = good.query;
+  query[0] = 2;
+  EXPECT_THAT(refusal(query), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 2"));
+  query = good.query;
+  query[20] ^= 1;
+  EXPECT_THAT(refusal(query), StatusIs(absl::StatusCode::kFailedPrecondition, "parameters"));
+  // The other engine's query for the same table.
+  const Engine other =
+      GetParam() == Engine::kSimplePir ? Engine::kDoublePir : Engine::kSimplePir;
+  const auto other_server = CreateServer(other, records.content(), {}).value();
+  EXPECT_THAT(refusal(ClientOf(*other_server)->Ask(7, random_)->query),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "another engine"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, 7, random_));
+  EXPECT_EQ(record, records.at(7));
+}
+
+// Selective failure: a server that spoils some of an answer learns nothing from the client, because
+// whatever the words are, the client takes them for a record, and says no more.
+TEST_P(EngineTest, AnyAnswerOfTheRightLengthIsTaken) {
+  const Records records(200, 2);
+  const auto server = Serve(records.content());
+  const auto client = ClientOf(*server);
+  const Asked asked = client->Ask(7, random_).value();
+  const BytesView query = asked.query;
+  Bytes answer = server->Answer({&query, 1})[0].value();
+  for (int trial = 0; trial < 20; ++trial) {
+    Bytes spoilt = answer;
+    for (size_t i = trial; i < spoilt.size(); i += 1 + trial) spoilt[i] ^= 0x55;
+    spoilt.back() = answer.back();  // may hold padding, which everyone can see
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, client->Recover(asked, spoilt));
+    EXPECT_EQ(record.size(), 2u);
+  }
+  answer.pop_back();
+  EXPECT_THAT(client->Recover(asked, answer),
+              StatusIs(absl::StatusCode::kInvalidArgument, "bytes"));
+}
+
+TEST_P(EngineTest, BadSetupsAndHintsAreRefused) {
+  const Records records(200, 2);
+  const auto server = Serve(records.content());
+  const Bytes hint = ToBytes(server->hint());
+  EXPECT_THAT(CreateClient(server->setup(), BytesView(hint).first(hint.size() - 1), {}),
+              StatusIs(absl::StatusCode::kDataLoss, "truncated"));
+  Bytes wrong = hint;
+  wrong[hint.size() / 2] ^= 1;
+  EXPECT_THAT(CreateClient(server->setup(), wrong, {}),
+              StatusIs(absl::StatusCode::kDataLoss, "digest"));
+  const auto refused = [&](const std::function<void(wire::PirSetup&)>& change) {
+    wire::PirSetup setup = server->setup();
+    change(setup);
+    return !CreateClient(setup, hint, {}).ok();
+  };
+  EXPECT_TRUE(refused([](auto& s) { s.set_engine("triplepir"); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_table_id("short"); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_rows(0); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_rows(uint64_t{1} << 62); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_record_bytes(0); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_record_bytes(3); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_rows_per_column(0); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_rows_per_column(uint64_t{1} << 63); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_columns(s.columns() + 1); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_columns(0); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_columns(1 << 28); }));
+  EXPECT_TRUE(refused([](auto& s) { s.set_hint_bytes(s.hint_bytes() + 1); }));
+  EXPECT_TRUE(refused([](auto& s) { s.clear_hint_digest(); }));
+}
+
+TEST_P(EngineTest, TablesThatDoNotFitAreRefused) {
+  Content content = Records(200, 2).content();
+  EXPECT_THAT(CreateServer(GetParam(), content, {.max_hint_bytes = 1000}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "allowed"));
+  content.rows = uint64_t{1} << 31;
+  content.record_bytes = 1024;
+  const auto huge = CreateServer(GetParam(), content, {.max_hint_bytes = uint64_t{1} << 60});
+  EXPECT_THAT(huge, StatusIs(absl::StatusCode::kResourceExhausted, "memory"));
+  content.rows = 0;
+  EXPECT_THAT(CreateServer(GetParam(), content, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "rows"));
+}
+
+// A later epoch: the refreshed hint is the one that a new server would make, the client that
+// applied the delta reads the new rows, and queries of the old epoch are refused.
+TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
+  Records records(250, 2);
+  const auto server = Serve(records.content(), {.rows_per_column = 3});
+  const auto client = ClientOf(*server);
+  const auto other_client = ClientOf(*server);
+  const Asked old = client->Ask(8, random_).value();
+
+  const std::vector<uint64_t> changed = {0, 8, 100, 249};
+  for (uint64_t row : changed) records.Fill(row, static_cast<uint8_t>(row + 3));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server->Refresh(records.content(2), changed));
+  const auto fresh = Serve(records.content(2), {.rows_per_column = 3});
+  EXPECT_EQ(ToBytes(server->hint()), ToBytes(fresh->hint()));
+  EXPECT_EQ(SetupId(server->setup()), SetupId(fresh->setup()));
+
+  const BytesView old_query = old.query;
+  EXPECT_THAT(server->Answer({&old_query, 1})[0],
+              StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 1"));
+  SHOAL_ASSERT_OK(client->Apply(delta));
+  EXPECT_THAT(client->Apply(delta), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch"));
+  for (uint64_t row : {0, 1, 8, 99, 100, 249}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
+    EXPECT_EQ(record, records.at(row));
+  }
+  // Malformed deltas leave a client as it was.
+  Delta bad = delta;
+  bad.changes.pop_back();
+  EXPECT_THAT(other_client->Apply(bad), StatusIs(absl::StatusCode::kInvalidArgument, "changes"));
+  bad = delta;
+  bad.changes[12] = 1;  // a column far away
+  EXPECT_THAT(other_client->Apply(bad), StatusIs(absl::StatusCode::kInvalidArgument, "outside"));
+  bad = delta;
+  bad.to.set_columns(bad.to.columns() + 64);
+  EXPECT_FALSE(other_client->Apply(bad).ok());
+  SHOAL_EXPECT_OK(other_client->Apply(delta));
+
+  Content wrong = records.content(2);
+  EXPECT_FALSE(server->Refresh(wrong, changed).ok()) << "not later";
+  wrong = records.content(3);
+  wrong.table_id = {1};
+  EXPECT_FALSE(server->Refresh(wrong, changed).ok());
+  const std::vector<uint64_t> beyond = {250};
+  EXPECT_FALSE(server->Refresh(records.content(3), beyond).ok());
+}
+
+// What signatures do: bytes that change in every record are sent as rows of the hint, made anew; the
+// rest as changes; together they are far less than a hint.
+TEST_P(EngineTest, BytesThatChangeEverywhere) {
+  Records records(4000, 4);
+  const uint64_t k = GetParam() == Engine::kSimplePir ? 2 : 1500;
+  const auto server = Serve(records.content(), {.rows_per_column = k});
+  const auto client = ClientOf(*server);
+  std::vector<uint64_t> all(4000);
+  for (uint64_t row = 0; row < 4000; ++row) {
+    all[row] = row;
+    records.FillByte(row, 3, static_cast<uint8_t>(row * 7 + 1));
+  }
+  records.Fill(9, 1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server->Refresh(records.content(2), all));
+  EXPECT_EQ(ToBytes(server->hint()),
+            ToBytes(Serve(records.content(2), {.rows_per_column = k})->hint()));
+  EXPECT_LT(delta.changes.size(), server->hint().size() * 2 / 5);
+  SHOAL_ASSERT_OK(client->Apply(delta));
+  for (uint64_t row : {0, 8, 9, 10, 3999}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
+    EXPECT_EQ(record, records.at(row));
+  }
+}
+
+// The paper's batch: one query a chunk, one pass in all.
+TEST(SimplePirTest, BatchOfChunks) {
+  const Records records(331, 5);
+  const auto server = SimplePirServer::Create(records.content(), {.rows_per_column = 9}).value();
+  const auto client =
+      SimplePirClient::Create(server->setup(), server->hint(), ClientOptions()).value();
+  TestRandom random(3);
+  for (uint64_t chunks : {1, 2, 4, 9, 16}) {
+    std::vector<Asked> asked(chunks);
+    std::vector<uint64_t> wanted(chunks, 1000);
+    for (uint64_t row = 0; row < 331; row += 10) {
+      wanted[SimplePirChunk(server->setup(), chunks, row)] = row;
+    }
+    std::vector<BytesView> queries;
+    for (uint64_t c = 0; c < chunks; ++c) {
+      asked[c] = client->Ask(wanted[c] == 1000 ? 0 : wanted[c], random).value();
+    }
+    for (const Asked& a : asked) queries.push_back(a.query);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, server->AnswerChunks(queries));
+    for (uint64_t c = 0; c < chunks; ++c) {
+      if (wanted[c] == 1000) continue;
+      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record,
+                                 client->RecoverChunk(asked[c], chunks, answers[c]));
+      EXPECT_EQ(record, records.at(wanted[c])) << chunks << " chunks, row " << wanted[c];
+    }
+  }
+}
+
+// The hint of wide records is refused with what to do, and the rule says how it grows.
+TEST(DoublePirTest, WideRecordsAreRefused) {
+  const Records records(100, 1072);
+  EXPECT_THAT(DoublePirServer::Create(records.content(), {}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "use simplepir for wide rows"));
+}
+
+// The hint does not grow with the table.
+TEST(DoublePirTest, HintIsTheSameForEveryTable) {
+  Content content = Records(1, 1).content();
+  uint64_t hint = 0;
+  for (uint64_t rows : {uint64_t{1} << 20, uint64_t{1} << 26, uint64_t{1} << 30}) {
+    content.rows = rows;
+    wire::PirSetup setup = MakeShape(Engine::kDoublePir, content, 0, 2);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, DoublePirSizes(setup));
+    EXPECT_LT(sizes.hint_bytes, 8u << 20);
+    if (hint == 0) hint = sizes.hint_bytes;
+    EXPECT_NEAR(sizes.hint_bytes, hint, hint * 0.1);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::pir

@@ -1,0 +1,61 @@
+#include "src/pir/kernel.h"
+
+#if defined(__AVX2__)
+
+#include <immintrin.h>
+
+#include "src/pir/kernel_impl.h"
+
+namespace shoal::pir {
+namespace {
+
+struct Words32 {
+  static constexpr size_t kBytes = 32;
+  __m256i v;
+
+  SHOAL_PIR_INLINE static Words32 LoadKept(const uint8_t* from) {
+    __m256i v = _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
+    __asm__("" : "+x"(v));
+    return {v};
+  }
+  SHOAL_PIR_INLINE static Words32 Zero() { return {_mm256_setzero_si256()}; }
+  SHOAL_PIR_INLINE Words32 LowBytes() const {
+    return {_mm256_and_si256(v, _mm256_set1_epi16(0xff))};
+  }
+  SHOAL_PIR_INLINE Words32 HighBytes() const { return {_mm256_srli_epi16(v, 8)}; }
+  SHOAL_PIR_INLINE static Words32 AddProducts(Words32 acc, Words32 a, Words32 b) {
+    __m256i sum = _mm256_add_epi32(acc.v, _mm256_madd_epi16(a.v, b.v));
+    __asm__("" : "+x"(sum));
+    return {sum};
+  }
+  SHOAL_PIR_INLINE uint32_t Sum() const {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
+    return static_cast<uint32_t>(_mm_cvtsi128_si32(s));
+  }
+};
+
+}  // namespace
+
+const Kernel* Avx2Kernel() {
+  static constexpr Kernel kKernel = {
+      .name = "avx2",
+      .pack = PackWords<Words32>,
+      .multiply = MultiplyWords<Words32>,
+      .add_scaled = AddScaledLoop,
+      .dot = DotLoop,
+      .count_thresholds = CountThresholdsLoop,
+  };
+  return __builtin_cpu_supports("avx2") ? &kKernel : nullptr;
+}
+
+}  // namespace shoal::pir
+
+#else
+
+namespace shoal::pir {
+const Kernel* Avx2Kernel() { return nullptr; }
+}  // namespace shoal::pir
+
+#endif

@@ -1,0 +1,280 @@
+// The kernels, written once over a vector type V of one instruction set. Private to the kernel_*.cc
+// files and their test.
+//
+// Needed of V for words (kBytes = 32 or 64 bytes, as pairs of bytes, or signed halves, or sums):
+//   LoadKept(p)       kBytes bytes, into a register: not folded into each use of them
+//   LowBytes(), HighBytes()    of every 16-bit lane, as a 16-bit number 0..255
+//   AddProducts(acc, a, b)     acc + the sum of the two products of 16-bit lanes, in 32-bit lanes
+//   Zero(), Sum()     of the 32-bit lanes, modulo 2^32
+// Needed of V for bytes: LoadKept, Zero, Sum, and
+//   AddProducts(acc, a, b)     acc + the sum of four products of unsigned bytes a, signed bytes b
+#ifndef SHOAL_SRC_PIR_KERNEL_IMPL_H_
+#define SHOAL_SRC_PIR_KERNEL_IMPL_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/pir/kernel.h"
+
+namespace shoal::pir {
+
+#define SHOAL_PIR_INLINE inline __attribute__((always_inline))
+
+inline constexpr size_t kGroupPlaneBytes = kPlaneBytesPerColumn * kGroupColumns;
+inline constexpr size_t kGroupTileBytes = kBlockRows * kGroupColumns;
+
+// What does not depend on the shape of the vectors: plain loops, which the compiler turns into
+// vector code for the instruction set of the file that includes this. `static`, so that every such
+// file has its own.
+static inline void AddScaledLoop(const uint32_t* const* rows, const int32_t* factors, size_t count,
+                                 size_t columns, uint32_t* __restrict sum) {
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const uint32_t* a = rows[i];
+    const uint32_t* b = rows[i + 1];
+    const uint32_t* c = rows[i + 2];
+    const uint32_t* d = rows[i + 3];
+    const uint32_t fa = static_cast<uint32_t>(factors[i]);
+    const uint32_t fb = static_cast<uint32_t>(factors[i + 1]);
+    const uint32_t fc = static_cast<uint32_t>(factors[i + 2]);
+    const uint32_t fd = static_cast<uint32_t>(factors[i + 3]);
+    for (size_t j = 0; j < columns; ++j) sum[j] += fa * a[j] + fb * b[j] + fc * c[j] + fd * d[j];
+  }
+  for (; i < count; ++i) {
+    const uint32_t* a = rows[i];
+    const uint32_t fa = static_cast<uint32_t>(factors[i]);
+    for (size_t j = 0; j < columns; ++j) sum[j] += fa * a[j];
+  }
+}
+
+static inline uint32_t DotLoop(const uint32_t* __restrict a, const int32_t* __restrict b,
+                               size_t count) {
+  uint32_t sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += a[i] * static_cast<uint32_t>(b[i]);
+  return sum;
+}
+
+static inline void CountThresholdsLoop(const uint64_t* high, const uint64_t* low, size_t count,
+                                       const uint64_t* threshold_high,
+                                       const uint64_t* threshold_low, size_t thresholds,
+                                       uint32_t* magnitudes) {
+  constexpr size_t kLanes = 8;
+  for (size_t first = 0; first < count; first += kLanes) {
+    const size_t n = count - first < kLanes ? count - first : kLanes;
+    uint64_t h[kLanes] = {}, l[kLanes] = {}, below[kLanes] = {};
+    for (size_t i = 0; i < n; ++i) h[i] = high[first + i], l[i] = low[first + i];
+    for (size_t t = 0; t < thresholds; ++t) {
+      // The top bit of a difference of numbers below 2^63 is its borrow.
+      for (size_t i = 0; i < kLanes; ++i) {
+        const uint64_t borrow = (l[i] - threshold_low[t]) >> 63;
+        below[i] += (h[i] - threshold_high[t] - borrow) >> 63;
+      }
+    }
+    for (size_t i = 0; i < n; ++i) {
+      magnitudes[first + i] = static_cast<uint32_t>(thresholds - below[i]);
+    }
+    __builtin_memset(h, 0, sizeof h);
+    __builtin_memset(l, 0, sizeof l);
+    __asm__ volatile("" : : "r"(h), "r"(l) : "memory");
+  }
+}
+
+// ---- words ----
+
+// For every V of columns: low halves of its even columns, of its odd ones, high halves likewise.
+template <typename V>
+void PackWords(const uint32_t* vector, size_t groups, uint8_t* planes) {
+  constexpr size_t kPairs = V::kBytes / 2;
+  int16_t* out = reinterpret_cast<int16_t*>(planes);
+  for (size_t first = 0; first < groups * kGroupColumns; first += V::kBytes) {
+    for (size_t i = 0; i < kPairs; ++i) {
+      const uint32_t even = vector[first + 2 * i] + 0x8000u;
+      const uint32_t odd = vector[first + 2 * i + 1] + 0x8000u;
+      out[i] = static_cast<int16_t>((even & 0xffffu) ^ 0x8000u);
+      out[kPairs + i] = static_cast<int16_t>((odd & 0xffffu) ^ 0x8000u);
+      out[2 * kPairs + i] = static_cast<int16_t>(even >> 16);
+      out[3 * kPairs + i] = static_cast<int16_t>(odd >> 16);
+    }
+    out += 4 * kPairs;
+  }
+}
+
+template <typename V>
+SHOAL_PIR_INLINE uint32_t CombineWords(V low, V high) {
+  return low.Sum() + (high.Sum() << 16);
+}
+
+// Tiles come from memory in order; asking for them this far ahead hides what the hardware's own
+// prefetching does not.
+inline constexpr size_t kPrefetchBytes = 2048;
+
+// One vector: its planes stay in registers while the four rows of the block pass.
+template <typename V>
+SHOAL_PIR_INLINE void MultiplyWordsSingle(const uint8_t* tile, size_t groups,
+                                          const uint8_t* plane, uint32_t* sums) {
+  V low[kBlockRows], high[kBlockRows];
+  for (size_t r = 0; r < kBlockRows; ++r) low[r] = high[r] = V::Zero();
+  for (size_t g = 0; g < groups; ++g, tile += kGroupTileBytes) {
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kBlockRows; ++r) {
+      __builtin_prefetch(tile + kPrefetchBytes + r * kGroupColumns);
+    }
+#pragma GCC unroll 2
+    for (size_t part = 0; part < kGroupColumns; part += V::kBytes, plane += 4 * V::kBytes) {
+      const V low_even = V::LoadKept(plane);
+      const V low_odd = V::LoadKept(plane + V::kBytes);
+      const V high_even = V::LoadKept(plane + 2 * V::kBytes);
+      const V high_odd = V::LoadKept(plane + 3 * V::kBytes);
+#pragma GCC unroll 4
+      for (size_t r = 0; r < kBlockRows; ++r) {
+        const V bytes = V::LoadKept(tile + r * kGroupColumns + part);
+        const V even = bytes.LowBytes();
+        const V odd = bytes.HighBytes();
+        low[r] = V::AddProducts(low[r], even, low_even);
+        high[r] = V::AddProducts(high[r], even, high_even);
+        low[r] = V::AddProducts(low[r], odd, low_odd);
+        high[r] = V::AddProducts(high[r], odd, high_odd);
+      }
+    }
+  }
+  for (size_t r = 0; r < kBlockRows; ++r) sums[r] += CombineWords(low[r], high[r]);
+}
+
+// Two vectors and two rows of a block: the bytes, taken apart, stay in registers.
+template <typename V>
+SHOAL_PIR_INLINE void MultiplyWordsPair(const uint8_t* tile, size_t groups, const uint8_t* first,
+                                        const uint8_t* second, uint32_t* sums,
+                                        size_t sums_stride) {
+  V low[2][2], high[2][2];  // [row][vector]
+  for (size_t r = 0; r < 2; ++r) {
+    for (size_t v = 0; v < 2; ++v) low[r][v] = high[r][v] = V::Zero();
+  }
+  for (size_t g = 0; g < groups; ++g, tile += kGroupTileBytes) {
+#pragma GCC unroll 2
+    for (size_t part = 0; part < kGroupColumns;
+         part += V::kBytes, first += 4 * V::kBytes, second += 4 * V::kBytes) {
+      const V bytes0 = V::LoadKept(tile + part);
+      const V bytes1 = V::LoadKept(tile + kGroupColumns + part);
+      const V even0 = bytes0.LowBytes(), odd0 = bytes0.HighBytes();
+      const V even1 = bytes1.LowBytes(), odd1 = bytes1.HighBytes();
+#pragma GCC unroll 2
+      for (size_t v = 0; v < 2; ++v) {
+        const uint8_t* plane = v == 0 ? first : second;
+        const V low_even = V::LoadKept(plane);
+        low[0][v] = V::AddProducts(low[0][v], even0, low_even);
+        low[1][v] = V::AddProducts(low[1][v], even1, low_even);
+        const V low_odd = V::LoadKept(plane + V::kBytes);
+        low[0][v] = V::AddProducts(low[0][v], odd0, low_odd);
+        low[1][v] = V::AddProducts(low[1][v], odd1, low_odd);
+        const V high_even = V::LoadKept(plane + 2 * V::kBytes);
+        high[0][v] = V::AddProducts(high[0][v], even0, high_even);
+        high[1][v] = V::AddProducts(high[1][v], even1, high_even);
+        const V high_odd = V::LoadKept(plane + 3 * V::kBytes);
+        high[0][v] = V::AddProducts(high[0][v], odd0, high_odd);
+        high[1][v] = V::AddProducts(high[1][v], odd1, high_odd);
+      }
+    }
+  }
+  for (size_t v = 0; v < 2; ++v) {
+    for (size_t r = 0; r < 2; ++r) {
+      sums[v * sums_stride + r] += CombineWords(low[r][v], high[r][v]);
+    }
+  }
+}
+
+template <typename V>
+void MultiplyWords(const uint8_t* tiles, size_t blocks, size_t groups, const uint8_t* planes,
+                   size_t vectors, uint32_t* sums, size_t sums_stride) {
+  const size_t block_bytes = groups * kGroupTileBytes;
+  size_t v = 0;
+  for (; v + 2 <= vectors; v += 2) {
+    const uint8_t* first = planes + v * groups * kGroupPlaneBytes;
+    const uint8_t* second = first + groups * kGroupPlaneBytes;
+    for (size_t b = 0; b < blocks; ++b) {
+      for (size_t row = 0; row < kBlockRows; row += 2) {
+        MultiplyWordsPair<V>(tiles + b * block_bytes + row * kGroupColumns, groups, first, second,
+                             sums + v * sums_stride + b * kBlockRows + row, sums_stride);
+      }
+    }
+  }
+  if (v < vectors) {
+    const uint8_t* single = planes + v * groups * kGroupPlaneBytes;
+    for (size_t b = 0; b < blocks; ++b) {
+      MultiplyWordsSingle<V>(tiles + b * block_bytes, groups, single,
+                             sums + v * sums_stride + b * kBlockRows);
+    }
+  }
+}
+
+// ---- bytes ----
+
+// For every group of columns: the lowest signed byte of every column, then the next, and so on.
+template <typename V>
+void PackBytes(const uint32_t* vector, size_t groups, uint8_t* planes) {
+  static_assert(V::kBytes == kGroupColumns);
+  for (size_t g = 0; g < groups; ++g) {
+    for (size_t i = 0; i < kGroupColumns; ++i) {
+      // q + 0x80808080 has bytes b_i + 128: carries go where they belong.
+      const uint32_t shifted = vector[g * kGroupColumns + i] + 0x80808080u;
+      for (size_t byte = 0; byte < 4; ++byte) {
+        planes[g * kGroupPlaneBytes + byte * kGroupColumns + i] =
+            static_cast<uint8_t>((shifted >> (8 * byte)) ^ 0x80u);
+      }
+    }
+  }
+}
+
+template <typename V, size_t kVectors>
+SHOAL_PIR_INLINE void MultiplyBytesPart(const uint8_t* tile, size_t groups, const uint8_t* planes,
+                                        uint32_t* sums, size_t sums_stride) {
+  V acc[kBlockRows][kVectors][4];
+  for (auto& row : acc) {
+    for (auto& vector : row) {
+      for (V& sum : vector) sum = V::Zero();
+    }
+  }
+  const size_t vector_bytes = groups * kGroupPlaneBytes;
+  for (size_t g = 0; g < groups; ++g) {
+    V bytes[kBlockRows];
+#pragma GCC unroll 4
+    for (size_t r = 0; r < kBlockRows; ++r) {
+      bytes[r] = V::LoadKept(tile + g * kGroupTileBytes + r * kGroupColumns);
+    }
+#pragma GCC unroll 2
+    for (size_t v = 0; v < kVectors; ++v) {
+#pragma GCC unroll 4
+      for (size_t byte = 0; byte < 4; ++byte) {
+        const V plane =
+            V::LoadKept(planes + v * vector_bytes + g * kGroupPlaneBytes + byte * kGroupColumns);
+#pragma GCC unroll 4
+        for (size_t r = 0; r < kBlockRows; ++r) {
+          acc[r][v][byte] = V::AddProducts(acc[r][v][byte], bytes[r], plane);
+        }
+      }
+    }
+  }
+  for (size_t v = 0; v < kVectors; ++v) {
+    for (size_t r = 0; r < kBlockRows; ++r) {
+      const V* a = acc[r][v];
+      sums[v * sums_stride + r] +=
+          a[0].Sum() + (a[1].Sum() << 8) + (a[2].Sum() << 16) + (a[3].Sum() << 24);
+    }
+  }
+}
+
+template <typename V>
+void MultiplyBytes(const uint8_t* tiles, size_t blocks, size_t groups, const uint8_t* planes,
+                   size_t vectors, uint32_t* sums, size_t sums_stride) {
+  const size_t block_bytes = groups * kGroupTileBytes;
+  for (size_t v = 0; v < vectors; ++v) {
+    for (size_t b = 0; b < blocks; ++b) {
+      MultiplyBytesPart<V, 1>(tiles + b * block_bytes, groups,
+                              planes + v * groups * kGroupPlaneBytes,
+                              sums + v * sums_stride + b * kBlockRows, sums_stride);
+    }
+  }
+}
+
+}  // namespace shoal::pir
+
+#endif  // SHOAL_SRC_PIR_KERNEL_IMPL_H_

@@ -1,0 +1,239 @@
+// Every kernel computes the same sums as plain arithmetic, on random data and where its planes are
+// at their limits. The templates for wide registers run here over emulated ones too, so that their
+// logic is tested on processors that lack the instructions.
+#include "src/pir/kernel.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/test_random.h"
+#include "src/pir/dispatch.h"
+#include "src/pir/kernel_impl.h"
+
+namespace shoal::pir {
+namespace {
+
+// What vpdpbusd does, in a loop.
+struct EmulatedBytes64 {
+  static constexpr size_t kBytes = 64;
+  uint8_t v[64];
+
+  static EmulatedBytes64 LoadKept(const uint8_t* from) {
+    EmulatedBytes64 out;
+    std::memcpy(out.v, from, 64);
+    return out;
+  }
+  static EmulatedBytes64 Zero() { return {}; }
+  static EmulatedBytes64 AddProducts(EmulatedBytes64 acc, EmulatedBytes64 a, EmulatedBytes64 b) {
+    for (size_t lane = 0; lane < 16; ++lane) {
+      uint32_t sum;
+      std::memcpy(&sum, acc.v + 4 * lane, 4);
+      for (size_t i = 4 * lane; i < 4 * lane + 4; ++i) {
+        sum += static_cast<uint32_t>(int32_t{a.v[i]} * int32_t{static_cast<int8_t>(b.v[i])});
+      }
+      std::memcpy(acc.v + 4 * lane, &sum, 4);
+    }
+    return acc;
+  }
+  uint32_t Sum() const {
+    uint32_t total = 0, lane;
+    for (size_t i = 0; i < 64; i += 4) std::memcpy(&lane, v + i, 4), total += lane;
+    return total;
+  }
+};
+
+// What vpmaddwd does, in registers of either size.
+template <size_t kSize>
+struct EmulatedWords {
+  static constexpr size_t kBytes = kSize;
+  int16_t v[kSize / 2];
+
+  static EmulatedWords LoadKept(const uint8_t* from) {
+    EmulatedWords out;
+    std::memcpy(out.v, from, kSize);
+    return out;
+  }
+  static EmulatedWords Zero() { return {}; }
+  EmulatedWords LowBytes() const {
+    EmulatedWords out;
+    for (size_t i = 0; i < kSize / 2; ++i) out.v[i] = static_cast<int16_t>(v[i] & 0xff);
+    return out;
+  }
+  EmulatedWords HighBytes() const {
+    EmulatedWords out;
+    for (size_t i = 0; i < kSize / 2; ++i) {
+      out.v[i] = static_cast<int16_t>(static_cast<uint16_t>(v[i]) >> 8);
+    }
+    return out;
+  }
+  static EmulatedWords AddProducts(EmulatedWords acc, EmulatedWords a, EmulatedWords b) {
+    for (size_t lane = 0; lane < kSize / 4; ++lane) {
+      // Exact in 32 bits signed, as the instruction's: the test would not notice otherwise.
+      const int64_t pair = int64_t{a.v[2 * lane]} * b.v[2 * lane] +
+                           int64_t{a.v[2 * lane + 1]} * b.v[2 * lane + 1];
+      EXPECT_EQ(pair, static_cast<int32_t>(pair));
+      uint32_t sum;
+      std::memcpy(&sum, acc.v + 2 * lane, 4);
+      sum += static_cast<uint32_t>(pair);
+      std::memcpy(acc.v + 2 * lane, &sum, 4);
+    }
+    return acc;
+  }
+  uint32_t Sum() const {
+    uint32_t total = 0, lane;
+    for (size_t i = 0; i < kSize / 2; i += 2) std::memcpy(&lane, v + i, 4), total += lane;
+    return total;
+  }
+};
+
+template <typename V>
+Kernel EmulatedWordsKernel(const char* name) {
+  Kernel kernel = PortableKernel();
+  kernel.name = name;
+  kernel.pack = PackWords<V>;
+  kernel.multiply = MultiplyWords<V>;
+  return kernel;
+}
+
+std::vector<Kernel> AllKernels() {
+  std::vector<Kernel> kernels;
+  for (const Kernel* kernel : SupportedKernels()) kernels.push_back(*kernel);
+  kernels.push_back(EmulatedWordsKernel<EmulatedWords<32>>("emulated words, 32 bytes"));
+  kernels.push_back(EmulatedWordsKernel<EmulatedWords<64>>("emulated words, 64 bytes"));
+  Kernel bytes = PortableKernel();
+  bytes.name = "emulated bytes";
+  bytes.pack = PackBytes<EmulatedBytes64>;
+  bytes.multiply = MultiplyBytes<EmulatedBytes64>;
+  kernels.push_back(bytes);
+  return kernels;
+}
+
+struct Free {
+  void operator()(uint8_t* p) const { std::free(p); }
+};
+std::unique_ptr<uint8_t, Free> Aligned(size_t bytes) {
+  return std::unique_ptr<uint8_t, Free>(
+      static_cast<uint8_t*>(std::aligned_alloc(kKernelAlignment, bytes)));
+}
+
+// Runs `kernel` on a matrix and vectors of all sizes, and compares with the sum written down.
+void CheckProducts(const Kernel& kernel, size_t blocks, size_t groups, size_t vectors,
+                   const std::function<uint8_t(size_t, size_t)>& byte,
+                   const std::function<uint32_t(size_t, size_t)>& word) {
+  SCOPED_TRACE(std::string(kernel.name) + ", blocks " + std::to_string(blocks) + ", groups " +
+               std::to_string(groups) + ", vectors " + std::to_string(vectors));
+  const size_t rows = blocks * kBlockRows, columns = groups * kGroupColumns;
+  auto tiles = Aligned(rows * columns);
+  for (size_t r = 0; r < rows; ++r) {
+    for (size_t c = 0; c < columns; ++c) {
+      tiles.get()[r / kBlockRows * kBlockRows * columns + c / kGroupColumns * kGroupTileBytes +
+                  r % kBlockRows * kGroupColumns + c % kGroupColumns] = byte(r, c);
+    }
+  }
+  auto planes = Aligned(vectors * columns * kPlaneBytesPerColumn);
+  for (size_t v = 0; v < vectors; ++v) {
+    std::vector<uint32_t> vector(columns);
+    for (size_t c = 0; c < columns; ++c) vector[c] = word(v, c);
+    kernel.pack(vector.data(), groups, planes.get() + v * columns * kPlaneBytesPerColumn);
+  }
+  const size_t stride = rows + 3;
+  std::vector<uint32_t> sums(vectors * stride, 7);
+  kernel.multiply(tiles.get(), blocks, groups, planes.get(), vectors, sums.data(), stride);
+  for (size_t v = 0; v < vectors; ++v) {
+    for (size_t r = 0; r < stride; ++r) {
+      uint32_t expected = 7;  // what was there is added to, and what lies between is left alone
+      for (size_t c = 0; c < columns && r < rows; ++c) expected += byte(r, c) * word(v, c);
+      ASSERT_EQ(sums[v * stride + r], expected) << "vector " << v << ", row " << r;
+    }
+  }
+}
+
+TEST(KernelTest, ProductsOfRandomBytesAndWords) {
+  testing::TestRandom random(1);
+  Bytes bytes(64 * 64 * 64), words(4 * 64 * 64 * 8);
+  random.Fill(bytes);
+  random.Fill(words);
+  for (const Kernel& kernel : AllKernels()) {
+    for (size_t blocks : {1, 2, 5}) {
+      for (size_t groups : {1, 2, 7}) {
+        for (size_t vectors : {1, 2, 3, 5}) {
+          CheckProducts(
+              kernel, blocks, groups, vectors, [&](size_t r, size_t c) { return bytes[r * 611 + c]; },
+              [&](size_t v, size_t c) { return LoadLe<uint32_t>(&words[4 * (v * 512 + c)]); });
+        }
+      }
+    }
+  }
+}
+
+// The largest sums there are, and every pattern at which a plane's digit carries or changes sign.
+TEST(KernelTest, ProductsAtTheEdges) {
+  const uint32_t edges[] = {0,          1,          0x7f,       0x80,       0x7fff,     0x8000,
+                            0x7f7f7f7f, 0x80808080, 0x7fff7fff, 0x80008000, 0x7fffffff, 0x80000000,
+                            0xffffffff, 0xffff8000, 0xff7f7f80, 0x00ff00ff};
+  for (const Kernel& kernel : AllKernels()) {
+    for (uint32_t word : edges) {
+      for (int byte : {0, 1, 127, 128, 255}) {
+        CheckProducts(
+            kernel, 1, 3, 2, [&](size_t, size_t) { return byte; },
+            [&](size_t v, size_t) { return v == 0 ? word : ~word; });
+      }
+    }
+    CheckProducts(
+        kernel, 1, 32, 1, [](size_t, size_t) { return 255; },
+        [&](size_t, size_t c) { return edges[c % std::size(edges)]; });
+  }
+}
+
+TEST(KernelTest, AddScaledDotAndThresholds) {
+  testing::TestRandom random(2);
+  for (const Kernel& kernel : AllKernels()) {
+    for (size_t count : {1, 3, 4, 9}) {
+      for (size_t columns : {1, 4, 31, 200}) {
+        std::vector<std::vector<uint32_t>> rows(count, std::vector<uint32_t>(columns));
+        std::vector<const uint32_t*> pointers;
+        std::vector<int32_t> factors(count);
+        std::vector<uint32_t> sum(columns), expected(columns);
+        for (size_t j = 0; j < columns; ++j) {
+          expected[j] = sum[j] = static_cast<uint32_t>(random.U64());
+        }
+        for (size_t i = 0; i < count; ++i) {
+          factors[i] = static_cast<int32_t>(random.U64());
+          for (size_t j = 0; j < columns; ++j) {
+            rows[i][j] = static_cast<uint32_t>(random.U64());
+            expected[j] += rows[i][j] * static_cast<uint32_t>(factors[i]);
+          }
+          pointers.push_back(rows[i].data());
+        }
+        kernel.add_scaled(pointers.data(), factors.data(), count, columns, sum.data());
+        EXPECT_EQ(sum, expected) << kernel.name;
+
+        std::vector<int32_t> signs(columns);
+        uint32_t dot = 0;
+        for (size_t j = 0; j < columns; ++j) {
+          signs[j] = static_cast<int32_t>(random.U64());
+          dot += rows[0][j] * static_cast<uint32_t>(signs[j]);
+        }
+        EXPECT_EQ(kernel.dot(rows[0].data(), signs.data(), columns), dot) << kernel.name;
+      }
+    }
+    // Around each threshold, in the high half and in the low one.
+    const uint64_t top = (uint64_t{1} << 63) - 1;
+    const std::vector<uint64_t> th = {0, 5, 5, 1000, top}, tl = {3, 0, 9, top, 0};
+    const std::vector<uint64_t> high = {0, 0, 5, 5, 5, 4, 1000, 1000, top, top, 6};
+    const std::vector<uint64_t> low = {2, 3, 0, 8, 9, top, top - 1, top, 0, top, 0};
+    const std::vector<uint32_t> expected = {0, 1, 2, 2, 3, 1, 3, 4, 5, 5, 3};
+    std::vector<uint32_t> magnitudes(high.size());
+    kernel.count_thresholds(high.data(), low.data(), high.size(), th.data(), tl.data(), th.size(),
+                            magnitudes.data());
+    EXPECT_EQ(magnitudes, expected) << kernel.name;
+  }
+}
+
+}  // namespace
+}  // namespace shoal::pir

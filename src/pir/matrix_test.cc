@@ -1,0 +1,149 @@
+#include <cstdlib>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/pir/byte_matrix.h"
+#include "src/pir/dispatch.h"
+#include "src/pir/lwe.h"
+#include "src/pir/pages.h"
+#include "src/pir/public_matrix.h"
+#include "src/pir/rounding.h"
+
+namespace shoal::pir {
+namespace {
+
+const Digest kSeed = PublicMatrixSeed("test", Digest{1}, 1);
+
+// FIPS 197's example key and block, by way of the seed and the place of one element: the expansion
+// is plain AES-128 in counter mode.
+TEST(PublicMatrixTest, IsAesInCounterMode) {
+  Digest key = {};
+  for (uint8_t i = 0; i < 16; ++i) key[i] = i;
+  PublicMatrix matrix(key);
+  std::vector<uint32_t> words(4);
+  matrix.Expand(0, 0, words);
+  // AES-128 of the zero block under 000102..0f.
+  const uint8_t expected[16] = {0xc6, 0xa1, 0x3b, 0x37, 0x87, 0x8f, 0x5b, 0x82,
+                                0x6f, 0x4f, 0x81, 0x62, 0xa1, 0xc8, 0xd8, 0x79};
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(words[i], LoadLe<uint32_t>(expected + 4 * i));
+}
+
+TEST(PublicMatrixTest, AnyPartIsTheSame) {
+  PublicMatrix matrix(kSeed);
+  std::vector<uint32_t> whole(1000), part(37);
+  matrix.Expand(7, 0, whole);
+  matrix.Expand(7, 500, part);
+  for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], whole[500 + i]);
+  std::vector<uint32_t> other(1000);
+  matrix.Expand(8, 0, other);
+  EXPECT_NE(other, whole);
+  PublicMatrix(PublicMatrixSeed("test", Digest{1}, 2)).Expand(7, 0, other);
+  EXPECT_NE(other, whole) << "every level has its own";
+}
+
+TEST(RoundingTest, RoundsToNearestAndPacksEveryWidth) {
+  testing::TestRandom random(5);
+  for (uint32_t dropped = 0; dropped < 32; ++dropped) {
+    std::vector<uint32_t> words(37);
+    for (uint32_t& word : words) word = static_cast<uint32_t>(random.U64());
+    words[0] = 0xffffffff;  // rounds up to 2^32 = 0 when anything is dropped
+    Bytes packed;
+    AppendRounded(words, dropped, packed);
+    EXPECT_EQ(packed.size(), RoundedBytes(words.size(), dropped));
+    std::vector<uint32_t> back(words.size());
+    SHOAL_ASSERT_OK(ParseRounded(packed, dropped, back));
+    for (size_t i = 0; i < words.size(); ++i) {
+      const int32_t error = static_cast<int32_t>(back[i] - words[i]);
+      EXPECT_LE(std::abs(int64_t{error}), dropped == 0 ? 0 : int64_t{1} << (dropped - 1));
+      EXPECT_EQ(back[i] & ((uint32_t{1} << dropped) - 1), 0u);
+    }
+    EXPECT_FALSE(ParseRounded(BytesView(packed).first(packed.size() - 1), dropped, back).ok());
+    packed.push_back(0);
+    EXPECT_FALSE(ParseRounded(packed, dropped, back).ok());
+  }
+  // One word of 12 bits leaves 4 in the second byte, which must be zero.
+  std::vector<uint32_t> one(1);
+  EXPECT_THAT(ParseRounded(Bytes{0, 0x10}, 20, one),
+              testing::StatusIs(absl::StatusCode::kInvalidArgument, "after the last word"));
+  SHOAL_EXPECT_OK(ParseRounded(Bytes{0, 0x0f}, 20, one));
+}
+
+TEST(PagesTest, MoreMemoryThanThereIsIsRefused) {
+  EXPECT_THAT(Pages::Allocate(uint64_t{1} << 50, "a table"),
+              testing::StatusIs(absl::StatusCode::kResourceExhausted, "a table takes"));
+}
+
+// Row counts that are no multiple of anything, several stripes, part of the rows, several threads.
+TEST(ByteMatrixTest, ProductsAgreeWithArithmetic) {
+  testing::TestRandom random(6);
+  ThreadPool pool(3);
+  for (const Kernel* kernel : SupportedKernels()) {
+    for (uint64_t rows : {1, 3, 8, 45}) {
+      for (uint64_t columns : {1, 64, 2048, 4200}) {
+        SHOAL_ASSERT_OK_AND_ASSIGN(ByteMatrix matrix, ByteMatrix::Create(rows, columns));
+        ASSERT_EQ(matrix.columns(), PaddedColumns(columns));
+        for (uint64_t r = 0; r < rows; ++r) {
+          Bytes bytes(columns);
+          random.Fill(bytes);
+          for (uint64_t c = 0; c < columns; ++c) matrix.Set(r, c, bytes[c]);
+        }
+        SHOAL_ASSERT_OK_AND_ASSIGN(PackedVectors packed,
+                                   PackedVectors::Create(*kernel, matrix.columns(), 3));
+        std::vector<std::vector<uint32_t>> vectors(3, std::vector<uint32_t>(matrix.columns()));
+        for (int v = 0; v < 3; ++v) {
+          random.Fill({reinterpret_cast<uint8_t*>(vectors[v].data()), 4 * matrix.columns()});
+          packed.Set(v, vectors[v]);
+        }
+        const uint64_t first = rows / 3, count = rows - first;
+        const auto products = matrix.Multiply(packed, first, count, &pool);
+        for (int v = 0; v < 3; ++v) {
+          ASSERT_EQ(products[v].size(), count);
+          for (uint64_t r = 0; r < count; ++r) {
+            uint32_t expected = 0;
+            for (uint64_t c = 0; c < matrix.columns(); ++c) {
+              expected += (uint32_t{matrix.Get(first + r, c)} - 128) * vectors[v][c];
+            }
+            ASSERT_EQ(products[v][r], expected) << kernel->name << " " << rows << "x" << columns;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ByteMatrixTest, ProductWithThePublicMatrix) {
+  testing::TestRandom random(7);
+  ThreadPool pool(2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(ByteMatrix matrix, ByteMatrix::Create(35, 2100));
+  for (uint64_t r = 0; r < 35; ++r) {
+    for (uint64_t c = 0; c < 2100; ++c) matrix.Set(r, c, static_cast<uint8_t>(random.U64()));
+  }
+  PublicMatrix expander(kSeed);
+  std::vector<std::vector<uint32_t>> a(kDimension, std::vector<uint32_t>(matrix.columns()));
+  for (uint32_t k = 0; k < kDimension; ++k) expander.Expand(k, 0, a[k]);
+  std::vector<uint32_t> expected(35 * kDimension);
+  for (uint64_t r = 0; r < 35; ++r) {
+    for (uint32_t k = 0; k < kDimension; ++k) {
+      for (uint64_t c = 0; c < matrix.columns(); ++c) {
+        expected[r * kDimension + k] += (uint32_t{matrix.Get(r, c)} - 128) * a[k][c];
+      }
+    }
+  }
+  for (const Kernel* kernel : SupportedKernels()) {
+    EXPECT_EQ(matrix.MultiplyPublic(*kernel, kSeed, &pool), expected) << kernel->name;
+    EXPECT_EQ(matrix.MultiplyPublic(*kernel, kSeed, nullptr), expected) << kernel->name;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const PackedVectors packed,
+                               PackPublicMatrix(*kernel, kSeed, matrix.columns(), &pool));
+    const auto products = matrix.Multiply(packed, 0, 35, &pool);
+    for (uint32_t k = 0; k < kDimension; ++k) {
+      for (uint64_t r = 0; r < 35; ++r) {
+        ASSERT_EQ(products[k][r], expected[r * kDimension + k]) << kernel->name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::pir

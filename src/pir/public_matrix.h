@@ -1,0 +1,40 @@
+// The public matrix A of Regev's encryption: kDimension numbers below 2^32 for every column of the
+// data, expanded from a seed.
+//
+// The seed is a hash of what the matrix is for (table and level), made by client and server alike:
+// nobody chooses it. Element (k, column) is 32-bit word (column mod 4) of
+//     AES-128(seed's first 16 bytes, big-endian 128-bit number k * 2^32 + column / 4),
+// so that any part of it can be had by itself, and more columns leave those there as they are.
+#ifndef SHOAL_SRC_PIR_PUBLIC_MATRIX_H_
+#define SHOAL_SRC_PIR_PUBLIC_MATRIX_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/strings/string_view.h"
+#include "src/base/bytes.h"
+
+namespace shoal::pir {
+
+// Transcript("shoal pir public matrix v1") over engine, table id, level.
+Digest PublicMatrixSeed(absl::string_view engine, const Digest& table_id, uint32_t level);
+
+// Thread-compatible: one per thread.
+class PublicMatrix {
+ public:
+  explicit PublicMatrix(const Digest& seed);
+  ~PublicMatrix();
+  PublicMatrix(PublicMatrix&&) noexcept;
+
+  // out[i] = element (k, first_column + i). first_column is a multiple of 4 (checked).
+  void Expand(uint32_t k, uint64_t first_column, std::span<uint32_t> out);
+
+ private:
+  struct Cipher;
+  std::unique_ptr<Cipher> cipher_;
+};
+
+}  // namespace shoal::pir
+
+#endif  // SHOAL_SRC_PIR_PUBLIC_MATRIX_H_

@@ -1,0 +1,146 @@
+#include "src/pir/refresh.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "src/base/status_macros.h"
+#include "src/pir/lwe.h"
+#include "src/pir/public_matrix.h"
+#include "src/pir/rounding.h"
+
+namespace shoal::pir {
+namespace {
+
+// Runs closer than this are one: a run has 20 bytes of its own.
+constexpr size_t kGap = 10;
+
+struct Change {
+  uint64_t column = 0;
+  uint64_t first_row = 0;
+  BytesView before;
+  BytesView after;
+};
+
+// hint[first_row + i] += (after[i] - before[i]) * (the change's column of the public matrix).
+void Apply(const Kernel& kernel, const Change& change, PublicMatrix& matrix,
+           std::vector<uint32_t>& hint) {
+  std::vector<uint32_t> column(kDimension);
+  const uint64_t aligned = change.column / 4 * 4;
+  for (uint32_t k = 0; k < kDimension; ++k) {
+    uint32_t words[4];
+    matrix.Expand(k, aligned, words);
+    column[k] = words[change.column % 4];
+  }
+  const uint32_t* const from = column.data();
+  for (size_t i = 0; i < change.before.size(); ++i) {
+    const int32_t by = int32_t{change.after[i]} - int32_t{change.before[i]};
+    if (by == 0) continue;
+    kernel.add_scaled(&from, &by, 1, kDimension, hint.data() + (change.first_row + i) * kDimension);
+  }
+}
+
+}  // namespace
+
+Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs) {
+  ByteMatrix& matrix = *hinted.matrix;
+  std::vector<Bytes> before(runs.size());
+  std::vector<uint32_t> changed(matrix.rows());
+  for (size_t r = 0; r < runs.size(); ++r) {
+    before[r].resize(runs[r].after.size());
+    for (size_t i = 0; i < before[r].size(); ++i) {
+      const uint64_t row = runs[r].first_row + i;
+      before[r][i] = matrix.Get(row, runs[r].column);
+      changed[row] += before[r][i] != runs[r].after[i];
+      matrix.Set(row, runs[r].column, runs[r].after[i]);
+    }
+  }
+  const uint64_t row_bytes = RoundedBytes(kDimension, hinted.hint_bits_dropped);
+  const auto anew = [&](uint64_t row) { return 2 * uint64_t{changed[row]} >= row_bytes; };
+
+  Bytes changes(8);
+  uint64_t count = 0;
+  PublicMatrix public_matrix(hinted.seed);
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const Run& run = runs[r];
+    const auto sent = [&](size_t i) {
+      return before[r][i] != run.after[i] && !anew(run.first_row + i);
+    };
+    for (size_t i = 0; i < before[r].size(); ++i) {
+      if (!sent(i)) continue;
+      size_t end = i + 1;
+      for (size_t j = end; j < before[r].size() && j < end + kGap && !anew(run.first_row + j); ++j) {
+        if (sent(j)) end = j + 1;
+      }
+      const Change change = {.column = run.column,
+                             .first_row = run.first_row + i,
+                             .before = BytesView(before[r]).subspan(i, end - i),
+                             .after = BytesView(run.after).subspan(i, end - i)};
+      Apply(*hinted.kernel, change, public_matrix, *hinted.product);
+      AppendLe<uint64_t>(changes, change.column);
+      AppendLe<uint64_t>(changes, change.first_row);
+      AppendLe<uint32_t>(changes, static_cast<uint32_t>(end - i));
+      Append(changes, change.before);
+      Append(changes, change.after);
+      ++count;
+      i = end - 1;
+    }
+  }
+  StoreLe<uint64_t>(changes.data(), count);
+
+  std::vector<uint64_t> rows;
+  for (uint64_t row = 0; row < matrix.rows(); ++row) {
+    if (anew(row)) rows.push_back(row);
+  }
+  if (rows.empty()) return changes;
+  matrix.MultiplyPublicRows(*hinted.kernel, hinted.seed, rows, hinted.pool, *hinted.product);
+  for (uint64_t row : rows) {
+    AppendLe<uint64_t>(changes, row);
+    AppendRounded({hinted.product->data() + row * kDimension, kDimension},
+                  hinted.hint_bits_dropped, changes);
+  }
+  return changes;
+}
+
+absl::Status ApplyChanges(const Kernel& kernel, const Digest& seed, uint32_t hint_bits_dropped,
+                          uint64_t columns, BytesView changes, std::vector<uint32_t>& hint) {
+  const uint64_t rows = hint.size() / kDimension;
+  const absl::Status malformed = absl::InvalidArgumentError("pir: malformed changes");
+  const absl::Status outside = absl::InvalidArgumentError("pir: a change outside of the matrix");
+  if (changes.size() < 8) return malformed;
+  const uint64_t count = LoadLe<uint64_t>(changes.data());
+  changes = changes.subspan(8);
+  std::vector<Change> parsed;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (changes.size() < 20) return malformed;
+    Change change;
+    change.column = LoadLe<uint64_t>(changes.data());
+    change.first_row = LoadLe<uint64_t>(changes.data() + 8);
+    const uint64_t length = LoadLe<uint32_t>(changes.data() + 16);
+    changes = changes.subspan(20);
+    if (changes.size() < 2 * length) return malformed;
+    if (change.column >= columns || length > rows || change.first_row > rows - length) {
+      return outside;
+    }
+    change.before = changes.first(length);
+    change.after = changes.subspan(length, length);
+    changes = changes.subspan(2 * length);
+    parsed.push_back(change);
+  }
+  const uint64_t row_bytes = RoundedBytes(kDimension, hint_bits_dropped);
+  if (changes.size() % (8 + row_bytes) != 0) return malformed;
+  std::vector<std::pair<uint64_t, std::vector<uint32_t>>> anew;
+  for (; !changes.empty(); changes = changes.subspan(8 + row_bytes)) {
+    anew.emplace_back(LoadLe<uint64_t>(changes.data()), std::vector<uint32_t>(kDimension));
+    if (anew.back().first >= rows) return outside;
+    SHOAL_RETURN_IF_ERROR(
+        ParseRounded(changes.subspan(8, row_bytes), hint_bits_dropped, anew.back().second));
+  }
+  PublicMatrix public_matrix(seed);
+  for (const Change& change : parsed) Apply(kernel, change, public_matrix, hint);
+  for (const auto& [row, words] : anew) {
+    std::copy(words.begin(), words.end(), hint.begin() + row * kDimension);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::pir

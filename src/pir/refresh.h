@@ -1,0 +1,52 @@
+// Hints of a later epoch. Private to src/pir.
+//
+// A cell that changes costs kDimension multiply-adds, and two bytes of the delta; a row of the hint
+// made anew costs a product with the whole public matrix, and as many bytes as a row has. Signatures
+// bind the epoch, so that theirs change in every column: those rows are sent anew; the bytes of the
+// table's rows that really changed are sent as changes.
+//
+// Delta::changes:
+//   u64 runs    each: u64 column, u64 first row, u32 length, the bytes before, the bytes after
+//   rows anew   each: u64 row, kDimension words, rounded as the hint's
+#ifndef SHOAL_SRC_PIR_REFRESH_H_
+#define SHOAL_SRC_PIR_REFRESH_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/pir/byte_matrix.h"
+#include "src/pir/engine.h"
+
+namespace shoal::pir {
+
+// What stands in one column from first_row on.
+struct Run {
+  uint64_t column = 0;
+  uint64_t first_row = 0;
+  Bytes after;
+};
+
+struct HintedMatrix {
+  const Kernel* kernel;
+  ThreadPool* pool;
+  Digest seed;  // of the public matrix
+  uint32_t hint_bits_dropped;
+  ByteMatrix* matrix;
+  std::vector<uint32_t>* product;  // matrix times public matrix: [row][kDimension]
+};
+
+// Writes the runs into the matrix and makes the product that of the new matrix; what a client needs
+// for the same.
+Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs);
+
+// The client's side: `hint` has `rows` rows. INVALID_ARGUMENT: malformed, or outside of the matrix;
+// the hint is then what it was.
+absl::Status ApplyChanges(const Kernel& kernel, const Digest& seed, uint32_t hint_bits_dropped,
+                          uint64_t columns, BytesView changes, std::vector<uint32_t>& hint);
+
+}  // namespace shoal::pir
+
+#endif  // SHOAL_SRC_PIR_REFRESH_H_

@@ -1,0 +1,293 @@
+#include "src/pir/shape.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/dispatch.h"
+#include "src/pir/gaussian.h"
+
+namespace shoal::pir {
+namespace {
+
+constexpr uint64_t kMaxRows = uint64_t{1} << 31;
+constexpr uint64_t kMaxMatrixBytes = uint64_t{1} << 42;
+// Wider matrices have more rows instead: beyond, hints could drop fewer bits, and further on answers
+// could not be decrypted.
+constexpr uint64_t kMostColumns = uint64_t{1} << 17;
+
+absl::Status Bad(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("pir setup: ", what));
+}
+
+}  // namespace
+
+const Kernel& KernelOr(const Kernel* kernel) { return kernel == nullptr ? FastestKernel() : *kernel; }
+
+absl::Status CheckShape(const wire::PirSetup& setup) {
+  if (setup.table_id().size() != 32) return Bad("table_id must have 32 bytes");
+  if (setup.manifest_digest().size() != 32) return Bad("manifest_digest must have 32 bytes");
+  if (setup.rows() == 0 || setup.rows() > kMaxRows) {
+    return Bad(absl::StrFormat("rows must be in [1, %d], got %d", kMaxRows, setup.rows()));
+  }
+  if (setup.record_bytes() == 0 || setup.record_bytes() > kMaxRecordBytes) {
+    return Bad(absl::StrFormat("record_bytes must be in [1, %d], got %d", kMaxRecordBytes,
+                               setup.record_bytes()));
+  }
+  if (setup.rows_per_column() == 0 || setup.rows_per_column() > kMaxRows) {
+    return Bad(absl::StrFormat("rows_per_column must be in [1, %d], got %d", kMaxRows,
+                               setup.rows_per_column()));
+  }
+  const uint64_t needed =
+      (setup.rows() + setup.rows_per_column() - 1) / setup.rows_per_column();
+  if (setup.columns() < needed || setup.columns() % kGroupColumns != 0 ||
+      setup.columns() > kMaxRows) {
+    return Bad(absl::StrFormat("columns must be a multiple of %d, at least %d, got %d",
+                               kGroupColumns, needed, setup.columns()));
+  }
+  // Neither factor exceeds 2^52.
+  if (MatrixRows(setup) > kMaxMatrixBytes / setup.columns()) {
+    return Bad("the matrix is larger than 4 TiB");
+  }
+  return absl::OkStatus();
+}
+
+wire::PirSetup MakeShape(Engine engine, const Content& content, uint64_t rows_per_column,
+                         uint64_t divisor) {
+  wire::PirSetup setup;
+  setup.set_engine(std::string(EngineName(engine)));
+  setup.set_table_id(ToString(content.table_id));
+  setup.set_epoch(content.epoch);
+  setup.set_manifest_digest(ToString(content.manifest_digest));
+  setup.set_rows(content.rows);
+  setup.set_record_bytes(content.record_bytes);
+  if (rows_per_column == 0 && content.record_bytes > 0) {
+    const double square = std::sqrt(static_cast<double>(content.rows) / content.record_bytes);
+    rows_per_column = static_cast<uint64_t>(std::max(1.0, std::round(square / divisor)));
+    rows_per_column =
+        std::max(rows_per_column, (content.rows + kMostColumns - 1) / kMostColumns);
+  }
+  rows_per_column = std::max<uint64_t>(1, rows_per_column);
+  setup.set_rows_per_column(rows_per_column);
+  setup.set_columns(PaddedColumns((content.rows + rows_per_column - 1) / rows_per_column));
+  return setup;
+}
+
+absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSetup& setup,
+                                      ThreadPool* pool) {
+  SHOAL_ASSIGN_OR_RETURN(ByteMatrix matrix, ByteMatrix::Create(MatrixRows(setup), setup.columns()));
+  const uint64_t k = setup.rows_per_column();
+  const uint32_t width = setup.record_bytes();
+  const auto load = [&](size_t begin, size_t end) {
+    Bytes records(kGroupColumns * width);
+    for (size_t group = begin; group < end; ++group) {
+      for (uint64_t block = 0; block < k; ++block) {
+        for (uint64_t i = 0; i < kGroupColumns; ++i) {
+          const uint64_t row = (group * kGroupColumns + i) * k + block;
+          const MutableBytes record(records.data() + i * width, width);
+          if (row < content.rows) {
+            content.copy(row, record);
+          } else {
+            std::fill(record.begin(), record.end(), 0);
+          }
+        }
+        for (uint32_t w = 0; w < width; ++w) {
+          uint8_t* out = matrix.Group(block * width + w, group * kGroupColumns);
+          for (uint64_t i = 0; i < kGroupColumns; ++i) out[i] = records[i * width + w];
+        }
+      }
+    }
+  };
+  const uint64_t groups = setup.columns() / kGroupColumns;
+  if (pool == nullptr) {
+    load(0, groups);
+  } else {
+    pool->ParallelFor(groups, 1, load);
+  }
+  return matrix;
+}
+
+void SetHint(BytesView hint, wire::PirSetup& setup) {
+  setup.set_hint_bytes(hint.size());
+  setup.set_hint_digest(ToString(HintDigest(hint)));
+}
+
+void AppendQueryHeader(const wire::PirSetup& setup, Bytes& query) {
+  AppendLe<uint64_t>(query, setup.epoch());
+  Append(query, SetupId(setup));
+}
+
+absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
+                        BytesView query) {
+  if (query.size() < kQueryHeaderBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pir: a query of %d bytes is no query", query.size()));
+  }
+  const uint64_t epoch = LoadLe<uint64_t>(query.data());
+  if (epoch != setup.epoch()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("pir: the query is for epoch %d of the table, this server has epoch %d: "
+                        "fetch setup and hint again",
+                        epoch, setup.epoch()));
+  }
+  if (!std::equal(id.begin(), id.end(), query.begin() + 8)) {
+    return absl::FailedPreconditionError(
+        "pir: the query is for another engine, table or set of parameters: fetch setup and hint "
+        "again");
+  }
+  if (query.size() != query_bytes) {
+    return absl::InvalidArgumentError(absl::StrFormat("pir: a query of %d bytes, not %d",
+                                                      query.size(), query_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content) {
+  if (ToString(content.table_id) != setup.table_id() || content.epoch <= setup.epoch()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pir: not a later epoch of the same table (epoch %d after %d)",
+                        content.epoch, setup.epoch()));
+  }
+  if (content.record_bytes != setup.record_bytes()) {
+    return absl::InvalidArgumentError(absl::StrFormat("pir: rows of %d bytes, not %d",
+                                                      content.record_bytes, setup.record_bytes()));
+  }
+  const uint64_t room = setup.rows_per_column() * setup.columns();
+  if (content.rows == 0 || content.rows > room) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pir: %d rows, the matrix has room for %d", content.rows, room));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
+                              std::span<const uint64_t> changed_rows) {
+  SHOAL_RETURN_IF_ERROR(CheckRefresh(setup, content));
+  for (uint64_t row : changed_rows) {
+    if (row >= std::max(content.rows, setup.rows())) {
+      return absl::InvalidArgumentError(absl::StrFormat("pir: no row %d", row));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta) {
+  if (delta.from != SetupId(setup)) {
+    return absl::FailedPreconditionError("pir: the delta starts from another epoch");
+  }
+  SHOAL_RETURN_IF_ERROR(SizesOf(delta.to).status());
+  if (delta.to.engine() != setup.engine() || delta.to.table_id() != setup.table_id() ||
+      delta.to.record_bytes() != setup.record_bytes() ||
+      delta.to.rows_per_column() != setup.rows_per_column() ||
+      delta.to.columns() != setup.columns()) {
+    return absl::InvalidArgumentError("pir: the delta leads to a table of another shape");
+  }
+  return absl::OkStatus();
+}
+
+std::vector<Run> RunsOf(const wire::PirSetup& setup, const Content& content,
+                        std::span<const uint64_t> changed_rows) {
+  std::vector<Run> runs;
+  for (uint64_t row : changed_rows) {
+    Run run{.column = row / setup.rows_per_column(),
+            .first_row = row % setup.rows_per_column() * setup.record_bytes(),
+            .after = Bytes(setup.record_bytes())};
+    if (row < content.rows) content.copy(row, run.after);
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+void SetEpoch(const Content& content, wire::PirSetup& setup) {
+  setup.set_epoch(content.epoch);
+  setup.set_manifest_digest(ToString(content.manifest_digest));
+  setup.set_rows(content.rows);
+}
+
+absl::StatusOr<PublicProduct> PublicProduct::Create(const Digest& seed, uint64_t columns,
+                                                    const ClientOptions& options) {
+  PublicProduct product;
+  product.seed_ = seed;
+  product.columns_ = columns;
+  product.kernel_ = &KernelOr(options.kernel);
+  product.pool_ = options.pool;
+  if (options.keep_public_matrix) {
+    SHOAL_ASSIGN_OR_RETURN(product.kept_, Pages::Allocate(columns * kDimension * sizeof(uint32_t),
+                                                          "pir: the public matrix"));
+    auto* words = reinterpret_cast<uint32_t*>(product.kept_.data());
+    const auto expand = [&](size_t begin, size_t end) {
+      for (size_t s = begin; s < end; ++s) {
+        product.ExpandStripe(s, words + s * kStripeColumns * kDimension);
+      }
+    };
+    if (options.pool == nullptr) {
+      expand(0, StripeCount(columns));
+    } else {
+      options.pool->ParallelFor(StripeCount(columns), 1, expand);
+    }
+    product.is_kept_ = true;
+  }
+  return product;
+}
+
+void PublicProduct::ExpandStripe(uint64_t stripe, uint32_t* out) const {
+  const uint64_t columns = StripeLength(columns_, stripe);
+  PublicMatrix matrix(seed_);
+  for (uint32_t k = 0; k < kDimension; ++k) {
+    matrix.Expand(k, stripe * kStripeColumns, {out + k * columns, columns});
+  }
+}
+
+absl::Status PublicProduct::Encrypt(uint64_t column, RandomSource& random,
+                                    SecretVector<int32_t>& secret, Bytes& query) const {
+  SHOAL_CHECK(column < columns_);
+  // One seed from the system, then a stream cipher: thousands of samples.
+  const Seed seed = random.NewSeed();
+  SeededRandom stream(seed.view(), "shoal pir query v1");
+  const GaussianSampler& gaussian = GaussianSampler::Get();
+  secret.resize(kDimension);
+  gaussian.Sample(*kernel_, stream, secret);
+  SecretVector<int32_t> errors(columns_);
+  gaussian.Sample(*kernel_, stream, errors);
+
+  const size_t start = query.size();
+  query.resize(start + columns_ * sizeof(uint32_t));
+  uint8_t* const out = query.data() + start;
+  const auto encrypt = [&](size_t begin, size_t end) {
+    std::vector<uint32_t> scratch(is_kept_ ? 0 : kStripeColumns * kDimension);
+    std::vector<const uint32_t*> rows(kDimension);
+    SecretVector<uint32_t> sum;
+    for (size_t s = begin; s < end; ++s) {
+      const uint64_t columns = StripeLength(columns_, s);
+      const uint64_t first = s * kStripeColumns;
+      const uint32_t* words = scratch.data();
+      if (is_kept_) {
+        words = reinterpret_cast<const uint32_t*>(kept_.data()) + first * kDimension;
+      } else {
+        ExpandStripe(s, scratch.data());
+      }
+      for (uint32_t k = 0; k < kDimension; ++k) rows[k] = words + k * columns;
+      sum.assign(columns, 0);
+      kernel_->add_scaled(rows.data(), secret.data(), kDimension, columns, sum.data());
+      for (uint64_t j = 0; j < columns; ++j) {
+        // 1 where the column is the wanted one, without a branch.
+        const uint64_t differs = (first + j) ^ column;
+        const uint32_t wanted = static_cast<uint32_t>(1 ^ ((differs | (0 - differs)) >> 63));
+        StoreLe<uint32_t>(out + (first + j) * 4, sum[j] + static_cast<uint32_t>(errors[first + j]) +
+                                                     (wanted << kDeltaBits));
+      }
+    }
+  };
+  if (pool_ == nullptr) {
+    encrypt(0, StripeCount(columns_));
+  } else {
+    pool_->ParallelFor(StripeCount(columns_), 1, encrypt);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::pir

@@ -1,0 +1,92 @@
+// How a table becomes a matrix, for both engines. Private to src/pir.
+//
+// Record r is in column r / k and block r % k, k = rows_per_column: its bytes stand one below the
+// other from matrix row (r % k) * record_bytes on.
+#ifndef SHOAL_SRC_PIR_SHAPE_H_
+#define SHOAL_SRC_PIR_SHAPE_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/pir/byte_matrix.h"
+#include "src/pir/engine.h"
+#include "src/pir/lwe.h"
+#include "src/pir/refresh.h"
+
+namespace shoal::pir {
+
+// Answers drop this many bits: 12 of 32 are sent. An error of 2^19 where 2^23 is the room.
+inline constexpr uint32_t kAnswerBitsDropped = 20;
+
+// Checks ranges that do not depend on the engine, of a setup or a content.
+absl::Status CheckShape(const wire::PirSetup& setup);
+
+// `divisor`: how many times fewer rows of the matrix than a square would have.
+wire::PirSetup MakeShape(Engine engine, const Content& content, uint64_t rows_per_column,
+                         uint64_t divisor);
+
+inline uint64_t MatrixRows(const wire::PirSetup& setup) {
+  return setup.rows_per_column() * setup.record_bytes();
+}
+
+// The table as such a matrix. RESOURCE_EXHAUSTED as Pages.
+absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSetup& setup,
+                                      ThreadPool* pool);
+
+// Copies setup's hint fields from the hint.
+void SetHint(BytesView hint, wire::PirSetup& setup);
+
+// epoch and id.
+void AppendQueryHeader(const wire::PirSetup& setup, Bytes& query);
+// As Server::Answer; `id` is the setup's.
+absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
+                        BytesView query);
+
+// CheckRefresh, and INVALID_ARGUMENT for a row that neither epoch has.
+absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
+                              std::span<const uint64_t> changed_rows);
+
+// What Apply asks of a delta: it starts at `setup`, and leads to a table of the same shape.
+absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta);
+
+// The records of `changed_rows`, as they stand in the matrix. A row that is no more is zeros.
+std::vector<Run> RunsOf(const wire::PirSetup& setup, const Content& content,
+                        std::span<const uint64_t> changed_rows);
+
+// The setup of the new epoch, but for the hint.
+void SetEpoch(const Content& content, wire::PirSetup& setup);
+
+// The client's product of the public matrix and its secrets.
+class PublicProduct {
+ public:
+  // RESOURCE_EXHAUSTED if the matrix is to be kept and does not fit.
+  static absl::StatusOr<PublicProduct> Create(const Digest& seed, uint64_t columns,
+                                              const ClientOptions& options);
+
+  // A secret + error + 2^24 * (1 at `column`), drawn from `random`: `secret` becomes kDimension
+  // words, `query` gets columns words appended. Constant time in `column`.
+  absl::Status Encrypt(uint64_t column, RandomSource& random, SecretVector<int32_t>& secret,
+                       Bytes& query) const;
+
+ private:
+  PublicProduct() = default;
+  void ExpandStripe(uint64_t stripe, uint32_t* out) const;
+  Digest seed_ = {};
+  uint64_t columns_ = 0;
+  const Kernel* kernel_ = nullptr;
+  ThreadPool* pool_ = nullptr;
+  Pages kept_;  // [stripe][k][column]
+  bool is_kept_ = false;
+};
+
+const Kernel& KernelOr(const Kernel* kernel);
+
+// The byte that v = 2^24 * (byte - 128) + error stands for.
+inline uint8_t DecodeByte(uint32_t v) {
+  return static_cast<uint8_t>(((v + kDelta / 2) >> kDeltaBits) + kMaxPlaintext);
+}
+
+}  // namespace shoal::pir
+
+#endif  // SHOAL_SRC_PIR_SHAPE_H_

@@ -1,0 +1,216 @@
+#include "src/pir/simple_pir.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/rounding.h"
+
+namespace shoal::pir {
+namespace {
+
+constexpr absl::string_view kName = "simplepir";
+
+absl::StatusOr<uint32_t> HintDrop(const wire::PirSetup& setup) {
+  return HintBitsToDrop(setup.columns(), setup.record_bytes(), kAnswerBitsDropped);
+}
+
+Digest MatrixSeed(const wire::PirSetup& setup) {
+  Digest id;
+  std::copy(setup.table_id().begin(), setup.table_id().end(), id.begin());
+  return PublicMatrixSeed(kName, id, 1);
+}
+
+uint64_t ChunkBlocks(const wire::PirSetup& setup, uint64_t chunks) {
+  return (setup.rows_per_column() + chunks - 1) / chunks;
+}
+
+}  // namespace
+
+absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup) {
+  SHOAL_RETURN_IF_ERROR(CheckShape(setup));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
+  const uint64_t rows = MatrixRows(setup);
+  Sizes sizes;
+  sizes.hint_bytes = RoundedBytes(rows * kDimension, dropped);
+  sizes.hint_memory_bytes = rows * kDimension * sizeof(uint32_t);
+  sizes.query_bytes = kQueryHeaderBytes + setup.columns() * sizeof(uint32_t);
+  sizes.answer_bytes = RoundedBytes(rows, kAnswerBitsDropped);
+  sizes.server_bytes = rows * setup.columns() + sizes.hint_memory_bytes + sizes.hint_bytes;
+  return sizes;
+}
+
+absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(
+    const Content& content, const ServerOptions& options) {
+  std::unique_ptr<SimplePirServer> server(new SimplePirServer);
+  server->setup_ = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
+  SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
+  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
+  if (server->sizes_.hint_bytes > options.max_hint_bytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "simplepir: a hint of %d MiB is larger than the allowed %d MiB: use fewer rows a column",
+        server->sizes_.hint_bytes >> 20, options.max_hint_bytes >> 20));
+  }
+  SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "simplepir: the server"));
+  server->kernel_ = &KernelOr(options.kernel);
+  server->pool_ = options.pool;
+  SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, server->setup_, options.pool));
+  server->product_ = server->matrix_->MultiplyPublic(
+      *server->kernel_, MatrixSeed(server->setup_), options.pool, options.progress);
+  server->PackHint();
+  return server;
+}
+
+void SimplePirServer::PackHint() {
+  hint_.clear();
+  AppendRounded(product_, hint_bits_dropped_, hint_);
+  SetHint(hint_, setup_);
+  id_ = SetupId(setup_);
+}
+
+absl::StatusOr<PackedVectors> SimplePirServer::Pack(std::span<const BytesView> queries) const {
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors packed,
+                         PackedVectors::Create(*kernel_, setup_.columns(), queries.size()));
+  std::vector<uint32_t> words(setup_.columns());
+  for (size_t i = 0; i < queries.size(); ++i) {
+    std::memcpy(words.data(), queries[i].data() + kQueryHeaderBytes, words.size() * 4);
+    packed.Set(i, words);
+  }
+  return packed;
+}
+
+std::vector<absl::StatusOr<Bytes>> SimplePirServer::Answer(
+    std::span<const BytesView> queries) const {
+  std::vector<absl::StatusOr<Bytes>> answers(queries.size(), Bytes());
+  std::vector<BytesView> good;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    if (absl::Status status = CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]);
+        !status.ok()) {
+      answers[i] = status;
+    } else {
+      good.push_back(queries[i]);
+      places.push_back(i);
+    }
+  }
+  if (good.empty()) return answers;
+  const auto packed = Pack(good);
+  if (!packed.ok()) {
+    for (size_t place : places) answers[place] = packed.status();
+    return answers;
+  }
+  const auto products = matrix_->Multiply(*packed, 0, matrix_->rows(), pool_);
+  for (size_t i = 0; i < good.size(); ++i) {
+    AppendRounded(products[i], kAnswerBitsDropped, *answers[places[i]]);
+  }
+  return answers;
+}
+
+absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
+    std::span<const BytesView> queries) const {
+  std::vector<Bytes> answers(queries.size());
+  const uint64_t chunk_rows = ChunkBlocks(setup_, std::max<size_t>(1, queries.size())) *
+                              setup_.record_bytes();
+  for (size_t i = 0; i < queries.size(); ++i) {
+    SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]));
+    const uint64_t first = std::min<uint64_t>(i * chunk_rows, matrix_->rows());
+    const uint64_t count = std::min<uint64_t>(chunk_rows, matrix_->rows() - first);
+    if (count == 0) continue;
+    SHOAL_ASSIGN_OR_RETURN(const PackedVectors packed, Pack(queries.subspan(i, 1)));
+    const auto products = matrix_->Multiply(packed, first, count, pool_);
+    AppendRounded(products[0], kAnswerBitsDropped, answers[i]);
+  }
+  return answers;
+}
+
+absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
+                                               std::span<const uint64_t> changed_rows) {
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
+  Delta delta;
+  delta.from = id_;
+  delta.changes = RefreshProduct({.kernel = kernel_,
+                                  .pool = pool_,
+                                  .seed = MatrixSeed(setup_),
+                                  .hint_bits_dropped = hint_bits_dropped_,
+                                  .matrix = &*matrix_,
+                                  .product = &product_},
+                                 RunsOf(setup_, content, changed_rows));
+  SetEpoch(content, setup_);
+  PackHint();
+  delta.to = setup_;
+  return delta;
+}
+
+uint64_t SimplePirChunk(const wire::PirSetup& setup, uint64_t chunks, uint64_t row) {
+  return row % setup.rows_per_column() / ChunkBlocks(setup, chunks);
+}
+
+absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
+    const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(setup));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(sizes.hint_memory_bytes, "simplepir: the hint"));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
+  SHOAL_ASSIGN_OR_RETURN(PublicProduct product,
+                         PublicProduct::Create(MatrixSeed(setup), setup.columns(), options));
+  std::unique_ptr<SimplePirClient> client(new SimplePirClient(setup, std::move(product)));
+  client->kernel_ = &KernelOr(options.kernel);
+  client->hint_.resize(MatrixRows(setup) * kDimension);
+  SHOAL_RETURN_IF_ERROR(ParseRounded(hint, dropped, client->hint_));
+  return client;
+}
+
+absl::StatusOr<Asked> SimplePirClient::Ask(uint64_t row, RandomSource& random) const {
+  if (row >= setup_.rows()) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("pir: row %d of a table of %d rows", row, setup_.rows()));
+  }
+  Asked asked;
+  asked.row = row;
+  AppendQueryHeader(setup_, asked.query);
+  SHOAL_RETURN_IF_ERROR(
+      product_.Encrypt(row / setup_.rows_per_column(), random, asked.secret, asked.query));
+  return asked;
+}
+
+Bytes SimplePirClient::Decrypt(const Asked& asked, std::span<const uint32_t> words) const {
+  const uint64_t first = asked.row % setup_.rows_per_column() * setup_.record_bytes();
+  Bytes record(setup_.record_bytes());
+  for (size_t w = 0; w < record.size(); ++w) {
+    const uint32_t mask = kernel_->dot(hint_.data() + (first + w) * kDimension,
+                                       asked.secret.data(), kDimension);
+    record[w] = DecodeByte(words[w] - mask);
+  }
+  return record;
+}
+
+absl::StatusOr<Bytes> SimplePirClient::Recover(const Asked& asked, BytesView answer) const {
+  SHOAL_CHECK(asked.row < setup_.rows() && asked.secret.size() == kDimension);
+  std::vector<uint32_t> words(MatrixRows(setup_));
+  SHOAL_RETURN_IF_ERROR(ParseRounded(answer, kAnswerBitsDropped, words));
+  const uint64_t first = asked.row % setup_.rows_per_column() * setup_.record_bytes();
+  return Decrypt(asked, std::span(words).subspan(first, setup_.record_bytes()));
+}
+
+absl::StatusOr<Bytes> SimplePirClient::RecoverChunk(const Asked& asked, uint64_t chunks,
+                                                    BytesView answer) const {
+  SHOAL_CHECK(asked.row < setup_.rows() && asked.secret.size() == kDimension && chunks > 0);
+  const uint64_t blocks = ChunkBlocks(setup_, chunks);
+  const uint64_t block = asked.row % setup_.rows_per_column();
+  const uint64_t here = std::min(blocks, setup_.rows_per_column() - block / blocks * blocks);
+  std::vector<uint32_t> words(here * setup_.record_bytes());
+  SHOAL_RETURN_IF_ERROR(ParseRounded(answer, kAnswerBitsDropped, words));
+  return Decrypt(asked, std::span(words).subspan(block % blocks * setup_.record_bytes(),
+                                                 setup_.record_bytes()));
+}
+
+absl::Status SimplePirClient::Apply(const Delta& delta) {
+  SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup_));
+  SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_), dropped, setup_.columns(),
+                                     delta.changes, hint_));
+  setup_ = delta.to;
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::pir

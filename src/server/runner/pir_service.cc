@@ -1,0 +1,314 @@
+#include "src/server/runner/pir_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/cli/version.h"
+#include "src/server/runner/table_service.h"
+#include "src/wire/client.pb.h"
+#include "src/wire/pir.pb.h"
+
+namespace shoal::server {
+namespace {
+
+using wire::FrameType;
+
+// A delta is worth having while it is well below a hint; one frame holds it.
+constexpr size_t kMaxDeltaBytes = size_t{64} << 20;
+
+}  // namespace
+
+pir::Content ContentOf(std::shared_ptr<const table::Table> table) {
+  const table::Manifest& manifest = table->manifest();
+  pir::Content content;
+  std::ranges::copy(AsBytes(manifest.content().table_id()), content.table_id.begin());
+  content.epoch = manifest.epoch();
+  content.manifest_digest = manifest.digest();
+  content.rows = table->rows();
+  content.record_bytes = table->answer_bytes();
+  content.copy = [table = std::move(table)](uint64_t row, MutableBytes out) {
+    table->CopyAnswer(row, out);
+  };
+  return content;
+}
+
+std::vector<uint64_t> ChangedRows(const table::Table& before, const table::Table& after) {
+  const auto same = [](BytesView a, BytesView b) { return std::ranges::equal(a, b); };
+  std::vector<uint64_t> changed;
+  const uint64_t both = std::min(before.rows(), after.rows());
+  for (uint64_t row = 0; row < std::max(before.rows(), after.rows()); ++row) {
+    if (row >= both || !same(before.row(row), after.row(row)) ||
+        !same(before.signature(row), after.signature(row))) {
+      changed.push_back(row);
+    }
+  }
+  return changed;
+}
+
+absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(
+    const roster::Roster* roster, std::shared_ptr<const table::Table> table,
+    PirServiceOptions options) {
+  std::unique_ptr<PirService> service(new PirService(roster, std::move(options)));
+  const pir::Content content = ContentOf(table);
+  for (pir::Engine engine : service->options_.engines) {
+    Served& served = service->served_[engine];
+    SHOAL_ASSIGN_OR_RETURN(served.server, service->Make(engine, content));
+    served.id = pir::SetupId(served.server->setup());
+  }
+  service->table_ = std::move(table);
+  service->worker_ = std::thread([s = service.get()] { s->Work(); });
+  return service;
+}
+
+PirService::~PirService() {
+  {
+    std::lock_guard lock(queue_mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  if (worker_.joinable()) worker_.join();
+}
+
+absl::StatusOr<std::unique_ptr<pir::Server>> PirService::Make(pir::Engine engine,
+                                                              const pir::Content& content) const {
+  pir::ServerOptions options;
+  options.max_hint_bytes = options_.max_hint_bytes;
+  options.pool = options_.pool;
+  if (options_.progress) {
+    options.progress = [this, engine](uint64_t done, uint64_t total) {
+      options_.progress(engine, done, total);
+    };
+  }
+  return pir::CreateServer(engine, content, options);
+}
+
+bool PirService::Serves(FrameType type) {
+  return type == FrameType::kGetPirSetup || type == FrameType::kGetPirHint ||
+         type == FrameType::kGetPirDelta || type == FrameType::kPirQuery;
+}
+
+absl::StatusOr<wire::FrameLimits> PirService::Limits(FrameType type) const {
+  wire::FrameLimits limits{.control_bytes = 4096, .bulk_bytes = 0};
+  switch (type) {
+    case FrameType::kGetDeployment:
+    case FrameType::kGetPlacement:
+    case FrameType::kGetStatus:
+    case FrameType::kGetPirSetup:
+    case FrameType::kGetPirHint:
+    case FrameType::kGetPirDelta:
+      return limits;
+    case FrameType::kPirQuery: {
+      std::shared_lock lock(served_mutex_);
+      for (const auto& [engine, served] : served_) {
+        SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(served.server->setup()));
+        limits.bulk_bytes =
+            std::max(limits.bulk_bytes, pir::kMaxQueriesPerRequest * sizes.query_bytes);
+      }
+      return limits;
+    }
+    default:
+      return absl::InvalidArgumentError("this server runs no chain: its engines answer alone");
+  }
+}
+
+void PirService::Handle(wire::Frame request, net::Reply reply) {
+  if (request.type == FrameType::kPirQuery) {
+    if (absl::Status status = Enqueue(request, reply); !status.ok()) reply(status);
+    return;
+  }
+  absl::StatusOr<wire::Frame> frame = Answer(request);
+  frame.ok() ? reply(*std::move(frame)) : reply(frame.status());
+}
+
+absl::StatusOr<const PirService::Served*> PirService::Find(const std::string& engine) const {
+  std::vector<std::string> names;
+  for (const auto& [e, served] : served_) {
+    names.emplace_back(pir::EngineName(e));
+    if (names.back() == engine) return &served;
+  }
+  return absl::NotFoundError(
+      absl::StrCat("this server does not run that engine; it runs ", absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const {
+  std::shared_lock lock(served_mutex_);
+  switch (request.type) {
+    case FrameType::kGetDeployment:
+      return GetDeployment(*roster_, *table_, request);
+    case FrameType::kGetPlacement:
+      return GetPlacement(*table_, request);
+    case FrameType::kGetStatus: {
+      wire::GetStatusResponse response;
+      response.set_deployment(roster_->deployment());
+      response.set_version(cli::kVersion);
+      response.set_uptime_seconds(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+      return wire::MakeFrame(request.type, response);
+    }
+    case FrameType::kGetPirSetup: {
+      wire::GetPirSetupRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const Served* served, Find(message.engine()));
+      wire::GetPirSetupResponse response;
+      *response.mutable_setup() = served->server->setup();
+      return wire::MakeFrame(request.type, response);
+    }
+    case FrameType::kGetPirHint: {
+      wire::GetPirHintRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      for (const auto& [engine, served] : served_) {
+        if (AsText(served.id) != message.setup_id()) continue;
+        const BytesView hint = served.server->hint();
+        if (message.offset() > hint.size()) {
+          return absl::OutOfRangeError(absl::StrCat("the hint has ", hint.size(), " bytes"));
+        }
+        const BytesView rest = hint.subspan(message.offset());
+        wire::GetPirHintResponse response;
+        response.set_total_bytes(hint.size());
+        return wire::MakeFrame(
+            request.type, response,
+            ToBytes(rest.first(
+                std::min<size_t>({rest.size(), message.max_bytes(), kMaxHintPiece}))));
+      }
+      return absl::NotFoundError("no engine has that setup (any more); ask for the setup again");
+    }
+    case FrameType::kGetPirDelta: {
+      wire::GetPirDeltaRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const Served* served, Find(message.engine()));
+      if (served->delta && AsText(served->delta->from) == message.from_setup_id()) {
+        wire::GetPirDeltaResponse response;
+        *response.mutable_to() = served->delta->to;
+        return wire::MakeFrame(request.type, response, served->delta->changes);
+      }
+      return absl::NotFoundError("nothing is known of the way from that setup: fetch the hint");
+    }
+    default:
+      return absl::InvalidArgumentError("not a request to an engine");
+  }
+}
+
+absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
+  wire::PirQueryRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  SHOAL_ASSIGN_OR_RETURN(const pir::Engine engine, pir::ParseEngine(message.engine()));
+  {
+    std::shared_lock lock(served_mutex_);
+    SHOAL_RETURN_IF_ERROR(Find(message.engine()).status());
+  }
+  if (message.count() == 0 || message.count() > pir::kMaxQueriesPerRequest ||
+      request.bulk.size() % message.count() != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a request has 1 to ", pir::kMaxQueriesPerRequest, " queries of equal length, not ",
+                     message.count(), " in ", request.bulk.size(), " bytes"));
+  }
+  {
+    std::lock_guard lock(queue_mutex_);
+    if (waiting_bytes_ + request.bulk.size() > kMaxWaitingBytes) {
+      return absl::ResourceExhaustedError("too many queries wait; ask again later");
+    }
+    waiting_bytes_ += request.bulk.size();
+    queue_.push_back({engine, message.count(), std::move(request.bulk), std::move(reply)});
+  }
+  wake_.notify_one();
+  return absl::OkStatus();
+}
+
+void PirService::Work() {
+  for (;;) {
+    std::vector<Waiting> pass;
+    {
+      std::unique_lock lock(queue_mutex_);
+      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (stopping_) return;
+      // The oldest one's engine; those of the same engine that wait come along, in order.
+      const pir::Engine engine = queue_.front().engine;
+      size_t queries = 0;
+      for (auto it = queue_.begin(); it != queue_.end();) {
+        if (it->engine != engine || (queries > 0 && queries + it->count > kMaxPass)) {
+          ++it;
+          continue;
+        }
+        queries += it->count;
+        waiting_bytes_ -= it->queries.size();
+        pass.push_back(std::move(*it));
+        it = queue_.erase(it);
+      }
+    }
+    AnswerPass(std::move(pass));
+  }
+}
+
+void PirService::AnswerPass(std::vector<Waiting> pass) {
+  std::vector<BytesView> queries;
+  for (const Waiting& waiting : pass) {
+    const size_t each = waiting.queries.size() / waiting.count;
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      queries.push_back(BytesView(waiting.queries).subspan(i * each, each));
+    }
+  }
+  std::vector<absl::StatusOr<Bytes>> answers;
+  {
+    std::shared_lock lock(served_mutex_);
+    answers = served_.at(pass.front().engine).server->Answer(queries);
+  }
+  size_t next = 0;
+  for (Waiting& waiting : pass) {
+    absl::Status status;
+    Bytes bulk;
+    for (uint32_t i = 0; i < waiting.count; ++i, ++next) {
+      if (!answers[next].ok()) {
+        status.Update(answers[next].status());
+      } else {
+        Append(bulk, *answers[next]);
+      }
+    }
+    status.ok() ? waiting.reply(wire::MakeFrame(FrameType::kPirQuery, wire::PirQueryResponse(),
+                                                std::move(bulk)))
+                : waiting.reply(status);
+  }
+}
+
+absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
+  std::lock_guard reloading(reload_mutex_);
+  const pir::Content content = ContentOf(table);
+  // What takes a whole new server is made beside the old one, which goes on answering.
+  std::map<pir::Engine, std::unique_ptr<pir::Server>> made;
+  std::vector<uint64_t> changed;
+  {
+    std::shared_lock lock(served_mutex_);
+    if (table->manifest().epoch() <= table_->manifest().epoch()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the table's epoch ", table->manifest().epoch(), " is not after ",
+                       table_->manifest().epoch()));
+    }
+    for (const auto& [engine, served] : served_) {
+      if (pir::CheckRefresh(served.server->setup(), content).ok()) continue;
+      SHOAL_ASSIGN_OR_RETURN(made[engine], Make(engine, content));
+    }
+    if (made.size() < served_.size()) changed = ChangedRows(*table_, *table);
+  }
+  // Answers wait while hints are refreshed.
+  std::unique_lock lock(served_mutex_);
+  for (auto& [engine, served] : served_) {
+    served.delta.reset();
+    if (auto fresh = made.find(engine); fresh != made.end()) {
+      served.server = std::move(fresh->second);
+    } else {
+      absl::StatusOr<pir::Delta> delta = served.server->Refresh(content, changed);
+      SHOAL_CHECK(delta.ok());
+      if (delta->changes.size() <= std::min(kMaxDeltaBytes, served.server->hint().size())) {
+        served.delta = *std::move(delta);
+      }
+    }
+    served.id = pir::SetupId(served.server->setup());
+  }
+  table_ = std::move(table);
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,118 @@
+// Serves the single-server engines on the clients' port (src/wire/pir.proto; docs/protocol.md).
+#ifndef SHOAL_SRC_SERVER_RUNNER_PIR_SERVICE_H_
+#define SHOAL_SRC_SERVER_RUNNER_PIR_SERVICE_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/thread_pool.h"
+#include "src/net/server.h"
+#include "src/pir/engine.h"
+#include "src/roster/roster.h"
+#include "src/table/table.h"
+#include "src/wire/frame.h"
+
+namespace shoal::server {
+
+struct PirServiceOptions {
+  std::set<pir::Engine> engines;
+  uint64_t max_hint_bytes = uint64_t{1} << 30;
+  ThreadPool* pool = nullptr;  // outlives the service
+  // Of making the hints.
+  std::function<void(pir::Engine engine, uint64_t done, uint64_t total)> progress = nullptr;
+};
+
+// A table's answers (row and signature) as an engine's content. Keeps the table alive.
+pir::Content ContentOf(std::shared_ptr<const table::Table> table);
+
+// The rows in which two epochs of one table differ, those of only one of them included; each row's
+// signature counts too. Most rows of an epoch differ: signatures bind the epoch.
+std::vector<uint64_t> ChangedRows(const table::Table& before, const table::Table& after);
+
+// Thread-safe. One thread of its own answers queries: whatever has come in while it worked is
+// answered in one pass over the table, kMaxPass queries at a time.
+class PirService {
+ public:
+  static constexpr size_t kMaxPass = 16;
+  // Of queries that wait; beyond, RESOURCE_EXHAUSTED.
+  static constexpr uint64_t kMaxWaitingBytes = uint64_t{256} << 20;
+  static constexpr uint32_t kMaxHintPiece = 1 << 20;
+
+  // Makes the hints: minutes for gigabytes. Errors of pir::CreateServer, of every engine that is
+  // asked for. `roster` outlives the service.
+  static absl::StatusOr<std::unique_ptr<PirService>> Create(
+      const roster::Roster* roster, std::shared_ptr<const table::Table> table,
+      PirServiceOptions options);
+  ~PirService();
+  PirService(const PirService&) = delete;
+  PirService& operator=(const PirService&) = delete;
+
+  // Whether a request is for this service, and what is taken of it.
+  static bool Serves(wire::FrameType type);
+  absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
+  void Handle(wire::Frame request, net::Reply reply);
+
+  // A later epoch of the table: hints are refreshed where that is possible, made anew otherwise, and
+  // clients of the epoch before can ask for what changed. On an error nothing has changed.
+  absl::Status Reload(std::shared_ptr<const table::Table> table);
+
+ private:
+  struct Waiting {
+    pir::Engine engine;
+    uint32_t count;
+    Bytes queries;
+    net::Reply reply;
+  };
+  struct Served {
+    std::unique_ptr<pir::Server> server;
+    Digest id = {};
+    // From the epoch before: clients that are further behind fetch the hint.
+    std::optional<pir::Delta> delta;
+  };
+
+  PirService(const roster::Roster* roster, PirServiceOptions options)
+      : roster_(roster), options_(std::move(options)) {}
+  absl::StatusOr<std::unique_ptr<pir::Server>> Make(pir::Engine engine,
+                                                    const pir::Content& content) const;
+  // Under the lock. NOT_FOUND names the engines that there are.
+  absl::StatusOr<const Served*> Find(const std::string& engine) const;
+  absl::StatusOr<wire::Frame> Answer(const wire::Frame& request) const;
+  absl::Status Enqueue(wire::Frame& request, net::Reply& reply);
+  void Work();
+  void AnswerPass(std::vector<Waiting> pass);
+
+  const roster::Roster* const roster_;
+  const PirServiceOptions options_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+
+  std::mutex reload_mutex_;
+  // Guards what is served: readers answer, Reload writes.
+  mutable std::shared_mutex served_mutex_;
+  std::shared_ptr<const table::Table> table_;
+  std::map<pir::Engine, Served> served_;
+
+  std::mutex queue_mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::deque<Waiting> queue_;
+  uint64_t waiting_bytes_ = 0;
+  std::thread worker_;
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_RUNNER_PIR_SERVICE_H_

@@ -1,0 +1,475 @@
+// Single-server engines from key to value: the server's service and the client's library in one
+// process, over a signed table. What goes between them can be cut off, spoilt and counted.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/check.h"
+#include "src/base/clock.h"
+#include "src/base/file.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/client/engine_client.h"
+#include "src/client/state.h"
+#include "src/roster/testing/parties.h"
+#include "src/server/runner/pir_service.h"
+#include "src/table/table.h"
+#include "src/wire/pir.pb.h"
+
+namespace shoal::sim {
+namespace {
+
+using client::Lookup;
+using roster::testing::kNowS;
+using testing::StatusIs;
+using wire::Frame;
+using wire::FrameType;
+
+class FixedClock final : public Clock {
+ public:
+  uint64_t NowSeconds() const override { return kNowS; }
+};
+
+// One server, and tables that three parties sign.
+class World {
+ public:
+  World() : parties_(3, random_) { roster_ = parties_.roster(); }
+
+  // Values are "value KEY EPOCH" for every tenth key, "value KEY" for the others.
+  std::shared_ptr<const table::Table> MakeTable(uint64_t epoch, uint64_t records,
+                                                uint32_t row_bytes, bool dense = false) {
+    table::RecordSet set("records");
+    for (uint64_t i = 0; i < records; ++i) {
+      const std::string key = dense ? absl::StrCat(i) : absl::StrCat("key-", i);
+      const std::string value =
+          i % 10 == 0 ? absl::StrCat("value ", i, " ", epoch) : absl::StrCat("value ", i);
+      SHOAL_CHECK(set.Add(AsBytes(key), AsBytes(value), i + 1).ok());
+    }
+    table::TableOptions options;
+    options.name = "words";
+    options.deployment = "test";
+    options.table_id = {5};
+    options.epoch = epoch;
+    options.created_s = kNowS;
+    options.expires_s = kNowS + 24 * 3600;
+    options.row_bytes = row_bytes;
+    // The same placement for every epoch: rows keep their keys.
+    testing::TestRandom placement(9);
+    const auto content = dense ? table::BuildDense(set, options, placement)
+                               : table::BuildHashed(set, options, placement);
+    SHOAL_CHECK(content.ok());
+    std::vector<table::TableShare> shares;
+    for (uint32_t party = 1; party <= 3; ++party) {
+      shares.push_back(
+          *table::SignTable(*content, *roster_, parties_.keys(party).bls(), pool_));
+    }
+    auto table = table::AggregateTable(*content, *roster_, shares, kNowS, random_, pool_);
+    SHOAL_CHECK(table.ok());
+    return std::make_shared<const table::Table>(*std::move(table));
+  }
+
+  void Serve(std::shared_ptr<const table::Table> table) {
+    auto service = server::PirService::Create(&*roster_, std::move(table),
+                                              {.engines = {pir::Engine::kSimplePir}, .pool = &pool_});
+    SHOAL_CHECK(service.ok());
+    service_ = *std::move(service);
+  }
+
+  const roster::testing::Parties& parties() const { return parties_; }
+  const roster::Roster& roster() const { return *roster_; }
+  server::PirService& service() { return *service_; }
+  ThreadPool& pool() { return pool_; }
+  testing::TestRandom& random() { return random_; }
+
+ private:
+  testing::TestRandom random_{1};
+  ThreadPool pool_{2};
+  roster::testing::Parties parties_;
+  std::optional<roster::Roster> roster_;
+  std::unique_ptr<server::PirService> service_;
+};
+
+absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& request) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::FrameLimits limits, service.Limits(request.type));
+  SHOAL_RETURN_IF_ERROR(wire::CheckLimits(wire::HeaderOf(request), limits));
+  std::promise<Frame> promise;
+  std::future<Frame> future = promise.get_future();
+  service.Handle(request, net::Reply([&](Frame frame) { promise.set_value(std::move(frame)); }));
+  Frame frame = future.get();
+  if (frame.type == FrameType::kError) return wire::ErrorOf(frame);
+  return frame;
+}
+
+class DirectTransport final : public client::Transport {
+ public:
+  explicit DirectTransport(World* world) : world_(world) {}
+
+  // Ends the connection after that many pieces of a hint.
+  int pieces_left = 1 << 30;
+  // What a malicious server does to its answers.
+  std::function<void(Bytes&)> spoil = nullptr;
+  std::vector<FrameType> calls;
+  std::vector<size_t> call_bytes;
+  bool hung_up = false;
+
+  absl::StatusOr<wire::GetDeploymentResponse> GetDeployment(
+      const wire::GetDeploymentRequest& request) override {
+    return Call<wire::GetDeploymentResponse>(FrameType::kGetDeployment, request);
+  }
+  absl::StatusOr<wire::GetPlacementResponse> GetPlacement(
+      const wire::GetPlacementRequest& request) override {
+    return Call<wire::GetPlacementResponse>(FrameType::kGetPlacement, request);
+  }
+  absl::StatusOr<Frame> CallEngine(const Frame& request, uint64_t max_bulk) override {
+    calls.push_back(request.type);
+    call_bytes.push_back(request.bulk.size());
+    hung_up = false;
+    if (request.type == FrameType::kGetPirHint && pieces_left-- <= 0) {
+      return absl::UnavailableError("cut off");
+    }
+    SHOAL_ASSIGN_OR_RETURN(Frame frame, CallService(world_->service(), request));
+    EXPECT_LE(frame.bulk.size(), max_bulk);
+    if (spoil && request.type == FrameType::kPirQuery) spoil(frame.bulk);
+    return frame;
+  }
+  absl::Status RequireFrontend(const roster::Roster&) override { return absl::OkStatus(); }
+  void HangUp() override { hung_up = true; }
+  client::Traffic traffic() const override { return {}; }
+
+  absl::StatusOr<wire::ListRoundsResponse> ListRounds(const wire::ListRoundsRequest&) override {
+    return absl::UnimplementedError("no rounds");
+  }
+  absl::StatusOr<wire::WaitRoundResponse> WaitRound(const wire::WaitRoundRequest&) override {
+    return absl::UnimplementedError("no rounds");
+  }
+  absl::StatusOr<wire::SubmitOnionsResponse> SubmitOnions(
+      const wire::SubmitOnionsRequest&) override {
+    return absl::UnimplementedError("no rounds");
+  }
+  absl::StatusOr<wire::SubmitQueriesResponse> SubmitQueries(
+      const wire::SubmitQueriesRequest&) override {
+    return absl::UnimplementedError("no rounds");
+  }
+  absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
+      const wire::FetchAnswersRequest&) override {
+    return absl::UnimplementedError("no rounds");
+  }
+  absl::StatusOr<wire::GetStatusResponse> GetStatus(
+      const wire::GetStatusRequest& request) override {
+    return Call<wire::GetStatusResponse>(FrameType::kGetStatus, request);
+  }
+
+ private:
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Call(FrameType type, const Request& request) {
+    SHOAL_ASSIGN_OR_RETURN(const Frame frame,
+                           CallService(world_->service(), wire::MakeFrame(type, request)));
+    Response response;
+    SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, type, response));
+    return response;
+  }
+  World* const world_;
+};
+
+// A device: its transport, its state, its engine's client.
+struct Device {
+  explicit Device(World* of) : world(of), transport(of) {}
+
+  absl::Status Open(const std::string& hint_path = "", uint32_t pad_to = 1) {
+    client.reset();
+    SHOAL_ASSIGN_OR_RETURN(auto fetched, client::Deployment::Fetch(
+                                             transport, world->parties().pinned(), state, kNowS));
+    deployment.emplace(std::move(fetched));
+    client::EngineOptions options;
+    options.hint_path = hint_path;
+    options.pad_to = pad_to;
+    SHOAL_ASSIGN_OR_RETURN(client, client::EngineClient::Open(&*deployment, &transport, options,
+                                                              {.clock = &clock,
+                                                               .random = &random,
+                                                               .pool = &world->pool(),
+                                                               .sleep = [](uint32_t) {},
+                                                               .progress = nullptr}));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<Lookup>> LookUp(const std::vector<std::string>& keys) {
+    std::vector<Bytes> bytes;
+    for (const std::string& key : keys) bytes.push_back(ToBytes(AsBytes(key)));
+    return client->LookUp(bytes);
+  }
+  // "found VALUE", "absent", "failed".
+  std::vector<std::string> Results(const std::vector<std::string>& keys) {
+    const auto results = LookUp(keys);
+    if (!results.ok()) return {results.status().ToString()};
+    std::vector<std::string> out;
+    for (const Lookup& result : *results) {
+      out.push_back(result.outcome == Lookup::Outcome::kFound ? "found " + ToString(result.value)
+                    : result.outcome == Lookup::Outcome::kAbsent ? "absent"
+                                                                 : "failed");
+    }
+    return out;
+  }
+
+  World* const world;
+  FixedClock clock;
+  testing::TestRandom random{33};
+  client::State state;
+  DirectTransport transport;
+  std::optional<client::Deployment> deployment;
+  std::unique_ptr<client::EngineClient> client;
+};
+
+std::string FreshPath(const std::string& name) {
+  const std::string path = ::testing::TempDir() + "/" + name;
+  for (const char* part : {".setup", ".hint", ".deltas"}) unlink((path + part).c_str());
+  return path;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(EngineSim, KeysAreFoundAndOthersProvedAbsent) {
+  World world;
+  world.Serve(world.MakeTable(1, 300, 256));
+  Device device(&world);
+  SHOAL_ASSERT_OK(device.Open());
+  EXPECT_EQ(device.Results({"key-7", "key-299", "nobody", "key-10", "key-7"}),
+            (Texts{"found value 7", "found value 299", "absent", "found value 10 1",
+                   "found value 7"}));
+  EXPECT_TRUE(device.transport.hung_up);
+  EXPECT_EQ(device.client->costs().bytes.hint_bytes, device.client->hint_fetch().received_bytes);
+}
+
+TEST(EngineSim, DenseTables) {
+  World world;
+  world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
+  Device device(&world);
+  SHOAL_ASSERT_OK(device.Open());
+  EXPECT_EQ(device.Results({"0", "99", "100", "5000000"}),
+            (Texts{"found value 0 1", "found value 99", "absent", "absent"}));
+  EXPECT_THAT(device.LookUp({"07"}), StatusIs(absl::StatusCode::kInvalidArgument, "key 1"));
+}
+
+// What is sent is a function of the number of keys: not of whether they exist, or share a row, or
+// are asked twice.
+TEST(EngineSim, TrafficTellsTheNumberOfKeysAlone) {
+  World world;
+  world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
+  std::vector<size_t> first;
+  for (const Texts& keys : {Texts{"1", "2", "3"}, Texts{"5", "5", "5"}, Texts{"700", "800", "9"}}) {
+    Device device(&world);
+    SHOAL_ASSERT_OK(device.Open("", 4));
+    ASSERT_EQ(device.Results(keys).size(), 3u);
+    if (first.empty()) first = device.transport.call_bytes;
+    EXPECT_EQ(device.transport.call_bytes, first);
+  }
+  Device device(&world);
+  EXPECT_FALSE(device.Open("", 0).ok());
+}
+
+// A server that spoils answers: no wrong value, no second request, no complaint on the wire, and for
+// every key the same traffic as when all is well.
+TEST(EngineSim, SpoiltAnswersAreFoundAndNotToldOf) {
+  World world;
+  world.Serve(world.MakeTable(1, 300, 256));
+  Device good(&world), bad(&world);
+  SHOAL_ASSERT_OK(good.Open());
+  SHOAL_ASSERT_OK(bad.Open());
+  const Texts keys = {"key-1", "key-2", "nobody"};
+  EXPECT_EQ(good.Results(keys), (Texts{"found value 1", "found value 2", "absent"}));
+  bad.transport.spoil = [](Bytes& answers) {
+    for (size_t i = 0; i + 1 < answers.size(); i += 3) answers[i] ^= 0x80;
+  };
+  EXPECT_EQ(bad.Results(keys), (Texts{"failed", "failed", "failed"}));
+  EXPECT_EQ(bad.transport.calls, good.transport.calls);
+  EXPECT_EQ(bad.transport.call_bytes, good.transport.call_bytes);
+  // Another row's answer is no answer.
+  bad.transport.spoil = [](Bytes& answers) {
+    const size_t each = answers.size() / 2;
+    std::swap_ranges(answers.begin(), answers.begin() + each, answers.begin() + each);
+  };
+  EXPECT_EQ(bad.Results({"key-1", "key-2"}), (Texts{"failed", "failed"}));
+  bad.transport.spoil = [](Bytes& answers) { answers.pop_back(); };
+  EXPECT_THAT(bad.LookUp(keys), StatusIs(absl::StatusCode::kDataLoss, "answers"));
+}
+
+TEST(EngineSim, AHintThatWasCutOffIsContinued) {
+  World world;
+  world.Serve(world.MakeTable(1, 2000, 1024));  // a hint of 2.7 MB
+  const std::string path = FreshPath("cut-off");
+  Device device(&world);
+  device.transport.pieces_left = 1;
+  EXPECT_THAT(device.Open(path), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
+  device.transport.pieces_left = 1 << 30;
+  SHOAL_ASSERT_OK(device.Open(path));
+  EXPECT_EQ(device.client->hint_fetch().resumed_bytes, 1u << 20);
+  EXPECT_EQ(device.client->hint_fetch().received_bytes,
+            device.client->costs().bytes.hint_bytes - (1 << 20));
+  EXPECT_EQ(device.Results({"key-77"}), (Texts{"found value 77"}));
+  // All of it is there now.
+  Device again(&world);
+  again.transport.pieces_left = 0;
+  SHOAL_ASSERT_OK(again.Open(path));
+  EXPECT_EQ(again.client->hint_fetch().received_bytes, 0u);
+  EXPECT_EQ(again.Results({"key-78"}), (Texts{"found value 78"}));
+  // Spoilt on disk: fetched anew.
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::string hint, ReadFile(path + ".hint"));
+  hint[1000] ^= 1;
+  SHOAL_ASSERT_OK(WriteFileAtomically(path + ".hint", AsBytes(hint), FileMode::kPublic));
+  Device third(&world);
+  SHOAL_ASSERT_OK(third.Open(path));
+  EXPECT_EQ(third.client->hint_fetch().resumed_bytes, 0u);
+  EXPECT_EQ(third.Results({"key-79"}), (Texts{"found value 79"}));
+}
+
+// The table's next epoch: a client that is asking gets a clear refusal; one that comes back gets what
+// changed, which is much less than the hint; both then read the new values.
+TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
+  World world;
+  world.Serve(world.MakeTable(1, 40'000, 128, /*dense=*/true));
+  const std::string path = FreshPath("epochs");
+  Device asking(&world), back(&world);
+  SHOAL_ASSERT_OK(asking.Open());
+  SHOAL_ASSERT_OK(back.Open(path));
+  EXPECT_EQ(back.Results({"20"}), (Texts{"found value 20 1"}));
+
+  const auto next = world.MakeTable(2, 40'000, 128, /*dense=*/true);
+  SHOAL_ASSERT_OK(world.service().Reload(next));
+  EXPECT_THAT(world.service().Reload(next),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "not after"));
+  EXPECT_THAT(asking.LookUp({"20"}), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 1"));
+  for (int time = 0; time < 2; ++time) {
+    SHOAL_ASSERT_OK(back.Open(path));
+    EXPECT_EQ(back.Results({"20", "21", "39999", "40000"}),
+              (Texts{"found value 20 2", "found value 21", "found value 39999", "absent"}));
+    if (time == 0) {
+      EXPECT_TRUE(back.client->hint_fetch().by_delta);
+      EXPECT_LT(back.client->hint_fetch().received_bytes,
+                back.client->costs().bytes.hint_bytes);
+    } else {
+      EXPECT_EQ(back.client->hint_fetch().received_bytes, 0u) << "kept on disk";
+    }
+  }
+  // Rows of another size: made anew, and fetched whole.
+  SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(3, 50, 64, /*dense=*/true)));
+  SHOAL_ASSERT_OK(back.Open(path));
+  EXPECT_FALSE(back.client->hint_fetch().by_delta);
+  EXPECT_EQ(back.Results({"20", "50"}), (Texts{"found value 20 3", "absent"}));
+}
+
+TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {
+  World world;
+  world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
+  Device device(&world);
+  SHOAL_ASSERT_OK(device.Open());
+  const auto refusal = [&](FrameType type, const google::protobuf::MessageLite& message,
+                           Bytes bulk = {}) {
+    return CallService(world.service(), wire::MakeFrame(type, message, std::move(bulk))).status();
+  };
+  wire::GetPirSetupRequest setup;
+  setup.set_engine("doublepir");
+  EXPECT_THAT(refusal(FrameType::kGetPirSetup, setup),
+              StatusIs(absl::StatusCode::kNotFound, "it runs simplepir"));
+  wire::GetPirHintRequest hint;
+  hint.set_setup_id(std::string(32, 'x'));
+  EXPECT_THAT(refusal(FrameType::kGetPirHint, hint),
+              StatusIs(absl::StatusCode::kNotFound, "setup"));
+  setup.set_engine("simplepir");
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const Frame frame,
+      CallService(world.service(), wire::MakeFrame(FrameType::kGetPirSetup, setup)));
+  wire::GetPirSetupResponse response;
+  SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, response));
+  hint.set_setup_id(ToString(pir::SetupId(response.setup())));
+  hint.set_offset(response.setup().hint_bytes() + 1);
+  EXPECT_THAT(refusal(FrameType::kGetPirHint, hint), StatusIs(absl::StatusCode::kOutOfRange, ""));
+  wire::PirQueryRequest query;
+  query.set_engine("simplepir");
+  EXPECT_THAT(refusal(FrameType::kPirQuery, query),
+              StatusIs(absl::StatusCode::kInvalidArgument, "1 to 16"));
+  query.set_count(3);
+  EXPECT_THAT(refusal(FrameType::kPirQuery, query, Bytes(100)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "equal length"));
+  query.set_count(1);
+  EXPECT_THAT(refusal(FrameType::kPirQuery, query, Bytes(100)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 0"));
+  EXPECT_THAT(refusal(FrameType::kPirQuery, query, Bytes(1 << 20)),
+              StatusIs(absl::StatusCode::kResourceExhausted, ""));
+  EXPECT_THAT(world.service().Limits(FrameType::kSubmitOnions),
+              StatusIs(absl::StatusCode::kInvalidArgument, "no chain"));
+  EXPECT_EQ(device.Results({"7"}), (Texts{"found value 7"}));
+}
+
+TEST(EngineSim, ManyClientsAtOnce) {
+  World world;
+  world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      Device device(&world);
+      if (!device.Open().ok()) return;
+      for (int i = 0; i < 5; ++i) {
+        const int key = (13 * t + 7 * i) % 100;
+        const std::string value =
+            key % 10 == 0 ? absl::StrCat("found value ", key, " 1") : absl::StrCat("found value ", key);
+        right += device.Results({absl::StrCat(key)}) == Texts{value};
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 40);
+}
+
+// A server whose setup is not that of the signed table is found before anything is asked.
+TEST(EngineSim, ASetupOfAnotherTableIsRefused) {
+  World world;
+  world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
+  Device device(&world);
+  SHOAL_ASSERT_OK(device.Open());
+  wire::GetPirSetupRequest request;
+  request.set_engine("simplepir");
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const Frame frame,
+      CallService(world.service(), wire::MakeFrame(FrameType::kGetPirSetup, request)));
+  wire::GetPirSetupResponse response;
+  SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, response));
+  const auto check = [&](const std::function<void(wire::PirSetup&)>& change) {
+    wire::PirSetup setup = response.setup();
+    change(setup);
+    return client::CheckSetup(setup, *device.deployment, pir::Engine::kSimplePir);
+  };
+  SHOAL_EXPECT_OK(check([](auto&) {}));
+  EXPECT_THAT(check([](auto& s) { s.set_engine("doublepir"); }),
+              StatusIs(absl::StatusCode::kDataLoss, "engine"));
+  EXPECT_THAT(check([](auto& s) { s.set_manifest_digest(std::string(32, 'x')); }),
+              StatusIs(absl::StatusCode::kDataLoss, "manifest_digest"));
+  EXPECT_THAT(check([](auto& s) { s.set_table_id(std::string(32, 'x')); }),
+              StatusIs(absl::StatusCode::kDataLoss, "table_id"));
+  EXPECT_THAT(check([](auto& s) { s.set_epoch(2); }),
+              StatusIs(absl::StatusCode::kDataLoss, "epoch"));
+  EXPECT_THAT(check([](auto& s) { s.set_rows(s.rows() + 1); }),
+              StatusIs(absl::StatusCode::kDataLoss, "rows"));
+  EXPECT_THAT(check([](auto& s) { s.set_record_bytes(64); }),
+              StatusIs(absl::StatusCode::kDataLoss, "record_bytes"));
+}
+
+// An engine whose hint would be too large is refused when the server starts.
+TEST(EngineSim, DoublePirRefusesWideRows) {
+  World world;
+  EXPECT_THAT(
+      server::PirService::Create(&world.roster(), world.MakeTable(1, 300, 1024),
+                                 {.engines = {pir::Engine::kDoublePir}, .pool = &world.pool()}),
+      StatusIs(absl::StatusCode::kResourceExhausted, "use simplepir"));
+}
+
+}  // namespace
+}  // namespace shoal::sim
