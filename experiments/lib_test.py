@@ -5,7 +5,11 @@ import io
 import math
 import os
 import re
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 import unittest
 
 from lib import chain, crossover, machine, page, paper, plots, results, runner
@@ -180,6 +184,20 @@ class MachineTest(unittest.TestCase):
         self.assertLess(load_own.cores(), load.cores())
 
 
+    def test_a_stop_is_noticed(self):
+        # Another process, since a stop must stop everything.
+        code = ("import time\nfrom lib import machine\n"
+                "with machine.Pauses() as p:\n  print(flush=True)\n  time.sleep(0.5)\n  input()\nprint(p.longest_s)")
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as child:
+            child.stdout.readline()
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(1.5)
+            child.send_signal(signal.SIGCONT)
+            out, _ = child.communicate("\n", timeout=60)
+        self.assertGreater(float(out), 1.0)
+
+
 class PageTest(unittest.TestCase):
     def test_opens_without_a_network(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -239,6 +257,14 @@ class FakeStudy(runner.ChainStudy):
         plots.through_medians(figure.axes[0], runner.column(rows, "queries", "online_s"),
                               **plots.ours(plots.BLUE))
         return [(figure, "A caption.")]
+
+
+class CostTest(unittest.TestCase):
+    def test_says_what_there_is_too_little_of(self):
+        cost = runner.Cost(1, memory_bytes=2 << 30, disk_bytes=5 << 30)
+        self.assertIsNone(cost.too_much(2 << 30, 5 << 30))
+        self.assertIn("2 GiB of memory, 1 GiB", cost.too_much(1 << 30, 5 << 30))
+        self.assertIn("5 GiB of disk, 4 GiB", cost.too_much(2 << 30, 4 << 30))
 
 
 class MainTest(unittest.TestCase):
@@ -307,9 +333,9 @@ class MainTest(unittest.TestCase):
         self.assertEqual(code, 0)
         # Three short ones, none of what takes too much memory, one long one.
         self.assertEqual(self.study.ran, [(1, 1), (1, 2), (1, 3), (100, 1)])
-        self.assertIn("for want of memory", err)
+        self.assertIn("GiB of memory", err)
         with open(os.path.join(self.out, "index.html"), encoding="utf-8") as file:
-            self.assertIn("Not run, for want of memory", file.read())
+            self.assertIn("Not run: 100 records, 16 a row, 10 queries", file.read())
         self.main("--full", "--all")
         self.assertEqual(self.study.ran[4:], [(10, 1), (10, 2), (10, 3)])
 

@@ -2,6 +2,8 @@
 
 import sys
 
+from matplotlib.ticker import NullLocator
+
 from lib import chain, plots, results, runner
 
 _DAY_S = 24 * 3600
@@ -51,6 +53,9 @@ class AppStore(runner.ChainStudy):
                  "parties": 2, "epsilon": 0.1, "delta": 1e-6, "phi": phi, "repetition": 1,
                  "windows_per_day": w, "devices_per_day": _STORE_DEVICES})
         return points
+
+    def apps(self, point):
+        return _APPS
 
     def run(self, point, bench):
         if point["engine"] == "shoal":
@@ -133,7 +138,7 @@ class AppStore(runner.ChainStudy):
             axis.set(xlabel="windows a day")
             windows = sorted({int(row["windows_per_day"]) for row in measured})
             axis.set_xticks(windows, labels=[str(w) for w in windows])
-            axis.minorticks_off()
+            axis.xaxis.set_minor_locator(NullLocator())
         some = measured[0] if measured else {"records": 0, "devices_per_day": 0}
         return [(figure, f"{runner.grouped(some['records'])} applications, {runner.grouped(some['devices_per_day'])} devices a "
                          f"day, {_APPS} applications each, two parties, (0.1, 1e-6).")]

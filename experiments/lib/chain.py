@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 import subprocess
-import tempfile
+import sys
 import time
 
 from lib import machine
@@ -23,6 +23,9 @@ LOCAL_CHAIN = os.path.join(ROOT, "scripts", "local-chain")
 
 # Longer than any round of a study; a round ends by its counts, and with its processes.
 _WINDOW_S = 6 * 3600
+# Times of a round during which the study stood still for longer are not kept.
+_LONGEST_PAUSE_S = 3
+_ATTEMPTS = 5
 # Slots that a roster allows at most (src/roster/roster.h).
 _MAX_SLOTS = 1 << 28
 
@@ -122,6 +125,11 @@ def free_ports(count):
     raise Failed(f"no {count} free ports in a row")
 
 
+def spool_memory_bytes(parties):
+    """What each party may hold of a round's lists in memory: all of them together two fifths of it."""
+    return int(0.4 * machine.memory_bytes() / parties)
+
+
 class Chain:
     """Keys, roster and signed table of one deployment in a directory; processes while a round runs."""
 
@@ -146,12 +154,24 @@ class Chain:
         os.remove(records)
         for j in range(1, self.parties + 1):
             with open(os.path.join(directory, f"party-{j}.textproto"), "a", encoding="utf-8") as file:
-                file.write(f"stage_limit_s: {_WINDOW_S}\n")
+                file.write(f"stage_limit_s: {_WINDOW_S}\n"
+                           f"spool_memory_mib: {spool_memory_bytes(self.parties) >> 20}\n")
 
     def round(self, queries, devices, apps=None):
+        """_round, again if everything stood still meanwhile."""
+        for _ in range(_ATTEMPTS):
+            with machine.Pauses() as pauses:
+                measured = self._round(queries, devices, apps)
+            if pauses.longest_s < _LONGEST_PAUSE_S:
+                return measured
+            print(f"stopped for {pauses.longest_s:.0f} s during the round: once more", file=sys.stderr)
+        raise Failed(f"{_ATTEMPTS} rounds, and each time everything was stopped for seconds")
+
+    def _round(self, queries, devices, apps):
         """One round: processes start, the crowd asks, every answer is checked, processes end.
 
-        Every device sends its equal share of the queries, and wants `apps` keys.
+        Every device sends its equal share of the queries. With `apps`, it wants as many keys and has
+        connections of its own; otherwise the devices ask for keys at random and share connections.
         Returns columns of results.MEASURED. Raises Failed, WrongAnswers.
         """
         self._set_rounds(queries)
@@ -161,14 +181,11 @@ class Chain:
             rows = self._wait_until_ready(pids)
             if queries // devices > rows:
                 raise Failed(f"{queries // devices} queries of a device do not fit the table's {rows} rows")
-            crowd = None
-
-            def own_cpu():
-                parties = sum(machine.process_cpu_seconds(pid) for pid in pids)
-                return parties + (crowd.ru_utime + crowd.ru_stime if crowd else 0)
-
-            load = machine.OtherLoad(own_cpu)
-            report, crowd = self._simulate(devices, queries // devices, apps)
+            crowd_cpu = 0.0
+            load = machine.OtherLoad(
+                lambda: crowd_cpu + sum(machine.process_cpu_seconds(pid) for pid in pids))
+            report = self._simulate(devices, queries // devices, apps)
+            crowd_cpu = report["cpu_seconds_total"]
             other = load.cores()
             return {
                 **self._costs(report["round"]),
@@ -178,7 +195,7 @@ class Chain:
                 "client_received_bytes": report["bytes_received"],
                 "answers_checked": report["answers_correct"],
                 "peak_memory_bytes": max(machine.peak_memory_bytes(pid) for pid in pids),
-                "crowd_memory_bytes": crowd.ru_maxrss * 1024,
+                "crowd_memory_bytes": report["peak_memory_bytes"],
                 "other_load_cores": other,
             }
         finally:
@@ -240,32 +257,22 @@ class Chain:
         return status["rows"]
 
     def _simulate(self, devices, each, apps):
-        if apps is None:
-            apps = max(1, min(each // 2, 20))
         command = [self._programs.shoal, "simulate", "--config",
                    os.path.join(self.directory, "client.textproto"), "--table", self.table,
-                   "--devices", str(devices), "--pad", str(each), "--apps", str(apps),
-                   "--verify", "distinct", "--format", "json"]
+                   "--devices", str(devices), "--pad", str(each), "--verify", "distinct", "--format", "json"]
+        # Devices that matter have applications and connections of their own; the others are there to
+        # bring queries, all different rows.
+        command += ["--apps", str(apps)] if apps else ["--apps", "all", "--zipf", "0", "--share-connections"]
         # It fails when an answer is wrong; its report says how many, so it is read all the same.
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            with subprocess.Popen(command, stdout=out, stderr=err) as crowd:
-                try:
-                    _, status, usage = os.wait4(crowd.pid, 0)
-                except BaseException:
-                    crowd.kill()
-                    raise
-                crowd.returncode = os.waitstatus_to_exitcode(status)
-            out.seek(0)
-            err.seek(0)
-            text = out.read().strip()
-            last = (err.read().strip().splitlines() or ["no word"])[-1]
-        if not text:
-            raise Failed(f"shoal simulate: exit code {crowd.returncode}: {last}")
-        report = json.loads(text)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        if not done.stdout.strip():
+            raise Failed(f"shoal simulate: exit code {done.returncode}: {last}")
+        report = json.loads(done.stdout)
         check_answers(report, devices * each)
-        if crowd.returncode != 0:
-            raise Failed(f"shoal simulate: exit code {crowd.returncode}: {last}")
-        return report, usage
+        if done.returncode != 0:
+            raise Failed(f"shoal simulate: exit code {done.returncode}: {last}")
+        return report
 
     def _costs(self, number):
         report = next(r for r in self._status()["rounds"] if r["round"] == number)

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import threading
 import time
 
 # What a result says of its machine, as columns of the CSV.
@@ -108,3 +109,34 @@ class OtherLoad:
         if seconds <= 0:
             return 0.0
         return max(0.0, (self._busy() - busy - (self._own() - own)) / seconds)
+
+
+class Pauses:
+    """Notices when this process, and with it all that was started beside it, stood still for a while.
+
+    A laptop that sleeps, or someone who stops a job to have the machine alone: times that were taken
+    meanwhile mean nothing. To be used with `with`.
+    """
+
+    _TICK_S = 0.1
+
+    def __init__(self):
+        self.longest_s = 0.0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _watch(self):
+        # Real time goes on while a machine sleeps.
+        before = time.time()
+        while not self._end.wait(self._TICK_S):
+            now = time.time()
+            self.longest_s = max(self.longest_s, now - before - self._TICK_S)
+            before = now
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join()

@@ -5,7 +5,6 @@ A study is a class with a name, a title, points for each size, and figures; `mai
 
 import argparse
 import datetime
-import math
 import os
 import shutil
 import signal
@@ -20,8 +19,8 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_WRONG = 0, 1, 2, 3
 # A point that takes less than this is run three times in a full run.
 _REPEAT_BELOW_S = 60.0
 _REPETITIONS = 3
-# Of the machine's memory, for all parties and the crowd together.
-_MEMORY_SHARE = 0.85
+# Of the machine's memory, and of what is free on the disk, for all parties and the crowd together.
+_MEMORY_SHARE, _DISK_SHARE = 0.85, 0.9
 
 # Processor seconds a row, measured once on one core of an AMD EPYC with AVX2; for estimates of time alone.
 _SIGN_S, _AGGREGATE_S, _CHECK_S = 220e-6, 580e-6, 220e-6
@@ -29,6 +28,10 @@ _CONNECTION_S = 4e-3      # three a device
 _CROWD_QUERY_S = 5e-6     # beside the seals
 _VERIFY_S = 200e-6        # a row that was asked
 _START_S = 3.0            # wall: processes, waiting for rest
+
+# In memory for the time of a stage beside what stays and the lists: a position at a party (49 offline, 20
+# online, and what the frontend finds slots by), a query and a row in the crowd.
+_STAGE_BYTES, _CROWD_QUERY_BYTES, _CROWD_ROW_BYTES = 80, 8, 33
 
 
 # Points that agree in these share a deployment.
@@ -63,12 +66,22 @@ class Bench:
 
 
 class Cost:
-    """What a point is expected to take: seconds of the round and of making its deployment, bytes of memory."""
+    """What a point is expected to take: seconds of the round and of making its deployment, bytes."""
 
-    def __init__(self, seconds, setup_seconds=0.0, memory_bytes=0):
+    def __init__(self, seconds, setup_seconds=0.0, memory_bytes=0.0, disk_bytes=0.0):
         self.seconds = seconds
         self.setup_seconds = setup_seconds
         self.memory_bytes = memory_bytes
+        self.disk_bytes = disk_bytes
+
+    def too_much(self, memory_bytes, disk_bytes):
+        """Why it cannot be run where there is so much, or None."""
+        for what, needed, there in (("memory", self.memory_bytes, memory_bytes),
+                                    ("disk", self.disk_bytes, disk_bytes)):
+            if needed > there:
+                return (f"it would take {needed / 2**30:.0f} GiB of {what}, "
+                        f"{there / 2**30:.0f} GiB are allowed")
+        return None
 
 
 class Study:
@@ -133,6 +146,11 @@ def seconds_text(seconds):
 class ChainStudy(Study):
     """A study whose points are rounds of real processes."""
 
+    def apps(self, point):
+        """Applications of a device that has connections of its own; None for a crowd that shares them."""
+        del point
+        return None
+
     def group(self, point):
         return tuple(point[name] for name in _DEPLOYMENT)
 
@@ -146,7 +164,7 @@ class ChainStudy(Study):
 
     def run(self, point, bench):
         plan = bench.programs.plan(**chain.plan_options(point))
-        measured = bench.chain(point, plan).round(point["queries"], point["devices"])
+        measured = bench.chain(point, plan).round(point["queries"], point["devices"], self.apps(point))
         return {
             "row_bytes": plan["table"]["row_bytes"],
             "mechanism": plan["noise"]["mechanism"],
@@ -158,14 +176,24 @@ class ChainStudy(Study):
         plan = bench.programs.plan(costs=bench.costs, cores=bench.cores, **chain.plan_options(point))
         rows, parties, queries = plan["table"]["rows"], point["parties"], point["queries"]
         crowd = (queries * (parties * plan["costs"]["seal_ns"] * 1e-9 + _CROWD_QUERY_S)
-                 + 3 * point["devices"] * _CONNECTION_S + min(rows, queries) * _VERIFY_S)
+                 + (3 * point["devices"] * _CONNECTION_S if self.apps(point) else 0)
+                 + min(rows, queries) * _VERIFY_S)
         served = sum(sum(party[f"{stage}_cpu_s"] for stage in
                          ("noise", "offline", "online", "answers", "links")) for party in plan["party"])
-        memory = sum(party["peak_memory_bytes"] for party in plan["party"]) + 40 * queries
+        # Lists go to disk where they do not fit what a party may hold of them (docs/architecture.md,
+        # "Memory of a party"); the rest stays in memory.
+        memory = _CROWD_QUERY_BYTES * queries + _CROWD_ROW_BYTES * rows
+        disk = queries * plan["client"]["onion_bytes"]
+        spool = chain.spool_memory_bytes(parties)
+        for party in plan["party"]:
+            stays = party["rest_memory_bytes"] + _STAGE_BYTES * party["positions_in"]
+            lists = max(0.0, party["peak_memory_bytes"] - stays)
+            memory += stays + min(lists, spool)
+            disk += max(0.0, lists - spool)
         return Cost(
             seconds=(served + crowd + parties * rows * _CHECK_S) / bench.cores + _START_S,
             setup_seconds=rows * (parties * _SIGN_S + _AGGREGATE_S) / bench.cores,
-            memory_bytes=memory)
+            memory_bytes=memory, disk_bytes=disk)
 
     def describe(self, point):
         return (f"{grouped(point['records'])} records, {point['keys_per_row']} a row, "
@@ -234,7 +262,7 @@ def _parser(study):
     parser.add_argument("--estimate", action="store_true",
                         help="measure this machine's unit costs, print what the run would take, and end")
     parser.add_argument("--all", action="store_true",
-                        help="with --full: also points that by shoal plan do not fit the memory")
+                        help="with --full: also points that do not fit memory or disk, by shoal plan")
     parser.add_argument("--draw", action="store_true", help="draw again what is in DIR; run nothing")
     parser.add_argument("--work", metavar="DIR", help="scratch data (the system's temporary directory)")
     return parser
@@ -293,13 +321,15 @@ def _run(study, options, facts, bench, out):
             _say(f"study {study.name}: measuring this machine's unit costs")
             bench.programs.run([bench.programs.shoal, "plan", "--calibrate", "--costs", bench.costs])
         costs = [study.cost(point, bench) for point in points]
-        allowed = math.inf if options.all else _MEMORY_SHARE * machine.memory_bytes()
+        fitting = []
         for point, cost in zip(points, costs):
-            if cost.memory_bytes > allowed:
-                notes.append(f"Not run, for want of memory: {study.describe(point)} would take "
-                             f"{cost.memory_bytes / 2**30:.0f} GiB, {allowed / 2**30:.0f} GiB are allowed.")
+            lack = None if options.all else cost.too_much(
+                _MEMORY_SHARE * machine.memory_bytes(), _DISK_SHARE * shutil.disk_usage(bench.work).free)
+            if lack:
+                notes.append(f"Not run: {study.describe(point)}: {lack}.")
                 _say("study: " + notes[-1])
-        fitting = [(p, c) for p, c in zip(points, costs) if c.memory_bytes <= allowed]
+            else:
+                fitting.append((point, cost))
         points = _expand(study, [p for p, _ in fitting], [c for _, c in fitting], options.size)
 
     kept = results.Results(os.path.join(out, "points.csv"), study.point_columns,

@@ -136,6 +136,10 @@ class Throughput(runner.ChainStudy):
                             f"Shoal, {keys} key{'s' if keys > 1 else ''} a row: {factor} x as fast"), **style)
             plots.logarithmic(axis)
             axis.set(title=f"against {name}", xlabel="records in the table", ylabel="queries / records")
+        low = min(axis.get_xlim()[0] for axis in figure.axes)
+        high = max(axis.get_xlim()[1] for axis in figure.axes)
+        for axis in figure.axes:
+            axis.set_xlim(low, high)
         return figure, ("Lower is better for the chain. Online stages. Shoal on this machine against the authors' "
                         "measurements of the other engine on theirs; a power law where they measured no such table.")
 
