@@ -7,6 +7,7 @@
 #include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/onion/onion.h"
+#include "src/sharing/batch.h"
 #include "src/sharing/sharing.h"
 
 namespace shoal::client {
@@ -45,17 +46,26 @@ SecretVector<uint8_t> SeedsOf(const OnionRange& range, const round::Round& round
   return seeds;
 }
 
-// The seeds of one onion, party 1's first.
-BytesView SeedsOfOnion(const SecretVector<uint8_t>& seeds, uint32_t parties, size_t i) {
-  return BytesView(seeds).subspan(i * parties * kSeedBytes, parties * kSeedBytes);
+// Where the seeds of one party (from 0) lie among those of `count` onions.
+std::vector<uint32_t> SeedsOfParty(const round::Round& round, size_t count, size_t party) {
+  std::vector<uint32_t> positions(count);
+  for (size_t i = 0; i < count; ++i) {
+    positions[i] = static_cast<uint32_t>(i * round.parties() + party);
+  }
+  return positions;
 }
 
-void AppendWord(std::string& to, uint32_t word) {
-  to.append(reinterpret_cast<const char*>(&word), sizeof word);
+template <typename T>
+void AppendArray(std::span<const T> items, std::string& to) {
+  to.append(reinterpret_cast<const char*>(items.data()), items.size_bytes());
 }
 
-void AppendToken(std::string& to, const sharing::Token& token) {
-  to.append(reinterpret_cast<const char*>(token.data()), token.size());
+void AppendTokens(const round::Round& round, const SecretVector<uint8_t>& seeds,
+                  std::string& to) {
+  const size_t count = seeds.size() / (round.parties() * kSeedBytes);
+  std::vector<sharing::Token> tokens(count);
+  sharing::ExpandTokens(seeds.data(), SeedsOfParty(round, count, 0), round.id(), tokens);
+  AppendArray(std::span<const sharing::Token>(tokens), to);
 }
 
 }  // namespace
@@ -136,41 +146,26 @@ void AppendQueries(const round::Round& round, const OnionRange& range,
                    wire::SubmitQueriesRequest& request) {
   SHOAL_CHECK(slots.size() == range.count && rows.size() == range.count);
   const SecretVector<uint8_t> seeds = SeedsOf(range, round);
-  std::vector<sharing::QueryShare> shares(round.parties());
-  for (size_t i = 0; i < range.count; ++i) {
-    const BytesView onion_seeds = SeedsOfOnion(seeds, round.parties(), i);
-    for (size_t j = 0; j < shares.size(); ++j) {
-      const sharing::Expansion expansion =
-          sharing::Expand(onion_seeds.subspan(j * kSeedBytes, kSeedBytes), round.id());
-      if (j == 0) AppendToken(*request.mutable_tokens(), expansion.token);
-      shares[j] = expansion.share;
-    }
-    AppendWord(*request.mutable_slots(), slots[i]);
-    AppendWord(*request.mutable_tallies(), sharing::FirstTally(shares, rows[i]));
-  }
-  sodium_memzero(shares.data(), shares.size() * sizeof shares[0]);
+  AppendArray(slots, *request.mutable_slots());
+  AppendTokens(round, seeds, *request.mutable_tokens());
+  std::vector<uint32_t> tallies(range.count);
+  sharing::FirstTallies(seeds, round.parties(), round.id(), rows, tallies);
+  AppendArray(std::span<const uint32_t>(tallies), *request.mutable_tallies());
 }
 
 void AppendFetch(const round::Round& round, const OnionRange& range,
                  std::span<const uint32_t> slots, wire::FetchAnswersRequest& request) {
   SHOAL_CHECK(slots.size() == range.count);
-  const SecretVector<uint8_t> seeds = SeedsOf(range, round);
-  for (size_t i = 0; i < range.count; ++i) {
-    const BytesView first = SeedsOfOnion(seeds, round.parties(), i).first(kSeedBytes);
-    AppendWord(*request.mutable_slots(), slots[i]);
-    AppendToken(*request.mutable_tokens(), sharing::Expand(first, round.id()).token);
-  }
+  AppendArray(slots, *request.mutable_slots());
+  AppendTokens(round, SeedsOf(range, round), *request.mutable_tokens());
 }
 
 void Unmask(const round::Round& round, const OnionRange& range, MutableBytes answers) {
   SHOAL_CHECK(answers.size() == range.count * round.answer_bytes());
   const SecretVector<uint8_t> seeds = SeedsOf(range, round);
-  for (size_t i = 0; i < range.count; ++i) {
-    const BytesView onion_seeds = SeedsOfOnion(seeds, round.parties(), i);
-    for (size_t j = 0; j < round.parties(); ++j) {
-      sharing::XorMask(onion_seeds.subspan(j * kSeedBytes, kSeedBytes), round.id(),
-                       answers.subspan(i * round.answer_bytes(), round.answer_bytes()));
-    }
+  for (size_t party = 0; party < round.parties(); ++party) {
+    sharing::XorMasks(seeds.data(), SeedsOfParty(round, range.count, party), round.id(),
+                      round.answer_bytes(), answers);
   }
 }
 

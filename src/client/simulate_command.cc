@@ -159,7 +159,10 @@ std::vector<Line> LinesOf(const CrowdReport& report) {
   whole("keys_found", report.keys_found);
   whole("keys_absent", report.keys_absent);
   whole("keys_failed", report.keys_failed);
-  // What the frontend says.
+  // What the frontend says: of a stage over the whole chain, from the moment the frontend holds the
+  // batch, and of every party's own part.
+  real("chain_offline_seconds", 1e-3 * static_cast<double>(report.round_report.offline_ms()));
+  real("chain_online_seconds", 1e-3 * static_cast<double>(report.round_report.online_ms()));
   for (const wire::StageReport& stage : report.round_report.stages()) {
     const std::string prefix = absl::StrCat("party", stage.party(), "_", stage.stage(), "_");
     real(prefix + "seconds", stage.seconds());
@@ -268,7 +271,9 @@ cli::Command Simulate(Connector connect) {
           "draw what devices have, obtain slots (seal, send), wait for the offline stage (and its\n"
           "window), submit, wait for the online stage, fetch (and check). cpu_seconds_* are this\n"
           "process's: sealing; unmasking and checking; all. Bytes are the devices', with frames,\n"
-          "without TLS. party*_* is what the frontend reports of each party's stages.\n",
+          "without TLS. chain_* is what the frontend reports of a stage over the whole chain, from the\n"
+          "moment it holds the batch to the moment it has what comes back; party*_* is each party's\n"
+          "own part.\n",
       .examples =
           "  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60\n"
           "  shoal simulate --config client.textproto --dense-keys 2500k --queries 100M \\\n"
