@@ -252,7 +252,7 @@ def _parser(study):
         epilog=_HELP.format(name=study.name), formatter_class=argparse.RawDescriptionHelpFormatter)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", dest="size", action="store_const", const="quick",
-                      help="small points: under two minutes on two cores (default)")
+                      help="small points: about two minutes on two cores (default)")
     size.add_argument("--full", dest="size", action="store_const", const="full",
                       help="as large as the machine allows")
     size.add_argument("--tiny", dest="size", action="store_const", const="tiny", help=argparse.SUPPRESS)
