@@ -128,7 +128,10 @@ class Pauses:
     def _watch(self):
         # Real time goes on while a machine sleeps.
         before = time.time()
-        while not self._end.wait(self._TICK_S):
+        ended = False
+        while not ended:
+            # A pause that ends with the work counts too.
+            ended = self._end.wait(self._TICK_S)
             now = time.time()
             self.longest_s = max(self.longest_s, now - before - self._TICK_S)
             before = now
