@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/client/device.h"
 #include "src/client/rows.h"
@@ -39,6 +40,14 @@ OnionRange Part(const HeldRound& held, size_t first, size_t count) {
 std::vector<uint32_t> Sorted(std::vector<uint32_t> items) {
   std::sort(items.begin(), items.end());
   return items;
+}
+
+// Which rows (rising) a round is for, as its state keeps it: another lookup, even for some of the same
+// rows, is none of its business.
+Digest WantedDigest(const HeldRound& held, std::span<const uint32_t> rows) {
+  return Transcript("shoal client wanted v1", held.master.view())
+      .Blob(BytesView(reinterpret_cast<const uint8_t*>(rows.data()), rows.size_bytes()))
+      .Finish();
 }
 
 class SpanKeys final : public Keys {
@@ -196,9 +205,9 @@ absl::StatusOr<Digest> Client::ObtainNew(uint32_t slots, bool only_new_rounds) {
       if (header.manifest_digest() != AsText(deployment_.manifest().digest())) continue;
       const HeldRound* const held = store_->state().FindRound(round::RoundId(header));
       if (held != nullptr && (only_new_rounds || held->over || !held->rows.empty())) continue;
-      const size_t have = held == nullptr ? 0 : held->slots.size();
-      const uint64_t needed = slots > have ? slots - have : 0;
-      if (info.onions() + needed > header.max_slots()) continue;
+      // Where this client was interrupted, the frontend has onions of it whose slots are not known
+      // here yet: it says itself whether there is room.
+      if (held == nullptr && info.onions() + slots > header.max_slots()) continue;
       candidates.push_back(&info);
     }
     std::sort(candidates.begin(), candidates.end(), [](const auto* a, const auto* b) {
@@ -236,11 +245,8 @@ absl::Status Client::DropUnusable() {
 }
 
 std::optional<Digest> Client::FindBegun(std::span<const uint32_t> rows) {
-  if (rows.empty()) return std::nullopt;
   for (const HeldRound& held : store_->state().rounds) {
-    if (held.rows.size() < rows.size()) continue;
-    const std::vector<uint32_t> asked = Sorted(held.rows);
-    if (std::includes(asked.begin(), asked.end(), rows.begin(), rows.end())) return held.id;
+    if (!held.rows.empty() && held.wanted == WantedDigest(held, rows)) return held.id;
   }
   return std::nullopt;
 }
@@ -293,6 +299,7 @@ absl::Status Client::Submit(const Digest& round_id, std::span<const uint32_t> ro
           count, " queries, but only ", held->slots.size(), " slots in ", RoundName(*held)));
     }
     held->rows = PadRows(rows, count, deployment_.manifest().rows(), *environment_.random);
+    held->wanted = WantedDigest(*held, Sorted({rows.begin(), rows.end()}));
     store_->state().ledger.Add({.sent_s = environment_.clock->NowSeconds(),
                                 .round_counter = held->counter(),
                                 .queries = count,

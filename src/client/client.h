@@ -167,7 +167,7 @@ class Client {
   absl::StatusOr<Digest> ObtainNew(uint32_t slots, bool only_new_rounds);
   absl::Status KeepSlots(HeldRound& held, std::span<const uint32_t> more);
   absl::Status DropUnusable();
-  // A round in which queries for all these rows (rising) were charged already.
+  // A round in which queries for just these rows (rising) were charged already.
   std::optional<Digest> FindBegun(std::span<const uint32_t> rows);
   absl::Status GiveUp(HeldRound& held);
 

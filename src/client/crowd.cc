@@ -131,8 +131,7 @@ class Crowd {
       report_.compared = true;
     }
     const uint64_t table_rows = deployment_->manifest().rows();
-    if (options_.queries == 0) options_.pad_to = PaddedCount(0, options_.pad_to, table_rows);
-    popularity_.emplace(options_, &keys_);
+    popularity_.emplace(options_, &keys_, table_rows);
     if (QueriesOf(0) > table_rows) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a device asks no row twice: its ", QueriesOf(0), " queries are more than the table's ",
@@ -594,7 +593,7 @@ class Crowd {
     }
   }
 
-  CrowdOptions options_;
+  const CrowdOptions options_;
   const table::UnsignedTable* const expected_;
   const TransportFactory& connect_;
   const Environment environment_;
@@ -661,8 +660,8 @@ absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys) {
                absl::StrCat("apps: at most half of the ", keys, " keys, or all with zipf 0"));
 }
 
-Popularity::Popularity(const CrowdOptions& options, const CrowdKeys* keys)
-    : options_(options), keys_(keys) {
+Popularity::Popularity(const CrowdOptions& options, const CrowdKeys* keys, uint64_t table_rows)
+    : options_(options), keys_(keys), pad_to_(std::min<uint64_t>(options.pad_to, table_rows)) {
   SHOAL_CHECK(CheckCrowd(options, keys->size()).ok());
   seed_ = Transcript("shoal crowd v1").U64(options.seed).Finish();
   if (options.zipf == 0) return;
@@ -679,7 +678,7 @@ Popularity::Popularity(const CrowdOptions& options, const CrowdKeys* keys)
 }
 
 uint64_t Popularity::QueriesBefore(uint32_t device) const {
-  if (options_.queries == 0) return uint64_t{device} * options_.pad_to;
+  if (options_.queries == 0) return device * pad_to_;
   // The first ones have one more where it does not divide.
   const uint64_t each = options_.queries / options_.devices;
   return device * each + std::min<uint64_t>(device, options_.queries % options_.devices);

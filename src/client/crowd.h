@@ -72,8 +72,8 @@ absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys);
 // bytes a key unless zipf is 0.
 class Popularity {
  public:
-  // The options have been checked; `keys` outlive it.
-  Popularity(const CrowdOptions& options, const CrowdKeys* keys);
+  // The options have been checked; `keys` outlive it. No device pads to more than `table_rows`.
+  Popularity(const CrowdOptions& options, const CrowdKeys* keys, uint64_t table_rows);
 
   // Queries of a device, and of all before it.
   uint64_t QueriesOf(uint32_t device) const;
@@ -90,6 +90,7 @@ class Popularity {
  private:
   const CrowdOptions options_;
   const CrowdKeys* const keys_;
+  const uint64_t pad_to_;
   Digest seed_;
   std::vector<uint32_t> order_;        // by rank: number of the key
   std::vector<double> cumulative_;     // weights of ranks 1..i+1

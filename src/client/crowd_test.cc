@@ -32,9 +32,9 @@ std::vector<Bytes> KeysOf(const Popularity& popularity, uint32_t device) {
 TEST(Popularity, IsAFunctionOfTheSeed) {
   const CrowdKeys keys = FakeKeys(500);
   CrowdOptions options;
-  const Popularity a(options, &keys), b(options, &keys);
+  const Popularity a(options, &keys, 1000), b(options, &keys, 1000);
   options.seed = 2;
-  const Popularity c(options, &keys);
+  const Popularity c(options, &keys, 1000);
   EXPECT_EQ(KeysOf(a, 7), KeysOf(b, 7));
   EXPECT_NE(KeysOf(a, 7), KeysOf(a, 8));
   EXPECT_NE(KeysOf(a, 7), KeysOf(c, 7));
@@ -46,7 +46,7 @@ TEST(Popularity, DrawsDistinctKeysWithinTheRange) {
   options.min_apps = 3;
   options.max_apps = 5;
   options.zipf = 1.5;
-  const Popularity popularity(options, &keys);
+  const Popularity popularity(options, &keys, 1000);
   std::map<size_t, int> sizes;
   for (uint32_t device = 0; device < 3000; ++device) {
     const std::vector<Bytes> drawn = KeysOf(popularity, device);
@@ -68,7 +68,7 @@ TEST(Popularity, FollowsZipf) {
     CrowdOptions options;
     options.min_apps = options.max_apps = 1;
     options.zipf = exponent;
-    const Popularity popularity(options, &keys);
+    const Popularity popularity(options, &keys, 1000);
     std::map<std::string, double> seen;
     const int draws = 50'000;
     for (uint32_t device = 0; device < draws; ++device) {
@@ -92,7 +92,7 @@ TEST(Popularity, UniformIsUniformAndDistinct) {
     CrowdOptions options;
     options.min_apps = options.max_apps = apps;
     options.zipf = 0;
-    const Popularity popularity(options, &keys);
+    const Popularity popularity(options, &keys, 1000);
     std::map<uint32_t, double> seen;
     const int devices = 10'000;
     for (uint32_t device = 0; device < devices; ++device) {
@@ -116,7 +116,7 @@ TEST(Popularity, QueriesAreSharedOutExactly) {
   options.fill = true;
   options.zipf = 0;
   SHOAL_ASSERT_OK(CheckCrowd(options, keys.size()));
-  const Popularity popularity(options, &keys);
+  const Popularity popularity(options, &keys, 1000);
   uint64_t sum = 0;
   for (uint32_t device = 0; device < 7; ++device) {
     EXPECT_EQ(popularity.QueriesBefore(device), sum);
@@ -169,7 +169,7 @@ TEST_F(CrowdTest, EveryAnswerIsChecked) {
   EXPECT_TRUE(report.compared);
   EXPECT_EQ(frontend_.Asked(round_id).size(), 96u);
   uint64_t found = 0, absent = 0;
-  const Popularity popularity(options_, &keys_);
+  const Popularity popularity(options_, &keys_, 1000);
   for (uint32_t device = 0; device < 12; ++device) {
     for (const Bytes& key : KeysOf(popularity, device)) {
       ++(AsText(key).substr(0, 4) == "key-" ? found : absent);
@@ -269,6 +269,18 @@ TEST_F(CrowdTest, ALostDeviceIsCounted) {
   EXPECT_EQ(report.answers_failed, 8u);
   EXPECT_EQ(report.answers_correct, 88u);
   EXPECT_THAT(report.first_error, StatusIs(absl::StatusCode::kInternal, "submit: boom"));
+}
+
+// A table of fewer rows than a device would pad to: it asks for all of them, and what does not fit its
+// applications is an error, not the end of the process.
+TEST_F(CrowdTest, NobodyAsksForMoreRowsThanThereAre) {
+  options_.pad_to = 1000;
+  options_.min_apps = options_.max_apps = 100;  // more than the rows
+  frontend_.OpenRound();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, Run(nullptr));
+  ASSERT_LT(frontend_.table().rows(), 100u);
+  EXPECT_EQ(report.queries, 12 * frontend_.table().rows());
+  EXPECT_EQ(report.answers_correct, report.queries);
 }
 
 TEST_F(CrowdTest, AnotherTableIsNotComparedWith) {

@@ -130,6 +130,7 @@ class StateCodec {
       *out.mutable_header() = round.header;
       if (round.over) continue;
       out.set_master_seed(round.master.data(), Seed::size());
+      if (!round.rows.empty()) out.set_wanted(ToString(round.wanted));
       const auto found = arrays.find(round.id);
       const StoredArrays stored = found == arrays.end() ? StoredArrays() : found->second;
       if (stored.slots) {
@@ -229,6 +230,10 @@ class StateCodec {
         const size_t slots = stored.slots ? stored.slots->count : round.slots.size();
         const size_t rows = stored.rows ? stored.rows->count : round.rows.size();
         if (rows > slots) return Damaged("more rows than slots");
+        if (!in.wanted().empty()) {
+          if (in.wanted().size() != sizeof(Digest)) return Damaged("a digest's length");
+          std::copy(in.wanted().begin(), in.wanted().end(), round.wanted.begin());
+        }
         if (stored.slots || stored.rows) decoded.arrays[round.id] = std::move(stored);
       }
       if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");

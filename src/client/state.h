@@ -86,6 +86,9 @@ struct HeldRound {
   std::vector<uint32_t> slots;
   // rows[i] travels in slots[i]; empty until the queries are charged, the same for ever after.
   std::vector<uint32_t> rows;
+  // Which of them the lookup is for; the others are padding. A digest under the seed: the same lookup
+  // finds its round again.
+  Digest wanted = {};
   // Nothing more is done in it: the seed is wiped. Kept until it expires, so that the client does
   // not enter it again.
   bool over = false;

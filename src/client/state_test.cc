@@ -51,6 +51,7 @@ class StateTest : public ::testing::Test {
     round.master = random_.NewSeed();
     round.slots = {5, 3, 9};
     round.rows = {70, 71, 72};
+    round.wanted.fill(static_cast<uint8_t>(counter));
     return round;
   }
 
@@ -97,6 +98,7 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_EQ(state.rounds[0].counter(), 7u);
   EXPECT_EQ(state.rounds[0].slots, (std::vector<uint32_t>{5, 3, 9}));
   EXPECT_EQ(state.rounds[0].rows, (std::vector<uint32_t>{70, 71, 72}));
+  EXPECT_EQ(state.rounds[0].wanted[31], 7);
   EXPECT_FALSE(state.rounds[0].over);
   EXPECT_TRUE(state.rounds[1].over);
   EXPECT_TRUE(state.rounds[1].rows.empty());

@@ -138,7 +138,7 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
   header.set_max_rows(table_->rows());
   header.set_answer_bytes(table_->answer_bytes());
   *header.mutable_noise() = roster_->wire().roster().noise();
-  header.set_max_slots(1 << 16);
+  header.set_max_slots(options_.max_slots);
   header.set_announced_s(clock_.now_s);
   header.set_onions_close_s(clock_.now_s + 60);
   header.set_queries_close_s(clock_.now_s + 120);
@@ -260,6 +260,13 @@ absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
   const size_t onion_bytes = onion::OnionBytes(options_.parties);
   if (request.onions().empty() || request.onions().size() % onion_bytes != 0) {
     return absl::InvalidArgumentError("not a whole number of onions");
+  }
+  size_t more = 0;
+  for (size_t at = 0; at < request.onions().size(); at += onion_bytes) {
+    more += !round->slot_of_onion.contains(request.onions().substr(at, onion_bytes));
+  }
+  if (round->slots.size() + more > options_.max_slots) {
+    return absl::ResourceExhaustedError("the round is full");
   }
   // What is new, peeled layer by layer.
   std::vector<std::string> fresh;

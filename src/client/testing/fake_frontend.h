@@ -43,6 +43,7 @@ struct FakeOptions {
   uint64_t seed = 1;
   // What its clock says at the start.
   uint64_t now_s = 1'800'000'000;
+  uint32_t max_slots = 1 << 16;
   // What the roster says of party 1; nothing: random bytes.
   std::optional<Digest> certificate_sha256 = {};
 };
