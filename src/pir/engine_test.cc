@@ -16,45 +16,16 @@
 #include "src/pir/double_pir.h"
 #include "src/pir/shape.h"
 #include "src/pir/simple_pir.h"
+#include "src/pir/testing/records.h"
 
 namespace shoal::pir {
 namespace {
 
+// Not shoal::pir::testing, which has the records alone.
+namespace testing = shoal::testing;
+using pir::testing::Records;
 using testing::StatusIs;
 using testing::TestRandom;
-
-// A table of random records.
-class Records {
- public:
-  Records(uint64_t rows, uint32_t record_bytes, uint64_t seed = 1)
-      : record_bytes_(record_bytes), bytes_(rows * record_bytes) {
-    TestRandom(seed).Fill(bytes_);
-  }
-  Content content(uint64_t epoch = 1) const {
-    return {.table_id = {9},
-            .epoch = epoch,
-            .manifest_digest = {static_cast<uint8_t>(epoch)},
-            .rows = bytes_.size() / record_bytes_,
-            .record_bytes = record_bytes_,
-            .copy = [this](uint64_t row, MutableBytes out) {
-              const Bytes record = at(row);
-              std::copy(record.begin(), record.end(), out.begin());
-            }};
-  }
-  Bytes at(uint64_t row) const {
-    return {bytes_.begin() + row * record_bytes_, bytes_.begin() + (row + 1) * record_bytes_};
-  }
-  void Fill(uint64_t row, uint8_t value) {
-    std::fill_n(bytes_.begin() + row * record_bytes_, record_bytes_, value);
-  }
-  void FillByte(uint64_t row, uint32_t byte, uint8_t value) {
-    bytes_[row * record_bytes_ + byte] = value;
-  }
-
- private:
-  uint32_t record_bytes_;
-  Bytes bytes_;
-};
 
 std::unique_ptr<Client> ClientOf(const Server& server, ClientOptions options = {}) {
   auto client = CreateClient(server.setup(), server.hint(), options);
