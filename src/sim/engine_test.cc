@@ -337,22 +337,22 @@ TEST(EngineSim, AHintThatWasCutOffIsContinued) {
 // changed, which is much less than the hint; both then read the new values.
 TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
   World world;
-  world.Serve(world.MakeTable(1, 40'000, 128, /*dense=*/true));
+  world.Serve(world.MakeTable(1, 2'000, 128, /*dense=*/true));
   const std::string path = FreshPath("epochs");
   Device asking(&world), back(&world);
   SHOAL_ASSERT_OK(asking.Open());
   SHOAL_ASSERT_OK(back.Open(path));
   EXPECT_EQ(back.Results({"20"}), (Texts{"found value 20 1"}));
 
-  const auto next = world.MakeTable(2, 40'000, 128, /*dense=*/true);
+  const auto next = world.MakeTable(2, 2'000, 128, /*dense=*/true);
   SHOAL_ASSERT_OK(world.service().Reload(next));
   EXPECT_THAT(world.service().Reload(next),
               StatusIs(absl::StatusCode::kFailedPrecondition, "not after"));
   EXPECT_THAT(asking.LookUp({"20"}), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 1"));
   for (int time = 0; time < 2; ++time) {
     SHOAL_ASSERT_OK(back.Open(path));
-    EXPECT_EQ(back.Results({"20", "21", "39999", "40000"}),
-              (Texts{"found value 20 2", "found value 21", "found value 39999", "absent"}));
+    EXPECT_EQ(back.Results({"20", "21", "1999", "2000"}),
+              (Texts{"found value 20 2", "found value 21", "found value 1999", "absent"}));
     if (time == 0) {
       EXPECT_TRUE(back.client->hint_fetch().by_delta);
       EXPECT_LT(back.client->hint_fetch().received_bytes,

@@ -159,7 +159,9 @@ absl::StatusOr<std::unique_ptr<PirService>> StartEngines(const Engines& engines,
                                                          ThreadPool& pool) {
   if (engines.pir.empty()) return nullptr;
   PirServiceOptions options{.engines = engines.pir, .pool = &pool};
-  options.max_hint_bytes = cli::NumberOr(values, "max-hint-mib", 1024) << 20;
+  // Beyond 2^40 MiB there is no machine, and no shift.
+  options.max_hint_bytes =
+      std::min(cli::NumberOr(values, "max-hint-mib", 1024), uint64_t{1} << 40) << 20;
   options.progress = [](pir::Engine engine, uint64_t done, uint64_t total) {
     if (done == total || done % std::max<uint64_t>(1, total / 10) == 0) {
       spdlog::info("{}: hint {} %", std::string(pir::EngineName(engine)), 100 * done / total);
