@@ -244,7 +244,6 @@ void PublicProduct::ExpandStripe(uint64_t stripe, uint32_t* out) const {
 
 absl::Status PublicProduct::Encrypt(uint64_t column, RandomSource& random,
                                     SecretVector<int32_t>& secret, Bytes& query) const {
-  SHOAL_CHECK(column < columns_);
   // One seed from the system, then a stream cipher: thousands of samples.
   const Seed seed = random.NewSeed();
   SeededRandom stream(seed.view(), "shoal pir query v1");

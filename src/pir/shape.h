@@ -65,7 +65,8 @@ class PublicProduct {
                                               const ClientOptions& options);
 
   // A secret + error + 2^24 * (1 at `column`), drawn from `random`: `secret` becomes kDimension
-  // words, `query` gets columns words appended. Constant time in `column`.
+  // words, `query` gets columns words appended. `column` is one of them. No branch and no address
+  // depends on it, the secret or the errors (constant_time_main.cc).
   absl::Status Encrypt(uint64_t column, RandomSource& random, SecretVector<int32_t>& secret,
                        Bytes& query) const;
 
