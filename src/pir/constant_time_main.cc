@@ -63,7 +63,8 @@ void RunQuery(const Kernel& kernel) {
   VALGRIND_MAKE_MEM_UNDEFINED(&column, sizeof column);
   SecretVector<int32_t> secret;
   Bytes query;
-  SHOAL_CHECK(product->Encrypt(column, random, secret, query).ok());
+  const PublicProduct::Wanted wanted = {column, &secret, &query};
+  SHOAL_CHECK(product->Encrypt({&wanted, 1}, random).ok());
   MakePublic(query);
   SHOAL_CHECK(query.size() == 4 * kColumns);
   std::printf("%s: query\n", kernel.name);

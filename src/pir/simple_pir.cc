@@ -41,23 +41,30 @@ absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup) {
   return sizes;
 }
 
-absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(
-    const Content& content, const ServerOptions& options) {
-  std::unique_ptr<SimplePirServer> server(new SimplePirServer);
-  server->setup_ = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
-  SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
-  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
-  if (server->sizes_.hint_bytes > options.max_hint_bytes) {
+absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content,
+                                              const ServerOptions& options) {
+  wire::PirSetup setup = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
+  if (sizes.hint_bytes > options.max_hint_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "simplepir: a hint of %d MiB is larger than the allowed %d MiB: use fewer rows a column",
-        server->sizes_.hint_bytes >> 20, options.max_hint_bytes >> 20));
+        sizes.hint_bytes >> 20, options.max_hint_bytes >> 20));
   }
+  return setup;
+}
+
+absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(const Content& content,
+                                                                         ServerOptions options) {
+  std::unique_ptr<SimplePirServer> server(new SimplePirServer);
+  SHOAL_ASSIGN_OR_RETURN(server->setup_, SimplePirShape(content, options));
+  SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
+  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
   SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "simplepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
   SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, server->setup_, options.pool));
-  server->product_ = server->matrix_->MultiplyPublic(
-      *server->kernel_, MatrixSeed(server->setup_), options.pool, options.progress);
+  SHOAL_ASSIGN_OR_RETURN(server->product_,
+                         ProductOf(*server->matrix_, MatrixSeed(server->setup_), options));
   server->PackHint();
   return server;
 }
@@ -160,16 +167,14 @@ absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
   return client;
 }
 
-absl::StatusOr<Asked> SimplePirClient::Ask(uint64_t row, RandomSource& random) const {
-  if (row >= setup_.rows()) {
-    return absl::OutOfRangeError(
-        absl::StrFormat("pir: row %d of a table of %d rows", row, setup_.rows()));
+absl::StatusOr<std::vector<Asked>> SimplePirClient::Ask(std::span<const uint64_t> rows,
+                                                        RandomSource& random) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, BeginQueries(setup_, rows));
+  std::vector<PublicProduct::Wanted> wanted;
+  for (Asked& one : asked) {
+    wanted.push_back({one.row / setup_.rows_per_column(), &one.secret, &one.query});
   }
-  Asked asked;
-  asked.row = row;
-  AppendQueryHeader(setup_, asked.query);
-  SHOAL_RETURN_IF_ERROR(
-      product_.Encrypt(row / setup_.rows_per_column(), random, asked.secret, asked.query));
+  SHOAL_RETURN_IF_ERROR(product_.Encrypt(wanted, random));
   return asked;
 }
 

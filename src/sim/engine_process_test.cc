@@ -173,6 +173,35 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
 }
 
+// What took the start so long is kept for the next, and known when it is not this table's or damaged.
+TEST_F(EngineProcessTest, ARestartTakesTheHintFromDisk) {
+  const fs::path file = deployment().path("party-1.state") / "simplepir.product";
+  fs::remove(file);
+  const std::string client = deployment().NewClient();
+  const auto restart = [&] {
+    Process server = deployment().Start(1, kSimple);
+    ExpectServed(client);
+    return server.Output();
+  };
+  EXPECT_THAT(restart(), Not(HasSubstr("is taken from")));
+  ASSERT_TRUE(fs::exists(file));
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_THAT(restart(), HasSubstr("the hint of this table is taken from"));
+  const std::string good = Text(file);
+  for (size_t at : {size_t{3}, size_t{20}, size_t{50}, good.size() / 2, good.size() - 1}) {
+    std::string bad = good;
+    bad[at] ^= 4;
+    WriteText(file, bad);
+    EXPECT_THAT(restart(), Not(HasSubstr("is taken from"))) << "byte " << at;
+    EXPECT_EQ(Text(file), good) << "not made anew";
+  }
+  WriteText(file, good.substr(0, good.size() - 4));
+  EXPECT_THAT(restart(), HasSubstr("made anew: DATA_LOSS"));
+  fs::permissions(file, fs::perms::others_read, fs::perm_options::add);
+  EXPECT_THAT(restart(), HasSubstr("made anew: PERMISSION_DENIED"));
+  EXPECT_THAT(restart(), HasSubstr("is taken from"));
+}
+
 TEST_F(EngineProcessTest, RequestsThatNoClientSendsAreRefused) {
   Process server = deployment().Start(1, kSimple);
   auto connection = net::Connection::Connect({.address = deployment().address()});
