@@ -79,12 +79,14 @@ void SimplePirServer::PackHint() {
 absl::StatusOr<PackedVectors> SimplePirServer::Pack(std::span<const BytesView> queries) const {
   SHOAL_ASSIGN_OR_RETURN(PackedVectors packed,
                          PackedVectors::Create(*kernel_, setup_.columns(), queries.size()));
-  std::vector<uint32_t> words(setup_.columns());
-  for (size_t i = 0; i < queries.size(); ++i) {
-    std::memcpy(words.data(), queries[i].data() + kQueryHeaderBytes, words.size() * 4);
-    packed.Set(i, words);
-  }
+  for (size_t i = 0; i < queries.size(); ++i) SetQuery(queries[i], i, packed);
   return packed;
+}
+
+void SimplePirServer::SetQuery(BytesView query, uint64_t index, PackedVectors& packed) const {
+  std::vector<uint32_t> words(setup_.columns());
+  std::memcpy(words.data(), query.data() + kQueryHeaderBytes, words.size() * 4);
+  packed.Set(index, words);
 }
 
 std::vector<absl::StatusOr<Bytes>> SimplePirServer::Answer(
@@ -119,12 +121,14 @@ absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
   std::vector<Bytes> answers(queries.size());
   const uint64_t chunk_rows = ChunkBlocks(setup_, std::max<size_t>(1, queries.size())) *
                               setup_.record_bytes();
+  // One place for all of them, one after the other: new pages for each would take longer than a chunk.
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors packed, PackedVectors::Create(*kernel_, setup_.columns(), 1));
   for (size_t i = 0; i < queries.size(); ++i) {
     SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]));
     const uint64_t first = std::min<uint64_t>(i * chunk_rows, matrix_->rows());
     const uint64_t count = std::min<uint64_t>(chunk_rows, matrix_->rows() - first);
     if (count == 0) continue;
-    SHOAL_ASSIGN_OR_RETURN(const PackedVectors packed, Pack(queries.subspan(i, 1)));
+    SetQuery(queries[i], 0, packed);
     const auto products = matrix_->Multiply(packed, first, count, pool_);
     AppendRounded(products[0], kAnswerBitsDropped, answers[i]);
   }
