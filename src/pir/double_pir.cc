@@ -240,7 +240,7 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
                   .hint_bits_dropped = kFirstBitsDropped,
                   .matrix = &*first_,
                   .product = &first_product_},
-                 RunsOf(setup_, content, changed_rows));
+                 RunsOf(setup_, changed_rows), RecordsOf(content, changed_rows));
   // The second level's columns of the blocks whose part of the product is another now.
   std::vector<Run> runs;
   const uint64_t block_words = uint64_t{setup_.record_bytes()} * kDimension;
@@ -248,7 +248,9 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
     const auto from = static_cast<std::ptrdiff_t>(block * block_words);
     const auto to = static_cast<std::ptrdiff_t>((block + 1) * block_words);
     if (!std::equal(before.begin() + from, before.begin() + to, first_product_.begin() + from)) {
-      runs.push_back({.column = block, .first_row = 0, .after = Digits(block)});
+      runs.push_back({.column = block,
+                      .first_row = 0,
+                      .length = static_cast<uint32_t>(block_words * kDigits)});
     }
   }
   delta.changes = RefreshProduct({.kernel = kernel_,
@@ -257,7 +259,9 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
                                   .hint_bits_dropped = hint_bits_dropped_,
                                   .matrix = &*second_,
                                   .product = &second_product_},
-                                 runs);
+                                 runs, [&](size_t run, MutableBytes out) {
+                                   std::ranges::copy(Digits(runs[run].column), out.begin());
+                                 });
   SetEpoch(content, setup_);
   PackHint();
   delta.to = setup_;

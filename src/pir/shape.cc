@@ -222,17 +222,24 @@ absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta) {
   return absl::OkStatus();
 }
 
-std::vector<Run> RunsOf(const wire::PirSetup& setup, const Content& content,
-                        std::span<const uint64_t> changed_rows) {
+std::vector<Run> RunsOf(const wire::PirSetup& setup, std::span<const uint64_t> changed_rows) {
   std::vector<Run> runs;
   for (uint64_t row : changed_rows) {
-    Run run{.column = row / setup.rows_per_column(),
-            .first_row = row % setup.rows_per_column() * setup.record_bytes(),
-            .after = Bytes(setup.record_bytes())};
-    if (row < content.rows) content.copy(row, run.after);
-    runs.push_back(std::move(run));
+    runs.push_back({.column = row / setup.rows_per_column(),
+                    .first_row = row % setup.rows_per_column() * setup.record_bytes(),
+                    .length = setup.record_bytes()});
   }
   return runs;
+}
+
+RunReader RecordsOf(const Content& content, std::span<const uint64_t> changed_rows) {
+  return [&content, changed_rows](size_t run, MutableBytes out) {
+    if (const uint64_t row = changed_rows[run]; row < content.rows) {
+      content.copy(row, out);
+    } else {
+      std::fill(out.begin(), out.end(), 0);
+    }
+  };
 }
 
 void SetEpoch(const Content& content, wire::PirSetup& setup) {

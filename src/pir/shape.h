@@ -56,9 +56,10 @@ absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& conten
 // What Apply asks of a delta: it starts at `setup`, and leads to a table of the same shape.
 absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta);
 
-// The records of `changed_rows`, as they stand in the matrix. A row that is no more is zeros.
-std::vector<Run> RunsOf(const wire::PirSetup& setup, const Content& content,
-                        std::span<const uint64_t> changed_rows);
+// Where the records of `changed_rows` stand in the matrix.
+std::vector<Run> RunsOf(const wire::PirSetup& setup, std::span<const uint64_t> changed_rows);
+// What stands there in `content`: zeros for a row that is no more. Both outlive it.
+RunReader RecordsOf(const Content& content, std::span<const uint64_t> changed_rows);
 
 // The setup of the new epoch, but for the hint.
 void SetEpoch(const Content& content, wire::PirSetup& setup);

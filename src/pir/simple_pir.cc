@@ -146,7 +146,7 @@ absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
                                   .hint_bits_dropped = hint_bits_dropped_,
                                   .matrix = &*matrix_,
                                   .product = &product_},
-                                 RunsOf(setup_, content, changed_rows));
+                                 RunsOf(setup_, changed_rows), RecordsOf(content, changed_rows));
   SetEpoch(content, setup_);
   PackHint();
   delta.to = setup_;
