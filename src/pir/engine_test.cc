@@ -144,11 +144,11 @@ TEST_P(EngineTest, AProductIsTakenFromAnEarlierServer) {
 
 // Queries made together are those made one by one.
 TEST_P(EngineTest, QueriesMadeTogether) {
-  const Records records(1500, 1);
-  const auto server = Serve(records.content(), {.rows_per_column = 1});  // three strips of columns
+  const Records records(4500, 1);
+  const auto server = Serve(records.content(), {.rows_per_column = 1});  // three stripes of columns
   for (bool keep : {false, true}) {
     const auto client = ClientOf(*server, {.keep_public_matrix = keep});
-    const std::vector<uint64_t> rows = {0, 1499, 700, 700, 511, 512};
+    const std::vector<uint64_t> rows = {0, 4499, 700, 700, 2047, 2048};
     SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Asked> asked, client->Ask(rows, random_));
     ASSERT_EQ(asked.size(), rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -158,8 +158,8 @@ TEST_P(EngineTest, QueriesMadeTogether) {
       EXPECT_EQ(record, records.at(rows[i]));
     }
     EXPECT_NE(asked[2].query, asked[3].query) << "one secret for two queries";
-    EXPECT_THAT(client->Ask(std::vector<uint64_t>{3, 1500}, random_),
-                StatusIs(absl::StatusCode::kOutOfRange, "1500"));
+    EXPECT_THAT(client->Ask(std::vector<uint64_t>{3, 4500}, random_),
+                StatusIs(absl::StatusCode::kOutOfRange, "4500"));
   }
 }
 

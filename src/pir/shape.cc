@@ -21,14 +21,6 @@ constexpr uint64_t kMaxMatrixBytes = uint64_t{1} << 42;
 // could not be decrypted.
 constexpr uint64_t kMostColumns = uint64_t{1} << 17;
 
-// A client expands and multiplies the public matrix in strips of so many columns, 2 MiB each: they
-// stay in the cache for all queries of a batch.
-constexpr uint64_t kStripColumns = 512;
-uint64_t StripCount(uint64_t columns) { return (columns + kStripColumns - 1) / kStripColumns; }
-uint64_t StripLength(uint64_t columns, uint64_t strip) {
-  return std::min(kStripColumns, columns - strip * kStripColumns);
-}
-
 absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("pir setup: ", what));
 }
@@ -261,14 +253,14 @@ absl::StatusOr<PublicProduct> PublicProduct::Create(const Digest& seed, uint64_t
     auto* words = reinterpret_cast<uint32_t*>(product.kept_.data());
     const auto expand = [&](size_t begin, size_t end) {
       for (size_t s = begin; s < end; ++s) {
-        product.Expand(s * kStripColumns, StripLength(columns, s),
-                       words + s * kStripColumns * kDimension);
+        product.Expand(s * kStripeColumns, StripeLength(columns, s),
+                       words + s * kStripeColumns * kDimension);
       }
     };
     if (options.pool == nullptr) {
-      expand(0, StripCount(columns));
+      expand(0, StripeCount(columns));
     } else {
-      options.pool->ParallelFor(StripCount(columns), 1, expand);
+      options.pool->ParallelFor(StripeCount(columns), 1, expand);
     }
     product.is_kept_ = true;
   }
@@ -301,11 +293,11 @@ absl::Status PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource
     queries.push_back(std::move(query));
   }
   const auto encrypt = [&](size_t begin, size_t end) {
-    std::vector<uint32_t> scratch(is_kept_ ? 0 : kStripColumns * kDimension);
+    std::vector<uint32_t> scratch(is_kept_ ? 0 : kStripeColumns * kDimension);
     std::vector<const uint32_t*> rows(kDimension);
     SecretVector<uint32_t> sum;
     for (size_t s = begin; s < end; ++s) {
-      const uint64_t first = s * kStripColumns, count = StripLength(columns_, s);
+      const uint64_t first = s * kStripeColumns, count = StripeLength(columns_, s);
       const uint32_t* words = scratch.data();
       if (is_kept_) {
         words = reinterpret_cast<const uint32_t*>(kept_.data()) + first * kDimension;
@@ -313,6 +305,7 @@ absl::Status PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource
         Expand(first, count, scratch.data());
       }
       for (uint32_t k = 0; k < kDimension; ++k) rows[k] = words + k * count;
+      // 8 MiB, in the cache for all queries.
       for (size_t v = 0; v < wanted.size(); ++v) {
         sum.assign(count, 0);
         kernel_->add_scaled(rows.data(), wanted[v].secret->data(), kDimension, count, sum.data());
@@ -327,11 +320,11 @@ absl::Status PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource
       }
     }
   };
-  const uint64_t strips = StripCount(columns_);
+  const uint64_t stripes = StripeCount(columns_);
   if (pool_ == nullptr) {
-    encrypt(0, strips);
+    encrypt(0, stripes);
   } else {
-    pool_->ParallelFor(strips, std::max<uint64_t>(1, strips / (2 * pool_->size())), encrypt);
+    pool_->ParallelFor(stripes, std::max<uint64_t>(1, stripes / (2 * pool_->size())), encrypt);
   }
   return absl::OkStatus();
 }

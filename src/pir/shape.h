@@ -90,7 +90,7 @@ class PublicProduct {
   uint64_t columns_ = 0;
   const Kernel* kernel_ = nullptr;
   ThreadPool* pool_ = nullptr;
-  PageBuffer kept_;  // [strip][k][column]
+  PageBuffer kept_;  // [stripe][k][column]
   bool is_kept_ = false;
 };
 
