@@ -268,9 +268,10 @@ absl::Status MakeReady(const RoundContext& context, const Resources& resources,
     sharing::ExpandShares(state.seeds.data(), positions, context.round_id,
                           state.shares.span().subspan(begin, end - begin));
     if (!masks.has_value()) return;
-    sharing::XorMasks(state.seeds.data(), positions, context.round_id, context.answer_bytes,
-                      masks->memory().subspan(begin * context.answer_bytes,
-                                              (end - begin) * context.answer_bytes));
+    const MutableBytes mine = masks->memory().subspan(begin * context.answer_bytes,
+                                                      (end - begin) * context.answer_bytes);
+    std::ranges::fill(mine, 0);  // zero already; but the first touch of fresh pages should write
+    sharing::XorMasks(state.seeds.data(), positions, context.round_id, context.answer_bytes, mine);
   });
   if (masks.has_value()) state.masks = *std::move(masks);
   return absl::OkStatus();
