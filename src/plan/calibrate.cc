@@ -194,6 +194,7 @@ void MeasureOnline(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& 
     state.target = *PageArray<uint32_t>::Create(n, kSecret);
     std::copy_n(place.begin(), n, state.target.begin());
     for (size_t k = 0; k < noise; ++k) state.noise.push_back({place[n + k], 1});
+    SHOAL_CHECK(MakeReady(context, resources, state).ok());
     return state;
   };
   server::Forwarding forwarding;
@@ -205,7 +206,7 @@ void MeasureOnline(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& 
              (void)wire::EncodeQueryBatch(forwarding.queries, state.next_positions);
            }) / dn;
   };
-  const server::RoundState noisy = state_of(n), plain = state_of(0);
+  server::RoundState noisy = state_of(n), plain = state_of(0);
   const double with_noise = forward(noisy);
   costs.set_forward_ns(forward(plain));
   costs.set_forward_noise_ns(std::max(1.0, with_noise - costs.forward_ns()));
@@ -218,6 +219,7 @@ void MeasureOnline(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& 
   for (const size_t bytes : {kShort, kLong}) {
     const size_t k = bytes == kShort ? 0 : 1;
     backend.answer_bytes = context.answer_bytes = bytes;
+    SHOAL_CHECK(MakeReady(context, resources, plain).ok());
     const uint64_t rows = 1000;
     const Bytes table(rows * bytes);
     answer[k] = Measure([&] {
