@@ -426,7 +426,7 @@ TEST(DoublePirTest, WideRecordsAreRefused) {
 TEST(DoublePirTest, HintIsTheSameForEveryTable) {
   Content content = Records(1, 1).content();
   uint64_t hint = 0;
-  for (uint64_t rows : {uint64_t{1} << 20, uint64_t{1} << 26, uint64_t{1} << 30}) {
+  for (uint64_t rows : {uint64_t{1} << 20, uint64_t{1} << 26, uint64_t{1} << 30, uint64_t{1} << 33}) {
     content.rows = rows;
     wire::PirSetup setup = MakeShape(Engine::kDoublePir, content, 0, 2);
     SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, DoublePirSizes(setup));

@@ -15,7 +15,9 @@
 namespace shoal::pir {
 namespace {
 
-constexpr uint64_t kMaxRows = uint64_t{1} << 31;
+constexpr uint64_t kMaxRows = uint64_t{1} << 36;
+// Of the matrix: columns, and records in one of them.
+constexpr uint64_t kMaxSide = uint64_t{1} << 31;
 constexpr uint64_t kMaxMatrixBytes = uint64_t{1} << 42;
 // Wider matrices have more rows instead: beyond, hints could drop fewer bits, and further on answers
 // could not be decrypted.
@@ -39,14 +41,14 @@ absl::Status CheckShape(const wire::PirSetup& setup) {
     return Bad(absl::StrFormat("record_bytes must be in [1, %d], got %d", kMaxRecordBytes,
                                setup.record_bytes()));
   }
-  if (setup.rows_per_column() == 0 || setup.rows_per_column() > kMaxRows) {
-    return Bad(absl::StrFormat("rows_per_column must be in [1, %d], got %d", kMaxRows,
+  if (setup.rows_per_column() == 0 || setup.rows_per_column() > kMaxSide) {
+    return Bad(absl::StrFormat("rows_per_column must be in [1, %d], got %d", kMaxSide,
                                setup.rows_per_column()));
   }
   const uint64_t needed =
       (setup.rows() + setup.rows_per_column() - 1) / setup.rows_per_column();
   if (setup.columns() < needed || setup.columns() % kGroupColumns != 0 ||
-      setup.columns() > kMaxRows) {
+      setup.columns() > kMaxSide) {
     return Bad(absl::StrFormat("columns must be a multiple of %d, at least %d, got %d",
                                kGroupColumns, needed, setup.columns()));
   }

@@ -33,7 +33,7 @@ struct PirServiceOptions {
   uint64_t max_hint_bytes = uint64_t{1} << 30;
   ThreadPool* pool = nullptr;  // outlives the service
   // Where what took so long to make is kept for the next start (product_file.h); empty: nowhere.
-  std::string directory;
+  std::string directory = {};
   // Of making the hints.
   std::function<void(pir::Engine engine, uint64_t done, uint64_t total)> progress = nullptr;
 };
