@@ -39,6 +39,14 @@ cmp "$out/points.csv" "$work/before" || fail "the results changed"
 grep -q '^1,1e-06,1,28,27\.5.*,geometric,18\.6' "$TEST_TMPDIR/noise/points.csv" ||
   fail "noise: $(cat "$TEST_TMPDIR/noise/points.csv")"
 
+# Studies of engines: programs of their own, which compare every record.
+for name in engines set-membership; do
+  "$study" "$name" --tiny --out "$TEST_TMPDIR/$name" --work "$work" >/dev/null || fail "$name failed"
+  [ -s "$TEST_TMPDIR/$name/index.html" ] || fail "$name has no page"
+done
+grep -q '^rates,,0,4,64,50,.*' "$TEST_TMPDIR/set-membership/points.csv" ||
+  fail "set-membership: $(cat "$TEST_TMPDIR/set-membership/points.csv")"
+
 # Programs that say that an answer was wrong.
 bad=$TEST_TMPDIR/bad/src
 mkdir -p "$bad/cli" "$bad/server/runner"

@@ -1,4 +1,4 @@
-"""What the paper's authors measured (experiments/reference)."""
+"""What the papers' authors measured (experiments/reference)."""
 
 import csv
 import os
@@ -38,3 +38,16 @@ def table3():
     """Lines of table 3: delta, epsilon (the one that the numbers belong to), bound."""
     return [{name: float(value) for name, value in line.items()}
             for line in _read("paper_table3.csv")]
+
+
+def simplepir(source, **where):
+    """Lines of SimplePIR's tables: system as text, numbers, None where nothing is stated."""
+    found = []
+    for line in _read("simplepir.csv"):
+        row = {name: value if name in ("source", "system") else (float(value) if value else None)
+               for name, value in line.items()}
+        if row["source"] == source and all(row[column] == value for column, value in where.items()):
+            found.append(row)
+    if not found:
+        raise KeyError(f"no lines of {source} with {where}")
+    return found

@@ -76,6 +76,16 @@ std::string RoundName(const HeldRound& held) { return absl::StrCat("round ", hel
 
 }  // namespace
 
+Lookup ResultOf(const table::RowMap& map, const table::RowAnswer& answer, BytesView key) {
+  Lookup result;
+  auto value = map.Find(answer.row, answer.answer.first(map.row_bytes()), key);
+  result.error = value.status();
+  if (!value.ok()) return result;
+  result.outcome = value->has_value() ? Lookup::Outcome::kFound : Lookup::Outcome::kAbsent;
+  if (value->has_value()) result.value = **std::move(value);
+  return result;
+}
+
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const roster::PinnedParties& pins,
                                                      ClientOptions options, Transport* transport,
                                                      StateStore* store, Environment environment) {
@@ -525,11 +535,7 @@ absl::Status Client::Deliver(const Asked& asked, const Answers& answers, Keys& k
     Bytes answer(answer_bytes);
     SHOAL_RETURN_IF_ERROR(asked.spool->Read(*at, answer));
     Unmask(asked.round, Part(held, *at, 1), answer);
-    auto value = map.Find(*row, BytesView(answer).first(map.row_bytes()), key);
-    result.error = value.status();
-    if (!value.ok()) return absl::OkStatus();
-    result.outcome = value->has_value() ? Lookup::Outcome::kFound : Lookup::Outcome::kAbsent;
-    if (value->has_value()) result.value = **std::move(value);
+    result = ResultOf(map, {*row, answer}, key);
     return absl::OkStatus();
   };
 

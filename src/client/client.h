@@ -92,6 +92,9 @@ struct Lookup {
   absl::Status error;
 };
 
+// What a row's verified answer says of a key of that row.
+Lookup ResultOf(const table::RowMap& map, const table::RowAnswer& answer, BytesView key);
+
 // Keys to look up, in order. Read twice, so that they need not be in memory.
 class Keys {
  public:

@@ -97,14 +97,11 @@ absl::StatusOr<std::vector<Lookup>> EngineClient::LookUp(std::span<const Bytes> 
   std::vector<Bytes> records;
   for (size_t first = 0; first < count; first += batch) {
     const size_t n = std::min(batch, count - first);
-    std::vector<pir::Asked> asked;
-    Bytes queries;
     auto start = std::chrono::steady_clock::now();
-    for (size_t i = first; i < first + n; ++i) {
-      SHOAL_ASSIGN_OR_RETURN(pir::Asked one, client_->Ask(rows[i], *environment_.random));
-      Append(queries, one.query);
-      asked.push_back(std::move(one));
-    }
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<pir::Asked> asked,
+                           client_->Ask(std::span(rows).subspan(first, n), *environment_.random));
+    Bytes queries;
+    for (const pir::Asked& one : asked) Append(queries, one.query);
     query_seconds += Since(start);
     start = std::chrono::steady_clock::now();
     wire::PirQueryRequest request;
@@ -159,16 +156,7 @@ absl::StatusOr<std::vector<Lookup>> EngineClient::LookUp(std::span<const Bytes> 
       result.error = verified[a];
       continue;
     }
-    auto value = map.Find(answers[a].row, answers[a].answer.first(map.row_bytes()),
-                          keys[places[a]]);
-    if (!value.ok()) {
-      result.error = value.status();
-    } else if (*value) {
-      result.outcome = Lookup::Outcome::kFound;
-      result.value = **std::move(value);
-    } else {
-      result.outcome = Lookup::Outcome::kAbsent;
-    }
+    result = ResultOf(map, answers[a], keys[places[a]]);
   }
   return results;
 }

@@ -10,7 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/file.h"
+#include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/pir/pages.h"
 
 namespace shoal::client {
 namespace {
@@ -29,6 +31,10 @@ std::optional<wire::PirSetup> ReadSetup(const std::string& path) {
   return setup;
 }
 
+Digest DeltaDigest(BytesView encoded) {
+  return Transcript("shoal hint cache delta v1").Blob(encoded).Finish();
+}
+
 Bytes EncodeDelta(const pir::Delta& delta) {
   const std::string to = delta.to.SerializeAsString();
   Bytes out;
@@ -37,29 +43,35 @@ Bytes EncodeDelta(const pir::Delta& delta) {
   Append(out, AsBytes(to));
   AppendLe<uint64_t>(out, delta.changes.size());
   Append(out, delta.changes);
+  const Digest digest = DeltaDigest(out);
+  Append(out, digest);
   return out;
 }
 
-// Those that can be read; a torn tail is left out.
-std::vector<pir::Delta> DecodeDeltas(BytesView bytes) {
-  std::vector<pir::Delta> deltas;
-  while (bytes.size() >= 36) {
-    pir::Delta delta;
-    std::copy_n(bytes.begin(), 32, delta.from.begin());
-    const uint64_t to_bytes = LoadLe<uint32_t>(bytes.data() + 32);
-    bytes = bytes.subspan(36);
-    if (bytes.size() < to_bytes + 8 ||
-        !delta.to.ParseFromString(ToString(bytes.first(to_bytes)))) {
-      break;
-    }
-    const uint64_t changes = LoadLe<uint64_t>(bytes.data() + to_bytes);
-    bytes = bytes.subspan(to_bytes + 8);
-    if (bytes.size() < changes) break;
-    delta.changes = ToBytes(bytes.first(changes));
-    bytes = bytes.subspan(changes);
-    deltas.push_back(std::move(delta));
+// The delta that `bytes` begin with, taken off them; nothing if there is no whole one.
+std::optional<pir::Delta> TakeDelta(BytesView& bytes) {
+  const BytesView encoded = bytes;
+  BytesView rest = bytes;
+  const auto take = [&](uint64_t count) {
+    const BytesView part = rest.first(count);
+    rest = rest.subspan(count);
+    return part;
+  };
+  pir::Delta delta;
+  if (rest.size() < 36) return std::nullopt;
+  std::ranges::copy(take(32), delta.from.begin());
+  const uint64_t to_bytes = LoadLe<uint32_t>(take(4).data());
+  if (rest.size() < to_bytes + 8) return std::nullopt;
+  const BytesView to = take(to_bytes);
+  const uint64_t changes = LoadLe<uint64_t>(take(8).data());
+  if (rest.size() < 32 || rest.size() - 32 < changes) return std::nullopt;
+  delta.changes = ToBytes(take(changes));
+  const Digest digest = DeltaDigest(encoded.first(encoded.size() - rest.size()));
+  if (!std::ranges::equal(take(32), digest) || !delta.to.ParseFromString(ToString(to))) {
+    return std::nullopt;
   }
-  return deltas;
+  bytes = rest;
+  return delta;
 }
 
 absl::Status AppendToFile(const std::string& path, BytesView content) {
@@ -79,9 +91,14 @@ std::unique_ptr<pir::Client> FromDisk(const std::string& path, const pir::Client
   auto client = pir::CreateClient(*setup, AsBytes(*hint), options);
   if (!client.ok()) return nullptr;
   if (const auto deltas = ReadFile(DeltasPath(path), kMaxDeltasBytes); deltas.ok()) {
-    for (const pir::Delta& delta : DecodeDeltas(AsBytes(*deltas))) {
-      if (!(*client)->Apply(delta).ok()) break;
+    BytesView rest = AsBytes(*deltas), good = rest;
+    while (const std::optional<pir::Delta> delta = TakeDelta(rest)) {
+      if (!(*client)->Apply(*delta).ok()) break;
+      good = rest;
     }
+    // Cut off what is damaged: more would be added after it, and never be read.
+    const auto whole = static_cast<off_t>(deltas->size() - good.size());
+    if (!good.empty() && truncate(DeltasPath(path).c_str(), whole) != 0) return nullptr;
   }
   return *std::move(client);
 }
@@ -118,7 +135,10 @@ absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
     const wire::PirSetup& setup, const std::string& path, const EngineCall& call,
     const pir::ClientOptions& options,
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch) {
-  SHOAL_RETURN_IF_ERROR(pir::SizesOf(setup).status());
+  SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(setup));
+  // Before it is fetched: the server chose its size.
+  SHOAL_RETURN_IF_ERROR(pir::CheckMemory(sizes.hint_bytes + sizes.hint_memory_bytes,
+                                         absl::StrCat(setup.engine(), ": the hint")));
   const Digest id = pir::SetupId(setup);
   Bytes hint;
   if (!path.empty()) {

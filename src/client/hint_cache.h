@@ -4,9 +4,11 @@
 //   PATH.setup   the setup that PATH.hint is of (a wire::PirSetup)
 //   PATH.hint    as much of the hint as has come
 //   PATH.deltas  deltas from that setup on, each: 32 bytes from, u32 and the setup it leads to, u64
-//                and the changes
-// Nothing in them is secret, and nothing is trusted: the hint has a digest, and a delta leads to the
-// server's setup or is dropped. Removing the files costs a download.
+//                and the changes, a digest of all that
+// Nothing in them is secret. The hint's digest is the setup's; what a delta makes of a hint is known to
+// be right only when signatures are checked. So what a disk or a crash damaged is found by digests and
+// fetched again; what a server said wrongly makes its answers useless until its next hint. Removing the
+// files costs a download.
 #ifndef SHOAL_SRC_CLIENT_HINT_CACHE_H_
 #define SHOAL_SRC_CLIENT_HINT_CACHE_H_
 
@@ -28,7 +30,7 @@ struct HintFetch {
 
 // The engine's client for the server's present `setup`, which the caller has checked against the
 // table. `path` empty: nothing is kept. `call` is Transport::CallEngine, with retries. DATA_LOSS if
-// the server's hint is not what its setup says.
+// the server's hint is not what its setup says, RESOURCE_EXHAUSTED if it does not fit the memory.
 using EngineCall =
     std::function<absl::StatusOr<wire::Frame>(const wire::Frame& request, uint64_t max_bulk_bytes)>;
 absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(

@@ -84,26 +84,34 @@ absl::StatusOr<Sizes> DoublePirSizes(const wire::PirSetup& setup) {
   return sizes;
 }
 
-absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(
-    const Content& content, const ServerOptions& options) {
-  std::unique_ptr<DoublePirServer> server(new DoublePirServer);
-  wire::PirSetup& setup = server->setup_;
-  setup = MakeShape(Engine::kDoublePir, content, options.rows_per_column, kShapeDivisor);
-  SHOAL_ASSIGN_OR_RETURN(server->sizes_, DoublePirSizes(setup));
-  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(setup));
-  if (server->sizes_.hint_bytes > options.max_hint_bytes) {
+absl::StatusOr<wire::PirSetup> DoublePirShape(const Content& content,
+                                              const ServerOptions& options) {
+  wire::PirSetup setup =
+      MakeShape(Engine::kDoublePir, content, options.rows_per_column, kShapeDivisor);
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, DoublePirSizes(setup));
+  if (sizes.hint_bytes > options.max_hint_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "doublepir: records of %d bytes need a hint of %d MiB, more than the allowed %d MiB: the "
         "hint has %d MiB for every byte of a record; use simplepir for wide rows",
-        setup.record_bytes(), server->sizes_.hint_bytes >> 20, options.max_hint_bytes >> 20,
-        (server->sizes_.hint_bytes / setup.record_bytes()) >> 20));
+        setup.record_bytes(), sizes.hint_bytes >> 20, options.max_hint_bytes >> 20,
+        (sizes.hint_bytes / setup.record_bytes()) >> 20));
   }
+  return setup;
+}
+
+absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const Content& content,
+                                                                         ServerOptions options) {
+  std::unique_ptr<DoublePirServer> server(new DoublePirServer);
+  wire::PirSetup& setup = server->setup_;
+  SHOAL_ASSIGN_OR_RETURN(setup, DoublePirShape(content, options));
+  SHOAL_ASSIGN_OR_RETURN(server->sizes_, DoublePirSizes(setup));
+  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(setup));
   SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "doublepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
   SHOAL_ASSIGN_OR_RETURN(server->first_, LoadMatrix(content, setup, options.pool));
-  server->first_product_ = server->first_->MultiplyPublic(*server->kernel_, MatrixSeed(setup, 1),
-                                                          options.pool, options.progress);
+  SHOAL_ASSIGN_OR_RETURN(server->first_product_,
+                         ProductOf(*server->first_, MatrixSeed(setup, 1), options));
   SHOAL_ASSIGN_OR_RETURN(server->second_,
                          ByteMatrix::Create(SecondRows(setup), setup.rows_per_column()));
   const uint64_t blocks = setup.rows_per_column();
@@ -232,7 +240,7 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
                   .hint_bits_dropped = kFirstBitsDropped,
                   .matrix = &*first_,
                   .product = &first_product_},
-                 RunsOf(setup_, content, changed_rows));
+                 RunsOf(setup_, changed_rows), RecordsOf(content, changed_rows));
   // The second level's columns of the blocks whose part of the product is another now.
   std::vector<Run> runs;
   const uint64_t block_words = uint64_t{setup_.record_bytes()} * kDimension;
@@ -240,7 +248,9 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
     const auto from = static_cast<std::ptrdiff_t>(block * block_words);
     const auto to = static_cast<std::ptrdiff_t>((block + 1) * block_words);
     if (!std::equal(before.begin() + from, before.begin() + to, first_product_.begin() + from)) {
-      runs.push_back({.column = block, .first_row = 0, .after = Digits(block)});
+      runs.push_back({.column = block,
+                      .first_row = 0,
+                      .length = static_cast<uint32_t>(block_words * kDigits)});
     }
   }
   delta.changes = RefreshProduct({.kernel = kernel_,
@@ -249,7 +259,9 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
                                   .hint_bits_dropped = hint_bits_dropped_,
                                   .matrix = &*second_,
                                   .product = &second_product_},
-                                 runs);
+                                 runs, [&](size_t run, MutableBytes out) {
+                                   std::ranges::copy(Digits(runs[run].column), out.begin());
+                                 });
   SetEpoch(content, setup_);
   PackHint();
   delta.to = setup_;
@@ -274,20 +286,23 @@ absl::StatusOr<std::unique_ptr<DoublePirClient>> DoublePirClient::Create(
   return client;
 }
 
-absl::StatusOr<Asked> DoublePirClient::Ask(uint64_t row, RandomSource& random) const {
-  if (row >= setup_.rows()) {
-    return absl::OutOfRangeError(
-        absl::StrFormat("pir: row %d of a table of %d rows", row, setup_.rows()));
+absl::StatusOr<std::vector<Asked>> DoublePirClient::Ask(std::span<const uint64_t> rows,
+                                                        RandomSource& random) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, BeginQueries(setup_, rows));
+  std::vector<PublicProduct::Wanted> wanted;
+  for (Asked& one : asked) {
+    wanted.push_back({one.row / setup_.rows_per_column(), &one.secret, &one.query});
   }
-  Asked asked;
-  asked.row = row;
-  AppendQueryHeader(setup_, asked.query);
-  SecretVector<int32_t> second;
-  SHOAL_RETURN_IF_ERROR(
-      first_.Encrypt(row / setup_.rows_per_column(), random, asked.secret, asked.query));
-  SHOAL_RETURN_IF_ERROR(
-      second_.Encrypt(row % setup_.rows_per_column(), random, second, asked.query));
-  asked.secret.insert(asked.secret.end(), second.begin(), second.end());
+  SHOAL_RETURN_IF_ERROR(first_.Encrypt(wanted, random));
+  std::vector<SecretVector<int32_t>> second(asked.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    wanted[i].column = asked[i].row % setup_.rows_per_column();
+    wanted[i].secret = &second[i];
+  }
+  SHOAL_RETURN_IF_ERROR(second_.Encrypt(wanted, random));
+  for (size_t i = 0; i < asked.size(); ++i) {
+    asked[i].secret.insert(asked[i].secret.end(), second[i].begin(), second[i].end());
+  }
   return asked;
 }
 

@@ -31,14 +31,17 @@
 namespace shoal::pir {
 
 absl::StatusOr<Sizes> DoublePirSizes(const wire::PirSetup& setup);
+// As ShapeOf.
+absl::StatusOr<wire::PirSetup> DoublePirShape(const Content& content, const ServerOptions& options);
 
 class DoublePirServer final : public Server {
  public:
   static absl::StatusOr<std::unique_ptr<DoublePirServer>> Create(const Content& content,
-                                                                 const ServerOptions& options);
+                                                                 ServerOptions options);
 
   const wire::PirSetup& setup() const override { return setup_; }
   BytesView hint() const override { return hint_; }
+  std::span<const uint32_t> product() const override { return first_product_; }
   std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const override;
   // The delta has about 6 KiB of changes for every byte of every block that has a changed row.
   absl::StatusOr<Delta> Refresh(const Content& content,
@@ -71,7 +74,9 @@ class DoublePirClient final : public Client {
                                                                  const ClientOptions& options);
 
   const wire::PirSetup& setup() const override { return setup_; }
-  absl::StatusOr<Asked> Ask(uint64_t row, RandomSource& random) const override;
+  using Client::Ask;
+  absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
+                                         RandomSource& random) const override;
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
   absl::Status Apply(const Delta& delta) override;
 

@@ -43,6 +43,19 @@ Digest SetupId(const wire::PirSetup& setup) {
       .Finish();
 }
 
+Digest ProductId(const wire::PirSetup& setup) {
+  return Transcript("shoal pir product v1")
+      .Blob(setup.engine())
+      .Blob(setup.table_id())
+      .U64(setup.epoch())
+      .Blob(setup.manifest_digest())
+      .U64(setup.rows())
+      .U64(setup.record_bytes())
+      .U64(setup.rows_per_column())
+      .U64(setup.columns())
+      .Finish();
+}
+
 Digest HintDigest(BytesView hint) { return Transcript("shoal pir hint v1").Blob(hint).Finish(); }
 
 absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) {
@@ -58,10 +71,23 @@ absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) {
   return sizes;
 }
 
+absl::StatusOr<Asked> Client::Ask(uint64_t row, RandomSource& random) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, Ask({&row, 1}, random));
+  return std::move(asked[0]);
+}
+
+absl::StatusOr<wire::PirSetup> ShapeOf(Engine engine, const Content& content,
+                                       const ServerOptions& options) {
+  return engine == Engine::kSimplePir ? SimplePirShape(content, options)
+                                      : DoublePirShape(content, options);
+}
+
 absl::StatusOr<std::unique_ptr<Server>> CreateServer(Engine engine, const Content& content,
-                                                     const ServerOptions& options) {
-  if (engine == Engine::kSimplePir) return SimplePirServer::Create(content, options);
-  return DoublePirServer::Create(content, options);
+                                                     ServerOptions options) {
+  if (engine == Engine::kSimplePir) {
+    return SimplePirServer::Create(content, std::move(options));
+  }
+  return DoublePirServer::Create(content, std::move(options));
 }
 
 absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,

@@ -89,12 +89,16 @@ struct ServerOptions {
   uint64_t rows_per_column = 0;
   const Kernel* kernel = nullptr;  // null: the fastest
   ThreadPool* pool = nullptr;      // null: everything on the caller's thread; must outlive the server
+  // Server::product of an earlier server of the same content and options, which saves nearly all of
+  // the work; empty: made. Nothing is checked but its length: whose it is, the caller knows by
+  // ProductId.
+  std::vector<uint32_t> product = {};
   // Of making the hint: done of total, in any unit.
   std::function<void(uint64_t done, uint64_t total)> progress = nullptr;
 };
 
 struct ClientOptions {
-  // Keeps the expanded public matrix (4 * 1024 bytes a column): a query then reads it instead of
+  // Keeps the expanded public matrix (4 * 1024 bytes a column): queries then read it instead of
   // expanding it again.
   bool keep_public_matrix = false;
   const Kernel* kernel = nullptr;
@@ -121,6 +125,10 @@ class Server {
   virtual const wire::PirSetup& setup() const = 0;
   // The hint as it is sent; setup().hint_digest is of these bytes.
   virtual BytesView hint() const = 0;
+
+  // The table times the public matrix, 1024 words for every row of the matrix: what takes so long to
+  // make, for ServerOptions::product. Valid until Refresh.
+  virtual std::span<const uint32_t> product() const = 0;
 
   // Answers in the order of the queries, in one pass over the table. A bad query has its own error,
   // and the others their answers: INVALID_ARGUMENT for a query of the wrong length,
@@ -150,8 +158,11 @@ class Client {
 
   virtual const wire::PirSetup& setup() const = 0;
 
-  // OUT_OF_RANGE if there is no such row.
-  virtual absl::StatusOr<Asked> Ask(uint64_t row, RandomSource& random) const = 0;
+  // One query for each of the rows. OUT_OF_RANGE if there is no such row. Several at a time are
+  // cheaper: the public matrix, unless it is kept, is expanded once for all of them.
+  virtual absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
+                                                 RandomSource& random) const = 0;
+  absl::StatusOr<Asked> Ask(uint64_t row, RandomSource& random) const;
 
   // The record. INVALID_ARGUMENT for an answer of the wrong length, which everyone on the wire can
   // see; any answer of the right length gives some bytes, in the same time whatever they are: that
@@ -163,9 +174,17 @@ class Client {
   virtual absl::Status Apply(const Delta& delta) = 0;
 };
 
+// What a server's product is a function of: engine, table (by the manifest's digest), shape.
+Digest ProductId(const wire::PirSetup& setup);
+
+// The setup, without its hint, that a server of this content would have. Errors as CreateServer's, but
+// for memory.
+absl::StatusOr<wire::PirSetup> ShapeOf(Engine engine, const Content& content,
+                                       const ServerOptions& options);
+
 // INVALID_ARGUMENT, or RESOURCE_EXHAUSTED for a table or a hint too large, saying what would do.
 absl::StatusOr<std::unique_ptr<Server>> CreateServer(Engine engine, const Content& content,
-                                                     const ServerOptions& options);
+                                                     ServerOptions options);
 
 // INVALID_ARGUMENT names what is wrong with the setup, DATA_LOSS if the hint is not the setup's.
 absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,

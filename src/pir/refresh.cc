@@ -41,17 +41,23 @@ void Apply(const Kernel& kernel, const Change& change, PublicMatrix& matrix,
 
 }  // namespace
 
-Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs) {
+Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
+                     const RunReader& read) {
   ByteMatrix& matrix = *hinted.matrix;
-  std::vector<Bytes> before(runs.size());
   std::vector<uint32_t> changed(matrix.rows());
+  Bytes before, after;
+  const auto load = [&](size_t r) {
+    before.resize(runs[r].length);
+    after.resize(runs[r].length);
+    read(r, after);
+    for (size_t i = 0; i < before.size(); ++i) {
+      before[i] = matrix.Get(runs[r].first_row + i, runs[r].column);
+    }
+  };
   for (size_t r = 0; r < runs.size(); ++r) {
-    before[r].resize(runs[r].after.size());
-    for (size_t i = 0; i < before[r].size(); ++i) {
-      const uint64_t row = runs[r].first_row + i;
-      before[r][i] = matrix.Get(row, runs[r].column);
-      changed[row] += before[r][i] != runs[r].after[i];
-      matrix.Set(row, runs[r].column, runs[r].after[i]);
+    load(r);
+    for (size_t i = 0; i < before.size(); ++i) {
+      changed[runs[r].first_row + i] += before[i] != after[i];
     }
   }
   const uint64_t row_bytes = RoundedBytes(kDimension, hinted.hint_bits_dropped);
@@ -62,19 +68,21 @@ Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs) {
   PublicMatrix public_matrix(hinted.seed);
   for (size_t r = 0; r < runs.size(); ++r) {
     const Run& run = runs[r];
-    const auto sent = [&](size_t i) {
-      return before[r][i] != run.after[i] && !anew(run.first_row + i);
-    };
-    for (size_t i = 0; i < before[r].size(); ++i) {
+    load(r);
+    const auto sent = [&](size_t i) { return before[i] != after[i] && !anew(run.first_row + i); };
+    for (size_t i = 0; i < before.size(); ++i) {
+      matrix.Set(run.first_row + i, run.column, after[i]);
+    }
+    for (size_t i = 0; i < before.size(); ++i) {
       if (!sent(i)) continue;
       size_t end = i + 1;
-      for (size_t j = end; j < before[r].size() && j < end + kGap && !anew(run.first_row + j); ++j) {
+      for (size_t j = end; j < before.size() && j < end + kGap && !anew(run.first_row + j); ++j) {
         if (sent(j)) end = j + 1;
       }
       const Change change = {.column = run.column,
                              .first_row = run.first_row + i,
-                             .before = BytesView(before[r]).subspan(i, end - i),
-                             .after = BytesView(run.after).subspan(i, end - i)};
+                             .before = BytesView(before).subspan(i, end - i),
+                             .after = BytesView(after).subspan(i, end - i)};
       Apply(*hinted.kernel, change, public_matrix, *hinted.product);
       AppendLe<uint64_t>(changes, change.column);
       AppendLe<uint64_t>(changes, change.first_row);

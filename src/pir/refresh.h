@@ -12,6 +12,7 @@
 #define SHOAL_SRC_PIR_REFRESH_H_
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,12 +23,15 @@
 
 namespace shoal::pir {
 
-// What stands in one column from first_row on.
+// What may have changed in one column, from first_row on.
 struct Run {
   uint64_t column = 0;
   uint64_t first_row = 0;
-  Bytes after;
+  uint32_t length = 0;
 };
+// What stands in a run (by its number) now, into `out` of its length. Every run is read twice, so
+// that a whole table's need not be held beside the matrix.
+using RunReader = std::function<void(size_t run, MutableBytes out)>;
 
 struct HintedMatrix {
   const Kernel* kernel;
@@ -40,7 +44,8 @@ struct HintedMatrix {
 
 // Writes the runs into the matrix and makes the product that of the new matrix; what a client needs
 // for the same.
-Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs);
+Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
+                     const RunReader& read);
 
 // The client's side: `hint` has `rows` rows. INVALID_ARGUMENT: malformed, or outside of the matrix;
 // the hint is then what it was.

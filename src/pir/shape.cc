@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -111,14 +112,38 @@ absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSet
   return matrix;
 }
 
+absl::StatusOr<std::vector<uint32_t>> ProductOf(const ByteMatrix& matrix, const Digest& seed,
+                                                ServerOptions& options) {
+  if (options.product.empty()) {
+    return matrix.MultiplyPublic(KernelOr(options.kernel), seed, options.pool, options.progress);
+  }
+  if (options.product.size() != matrix.rows() * kDimension) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pir: a product of %d words for a matrix of %d rows", options.product.size(),
+                        matrix.rows()));
+  }
+  return std::exchange(options.product, {});
+}
+
 void SetHint(BytesView hint, wire::PirSetup& setup) {
   setup.set_hint_bytes(hint.size());
   setup.set_hint_digest(ToString(HintDigest(hint)));
 }
 
-void AppendQueryHeader(const wire::PirSetup& setup, Bytes& query) {
-  AppendLe<uint64_t>(query, setup.epoch());
-  Append(query, SetupId(setup));
+absl::StatusOr<std::vector<Asked>> BeginQueries(const wire::PirSetup& setup,
+                                                std::span<const uint64_t> rows) {
+  const Digest id = SetupId(setup);
+  std::vector<Asked> asked(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] >= setup.rows()) {
+      return absl::OutOfRangeError(
+          absl::StrFormat("pir: row %d of a table of %d rows", rows[i], setup.rows()));
+    }
+    asked[i].row = rows[i];
+    AppendLe<uint64_t>(asked[i].query, setup.epoch());
+    Append(asked[i].query, id);
+  }
+  return asked;
 }
 
 absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
@@ -189,17 +214,24 @@ absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta) {
   return absl::OkStatus();
 }
 
-std::vector<Run> RunsOf(const wire::PirSetup& setup, const Content& content,
-                        std::span<const uint64_t> changed_rows) {
+std::vector<Run> RunsOf(const wire::PirSetup& setup, std::span<const uint64_t> changed_rows) {
   std::vector<Run> runs;
   for (uint64_t row : changed_rows) {
-    Run run{.column = row / setup.rows_per_column(),
-            .first_row = row % setup.rows_per_column() * setup.record_bytes(),
-            .after = Bytes(setup.record_bytes())};
-    if (row < content.rows) content.copy(row, run.after);
-    runs.push_back(std::move(run));
+    runs.push_back({.column = row / setup.rows_per_column(),
+                    .first_row = row % setup.rows_per_column() * setup.record_bytes(),
+                    .length = setup.record_bytes()});
   }
   return runs;
+}
+
+RunReader RecordsOf(const Content& content, std::span<const uint64_t> changed_rows) {
+  return [&content, changed_rows](size_t run, MutableBytes out) {
+    if (const uint64_t row = changed_rows[run]; row < content.rows) {
+      content.copy(row, out);
+    } else {
+      std::fill(out.begin(), out.end(), 0);
+    }
+  };
 }
 
 void SetEpoch(const Content& content, wire::PirSetup& setup) {
@@ -221,7 +253,8 @@ absl::StatusOr<PublicProduct> PublicProduct::Create(const Digest& seed, uint64_t
     auto* words = reinterpret_cast<uint32_t*>(product.kept_.data());
     const auto expand = [&](size_t begin, size_t end) {
       for (size_t s = begin; s < end; ++s) {
-        product.ExpandStripe(s, words + s * kStripeColumns * kDimension);
+        product.Expand(s * kStripeColumns, StripeLength(columns, s),
+                       words + s * kStripeColumns * kDimension);
       }
     };
     if (options.pool == nullptr) {
@@ -234,58 +267,64 @@ absl::StatusOr<PublicProduct> PublicProduct::Create(const Digest& seed, uint64_t
   return product;
 }
 
-void PublicProduct::ExpandStripe(uint64_t stripe, uint32_t* out) const {
-  const uint64_t columns = StripeLength(columns_, stripe);
+void PublicProduct::Expand(uint64_t first, uint64_t count, uint32_t* out) const {
   PublicMatrix matrix(seed_);
-  for (uint32_t k = 0; k < kDimension; ++k) {
-    matrix.Expand(k, stripe * kStripeColumns, {out + k * columns, columns});
-  }
+  for (uint32_t k = 0; k < kDimension; ++k) matrix.Expand(k, first, {out + k * count, count});
 }
 
-absl::Status PublicProduct::Encrypt(uint64_t column, RandomSource& random,
-                                    SecretVector<int32_t>& secret, Bytes& query) const {
-  SHOAL_CHECK(column < columns_);
-  // One seed from the system, then a stream cipher: thousands of samples.
-  const Seed seed = random.NewSeed();
-  SeededRandom stream(seed.view(), "shoal pir query v1");
+absl::Status PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource& random) const {
   const GaussianSampler& gaussian = GaussianSampler::Get();
-  secret.resize(kDimension);
-  gaussian.Sample(*kernel_, stream, secret);
-  SecretVector<int32_t> errors(columns_);
-  gaussian.Sample(*kernel_, stream, errors);
-
-  const size_t start = query.size();
-  query.resize(start + columns_ * sizeof(uint32_t));
-  uint8_t* const out = query.data() + start;
+  struct Query {
+    SecretVector<int32_t> errors;
+    uint8_t* out;
+  };
+  std::vector<Query> queries;
+  for (const Wanted& one : wanted) {
+    // One seed from the system, then a stream cipher: thousands of samples.
+    const Seed seed = random.NewSeed();
+    SeededRandom stream(seed.view(), "shoal pir query v1");
+    one.secret->resize(kDimension);
+    gaussian.Sample(*kernel_, stream, *one.secret);
+    Query query{.errors = SecretVector<int32_t>(columns_), .out = nullptr};
+    gaussian.Sample(*kernel_, stream, query.errors);
+    const size_t start = one.query->size();
+    one.query->resize(start + columns_ * sizeof(uint32_t));
+    query.out = one.query->data() + start;
+    queries.push_back(std::move(query));
+  }
   const auto encrypt = [&](size_t begin, size_t end) {
     std::vector<uint32_t> scratch(is_kept_ ? 0 : kStripeColumns * kDimension);
     std::vector<const uint32_t*> rows(kDimension);
     SecretVector<uint32_t> sum;
     for (size_t s = begin; s < end; ++s) {
-      const uint64_t columns = StripeLength(columns_, s);
-      const uint64_t first = s * kStripeColumns;
+      const uint64_t first = s * kStripeColumns, count = StripeLength(columns_, s);
       const uint32_t* words = scratch.data();
       if (is_kept_) {
         words = reinterpret_cast<const uint32_t*>(kept_.data()) + first * kDimension;
       } else {
-        ExpandStripe(s, scratch.data());
+        Expand(first, count, scratch.data());
       }
-      for (uint32_t k = 0; k < kDimension; ++k) rows[k] = words + k * columns;
-      sum.assign(columns, 0);
-      kernel_->add_scaled(rows.data(), secret.data(), kDimension, columns, sum.data());
-      for (uint64_t j = 0; j < columns; ++j) {
-        // 1 where the column is the wanted one, without a branch.
-        const uint64_t differs = (first + j) ^ column;
-        const uint32_t wanted = static_cast<uint32_t>(1 ^ ((differs | (0 - differs)) >> 63));
-        StoreLe<uint32_t>(out + (first + j) * 4, sum[j] + static_cast<uint32_t>(errors[first + j]) +
-                                                     (wanted << kDeltaBits));
+      for (uint32_t k = 0; k < kDimension; ++k) rows[k] = words + k * count;
+      // 8 MiB, in the cache for all queries.
+      for (size_t v = 0; v < wanted.size(); ++v) {
+        sum.assign(count, 0);
+        kernel_->add_scaled(rows.data(), wanted[v].secret->data(), kDimension, count, sum.data());
+        for (uint64_t j = 0; j < count; ++j) {
+          // 1 where the column is the wanted one, without a branch.
+          const uint64_t differs = (first + j) ^ wanted[v].column;
+          const uint32_t here = static_cast<uint32_t>(1 ^ ((differs | (0 - differs)) >> 63));
+          StoreLe<uint32_t>(queries[v].out + (first + j) * 4,
+                            sum[j] + static_cast<uint32_t>(queries[v].errors[first + j]) +
+                                (here << kDeltaBits));
+        }
       }
     }
   };
+  const uint64_t stripes = StripeCount(columns_);
   if (pool_ == nullptr) {
-    encrypt(0, StripeCount(columns_));
+    encrypt(0, stripes);
   } else {
-    pool_->ParallelFor(StripeCount(columns_), 1, encrypt);
+    pool_->ParallelFor(stripes, std::max<uint64_t>(1, stripes / (2 * pool_->size())), encrypt);
   }
   return absl::OkStatus();
 }

@@ -34,11 +34,17 @@ inline uint64_t MatrixRows(const wire::PirSetup& setup) {
 absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSetup& setup,
                                       ThreadPool* pool);
 
+// The options' product, taken out of them, or the matrix times the public matrix of `seed`.
+// INVALID_ARGUMENT for a product of another length.
+absl::StatusOr<std::vector<uint32_t>> ProductOf(const ByteMatrix& matrix, const Digest& seed,
+                                                ServerOptions& options);
+
 // Copies setup's hint fields from the hint.
 void SetHint(BytesView hint, wire::PirSetup& setup);
 
-// epoch and id.
-void AppendQueryHeader(const wire::PirSetup& setup, Bytes& query);
+// Queries for these rows, as far as their header. OUT_OF_RANGE as Client::Ask.
+absl::StatusOr<std::vector<Asked>> BeginQueries(const wire::PirSetup& setup,
+                                                std::span<const uint64_t> rows);
 // As Server::Answer; `id` is the setup's.
 absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
                         BytesView query);
@@ -50,9 +56,10 @@ absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& conten
 // What Apply asks of a delta: it starts at `setup`, and leads to a table of the same shape.
 absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta);
 
-// The records of `changed_rows`, as they stand in the matrix. A row that is no more is zeros.
-std::vector<Run> RunsOf(const wire::PirSetup& setup, const Content& content,
-                        std::span<const uint64_t> changed_rows);
+// Where the records of `changed_rows` stand in the matrix.
+std::vector<Run> RunsOf(const wire::PirSetup& setup, std::span<const uint64_t> changed_rows);
+// What stands there in `content`: zeros for a row that is no more. Both outlive it.
+RunReader RecordsOf(const Content& content, std::span<const uint64_t> changed_rows);
 
 // The setup of the new epoch, but for the hint.
 void SetEpoch(const Content& content, wire::PirSetup& setup);
@@ -64,14 +71,21 @@ class PublicProduct {
   static absl::StatusOr<PublicProduct> Create(const Digest& seed, uint64_t columns,
                                               const ClientOptions& options);
 
-  // A secret + error + 2^24 * (1 at `column`), drawn from `random`: `secret` becomes kDimension
-  // words, `query` gets columns words appended. Constant time in `column`.
-  absl::Status Encrypt(uint64_t column, RandomSource& random, SecretVector<int32_t>& secret,
-                       Bytes& query) const;
+  // For each of the wanted columns A secret + error + 2^24 * (1 at the column), drawn from `random`:
+  // `secret` becomes kDimension words, `query` gets columns words appended. No branch and no
+  // address depends on a column, a secret or an error (constant_time_main.cc). What is not kept of the
+  // matrix is expanded once for all of them.
+  struct Wanted {
+    uint64_t column = 0;  // below columns
+    SecretVector<int32_t>* secret = nullptr;
+    Bytes* query = nullptr;
+  };
+  absl::Status Encrypt(std::span<const Wanted> wanted, RandomSource& random) const;
 
  private:
   PublicProduct() = default;
-  void ExpandStripe(uint64_t stripe, uint32_t* out) const;
+  // Columns [first, first + count) of every row k, `first` a multiple of 4.
+  void Expand(uint64_t first, uint64_t count, uint32_t* out) const;
   Digest seed_ = {};
   uint64_t columns_ = 0;
   const Kernel* kernel_ = nullptr;

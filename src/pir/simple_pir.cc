@@ -41,23 +41,30 @@ absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup) {
   return sizes;
 }
 
-absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(
-    const Content& content, const ServerOptions& options) {
-  std::unique_ptr<SimplePirServer> server(new SimplePirServer);
-  server->setup_ = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
-  SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
-  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
-  if (server->sizes_.hint_bytes > options.max_hint_bytes) {
+absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content,
+                                              const ServerOptions& options) {
+  wire::PirSetup setup = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
+  if (sizes.hint_bytes > options.max_hint_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "simplepir: a hint of %d MiB is larger than the allowed %d MiB: use fewer rows a column",
-        server->sizes_.hint_bytes >> 20, options.max_hint_bytes >> 20));
+        sizes.hint_bytes >> 20, options.max_hint_bytes >> 20));
   }
+  return setup;
+}
+
+absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(const Content& content,
+                                                                         ServerOptions options) {
+  std::unique_ptr<SimplePirServer> server(new SimplePirServer);
+  SHOAL_ASSIGN_OR_RETURN(server->setup_, SimplePirShape(content, options));
+  SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
+  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
   SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "simplepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
   SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, server->setup_, options.pool));
-  server->product_ = server->matrix_->MultiplyPublic(
-      *server->kernel_, MatrixSeed(server->setup_), options.pool, options.progress);
+  SHOAL_ASSIGN_OR_RETURN(server->product_,
+                         ProductOf(*server->matrix_, MatrixSeed(server->setup_), options));
   server->PackHint();
   return server;
 }
@@ -72,12 +79,14 @@ void SimplePirServer::PackHint() {
 absl::StatusOr<PackedVectors> SimplePirServer::Pack(std::span<const BytesView> queries) const {
   SHOAL_ASSIGN_OR_RETURN(PackedVectors packed,
                          PackedVectors::Create(*kernel_, setup_.columns(), queries.size()));
-  std::vector<uint32_t> words(setup_.columns());
-  for (size_t i = 0; i < queries.size(); ++i) {
-    std::memcpy(words.data(), queries[i].data() + kQueryHeaderBytes, words.size() * 4);
-    packed.Set(i, words);
-  }
+  for (size_t i = 0; i < queries.size(); ++i) SetQuery(queries[i], i, packed);
   return packed;
+}
+
+void SimplePirServer::SetQuery(BytesView query, uint64_t index, PackedVectors& packed) const {
+  std::vector<uint32_t> words(setup_.columns());
+  std::memcpy(words.data(), query.data() + kQueryHeaderBytes, words.size() * 4);
+  packed.Set(index, words);
 }
 
 std::vector<absl::StatusOr<Bytes>> SimplePirServer::Answer(
@@ -112,12 +121,14 @@ absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
   std::vector<Bytes> answers(queries.size());
   const uint64_t chunk_rows = ChunkBlocks(setup_, std::max<size_t>(1, queries.size())) *
                               setup_.record_bytes();
+  // One place for all of them, one after the other: new pages for each would take longer than a chunk.
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors packed, PackedVectors::Create(*kernel_, setup_.columns(), 1));
   for (size_t i = 0; i < queries.size(); ++i) {
     SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]));
     const uint64_t first = std::min<uint64_t>(i * chunk_rows, matrix_->rows());
     const uint64_t count = std::min<uint64_t>(chunk_rows, matrix_->rows() - first);
     if (count == 0) continue;
-    SHOAL_ASSIGN_OR_RETURN(const PackedVectors packed, Pack(queries.subspan(i, 1)));
+    SetQuery(queries[i], 0, packed);
     const auto products = matrix_->Multiply(packed, first, count, pool_);
     AppendRounded(products[0], kAnswerBitsDropped, answers[i]);
   }
@@ -135,7 +146,7 @@ absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
                                   .hint_bits_dropped = hint_bits_dropped_,
                                   .matrix = &*matrix_,
                                   .product = &product_},
-                                 RunsOf(setup_, content, changed_rows));
+                                 RunsOf(setup_, changed_rows), RecordsOf(content, changed_rows));
   SetEpoch(content, setup_);
   PackHint();
   delta.to = setup_;
@@ -160,16 +171,14 @@ absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
   return client;
 }
 
-absl::StatusOr<Asked> SimplePirClient::Ask(uint64_t row, RandomSource& random) const {
-  if (row >= setup_.rows()) {
-    return absl::OutOfRangeError(
-        absl::StrFormat("pir: row %d of a table of %d rows", row, setup_.rows()));
+absl::StatusOr<std::vector<Asked>> SimplePirClient::Ask(std::span<const uint64_t> rows,
+                                                        RandomSource& random) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, BeginQueries(setup_, rows));
+  std::vector<PublicProduct::Wanted> wanted;
+  for (Asked& one : asked) {
+    wanted.push_back({one.row / setup_.rows_per_column(), &one.secret, &one.query});
   }
-  Asked asked;
-  asked.row = row;
-  AppendQueryHeader(setup_, asked.query);
-  SHOAL_RETURN_IF_ERROR(
-      product_.Encrypt(row / setup_.rows_per_column(), random, asked.secret, asked.query));
+  SHOAL_RETURN_IF_ERROR(product_.Encrypt(wanted, random));
   return asked;
 }
 

@@ -22,14 +22,17 @@
 namespace shoal::pir {
 
 absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup);
+// As ShapeOf.
+absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content, const ServerOptions& options);
 
 class SimplePirServer final : public Server {
  public:
   static absl::StatusOr<std::unique_ptr<SimplePirServer>> Create(const Content& content,
-                                                                 const ServerOptions& options);
+                                                                 ServerOptions options);
 
   const wire::PirSetup& setup() const override { return setup_; }
   BytesView hint() const override { return hint_; }
+  std::span<const uint32_t> product() const override { return product_; }
   std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const override;
   absl::StatusOr<Delta> Refresh(const Content& content,
                                 std::span<const uint64_t> changed_rows) override;
@@ -42,6 +45,7 @@ class SimplePirServer final : public Server {
  private:
   SimplePirServer() = default;
   absl::StatusOr<PackedVectors> Pack(std::span<const BytesView> queries) const;
+  void SetQuery(BytesView query, uint64_t index, PackedVectors& packed) const;
   void PackHint();
 
   wire::PirSetup setup_;
@@ -65,7 +69,9 @@ class SimplePirClient final : public Client {
                                                                  const ClientOptions& options);
 
   const wire::PirSetup& setup() const override { return setup_; }
-  absl::StatusOr<Asked> Ask(uint64_t row, RandomSource& random) const override;
+  using Client::Ask;
+  absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
+                                         RandomSource& random) const override;
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
   absl::Status Apply(const Delta& delta) override;
 

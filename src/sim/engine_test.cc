@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
 #include "src/base/byte_source.h"
 #include "src/base/check.h"
@@ -337,22 +338,22 @@ TEST(EngineSim, AHintThatWasCutOffIsContinued) {
 // changed, which is much less than the hint; both then read the new values.
 TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
   World world;
-  world.Serve(world.MakeTable(1, 40'000, 128, /*dense=*/true));
+  world.Serve(world.MakeTable(1, 2'000, 128, /*dense=*/true));
   const std::string path = FreshPath("epochs");
   Device asking(&world), back(&world);
   SHOAL_ASSERT_OK(asking.Open());
   SHOAL_ASSERT_OK(back.Open(path));
   EXPECT_EQ(back.Results({"20"}), (Texts{"found value 20 1"}));
 
-  const auto next = world.MakeTable(2, 40'000, 128, /*dense=*/true);
+  const auto next = world.MakeTable(2, 2'000, 128, /*dense=*/true);
   SHOAL_ASSERT_OK(world.service().Reload(next));
   EXPECT_THAT(world.service().Reload(next),
               StatusIs(absl::StatusCode::kFailedPrecondition, "not after"));
   EXPECT_THAT(asking.LookUp({"20"}), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 1"));
   for (int time = 0; time < 2; ++time) {
     SHOAL_ASSERT_OK(back.Open(path));
-    EXPECT_EQ(back.Results({"20", "21", "39999", "40000"}),
-              (Texts{"found value 20 2", "found value 21", "found value 39999", "absent"}));
+    EXPECT_EQ(back.Results({"20", "21", "1999", "2000"}),
+              (Texts{"found value 20 2", "found value 21", "found value 1999", "absent"}));
     if (time == 0) {
       EXPECT_TRUE(back.client->hint_fetch().by_delta);
       EXPECT_LT(back.client->hint_fetch().received_bytes,
@@ -408,6 +409,60 @@ TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {
               StatusIs(absl::StatusCode::kResourceExhausted, ""));
   EXPECT_THAT(world.service().Limits(FrameType::kSubmitOnions),
               StatusIs(absl::StatusCode::kInvalidArgument, "no chain"));
+  EXPECT_EQ(device.Results({"7"}), (Texts{"found value 7"}));
+}
+
+// Requests from anybody: each gets one answer or one error, and the server goes on.
+TEST(EngineSim, MutatedRequests) {
+  const google::protobuf::LogSilencer silence;
+  World world;
+  world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
+  Device device(&world);
+  SHOAL_ASSERT_OK(device.Open());
+  wire::GetPirSetupRequest setup_request;
+  setup_request.set_engine("simplepir");
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const Frame setup_frame,
+      CallService(world.service(), wire::MakeFrame(FrameType::kGetPirSetup, setup_request)));
+  wire::GetPirSetupResponse setup;
+  SHOAL_ASSERT_OK(wire::ParseFrame(setup_frame, FrameType::kGetPirSetup, setup));
+  const Digest id = pir::SetupId(setup.setup());
+  wire::GetPirHintRequest hint;
+  hint.set_setup_id(ToString(id));
+  hint.set_offset(1000);
+  hint.set_max_bytes(1000);
+  wire::GetPirDeltaRequest delta;
+  delta.set_engine("simplepir");
+  delta.set_from_setup_id(ToString(id));
+  wire::PirQueryRequest query;
+  query.set_engine("simplepir");
+  query.set_count(2);
+  Bytes one;
+  AppendLe<uint64_t>(one, setup.setup().epoch());
+  Append(one, id);
+  one.resize(pir::SizesOf(setup.setup())->query_bytes);
+  Bytes two = one;
+  Append(two, one);
+  const std::vector<Frame> frames = {
+      setup_frame, wire::MakeFrame(FrameType::kGetPirSetup, setup_request),
+      wire::MakeFrame(FrameType::kGetPirHint, hint), wire::MakeFrame(FrameType::kGetPirDelta, delta),
+      wire::MakeFrame(FrameType::kPirQuery, query, two)};
+  testing::TestRandom random(3);
+  int answered = 0, refused = 0;
+  for (int trial = 0; trial < 2000; ++trial) {
+    Frame frame = frames[random.Below(frames.size())];
+    for (uint64_t k = random.Below(3); k > 0 && !frame.control.empty(); --k) {
+      frame.control[random.Below(frame.control.size())] ^= static_cast<char>(1 << random.Below(8));
+    }
+    if (random.Below(8) == 0) frame.control.resize(random.Below(frame.control.size() + 3));
+    if (!frame.bulk.empty() && random.Below(2) == 0) {
+      frame.bulk[random.Below(frame.bulk.size())] ^= static_cast<uint8_t>(1 << random.Below(8));
+    }
+    if (random.Below(8) == 0) frame.bulk.resize(random.Below(frame.bulk.size() + 3));
+    CallService(world.service(), frame).ok() ? ++answered : ++refused;
+  }
+  EXPECT_GT(answered, 200);
+  EXPECT_GT(refused, 200);
   EXPECT_EQ(device.Results({"7"}), (Texts{"found value 7"}));
 }
 

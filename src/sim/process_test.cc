@@ -1,22 +1,13 @@
 // Three parties and their clients as processes on this machine, as scripts/local-chain sets them up:
 // what a user sees when it works, when a party is missing, when a file is wrong, and when somebody
 // throws garbage at the ports.
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +25,7 @@
 #include "src/net/testing/test_identity.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
+#include "src/sim/processes.h"
 #include "src/table/table.h"
 #include "src/wire/frame.h"
 #include "src/wire/peer.pb.h"
@@ -45,134 +37,10 @@ namespace {
 namespace asio = boost::asio;
 namespace fs = std::filesystem;
 using asio::ip::tcp;
-using Clock = std::chrono::steady_clock;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 constexpr uint32_t kParties = 3;
-// Longer than anything takes on a busy machine.
-constexpr auto kLong = 25s;
-
-const fs::path& BinDir() {
-  static const fs::path directory = fs::current_path() / "src";
-  return directory;
-}
-std::string Shoal() { return BinDir() / "cli/shoal"; }
-std::string Shoald() { return BinDir() / "server/runner/shoald"; }
-std::string LocalChain() { return fs::current_path() / "scripts/local-chain"; }
-
-std::string Text(const fs::path& path) {
-  std::ifstream in(path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
-void WriteText(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
-
-// A program that dies with this test, whatever becomes of it.
-class Process {
- public:
-  explicit Process(const std::vector<std::string>& command) {
-    static int number = 0;
-    output_ = fs::path(::testing::TempDir()) / absl::StrCat("output-", ++number);
-    std::vector<char*> argv;
-    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    const pid_t parent = getpid();
-    pid_ = fork();
-    SHOAL_CHECK(pid_ >= 0);
-    if (pid_ != 0) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(126);
-    const int fd = open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(fd, 1);
-    dup2(fd, 2);
-    setenv("SHOAL_BIN", BinDir().c_str(), 1);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  Process(Process&& other) noexcept
-      : pid_(std::exchange(other.pid_, 0)), code_(other.code_), output_(std::move(other.output_)) {}
-  ~Process() { Kill(); }
-
-  // Both streams so far.
-  std::string Output() const { return Text(output_); }
-
-  // The exit code (128 + signal when killed), or nothing when the time is over.
-  std::optional<int> Wait(std::chrono::milliseconds limit = kLong) {
-    const auto deadline = Clock::now() + limit;
-    while (pid_ != 0) {
-      int status = 0;
-      if (waitpid(pid_, &status, WNOHANG) == pid_) {
-        pid_ = 0;
-        code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-        break;
-      }
-      if (Clock::now() >= deadline) return std::nullopt;
-      std::this_thread::sleep_for(5ms);
-    }
-    return code_;
-  }
-  bool WaitForOutput(const std::string& part, std::chrono::milliseconds limit = kLong) {
-    const auto deadline = Clock::now() + limit;
-    while (Output().find(part) == std::string::npos) {
-      if (Clock::now() >= deadline || (Wait(0ms).has_value() && Output().find(part) == std::string::npos)) {
-        return false;
-      }
-      std::this_thread::sleep_for(5ms);
-    }
-    return true;
-  }
-  void Signal(int number) {
-    if (pid_ != 0) kill(pid_, number);
-  }
-  void Kill() {
-    Signal(SIGKILL);
-    (void)Wait(10s);
-  }
-
- private:
-  pid_t pid_ = 0;
-  int code_ = -1;
-  fs::path output_;
-};
-
-// Runs to the end; the exit code and what it said.
-struct Result {
-  int code;
-  std::string output;
-};
-Result RunToEnd(const std::vector<std::string>& command, std::chrono::milliseconds limit = kLong) {
-  Process process(command);
-  const std::optional<int> code = process.Wait(limit);
-  return {code.value_or(-1), process.Output()};
-}
-
-// Without it no test makes sense.
-void Require(bool condition, const std::string& output) {
-  if (!condition) std::fprintf(stderr, "%s\n", output.c_str());
-  SHOAL_CHECK(condition);
-}
-
-// The first of `count` ports in a row that nobody listens on; below those that the system gives to
-// clients. They may be taken before they are used: then the test fails and says so.
-uint16_t FreePorts(uint32_t count) {
-  std::random_device random;
-  for (int attempt = 0; attempt < 200; ++attempt) {
-    const auto first = static_cast<uint16_t>(20'000 + random() % 12'000);
-    asio::io_context io;
-    bool free = true;
-    for (uint32_t i = 0; i < count && free; ++i) {
-      boost::system::error_code error;
-      tcp::acceptor acceptor(io);
-      acceptor.open(tcp::v4(), error);
-      acceptor.bind({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(first + i)},
-                    error);
-      free = !error;
-    }
-    if (free) return first;
-  }
-  SHOAL_CHECK(false);
-}
-
 // A deployment in a directory, made once, and its processes. Every client's lookup fills a round, so
 // that none waits for a window; the table has more rows than a lookup asks for.
 class Chain {

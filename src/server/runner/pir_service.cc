@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "spdlog/spdlog.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/cli/version.h"
+#include "src/server/runner/product_file.h"
 #include "src/server/runner/table_service.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/pir.pb.h"
@@ -83,7 +85,30 @@ absl::StatusOr<std::unique_ptr<pir::Server>> PirService::Make(pir::Engine engine
       options_.progress(engine, done, total);
     };
   }
-  return pir::CreateServer(engine, content, options);
+  if (!options_.directory.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup shape, pir::ShapeOf(engine, content, options));
+    auto product = ReadProduct(options_.directory, shape);
+    if (product.ok()) {
+      options.product = *std::move(product);
+      spdlog::info("{}: the hint of this table is taken from {}", shape.engine(),
+                   ProductPath(options_.directory, shape.engine()));
+    } else if (!absl::IsNotFound(product.status())) {
+      spdlog::warn("{}: the hint is made anew: {}", shape.engine(), product.status().ToString());
+    }
+  }
+  const bool kept = !options.product.empty();
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Server> server,
+                         pir::CreateServer(engine, content, std::move(options)));
+  if (!kept) Keep(*server);
+  return server;
+}
+
+void PirService::Keep(const pir::Server& server) const {
+  if (options_.directory.empty()) return;
+  if (absl::Status status = WriteProduct(options_.directory, server); !status.ok()) {
+    spdlog::warn("{}: the next start makes the hint anew: {}", server.setup().engine(),
+                 status.ToString());
+  }
 }
 
 bool PirService::Serves(FrameType type) {
@@ -294,6 +319,7 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
   }
   // Answers wait while hints are refreshed.
   std::unique_lock lock(served_mutex_);
+  std::vector<const pir::Server*> refreshed;
   for (auto& [engine, served] : served_) {
     served.delta.reset();
     if (auto fresh = made.find(engine); fresh != made.end()) {
@@ -301,6 +327,7 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
     } else {
       absl::StatusOr<pir::Delta> delta = served.server->Refresh(content, changed);
       SHOAL_CHECK(delta.ok());
+      refreshed.push_back(served.server.get());
       if (delta->changes.size() <= std::min(kMaxDeltaBytes, served.server->hint().size())) {
         served.delta = *std::move(delta);
       }
@@ -308,6 +335,10 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
     served.id = pir::SetupId(served.server->setup());
   }
   table_ = std::move(table);
+  // Only this function, one call at a time, changes what is served: reading needs no lock, and answers
+  // need not wait for a disk.
+  lock.unlock();
+  for (const pir::Server* server : refreshed) Keep(*server);
   return absl::OkStatus();
 }
 

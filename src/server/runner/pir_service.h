@@ -32,6 +32,8 @@ struct PirServiceOptions {
   std::set<pir::Engine> engines;
   uint64_t max_hint_bytes = uint64_t{1} << 30;
   ThreadPool* pool = nullptr;  // outlives the service
+  // Where what took so long to make is kept for the next start (product_file.h); empty: nowhere.
+  std::string directory;
   // Of making the hints.
   std::function<void(pir::Engine engine, uint64_t done, uint64_t total)> progress = nullptr;
 };
@@ -88,6 +90,8 @@ class PirService {
       : roster_(roster), options_(std::move(options)) {}
   absl::StatusOr<std::unique_ptr<pir::Server>> Make(pir::Engine engine,
                                                     const pir::Content& content) const;
+  // Failures are logged: the service runs without.
+  void Keep(const pir::Server& server) const;
   // Under the lock. NOT_FOUND names the engines that there are.
   absl::StatusOr<const Served*> Find(const std::string& engine) const;
   absl::StatusOr<wire::Frame> Answer(const wire::Frame& request) const;

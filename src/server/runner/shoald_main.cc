@@ -154,12 +154,16 @@ absl::StatusOr<Engines> EnginesOf(const cli::Values& values, uint32_t party) {
 
 absl::StatusOr<std::unique_ptr<PirService>> StartEngines(const Engines& engines,
                                                          const cli::Values& values,
+                                                         const ServerConfig& config,
                                                          const roster::Roster& roster,
                                                          std::shared_ptr<const table::Table> table,
                                                          ThreadPool& pool) {
   if (engines.pir.empty()) return nullptr;
-  PirServiceOptions options{.engines = engines.pir, .pool = &pool};
-  options.max_hint_bytes = cli::NumberOr(values, "max-hint-mib", 1024) << 20;
+  PirServiceOptions options{
+      .engines = engines.pir, .pool = &pool, .directory = config.state_directory()};
+  // Beyond 2^40 MiB there is no machine, and no shift.
+  options.max_hint_bytes =
+      std::min(cli::NumberOr(values, "max-hint-mib", 1024), uint64_t{1} << 40) << 20;
   options.progress = [](pir::Engine engine, uint64_t done, uint64_t total) {
     if (done == total || done % std::max<uint64_t>(1, total / 10) == 0) {
       spdlog::info("{}: hint {} %", std::string(pir::EngineName(engine)), 100 * done / total);
@@ -290,7 +294,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
       .max_connections = config.max_connections()};
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<PirService> pir_service,
-      StartEngines(engines, values, roster, std::make_shared<const table::Table>(table), pool));
+      StartEngines(engines, values, config, roster, std::make_shared<const table::Table>(table), pool));
   if (!engines.chain) {
     return ServeEngines(*pir_service, config, roster, std::move(listen), signals, pool);
   }

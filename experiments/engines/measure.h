@@ -1,0 +1,47 @@
+// What the programs of the studies of engines have in common: an engine is set up over any content,
+// asked, and what it costs printed as name, tab, value. Every record is compared with the content.
+#ifndef SHOAL_EXPERIMENTS_ENGINES_MEASURE_H_
+#define SHOAL_EXPERIMENTS_ENGINES_MEASURE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/random.h"
+#include "src/base/thread_pool.h"
+#include "src/pir/engine.h"
+
+namespace shoal::experiments {
+
+// Seconds by the wall's clock, and of the processor by all threads of this process.
+struct Times {
+  double wall_s = 0;
+  double cpu_s = 0;
+};
+Times TimesOf(const std::function<void()>& body);
+// Each of both by itself.
+Times Median(std::vector<Times> times);
+
+void Print(const char* name, double value);
+
+// A server on all threads of the pool, which prints its sizes and what setting it up took, and a client
+// that keeps the public matrix, as one that asks often does.
+struct Bench {
+  std::unique_ptr<pir::Server> server;
+  std::unique_ptr<pir::Client> client;
+  pir::Sizes sizes;
+};
+absl::StatusOr<Bench> SetUp(pir::Engine engine, const pir::Content& content, ThreadPool& pool);
+
+// Asks for the rows, `batch` at a time in one pass of the server, and prints the median of what one of
+// them takes; the records. DATA_LOSS if one is not the content's.
+absl::StatusOr<std::vector<Bytes>> Ask(const Bench& bench, const pir::Content& content,
+                                       const std::vector<uint64_t>& rows, uint64_t batch,
+                                       RandomSource& random);
+
+}  // namespace shoal::experiments
+
+#endif  // SHOAL_EXPERIMENTS_ENGINES_MEASURE_H_

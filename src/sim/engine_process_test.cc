@@ -1,0 +1,337 @@
+// Single-server engines with real processes: shoald and shoal as users run them, over TLS, on a signed
+// table; with the chain beside them, with files that are damaged, and with requests that no client
+// sends.
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/net/connection.h"
+#include "src/pir/engine.h"
+#include "src/sim/processes.h"
+#include "src/wire/frame.h"
+#include "src/wire/pir.pb.h"
+
+namespace shoal::sim {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::StatusIs;
+using wire::FrameType;
+using namespace std::chrono_literals;
+
+using Words = std::vector<std::string>;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Two parties' keys, roster and table in a directory; shoald of party 1, and of party 2 for the chain.
+class Deployment {
+ public:
+  // Keys are the numbers below `records`.
+  Deployment(const std::string& name, int records, const Words& table_options)
+      : port_(FreePorts(2)), directory_(fs::path(::testing::TempDir()) / name) {
+    const Result created = RunToEnd(
+        Words{LocalChain(), "create", directory_, "--parties", "2", "--port", absl::StrCat(port_),
+              "--rounds",
+              "onions_window_s: 20 onions_count: 16 queries_window_s: 3 queries_count: 16 "
+              "answers_window_s: 15",
+              "--", "--tsv", Records(records), "--name", "numbers"} +
+        table_options);
+    Require(created.code == 0, created.output);
+  }
+
+  fs::path path(const std::string& name) const { return directory_ / name; }
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+  // A TSV file: "KEY<tab>value KEY", but `hundredth` in place of "value" for every hundredth.
+  std::string Records(int records, const std::string& hundredth = "value") const {
+    std::string text;
+    for (int i = 0; i < records; ++i) {
+      absl::StrAppend(&text, i, "\t", i % 100 == 0 ? hundredth : "value", " ", i, "\n");
+    }
+    const fs::path file = fs::path(::testing::TempDir()) / "records.tsv";
+    WriteText(file, text);
+    return file;
+  }
+  // A signed table in the directory `name`.
+  void MakeTable(const std::string& name, const Words& options) {
+    const Words trust = {"--roster", path("roster.textproto"), "--pinned", path("pinned.textproto")};
+    std::vector<Words> commands = {Words{Shoal(), "table", "build", "--deployment", "local", "--out",
+                                         path(name)} + options};
+    for (const char* party : {"party-1", "party-2"}) {
+      commands.push_back(Words{Shoal(), "table", "sign", path(name), "--keys", path(party)} + trust);
+    }
+    commands.push_back(Words{Shoal(), "table", "aggregate", path(name)} + trust);
+    for (const Words& command : commands) {
+      const Result result = RunToEnd(command);
+      Require(result.code == 0, result.output);
+    }
+  }
+
+  Words Server(uint32_t party, const Words& options) const {
+    return Words{Shoald(), "--config", path(absl::StrCat("party-", party, ".textproto"))} + options;
+  }
+  Process Start(uint32_t party, const Words& options) const {
+    Process process(Server(party, options));
+    Require(process.WaitForOutput("listens on"), process.Output());
+    return process;
+  }
+  // A client of its own: configuration and state. Its hint is at PATH.state.simplepir.hint and so on.
+  std::string NewClient() {
+    const std::string name = absl::StrCat("client-", ++clients_);
+    WriteText(path(name + ".textproto"),
+              absl::StrCat("frontend: '", address(),
+                           "' pinned_parties_file: 'pinned.textproto' state: '", name,
+                           ".state' pad_to: 16 timeout_s: 8"));
+    return name;
+  }
+  Result Query(const std::string& client, const Words& options) const {
+    return RunToEnd(Words{Shoal(), "query", "--config", path(client + ".textproto")} + options);
+  }
+
+ private:
+  const uint16_t port_;
+  const fs::path directory_;
+  int clients_ = 0;
+};
+
+const Words kSimple = {"--engine", "simplepir"};
+
+class EngineProcessTest : public ::testing::Test {
+ protected:
+  // Keys are hashed into rows: a key that is not there is proved absent by a signed row.
+  static void SetUpTestSuite() {
+    deployment_ = new Deployment("hashed", 400, {"--row-bytes", "256"});
+  }
+  static void TearDownTestSuite() {
+    delete deployment_;
+    deployment_ = nullptr;
+  }
+  static Deployment& deployment() { return *deployment_; }
+
+  // What it said.
+  static std::string ExpectServed(const std::string& client, const Words& options = kSimple) {
+    const Result result = deployment().Query(client, options + Words{"7", "399", "no-such-key"});
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("399\tfound\tvalue 399\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+    return result.output;
+  }
+
+ private:
+  static Deployment* deployment_;
+};
+Deployment* EngineProcessTest::deployment_ = nullptr;
+
+TEST_F(EngineProcessTest, OneServerAlone) {
+  Process server = deployment().Start(1, kSimple);
+  const std::string client = deployment().NewClient();
+  EXPECT_THAT(ExpectServed(client), Not(HasSubstr("(0 B fetched)")));
+  EXPECT_THAT(ExpectServed(client), HasSubstr("(0 B fetched)"));
+
+  // A download that was cut off goes on.
+  const fs::path hint = deployment().path(client + ".state.simplepir.hint");
+  const auto hint_bytes = fs::file_size(hint);
+  ASSERT_GT(hint_bytes, 100'000u);
+  fs::resize_file(hint, hint_bytes - 2000);
+  EXPECT_THAT(ExpectServed(client), HasSubstr("(2.0 kB fetched)"));
+  EXPECT_EQ(fs::file_size(hint), hint_bytes);
+  // A damaged one is fetched again, once.
+  std::string content = Text(hint);
+  content[content.size() / 2] ^= 1;
+  WriteText(hint, content);
+  EXPECT_THAT(ExpectServed(client), Not(HasSubstr("(0 B fetched)")));
+  EXPECT_THAT(ExpectServed(client), HasSubstr("(0 B fetched)"));
+  WriteText(deployment().path(client + ".state.simplepir.setup"), "nonsense");
+  ExpectServed(client);
+
+  // Without a chain there are no rounds, and no other engine.
+  const Result chain = deployment().Query(client, {"7"});
+  EXPECT_EQ(chain.code, 1) << chain.output;
+  EXPECT_THAT(chain.output, HasSubstr("no chain"));
+  const Result other = deployment().Query(client, {"--engine", "doublepir", "7"});
+  EXPECT_EQ(other.code, 1) << other.output;
+  EXPECT_THAT(other.output, HasSubstr("it runs simplepir"));
+  const Result unknown = deployment().Query(client, {"--engine", "triplepir", "7"});
+  EXPECT_EQ(unknown.code, 2) << unknown.output;
+  EXPECT_THAT(unknown.output, HasSubstr("there are chain, simplepir and doublepir"));
+
+  server.Signal(SIGTERM);
+  EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
+}
+
+// What took the start so long is kept for the next, and known when it is not this table's or damaged.
+TEST_F(EngineProcessTest, ARestartTakesTheHintFromDisk) {
+  const fs::path file = deployment().path("party-1.state") / "simplepir.product";
+  fs::remove(file);
+  const std::string client = deployment().NewClient();
+  const auto restart = [&] {
+    Process server = deployment().Start(1, kSimple);
+    ExpectServed(client);
+    return server.Output();
+  };
+  EXPECT_THAT(restart(), Not(HasSubstr("is taken from")));
+  ASSERT_TRUE(fs::exists(file));
+  EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_THAT(restart(), HasSubstr("the hint of this table is taken from"));
+  const std::string good = Text(file);
+  for (size_t at : {size_t{3}, size_t{20}, size_t{50}, good.size() / 2, good.size() - 1}) {
+    std::string bad = good;
+    bad[at] ^= 4;
+    WriteText(file, bad);
+    EXPECT_THAT(restart(), Not(HasSubstr("is taken from"))) << "byte " << at;
+    EXPECT_EQ(Text(file), good) << "not made anew";
+  }
+  WriteText(file, good.substr(0, good.size() - 4));
+  EXPECT_THAT(restart(), HasSubstr("made anew: DATA_LOSS"));
+  fs::permissions(file, fs::perms::others_read, fs::perm_options::add);
+  EXPECT_THAT(restart(), HasSubstr("made anew: PERMISSION_DENIED"));
+  EXPECT_THAT(restart(), HasSubstr("is taken from"));
+}
+
+TEST_F(EngineProcessTest, RequestsThatNoClientSendsAreRefused) {
+  Process server = deployment().Start(1, kSimple);
+  auto connection = net::Connection::Connect({.address = deployment().address()});
+  SHOAL_ASSERT_OK(connection);
+  const auto call = [&](FrameType type, const google::protobuf::MessageLite& message,
+                        Bytes bulk = {}) {
+    return (*connection)->Call(wire::MakeFrame(type, message, std::move(bulk)),
+                               {.control_bytes = 1 << 20, .bulk_bytes = 1 << 20}, 10s);
+  };
+  wire::GetPirSetupRequest setup_request;
+  setup_request.set_engine("simplepir");
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::Frame frame, call(FrameType::kGetPirSetup, setup_request));
+  wire::GetPirSetupResponse response;
+  SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, response));
+  const wire::PirSetup& setup = response.setup();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOf(setup));
+
+  // A query that the server takes: a header, and any words.
+  const auto query_of = [&](const wire::PirSetup& of) {
+    Bytes query;
+    AppendLe<uint64_t>(query, of.epoch());
+    Append(query, pir::SetupId(of));
+    query.resize(sizes.query_bytes, 0x5a);
+    return query;
+  };
+  wire::PirQueryRequest request;
+  request.set_engine("simplepir");
+  request.set_count(1);
+  const auto ask = [&](Bytes query) {
+    return call(FrameType::kPirQuery, request, std::move(query)).status();
+  };
+  SHOAL_EXPECT_OK(ask(query_of(setup)));
+  wire::PirSetup other = setup;
+  other.set_epoch(setup.epoch() + 1);
+  EXPECT_THAT(ask(query_of(other)), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 2"));
+  other = setup;
+  other.set_rows_per_column(setup.rows_per_column() + 1);
+  EXPECT_THAT(ask(query_of(other)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "set of parameters"));
+  Bytes query = query_of(setup);
+  query.pop_back();
+  EXPECT_THAT(ask(query), StatusIs(absl::StatusCode::kInvalidArgument, "bytes, not"));
+  EXPECT_THAT(ask({}), StatusIs(absl::StatusCode::kInvalidArgument, ""));
+  request.set_engine("doublepir");
+  EXPECT_THAT(ask(query_of(setup)), StatusIs(absl::StatusCode::kNotFound, "it runs simplepir"));
+  request.set_engine("nonsense");
+  EXPECT_THAT(ask(query_of(setup)), StatusIs(absl::StatusCode::kInvalidArgument, "no engine"));
+  wire::GetPirHintRequest hint;
+  hint.set_setup_id(ToString(pir::SetupId(other)));
+  EXPECT_THAT(call(FrameType::kGetPirHint, hint).status(),
+              StatusIs(absl::StatusCode::kNotFound, "setup"));
+  wire::GetPirDeltaRequest delta;
+  delta.set_engine("simplepir");
+  delta.set_from_setup_id("x");
+  EXPECT_THAT(call(FrameType::kGetPirDelta, delta).status(),
+              StatusIs(absl::StatusCode::kNotFound, "fetch the hint"));
+  ExpectServed(deployment().NewClient());
+  EXPECT_FALSE(server.Wait(0ms).has_value()) << server.Output();
+}
+
+TEST_F(EngineProcessTest, ChainAndEngineOnOnePort) {
+  const Process backend = deployment().Start(2, {});
+  const Process frontend = deployment().Start(1, {"--engine", "chain", "--engine", "simplepir"});
+  const std::string client = deployment().NewClient();
+  ExpectServed(client);
+  ExpectServed(client, {});
+  ExpectServed(client);
+}
+
+TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
+  const auto refused = [&](uint32_t party, const Words& options, int code, const std::string& part) {
+    const Result result = RunToEnd(deployment().Server(party, options));
+    EXPECT_EQ(result.code, code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(part));
+  };
+  refused(1, {"--engine", "triplepir"}, 2, "there are chain, simplepir and doublepir");
+  refused(2, kSimple, 2, "party 1");
+  refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
+  refused(1, {"--engine", "doublepir"}, 1, "use simplepir for wide rows");
+  // Rows of 64 KiB: the second level would have a terabyte.
+  const std::string config = Text(deployment().path("party-1.textproto"));
+  deployment().MakeTable("wide", {"--tsv", deployment().Records(20), "--name", "wide",
+                                  "--row-bytes", "65536"});
+  std::string changed = config;
+  changed.replace(changed.find("\"table\""), 7, "\"wide\"");
+  WriteText(deployment().path("wide.textproto"), changed);
+  const Result result =
+      RunToEnd({Shoald(), "--config", deployment().path("wide.textproto"), "--engine", "doublepir",
+                "--max-hint-mib", "99999999999999999"});
+  EXPECT_EQ(result.code, 1) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("doublepir: the server takes"));
+  EXPECT_THAT(result.output, HasSubstr("MiB are available"));
+}
+
+// The table's next epoch on SIGHUP, without an end of service: a client gets what changed.
+TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
+  const Words dense = {"--layout", "dense", "--row-bytes", "64"};
+  Deployment deployment("dense", 3000, dense);
+  Process server = deployment.Start(1, kSimple);
+  const std::string client = deployment.NewClient();
+  const auto query = [&](const std::string& key) {
+    const Result result = deployment.Query(client, kSimple + Words{key});
+    EXPECT_EQ(result.code, 0) << result.output;
+    return result.output;
+  };
+  EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
+  EXPECT_THAT(query("3000"), HasSubstr("3000\tabsent\t\tyes\n"));
+
+  // Nothing new in the directory.
+  server.Signal(SIGHUP);
+  ASSERT_TRUE(server.WaitForOutput("the table was not reloaded")) << server.Output();
+  // Damaged: what was served is served on.
+  const fs::path table = deployment.path("table");
+  fs::rename(table, deployment.path("before"));
+  server.Signal(SIGHUP);
+  ASSERT_TRUE(server.WaitForOutput(table)) << server.Output();
+  EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
+
+  deployment.MakeTable("table", Words{"--tsv", deployment.Records(3000, "other"), "--previous",
+                                      deployment.path("before")} + dense);
+  server.Signal(SIGHUP);
+  ASSERT_TRUE(server.WaitForOutput("serves epoch 2 of the table")) << server.Output();
+  const std::string output = query("100");
+  EXPECT_THAT(output, HasSubstr("100\tfound\tother 100\tyes\n"));
+  EXPECT_THAT(output, HasSubstr("fetched as a delta"));
+  EXPECT_THAT(query("101"), HasSubstr("101\tfound\tvalue 101\tyes\n"));
+  // One that comes for the first time.
+  const Result fresh = deployment.Query(deployment.NewClient(), kSimple + Words{"200"});
+  EXPECT_THAT(fresh.output, HasSubstr("200\tfound\tother 200\tyes\n"));
+}
+
+}  // namespace
+}  // namespace shoal::sim

@@ -1,0 +1,136 @@
+#include "src/sim/processes.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "boost/asio.hpp"
+#include "gtest/gtest.h"
+#include "src/base/check.h"
+
+namespace shoal::sim {
+namespace {
+
+namespace asio = boost::asio;
+namespace fs = std::filesystem;
+using asio::ip::tcp;
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+const fs::path& BinDir() {
+  static const fs::path directory = fs::current_path() / "src";
+  return directory;
+}
+
+}  // namespace
+
+std::string Shoal() { return BinDir() / "cli/shoal"; }
+std::string Shoald() { return BinDir() / "server/runner/shoald"; }
+std::string LocalChain() { return fs::current_path() / "scripts/local-chain"; }
+
+std::string Text(const fs::path& path) {
+  std::ifstream in(path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+void WriteText(const fs::path& path, const std::string& text) { std::ofstream(path) << text; }
+
+Process::Process(const std::vector<std::string>& command) {
+  static int number = 0;
+  output_ = fs::path(::testing::TempDir()) / absl::StrCat("output-", ++number);
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  const pid_t parent = getpid();
+  pid_ = fork();
+  SHOAL_CHECK(pid_ >= 0);
+  if (pid_ != 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(126);
+  const int fd = open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  dup2(fd, 1);
+  dup2(fd, 2);
+  setenv("SHOAL_BIN", BinDir().c_str(), 1);
+  execv(argv[0], argv.data());
+  _exit(127);
+}
+
+Process::Process(Process&& other) noexcept
+    : pid_(std::exchange(other.pid_, 0)), code_(other.code_), output_(std::move(other.output_)) {}
+
+std::optional<int> Process::Wait(std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (pid_ != 0) {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      pid_ = 0;
+      code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      break;
+    }
+    if (Clock::now() >= deadline) return std::nullopt;
+    std::this_thread::sleep_for(5ms);
+  }
+  return code_;
+}
+
+bool Process::WaitForOutput(const std::string& part, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (Output().find(part) == std::string::npos) {
+    if (Clock::now() >= deadline ||
+        (Wait(0ms).has_value() && Output().find(part) == std::string::npos)) {
+      return false;
+    }
+    std::this_thread::sleep_for(5ms);
+  }
+  return true;
+}
+
+void Process::Signal(int signal_number) {
+  if (pid_ != 0) kill(pid_, signal_number);
+}
+
+void Process::Kill() {
+  Signal(SIGKILL);
+  (void)Wait(10s);
+}
+
+Result RunToEnd(const std::vector<std::string>& command, std::chrono::milliseconds limit) {
+  Process process(command);
+  const std::optional<int> code = process.Wait(limit);
+  return {code.value_or(-1), process.Output()};
+}
+
+void Require(bool condition, const std::string& output) {
+  if (!condition) std::fprintf(stderr, "%s\n", output.c_str());
+  SHOAL_CHECK(condition);
+}
+
+uint16_t FreePorts(uint32_t count) {
+  std::random_device random;
+  for (int attempt = 0; attempt < 200; ++attempt) {
+    const auto first = static_cast<uint16_t>(20'000 + random() % 12'000);
+    asio::io_context io;
+    bool free = true;
+    for (uint32_t i = 0; i < count && free; ++i) {
+      boost::system::error_code error;
+      tcp::acceptor acceptor(io);
+      acceptor.open(tcp::v4(), error);
+      acceptor.bind({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(first + i)},
+                    error);
+      free = !error;
+    }
+    if (free) return first;
+  }
+  SHOAL_CHECK(false);
+}
+
+}  // namespace shoal::sim
