@@ -84,20 +84,29 @@ absl::StatusOr<Sizes> DoublePirSizes(const wire::PirSetup& setup) {
   return sizes;
 }
 
+absl::StatusOr<wire::PirSetup> PlanDoublePir(const Content& content,
+                                             const ServerOptions& options) {
+  wire::PirSetup setup =
+      MakeShape(Engine::kDoublePir, content, options.rows_per_column, kShapeDivisor);
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, DoublePirSizes(setup));
+  if (sizes.hint_bytes > options.max_hint_bytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "doublepir: records of %d bytes need a hint of %d MiB, more than the allowed %d MiB: the "
+        "hint has %d MiB for every byte of a record; use simplepir for wide rows",
+        setup.record_bytes(), sizes.hint_bytes >> 20, options.max_hint_bytes >> 20,
+        (sizes.hint_bytes / setup.record_bytes()) >> 20));
+  }
+  setup.set_hint_bytes(sizes.hint_bytes);
+  return setup;
+}
+
 absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(
     const Content& content, const ServerOptions& options) {
   std::unique_ptr<DoublePirServer> server(new DoublePirServer);
   wire::PirSetup& setup = server->setup_;
-  setup = MakeShape(Engine::kDoublePir, content, options.rows_per_column, kShapeDivisor);
+  SHOAL_ASSIGN_OR_RETURN(setup, PlanDoublePir(content, options));
   SHOAL_ASSIGN_OR_RETURN(server->sizes_, DoublePirSizes(setup));
   SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(setup));
-  if (server->sizes_.hint_bytes > options.max_hint_bytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "doublepir: records of %d bytes need a hint of %d MiB, more than the allowed %d MiB: the "
-        "hint has %d MiB for every byte of a record; use simplepir for wide rows",
-        setup.record_bytes(), server->sizes_.hint_bytes >> 20, options.max_hint_bytes >> 20,
-        (server->sizes_.hint_bytes / setup.record_bytes()) >> 20));
-  }
   SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "doublepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;

@@ -32,6 +32,9 @@ namespace shoal::pir {
 
 absl::StatusOr<Sizes> DoublePirSizes(const wire::PirSetup& setup);
 
+// The server's setup but for the hint's digest. Errors as DoublePirServer::Create, but for memory.
+absl::StatusOr<wire::PirSetup> PlanDoublePir(const Content& content, const ServerOptions& options);
+
 class DoublePirServer final : public Server {
  public:
   static absl::StatusOr<std::unique_ptr<DoublePirServer>> Create(const Content& content,

@@ -58,6 +58,15 @@ absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) {
   return sizes;
 }
 
+absl::StatusOr<wire::PirSetup> PlanServer(Engine engine, const Content& content,
+                                          const ServerOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(wire::PirSetup setup, engine == Engine::kSimplePir
+                                                   ? PlanSimplePir(content, options)
+                                                   : PlanDoublePir(content, options));
+  setup.set_hint_digest(std::string(32, '\0'));
+  return setup;
+}
+
 absl::StatusOr<std::unique_ptr<Server>> CreateServer(Engine engine, const Content& content,
                                                      const ServerOptions& options) {
   if (engine == Engine::kSimplePir) return SimplePirServer::Create(content, options);

@@ -163,6 +163,11 @@ class Client {
   virtual absl::Status Apply(const Delta& delta) = 0;
 };
 
+// The setup that CreateServer makes, before there is a hint: its digest is 32 zero bytes. Of the content,
+// rows and record_bytes count. Errors as CreateServer, but for the memory of this machine.
+absl::StatusOr<wire::PirSetup> PlanServer(Engine engine, const Content& content,
+                                          const ServerOptions& options);
+
 // INVALID_ARGUMENT, or RESOURCE_EXHAUSTED for a table or a hint too large, saying what would do.
 absl::StatusOr<std::unique_ptr<Server>> CreateServer(Engine engine, const Content& content,
                                                      const ServerOptions& options);

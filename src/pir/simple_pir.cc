@@ -41,17 +41,25 @@ absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup) {
   return sizes;
 }
 
+absl::StatusOr<wire::PirSetup> PlanSimplePir(const Content& content,
+                                             const ServerOptions& options) {
+  wire::PirSetup setup = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
+  if (sizes.hint_bytes > options.max_hint_bytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "simplepir: a hint of %d MiB is larger than the allowed %d MiB: use fewer rows a column",
+        sizes.hint_bytes >> 20, options.max_hint_bytes >> 20));
+  }
+  setup.set_hint_bytes(sizes.hint_bytes);
+  return setup;
+}
+
 absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(
     const Content& content, const ServerOptions& options) {
   std::unique_ptr<SimplePirServer> server(new SimplePirServer);
-  server->setup_ = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
+  SHOAL_ASSIGN_OR_RETURN(server->setup_, PlanSimplePir(content, options));
   SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
   SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
-  if (server->sizes_.hint_bytes > options.max_hint_bytes) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "simplepir: a hint of %d MiB is larger than the allowed %d MiB: use fewer rows a column",
-        server->sizes_.hint_bytes >> 20, options.max_hint_bytes >> 20));
-  }
   SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "simplepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;

@@ -23,6 +23,9 @@ namespace shoal::pir {
 
 absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup);
 
+// The server's setup but for the hint's digest. Errors as SimplePirServer::Create, but for memory.
+absl::StatusOr<wire::PirSetup> PlanSimplePir(const Content& content, const ServerOptions& options);
+
 class SimplePirServer final : public Server {
  public:
   static absl::StatusOr<std::unique_ptr<SimplePirServer>> Create(const Content& content,

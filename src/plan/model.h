@@ -26,7 +26,8 @@ struct Workload {
   uint64_t queries = 0;  // a round
   double rounds_per_day = 1;
   uint32_t parties = 3;
-  uint32_t cores = 1;  // of a party's machine
+  uint32_t cores = 1;  // of a party's machine, or of the one that all of them share
+  bool one_machine = false;
   double price_core_hour = 0;
   double price_gb = 0;  // 10^9 bytes, on every link alike
 };

@@ -14,6 +14,7 @@
 #include "src/noise/search.h"
 #include "src/plan/calibrate.h"
 #include "src/plan/commands.h"
+#include "src/plan/engines.h"
 #include "src/plan/figure.h"
 #include "src/plan/model.h"
 #include "src/plan/report.h"
@@ -53,6 +54,7 @@ absl::StatusOr<Workload> WorkloadOf(const cli::Values& values) {
   w.queries = cli::NumberOr(values, "queries", 0);
   w.parties = Small(values, "parties", 3);
   w.cores = Small(values, "cores", 1);
+  w.one_machine = values.count("one-machine") > 0;
   SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, Real(values, "rounds-per-day", 1));
   SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
   SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));
@@ -60,6 +62,19 @@ absl::StatusOr<Workload> WorkloadOf(const cli::Values& values) {
     return cli::UsageError(checked.message());
   }
   return w;
+}
+
+absl::StatusOr<EngineOptions> EngineOptionsOf(const cli::Values& values) {
+  EngineOptions options;
+  options.max_hint_bytes = std::min<uint64_t>(cli::NumberOr(values, "max-hint-mib", 1024),
+                                              uint64_t{1} << 40)
+                           << 20;
+  SHOAL_ASSIGN_OR_RETURN(options.lookups_per_hint,
+                         Real(values, "lookups-per-hint", options.lookups_per_hint));
+  if (absl::Status checked = CheckEngineOptions(options); !checked.ok()) {
+    return cli::UsageError(checked.message());
+  }
+  return options;
 }
 
 absl::StatusOr<noise::Choice> FindNoise(const std::string& mechanism, const noise::Target& target) {
@@ -133,6 +148,7 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
       return cli::UsageError(layout.status().message());
     }
   }
+  SHOAL_ASSIGN_OR_RETURN(const EngineOptions engine_options, EngineOptionsOf(values));
   SHOAL_ASSIGN_OR_RETURN(const UnitCosts costs, CostsOf(values, io));
   if (only_calibrate) {
     io.out << wire::PrintText(costs);
@@ -149,6 +165,9 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   if (const auto noise = noise::Distribution::Create(choice.parameters); noise.ok()) {
     plan.mutable_noise()->set_max_per_row(noise->max());
   }
+
+  SHOAL_RETURN_IF_ERROR(CompareEngines(workload, values.count("row-bytes") ? row_bytes : 0, choice,
+                                       costs, engine_options, plan));
 
   // The same with another epsilon; where many queries change a search is slow, and the mechanism
   // that was chosen stays.
@@ -209,7 +228,12 @@ cli::Command PlanCommand() {
           "\n"
           "Times come from unit costs: of this machine after --calibrate (some seconds; alone or\n"
           "with a plan), built-in ones otherwise. Prices have no currency; the defaults are\n"
-          "examples. A gigabyte is 10^9 bytes and paid on every hop.\n",
+          "examples. A gigabyte is 10^9 bytes and paid on every hop.\n"
+          "\n"
+          "Beside the chain stand the single-server engines: what each would cost with its own best\n"
+          "row size, and from how many queries a round on the chain takes less processor time and\n"
+          "costs less. Their set-up is paid once a day, a hint once in --lookups-per-hint queries of a\n"
+          "client.\n",
       .examples =
           "  shoal plan --calibrate\n"
           "  shoal plan --records 1M --key-bytes 24 --value-bytes 60 --queries 1M --epsilon 0.1\n"
@@ -225,6 +249,11 @@ cli::Command PlanCommand() {
             options.add_options()("rounds-per-day", cli::Text(), "rounds a day (1)");
             options.add_options()("parties", cli::Number(), "2 to 8 (3)");
             options.add_options()("cores", cli::Number(), "cores of each party's machine (1)");
+            options.add_options()("one-machine", "all parties share one machine with these cores");
+            options.add_options()("lookups-per-hint", cli::Text(),
+                                  "queries of a client of an engine with one hint (100)");
+            options.add_options()("max-hint-mib", cli::Number(),
+                                  "refuse an engine whose hint is larger, as shoald does (1024)");
             options.add_options()("epsilon", cli::Text(), "of one round (1)");
             options.add_options()("delta", cli::Text(), "of one round (1e-6)");
             options.add_options()("phi", cli::Number(), "queries of one client to hide (1)");
