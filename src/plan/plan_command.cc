@@ -106,7 +106,13 @@ absl::StatusOr<UnitCosts> CostsOf(const cli::Values& values, cli::Io& io) {
     io.err << "shoal plan: unit costs written to " << path << std::endl;
     return costs;
   }
-  if (!path.empty() && (named || FileExists(path))) return ReadCosts(path);
+  if (named) return ReadCosts(path);
+  if (!path.empty() && FileExists(path)) {
+    auto costs = ReadCosts(path);
+    if (costs.ok() || !absl::IsInvalidArgument(costs.status())) return costs;
+    // Another version's, maybe.
+    io.err << "shoal plan: not used: " << costs.status().message() << std::endl;
+  }
   UnitCosts costs = DefaultCosts();
   costs.set_machine(absl::StrCat("built in, measured on ", costs.machine(),
                                  "; --calibrate measures this machine"));

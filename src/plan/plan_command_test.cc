@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -122,6 +123,22 @@ TEST(PlanCommandTest, BadParametersAreNamedWithTheirRange) {
   const Result noise = RunPlanCommand(Good({"--epsilon", "1e-6", "--delta", "1e-15"}));
   EXPECT_EQ(noise.code, cli::kExitFailed);
   EXPECT_THAT(noise.err, HasSubstr("noise"));
+}
+
+// What another version left in the place that nobody named is said and not used.
+TEST(PlanCommandTest, OldCostsGiveWayToBuiltInOnes) {
+  const std::string home = Path("config");
+  ASSERT_TRUE(MakeDirectory(home, FileMode::kPublic).ok());
+  ASSERT_TRUE(MakeDirectory(home + "/shoal", FileMode::kPublic).ok());
+  ASSERT_TRUE(WriteFileAtomically(home + "/shoal/costs.textproto", AsBytes("box_byte_ns: 1"),
+                                  FileMode::kPublic)
+                  .ok());
+  ASSERT_EQ(setenv("XDG_CONFIG_HOME", home.c_str(), 1), 0);
+  const Result result = RunPlanCommand({"--records", "10k", "--value-bytes", "8", "--queries", "10"});
+  unsetenv("XDG_CONFIG_HOME");
+  EXPECT_EQ(result.code, cli::kExitOk) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("not used:"));
+  EXPECT_THAT(result.out, HasSubstr("built in, measured on"));
 }
 
 TEST(PlanCommandTest, CostsThatMissOneAreRefused) {
