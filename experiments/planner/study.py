@@ -59,7 +59,8 @@ class Planner(runner.ChainStudy):
                 {**self.point(*wide, keys_per_row=8, parties=3, epsilon=1), "value_bytes": 84}]
 
     def run(self, point, bench):
-        options = chain.plan_options(point)
+        options = {**chain.plan_options(point),
+                   "spool_memory_mib": chain.spool_memory_bytes(point["parties"]) >> 20}
         plan = bench.programs.plan(costs=bench.costs, cores=bench.cores, **options)
         shared = bench.programs.plan(costs=bench.costs, cores=bench.cores, one_machine=True, **options)
         predicted = {}

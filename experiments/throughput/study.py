@@ -87,9 +87,9 @@ class Throughput(runner.ChainStudy):
         engines = {
             "tiny": [("simplepir", 100, 16, 20)],
             "quick": [("simplepir", 10_000, 16, 2000), ("simplepir", 100_000, 16, 2000),
-                      ("doublepir", 1000, 1, 512)],
+                      ("doublepir", 1000, 1, 128)],
             "full": [("simplepir", n, 16, 5000) for n in (1000, 10_000, 100_000, 1_000_000, 2_500_000)]
-                    + [("doublepir", n, 1, 1000) for n in (1000, 10_000, 100_000)],
+                    + [("doublepir", n, 1, 256) for n in (1000, 10_000, 100_000)],
         }[size]
         # Beside the chain's points of the same table: they share its deployment.
         out = []

@@ -117,6 +117,25 @@ void ContentMac::Stream::Update(BytesView piece) {
   }
 }
 
+void ContentMac::Stream::Update(BytesView piece, ThreadPool& pool) {
+  const size_t first = std::min(piece.size(), chunk_ == nullptr ? 0 : chunk_left_);
+  Update(piece.first(first));
+  piece = piece.subspan(first);
+  const size_t begun = tags_.size(), whole = piece.size() / mac_->chunk_bytes_;
+  if (whole > 1) {
+    tags_.resize(begun + whole);
+    pool.ParallelFor(whole, 1, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        tags_[begun + i] = mac_->ChunkTag(
+            begun + i, piece.subspan(i * mac_->chunk_bytes_, mac_->chunk_bytes_));
+      }
+    });
+    total_bytes_ += whole * mac_->chunk_bytes_;
+    piece = piece.subspan(whole * mac_->chunk_bytes_);
+  }
+  Update(piece);
+}
+
 Digest ContentMac::Stream::Finish() {
   SHOAL_CHECK(!finished_);
   finished_ = true;

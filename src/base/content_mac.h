@@ -92,6 +92,8 @@ class ContentMac::Stream {
   explicit Stream(const ContentMac& mac) : mac_(&mac) {}
 
   void Update(BytesView piece);
+  // The same; chunks that are whole in the piece in parallel.
+  void Update(BytesView piece, ThreadPool& pool);
   // Once only.
   Digest Finish();
 

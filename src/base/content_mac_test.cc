@@ -94,6 +94,13 @@ TEST(ContentMacTest, SameHoweverItIsCutAndWhoeverComputesIt) {
         at += piece;
       }
       EXPECT_EQ(stream.Finish(), whole) << bytes << " in pieces of up to " << longest;
+      ContentMac::Stream parallel(mac);
+      for (size_t at = 0; at < bytes;) {
+        const size_t piece = std::min<size_t>(random.Below(longest + 1), bytes - at);
+        parallel.Update(BytesView(content).subspan(at, piece), three);
+        at += piece;
+      }
+      EXPECT_EQ(parallel.Finish(), whole) << bytes << " in pieces of up to " << longest;
     }
     // By number, last chunk first.
     std::vector<ContentMac::Tag> tags(mac.Chunks(bytes));

@@ -26,8 +26,15 @@ constexpr size_t kMaxSpares = 8;
 
 }  // namespace
 
-absl::StatusOr<std::optional<PageBuffer>> SpoolPlace::Claim(uint64_t bytes) {
+absl::StatusOr<std::optional<PageBuffer>> SpoolPlace::Claim(uint64_t bytes, uint64_t left_over) {
   std::lock_guard lock(mutex_);
+  // What is kept of spools that are gone is room, too.
+  uint64_t used = claimed_;
+  for (const PageBuffer& kept : spare_) used -= kept.size();
+  if (left_over > 0 && (bytes > memory_bytes_ || left_over > memory_bytes_ - bytes ||
+                    used > memory_bytes_ - bytes - left_over)) {
+    return std::nullopt;
+  }
   // The smallest that fits, if it is not a waste.
   const auto fits = [&](const PageBuffer& spare) {
     return spare.size() >= bytes && spare.size() / 4 <= bytes;
@@ -47,7 +54,7 @@ absl::StatusOr<std::optional<PageBuffer>> SpoolPlace::Claim(uint64_t bytes) {
     spare_.pop_back();
   }
   if (claimed_ > memory_bytes_ - bytes) return std::nullopt;
-  absl::StatusOr<PageBuffer> fresh = PageBuffer::Create(bytes, PageBuffer::Content::kPublic);
+  absl::StatusOr<PageBuffer> fresh = PageBuffer::Create(bytes, PageBuffer::Content::kSecret);
   if (!fresh.ok()) return fresh.status();
   claimed_ += bytes;
   return *std::move(fresh);
@@ -65,10 +72,21 @@ void SpoolPlace::Release(PageBuffer memory) {
   }
 }
 
+absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateIfRoomy(uint64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(bytes, /*left_over=*/bytes));
+  std::optional<Spool> spool;
+  if (!memory.has_value()) return spool;
+  spool.emplace();
+  spool->size_ = bytes;
+  spool->place_ = this;
+  spool->memory_ = *std::move(memory);
+  return spool;
+}
+
 absl::StatusOr<Spool> SpoolPlace::Create(uint64_t bytes) {
   Spool spool;
   spool.size_ = bytes;
-  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(bytes));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(bytes, /*left_over=*/0));
   if (memory.has_value()) {
     spool.place_ = this;
     spool.memory_ = *std::move(memory);

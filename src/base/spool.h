@@ -37,13 +37,17 @@ class SpoolPlace {
   // RESOURCE_EXHAUSTED, or what the file system says, naming the directory.
   absl::StatusOr<Spool> Create(uint64_t bytes);
 
+  // A spool of zeros in memory, for what is worth keeping only where memory is plentiful: none if
+  // it would leave less room for others than it takes.
+  absl::StatusOr<std::optional<Spool>> CreateIfRoomy(uint64_t bytes);
+
   // Bytes in files now.
   uint64_t file_bytes() const { return file_bytes_; }
 
  private:
   friend class Spool;
-  // Memory for `bytes`, or none if there is no room.
-  absl::StatusOr<std::optional<PageBuffer>> Claim(uint64_t bytes);
+  // Memory for `bytes`, or none if there is no room for them and `left_over` more.
+  absl::StatusOr<std::optional<PageBuffer>> Claim(uint64_t bytes, uint64_t left_over);
   void Release(PageBuffer memory);
 
   const std::string directory_;

@@ -116,6 +116,30 @@ TEST(SpoolPlaceTest, MemoryIsUsedAgainWithNothingLeftInIt) {
   EXPECT_TRUE(small.in_memory());
 }
 
+// What can be done without takes no more than half of the room that is left, zeroed.
+TEST(SpoolPlaceTest, ExtrasLeaveRoom) {
+  constexpr uint64_t kBytes = 4 << 20;
+  SpoolPlace place(::testing::TempDir(), 3 * kBytes);
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::optional<Spool> first, place.CreateIfRoomy(kBytes));
+  ASSERT_TRUE(first.has_value());
+  EXPECT_TRUE(first->in_memory());
+  EXPECT_EQ(ToBytes(first->memory()), Bytes(kBytes));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto second, place.CreateIfRoomy(kBytes + 1));
+  EXPECT_FALSE(second.has_value());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto third, place.CreateIfRoomy(kBytes));
+  EXPECT_TRUE(third.has_value());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto fourth, place.CreateIfRoomy(kBytes));
+  EXPECT_FALSE(fourth.has_value());
+  // What is kept of one that is gone is room.
+  SHOAL_ASSERT_OK(first->Write(0, Bytes(kBytes, 'x')));
+  first.reset();
+  SHOAL_ASSERT_OK_AND_ASSIGN(first, place.CreateIfRoomy(kBytes));
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(ToBytes(first->memory()), Bytes(kBytes));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto nowhere, place.CreateIfRoomy(~uint64_t{0}));
+  EXPECT_FALSE(nowhere.has_value());
+}
+
 // What the disk keeps is not what was written: the file is found through the process's descriptors.
 TEST(SpoolPlaceTest, AFileHasNoNameAndHoldsNoPlaintext) {
   SpoolPlace place(::testing::TempDir(), 0);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "boost/asio.hpp"
 #include "src/base/status_macros.h"
+#include "src/net/tls_stream.h"
 
 namespace shoal::net {
 namespace {
@@ -46,36 +47,36 @@ struct Connection::State {
         absl::StrCat(address, ": ", what, ": ", result->message()));
   }
 
+  absl::Status Run(TlsStream::Result operation, absl::string_view what) {
+    std::optional<boost::system::error_code> result;
+    asio::co_spawn(io, std::move(operation),
+                   [&](const std::exception_ptr& thrown, boost::system::error_code error) {
+                     result = thrown == nullptr ? error : asio::error::no_memory;
+                   });
+    return Wait(result, what);
+  }
+
   void Fail() {
     usable = false;
     boost::system::error_code ignored;
-    if (stream != nullptr) stream->next_layer().close(ignored);
+    stream->socket().close(ignored);
   }
 
-  bool open() const { return stream != nullptr && stream->next_layer().is_open(); }
+  bool open() const { return stream->socket().is_open(); }
 
   absl::Status Write(BytesView bytes) {
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(kPieceBytes, bytes.size()))) {
-      std::optional<boost::system::error_code> result;
-      asio::async_write(*stream,
-                        asio::buffer(bytes.data(), std::min(kPieceBytes, bytes.size())),
-                        [&](const boost::system::error_code& error, size_t n) {
-                          sent += n;
-                          result = error;
-                        });
-      SHOAL_RETURN_IF_ERROR(Wait(result, "sending"));
+      const BytesView piece = bytes.first(std::min(kPieceBytes, bytes.size()));
+      SHOAL_RETURN_IF_ERROR(Run(stream->Write(piece), "sending"));
+      sent += piece.size();
     }
     return absl::OkStatus();
   }
 
   absl::Status Read(MutableBytes into) {
-    std::optional<boost::system::error_code> result;
-    asio::async_read(*stream, asio::buffer(into.data(), into.size()),
-                     [&](const boost::system::error_code& error, size_t n) {
-                       received += n;
-                       result = error;
-                     });
-    return Wait(result, "waiting for the answer");
+    SHOAL_RETURN_IF_ERROR(Run(stream->Read(into), "waiting for the answer"));
+    received += into.size();
+    return absl::OkStatus();
   }
 
   // A frame that `limits` allow, or an ERROR, but for its bulk, of which `bulk_bytes` will come.
@@ -114,7 +115,7 @@ struct Connection::State {
   const std::atomic<bool>* const cancelled;
   asio::io_context io{1};
   std::unique_ptr<asio::ssl::context> context;
-  std::unique_ptr<asio::ssl::stream<tcp::socket>> stream;
+  std::unique_ptr<TlsStream> stream;
   Clock::time_point deadline;
   Digest certificate_sha256;
   bool usable = false;
@@ -131,7 +132,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& o
   SHOAL_ASSIGN_OR_RETURN(s.context, MakeContext(/*server=*/false, options.identity));
   boost::system::error_code error;
   s.context->set_verify_mode(asio::ssl::verify_peer, error);  // by pin, after the handshake
-  s.stream = std::make_unique<asio::ssl::stream<tcp::socket>>(s.io, *s.context);
+  s.stream = std::make_unique<TlsStream>(tcp::socket(s.io), *s.context);
   s.deadline = Clock::now() + options.connect_timeout;
 
   tcp::resolver resolver(s.io);
@@ -144,15 +145,13 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& o
                          });
   SHOAL_RETURN_IF_ERROR(s.Wait(result, "finding the address"));
   result.reset();
-  asio::async_connect(s.stream->next_layer(), endpoints,
+  asio::async_connect(s.stream->socket(), endpoints,
                       [&](const boost::system::error_code& e, const tcp::endpoint&) { result = e; });
   SHOAL_RETURN_IF_ERROR(s.Wait(result, "connecting"));
-  s.stream->next_layer().set_option(tcp::no_delay(true), error);
-  result.reset();
-  s.stream->async_handshake(asio::ssl::stream_base::client,
-                            [&](const boost::system::error_code& e) { result = e; });
+  s.stream->socket().set_option(tcp::no_delay(true), error);
   SHOAL_RETURN_IF_ERROR(
-      s.Wait(result, "TLS handshake (does a Shoal server of this deployment listen there?)"));
+      s.Run(s.stream->Handshake(TlsStream::Role::kClient),
+            "TLS handshake (does a Shoal server of this deployment listen there?)"));
   SHOAL_ASSIGN_OR_RETURN(s.certificate_sha256, PeerCertificateSha256(s.stream->native_handle()));
   if (options.pin.has_value() && s.certificate_sha256 != *options.pin) {
     return absl::UnauthenticatedError(absl::StrCat(

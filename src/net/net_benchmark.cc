@@ -1,9 +1,12 @@
 // Handshakes, round trips and bulk over loopback: client and server share the machine's cores.
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "benchmark/benchmark.h"
+#include "src/base/byte_source.h"
 #include "src/base/check.h"
+#include "src/base/testing/processor_time.h"
 #include "src/net/connection.h"
 #include "src/net/server.h"
 #include "src/net/testing/test_identity.h"
@@ -71,6 +74,59 @@ void BM_Call(benchmark::State& state) {
   state.SetBytesProcessed(2 * state.iterations() * state.range(0));
 }
 BENCHMARK(BM_Call)->ArgName("bytes")->Arg(0)->Arg(1 << 16)->Arg(64 << 20)->UseRealTime();
+
+// The way of a round's answers: a long bulk that the server makes piece by piece and the client takes
+// piece by piece. Argument: bytes. cpu_GB/s: bytes for each second of processor time of both sides.
+void BM_StreamAnswer(benchmark::State& state) {
+  class Zeros final : public ByteSource {
+   public:
+    explicit Zeros(uint64_t size) : left_(size), size_(size) {}
+    uint64_t size() const override { return size_; }
+    absl::StatusOr<BytesView> Next() override {
+      const uint64_t n = std::min<uint64_t>(left_, piece_.size());
+      left_ -= n;
+      return BytesView(piece_).first(n);
+    }
+
+   private:
+    uint64_t left_;
+    const uint64_t size_;
+    const Bytes piece_ = Bytes(2 << 20);
+  };
+  const auto bytes = static_cast<uint64_t>(state.range(0));
+  const testing::TestIdentity identity{1};
+  auto server = Server::Start({.address = "127.0.0.1:0",
+                               .identity = identity.identity(),
+                               .clients = {},
+                               .limits = [](wire::FrameType) { return kLimits; }},
+                              [&](wire::Frame request, Reply reply) {
+                                reply(std::move(request), std::make_unique<Zeros>(bytes));
+                              });
+  SHOAL_CHECK(server.ok());
+  const auto connection = Connection::Connect(
+      {.address = absl::StrCat("127.0.0.1:", (*server)->port()), .pin = identity.digest()});
+  SHOAL_CHECK(connection.ok());
+  const wire::Frame request{.type = wire::FrameType::kOnline, .control = "x", .bulk = {}};
+  const double before = ::shoal::testing::ProcessSeconds();
+  for (auto _ : state) {
+    const auto answer = (*connection)->CallStreaming(request, nullptr, kLimits, 60s);
+    if (!answer.ok()) state.SkipWithError(answer.status().ToString().c_str());
+    if (!answer.ok()) break;
+    uint64_t taken = 0;
+    for (;;) {
+      const absl::StatusOr<BytesView> piece = answer->bulk->Next();
+      SHOAL_CHECK(piece.ok());
+      if (piece->empty()) break;
+      taken += piece->size();
+    }
+    SHOAL_CHECK(taken == bytes);
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
+  state.counters["cpu_GB/s"] =
+      static_cast<double>(bytes) * static_cast<double>(state.iterations()) /
+      (::shoal::testing::ProcessSeconds() - before) / 1e9;
+}
+BENCHMARK(BM_StreamAnswer)->ArgName("bytes")->Arg(256 << 20)->UseRealTime()->MinTime(3);
 
 }  // namespace
 }  // namespace shoal::net

@@ -13,6 +13,7 @@
 #include "boost/asio.hpp"
 #include "src/base/file.h"
 #include "src/base/status_macros.h"
+#include "src/net/tls_stream.h"
 
 namespace shoal::net {
 namespace {
@@ -20,7 +21,6 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
-using Stream = asio::ssl::stream<tcp::socket>;
 
 // Bulk is read in pieces of this size, each under its own deadline, into a buffer that grows with
 // what really arrives: a header alone makes nobody allocate.
@@ -122,7 +122,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     watchdog_.cancel();
     answered_.cancel();
     boost::system::error_code ignored;
-    stream_.next_layer().close(ignored);
+    stream_.socket().close(ignored);
   }
 
   // Cuts the connection when a deadline passes; on the same strand as Serve.
@@ -140,7 +140,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   static asio::awaitable<void> Serve(std::shared_ptr<Session> self) {
     try {
       self->Deadline(self->options().handshake_timeout);
-      const auto [error] = co_await self->stream_.async_handshake(Stream::server, kUse);
+      const auto error = co_await self->stream_.Handshake(TlsStream::Role::kServer);
       if (!error && co_await self->Welcome()) {
         while (!self->closed_ && co_await self->ServeOne()) {
         }
@@ -169,11 +169,11 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     Answer refusal{wire::MakeErrorFrame(status), nullptr};
     if (!co_await Write(std::move(refusal))) co_return;
     boost::system::error_code ignored;
-    stream_.next_layer().shutdown(tcp::socket::shutdown_send, ignored);
+    stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
     Deadline(std::min(options().progress_timeout, kLinger));
     Bytes dropped(1 << 14);
     for (;;) {
-      const auto [error, n] = co_await stream_.next_layer().async_read_some(
+      const auto [error, n] = co_await stream_.socket().async_read_some(
           asio::buffer(dropped.data(), dropped.size()), kUse);
       if (error) co_return;
     }
@@ -253,10 +253,10 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   }
 
   asio::awaitable<bool> Read(MutableBytes into) {
-    const auto [error, n] =
-        co_await asio::async_read(stream_, asio::buffer(into.data(), into.size()), kUse);
-    server_->received += n;
-    co_return !error;
+    const auto error = co_await stream_.Read(into);
+    if (error) co_return false;
+    server_->received += into.size();
+    co_return true;
   }
 
   asio::awaitable<bool> ReadInto(uint64_t size, BulkSink& sink) {
@@ -313,17 +313,17 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<bool> WriteBytes(BytesView bytes) {
     for (; !bytes.empty(); bytes = bytes.subspan(std::min(kPieceBytes, bytes.size()))) {
       Deadline(options().progress_timeout);
-      const auto [error, n] = co_await asio::async_write(
-          stream_, asio::buffer(bytes.data(), std::min(kPieceBytes, bytes.size())), kUse);
-      server_->sent += n;
+      const BytesView piece = bytes.first(std::min(kPieceBytes, bytes.size()));
+      const auto error = co_await stream_.Write(piece);
       if (error) co_return false;
+      server_->sent += piece.size();
     }
     co_return true;
   }
 
   const std::shared_ptr<State> server_;
   const uint64_t number_;
-  Stream stream_;
+  TlsStream stream_;
   asio::steady_timer watchdog_;
   asio::steady_timer answered_;
   Clock::time_point deadline_ = Clock::time_point::max();

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -98,12 +99,12 @@ constexpr int kTurns = 5;
 constexpr size_t kPiece = 1 << 20;
 
 // All of a source, digested as a party does.
-void Digest(ByteSource& source, const ContentMac& mac) {
+void Digest(ByteSource& source, const ContentMac& mac, ThreadPool& pool) {
   ContentMac::Stream digest(mac);
   for (;;) {
     const BytesView piece = *source.Next();
     if (piece.empty()) break;
-    digest.Update(piece);
+    digest.Update(piece, pool);
   }
   (void)digest.Finish();
 }
@@ -267,7 +268,7 @@ class PracticeOffline {
         const BytesView piece =
             BytesView(onions_).subspan(at, std::min(kPiece, onions_.size() - at));
         SHOAL_CHECK(intake->Take(piece).ok());
-        digest.Update(piece);
+        digest.Update(piece, pool_);
       }
     }));
     server::NoiseBatch none;
@@ -277,7 +278,7 @@ class PracticeOffline {
           *RunOffline(party_.context, party_.secrets, std::move(none), *std::move(intake),
                       place.resources);
       SHOAL_CHECK(out.dead == 0);
-      Digest(*out.onions, party_.mac);
+      Digest(*out.onions, party_.mac, pool_);
     }));
   }
 
@@ -344,6 +345,23 @@ class PracticeOnline {
     noisy_ = StateOf(n, random);
   }
 
+  // What the offline stage makes ready for these answers, masks and all; without masks where answers
+  // have no bytes.
+  Cost Ready(size_t answer_bytes) {
+    Cost cost;
+    for (server::RoundState* state : {&plain_, &noisy_}) {
+      state->masks = {};
+      std::unique_ptr<FreshPlace>& place = state == &plain_ ? plain_place_ : noisy_place_;
+      place = std::make_unique<FreshPlace>(pool_);
+      party_.context.answer_bytes = answer_bytes;
+      cost = Once([&] {
+        SHOAL_CHECK(MakeReady(party_.context, place->resources, *state).ok());
+      });
+      SHOAL_CHECK(state->masks.size() == n_ * answer_bytes);
+    }
+    return Each(cost, n_);
+  }
+
   // Queries go on, with as much noise as there are queries or none: as Party::Queries.
   Cost Forward(bool noise) {
     const server::RoundState& state = noise ? noisy_ : plain_;
@@ -360,7 +378,7 @@ class PracticeOnline {
                 n_);
   }
 
-  // As Party::Answers, after Forward.
+  // As Party::Answers, after Ready and Forward.
   Cost Back(bool noise, size_t answer_bytes) {
     const server::RoundState& state = noise ? noisy_ : plain_;
     party_.context.answer_bytes = answer_bytes;
@@ -374,21 +392,20 @@ class PracticeOnline {
                   for (uint64_t at = 0; at < total; at += kPiece) {
                     const BytesView part =
                         BytesView(piece).first(std::min<uint64_t>(kPiece, total - at));
-                    digest.Update(part);
+                    digest.Update(part, pool_);
                     SHOAL_CHECK(intake.Take(part).ok());
                   }
                   (void)digest.Finish();
                   Digest(**ReturnAnswers(party_.context, party_.secrets, state, queries_,
                                          std::move(intake), place.resources),
-                         party_.mac);
+                         party_.mac, pool_);
                 }),
                 n_);
   }
 
-  // As Party::AnswerQueries.
-  Cost Answer(size_t answer_bytes) {
-    // A table that is no cache's own, and queries for its rows.
-    const uint64_t rows = (4 << 20) / answer_bytes;
+  // As Party::AnswerQueries, after Ready.
+  Cost Answer(size_t answer_bytes, double table_bytes) {
+    const auto rows = static_cast<uint64_t>(table_bytes / static_cast<double>(answer_bytes));
     const Bytes table(rows * answer_bytes, 1);
     std::vector<uint32_t> asked(n_);
     for (size_t i = 0; i < n_; ++i) {
@@ -405,7 +422,7 @@ class PracticeOnline {
                   (void)backend_.mac.Of(encoded, pool_);
                   Digest(**AnswerQueries(backend_.context, backend_.secrets, plain_, in,
                                          {table, rows}, pool_),
-                         backend_.mac);
+                         backend_.mac, pool_);
                 }),
                 n_);
   }
@@ -430,6 +447,7 @@ class PracticeOnline {
   ThreadPool& pool_;
   wire::QueryBatch queries_;
   Bytes encoded_;
+  std::unique_ptr<FreshPlace> plain_place_, noisy_place_;  // of the states' masks
   server::RoundState plain_, noisy_;
   server::Forwarding forwarding_;
 };
@@ -448,21 +466,31 @@ void MeasureOnline(size_t n, void (Curve::*set)(double), RandomSource& random, T
     put(slope, byte);
     put(constant, at_short - byte * static_cast<double>(kShort));
   };
-  std::vector<Cost> runs[8];
+  std::vector<Cost> runs[13];
   for (int run = 0; run < kTurns; ++run) {
-    size_t next = 0;
+    size_t next = 8;
+    runs[next++].push_back(online.Ready(0));
+    runs[next++].push_back(online.Ready(kShort));
+    runs[next++].push_back(fewer.Ready(0));
+    runs[next++].push_back(fewer.Ready(kLong));
+    next = 0;
     for (const bool noise : {false, true}) {
       runs[next++].push_back(online.Forward(noise));
       runs[next++].push_back(online.Back(noise, kShort));
       (void)fewer.Forward(noise);
       runs[next++].push_back(fewer.Back(noise, kLong));
     }
-    runs[next++].push_back(online.Answer(kShort));
-    runs[next++].push_back(fewer.Answer(kLong));
+    runs[next++].push_back(online.Answer(kShort, kNearTableBytes));
+    runs[next++].push_back(fewer.Answer(kLong, kNearTableBytes));
+    runs[12].push_back(online.Answer(kShort, kFarTableBytes));
   }
   const Cost forward = Middle(runs[0]), back = Middle(runs[1]), back_long = Middle(runs[2]),
              forward_noise = Middle(runs[3]), drop = Middle(runs[4]), drop_long = Middle(runs[5]),
              answer = Middle(runs[6]), answer_long = Middle(runs[7]);
+  costs.set_far_row_ns(Positive(Middle(runs[12]).cpu_ns - answer.cpu_ns));
+  line(Middle(runs[9]).cpu_ns - Middle(runs[8]).cpu_ns,
+       Middle(runs[11]).cpu_ns - Middle(runs[10]).cpu_ns, *costs.mutable_mask(),
+       *costs.mutable_mask_byte());
   put(*costs.mutable_forward(), forward.cpu_ns);
   put(*costs.mutable_forward_noise(), forward_noise.cpu_ns - forward.cpu_ns);
   line(answer.cpu_ns, answer_long.cpu_ns, *costs.mutable_answer(), *costs.mutable_answer_byte());

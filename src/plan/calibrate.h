@@ -14,6 +14,8 @@ namespace shoal::plan {
 
 // The ends of every Curve.
 inline constexpr double kFewPositions = 1 << 17, kManyPositions = 1 << 20;
+// The ends of what a table's size does to an answer.
+inline constexpr double kNearTableBytes = 1 << 19, kFarTableBytes = 1 << 24;
 
 // Runs the parties' own functions, and the engines', on made-up rounds and tables, as large as real
 // ones are and over memory fresh from the system, with everything that a party's report of a stage

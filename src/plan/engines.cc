@@ -37,17 +37,23 @@ double AnswerNs(const wire::PirSetup& setup, pir::Engine engine, double queries,
   const double padded = std::ceil(blocks / 64) * 64;
   ns += PassNs(3 * pir::kDimension * width * padded, queries, unit) / queries;
   ns += 3 * width * padded * unit.pir_public_byte_ns();
-  return ns + (padded + 3 * pir::kDimension * width) * unit.pir_word_ns();
+  // E's product and F's: 3072 W words each.
+  return ns + (padded + 6 * pir::kDimension * width) * unit.pir_word_ns();
 }
 
+// The products with the public matrix, and the hint's words rounded.
 double SetupNs(const wire::PirSetup& setup, pir::Engine engine, const UnitCosts& unit) {
+  const double hint_rows = engine == pir::Engine::kSimplePir
+                               ? static_cast<double>(setup.rows_per_column())
+                               : 3.0 * pir::kDimension;
+  const double words = hint_rows * setup.record_bytes() * pir::kDimension;
   const double first = static_cast<double>(setup.rows_per_column()) * setup.record_bytes() *
                        static_cast<double>(setup.columns());
   const double second = engine == pir::Engine::kSimplePir
                             ? 0
                             : 3.0 * pir::kDimension * setup.record_bytes() *
                                   std::ceil(static_cast<double>(setup.rows_per_column()) / 64) * 64;
-  return (first + second) * unit.pir_public_byte_ns();
+  return (first + second) * unit.pir_public_byte_ns() + words * unit.pir_word_ns();
 }
 
 double AskColumns(const wire::PirSetup& setup, pir::Engine engine) {

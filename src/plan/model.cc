@@ -25,7 +25,7 @@ constexpr double kClientQueryBytes = 4 + 16 + 4;
 // Held for a position while its layer is opened: seed, validity, fingerprint.
 constexpr double kIntakeBytes = 32 + 1 + 16;
 // Between the stages (server/round_state.h).
-constexpr double kStateBytes = 36, kStateNoiseBytes = 8;
+constexpr double kStateBytes = 44, kStateNoiseBytes = 8;
 // A query in memory: position and tally.
 constexpr double kQueryBytes = 8;
 
@@ -40,6 +40,13 @@ double At(const Curve& curve, double count) {
   const double share =
       std::clamp((std::log2(std::max(1.0, count)) - few) / (many - few), 0.0, 1.0);
   return curve.few_ns() + share * (curve.many_ns() - curve.few_ns());
+}
+
+// How far a table of so many bytes is from a cache: from 0 to 1.
+double Far(double table_bytes) {
+  return std::clamp(std::log2(table_bytes / kNearTableBytes) /
+                        std::log2(kFarTableBytes / kNearTableBytes),
+                    0.0, 1.0);
 }
 
 // Wall time of processor time of which a share is one thread's alone.
@@ -75,24 +82,33 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double place =
       backend ? in * At(unit.backend_place(), in)
               : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
-  party.set_offline_cpu_s(ns * (in * open + place));
+  // As SpoolPlace::CreateIfRoomy, beside the lists that are there then: what came in, what was in it, noise.
+  const double lists = (j == 1 ? in * onion : 0) + in * inner + own * inner;
+  const double masks = in * answer;
+  const bool ready = lists + 2 * masks <= w.spool_memory_bytes;
+  const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
+  party.set_masks_ready(ready);
+  party.set_offline_cpu_s(ns * (in * open + place + (ready ? mask : 0)));
 
   const double query_bytes = QueryBatchBytes(in) + (backend ? 0 : QueryBatchBytes(out));
   if (backend) {
     party.set_online_cpu_s(
-        ns * in * (At(unit.answer(), in) + answer * At(unit.answer_byte(), in)));
+        ns * (in * (At(unit.answer(), in) + answer * At(unit.answer_byte(), in) +
+                    unit.far_row_ns() * Far(layout.rows() * answer)) +
+              (ready ? 0 : mask)));
   } else {
     party.set_online_cpu_s(
         ns * (in * At(unit.forward(), in) + own * At(unit.forward_noise(), own)));
     party.set_answers_cpu_s(
         ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
-              own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own))));
+              own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
+              (ready ? 0 : mask)));
   }
 
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
   party.set_links_cpu_s(ns * link_bytes * unit.link_byte_ns());
 
-  const double rest = kStateBytes * in + kStateNoiseBytes * own;
+  const double rest = kStateBytes * in + kStateNoiseBytes * own + (ready ? masks : 0);
   // What is opened, what is put in order, and the noise, as far as memory has room for spools.
   const double offline_peak =
       in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + 4) + rest;

@@ -386,6 +386,23 @@ TEST(EnginesTest, BadOptionsAreNamed) {
               HasSubstr("--lookups-per-hint must be in [1, 1e9], got 0"));
 }
 
+// Masks are made ahead of time where there is room for them, online where there is none.
+TEST(PredictTest, MasksNeedRoom) {
+  Workload w = SomeWorkload();
+  const Plan roomy = PlanOf(w);
+  w.spool_memory_bytes = 1 << 20;
+  const Plan tight = PlanOf(w);
+  for (int j = 0; j < roomy.party_size(); ++j) {
+    const Party &a = roomy.party(j), &b = tight.party(j);
+    EXPECT_TRUE(a.masks_ready());
+    EXPECT_FALSE(b.masks_ready());
+    EXPECT_GT(a.offline_cpu_s(), b.offline_cpu_s());
+    EXPECT_LT(a.online_cpu_s() + a.answers_cpu_s(), b.online_cpu_s() + b.answers_cpu_s());
+    EXPECT_NEAR(Cpu(a), Cpu(b), 1e-9 * Cpu(b));
+    EXPECT_GT(a.rest_memory_bytes(), b.rest_memory_bytes());
+  }
+}
+
 // Parties follow each other; on one machine they also share what is made for the next round.
 TEST(PredictTest, WallTimes) {
   Workload w = SomeWorkload();

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -55,6 +57,10 @@ absl::StatusOr<Workload> WorkloadOf(const cli::Values& values) {
   w.parties = Small(values, "parties", 3);
   w.cores = Small(values, "cores", 1);
   w.one_machine = values.count("one-machine") > 0;
+  const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  w.spool_memory_bytes =
+      1048576.0 * static_cast<double>(cli::NumberOr(values, "spool-memory-mib", memory >> 22));
   SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, Real(values, "rounds-per-day", 1));
   SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
   SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));
@@ -256,6 +262,9 @@ cli::Command PlanCommand() {
             options.add_options()("parties", cli::Number(), "2 to 8 (3)");
             options.add_options()("cores", cli::Number(), "cores of each party's machine (1)");
             options.add_options()("one-machine", "all parties share one machine with these cores");
+            options.add_options()("spool-memory-mib", cli::Number(),
+                                  "of each party, as in its configuration: whether masks can be "
+                                  "made ahead of time (a quarter of this machine's memory)");
             options.add_options()("lookups-per-hint", cli::Text(),
                                   "queries of a client of an engine with one hint (100)");
             options.add_options()("max-hint-mib", cli::Number(),

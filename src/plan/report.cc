@@ -126,6 +126,13 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
       "  links: TLS and kernel, which no report counts. offline s, online s (the way out): computing "
       "alone, on\n  %d core%s %s.\n",
       plan.cores(), plan.cores() == 1 ? "" : "s", where);
+  for (const Party& p : plan.party()) {
+    if (p.masks_ready()) continue;
+    out << absl::StrFormat(
+        "  party %d has no room for masks made ahead of time: they are made online "
+        "(--spool-memory-mib)\n",
+        p.party());
+  }
   out << absl::StrFormat(
       "\nwall time over the whole chain: offline stage %.3g s (%.3g s while the next round's noise is "
       "made), online\nstage %.3g s\n",

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -253,6 +254,29 @@ uint64_t OnionIntake::MarkDuplicates() {
   return marked;
 }
 
+absl::Status MakeReady(const RoundContext& context, const Resources& resources,
+                       RoundState& state) {
+  SHOAL_ASSIGN_OR_RETURN(
+      state.shares, PageArray<sharing::QueryShare>::Create(state.positions, kSecret));
+  state.masks = {};
+  SHOAL_ASSIGN_OR_RETURN(
+      std::optional<Spool> masks,
+      resources.spools->CreateIfRoomy(uint64_t{state.positions} * context.answer_bytes));
+  resources.pool->ParallelFor(state.positions, kChunk, [&](size_t begin, size_t end) {
+    std::vector<uint32_t> positions(end - begin);
+    std::iota(positions.begin(), positions.end(), static_cast<uint32_t>(begin));
+    sharing::ExpandShares(state.seeds.data(), positions, context.round_id,
+                          state.shares.span().subspan(begin, end - begin));
+    if (!masks.has_value()) return;
+    const MutableBytes mine = masks->memory().subspan(begin * context.answer_bytes,
+                                                      (end - begin) * context.answer_bytes);
+    std::ranges::fill(mine, 0);  // zero already; but the first touch of fresh pages should write
+    sharing::XorMasks(state.seeds.data(), positions, context.round_id, context.answer_bytes, mine);
+  });
+  if (masks.has_value()) state.masks = *std::move(masks);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
                                          NoiseBatch noise, BytesView onions,
                                          const Resources& resources) {
@@ -282,6 +306,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
     ++out.dead;
     sodium_memzero(state.seeds.data() + size_t{32} * i, 32);
   }
+  SHOAL_RETURN_IF_ERROR(MakeReady(context, resources, state));
   if (context.is_backend()) {
     for (uint32_t i = 0; i < state.positions; ++i) {
       state.target[i] = living(i) ? 0 : RoundState::kDead;

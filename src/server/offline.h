@@ -91,6 +91,11 @@ struct OfflineOutput {
   uint64_t dead = 0;
 };
 
+// Expands seeds into what the online stage needs of them: no client waits for that. RESOURCE_EXHAUSTED
+// when there is no memory for the shares; masks that would take more than half of the room that
+// spools have in memory are left to be expanded as they are needed.
+absl::Status MakeReady(const RoundContext& context, const Resources& resources, RoundState& state);
+
 // INVALID_ARGUMENT if the input is not complete; errors of the spools. A single bad onion is no
 // error: its position is dead. The same arguments give the same output, byte for byte, whatever the
 // number of threads, wherever the spools are and however the input was cut.

@@ -30,6 +30,10 @@ absl::Status CheckPositions(const RoundState& state, const wire::QueryBatch& que
   return absl::OkStatus();
 }
 
+void XorInto(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
+}
+
 // The answers to a batch of queries under this party's masks, piece by piece.
 class MaskedAnswers : public ByteSource {
  public:
@@ -49,7 +53,15 @@ class MaskedAnswers : public ByteSource {
   void Mask(size_t first, MutableBytes answers) const {
     const size_t answer_bytes = context_.answer_bytes;
     const auto positions = std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
-    sharing::XorMasks(state_.seeds.data(), positions, context_.round_id, answer_bytes, answers);
+    if (state_.masks.size() > 0) {
+      const uint8_t* const masks = state_.masks.memory().data();
+      for (size_t i = 0; i < positions.size(); ++i) {
+        XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes,
+                answer_bytes);
+      }
+    } else {
+      sharing::XorMasks(state_.seeds.data(), positions, context_.round_id, answer_bytes, answers);
+    }
     for (size_t i = 0; i < positions.size(); ++i) {
       if (!state_.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
@@ -85,14 +97,12 @@ class BackendAnswers final : public MaskedAnswers {
       const size_t n = end - begin, at = first + begin;
       const MutableBytes answers =
           MutableBytes(piece_).subspan(begin * answer_bytes, n * answer_bytes);
-      std::vector<uint32_t> rows(queries_.tallies.begin() + static_cast<ptrdiff_t>(at),
-                                 queries_.tallies.begin() + static_cast<ptrdiff_t>(at + n));
-      sharing::AdvanceTallies(state_.seeds.data(), std::span(queries_.positions).subspan(at, n),
-                              context_.round_id, rows);
       for (size_t i = 0; i < n; ++i) {
         uint8_t* const to = answers.data() + i * answer_bytes;
-        if (rows[i] < table_.rows) {
-          std::copy_n(table_.bytes.data() + rows[i] * answer_bytes, answer_bytes, to);
+        const uint64_t row = sharing::Advance(state_.shares[queries_.positions[at + i]],
+                                              queries_.tallies[at + i]);
+        if (row < table_.rows) {
+          std::copy_n(table_.bytes.data() + row * answer_bytes, answer_bytes, to);
         } else {
           std::fill_n(to, answer_bytes, 0);
         }
@@ -150,15 +160,12 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
   SHOAL_ASSIGN_OR_RETURN(auto items, PageArray<Item>::Create(state.next_positions,
                                                              PageBuffer::Content::kSecret));
   pool.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
-    const size_t n = end - begin;
-    const auto positions = std::span(queries.positions).subspan(begin, n);
-    SecretVector<uint32_t> tallies(queries.tallies.begin() + static_cast<ptrdiff_t>(begin),
-                                   queries.tallies.begin() + static_cast<ptrdiff_t>(end));
-    sharing::AdvanceTallies(state.seeds.data(), positions, context.round_id, tallies);
-    for (size_t i = 0; i < n; ++i) {
-      const uint32_t target = state.target[positions[i]];
+    for (size_t i = begin; i < end; ++i) {
+      const uint32_t position = queries.positions[i];
+      const uint32_t target = state.target[position];
       if (target == RoundState::kDead) continue;
-      items[target] = {tallies[i], static_cast<uint32_t>(begin + i + 1)};
+      items[target] = {sharing::Advance(state.shares[position], queries.tallies[i]),
+                       static_cast<uint32_t>(i + 1)};
     }
   });
   pool.ParallelFor(state.noise.size(), kChunk, [&](size_t begin, size_t end) {

@@ -319,7 +319,7 @@ class Party::Outgoing final : public ByteSource {
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, inner_->Next());
     SHOAL_CHECK(!piece.empty() && piece.size() <= size() - given_);
-    digest_.Update(piece);
+    digest_.Update(piece, *party_->resources_.pool);
     given_ += piece.size();
     timer.AddTo(report_);
     if (given_ == size()) SHOAL_RETURN_IF_ERROR(Commit());
@@ -361,7 +361,7 @@ Party::Intake::~Intake() {
 absl::Status Party::Intake::Take(BytesView piece) {
   const StageTimer timer;
   SHOAL_RETURN_IF_ERROR(onions_.Take(piece));
-  digest_.Update(piece);
+  digest_.Update(piece, *party_->resources_.pool);
   seconds_ += timer.seconds();
   cpu_seconds_ += timer.cpu_seconds();
   if (party_->options_.progress) {
@@ -529,7 +529,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
     std::lock_guard lock(open->mutex);
     SHOAL_RETURN_IF_ERROR(check());
     const StageTimer timer;
-    digest.Update(piece);
+    digest.Update(piece, *resources_.pool);
     SHOAL_RETURN_IF_ERROR(intake->Take(piece));
     timer.AddTo(report);
   }

@@ -7,6 +7,8 @@
 #include "src/base/bytes.h"
 #include "src/base/page_buffer.h"
 #include "src/base/secret.h"
+#include "src/base/spool.h"
+#include "src/sharing/sharing.h"
 
 namespace shoal::server {
 
@@ -16,13 +18,19 @@ struct NoiseQuery {
   uint32_t tally;     // what the next party is sent there
 };
 
-// 36 bytes for every position, 8 for every noise query.
+// 44 bytes for every position, 8 for every noise query; an answer's for every position where masks
+// are kept ready.
 struct RoundState {
   static constexpr uint32_t kDead = 0xffffffff;
 
   uint32_t positions = 0;       // N_j: this party's input
   uint32_t next_positions = 0;  // N_(j+1); 0 at the backend
   PageBuffer seeds;             // seed_j of position i at 32 * i; zeros if dead
+
+  // What the online stage needs of the seeds, expanded ahead of time (MakeReady in offline.h): of
+  // every position its share, and its mask if there was memory for all of them.
+  PageArray<sharing::QueryShare> shares;
+  Spool masks;  // empty, or that of position i at answer_bytes * i, in memory
 
   // Where position i goes among the next party's positions, or kDead. At the backend, which does
   // not shuffle, 0 or kDead.

@@ -1,6 +1,7 @@
 #include "src/sharing/batch.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "sodium.h"
 #include "src/base/check.h"
@@ -31,11 +32,13 @@ void Run(void (*Kernel::*function)(Parameters...), Arguments... arguments) {
 
 }  // namespace
 
-void AdvanceTallies(const uint8_t* seeds, std::span<const uint32_t> positions,
-                    const Digest& round_id, std::span<uint32_t> tallies) {
-  SHOAL_CHECK(tallies.size() == positions.size());
-  Run(&Kernel::advance_tallies, seeds, positions.data(), positions.size(), round_id.data(),
-      tallies.data());
+void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions,
+                  const Digest& round_id, std::span<QueryShare> shares) {
+  SHOAL_CHECK(shares.size() == positions.size());
+  static_assert(sizeof(QueryShare) == 8 && offsetof(QueryShare, x) == 0 &&
+                offsetof(QueryShare, y) == 4);
+  Run(&Kernel::expand_shares, seeds, positions.data(), positions.size(), round_id.data(),
+      reinterpret_cast<uint32_t*>(shares.data()));
 }
 
 void XorMasks(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,

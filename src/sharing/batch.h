@@ -17,9 +17,9 @@
 
 namespace shoal::sharing {
 
-// tallies[i] = Advance(Expand(seed i).share, tallies[i]), all below p.
-void AdvanceTallies(const uint8_t* seeds, std::span<const uint32_t> positions,
-                    const Digest& round_id, std::span<uint32_t> tallies);
+// shares[i] = Expand(seed i).share.
+void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions,
+                  const Digest& round_id, std::span<QueryShare> shares);
 
 // XorMask(seed i) over answer i. `answers` holds positions.size() answers of `answer_bytes` each.
 void XorMasks(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,

@@ -79,19 +79,17 @@ std::vector<size_t> Counts() {
   return counts;
 }
 
-TEST_P(KernelTest, AdvancesTalliesAsOneByOne) {
+TEST_P(KernelTest, ExpandsSharesAsOneByOne) {
   for (size_t n : Counts()) {
     Input input(n, 1 + n);
-    const auto tallies = Exactly<uint32_t>(n);
-    std::vector<uint32_t> expected(n);
+    const auto shares = Exactly<uint32_t>(2 * n);
+    kernel().expand_shares(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
+                           shares.get());
     for (size_t i = 0; i < n; ++i) {
-      const uint32_t edges[] = {0, 1, kModulus - 1};
-      tallies[i] = i % 5 < 3 ? edges[i % 5] : static_cast<uint32_t>(input.random.Below(kModulus));
-      expected[i] = Advance(Expand(input.SeedOf(i), input.round_id).share, tallies[i]);
+      const QueryShare expected = Expand(input.SeedOf(i), input.round_id).share;
+      ASSERT_EQ(shares[2 * i], expected.x) << n << " " << i;
+      ASSERT_EQ(shares[2 * i + 1], expected.y) << n << " " << i;
     }
-    kernel().advance_tallies(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
-                             tallies.get());
-    ASSERT_EQ(std::vector<uint32_t>(tallies.get(), tallies.get() + n), expected) << n;
   }
 }
 
@@ -234,17 +232,18 @@ TEST(BatchTest, AgreesWithOneByOneUnderEveryInstructionSet) {
     UseInstructionSet(set);
     constexpr size_t kCount = 77, kAnswerBytes = 112, kParties = 3;
     Input input(kCount, 11);
-    std::vector<uint32_t> tallies(kCount, 5);
+    std::vector<uint32_t> tallies(kCount);
     std::vector<Token> tokens(kCount);
     Bytes answers(kCount * kAnswerBytes, 1);
-    AdvanceTallies(input.seeds.get(), input.positions, input.round_id, tallies);
+    std::vector<QueryShare> shares(kCount);
+    ExpandShares(input.seeds.get(), input.positions, input.round_id, shares);
     XorMasks(input.seeds.get(), input.positions, input.round_id, kAnswerBytes, answers);
     ExpandTokens(input.seeds.get(), input.positions, input.round_id, tokens);
     EXPECT_EQ(FirstWrongToken(input.seeds.get(), input.positions, input.round_id, tokens), kCount);
     for (size_t i = 0; i < kCount; ++i) {
       const Expansion expansion = Expand(input.SeedOf(i), input.round_id);
       EXPECT_EQ(tokens[i], expansion.token);
-      EXPECT_EQ(tallies[i], Advance(expansion.share, 5));
+      EXPECT_EQ(shares[i], expansion.share);
       Bytes answer(kAnswerBytes, 1);
       XorMask(input.SeedOf(i), input.round_id, answer);
       EXPECT_EQ(ToBytes(BytesView(answers).subspan(i * kAnswerBytes, kAnswerBytes)), answer);
@@ -261,27 +260,28 @@ TEST(BatchTest, AgreesWithOneByOneUnderEveryInstructionSet) {
     for (uint32_t j = 0; j < kParties; ++j) {
       std::vector<uint32_t> mine(kCount);
       for (size_t i = 0; i < kCount; ++i) mine[i] = static_cast<uint32_t>(i * kParties + j);
-      AdvanceTallies(seeds.data(), mine, input.round_id, tallies);
+      ExpandShares(seeds.data(), mine, input.round_id, shares);
+      for (size_t i = 0; i < kCount; ++i) tallies[i] = Advance(shares[i], tallies[i]);
     }
     EXPECT_EQ(tallies, queries);
   }
   UseInstructionSet(before);
 }
 
-// Callers cut the work: a call touches nothing but its own answers and tallies, which is for
+// Callers cut the work: a call touches nothing but its own answers and shares, which is for
 // ThreadSanitizer to see, and the cut does not show in the result.
 TEST(BatchTest, PiecesCanRunAtTheSameTime) {
   constexpr size_t kCount = 1000, kAnswerBytes = 75, kPiece = 37;
   Input input(kCount, 12);
-  std::vector<uint32_t> whole(kCount, 5), cut(kCount, 5);
+  std::vector<QueryShare> whole(kCount), cut(kCount);
   Bytes whole_answers(kCount * kAnswerBytes), cut_answers(kCount * kAnswerBytes);
-  AdvanceTallies(input.seeds.get(), input.positions, input.round_id, whole);
+  ExpandShares(input.seeds.get(), input.positions, input.round_id, whole);
   XorMasks(input.seeds.get(), input.positions, input.round_id, kAnswerBytes, whole_answers);
   ThreadPool pool(3);
   pool.ParallelFor(kCount, kPiece, [&](size_t begin, size_t end) {
     const auto positions = std::span<const uint32_t>(input.positions).subspan(begin, end - begin);
-    AdvanceTallies(input.seeds.get(), positions, input.round_id,
-                   std::span(cut).subspan(begin, end - begin));
+    ExpandShares(input.seeds.get(), positions, input.round_id,
+                 std::span(cut).subspan(begin, end - begin));
     XorMasks(input.seeds.get(), positions, input.round_id, kAnswerBytes,
              MutableBytes(cut_answers).subspan(begin * kAnswerBytes, (end - begin) * kAnswerBytes));
   });
@@ -310,9 +310,10 @@ TEST(BatchTest, NamesTheFirstWrongToken) {
 TEST(BatchDeathTest, RefusesWrongShapes) {
   const Bytes seeds(64);
   const std::vector<uint32_t> positions = {0, 1}, queries = {1, kModulus};
-  std::vector<uint32_t> one(1), two(2);
+  std::vector<QueryShare> one(1);
+  std::vector<uint32_t> two(2);
   Bytes answers(19);
-  EXPECT_DEATH(AdvanceTallies(seeds.data(), positions, {}, one), "tallies.size");
+  EXPECT_DEATH(ExpandShares(seeds.data(), positions, {}, one), "shares.size");
   EXPECT_DEATH(XorMasks(seeds.data(), positions, {}, 10, answers), "answers.size");
   EXPECT_DEATH(FirstTallies(seeds, 1, {}, queries, two), "kModulus");
   EXPECT_DEATH(FirstTallies(seeds, 2, {}, positions, two), "seeds.size");

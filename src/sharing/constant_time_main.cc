@@ -87,7 +87,11 @@ Results InBatch(const Kernel& kernel, const Bytes& seeds) {
   Results results;
   results.MakeSecret();
   const uint8_t* const nonce = kRoundId.data();
-  kernel.advance_tallies(seeds.data(), positions.data(), kItems, nonce, results.tallies.data());
+  std::vector<uint32_t> shares(2 * kItems);
+  kernel.expand_shares(seeds.data(), positions.data(), kItems, nonce, shares.data());
+  for (size_t i = 0; i < kItems; ++i) {
+    results.tallies[i] = Advance({shares[2 * i], shares[2 * i + 1]}, results.tallies[i]);
+  }
   kernel.xor_masks(seeds.data(), positions.data(), kItems, nonce, kAnswerBytes,
                    results.answers.data());
   kernel.expand_tokens(seeds.data(), positions.data(), kItems, nonce, results.tokens.data());

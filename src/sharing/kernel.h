@@ -20,8 +20,9 @@ inline constexpr size_t kKernelStackBytes = 8192;
 struct Kernel {
   size_t lanes;
 
-  void (*advance_tallies)(const uint8_t* seeds, const uint32_t* positions, size_t n,
-                          const uint8_t* nonce, uint32_t* tallies);
+  // x and y of seed i at shares[2 * i].
+  void (*expand_shares)(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                        const uint8_t* nonce, uint32_t* shares);
   void (*xor_masks)(const uint8_t* seeds, const uint32_t* positions, size_t n,
                     const uint8_t* nonce, size_t answer_bytes, uint8_t* answers);
   void (*expand_tokens)(const uint8_t* seeds, const uint32_t* positions, size_t n,

@@ -123,21 +123,20 @@ class Batch {
  public:
   static constexpr unsigned kLanes = Lanes::kCount;
 
-  static void AdvanceTallies(const uint8_t* seeds, const uint32_t* positions, size_t n,
-                             const uint8_t* nonce, uint32_t* tallies) {
+  static void ExpandShares(const uint8_t* seeds, const uint32_t* positions, size_t n,
+                           const uint8_t* nonce, uint32_t* shares) {
     for (size_t at = 0; at < n; at += kLanes) {
       const Group group(seeds, positions, at, n);
       Words key[8], x[16];
       LoadKeys(group.seed, key);
       Block(key, Counters(0), nonce, x);
       const Share share = ShareOf(x);
-      if (group.live == kLanes) {
-        Store(tallies + at, MulAdd(share.y, Load(tallies + at), share.x));
-      } else {
-        uint32_t some[kLanes] = {};
-        Copy(some, tallies + at, group.live);
-        Store(some, MulAdd(share.y, Load(some), share.x));
-        Copy(tallies + at, some, group.live);
+      uint32_t xs[kLanes], ys[kLanes];
+      Store(xs, share.x);
+      Store(ys, share.y);
+      for (unsigned lane = 0; lane < group.live; ++lane) {
+        shares[2 * (at + lane)] = xs[lane];
+        shares[2 * (at + lane) + 1] = ys[lane];
       }
     }
   }
@@ -293,8 +292,8 @@ class Batch {
   }
 
   static constexpr Kernel MakeKernel() {
-    return {kLanes,        AdvanceTallies, XorMasks,      ExpandTokens,
-            CompareTokens, FirstTallies,   SharesOfBlocks};
+    return {kLanes,        ExpandShares, XorMasks,      ExpandTokens,
+            CompareTokens, FirstTallies, SharesOfBlocks};
   }
 
  private:

@@ -31,6 +31,7 @@ using Token = std::array<uint8_t, kTokenBytes>;
 struct QueryShare {
   uint32_t x;  // in [0, p)
   uint32_t y;  // in [1, p)
+  bool operator==(const QueryShare&) const = default;
 };
 
 // What block 0 of a seed gives.

@@ -39,8 +39,8 @@ constexpr Digest kRoundId = {1};
 
 struct Arrays {
   Arrays()
-      : seeds(32 * kMessages), positions(kMessages), tallies(kMessages, 1), tokens(kMessages),
-        answers(kAnswers, 1) {
+      : seeds(32 * kMessages), positions(kMessages), tallies(kMessages, 1), shares(kMessages),
+        tokens(kMessages), answers(kAnswers, 1) {
     TestRandom(1).Fill(seeds);
     std::iota(positions.begin(), positions.end(), 0u);
     ExpandTokens(seeds.data(), positions, kRoundId, tokens);
@@ -49,6 +49,7 @@ struct Arrays {
 
   Bytes seeds;
   std::vector<uint32_t> positions, tallies;
+  std::vector<QueryShare> shares;
   std::vector<Token> tokens;
   Bytes answers;
 };
@@ -102,18 +103,18 @@ void Run(benchmark::State& state, const Operation& operation,
 std::vector<Operation> Operations() {
   std::vector<Operation> operations;
   operations.push_back(
-      {"AdvanceTallies", kMessages, 32 + 4 + 4 + 4,
+      {"ExpandShares", kMessages, 32 + 4 + 8,
        [](size_t begin, size_t end) {
          Arrays& arrays = Shared();
          for (size_t i = begin; i < end; ++i) {
-           arrays.tallies[i] = Advance(Expand(arrays.seed(i), kRoundId).share, arrays.tallies[i]);
+           arrays.shares[i] = Expand(arrays.seed(i), kRoundId).share;
          }
        },
        [](size_t begin, size_t end) {
          Arrays& arrays = Shared();
-         AdvanceTallies(arrays.seeds.data(),
-                        std::span(arrays.positions).subspan(begin, end - begin), kRoundId,
-                        std::span(arrays.tallies).subspan(begin, end - begin));
+         ExpandShares(arrays.seeds.data(),
+                      std::span(arrays.positions).subspan(begin, end - begin), kRoundId,
+                      std::span(arrays.shares).subspan(begin, end - begin));
        }});
   operations.push_back(
       {"CheckTokens", kMessages, 32 + 4 + 16,

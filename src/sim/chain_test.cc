@@ -929,6 +929,64 @@ TEST(StagesTest, TheOfflineStageShufflesUniformly) {
   }
 }
 
+// Masks that were kept ready are the masks: byte for byte the same answers, at the backend and on
+// the way back, as with masks that are expanded when they are needed.
+TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
+  testing::TestRandom random(13);
+  ThreadPool pool(3);
+  SpoolPlace roomy("/tmp", 1 << 30), narrow("/tmp", 0);
+  constexpr uint32_t kPositions = 3000;
+  constexpr uint64_t kRows = 40;
+  std::vector<server::RoundSecrets> secrets;
+  for (int j = 0; j < 2; ++j) secrets.emplace_back(random.NewSeed());
+  const server::RoundContext backend = Context(2, 2, kRows, secrets);
+  const server::RoundContext frontend = Context(1, 2, kRows, secrets);
+  server::RoundState state;
+  state.positions = state.next_positions = kPositions;
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      state.seeds, PageBuffer::Create(32 * kPositions, PageBuffer::Content::kSecret));
+  random.Fill(state.seeds);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      state.target,
+      shuffle::RandomPermutation(kPositions, secrets[0].PermutationKey().view(), pool));
+  Bytes rows(kRows * backend.answer_bytes);
+  random.Fill(rows);
+  wire::QueryBatch queries;
+  for (uint32_t i = 0; i < kPositions; i += 1 + i % 3) {
+    // Some name a row, others none.
+    const auto share = sharing::Expand(state.seed(i), backend.round_id).share;
+    queries.positions.push_back(i);
+    queries.tallies.push_back(
+        i % 5 == 0 ? i : sharing::FirstTally({&share, 1}, static_cast<uint32_t>(i % kRows)));
+  }
+  Bytes incoming(queries.positions.size() * backend.answer_bytes);
+  random.Fill(incoming);
+  std::vector<Bytes> answers, returned;
+  for (SpoolPlace* const spools : {&roomy, &narrow}) {
+    const server::Resources resources = {&pool, spools};
+    SHOAL_ASSERT_OK(MakeReady(backend, resources, state));
+    EXPECT_EQ(state.masks.size() > 0, spools == &roomy);
+    answers.push_back(*ReadAll(
+        **AnswerQueries(backend, secrets[1], state, queries, {rows, kRows}, pool)));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto forwarding,
+                               ForwardQueries(frontend, state, queries, pool));
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
+                               server::AnswerIntake::Begin(frontend, queries, forwarding,
+                                                           incoming.size(), resources));
+    SHOAL_ASSERT_OK(intake.Take(incoming));
+    returned.push_back(*ReadAll(**ReturnAnswers(frontend, secrets[0], state, queries,
+                                                std::move(intake), resources)));
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(returned[0], returned[1]);
+  // And they are what the definition says.
+  Bytes expected(rows.begin() + static_cast<ptrdiff_t>(queries.positions[1] * backend.answer_bytes),
+                 rows.begin() + static_cast<ptrdiff_t>((queries.positions[1] + 1) * backend.answer_bytes));
+  sharing::XorMask(state.seed(queries.positions[1]), backend.round_id, expected);
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
+                         answers[0].begin() + static_cast<ptrdiff_t>(backend.answer_bytes)));
+}
+
 // Guarantee 2: a dead position's answer is pseudorandom before any other party's mask is on it, and
 // the same when it is asked for again; no two are alike.
 TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
@@ -1015,6 +1073,7 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
         state.target,
         shuffle::RandomPermutation(kSlots, secrets.PermutationKey().view(), pool));
     const uint32_t slot = static_cast<uint32_t>(trial % kSlots);
+    static SpoolPlace spools("/tmp", 0);
     static const std::vector<server::RoundSecrets> kBoth = [] {
       testing::TestRandom r(8);
       std::vector<server::RoundSecrets> out;
@@ -1022,6 +1081,7 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
       return out;
     }();
     static const server::RoundContext context = Context(1, 2, 5, kBoth);
+    SHOAL_ASSERT_OK(MakeReady(context, {&pool, &spools}, state));
     const auto out = ForwardQueries(context, state, {.positions = {slot}, .tallies = {1}}, pool);
     ASSERT_EQ(out->queries.positions.size(), 1u);
     ++seen[slot][out->queries.positions[0]];

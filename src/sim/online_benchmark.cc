@@ -23,6 +23,7 @@
 #include "src/base/testing/memory_bandwidth.h"
 #include "src/base/thread_pool.h"
 #include "src/noise/noise.h"
+#include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
@@ -43,6 +44,7 @@ struct Sizes {
   uint64_t spool_memory_mib = 1 << 20;
   std::string spool_directory = "/tmp";
   uint64_t repeat = 3;
+  uint64_t masks_ready = 1;
 };
 
 // Measures one stage and says how far it is from what memory allows.
@@ -127,14 +129,22 @@ int Main(const Sizes& sizes) {
       front.noise[k] = {place[n + k], static_cast<uint32_t>(random.Below(1 << 30))};
     }
   }
+  // What the offline stage does after that: shares, and masks where there is room.
+  SpoolPlace nowhere(sizes.spool_directory, 0);
+  {
+    const Resources room = {.pool = &pool, .spools = sizes.masks_ready != 0 ? &spools : &nowhere};
+    SHOAL_CHECK(MakeReady(first, room, front).ok() && MakeReady(last, room, back).ok());
+  }
+  const bool ready = front.masks.size() > 0 && back.masks.size() > 0;
   Bytes table(sizes.rows * answer_bytes);
   random.Fill(table);
   const auto row_of = [&](uint64_t i) { return static_cast<uint32_t>(i * 2654435761u % sizes.rows); };
   const ContentMac mac(random.NewSeed().view(), "online benchmark");
   const double bandwidth = testing::MeasureMemoryBandwidth(pool.size()).copy;
 
-  std::printf("# %lu queries, %lu of noise, %lu rows, answers of %zu bytes, %zu threads; memory "
-              "%.1f GB/s\n", n, noise, sizes.rows, answer_bytes, pool.size(), bandwidth / 1e9);
+  std::printf("# %lu queries, %lu of noise, %lu rows, answers of %zu bytes, %zu threads, masks %s; "
+              "memory %.1f GB/s\n", n, noise, sizes.rows, answer_bytes, pool.size(),
+              ready ? "ready" : "expanded", bandwidth / 1e9);
   std::printf("stage\tmessages\twall_s\tcpu_s\tmillion_messages_s\tbytes_a_message\tGB_s\t"
               "of_memory_bandwidth\n");
   for (uint64_t repeat = 0; repeat < sizes.repeat; ++repeat) {
@@ -163,12 +173,13 @@ int Main(const Sizes& sizes) {
     }
     const auto dn = static_cast<double>(n), dnext = static_cast<double>(next);
     const auto answer = static_cast<double>(answer_bytes);
+    const double mask = ready ? answer : 32;  // or the seed that it is made of
     wire::QueryBatch queries;
     Forwarding forwarding;
     Bytes forwarded;
     {
-      // Seeds, tallies and targets in; tallies and places out.
-      const Stage stage("queries, party 1", n, dn * (32 + 4 + 4) + dnext * 8, bandwidth);
+      // Shares, tallies and targets in; tallies and places out.
+      const Stage stage("queries, party 1", n, dn * (8 + 4 + 4) + dnext * 8, bandwidth);
       queries = *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n));
       mac.Of(encoded, pool);
       forwarding = *ForwardQueries(first, front, queries, pool);
@@ -179,8 +190,8 @@ int Main(const Sizes& sizes) {
     // Answers, as a socket would have them: in memory or in a file.
     Spool sent = *spools.Create(next * answer_bytes);
     {
-      // Seeds, tallies and rows in; answers out.
-      const Stage stage("answers, party 2", next, dnext * (32 + 4 + 2 * answer), bandwidth);
+      // Shares, tallies, masks and rows in; answers out.
+      const Stage stage("answers, party 2", next, dnext * (8 + 4 + mask + 2 * answer), bandwidth);
       const wire::QueryBatch all =
           *wire::DecodeQueryBatch(forwarded, static_cast<uint32_t>(next));
       mac.Of(forwarded, pool);
@@ -189,7 +200,7 @@ int Main(const Sizes& sizes) {
       for (uint64_t at = 0;;) {
         const BytesView piece = *source->Next();
         if (piece.empty()) break;
-        digest.Update(piece);
+        digest.Update(piece, pool);
         SHOAL_CHECK(sent.Write(at, piece).ok());
         at += piece.size();
       }
@@ -197,8 +208,8 @@ int Main(const Sizes& sizes) {
     }
     Spool returned = *spools.Create(n * answer_bytes);
     {
-      // Answers in; those of clients to their places, with seeds out and in again; answers out.
-      const Stage stage("answers, party 1", next, dnext * (answer + 4) + dn * (4 * answer + 32),
+      // Answers in; those of clients to their places and, with masks, in again; answers out.
+      const Stage stage("answers, party 1", next, dnext * (answer + 4) + dn * (4 * answer + mask),
                         bandwidth);
       AnswerIntake intake =
           *AnswerIntake::Begin(first, queries, forwarding, sent.size(), resources);
@@ -207,7 +218,7 @@ int Main(const Sizes& sizes) {
       for (;;) {
         const BytesView piece = *received.Next();
         if (piece.empty()) break;
-        digest_in.Update(piece);
+        digest_in.Update(piece, pool);
         SHOAL_CHECK(intake.Take(piece).ok());
       }
       digest_in.Finish();
@@ -216,7 +227,7 @@ int Main(const Sizes& sizes) {
       for (uint64_t at = 0;;) {
         const BytesView piece = *source->Next();
         if (piece.empty()) break;
-        digest_out.Update(piece);
+        digest_out.Update(piece, pool);
         SHOAL_CHECK(returned.Write(at, piece).ok());
         at += piece.size();
       }
@@ -266,11 +277,12 @@ int main(int argc, char** argv) {
     else if (name == "--spool-memory-mib") sizes.spool_memory_mib = number();
     else if (name == "--spool-directory") sizes.spool_directory = value;
     else if (name == "--repeat") sizes.repeat = number();
+    else if (name == "--masks-ready") sizes.masks_ready = number();
     else {
       std::fprintf(stderr,
                    "usage: online_benchmark [--queries Q] [--rows R] [--row-bytes W] [--noise MEAN]\n"
                    "         [--threads T] [--spool-memory-mib M] [--spool-directory DIR]\n"
-                   "         [--repeat N]\n");
+                   "         [--repeat N] [--masks-ready 0|1]\n");
       return name == "--help" ? 0 : 2;
     }
   }

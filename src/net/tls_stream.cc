@@ -1,0 +1,153 @@
+#include "src/net/tls_stream.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "openssl/err.h"
+#include "src/base/check.h"
+
+namespace shoal::net {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr size_t kLeast = 16 << 10;  // read at a time at first
+// Moved at a time at most: four records stay in the second-level cache.
+constexpr size_t kMost = 64 << 10;
+
+constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
+
+}  // namespace
+
+BIO_METHOD* TlsStream::Method() {
+  // For the life of the process.
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "shoal");
+    SHOAL_CHECK(made != nullptr);
+    BIO_meth_set_read(made, &ReadIn);
+    BIO_meth_set_write(made, &WriteOut);
+    BIO_meth_set_ctrl(made, &Control);
+    return made;
+  }();
+  return method;
+}
+
+int TlsStream::ReadIn(BIO* bio, char* into, int size) {
+  TlsStream& self = *static_cast<TlsStream*>(BIO_get_data(bio));
+  BIO_clear_retry_flags(bio);
+  if (self.begin_ == self.end_) {
+    BIO_set_retry_read(bio);
+    return -1;
+  }
+  const size_t n = std::min(static_cast<size_t>(std::max(size, 0)), self.end_ - self.begin_);
+  std::copy_n(self.in_.data() + self.begin_, n, reinterpret_cast<uint8_t*>(into));
+  self.begin_ += n;
+  return static_cast<int>(n);
+}
+
+int TlsStream::WriteOut(BIO* bio, const char* bytes, int size) {
+  TlsStream& self = *static_cast<TlsStream*>(BIO_get_data(bio));
+  BIO_clear_retry_flags(bio);
+  if (size <= 0) return 0;
+  try {
+    Append(self.out_, {reinterpret_cast<const uint8_t*>(bytes), static_cast<size_t>(size)});
+  } catch (const std::bad_alloc&) {
+    return -1;  // not through OpenSSL's frames
+  }
+  return size;
+}
+
+long TlsStream::Control(BIO*, int command, long, void*) {
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+TlsStream::TlsStream(Socket socket, asio::ssl::context& context)
+    : socket_(std::move(socket)), ssl_(SSL_new(context.native_handle())) {
+  BIO* const bio = ssl_ == nullptr ? nullptr : BIO_new(Method());
+  if (bio == nullptr) throw std::bad_alloc();
+  BIO_set_data(bio, this);
+  BIO_set_init(bio, 1);
+  SSL_set_bio(ssl_.get(), bio, bio);
+}
+
+TlsStream::Result TlsStream::Flush() {
+  if (out_.empty()) co_return error_code();
+  const auto [error, n] =
+      co_await asio::async_write(socket_, asio::buffer(out_.data(), out_.size()), kUse);
+  out_.clear();
+  co_return error;
+}
+
+TlsStream::Result TlsStream::Fill() {
+  if (in_.empty()) in_.resize(kLeast);
+  // As much as the peer has shown to send at a time.
+  if (end_ == in_.size() && in_.size() < kMost) in_.resize(2 * in_.size());
+  begin_ = end_ = 0;
+  const auto [error, n] =
+      co_await socket_.async_read_some(asio::buffer(in_.data(), in_.size()), kUse);
+  end_ = n;
+  co_return error;
+}
+
+TlsStream::Outcome TlsStream::OutcomeOf(int result) const {
+  const int what = SSL_get_error(ssl_.get(), result);
+  if (what == SSL_ERROR_WANT_READ) return {true, {}};
+  if (what == SSL_ERROR_ZERO_RETURN) return {false, asio::error::eof};
+  const unsigned long reason = ERR_get_error();
+  ERR_clear_error();
+  if (reason == 0) return {false, asio::error::connection_aborted};
+  return {false, error_code(static_cast<int>(reason), asio::error::get_ssl_category())};
+}
+
+TlsStream::Result TlsStream::Advance(Outcome outcome) {
+  // Before it reads on, or gives up, OpenSSL may have something to say: its part of the handshake,
+  // an alert.
+  const error_code flushed = co_await Flush();
+  if (!outcome.wants_input) co_return outcome.error;
+  if (flushed) co_return flushed;
+  co_return co_await Fill();
+}
+
+TlsStream::Result TlsStream::Handshake(Role role) {
+  for (;;) {
+    // The queue of errors is the thread's, and other connections use the thread, too.
+    ERR_clear_error();
+    const int result = role == Role::kServer ? SSL_accept(ssl_.get()) : SSL_connect(ssl_.get());
+    if (result == 1) co_return co_await Flush();
+    const Outcome outcome = OutcomeOf(result);
+    if (const error_code error = co_await Advance(outcome)) co_return error;
+  }
+}
+
+TlsStream::Result TlsStream::Read(MutableBytes into) {
+  while (!into.empty()) {
+    ERR_clear_error();
+    size_t n = 0;
+    const int result = SSL_read_ex(ssl_.get(), into.data(), into.size(), &n);
+    into = into.subspan(n);
+    if (result == 1) continue;
+    const Outcome outcome = OutcomeOf(result);
+    if (const error_code error = co_await Advance(outcome)) co_return error;
+  }
+  co_return error_code();
+}
+
+TlsStream::Result TlsStream::Write(BytesView bytes) {
+  while (!bytes.empty()) {
+    ERR_clear_error();
+    size_t n = 0;
+    const int result = SSL_write_ex(ssl_.get(), bytes.data(), std::min(bytes.size(), kMost), &n);
+    bytes = bytes.subspan(n);
+    if (result != 1) {
+      const Outcome outcome = OutcomeOf(result);
+      if (const error_code error = co_await Advance(outcome)) co_return error;
+    } else if (out_.size() >= kMost) {
+      if (const error_code error = co_await Flush()) co_return error;
+    }
+  }
+  co_return co_await Flush();
+}
+
+}  // namespace shoal::net
