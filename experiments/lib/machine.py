@@ -1,6 +1,5 @@
 """The machine that a study runs on: what it is, and how busy others keep it."""
 
-import mmap
 import os
 import platform
 import subprocess
@@ -144,15 +143,3 @@ class Pauses:
     def __exit__(self, *_):
         self._end.set()
         self._thread.join()
-
-
-def touch_memory(size):
-    """Writes to so many bytes of fresh memory, and gives them back.
-
-    A virtual machine may get its memory from its host page by page, when it is first used: many times as slow as
-    the page fault that every system takes, and counted as processor time of whoever is first.
-    """
-    page = bytes(1 << 20)
-    with mmap.mmap(-1, max(1, int(size))) as memory:
-        while memory.tell() < len(memory):
-            memory.write(page[:len(memory) - memory.tell()])

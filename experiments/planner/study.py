@@ -3,7 +3,7 @@
 import os
 import sys
 
-from lib import chain, machine, plots, results, runner
+from lib import chain, plots, results, runner
 
 # (party, stage) of the longest chain that is run here; names as in `shoal status`.
 _MOST_PARTIES = 3
@@ -72,9 +72,6 @@ class Planner(runner.ChainStudy):
         for stage in _WALLS:
             predicted[f"{stage}_wall_predicted_s"] = shared["chain_times"][f"{stage}_seconds"]
         deployment = bench.chain(point, plan)
-        # What the parties and the crowd will need, so that nobody pays for a host's sake.
-        needed = 2 * sum(party["peak_memory_bytes"] for party in plan["party"]) + (1 << 30)
-        machine.touch_memory(min(needed, 0.6 * machine.memory_bytes()))
         measured = deployment.round(point["queries"], point["devices"])
         for stage in deployment.stages:
             measured[f"party{stage['party']}_{stage['stage']}_cpu_measured_s"] = stage["cpu_seconds"]

@@ -544,6 +544,19 @@ void MeasureLink(size_t n, RandomSource& random, UnitCosts& costs) {
   costs.set_link_byte_ns(cipher + copies);
 }
 
+// Must come first: what is given back is not fresh for some seconds.
+void MeasureFreshMemory(size_t bytes, UnitCosts& costs) {
+  double ns[2];
+  for (double& each : ns) {
+    PageBuffer pages = *PageBuffer::Create(bytes, PageBuffer::Content::kPublic);
+    const Cost cost = Once([&] {
+      for (size_t at = 0; at < bytes; at += 4096) pages.data()[at] = 1;
+    });
+    each = cost.cpu_ns / static_cast<double>(bytes);
+  }
+  costs.set_fresh_byte_ns(std::max(0.001, ns[0] - ns[1]));
+}
+
 // A table of zeros for an engine: no cost depends on a value.
 pir::Content Zeros(uint64_t rows, uint32_t record_bytes) {
   return {.table_id = {1},
@@ -667,6 +680,7 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   UnitCosts costs;
   costs.set_machine(MachineName());
   const size_t few = size(kFewPositions), many = size(kManyPositions);
+  MeasureFreshMemory(size(1 << 28), costs);
   const size_t opened = size(1 << 14);
   MeasureOffline(opened, few, many, random, pool, costs);
   MeasureNoise(opened, random, pool, costs);

@@ -8,77 +8,78 @@ namespace {
 // As `shoal plan --calibrate` wrote it.
 constexpr char kCosts[] = R"(
 machine: "AMD EPYC, 2 cores, AVX2"
-seal_ns: 6405
-seal_byte_ns: 0.1858
-noise_ns: 0.01
-open_ns: 1.522e+04
-open_byte_ns: 0.1858
+seal_ns: 5481
+seal_byte_ns: 2.868
+noise_ns: 678.3
+open_ns: 1.761e+04
+open_byte_ns: 2.868
 backend_place {
-  few_ns: 119.5
-  many_ns: 124.1
+  few_ns: 115.6
+  many_ns: 123
 }
 place {
-  few_ns: 183.6
-  many_ns: 182.5
+  few_ns: 133.2
+  many_ns: 144.3
 }
 move_byte {
-  few_ns: 0.5905
-  many_ns: 0.5905
+  few_ns: 1.298
+  many_ns: 1.298
 }
 forward {
-  few_ns: 31.66
-  many_ns: 28.1
+  few_ns: 39.11
+  many_ns: 29.88
 }
 forward_noise {
-  few_ns: 15.59
-  many_ns: 26.14
+  few_ns: 24.6
+  many_ns: 30.58
 }
 answer {
-  few_ns: 18.38
-  many_ns: 19.13
+  few_ns: 18.7
+  many_ns: 18.04
 }
 answer_byte {
-  few_ns: 0.3333
-  many_ns: 0.2615
+  few_ns: 0.4772
+  many_ns: 0.441
 }
 back {
-  few_ns: 3.61
-  many_ns: 6.498
+  few_ns: 34.72
+  many_ns: 12.5
 }
 back_byte {
-  few_ns: 0.6502
-  many_ns: 0.6971
+  few_ns: 0.7827
+  many_ns: 0.8601
 }
 drop {
-  few_ns: 8.133
-  many_ns: 0.01
+  few_ns: 0.01
+  many_ns: 5.48
 }
 drop_byte {
-  few_ns: 0.1878
-  many_ns: 0.1939
+  few_ns: 0.1402
+  many_ns: 0.3845
 }
-link_byte_ns: 0.8408
-noise_serial: 0.02987
-offline_serial: 0.001
-online_serial: 0.5117
-answer_serial: 0.2669
-back_serial: 0.153
-pir_public_byte_ns: 44.64
-pir_pass_byte_ns: 0.03194
-pir_query_byte_ns: 0.02872
-pir_word_ns: 4.483
-pir_ask_column_ns: 1241
-simplepir_recover_byte_ns: 68.89
-doublepir_recover_byte_ns: 8.102e+05
+link_byte_ns: 0.7997
+noise_serial: 0.2059
+offline_serial: 0.1325
+online_serial: 0.6932
+answer_serial: 0.4591
+back_serial: 0.001
+pir_public_byte_ns: 69.56
+pir_pass_byte_ns: 0.04517
+pir_query_byte_ns: 0.04187
+pir_word_ns: 3.791
+pir_ask_column_ns: 1339
+simplepir_recover_byte_ns: 96.01
+doublepir_recover_byte_ns: 9.646e+05
 mask {
-  few_ns: 4.147
-  many_ns: 7.641
+  few_ns: 20.14
+  many_ns: 19.5
 }
 mask_byte {
-  few_ns: 0.525
-  many_ns: 0.4438
+  few_ns: 0.5637
+  many_ns: 0.5064
 }
-far_row_ns: 41.68
+far_row_ns: 44.16
+fresh_byte_ns: 2.447
 )";
 
 }  // namespace

@@ -26,6 +26,8 @@ constexpr double kClientQueryBytes = 4 + 16 + 4;
 constexpr double kIntakeBytes = 32 + 1 + 16;
 // Between the stages (server/round_state.h).
 constexpr double kStateBytes = 44, kStateNoiseBytes = 8;
+// While queries are put to their places: tally and origin, place.
+constexpr double kForwardBytes = 8 + 4;
 // A query in memory: position and tally.
 constexpr double kQueryBytes = 8;
 
@@ -76,7 +78,9 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   for (double l = 1; l <= hops; ++l) {
     seals += unit.seal_ns() + (onion::kLayerBytes * l - onion::kSealBytes) * unit.seal_byte_ns();
   }
-  party.set_noise_cpu_s(ns * own * (seals + unit.noise_ns()));
+  // Large arrays are touched for the first time; in a process's later rounds less of them is.
+  const double fresh = unit.fresh_byte_ns();
+  party.set_noise_cpu_s(ns * own * (seals + unit.noise_ns() + inner * fresh));
 
   const double open = unit.open_ns() + onion * unit.open_byte_ns();
   const double place =
@@ -88,7 +92,10 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const bool ready = lists + 2 * masks <= w.spool_memory_bytes;
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
   party.set_masks_ready(ready);
-  party.set_offline_cpu_s(ns * (in * open + place + (ready ? mask : 0)));
+  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32 + inner) + out * (inner + 4) +
+                               (ready ? masks : 0);
+  party.set_offline_cpu_s(
+      ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh));
 
   const double query_bytes = QueryBatchBytes(in) + (backend ? 0 : QueryBatchBytes(out));
   if (backend) {
@@ -98,11 +105,12 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
               (ready ? 0 : mask)));
   } else {
     party.set_online_cpu_s(
-        ns * (in * At(unit.forward(), in) + own * At(unit.forward_noise(), own)));
+        ns * (in * At(unit.forward(), in) + own * At(unit.forward_noise(), own) +
+              out * kForwardBytes * fresh));
     party.set_answers_cpu_s(
         ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
               own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
-              (ready ? 0 : mask)));
+              (ready ? 0 : mask) + masks * fresh));
   }
 
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
