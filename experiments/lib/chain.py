@@ -26,6 +26,8 @@ _WINDOW_S = 6 * 3600
 # Times of a round during which the study stood still for longer are not kept.
 _LONGEST_PAUSE_S = 3
 _ATTEMPTS = 5
+# For an engine to make its hint.
+_ENGINE_START_S = 1800
 # Slots that a roster allows at most (src/roster/roster.h).
 _MAX_SLOTS = 1 << 28
 
@@ -46,6 +48,7 @@ class Programs:
         self.directory = os.path.abspath(
             directory or os.environ.get("SHOAL_BIN") or os.path.join(ROOT, "bazel-bin", "src"))
         self.shoal = os.path.join(self.directory, "cli", "shoal")
+        self.shoald = os.path.join(self.directory, "server", "runner", "shoald")
         self._plans = {}
 
     def run(self, command, log=None):
@@ -61,10 +64,10 @@ class Programs:
         return done.stdout
 
     def plan(self, costs=None, **options):
-        """`shoal plan` with these options (records=.., value_bytes=..) as a dictionary."""
+        """`shoal plan` with these options (records=.., value_bytes=.., one_machine=True) as a dictionary."""
         words = []
         for name, value in sorted(options.items()):
-            words += ["--" + name.replace("_", "-"), str(value)]
+            words += ["--" + name.replace("_", "-")] + ([] if value is True else [str(value)])
         if costs:
             words += ["--costs", costs]
         key = tuple(words)
@@ -139,6 +142,7 @@ class Chain:
         self.directory = directory
         self.table = os.path.join(directory, "table")
         self.parties = point["parties"]
+        self.stages = []  # every party's report of every stage of the last round
         self._log = os.path.join(os.path.dirname(directory), "create.log")
         records = directory + ".tsv"
         with open(records, "w", encoding="utf-8") as file:
@@ -201,6 +205,52 @@ class Chain:
         finally:
             self.stop()
 
+    def engine_round(self, engine, queries, devices):
+        """Queries of a crowd to a single-server engine at party 1, alone: no round, no other party.
+
+        Returns columns of results.MEASURED and of results.ENGINE. Raises Failed, WrongAnswers.
+        """
+        log = os.path.join(self.directory, f"{engine}.log")
+        with open(log, "w", encoding="utf-8") as file:
+            server = subprocess.Popen(
+                [self._programs.shoald, "--config", os.path.join(self.directory, "party-1.textproto"),
+                 "--engine", engine], stdout=file, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + _ENGINE_START_S
+            while "listens on" not in open(log, encoding="utf-8").read():
+                if server.poll() is not None or time.monotonic() > deadline:
+                    with open(log, encoding="utf-8") as file:
+                        raise Failed(f"shoald --engine {engine}: {(file.read().strip().splitlines() or ['no word'])[-1]}")
+                time.sleep(0.1)
+            crowd_cpu = 0.0
+            load = machine.OtherLoad(lambda: crowd_cpu + machine.process_cpu_seconds(server.pid))
+            report = self._simulate(devices, queries // devices, None, "--engine", engine)
+            crowd_cpu = report["cpu_seconds_total"]
+            other = load.cores()
+            return {
+                "rows": report["table_rows"],
+                "answer_bytes": report["cost_answer_bytes"],
+                # From the first query sent to the last answer there: the server's passes, and TLS.
+                "online_s": report["seconds_wait_online"],
+                "online_cpu_s": report["cost_answer_seconds"] * queries,
+                "client_sent_bytes": report["bytes_sent"],
+                "client_received_bytes": report["bytes_received"] + report["cost_hint_bytes"],
+                "answers_checked": report["answers_correct"],
+                "peak_memory_bytes": machine.peak_memory_bytes(server.pid),
+                "crowd_memory_bytes": report["peak_memory_bytes"],
+                "other_load_cores": other,
+                "setup_s": report["cost_setup_seconds"],
+                "hint_bytes": report["cost_hint_bytes"],
+                "query_bytes": report["cost_query_bytes"],
+                "queries_per_pass": report["queries_per_pass"],
+                "client_cpu_s": report["cpu_seconds_seal"] + report["cpu_seconds_check"],
+                "latency_p50_s": report["latency_seconds_p50"],
+                "latency_p99_s": report["latency_seconds_p99"],
+            }
+        finally:
+            server.terminate()
+            server.wait()
+
     def stop(self):
         """Ends the processes; what they kept of the round goes, too."""
         self._programs.run([LOCAL_CHAIN, "stop", self.directory], log=self._log)
@@ -256,13 +306,14 @@ class Chain:
             used = now
         return status["rows"]
 
-    def _simulate(self, devices, each, apps):
+    def _simulate(self, devices, each, apps, *more):
         command = [self._programs.shoal, "simulate", "--config",
                    os.path.join(self.directory, "client.textproto"), "--table", self.table,
                    "--devices", str(devices), "--pad", str(each), "--verify", "distinct", "--format", "json"]
         # Devices that matter have applications and connections of their own; the others are there to
         # bring queries, all different rows.
         command += ["--apps", str(apps)] if apps else ["--apps", "all", "--zipf", "0", "--share-connections"]
+        command += more
         # It fails when an answer is wrong; its report says how many, so it is read all the same.
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
@@ -276,7 +327,7 @@ class Chain:
 
     def _costs(self, number):
         report = next(r for r in self._status()["rounds"] if r["round"] == number)
-        stages = report["stages"]
+        self.stages = stages = report["stages"]
 
         def total(field, *names):
             return sum(stage[field] for stage in stages if stage["stage"] in names)

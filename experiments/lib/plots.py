@@ -27,7 +27,7 @@ import matplotlib.pyplot as plt  # noqa: E402 (after the backend is chosen)
 _OURS = {"linestyle": "-"}
 _THEIRS = {"linestyle": "--", "markerfacecolor": "white"}
 BLUE, GREEN, PURPLE, RED = "#1764ab", "#2a9d5c", "#7b3fa0", "#c0392b"
-ORANGE, BROWN, GRAY = "#d9730d", "#8c564b", "#6b6b6b"
+ORANGE, BROWN, GRAY, BLACK = "#d9730d", "#8c564b", "#6b6b6b", "#222222"
 
 
 def ours(color, marker="o", label=None):

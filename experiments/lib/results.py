@@ -13,7 +13,7 @@ from lib import machine
 
 # What a point is.
 POINT = (
-    "engine",           # "shoal": the chain of this repository
+    "engine",           # "shoal": the chain of this repository; simplepir, doublepir
     "layout",           # of the table: dense (integer keys) or hashed
     "records",
     "value_bytes",
@@ -41,6 +41,15 @@ MEASURED = (
     "peak_memory_bytes", # of the party that had most
     "crowd_memory_bytes",
     "other_load_cores",  # cores that other work on the machine kept busy meanwhile
+)
+# What only a single-server engine has; for the chain these stay empty.
+ENGINE = (
+    "setup_s",           # the hint made, once a version of the table
+    "hint_bytes",        # every client's, once a version
+    "query_bytes",       # one
+    "queries_per_pass",  # over the table, on average
+    "client_cpu_s",      # of the whole crowd: queries made; answers recovered and checked
+    "latency_p50_s", "latency_p99_s",
 )
 ENVIRONMENT = machine.FIELDS + ("date",)
 

@@ -121,6 +121,9 @@ class Study:
     def describe_result(self, row):
         raise NotImplementedError
 
+    def tell(self, rows):
+        """What is printed at the end, beside where the page is."""
+
     def figures(self, rows, out):
         """(plots.Figure, what its caption says before the machine) for the lines that there are in `out`."""
         raise NotImplementedError
@@ -362,6 +365,7 @@ def _run(study, options, facts, bench, out):
     order = {tuple(results.text(p.get(c)) for c in study.point_columns): i for i, p in enumerate(points)}
     rows = sorted(kept.rows, key=lambda row: order.get(tuple(row[c] for c in study.point_columns), len(order)))
     _draw(study, rows, out, options.size, notes)
+    study.tell(rows)
     return EXIT_DONE
 
 

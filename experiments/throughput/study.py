@@ -4,7 +4,10 @@ import glob
 import os
 import sys
 
-from lib import crossover, paper, plots, results, runner
+from lib import chain, crossover, paper, plots, results, runner
+
+# Engines of this repository that are measured beside the chain, over the same tables: (name, label, color).
+_OWN = (("simplepir", "SimplePIR", plots.BLACK), ("doublepir", "DoublePIR", plots.GRAY))
 
 # Other engines' results: CSV with at least engine, records, queries and online_s of the columns of lib/results.py.
 ENGINES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engines")
@@ -51,6 +54,11 @@ def engine_files():
     return [row for path in sorted(glob.glob(os.path.join(ENGINES, "*.csv"))) for row in results.read(path)]
 
 
+def own_engine(rows, engine):
+    """(records, queries, seconds) of an engine that was measured on this machine."""
+    return [(float(r["records"]), float(r["queries"]), float(r["online_s"])) for r in rows if r["engine"] == engine]
+
+
 class Throughput(runner.ChainStudy):
     name = "throughput"
     title = "Throughput against queries per record, and where engines meet (figures 1, 2, 6 to 9)"
@@ -63,23 +71,75 @@ class Throughput(runner.ChainStudy):
         "did not measure an engine is reached by a power law through their two nearest. The other engines of this "
         "repository join by CSV files in experiments/throughput/engines.")
 
+    measured_columns = results.MEASURED + results.ENGINE
+
     def points(self, size):
         series = {
             "tiny": [(100, 16, [10, 1000])],
-            "quick": [(10_000, 16, [100, 10_000, 100_000, 1_000_000]), (100_000, 16, [1000, 100_000]),
+            "quick": [(10_000, 16, [100, 10_000, 100_000, 300_000]), (100_000, 16, [1000, 100_000]),
                       (1000, 1, [1000, 100_000])],
             "full": [(n, 16, [n // 100, n // 10, n, 10 * n, 100 * n])
                      for n in (1000, 10_000, 100_000, 1_000_000, 2_500_000)]
                     + [(n, 1, [n // 100, n // 10, n, 10 * n, 100 * n]) for n in (1000, 10_000, 100_000)],
         }[size]
-        return [self.point(records, queries, keys_per_row=keys)
-                for records, keys, all_queries in series for queries in all_queries]
+        # (engine, records, keys a row, queries). The rows that suit an engine are its own: SimplePIR takes any,
+        # DoublePIR's hint grows with them. A query costs the same however many there are.
+        engines = {
+            "tiny": [("simplepir", 100, 16, 20)],
+            "quick": [("simplepir", 10_000, 16, 2000), ("simplepir", 100_000, 16, 2000),
+                      ("doublepir", 1000, 1, 128)],
+            "full": [("simplepir", n, 16, 5000) for n in (1000, 10_000, 100_000, 1_000_000, 2_500_000)]
+                    + [("doublepir", n, 1, 256) for n in (1000, 10_000, 100_000)],
+        }[size]
+        # Beside the chain's points of the same table: they share its deployment.
+        out = []
+        for records, keys, all_queries in series:
+            out += [self.point(records, queries, keys_per_row=keys) for queries in all_queries]
+            out += [self.engine_point(*one) for one in engines if one[1:3] == (records, keys)]
+        tables = {(records, keys) for records, keys, _ in series}
+        return out + [self.engine_point(*one) for one in engines if one[1:3] not in tables]
+
+    @classmethod
+    def engine_point(cls, engine, records, keys_per_row, queries):
+        return {**cls.point(records, queries, keys_per_row=keys_per_row), "engine": engine}
+
+    def run(self, point, bench):
+        if point["engine"] == "shoal":
+            return super().run(point, bench)
+        plan = bench.programs.plan(**chain.plan_options(point))
+        return {"row_bytes": plan["table"]["row_bytes"],
+                **bench.chain(point, plan).engine_round(point["engine"], point["queries"], point["devices"])}
+
+    def cost(self, point, bench):
+        if point["engine"] == "shoal":
+            return super().cost(point, bench)
+        plan = bench.programs.plan(costs=bench.costs, cores=bench.cores, **chain.plan_options(point))
+        costs = next(e for e in plan["engine"] if e["engine"] == point["engine"])
+        client = costs["query_seconds"] + costs["recover_seconds"]
+        return runner.Cost(
+            seconds=(costs["setup_seconds"] + point["queries"] * (costs["answer_seconds"] + client)) / bench.cores
+            + 3, memory_bytes=costs["server_bytes"] + costs["hint_memory_bytes"] + costs["hint_bytes"])
+
+    def describe(self, point):
+        words = super().describe(point)
+        return words if point["engine"] == "shoal" else f"{point['engine']}: {words.rsplit(',', 1)[0]}"
+
+    def describe_result(self, row):
+        if row["engine"] == "shoal":
+            return super().describe_result(row)
+        return (f"{float(row['queries']) / float(row['online_s']):.0f} queries/s, hint "
+                f"{float(row['hint_bytes']) / 1e6:.1f} MB, {runner.grouped(row['answers_checked'])} answers right")
 
     def figures(self, rows, out):
         del out
         return [self._throughput(rows), self._crossovers(rows)]
 
-    def _throughput(self, rows):
+    @staticmethod
+    def _chain(rows):
+        return [row for row in rows if row["engine"] == "shoal"]
+
+    def _throughput(self, all_rows):
+        rows = self._chain(all_rows)
         figure = plots.Figure("throughput", "Online throughput against queries per record", width=8.6, height=5)
         axis, = figure.axes
         for experiment, records, marker in (("figure1", 2_500_000, "s"), ("figure3", 100_000, "D"),
@@ -100,6 +160,13 @@ class Throughput(runner.ChainStudy):
                     rows, "queries", "online_s", records=records, keys_per_row=keys)]
                 plots.through_medians(axis, points, **plots.ours(
                     color, marker, f"Shoal: {records:,}, {keys} key{'s' if keys > 1 else ''} a row"))
+        across = [float(r["queries"]) / float(r["records"]) for r in rows] or [1]
+        for engine, label, color in _OWN:
+            points = own_engine(all_rows, engine)
+            for records, marker in zip(sorted({n for n, _, _ in points}), ("s", "D", "v", "h", "*")):
+                rate = 1 / crossover.per_query(points, records)
+                axis.plot([min(across), max(across)], [rate, rate], **plots.ours(
+                    color, marker, f"{label}: {int(records):,}, this machine"))
         for engine in sorted({row["engine"] for row in engine_files()}):
             sizes = sorted({row["records"] for row in engine_files() if row["engine"] == engine}, key=float)
             for records in sizes:
@@ -112,8 +179,27 @@ class Throughput(runner.ChainStudy):
         return figure, ("Numbers after the names: records in the table. Two parties, (0.1, 1e-6). "
                         "The paper's engines ran on r4.xlarge, one thread.")
 
-    def _crossovers(self, rows):
-        figure = plots.Figure("crossovers", "Queries per record from which the chain is ahead", panels=3)
+    def _crossovers(self, all_rows):
+        rows = self._chain(all_rows)
+        own = [(label, own_engine(all_rows, engine)) for engine, label, _ in _OWN if own_engine(all_rows, engine)]
+        figure = plots.Figure("crossovers", "Queries per record from which the chain is ahead",
+                              panels=len(_AUTHORS) + len(own))
+        for axis, (label, points) in zip(figure.axes[len(_AUTHORS):], own):
+            for factor, style in ((1, {}), (10, {"alpha": 0.45})):
+                for keys, shade, marker in ((1, plots.GREEN, "^"), (16, plots.BLUE, "o")):
+                    line = []
+                    for records in sorted({n for n, _, _ in points}):
+                        chain_time = measured_chain(rows, records, keys)
+                        at = chain_time and chain_time.crossover(crossover.per_query(points, records), factor)
+                        if at is not None:
+                            line.append((records, at / records))
+                    if line:
+                        axis.plot(*zip(*line), **plots.ours(
+                            shade, marker,
+                            f"chain, {keys} key{'s' if keys > 1 else ''} a row: {factor} x as fast"), **style)
+            plots.logarithmic(axis)
+            axis.set(title=f"against {label}, both here", xlabel="records in the table",
+                     ylabel="queries / records")
         for axis, (name, color, _, sources) in zip(figure.axes, _AUTHORS):
             points = authors_points(sources)
             measured = sorted({n for n, _, _ in points})
@@ -141,9 +227,30 @@ class Throughput(runner.ChainStudy):
         for axis in figure.axes:
             axis.set_xlim(low, high)
         return figure, ("Lower is better for the chain. Online stages. Shoal on this machine against the authors' "
-                        "measurements of the other engine on theirs; a power law where they measured no such table.")
+                        "measurements of the other engine on theirs; a power law where they measured no such table. SimplePIR and "
+                        "DoublePIR were measured here.")
 
-    def tables(self, rows):
+    def tables(self, all_rows):
+        rows = self._chain(all_rows)
+        own_header = ("engine", "records", "keys a row", "queries", "set-up, s", "hint, MB", "query, kB",
+                      "answer, kB", "server, queries/s", "queries a pass", "client, ms a query", "p50, ms", "p99, ms",
+                      "chain is even from q/n")
+        own_lines = []
+        for row in (r for r in all_rows if r["engine"] != "shoal"):
+            value = lambda name, row=row: float(row[name])
+            meets = []
+            for keys in (16, 1):
+                time = measured_chain(rows, value("records"), keys)
+                at = time and time.crossover(value("online_s") / value("queries"))
+                if at is not None:
+                    meets.append(f"{at / value('records'):.3g} ({keys} a row)")
+            own_lines.append((
+                row["engine"], runner.grouped(value("records")), row["keys_per_row"],
+                runner.grouped(value("queries")), f"{value('setup_s'):.2f}", f"{value('hint_bytes') / 1e6:.1f}",
+                f"{value('query_bytes') / 1e3:.1f}", f"{value('answer_bytes') / 1e3:.1f}",
+                f"{value('queries') / value('online_s'):.0f}", f"{value('queries_per_pass'):.1f}",
+                f"{1e3 * value('client_cpu_s') / value('queries'):.2f}", f"{1e3 * value('latency_p50_s'):.1f}",
+                f"{1e3 * value('latency_p99_s'):.1f}", ", ".join(meets) or "never"))
         header = ("engine of the paper", "records", "keys a row", "its seconds a query",
                   "even, queries", "even, q/n", "10 x, q/n")
         lines = []
@@ -152,13 +259,14 @@ class Throughput(runner.ChainStudy):
             for keys in (16, 1):
                 for records in sorted({int(r["records"]) for r in rows if int(r["keys_per_row"]) == keys}):
                     cost = crossover.per_query(points, records)
-                    chain = measured_chain(rows, records, keys)
-                    even, ten = chain.crossover(cost), chain.crossover(cost, 10)
+                    time = measured_chain(rows, records, keys)
+                    even, ten = time.crossover(cost), time.crossover(cost, 10)
                     lines.append((name, f"{records:,}", keys, f"{cost:.3g}",
                                   f"{even:,.0f}" if even else "never",
                                   f"{even / records:.3g}" if even else "never",
                                   f"{ten / records:.3g}" if ten else "never"))
-        return [("Where Shoal on this machine meets the paper's engines on theirs", header, lines),
+        return [("Single-server engines on this machine", own_header, own_lines),
+                ("Where Shoal on this machine meets the paper's engines on theirs", header, lines),
                 *super().tables(rows)]
 
 

@@ -325,7 +325,9 @@ TEST_F(CommandsTest, SimulateChecksACrowd) {
   EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
   for (const char* line : {"devices\t5\n", "queries\t40\n", "answers_correct\t40\n",
                            "answers_wrong\t0\n", "answers_failed\t0\n", "keys_failed\t0\n",
-                           "answers_compared_with_table\t1\n", "seconds_wait_online\t"}) {
+                           "answers_compared_with_table\t1\n", "seconds_wait_online\t",
+                           "engine\tchain\n", "cost_hint_bytes\t0\n", "cost_query_bytes\t",
+                           "cost_query_seconds\t", "latency_seconds_p99\t"}) {
     EXPECT_NE(outcome.out.find(line), std::string::npos) << line << outcome.out;
   }
   EXPECT_FALSE(FileExists(directory_ + "/state")) << "a crowd leaves the client's state alone";
@@ -355,6 +357,9 @@ TEST_F(CommandsTest, SimulateSaysWhatIsWrongWithItsUse) {
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--devices", "0"}), cli::kExitUsage);
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--verify", "none"}), cli::kExitUsage);
   EXPECT_EQ(run({"--table", table + "x", "--apps", "2"}), cli::kExitFailed);
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--engine", "piano"}), cli::kExitUsage);
+  // The chain's frontend has no such engine.
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--engine", "simplepir"}), cli::kExitFailed);
 }
 
 TEST_F(CommandsTest, ConfigErrorsNameTheField) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <unordered_set>
@@ -19,9 +20,12 @@
 #include "src/client/connections.h"
 #include "src/client/deployment.h"
 #include "src/client/device.h"
+#include "src/client/engine_client.h"
 #include "src/client/exchange.h"
+#include "src/client/hint_cache.h"
 #include "src/client/rows.h"
 #include "src/client/state.h"
+#include "src/onion/onion.h"
 #include "src/table/row_map.h"
 
 namespace shoal::client {
@@ -32,6 +36,9 @@ constexpr uint32_t kMaxConnections = 1024;
 constexpr uint32_t kPollMs = 250;
 // Requests that a unit of small devices fills.
 constexpr size_t kUnitPieces = 8;
+// Queries to an engine and their answers that are held at a time, and what one device may need.
+constexpr uint64_t kWaveBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxDeviceBytes = uint64_t{4} << 30;
 
 // Uniform in [0, 1), 53 bits.
 double Uniform(RandomSource& random) { return static_cast<double>(random.U64() >> 11) * 0x1p-53; }
@@ -71,6 +78,36 @@ uint64_t PeakMemoryBytes() {
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
+
+// Latencies of many queries. Thread-safe.
+class Latencies {
+ public:
+  void Add(double seconds, uint64_t queries) {
+    const std::lock_guard lock(mutex_);
+    all_.emplace_back(seconds, queries);
+  }
+  CrowdReport::Latency Take() {
+    CrowdReport::Latency latency;
+    if (all_.empty()) return latency;
+    std::sort(all_.begin(), all_.end());
+    uint64_t total = 0;
+    for (const auto& [seconds, queries] : all_) total += queries;
+    // The smallest that at least this share of all queries does not exceed.
+    const auto quantile = [&](double share) {
+      uint64_t before = 0;
+      for (const auto& [seconds, queries] : all_) {
+        before += queries;
+        if (static_cast<double>(before) >= share * static_cast<double>(total)) return seconds;
+      }
+      return all_.back().first;
+    };
+    return {quantile(0.5), quantile(0.9), quantile(0.99), all_.back().first};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<double, uint64_t>> all_;
+};
 
 // Digests of answers that were verified, one for each row: a row has one signature that all parties
 // gave, so that there is one right answer. Thread-safe.
@@ -139,6 +176,27 @@ class Crowd {
     }
     connections_.emplace(connect_, &deployment_->roster(), environment_.sleep,
                          /*keep=*/!options_.own_connections);
+    if (options_.engine) {
+      SHOAL_RETURN_IF_ERROR(RunEngine());
+    } else {
+      SHOAL_RETURN_IF_ERROR(RunRound(control));
+    }
+    connections_->HangUp();
+    const Traffic traffic = connections_->traffic();
+    report_.bytes_sent = traffic.sent;
+    report_.bytes_received = traffic.received;
+    report_.latency_seconds = latencies_.Take();
+    const auto queries = static_cast<double>(report_.queries);
+    report_.costs.query_seconds = report_.seal_cpu_seconds / queries;
+    report_.costs.recover_seconds = report_.check_cpu_seconds / queries;
+    report_.seconds = total.Seconds();
+    report_.cpu_seconds = ProcessCpuSeconds() - cpu_before;
+    report_.peak_memory_bytes = PeakMemoryBytes();
+    return std::move(report_);
+  }
+
+ private:
+  absl::Status RunRound(Exchange& control) {
     SHOAL_RETURN_IF_ERROR(Draw());
     SHOAL_ASSIGN_OR_RETURN(round_, PickRound(control));
     report_.round = round_->counter().value();
@@ -161,17 +219,85 @@ class Crowd {
       report_.keys_failed += popularity_->AppsOf(device).size();
     }
     AskForReport();
-    connections_->HangUp();
-    const Traffic traffic = connections_->traffic();
-    report_.bytes_sent = traffic.sent;
-    report_.bytes_received = traffic.received;
-    report_.seconds = total.Seconds();
-    report_.cpu_seconds = ProcessCpuSeconds() - cpu_before;
-    report_.peak_memory_bytes = PeakMemoryBytes();
-    return std::move(report_);
+    report_.costs.bytes.query_bytes =
+        onion::OnionBytes(round_->parties()) + kQueryBytes;
+    report_.costs.bytes.answer_bytes = report_.answer_bytes;
+    for (const wire::StageReport& stage : report_.round_report.stages()) {
+      (stage.stage() == "noise" ? report_.costs.setup_seconds : report_.costs.answer_seconds) +=
+          stage.cpu_seconds();
+    }
+    report_.costs.answer_seconds /= static_cast<double>(report_.queries);
+    return absl::OkStatus();
   }
 
- private:
+  // The whole crowd through the engine, in waves of whole devices: their queries are made, sent, and
+  // recovered one after the other, so that what is timed as the server's is the server's.
+  absl::Status RunEngine() {
+    const pir::Engine engine = *options_.engine;
+    report_.engine = std::string(pir::EngineName(engine));
+    report_.parties = 1;
+    const EngineCall call = EngineCallOf(*control_);
+    const Stopwatch stopwatch;
+    SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse before,
+                           FetchSetup(*deployment_, engine, call));
+    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, pir::SizesOf(before.setup()));
+    HintFetch fetch;
+    SHOAL_ASSIGN_OR_RETURN(
+        engine_client_,
+        ObtainHint(before.setup(), /*path=*/"", call, {},
+                   [&](uint64_t done, uint64_t total) {
+                     if (progress_) progress_("hint", done, total);
+                   },
+                   fetch));
+    AddStage("hint", stopwatch.Seconds());
+    SHOAL_RETURN_IF_ERROR(Draw());
+    const pir::Sizes& sizes = report_.costs.bytes;
+    const uint64_t each = sizes.query_bytes + sizes.answer_bytes;
+    if (QueriesOf(0) * each > kMaxDeviceBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a device's ", QueriesOf(0), " queries are held at a time, and take ",
+          QueriesOf(0) * each >> 20, " MiB; take more devices"));
+    }
+    done_ = 0;
+    for (uint32_t first = 0, end = 0; first < options_.devices; first = end) {
+      while (end < options_.devices &&
+             (end == first || (First(end + 1) - First(first)) * each <= kWaveBytes)) {
+        ++end;
+      }
+      Wave(first, end);
+    }
+    for (const char* stage : {"make", "wait online", "check"}) AddStage(stage, wave_seconds_[stage]);
+    for (const auto& lost : lost_) report_.devices_lost += lost != 0;
+    SHOAL_RETURN_IF_ERROR(LostAll());
+    // As a round's report: a server that says nothing spoils no run.
+    const auto after = FetchSetup(*deployment_, engine, call);
+    report_.costs.setup_seconds = before.report().setup_seconds();
+    if (after.ok() && after->report().queries() > before.report().queries()) {
+      const auto queries =
+          static_cast<double>(after->report().queries() - before.report().queries());
+      report_.costs.answer_seconds =
+          (after->report().answer_cpu_seconds() - before.report().answer_cpu_seconds()) / queries;
+      report_.queries_per_pass =
+          queries / static_cast<double>(after->report().passes() - before.report().passes());
+    }
+    return absl::OkStatus();
+  }
+
+  EngineCall EngineCallOf(Transport& transport) const {
+    return [&](const wire::Frame& request, uint64_t max_bulk_bytes) {
+      return WithRetries(environment_.sleep,
+                         [&] { return transport.CallEngine(request, max_bulk_bytes); });
+    };
+  }
+
+  // A request to an engine.
+  struct EngineRequest;
+  // All queries of the devices first .. end - 1.
+  void Wave(uint32_t first, uint32_t end);
+  void MakeQueries(EngineRequest& request);
+  void SendQueries(std::span<EngineRequest> requests);
+  void CheckEngineAnswers(EngineRequest& request);
+
   uint64_t QueriesOf(uint32_t device) const { return popularity_->QueriesOf(device); }
   uint64_t First(uint32_t device) const { return popularity_->QueriesBefore(device); }
 
@@ -189,6 +315,7 @@ class Crowd {
     }
     seed_ = environment_.random->NewSeed();
     lost_ = std::vector<std::atomic<uint8_t>>(options_.devices);
+    submitted_s_.resize(options_.devices);
     rows_.resize(report_.queries);
     slots_.resize(report_.queries);
     const absl::Status drawn = ForPieces(
@@ -261,7 +388,8 @@ class Crowd {
   // Some queries of one or more devices, for one request.
   struct Piece {
     std::vector<OnionRange> ranges;
-    std::vector<uint64_t> firsts;  // each range's first query
+    std::vector<uint64_t> firsts;   // each range's first query
+    std::vector<uint32_t> devices;  // each range's
     size_t count = 0;
   };
   // The queries of the devices first .. end - 1 that are not lost.
@@ -277,6 +405,7 @@ class Crowd {
             static_cast<uint32_t>(std::min<size_t>(queries - done, per_piece - piece.count));
         piece.ranges.push_back({&masters_[device], done, count});
         piece.firsts.push_back(First(device) + done);
+        piece.devices.push_back(device);
         piece.count += count;
         done += count;
       }
@@ -420,6 +549,9 @@ class Crowd {
     const size_t per_piece = QueriesPerPiece(options_.piece_bytes);
     ForUnits("submit", per_piece,
              [&](Exchange& exchange, uint32_t first, uint32_t end) -> absl::Status {
+               for (uint32_t device = first; device < end; ++device) {
+                 submitted_s_[device] = since_start_.Seconds();
+               }
                for (const Piece& piece : Cut(first, end, per_piece)) {
                  SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(
                      *round_, piece.ranges, Gather(piece, slots_), Gather(piece, rows_)));
@@ -454,20 +586,30 @@ class Crowd {
                  Bytes answers(piece.count * round_->answer_bytes());
                  SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(*round_, piece.ranges,
                                                              Gather(piece, slots_), answers));
+                 const double fetched_s = since_start_.Seconds();
+                 for (size_t i = 0; i < piece.ranges.size(); ++i) {
+                   latencies_.Add(fetched_s - submitted_s_[piece.devices[i]],
+                                  piece.ranges[i].count);
+                 }
                  const ThreadTimer check_timer;
-                 Check(piece, answers, wanted, next, random, tally);
+                 Unmask(piece, answers);
+                 Check(piece, RowsOf(piece, answers), wanted, next, random, tally);
                  tally.cpu_seconds += check_timer.Seconds();
                }
-               const std::lock_guard lock(mutex_);
-               report_.answers_correct += tally.correct;
-               report_.answers_wrong += tally.wrong;
-               report_.answers_failed += tally.failed;
-               report_.keys_found += tally.keys_found;
-               report_.keys_absent += tally.keys_absent;
-               report_.keys_failed += tally.keys_failed;
-               report_.check_cpu_seconds += tally.cpu_seconds;
+               Count(tally);
                return absl::OkStatus();
              });
+  }
+
+  void Count(const Tally& tally) {
+    const std::lock_guard lock(mutex_);
+    report_.answers_correct += tally.correct;
+    report_.answers_wrong += tally.wrong;
+    report_.answers_failed += tally.failed;
+    report_.keys_found += tally.keys_found;
+    report_.keys_absent += tally.keys_absent;
+    report_.keys_failed += tally.keys_failed;
+    report_.check_cpu_seconds += tally.cpu_seconds;
   }
 
   // In the order of the queries.
@@ -500,23 +642,32 @@ class Crowd {
     return wanted;
   }
 
-  // Unmasks and checks the answers of a piece; `wanted` up to `next` were found in earlier ones.
-  void Check(const Piece& piece, MutableBytes answers, std::span<const Wanted> wanted,
-             size_t& next, RandomSource& random, Tally& tally) {
-    const table::RowMap& map = deployment_->map();
-    const size_t answer_bytes = round_->answer_bytes();
+  void Unmask(const Piece& piece, MutableBytes answers) const {
+    for (const OnionRange& range : piece.ranges) {
+      const MutableBytes part = answers.first(range.count * round_->answer_bytes());
+      client::Unmask(*round_, range, part);
+      answers = answers.subspan(part.size());
+    }
+  }
+
+  // A piece's answers, one after the other, and the rows that they are for.
+  std::vector<table::RowAnswer> RowsOf(const Piece& piece, BytesView answers) const {
     std::vector<table::RowAnswer> rows;
     rows.reserve(piece.count);
+    const size_t answer_bytes = report_.answer_bytes;
     for (size_t i = 0; i < piece.ranges.size(); ++i) {
-      const OnionRange& range = piece.ranges[i];
-      const MutableBytes part =
-          answers.subspan(rows.size() * answer_bytes, range.count * answer_bytes);
-      Unmask(*round_, range, part);
-      for (size_t k = 0; k < range.count; ++k) {
+      for (uint64_t k = 0; k < piece.ranges[i].count; ++k) {
         rows.push_back({rows_[piece.firsts[i] + k],
-                        BytesView(part).subspan(k * answer_bytes, answer_bytes)});
+                        answers.subspan(rows.size() * answer_bytes, answer_bytes)});
       }
     }
+    return rows;
+  }
+
+  // Checks the answers of a piece; `wanted` up to `next` were found in earlier ones.
+  void Check(const Piece& piece, std::span<const table::RowAnswer> rows,
+             std::span<const Wanted> wanted, size_t& next, RandomSource& random, Tally& tally) {
+    const table::RowMap& map = deployment_->map();
     const std::vector<absl::Status> verified = VerifySignatures(rows, random);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!verified[i].ok()) {
@@ -611,12 +762,147 @@ class Crowd {
   std::vector<std::atomic<uint8_t>> lost_;  // by device
   std::vector<uint32_t> slots_;
   std::vector<uint32_t> rows_;
+  std::vector<double> submitted_s_;  // by device
   std::optional<VerifiedAnswers> verified_;
+  std::unique_ptr<pir::Client> engine_client_;
+  std::map<std::string, double> wave_seconds_;  // by stage
   std::atomic<uint64_t> done_ = 0;
 
+  const Stopwatch since_start_;
+  Latencies latencies_;
   std::mutex mutex_;  // of the report, while devices are at work
   CrowdReport report_;
 };
+
+struct Crowd::EngineRequest {
+  Piece piece;
+  std::vector<pir::Asked> asked;
+  Bytes answers;
+  absl::Status status;
+};
+
+void Crowd::Wave(uint32_t first, uint32_t end) {
+  std::vector<EngineRequest> requests;
+  std::vector<size_t> jobs;  // the first request of each connection
+  const auto add = [&](uint32_t from, uint32_t to) {
+    for (Piece& piece : Cut(from, to, QueriesPerRequest(report_.costs.bytes))) {
+      // A device's own connection carries all its requests, one after the other.
+      if (!options_.own_connections || jobs.empty() ||
+          requests.back().piece.devices.back() != piece.devices.front()) {
+        jobs.push_back(requests.size());
+      }
+      requests.emplace_back().piece = std::move(piece);
+    }
+  };
+  if (options_.own_connections) {
+    for (uint32_t device = first; device < end; ++device) add(device, device + 1);
+  } else {
+    add(first, end);
+  }
+  jobs.push_back(requests.size());
+
+  const auto timed = [&](const char* stage, size_t n, ThreadPool* threads, const auto& body) {
+    const Stopwatch stopwatch;
+    const absl::Status never_fails = ForPieces(n, 1, threads, [&](size_t i, size_t) {
+      body(i);
+      return absl::OkStatus();
+    });
+    SHOAL_CHECK(never_fails.ok());
+    wave_seconds_[stage] += stopwatch.Seconds();
+  };
+  timed("make", requests.size(), environment_.pool,
+        [&](size_t i) { MakeQueries(requests[i]); });
+  timed("wait online", jobs.size() - 1, threads_ ? &*threads_ : nullptr, [&](size_t j) {
+    SendQueries(std::span(requests).subspan(jobs[j], jobs[j + 1] - jobs[j]));
+  });
+  if (!options_.own_connections) connections_->HangUp();
+  timed("check", requests.size(), environment_.pool,
+        [&](size_t i) { CheckEngineAnswers(requests[i]); });
+  for (const EngineRequest& request : requests) {
+    if (request.status.ok()) continue;
+    for (const uint32_t device : request.piece.devices) lost_[device] = 1;
+  }
+}
+
+void Crowd::MakeQueries(EngineRequest& request) {
+  const ThreadTimer timer;
+  SeededRandom random(seed_.view(), "shoal crowd engine v1", request.piece.firsts.front());
+  for (size_t i = 0; i < request.piece.ranges.size() && request.status.ok(); ++i) {
+    for (uint64_t k = 0; k < request.piece.ranges[i].count; ++k) {
+      auto asked = engine_client_->Ask(rows_[request.piece.firsts[i] + k], random);
+      if (!asked.ok()) {
+        request.status = asked.status();
+        break;
+      }
+      request.asked.push_back(*std::move(asked));
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  report_.seal_cpu_seconds += timer.Seconds();
+}
+
+void Crowd::SendQueries(std::span<EngineRequest> requests) {
+  auto transport = connections_->Take();
+  for (EngineRequest& request : requests) {
+    if (!transport.ok()) request.status.Update(transport.status());
+    if (!request.status.ok()) continue;
+    Bytes queries;
+    for (pir::Asked& asked : request.asked) {
+      Append(queries, asked.query);
+      asked.query = {};
+    }
+    const Stopwatch stopwatch;
+    auto answers = FetchEngineAnswers(*options_.engine, report_.costs.bytes, request.piece.count,
+                                      std::move(queries), EngineCallOf(**transport));
+    if (answers.ok()) {
+      latencies_.Add(stopwatch.Seconds(), request.piece.count);
+      request.answers = *std::move(answers);
+    } else {
+      request.status = answers.status();
+    }
+    Progress("wait online", request.piece.count);
+  }
+  if (transport.ok()) connections_->Give(*std::move(transport));
+}
+
+void Crowd::CheckEngineAnswers(EngineRequest& request) {
+  const ThreadTimer timer;
+  const Piece& piece = request.piece;
+  Tally tally;
+  Bytes records;
+  for (size_t i = 0; i < piece.count && request.status.ok(); ++i) {
+    const size_t each = report_.costs.bytes.answer_bytes;
+    const auto record = engine_client_->Recover(
+        request.asked[i], BytesView(request.answers).subspan(i * each, each));
+    if (record.ok()) {
+      Append(records, *record);
+    } else {
+      request.status = record.status();
+    }
+  }
+  // Keys that have no row at all are counted with their device's first request.
+  Tally of_others;
+  std::vector<Wanted> wanted;
+  for (size_t i = 0; i < piece.ranges.size(); ++i) {
+    const uint32_t device = piece.devices[i];
+    const uint64_t first = piece.firsts[i], end = first + piece.ranges[i].count;
+    for (const Wanted& one :
+         WantedOf(device, device + 1, first == First(device) ? tally : of_others)) {
+      if (one.query >= first && one.query < end) wanted.push_back(one);
+    }
+  }
+  if (request.status.ok()) {
+    size_t next = 0;
+    SeededRandom random(seed_.view(), "shoal crowd weights v1", piece.firsts.front());
+    Check(piece, RowsOf(piece, records), wanted, next, random, tally);
+  } else {
+    Remember(request.status);
+    tally.failed += piece.count;
+    tally.keys_failed += wanted.size();
+  }
+  tally.cpu_seconds = timer.Seconds();
+  Count(tally);
+}
 
 }  // namespace
 

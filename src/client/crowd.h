@@ -1,11 +1,12 @@
 // A crowd of simulated devices in one process: each with a master seed, slots and queries of its own,
-// every answer verified.
+// every answer verified. They ask through one round of the chain, or through a single-server engine.
 #ifndef SHOAL_SRC_CLIENT_CROWD_H_
 #define SHOAL_SRC_CLIENT_CROWD_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "src/base/random.h"
 #include "src/client/client.h"
 #include "src/client/transport.h"
+#include "src/pir/engine.h"
 #include "src/roster/roster.h"
 #include "src/table/table.h"
 #include "src/wire/client.pb.h"
@@ -32,6 +34,8 @@ struct CrowdKeys {
 };
 
 struct CrowdOptions {
+  // Nothing: the chain.
+  std::optional<pir::Engine> engine;
   uint32_t devices = 1000;
   // Queries of every device, or:
   uint32_t pad_to = 64;
@@ -97,8 +101,9 @@ class Popularity {
 };
 
 struct CrowdReport {
-  uint64_t round = 0;
-  uint32_t parties = 0;
+  std::string engine = "chain";
+  uint64_t round = 0;    // 0 with an engine
+  uint32_t parties = 0;  // 1 with an engine
   uint32_t devices = 0;
   uint32_t devices_lost = 0;  // that could not submit or fetch
   uint64_t queries = 0;       // of all devices, padding included
@@ -111,17 +116,35 @@ struct CrowdReport {
     double seconds = 0;
   };
   // draw, obtain (with sealing), wait offline, submit, wait online, fetch (with verifying): wall
-  // time, in this order.
+  // time, in this order. With an engine: hint, draw, make (the queries), wait online (queries sent, until
+  // the answers are here), check (recover and verify).
   std::vector<Stage> stages;
   double seconds = 0;  // all of it
-  // Processor time of the whole crowd: sealing onions; unmasking and checking answers; everything.
+  // Processor time of the whole crowd: sealing onions, or making an engine's queries; unmasking or
+  // recovering, and checking, answers; everything.
   double seal_cpu_seconds = 0;
   double check_cpu_seconds = 0;
   double cpu_seconds = 0;
   uint64_t peak_memory_bytes = 0;  // of this process, so far
 
-  uint64_t bytes_sent = 0;  // by all devices
+  // By all devices. An engine's hint is in costs: every device needs it, one of them fetched it.
+  uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
+
+  // Of one query, from the moment its request is sent to the moment its answer is here: below these for
+  // half of all queries, for 90 % and 99 %, and the longest. The chain's waits for the batch. 0 if there
+  // was no answer.
+  struct Latency {
+    double p50 = 0, p90 = 0, p99 = 0, most = 0;
+  } latency_seconds;
+
+  // The same names for every engine; seconds are processor time but for setup_seconds of the
+  // single-server engines. The chain: setup is what all parties spend on noise, once a round; answer
+  // is the rest of their stages; a query is onion, slot, token and tally. 0 where the server says
+  // nothing.
+  pir::Costs costs;
+  // Of an engine's server in this run, for all its clients: 0 for the chain.
+  double queries_per_pass = 0;
 
   // Answers: one for every query.
   uint64_t answers_correct = 0;  // signed by all, and as in the table where it is at hand
@@ -144,12 +167,16 @@ struct CrowdReport {
 using CrowdProgress =
     std::function<void(const std::string& stage, uint64_t done, uint64_t total)>;
 
-// One round of the whole crowd. `expected`, if there is one, is what answers are compared with; it
+// One round of the whole crowd, or all its queries to an engine. `expected`, if there is one, is what answers are compared with; it
 // must be the deployment's table. Errors: as Client::LookUp; that single devices are lost or answers
 // wrong is in the report.
 //
-// Memory: 8 bytes a query (slot and row), 33 a device, 33 a row of the table unless verify_each; for
-// every connection some pieces of kMaxBulkBytes and about 30 bytes for every query of one device.
+// With an engine, errors are FetchSetup's and ObtainHint's, and INVALID_ARGUMENT when a device's
+// queries are more than fits memory at a time.
+//
+// Memory: 8 bytes a query (slot and row), 49 a device, 33 a row of the table unless verify_each; for
+// every connection some pieces of kMaxBulkBytes and about 30 bytes for every query of one device. With
+// an engine: its client (Sizes::hint_memory_bytes), and 256 MiB of queries and answers at a time.
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
                                      const CrowdKeys& keys, const table::UnsignedTable* expected,
                                      const TransportFactory& connect, Environment environment,

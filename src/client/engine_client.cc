@@ -37,6 +37,41 @@ absl::Status CheckSetup(const wire::PirSetup& setup, const Deployment& deploymen
   return pir::SizesOf(setup).status();
 }
 
+absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deployment,
+                                                     pir::Engine engine, const EngineCall& call) {
+  wire::GetPirSetupRequest request;
+  request.set_engine(std::string(pir::EngineName(engine)));
+  SHOAL_ASSIGN_OR_RETURN(const wire::Frame frame,
+                         call(wire::MakeFrame(wire::FrameType::kGetPirSetup, request), 0));
+  wire::GetPirSetupResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kGetPirSetup, response));
+  SHOAL_RETURN_IF_ERROR(CheckSetup(response.setup(), deployment, engine));
+  return response;
+}
+
+size_t QueriesPerRequest(const pir::Sizes& sizes) {
+  return std::clamp<size_t>(kRequestBytes / sizes.query_bytes, 1, pir::kMaxQueriesPerRequest);
+}
+
+absl::StatusOr<Bytes> FetchEngineAnswers(pir::Engine engine, const pir::Sizes& sizes, size_t count,
+                                         Bytes queries, const EngineCall& call) {
+  wire::PirQueryRequest request;
+  request.set_engine(std::string(pir::EngineName(engine)));
+  request.set_count(static_cast<uint32_t>(count));
+  SHOAL_ASSIGN_OR_RETURN(
+      wire::Frame frame,
+      call(wire::MakeFrame(wire::FrameType::kPirQuery, request, std::move(queries)),
+           count * sizes.answer_bytes));
+  wire::PirQueryResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kPirQuery, response));
+  if (frame.bulk.size() != count * sizes.answer_bytes) {
+    return absl::DataLossError(absl::StrCat("the server sent ", frame.bulk.size(),
+                                            " bytes of answers, not ",
+                                            count * sizes.answer_bytes));
+  }
+  return std::move(frame.bulk);
+}
+
 absl::StatusOr<wire::Frame> EngineClient::Call(const wire::Frame& request,
                                                uint64_t max_bulk_bytes) {
   return WithRetries(environment_.sleep,
@@ -53,22 +88,18 @@ absl::StatusOr<std::unique_ptr<EngineClient>> EngineClient::Open(const Deploymen
   std::unique_ptr<EngineClient> client(
       new EngineClient(deployment, transport, std::move(options), std::move(environment)));
   const pir::Engine engine = client->options_.engine;
-  wire::GetPirSetupRequest request;
-  request.set_engine(std::string(pir::EngineName(engine)));
-  SHOAL_ASSIGN_OR_RETURN(
-      const wire::Frame frame,
-      client->Call(wire::MakeFrame(wire::FrameType::kGetPirSetup, request), 0));
-  wire::GetPirSetupResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kGetPirSetup, response));
-  SHOAL_RETURN_IF_ERROR(CheckSetup(response.setup(), *deployment, engine));
+  const EngineCall call = [c = client.get()](const wire::Frame& f, uint64_t bulk) {
+    return c->Call(f, bulk);
+  };
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
+                         FetchSetup(*deployment, engine, call));
   SHOAL_ASSIGN_OR_RETURN(client->costs_.bytes, pir::SizesOf(response.setup()));
   const pir::ClientOptions pir_options{.pool = client->environment_.pool};
   SHOAL_ASSIGN_OR_RETURN(
       client->client_,
       ObtainHint(
           response.setup(), client->options_.hint_path,
-          [c = client.get()](const wire::Frame& f, uint64_t bulk) { return c->Call(f, bulk); },
-          pir_options, client->options_.progress, client->fetch_));
+          call, pir_options, client->options_.progress, client->fetch_));
   return client;
 }
 
@@ -91,8 +122,7 @@ absl::StatusOr<std::vector<Lookup>> EngineClient::LookUp(std::span<const Bytes> 
   }
 
   const pir::Sizes& sizes = costs_.bytes;
-  const size_t batch = std::clamp<size_t>(kRequestBytes / sizes.query_bytes, 1,
-                                          pir::kMaxQueriesPerRequest);
+  const size_t batch = QueriesPerRequest(sizes);
   double query_seconds = 0, answer_seconds = 0, recover_seconds = 0;
   std::vector<Bytes> records;
   for (size_t first = 0; first < count; first += batch) {
@@ -104,26 +134,17 @@ absl::StatusOr<std::vector<Lookup>> EngineClient::LookUp(std::span<const Bytes> 
     for (const pir::Asked& one : asked) Append(queries, one.query);
     query_seconds += Since(start);
     start = std::chrono::steady_clock::now();
-    wire::PirQueryRequest request;
-    request.set_engine(std::string(pir::EngineName(options_.engine)));
-    request.set_count(static_cast<uint32_t>(n));
     SHOAL_ASSIGN_OR_RETURN(
-        const wire::Frame frame,
-        Call(wire::MakeFrame(wire::FrameType::kPirQuery, request, std::move(queries)),
-             n * sizes.answer_bytes));
-    wire::PirQueryResponse response;
-    SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kPirQuery, response));
-    if (frame.bulk.size() != n * sizes.answer_bytes) {
-      return absl::DataLossError(absl::StrCat("the server sent ", frame.bulk.size(),
-                                              " bytes of answers, not ", n * sizes.answer_bytes));
-    }
+        const Bytes batch_answers,
+        FetchEngineAnswers(options_.engine, sizes, n, std::move(queries),
+                           [this](const wire::Frame& f, uint64_t bulk) { return Call(f, bulk); }));
     answer_seconds += Since(start);
     start = std::chrono::steady_clock::now();
     for (size_t i = 0; i < n; ++i) {
       SHOAL_ASSIGN_OR_RETURN(
           Bytes record,
-          client_->Recover(asked[i], BytesView(frame.bulk).subspan(i * sizes.answer_bytes,
-                                                                   sizes.answer_bytes)));
+          client_->Recover(asked[i], BytesView(batch_answers)
+                                       .subspan(i * sizes.answer_bytes, sizes.answer_bytes)));
       records.push_back(std::move(record));
     }
     recover_seconds += Since(start);

@@ -39,6 +39,19 @@ struct EngineOptions {
 absl::Status CheckSetup(const wire::PirSetup& setup, const Deployment& deployment,
                         pir::Engine engine);
 
+// The server's setup of `engine`, checked (CheckSetup), and what the engine has cost there so far.
+// NOT_FOUND if the server has no such engine.
+absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deployment,
+                                                     pir::Engine engine, const EngineCall& call);
+
+// How many queries one request carries.
+size_t QueriesPerRequest(const pir::Sizes& sizes);
+
+// The answers to `count` queries, one after the other as the queries are. DATA_LOSS if they are not
+// as long as they must be.
+absl::StatusOr<Bytes> FetchEngineAnswers(pir::Engine engine, const pir::Sizes& sizes, size_t count,
+                                         Bytes queries, const EngineCall& call);
+
 // Thread-compatible; blocks.
 class EngineClient {
  public:

@@ -16,7 +16,6 @@ namespace {
 
 constexpr uint32_t kLongPollMs = 20'000;
 constexpr uint32_t kPollMs = 250;
-constexpr size_t kQueryBytes = 4 + sharing::kTokenBytes + 4;
 
 size_t CountOf(std::span<const OnionRange> ranges) {
   size_t count = 0;

@@ -17,6 +17,7 @@
 #include "src/client/device.h"
 #include "src/client/transport.h"
 #include "src/round/header.h"
+#include "src/sharing/sharing.h"
 
 namespace shoal::client {
 
@@ -36,6 +37,9 @@ auto WithRetries(const Sleep& sleep, const Call& call) -> decltype(call()) {
     pause_ms *= 2;
   }
 }
+
+// What the frontend is sent for one query: slot, token, tally.
+inline constexpr size_t kQueryBytes = 4 + sharing::kTokenBytes + 4;
 
 // How many fit a request with `piece_bytes` of arrays, or its response; at least one.
 size_t OnionsPerPiece(const round::Round& round, size_t piece_bytes);

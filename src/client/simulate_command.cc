@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,6 +19,7 @@
 #include "src/client/console.h"
 #include "src/client/crowd.h"
 #include "src/client/format.h"
+#include "src/pir/costs.h"
 #include "src/table/records.h"
 #include "src/table/row.h"
 #include "src/table/table.h"
@@ -74,6 +76,11 @@ absl::StatusOr<double> Real(const cli::Values& values, const char* option, doubl
 
 absl::StatusOr<CrowdOptions> OptionsOf(const cli::Values& values, const Config& config) {
   CrowdOptions options;
+  if (const std::string name = cli::TextOr(values, "engine", "chain"); name != "chain") {
+    const absl::StatusOr<pir::Engine> engine = pir::ParseEngine(name);
+    if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
+    options.engine = *engine;
+  }
   const auto number = [&](const char* name, uint32_t otherwise) {
     return static_cast<uint32_t>(
         std::min<uint64_t>(cli::NumberOr(values, name, otherwise), ~uint32_t{0}));
@@ -134,6 +141,11 @@ std::vector<Line> LinesOf(const CrowdReport& report) {
   whole("distinct_rows", report.distinct_rows);
   whole("table_rows", report.table_rows);
   whole("answer_bytes", report.answer_bytes);
+  // The same names for every engine.
+  pir::ForEachCost(report.costs, [&](const char* name, double value) {
+    lines.push_back({absl::StrCat("cost_", name), value, absl::StrContains(name, "bytes")});
+  });
+  real("queries_per_pass", report.queries_per_pass);
   double waited = 0;
   for (const CrowdReport::Stage& stage : report.stages) {
     std::string name = absl::StrCat("seconds_", stage.name);
@@ -144,6 +156,10 @@ std::vector<Line> LinesOf(const CrowdReport& report) {
   real("seconds_total", report.seconds);
   real("queries_per_second_total", PerSecond(report.queries, report.seconds));
   real("queries_per_second_wait_online", PerSecond(report.queries, waited));
+  real("latency_seconds_p50", report.latency_seconds.p50);
+  real("latency_seconds_p90", report.latency_seconds.p90);
+  real("latency_seconds_p99", report.latency_seconds.p99);
+  real("latency_seconds_max", report.latency_seconds.most);
   real("cpu_seconds_seal", report.seal_cpu_seconds);
   real("cpu_seconds_check", report.check_cpu_seconds);
   real("cpu_seconds_total", report.cpu_seconds);
@@ -151,7 +167,10 @@ std::vector<Line> LinesOf(const CrowdReport& report) {
   whole("bytes_sent", report.bytes_sent);
   whole("bytes_received", report.bytes_received);
   real("bytes_sent_per_device", static_cast<double>(report.bytes_sent) / report.devices);
-  real("bytes_received_per_device", static_cast<double>(report.bytes_received) / report.devices);
+  // One of them fetched the hint, and every real one would.
+  real("bytes_received_per_device",
+       static_cast<double>(report.bytes_received) / report.devices +
+           static_cast<double>(report.costs.bytes.hint_bytes));
   whole("answers_correct", report.answers_correct);
   whole("answers_wrong", report.answers_wrong);
   whole("answers_failed", report.answers_failed);
@@ -223,6 +242,7 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
                }));
   if (format == "json") {
     JsonObject object;
+    object.Text("engine", report.engine);
     for (const Line& line : LinesOf(report)) {
       if (line.whole) {
         object.Integer(line.name, static_cast<uint64_t>(line.value));
@@ -232,10 +252,13 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
     }
     io.out << object.Take() << '\n';
   } else {
+    io.out << "engine\t" << report.engine << '\n';
     for (const Line& line : LinesOf(report)) {
+      // Six decimals where one query's time is told.
+      const int decimals = absl::StartsWith(line.name, "cost_") ? 6 : 3;
       io.out << line.name << '\t'
              << (line.whole ? absl::StrCat(static_cast<uint64_t>(line.value))
-                            : absl::StrFormat("%.3f", line.value))
+                            : absl::StrFormat("%.*f", decimals, line.value))
              << '\n';
     }
   }
@@ -257,7 +280,7 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
 cli::Command Simulate(Connector connect) {
   return {
       .name = "simulate",
-      .summary = "play a crowd of devices in one round, and check every answer",
+      .summary = "play a crowd of devices in one round or at an engine, and check every answer",
       .help =
           "Plays many devices against a running deployment, in one round: each has a master seed,\n"
           "slots and queries of its own, and a number of applications installed. The application of\n"
@@ -273,11 +296,20 @@ cli::Command Simulate(Connector connect) {
           "process's: sealing; unmasking and checking; all. Bytes are the devices', with frames,\n"
           "without TLS. chain_* is what the frontend reports of a stage over the whole chain, from the\n"
           "moment it holds the batch to the moment it has what comes back; party*_* is each party's\n"
-          "own part.\n",
+          "own part.\n"
+          "\n"
+          "With --engine simplepir or doublepir the same devices ask the frontend's engine instead, and\n"
+          "there is no round. The hint is fetched once and all devices of this process use it; it counts\n"
+          "in every device's bytes. Queries are made first, then sent over --connections connections\n"
+          "at a time (seconds_wait_online), then recovered and checked, 256 MiB of them at a time.\n"
+          "cost_* are what an engine costs, by the same names for all: seconds of one query, and bytes;\n"
+          "the chain's set-up is the noise of the round, and seconds are of all parties' processors.\n",
       .examples =
           "  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60\n"
           "  shoal simulate --config client.textproto --dense-keys 2500k --queries 100M \\\n"
-          "      --devices 1000 --apps all --zipf 0 --share-connections --verify distinct\n",
+          "      --devices 1000 --apps all --zipf 0 --share-connections --verify distinct\n"
+          "  shoal simulate --config client.textproto --table table/ --engine simplepir --devices 200 \\\n"
+          "      --apps 1 --pad 1\n",
       .options =
           [](cli::Options& options) {
             options.add_options()("config", cli::File()->required(),
@@ -288,6 +320,8 @@ cli::Command Simulate(Connector connect) {
                                   "choose from these keys, one a line with the escapes of TSV");
             options.add_options()("dense-keys", cli::Number(),
                                   "choose from the keys 0 to N - 1 of a dense table");
+            options.add_options()("engine", cli::Text(),
+                                  "chain (default), simplepir or doublepir");
             options.add_options()("devices", cli::Number(), "devices (1000)");
             options.add_options()("apps", cli::Text(),
                                   "applications of a device: N, FROM-TO for uniform (20-60), or all: "

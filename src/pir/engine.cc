@@ -58,11 +58,13 @@ Digest ProductId(const wire::PirSetup& setup) {
 
 Digest HintDigest(BytesView hint) { return Transcript("shoal pir hint v1").Blob(hint).Finish(); }
 
+absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape) {
+  SHOAL_ASSIGN_OR_RETURN(const Engine engine, ParseEngine(shape.engine()));
+  return engine == Engine::kSimplePir ? SimplePirSizes(shape) : DoublePirSizes(shape);
+}
+
 absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) {
-  SHOAL_ASSIGN_OR_RETURN(const Engine engine, ParseEngine(setup.engine()));
-  SHOAL_ASSIGN_OR_RETURN(
-      const Sizes sizes,
-      engine == Engine::kSimplePir ? SimplePirSizes(setup) : DoublePirSizes(setup));
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOfShape(setup));
   if (setup.hint_bytes() != sizes.hint_bytes || setup.hint_digest().size() != 32) {
     return absl::InvalidArgumentError(
         absl::StrFormat("pir setup: a hint of %d bytes, where this shape has %d",

@@ -71,6 +71,8 @@ struct Sizes {
   uint64_t server_bytes = 0;       // memory of the server, the table itself not counted
 };
 absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup);
+// The same of a shape that has no hint yet (ShapeOf).
+absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape);
 
 // What an engine costs, under the same names for every engine; `shoal query` and the studies print
 // these.

@@ -1,5 +1,6 @@
 #include "src/plan/calibrate.h"
 
+#include <malloc.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -8,141 +9,112 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/content_mac.h"
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
+#include "src/pir/byte_matrix.h"
+#include "src/pir/engine.h"
+#include "src/pir/shape.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
-#include "src/sharing/sharing.h"
+#include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
+#include "src/shuffle/scatter.h"
 #include "src/wire/query_batch.h"
 #include "src/wire/text.h"
 
 namespace shoal::plan {
 namespace {
 
-double CpuNs() {
+// What one piece of work takes.
+struct Cost {
+  double cpu_ns = 0;
+  double own_ns = 0;  // of it, the calling thread's
+
+  Cost operator+(const Cost& other) const {
+    return {cpu_ns + other.cpu_ns, own_ns + other.own_ns};
+  }
+};
+
+double NowNs(clockid_t clock) {
   timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  clock_gettime(clock, &now);
   return 1e9 * static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec);
 }
 
-// Processor time of `body`, the least of some runs: what else runs here can only add to it.
+// Of this run alone.
 template <typename Body>
-double Measure(const Body& body) {
-  double least = 1e300;
-  for (int run = 0; run < 5; ++run) {
-    const double start = CpuNs();
-    body();
-    least = std::min(least, CpuNs() - start);
+Cost Once(const Body& body) {
+  const double own = NowNs(CLOCK_THREAD_CPUTIME_ID), cpu = NowNs(CLOCK_PROCESS_CPUTIME_ID);
+  body();
+  return {NowNs(CLOCK_PROCESS_CPUTIME_ID) - cpu, NowNs(CLOCK_THREAD_CPUTIME_ID) - own};
+}
+
+// Of some runs the middle one: the least would be a round that nothing disturbs, and rounds share
+// their machine with TLS, the kernel and each other.
+Cost Middle(std::vector<Cost> costs) {
+  std::sort(costs.begin(), costs.end(),
+            [](const Cost& x, const Cost& y) { return x.cpu_ns < y.cpu_ns; });
+  return costs[costs.size() / 2];
+}
+
+// `run` makes what the work needs, and returns its cost.
+template <typename Run>
+Cost Typical(const Run& run) {
+  return Middle({run(), run(), run()});
+}
+
+Cost Each(const Cost& cost, size_t n) {
+  const auto count = static_cast<double>(n);
+  return {cost.cpu_ns / count, cost.own_ns / count};
+}
+
+double Positive(double ns) { return std::max(0.01, ns); }
+
+// The share of the processor time that the calling thread spends alone. In a parallel loop it works as
+// much as each of the pool's threads does, so that what it has beyond that was in no loop.
+double SerialShare(const Cost& cost, const ThreadPool& pool) {
+  const double helpers = cost.cpu_ns - cost.own_ns;
+  const double loops = helpers * (1 + 1 / static_cast<double>(pool.size()));
+  return std::clamp(1 - loops / cost.cpu_ns, 0.001, 1.0);
+}
+
+constexpr size_t kMostParties = 8;
+// Where what counts is a difference, runs take turns, so many each.
+constexpr int kTurns = 5;
+
+// Bytes of a list that are there at a time.
+constexpr size_t kPiece = 1 << 20;
+
+// All of a source, digested as a party does.
+void Digest(ByteSource& source, const ContentMac& mac, ThreadPool& pool) {
+  ContentMac::Stream digest(mac);
+  for (;;) {
+    const BytesView piece = *source.Next();
+    if (piece.empty()) break;
+    digest.Update(piece, pool);
   }
-  return least;
+  (void)digest.Finish();
 }
 
-constexpr size_t kChunk = 1024;
-
-double BuildNs(size_t n, const std::vector<onion::Recipient>& all, size_t layers,
-               RandomSource& random, ThreadPool& pool, Bytes& onions) {
-  const std::vector<onion::Recipient> recipients(all.begin(), all.begin() + layers);
-  Bytes seeds(n * layers * 32), ephemeral(n * layers * 32);
-  random.Fill(seeds);
-  random.Fill(ephemeral);
-  const size_t bytes = onion::OnionBytes(layers);
-  onions.resize(n * bytes);
-  return Measure([&] {
-           pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
-             const size_t k = end - begin;
-             onion::BuildOnions(
-                 {}, recipients, BytesView(seeds).subspan(begin * layers * 32, k * layers * 32),
-                 BytesView(ephemeral).subspan(begin * layers * 32, k * layers * 32),
-                 MutableBytes(onions).subspan(begin * bytes, k * bytes));
-           });
-         }) /
-         static_cast<double>(n);
-}
-
-double PeelNs(size_t n, const onion::KeyPair& key, size_t layers, const Bytes& onions,
-              ThreadPool& pool) {
-  const size_t bytes = onion::OnionBytes(layers), inner_bytes = onion::OnionBytes(layers - 1);
-  Bytes seeds(n * 32), inner(n * inner_bytes);
-  std::vector<uint8_t> valid(n);
-  const double ns = Measure([&] {
-    pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
-      const size_t k = end - begin;
-      onion::PeelOnions(key, {}, layers, BytesView(onions).subspan(begin * bytes, k * bytes),
-                        MutableBytes(seeds).subspan(begin * 32, k * 32),
-                        MutableBytes(inner).subspan(begin * inner_bytes, k * inner_bytes),
-                        std::span<uint8_t>(valid).subspan(begin, k));
-    });
-  });
-  SHOAL_CHECK(std::all_of(valid.begin(), valid.end(), [](uint8_t v) { return v == 1; }));
-  return ns / static_cast<double>(n);
-}
-
-void MeasureOnions(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
-  constexpr size_t kFew = 1, kMany = 5;
-  std::vector<onion::Recipient> recipients;
-  Seed secret = random.NewSeed();
-  const onion::KeyPair key = onion::KeyPairFromSecret(secret.view());
-  for (size_t i = 0; i < kMany; ++i) {
-    recipients.push_back(*onion::Recipient::Create(key.public_key));
-  }
-  Bytes few, many;
-  const double build_few = BuildNs(n, recipients, kFew, random, pool, few);
-  const double build_many = BuildNs(n / 2, recipients, kMany, random, pool, many);
-  const double open_few = PeelNs(n, key, kFew, few, pool);
-  const double open_many = PeelNs(n / 2, key, kMany, many, pool);
-  constexpr double kFewBytes = onion::OnionBytes(kFew) - onion::kSealBytes;
-  constexpr double kManyBytes = onion::OnionBytes(kMany) - onion::kSealBytes;
-  const double byte = std::max(0.01, (open_many - open_few) / (kManyBytes - kFewBytes));
-  costs.set_box_byte_ns(byte);
-  costs.set_open_ns(open_few - byte * kFewBytes);
-  double bytes_of_all = kFewBytes;
-  for (size_t l = 1; l <= kMany; ++l) bytes_of_all += onion::OnionBytes(l) - onion::kSealBytes;
-  // All the layers of both, without what their bytes cost.
-  costs.set_seal_ns((build_few + build_many - byte * bytes_of_all) / (kFew + kMany));
-}
-
-void MeasureShuffle(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
-  struct Print {
-    uint64_t value;
-    uint32_t position;
-    bool operator<(const Print& other) const { return value < other.value; }
-  };
-  Bytes seeds(32 * n);
-  random.Fill(seeds);
-  const Seed key = random.NewSeed();
-  std::vector<Print> prints(n);
-  PageArray<uint32_t> place;
-  const double place_ns = Measure([&] {
-    for (size_t i = 0; i < n; ++i) {
-      uint8_t print[8];
-      crypto_shorthash(print, seeds.data() + 32 * i, 32, key.view().data());
-      prints[i] = {LoadLe<uint64_t>(print), static_cast<uint32_t>(i)};
-    }
-    std::sort(prints.begin(), prints.end());
-    place = *shuffle::RandomPermutation(n, key.view(), pool);
-  });
-  costs.set_place_ns(place_ns / static_cast<double>(n));
-  constexpr size_t kItem = 2 * onion::kLayerBytes;
-  Bytes from(n * kItem);
-  const double gather = Measure([&] {
-    Bytes to(n * kItem);  // fresh memory, as in a round
-    for (size_t i = 0; i < n; ++i) {
-      std::copy_n(from.data() + i * kItem, kItem, to.data() + place[i] * kItem);
-    }
-  });
-  costs.set_gather_byte_ns(gather / static_cast<double>(n * kItem));
-}
+// Where a stage works that nobody has worked in before: its memory comes fresh from the system.
+struct FreshPlace {
+  explicit FreshPlace(ThreadPool& pool) : resources{.pool = &pool, .spools = &spools} {}
+  SpoolPlace spools{"/tmp", uint64_t{1} << 40};  // in memory
+  const server::Resources resources;
+};
 
 noise::Distribution SomeNoise() {
   return *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
@@ -154,154 +126,528 @@ noise::Distribution SomeNoise() {
                                        .right_scale = 5});
 }
 
-// Reads all of a source, as a sender does.
-void Exhaust(ByteSource& source) {
-  while (!source.Next()->empty()) {
+// A party of a made-up round, the one before `hops` others.
+struct PracticeParty {
+  PracticeParty(size_t hops, size_t positions, RandomSource& random)
+      : secrets(random.NewSeed()),
+        mac(random.NewSeed().view(), "shoal calibrate"),
+        context{.counter = RoundCounter(1),
+                .round_id = {},
+                .party = PartyNumber(1),
+                .parties = static_cast<uint32_t>(hops + 1),
+                .answer_bytes = 0,
+                .max_rows = 1,
+                .max_slots = static_cast<uint32_t>(2 * positions),
+                .noise = SomeNoise(),
+                .next_recipients = {}} {
+    for (size_t i = 0; i < hops; ++i) {
+      const onion::KeyPair key = onion::KeyPairFromSecret(random.NewSeed().view());
+      context.next_recipients.push_back(*onion::Recipient::Create(key.public_key));
+    }
   }
+  const server::RoundSecrets secrets;
+  const ContentMac mac;
+  server::RoundContext context;
+};
+
+void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
+  // The ends of what there can be: what lies between them is told best.
+  constexpr size_t kFew = 1, kMany = kMostParties - 1;
+  const auto once = [&](size_t hops) {
+    PracticeParty party(hops, 0, random);
+    party.context.max_rows = n / (19 * hops) + 1;  // of so many noise queries each
+    FreshPlace place(pool);
+    server::NoiseBatch made;
+    const Cost cost =
+        Once([&] { made = *MakeNoise(party.context, party.secrets, place.resources); });
+    return Each(cost, made.size());
+  };
+  std::vector<Cost> of_few, of_many;
+  for (int run = 0; run < kTurns; ++run) {
+    of_few.push_back(once(kFew));
+    of_many.push_back(once(kMany));
+  }
+  const Cost few = Middle(of_few), many = Middle(of_many);
+  // Bytes in all boxes of one onion.
+  const auto bytes_of = [](size_t hops) {
+    double bytes = 0;
+    for (size_t l = 1; l <= hops; ++l) {
+      bytes += static_cast<double>(onion::OnionBytes(l) - onion::kSealBytes);
+    }
+    return bytes;
+  };
+  // As dear as a byte that is opened: the same cipher.
+  const double byte = costs.open_byte_ns();
+  const double of_one = few.cpu_ns - byte * bytes_of(kFew);
+  // What a query takes beside its boxes is little, and may drown in the difference.
+  const double seal = std::min(
+      of_one, (many.cpu_ns - few.cpu_ns - byte * (bytes_of(kMany) - bytes_of(kFew))) /
+                  static_cast<double>(kMany - kFew));
+  costs.set_seal_byte_ns(byte);
+  costs.set_seal_ns(Positive(seal));
+  costs.set_noise_ns(Positive(of_one - seal));
+  costs.set_noise_serial(SerialShare(few, pool));
 }
 
-// A round's online stage over n positions of a state that is made up: its cost depends on no value.
-void MeasureOnline(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
-  const double dn = static_cast<double>(n);
-  SpoolPlace spools("/tmp", uint64_t{1} << 40);  // in memory
-  const server::Resources resources = {.pool = &pool, .spools = &spools};
-  const server::RoundSecrets secrets(random.NewSeed());
-  const onion::KeyPair key = onion::KeyPairFromSecret(random.NewSeed().view());
-  server::RoundContext context{.counter = RoundCounter(1),
-                               .round_id = {},
-                               .party = PartyNumber(1),
-                               .parties = 2,
-                               .answer_bytes = 0,
-                               .max_rows = 1,
-                               .max_slots = static_cast<uint32_t>(2 * n),
-                               .noise = SomeNoise(),
-                               .next_recipients = {*onion::Recipient::Create(key.public_key)}};
-  wire::QueryBatch queries;
-  queries.positions.resize(n);
-  std::iota(queries.positions.begin(), queries.positions.end(), 0u);
-  queries.tallies.assign(n, 12345);
-  // Once without noise, once with as much as there are queries.
-  const auto state_of = [&](size_t noise) {
+// Puts n records of some bytes to the places of a permutation and reads them.
+double MoveByteNs(size_t n, std::span<const uint32_t> places, ThreadPool& pool) {
+  constexpr size_t kRecord = onion::OnionBytes(1), kRun = 1 << 16;
+  Bytes records(std::min(n, kRun) * kRecord, 1);
+  const Cost cost = Typical([&] {
+    FreshPlace place(pool);
+    return Once([&] {
+      shuffle::Scatter scatter = *shuffle::Scatter::Create(n, kRecord, place.spools);
+      for (size_t at = 0; at < n; at += kRun) {
+        const size_t count = std::min(kRun, n - at);
+        SHOAL_CHECK(scatter.Put(places.subspan(at, count),
+                                BytesView(records).first(count * kRecord), pool)
+                        .ok());
+      }
+      while (!scatter.Next(pool)->empty()) {
+      }
+    });
+  });
+  return cost.cpu_ns / static_cast<double>(n * kRecord);
+}
+
+// Fingerprints sorted and a permutation drawn.
+double SortAndDrawNs(size_t n, RandomSource& random, ThreadPool& pool) {
+  struct Print {
+    uint64_t value;
+    uint32_t position;
+    bool operator<(const Print& other) const { return value < other.value; }
+  };
+  const Seed key = random.NewSeed();
+  return Typical([&] {
+           std::vector<Print> prints(n);
+           for (size_t i = 0; i < n; ++i) {
+             prints[i] = {0x9e3779b97f4a7c15u * (i + 1), static_cast<uint32_t>(i)};
+           }
+           return Once([&] {
+             std::sort(prints.begin(), prints.end());
+             (void)*shuffle::RandomPermutation(n, key.view(), pool);
+           });
+         })
+             .cpu_ns /
+         static_cast<double>(n);
+}
+
+// n onions opened and shuffled, by a party before `hops` others.
+class PracticeOffline {
+ public:
+  PracticeOffline(size_t n, size_t hops, RandomSource& random, ThreadPool& pool)
+      : n_(n), party_(hops, n, random), pool_(pool) {
+    const onion::KeyPair key = party_.secrets.OnionKeyPair();
+    std::vector<onion::Recipient> recipients = {*onion::Recipient::Create(key.public_key)};
+    recipients.insert(recipients.end(), party_.context.next_recipients.begin(),
+                      party_.context.next_recipients.end());
+    const size_t layers = hops + 1, bytes = onion::OnionBytes(layers);
+    constexpr size_t kChunk = 1024;
+    onions_.resize(n * bytes);
+    Bytes seeds(n * layers * 32), ephemeral(n * layers * 32);
+    random.Fill(seeds);
+    random.Fill(ephemeral);
+    pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
+      const size_t k = end - begin;
+      onion::BuildOnions({}, recipients,
+                         BytesView(seeds).subspan(begin * layers * 32, k * layers * 32),
+                         BytesView(ephemeral).subspan(begin * layers * 32, k * layers * 32),
+                         MutableBytes(onions_).subspan(begin * bytes, k * bytes));
+    });
+  }
+
+  // The stage once more, as Party::Intake and Party::Offline.
+  void Run() {
+    FreshPlace place(pool_);
+    ContentMac::Stream digest(party_.mac);
+    std::optional<server::OnionIntake> intake;
+    open_.push_back(Once([&] {
+      intake.emplace(*server::OnionIntake::Begin(party_.context, party_.secrets, onions_.size(),
+                                                 place.resources));
+      for (size_t at = 0; at < onions_.size(); at += kPiece) {
+        const BytesView piece =
+            BytesView(onions_).subspan(at, std::min(kPiece, onions_.size() - at));
+        SHOAL_CHECK(intake->Take(piece).ok());
+        digest.Update(piece, pool_);
+      }
+    }));
+    server::NoiseBatch none;
+    none.onions = *place.spools.Create(0);
+    rest_.push_back(Once([&] {
+      const server::OfflineOutput out =
+          *RunOffline(party_.context, party_.secrets, std::move(none), *std::move(intake),
+                      place.resources);
+      SHOAL_CHECK(out.dead == 0);
+      Digest(*out.onions, party_.mac, pool_);
+    }));
+  }
+
+  // An onion's, typically: opened; and everything after.
+  Cost Open() const { return Each(Middle(open_), n_); }
+  Cost Rest() const { return Each(Middle(rest_), n_); }
+
+ private:
+  const size_t n_;
+  PracticeParty party_;
+  ThreadPool& pool_;
+  Bytes onions_;
+  std::vector<Cost> open_, rest_;
+};
+
+void SetCurve(double few, double many, Curve& curve) {
+  curve.set_few_ns(Positive(few));
+  curve.set_many_ns(Positive(many));
+}
+
+void MeasureOffline(size_t opened, size_t few, size_t many, RandomSource& random, ThreadPool& pool,
+                    UnitCosts& costs) {
+  constexpr size_t kMost = kMostParties - 1;
+  PracticeOffline backend(opened, 0, random, pool), one(opened, 1, random, pool),
+      most(opened / 4, kMost, random, pool);
+  // In turns: it is their differences that count.
+  for (int run = 0; run < kTurns; ++run) {
+    for (PracticeOffline* party : {&backend, &one, &most}) party->Run();
+  }
+  constexpr double kLayer = onion::kLayerBytes;
+  const double open_byte = Positive((most.Open().cpu_ns - backend.Open().cpu_ns) / (kMost * kLayer));
+  costs.set_open_byte_ns(open_byte);
+  costs.set_open_ns(Positive(
+      (backend.Open().cpu_ns + one.Open().cpu_ns - 3 * kLayer * open_byte) / 2));
+  const double move = Positive((most.Rest().cpu_ns - one.Rest().cpu_ns) / ((kMost - 1) * kLayer));
+  const double place = Positive(one.Rest().cpu_ns - kLayer * move);
+  costs.set_offline_serial(SerialShare(one.Open() + one.Rest(), pool));
+  // Stages of many onions would take long; what makes them dearer is measured by itself.
+  const auto sort_and_draw = [&](size_t n) { return SortAndDrawNs(n, random, pool); };
+  const auto move_byte = [&](size_t n) {
+    const Seed key = random.NewSeed();
+    return MoveByteNs(n, shuffle::RandomPermutation(n, key.view(), pool)->span(), pool);
+  };
+  const auto set = [&](double measured, const auto& of, Curve& curve) {
+    const double least = of(opened);
+    SetCurve(measured + std::max(0.0, of(few) - least), measured + std::max(0.0, of(many) - least),
+             curve);
+  };
+  set(backend.Rest().cpu_ns, sort_and_draw, *costs.mutable_backend_place());
+  set(place, sort_and_draw, *costs.mutable_place());
+  set(move, move_byte, *costs.mutable_move_byte());
+}
+
+// One party's online stage over n positions of a state that is made up: its cost depends on no value.
+class PracticeOnline {
+ public:
+  PracticeOnline(size_t n, RandomSource& random, ThreadPool& pool)
+      : n_(n), party_(1, n, random), backend_(0, n, random), pool_(pool) {
+    queries_.positions.resize(n);
+    std::iota(queries_.positions.begin(), queries_.positions.end(), 0u);
+    queries_.tallies.assign(n, 12345);
+    encoded_ = wire::EncodeQueryBatch(queries_, static_cast<uint32_t>(n));
+    plain_ = StateOf(0, random);
+    noisy_ = StateOf(n, random);
+  }
+
+  // What the offline stage makes ready for these answers, masks and all; without masks where answers
+  // have no bytes.
+  Cost Ready(size_t answer_bytes) {
+    Cost cost;
+    for (server::RoundState* state : {&plain_, &noisy_}) {
+      state->masks = {};
+      std::unique_ptr<FreshPlace>& place = state == &plain_ ? plain_place_ : noisy_place_;
+      place = std::make_unique<FreshPlace>(pool_);
+      party_.context.answer_bytes = answer_bytes;
+      cost = Once([&] {
+        SHOAL_CHECK(MakeReady(party_.context, place->resources, *state).ok());
+      });
+      SHOAL_CHECK(state->masks.size() == n_ * answer_bytes);
+    }
+    return Each(cost, n_);
+  }
+
+  // Queries go on, with as much noise as there are queries or none: as Party::Queries.
+  Cost Forward(bool noise) {
+    const server::RoundState& state = noise ? noisy_ : plain_;
+    forwarding_ = {};
+    return Each(Once([&] {
+                  const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded_, state.positions);
+                  (void)party_.mac.Of(encoded_, pool_);
+                  forwarding_ = *ForwardQueries(party_.context, state, in, pool_);
+                  const Bytes out =
+                      wire::EncodeQueryBatch(forwarding_.queries, state.next_positions);
+                  (void)party_.mac.Of(out, pool_);
+                  forwarding_.queries = {};
+                }),
+                n_);
+  }
+
+  // As Party::Answers, after Ready and Forward.
+  Cost Back(bool noise, size_t answer_bytes) {
+    const server::RoundState& state = noise ? noisy_ : plain_;
+    party_.context.answer_bytes = answer_bytes;
+    const Bytes piece(kPiece);
+    const uint64_t total = uint64_t{state.next_positions} * answer_bytes;
+    FreshPlace place(pool_);
+    return Each(Once([&] {
+                  server::AnswerIntake intake = *server::AnswerIntake::Begin(
+                      party_.context, queries_, forwarding_, total, place.resources);
+                  ContentMac::Stream digest(party_.mac);
+                  for (uint64_t at = 0; at < total; at += kPiece) {
+                    const BytesView part =
+                        BytesView(piece).first(std::min<uint64_t>(kPiece, total - at));
+                    digest.Update(part, pool_);
+                    SHOAL_CHECK(intake.Take(part).ok());
+                  }
+                  (void)digest.Finish();
+                  Digest(**ReturnAnswers(party_.context, party_.secrets, state, queries_,
+                                         std::move(intake), place.resources),
+                         party_.mac, pool_);
+                }),
+                n_);
+  }
+
+  // As Party::AnswerQueries, after Ready.
+  Cost Answer(size_t answer_bytes, double table_bytes) {
+    const auto rows = static_cast<uint64_t>(table_bytes / static_cast<double>(answer_bytes));
+    const Bytes table(rows * answer_bytes, 1);
+    std::vector<uint32_t> asked(n_);
+    for (size_t i = 0; i < n_; ++i) {
+      asked[i] = static_cast<uint32_t>(0x9e3779b97f4a7c15u * (i + 1) % rows);
+    }
+    wire::QueryBatch queries = queries_;
+    sharing::FirstTallies(plain_.seeds, 1, {}, asked, queries.tallies);
+    const Bytes encoded = wire::EncodeQueryBatch(queries, static_cast<uint32_t>(n_));
+    backend_.context.answer_bytes = answer_bytes;
+    backend_.context.max_rows = rows;
+    return Each(Once([&] {
+                  const wire::QueryBatch in =
+                      *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n_));
+                  (void)backend_.mac.Of(encoded, pool_);
+                  Digest(**AnswerQueries(backend_.context, backend_.secrets, plain_, in,
+                                         {table, rows}, pool_),
+                         backend_.mac, pool_);
+                }),
+                n_);
+  }
+
+ private:
+  server::RoundState StateOf(size_t noise, RandomSource& random) const {
     server::RoundState state;
-    state.positions = static_cast<uint32_t>(n);
-    state.next_positions = static_cast<uint32_t>(n + noise);
+    state.positions = static_cast<uint32_t>(n_);
+    state.next_positions = static_cast<uint32_t>(n_ + noise);
     constexpr auto kSecret = PageBuffer::Content::kSecret;
-    state.seeds = *PageBuffer::Create(32 * n, kSecret);
+    state.seeds = *PageBuffer::Create(32 * n_, kSecret);
     random.Fill(state.seeds);
-    const Seed shuffle_key = random.NewSeed();
-    const PageArray<uint32_t> place =
-        *shuffle::RandomPermutation(n + noise, shuffle_key.view(), pool);
-    state.target = *PageArray<uint32_t>::Create(n, kSecret);
-    std::copy_n(place.begin(), n, state.target.begin());
-    for (size_t k = 0; k < noise; ++k) state.noise.push_back({place[n + k], 1});
-    SHOAL_CHECK(MakeReady(context, resources, state).ok());
+    const Seed key = random.NewSeed();
+    const PageArray<uint32_t> place = *shuffle::RandomPermutation(n_ + noise, key.view(), pool_);
+    state.target = *PageArray<uint32_t>::Create(n_, kSecret);
+    std::copy_n(place.begin(), n_, state.target.begin());
+    for (size_t k = 0; k < noise; ++k) state.noise.push_back({place[n_ + k], 1});
     return state;
-  };
-  server::Forwarding forwarding;
-  const auto forward = [&](const server::RoundState& state) {
-    const Bytes encoded = wire::EncodeQueryBatch(queries, state.positions);
-    return Measure([&] {
-             const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded, state.positions);
-             forwarding = *ForwardQueries(context, state, in, pool);
-             (void)wire::EncodeQueryBatch(forwarding.queries, state.next_positions);
-           }) / dn;
-  };
-  server::RoundState noisy = state_of(n), plain = state_of(0);
-  const double with_noise = forward(noisy);
-  costs.set_forward_ns(forward(plain));
-  costs.set_forward_noise_ns(std::max(1.0, with_noise - costs.forward_ns()));
-
-  server::RoundContext backend = context;
-  backend.party = PartyNumber(2);
-  backend.next_recipients.clear();
-  constexpr size_t kShort = 112, kLong = 1072;
-  double answer[2], back[2];
-  for (const size_t bytes : {kShort, kLong}) {
-    const size_t k = bytes == kShort ? 0 : 1;
-    backend.answer_bytes = context.answer_bytes = bytes;
-    SHOAL_CHECK(MakeReady(context, resources, plain).ok());
-    const uint64_t rows = 1000;
-    const Bytes table(rows * bytes);
-    answer[k] = Measure([&] {
-                  Exhaust(**AnswerQueries(backend, secrets, plain, queries, {table, rows}, pool));
-                }) / dn;
-    const Bytes answers(n * bytes);
-    back[k] = Measure([&] {
-                server::AnswerIntake intake = *server::AnswerIntake::Begin(
-                    context, queries, forwarding, answers.size(), resources);
-                SHOAL_CHECK(intake.Take(answers).ok());
-                Exhaust(**ReturnAnswers(context, secrets, plain, queries, std::move(intake),
-                                        resources));
-              }) / dn;
   }
-  const auto line = [](const double (&at)[2], double& constant, double& slope) {
-    slope = std::max(0.01, (at[1] - at[0]) / static_cast<double>(kLong - kShort));
-    constant = std::max(1.0, at[0] - slope * static_cast<double>(kShort));
-  };
-  double constant = 0, slope = 0;
-  line(answer, constant, slope);
-  costs.set_answer_ns(constant);
-  costs.set_answer_byte_ns(slope);
-  line(back, constant, slope);
-  costs.set_return_ns(constant);
-  costs.set_return_byte_ns(slope);
+  const size_t n_;
+  PracticeParty party_, backend_;
+  ThreadPool& pool_;
+  wire::QueryBatch queries_;
+  Bytes encoded_;
+  std::unique_ptr<FreshPlace> plain_place_, noisy_place_;  // of the states' masks
+  server::RoundState plain_, noisy_;
+  server::Forwarding forwarding_;
+};
 
-  constexpr size_t kExpansions = 50'000;
-  uint32_t sink = 0;
-  costs.set_expand_ns(Measure([&] {
-                        for (size_t i = 0; i < kExpansions; ++i) {
-                          const sharing::QueryShare share =
-                              sharing::Expand(plain.seed(static_cast<uint32_t>(i % n)), {}).share;
-                          sink ^= sharing::FirstTally({&share, 1}, 1);
-                        }
-                      }) /
-                      kExpansions);
-  SHOAL_CHECK(sink < (1u << 31));
+// Costs for one number of positions, put to one end of every curve.
+void MeasureOnline(size_t n, void (Curve::*set)(double), RandomSource& random, ThreadPool& pool,
+                   UnitCosts& costs) {
+  constexpr size_t kShort = 112, kLong = 1072;
+  // Long answers by fewer: as many bytes.
+  PracticeOnline online(n, random, pool), fewer(std::max<size_t>(n / 8, 1024), random, pool);
+  const auto put = [&](Curve& curve, double ns) { (curve.*set)(Positive(ns)); };
+  const auto line = [&](double at_short, double at_long, Curve& constant, Curve& slope) {
+    double byte = (at_long - at_short) / static_cast<double>(kLong - kShort);
+    // No less than nothing for an answer of no bytes.
+    byte = std::min(byte, at_short / static_cast<double>(kShort));
+    put(slope, byte);
+    put(constant, at_short - byte * static_cast<double>(kShort));
+  };
+  std::vector<Cost> runs[13];
+  for (int run = 0; run < kTurns; ++run) {
+    size_t next = 8;
+    runs[next++].push_back(online.Ready(0));
+    runs[next++].push_back(online.Ready(kShort));
+    runs[next++].push_back(fewer.Ready(0));
+    runs[next++].push_back(fewer.Ready(kLong));
+    next = 0;
+    for (const bool noise : {false, true}) {
+      runs[next++].push_back(online.Forward(noise));
+      runs[next++].push_back(online.Back(noise, kShort));
+      (void)fewer.Forward(noise);
+      runs[next++].push_back(fewer.Back(noise, kLong));
+    }
+    runs[next++].push_back(online.Answer(kShort, kNearTableBytes));
+    runs[next++].push_back(fewer.Answer(kLong, kNearTableBytes));
+    runs[12].push_back(online.Answer(kShort, kFarTableBytes));
+  }
+  const Cost forward = Middle(runs[0]), back = Middle(runs[1]), back_long = Middle(runs[2]),
+             forward_noise = Middle(runs[3]), drop = Middle(runs[4]), drop_long = Middle(runs[5]),
+             answer = Middle(runs[6]), answer_long = Middle(runs[7]);
+  costs.set_far_row_ns(Positive(Middle(runs[12]).cpu_ns - answer.cpu_ns));
+  line(Middle(runs[9]).cpu_ns - Middle(runs[8]).cpu_ns,
+       Middle(runs[11]).cpu_ns - Middle(runs[10]).cpu_ns, *costs.mutable_mask(),
+       *costs.mutable_mask_byte());
+  put(*costs.mutable_forward(), forward.cpu_ns);
+  put(*costs.mutable_forward_noise(), forward_noise.cpu_ns - forward.cpu_ns);
+  line(answer.cpu_ns, answer_long.cpu_ns, *costs.mutable_answer(), *costs.mutable_answer_byte());
+  line(back.cpu_ns, back_long.cpu_ns, *costs.mutable_back(), *costs.mutable_back_byte());
+  line(drop.cpu_ns - back.cpu_ns, drop_long.cpu_ns - back_long.cpu_ns, *costs.mutable_drop(),
+       *costs.mutable_drop_byte());
+  costs.set_online_serial(SerialShare(forward_noise, pool));
+  costs.set_answer_serial(SerialShare(answer, pool));
+  costs.set_back_serial(SerialShare(drop, pool));
 }
 
-void MeasureBytes(size_t n, RandomSource& random, UnitCosts& costs) {
+// One end of a link: a TLS record's AES-256-GCM, and half of a local socket's two copies.
+void MeasureLink(size_t n, RandomSource& random, UnitCosts& costs) {
   Bytes bytes(n);
   random.Fill(std::span(bytes).first(std::min<size_t>(n, 1 << 16)));
-  const ContentMac mac(random.NewSeed().view(), "shoal calibrate");
-  costs.set_digest_byte_ns(Measure([&] {
-                             ContentMac::Stream digest(mac);
-                             digest.Update(bytes);
-                             (void)digest.Finish();
-                           }) /
-                           static_cast<double>(n));
-  // One end of a link: a TLS record's AES-256-GCM, and half of a local socket's two copies.
   constexpr size_t kRecord = 16384;
+  const auto each = [&](const Cost& cost) { return cost.cpu_ns / static_cast<double>(n); };
   double cipher = 1;
   if (crypto_aead_aes256gcm_is_available()) {
     const uint8_t key[crypto_aead_aes256gcm_KEYBYTES] = {}, nonce[12] = {};
     Bytes record(kRecord + crypto_aead_aes256gcm_ABYTES);
-    cipher = Measure([&] {
-               for (size_t at = 0; at + kRecord <= n; at += kRecord) {
-                 crypto_aead_aes256gcm_encrypt(record.data(), nullptr, bytes.data() + at, kRecord,
-                                               nullptr, 0, nullptr, nonce, key);
-               }
-             }) /
-             static_cast<double>(n);
+    cipher = each(Typical([&] {
+      return Once([&] {
+        for (size_t at = 0; at + kRecord <= n; at += kRecord) {
+          crypto_aead_aes256gcm_encrypt(record.data(), nullptr, bytes.data() + at, kRecord,
+                                        nullptr, 0, nullptr, nonce, key);
+        }
+      });
+    }));
   }
   double copies = 0.5;
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0) {
     Bytes record(kRecord);
-    copies = Measure([&] {
-               for (size_t at = 0; at + kRecord <= n; at += kRecord) {
-                 if (write(ends[0], bytes.data() + at, kRecord) != kRecord) break;
-                 for (size_t got = 0; got < kRecord;) {
-                   const ssize_t more = read(ends[1], record.data(), kRecord - got);
-                   if (more <= 0) return;
-                   got += static_cast<size_t>(more);
+    copies = each(Typical([&] {
+               return Once([&] {
+                 for (size_t at = 0; at + kRecord <= n; at += kRecord) {
+                   if (write(ends[0], bytes.data() + at, kRecord) != kRecord) break;
+                   for (size_t got = 0; got < kRecord;) {
+                     const ssize_t more = read(ends[1], record.data(), kRecord - got);
+                     if (more <= 0) return;
+                     got += static_cast<size_t>(more);
+                   }
                  }
-               }
-             }) /
-             static_cast<double>(2 * n);
+               });
+             })) /
+             2;
     close(ends[0]);
     close(ends[1]);
   }
   costs.set_link_byte_ns(cipher + copies);
+}
+
+// Must come first: what is given back is not fresh for some seconds.
+void MeasureFreshMemory(size_t bytes, UnitCosts& costs) {
+  double ns[2];
+  for (double& each : ns) {
+    PageBuffer pages = *PageBuffer::Create(bytes, PageBuffer::Content::kPublic);
+    const Cost cost = Once([&] {
+      for (size_t at = 0; at < bytes; at += 4096) pages.data()[at] = 1;
+    });
+    each = cost.cpu_ns / static_cast<double>(bytes);
+  }
+  costs.set_fresh_byte_ns(std::max(0.001, ns[0] - ns[1]));
+}
+
+// A table of zeros for an engine: no cost depends on a value.
+pir::Content Zeros(uint64_t rows, uint32_t record_bytes) {
+  return {.table_id = {1},
+          .epoch = 1,
+          .manifest_digest = {2},
+          .rows = rows,
+          .record_bytes = record_bytes,
+          .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 0); }};
+}
+
+// The engine's client and server over a small table: what a query costs to make, to answer in a full
+// pass, and to recover from.
+struct EngineTimes {
+  double ask_ns, answer_ns, recover_ns;
+  wire::PirSetup setup;
+};
+EngineTimes TimeEngine(pir::Engine engine, uint64_t rows, uint32_t record_bytes,
+                       uint64_t rows_per_column, RandomSource& random, ThreadPool& pool) {
+  pir::ServerOptions options;
+  options.rows_per_column = rows_per_column;
+  options.pool = &pool;
+  const auto server = *pir::CreateServer(engine, Zeros(rows, record_bytes), options);
+  const auto client = *pir::CreateClient(server->setup(), server->hint(), {});
+  std::vector<pir::Asked> asked(pir::kMaxQueriesPerRequest);
+  std::vector<BytesView> queries(asked.size());
+  std::vector<absl::StatusOr<Bytes>> answers;
+  const auto each = [&](const Cost& cost) {
+    return cost.cpu_ns / static_cast<double>(asked.size());
+  };
+  EngineTimes times;
+  times.setup = server->setup();
+  times.ask_ns = each(Typical([&] {
+    return Once([&] {
+      for (size_t i = 0; i < asked.size(); ++i) asked[i] = *client->Ask(i % rows, random);
+    });
+  }));
+  for (size_t i = 0; i < asked.size(); ++i) queries[i] = asked[i].query;
+  times.answer_ns =
+      each(Typical([&] { return Once([&] { answers = server->Answer(queries); }); }));
+  times.recover_ns = each(Typical([&] {
+    return Once([&] {
+      for (size_t i = 0; i < asked.size(); ++i) {
+        SHOAL_CHECK(client->Recover(asked[i], *answers[i]).ok());
+      }
+    });
+  }));
+  return times;
+}
+
+void MeasureEngines(size_t bytes, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
+  constexpr uint64_t kColumns = 16384;
+  const pir::Kernel& kernel = pir::KernelOr(nullptr);
+  const auto matrix_of = [&](size_t size) {
+    return *pir::ByteMatrix::Create(std::max<uint64_t>(16, size / kColumns), kColumns);
+  };
+  {
+    const pir::ByteMatrix matrix = matrix_of(bytes / 32);
+    const Cost cost = Typical(
+        [&] { return Once([&] { (void)matrix.MultiplyPublic(kernel, {}, &pool); }); });
+    costs.set_pir_public_byte_ns(Positive(cost.cpu_ns / static_cast<double>(matrix.bytes())));
+  }
+  const pir::ByteMatrix matrix = matrix_of(bytes);
+  const auto pass = [&](uint64_t queries) {
+    pir::PackedVectors vectors = *pir::PackedVectors::Create(kernel, kColumns, queries);
+    const std::vector<uint32_t> words(kColumns, 0x12345678);
+    for (uint64_t i = 0; i < queries; ++i) vectors.Set(i, words);
+    return Typical([&] {
+             return Once([&] { (void)matrix.Multiply(vectors, 0, matrix.rows(), &pool); });
+           })
+               .cpu_ns /
+           static_cast<double>(matrix.bytes());
+  };
+  const double one = pass(1), all = pass(pir::kMaxQueriesPerRequest);
+  constexpr double kMore = pir::kMaxQueriesPerRequest - 1;
+  costs.set_pir_pass_byte_ns(Positive(one));
+  costs.set_pir_query_byte_ns(Positive((all - one) / kMore));
+
+  // One row a column: a query is nearly all of what there is to pack.
+  constexpr uint32_t kRecord = 64;
+  const EngineTimes simple =
+      TimeEngine(pir::Engine::kSimplePir, kColumns, kRecord, 1, random, pool);
+  costs.set_pir_ask_column_ns(Positive(simple.ask_ns / kColumns));
+  costs.set_simplepir_recover_byte_ns(Positive(simple.recover_ns / kRecord));
+  const double table = kColumns * kRecord;
+  const double product =
+      table * (costs.pir_pass_byte_ns() + kMore * costs.pir_query_byte_ns()) / (kMore + 1);
+  costs.set_pir_word_ns(Positive((simple.answer_ns - product) / (kColumns + kRecord)));
+  constexpr uint32_t kShort = 4;
+  const EngineTimes twice =
+      TimeEngine(pir::Engine::kDoublePir, 4096, kShort, 64, random, pool);
+  costs.set_doublepir_recover_byte_ns(Positive(twice.recover_ns / kShort));
 }
 
 std::string MachineName() {
@@ -328,12 +674,20 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   const auto size = [&](double full) {
     return std::max<size_t>(2048, static_cast<size_t>(full * effort));
   };
+  // A process gets what is this large fresh from the system when its first round needs it; by itself
+  // the allocator would begin to keep and reuse it, run after run.
+  mallopt(M_MMAP_THRESHOLD, 512 << 10);
   UnitCosts costs;
   costs.set_machine(MachineName());
-  MeasureOnions(size(16'384), random, pool, costs);
-  MeasureShuffle(size(300'000), random, pool, costs);
-  MeasureOnline(size(200'000), random, pool, costs);
-  MeasureBytes(size(1 << 26), random, costs);
+  const size_t few = size(kFewPositions), many = size(kManyPositions);
+  MeasureFreshMemory(size(1 << 28), costs);
+  const size_t opened = size(1 << 14);
+  MeasureOffline(opened, few, many, random, pool, costs);
+  MeasureNoise(opened, random, pool, costs);
+  MeasureOnline(few, &Curve::set_few_ns, random, pool, costs);
+  MeasureOnline(many, &Curve::set_many_ns, random, pool, costs);
+  MeasureLink(size(1 << 26), random, costs);
+  MeasureEngines(size(1 << 26), random, pool, costs);
   return costs;
 }
 
@@ -346,19 +700,36 @@ std::string DefaultCostsPath() {
   return absl::StrCat(home, "/.config/shoal/costs.textproto");
 }
 
+namespace {
+
+// Every number of the message and of those in it.
+absl::Status CheckCosts(const google::protobuf::Message& costs, const std::string& path) {
+  using Field = google::protobuf::FieldDescriptor;
+  const google::protobuf::Descriptor& fields = *costs.GetDescriptor();
+  const google::protobuf::Reflection& reflection = *costs.GetReflection();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const Field& field = *fields.field(i);
+    if (field.cpp_type() == Field::CPPTYPE_MESSAGE) {
+      SHOAL_RETURN_IF_ERROR(CheckCosts(reflection.GetMessage(costs, &field),
+                                       absl::StrCat(path, ": ", field.name())));
+    }
+    if (field.cpp_type() != Field::CPPTYPE_DOUBLE) continue;
+    const double value = reflection.GetDouble(costs, &field);
+    if (!(value > 0 && value < 1e9)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": ", field.name(), " must be above 0 and below 1e9, got ", value,
+          "; shoal plan --calibrate makes the file anew"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<UnitCosts> ReadCosts(const std::string& path) {
   UnitCosts costs;
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, costs));
-  const google::protobuf::Descriptor& fields = *UnitCosts::descriptor();
-  for (int i = 0; i < fields.field_count(); ++i) {
-    const google::protobuf::FieldDescriptor& field = *fields.field(i);
-    if (field.cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
-    const double value = UnitCosts::GetReflection()->GetDouble(costs, &field);
-    if (!(value > 0 && value < 1e9)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": ", field.name(), " must be above 0 and below 1e9, got ", value));
-    }
-  }
+  SHOAL_RETURN_IF_ERROR(CheckCosts(costs, path));
   return costs;
 }
 

@@ -12,8 +12,15 @@
 
 namespace shoal::plan {
 
-// Runs the parties' own functions on made-up rounds and takes their processor time, on all of the
-// pool's threads at once: some seconds in all. `effort` scales the sizes; 1 is what users get.
+// The ends of every Curve.
+inline constexpr double kFewPositions = 1 << 17, kManyPositions = 1 << 20;
+// The ends of what a table's size does to an answer.
+inline constexpr double kNearTableBytes = 1 << 19, kFarTableBytes = 1 << 24;
+
+// Runs the parties' own functions, and the engines', on made-up rounds and tables, as large as real
+// ones are and over memory fresh from the system, with everything that a party's report of a stage
+// counts; takes their processor time, on all of the pool's threads at once. Ten or twenty seconds in
+// all, and up to a gigabyte of memory. `effort` scales the sizes; 1 is what users get.
 UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort = 1);
 
 // Measured on the machine that its `machine` names.

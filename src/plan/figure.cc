@@ -14,6 +14,11 @@ struct Point {
   double x, y;
   bool marked;
 };
+struct Line {
+  std::string name;  // empty: the only one
+  std::string colour = "#1f5fa8";
+  std::vector<Point> points;
+};
 
 constexpr double kWidth = 440, kHeight = 300, kLeft = 70, kTop = 50, kRight = 20, kBottom = 50;
 
@@ -28,14 +33,19 @@ struct Axis {
 };
 
 std::string Panel(double x0, absl::string_view title, absl::string_view x_label,
-                  absl::string_view y_label, std::vector<Point> points) {
-  std::erase_if(points, [](const Point& p) { return !(p.x > 0 && p.y > 0); });
-  if (points.empty()) return "";
+                  absl::string_view y_label, std::vector<Line> lines) {
   const auto by_x = [](const Point& a, const Point& b) { return a.x < b.x; };
   const auto by_y = [](const Point& a, const Point& b) { return a.y < b.y; };
-  std::sort(points.begin(), points.end(), by_x);
-  const auto [lowest, highest] = std::minmax_element(points.begin(), points.end(), by_y);
-  const Axis x(points.front().x, points.back().x), y(lowest->y, highest->y);
+  std::vector<Point> all;
+  for (Line& one : lines) {
+    std::erase_if(one.points, [](const Point& p) { return !(p.x > 0 && p.y > 0); });
+    std::sort(one.points.begin(), one.points.end(), by_x);
+    all.insert(all.end(), one.points.begin(), one.points.end());
+  }
+  if (all.empty()) return "";
+  const auto [first, last] = std::minmax_element(all.begin(), all.end(), by_x);
+  const auto [lowest, highest] = std::minmax_element(all.begin(), all.end(), by_y);
+  const Axis x(first->x, last->x), y(lowest->y, highest->y);
   const double width = kWidth - kLeft - kRight, height = kHeight - kTop - kBottom;
   const auto px = [&](double value) { return x0 + kLeft + width * x.At(value); };
   const auto py = [&](double value) { return kTop + height * (1 - y.At(value)); };
@@ -65,12 +75,23 @@ std::string Panel(double x0, absl::string_view title, absl::string_view x_label,
     line(x0 + kLeft, at, x0 + kLeft + width, at);
     text(x0 + kLeft - 6, at + 4, "end", absl::StrFormat("%g", std::pow(10, e)));
   }
-  out += "<polyline fill=\"none\" stroke=\"#1f5fa8\" stroke-width=\"2\" points=\"";
-  for (const Point& p : points) absl::StrAppendFormat(&out, "%.1f,%.1f ", px(p.x), py(p.y));
-  out += "\"/>\n";
-  for (const Point& p : points) {
-    absl::StrAppendFormat(&out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\"/>\n", px(p.x),
-                          py(p.y), p.marked ? 6 : 3, p.marked ? "#c0392b" : "#1f5fa8");
+  double legend = kTop + 14;
+  for (const Line& one : lines) {
+    if (one.points.empty()) continue;
+    absl::StrAppendFormat(
+        &out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", one.colour);
+    for (const Point& p : one.points) absl::StrAppendFormat(&out, "%.1f,%.1f ", px(p.x), py(p.y));
+    out += "\"/>\n";
+    for (const Point& p : one.points) {
+      absl::StrAppendFormat(&out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\"/>\n",
+                            px(p.x), py(p.y), p.marked ? 6 : 3,
+                            p.marked ? "#c0392b" : one.colour);
+    }
+    if (one.name.empty()) continue;
+    absl::StrAppendFormat(
+        &out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" fill=\"%s\">%s</text>\n",
+        x0 + kLeft + width - 4, legend, one.colour, one.name);
+    legend += 15;
   }
   return out;
 }
@@ -90,13 +111,38 @@ std::string DrawPlan(const Plan& plan) {
       epsilons.push_back({line.epsilon(), line.mean_per_row(), line.chosen()});
     }
   }
+  // A query's processor time by every engine, from few queries to many.
+  std::vector<Line> engines;
+  static constexpr const char* kColours[] = {"#1f5fa8", "#c0392b", "#2e8b57"};
+  Line online{.name = "chain, online stage", .colour = "#7fb0e0", .points = {}};
+  for (const ChainPoint& point : plan.chain_by_queries()) {
+    online.points.push_back({point.queries_per_record(), point.online_seconds_per_query(), false});
+  }
+  for (const EngineCosts& engine : plan.engine()) {
+    Line line{.name = engine.engine(), .colour = kColours[engines.size() % 3], .points = {}};
+    for (const ChainPoint& point : plan.chain_by_queries()) {
+      line.points.push_back({point.queries_per_record(),
+                             engine.engine() == "chain" ? point.server_seconds_per_query()
+                                                        : engine.server_seconds_per_query(),
+                             false});
+    }
+    for (const double meets : {engine.chain_beats_cpu_from_queries_per_record(),
+                               engine.chain_online_beats_cpu_from_queries_per_record()}) {
+      if (meets > 0) line.points.push_back({meets, engine.server_seconds_per_query(), true});
+    }
+    if (engine.refused().empty()) engines.push_back(std::move(line));
+  }
+  engines.push_back(std::move(online));
   std::string out = absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%g\" height=\"%g\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-      2 * kWidth, kHeight);
-  out += Panel(0, "price of a million queries", "row size, bytes", "price", rows);
-  out += Panel(kWidth, "noise", "epsilon", "mean noise queries a row and party", epsilons);
+      3 * kWidth, kHeight);
+  out += Panel(0, "price of a million queries", "row size, bytes", "price", {{"", "#1f5fa8", rows}});
+  out += Panel(kWidth, "noise", "epsilon", "mean noise queries a row and party",
+               {{"", "#1f5fa8", epsilons}});
+  out += Panel(2 * kWidth, "processor time of a query at the servers", "queries a round / records",
+               "seconds", engines);
   return out + "</svg>\n";
 }
 

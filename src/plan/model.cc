@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
+#include "src/plan/calibrate.h"
 #include "src/signature/bls.h"
 #include "src/table/manifest.h"
 #include "src/table/row.h"
@@ -24,13 +25,35 @@ constexpr double kClientQueryBytes = 4 + 16 + 4;
 // Held for a position while its layer is opened: seed, validity, fingerprint.
 constexpr double kIntakeBytes = 32 + 1 + 16;
 // Between the stages (server/round_state.h).
-constexpr double kStateBytes = 36, kStateNoiseBytes = 8;
+constexpr double kStateBytes = 44, kStateNoiseBytes = 8;
+// While queries are put to their places: tally and origin, place.
+constexpr double kForwardBytes = 8 + 4;
 // A query in memory: position and tally.
 constexpr double kQueryBytes = 8;
 
 absl::Status OutOfRange(absl::string_view option, absl::string_view range, double got) {
   return absl::InvalidArgumentError(
       absl::StrFormat("--%s must be %s, got %g", option, range, got));
+}
+
+// What one of `count` costs.
+double At(const Curve& curve, double count) {
+  const double few = std::log2(kFewPositions), many = std::log2(kManyPositions);
+  const double share =
+      std::clamp((std::log2(std::max(1.0, count)) - few) / (many - few), 0.0, 1.0);
+  return curve.few_ns() + share * (curve.many_ns() - curve.few_ns());
+}
+
+// How far a table of so many bytes is from a cache: from 0 to 1.
+double Far(double table_bytes) {
+  return std::clamp(std::log2(table_bytes / kNearTableBytes) /
+                        std::log2(kFarTableBytes / kNearTableBytes),
+                    0.0, 1.0);
+}
+
+// Wall time of processor time of which a share is one thread's alone.
+double Wall(double cpu_s, double serial, double cores) {
+  return cpu_s * (serial + (1 - serial) / cores);
 }
 
 Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& unit, double noise,
@@ -53,36 +76,47 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   // Layer l of `hops`, from the innermost, is a box around 64 bytes and l - 1 layers.
   double seals = 0;
   for (double l = 1; l <= hops; ++l) {
-    seals += unit.seal_ns() + (onion::kLayerBytes * l - onion::kSealBytes) * unit.box_byte_ns();
+    seals += unit.seal_ns() + (onion::kLayerBytes * l - onion::kSealBytes) * unit.seal_byte_ns();
   }
-  party.set_noise_cpu_s(ns * own * (seals + hops * unit.expand_ns()));
+  // Large arrays are touched for the first time; in a process's later rounds less of them is.
+  const double fresh = unit.fresh_byte_ns();
+  party.set_noise_cpu_s(ns * own * (seals + unit.noise_ns() + inner * fresh));
 
-  const double open = unit.open_ns() + (onion - onion::kSealBytes) * unit.box_byte_ns();
-  const double offline_parallel = ns * (in * open + out * inner * unit.gather_byte_ns());
-  const double offline_serial =
-      ns * ((in + own) * unit.place_ns() + (in * onion + out * inner) * unit.digest_byte_ns());
-  party.set_offline_cpu_s(offline_parallel + offline_serial);
+  const double open = unit.open_ns() + onion * unit.open_byte_ns();
+  const double place =
+      backend ? in * At(unit.backend_place(), in)
+              : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
+  // As SpoolPlace::CreateIfRoomy, beside the lists that are there then: what came in, what was in it, noise.
+  const double lists = (j == 1 ? in * onion : 0) + in * inner + own * inner;
+  const double masks = in * answer;
+  const bool ready = lists + 2 * masks <= w.spool_memory_bytes;
+  const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
+  party.set_masks_ready(ready);
+  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32 + inner) + out * (inner + 4) +
+                               (ready ? masks : 0);
+  party.set_offline_cpu_s(
+      ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh));
 
   const double query_bytes = QueryBatchBytes(in) + (backend ? 0 : QueryBatchBytes(out));
-  double online_parallel = ns * query_bytes * unit.digest_byte_ns(), online_serial = 0;
   if (backend) {
-    online_parallel += ns * in * (unit.answer_ns() + answer * unit.answer_byte_ns());
-    online_serial += ns * in * answer * unit.digest_byte_ns();
-    party.set_online_cpu_s(online_parallel + online_serial);
+    party.set_online_cpu_s(
+        ns * (in * (At(unit.answer(), in) + answer * At(unit.answer_byte(), in) +
+                    unit.far_row_ns() * Far(layout.rows() * answer)) +
+              (ready ? 0 : mask)));
   } else {
-    online_parallel += ns * (in * unit.forward_ns() + own * unit.forward_noise_ns());
-    party.set_online_cpu_s(online_parallel);
-    const double back_parallel = ns * in * (unit.return_ns() + answer * unit.return_byte_ns());
-    const double back_serial = ns * (in + out) * answer * unit.digest_byte_ns();
-    party.set_answers_cpu_s(back_parallel + back_serial);
-    online_parallel += back_parallel;
-    online_serial += back_serial;
+    party.set_online_cpu_s(
+        ns * (in * At(unit.forward(), in) + own * At(unit.forward_noise(), own) +
+              out * kForwardBytes * fresh));
+    party.set_answers_cpu_s(
+        ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
+              own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
+              (ready ? 0 : mask) + masks * fresh));
   }
 
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
   party.set_links_cpu_s(ns * link_bytes * unit.link_byte_ns());
 
-  const double rest = kStateBytes * in + kStateNoiseBytes * own;
+  const double rest = kStateBytes * in + kStateNoiseBytes * own + (ready ? masks : 0);
   // What is opened, what is put in order, and the noise, as far as memory has room for spools.
   const double offline_peak =
       in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + 4) + rest;
@@ -93,9 +127,11 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   party.set_rest_memory_bytes(rest + own * (inner + 4));
   party.set_peak_memory_bytes(std::max(offline_peak, online_peak) + table);
 
-  const double cores = w.cores;
-  party.set_offline_seconds((party.noise_cpu_s() + offline_parallel) / cores + offline_serial);
-  party.set_online_seconds(online_parallel / cores + online_serial);
+  party.set_noise_seconds(Wall(party.noise_cpu_s(), unit.noise_serial(), w.cores));
+  party.set_offline_seconds(Wall(party.offline_cpu_s(), unit.offline_serial(), w.cores));
+  party.set_online_seconds(Wall(party.online_cpu_s(),
+                                backend ? unit.answer_serial() : unit.online_serial(), w.cores));
+  party.set_answers_seconds(Wall(party.answers_cpu_s(), unit.back_serial(), w.cores));
   return party;
 }
 
@@ -114,6 +150,30 @@ double CpuSeconds(const Plan& plan) {
            p.links_cpu_s();
   }
   return sum;
+}
+
+// Parties follow each other. Between two of them, bytes are encrypted and decrypted while others are
+// computed on: on one machine that takes the same cores, on two the receiver's. The next round's noise
+// is made by all parties at once: on machines of their own only the frontend still is at it when its
+// onions come.
+ChainTimes PredictTimes(const Workload& w, const Plan& plan, const UnitCosts& unit) {
+  double offline = 0, online = 0, noise = 0, onion_bytes = 0, online_bytes = 0;
+  for (const Party& party : plan.party()) {
+    offline += party.offline_seconds();
+    if (w.one_machine || party.party() == 1) noise += party.noise_seconds();
+    online += party.online_seconds() + party.answers_seconds();
+  }
+  for (const Hop& hop : plan.hop()) {
+    if (hop.from() == 0) continue;
+    onion_bytes += hop.onion_bytes();
+    online_bytes += hop.query_bytes() + hop.answer_bytes();
+  }
+  const double byte_s = 1e-9 * unit.link_byte_ns() * (w.one_machine ? 2 : 1) / w.cores;
+  ChainTimes times;
+  times.set_offline_seconds(offline + onion_bytes * byte_s);
+  times.set_offline_beside_noise_seconds(times.offline_seconds() + noise);
+  times.set_online_seconds(online + online_bytes * byte_s);
+  return times;
 }
 
 }  // namespace
@@ -231,6 +291,7 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
   plan.set_queries(queries);
   plan.set_rounds_per_day(w.rounds_per_day);
   plan.set_cores(w.cores);
+  plan.set_one_machine(w.one_machine);
   plan.set_price_core_hour(w.price_core_hour);
   plan.set_price_gb(w.price_gb);
   *plan.mutable_table() = layout;
@@ -259,6 +320,7 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
     hop.set_answer_bytes(into * layout.answer_bytes());
     bytes += hop.onion_bytes() + hop.query_bytes() + hop.answer_bytes();
   }
+  *plan.mutable_chain_times() = PredictTimes(w, plan, costs);
   Client& client = *plan.mutable_client();
   client.set_onion_bytes(static_cast<double>(onion::OnionBytes(w.parties)));
   client.set_query_bytes(kClientQueryBytes);
@@ -270,9 +332,10 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
   plan.set_price_per_million_queries(plan.per_round().price() / queries * 1e6);
   double busiest = 0;
   for (const Party& party : plan.party()) {
-    const double seconds = party.offline_seconds() + party.online_seconds() +
+    const double seconds = party.noise_seconds() + party.offline_seconds() +
+                           party.online_seconds() + party.answers_seconds() +
                            party.links_cpu_s() / w.cores;
-    busiest = std::max(busiest, seconds);
+    busiest = w.one_machine ? busiest + seconds : std::max(busiest, seconds);
   }
   plan.set_busiest_party_load(busiest * w.rounds_per_day / 86400);
 

@@ -26,7 +26,10 @@ struct Workload {
   uint64_t queries = 0;  // a round
   double rounds_per_day = 1;
   uint32_t parties = 3;
-  uint32_t cores = 1;  // of a party's machine
+  uint32_t cores = 1;  // of a party's machine, or of the one that all of them share
+  bool one_machine = false;
+  // What a party's spools may hold in memory, as shoald's spool_memory_mib.
+  double spool_memory_bytes = 4096.0 * (1 << 20);
   double price_core_hour = 0;
   double price_gb = 0;  // 10^9 bytes, on every link alike
 };

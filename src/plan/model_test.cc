@@ -1,13 +1,17 @@
 #include "src/plan/model.h"
 
+#include <algorithm>
 #include <numeric>
 
+#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/base/thread_pool.h"
 #include "src/onion/onion.h"
+#include "src/pir/engine.h"
 #include "src/plan/calibrate.h"
+#include "src/plan/engines.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/table/records.h"
@@ -239,19 +243,214 @@ TEST(PredictTest, BadParametersAreNamed) {
   EXPECT_THAT(CheckWorkload(w).message(), HasSubstr("--rounds-per-day"));
 }
 
+// Of a layout with rows of one short dense record.
+Workload ShortRecords() {
+  Workload w = SomeWorkload();
+  w.layout = LayoutKind::kDense;
+  w.records = 5000;
+  w.value_bytes = 4;
+  w.queries = 5000;
+  return w;
+}
+
+// What is predicted of an engine's bytes is what its server and client make.
+TEST(EnginesTest, SizesAreThoseOfTheEngine) {
+  Workload w = ShortRecords();
+  w.records = 300;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Layout layout, LayOut(w, 64));
+  const EngineCosts predicted =
+      PredictEngine(w, pir::Engine::kSimplePir, layout, DefaultCosts(), {});
+  EXPECT_EQ(predicted.refused(), "");
+  const pir::Content content{.table_id = {1},
+                             .epoch = 3,
+                             .manifest_digest = {2},
+                             .rows = static_cast<uint64_t>(layout.rows()),
+                             .record_bytes = layout.answer_bytes(),
+                             .copy = [](uint64_t, MutableBytes out) {
+                               std::ranges::fill(out, 7);
+                             }};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto server,
+                             pir::CreateServer(pir::Engine::kSimplePir, content, {}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto client,
+                             pir::CreateClient(server->setup(), server->hint(), {}));
+  testing::TestRandom random(4);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Asked asked, client->Ask(3, random));
+  const BytesView query = asked.query;
+  const auto answers = server->Answer({&query, 1});
+  SHOAL_ASSERT_OK(answers[0].status());
+  EXPECT_EQ(predicted.hint_bytes(), static_cast<double>(server->hint().size()));
+  EXPECT_EQ(predicted.query_bytes(), static_cast<double>(asked.query.size()));
+  EXPECT_EQ(predicted.answer_bytes(), static_cast<double>(answers[0]->size()));
+  // DoublePIR, whose hint is too large to make here: its own sizes, and its own refusal.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto setup,
+                             pir::ShapeOf(pir::Engine::kDoublePir, content, {}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOfShape(setup));
+  const EngineCosts twice =
+      PredictEngine(w, pir::Engine::kDoublePir, layout, DefaultCosts(), {});
+  EXPECT_EQ(twice.hint_bytes(), static_cast<double>(sizes.hint_bytes));
+  EXPECT_EQ(twice.query_bytes(), static_cast<double>(sizes.query_bytes));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Layout wide, LayOut(w, 200));
+  EXPECT_THAT(PredictEngine(w, pir::Engine::kDoublePir, wide, DefaultCosts(), {}).refused(),
+              HasSubstr("use simplepir for wide rows"));
+  w.records = 300'000;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Layout long_one, LayOut(w, 200));
+  EXPECT_THAT(PredictEngine(w, pir::Engine::kSimplePir, long_one, DefaultCosts(),
+                            {.max_hint_bytes = 1 << 20})
+                  .refused(),
+              HasSubstr("larger than the allowed 1 MiB"));
+}
+
+// At the crossover the two cost the same; before it the chain costs more, after it less.
+TEST(EnginesTest, TheChainBeatsThemFromTheCrossoverOn) {
+  Workload w = ShortRecords();
+  w.records = 2'000'000;
+  Plan plan = PlanOf(w, 64);
+  SHOAL_ASSERT_OK(CompareEngines(w, 64, SomeNoise(), DefaultCosts(), {}, plan));
+  ASSERT_EQ(plan.engine_size(), 3);
+  EXPECT_EQ(plan.engine(0).engine(), "chain");
+  EXPECT_DOUBLE_EQ(plan.engine(0).server_seconds_per_query(),
+                   plan.per_round().core_hours() * 3600 / plan.queries());
+  for (int e = 1; e < 3; ++e) {
+    const EngineCosts& engine = plan.engine(e);
+    ASSERT_EQ(engine.refused(), "");
+    ASSERT_GT(engine.chain_beats_cpu_from_queries(), 1) << engine.engine();
+    ASSERT_GT(engine.chain_beats_price_from_queries(), 1) << engine.engine();
+    EXPECT_DOUBLE_EQ(engine.chain_beats_cpu_from_queries_per_record(),
+                     engine.chain_beats_cpu_from_queries() / 2e6);
+    for (const double factor : {0.9, 1.1}) {
+      Workload other = w;
+      const auto chain_at = [&](double queries) {
+        other.queries = static_cast<uint64_t>(queries * factor);
+        return PlanOf(other, 64);
+      };
+      const auto engine_at = [&] {
+        const auto kind = *pir::ParseEngine(engine.engine());
+        return PredictEngine(other, kind, plan.table(), DefaultCosts(), {});
+      };
+      Plan chain = chain_at(engine.chain_beats_cpu_from_queries());
+      EXPECT_EQ(chain.per_round().core_hours() * 3600 / chain.queries() <
+                    engine_at().server_seconds_per_query(),
+                factor > 1)
+          << engine.engine();
+      chain = chain_at(engine.chain_beats_price_from_queries());
+      EXPECT_EQ(chain.price_per_million_queries() < engine_at().price_per_million_queries(),
+                factor > 1)
+          << engine.engine();
+    }
+  }
+  for (int e = 1; e < 3; ++e) {
+    // The offline stage is the larger part.
+    EXPECT_GT(plan.engine(e).chain_online_beats_cpu_from_queries(), 1);
+    EXPECT_LT(plan.engine(e).chain_online_beats_cpu_from_queries(),
+              plan.engine(e).chain_beats_cpu_from_queries());
+  }
+  // The chain's own curve falls: the same noise for more queries.
+  for (int i = 1; i < plan.chain_by_queries_size(); ++i) {
+    EXPECT_LT(plan.chain_by_queries(i).server_seconds_per_query(),
+              plan.chain_by_queries(i - 1).server_seconds_per_query());
+  }
+  // A table that a server reads in less time than an onion is opened: the chain never is ahead, but
+  // online.
+  w.records = 5000;
+  Plan small = PlanOf(w, 64);
+  SHOAL_ASSERT_OK(CompareEngines(w, 64, SomeNoise(), DefaultCosts(), {}, small));
+  EXPECT_EQ(small.engine(1).chain_beats_cpu_from_queries(), 0);
+  w.records = 2'000'000;
+  // More privacy is more noise: the chain needs more queries to be ahead.
+  const auto stricter = *noise::FindLeastNoise({.epsilon = 0.5, .delta = 1e-6, .exposure = {}});
+  Plan strict = *ChooseRows(w, 64, stricter, DefaultCosts());
+  SHOAL_ASSERT_OK(CompareEngines(w, 64, stricter, DefaultCosts(), {}, strict));
+  EXPECT_GT(strict.engine(1).chain_beats_cpu_from_queries(),
+            plan.engine(1).chain_beats_cpu_from_queries());
+}
+
+TEST(EnginesTest, EveryEngineHasItsOwnBestRows) {
+  const Workload w = ShortRecords();
+  Plan plan = PlanOf(w, 0);
+  SHOAL_ASSERT_OK(CompareEngines(w, 0, SomeNoise(), DefaultCosts(), {}, plan));
+  for (const EngineCosts& engine : plan.engine()) {
+    if (engine.engine() == "chain") continue;
+    const auto kind = *pir::ParseEngine(engine.engine());
+    for (const uint32_t size : RowSizes(w)) {
+      const EngineCosts other =
+          PredictEngine(w, kind, *LayOut(w, size), DefaultCosts(), {});
+      if (!other.refused().empty()) continue;
+      EXPECT_GE(other.price_per_million_queries(), engine.price_per_million_queries()) << size;
+    }
+  }
+}
+
+TEST(EnginesTest, BadOptionsAreNamed) {
+  EXPECT_THAT(CheckEngineOptions({.max_hint_bytes = 5}).message(), HasSubstr("--max-hint-mib"));
+  EXPECT_THAT(CheckEngineOptions({.lookups_per_hint = 0}).message(),
+              HasSubstr("--lookups-per-hint must be in [1, 1e9], got 0"));
+}
+
+// Masks are made ahead of time where there is room for them, online where there is none.
+TEST(PredictTest, MasksNeedRoom) {
+  Workload w = SomeWorkload();
+  const Plan roomy = PlanOf(w);
+  w.spool_memory_bytes = 1 << 20;
+  const Plan tight = PlanOf(w);
+  for (int j = 0; j < roomy.party_size(); ++j) {
+    const Party &a = roomy.party(j), &b = tight.party(j);
+    EXPECT_TRUE(a.masks_ready());
+    EXPECT_FALSE(b.masks_ready());
+    EXPECT_GT(a.offline_cpu_s(), b.offline_cpu_s());
+    EXPECT_LT(a.online_cpu_s() + a.answers_cpu_s(), b.online_cpu_s() + b.answers_cpu_s());
+    // The same work, and memory for the masks that is touched first.
+    const double masks = a.positions_in() * roomy.table().answer_bytes();
+    EXPECT_NEAR(Cpu(a) - Cpu(b), 1e-9 * masks * DefaultCosts().fresh_byte_ns(), 1e-9 * Cpu(b));
+    EXPECT_GT(a.rest_memory_bytes(), b.rest_memory_bytes());
+  }
+}
+
+// Parties follow each other; on one machine they also share what is made for the next round.
+TEST(PredictTest, WallTimes) {
+  Workload w = SomeWorkload();
+  const Plan apart = PlanOf(w);
+  double offline = 0, online = 0;
+  for (const Party& party : apart.party()) {
+    // More cores help, but not what one thread does.
+    EXPECT_GE(party.offline_seconds(), party.offline_cpu_s() / w.cores);
+    EXPECT_LE(party.offline_seconds(), party.offline_cpu_s());
+    offline += party.offline_seconds();
+    online += party.online_seconds() + party.answers_seconds();
+  }
+  EXPECT_GT(apart.chain_times().offline_seconds(), offline);
+  EXPECT_GT(apart.chain_times().online_seconds(), online);
+  w.one_machine = true;
+  const Plan together = PlanOf(w);
+  EXPECT_GT(together.chain_times().offline_seconds(), apart.chain_times().offline_seconds());
+  EXPECT_GT(apart.chain_times().offline_beside_noise_seconds(),
+            apart.chain_times().offline_seconds());
+  EXPECT_GT(together.chain_times().offline_beside_noise_seconds(),
+            apart.chain_times().offline_beside_noise_seconds());
+  EXPECT_DOUBLE_EQ(together.per_round().price(), apart.per_round().price());
+  w.cores *= 2;
+  EXPECT_LT(PlanOf(w).chain_times().offline_seconds(), together.chain_times().offline_seconds());
+}
+
+void ExpectPositive(const google::protobuf::Message& costs) {
+  const auto* fields = costs.GetDescriptor();
+  for (int i = 0; i < fields->field_count(); ++i) {
+    const auto* field = fields->field(i);
+    if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) {
+      EXPECT_GT(costs.GetReflection()->GetDouble(costs, field), 0) << field->full_name();
+    } else if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE) {
+      ASSERT_TRUE(costs.GetReflection()->HasField(costs, field)) << field->full_name();
+      ExpectPositive(costs.GetReflection()->GetMessage(costs, field));
+    }
+  }
+}
+
 TEST(CalibrateTest, EveryCostIsPositiveAndKept) {
   testing::TestRandom random(3);
   ThreadPool pool(2);
   const UnitCosts costs = Calibrate(random, pool, 0.01);
   EXPECT_FALSE(costs.machine().empty());
-  const auto* fields = UnitCosts::descriptor();
-  for (int i = 0; i < fields->field_count(); ++i) {
-    if (fields->field(i)->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_DOUBLE) continue;
-    EXPECT_GT(UnitCosts::GetReflection()->GetDouble(costs, fields->field(i)), 0)
-        << fields->field(i)->name();
-    EXPECT_GT(UnitCosts::GetReflection()->GetDouble(DefaultCosts(), fields->field(i)), 0)
-        << fields->field(i)->name();
-  }
+  ExpectPositive(costs);
+  ExpectPositive(DefaultCosts());
 }
 
 }  // namespace

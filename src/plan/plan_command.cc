@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -14,6 +16,7 @@
 #include "src/noise/search.h"
 #include "src/plan/calibrate.h"
 #include "src/plan/commands.h"
+#include "src/plan/engines.h"
 #include "src/plan/figure.h"
 #include "src/plan/model.h"
 #include "src/plan/report.h"
@@ -53,6 +56,11 @@ absl::StatusOr<Workload> WorkloadOf(const cli::Values& values) {
   w.queries = cli::NumberOr(values, "queries", 0);
   w.parties = Small(values, "parties", 3);
   w.cores = Small(values, "cores", 1);
+  w.one_machine = values.count("one-machine") > 0;
+  const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  w.spool_memory_bytes =
+      1048576.0 * static_cast<double>(cli::NumberOr(values, "spool-memory-mib", memory >> 22));
   SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, Real(values, "rounds-per-day", 1));
   SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
   SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));
@@ -60,6 +68,19 @@ absl::StatusOr<Workload> WorkloadOf(const cli::Values& values) {
     return cli::UsageError(checked.message());
   }
   return w;
+}
+
+absl::StatusOr<EngineOptions> EngineOptionsOf(const cli::Values& values) {
+  EngineOptions options;
+  options.max_hint_bytes = std::min<uint64_t>(cli::NumberOr(values, "max-hint-mib", 1024),
+                                              uint64_t{1} << 40)
+                           << 20;
+  SHOAL_ASSIGN_OR_RETURN(options.lookups_per_hint,
+                         Real(values, "lookups-per-hint", options.lookups_per_hint));
+  if (absl::Status checked = CheckEngineOptions(options); !checked.ok()) {
+    return cli::UsageError(checked.message());
+  }
+  return options;
 }
 
 absl::StatusOr<noise::Choice> FindNoise(const std::string& mechanism, const noise::Target& target) {
@@ -91,7 +112,13 @@ absl::StatusOr<UnitCosts> CostsOf(const cli::Values& values, cli::Io& io) {
     io.err << "shoal plan: unit costs written to " << path << std::endl;
     return costs;
   }
-  if (!path.empty() && (named || FileExists(path))) return ReadCosts(path);
+  if (named) return ReadCosts(path);
+  if (!path.empty() && FileExists(path)) {
+    auto costs = ReadCosts(path);
+    if (costs.ok() || !absl::IsInvalidArgument(costs.status())) return costs;
+    // Another version's, maybe.
+    io.err << "shoal plan: not used: " << costs.status().message() << std::endl;
+  }
   UnitCosts costs = DefaultCosts();
   costs.set_machine(absl::StrCat("built in, measured on ", costs.machine(),
                                  "; --calibrate measures this machine"));
@@ -133,6 +160,7 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
       return cli::UsageError(layout.status().message());
     }
   }
+  SHOAL_ASSIGN_OR_RETURN(const EngineOptions engine_options, EngineOptionsOf(values));
   SHOAL_ASSIGN_OR_RETURN(const UnitCosts costs, CostsOf(values, io));
   if (only_calibrate) {
     io.out << wire::PrintText(costs);
@@ -149,6 +177,9 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   if (const auto noise = noise::Distribution::Create(choice.parameters); noise.ok()) {
     plan.mutable_noise()->set_max_per_row(noise->max());
   }
+
+  SHOAL_RETURN_IF_ERROR(CompareEngines(workload, values.count("row-bytes") ? row_bytes : 0, choice,
+                                       costs, engine_options, plan));
 
   // The same with another epsilon; where many queries change a search is slow, and the mechanism
   // that was chosen stays.
@@ -209,7 +240,12 @@ cli::Command PlanCommand() {
           "\n"
           "Times come from unit costs: of this machine after --calibrate (some seconds; alone or\n"
           "with a plan), built-in ones otherwise. Prices have no currency; the defaults are\n"
-          "examples. A gigabyte is 10^9 bytes and paid on every hop.\n",
+          "examples. A gigabyte is 10^9 bytes and paid on every hop.\n"
+          "\n"
+          "Beside the chain stand the single-server engines: what each would cost with its own best\n"
+          "row size, and from how many queries a round on the chain takes less processor time and\n"
+          "costs less. Their set-up is paid once a day, a hint once in --lookups-per-hint queries of a\n"
+          "client.\n",
       .examples =
           "  shoal plan --calibrate\n"
           "  shoal plan --records 1M --key-bytes 24 --value-bytes 60 --queries 1M --epsilon 0.1\n"
@@ -225,6 +261,14 @@ cli::Command PlanCommand() {
             options.add_options()("rounds-per-day", cli::Text(), "rounds a day (1)");
             options.add_options()("parties", cli::Number(), "2 to 8 (3)");
             options.add_options()("cores", cli::Number(), "cores of each party's machine (1)");
+            options.add_options()("one-machine", "all parties share one machine with these cores");
+            options.add_options()("spool-memory-mib", cli::Number(),
+                                  "of each party, as in its configuration: whether masks can be "
+                                  "made ahead of time (a quarter of this machine's memory)");
+            options.add_options()("lookups-per-hint", cli::Text(),
+                                  "queries of a client of an engine with one hint (100)");
+            options.add_options()("max-hint-mib", cli::Number(),
+                                  "refuse an engine whose hint is larger, as shoald does (1024)");
             options.add_options()("epsilon", cli::Text(), "of one round (1)");
             options.add_options()("delta", cli::Text(), "of one round (1e-6)");
             options.add_options()("phi", cli::Number(), "queries of one client to hide (1)");

@@ -47,6 +47,47 @@ void PrintAlternatives(const google::protobuf::RepeatedPtrField<Alternative>& li
   }
 }
 
+void PrintEngines(const Plan& plan, std::ostream& out) {
+  if (plan.engine_size() == 0) return;
+  out << absl::StrFormat(
+      "\nengines: a query's costs, with the set-up shared out over a day's queries and the hint over %g "
+      "lookups\n",
+      plan.lookups_per_hint());
+  out << absl::StrFormat("  %-10s %9s %9s %10s %10s %10s %11s %11s %11s %10s\n", "engine", "row bytes",
+                         "set-up s", "hint", "query", "answer", "server s", "client s", "server mem",
+                         "price/1M");
+  for (const EngineCosts& engine : plan.engine()) {
+    if (!engine.refused().empty()) {
+      out << absl::StrFormat("  %-10s %9d refused: %s\n", engine.engine(), engine.row_bytes(),
+                             engine.refused());
+      continue;
+    }
+    out << absl::StrFormat(
+        "  %-10s %9d %9.3g %10s %10s %10s %11.3g %11.3g %11s %10.4g\n", engine.engine(),
+        engine.row_bytes(), engine.setup_seconds(), BytesOf(engine.hint_bytes()),
+        BytesOf(engine.query_bytes()), BytesOf(engine.answer_bytes()),
+        engine.server_seconds_per_query(), engine.query_seconds() + engine.recover_seconds(),
+        BytesOf(engine.server_bytes()), engine.price_per_million_queries());
+  }
+  const auto from = [&](double queries, double per_record) {
+    return queries > 0 ? absl::StrFormat("from %s queries a round (q/n = %.3g)", Whole(queries),
+                                         per_record)
+                       : std::string("never");
+  };
+  for (const EngineCosts& engine : plan.engine()) {
+    if (engine.engine() == "chain" || !engine.refused().empty()) continue;
+    out << absl::StrFormat(
+        "  the chain beats %s in processor time %s,\n    its online stage alone %s,\n    in price %s\n",
+        engine.engine(),
+        from(engine.chain_beats_cpu_from_queries(),
+             engine.chain_beats_cpu_from_queries_per_record()),
+        from(engine.chain_online_beats_cpu_from_queries(),
+             engine.chain_online_beats_cpu_from_queries_per_record()),
+        from(engine.chain_beats_price_from_queries(),
+             engine.chain_beats_price_from_queries_per_record()));
+  }
+}
+
 }  // namespace
 
 void PrintPlan(const Plan& plan, std::ostream& out) {
@@ -80,10 +121,23 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
                            p.links_cpu_s(), BytesOf(p.peak_memory_bytes()), p.offline_seconds(),
                            p.online_seconds());
   }
+  const char* where = plan.one_machine() ? "that all parties share" : "of each party";
   out << absl::StrFormat(
-      "  links: TLS and kernel, which no report counts. offline s, online s: computing alone, on %d "
-      "core%s.\n",
-      plan.cores(), plan.cores() == 1 ? "" : "s");
+      "  links: TLS and kernel, which no report counts. offline s, online s (the way out): computing "
+      "alone, on\n  %d core%s %s.\n",
+      plan.cores(), plan.cores() == 1 ? "" : "s", where);
+  for (const Party& p : plan.party()) {
+    if (p.masks_ready()) continue;
+    out << absl::StrFormat(
+        "  party %d has no room for masks made ahead of time: they are made online "
+        "(--spool-memory-mib)\n",
+        p.party());
+  }
+  out << absl::StrFormat(
+      "\nwall time over the whole chain: offline stage %.3g s (%.3g s while the next round's noise is "
+      "made), online\nstage %.3g s\n",
+      plan.chain_times().offline_seconds(), plan.chain_times().offline_beside_noise_seconds(),
+      plan.chain_times().online_seconds());
 
   out << "\ntraffic a round\n";
   out << absl::StrFormat("  %-22s %12s %12s %12s\n", "hop", "onions", "queries", "answers");
@@ -114,7 +168,7 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
 
   const Download& download = plan.download();
   out << absl::StrFormat(
-      "\nthe alternative that is here: every client downloads the table, %s once a version\n",
+      "\nwithout any engine every client downloads the table, %s once a version\n",
       BytesOf(download.client_bytes()));
   out << absl::StrFormat(
       "  a client that looks up fewer than %s times in one version moves fewer bytes by the "
@@ -128,7 +182,8 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
     out << "  at these prices a query by the chain is never cheaper than a download\n";
   }
   out << "  A download hides the query perfectly, whatever epsilon; it is worth its bytes while "
-         "the table is\n  small or asked often between versions. No other engine is present.\n";
+         "the table is\n  small or asked often between versions.\n";
+  PrintEngines(plan, out);
 
   out << "\nif the row size moves (* is the plan)\n";
   PrintAlternatives(plan.by_row_bytes(), out);

@@ -21,6 +21,7 @@
 #include "src/base/file.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/client/crowd.h"
 #include "src/client/engine_client.h"
 #include "src/client/state.h"
 #include "src/roster/testing/parties.h"
@@ -485,6 +486,116 @@ TEST(EngineSim, ManyClientsAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(right, 40);
+}
+
+// Devices of a crowd: what they send is counted here, whichever of them it is.
+struct Crowd {
+  explicit Crowd(World* of) : world(of) {
+    options.engine = pir::Engine::kSimplePir;
+    options.devices = 30;
+    options.pad_to = 3;
+    options.min_apps = 1;
+    options.max_apps = 3;
+    options.zipf = 0;
+    options.connections = 4;
+    keys.dense = 90;
+  }
+  absl::StatusOr<client::CrowdReport> Run(const table::UnsignedTable* expected) {
+    return client::RunCrowd(
+        options, world->parties().pinned(), keys, expected,
+        [this]() -> absl::StatusOr<std::unique_ptr<client::Transport>> {
+          auto transport = std::make_unique<DirectTransport>(world);
+          const int connection = connections++;
+          transport->spoil = [this, connection](Bytes& answers) {
+            queries += 1;
+            if (spoil) spoil(connection, answers);
+          };
+          return transport;
+        },
+        {.clock = &clock, .random = &random, .pool = &world->pool(), .sleep = [](uint32_t) {},
+         .progress = nullptr},
+        nullptr);
+  }
+  World* const world;
+  FixedClock clock;
+  testing::TestRandom random{34};
+  client::CrowdOptions options;
+  client::CrowdKeys keys;
+  std::atomic<int> connections = 0, queries = 0;
+  std::function<void(int connection, Bytes& answers)> spoil = nullptr;
+};
+
+TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
+  World world;
+  const auto table = world.MakeTable(1, 90, 64, /*dense=*/true);
+  world.Serve(table);
+  for (const bool own : {true, false}) {
+    Crowd crowd(&world);
+    crowd.options.own_connections = own;
+    crowd.options.verify_each = own;
+    crowd.options.absent = own ? 0 : 0.2;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const client::CrowdReport report, crowd.Run(&table->content()));
+    EXPECT_EQ(report.engine, "simplepir");
+    EXPECT_EQ(report.queries, 90u);
+    EXPECT_EQ(report.answers_correct, 90u);
+    EXPECT_EQ(report.answers_wrong + report.answers_failed + report.keys_failed, 0u);
+    EXPECT_TRUE(report.compared);
+    EXPECT_EQ(report.devices_lost, 0u);
+    EXPECT_GE(report.keys_found, own ? 30u : 10u);
+    EXPECT_EQ(report.keys_absent > 0, !own);
+    // A connection each, and the one that fetched the hint; a request each, or as few as will do.
+    EXPECT_EQ(crowd.connections == 31, own);
+    EXPECT_EQ(crowd.queries, own ? 30 : 6);
+    const pir::Costs& costs = report.costs;
+    EXPECT_GT(costs.bytes.hint_bytes, 0u);
+    EXPECT_GT(costs.bytes.query_bytes, 0u);
+    EXPECT_GT(costs.query_seconds, 0);
+    EXPECT_GT(costs.recover_seconds, 0);
+    EXPECT_GE(report.queries_per_pass, 3);
+    EXPECT_LE(report.queries_per_pass, server::PirService::kMaxPass);
+    EXPECT_GT(report.latency_seconds.p50, 0);
+    EXPECT_LE(report.latency_seconds.p50, report.latency_seconds.p99);
+    EXPECT_LE(report.latency_seconds.p99, report.latency_seconds.most);
+  }
+}
+
+// One device's server spoils its answers: they are counted as failed, nobody else's are, and nothing
+// is asked again.
+TEST(EngineSim, ACrowdCountsWhatFails) {
+  World world;
+  const auto table = world.MakeTable(1, 90, 64, /*dense=*/true);
+  world.Serve(table);
+  Crowd crowd(&world);
+  crowd.spoil = [](int connection, Bytes& answers) {
+    if (connection == 6) answers.pop_back();
+    for (size_t i = 0; connection == 5 && i < answers.size(); i += 3) answers[i] ^= 0x80;
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const client::CrowdReport report, crowd.Run(&table->content()));
+  EXPECT_EQ(report.answers_correct, 84u);
+  EXPECT_EQ(report.answers_failed, 6u);
+  EXPECT_EQ(report.answers_wrong, 0u);
+  EXPECT_EQ(report.devices_lost, 1u) << "the one that got no whole answer";
+  EXPECT_GE(report.keys_failed, 2u);
+  EXPECT_FALSE(report.first_error.ok());
+  EXPECT_EQ(crowd.queries, 30);
+}
+
+TEST(EngineSim, ACrowdSaysWhatIsWrong) {
+  World world;
+  world.Serve(world.MakeTable(1, 90, 64, /*dense=*/true));
+  Crowd crowd(&world);
+  crowd.options.engine = pir::Engine::kDoublePir;
+  EXPECT_THAT(crowd.Run(nullptr), StatusIs(absl::StatusCode::kNotFound, "it runs simplepir"));
+  crowd.options.engine = pir::Engine::kSimplePir;
+  const auto other = world.MakeTable(2, 90, 64, /*dense=*/true);
+  EXPECT_THAT(crowd.Run(&other->content()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "not the deployment's"));
+  crowd.options.pad_to = 2;
+  EXPECT_THAT(crowd.Run(nullptr), StatusIs(absl::StatusCode::kInvalidArgument, "apps"));
+  // Nobody gets through.
+  crowd.options.pad_to = 3;
+  crowd.spoil = [](int, Bytes& answers) { answers.clear(); };
+  EXPECT_THAT(crowd.Run(nullptr), StatusIs(absl::StatusCode::kDataLoss, "no device got through"));
 }
 
 // A server whose setup is not that of the signed table is found before anything is asked.

@@ -1,6 +1,7 @@
 #include "src/server/runner/pir_service.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +22,13 @@ using wire::FrameType;
 
 // A delta is worth having while it is well below a hint; one frame holds it.
 constexpr size_t kMaxDeltaBytes = size_t{64} << 20;
+
+double Since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Hundredths of a second tell what an engine costs; finer ones would tell of other clients' caches.
+double Coarse(double seconds) { return std::round(seconds * 100) / 100; }
 
 }  // namespace
 
@@ -76,7 +84,7 @@ PirService::~PirService() {
 }
 
 absl::StatusOr<std::unique_ptr<pir::Server>> PirService::Make(pir::Engine engine,
-                                                              const pir::Content& content) const {
+                                                              const pir::Content& content) {
   pir::ServerOptions options;
   options.max_hint_bytes = options_.max_hint_bytes;
   options.pool = options_.pool;
@@ -97,8 +105,13 @@ absl::StatusOr<std::unique_ptr<pir::Server>> PirService::Make(pir::Engine engine
     }
   }
   const bool kept = !options.product.empty();
+  const auto start = std::chrono::steady_clock::now();
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Server> server,
                          pir::CreateServer(engine, content, std::move(options)));
+  {
+    std::lock_guard lock(reports_mutex_);
+    reports_[engine].set_setup_seconds(Since(start));
+  }
   if (!kept) Keep(*server);
   return server;
 }
@@ -180,6 +193,14 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
       SHOAL_ASSIGN_OR_RETURN(const Served* served, Find(message.engine()));
       wire::GetPirSetupResponse response;
       *response.mutable_setup() = served->server->setup();
+      wire::PirReport& report = *response.mutable_report();
+      {
+        std::lock_guard reports_lock(reports_mutex_);
+        report = reports_.at(*pir::ParseEngine(message.engine()));
+      }
+      report.set_setup_seconds(Coarse(report.setup_seconds()));
+      report.set_answer_seconds(Coarse(report.answer_seconds()));
+      report.set_answer_cpu_seconds(Coarse(report.answer_cpu_seconds()));
       return wire::MakeFrame(request.type, response);
     }
     case FrameType::kGetPirHint: {
@@ -279,7 +300,15 @@ void PirService::AnswerPass(std::vector<Waiting> pass) {
   std::vector<absl::StatusOr<Bytes>> answers;
   {
     std::shared_lock lock(served_mutex_);
+    const CpuMeter cpu;
+    const auto start = std::chrono::steady_clock::now();
     answers = served_.at(pass.front().engine).server->Answer(queries);
+    std::lock_guard reports_lock(reports_mutex_);
+    wire::PirReport& report = reports_.at(pass.front().engine);
+    report.set_queries(report.queries() + queries.size());
+    report.set_passes(report.passes() + 1);
+    report.set_answer_seconds(report.answer_seconds() + Since(start));
+    report.set_answer_cpu_seconds(report.answer_cpu_seconds() + cpu.Seconds());
   }
   size_t next = 0;
   for (Waiting& waiting : pass) {
@@ -325,8 +354,13 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
     if (auto fresh = made.find(engine); fresh != made.end()) {
       served.server = std::move(fresh->second);
     } else {
+      const auto start = std::chrono::steady_clock::now();
       absl::StatusOr<pir::Delta> delta = served.server->Refresh(content, changed);
       SHOAL_CHECK(delta.ok());
+      {
+        std::lock_guard reports_lock(reports_mutex_);
+        reports_.at(engine).set_setup_seconds(Since(start));
+      }
       refreshed.push_back(served.server.get());
       if (delta->changes.size() <= std::min(kMaxDeltaBytes, served.server->hint().size())) {
         served.delta = *std::move(delta);

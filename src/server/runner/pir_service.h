@@ -25,6 +25,7 @@
 #include "src/roster/roster.h"
 #include "src/table/table.h"
 #include "src/wire/frame.h"
+#include "src/wire/pir.pb.h"
 
 namespace shoal::server {
 
@@ -88,8 +89,9 @@ class PirService {
 
   PirService(const roster::Roster* roster, PirServiceOptions options)
       : roster_(roster), options_(std::move(options)) {}
+  // Keeps the time that it took.
   absl::StatusOr<std::unique_ptr<pir::Server>> Make(pir::Engine engine,
-                                                    const pir::Content& content) const;
+                                                    const pir::Content& content);
   // Failures are logged: the service runs without.
   void Keep(const pir::Server& server) const;
   // Under the lock. NOT_FOUND names the engines that there are.
@@ -108,6 +110,9 @@ class PirService {
   mutable std::shared_mutex served_mutex_;
   std::shared_ptr<const table::Table> table_;
   std::map<pir::Engine, Served> served_;
+
+  mutable std::mutex reports_mutex_;
+  std::map<pir::Engine, wire::PirReport> reports_;
 
   std::mutex queue_mutex_;
   std::condition_variable wake_;

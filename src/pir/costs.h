@@ -1,0 +1,26 @@
+// The names that every engine's costs are told by, the chain's too: `shoal simulate`, `shoal plan` and
+// the studies.
+#ifndef SHOAL_SRC_PIR_COSTS_H_
+#define SHOAL_SRC_PIR_COSTS_H_
+
+#include "src/pir/engine.h"
+
+namespace shoal::pir {
+
+// Calls tell(name, value) for each cost: names end in _bytes or _seconds.
+template <typename Tell>
+void ForEachCost(const Costs& costs, const Tell& tell) {
+  tell("setup_seconds", costs.setup_seconds);
+  tell("hint_bytes", static_cast<double>(costs.bytes.hint_bytes));
+  tell("hint_memory_bytes", static_cast<double>(costs.bytes.hint_memory_bytes));
+  tell("query_bytes", static_cast<double>(costs.bytes.query_bytes));
+  tell("answer_bytes", static_cast<double>(costs.bytes.answer_bytes));
+  tell("server_bytes", static_cast<double>(costs.bytes.server_bytes));
+  tell("query_seconds", costs.query_seconds);
+  tell("answer_seconds", costs.answer_seconds);
+  tell("recover_seconds", costs.recover_seconds);
+}
+
+}  // namespace shoal::pir
+
+#endif  // SHOAL_SRC_PIR_COSTS_H_

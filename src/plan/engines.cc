@@ -1,0 +1,261 @@
+#include "src/plan/engines.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "src/base/status_macros.h"
+#include "src/pir/engine.h"
+#include "src/pir/lwe.h"
+
+namespace shoal::plan {
+namespace {
+
+constexpr double kPass = pir::kMaxQueriesPerRequest;
+
+// A matrix of so many bytes times the queries of one pass.
+double PassNs(double bytes, double queries, const UnitCosts& unit) {
+  return bytes * (unit.pir_pass_byte_ns() + (queries - 1) * unit.pir_query_byte_ns());
+}
+
+// What the servers compute for one query when `queries` of them share a pass.
+double AnswerNs(const wire::PirSetup& setup, pir::Engine engine, double queries,
+                const UnitCosts& unit) {
+  const auto columns = static_cast<double>(setup.columns());
+  const double blocks = static_cast<double>(setup.rows_per_column());
+  const double width = setup.record_bytes();
+  const double rows = blocks * width;
+  double ns = PassNs(rows * columns, queries, unit) / queries +
+              (columns + rows) * unit.pir_word_ns();
+  if (engine == pir::Engine::kSimplePir) return ns;
+  // The second level (src/pir/double_pir.h): E, 3072 W rows and a column for every block; F, 3 W rows of
+  // each query's own, times its query and times the whole public matrix.
+  const double padded = std::ceil(blocks / 64) * 64;
+  ns += PassNs(3 * pir::kDimension * width * padded, queries, unit) / queries;
+  ns += 3 * width * padded * unit.pir_public_byte_ns();
+  // E's product and F's: 3072 W words each.
+  return ns + (padded + 6 * pir::kDimension * width) * unit.pir_word_ns();
+}
+
+// The products with the public matrix, and the hint's words rounded.
+double SetupNs(const wire::PirSetup& setup, pir::Engine engine, const UnitCosts& unit) {
+  const double hint_rows = engine == pir::Engine::kSimplePir
+                               ? static_cast<double>(setup.rows_per_column())
+                               : 3.0 * pir::kDimension;
+  const double words = hint_rows * setup.record_bytes() * pir::kDimension;
+  const double first = static_cast<double>(setup.rows_per_column()) * setup.record_bytes() *
+                       static_cast<double>(setup.columns());
+  const double second = engine == pir::Engine::kSimplePir
+                            ? 0
+                            : 3.0 * pir::kDimension * setup.record_bytes() *
+                                  std::ceil(static_cast<double>(setup.rows_per_column()) / 64) * 64;
+  return (first + second) * unit.pir_public_byte_ns() + words * unit.pir_word_ns();
+}
+
+double AskColumns(const wire::PirSetup& setup, pir::Engine engine) {
+  const double second = engine == pir::Engine::kSimplePir
+                            ? 0
+                            : std::ceil(static_cast<double>(setup.rows_per_column()) / 64) * 64;
+  return static_cast<double>(setup.columns()) + second;
+}
+
+double Price(const Workload& w, double server_seconds, double bytes) {
+  return server_seconds / 3600 * w.price_core_hour + bytes / 1e9 * w.price_gb;
+}
+
+double ServerSeconds(const Plan& plan) { return plan.per_round().core_hours() * 3600; }
+
+// Of it, what is done once the queries are there.
+double OnlineSeconds(const Plan& plan) {
+  double seconds = 0, bytes = 0;
+  for (const Party& party : plan.party()) seconds += party.online_cpu_s() + party.answers_cpu_s();
+  // Both ends of every hop, one end of the clients'.
+  for (const Hop& hop : plan.hop()) {
+    bytes += (hop.from() == 0 ? 1 : 2) * (hop.query_bytes() + hop.answer_bytes());
+  }
+  return seconds + 1e-9 * bytes * plan.costs().link_byte_ns();
+}
+
+// The chain as an engine.
+EngineCosts ChainAsEngine(const Plan& plan) {
+  EngineCosts chain;
+  chain.set_engine("chain");
+  chain.set_row_bytes(plan.table().row_bytes());
+  chain.set_rows(plan.table().rows());
+  double noise = 0;
+  for (const Party& party : plan.party()) noise += party.noise_cpu_s();
+  chain.set_setup_seconds(noise);
+  chain.set_query_bytes(plan.client().onion_bytes() + plan.client().query_bytes());
+  chain.set_answer_bytes(plan.client().answer_bytes());
+  // A client seals a box for every party.
+  double seal_ns = 0;
+  for (uint32_t l = 1; l <= plan.parties(); ++l) {
+    seal_ns += plan.costs().seal_ns() +
+               plan.client().onion_bytes() / plan.parties() * l * plan.costs().seal_byte_ns();
+  }
+  chain.set_query_seconds(1e-9 * seal_ns);
+  // As the backend's mask, once for every party.
+  chain.set_recover_seconds(1e-9 * plan.parties() *
+                            (plan.costs().answer().few_ns() +
+                             plan.client().answer_bytes() * plan.costs().answer_byte().few_ns()));
+  chain.set_answer_seconds((ServerSeconds(plan) - noise) / plan.queries());
+  chain.set_alone_seconds(ServerSeconds(plan));
+  chain.set_server_seconds_per_query(ServerSeconds(plan) / plan.queries());
+  chain.set_price_per_million_queries(plan.price_per_million_queries());
+  return chain;
+}
+
+// The fewest queries from which `chain_is_better` holds, to one per mille; 0 if it never does. It holds
+// from some number on: the noise is shared by more.
+double FirstThatHolds(const std::function<std::optional<bool>(double)>& chain_is_better) {
+  constexpr double kMost = 4e9;
+  double low = 1, high = 1;
+  while (!chain_is_better(high).value_or(false)) {
+    if (high >= kMost) return 0;
+    low = high;
+    high = std::min(kMost, 2 * high);
+  }
+  while (high > low + 1 && high > low * 1.001) {
+    const double middle = std::sqrt(low * high);
+    (chain_is_better(middle).value_or(false) ? high : low) = middle;
+  }
+  return std::ceil(high);
+}
+
+}  // namespace
+
+absl::Status CheckEngineOptions(const EngineOptions& options) {
+  if (options.max_hint_bytes < (1 << 20) || options.max_hint_bytes > (uint64_t{1} << 40)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--max-hint-mib must be in [1, 1048576], got %d", options.max_hint_bytes >> 20));
+  }
+  if (!(options.lookups_per_hint >= 1 && options.lookups_per_hint <= 1e9)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--lookups-per-hint must be in [1, 1e9], got %g", options.lookups_per_hint));
+  }
+  return absl::OkStatus();
+}
+
+EngineCosts PredictEngine(const Workload& w, pir::Engine engine, const Layout& layout,
+                          const UnitCosts& unit, const EngineOptions& options) {
+  EngineCosts costs;
+  costs.set_engine(std::string(pir::EngineName(engine)));
+  costs.set_row_bytes(layout.row_bytes());
+  costs.set_rows(layout.rows());
+  pir::Content content;
+  content.rows = static_cast<uint64_t>(layout.rows());
+  content.record_bytes = layout.answer_bytes();
+  pir::ServerOptions server;
+  server.max_hint_bytes = options.max_hint_bytes;
+  const auto setup = pir::ShapeOf(engine, content, server);
+  const absl::StatusOr<pir::Sizes> sizes = setup.ok() ? pir::SizesOfShape(*setup) : setup.status();
+  if (!sizes.ok()) {
+    costs.set_refused(std::string(sizes.status().message()));
+    return costs;
+  }
+  const auto hint = static_cast<double>(sizes->hint_bytes);
+  const auto bytes = static_cast<double>(sizes->query_bytes + sizes->answer_bytes);
+  costs.set_hint_bytes(hint);
+  costs.set_hint_memory_bytes(static_cast<double>(sizes->hint_memory_bytes));
+  costs.set_query_bytes(static_cast<double>(sizes->query_bytes));
+  costs.set_answer_bytes(static_cast<double>(sizes->answer_bytes));
+  costs.set_server_bytes(static_cast<double>(sizes->server_bytes));
+  costs.set_setup_seconds(1e-9 * SetupNs(*setup, engine, unit));
+  costs.set_query_seconds(1e-9 * AskColumns(*setup, engine) * unit.pir_ask_column_ns());
+  const double links = 1e-9 * bytes * unit.link_byte_ns();
+  costs.set_answer_seconds(1e-9 * AnswerNs(*setup, engine, kPass, unit) + links);
+  costs.set_alone_seconds(1e-9 * AnswerNs(*setup, engine, 1, unit) + links);
+  costs.set_recover_seconds(1e-9 * setup->record_bytes() *
+                            (engine == pir::Engine::kSimplePir
+                                 ? unit.simplepir_recover_byte_ns()
+                                 : unit.doublepir_recover_byte_ns()));
+  const double a_day = static_cast<double>(w.queries) * w.rounds_per_day;
+  costs.set_server_seconds_per_query(
+      costs.answer_seconds() + costs.setup_seconds() / a_day +
+      1e-9 * hint * unit.link_byte_ns() / options.lookups_per_hint);
+  costs.set_price_per_million_queries(
+      1e6 * Price(w, costs.server_seconds_per_query(), bytes + hint / options.lookups_per_hint));
+  return costs;
+}
+
+absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::Choice& noise,
+                            const UnitCosts& unit, const EngineOptions& options, Plan& plan) {
+  SHOAL_RETURN_IF_ERROR(CheckEngineOptions(options));
+  plan.set_lookups_per_hint(options.lookups_per_hint);
+  plan.clear_engine();
+  *plan.add_engine() = ChainAsEngine(plan);
+  const auto chain_of = [&](double queries) -> std::optional<Plan> {
+    Workload other = w;
+    other.queries = static_cast<uint64_t>(queries);
+    auto moved = Predict(other, plan.table(), noise, unit);
+    if (!moved.ok()) return std::nullopt;
+    return *std::move(moved);
+  };
+  for (const pir::Engine engine : pir::kAllEngines) {
+    std::vector<uint32_t> sizes = RowSizes(w);
+    if (row_bytes != 0) sizes = {row_bytes};
+    std::optional<Layout> best_layout;
+    EngineCosts best;
+    for (const uint32_t size : sizes) {
+      SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, size));
+      EngineCosts costs = PredictEngine(w, engine, layout, unit, options);
+      if (!costs.refused().empty()) {
+        // The narrowest rows say best what would have to change.
+        if (best.engine().empty()) best = std::move(costs);
+        continue;
+      }
+      if (!best_layout ||
+          costs.price_per_million_queries() < best.price_per_million_queries()) {
+        best = std::move(costs);
+        best_layout = layout;
+      }
+    }
+    if (best_layout) {
+      const auto first_that = [&](const auto& better) {
+        return FirstThatHolds([&](double queries) -> std::optional<bool> {
+          const std::optional<Plan> chain = chain_of(queries);
+          if (!chain) return std::nullopt;
+          Workload other = w;
+          other.queries = static_cast<uint64_t>(queries);
+          return better(*chain, PredictEngine(other, engine, *best_layout, unit, options));
+        });
+      };
+      const auto records = static_cast<double>(w.records);
+      const double cpu = first_that([](const Plan& chain, const EngineCosts& other) {
+        return ServerSeconds(chain) / chain.queries() <= other.server_seconds_per_query();
+      });
+      const double online = first_that([](const Plan& chain, const EngineCosts& other) {
+        return OnlineSeconds(chain) / chain.queries() <= other.answer_seconds();
+      });
+      const double price = first_that([](const Plan& chain, const EngineCosts& other) {
+        return chain.price_per_million_queries() <= other.price_per_million_queries();
+      });
+      best.set_chain_beats_cpu_from_queries(cpu);
+      best.set_chain_beats_cpu_from_queries_per_record(cpu / records);
+      best.set_chain_online_beats_cpu_from_queries(online);
+      best.set_chain_online_beats_cpu_from_queries_per_record(online / records);
+      best.set_chain_beats_price_from_queries(price);
+      best.set_chain_beats_price_from_queries_per_record(price / records);
+    }
+    *plan.add_engine() = std::move(best);
+  }
+  plan.clear_chain_by_queries();
+  for (double share = 1e-3; share < 2e3; share *= std::sqrt(10.0)) {
+    const double queries = std::round(share * static_cast<double>(w.records));
+    const auto chain = queries >= 1 ? chain_of(queries) : std::nullopt;
+    if (!chain) continue;
+    ChainPoint& point = *plan.add_chain_by_queries();
+    point.set_queries(queries);
+    point.set_queries_per_record(queries / static_cast<double>(w.records));
+    point.set_server_seconds_per_query(ServerSeconds(*chain) / queries);
+    point.set_online_seconds_per_query(OnlineSeconds(*chain) / queries);
+    point.set_price_per_million_queries(chain->price_per_million_queries());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::plan

@@ -1,0 +1,39 @@
+// The single-server engines beside the chain: what they would cost for the same workload, and from how
+// many queries on the chain costs less.
+#ifndef SHOAL_SRC_PLAN_ENGINES_H_
+#define SHOAL_SRC_PLAN_ENGINES_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "src/noise/search.h"
+#include "src/pir/engine.h"
+#include "src/plan/model.h"
+#include "src/plan/plan.pb.h"
+
+namespace shoal::plan {
+
+struct EngineOptions {
+  // As shoald's: a larger hint is refused.
+  uint64_t max_hint_bytes = uint64_t{1} << 30;
+  // A client asks so often with one hint.
+  double lookups_per_hint = 100;
+};
+
+// INVALID_ARGUMENT names the option that is out of range.
+absl::Status CheckEngineOptions(const EngineOptions& options);
+
+// One engine over rows of a layout, by its own shape and sizes (src/pir). `refused` says why it would
+// not start.
+EngineCosts PredictEngine(const Workload& workload, pir::Engine engine, const Layout& layout,
+                          const UnitCosts& costs, const EngineOptions& options);
+
+// Fills `engine` and `chain_by_queries` of a plan that ChooseRows made: every engine with the row size
+// of its lowest price, or with `row_bytes` if that is not 0.
+absl::Status CompareEngines(const Workload& workload, uint32_t row_bytes,
+                            const noise::Choice& noise, const UnitCosts& costs,
+                            const EngineOptions& options, Plan& plan);
+
+}  // namespace shoal::plan
+
+#endif  // SHOAL_SRC_PLAN_ENGINES_H_
