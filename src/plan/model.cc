@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,6 +26,7 @@ constexpr double kMaxPositions = 4294967294.0;
 constexpr double kClientQueryBytes = 4 + 16 + 4;
 // Held for a position while its layer is opened: seed, validity, fingerprint.
 constexpr double kIntakeBytes = 32 + 1 + 16;
+constexpr double kPlaceBytes = 4;  // beside a record that is put in order
 // Between the stages (server/round_state.h).
 constexpr double kStateBytes = 44, kStateNoiseBytes = 8;
 // While queries are put to their places: tally and origin, place.
@@ -56,6 +59,26 @@ double Wall(double cpu_s, double serial, double cores) {
   return cpu_s * (serial + (1 - serial) / cores);
 }
 
+// Memory of spools that are gone is used again (SpoolPlace::Claim): the smallest that is large enough,
+// and not four times too large.
+class Spares {
+ public:
+  explicit Spares(std::initializer_list<double> bytes) : bytes_(bytes) {}
+  // Of a spool of `bytes`, those that are touched for the first time.
+  double Fresh(double bytes) {
+    auto best = bytes_.end();
+    for (auto it = bytes_.begin(); it != bytes_.end(); ++it) {
+      if (*it >= bytes && *it / 4 <= bytes && (best == bytes_.end() || *it < *best)) best = it;
+    }
+    if (best == bytes_.end()) return bytes;
+    bytes_.erase(best);
+    return 0;
+  }
+
+ private:
+  std::vector<double> bytes_;
+};
+
 Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& unit, double noise,
                    uint32_t j) {
   const double m = w.parties;
@@ -78,7 +101,8 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   for (double l = 1; l <= hops; ++l) {
     seals += unit.seal_ns() + (onion::kLayerBytes * l - onion::kSealBytes) * unit.seal_byte_ns();
   }
-  // Large arrays are touched for the first time; in a process's later rounds less of them is.
+  // Large arrays are touched for the first time; in a process's later rounds less of them is. What the
+  // lists of the offline stage took is there for the answers.
   const double fresh = unit.fresh_byte_ns();
   party.set_noise_cpu_s(ns * own * (seals + unit.noise_ns() + inner * fresh));
 
@@ -89,10 +113,11 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   // As SpoolPlace::CreateIfRoomy, beside the lists that are there then: what came in, what was in it, noise.
   const double lists = (j == 1 ? in * onion : 0) + in * inner + own * inner;
   const double masks = in * answer;
+  Spares spares({own * inner, in * inner, out * (inner + kPlaceBytes)});
   const bool ready = lists + 2 * masks <= w.spool_memory_bytes;
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
   party.set_masks_ready(ready);
-  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32 + inner) + out * (inner + 4) +
+  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32 + inner) + out * (inner + kPlaceBytes) +
                                (ready ? masks : 0);
   party.set_offline_cpu_s(
       ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh));
@@ -110,7 +135,9 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
     party.set_answers_cpu_s(
         ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
               own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
-              (ready ? 0 : mask) + masks * fresh));
+              (ready ? 0 : mask) + spares.Fresh(in * (answer + kPlaceBytes)) * fresh));
+    // The frontend keeps the answers for its clients: that is in no stage's report.
+    if (j == 1) party.set_keep_seconds(ns * spares.Fresh(masks) * fresh);
   }
 
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
@@ -119,7 +146,7 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double rest = kStateBytes * in + kStateNoiseBytes * own + (ready ? masks : 0);
   // What is opened, what is put in order, and the noise, as far as memory has room for spools.
   const double offline_peak =
-      in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + 4) + rest;
+      in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + kPlaceBytes) + rest;
   // The backend makes its answers as they are sent; the frontend keeps them for its clients.
   const double answers = backend ? 0 : in * (answer + 4) + (j == 1 ? in * answer : 0);
   const double online_peak = rest + kQueryBytes * (in + 2 * out) + 4 * out + answers;
@@ -161,7 +188,7 @@ ChainTimes PredictTimes(const Workload& w, const Plan& plan, const UnitCosts& un
   for (const Party& party : plan.party()) {
     offline += party.offline_seconds();
     if (w.one_machine || party.party() == 1) noise += party.noise_seconds();
-    online += party.online_seconds() + party.answers_seconds();
+    online += party.online_seconds() + party.answers_seconds() + party.keep_seconds();
   }
   for (const Hop& hop : plan.hop()) {
     if (hop.from() == 0) continue;

@@ -405,6 +405,22 @@ TEST(PredictTest, MasksNeedRoom) {
   }
 }
 
+// Short answers find room in what the offline stage's lists took; long ones touch memory of their own.
+TEST(PredictTest, MemoryOfListsIsUsedAgain) {
+  UnitCosts free = DefaultCosts(), dear = DefaultCosts();
+  free.set_fresh_byte_ns(0);
+  dear.set_fresh_byte_ns(3);
+  Workload w = SomeWorkload();
+  const auto fresh = [&](uint32_t row_bytes) {
+    const auto answers = [&](const UnitCosts& unit) {
+      return ChooseRows(w, row_bytes, SomeNoise(), unit)->party(0).answers_cpu_s();
+    };
+    return answers(dear) - answers(free);
+  };
+  EXPECT_EQ(fresh(128), 0);
+  EXPECT_GT(fresh(4096), 0);
+}
+
 // Parties follow each other; on one machine they also share what is made for the next round.
 TEST(PredictTest, WallTimes) {
   Workload w = SomeWorkload();

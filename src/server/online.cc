@@ -15,8 +15,12 @@
 namespace shoal::server {
 namespace {
 
-// Messages that one thread works on at a time: their seeds and answers stay in its cache.
+// Messages that one thread works on at a time: what it needs of them stays in its cache.
 constexpr size_t kChunk = 1024;
+// The same for answers, which may be long.
+size_t ChunkOf(size_t answer_bytes) {
+  return std::clamp<size_t>((128 << 10) / answer_bytes, 16, kChunk);
+}
 // Bytes of answers that are made at a time, by all threads.
 constexpr size_t kPieceBytes = 2 << 20;
 
@@ -93,7 +97,7 @@ class BackendAnswers final : public MaskedAnswers {
                                   std::max<size_t>(1, kPieceBytes / answer_bytes));
     piece_.resize(count * answer_bytes);
     const size_t first = given_;
-    pool_.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
+    pool_.ParallelFor(count, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
       const size_t n = end - begin, at = first + begin;
       const MutableBytes answers =
           MutableBytes(piece_).subspan(begin * answer_bytes, n * answer_bytes);
@@ -130,7 +134,7 @@ class ReturnedAnswers final : public MaskedAnswers {
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(pool_));
-    pool_.ParallelFor(piece.size() / answer_bytes, kChunk, [&](size_t begin, size_t end) {
+    pool_.ParallelFor(piece.size() / answer_bytes, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
       Mask(given_ + begin, piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes));
     });
     given_ += piece.size() / answer_bytes;

@@ -11,7 +11,7 @@ namespace {
 constexpr uint64_t kBucketBytes = 128 << 20;
 constexpr size_t kFlushBytes = 512 << 10;  // what is written to the file at a time
 constexpr size_t kPieceBytes = 2 << 20;    // what Next gives
-constexpr size_t kChunk = 2048;            // records that one thread moves at a time
+constexpr size_t kChunkBytes = 128 << 10;  // what one thread moves at a time
 
 }  // namespace
 
@@ -39,11 +39,13 @@ absl::StatusOr<Scatter> Scatter::CreateInBuckets(uint64_t places, size_t record_
   return scatter;
 }
 
+size_t Scatter::Chunk() const { return std::max<size_t>(1, kChunkBytes / record_bytes_); }
+
 absl::Status Scatter::Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool) {
   SHOAL_CHECK(records.size() == places.size() * record_bytes_ && given_ == 0);
   if (spool_.in_memory()) {
     uint8_t* const to = spool_.memory().data();
-    pool.ParallelFor(places.size(), kChunk, [&](size_t begin, size_t end) {
+    pool.ParallelFor(places.size(), Chunk(), [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
         if (places[i] == kNowhere) continue;
         SHOAL_CHECK(places[i] < places_);
@@ -84,7 +86,7 @@ absl::Status Scatter::Load(ThreadPool& pool) {
   const uint64_t bytes = buckets_[loaded_].written;
   SHOAL_RETURN_IF_ERROR(
       spool_.Read(first * entry_bytes, MutableBytes(entries_).first(bytes)));
-  pool.ParallelFor(bytes / entry_bytes, kChunk, [&](size_t begin, size_t end) {
+  pool.ParallelFor(bytes / entry_bytes, Chunk(), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const uint8_t* const entry = entries_.data() + i * entry_bytes;
       const uint64_t place = LoadLe<uint32_t>(entry) - first;

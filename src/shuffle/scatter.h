@@ -47,6 +47,8 @@ class Scatter {
     Bytes waiting;
     uint64_t written = 0;  // bytes
   };
+  // Records that one thread moves at a time.
+  size_t Chunk() const;
   absl::Status Flush(size_t bucket);
   absl::Status Load(ThreadPool& pool);
 
