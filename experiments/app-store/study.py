@@ -33,7 +33,7 @@ class AppStore(runner.ChainStudy):
     def points(self, size):
         apps, devices, windows = {
             "tiny": (2000, 40, [2]),
-            "quick": (25_000, 2400, [1, 4, 24]),
+            "quick": (10_000, 2400, [1, 4, 24]),
             "full": (25_000, 96_000, [1, 4, 24, 96]),
         }[size]
         points = [
