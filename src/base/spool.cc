@@ -72,8 +72,9 @@ void SpoolPlace::Release(PageBuffer memory) {
   }
 }
 
-absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateIfRoomy(uint64_t bytes) {
-  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(bytes, /*left_over=*/bytes));
+absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateInMemory(uint64_t bytes,
+                                                                uint64_t left_over) {
+  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(bytes, left_over));
   std::optional<Spool> spool;
   if (!memory.has_value()) return spool;
   spool.emplace();
@@ -83,15 +84,15 @@ absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateIfRoomy(uint64_t bytes) {
   return spool;
 }
 
+absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateIfRoomy(uint64_t bytes) {
+  return CreateInMemory(bytes, /*left_over=*/bytes);
+}
+
 absl::StatusOr<Spool> SpoolPlace::Create(uint64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(std::optional<Spool> in_memory, CreateInMemory(bytes, /*left_over=*/0));
+  if (in_memory.has_value()) return *std::move(in_memory);
   Spool spool;
   spool.size_ = bytes;
-  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(bytes, /*left_over=*/0));
-  if (memory.has_value()) {
-    spool.place_ = this;
-    spool.memory_ = *std::move(memory);
-    return spool;
-  }
   spool.fd_ = open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (spool.fd_ < 0) {
     return ErrnoStatus(errno, absl::StrCat("a temporary file of ", bytes, " bytes in ",

@@ -46,7 +46,9 @@ class SpoolPlace {
 
  private:
   friend class Spool;
-  // Memory for `bytes`, or none if there is no room for them and `left_over` more.
+  // A spool in memory, or none if there is no room for it and `left_over` bytes more.
+  absl::StatusOr<std::optional<Spool>> CreateInMemory(uint64_t bytes, uint64_t left_over);
+  // Memory for `bytes`, or none. As above.
   absl::StatusOr<std::optional<PageBuffer>> Claim(uint64_t bytes, uint64_t left_over);
   void Release(PageBuffer memory);
 

@@ -667,7 +667,6 @@ class Crowd {
   // Checks the answers of a piece; `wanted` up to `next` were found in earlier ones.
   void Check(const Piece& piece, std::span<const table::RowAnswer> rows,
              std::span<const Wanted> wanted, size_t& next, RandomSource& random, Tally& tally) {
-    const table::RowMap& map = deployment_->map();
     const std::vector<absl::Status> verified = VerifySignatures(rows, random);
     for (size_t i = 0; i < rows.size(); ++i) {
       if (!verified[i].ok()) {
@@ -689,14 +688,14 @@ class Crowd {
           ++tally.keys_failed;
           continue;
         }
-        const auto value =
-            map.Find(rows[at].row, rows[at].answer.first(map.row_bytes()),
+        const Lookup result =
+            ResultOf(deployment_->map(), rows[at],
                      popularity_->KeyOf(wanted[next].device, wanted[next].app));
-        if (!value.ok()) {
+        if (!result.error.ok()) {
           ++tally.keys_failed;
-          Remember(value.status());
+          Remember(result.error);
         } else {
-          ++(value->has_value() ? tally.keys_found : tally.keys_absent);
+          ++(result.outcome == Lookup::Outcome::kFound ? tally.keys_found : tally.keys_absent);
         }
       }
     }

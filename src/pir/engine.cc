@@ -11,6 +11,21 @@
 #include "src/pir/simple_pir.h"
 
 namespace shoal::pir {
+namespace {
+
+// Engine, table and shape: what hint and product are functions of.
+Transcript& AddShape(const wire::PirSetup& setup, Transcript& transcript) {
+  return transcript.Blob(setup.engine())
+      .Blob(setup.table_id())
+      .U64(setup.epoch())
+      .Blob(setup.manifest_digest())
+      .U64(setup.rows())
+      .U64(setup.record_bytes())
+      .U64(setup.rows_per_column())
+      .U64(setup.columns());
+}
+
+}  // namespace
 
 absl::string_view EngineName(Engine engine) {
   switch (engine) {
@@ -29,31 +44,16 @@ absl::StatusOr<Engine> ParseEngine(absl::string_view name) {
 }
 
 Digest SetupId(const wire::PirSetup& setup) {
-  return Transcript("shoal pir setup v1")
-      .Blob(setup.engine())
-      .Blob(setup.table_id())
-      .U64(setup.epoch())
-      .Blob(setup.manifest_digest())
-      .U64(setup.rows())
-      .U64(setup.record_bytes())
-      .U64(setup.rows_per_column())
-      .U64(setup.columns())
+  Transcript transcript("shoal pir setup v1");
+  return AddShape(setup, transcript)
       .U64(setup.hint_bytes())
       .Blob(setup.hint_digest())
       .Finish();
 }
 
 Digest ProductId(const wire::PirSetup& setup) {
-  return Transcript("shoal pir product v1")
-      .Blob(setup.engine())
-      .Blob(setup.table_id())
-      .U64(setup.epoch())
-      .Blob(setup.manifest_digest())
-      .U64(setup.rows())
-      .U64(setup.record_bytes())
-      .U64(setup.rows_per_column())
-      .U64(setup.columns())
-      .Finish();
+  Transcript transcript("shoal pir product v1");
+  return AddShape(setup, transcript).Finish();
 }
 
 Digest HintDigest(BytesView hint) { return Transcript("shoal pir hint v1").Blob(hint).Finish(); }

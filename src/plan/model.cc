@@ -117,8 +117,8 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const bool ready = lists + 2 * masks <= w.spool_memory_bytes;
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
   party.set_masks_ready(ready);
-  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32 + inner) + out * (inner + kPlaceBytes) +
-                               (ready ? masks : 0);
+  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32 + inner) +
+                               out * (inner + kPlaceBytes) + (ready ? masks : 0);
   party.set_offline_cpu_s(
       ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh));
 

@@ -134,10 +134,11 @@ class ReturnedAnswers final : public MaskedAnswers {
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(pool_));
-    pool_.ParallelFor(piece.size() / answer_bytes, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
+    const size_t count = piece.size() / answer_bytes;
+    pool_.ParallelFor(count, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
       Mask(given_ + begin, piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes));
     });
-    given_ += piece.size() / answer_bytes;
+    given_ += count;
     return BytesView(piece);
   }
 

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "boost/asio.hpp"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
+#include "src/base/random.h"
 
 namespace shoal::sim {
 namespace {
@@ -115,9 +115,9 @@ void Require(bool condition, const std::string& output) {
 }
 
 uint16_t FreePorts(uint32_t count) {
-  std::random_device random;
+  SystemRandom random;
   for (int attempt = 0; attempt < 200; ++attempt) {
-    const auto first = static_cast<uint16_t>(20'000 + random() % 12'000);
+    const auto first = static_cast<uint16_t>(20'000 + random.Below(12'000));
     asio::io_context io;
     bool free = true;
     for (uint32_t i = 0; i < count && free; ++i) {
