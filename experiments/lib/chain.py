@@ -136,13 +136,17 @@ def spool_memory_bytes(parties):
 class Chain:
     """Keys, roster and signed table of one deployment in a directory; processes while a round runs."""
 
-    def __init__(self, programs, directory, point, plan):
-        """Makes the deployment of a point (results.POINT); noise and rows are those of its plan."""
+    def __init__(self, programs, directory, point, plan, spool_bytes=None):
+        """Makes the deployment of a point (results.POINT); noise and rows are those of its plan.
+
+        Every party holds `spool_bytes` of a round's lists in memory (spool_memory_bytes).
+        """
         self._programs = programs
         self.directory = directory
         self.table = os.path.join(directory, "table")
         self.parties = point["parties"]
         self.stages = []  # every party's report of every stage of the last round
+        self.crowd = {}   # what `shoal simulate` reported of the last round
         self._log = os.path.join(os.path.dirname(directory), "create.log")
         records = directory + ".tsv"
         with open(records, "w", encoding="utf-8") as file:
@@ -156,10 +160,10 @@ class Chain:
              "--tsv", records, "--layout", point["layout"], "--name", "study",
              "--row-bytes", str(plan["table"]["row_bytes"])], log=self._log)
         os.remove(records)
+        spool_bytes = spool_bytes or spool_memory_bytes(self.parties)
         for j in range(1, self.parties + 1):
             with open(os.path.join(directory, f"party-{j}.textproto"), "a", encoding="utf-8") as file:
-                file.write(f"stage_limit_s: {_WINDOW_S}\n"
-                           f"spool_memory_mib: {spool_memory_bytes(self.parties) >> 20}\n")
+                file.write(f"stage_limit_s: {_WINDOW_S}\nspool_memory_mib: {spool_bytes >> 20}\n")
 
     def round(self, queries, devices, apps=None):
         """_round, again if everything stood still meanwhile."""
@@ -188,7 +192,7 @@ class Chain:
             crowd_cpu = 0.0
             load = machine.OtherLoad(
                 lambda: crowd_cpu + sum(machine.process_cpu_seconds(pid) for pid in pids))
-            report = self._simulate(devices, queries // devices, apps)
+            self.crowd = report = self._simulate(devices, queries // devices, apps)
             crowd_cpu = report["cpu_seconds_total"]
             other = load.cores()
             return {

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import subprocess
 import threading
 import time
@@ -109,6 +110,43 @@ class OtherLoad:
         if seconds <= 0:
             return 0.0
         return max(0.0, (self._busy() - busy - (self._own() - own)) / seconds)
+
+
+class Use:
+    """The most memory and disk that was taken while this watched. To be used with `with`.
+
+    Of the whole machine, so that files without a name and pages of all processes count; what is only
+    cached does not. Other programs count, too.
+    """
+
+    _TICK_S = 0.25
+
+    def __init__(self, directory):
+        """`directory`: on the file system that is watched."""
+        self._directory = directory
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self.memory_bytes = self.disk_bytes = 0
+
+    def _free(self):
+        return memory_bytes("MemAvailable"), shutil.disk_usage(self._directory).free
+
+    def _watch(self):
+        memory, disk = self._free()
+        ended = False
+        while not ended:
+            ended = self._end.wait(self._TICK_S)
+            memory_now, disk_now = self._free()
+            self.memory_bytes = max(self.memory_bytes, memory - memory_now)
+            self.disk_bytes = max(self.disk_bytes, disk - disk_now)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join()
 
 
 class Pauses:

@@ -50,7 +50,7 @@ class Bench:
         self._chain_key = None
         self._chains = 0
 
-    def chain(self, point, plan):
+    def chain(self, point, plan, spool_bytes=None):
         """The deployment of a point; the last one is kept, since points often share it."""
         key = (plan["table"]["row_bytes"],) + tuple(point[name] for name in _DEPLOYMENT)
         if key != self._chain_key:
@@ -60,7 +60,7 @@ class Bench:
             self._chains += 1
             self._chain_key = None
             self._chain = chain.Chain(self.programs, os.path.join(self.work, f"chain-{self._chains}"),
-                                      point, plan)
+                                      point, plan, spool_bytes)
             self._chain_key = key
         return self._chain
 
@@ -154,6 +154,10 @@ class ChainStudy(Study):
         del point
         return None
 
+    def spool_bytes(self, point):
+        """What each party may hold of a round's lists in memory."""
+        return chain.spool_memory_bytes(point["parties"])
+
     def group(self, point):
         return tuple(point[name] for name in _DEPLOYMENT)
 
@@ -167,13 +171,17 @@ class ChainStudy(Study):
 
     def run(self, point, bench):
         plan = bench.programs.plan(**chain.plan_options(point))
-        measured = bench.chain(point, plan).round(point["queries"], point["devices"], self.apps(point))
+        deployment = bench.chain(point, plan, self.spool_bytes(point))
         return {
             "row_bytes": plan["table"]["row_bytes"],
             "mechanism": plan["noise"]["mechanism"],
             "noise_per_row": plan["noise"]["mean_per_row"],
-            **measured,
+            **self.measure(deployment, point),
         }
+
+    def measure(self, deployment, point):
+        """The measured columns of a round."""
+        return deployment.round(point["queries"], point["devices"], self.apps(point))
 
     def cost(self, point, bench):
         plan = bench.programs.plan(costs=bench.costs, cores=bench.cores, **chain.plan_options(point))
@@ -187,7 +195,7 @@ class ChainStudy(Study):
         # "Memory of a party"); the rest stays in memory.
         memory = _CROWD_QUERY_BYTES * queries + _CROWD_ROW_BYTES * rows
         disk = queries * plan["client"]["onion_bytes"]
-        spool = chain.spool_memory_bytes(parties)
+        spool = self.spool_bytes(point)
         for party in plan["party"]:
             stays = party["rest_memory_bytes"] + _STAGE_BYTES * party["positions_in"]
             lists = max(0.0, party["peak_memory_bytes"] - stays)
