@@ -183,6 +183,38 @@ class MachineTest(unittest.TestCase):
         self.assertGreater(load.cores(), 0)  # counts our loop
         self.assertLess(load_own.cores(), load.cores())
 
+    def test_changed_trees_are_told_apart(self):
+        with tempfile.TemporaryDirectory() as root:
+            git = lambda *words: subprocess.run(
+                ["git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True,
+                capture_output=True)
+            path = os.path.join(root, "file")
+
+            def commit_of(content):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(content)
+                return machine.commit(root)
+
+            self.assertEqual(machine.commit(root), "unknown")
+            git("init", "-q")
+            commit_of("one")
+            git("add", "file")
+            git("commit", "-qm", "one")
+            clean, two, three = commit_of("one"), commit_of("two"), commit_of("three")
+            self.assertRegex(clean, "^[0-9a-f]{12}$")
+            self.assertRegex(two, f"^{clean}[+][0-9a-f]{{8}}$")
+            self.assertEqual(len({clean, two, three}), 3)
+            self.assertEqual(commit_of("two"), two)
+
+    def test_use_of_the_disk_is_seen(self):
+        with tempfile.TemporaryDirectory() as directory:
+            with machine.Use(directory) as use:
+                with open(os.path.join(directory, "file"), "wb") as file:
+                    os.posix_fallocate(file.fileno(), 0, 64 << 20)
+                    time.sleep(0.6)
+                os.remove(os.path.join(directory, "file"))
+        # Others use it, too.
+        self.assertGreater(use.disk_bytes, 32 << 20)
 
     def test_a_stop_is_noticed(self):
         # Another process, since a stop must stop everything.

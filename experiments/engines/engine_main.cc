@@ -2,8 +2,8 @@
 // records, as name, tab, value.
 //
 //   MODE clients    queries of different clients, BATCH of them in a pass; seconds are of one query
-//   MODE chunks     simplepir: BATCH queries of one client, each over its own part of the table (the
-//                   paper's section 4.3); seconds are of one whole batch
+//   MODE chunks     BATCH queries of one client, each for its own part of the table (the paper's
+//                   sections 4.3 and 5.2); seconds are of one whole batch
 //
 // Exit codes: 1 failed, 2 wrong usage, 3 a record was wrong.
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "experiments/engines/measure.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/pir/simple_pir.h"
+#include "src/pir/engine.h"
 
 namespace shoal::experiments {
 namespace {
@@ -32,11 +32,8 @@ void FillRecord(uint64_t row, MutableBytes out) {
 // Rows at random: some fall into the same chunk, and only one of those is fetched.
 absl::Status AskChunks(const Bench& bench, const pir::Content& content, uint64_t chunks,
                        uint64_t batches, RandomSource& random) {
-  auto* server = dynamic_cast<pir::SimplePirServer*>(bench.server.get());
-  auto* client = dynamic_cast<pir::SimplePirClient*>(bench.client.get());
-  if (server == nullptr || client == nullptr) {
-    return absl::InvalidArgumentError("only simplepir has chunks");
-  }
+  const pir::Server* const server = bench.server.get();
+  const pir::Client* const client = bench.client.get();
   std::vector<Times> answering;
   uint64_t fetched = 0;
   Bytes expected(content.record_bytes);
@@ -45,7 +42,7 @@ absl::Status AskChunks(const Bench& bench, const pir::Content& content, uint64_t
     std::vector<bool> wanted(chunks);
     for (uint64_t i = 0; i < chunks; ++i) {
       const uint64_t row = random.Below(content.rows);
-      const uint64_t chunk = pir::SimplePirChunk(server->setup(), chunks, row);
+      const uint64_t chunk = pir::ChunkOf(server->setup(), chunks, row);
       rows[chunk] = row;
       wanted[chunk] = true;
     }

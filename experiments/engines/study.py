@@ -59,20 +59,21 @@ class Engines(runner.Study):
             "batch": batch, "queries": queries, "repetition": 1}
         return ([point("entries", engine, width, "clients", 1) for engine in _COLORS for width in widths[engine]]
                 + [point("batches", engine, 1, "clients", batch) for engine in _COLORS for batch in batches]
-                + [point("batches", "simplepir", 1, "chunks", batch) for batch in chunks])
+                + [point("batches", engine, 1, "chunks", batch) for engine in _COLORS for batch in chunks])
 
     def run(self, point, bench):
         return engines.run(bench, self.name, "engine", point["engine"], point["table_bytes"], point["record_bytes"],
                            point["mode"], point["batch"], point["queries"])
 
     def cost(self, point, bench):
-        table, passes = point["table_bytes"], 1 if point["mode"] == "chunks" else point["batch"]
+        table, batch = point["table_bytes"], point["batch"]
+        passes = 1 if point["mode"] == "chunks" else batch
         # DoublePIR's second level: 3,072 rows for every byte of a record, and a column for every block.
         columns = (table / point["record_bytes"])**0.5
         second = 3072 * point["record_bytes"] * columns if point["engine"] == "doublepir" else 0
         return runner.Cost(
             seconds=0.2 + engines.setup_seconds(table + 2 * second, bench.cores)
-            + point["queries"] * passes * (table + second) / engines.ANSWERED_A_SECOND,
+            + point["queries"] * (passes * table + batch * second) / engines.ANSWERED_A_SECOND,
             memory_bytes=1.3 * table + second * 1.3 + 4096 * 3072 * 3 * point["record_bytes"] * (second > 0) + 2**28)
 
     def describe(self, point):
@@ -128,7 +129,7 @@ class Engines(runner.Study):
         plots.logarithmic(chunks)
         return figure, ("Left: queries of different clients that one pass answers. Right: the paper's batch, bytes of the table for "
                         "every query that falls into a chunk of its own; the authors' points are what their text "
-                        "says of figure 9. Shoal has no chunks in DoublePIR.")
+                        "says of figure 9.")
 
     def tables(self, rows):
         header = ("", "entry", "hint, MB", "up, KB", "down, KB", "MB/s a core", "setup, core s", "records checked")

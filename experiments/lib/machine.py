@@ -1,5 +1,6 @@
 """The machine that a study runs on: what it is, and how busy others keep it."""
 
+import hashlib
 import os
 import platform
 import shutil
@@ -47,7 +48,7 @@ def memory_bytes(field="MemTotal"):
 
 
 def commit(root):
-    """The commit of the working tree, with "+changes" if it is not that commit's."""
+    """The commit of the working tree; with "+" and a digest of what was changed since, if anything was."""
 
     def git(*words):
         done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=False)
@@ -56,7 +57,8 @@ def commit(root):
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:
         return "unknown"
-    return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+    changes = git("diff", "HEAD", "--binary")
+    return head + (f"+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else "")
 
 
 def facts(root):
@@ -126,13 +128,14 @@ class Use:
         self._directory = directory
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._start = self._free()
         self.memory_bytes = self.disk_bytes = 0
 
     def _free(self):
         return memory_bytes("MemAvailable"), shutil.disk_usage(self._directory).free
 
     def _watch(self):
-        memory, disk = self._free()
+        memory, disk = self._start
         ended = False
         while not ended:
             ended = self._end.wait(self._TICK_S)

@@ -1,9 +1,12 @@
+#include <chrono>
+#include <latch>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
+#include <thread>
 
 #include "gtest/gtest.h"
 #include "src/base/bytes.h"
@@ -104,6 +107,23 @@ TEST(ThreadPoolTest, ParallelForCoversEveryIndexOnceAlsoNested) {
   });
   for (const auto& hit : hits) EXPECT_EQ(hit.load(), 1);
   pool.ParallelFor(0, 1, [](size_t, size_t) { FAIL(); });
+}
+
+// While one loop goes on and on, the two parts of another run at the same time: its caller has one,
+// and the only worker comes from the first loop for the other.
+TEST(ThreadPoolTest, LoopsShareTheWorkers) {
+  ThreadPool pool(1);
+  std::atomic<bool> done = false;
+  std::thread long_loop([&] {
+    pool.ParallelFor(1 << 20, 1, [&](size_t, size_t) {
+      if (!done) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    });
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the worker is in it by now
+  std::latch both(2);
+  pool.ParallelFor(2, 1, [&](size_t, size_t) { both.arrive_and_wait(); });
+  done = true;
+  long_loop.join();
 }
 
 TEST(FileTest, PrivateFilesArePrivateAndReplacedAtomically) {

@@ -141,6 +141,11 @@ absl::Status MakeDirectory(const std::string& path, FileMode mode) {
   return absl::OkStatus();
 }
 
+absl::Status DeleteFile(const std::string& path) {
+  return ::unlink(path.c_str()) == 0 || errno == ENOENT ? absl::OkStatus()
+                                                        : ErrnoStatus(errno, path);
+}
+
 absl::Status WipeFile(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, path);

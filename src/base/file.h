@@ -36,6 +36,9 @@ absl::Status SyncDirectory(const std::string& directory);
 // private one that others may enter is refused.
 absl::Status MakeDirectory(const std::string& path, FileMode mode);
 
+// OK if there is no such file.
+absl::Status DeleteFile(const std::string& path);
+
 // Overwrites the content with zeros, makes that durable, unlinks. On file systems that
 // copy on write or on flash this is the best that can be done from here; docs/threat-model.md
 // says what remains. OK if there is no such file.

@@ -132,6 +132,11 @@ Spool::~Spool() {
   }
 }
 
+void Spool::Truncate(uint64_t bytes) {
+  SHOAL_CHECK(in_memory() && bytes <= size_);
+  size_ = bytes;
+}
+
 absl::Status Spool::Crypt(uint64_t offset, BytesView in, MutableBytes out) const {
   // Counter mode from any byte: the block's number is the counter, and the bytes before `offset` in
   // its block are skipped.
@@ -157,8 +162,15 @@ absl::Status Spool::Crypt(uint64_t offset, BytesView in, MutableBytes out) const
   return ok ? absl::OkStatus() : absl::InternalError("AES-256-CTR failed");
 }
 
-absl::Status Spool::Write(uint64_t offset, BytesView bytes) {
+absl::Status Spool::Write(uint64_t offset, BytesView bytes, ThreadPool* pool) {
   SHOAL_CHECK(offset <= size_ && bytes.size() <= size_ - offset);
+  if (pool == nullptr || bytes.size() <= kPieceBytes) return WriteOne(offset, bytes);
+  return pool->TryParallelFor(bytes.size(), kPieceBytes, [&](size_t begin, size_t end) {
+    return WriteOne(offset + begin, bytes.subspan(begin, end - begin));
+  });
+}
+
+absl::Status Spool::WriteOne(uint64_t offset, BytesView bytes) {
   if (in_memory()) {
     std::copy(bytes.begin(), bytes.end(), memory_.data() + offset);
     return absl::OkStatus();
@@ -179,8 +191,15 @@ absl::Status Spool::Write(uint64_t offset, BytesView bytes) {
   return absl::OkStatus();
 }
 
-absl::Status Spool::Read(uint64_t offset, MutableBytes into) const {
+absl::Status Spool::Read(uint64_t offset, MutableBytes into, ThreadPool* pool) const {
   SHOAL_CHECK(offset <= size_ && into.size() <= size_ - offset);
+  if (pool == nullptr || into.size() <= kPieceBytes) return ReadOne(offset, into);
+  return pool->TryParallelFor(into.size(), kPieceBytes, [&](size_t begin, size_t end) {
+    return ReadOne(offset + begin, into.subspan(begin, end - begin));
+  });
+}
+
+absl::Status Spool::ReadOne(uint64_t offset, MutableBytes into) const {
   if (in_memory()) {
     std::copy_n(memory_.data() + offset, into.size(), into.data());
     return absl::OkStatus();
@@ -209,18 +228,29 @@ absl::StatusOr<BytesView> SpoolSource::Next() {
   return BytesView(piece_);
 }
 
-absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place) {
-  SHOAL_ASSIGN_OR_RETURN(Spool spool, place.Create(source.size()));
+absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool) {
+  const uint64_t size = source.size();
+  Spool* const whole = source.Whole();
+  SHOAL_CHECK(whole == nullptr || (whole->in_memory() && whole->size() >= size));
+  Spool spool;
+  if (whole == nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(spool, place.Create(size));
+  }
   for (uint64_t at = 0;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source.Next());
-    if (piece.empty() && at < spool.size()) {
-      return absl::DataLossError(absl::StrCat("ended after ", at, " of ", spool.size(), " bytes"));
+    if (piece.empty() && at < size) {
+      return absl::DataLossError(absl::StrCat("ended after ", at, " of ", size, " bytes"));
     }
-    if (piece.empty()) return spool;
-    if (piece.size() > spool.size() - at) return absl::InternalError("more bytes than announced");
-    SHOAL_RETURN_IF_ERROR(spool.Write(at, piece));
+    if (piece.empty()) break;
+    if (piece.size() > size - at) return absl::InternalError("more bytes than announced");
+    if (whole == nullptr) SHOAL_RETURN_IF_ERROR(spool.Write(at, piece, pool));
     at += piece.size();
   }
+  if (whole != nullptr) {
+    spool = std::move(*whole);
+    spool.Truncate(size);
+  }
+  return spool;
 }
 
 }  // namespace shoal

@@ -17,6 +17,7 @@
 #include "src/base/bytes.h"
 #include "src/base/page_buffer.h"
 #include "src/base/secret.h"
+#include "src/base/thread_pool.h"
 
 namespace shoal {
 
@@ -81,13 +82,19 @@ class Spool {
   MutableBytes memory() { return MutableBytes(memory_).first(in_memory() ? size_ : 0); }
   BytesView memory() const { return BytesView(memory_).first(in_memory() ? size_ : 0); }
 
-  // Within the size (checked). Errors of the file system.
-  absl::Status Write(uint64_t offset, BytesView bytes);
-  absl::Status Read(uint64_t offset, MutableBytes into) const;
+  // In memory: forgets what is behind the first `bytes`.
+  void Truncate(uint64_t bytes);
+
+  // Within the size (checked). Errors of the file system. With a pool, what is long is encrypted,
+  // decrypted and copied by all its threads.
+  absl::Status Write(uint64_t offset, BytesView bytes, ThreadPool* pool = nullptr);
+  absl::Status Read(uint64_t offset, MutableBytes into, ThreadPool* pool = nullptr) const;
 
  private:
   friend class SpoolPlace;
   absl::Status Crypt(uint64_t offset, BytesView in, MutableBytes out) const;
+  absl::Status WriteOne(uint64_t offset, BytesView bytes);
+  absl::Status ReadOne(uint64_t offset, MutableBytes into) const;
 
   SpoolPlace* place_ = nullptr;
   uint64_t size_ = 0;
@@ -102,6 +109,7 @@ class SpoolSource final : public ByteSource {
   explicit SpoolSource(Spool spool) : spool_(std::move(spool)) {}
   uint64_t size() const override { return spool_.size(); }
   absl::StatusOr<BytesView> Next() override;
+  Spool* Whole() override { return spool_.in_memory() ? &spool_ : nullptr; }
 
  private:
   Spool spool_;
@@ -109,8 +117,9 @@ class SpoolSource final : public ByteSource {
   Bytes piece_;
 };
 
-// All of a source in a spool. RESOURCE_EXHAUSTED as Create; the source's error.
-absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place);
+// All of a source in a spool: the source's own if it has one (ByteSource::Whole), else a new one in
+// `place`. RESOURCE_EXHAUSTED as Create; the source's error; DATA_LOSS if it ends early.
+absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool = nullptr);
 
 }  // namespace shoal
 

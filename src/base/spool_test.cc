@@ -60,6 +60,25 @@ TEST_P(SpoolTest, TakesAllOfASource) {
   EXPECT_EQ(read, SomeBytes(2'500'000));
 }
 
+// Where a source is a spool in memory, it is that spool; from a file it is copied.
+TEST_P(SpoolTest, MovesWhatIsInMemoryAlready) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, place_.Create(2'600'000));
+  SHOAL_ASSERT_OK(spool.Write(0, SomeBytes(2'500'000)));
+  if (spool.in_memory()) spool.Truncate(2'500'000);
+  const uint64_t size = spool.size();
+  const uint8_t* const memory = spool.memory().data();
+  SpoolSource source(std::move(spool));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Spool all, SpoolAll(source, place_));
+  EXPECT_EQ(all.size(), size);
+  EXPECT_EQ(all.in_memory(), GetParam() > 0);
+  if (all.in_memory()) {
+    EXPECT_EQ(all.memory().data(), memory);
+  }
+  Bytes read(2'500'000);
+  SHOAL_ASSERT_OK(all.Read(0, read));
+  EXPECT_EQ(read, SomeBytes(2'500'000));
+}
+
 // A source that ends early, or does not end, is an error and no half spool.
 TEST_P(SpoolTest, RefusesASourceOfAnotherLength) {
   struct Liar final : ByteSource {

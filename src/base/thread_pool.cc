@@ -50,6 +50,7 @@ void ThreadPool::Schedule(std::function<void()> task) {
   {
     std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
+    waiting_ = true;
   }
   wake_.notify_one();
 }
@@ -63,6 +64,7 @@ void ThreadPool::Work() {
       if (tasks_.empty()) return;
       task = std::move(tasks_.front());
       tasks_.pop_front();
+      waiting_ = !tasks_.empty();
     }
     task();
   }
@@ -72,7 +74,8 @@ void ThreadPool::ParallelFor(size_t n, size_t grain,
                              const std::function<void(size_t, size_t)>& body) {
   SHOAL_CHECK(grain > 0);
   if (n == 0) return;
-  struct Loop {
+  struct Loop : std::enable_shared_from_this<Loop> {
+    ThreadPool* pool;
     std::atomic<size_t> next{0};
     size_t n, grain;
     CpuMeter* meter;  // of the caller; lives until all is done
@@ -96,13 +99,21 @@ void ThreadPool::ParallelFor(size_t n, size_t grain,
         } else {
           (*body)(begin, end);
         }
-        std::lock_guard lock(mutex);
-        done += end - begin;
-        if (done == n) done_wake.notify_all();
+        {
+          std::lock_guard lock(mutex);
+          done += end - begin;
+          if (done == n) done_wake.notify_all();
+        }
+        if (helper && pool->waiting_) {
+          // Behind what waits.
+          if (next < n) pool->Schedule([loop = shared_from_this()] { loop->Run(true); });
+          return;
+        }
       }
     }
   };
   auto loop = std::make_shared<Loop>();
+  loop->pool = this;
   loop->n = n;
   loop->grain = grain;
   loop->body = &body;
@@ -113,6 +124,22 @@ void ThreadPool::ParallelFor(size_t n, size_t grain,
   loop->Run(/*helper=*/false);
   std::unique_lock lock(loop->mutex);
   loop->done_wake.wait(lock, [&] { return loop->done == n; });
+}
+
+absl::Status ThreadPool::TryParallelFor(
+    size_t n, size_t grain, const std::function<absl::Status(size_t, size_t)>& body) {
+  std::mutex mutex;
+  size_t first = n;
+  absl::Status error;
+  ParallelFor(n, grain, [&](size_t begin, size_t end) {
+    absl::Status status = body(begin, end);
+    if (status.ok()) return;
+    std::lock_guard lock(mutex);
+    if (begin >= first) return;
+    first = begin;
+    error = std::move(status);
+  });
+  return error;
 }
 
 }  // namespace shoal

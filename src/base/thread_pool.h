@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
+
 namespace shoal {
 
 // Processor time of the calling thread, and of all pools in loops that this thread runs, since the
@@ -48,8 +50,12 @@ class ThreadPool {
   void Schedule(std::function<void()> task);
 
   // Calls body(begin, end) over [0, n) in chunks of at most `grain`, on the workers and on
-  // the caller, and returns when all are done. May be called from a worker.
+  // the caller, and returns when all are done. May be called from a worker. Loops that run at the same
+  // time share the workers chunk by chunk: a long one does not keep the others waiting.
   void ParallelFor(size_t n, size_t grain, const std::function<void(size_t, size_t)>& body);
+  // The same for what may fail: the error of the first chunk that has one. The others run all the same.
+  absl::Status TryParallelFor(size_t n, size_t grain,
+                              const std::function<absl::Status(size_t, size_t)>& body);
 
  private:
   void Work();
@@ -57,6 +63,7 @@ class ThreadPool {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<std::function<void()>> tasks_;
+  std::atomic<bool> waiting_ = false;  // whether there are tasks
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -26,7 +26,7 @@ bool RoundTakesNoMore(const absl::Status& status) {
 
 // Slots that were given are saved at every such part of all, besides at the end.
 constexpr size_t kSlotSaves = 8;
-// Keys that are looked up in the spool at a time, and bytes of them.
+// Keys that are looked up in the spool at a time, and bytes of them, and of what is found.
 constexpr size_t kBlockKeys = 8192;
 constexpr size_t kBlockBytes = 4 << 20;
 // Answers that one task unmasks or looks up.
@@ -539,7 +539,8 @@ absl::Status Client::Deliver(const Asked& asked, const Answers& answers, Keys& k
     return absl::OkStatus();
   };
 
-  // A block of keys at a time, on all threads.
+  // A block of keys at a time, on all threads. A value is no longer than an answer.
+  const size_t most = std::clamp<size_t>(kBlockBytes / answer_bytes, 1, kBlockKeys);
   Bytes text;
   std::vector<size_t> ends;
   uint64_t delivered = 0;
@@ -565,7 +566,7 @@ absl::Status Client::Deliver(const Asked& asked, const Answers& answers, Keys& k
   SHOAL_RETURN_IF_ERROR(keys.ForEach([&](BytesView key) -> absl::Status {
     Append(text, key);
     ends.push_back(text.size());
-    return ends.size() < kBlockKeys && text.size() < kBlockBytes ? absl::OkStatus() : flush();
+    return ends.size() < most && text.size() < kBlockBytes ? absl::OkStatus() : flush();
   }));
   return flush();
 }

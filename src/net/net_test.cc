@@ -439,6 +439,17 @@ TEST(NetTest, RequestsTogetherStayWithinTheServersMemory) {
   answers.join();
 }
 
+// A peer that reads slowly must not make the server hold what it asked for: answers have the same room.
+TEST(NetTest, AnswersTogetherStayWithinTheServersMemory) {
+  Server::Options options = ServerOptions();
+  options.max_buffered_bytes = 3 << 20;
+  const auto server = StartServer(std::move(options), [](wire::Frame request, Reply reply) {
+    reply({.type = request.type, .control = "", .bulk = Bytes(request.control == "much" ? 4 << 20 : 2 << 20)});
+  });
+  EXPECT_THAT(CallOnce(*server, Request("much")).status(), StatusIs(kExhausted, "too many answers"));
+  for (int i = 0; i < 3; ++i) SHOAL_EXPECT_OK(CallOnce(*server, Request("little")).status());
+}
+
 TEST(NetTest, AFrameThatEndsEarlyReachesNobody) {
   Counting counting;
   const auto server = StartServer(ServerOptions(), counting.handler());

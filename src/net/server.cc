@@ -249,7 +249,16 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     }
     while (!answer_.has_value() && !closed_) co_await answered_.async_wait(kUse);
     if (closed_) co_return false;
-    co_return co_await Write(*std::exchange(answer_, std::nullopt));
+    Answer answer = *std::exchange(answer_, std::nullopt);
+    // Peers that read slowly must not make us hold all that they asked for.
+    if (!Claim(answer.frame.control.size() + answer.frame.bulk.size())) {
+      answer = Answer{wire::MakeErrorFrame(
+                          absl::ResourceExhaustedError("too many answers at once; try again later")),
+                      nullptr};
+    }
+    const bool written = co_await Write(std::move(answer));
+    Release();
+    co_return written;
   }
 
   asio::awaitable<bool> Read(MutableBytes into) {

@@ -20,12 +20,6 @@ absl::StatusOr<std::unique_ptr<ssl::context>> MakeContext(bool server, const Ide
       SSL_CTX_set_max_proto_version(raw, TLS1_3_VERSION) != 1) {
     return absl::InternalError("TLS 1.3 is not available");
   }
-  // All else here is of 128-bit security (X25519, BLS12-381): longer keys would be a quarter more
-  // work for every byte and protect nothing more.
-  if (SSL_CTX_set_ciphersuites(
-          raw, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384") != 1) {
-    return absl::InternalError("TLS: the cipher suites are not available");
-  }
   // All else here is of 128-bit security (X25519, BLS12-381): longer keys would be a fifth more work
   // for every byte and protect nothing more.
   if (SSL_CTX_set_ciphersuites(

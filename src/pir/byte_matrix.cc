@@ -12,8 +12,10 @@ namespace shoal::pir {
 namespace {
 
 // Blocks of rows that are multiplied with all vectors before the next: their part of a stripe stays
-// in the second cache.
-constexpr uint64_t kChunkBlocks = 32;
+// in the second cache, beside that of the next blocks and the planes of a pass's vectors...
+constexpr uint64_t kPassBlocks = 16;
+// ...or, with all of the public matrix, which no cache holds, beside its next columns.
+constexpr uint64_t kProductBlocks = 32;
 
 void ForEach(ThreadPool* pool, size_t n, size_t grain,
              const std::function<void(size_t, size_t)>& body) {
@@ -112,11 +114,15 @@ std::vector<std::vector<uint32_t>> ByteMatrix::Multiply(const PackedVectors& vec
     for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
       const uint64_t columns = StripeLength(columns_, s);
       const uint8_t* stripe = pages_.data() + s * kStripeColumns * padded_rows_;
-      for (uint64_t b = begin; b < end; b += kChunkBlocks) {
-        vectors.kernel().multiply(stripe + (first_block + b) * kBlockRows * columns,
-                                  std::min<uint64_t>(kChunkBlocks, end - b),
+      const uint64_t block_bytes = kBlockRows * columns;
+      for (uint64_t b = begin; b < end; b += kPassBlocks) {
+        const uint64_t next = std::min<uint64_t>(b + kPassBlocks, end);
+        const uint64_t after = std::min<uint64_t>(next + kPassBlocks, end);
+        vectors.kernel().multiply(stripe + (first_block + b) * block_bytes, next - b,
                                   columns / kGroupColumns, vectors.stripe(s), vectors.count(),
-                                  sums.data() + b * kBlockRows, sum_rows);
+                                  sums.data() + b * kBlockRows, sum_rows,
+                                  stripe + (first_block + next) * block_bytes,
+                                  (after - next) * block_bytes);
       }
     }
   });
@@ -159,7 +165,7 @@ void ByteMatrix::AddPublic(const PackedVectors& packed, uint64_t stripe, uint64_
   const uint64_t first_row = first * kBlockRows;
   sums.assign(kDimension * sum_rows, 0);
   packed.kernel().multiply(tiles + first_row * columns, count, columns / kGroupColumns,
-                           packed.stripe(0), kDimension, sums.data(), sum_rows);
+                           packed.stripe(0), kDimension, sums.data(), sum_rows, nullptr, 0);
   for (uint64_t r = 0; r < sum_rows && first_row + r < rows_; ++r) {
     uint32_t* row = out.data() + (first_row + r) * kDimension;
     for (uint32_t k = 0; k < kDimension; ++k) {
@@ -173,14 +179,14 @@ std::vector<uint32_t> ByteMatrix::MultiplyPublic(const Kernel& kernel, const Dig
                                                  const Progress& progress) const {
   std::vector<uint32_t> out(rows_ * kDimension);
   const uint64_t blocks = padded_rows_ / kBlockRows;
-  const uint64_t chunks = (blocks + kChunkBlocks - 1) / kChunkBlocks;
+  const uint64_t chunks = (blocks + kProductBlocks - 1) / kProductBlocks;
   for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
     const PackedVectors packed = PackStripe(kernel, seed, s, StripeLength(columns_, s), pool);
     ForEach(pool, chunks, GrainFor(pool, chunks), [&](size_t begin, size_t end) {
       std::vector<uint32_t> sums;
       for (size_t c = begin; c < end; ++c) {
-        const uint64_t first = c * kChunkBlocks;
-        AddPublic(packed, s, first, std::min(kChunkBlocks, blocks - first), sums, out);
+        const uint64_t first = c * kProductBlocks;
+        AddPublic(packed, s, first, std::min(kProductBlocks, blocks - first), sums, out);
       }
     });
     if (progress) progress(s + 1, StripeCount(columns_));
@@ -198,7 +204,7 @@ void ByteMatrix::MultiplyPublicRows(const Kernel& kernel, const Digest& seed,
     const uint64_t block = row / kBlockRows;
     if (!runs.empty() && block < runs.back().first + runs.back().second) continue;
     if (!runs.empty() && block == runs.back().first + runs.back().second &&
-        runs.back().second < kChunkBlocks) {
+        runs.back().second < kProductBlocks) {
       ++runs.back().second;
     } else {
       runs.emplace_back(block, 1);

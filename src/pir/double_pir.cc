@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const C
   SHOAL_ASSIGN_OR_RETURN(setup, DoublePirShape(content, options));
   SHOAL_ASSIGN_OR_RETURN(server->sizes_, DoublePirSizes(setup));
   SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(setup));
-  SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "doublepir: the server"));
+  SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "doublepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
   SHOAL_ASSIGN_OR_RETURN(server->first_, LoadMatrix(content, setup, options.pool));
@@ -176,54 +176,105 @@ std::vector<absl::StatusOr<Bytes>> DoublePirServer::Answer(
     }
   }
   if (places.empty()) return answers;
-  const auto run = [&]() -> absl::Status {
-    const uint64_t count = places.size();
-    const uint64_t width = setup_.record_bytes();
-    const uint64_t rows = kDigits * width;  // of F, for one query
-    SHOAL_ASSIGN_OR_RETURN(PackedVectors first,
-                           PackedVectors::Create(*kernel_, first_->columns(), count));
+  const auto run = [&]() -> absl::StatusOr<std::vector<Bytes>> {
+    SHOAL_ASSIGN_OR_RETURN(PackedVectors first, PackedVectors::Create(*kernel_, first_->columns(),
+                                                                      places.size()));
     SHOAL_ASSIGN_OR_RETURN(PackedVectors second,
-                           PackedVectors::Create(*kernel_, second_->columns(), count));
-    std::vector<uint32_t> words(first_->columns() + second_->columns());
-    for (uint64_t v = 0; v < count; ++v) {
-      std::memcpy(words.data(), queries[places[v]].data() + kQueryHeaderBytes, words.size() * 4);
-      first.Set(v, std::span(words).first(first_->columns()));
-      second.Set(v, std::span(words).subspan(first_->columns()));
+                           PackedVectors::Create(*kernel_, second_->columns(), places.size()));
+    for (uint64_t v = 0; v < places.size(); ++v) {
+      SetFirst(queries[places[v]], v, first);
+      SetSecond(queries[places[v]], v, second);
     }
-    const auto first_answers = first_->Multiply(first, 0, first_->rows(), pool_);
-    const auto hint_parts = second_->Multiply(second, 0, second_->rows(), pool_);
-
-    // F of all queries, one below the other.
-    SHOAL_ASSIGN_OR_RETURN(ByteMatrix digits,
-                           ByteMatrix::Create(rows * count, setup_.rows_per_column()));
-    for (uint64_t v = 0; v < count; ++v) {
-      for (uint64_t i = 0; i < first_answers[v].size(); ++i) {
-        const uint32_t rounded = RoundFirst(first_answers[v][i]);
-        for (uint32_t d = 0; d < kDigits; ++d) {
-          digits.Set(v * rows + i % width * kDigits + d, i / width,
-                     static_cast<uint8_t>(rounded >> (8 * d)));
-        }
-      }
-    }
-    const auto fresh = digits.Multiply(*second_public_, 0, digits.rows(), pool_);
-    const auto answer_parts = digits.Multiply(second, 0, digits.rows(), pool_);
-    std::vector<uint32_t> fresh_rows(rows * kDimension);
-    for (uint64_t v = 0; v < count; ++v) {
-      Bytes& answer = *answers[places[v]];
-      AppendRounded(hint_parts[v], kAnswerBitsDropped, answer);
-      AppendRounded(std::span(answer_parts[v]).subspan(v * rows, rows), kAnswerBitsDropped,
-                    answer);
-      for (uint64_t r = 0; r < rows; ++r) {
-        for (uint32_t k = 0; k < kDimension; ++k) {
-          fresh_rows[r * kDimension + k] = fresh[k][v * rows + r];
-        }
-      }
-      AppendRounded(fresh_rows, hint_bits_dropped_, answer);
-    }
-    return absl::OkStatus();
+    return AnswerSecond(first_->Multiply(first, 0, first_->rows(), pool_), second);
   };
-  if (absl::Status status = run(); !status.ok()) {
-    for (size_t place : places) answers[place] = status;
+  absl::StatusOr<std::vector<Bytes>> good = run();
+  for (size_t v = 0; v < places.size(); ++v) {
+    if (good.ok()) {
+      answers[places[v]] = std::move((*good)[v]);
+    } else {
+      answers[places[v]] = good.status();
+    }
+  }
+  return answers;
+}
+
+absl::StatusOr<std::vector<Bytes>> DoublePirServer::AnswerChunks(
+    std::span<const BytesView> queries) const {
+  if (queries.empty()) return std::vector<Bytes>();
+  const uint64_t chunk_rows = ChunkBlocks(setup_, queries.size()) * setup_.record_bytes();
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors first,
+                         PackedVectors::Create(*kernel_, first_->columns(), 1));
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors second,
+                         PackedVectors::Create(*kernel_, second_->columns(), queries.size()));
+  // The first level's answer has the rows of every chunk from that chunk's query: what the second
+  // level hides is which of them.
+  std::vector<uint32_t> joined;
+  for (const BytesView query : queries) {
+    SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, sizes_.query_bytes, query));
+  }
+  for (size_t i = 0; i < queries.size(); ++i) {
+    SetSecond(queries[i], i, second);
+    const uint64_t begin = std::min<uint64_t>(i * chunk_rows, first_->rows());
+    const uint64_t count = std::min<uint64_t>(chunk_rows, first_->rows() - begin);
+    if (count == 0) continue;
+    SetFirst(queries[i], 0, first);
+    const auto products = first_->Multiply(first, begin, count, pool_);
+    joined.insert(joined.end(), products[0].begin(), products[0].end());
+  }
+  return AnswerSecond({&joined, 1}, second);
+}
+
+void DoublePirServer::SetFirst(BytesView query, uint64_t index, PackedVectors& packed) const {
+  std::vector<uint32_t> words(first_->columns());
+  std::memcpy(words.data(), query.data() + kQueryHeaderBytes, words.size() * 4);
+  packed.Set(index, words);
+}
+
+void DoublePirServer::SetSecond(BytesView query, uint64_t index, PackedVectors& packed) const {
+  std::vector<uint32_t> words(second_->columns());
+  std::memcpy(words.data(), query.data() + kQueryHeaderBytes + first_->columns() * 4,
+              words.size() * 4);
+  packed.Set(index, words);
+}
+
+absl::StatusOr<std::vector<Bytes>> DoublePirServer::AnswerSecond(
+    std::span<const std::vector<uint32_t>> first_answers, const PackedVectors& second) const {
+  SHOAL_CHECK(first_answers.size() == second.count() || first_answers.size() == 1);
+  const uint64_t width = setup_.record_bytes();
+  const uint64_t rows = kDigits * width;  // of F, for one answer of the first level
+  const auto hint_parts = second_->Multiply(second, 0, second_->rows(), pool_);
+
+  // F of all of them, one below the other.
+  SHOAL_ASSIGN_OR_RETURN(ByteMatrix digits, ByteMatrix::Create(rows * first_answers.size(),
+                                                               setup_.rows_per_column()));
+  for (uint64_t f = 0; f < first_answers.size(); ++f) {
+    for (uint64_t i = 0; i < first_answers[f].size(); ++i) {
+      const uint32_t rounded = RoundFirst(first_answers[f][i]);
+      for (uint32_t d = 0; d < kDigits; ++d) {
+        digits.Set(f * rows + i % width * kDigits + d, i / width,
+                   static_cast<uint8_t>(rounded >> (8 * d)));
+      }
+    }
+  }
+  const auto fresh = digits.Multiply(*second_public_, 0, digits.rows(), pool_);
+  const auto answer_parts = digits.Multiply(second, 0, digits.rows(), pool_);
+  std::vector<Bytes> fresh_parts(first_answers.size());
+  std::vector<uint32_t> fresh_rows(rows * kDimension);
+  for (uint64_t f = 0; f < first_answers.size(); ++f) {
+    for (uint64_t r = 0; r < rows; ++r) {
+      for (uint32_t k = 0; k < kDimension; ++k) {
+        fresh_rows[r * kDimension + k] = fresh[k][f * rows + r];
+      }
+    }
+    AppendRounded(fresh_rows, hint_bits_dropped_, fresh_parts[f]);
+  }
+  std::vector<Bytes> answers(second.count());
+  for (uint64_t v = 0; v < second.count(); ++v) {
+    const uint64_t f = first_answers.size() == 1 ? 0 : v;
+    AppendRounded(hint_parts[v], kAnswerBitsDropped, answers[v]);
+    AppendRounded(std::span(answer_parts[v]).subspan(f * rows, rows), kAnswerBitsDropped,
+                  answers[v]);
+    Append(answers[v], fresh_parts[f]);
   }
   return answers;
 }
@@ -346,6 +397,11 @@ absl::StatusOr<Bytes> DoublePirClient::Recover(const Asked& asked, BytesView ans
     record[w] = DecodeByte(value - kernel_->dot(hint_row.data(), first_secret, kDimension));
   }
   return record;
+}
+
+absl::StatusOr<Bytes> DoublePirClient::RecoverChunk(const Asked& asked, uint64_t,
+                                                    BytesView answer) const {
+  return Recover(asked, answer);
 }
 
 absl::Status DoublePirClient::Apply(const Delta& delta) {

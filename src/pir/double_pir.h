@@ -43,6 +43,9 @@ class DoublePirServer final : public Server {
   BytesView hint() const override { return hint_; }
   std::span<const uint32_t> product() const override { return first_product_; }
   std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const override;
+  // Answers are as those of Answer; their last part, F' A2, is the same for all.
+  absl::StatusOr<std::vector<Bytes>> AnswerChunks(
+      std::span<const BytesView> queries) const override;
   // The delta has about 6 KiB of changes for every byte of every block that has a changed row.
   absl::StatusOr<Delta> Refresh(const Content& content,
                                 std::span<const uint64_t> changed_rows) override;
@@ -52,6 +55,13 @@ class DoublePirServer final : public Server {
   // E's column of a block, from the first level's product: 3072 W bytes.
   Bytes Digits(uint64_t block) const;
   void PackHint();
+  // The parts of a checked query.
+  void SetFirst(BytesView query, uint64_t index, PackedVectors& packed) const;
+  void SetSecond(BytesView query, uint64_t index, PackedVectors& packed) const;
+  // The answers to the queries whose second vectors are `second`: over the first level's answer of
+  // each, or over the only one there is.
+  absl::StatusOr<std::vector<Bytes>> AnswerSecond(
+      std::span<const std::vector<uint32_t>> first_answers, const PackedVectors& second) const;
 
   wire::PirSetup setup_;
   Digest id_ = {};
@@ -78,6 +88,8 @@ class DoublePirClient final : public Client {
   absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
                                          RandomSource& random) const override;
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
+  absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
+                                     BytesView answer) const override;
   absl::Status Apply(const Delta& delta) override;
 
  private:

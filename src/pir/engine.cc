@@ -51,6 +51,10 @@ Digest SetupId(const wire::PirSetup& setup) {
       .Finish();
 }
 
+uint64_t ChunkOf(const wire::PirSetup& setup, uint64_t chunks, uint64_t row) {
+  return row % setup.rows_per_column() / ChunkBlocks(setup, chunks);
+}
+
 Digest ProductId(const wire::PirSetup& setup) {
   Transcript transcript("shoal pir product v1");
   return AddShape(setup, transcript).Finish();

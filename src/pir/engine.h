@@ -137,6 +137,13 @@ class Server {
   // FAILED_PRECONDITION for one of another epoch or another setup.
   virtual std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const = 0;
 
+  // One client's batch (SimplePIR's sections 4.3 and 5.2): the table is dealt into queries.size()
+  // chunks (ChunkOf), and query i finds what is in chunk i, for Client::RecoverChunk. All of them
+  // together are one pass over the table; DoublePIR's second level is as much work as for so many
+  // clients. The hint is the same. Errors as Answer, for all queries at once.
+  virtual absl::StatusOr<std::vector<Bytes>> AnswerChunks(
+      std::span<const BytesView> queries) const = 0;
+
   // Makes this the server of a later epoch of the same table, with the same size of rows and no more
   // columns: setup and hint change. `changed_rows` names every row whose bytes differ, each once. Costs
   // about 1024 multiply-adds for a byte that changed, and never more than a new hint would. INVALID_ARGUMENT if the content
@@ -171,10 +178,17 @@ class Client {
   // they are not the table's is found by their signature, and never told to the server.
   virtual absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const = 0;
 
+  // As Recover, of a row in its chunk's answer of AnswerChunks.
+  virtual absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
+                                             BytesView answer) const = 0;
+
   // Makes this a client of the delta's epoch. FAILED_PRECONDITION if the delta starts elsewhere,
   // INVALID_ARGUMENT if it is malformed; the client is then what it was.
   virtual absl::Status Apply(const Delta& delta) = 0;
 };
+
+// Which chunk of a batch of `chunks` queries (at least 1) the row is in.
+uint64_t ChunkOf(const wire::PirSetup& setup, uint64_t chunks, uint64_t row);
 
 // What a server's product is a function of: engine, table (by the manifest's digest), shape.
 Digest ProductId(const wire::PirSetup& setup);

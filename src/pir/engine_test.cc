@@ -388,29 +388,36 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
 }
 
 // The paper's batch: one query a chunk, one pass in all.
-TEST(SimplePirTest, BatchOfChunks) {
-  const Records records(331, 5);
-  const auto server = SimplePirServer::Create(records.content(), {.rows_per_column = 9}).value();
-  const auto client =
-      SimplePirClient::Create(server->setup(), server->hint(), ClientOptions()).value();
-  TestRandom random(3);
-  for (uint64_t chunks : {1, 2, 4, 9, 16}) {
-    std::vector<Asked> asked(chunks);
-    std::vector<uint64_t> wanted(chunks, 1000);
-    for (uint64_t row = 0; row < 331; row += 10) {
-      wanted[SimplePirChunk(server->setup(), chunks, row)] = row;
-    }
-    std::vector<BytesView> queries;
-    for (uint64_t c = 0; c < chunks; ++c) {
-      asked[c] = client->Ask(wanted[c] == 1000 ? 0 : wanted[c], random).value();
-    }
-    for (const Asked& a : asked) queries.push_back(a.query);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, server->AnswerChunks(queries));
-    for (uint64_t c = 0; c < chunks; ++c) {
-      if (wanted[c] == 1000) continue;
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record,
-                                 client->RecoverChunk(asked[c], chunks, answers[c]));
-      EXPECT_EQ(record, records.at(wanted[c])) << chunks << " chunks, row " << wanted[c];
+TEST(EngineTest, BatchOfChunks) {
+  for (const auto& [engine, width] : {std::pair(Engine::kSimplePir, 5), std::pair(Engine::kDoublePir, 2)}) {
+    const Records records(331, width);
+    const auto server = CreateServer(engine, records.content(), {.rows_per_column = 9}).value();
+    const auto client = CreateClient(server->setup(), server->hint(), ClientOptions()).value();
+    TestRandom random(3);
+    EXPECT_EQ(server->AnswerChunks({}).value().size(), 0u);
+    for (uint64_t chunks : {1, 2, 4, 9, 16}) {
+      std::vector<Asked> asked(chunks);
+      std::vector<uint64_t> wanted(chunks, 1000);
+      for (uint64_t row = 0; row < 331; row += 10) {
+        ASSERT_LT(ChunkOf(server->setup(), chunks, row), chunks);
+        wanted[ChunkOf(server->setup(), chunks, row)] = row;
+      }
+      std::vector<BytesView> queries;
+      for (uint64_t c = 0; c < chunks; ++c) {
+        asked[c] = client->Ask(wanted[c] == 1000 ? 0 : wanted[c], random).value();
+      }
+      for (const Asked& a : asked) queries.push_back(a.query);
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, server->AnswerChunks(queries));
+      for (uint64_t c = 0; c < chunks; ++c) {
+        if (wanted[c] == 1000) continue;
+        SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record,
+                                   client->RecoverChunk(asked[c], chunks, answers[c]));
+        EXPECT_EQ(record, records.at(wanted[c]))
+            << EngineName(engine) << ", " << chunks << " chunks, row " << wanted[c];
+      }
+      // One bad query refuses the batch.
+      queries.back() = queries.back().first(queries.back().size() - 1);
+      EXPECT_THAT(server->AnswerChunks(queries).status(), StatusIs(absl::StatusCode::kInvalidArgument, ""));
     }
   }
 }

@@ -45,7 +45,7 @@ void GaussianSampler::Sample(const Kernel& kernel, RandomSource& random,
                              std::span<int32_t> samples) const {
   constexpr size_t kBlock = 256;
   SecretArray<17 * kBlock> bytes;
-  SecretArray<4 * kBlock> magnitudes;
+  SecretVector<uint32_t> magnitudes(kBlock);
   while (!samples.empty()) {
     const size_t n = std::min(samples.size(), kBlock);
     random.Fill(bytes.mutable_view().first(17 * n));
@@ -54,13 +54,12 @@ void GaussianSampler::Sample(const Kernel& kernel, RandomSource& random,
       high[i] = LoadLe<uint64_t>(bytes.data() + 16 * i) & kLow63;
       low[i] = LoadLe<uint64_t>(bytes.data() + 16 * i + 8) & kLow63;
     }
-    auto* magnitude = reinterpret_cast<uint32_t*>(magnitudes.data());
     kernel.count_thresholds(high.data(), low.data(), n, threshold_high_.data(),
-                            threshold_low_.data(), threshold_high_.size(), magnitude);
+                            threshold_low_.data(), threshold_high_.size(), magnitudes.data());
     for (size_t i = 0; i < n; ++i) {
       // All ones for a negative sample: (m ^ -1) + 1 = -m.
       const uint32_t sign = -static_cast<uint32_t>(bytes.data()[16 * n + i] & 1);
-      samples[i] = static_cast<int32_t>((magnitude[i] ^ sign) - sign);
+      samples[i] = static_cast<int32_t>((magnitudes[i] ^ sign) - sign);
     }
     samples = samples.subspan(n);
   }

@@ -33,9 +33,11 @@ struct Kernel {
 
   // sums[v * sums_stride + r] += sum over columns j of matrix[r][j] * vector_v[j], for all rows of
   // `blocks` blocks of `groups` groups each and `vectors` vectors, whose planes are
-  // 4 * 64 * groups bytes apart.
+  // 4 * 64 * groups bytes apart. next[0 .. next_bytes), the tiles of the call to come, is only asked
+  // for in memory meanwhile; next_bytes may be 0.
   void (*multiply)(const uint8_t* tiles, size_t blocks, size_t groups, const uint8_t* planes,
-                   size_t vectors, uint32_t* sums, size_t sums_stride);
+                   size_t vectors, uint32_t* sums, size_t sums_stride, const uint8_t* next,
+                   size_t next_bytes);
 
   // sum[j] += factors[0] * rows[0][j] + ... + factors[count - 1] * rows[count - 1][j].
   void (*add_scaled)(const uint32_t* const* rows, const int32_t* factors, size_t count,

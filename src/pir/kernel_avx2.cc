@@ -28,6 +28,10 @@ struct Words32 {
     __asm__("" : "+x"(sum));
     return {sum};
   }
+  template <int kBits>
+  SHOAL_PIR_INLINE Words32 PlusShifted(Words32 other) const {
+    return {_mm256_add_epi32(v, _mm256_slli_epi32(other.v, kBits))};
+  }
   SHOAL_PIR_INLINE uint32_t Sum() const {
     __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));

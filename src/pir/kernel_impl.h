@@ -6,7 +6,8 @@
 //   LowBytes(), HighBytes()    of every 16-bit lane, as a 16-bit number 0..255
 //   AddProducts(acc, a, b)     acc + the sum of the two products of 16-bit lanes, in 32-bit lanes
 //   Zero(), Sum()     of the 32-bit lanes, modulo 2^32
-// Needed of V for bytes: LoadKept, Zero, Sum, and
+//   PlusShifted<n>(v) in 32-bit lanes, this + v * 2^n
+// Needed of V for bytes: LoadKept, Zero, Sum, PlusShifted, and
 //   AddProducts(acc, a, b)     acc + the sum of four products of unsigned bytes a, signed bytes b
 #ifndef SHOAL_SRC_PIR_KERNEL_IMPL_H_
 #define SHOAL_SRC_PIR_KERNEL_IMPL_H_
@@ -101,7 +102,7 @@ void PackWords(const uint32_t* vector, size_t groups, uint8_t* planes) {
 
 template <typename V>
 SHOAL_PIR_INLINE uint32_t CombineWords(V low, V high) {
-  return low.Sum() + (high.Sum() << 16);
+  return low.template PlusShifted<16>(high).Sum();
 }
 
 // Tiles come from memory in order; asking for them this far ahead hides what the hardware's own
@@ -182,16 +183,44 @@ SHOAL_PIR_INLINE void MultiplyWordsPair(const uint8_t* tile, size_t groups, cons
   }
 }
 
+// Asks for memory that will be needed soon, a little at every step: into the second cache, so that
+// the first keeps what is worked on.
+struct Ahead {
+  static constexpr size_t kLine = 64;
+  const uint8_t* at;
+  size_t left;  // bytes
+  size_t step;  // of each step, a multiple of kLine
+
+  SHOAL_PIR_INLINE Ahead(const uint8_t* first, size_t bytes, size_t steps)
+      : at(first), left(bytes), step(steps == 0 ? 0 : (bytes / steps + kLine) / kLine * kLine) {}
+  SHOAL_PIR_INLINE void Step() {
+    const size_t now = step < left ? step : left;
+    for (size_t i = 0; i < now; i += kLine) {
+      __builtin_prefetch(at + i, /*rw=*/0, /*locality=*/2);
+    }
+    at += now;
+    left -= now;
+  }
+};
+
 template <typename V>
 void MultiplyWords(const uint8_t* tiles, size_t blocks, size_t groups, const uint8_t* planes,
-                   size_t vectors, uint32_t* sums, size_t sums_stride) {
+                   size_t vectors, uint32_t* sums, size_t sums_stride, const uint8_t* next,
+                   size_t next_bytes) {
   const size_t block_bytes = groups * kGroupTileBytes;
+  const size_t plane_bytes = groups * kGroupPlaneBytes;
+  constexpr size_t kPairs = kBlockRows / 2;
+  Ahead next_tiles(next, next_bytes, vectors / 2 * blocks * kPairs);
   size_t v = 0;
   for (; v + 2 <= vectors; v += 2) {
-    const uint8_t* first = planes + v * groups * kGroupPlaneBytes;
-    const uint8_t* second = first + groups * kGroupPlaneBytes;
+    const uint8_t* first = planes + v * plane_bytes;
+    const uint8_t* second = first + plane_bytes;
+    const size_t left = vectors - v - 2;
+    Ahead next_planes(second + plane_bytes, (left < 2 ? left : 2) * plane_bytes, blocks * kPairs);
     for (size_t b = 0; b < blocks; ++b) {
       for (size_t row = 0; row < kBlockRows; row += 2) {
+        next_tiles.Step();
+        next_planes.Step();
         MultiplyWordsPair<V>(tiles + b * block_bytes + row * kGroupColumns, groups, first, second,
                              sums + v * sums_stride + b * kBlockRows + row, sums_stride);
       }
@@ -224,53 +253,50 @@ void PackBytes(const uint32_t* vector, size_t groups, uint8_t* planes) {
   }
 }
 
-template <typename V, size_t kVectors>
-SHOAL_PIR_INLINE void MultiplyBytesPart(const uint8_t* tile, size_t groups, const uint8_t* planes,
-                                        uint32_t* sums, size_t sums_stride) {
-  V acc[kBlockRows][kVectors][4];
+template <typename V>
+SHOAL_PIR_INLINE void MultiplyBytesBlock(const uint8_t* tile, size_t groups,
+                                         const uint8_t* planes, uint32_t* sums) {
+  V acc[kBlockRows][4];
   for (auto& row : acc) {
-    for (auto& vector : row) {
-      for (V& sum : vector) sum = V::Zero();
-    }
+    for (V& sum : row) sum = V::Zero();
   }
-  const size_t vector_bytes = groups * kGroupPlaneBytes;
   for (size_t g = 0; g < groups; ++g) {
     V bytes[kBlockRows];
 #pragma GCC unroll 4
     for (size_t r = 0; r < kBlockRows; ++r) {
       bytes[r] = V::LoadKept(tile + g * kGroupTileBytes + r * kGroupColumns);
     }
-#pragma GCC unroll 2
-    for (size_t v = 0; v < kVectors; ++v) {
 #pragma GCC unroll 4
-      for (size_t byte = 0; byte < 4; ++byte) {
-        const V plane =
-            V::LoadKept(planes + v * vector_bytes + g * kGroupPlaneBytes + byte * kGroupColumns);
+    for (size_t byte = 0; byte < 4; ++byte) {
+      const V plane = V::LoadKept(planes + g * kGroupPlaneBytes + byte * kGroupColumns);
 #pragma GCC unroll 4
-        for (size_t r = 0; r < kBlockRows; ++r) {
-          acc[r][v][byte] = V::AddProducts(acc[r][v][byte], bytes[r], plane);
-        }
+      for (size_t r = 0; r < kBlockRows; ++r) {
+        acc[r][byte] = V::AddProducts(acc[r][byte], bytes[r], plane);
       }
     }
   }
-  for (size_t v = 0; v < kVectors; ++v) {
-    for (size_t r = 0; r < kBlockRows; ++r) {
-      const V* a = acc[r][v];
-      sums[v * sums_stride + r] +=
-          a[0].Sum() + (a[1].Sum() << 8) + (a[2].Sum() << 16) + (a[3].Sum() << 24);
-    }
+  for (size_t r = 0; r < kBlockRows; ++r) {
+    const V* a = acc[r];
+    const V high = a[2].template PlusShifted<8>(a[3]);
+    sums[r] += a[0].template PlusShifted<8>(a[1]).template PlusShifted<16>(high).Sum();
   }
 }
 
 template <typename V>
 void MultiplyBytes(const uint8_t* tiles, size_t blocks, size_t groups, const uint8_t* planes,
-                   size_t vectors, uint32_t* sums, size_t sums_stride) {
+                   size_t vectors, uint32_t* sums, size_t sums_stride, const uint8_t* next,
+                   size_t next_bytes) {
   const size_t block_bytes = groups * kGroupTileBytes;
+  const size_t plane_bytes = groups * kGroupPlaneBytes;
+  // With one vector the hardware sees what comes.
+  Ahead next_tiles(next, vectors > 1 ? next_bytes : 0, vectors * blocks);
   for (size_t v = 0; v < vectors; ++v) {
+    Ahead next_planes(planes + (v + 1) * plane_bytes, v + 1 < vectors ? plane_bytes : 0, blocks);
     for (size_t b = 0; b < blocks; ++b) {
-      MultiplyBytesPart<V, 1>(tiles + b * block_bytes, groups,
-                              planes + v * groups * kGroupPlaneBytes,
-                              sums + v * sums_stride + b * kBlockRows, sums_stride);
+      next_tiles.Step();
+      next_planes.Step();
+      MultiplyBytesBlock<V>(tiles + b * block_bytes, groups, planes + v * plane_bytes,
+                            sums + v * sums_stride + b * kBlockRows);
     }
   }
 }

@@ -12,7 +12,7 @@ void Pack(const uint32_t* vector, size_t groups, uint8_t* planes) {
 }
 
 void Multiply(const uint8_t* tiles, size_t blocks, size_t groups, const uint8_t* planes,
-              size_t vectors, uint32_t* sums, size_t sums_stride) {
+              size_t vectors, uint32_t* sums, size_t sums_stride, const uint8_t*, size_t) {
   const size_t block_bytes = groups * kGroupTileBytes;
   for (size_t v = 0; v < vectors; ++v) {
     const uint32_t* vector = reinterpret_cast<const uint32_t*>(planes + v * groups * kGroupPlaneBytes);

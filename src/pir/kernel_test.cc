@@ -3,6 +3,9 @@
 // logic is tested on processors that lack the instructions.
 #include "src/pir/kernel.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -11,12 +14,26 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "src/base/check.h"
 #include "src/base/testing/test_random.h"
 #include "src/pir/dispatch.h"
 #include "src/pir/kernel_impl.h"
 
 namespace shoal::pir {
 namespace {
+
+// In lanes of 32 bits, a + b * 2^kBits.
+template <int kBits, typename V>
+V LanesPlusShifted(V a, V b) {
+  for (size_t at = 0; at < sizeof(V); at += 4) {
+    uint32_t x, y;
+    std::memcpy(&x, reinterpret_cast<const char*>(&a) + at, 4);
+    std::memcpy(&y, reinterpret_cast<const char*>(&b) + at, 4);
+    x += y << kBits;
+    std::memcpy(reinterpret_cast<char*>(&a) + at, &x, 4);
+  }
+  return a;
+}
 
 // What vpdpbusd does, in a loop.
 struct EmulatedBytes64 {
@@ -39,6 +56,10 @@ struct EmulatedBytes64 {
       std::memcpy(acc.v + 4 * lane, &sum, 4);
     }
     return acc;
+  }
+  template <int kBits>
+  EmulatedBytes64 PlusShifted(EmulatedBytes64 other) const {
+    return LanesPlusShifted<kBits>(*this, other);
   }
   uint32_t Sum() const {
     uint32_t total = 0, lane;
@@ -83,6 +104,10 @@ struct EmulatedWords {
       std::memcpy(acc.v + 2 * lane, &sum, 4);
     }
     return acc;
+  }
+  template <int kBits>
+  EmulatedWords PlusShifted(EmulatedWords other) const {
+    return LanesPlusShifted<kBits>(*this, other);
   }
   uint32_t Sum() const {
     uint32_t total = 0, lane;
@@ -143,12 +168,44 @@ void CheckProducts(const Kernel& kernel, size_t blocks, size_t groups, size_t ve
   }
   const size_t stride = rows + 3;
   std::vector<uint32_t> sums(vectors * stride, 7);
-  kernel.multiply(tiles.get(), blocks, groups, planes.get(), vectors, sums.data(), stride);
+  // What comes next is touched by no load: here it is not there.
+  kernel.multiply(tiles.get(), blocks, groups, planes.get(), vectors, sums.data(), stride,
+                  reinterpret_cast<const uint8_t*>(64), rows * columns);
   for (size_t v = 0; v < vectors; ++v) {
     for (size_t r = 0; r < stride; ++r) {
       uint32_t expected = 7;  // what was there is added to, and what lies between is left alone
       for (size_t c = 0; c < columns && r < rows; ++c) expected += byte(r, c) * word(v, c);
       ASSERT_EQ(sums[v * stride + r], expected) << "vector " << v << ", row " << r;
+    }
+  }
+}
+
+// Nothing behind the tiles and the planes is read: there the process would end.
+TEST(KernelTest, ReadsNothingPastItsInput) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto guarded = [&](size_t bytes) {
+    const size_t whole = (bytes + page - 1) / page * page;
+    auto* const at = static_cast<uint8_t*>(mmap(nullptr, whole + page, PROT_READ | PROT_WRITE,
+                                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    SHOAL_CHECK(at != MAP_FAILED && mprotect(at + whole, page, PROT_NONE) == 0);
+    return at + whole - bytes;
+  };
+  for (const Kernel& kernel : AllKernels()) {
+    for (size_t blocks : {1, 3}) {
+      for (size_t groups : {1, 5}) {
+        for (size_t vectors : {1, 2, 3}) {
+          const size_t columns = groups * kGroupColumns;
+          const uint8_t* const tiles = guarded(blocks * kBlockRows * columns);
+          uint8_t* const planes = guarded(vectors * columns * kPlaneBytesPerColumn);
+          std::vector<uint32_t> vector(columns, 5), sums(vectors * blocks * kBlockRows);
+          for (size_t v = 0; v < vectors; ++v) {
+            kernel.pack(vector.data(), groups, planes + v * columns * kPlaneBytesPerColumn);
+          }
+          kernel.multiply(tiles, blocks, groups, planes, vectors, sums.data(),
+                          blocks * kBlockRows, nullptr, 0);
+          EXPECT_EQ(sums, std::vector<uint32_t>(sums.size())) << kernel.name;
+        }
+      }
     }
   }
 }

@@ -21,6 +21,10 @@ struct Bytes64 {
   SHOAL_PIR_INLINE static Bytes64 AddProducts(Bytes64 acc, Bytes64 a, Bytes64 b) {
     return {_mm512_dpbusd_epi32(acc.v, a.v, b.v)};
   }
+  template <int kBits>
+  SHOAL_PIR_INLINE Bytes64 PlusShifted(Bytes64 other) const {
+    return {_mm512_add_epi32(v, _mm512_slli_epi32(other.v, kBits))};
+  }
   SHOAL_PIR_INLINE uint32_t Sum() const {
     return static_cast<uint32_t>(_mm512_reduce_add_epi32(v));
   }

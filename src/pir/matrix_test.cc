@@ -36,8 +36,14 @@ TEST(PublicMatrixTest, AnyPartIsTheSame) {
   matrix.Expand(7, 0, whole);
   matrix.Expand(7, 500, part);
   for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], whole[500 + i]);
+  std::vector<uint32_t> column(9);
+  for (uint64_t c : {0, 1, 502, 999}) {
+    matrix.ExpandColumn(c, column);
+    EXPECT_EQ(column[7], whole[c]) << c;
+  }
   std::vector<uint32_t> other(1000);
   matrix.Expand(8, 0, other);
+  EXPECT_EQ(column[8], other[999]);
   EXPECT_NE(other, whole);
   PublicMatrix(PublicMatrixSeed("test", Digest{1}, 2)).Expand(7, 0, other);
   EXPECT_NE(other, whole) << "every level has its own";

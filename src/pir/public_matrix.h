@@ -30,6 +30,9 @@ class PublicMatrix {
   // out[i] = element (k, first_column + i). first_column is a multiple of 4 (checked).
   void Expand(uint32_t k, uint64_t first_column, std::span<uint32_t> out);
 
+  // out[k] = element (k, column), for all k.
+  void ExpandColumn(uint64_t column, std::span<uint32_t> out);
+
  private:
   struct Cipher;
   std::unique_ptr<Cipher> cipher_;

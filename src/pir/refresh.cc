@@ -1,6 +1,7 @@
 #include "src/pir/refresh.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "src/base/status_macros.h"
@@ -21,23 +22,34 @@ struct Change {
   BytesView after;
 };
 
-// hint[first_row + i] += (after[i] - before[i]) * (the change's column of the public matrix).
-void Apply(const Kernel& kernel, const Change& change, PublicMatrix& matrix,
-           std::vector<uint32_t>& hint) {
-  std::vector<uint32_t> column(kDimension);
-  const uint64_t aligned = change.column / 4 * 4;
-  for (uint32_t k = 0; k < kDimension; ++k) {
-    uint32_t words[4];
-    matrix.Expand(k, aligned, words);
-    column[k] = words[change.column % 4];
+// Applies changes to a hint. Those of one column stand together mostly: it is expanded once.
+class Changes {
+ public:
+  Changes(const Kernel& kernel, const Digest& seed, std::vector<uint32_t>& hint)
+      : kernel_(kernel), matrix_(seed), hint_(hint), column_(kDimension) {}
+
+  // hint[first_row + i] += (after[i] - before[i]) * (the change's column of the public matrix).
+  void Apply(const Change& change) {
+    if (expanded_ != change.column) {
+      matrix_.ExpandColumn(change.column, column_);
+      expanded_ = change.column;
+    }
+    const uint32_t* const from = column_.data();
+    for (size_t i = 0; i < change.before.size(); ++i) {
+      const int32_t by = int32_t{change.after[i]} - int32_t{change.before[i]};
+      if (by == 0) continue;
+      kernel_.add_scaled(&from, &by, 1, kDimension,
+                         hint_.data() + (change.first_row + i) * kDimension);
+    }
   }
-  const uint32_t* const from = column.data();
-  for (size_t i = 0; i < change.before.size(); ++i) {
-    const int32_t by = int32_t{change.after[i]} - int32_t{change.before[i]};
-    if (by == 0) continue;
-    kernel.add_scaled(&from, &by, 1, kDimension, hint.data() + (change.first_row + i) * kDimension);
-  }
-}
+
+ private:
+  const Kernel& kernel_;
+  PublicMatrix matrix_;
+  std::vector<uint32_t>& hint_;
+  std::vector<uint32_t> column_;
+  std::optional<uint64_t> expanded_;
+};
 
 }  // namespace
 
@@ -65,7 +77,7 @@ Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
 
   Bytes changes(8);
   uint64_t count = 0;
-  PublicMatrix public_matrix(hinted.seed);
+  Changes applied(*hinted.kernel, hinted.seed, *hinted.product);
   for (size_t r = 0; r < runs.size(); ++r) {
     const Run& run = runs[r];
     load(r);
@@ -83,7 +95,7 @@ Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
                              .first_row = run.first_row + i,
                              .before = BytesView(before).subspan(i, end - i),
                              .after = BytesView(after).subspan(i, end - i)};
-      Apply(*hinted.kernel, change, public_matrix, *hinted.product);
+      applied.Apply(change);
       AppendLe<uint64_t>(changes, change.column);
       AppendLe<uint64_t>(changes, change.first_row);
       AppendLe<uint32_t>(changes, static_cast<uint32_t>(end - i));
@@ -143,8 +155,8 @@ absl::Status ApplyChanges(const Kernel& kernel, const Digest& seed, uint32_t hin
     SHOAL_RETURN_IF_ERROR(
         ParseRounded(changes.subspan(8, row_bytes), hint_bits_dropped, anew.back().second));
   }
-  PublicMatrix public_matrix(seed);
-  for (const Change& change : parsed) Apply(kernel, change, public_matrix, hint);
+  Changes applied(kernel, seed, hint);
+  for (const Change& change : parsed) applied.Apply(change);
   for (const auto& [row, words] : anew) {
     std::copy(words.begin(), words.end(), hint.begin() + row * kDimension);
   }

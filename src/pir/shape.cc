@@ -114,6 +114,12 @@ absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSet
   return matrix;
 }
 
+absl::Status CheckServerMemory(const Sizes& sizes, const ServerOptions& options,
+                               absl::string_view what) {
+  const uint64_t there = options.product.size() * sizeof(uint32_t);
+  return CheckMemory(sizes.server_bytes - std::min(there, sizes.server_bytes), what);
+}
+
 absl::StatusOr<std::vector<uint32_t>> ProductOf(const ByteMatrix& matrix, const Digest& seed,
                                                 ServerOptions& options) {
   if (options.product.empty()) {

@@ -30,9 +30,18 @@ inline uint64_t MatrixRows(const wire::PirSetup& setup) {
   return setup.rows_per_column() * setup.record_bytes();
 }
 
+// Blocks of each of so many chunks of the table; the last ones may have fewer, or none.
+inline uint64_t ChunkBlocks(const wire::PirSetup& setup, uint64_t chunks) {
+  return (setup.rows_per_column() + chunks - 1) / chunks;
+}
+
 // The table as such a matrix. RESOURCE_EXHAUSTED as AllocatePages.
 absl::StatusOr<ByteMatrix> LoadMatrix(const Content& content, const wire::PirSetup& setup,
                                       ThreadPool* pool);
+
+// RESOURCE_EXHAUSTED unless there is memory for what of a server is not there yet.
+absl::Status CheckServerMemory(const Sizes& sizes, const ServerOptions& options,
+                               absl::string_view what);
 
 // The options' product, taken out of them, or the matrix times the public matrix of `seed`.
 // INVALID_ARGUMENT for a product of another length.

@@ -22,10 +22,6 @@ Digest MatrixSeed(const wire::PirSetup& setup) {
   return PublicMatrixSeed(kName, id, 1);
 }
 
-uint64_t ChunkBlocks(const wire::PirSetup& setup, uint64_t chunks) {
-  return (setup.rows_per_column() + chunks - 1) / chunks;
-}
-
 }  // namespace
 
 absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup) {
@@ -59,7 +55,7 @@ absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(const C
   SHOAL_ASSIGN_OR_RETURN(server->setup_, SimplePirShape(content, options));
   SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
   SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
-  SHOAL_RETURN_IF_ERROR(CheckMemory(server->sizes_.server_bytes, "simplepir: the server"));
+  SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "simplepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
   SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, server->setup_, options.pool));
@@ -123,8 +119,10 @@ absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
                               setup_.record_bytes();
   // One place for all of them, one after the other: new pages for each would take longer than a chunk.
   SHOAL_ASSIGN_OR_RETURN(PackedVectors packed, PackedVectors::Create(*kernel_, setup_.columns(), 1));
+  for (const BytesView query : queries) {
+    SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, sizes_.query_bytes, query));
+  }
   for (size_t i = 0; i < queries.size(); ++i) {
-    SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]));
     const uint64_t first = std::min<uint64_t>(i * chunk_rows, matrix_->rows());
     const uint64_t count = std::min<uint64_t>(chunk_rows, matrix_->rows() - first);
     if (count == 0) continue;
@@ -151,10 +149,6 @@ absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
   PackHint();
   delta.to = setup_;
   return delta;
-}
-
-uint64_t SimplePirChunk(const wire::PirSetup& setup, uint64_t chunks, uint64_t row) {
-  return row % setup.rows_per_column() / ChunkBlocks(setup, chunks);
 }
 
 absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(

@@ -34,13 +34,11 @@ class SimplePirServer final : public Server {
   BytesView hint() const override { return hint_; }
   std::span<const uint32_t> product() const override { return product_; }
   std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const override;
+  // An answer has the words of its chunk alone.
+  absl::StatusOr<std::vector<Bytes>> AnswerChunks(
+      std::span<const BytesView> queries) const override;
   absl::StatusOr<Delta> Refresh(const Content& content,
                                 std::span<const uint64_t> changed_rows) override;
-
-  // The paper's batch (section 4.3): blocks are dealt into queries.size() chunks of ceil(k / chunks)
-  // (SimplePirChunk), and query i is answered over chunk i alone: all of them together are one pass.
-  // The hint is the same. INVALID_ARGUMENT, FAILED_PRECONDITION as Answer, for all queries at once.
-  absl::StatusOr<std::vector<Bytes>> AnswerChunks(std::span<const BytesView> queries) const;
 
  private:
   SimplePirServer() = default;
@@ -59,9 +57,6 @@ class SimplePirServer final : public Server {
   Bytes hint_;
 };
 
-// Which chunk of a batch of `chunks` queries record `row` is in.
-uint64_t SimplePirChunk(const wire::PirSetup& setup, uint64_t chunks, uint64_t row);
-
 class SimplePirClient final : public Client {
  public:
   static absl::StatusOr<std::unique_ptr<SimplePirClient>> Create(const wire::PirSetup& setup,
@@ -73,10 +68,9 @@ class SimplePirClient final : public Client {
   absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
                                          RandomSource& random) const override;
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
+  absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
+                                     BytesView answer) const override;
   absl::Status Apply(const Delta& delta) override;
-
-  // As Recover, of an answer over the row's chunk alone.
-  absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks, BytesView answer) const;
 
  private:
   SimplePirClient(const wire::PirSetup& setup, PublicProduct product)

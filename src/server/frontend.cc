@@ -13,6 +13,7 @@
 #include "src/base/spool.h"
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
+#include "src/wire/frame.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::server {
@@ -21,6 +22,9 @@ namespace {
 constexpr uint32_t kUnused = 0xffffffff;  // no tally: those are below p
 // Closed rounds that `status` still shows.
 constexpr size_t kRememberedRounds = 32;
+// Of answers in one response, which is a message of at most wire::kMaxClientControlBytes.
+constexpr uint64_t kMaxFetchBytes = 2 << 20;
+static_assert(kMaxFetchBytes + 1024 <= wire::kMaxClientControlBytes);
 // Room for the rounds' own clocks: a header is announced at the second it is drafted.
 constexpr uint32_t kMaxWindowS = 24 * 3600;
 
@@ -97,22 +101,24 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
 
 absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party* party,
                                                            Journal* journal, const Clock* clock,
-                                                           SpoolPlace* spools) {
+                                                           const Resources& resources) {
   if (party->number() != PartyNumber(1)) {
     return absl::InvalidArgumentError("only party 1 is a frontend");
   }
   SHOAL_RETURN_IF_ERROR(CheckPlan(plan, party->roster()));
-  return std::unique_ptr<Frontend>(new Frontend(plan, party, journal, clock, spools));
+  return std::unique_ptr<Frontend>(new Frontend(plan, party, journal, clock, resources));
 }
 
 wire::RoundHeader Frontend::NewDraft() {
   const uint64_t now_s = clock_->NowSeconds();
+  // The journal may be writing: that must not hold up the clients.
+  const uint64_t highest = journal_->highest_round().value();
   wire::RoundHeader draft;
   {
     std::lock_guard lock(mutex_);
     // Starts above whatever the journal has seen, and above the time: a frontend that has lost its
     // journal still goes up.
-    last_counter_ = std::max({last_counter_ + 1, journal_->highest_round().value() + 1, now_s});
+    last_counter_ = std::max({last_counter_ + 1, highest + 1, now_s});
     draft.set_counter(last_counter_);
   }
   const roster::Roster& roster = party_->roster();
@@ -254,6 +260,8 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = true;
   wire::QueryBatch batch;
+  batch.positions.reserve(entry->used);
+  batch.tallies.reserve(entry->used);
   entry->rank.assign(entry->slots, kUnused);
   for (uint32_t slot = 0; slot < entry->slots; ++slot) {
     if (entry->tallies[slot] == kUnused) continue;
@@ -274,7 +282,7 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
     SHOAL_CHECK(answers.size() == entry->used * entry->round.answer_bytes());
   }
   // Not locked meanwhile: clients ask how far the round is.
-  SHOAL_ASSIGN_OR_RETURN(Spool all, SpoolAll(answers, *spools_));
+  SHOAL_ASSIGN_OR_RETURN(Spool all, SpoolAll(answers, *resources_.spools, resources_.pool));
   const uint64_t online_ms = entry->StageMs();
   StageReports stages = reports();
   std::lock_guard lock(entry->mutex);
@@ -476,6 +484,13 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::ANSWERED) return WrongState(entry->state, "has no answers to give");
+  // One answer may always be had: a row may be a megabyte, and a response four.
+  if (const uint64_t most = std::max<uint64_t>(1, kMaxFetchBytes / entry->round.answer_bytes());
+      request.slots().size() / 4 > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        request.slots().size() / 4, " answers of ", entry->round.answer_bytes(),
+        " bytes in one request; at most ", most));
+  }
   SHOAL_ASSIGN_OR_RETURN(const Request parsed, ParseRequest(round_id, *entry, request.slots(),
                                                             request.tokens()));
   wire::FetchAnswersResponse response;

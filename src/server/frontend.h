@@ -63,10 +63,10 @@ struct Due {
 // Thread-safe.
 class Frontend {
  public:
-  // `party` is number 1 and outlives this, as journal, clock and spools do.
+  // `party` is number 1 and outlives this, as journal, clock and resources do.
   static absl::StatusOr<std::unique_ptr<Frontend>> Create(RoundPlan plan, Party* party,
                                                           Journal* journal, const Clock* clock,
-                                                          SpoolPlace* spools);
+                                                          const Resources& resources);
 
   // --- for the driver ---
 
@@ -126,8 +126,8 @@ class Frontend {
     std::vector<sharing::Token> tokens;
   };
 
-  Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock, SpoolPlace* spools)
-      : plan_(plan), party_(party), journal_(journal), clock_(clock), spools_(spools) {}
+  Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock, const Resources& resources)
+      : plan_(plan), party_(party), journal_(journal), clock_(clock), resources_(resources) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const;
   absl::StatusOr<Request> ParseRequest(const Digest& round_id, const Entry& entry,
                                        const std::string& slots, const std::string& tokens) const;
@@ -137,7 +137,7 @@ class Frontend {
   Party* const party_;
   Journal* const journal_;
   const Clock* const clock_;
-  SpoolPlace* const spools_;
+  const Resources resources_;
 
   mutable std::mutex mutex_;  // of the members below, not of the entries
   uint64_t last_counter_ = 0;

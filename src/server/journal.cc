@@ -137,14 +137,18 @@ absl::Status Journal::PersistEnd(RoundCounter round) {
   AppendLe(record, round.value());
   // Secrets go whatever becomes of the record.
   const absl::Status persisted = Persist(record);
-  const absl::Status wiped = Wipe(round);
+  const absl::Status wiped = WipeSeed(round);
   return persisted.ok() ? wiped : persisted;
 }
 
 absl::Status Journal::EndRound(RoundCounter round) {
-  std::lock_guard lock(mutex_);
-  if (!contents_.contains({round, Content::kHeader})) return Wipe(round);
-  return PersistEnd(round);
+  absl::Status ended;
+  {
+    std::lock_guard lock(mutex_);
+    ended = contents_.contains({round, Content::kHeader}) ? PersistEnd(round) : WipeSeed(round);
+  }
+  const absl::Status deleted = DeleteSubmissions(round);
+  return ended.ok() ? deleted : ended;
 }
 
 absl::Status Journal::EndOpenRounds() {
@@ -251,15 +255,18 @@ absl::Status FileJournal::Load() {
     return ErrnoStatus(errno, path);
   }
   SHOAL_RETURN_IF_ERROR(EndOpenRounds());
-  return WipeLeftovers();
+  return RemoveLeftovers();
 }
 
-// A crash can fall between the end of a round and the wiping of its files.
-absl::Status FileJournal::WipeLeftovers() {
+// Submissions of rounds that were open; and a crash can fall between the end of a round and the
+// wiping of its files.
+absl::Status FileJournal::RemoveLeftovers() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
     const std::string name = entry.path().filename().string();
-    if (absl::StartsWith(name, "round-")) SHOAL_RETURN_IF_ERROR(WipeFile(entry.path().string()));
+    if (!absl::StartsWith(name, "round-")) continue;
+    const std::string path = entry.path().string();
+    SHOAL_RETURN_IF_ERROR(absl::EndsWith(name, ".submissions") ? DeleteFile(path) : WipeFile(path));
   }
   if (error) return ErrnoStatus(error.value(), directory_);
   return absl::OkStatus();
@@ -390,7 +397,11 @@ absl::StatusOr<std::unique_ptr<ByteSource>> FileJournal::ReadSubmissions(RoundCo
   return std::make_unique<SubmissionsSource>(fd, path, bytes);
 }
 
-absl::Status FileJournal::Wipe(RoundCounter round) {
+absl::Status FileJournal::WipeSeed(RoundCounter round) {
+  return WipeFile(RoundFile(round, "seed"));
+}
+
+absl::Status FileJournal::DeleteSubmissions(RoundCounter round) {
   {
     std::lock_guard lock(submissions_mutex_);
     const auto found = submissions_.find(round);
@@ -399,8 +410,7 @@ absl::Status FileJournal::Wipe(RoundCounter round) {
       submissions_.erase(found);
     }
   }
-  SHOAL_RETURN_IF_ERROR(WipeFile(RoundFile(round, "seed")));
-  return WipeFile(RoundFile(round, "submissions"));
+  return DeleteFile(RoundFile(round, "submissions"));
 }
 
 }  // namespace shoal::server

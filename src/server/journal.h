@@ -4,7 +4,8 @@
 // direction, it has stored the digest of its complete input; the same input again is fine, any
 // other is refused for ever. A party signs one header for a counter and one manifest or roster for
 // an epoch. Seeds are stored before anything that derives from them is sent, and are wiped with
-// the round.
+// the round. What clients sent is deleted with it, not overwritten: onions that were on the wire, and
+// that nobody opens without the seed.
 //
 // A process that starts over a journal with unfinished rounds ends those rounds: their counters
 // stay refused, their secrets are wiped.
@@ -69,8 +70,8 @@ class Journal {
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
                                                                       uint64_t bytes) = 0;
 
-  // Wipes the round's seed and submissions; the counter is refused from now on. OK again for a
-  // round that has ended.
+  // Wipes the round's seed and deletes its submissions; the counter is refused from now on. OK again
+  // for a round that has ended.
   absl::Status EndRound(RoundCounter round);
 
   // Ids of the rounds that were open when the process before this one ended: the parties after this
@@ -85,8 +86,10 @@ class Journal {
 
   // Makes one record durable. Called with the lock held.
   virtual absl::Status Persist(BytesView record) = 0;
-  // Wipes what StoreSeed and AppendSubmission have written.
-  virtual absl::Status Wipe(RoundCounter round) = 0;
+  // Wipes what StoreSeed has written. As above.
+  virtual absl::Status WipeSeed(RoundCounter round) = 0;
+  // Deletes what AppendSubmission has written. Called without the lock: gigabytes take a while.
+  virtual absl::Status DeleteSubmissions(RoundCounter round) = 0;
 
   // For start-up: takes a record that Persist has written. DATA_LOSS if it makes no sense.
   absl::Status Replay(BytesView record);
@@ -103,6 +106,7 @@ class Journal {
     Digest digest;
     bool durable;
   };
+  // Called with the lock held.
   absl::Status PersistEnd(RoundCounter round);
 
   mutable std::mutex mutex_;
@@ -135,13 +139,14 @@ class FileJournal final : public Journal {
 
  protected:
   absl::Status Persist(BytesView record) override;
-  absl::Status Wipe(RoundCounter round) override;
+  absl::Status WipeSeed(RoundCounter round) override;
+  absl::Status DeleteSubmissions(RoundCounter round) override;
 
  private:
   class SubmissionsSource;
   explicit FileJournal(std::string directory) : directory_(std::move(directory)) {}
   absl::Status Load();
-  absl::Status WipeLeftovers();
+  absl::Status RemoveLeftovers();
   std::string RoundFile(RoundCounter round, absl::string_view suffix) const;
 
   const std::string directory_;

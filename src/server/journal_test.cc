@@ -85,9 +85,11 @@ TEST_F(FileJournalTest, EndedRoundsStayEndedAndTheirFilesAreGone) {
   SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
   SHOAL_ASSERT_OK(journal_->StoreSeed(round_, Bytes(32, 5)));
   EXPECT_THAT(journal_->StoreSeed(round_, Bytes(32, 6)), StatusIs(kRefused, "one seed"));
+  SHOAL_ASSERT_OK(journal_->AppendSubmission(round_, Bytes(10, 1)));
   SHOAL_EXPECT_OK(journal_->EndRound(round_));
   SHOAL_EXPECT_OK(journal_->EndRound(round_));
   EXPECT_FALSE(FileExists(directory_ + "/round-7.seed"));
+  EXPECT_FALSE(FileExists(directory_ + "/round-7.submissions"));
   EXPECT_THAT(journal_->CommitRound(round_, Content::kOfflineInput, D(1)),
               StatusIs(kRefused, "not open"));
 }

@@ -43,21 +43,6 @@ SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const RoundSec
   return rows;
 }
 
-// The first error of several threads.
-class FirstError {
- public:
-  void Update(const absl::Status& status) {
-    if (status.ok()) return;
-    std::lock_guard lock(mutex_);
-    if (status_.ok()) status_ = status;
-  }
-  absl::Status status() const { return status_; }  // after the loop
-
- private:
-  std::mutex mutex_;
-  absl::Status status_;
-};
-
 // Sorts on all threads: halves around the median, each half by itself.
 template <typename T>
 void ParallelSort(std::span<T> items, ThreadPool& pool) {
@@ -103,7 +88,7 @@ absl::Status PutAll(const Spool& records, size_t record_bytes, std::span<const u
       view = records.memory().subspan(at * record_bytes, n * record_bytes);
     } else {
       piece.resize(n * record_bytes);
-      SHOAL_RETURN_IF_ERROR(records.Read(at * record_bytes, piece));
+      SHOAL_RETURN_IF_ERROR(records.Read(at * record_bytes, piece, &pool));
       view = piece;
     }
     SHOAL_RETURN_IF_ERROR(scatter.Put(places.subspan(at, n), view, pool));
@@ -122,8 +107,7 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
   const size_t onion_bytes = onion::OnionBytes(hops);
   batch.tallies.resize(rows.size());
   SHOAL_ASSIGN_OR_RETURN(batch.onions, resources.spools->Create(rows.size() * onion_bytes));
-  FirstError error;
-  resources.pool->ParallelFor(rows.size(), kChunk, [&](size_t begin, size_t end) {
+  SHOAL_RETURN_IF_ERROR(resources.pool->TryParallelFor(rows.size(), kChunk, [&](size_t begin, size_t end) {
     const size_t n = end - begin;
     // A stream for every chunk: the result does not depend on the threads.
     SeededRandom random = secrets.NoiseOnions(begin / kChunk);
@@ -132,11 +116,10 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
     random.Fill(ephemeral);
     Bytes onions(n * onion_bytes);
     onion::BuildOnions(context.round_id, context.next_recipients, seeds, ephemeral, onions);
-    error.Update(batch.onions.Write(begin * onion_bytes, onions));
     sharing::FirstTallies(seeds, hops, context.round_id, std::span(rows).subspan(begin, n),
                           std::span(batch.tallies).subspan(begin, n));
-  });
-  SHOAL_RETURN_IF_ERROR(error.status());
+    return batch.onions.Write(begin * onion_bytes, onions);
+  }));
   return batch;
 }
 
@@ -202,23 +185,21 @@ absl::Status OnionIntake::OpenWhole(BytesView onions) {
   seeds_.Grow(32 * (first + count));
   valid_.Grow(first + count);
   prints_.Grow(first + count);
-  FirstError error;
-  resources_.pool->ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
+  opened_ += count;
+  return resources_.pool->TryParallelFor(count, kChunk, [&](size_t begin, size_t end) {
     const size_t n = end - begin, at = first + begin;
     Bytes inner(n * inner_bytes);
     onion::PeelOnions(key_, context_->round_id, context_->layers(),
                       onions.subspan(begin * onion_bytes, n * onion_bytes),
                       MutableBytes(seeds_).subspan(32 * at, 32 * n), inner,
                       MutableBytes(valid_).subspan(at, n));
-    error.Update(inner_.Write(at * inner_bytes, inner));
     for (size_t i = at; i < at + n; ++i) {
       uint8_t print[8];
       crypto_shorthash(print, seeds_.data() + 32 * i, 32, fingerprint_key_.data());
       prints_[i] = {LoadLe<uint64_t>(print), static_cast<uint32_t>(i)};
     }
+    return inner_.Write(at * inner_bytes, inner);
   });
-  opened_ += count;
-  return error.status();
 }
 
 // Marks all but the first of equal seeds among the living. One seed can be sealed twice under

@@ -38,11 +38,33 @@ void XorInto(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t byte
   for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
 }
 
-// The answers to a batch of queries under this party's masks, piece by piece.
-class MaskedAnswers : public ByteSource {
+// XORs the masks of `positions` into their answers.
+void Mask(const RoundContext& context, const RoundState& state,
+          std::span<const uint32_t> positions, MutableBytes answers) {
+  const size_t answer_bytes = context.answer_bytes;
+  if (state.masks.size() == 0) {
+    sharing::XorMasks(state.seeds.data(), positions, context.round_id, answer_bytes, answers);
+    return;
+  }
+  constexpr size_t kAhead = 8;
+  const uint8_t* const masks = state.masks.memory().data();
+  for (size_t i = 0; i < positions.size(); ++i) {
+    if (i + kAhead < positions.size()) {
+      // Of a long mask the beginning; the processor sees the rest coming.
+      const uint8_t* const next = masks + positions[i + kAhead] * answer_bytes;
+      for (size_t at = 0; at < std::min<size_t>(answer_bytes, 256); at += 64) {
+        __builtin_prefetch(next + at);
+      }
+    }
+    XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes, answer_bytes);
+  }
+}
+
+// Answers to a batch of queries, piece by piece.
+class AnswerSource : public ByteSource {
  public:
-  MaskedAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
-                const wire::QueryBatch& queries, ThreadPool& pool)
+  AnswerSource(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
+               const wire::QueryBatch& queries, ThreadPool& pool)
       : context_(context),
         state_(state),
         queries_(queries),
@@ -52,20 +74,13 @@ class MaskedAnswers : public ByteSource {
   uint64_t size() const override { return queries_.positions.size() * context_.answer_bytes; }
 
  protected:
-  // XORs the masks of the queries from `first` on into their answers; the dead ones' answers become
-  // pseudorandom.
-  void Mask(size_t first, MutableBytes answers) const {
+  std::span<const uint32_t> Positions(size_t first, MutableBytes answers) const {
+    return std::span(queries_.positions).subspan(first, answers.size() / context_.answer_bytes);
+  }
+  // Makes those of the answers to the queries from `first` on pseudorandom that are to dead ones.
+  void FillDead(size_t first, MutableBytes answers) const {
     const size_t answer_bytes = context_.answer_bytes;
-    const auto positions = std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
-    if (state_.masks.size() > 0) {
-      const uint8_t* const masks = state_.masks.memory().data();
-      for (size_t i = 0; i < positions.size(); ++i) {
-        XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes,
-                answer_bytes);
-      }
-    } else {
-      sharing::XorMasks(state_.seeds.data(), positions, context_.round_id, answer_bytes, answers);
-    }
+    const std::span<const uint32_t> positions = Positions(first, answers);
     for (size_t i = 0; i < positions.size(); ++i) {
       if (!state_.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
@@ -84,12 +99,12 @@ class MaskedAnswers : public ByteSource {
   const Seed dead_key_;
 };
 
-// Reads rows of the table.
-class BackendAnswers final : public MaskedAnswers {
+// Reads rows of the table and masks them.
+class BackendAnswers final : public AnswerSource {
  public:
   BackendAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
                  const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool)
-      : MaskedAnswers(context, secrets, state, queries, pool), table_(table) {}
+      : AnswerSource(context, secrets, state, queries, pool), table_(table) {}
 
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
@@ -111,7 +126,8 @@ class BackendAnswers final : public MaskedAnswers {
           std::fill_n(to, answer_bytes, 0);
         }
       }
-      Mask(at, answers);
+      Mask(context_, state_, Positions(at, answers), answers);
+      FillDead(at, answers);
     });
     given_ += count;
     return BytesView(piece_);
@@ -123,24 +139,26 @@ class BackendAnswers final : public MaskedAnswers {
   Bytes piece_;
 };
 
-// Answers of the next party, in the order of this party's queries.
-class ReturnedAnswers final : public MaskedAnswers {
+// Answers of the next party, in the order of this party's queries; masked when they came.
+class ReturnedAnswers final : public AnswerSource {
  public:
   ReturnedAnswers(const RoundContext& context, const RoundSecrets& secrets,
                   const RoundState& state, const wire::QueryBatch& queries,
                   shuffle::Scatter scatter, ThreadPool& pool)
-      : MaskedAnswers(context, secrets, state, queries, pool), scatter_(std::move(scatter)) {}
+      : AnswerSource(context, secrets, state, queries, pool), scatter_(std::move(scatter)) {}
 
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(pool_));
     const size_t count = piece.size() / answer_bytes;
-    pool_.ParallelFor(count, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
-      Mask(given_ + begin, piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes));
+    pool_.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
+      FillDead(given_ + begin, piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes));
     });
     given_ += count;
     return BytesView(piece);
   }
+
+  Spool* Whole() override { return scatter_.Whole(); }
 
  private:
   shuffle::Scatter scatter_;
@@ -156,12 +174,12 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
   const size_t count = queries.positions.size();
 
   // At every position of the next party: the tally that it is sent, and which query it comes from,
-  // counted from 1. Fresh memory is zero: unused.
+  // noise after the others, counted from 1. Fresh memory is zero: unused.
   struct Item {
     uint32_t tally;
     uint32_t from;
   };
-  constexpr uint32_t kUnused = 0, kNoise = 0xffffffff;
+  constexpr uint32_t kUnused = 0;
   SHOAL_ASSIGN_OR_RETURN(auto items, PageArray<Item>::Create(state.next_positions,
                                                              PageBuffer::Content::kSecret));
   pool.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
@@ -175,7 +193,7 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
   });
   pool.ParallelFor(state.noise.size(), kChunk, [&](size_t begin, size_t end) {
     for (size_t k = begin; k < end; ++k) {
-      items[state.noise[k].position] = {state.noise[k].tally, kNoise};
+      items[state.noise[k].position] = {state.noise[k].tally, static_cast<uint32_t>(count + k + 1)};
     }
   });
 
@@ -207,7 +225,7 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
         if (item.from == kUnused) continue;
         out.queries.positions[at] = mine;
         out.queries.tallies[at] = item.tally;
-        out.place[at] = item.from == kNoise ? shuffle::Scatter::kNowhere : item.from - 1;
+        out.place[at] = item.from - 1;
         ++at;
       }
     }
@@ -216,6 +234,7 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
 }
 
 absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
+                                                 const RoundState& state,
                                                  const wire::QueryBatch& queries,
                                                  const Forwarding& forwarding, uint64_t bytes,
                                                  const Resources& resources) {
@@ -227,9 +246,10 @@ absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
                      " queries of ", context.answer_bytes, " bytes each were asked"));
   }
   SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
-                         shuffle::Scatter::Create(queries.positions.size(), context.answer_bytes,
-                                                  *resources.spools));
-  return AnswerIntake(context.answer_bytes, &forwarding, std::move(scatter), resources);
+                         shuffle::Scatter::CreateFor(queries.positions.size(),
+                                                     queries.positions.size() + state.noise.size(),
+                                                     context.answer_bytes, *resources.spools));
+  return AnswerIntake(&context, &state, &queries, &forwarding, std::move(scatter), resources);
 }
 
 absl::Status AnswerIntake::Take(BytesView piece) {
@@ -254,8 +274,17 @@ absl::Status AnswerIntake::Take(BytesView piece) {
 
 absl::Status AnswerIntake::PutWhole(BytesView answers) {
   const size_t n = answers.size() / answer_bytes_;
-  SHOAL_RETURN_IF_ERROR(
-      scatter_.Put(forwarding_->place.span().subspan(taken_, n), answers, *resources_.pool));
+  SHOAL_RETURN_IF_ERROR(scatter_.Put(
+      forwarding_->place.span().subspan(taken_, n), answers, *resources_.pool,
+      [this](std::span<const uint32_t> places, MutableBytes masked) {
+        // Answers to the noise get some mask or other: the party that sends all this could see by
+        // the time that a piece takes how many of it are noise.
+        const std::vector<uint32_t>& mine = queries_->positions;
+        if (mine.empty()) return;
+        std::vector<uint32_t> positions(places.size());
+        for (size_t i = 0; i < places.size(); ++i) positions[i] = mine[places[i] % mine.size()];
+        Mask(*context_, *state_, positions, masked);
+      }));
   taken_ += n;
   return absl::OkStatus();
 }

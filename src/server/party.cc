@@ -301,14 +301,15 @@ class Party::Outgoing final : public ByteSource {
         inner_(std::move(inner)),
         report_(std::move(report)),
         mac_(open_->Mac(content)),
-        version_(open_->version) {
-    report_.set_bytes_out(inner_->size());
+        version_(open_->version),
+        size_(inner_->size()) {
+    report_.set_bytes_out(size_);
   }
 
   // What has nothing to hand out is committed to at once.
   absl::Status Start() { return size() == 0 ? Commit() : absl::OkStatus(); }
 
-  uint64_t size() const override { return inner_->size(); }
+  uint64_t size() const override { return size_; }
 
   absl::StatusOr<BytesView> Next() override {
     if (given_ == size()) return BytesView();
@@ -325,6 +326,8 @@ class Party::Outgoing final : public ByteSource {
     if (given_ == size()) SHOAL_RETURN_IF_ERROR(Commit());
     return piece;
   }
+
+  Spool* Whole() override { return inner_->Whole(); }
 
  private:
   absl::Status Commit() {
@@ -344,6 +347,7 @@ class Party::Outgoing final : public ByteSource {
   const ContentMac mac_;
   ContentMac::Stream digest_{mac_};
   const uint64_t version_;
+  const uint64_t size_;  // the inner one may look at what the round's lock guards
   uint64_t given_ = 0;
 };
 
@@ -509,9 +513,9 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
       return absl::FailedPreconditionError("answers came before the queries");
     }
     // A list of a wrong length is no complete input: it is refused, not committed to.
-    SHOAL_ASSIGN_OR_RETURN(intake, AnswerIntake::Begin(*open->context, *open->queries,
-                                                       *open->forwarding, answers.size(),
-                                                       resources_));
+    SHOAL_ASSIGN_OR_RETURN(intake, AnswerIntake::Begin(*open->context, *open->state,
+                                                       *open->queries, *open->forwarding,
+                                                       answers.size(), resources_));
     version = open->version;
   }
   const ContentMac mac = open->Mac(Content::kAnswersInput);

@@ -3,6 +3,7 @@
 #define SHOAL_SRC_SHUFFLE_SCATTER_H_
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -18,28 +19,46 @@ namespace shoal::shuffle {
 // First Put for all records, in any order; then Next until it is empty. In memory a record goes
 // straight to its place. In a file records gather in buckets of neighbouring places, each bucket is
 // written in long runs, and read back once to be put in order in memory: two passes over the disk,
-// and no more memory than two buckets. Thread-compatible.
+// and the memory of two buckets and what waits to be written: half a mebibyte a bucket, or a record.
+// Thread-compatible.
 class Scatter {
  public:
   static constexpr uint32_t kNowhere = 0xffffffff;
 
   // For places below `places`, of `record_bytes` each.
-  static absl::StatusOr<Scatter> Create(uint64_t places, size_t record_bytes, SpoolPlace& spools);
+  static absl::StatusOr<Scatter> Create(uint64_t places, size_t record_bytes, SpoolPlace& spools) {
+    return CreateFor(places, places, record_bytes, spools);
+  }
+  // The same, but only the first `wanted` places are handed out. What is put to the others is work
+  // that looks the same and is forgotten: so nobody who can time Put learns which are which.
+  static absl::StatusOr<Scatter> CreateFor(uint64_t wanted, uint64_t places, size_t record_bytes,
+                                           SpoolPlace& spools);
 
-  // places[i] is for the i-th record, or kNowhere: it is dropped. A place is put at most once.
-  // Errors of the file system.
-  absl::Status Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool);
+  // Changes records on their way: a few kilobytes of them, or sixteen, in a copy, and the place of
+  // each. Any thread calls it.
+  using Edit = std::function<void(std::span<const uint32_t> places, MutableBytes records)>;
+
+  // places[i] is for the i-th record, or without an edit kNowhere: it is dropped. A place is put at
+  // most once. Errors of the file system.
+  absl::Status Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool,
+                   const Edit& edit = nullptr);
 
   // The records of the next places, from 0 on: some megabytes at most, at least one record, empty
   // at the end. At a place that was never put there are bytes without meaning. The caller may write
   // to them, and may keep them until the next call.
   absl::StatusOr<MutableBytes> Next(ThreadPool& pool);
 
-  uint64_t size() const { return places_ * record_bytes_; }
+  // Of all that Next hands out.
+  uint64_t size() const { return wanted_ * record_bytes_; }
+
+  // Where all of it is in its order, and what is forgotten behind it, if that is memory; else null
+  // (ByteSource::Whole).
+  Spool* Whole() { return spool_.in_memory() ? &spool_ : nullptr; }
 
   // For tests: buckets of about `bucket_bytes`.
-  static absl::StatusOr<Scatter> CreateInBuckets(uint64_t places, size_t record_bytes,
-                                                 uint64_t bucket_bytes, SpoolPlace& spools);
+  static absl::StatusOr<Scatter> CreateInBuckets(uint64_t wanted, uint64_t places,
+                                                 size_t record_bytes, uint64_t bucket_bytes,
+                                                 SpoolPlace& spools);
 
  private:
   // Of records with their places, on their way to the file.
@@ -49,10 +68,13 @@ class Scatter {
   };
   // Records that one thread moves at a time.
   size_t Chunk() const;
+  // In memory. `drops`: there may be records for nowhere.
+  void Move(std::span<const uint32_t> places, BytesView records, bool drops);
+  // What waits of a bucket. Different ones at the same time.
   absl::Status Flush(size_t bucket);
   absl::Status Load(ThreadPool& pool);
 
-  uint64_t places_ = 0;
+  uint64_t wanted_ = 0, places_ = 0;
   size_t record_bytes_ = 0;
   uint64_t given_ = 0;  // places that Next has handed out
   Spool spool_;

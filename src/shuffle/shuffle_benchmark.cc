@@ -1,13 +1,22 @@
 // Drawing a permutation and moving records by it, items per second, from arrays that fit the cache
-// to arrays that do not.
+// to arrays that do not; percent is of the memory's bandwidth on two threads.
 #include "benchmark/benchmark.h"
 #include "src/base/check.h"
+#include "src/base/testing/memory_bandwidth.h"
 #include "src/base/testing/test_random.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
 
 namespace shoal::shuffle {
 namespace {
+
+// Puts speed beside the memory's: `bytes` are read or written once an iteration.
+void SetPercent(double bytes, benchmark::State& state) {
+  static const double limit = testing::MeasureMemoryBandwidth(2).copy;
+  state.counters["percent"] = benchmark::Counter(
+      100 * bytes / limit, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["memory_GB/s"] = limit / 1e9;
+}
 
 // Arguments: items, threads.
 void BM_RandomPermutation(benchmark::State& state) {
@@ -18,6 +27,8 @@ void BM_RandomPermutation(benchmark::State& state) {
         RandomPermutation(static_cast<uint64_t>(state.range(0)), key.view(), pool).ok());
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
+  // Numbers out to their buckets, in, and out in their order.
+  SetPercent(12.0 * static_cast<double>(state.range(0)), state);
 }
 BENCHMARK(BM_RandomPermutation)
     ->ArgNames({"items", "threads"})
@@ -25,7 +36,7 @@ BENCHMARK(BM_RandomPermutation)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 
-// Arguments: records, bytes of each, whether in memory.
+// Arguments: records, bytes of each, whether in memory, whether edited on their way.
 void BM_Scatter(benchmark::State& state) {
   const auto n = static_cast<uint64_t>(state.range(0));
   const auto record_bytes = static_cast<size_t>(state.range(1));
@@ -33,19 +44,31 @@ void BM_Scatter(benchmark::State& state) {
   ThreadPool pool;
   SpoolPlace spools("/tmp", state.range(2) != 0 ? uint64_t{1} << 40 : 0);
   const auto places = *RandomPermutation(n, key.view(), pool);
-  const Bytes records(n * record_bytes, 1);
+  const Bytes records(n * record_bytes, 1), masks(n * record_bytes, 2);
+  // What the online stage does: other bytes from anywhere over each record.
+  const auto mask = [&](std::span<const uint32_t> at, MutableBytes some) {
+    for (size_t i = 0; i < at.size(); ++i) {
+      const uint8_t* const from = masks.data() + at[i] * record_bytes;
+      for (size_t k = 0; k < record_bytes; ++k) some[i * record_bytes + k] ^= from[k];
+    }
+  };
   for (auto _ : state) {
     Scatter scatter = *Scatter::Create(n, record_bytes, spools);
-    SHOAL_CHECK(scatter.Put(places.span(), records, pool).ok());
+    const Scatter::Edit edit = state.range(3) != 0 ? Scatter::Edit(mask) : nullptr;
+    SHOAL_CHECK(scatter.Put(places.span(), records, pool, edit).ok());
     while (!scatter.Next(pool)->empty()) {
     }
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(records.size()));
+  // Records and places in, records out, masks in; through a file, out and in twice more.
+  const double all = static_cast<double>(records.size());
+  SetPercent(4.0 * static_cast<double>(n) + all * (2 + (state.range(3) != 0 ? 1 : 0) + (state.range(2) != 0 ? 0 : 4)),
+             state);
 }
 BENCHMARK(BM_Scatter)
-    ->ArgNames({"records", "bytes", "memory"})
-    ->ArgsProduct({{1 << 16, 1 << 21}, {52, 112}, {0, 1}})
+    ->ArgNames({"records", "bytes", "memory", "edited"})
+    ->ArgsProduct({{1 << 16, 1 << 21}, {52, 112}, {0, 1}, {0, 1}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/onion/onion.h"
@@ -595,6 +596,20 @@ TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
   }
   request.set_tallies("\xfe\xff\xff\x7f");
   SHOAL_EXPECT_OK(deployment_.frontend().SubmitQueries(request));
+
+  // More answers than a response may have, whoever's they are.
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  const size_t most = (2 << 20) / round.answer_bytes();
+  wire::FetchAnswersRequest fetch;
+  fetch.set_round_id(ToString(round.id()));
+  fetch.set_slots(std::string(4 * (most + 1), '\0'));
+  fetch.set_tokens(std::string(16 * (most + 1), '\0'));
+  EXPECT_THAT(deployment_.frontend().FetchAnswers(fetch).status(),
+              StatusIs(kInvalid, absl::StrCat("at most ", most)));
+  fetch.mutable_slots()->resize(4 * most);
+  fetch.mutable_tokens()->resize(16 * most);
+  EXPECT_THAT(deployment_.frontend().FetchAnswers(fetch).status(),
+              StatusIs(absl::StatusCode::kPermissionDenied, "slot 0"));
 }
 
 // Guarantee 8: no seed on the disk, no key in the header.

@@ -131,7 +131,8 @@ void Deployment::Start(uint32_t number) {
   machine.node = std::make_unique<server::ChainNode>(machine.party.get(), machine.next.get());
   if (number == 1) {
     auto frontend = server::Frontend::Create(options_.plan, machine.party.get(),
-                                             machine.journal.get(), &clock_, &spools_);
+                                             machine.journal.get(), &clock_,
+                                             {.pool = &pool_, .spools = &spools_});
     SHOAL_CHECK(frontend.ok());
     frontend_ = *std::move(frontend);
   }

@@ -6,7 +6,10 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <latch>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -557,6 +560,47 @@ TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
     EXPECT_LE(report.latency_seconds.p50, report.latency_seconds.p99);
     EXPECT_LE(report.latency_seconds.p99, report.latency_seconds.most);
   }
+}
+
+// A server that is asked for more than it can do says so at once, and goes on with the rest.
+TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
+  World world;
+  auto service = server::PirService::Create(&world.roster(), world.MakeTable(1, 3000, 64, /*dense=*/true),
+                                            {.engines = {pir::Engine::kSimplePir},
+                                             .pool = &world.pool(),
+                                             .max_wait_seconds = 0});
+  SHOAL_ASSERT_OK(service.status());
+  wire::GetPirSetupRequest ask;
+  ask.set_engine("simplepir");
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const Frame frame,
+      CallService(**service, wire::MakeFrame(FrameType::kGetPirSetup, ask)));
+  wire::GetPirSetupResponse setup;
+  SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, setup));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOf(setup.setup()));
+  // Of the right length, and of another setup: refused one by one, after a pass.
+  wire::PirQueryRequest query;
+  query.set_engine("simplepir");
+  query.set_count(1);
+  const Frame request = wire::MakeFrame(FrameType::kPirQuery, query, Bytes(sizes.query_bytes));
+  EXPECT_THAT(CallService(**service, request).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, ""));
+  std::mutex mutex;
+  std::map<absl::StatusCode, int> codes;
+  std::latch all(500);
+  for (int i = 0; i < 500; ++i) {
+    (*service)->Handle(request, net::Reply([&](Frame answer, std::unique_ptr<ByteSource>) {
+                         {
+                           const std::lock_guard lock(mutex);
+                           ++codes[wire::ErrorOf(answer).code()];
+                         }
+                         all.count_down();
+                       }));
+  }
+  all.wait();
+  EXPECT_GT(codes[absl::StatusCode::kResourceExhausted], 0);
+  EXPECT_GT(codes[absl::StatusCode::kFailedPrecondition], 0);
+  EXPECT_EQ(codes.size(), 2u);
 }
 
 // One device's server spoils its answers: they are counted as failed, nobody else's are, and nothing

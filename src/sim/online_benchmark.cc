@@ -206,13 +206,13 @@ int Main(const Sizes& sizes) {
       }
       digest.Finish();
     }
-    Spool returned = *spools.Create(n * answer_bytes);
+    Spool returned;
     {
-      // Answers in; those of clients to their places and, with masks, in again; answers out.
-      const Stage stage("answers, party 1", next, dnext * (answer + 4) + dn * (4 * answer + mask),
+      // Answers in and, with masks, to their places; those of clients from there through the digest.
+      const Stage stage("answers, party 1", next, dnext * (2 * answer + mask + 4) + dn * answer,
                         bandwidth);
       AnswerIntake intake =
-          *AnswerIntake::Begin(first, queries, forwarding, sent.size(), resources);
+          *AnswerIntake::Begin(first, front, queries, forwarding, sent.size(), resources);
       ContentMac::Stream digest_in(mac), digest_out(mac);
       SpoolSource received(std::move(sent));
       for (;;) {
@@ -224,13 +224,17 @@ int Main(const Sizes& sizes) {
       digest_in.Finish();
       const auto source =
           *ReturnAnswers(first, secrets, front, queries, std::move(intake), resources);
+      // As SpoolAll in the frontend: what is in memory stays where it is.
+      Spool* const whole = source->Whole();
+      if (whole == nullptr) returned = *spools.Create(source->size());
       for (uint64_t at = 0;;) {
         const BytesView piece = *source->Next();
         if (piece.empty()) break;
         digest_out.Update(piece, pool);
-        SHOAL_CHECK(returned.Write(at, piece).ok());
+        if (whole == nullptr) SHOAL_CHECK(returned.Write(at, piece).ok());
         at += piece.size();
       }
+      if (whole != nullptr) returned = std::move(*whole);
       digest_out.Finish();
     }
     // Clients: both masks off, and what is left is the row.

@@ -120,13 +120,16 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   double total = 0;
   for (double cpu : offline_cpu) total += cpu;
   std::printf("# offline: %.2f s of processor time over all parties\n", total);
-  uint64_t state_bytes = 0, positions = 0;
+  uint64_t state_bytes = 0, mask_bytes = 0, positions = 0;
   for (const RoundState& state : states) {
-    state_bytes += state.seeds.size() + 4 * state.target.size() + 8 * state.noise.size();
+    state_bytes += state.seeds.size() + sizeof(sharing::QueryShare) * state.shares.size() +
+                   4 * state.target.size() + 8 * state.noise.size();
+    mask_bytes += state.masks.size();
     positions += state.positions;
   }
-  std::printf("# state at rest: %.1f bytes a position\n",
-              static_cast<double>(state_bytes) / static_cast<double>(positions));
+  std::printf("# state at rest: %.1f bytes a position, and masks made ahead of time %.1f\n",
+              static_cast<double>(state_bytes) / static_cast<double>(positions),
+              static_cast<double>(mask_bytes) / static_cast<double>(positions));
 
   // The queries.
   wire::QueryBatch batch;
@@ -175,7 +178,8 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   for (uint32_t j = parties - 1; j-- > 0;) {
     timer = {};
     AnswerIntake intake =
-        *AnswerIntake::Begin(contexts[j], batches[j], ways[j], answers.size(), resources);
+        *AnswerIntake::Begin(contexts[j], states[j], batches[j], ways[j], answers.size(),
+                             resources);
     SHOAL_CHECK(intake.Take(answers).ok());
     read(**ReturnAnswers(contexts[j], secrets[j], states[j], batches[j], std::move(intake),
                          resources));

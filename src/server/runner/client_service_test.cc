@@ -54,7 +54,8 @@ class GatedJournal final : public Journal {
 
  protected:
   absl::Status Persist(BytesView) override { return absl::OkStatus(); }
-  absl::Status Wipe(RoundCounter) override { return absl::OkStatus(); }
+  absl::Status WipeSeed(RoundCounter) override { return absl::OkStatus(); }
+  absl::Status DeleteSubmissions(RoundCounter) override { return absl::OkStatus(); }
 
  private:
   void Set(bool open, absl::Status result) {

@@ -30,6 +30,10 @@ double Since(std::chrono::steady_clock::time_point start) {
 // Hundredths of a second tell what an engine costs; finer ones would tell of other clients' caches.
 double Coarse(double seconds) { return std::round(seconds * 100) / 100; }
 
+void Tell(net::Reply& reply, absl::StatusOr<wire::Frame> frame) {
+  frame.ok() ? reply(*std::move(frame)) : reply(frame.status());
+}
+
 }  // namespace
 
 pir::Content ContentOf(std::shared_ptr<const table::Table> table) {
@@ -70,6 +74,7 @@ absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(
     served.id = pir::SetupId(served.server->setup());
   }
   service->table_ = std::move(table);
+  SHOAL_ASSIGN_OR_RETURN(service->most_query_bytes_, service->MostQueryBytes());
   service->worker_ = std::thread([s = service.get()] { s->Work(); });
   return service;
 }
@@ -139,18 +144,21 @@ absl::StatusOr<wire::FrameLimits> PirService::Limits(FrameType type) const {
     case FrameType::kGetPirHint:
     case FrameType::kGetPirDelta:
       return limits;
-    case FrameType::kPirQuery: {
-      std::shared_lock lock(served_mutex_);
-      for (const auto& [engine, served] : served_) {
-        SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(served.server->setup()));
-        limits.bulk_bytes =
-            std::max(limits.bulk_bytes, pir::kMaxQueriesPerRequest * sizes.query_bytes);
-      }
+    case FrameType::kPirQuery:
+      limits.bulk_bytes = most_query_bytes_;
       return limits;
-    }
     default:
       return absl::InvalidArgumentError("this server runs no chain: its engines answer alone");
   }
+}
+
+absl::StatusOr<uint64_t> PirService::MostQueryBytes() const {
+  uint64_t most = 0;
+  for (const auto& [engine, served] : served_) {
+    SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(served.server->setup()));
+    most = std::max(most, pir::kMaxQueriesPerRequest * sizes.query_bytes);
+  }
+  return most;
 }
 
 void PirService::Handle(wire::Frame request, net::Reply reply) {
@@ -158,22 +166,33 @@ void PirService::Handle(wire::Frame request, net::Reply reply) {
     if (absl::Status status = Enqueue(request, reply); !status.ok()) reply(status);
     return;
   }
-  absl::StatusOr<wire::Frame> frame = Answer(request);
-  frame.ok() ? reply(*std::move(frame)) : reply(frame.status());
+  std::shared_lock lock(served_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) {
+    {
+      std::lock_guard queue_lock(queue_mutex_);
+      deferred_.emplace_back(std::move(request), std::move(reply));
+    }
+    wake_.notify_one();
+    return;
+  }
+  Tell(reply, Answer(request));
+}
+
+absl::Status PirService::NoSuchEngine() const {
+  return absl::NotFoundError(absl::StrCat(
+      "this server does not run that engine; it runs ",
+      absl::StrJoin(options_.engines, ", ", [](std::string* out, pir::Engine engine) {
+        absl::StrAppend(out, pir::EngineName(engine));
+      })));
 }
 
 absl::StatusOr<const PirService::Served*> PirService::Find(const std::string& engine) const {
-  std::vector<std::string> names;
-  for (const auto& [e, served] : served_) {
-    names.emplace_back(pir::EngineName(e));
-    if (names.back() == engine) return &served;
-  }
-  return absl::NotFoundError(
-      absl::StrCat("this server does not run that engine; it runs ", absl::StrJoin(names, ", ")));
+  const absl::StatusOr<pir::Engine> parsed = pir::ParseEngine(engine);
+  const auto found = parsed.ok() ? served_.find(*parsed) : served_.end();
+  return found == served_.end() ? NoSuchEngine() : absl::StatusOr<const Served*>(&found->second);
 }
 
 absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const {
-  std::shared_lock lock(served_mutex_);
   switch (request.type) {
     case FrameType::kGetDeployment:
       return GetDeployment(*roster_, *table_, request);
@@ -242,10 +261,7 @@ absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
   wire::PirQueryRequest message;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
   SHOAL_ASSIGN_OR_RETURN(const pir::Engine engine, pir::ParseEngine(message.engine()));
-  {
-    std::shared_lock lock(served_mutex_);
-    SHOAL_RETURN_IF_ERROR(Find(message.engine()).status());
-  }
+  if (!options_.engines.contains(engine)) return NoSuchEngine();
   if (message.count() == 0 || message.count() > pir::kMaxQueriesPerRequest ||
       request.bulk.size() % message.count() != 0) {
     return absl::InvalidArgumentError(
@@ -257,7 +273,14 @@ absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
     if (waiting_bytes_ + request.bulk.size() > kMaxWaitingBytes) {
       return absl::ResourceExhaustedError("too many queries wait; ask again later");
     }
+    const double passes = static_cast<double>(waiting_queries_) / kMaxPass;
+    if (passes * pass_seconds_ > options_.max_wait_seconds) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the queries that wait take the next ", std::lround(passes * pass_seconds_),
+                       " seconds; ask again later"));
+    }
     waiting_bytes_ += request.bulk.size();
+    waiting_queries_ += message.count();
     queue_.push_back({engine, message.count(), std::move(request.bulk), std::move(reply)});
   }
   wake_.notify_one();
@@ -267,10 +290,20 @@ absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
 void PirService::Work() {
   for (;;) {
     std::vector<Waiting> pass;
+    std::deque<std::pair<wire::Frame, net::Reply>> deferred;
     {
       std::unique_lock lock(queue_mutex_);
-      wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      wake_.wait(lock, [this] { return stopping_ || !queue_.empty() || !deferred_.empty(); });
       if (stopping_) return;
+      deferred = std::exchange(deferred_, {});
+    }
+    for (auto& [request, reply] : deferred) {
+      std::shared_lock lock(served_mutex_);
+      Tell(reply, Answer(request));
+    }
+    {
+      std::unique_lock lock(queue_mutex_);
+      if (queue_.empty()) continue;
       // The oldest one's engine; those of the same engine that wait come along, in order.
       const pir::Engine engine = queue_.front().engine;
       size_t queries = 0;
@@ -281,6 +314,7 @@ void PirService::Work() {
         }
         queries += it->count;
         waiting_bytes_ -= it->queries.size();
+        waiting_queries_ -= it->count;
         pass.push_back(std::move(*it));
         it = queue_.erase(it);
       }
@@ -309,6 +343,10 @@ void PirService::AnswerPass(std::vector<Waiting> pass) {
     report.set_passes(report.passes() + 1);
     report.set_answer_seconds(report.answer_seconds() + Since(start));
     report.set_answer_cpu_seconds(report.answer_cpu_seconds() + cpu.Seconds());
+    std::lock_guard queue_lock(queue_mutex_);
+    // A small pass says little of a full one.
+    pass_seconds_ = Since(start) * std::max(1.0, static_cast<double>(kMaxPass) / 2 /
+                                                     static_cast<double>(queries.size()));
   }
   size_t next = 0;
   for (Waiting& waiting : pass) {
@@ -369,6 +407,7 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
     served.id = pir::SetupId(served.server->setup());
   }
   table_ = std::move(table);
+  SHOAL_ASSIGN_OR_RETURN(most_query_bytes_, MostQueryBytes());
   // Only this function, one call at a time, changes what is served: reading needs no lock, and answers
   // need not wait for a disk.
   lock.unlock();

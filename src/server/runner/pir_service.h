@@ -2,6 +2,7 @@
 #ifndef SHOAL_SRC_SERVER_RUNNER_PIR_SERVICE_H_
 #define SHOAL_SRC_SERVER_RUNNER_PIR_SERVICE_H_
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <shared_mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,6 +35,9 @@ struct PirServiceOptions {
   std::set<pir::Engine> engines;
   uint64_t max_hint_bytes = uint64_t{1} << 30;
   ThreadPool* pool = nullptr;  // outlives the service
+  // As long as a query waits at most, by the time that the last pass took; beyond, RESOURCE_EXHAUSTED.
+  // Callers give up after a minute: a server that answers those who are gone answers nobody.
+  double max_wait_seconds = 30;
   // Where what took so long to make is kept for the next start (product_file.h); empty: nowhere.
   std::string directory = {};
   // Of making the hints.
@@ -94,10 +99,15 @@ class PirService {
                                                     const pir::Content& content);
   // Failures are logged: the service runs without.
   void Keep(const pir::Server& server) const;
-  // Under the lock. NOT_FOUND names the engines that there are.
+  // NOT_FOUND, with the names of the engines that there are.
+  absl::Status NoSuchEngine() const;
+  // Under the lock. NOT_FOUND as above.
   absl::StatusOr<const Served*> Find(const std::string& engine) const;
+  // What is no query. The lock is held.
   absl::StatusOr<wire::Frame> Answer(const wire::Frame& request) const;
   absl::Status Enqueue(wire::Frame& request, net::Reply& reply);
+  // Of the largest request of queries that any engine takes. The lock is held.
+  absl::StatusOr<uint64_t> MostQueryBytes() const;
   void Work();
   void AnswerPass(std::vector<Waiting> pass);
 
@@ -106,7 +116,8 @@ class PirService {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 
   std::mutex reload_mutex_;
-  // Guards what is served: readers answer, Reload writes.
+  // Guards what is served: readers answer, Reload writes, for as long as a hint takes to refresh. I/O
+  // threads never wait for it.
   mutable std::shared_mutex served_mutex_;
   std::shared_ptr<const table::Table> table_;
   std::map<pir::Engine, Served> served_;
@@ -118,7 +129,11 @@ class PirService {
   std::condition_variable wake_;
   bool stopping_ = false;
   std::deque<Waiting> queue_;
-  uint64_t waiting_bytes_ = 0;
+  uint64_t waiting_bytes_ = 0, waiting_queries_ = 0;
+  double pass_seconds_ = 0;  // the last one's
+  // Other requests that came while a hint was refreshed.
+  std::deque<std::pair<wire::Frame, net::Reply>> deferred_;
+  std::atomic<uint64_t> most_query_bytes_ = 0;
   std::thread worker_;
 };
 

@@ -256,9 +256,11 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
         config.keys_directory(), ": its TLS certificate is not the one that the roster pins for party ",
         config.party()));
   }
-  SHOAL_ASSIGN_OR_RETURN(const table::Table table,
+  SHOAL_ASSIGN_OR_RETURN(table::Table verified,
                          table::Table::Open(config.table_directory(), roster, clock.NowSeconds(),
                                             random, pool));
+  auto shared = std::make_shared<const table::Table>(std::move(verified));
+  const table::Table& table = *shared;
 
   const bool backend = config.party() == roster.size();
   const Bytes answers = backend ? AnswersOf(table) : Bytes();
@@ -292,9 +294,11 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
       .clients = {},
       .limits = nullptr,
       .max_connections = config.max_connections()};
+  // Engines alone let go of it when its next epoch comes.
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<PirService> pir_service,
-      StartEngines(engines, values, config, roster, std::make_shared<const table::Table>(table), pool));
+      StartEngines(engines, values, config, roster, engines.chain ? shared : std::move(shared),
+                   pool));
   if (!engines.chain) {
     return ServeEngines(*pir_service, config, roster, std::move(listen), signals, pool);
   }
@@ -337,7 +341,8 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   if (config.party() == 1) {
     if (listen.address.empty()) listen.address = self.client_address;
     SHOAL_ASSIGN_OR_RETURN(frontend, Frontend::Create(PlanFrom(config, roster), party.get(),
-                                                      journal.get(), &clock, &spools));
+                                                      journal.get(), &clock,
+                                                      {.pool = &pool, .spools = &spools}));
     clients = std::make_unique<ClientService>(frontend.get(), &roster, &table, journal.get());
     listen.max_buffered_bytes = kMaxClientBufferBytes;
     listen.limits = [&](wire::FrameType type) {

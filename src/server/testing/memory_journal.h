@@ -64,8 +64,11 @@ class MemoryJournal final : public Journal {
     disk_->records.push_back(ToBytes(record));
     return absl::OkStatus();
   }
-  absl::Status Wipe(RoundCounter round) override {
+  absl::Status WipeSeed(RoundCounter round) override {
     disk_->seeds.erase(round);
+    return absl::OkStatus();
+  }
+  absl::Status DeleteSubmissions(RoundCounter round) override {
     std::lock_guard lock(mutex_);
     disk_->submissions.erase(round);
     return absl::OkStatus();
