@@ -13,8 +13,6 @@
 
 namespace shoal {
 
-class Spool;
-
 // Thread-compatible.
 class ByteSource {
  public:
@@ -26,11 +24,6 @@ class ByteSource {
   // The next piece, of any length but none; empty once there were `size` bytes. Valid until the
   // next call. After an error there is nothing more to be had.
   virtual absl::StatusOr<BytesView> Next() = 0;
-
-  // The spool in memory that all pieces are views of, one after the other from its beginning (it may
-  // be longer); null if there is none. Who has read everything may move it away, and need not copy
-  // the pieces.
-  virtual Spool* Whole() { return nullptr; }
 };
 
 // Bytes that are there as a whole.

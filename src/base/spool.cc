@@ -132,11 +132,6 @@ Spool::~Spool() {
   }
 }
 
-void Spool::Truncate(uint64_t bytes) {
-  SHOAL_CHECK(in_memory() && bytes <= size_);
-  size_ = bytes;
-}
-
 absl::Status Spool::Crypt(uint64_t offset, BytesView in, MutableBytes out) const {
   // Counter mode from any byte: the block's number is the counter, and the bytes before `offset` in
   // its block are skipped.
@@ -229,28 +224,17 @@ absl::StatusOr<BytesView> SpoolSource::Next() {
 }
 
 absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool) {
-  const uint64_t size = source.size();
-  Spool* const whole = source.Whole();
-  SHOAL_CHECK(whole == nullptr || (whole->in_memory() && whole->size() >= size));
-  Spool spool;
-  if (whole == nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(spool, place.Create(size));
-  }
+  SHOAL_ASSIGN_OR_RETURN(Spool spool, place.Create(source.size()));
   for (uint64_t at = 0;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source.Next());
-    if (piece.empty() && at < size) {
-      return absl::DataLossError(absl::StrCat("ended after ", at, " of ", size, " bytes"));
+    if (piece.empty() && at < spool.size()) {
+      return absl::DataLossError(absl::StrCat("ended after ", at, " of ", spool.size(), " bytes"));
     }
-    if (piece.empty()) break;
-    if (piece.size() > size - at) return absl::InternalError("more bytes than announced");
-    if (whole == nullptr) SHOAL_RETURN_IF_ERROR(spool.Write(at, piece, pool));
+    if (piece.empty()) return spool;
+    if (piece.size() > spool.size() - at) return absl::InternalError("more bytes than announced");
+    SHOAL_RETURN_IF_ERROR(spool.Write(at, piece, pool));
     at += piece.size();
   }
-  if (whole != nullptr) {
-    spool = std::move(*whole);
-    spool.Truncate(size);
-  }
-  return spool;
 }
 
 }  // namespace shoal

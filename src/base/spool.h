@@ -82,9 +82,6 @@ class Spool {
   MutableBytes memory() { return MutableBytes(memory_).first(in_memory() ? size_ : 0); }
   BytesView memory() const { return BytesView(memory_).first(in_memory() ? size_ : 0); }
 
-  // In memory: forgets what is behind the first `bytes`.
-  void Truncate(uint64_t bytes);
-
   // Within the size (checked). Errors of the file system. With a pool, what is long is encrypted,
   // decrypted and copied by all its threads.
   absl::Status Write(uint64_t offset, BytesView bytes, ThreadPool* pool = nullptr);
@@ -109,7 +106,6 @@ class SpoolSource final : public ByteSource {
   explicit SpoolSource(Spool spool) : spool_(std::move(spool)) {}
   uint64_t size() const override { return spool_.size(); }
   absl::StatusOr<BytesView> Next() override;
-  Spool* Whole() override { return spool_.in_memory() ? &spool_ : nullptr; }
 
  private:
   Spool spool_;
@@ -117,8 +113,8 @@ class SpoolSource final : public ByteSource {
   Bytes piece_;
 };
 
-// All of a source in a spool: the source's own if it has one (ByteSource::Whole), else a new one in
-// `place`. RESOURCE_EXHAUSTED as Create; the source's error; DATA_LOSS if it ends early.
+// All of a source in a spool. RESOURCE_EXHAUSTED as Create; the source's error; DATA_LOSS if it ends
+// early.
 absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool = nullptr);
 
 }  // namespace shoal

@@ -28,6 +28,7 @@ Bytes SomeBytes(size_t n) {
 class SpoolTest : public ::testing::TestWithParam<uint64_t> {
  protected:
   SpoolPlace place_{::testing::TempDir(), GetParam()};
+  ThreadPool pool_{2};
 };
 
 TEST_P(SpoolTest, GivesBackWhatWasWrittenInAnyPieces) {
@@ -47,6 +48,13 @@ TEST_P(SpoolTest, GivesBackWhatWasWrittenInAnyPieces) {
     SHOAL_ASSERT_OK(spool.Read(begin, read));
     EXPECT_TRUE(std::equal(read.begin(), read.end(), content.begin() + begin)) << begin;
   }
+  // By several threads.
+  SHOAL_ASSERT_OK_AND_ASSIGN(Spool copy, place_.Create(content.size()));
+  SHOAL_ASSERT_OK(copy.Write(0, BytesView(content).first(2'500'001), &pool_));
+  SHOAL_ASSERT_OK(copy.Write(2'500'001, BytesView(content).subspan(2'500'001), &pool_));
+  Bytes whole(content.size());
+  SHOAL_ASSERT_OK(copy.Read(0, whole, &pool_));
+  EXPECT_EQ(whole, content);
   SpoolSource source(std::move(spool));
   EXPECT_EQ(source.size(), content.size());
   EXPECT_EQ(*ReadAll(source), content);
@@ -54,28 +62,9 @@ TEST_P(SpoolTest, GivesBackWhatWasWrittenInAnyPieces) {
 
 TEST_P(SpoolTest, TakesAllOfASource) {
   BytesSource source(SomeBytes(2'500'000));
-  SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, SpoolAll(source, place_));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, SpoolAll(source, place_, &pool_));
   Bytes read(spool.size());
   SHOAL_ASSERT_OK(spool.Read(0, read));
-  EXPECT_EQ(read, SomeBytes(2'500'000));
-}
-
-// Where a source is a spool in memory, it is that spool; from a file it is copied.
-TEST_P(SpoolTest, MovesWhatIsInMemoryAlready) {
-  SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, place_.Create(2'600'000));
-  SHOAL_ASSERT_OK(spool.Write(0, SomeBytes(2'500'000)));
-  if (spool.in_memory()) spool.Truncate(2'500'000);
-  const uint64_t size = spool.size();
-  const uint8_t* const memory = spool.memory().data();
-  SpoolSource source(std::move(spool));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Spool all, SpoolAll(source, place_));
-  EXPECT_EQ(all.size(), size);
-  EXPECT_EQ(all.in_memory(), GetParam() > 0);
-  if (all.in_memory()) {
-    EXPECT_EQ(all.memory().data(), memory);
-  }
-  Bytes read(2'500'000);
-  SHOAL_ASSERT_OK(all.Read(0, read));
   EXPECT_EQ(read, SomeBytes(2'500'000));
 }
 

@@ -387,7 +387,7 @@ class PracticeOnline {
     FreshPlace place(pool_);
     return Each(Once([&] {
                   server::AnswerIntake intake = *server::AnswerIntake::Begin(
-                      party_.context, state, queries_, forwarding_, total, place.resources);
+                      party_.context, queries_, forwarding_, total, place.resources);
                   ContentMac::Stream digest(party_.mac);
                   for (uint64_t at = 0; at < total; at += kPiece) {
                     const BytesView part =

@@ -136,6 +136,8 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
         ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
               own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
               (ready ? 0 : mask) + spares.Fresh(out * (answer + kPlaceBytes)) * fresh));
+    // The frontend keeps the answers for its clients: that is in no stage's report.
+    if (j == 1) party.set_keep_seconds(ns * spares.Fresh(masks) * fresh);
   }
 
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
@@ -145,8 +147,8 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   // What is opened, what is put in order, and the noise, as far as memory has room for spools.
   const double offline_peak =
       in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + kPlaceBytes) + rest;
-  // The backend makes its answers as they are sent.
-  const double answers = out * (answer + kPlaceBytes);
+  // The backend makes its answers as they are sent; the frontend keeps them for its clients.
+  const double answers = out * (answer + kPlaceBytes) + (j == 1 ? in * answer : 0);
   const double online_peak = rest + kQueryBytes * (in + 2 * out) + 4 * out + answers;
   const double table = backend ? layout.rows() * answer : 0;
   party.set_rest_memory_bytes(rest + own * (inner + 4));
@@ -186,7 +188,7 @@ ChainTimes PredictTimes(const Workload& w, const Plan& plan, const UnitCosts& un
   for (const Party& party : plan.party()) {
     offline += party.offline_seconds();
     if (w.one_machine || party.party() == 1) noise += party.noise_seconds();
-    online += party.online_seconds() + party.answers_seconds();
+    online += party.online_seconds() + party.answers_seconds() + party.keep_seconds();
   }
   for (const Hop& hop : plan.hop()) {
     if (hop.from() == 0) continue;

@@ -46,16 +46,8 @@ void Mask(const RoundContext& context, const RoundState& state,
     sharing::XorMasks(state.seeds.data(), positions, context.round_id, answer_bytes, answers);
     return;
   }
-  constexpr size_t kAhead = 8;
   const uint8_t* const masks = state.masks.memory().data();
   for (size_t i = 0; i < positions.size(); ++i) {
-    if (i + kAhead < positions.size()) {
-      // Of a long mask the beginning; the processor sees the rest coming.
-      const uint8_t* const next = masks + positions[i + kAhead] * answer_bytes;
-      for (size_t at = 0; at < std::min<size_t>(answer_bytes, 256); at += 64) {
-        __builtin_prefetch(next + at);
-      }
-    }
     XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes, answer_bytes);
   }
 }
@@ -139,7 +131,7 @@ class BackendAnswers final : public AnswerSource {
   Bytes piece_;
 };
 
-// Answers of the next party, in the order of this party's queries; masked when they came.
+// Answers of the next party, in the order of this party's queries, and masked.
 class ReturnedAnswers final : public AnswerSource {
  public:
   ReturnedAnswers(const RoundContext& context, const RoundSecrets& secrets,
@@ -151,14 +143,16 @@ class ReturnedAnswers final : public AnswerSource {
     const size_t answer_bytes = context_.answer_bytes;
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(pool_));
     const size_t count = piece.size() / answer_bytes;
-    pool_.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
-      FillDead(given_ + begin, piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes));
+    pool_.ParallelFor(count, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
+      const size_t at = given_ + begin;
+      const MutableBytes answers =
+          piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes);
+      Mask(context_, state_, Positions(at, answers), answers);
+      FillDead(at, answers);
     });
     given_ += count;
     return BytesView(piece);
   }
-
-  Spool* Whole() override { return scatter_.Whole(); }
 
  private:
   shuffle::Scatter scatter_;
@@ -212,6 +206,7 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
   });
   std::partial_sum(start.begin(), start.end(), start.begin());
   Forwarding out;
+  out.places = count + state.noise.size();
   out.queries.positions.resize(start[blocks]);
   out.queries.tallies.resize(start[blocks]);
   SHOAL_ASSIGN_OR_RETURN(out.place, PageArray<uint32_t>::Create(start[blocks],
@@ -234,7 +229,6 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
 }
 
 absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
-                                                 const RoundState& state,
                                                  const wire::QueryBatch& queries,
                                                  const Forwarding& forwarding, uint64_t bytes,
                                                  const Resources& resources) {
@@ -246,10 +240,9 @@ absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
                      " queries of ", context.answer_bytes, " bytes each were asked"));
   }
   SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
-                         shuffle::Scatter::CreateFor(queries.positions.size(),
-                                                     queries.positions.size() + state.noise.size(),
+                         shuffle::Scatter::CreateFor(queries.positions.size(), forwarding.places,
                                                      context.answer_bytes, *resources.spools));
-  return AnswerIntake(&context, &state, &queries, &forwarding, std::move(scatter), resources);
+  return AnswerIntake(context.answer_bytes, &forwarding, std::move(scatter), resources);
 }
 
 absl::Status AnswerIntake::Take(BytesView piece) {
@@ -274,17 +267,8 @@ absl::Status AnswerIntake::Take(BytesView piece) {
 
 absl::Status AnswerIntake::PutWhole(BytesView answers) {
   const size_t n = answers.size() / answer_bytes_;
-  SHOAL_RETURN_IF_ERROR(scatter_.Put(
-      forwarding_->place.span().subspan(taken_, n), answers, *resources_.pool,
-      [this](std::span<const uint32_t> places, MutableBytes masked) {
-        // Answers to the noise get some mask or other: the party that sends all this could see by
-        // the time that a piece takes how many of it are noise.
-        const std::vector<uint32_t>& mine = queries_->positions;
-        if (mine.empty()) return;
-        std::vector<uint32_t> positions(places.size());
-        for (size_t i = 0; i < places.size(); ++i) positions[i] = mine[places[i] % mine.size()];
-        Mask(*context_, *state_, positions, masked);
-      }));
+  SHOAL_RETURN_IF_ERROR(
+      scatter_.Put(forwarding_->place.span().subspan(taken_, n), answers, *resources_.pool));
   taken_ += n;
   return absl::OkStatus();
 }

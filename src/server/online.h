@@ -5,7 +5,7 @@
 //                   take every tally a step; add the noise queries; put all at their places
 //   party j --- the same over its permutation ---> party j+1 ... party m reads the rows
 //   party j <--- one answer of answer_bytes for every used position, in order --- party j+1
-//                   mask; unshuffle; drop the answers to the noise
+//                   unshuffle; drop the answers to the noise; mask
 //   party j-1 <--- the same over its own positions --- party j
 #ifndef SHOAL_SRC_SERVER_ONLINE_H_
 #define SHOAL_SRC_SERVER_ONLINE_H_
@@ -36,7 +36,8 @@ struct AnswerTable {
 struct Forwarding {
   wire::QueryBatch queries;  // for the next party
   // place[a]: which of the queries that came in the a-th of these belongs to; for noise, a number
-  // of its own from their count on.
+  // of its own from their count on, below `places`.
+  uint64_t places = 0;
   PageArray<uint32_t> place;
 };
 
@@ -46,13 +47,13 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
                                           const wire::QueryBatch& queries, ThreadPool& pool);
 
 // Answers on their way back, for the `queries` that ForwardQueries made `forwarding` of: every
-// answer is masked and put to its place as it comes, those to the noise like the others: no time but
-// the whole's depends on which they are. Thread-compatible; what it is given outlives it.
+// answer is put to its place as it comes, those to the noise like the others: until the last one is
+// there, no time depends on which they are. Thread-compatible; what it is given outlives it.
 class AnswerIntake {
  public:
   // INVALID_ARGUMENT unless `bytes` is exactly one answer of the fixed size for every forwarded
   // query. Errors of the spool.
-  static absl::StatusOr<AnswerIntake> Begin(const RoundContext& context, const RoundState& state,
+  static absl::StatusOr<AnswerIntake> Begin(const RoundContext& context,
                                             const wire::QueryBatch& queries,
                                             const Forwarding& forwarding, uint64_t bytes,
                                             const Resources& resources);
@@ -65,21 +66,14 @@ class AnswerIntake {
   friend absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
       const RoundContext&, const RoundSecrets&, const RoundState&, const wire::QueryBatch&,
       AnswerIntake, const Resources&);
-  AnswerIntake(const RoundContext* context, const RoundState* state,
-               const wire::QueryBatch* queries, const Forwarding* forwarding,
-               shuffle::Scatter scatter, const Resources& resources)
-      : context_(context),
-        state_(state),
-        queries_(queries),
-        answer_bytes_(context->answer_bytes),
+  AnswerIntake(size_t answer_bytes, const Forwarding* forwarding, shuffle::Scatter scatter,
+               const Resources& resources)
+      : answer_bytes_(answer_bytes),
         forwarding_(forwarding),
         scatter_(std::move(scatter)),
         resources_(resources) {}
   absl::Status PutWhole(BytesView answers);
 
-  const RoundContext* context_;
-  const RoundState* state_;
-  const wire::QueryBatch* queries_;
   size_t answer_bytes_;
   const Forwarding* forwarding_;
   shuffle::Scatter scatter_;
@@ -88,9 +82,9 @@ class AnswerIntake {
   Bytes partial_;       // the beginning of an answer whose end has not come
 };
 
-// The answers for the previous party. Every used position gets exactly one of the fixed size: a dead
-// one, which nobody has a mask for, pseudorandom bytes. INVALID_ARGUMENT if the intake is not
-// complete. What it is given outlives the source.
+// The answers for the previous party, masked as they are read. Every used position
+// gets exactly one of the fixed size: a dead one, which nobody has a mask for, pseudorandom bytes.
+// INVALID_ARGUMENT if the intake is not complete. What it is given outlives the source.
 absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(const RoundContext& context,
                                                           const RoundSecrets& secrets,
                                                           const RoundState& state,

@@ -327,7 +327,6 @@ class Party::Outgoing final : public ByteSource {
     return piece;
   }
 
-  Spool* Whole() override { return inner_->Whole(); }
 
  private:
   absl::Status Commit() {
@@ -513,9 +512,9 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
       return absl::FailedPreconditionError("answers came before the queries");
     }
     // A list of a wrong length is no complete input: it is refused, not committed to.
-    SHOAL_ASSIGN_OR_RETURN(intake, AnswerIntake::Begin(*open->context, *open->state,
-                                                       *open->queries, *open->forwarding,
-                                                       answers.size(), resources_));
+    SHOAL_ASSIGN_OR_RETURN(intake, AnswerIntake::Begin(*open->context, *open->queries,
+                                                       *open->forwarding, answers.size(),
+                                                       resources_));
     version = open->version;
   }
   const ContentMac mac = open->Mac(Content::kAnswersInput);

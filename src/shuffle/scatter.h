@@ -3,7 +3,6 @@
 #define SHOAL_SRC_SHUFFLE_SCATTER_H_
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -19,8 +18,8 @@ namespace shoal::shuffle {
 // First Put for all records, in any order; then Next until it is empty. In memory a record goes
 // straight to its place. In a file records gather in buckets of neighbouring places, each bucket is
 // written in long runs, and read back once to be put in order in memory: two passes over the disk,
-// and the memory of two buckets and what waits to be written: half a mebibyte a bucket, or a record.
-// Thread-compatible.
+// and the memory of two buckets and of what waits to be written, half a mebibyte a bucket or a
+// record. Thread-compatible.
 class Scatter {
  public:
   static constexpr uint32_t kNowhere = 0xffffffff;
@@ -34,14 +33,9 @@ class Scatter {
   static absl::StatusOr<Scatter> CreateFor(uint64_t wanted, uint64_t places, size_t record_bytes,
                                            SpoolPlace& spools);
 
-  // Changes records on their way: a few kilobytes of them, or sixteen, in a copy, and the place of
-  // each. Any thread calls it.
-  using Edit = std::function<void(std::span<const uint32_t> places, MutableBytes records)>;
-
-  // places[i] is for the i-th record, or without an edit kNowhere: it is dropped. A place is put at
-  // most once. Errors of the file system.
-  absl::Status Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool,
-                   const Edit& edit = nullptr);
+  // places[i] is for the i-th record, or kNowhere: it is dropped. A place is put at most once.
+  // Errors of the file system.
+  absl::Status Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool);
 
   // The records of the next places, from 0 on: some megabytes at most, at least one record, empty
   // at the end. At a place that was never put there are bytes without meaning. The caller may write
@@ -51,11 +45,7 @@ class Scatter {
   // Of all that Next hands out.
   uint64_t size() const { return wanted_ * record_bytes_; }
 
-  // Where all of it is in its order, and what is forgotten behind it, if that is memory; else null
-  // (ByteSource::Whole).
-  Spool* Whole() { return spool_.in_memory() ? &spool_ : nullptr; }
-
-  // For tests: buckets of about `bucket_bytes`.
+  // For tests: buckets of at most `bucket_bytes`, or of one record.
   static absl::StatusOr<Scatter> CreateInBuckets(uint64_t wanted, uint64_t places,
                                                  size_t record_bytes, uint64_t bucket_bytes,
                                                  SpoolPlace& spools);
@@ -63,13 +53,15 @@ class Scatter {
  private:
   // Of records with their places, on their way to the file.
   struct Bucket {
-    Bytes waiting;
     uint64_t written = 0;  // bytes
+    Bytes waiting;
   };
-  // Records that one thread moves at a time.
-  size_t Chunk() const;
-  // In memory. `drops`: there may be records for nowhere.
-  void Move(std::span<const uint32_t> places, BytesView records, bool drops);
+  size_t entry_bytes() const { return record_bytes_ + sizeof(uint32_t); }
+  uint64_t BucketPlaces(size_t bucket) const;
+  void PutInMemory(std::span<const uint32_t> places, BytesView records);
+  // The records that go to every `of`-th bucket from `first` on.
+  absl::Status PutInBuckets(std::span<const uint32_t> places, BytesView records, size_t first,
+                            size_t of);
   // What waits of a bucket. Different ones at the same time.
   absl::Status Flush(size_t bucket);
   absl::Status Load(ThreadPool& pool);

@@ -206,13 +206,13 @@ int Main(const Sizes& sizes) {
       }
       digest.Finish();
     }
-    Spool returned;
+    Spool returned = *spools.Create(n * answer_bytes);
     {
-      // Answers in and, with masks, to their places; those of clients from there through the digest.
-      const Stage stage("answers, party 1", next, dnext * (2 * answer + mask + 4) + dn * answer,
+      // Answers in, to their places; those of clients, with masks, in again; and out.
+      const Stage stage("answers, party 1", next, dnext * (2 * answer + 4) + dn * (3 * answer + mask),
                         bandwidth);
       AnswerIntake intake =
-          *AnswerIntake::Begin(first, front, queries, forwarding, sent.size(), resources);
+          *AnswerIntake::Begin(first, queries, forwarding, sent.size(), resources);
       ContentMac::Stream digest_in(mac), digest_out(mac);
       SpoolSource received(std::move(sent));
       for (;;) {
@@ -224,17 +224,13 @@ int Main(const Sizes& sizes) {
       digest_in.Finish();
       const auto source =
           *ReturnAnswers(first, secrets, front, queries, std::move(intake), resources);
-      // As SpoolAll in the frontend: what is in memory stays where it is.
-      Spool* const whole = source->Whole();
-      if (whole == nullptr) returned = *spools.Create(source->size());
       for (uint64_t at = 0;;) {
         const BytesView piece = *source->Next();
         if (piece.empty()) break;
         digest_out.Update(piece, pool);
-        if (whole == nullptr) SHOAL_CHECK(returned.Write(at, piece).ok());
+        SHOAL_CHECK(returned.Write(at, piece, &pool).ok());
         at += piece.size();
       }
-      if (whole != nullptr) returned = std::move(*whole);
       digest_out.Finish();
     }
     // Clients: both masks off, and what is left is the row.

@@ -178,8 +178,7 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   for (uint32_t j = parties - 1; j-- > 0;) {
     timer = {};
     AnswerIntake intake =
-        *AnswerIntake::Begin(contexts[j], states[j], batches[j], ways[j], answers.size(),
-                             resources);
+        *AnswerIntake::Begin(contexts[j], batches[j], ways[j], answers.size(), resources);
     SHOAL_CHECK(intake.Take(answers).ok());
     read(**ReturnAnswers(contexts[j], secrets[j], states[j], batches[j], std::move(intake),
                          resources));
