@@ -29,9 +29,9 @@ _CROWD_QUERY_S = 5e-6     # beside the seals
 _VERIFY_S = 200e-6        # a row that was asked
 _START_S = 3.0            # wall: processes, waiting for rest
 
-# In memory for the time of a stage beside what stays and the lists: a position at a party (49 offline, 20
-# online, and what the frontend finds slots by), a query and a row in the crowd.
-_STAGE_BYTES, _CROWD_QUERY_BYTES, _CROWD_ROW_BYTES = 80, 8, 33
+# In memory for the time of a stage beside what stays and the lists: a position at the party whose stage it
+# is (measured at 33 in the largest round), a query and a row in the crowd.
+_STAGE_BYTES, _CROWD_QUERY_BYTES, _CROWD_ROW_BYTES = 40, 8, 33
 
 
 # Points that agree in these share a deployment.
@@ -196,9 +196,12 @@ class ChainStudy(Study):
         memory = _CROWD_QUERY_BYTES * queries + _CROWD_ROW_BYTES * rows
         disk = queries * plan["client"]["onion_bytes"]
         spool = self.spool_bytes(point)
+        memory += _STAGE_BYTES * max(party["positions_in"] for party in plan["party"])
         for party in plan["party"]:
-            stays = party["rest_memory_bytes"] + _STAGE_BYTES * party["positions_in"]
-            lists = max(0.0, party["peak_memory_bytes"] - stays)
+            # The noise that is made for the next round is a list, too.
+            inner = plan["client"]["onion_bytes"] * (parties - party["party"]) / parties
+            stays = party["rest_memory_bytes"] - party["noise_queries"] * (inner + 4)
+            lists = max(0.0, party["peak_memory_bytes"] - stays - _STAGE_BYTES * party["positions_in"])
             memory += stays + min(lists, spool)
             disk += max(0.0, lists - spool)
         return Cost(
