@@ -114,7 +114,34 @@ class OtherLoad:
         return max(0.0, (self._busy() - busy - (self._own() - own)) / seconds)
 
 
-class Use:
+class _Watcher:
+    """Looks at something again and again, on a thread of its own, within a `with`; also when that ends."""
+
+    _TICK_S = 0.1
+
+    def __init__(self):
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _look(self):
+        raise NotImplementedError
+
+    def _watch(self):
+        ended = False
+        while not ended:
+            ended = self._end.wait(self._TICK_S)
+            self._look()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._end.set()
+        self._thread.join()
+
+
+class Use(_Watcher):
     """The most memory and disk that was taken while this watched. To be used with `with`.
 
     Of the whole machine, so that files without a name and pages of all processes count; what is only
@@ -125,62 +152,37 @@ class Use:
 
     def __init__(self, directory):
         """`directory`: on the file system that is watched."""
+        super().__init__()
         self._directory = directory
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
         self._start = self._free()
         self.memory_bytes = self.disk_bytes = 0
 
     def _free(self):
         return memory_bytes("MemAvailable"), shutil.disk_usage(self._directory).free
 
-    def _watch(self):
-        memory, disk = self._start
-        ended = False
-        while not ended:
-            ended = self._end.wait(self._TICK_S)
-            memory_now, disk_now = self._free()
-            self.memory_bytes = max(self.memory_bytes, memory - memory_now)
-            self.disk_bytes = max(self.disk_bytes, disk - disk_now)
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._end.set()
-        self._thread.join()
+    def _look(self):
+        memory, disk = self._free()
+        self.memory_bytes = max(self.memory_bytes, self._start[0] - memory)
+        self.disk_bytes = max(self.disk_bytes, self._start[1] - disk)
 
 
-class Pauses:
+class Pauses(_Watcher):
     """Notices when this process, and with it all that was started beside it, stood still for a while.
 
     A laptop that sleeps, or someone who stops a job to have the machine alone: times that were taken
-    meanwhile mean nothing. To be used with `with`.
+    meanwhile mean nothing. A pause that ends with the work counts too. To be used with `with`.
     """
 
-    _TICK_S = 0.1
-
     def __init__(self):
+        super().__init__()
         self.longest_s = 0.0
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self):
-        # Real time goes on while a machine sleeps.
-        before = time.time()
-        ended = False
-        while not ended:
-            # A pause that ends with the work counts too.
-            ended = self._end.wait(self._TICK_S)
-            now = time.time()
-            self.longest_s = max(self.longest_s, now - before - self._TICK_S)
-            before = now
 
     def __enter__(self):
-        self._thread.start()
-        return self
+        self._before = time.time()
+        return super().__enter__()
 
-    def __exit__(self, *_):
-        self._end.set()
-        self._thread.join()
+    def _look(self):
+        # Real time goes on while a machine sleeps.
+        now = time.time()
+        self.longest_s = max(self.longest_s, now - self._before - self._TICK_S)
+        self._before = now

@@ -61,7 +61,6 @@ class Planner(runner.ChainStudy):
     def run(self, point, bench):
         options = {**chain.plan_options(point),
                    "spool_memory_mib": chain.spool_memory_bytes(point["parties"]) >> 20}
-        plan = bench.programs.plan(costs=bench.costs, cores=bench.cores, **options)
         shared = bench.programs.plan(costs=bench.costs, cores=bench.cores, one_machine=True, **options)
         predicted = {}
         for party in shared["party"]:
@@ -71,18 +70,15 @@ class Planner(runner.ChainStudy):
                     predicted[name] = party[f"{stage}_cpu_s"]
         for stage in _WALLS:
             predicted[f"{stage}_wall_predicted_s"] = shared["chain_times"][f"{stage}_seconds"]
-        deployment = bench.chain(point, plan)
-        measured = deployment.round(point["queries"], point["devices"])
+        return {**super().run(point, bench), **predicted}
+
+    def measure(self, deployment, point):
+        measured = super().measure(deployment, point)
         for stage in deployment.stages:
             measured[f"party{stage['party']}_{stage['stage']}_cpu_measured_s"] = stage["cpu_seconds"]
         for stage in _WALLS:
             measured[f"{stage}_wall_measured_s"] = measured[f"{stage}_s"]
-        return {
-            "row_bytes": plan["table"]["row_bytes"],
-            "mechanism": plan["noise"]["mechanism"],
-            "noise_per_row": plan["noise"]["mean_per_row"],
-            **measured, **predicted,
-        }
+        return measured
 
     def describe_result(self, row):
         words = [f"{what} {ratio:.2f}" for what, _, _, ratio in lines_of(row) if ratio]

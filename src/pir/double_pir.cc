@@ -182,8 +182,8 @@ std::vector<absl::StatusOr<Bytes>> DoublePirServer::Answer(
     SHOAL_ASSIGN_OR_RETURN(PackedVectors second,
                            PackedVectors::Create(*kernel_, second_->columns(), places.size()));
     for (uint64_t v = 0; v < places.size(); ++v) {
-      SetFirst(queries[places[v]], v, first);
-      SetSecond(queries[places[v]], v, second);
+      SetQuery(queries[places[v]], 0, v, first);
+      SetQuery(queries[places[v]], first_->columns(), v, second);
     }
     return AnswerSecond(first_->Multiply(first, 0, first_->rows(), pool_), second);
   };
@@ -201,40 +201,18 @@ std::vector<absl::StatusOr<Bytes>> DoublePirServer::Answer(
 absl::StatusOr<std::vector<Bytes>> DoublePirServer::AnswerChunks(
     std::span<const BytesView> queries) const {
   if (queries.empty()) return std::vector<Bytes>();
-  const uint64_t chunk_rows = ChunkBlocks(setup_, queries.size()) * setup_.record_bytes();
-  SHOAL_ASSIGN_OR_RETURN(PackedVectors first,
-                         PackedVectors::Create(*kernel_, first_->columns(), 1));
+  SHOAL_ASSIGN_OR_RETURN(const auto products, MultiplyChunks(setup_, id_, sizes_.query_bytes,
+                                                             queries, *kernel_, *first_, pool_));
   SHOAL_ASSIGN_OR_RETURN(PackedVectors second,
                          PackedVectors::Create(*kernel_, second_->columns(), queries.size()));
   // The first level's answer has the rows of every chunk from that chunk's query: what the second
   // level hides is which of them.
   std::vector<uint32_t> joined;
-  for (const BytesView query : queries) {
-    SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, sizes_.query_bytes, query));
-  }
   for (size_t i = 0; i < queries.size(); ++i) {
-    SetSecond(queries[i], i, second);
-    const uint64_t begin = std::min<uint64_t>(i * chunk_rows, first_->rows());
-    const uint64_t count = std::min<uint64_t>(chunk_rows, first_->rows() - begin);
-    if (count == 0) continue;
-    SetFirst(queries[i], 0, first);
-    const auto products = first_->Multiply(first, begin, count, pool_);
-    joined.insert(joined.end(), products[0].begin(), products[0].end());
+    SetQuery(queries[i], first_->columns(), i, second);
+    joined.insert(joined.end(), products[i].begin(), products[i].end());
   }
   return AnswerSecond({&joined, 1}, second);
-}
-
-void DoublePirServer::SetFirst(BytesView query, uint64_t index, PackedVectors& packed) const {
-  std::vector<uint32_t> words(first_->columns());
-  std::memcpy(words.data(), query.data() + kQueryHeaderBytes, words.size() * 4);
-  packed.Set(index, words);
-}
-
-void DoublePirServer::SetSecond(BytesView query, uint64_t index, PackedVectors& packed) const {
-  std::vector<uint32_t> words(second_->columns());
-  std::memcpy(words.data(), query.data() + kQueryHeaderBytes + first_->columns() * 4,
-              words.size() * 4);
-  packed.Set(index, words);
 }
 
 absl::StatusOr<std::vector<Bytes>> DoublePirServer::AnswerSecond(

@@ -55,9 +55,6 @@ class DoublePirServer final : public Server {
   // E's column of a block, from the first level's product: 3072 W bytes.
   Bytes Digits(uint64_t block) const;
   void PackHint();
-  // The parts of a checked query.
-  void SetFirst(BytesView query, uint64_t index, PackedVectors& packed) const;
-  void SetSecond(BytesView query, uint64_t index, PackedVectors& packed) const;
   // The answers to the queries whose second vectors are `second`: over the first level's answer of
   // each, or over the only one there is.
   absl::StatusOr<std::vector<Bytes>> AnswerSecond(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -195,6 +196,35 @@ absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content) {
         absl::StrFormat("pir: %d rows, the matrix has room for %d", content.rows, room));
   }
   return absl::OkStatus();
+}
+
+void SetQuery(BytesView query, uint64_t first, uint64_t index, PackedVectors& packed) {
+  std::vector<uint32_t> words(packed.length());
+  std::memcpy(words.data(), query.data() + kQueryHeaderBytes + first * sizeof(uint32_t),
+              words.size() * sizeof(uint32_t));
+  packed.Set(index, words);
+}
+
+absl::StatusOr<std::vector<std::vector<uint32_t>>> MultiplyChunks(
+    const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
+    std::span<const BytesView> queries, const Kernel& kernel, const ByteMatrix& matrix,
+    ThreadPool* pool) {
+  for (const BytesView query : queries) {
+    SHOAL_RETURN_IF_ERROR(CheckQuery(setup, id, query_bytes, query));
+  }
+  const uint64_t chunk_rows =
+      ChunkBlocks(setup, std::max<size_t>(1, queries.size())) * setup.record_bytes();
+  // One place for all of them, one after the other: new pages for each would take longer than a chunk.
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors packed, PackedVectors::Create(kernel, matrix.columns(), 1));
+  std::vector<std::vector<uint32_t>> products(queries.size());
+  for (size_t i = 0; i < queries.size(); ++i) {
+    const uint64_t first = std::min<uint64_t>(i * chunk_rows, matrix.rows());
+    const uint64_t count = std::min<uint64_t>(chunk_rows, matrix.rows() - first);
+    if (count == 0) continue;
+    SetQuery(queries[i], 0, 0, packed);
+    products[i] = std::move(matrix.Multiply(packed, first, count, pool)[0]);
+  }
+  return products;
 }
 
 absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,

@@ -57,6 +57,14 @@ absl::StatusOr<std::vector<Asked>> BeginQueries(const wire::PirSetup& setup,
 // As Server::Answer; `id` is the setup's.
 absl::Status CheckQuery(const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
                         BytesView query);
+// Makes words [first, first + packed.length()) of a checked query vector `index`.
+void SetQuery(BytesView query, uint64_t first, uint64_t index, PackedVectors& packed);
+// As Server::AnswerChunks, of one level: the product of chunk i of the matrix's rows and the words of
+// query i from its first on, empty where a chunk is. All queries are checked first.
+absl::StatusOr<std::vector<std::vector<uint32_t>>> MultiplyChunks(
+    const wire::PirSetup& setup, const Digest& id, uint64_t query_bytes,
+    std::span<const BytesView> queries, const Kernel& kernel, const ByteMatrix& matrix,
+    ThreadPool* pool);
 
 // CheckRefresh, and INVALID_ARGUMENT for a row that neither epoch has.
 absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,

@@ -75,14 +75,8 @@ void SimplePirServer::PackHint() {
 absl::StatusOr<PackedVectors> SimplePirServer::Pack(std::span<const BytesView> queries) const {
   SHOAL_ASSIGN_OR_RETURN(PackedVectors packed,
                          PackedVectors::Create(*kernel_, setup_.columns(), queries.size()));
-  for (size_t i = 0; i < queries.size(); ++i) SetQuery(queries[i], i, packed);
+  for (size_t i = 0; i < queries.size(); ++i) SetQuery(queries[i], 0, i, packed);
   return packed;
-}
-
-void SimplePirServer::SetQuery(BytesView query, uint64_t index, PackedVectors& packed) const {
-  std::vector<uint32_t> words(setup_.columns());
-  std::memcpy(words.data(), query.data() + kQueryHeaderBytes, words.size() * 4);
-  packed.Set(index, words);
 }
 
 std::vector<absl::StatusOr<Bytes>> SimplePirServer::Answer(
@@ -114,21 +108,11 @@ std::vector<absl::StatusOr<Bytes>> SimplePirServer::Answer(
 
 absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
     std::span<const BytesView> queries) const {
+  SHOAL_ASSIGN_OR_RETURN(const auto products, MultiplyChunks(setup_, id_, sizes_.query_bytes,
+                                                             queries, *kernel_, *matrix_, pool_));
   std::vector<Bytes> answers(queries.size());
-  const uint64_t chunk_rows = ChunkBlocks(setup_, std::max<size_t>(1, queries.size())) *
-                              setup_.record_bytes();
-  // One place for all of them, one after the other: new pages for each would take longer than a chunk.
-  SHOAL_ASSIGN_OR_RETURN(PackedVectors packed, PackedVectors::Create(*kernel_, setup_.columns(), 1));
-  for (const BytesView query : queries) {
-    SHOAL_RETURN_IF_ERROR(CheckQuery(setup_, id_, sizes_.query_bytes, query));
-  }
   for (size_t i = 0; i < queries.size(); ++i) {
-    const uint64_t first = std::min<uint64_t>(i * chunk_rows, matrix_->rows());
-    const uint64_t count = std::min<uint64_t>(chunk_rows, matrix_->rows() - first);
-    if (count == 0) continue;
-    SetQuery(queries[i], 0, packed);
-    const auto products = matrix_->Multiply(packed, first, count, pool_);
-    AppendRounded(products[0], kAnswerBitsDropped, answers[i]);
+    AppendRounded(products[i], kAnswerBitsDropped, answers[i]);
   }
   return answers;
 }

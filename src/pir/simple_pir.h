@@ -43,7 +43,6 @@ class SimplePirServer final : public Server {
  private:
   SimplePirServer() = default;
   absl::StatusOr<PackedVectors> Pack(std::span<const BytesView> queries) const;
-  void SetQuery(BytesView query, uint64_t index, PackedVectors& packed) const;
   void PackHint();
 
   wire::PirSetup setup_;

@@ -126,7 +126,8 @@ class Frontend {
     std::vector<sharing::Token> tokens;
   };
 
-  Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock, const Resources& resources)
+  Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock,
+           const Resources& resources)
       : plan_(plan), party_(party), journal_(journal), clock_(clock), resources_(resources) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const;
   absl::StatusOr<Request> ParseRequest(const Digest& round_id, const Entry& entry,

@@ -107,7 +107,7 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
   const size_t onion_bytes = onion::OnionBytes(hops);
   batch.tallies.resize(rows.size());
   SHOAL_ASSIGN_OR_RETURN(batch.onions, resources.spools->Create(rows.size() * onion_bytes));
-  SHOAL_RETURN_IF_ERROR(resources.pool->TryParallelFor(rows.size(), kChunk, [&](size_t begin, size_t end) {
+  const auto make = [&](size_t begin, size_t end) {
     const size_t n = end - begin;
     // A stream for every chunk: the result does not depend on the threads.
     SeededRandom random = secrets.NoiseOnions(begin / kChunk);
@@ -119,7 +119,8 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
     sharing::FirstTallies(seeds, hops, context.round_id, std::span(rows).subspan(begin, n),
                           std::span(batch.tallies).subspan(begin, n));
     return batch.onions.Write(begin * onion_bytes, onions);
-  }));
+  };
+  SHOAL_RETURN_IF_ERROR(resources.pool->TryParallelFor(rows.size(), kChunk, make));
   return batch;
 }
 

@@ -38,25 +38,11 @@ void XorInto(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t byte
   for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
 }
 
-// XORs the masks of `positions` into their answers.
-void Mask(const RoundContext& context, const RoundState& state,
-          std::span<const uint32_t> positions, MutableBytes answers) {
-  const size_t answer_bytes = context.answer_bytes;
-  if (state.masks.size() == 0) {
-    sharing::XorMasks(state.seeds.data(), positions, context.round_id, answer_bytes, answers);
-    return;
-  }
-  const uint8_t* const masks = state.masks.memory().data();
-  for (size_t i = 0; i < positions.size(); ++i) {
-    XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes, answer_bytes);
-  }
-}
-
-// Answers to a batch of queries, piece by piece.
-class AnswerSource : public ByteSource {
+// The answers to a batch of queries under this party's masks, piece by piece.
+class MaskedAnswers : public ByteSource {
  public:
-  AnswerSource(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
-               const wire::QueryBatch& queries, ThreadPool& pool)
+  MaskedAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
+                const wire::QueryBatch& queries, ThreadPool& pool)
       : context_(context),
         state_(state),
         queries_(queries),
@@ -66,13 +52,20 @@ class AnswerSource : public ByteSource {
   uint64_t size() const override { return queries_.positions.size() * context_.answer_bytes; }
 
  protected:
-  std::span<const uint32_t> Positions(size_t first, MutableBytes answers) const {
-    return std::span(queries_.positions).subspan(first, answers.size() / context_.answer_bytes);
-  }
-  // Makes those of the answers to the queries from `first` on pseudorandom that are to dead ones.
-  void FillDead(size_t first, MutableBytes answers) const {
+  // XORs the masks of the queries from `first` on into their answers; the dead ones' answers become
+  // pseudorandom.
+  void Mask(size_t first, MutableBytes answers) const {
     const size_t answer_bytes = context_.answer_bytes;
-    const std::span<const uint32_t> positions = Positions(first, answers);
+    const auto positions = std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
+    if (state_.masks.size() > 0) {
+      const uint8_t* const masks = state_.masks.memory().data();
+      for (size_t i = 0; i < positions.size(); ++i) {
+        XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes,
+                answer_bytes);
+      }
+    } else {
+      sharing::XorMasks(state_.seeds.data(), positions, context_.round_id, answer_bytes, answers);
+    }
     for (size_t i = 0; i < positions.size(); ++i) {
       if (!state_.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
@@ -91,12 +84,12 @@ class AnswerSource : public ByteSource {
   const Seed dead_key_;
 };
 
-// Reads rows of the table and masks them.
-class BackendAnswers final : public AnswerSource {
+// Reads rows of the table.
+class BackendAnswers final : public MaskedAnswers {
  public:
   BackendAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
                  const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool)
-      : AnswerSource(context, secrets, state, queries, pool), table_(table) {}
+      : MaskedAnswers(context, secrets, state, queries, pool), table_(table) {}
 
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
@@ -118,8 +111,7 @@ class BackendAnswers final : public AnswerSource {
           std::fill_n(to, answer_bytes, 0);
         }
       }
-      Mask(context_, state_, Positions(at, answers), answers);
-      FillDead(at, answers);
+      Mask(at, answers);
     });
     given_ += count;
     return BytesView(piece_);
@@ -131,24 +123,20 @@ class BackendAnswers final : public AnswerSource {
   Bytes piece_;
 };
 
-// Answers of the next party, in the order of this party's queries, and masked.
-class ReturnedAnswers final : public AnswerSource {
+// Answers of the next party, in the order of this party's queries.
+class ReturnedAnswers final : public MaskedAnswers {
  public:
   ReturnedAnswers(const RoundContext& context, const RoundSecrets& secrets,
                   const RoundState& state, const wire::QueryBatch& queries,
                   shuffle::Scatter scatter, ThreadPool& pool)
-      : AnswerSource(context, secrets, state, queries, pool), scatter_(std::move(scatter)) {}
+      : MaskedAnswers(context, secrets, state, queries, pool), scatter_(std::move(scatter)) {}
 
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
     SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(pool_));
     const size_t count = piece.size() / answer_bytes;
     pool_.ParallelFor(count, ChunkOf(answer_bytes), [&](size_t begin, size_t end) {
-      const size_t at = given_ + begin;
-      const MutableBytes answers =
-          piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes);
-      Mask(context_, state_, Positions(at, answers), answers);
-      FillDead(at, answers);
+      Mask(given_ + begin, piece.subspan(begin * answer_bytes, (end - begin) * answer_bytes));
     });
     given_ += count;
     return BytesView(piece);
@@ -187,7 +175,8 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
   });
   pool.ParallelFor(state.noise.size(), kChunk, [&](size_t begin, size_t end) {
     for (size_t k = begin; k < end; ++k) {
-      items[state.noise[k].position] = {state.noise[k].tally, static_cast<uint32_t>(count + k + 1)};
+      items[state.noise[k].position] = {state.noise[k].tally,
+                                        static_cast<uint32_t>(count + k + 1)};
     }
   });
 

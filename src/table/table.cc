@@ -55,24 +55,6 @@ class Progress {
   uint64_t done_ = 0;
 };
 
-// The first error of many threads: the one with the lowest row, so that it is always the same.
-class FirstError {
- public:
-  void Set(uint64_t row, absl::Status status) {
-    const std::lock_guard lock(mutex_);
-    if (row < row_) {
-      row_ = row;
-      status_ = std::move(status);
-    }
-  }
-  absl::Status Get() const { return status_; }
-
- private:
-  std::mutex mutex_;
-  uint64_t row_ = std::numeric_limits<uint64_t>::max();
-  absl::Status status_;
-};
-
 absl::Status BadRecord(const RecordSet& records, size_t i, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(records.Where(i), ": ", what));
 }
@@ -127,21 +109,20 @@ absl::StatusOr<std::vector<signature::Signature>> VerifyRowSignatures(
   SHOAL_CHECK(signatures.size() == rows * kSignatureBytes);
   std::vector<std::optional<signature::Signature>> parsed(rows);
   std::vector<Digest> digests(rows);
-  FirstError error;
-  pool.ParallelFor(rows, kRowGrain, [&](size_t begin, size_t end) {
+  const auto parse = [&](size_t begin, size_t end) {
     for (size_t row = begin; row < end; ++row) {
       absl::StatusOr<signature::Signature> signature = signature::Signature::FromBytes(
           signatures.subspan(row * kSignatureBytes, kSignatureBytes));
       if (!signature.ok()) {
-        error.Set(row, absl::UnauthenticatedError(
-                           absl::StrCat("row ", row, ": ", signature.status().message())));
-        continue;
+        return absl::UnauthenticatedError(
+            absl::StrCat("row ", row, ": ", signature.status().message()));
       }
       parsed[row] = *signature;
       digests[row] = RowMessage(table.manifest(), row, table.row(row));
     }
-  });
-  SHOAL_RETURN_IF_ERROR(error.Get());
+    return absl::OkStatus();
+  };
+  SHOAL_RETURN_IF_ERROR(pool.TryParallelFor(rows, kRowGrain, parse));
   std::vector<signature::Signature> out;
   out.reserve(rows);
   for (const auto& signature : parsed) out.push_back(*signature);
@@ -601,24 +582,23 @@ absl::StatusOr<Table> AggregateTable(const UnsignedTable& table, const roster::R
     verified.push_back(*std::move(one));
   }
   Bytes signatures(table.rows() * kSignatureBytes);
-  FirstError error;
-  pool.ParallelFor(table.rows(), kRowGrain, [&](size_t begin, size_t end) {
+  const auto aggregate = [&](size_t begin, size_t end) {
     std::vector<signature::Signature> of_row;
     for (size_t row = begin; row < end; ++row) {
       of_row.clear();
       for (const auto& one : verified) of_row.push_back(one[row]);
       const absl::StatusOr<signature::Signature> sum = signature::AggregateSignatures(of_row);
       if (!sum.ok()) {
-        error.Set(row, Annotate(sum.status(), absl::StrCat("row ", row)));
-        continue;
+        return Annotate(sum.status(), absl::StrCat("row ", row));
       }
       const signature::Signature::Encoded encoded = sum->bytes();
       std::copy(encoded.begin(), encoded.end(),
                 signatures.begin() + static_cast<ptrdiff_t>(row * kSignatureBytes));
     }
     counter.Add(end - begin);
-  });
-  SHOAL_RETURN_IF_ERROR(error.Get());
+    return absl::OkStatus();
+  };
+  SHOAL_RETURN_IF_ERROR(pool.TryParallelFor(table.rows(), kRowGrain, aggregate));
 
   wire::SignedManifest signed_manifest;
   *signed_manifest.mutable_manifest() = table.manifest();
