@@ -15,16 +15,6 @@ constexpr size_t kChunkBytes = 128 << 10;  // what one thread moves at a time
 constexpr size_t kChunkRecords = 1024;
 // Threads that share the records of one call; every one looks at all places.
 constexpr size_t kMostPutters = 8;
-// Records ahead of the one that is written, whose places are fetched: they are anywhere in memory.
-constexpr size_t kAhead = 8;
-
-void PrefetchToWrite(const uint8_t* at, size_t bytes) {
-  constexpr size_t kLine = 64;
-  // Of a long record the beginning; the processor sees the rest coming.
-  for (size_t i = 0; i < std::min<size_t>(bytes, 4 * kLine); i += kLine) {
-    __builtin_prefetch(at + i, /*rw=*/1);
-  }
-}
 
 }  // namespace
 
@@ -76,16 +66,11 @@ absl::Status Scatter::Put(std::span<const uint32_t> places, BytesView records, T
 }
 
 void Scatter::PutInMemory(std::span<const uint32_t> places, BytesView records) {
-  const auto to = [this](uint32_t place) {
-    SHOAL_CHECK(place < places_);
-    return spool_.memory().data() + place * record_bytes_;
-  };
+  uint8_t* const to = spool_.memory().data();
   for (size_t i = 0; i < places.size(); ++i) {
-    if (i + kAhead < places.size() && places[i + kAhead] != kNowhere) {
-      PrefetchToWrite(to(places[i + kAhead]), record_bytes_);
-    }
     if (places[i] == kNowhere) continue;
-    std::copy_n(records.data() + i * record_bytes_, record_bytes_, to(places[i]));
+    SHOAL_CHECK(places[i] < places_);
+    std::copy_n(records.data() + i * record_bytes_, record_bytes_, to + places[i] * record_bytes_);
   }
 }
 
