@@ -72,9 +72,9 @@ void SpoolPlace::Release(PageBuffer memory) {
   }
 }
 
-absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateInMemory(uint64_t bytes,
+absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateInMemory(uint64_t bytes, uint64_t room,
                                                                 uint64_t left_over) {
-  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(bytes, left_over));
+  SHOAL_ASSIGN_OR_RETURN(std::optional<PageBuffer> memory, Claim(room, left_over));
   std::optional<Spool> spool;
   if (!memory.has_value()) return spool;
   spool.emplace();
@@ -85,11 +85,17 @@ absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateInMemory(uint64_t bytes,
 }
 
 absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateIfRoomy(uint64_t bytes) {
-  return CreateInMemory(bytes, /*left_over=*/bytes);
+  return CreateInMemory(bytes, bytes, /*left_over=*/bytes);
 }
 
-absl::StatusOr<Spool> SpoolPlace::Create(uint64_t bytes) {
-  SHOAL_ASSIGN_OR_RETURN(std::optional<Spool> in_memory, CreateInMemory(bytes, /*left_over=*/0));
+absl::StatusOr<Spool> SpoolPlace::Create(uint64_t bytes, uint64_t room) {
+  std::optional<Spool> in_memory;
+  if (room > bytes) {
+    SHOAL_ASSIGN_OR_RETURN(in_memory, CreateInMemory(bytes, room, /*left_over=*/room));
+  }
+  if (!in_memory.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(in_memory, CreateInMemory(bytes, bytes, /*left_over=*/0));
+  }
   if (in_memory.has_value()) return *std::move(in_memory);
   Spool spool;
   spool.size_ = bytes;

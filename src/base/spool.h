@@ -35,8 +35,10 @@ class SpoolPlace {
   SpoolPlace(const SpoolPlace&) = delete;
   SpoolPlace& operator=(const SpoolPlace&) = delete;
 
-  // RESOURCE_EXHAUSTED, or what the file system says, naming the directory.
-  absl::StatusOr<Spool> Create(uint64_t bytes);
+  // RESOURCE_EXHAUSTED, or what the file system says, naming the directory. Where memory is plentiful
+  // its memory is large enough for `room` bytes: a later spool of that size finds it used and
+  // cleared, and has no page to wait for.
+  absl::StatusOr<Spool> Create(uint64_t bytes, uint64_t room = 0);
 
   // A spool of zeros in memory, for what is worth keeping only where memory is plentiful: none if
   // it would leave less room for others than it takes.
@@ -47,8 +49,10 @@ class SpoolPlace {
 
  private:
   friend class Spool;
-  // A spool in memory, or none if there is no room for it and `left_over` bytes more.
-  absl::StatusOr<std::optional<Spool>> CreateInMemory(uint64_t bytes, uint64_t left_over);
+  // A spool in memory that is large enough for `room` bytes, or none if there is no room for that
+  // and `left_over` bytes more.
+  absl::StatusOr<std::optional<Spool>> CreateInMemory(uint64_t bytes, uint64_t room,
+                                                      uint64_t left_over);
   // Memory for `bytes`, or none. As above.
   absl::StatusOr<std::optional<PageBuffer>> Claim(uint64_t bytes, uint64_t left_over);
   void Release(PageBuffer memory);

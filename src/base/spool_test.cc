@@ -148,6 +148,28 @@ TEST(SpoolPlaceTest, ExtrasLeaveRoom) {
   EXPECT_FALSE(nowhere.has_value());
 }
 
+// Room for a later spool is taken along where it leaves as much for others, and found again.
+TEST(SpoolPlaceTest, RoomForALaterSpoolIsThere) {
+  constexpr uint64_t kBytes = 2 << 20, kRoom = 5 << 20;
+  SpoolPlace place(::testing::TempDir(), 2 * kRoom);
+  const uint8_t* first = nullptr;
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, place.Create(kBytes, kRoom));
+    EXPECT_EQ(spool.size(), kBytes);
+    EXPECT_EQ(spool.memory().size(), kBytes);
+    SHOAL_ASSERT_OK(spool.Write(0, Bytes(kBytes, 'x')));
+    first = spool.memory().data();
+    // The second one's would leave none: it takes what it needs, in memory all the same.
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Spool second, place.Create(kBytes, kRoom));
+    EXPECT_TRUE(second.in_memory());
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Spool third, place.Create(2 * kRoom - kRoom - kBytes));
+    EXPECT_TRUE(third.in_memory());
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Spool later, place.Create(kRoom));
+  EXPECT_EQ(later.memory().data(), first);
+  EXPECT_EQ(ToBytes(later.memory()), Bytes(kRoom));
+}
+
 // What the disk keeps is not what was written: the file is found through the process's descriptors.
 TEST(SpoolPlaceTest, AFileHasNoNameAndHoldsNoPlaintext) {
   SpoolPlace place(::testing::TempDir(), 0);

@@ -364,16 +364,13 @@ class PracticeOnline {
 
   // Queries go on, with as much noise as there are queries or none: as Party::Queries.
   Cost Forward(bool noise) {
-    const server::RoundState& state = noise ? noisy_ : plain_;
+    server::RoundState& state = noise ? noisy_ : plain_;
     forwarding_ = {};
     return Each(Once([&] {
                   const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded_, state.positions);
                   (void)party_.mac.Of(encoded_, pool_);
                   forwarding_ = *ForwardQueries(party_.context, state, in, pool_);
-                  const Bytes out =
-                      wire::EncodeQueryBatch(forwarding_.queries, state.next_positions);
-                  (void)party_.mac.Of(out, pool_);
-                  forwarding_.queries = {};
+                  (void)party_.mac.Of(std::exchange(forwarding_.queries, {}), pool_);
                 }),
                 n_);
   }

@@ -156,7 +156,8 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
     }
     SHOAL_ASSERT_OK_AND_ASSIGN(server::Forwarding forwarding,
                                ForwardQueries(context, out.state, batch, pool));
-    batch = std::move(forwarding.queries);
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        batch, wire::DecodeQueryBatch(forwarding.queries, out.state.next_positions));
     SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(*out.onions));
   }
   // Noise is what the model says it is on average: 80 rows of standard deviation about 5.

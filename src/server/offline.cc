@@ -152,8 +152,11 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
   SHOAL_ASSIGN_OR_RETURN(intake.seeds_, PageBuffer::Reserve(32 * count, kSecret));
   SHOAL_ASSIGN_OR_RETURN(intake.valid_, PageBuffer::Reserve(count, kPublic));
   SHOAL_ASSIGN_OR_RETURN(intake.prints_, PageArray<Fingerprint>::Reserve(count, kSecret));
+  // The frontend keeps as many answers for its clients, later: the same memory is there for them.
   SHOAL_ASSIGN_OR_RETURN(
-      intake.inner_, resources.spools->Create(count * (onion_bytes - onion::kLayerBytes)));
+      intake.inner_,
+      resources.spools->Create(count * (onion_bytes - onion::kLayerBytes),
+                               context.is_frontend() ? count * context.answer_bytes : 0));
   return intake;
 }
 
@@ -318,11 +321,14 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
   SHOAL_CHECK(noise_places.size() == noise.size());
   state.noise.resize(noise.size());
   for (size_t k = 0; k < noise.size(); ++k) state.noise[k] = {noise_places[k], noise.tallies[k]};
+  SHOAL_ASSIGN_OR_RETURN(state.forward_memory,
+                         ForwardMemory::MakeReady(state.next_positions, resources));
 
   static_assert(RoundState::kDead == shuffle::Scatter::kNowhere);
   SHOAL_ASSIGN_OR_RETURN(
       shuffle::Scatter scatter,
-      shuffle::Scatter::Create(next_positions, inner_bytes, *resources.spools));
+      shuffle::Scatter::Create(next_positions, inner_bytes, *resources.spools,
+                               /*later_record_bytes=*/context.answer_bytes));
   SHOAL_RETURN_IF_ERROR(
       PutAll(intake.inner_, inner_bytes, state.target.span(), scatter, *resources.pool));
   SHOAL_RETURN_IF_ERROR(

@@ -1,6 +1,7 @@
 #include "src/server/online.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -37,6 +38,15 @@ absl::Status CheckPositions(const RoundState& state, const wire::QueryBatch& que
 void XorInto(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
 }
+void Xor(const uint8_t* __restrict from, const uint8_t* __restrict mask, uint8_t* __restrict to,
+         size_t bytes) {
+  for (size_t i = 0; i < bytes; ++i) to[i] = from[i] ^ mask[i];
+}
+
+// The first lines of bytes that will be read soon; the processor asks for the rest by itself.
+void Ahead(const uint8_t* bytes, size_t size) {
+  for (size_t at = 0; at < std::min<size_t>(size, 256); at += 64) __builtin_prefetch(bytes + at);
+}
 
 // The answers to a batch of queries under this party's masks, piece by piece.
 class MaskedAnswers : public ByteSource {
@@ -52,20 +62,32 @@ class MaskedAnswers : public ByteSource {
   uint64_t size() const override { return queries_.positions.size() * context_.answer_bytes; }
 
  protected:
+  // The mask of a query, if masks are ready.
+  bool masks_ready() const { return state_.masks.size() > 0; }
+  const uint8_t* mask(size_t query) const {
+    return state_.masks.memory().data() +
+           queries_.positions[query] * context_.answer_bytes;
+  }
+
   // XORs the masks of the queries from `first` on into their answers; the dead ones' answers become
   // pseudorandom.
   void Mask(size_t first, MutableBytes answers) const {
     const size_t answer_bytes = context_.answer_bytes;
-    const auto positions = std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
-    if (state_.masks.size() > 0) {
-      const uint8_t* const masks = state_.masks.memory().data();
-      for (size_t i = 0; i < positions.size(); ++i) {
-        XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes,
-                answer_bytes);
+    const size_t n = answers.size() / answer_bytes;
+    if (masks_ready()) {
+      for (size_t i = 0; i < n; ++i) {
+        XorInto(answers.data() + i * answer_bytes, mask(first + i), answer_bytes);
       }
     } else {
-      sharing::XorMasks(state_.seeds.data(), positions, context_.round_id, answer_bytes, answers);
+      sharing::XorMasks(state_.seeds.data(), std::span(queries_.positions).subspan(first, n),
+                        context_.round_id, answer_bytes, answers);
     }
+    HideDead(first, answers);
+  }
+
+  void HideDead(size_t first, MutableBytes answers) const {
+    const size_t answer_bytes = context_.answer_bytes;
+    const auto positions = std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
     for (size_t i = 0; i < positions.size(); ++i) {
       if (!state_.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
@@ -89,7 +111,9 @@ class BackendAnswers final : public MaskedAnswers {
  public:
   BackendAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
                  const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool)
-      : MaskedAnswers(context, secrets, state, queries, pool), table_(table) {}
+      : MaskedAnswers(context, secrets, state, queries, pool),
+        table_(table),
+        no_row_(context.answer_bytes) {}
 
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
@@ -101,24 +125,42 @@ class BackendAnswers final : public MaskedAnswers {
       const size_t n = end - begin, at = first + begin;
       const MutableBytes answers =
           MutableBytes(piece_).subspan(begin * answer_bytes, n * answer_bytes);
-      for (size_t i = 0; i < n; ++i) {
-        uint8_t* const to = answers.data() + i * answer_bytes;
+      const auto row_of = [&](size_t i) {
         const uint64_t row = sharing::Advance(state_.shares[queries_.positions[at + i]],
                                               queries_.tallies[at + i]);
-        if (row < table_.rows) {
-          std::copy_n(table_.bytes.data() + row * answer_bytes, answer_bytes, to);
+        return row < table_.rows ? table_.bytes.data() + row * answer_bytes : no_row_.data();
+      };
+      // Rows come from all over the table: they are asked for some queries ahead.
+      std::array<const uint8_t*, kAhead> rows;
+      for (size_t i = 0; i < std::min(n, kAhead); ++i) rows[i] = row_of(i);
+      for (size_t i = 0; i < n; ++i) {
+        const uint8_t* const row = rows[i % kAhead];
+        if (i + kAhead < n) {
+          rows[i % kAhead] = row_of(i + kAhead);
+          Ahead(rows[i % kAhead], answer_bytes);
+        }
+        uint8_t* const to = answers.data() + i * answer_bytes;
+        if (masks_ready()) {
+          Xor(row, mask(at + i), to, answer_bytes);
         } else {
-          std::fill_n(to, answer_bytes, 0);
+          std::copy_n(row, answer_bytes, to);
         }
       }
-      Mask(at, answers);
+      if (masks_ready()) {
+        HideDead(at, answers);
+      } else {
+        Mask(at, answers);
+      }
     });
     given_ += count;
     return BytesView(piece_);
   }
 
  private:
+  static constexpr size_t kAhead = 16;
+
   const AnswerTable table_;
+  const Bytes no_row_;  // zeros, for a query that names none
   size_t given_ = 0;
   Bytes piece_;
 };
@@ -149,21 +191,20 @@ class ReturnedAnswers final : public MaskedAnswers {
 
 }  // namespace
 
-absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const RoundState& state,
+absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, RoundState& state,
                                           const wire::QueryBatch& queries, ThreadPool& pool) {
   SHOAL_CHECK(!context.is_backend());
   SHOAL_RETURN_IF_ERROR(CheckPositions(state, queries));
   const size_t count = queries.positions.size();
 
-  // At every position of the next party: the tally that it is sent, and which query it comes from,
-  // noise after the others, counted from 1. Fresh memory is zero: unused.
-  struct Item {
-    uint32_t tally;
-    uint32_t from;
-  };
+  using Item = ForwardMemory::Item;
   constexpr uint32_t kUnused = 0;
-  SHOAL_ASSIGN_OR_RETURN(auto items, PageArray<Item>::Create(state.next_positions,
-                                                             PageBuffer::Content::kSecret));
+  Forwarding out;
+  out.memory = std::exchange(state.forward_memory, {});
+  if (out.memory.positions() != state.next_positions) {
+    SHOAL_ASSIGN_OR_RETURN(out.memory, ForwardMemory::Create(state.next_positions));
+  }
+  const std::span<Item> items = out.memory.items();
   pool.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const uint32_t position = queries.positions[i];
@@ -185,7 +226,7 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
   const size_t blocks = (items.size() + kBlock - 1) / kBlock;
   std::vector<uint64_t> start(blocks + 1);
   const auto block = [&](size_t b) {
-    return items.span().subspan(b * kBlock, std::min<uint64_t>(kBlock, items.size() - b * kBlock));
+    return items.subspan(b * kBlock, std::min<uint64_t>(kBlock, items.size() - b * kBlock));
   };
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
     for (size_t b = begin; b < end; ++b) {
@@ -194,38 +235,50 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const Rou
     }
   });
   std::partial_sum(start.begin(), start.end(), start.begin());
-  Forwarding out;
+  out.count = start[blocks];
   out.places = count + state.noise.size();
-  out.queries.positions.resize(start[blocks]);
-  out.queries.tallies.resize(start[blocks]);
-  SHOAL_ASSIGN_OR_RETURN(out.place, PageArray<uint32_t>::Create(start[blocks],
-                                                                PageBuffer::Content::kSecret));
-  pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
-    for (size_t b = begin; b < end; ++b) {
-      uint64_t at = start[b];
-      auto position = static_cast<uint32_t>(b * kBlock);
-      for (const Item& item : block(b)) {
-        const uint32_t mine = position++;
-        if (item.from == kUnused) continue;
-        out.queries.positions[at] = mine;
-        out.queries.tallies[at] = item.tally;
-        out.place[at] = item.from - 1;
-        ++at;
+  const std::span<uint32_t> place = out.memory.place();
+  const auto write = [&](const auto& put) {
+    pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
+      for (size_t b = begin; b < end; ++b) {
+        uint64_t at = start[b];
+        auto position = static_cast<uint32_t>(b * kBlock);
+        for (const Item& item : block(b)) {
+          const uint32_t mine = position++;
+          if (item.from == kUnused) continue;
+          put(at, mine, item.tally);
+          place[at] = item.from - 1;
+          ++at;
+        }
       }
-    }
-  });
+    });
+  };
+  if (wire::FullQueryBatchWriter::IsFull(out.count, state.next_positions)) {
+    wire::FullQueryBatchWriter writer(static_cast<uint32_t>(out.count), state.next_positions,
+                                      std::move(out.memory.message()));
+    write([&](uint64_t at, uint32_t position, uint32_t tally) { writer.Put(at, position, tally); });
+    out.queries = std::move(writer).Take();
+  } else {
+    wire::QueryBatch batch{std::vector<uint32_t>(out.count), std::vector<uint32_t>(out.count)};
+    write([&](uint64_t at, uint32_t position, uint32_t tally) {
+      batch.positions[at] = position;
+      batch.tallies[at] = tally;
+    });
+    out.queries = wire::EncodeQueryBatch(batch, state.next_positions);
+    out.memory.message() = {};
+  }
   return out;
 }
 
 absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
                                                  const wire::QueryBatch& queries,
-                                                 const Forwarding& forwarding, uint64_t bytes,
+                                                 Forwarding& forwarding, uint64_t bytes,
                                                  const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
-  const uint64_t expected = forwarding.place.size() * context.answer_bytes;
+  const uint64_t expected = forwarding.count * context.answer_bytes;
   if (bytes != expected) {
     return absl::InvalidArgumentError(
-        absl::StrCat("answers: ", bytes, " bytes, where ", forwarding.place.size(),
+        absl::StrCat("answers: ", bytes, " bytes, where ", forwarding.count,
                      " queries of ", context.answer_bytes, " bytes each were asked"));
   }
   SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
@@ -236,7 +289,7 @@ absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
 
 absl::Status AnswerIntake::Take(BytesView piece) {
   const uint64_t left =
-      (forwarding_->place.size() - taken_) * answer_bytes_ - partial_.size();
+      (forwarding_->count - taken_) * answer_bytes_ - partial_.size();
   if (piece.size() > left) {
     return absl::InvalidArgumentError("answers: more bytes than were announced");
   }
@@ -257,7 +310,7 @@ absl::Status AnswerIntake::Take(BytesView piece) {
 absl::Status AnswerIntake::PutWhole(BytesView answers) {
   const size_t n = answers.size() / answer_bytes_;
   SHOAL_RETURN_IF_ERROR(
-      scatter_.Put(forwarding_->place.span().subspan(taken_, n), answers, *resources_.pool));
+      scatter_.Put(forwarding_->memory.place().subspan(taken_, n), answers, *resources_.pool));
   taken_ += n;
   return absl::OkStatus();
 }

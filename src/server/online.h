@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
-#include "src/base/page_buffer.h"
+#include "src/server/forward_memory.h"
 #include "src/server/round_context.h"
 #include "src/server/round_state.h"
 #include "src/shuffle/scatter.h"
@@ -34,16 +34,18 @@ struct AnswerTable {
 
 // Queries on their way out, and the way back for their answers.
 struct Forwarding {
-  wire::QueryBatch queries;  // for the next party
-  // place[a]: which of the queries that came in the a-th of these belongs to; for noise, a number
-  // of its own from their count on, below `places`.
+  Bytes queries;       // for the next party (wire/query_batch.h)
+  uint64_t count = 0;  // of them
+  // memory.place()[a]: which of the queries that came in the a-th of these belongs to; for noise, a
+  // number of its own from their count on, below `places`.
   uint64_t places = 0;
-  PageArray<uint32_t> place;
+  ForwardMemory memory;
 };
 
-// INVALID_ARGUMENT for a batch that is not one over this party's positions; RESOURCE_EXHAUSTED when
-// there is no memory. A dead position is not forwarded; it is answered on the way back.
-absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, const RoundState& state,
+// Takes the state's memory for it, if there is any. INVALID_ARGUMENT for a batch that is not one over
+// this party's positions; RESOURCE_EXHAUSTED when there is no memory. A dead position is not
+// forwarded; it is answered on the way back.
+absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, RoundState& state,
                                           const wire::QueryBatch& queries, ThreadPool& pool);
 
 // Answers on their way back, for the `queries` that ForwardQueries made `forwarding` of: every
@@ -55,18 +57,18 @@ class AnswerIntake {
   // query. Errors of the spool.
   static absl::StatusOr<AnswerIntake> Begin(const RoundContext& context,
                                             const wire::QueryBatch& queries,
-                                            const Forwarding& forwarding, uint64_t bytes,
+                                            Forwarding& forwarding, uint64_t bytes,
                                             const Resources& resources);
 
   // The next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the spool.
   absl::Status Take(BytesView piece);
-  bool complete() const { return taken_ == forwarding_->place.size(); }
+  bool complete() const { return taken_ == forwarding_->count; }
 
  private:
   friend absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
       const RoundContext&, const RoundSecrets&, const RoundState&, const wire::QueryBatch&,
       AnswerIntake, const Resources&);
-  AnswerIntake(size_t answer_bytes, const Forwarding* forwarding, shuffle::Scatter scatter,
+  AnswerIntake(size_t answer_bytes, Forwarding* forwarding, shuffle::Scatter scatter,
                const Resources& resources)
       : answer_bytes_(answer_bytes),
         forwarding_(forwarding),
@@ -75,7 +77,7 @@ class AnswerIntake {
   absl::Status PutWhole(BytesView answers);
 
   size_t answer_bytes_;
-  const Forwarding* forwarding_;
+  Forwarding* forwarding_;
   shuffle::Scatter scatter_;
   Resources resources_;
   uint64_t taken_ = 0;  // answers

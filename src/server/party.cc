@@ -469,13 +469,13 @@ absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) 
   SHOAL_ASSIGN_OR_RETURN(
       Forwarding forwarding,
       ForwardQueries(*open->context, *open->state, *open->queries, *resources_.pool));
-  Bytes out = wire::EncodeQueryBatch(forwarding.queries, open->state->next_positions);
+  // The way back needs their places alone.
+  Bytes out = std::move(forwarding.queries);
   SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kQueriesOutput,
                                               open->MacOf(Content::kQueriesOutput, out, *resources_.pool)));
-  report.set_positions_out(forwarding.queries.positions.size());
+  report.set_positions_out(forwarding.count);
   report.set_noise_queries(open->state->noise.size());
   report.set_bytes_out(out.size());
-  forwarding.queries = {};  // they are encoded; the way back needs their places alone
   open->forwarding = std::move(forwarding);
   timer.AddTo(report);
   open->Report(std::move(report));
@@ -542,7 +542,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
   if (!intake->complete()) return absl::InvalidArgumentError("answers: not all of them came");
   SHOAL_RETURN_IF_ERROR(
       journal_->CommitRound(open->counter(), Content::kAnswersInput, digest.Finish()));
-  report.set_positions_in(open->forwarding->place.size());
+  report.set_positions_in(open->forwarding->count);
   report.set_positions_out(open->queries->positions.size());
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> returned,

@@ -44,6 +44,7 @@ struct RoundContext {
   // Of the parties after this one, the next first; empty at the backend.
   std::vector<onion::Recipient> next_recipients;
 
+  bool is_frontend() const { return party.value() == 1; }
   bool is_backend() const { return party.value() == parties; }
   size_t layers() const { return parties - party.value() + 1; }
   size_t onion_bytes() const { return onion::OnionBytes(layers()); }

@@ -8,6 +8,7 @@
 #include "src/base/page_buffer.h"
 #include "src/base/secret.h"
 #include "src/base/spool.h"
+#include "src/server/forward_memory.h"
 #include "src/sharing/sharing.h"
 
 namespace shoal::server {
@@ -18,8 +19,8 @@ struct NoiseQuery {
   uint32_t tally;     // what the next party is sent there
 };
 
-// 44 bytes for every position, 8 for every noise query; an answer's for every position where masks
-// are kept ready.
+// 44 bytes for every position, 8 for every noise query; where memory is plentiful, an answer's for
+// every position, its mask, and 16 for every one of the next party.
 struct RoundState {
   static constexpr uint32_t kDead = 0xffffffff;
 
@@ -36,6 +37,7 @@ struct RoundState {
   // not shuffle, 0 or kDead.
   PageArray<uint32_t> target;
   SecretVector<NoiseQuery> noise;  // any order
+  ForwardMemory forward_memory;    // of no positions: ForwardQueries makes its own
 
   bool dead(uint32_t position) const { return target[position] == kDead; }
   BytesView seed(uint32_t position) const {

@@ -24,10 +24,10 @@ class Scatter {
  public:
   static constexpr uint32_t kNowhere = 0xffffffff;
 
-  // For places below `places`, of `record_bytes` each.
-  static absl::StatusOr<Scatter> Create(uint64_t places, size_t record_bytes, SpoolPlace& spools) {
-    return CreateFor(places, places, record_bytes, spools);
-  }
+  // For places below `places`, of `record_bytes` each. Where memory is plentiful, that of this one
+  // will be large enough for one of as many records of `later_record_bytes` (SpoolPlace::Create).
+  static absl::StatusOr<Scatter> Create(uint64_t places, size_t record_bytes, SpoolPlace& spools,
+                                        size_t later_record_bytes = 0);
   // The same, but only the first `wanted` places are handed out. What is put to the others is work
   // that looks the same and is forgotten: so nobody who can time Put learns which are which.
   static absl::StatusOr<Scatter> CreateFor(uint64_t wanted, uint64_t places, size_t record_bytes,
@@ -48,7 +48,8 @@ class Scatter {
   // For tests: buckets of at most `bucket_bytes`, or of one record.
   static absl::StatusOr<Scatter> CreateInBuckets(uint64_t wanted, uint64_t places,
                                                  size_t record_bytes, uint64_t bucket_bytes,
-                                                 SpoolPlace& spools);
+                                                 SpoolPlace& spools,
+                                                 size_t later_record_bytes = 0);
 
  private:
   // Of records with their places, on their way to the file.
@@ -56,7 +57,9 @@ class Scatter {
     uint64_t written = 0;  // bytes
     Bytes waiting;
   };
-  size_t entry_bytes() const { return record_bytes_ + sizeof(uint32_t); }
+  // In a file a record travels with its place.
+  static size_t EntryBytes(size_t record_bytes) { return record_bytes + sizeof(uint32_t); }
+  size_t entry_bytes() const { return EntryBytes(record_bytes_); }
   uint64_t BucketPlaces(size_t bucket) const;
   void PutInMemory(std::span<const uint32_t> places, BytesView records);
   // The records that go to every `of`-th bucket from `first` on.

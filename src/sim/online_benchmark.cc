@@ -131,10 +131,8 @@ int Main(const Sizes& sizes) {
   }
   // What the offline stage does after that: shares, and masks where there is room.
   SpoolPlace nowhere(sizes.spool_directory, 0);
-  {
-    const Resources room = {.pool = &pool, .spools = sizes.masks_ready != 0 ? &spools : &nowhere};
-    SHOAL_CHECK(MakeReady(first, room, front).ok() && MakeReady(last, room, back).ok());
-  }
+  const Resources room = {.pool = &pool, .spools = sizes.masks_ready != 0 ? &spools : &nowhere};
+  SHOAL_CHECK(MakeReady(first, room, front).ok() && MakeReady(last, room, back).ok());
   const bool ready = front.masks.size() > 0 && back.masks.size() > 0;
   Bytes table(sizes.rows * answer_bytes);
   random.Fill(table);
@@ -176,6 +174,7 @@ int Main(const Sizes& sizes) {
     const double mask = ready ? answer : 32;  // or the seed that it is made of
     wire::QueryBatch queries;
     Forwarding forwarding;
+    front.forward_memory = *ForwardMemory::MakeReady(front.next_positions, room);
     Bytes forwarded;
     {
       // Shares, tallies and targets in; tallies and places out.
@@ -183,9 +182,8 @@ int Main(const Sizes& sizes) {
       queries = *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n));
       mac.Of(encoded, pool);
       forwarding = *ForwardQueries(first, front, queries, pool);
-      forwarded = wire::EncodeQueryBatch(forwarding.queries, static_cast<uint32_t>(next));
+      forwarded = std::move(forwarding.queries);
       mac.Of(forwarded, pool);
-      forwarding.queries = {};
     }
     // Answers, as a socket would have them: in memory or in a file.
     Spool sent = *spools.Create(next * answer_bytes);

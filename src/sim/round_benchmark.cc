@@ -156,7 +156,7 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   for (uint32_t j = 0; j + 1 < parties; ++j) {
     timer = {};
     ways.push_back(*ForwardQueries(contexts[j], states[j], batches[j], pool));
-    batches.push_back(std::move(ways[j].queries));
+    batches.push_back(*wire::DecodeQueryBatch(ways[j].queries, states[j].next_positions));
     Row("queries", j + 1, batches[j + 1].positions.size(), timer);
   }
   // Bytes of answers, reused: the sockets' buffers of a real chain.

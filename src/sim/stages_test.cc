@@ -147,7 +147,7 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
     EXPECT_EQ(state.masks.size() > 0, spools == &roomy);
     answers.push_back(*ReadAll(
         **AnswerQueries(backend, secrets[1], state, queries, {rows, kRows}, pool)));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto forwarding,
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto forwarding,
                                ForwardQueries(frontend, state, queries, pool));
     SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
                                AnswerIntake::Begin(frontend, queries, forwarding,
@@ -214,13 +214,14 @@ TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
   SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise,
                              MakeNoise(frontend, secrets[0], resources));
   const size_t noise_queries = noise.size();
-  const auto first = RunOffline(frontend, secrets[0], std::move(noise), BytesView(), resources);
+  auto first = RunOffline(frontend, secrets[0], std::move(noise), BytesView(), resources);
   const auto last =
       RunOffline(backend, secrets[1], {}, *ReadAll(*first->onions), resources);
   ASSERT_EQ(last->dead, 0u);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Forwarding forwarding,
                              ForwardQueries(frontend, first->state, {}, pool));
-  const wire::QueryBatch* const batch = &forwarding.queries;
+  const auto batch =
+      wire::DecodeQueryBatch(forwarding.queries, first->state.next_positions);
   ASSERT_EQ(batch->positions.size(), noise_queries);
   std::vector<uint32_t> seen(kRows);
   for (size_t i = 0; i < batch->positions.size(); ++i) {
@@ -262,8 +263,9 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
     static const RoundContext context = Context(1, 2, 5, kBoth);
     SHOAL_ASSERT_OK(MakeReady(context, {&pool, &spools}, state));
     const auto out = ForwardQueries(context, state, {.positions = {slot}, .tallies = {1}}, pool);
-    ASSERT_EQ(out->queries.positions.size(), 1u);
-    ++seen[slot][out->queries.positions[0]];
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, wire::DecodeQueryBatch(out->queries, kSlots));
+    ASSERT_EQ(batch.positions.size(), 1u);
+    ++seen[slot][batch.positions[0]];
   }
   for (const auto& counts : seen) {
     double chi_squared = 0;
@@ -328,9 +330,10 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
     SHOAL_ASSERT_OK(MakeReady(first, {&pool, &for_masks}, front));
     SHOAL_ASSERT_OK(MakeReady(last, {&pool, &for_masks}, back));
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto came, wire::DecodeQueryBatch(encoded, kQueries));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Forwarding forwarding,
-                               ForwardQueries(first, front, came, pool));
-    const Bytes forwarded = wire::EncodeQueryBatch(forwarding.queries, kNext);
+    SHOAL_ASSERT_OK_AND_ASSIGN(front.forward_memory,
+                               ForwardMemory::MakeReady(kNext, {&pool, &for_masks}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(Forwarding forwarding, ForwardQueries(first, front, came, pool));
+    const Bytes forwarded = std::move(forwarding.queries);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto asked, wire::DecodeQueryBatch(forwarded, kNext));
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto source,
                                AnswerQueries(last, secrets[1], back, asked, {table, kRows}, pool));

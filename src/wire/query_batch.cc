@@ -23,7 +23,7 @@ size_t VarintBytes(uint32_t value) {
 
 // Of the gaps' encoding; or any number that is not below `enough`, if that is not either.
 uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
-  if (positions.size() >= enough) return enough;  // a gap is a byte at least
+  if (positions.size() >= enough) return enough;
   uint64_t total = 0;
   uint32_t next = 0;  // the lowest position not yet passed
   for (uint32_t position : positions) {
@@ -41,6 +41,20 @@ absl::Status Bad(absl::string_view why) {
 
 uint64_t MaxQueryBatchBytes(uint32_t position_count) {
   return kHeaderBytes + BitmapBytes(position_count) + 4 * uint64_t{position_count};
+}
+
+bool FullQueryBatchWriter::IsFull(uint64_t count, uint32_t position_count) {
+  return count >= BitmapBytes(position_count);  // a gap is a byte at least
+}
+
+FullQueryBatchWriter::FullQueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory)
+    : bytes_(std::move(memory)) {
+  SHOAL_CHECK(IsFull(count, position_count) && count <= position_count);
+  bytes_.resize(kHeaderBytes + BitmapBytes(position_count) + 4 * uint64_t{count});
+  bytes_[0] = kBitmap;
+  StoreLe(bytes_.data() + 1, count);
+  bitmap_ = bytes_.data() + kHeaderBytes;
+  tallies_ = bitmap_ + BitmapBytes(position_count);
 }
 
 Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {

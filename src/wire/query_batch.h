@@ -12,6 +12,7 @@
 #define SHOAL_SRC_WIRE_QUERY_BATCH_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,6 +30,30 @@ struct QueryBatch {
 // `position_count` is N, the number of positions that the receiving party has. The batch must be
 // well formed (checked).
 Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count);
+
+// Writes the encoding of a batch that is made in parts, maybe by several threads: of one so full that
+// its encoding is a bitmap wherever its positions are.
+class FullQueryBatchWriter {
+ public:
+  // Whether `count` queries over `position_count` positions make such a batch.
+  static bool IsFull(uint64_t count, uint32_t position_count);
+
+  // `memory` is used again if it is large enough (MaxQueryBatchBytes); zeros. The batch must be full
+  // (checked).
+  FullQueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory = {});
+
+  // The index-th query. Every index below the count comes once, and positions rise with indices; what
+  // different threads put is not in the same group of eight positions.
+  void Put(uint64_t index, uint32_t position, uint32_t tally) {
+    bitmap_[position / 8] |= static_cast<uint8_t>(1u << (position % 8));
+    StoreLe(tallies_ + 4 * index, tally);
+  }
+  Bytes Take() && { return std::move(bytes_); }
+
+ private:
+  Bytes bytes_;
+  uint8_t *bitmap_, *tallies_;
+};
 
 // INVALID_ARGUMENT for anything that EncodeQueryBatch cannot have made for this N.
 absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position_count);

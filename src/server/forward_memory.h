@@ -1,0 +1,56 @@
+// Where a party puts queries to their places before it sends them on, and their answers' way back.
+#ifndef SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
+#define SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/page_buffer.h"
+#include "src/base/spool.h"
+#include "src/server/round_context.h"
+
+namespace shoal::server {
+
+// Twelve bytes for every position of the next party, zero at first. Moves. To get pages from the
+// system takes longer than what is done with them while clients wait: where memory is plentiful they
+// are there from the offline stage on. Thread-compatible; disjoint parts may be written by different
+// threads.
+class ForwardMemory {
+ public:
+  // What the next party is sent at one of its positions, while it is found out.
+  struct Item {
+    uint32_t tally;
+    uint32_t from;  // which query it comes from, noise after the others, counted from 1; 0: none
+  };
+
+  // Of no positions.
+  ForwardMemory() = default;
+  // RESOURCE_EXHAUSTED where the system has none.
+  static absl::StatusOr<ForwardMemory> Create(uint32_t positions);
+  // The same, touched and with room for the message, out of the memory that spools have; of no positions
+  // where that is scarce (SpoolPlace::CreateIfRoomy).
+  static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, const Resources& resources);
+
+  uint32_t positions() const { return positions_; }
+  std::span<Item> items() { return {reinterpret_cast<Item*>(bytes()), positions_}; }
+  // For each query that goes out: which of those that came in it comes from.
+  std::span<uint32_t> place() {
+    return {reinterpret_cast<uint32_t*>(bytes() + sizeof(Item) * positions_), positions_};
+  }
+  // Memory for the message that goes out; empty, or of its largest size, zero.
+  Bytes& message() { return message_; }
+
+ private:
+  uint8_t* bytes() { return own_.empty() ? ready_.memory().data() : own_.data(); }
+
+  uint32_t positions_ = 0;
+  Spool ready_;
+  PageBuffer own_;
+  Bytes message_;
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
