@@ -14,8 +14,12 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr size_t kLeast = 16 << 10;  // read at a time at first
-// Moved at a time at most: four records stay in the second-level cache.
-constexpr size_t kMost = 64 << 10;
+// Read at a time at most: stays in the second-level cache.
+constexpr size_t kMostRead = 64 << 10;
+// Written at a time: seven records of 16 KiB, which with their 22 bytes each fill two segments of the
+// loopback interface to 88 percent. Four records fill one and leave 141 bytes for another, which costs
+// as much to send: a fifth more of a processor for a byte.
+constexpr size_t kMostWritten = 7 << 14;
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
@@ -83,7 +87,7 @@ TlsStream::Result TlsStream::Flush() {
 TlsStream::Result TlsStream::Fill() {
   if (in_.empty()) in_.resize(kLeast);
   // As much as the peer has shown to send at a time.
-  if (end_ == in_.size() && in_.size() < kMost) in_.resize(2 * in_.size());
+  if (end_ == in_.size() && in_.size() < kMostRead) in_.resize(2 * in_.size());
   begin_ = end_ = 0;
   const auto [error, n] =
       co_await socket_.async_read_some(asio::buffer(in_.data(), in_.size()), kUse);
@@ -138,12 +142,12 @@ TlsStream::Result TlsStream::Write(BytesView bytes) {
   while (!bytes.empty()) {
     ERR_clear_error();
     size_t n = 0;
-    const int result = SSL_write_ex(ssl_.get(), bytes.data(), std::min(bytes.size(), kMost), &n);
+    const int result = SSL_write_ex(ssl_.get(), bytes.data(), std::min(bytes.size(), kMostWritten), &n);
     bytes = bytes.subspan(n);
     if (result != 1) {
       const Outcome outcome = OutcomeOf(result);
       if (const error_code error = co_await Advance(outcome)) co_return error;
-    } else if (out_.size() >= kMost) {
+    } else if (out_.size() >= kMostWritten) {
       if (const error_code error = co_await Flush()) co_return error;
     }
   }

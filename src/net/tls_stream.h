@@ -16,7 +16,8 @@
 namespace shoal::net {
 
 // One operation at a time; it ends early, with an error, when the socket is closed. Thread-compatible,
-// and outlives its operations. Keeps some 64 KiB for each direction at most, less while less is sent.
+// and outlives its operations. Keeps some 64 KiB of what it reads and twice as much of what it writes at
+// most, less while less is sent.
 class TlsStream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
