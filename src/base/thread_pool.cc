@@ -84,32 +84,34 @@ void ThreadPool::ParallelFor(size_t n, size_t grain,
     std::condition_variable done_wake;
     size_t done = 0;
     // Chunks are claimed one by one; a helper that comes late finds none and never touches
-    // `body`, which may be gone by then.
+    // `body`, which may be gone by then. What a thread has done it says when it leaves, its time with
+    // it: until then the caller waits, and its meter is there.
     void Run(bool helper) {
-      for (;;) {
-        const size_t begin = next.fetch_add(grain);
-        if (begin >= n) return;
+      size_t begin = next.fetch_add(grain);
+      if (begin >= n) return;
+      const bool metered = helper && meter != nullptr;
+      CpuMeter* const own = shoal::meter;
+      const int64_t start_ns = metered ? ThreadCpuNs() : 0;
+      if (metered) shoal::meter = meter;
+      size_t mine = 0;
+      bool others_wait = false;
+      do {
         const size_t end = std::min(n, begin + grain);
-        if (helper && meter != nullptr) {
-          CpuMeter* const mine = std::exchange(shoal::meter, meter);
-          const int64_t start_ns = ThreadCpuNs();
-          (*body)(begin, end);
-          meter->Add(ThreadCpuNs() - start_ns);
-          shoal::meter = mine;
-        } else {
-          (*body)(begin, end);
-        }
-        {
-          std::lock_guard lock(mutex);
-          done += end - begin;
-          if (done == n) done_wake.notify_all();
-        }
-        if (helper && pool->waiting_) {
-          // Behind what waits.
-          if (next < n) pool->Schedule([loop = shared_from_this()] { loop->Run(true); });
-          return;
-        }
+        (*body)(begin, end);
+        mine += end - begin;
+        others_wait = helper && pool->waiting_;
+      } while (!others_wait && (begin = next.fetch_add(grain)) < n);
+      if (metered) {
+        meter->Add(ThreadCpuNs() - start_ns);
+        shoal::meter = own;
       }
+      // Behind what waits.
+      if (others_wait && next < n) {
+        pool->Schedule([loop = shared_from_this()] { loop->Run(/*helper=*/true); });
+      }
+      std::lock_guard lock(mutex);
+      done += mine;
+      if (done == n) done_wake.notify_all();
     }
   };
   auto loop = std::make_shared<Loop>();
