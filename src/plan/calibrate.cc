@@ -349,8 +349,10 @@ class PracticeOnline {
   // have no bytes.
   Cost Ready(size_t answer_bytes) {
     Cost cost;
+    forwarding_ = {};
     for (server::RoundState* state : {&plain_, &noisy_}) {
       state->masks = {};
+      state->forward_memory = {};
       std::unique_ptr<FreshPlace>& place = state == &plain_ ? plain_place_ : noisy_place_;
       place = std::make_unique<FreshPlace>(pool_);
       party_.context.answer_bytes = answer_bytes;
@@ -366,6 +368,8 @@ class PracticeOnline {
   Cost Forward(bool noise) {
     server::RoundState& state = noise ? noisy_ : plain_;
     forwarding_ = {};
+    state.forward_memory = *server::ForwardMemory::MakeReady(
+        state.next_positions, (noise ? noisy_place_ : plain_place_)->resources);
     return Each(Once([&] {
                   const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded_, state.positions);
                   (void)party_.mac.Of(encoded_, pool_);

@@ -29,8 +29,8 @@ constexpr double kIntakeBytes = 32 + 1 + 16;
 constexpr double kPlaceBytes = 4;  // beside a record that is put in order
 // Between the stages (server/round_state.h).
 constexpr double kStateBytes = 44, kStateNoiseBytes = 8;
-// While queries are put to their places: tally and origin, place.
-constexpr double kForwardBytes = 8 + 4;
+// While queries are put to their places (server/forward_memory.h): tally and origin, place; the message.
+constexpr double kForwardBytes = 8 + 4, kForwardMessageBytes = 4 + 1.0 / 8;
 // A query in memory: position and tally.
 constexpr double kQueryBytes = 8;
 
@@ -110,15 +110,26 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double place =
       backend ? in * At(unit.backend_place(), in)
               : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
-  // As SpoolPlace::CreateIfRoomy, beside the lists that are there then: what came in, what was in it, noise.
-  const double lists = (j == 1 ? in * onion : 0) + in * inner + own * inner;
+  // Spools in the order in which the offline stage makes them (server/offline.cc), after what came in and
+  // the noise: what leaves as much room as it takes is taken (SpoolPlace).
+  double spooled = (j == 1 ? in * onion : 0) + own * inner;
+  const auto take = [&](double bytes, double room) {
+    const double taken = spooled + 2 * room <= w.spool_memory_bytes ? std::max(bytes, room) : bytes;
+    spooled += taken;
+    return taken;
+  };
   const double masks = in * answer;
-  Spares spares({own * inner, in * inner, out * (inner + kPlaceBytes)});
-  const bool ready = lists + 2 * masks <= w.spool_memory_bytes;
+  // The frontend keeps the answers for its clients.
+  const double opened = take(in * inner, j == 1 ? masks : 0);
+  const bool ready = take(0, masks) > 0;
+  const bool forward_ready = take(0, out * kForwardBytes) > 0;
+  const double ordered = take(out * (inner + kPlaceBytes), out * (answer + kPlaceBytes));
+  Spares spares({own * inner, opened, ordered});
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
   party.set_masks_ready(ready);
-  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32 + inner) +
-                               out * (inner + kPlaceBytes) + (ready ? masks : 0);
+  const double forward_bytes = out * (kForwardBytes + kForwardMessageBytes);
+  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32) + opened + ordered +
+                               (ready ? masks : 0) + (forward_ready ? forward_bytes : 0);
   party.set_offline_cpu_s(
       ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh));
 
@@ -131,7 +142,7 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   } else {
     party.set_online_cpu_s(
         ns * (in * At(unit.forward(), in) + own * At(unit.forward_noise(), own) +
-              out * kForwardBytes * fresh));
+              (forward_ready ? 0 : forward_bytes * fresh)));
     party.set_answers_cpu_s(
         ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
               own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
@@ -143,13 +154,15 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
   party.set_links_cpu_s(ns * link_bytes * unit.link_byte_ns());
 
-  const double rest = kStateBytes * in + kStateNoiseBytes * own + (ready ? masks : 0);
+  const double rest = kStateBytes * in + kStateNoiseBytes * own + (ready ? masks : 0) +
+                      (forward_ready ? forward_bytes : 0);
   // What is opened, what is put in order, and the noise, as far as memory has room for spools.
   const double offline_peak =
-      in * (kIntakeBytes + inner) + own * (inner + 4) + out * (inner + kPlaceBytes) + rest;
+      in * kIntakeBytes + opened + own * (inner + 4) + ordered + rest;
   // The backend makes its answers as they are sent; the frontend keeps them for its clients.
   const double answers = out * (answer + kPlaceBytes) + (j == 1 ? in * answer : 0);
-  const double online_peak = rest + kQueryBytes * (in + 2 * out) + 4 * out + answers;
+  const double online_peak =
+      rest + kQueryBytes * in + (forward_ready ? 0 : forward_bytes) + answers;
   const double table = backend ? layout.rows() * answer : 0;
   party.set_rest_memory_bytes(rest + own * (inner + 4));
   party.set_peak_memory_bytes(std::max(offline_peak, online_peak) + table);
