@@ -90,8 +90,10 @@ absl::StatusOr<std::optional<Spool>> SpoolPlace::CreateIfRoomy(uint64_t bytes) {
 
 absl::StatusOr<Spool> SpoolPlace::Create(uint64_t bytes, uint64_t room) {
   std::optional<Spool> in_memory;
-  if (room > bytes) {
-    SHOAL_ASSIGN_OR_RETURN(in_memory, CreateInMemory(bytes, room, /*left_over=*/room));
+  if (room > std::max(bytes, kLeastSpareBytes) && room <= memory_bytes_ / 3) {
+    // Without it, if the system has no such room either.
+    auto with_room = CreateInMemory(bytes, room, /*left_over=*/2 * room);
+    if (with_room.ok()) in_memory = *std::move(with_room);
   }
   if (!in_memory.has_value()) {
     SHOAL_ASSIGN_OR_RETURN(in_memory, CreateInMemory(bytes, bytes, /*left_over=*/0));
@@ -136,6 +138,14 @@ Spool::~Spool() {
   } else {
     place_->Release(std::move(memory_));
   }
+}
+
+void Spool::TouchRoom(ThreadPool& pool) {
+  if (memory_.size() <= size_) return;
+  const MutableBytes beyond = MutableBytes(memory_).subspan(size_);
+  pool.ParallelFor(beyond.size(), kPieceBytes, [&](size_t begin, size_t end) {
+    std::ranges::fill(beyond.subspan(begin, end - begin), 0);  // as it is
+  });
 }
 
 absl::Status Spool::Crypt(uint64_t offset, BytesView in, MutableBytes out) const {

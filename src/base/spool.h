@@ -35,9 +35,9 @@ class SpoolPlace {
   SpoolPlace(const SpoolPlace&) = delete;
   SpoolPlace& operator=(const SpoolPlace&) = delete;
 
-  // RESOURCE_EXHAUSTED, or what the file system says, naming the directory. Where memory is plentiful
-  // its memory is large enough for `room` bytes: a later spool of that size finds it used and
-  // cleared, and has no page to wait for.
+  // RESOURCE_EXHAUSTED, or what the file system says, naming the directory. Where that leaves twice as
+  // much for others, its memory is large enough for `room` bytes: a later spool of that size finds it
+  // (Spool::TouchRoom), and has no page to wait for.
   absl::StatusOr<Spool> Create(uint64_t bytes, uint64_t room = 0);
 
   // A spool of zeros in memory, for what is worth keeping only where memory is plentiful: none if
@@ -85,6 +85,9 @@ class Spool {
   // The bytes themselves; empty unless in memory.
   MutableBytes memory() { return MutableBytes(memory_).first(in_memory() ? size_ : 0); }
   BytesView memory() const { return BytesView(memory_).first(in_memory() ? size_ : 0); }
+
+  // Writes to what memory there is beyond the size, so that the system provides it now.
+  void TouchRoom(ThreadPool& pool);
 
   // Within the size (checked). Errors of the file system. With a pool, what is long is encrypted,
   // decrypted and copied by all its threads.

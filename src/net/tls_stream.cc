@@ -1,6 +1,7 @@
 #include "src/net/tls_stream.h"
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <utility>
 
@@ -20,6 +21,11 @@ constexpr size_t kMostRead = 64 << 10;
 // loopback interface to 88 percent. Four records fill one and leave 141 bytes for another, which costs
 // as much to send: a fifth more of a processor for a byte.
 constexpr size_t kMostWritten = 7 << 14;
+
+// asio hands the system 64 KiB at a time, and no more, unless it is told otherwise.
+constexpr auto kAtOnce = [](const error_code& error, size_t) {
+  return error ? size_t{0} : std::numeric_limits<size_t>::max();
+};
 
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 
@@ -79,7 +85,7 @@ TlsStream::TlsStream(Socket socket, asio::ssl::context& context)
 TlsStream::Result TlsStream::Flush() {
   if (out_.empty()) co_return error_code();
   const auto [error, n] =
-      co_await asio::async_write(socket_, asio::buffer(out_.data(), out_.size()), kUse);
+      co_await asio::async_write(socket_, asio::buffer(out_.data(), out_.size()), kAtOnce, kUse);
   out_.clear();
   co_return error;
 }
@@ -142,7 +148,8 @@ TlsStream::Result TlsStream::Write(BytesView bytes) {
   while (!bytes.empty()) {
     ERR_clear_error();
     size_t n = 0;
-    const int result = SSL_write_ex(ssl_.get(), bytes.data(), std::min(bytes.size(), kMostWritten), &n);
+    const int result =
+        SSL_write_ex(ssl_.get(), bytes.data(), std::min(bytes.size(), kMostWritten), &n);
     bytes = bytes.subspan(n);
     if (result != 1) {
       const Outcome outcome = OutcomeOf(result);

@@ -29,7 +29,8 @@ constexpr double kIntakeBytes = 32 + 1 + 16;
 constexpr double kPlaceBytes = 4;  // beside a record that is put in order
 // Between the stages (server/round_state.h).
 constexpr double kStateBytes = 44, kStateNoiseBytes = 8;
-// While queries are put to their places (server/forward_memory.h): tally and origin, place; the message.
+// While queries are put to their places (server/forward_memory.h): tally and origin, place; the
+// message.
 constexpr double kForwardBytes = 8 + 4, kForwardMessageBytes = 4 + 1.0 / 8;
 // A query in memory: position and tally.
 constexpr double kQueryBytes = 8;
@@ -110,20 +111,27 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double place =
       backend ? in * At(unit.backend_place(), in)
               : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
-  // Spools in the order in which the offline stage makes them (server/offline.cc), after what came in and
-  // the noise: what leaves as much room as it takes is taken (SpoolPlace).
-  double spooled = (j == 1 ? in * onion : 0) + own * inner;
-  const auto take = [&](double bytes, double room) {
-    const double taken = spooled + 2 * room <= w.spool_memory_bytes ? std::max(bytes, room) : bytes;
-    spooled += taken;
-    return taken;
+  // Spools in the order in which the offline stage makes them (server/offline.cc), after the noise. What
+  // does not fit goes to a file; room for later ones must leave twice as much, what is not needed as
+  // much (SpoolPlace).
+  double spooled = 0;
+  const auto take = [&](double bytes) {
+    if (spooled + bytes <= w.spool_memory_bytes) spooled += bytes;
+    return bytes;
+  };
+  const auto with_room = [&](double bytes, double room) {
+    return take(room > bytes && spooled + 3 * room <= w.spool_memory_bytes ? room : bytes);
+  };
+  const auto if_roomy = [&](double bytes) {
+    return spooled + 2 * bytes <= w.spool_memory_bytes ? take(bytes) > 0 : false;
   };
   const double masks = in * answer;
+  take(own * inner);
   // The frontend keeps the answers for its clients.
-  const double opened = take(in * inner, j == 1 ? masks : 0);
-  const bool ready = take(0, masks) > 0;
-  const bool forward_ready = take(0, out * kForwardBytes) > 0;
-  const double ordered = take(out * (inner + kPlaceBytes), out * (answer + kPlaceBytes));
+  const double opened = with_room(in * inner, j == 1 ? masks : 0);
+  const bool ready = if_roomy(masks);
+  const bool forward_ready = if_roomy(out * kForwardBytes);
+  const double ordered = with_room(out * (inner + kPlaceBytes), out * (answer + kPlaceBytes));
   Spares spares({own * inner, opened, ordered});
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
   party.set_masks_ready(ready);

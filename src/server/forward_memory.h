@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
@@ -27,6 +28,8 @@ class ForwardMemory {
 
   // Of no positions.
   ForwardMemory() = default;
+  ForwardMemory(ForwardMemory&& other) noexcept { *this = std::move(other); }
+  ForwardMemory& operator=(ForwardMemory&& other) noexcept;
   // RESOURCE_EXHAUSTED where the system has none.
   static absl::StatusOr<ForwardMemory> Create(uint32_t positions);
   // The same, touched and with room for the message, out of the memory that spools have; of no positions
@@ -34,20 +37,23 @@ class ForwardMemory {
   static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, const Resources& resources);
 
   uint32_t positions() const { return positions_; }
-  std::span<Item> items() { return {reinterpret_cast<Item*>(bytes()), positions_}; }
+  std::span<Item> items() { return items_; }
   // For each query that goes out: which of those that came in it comes from.
-  std::span<uint32_t> place() {
-    return {reinterpret_cast<uint32_t*>(bytes() + sizeof(Item) * positions_), positions_};
-  }
+  std::span<uint32_t> place() { return place_; }
+  std::span<const uint32_t> place() const { return place_; }
   // Memory for the message that goes out; empty, or of its largest size, zero.
   Bytes& message() { return message_; }
 
- private:
-  uint8_t* bytes() { return own_.empty() ? ready_.memory().data() : own_.data(); }
+  // Of what is its own, the places stay alone.
+  void FreeItems();
 
+ private:
   uint32_t positions_ = 0;
+  std::span<Item> items_;
+  std::span<uint32_t> place_;
   Spool ready_;
-  PageBuffer own_;
+  PageArray<Item> own_items_;
+  PageArray<uint32_t> own_place_;
   Bytes message_;
 };
 

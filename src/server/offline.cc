@@ -327,8 +327,12 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
   static_assert(RoundState::kDead == shuffle::Scatter::kNowhere);
   SHOAL_ASSIGN_OR_RETURN(
       shuffle::Scatter scatter,
-      shuffle::Scatter::Create(next_positions, inner_bytes, *resources.spools,
-                               /*later_record_bytes=*/context.answer_bytes));
+      shuffle::Scatter::Create(
+          next_positions, inner_bytes, *resources.spools,
+          // Of the answers, at most: a dead position is answered, too.
+          shuffle::Scatter::MemoryBytes(state.positions + noise.size(), context.answer_bytes)));
+  scatter.TouchRoom(*resources.pool);
+  intake.inner_.TouchRoom(*resources.pool);
   SHOAL_RETURN_IF_ERROR(
       PutAll(intake.inner_, inner_bytes, state.target.span(), scatter, *resources.pool));
   SHOAL_RETURN_IF_ERROR(

@@ -87,7 +87,8 @@ class MaskedAnswers : public ByteSource {
 
   void HideDead(size_t first, MutableBytes answers) const {
     const size_t answer_bytes = context_.answer_bytes;
-    const auto positions = std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
+    const auto positions =
+        std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
     for (size_t i = 0; i < positions.size(); ++i) {
       if (!state_.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
@@ -132,7 +133,10 @@ class BackendAnswers final : public MaskedAnswers {
       };
       // Rows come from all over the table: they are asked for some queries ahead.
       std::array<const uint8_t*, kAhead> rows;
-      for (size_t i = 0; i < std::min(n, kAhead); ++i) rows[i] = row_of(i);
+      for (size_t i = 0; i < std::min(n, kAhead); ++i) {
+        rows[i] = row_of(i);
+        Ahead(rows[i], answer_bytes);
+      }
       for (size_t i = 0; i < n; ++i) {
         const uint8_t* const row = rows[i % kAhead];
         if (i + kAhead < n) {
@@ -267,12 +271,13 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, RoundStat
     out.queries = wire::EncodeQueryBatch(batch, state.next_positions);
     out.memory.message() = {};
   }
+  out.memory.FreeItems();
   return out;
 }
 
 absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
                                                  const wire::QueryBatch& queries,
-                                                 Forwarding& forwarding, uint64_t bytes,
+                                                 const Forwarding& forwarding, uint64_t bytes,
                                                  const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
   const uint64_t expected = forwarding.count * context.answer_bytes;

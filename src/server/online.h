@@ -57,7 +57,7 @@ class AnswerIntake {
   // query. Errors of the spool.
   static absl::StatusOr<AnswerIntake> Begin(const RoundContext& context,
                                             const wire::QueryBatch& queries,
-                                            Forwarding& forwarding, uint64_t bytes,
+                                            const Forwarding& forwarding, uint64_t bytes,
                                             const Resources& resources);
 
   // The next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the spool.
@@ -68,7 +68,7 @@ class AnswerIntake {
   friend absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
       const RoundContext&, const RoundSecrets&, const RoundState&, const wire::QueryBatch&,
       AnswerIntake, const Resources&);
-  AnswerIntake(size_t answer_bytes, Forwarding* forwarding, shuffle::Scatter scatter,
+  AnswerIntake(size_t answer_bytes, const Forwarding* forwarding, shuffle::Scatter scatter,
                const Resources& resources)
       : answer_bytes_(answer_bytes),
         forwarding_(forwarding),
@@ -77,7 +77,7 @@ class AnswerIntake {
   absl::Status PutWhole(BytesView answers);
 
   size_t answer_bytes_;
-  Forwarding* forwarding_;
+  const Forwarding* forwarding_;
   shuffle::Scatter scatter_;
   Resources resources_;
   uint64_t taken_ = 0;  // answers

@@ -19,8 +19,8 @@ constexpr size_t kMostPutters = 8;
 }  // namespace
 
 absl::StatusOr<Scatter> Scatter::Create(uint64_t places, size_t record_bytes, SpoolPlace& spools,
-                                        size_t later_record_bytes) {
-  return CreateInBuckets(places, places, record_bytes, kBucketBytes, spools, later_record_bytes);
+                                        uint64_t room) {
+  return CreateInBuckets(places, places, record_bytes, kBucketBytes, spools, room);
 }
 
 absl::StatusOr<Scatter> Scatter::CreateFor(uint64_t wanted, uint64_t places, size_t record_bytes,
@@ -30,14 +30,13 @@ absl::StatusOr<Scatter> Scatter::CreateFor(uint64_t wanted, uint64_t places, siz
 
 absl::StatusOr<Scatter> Scatter::CreateInBuckets(uint64_t wanted, uint64_t places,
                                                  size_t record_bytes, uint64_t bucket_bytes,
-                                                 SpoolPlace& spools, size_t later_record_bytes) {
+                                                 SpoolPlace& spools, uint64_t room) {
   SHOAL_CHECK(wanted <= places && places < kNowhere && record_bytes > 0);
   Scatter scatter;
   scatter.wanted_ = wanted;
   scatter.places_ = places;
   scatter.record_bytes_ = record_bytes;
-  SHOAL_ASSIGN_OR_RETURN(scatter.spool_, spools.Create(places * scatter.entry_bytes(),
-                                                       places * EntryBytes(later_record_bytes)));
+  SHOAL_ASSIGN_OR_RETURN(scatter.spool_, spools.Create(MemoryBytes(places, record_bytes), room));
   if (scatter.spool_.in_memory()) return scatter;
   scatter.bucket_places_ = std::max<uint64_t>(1, bucket_bytes / scatter.entry_bytes());
   scatter.buckets_.resize((places + scatter.bucket_places_ - 1) / scatter.bucket_places_);

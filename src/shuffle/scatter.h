@@ -24,10 +24,10 @@ class Scatter {
  public:
   static constexpr uint32_t kNowhere = 0xffffffff;
 
-  // For places below `places`, of `record_bytes` each. Where memory is plentiful, that of this one
-  // will be large enough for one of as many records of `later_record_bytes` (SpoolPlace::Create).
+  // For places below `places`, of `record_bytes` each. `room`: MemoryBytes of a later one, which will
+  // find the memory of this one if that is plentiful (SpoolPlace::Create).
   static absl::StatusOr<Scatter> Create(uint64_t places, size_t record_bytes, SpoolPlace& spools,
-                                        size_t later_record_bytes = 0);
+                                        uint64_t room = 0);
   // The same, but only the first `wanted` places are handed out. What is put to the others is work
   // that looks the same and is forgotten: so nobody who can time Put learns which are which.
   static absl::StatusOr<Scatter> CreateFor(uint64_t wanted, uint64_t places, size_t record_bytes,
@@ -48,8 +48,12 @@ class Scatter {
   // For tests: buckets of at most `bucket_bytes`, or of one record.
   static absl::StatusOr<Scatter> CreateInBuckets(uint64_t wanted, uint64_t places,
                                                  size_t record_bytes, uint64_t bucket_bytes,
-                                                 SpoolPlace& spools,
-                                                 size_t later_record_bytes = 0);
+                                                 SpoolPlace& spools, uint64_t room = 0);
+
+  static uint64_t MemoryBytes(uint64_t places, size_t record_bytes) {
+    return places * EntryBytes(record_bytes);
+  }
+  void TouchRoom(ThreadPool& pool) { spool_.TouchRoom(pool); }
 
  private:
   // Of records with their places, on their way to the file.

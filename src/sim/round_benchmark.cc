@@ -120,16 +120,20 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   double total = 0;
   for (double cpu : offline_cpu) total += cpu;
   std::printf("# offline: %.2f s of processor time over all parties\n", total);
-  uint64_t state_bytes = 0, mask_bytes = 0, positions = 0;
+  uint64_t state_bytes = 0, mask_bytes = 0, forward_bytes = 0, positions = 0;
   for (const RoundState& state : states) {
     state_bytes += state.seeds.size() + sizeof(sharing::QueryShare) * state.shares.size() +
                    4 * state.target.size() + 8 * state.noise.size();
     mask_bytes += state.masks.size();
+    forward_bytes += 12 * uint64_t{state.forward_memory.positions()} +
+                     wire::MaxQueryBatchBytes(state.forward_memory.positions());
     positions += state.positions;
   }
-  std::printf("# state at rest: %.1f bytes a position, and masks made ahead of time %.1f\n",
+  std::printf("# state at rest: %.1f bytes a position; masks made ahead of time %.1f; to forward queries "
+              "in %.1f\n",
               static_cast<double>(state_bytes) / static_cast<double>(positions),
-              static_cast<double>(mask_bytes) / static_cast<double>(positions));
+              static_cast<double>(mask_bytes) / static_cast<double>(positions),
+              static_cast<double>(forward_bytes) / static_cast<double>(positions));
 
   // The queries.
   wire::QueryBatch batch;

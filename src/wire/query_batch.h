@@ -40,7 +40,9 @@ class FullQueryBatchWriter {
 
   // `memory` is used again if it is large enough (MaxQueryBatchBytes); zeros. The batch must be full
   // (checked).
-  FullQueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory = {});
+  FullQueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory);
+  FullQueryBatchWriter(const FullQueryBatchWriter&) = delete;
+  FullQueryBatchWriter& operator=(const FullQueryBatchWriter&) = delete;
 
   // The index-th query. Every index below the count comes once, and positions rise with indices; what
   // different threads put is not in the same group of eight positions.
