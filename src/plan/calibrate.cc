@@ -113,6 +113,9 @@ void Digest(ByteSource& source, const ContentMac& mac, ThreadPool& pool) {
 // Where a stage works that nobody has worked in before: its memory comes fresh from the system.
 struct FreshPlace {
   explicit FreshPlace(ThreadPool& pool) : resources{.pool = &pool, .spools = &spools} {}
+  // But for that of a spool of so many bytes: pages may be dear whenever they come (fresh_byte_ns), and
+  // the model counts them by itself.
+  void Warm(uint64_t bytes) { (void)*spools.Create(bytes); }
   SpoolPlace spools{"/tmp", uint64_t{1} << 40};  // in memory
   const server::Resources resources;
 };
@@ -356,6 +359,7 @@ class PracticeOnline {
       state->forward_memory = {};
       std::unique_ptr<FreshPlace>& place = state == &plain_ ? plain_place_ : noisy_place_;
       place = std::make_unique<FreshPlace>(pool_);
+      place->Warm(n_ * answer_bytes);
       party_.context.answer_bytes = answer_bytes;
       cost = Once([&] {
         SHOAL_CHECK(MakeReady(party_.context, place->resources, *state).ok());
@@ -387,6 +391,7 @@ class PracticeOnline {
     const Bytes piece(kPiece);
     const uint64_t total = uint64_t{state.next_positions} * answer_bytes;
     FreshPlace place(pool_);
+    place.Warm(shuffle::Scatter::MemoryBytes(forwarding_.places, answer_bytes));
     return Each(Once([&] {
                   server::AnswerIntake intake = *server::AnswerIntake::Begin(
                       party_.context, queries_, forwarding_, total, place.resources);
