@@ -259,18 +259,28 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   entry->state = wire::ANSWERING;
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = true;
-  wire::QueryBatch batch;
-  batch.positions.reserve(entry->used);
-  batch.tallies.reserve(entry->used);
   entry->rank.assign(entry->slots, kUnused);
-  for (uint32_t slot = 0; slot < entry->slots; ++slot) {
-    if (entry->tallies[slot] == kUnused) continue;
-    entry->rank[slot] = static_cast<uint32_t>(batch.positions.size());
-    batch.positions.push_back(slot);
-    batch.tallies.push_back(entry->tallies[slot]);
+  const auto rank_all = [&entry](const auto& put) {
+    uint32_t rank = 0;
+    for (uint32_t slot = 0; slot < entry->slots; ++slot) {
+      if (entry->tallies[slot] == kUnused) continue;
+      put(rank, slot, entry->tallies[slot]);
+      entry->rank[slot] = rank++;
+    }
+    entry->tallies = {};
+  };
+  const auto slots = static_cast<uint32_t>(entry->slots), used = static_cast<uint32_t>(entry->used);
+  if (wire::FullQueryBatchWriter::IsFull(used, slots)) {
+    wire::FullQueryBatchWriter writer(used, slots, Bytes());
+    rank_all([&](uint32_t rank, uint32_t slot, uint32_t tally) { writer.Put(rank, slot, tally); });
+    return std::move(writer).Take();
   }
-  entry->tallies = {};
-  return wire::EncodeQueryBatch(batch, static_cast<uint32_t>(entry->slots));
+  wire::QueryBatch batch;
+  rank_all([&](uint32_t, uint32_t slot, uint32_t tally) {
+    batch.positions.push_back(slot);
+    batch.tallies.push_back(tally);
+  });
+  return wire::EncodeQueryBatch(batch, slots);
 }
 
 absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,

@@ -4,7 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "src/base/check.h"
 
 namespace shoal::wire {
 namespace {
@@ -48,7 +47,7 @@ bool FullQueryBatchWriter::IsFull(uint64_t count, uint32_t position_count) {
 }
 
 FullQueryBatchWriter::FullQueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory)
-    : bytes_(std::move(memory)) {
+    : count_(count), position_count_(position_count), bytes_(std::move(memory)) {
   SHOAL_CHECK(IsFull(count, position_count) && count <= position_count);
   bytes_.resize(kHeaderBytes + BitmapBytes(position_count) + 4 * uint64_t{count});
   bytes_[0] = kBitmap;

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
+#include "src/base/check.h"
 
 namespace shoal::wire {
 
@@ -45,14 +46,16 @@ class FullQueryBatchWriter {
   FullQueryBatchWriter& operator=(const FullQueryBatchWriter&) = delete;
 
   // The index-th query. Every index below the count comes once, and positions rise with indices; what
-  // different threads put is not in the same group of eight positions.
+  // different threads put is not in the same group of eight positions. Both in range (checked).
   void Put(uint64_t index, uint32_t position, uint32_t tally) {
+    SHOAL_CHECK(index < count_ && position < position_count_);
     bitmap_[position / 8] |= static_cast<uint8_t>(1u << (position % 8));
     StoreLe(tallies_ + 4 * index, tally);
   }
   Bytes Take() && { return std::move(bytes_); }
 
  private:
+  const uint32_t count_, position_count_;
   Bytes bytes_;
   uint8_t *bitmap_, *tallies_;
 };
