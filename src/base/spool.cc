@@ -140,11 +140,12 @@ Spool::~Spool() {
   }
 }
 
-void Spool::TouchRoom(ThreadPool& pool) {
-  if (memory_.size() <= size_) return;
-  const MutableBytes beyond = MutableBytes(memory_).subspan(size_);
-  pool.ParallelFor(beyond.size(), kPieceBytes, [&](size_t begin, size_t end) {
-    std::ranges::fill(beyond.subspan(begin, end - begin), 0);  // as it is
+void Spool::Touch(uint64_t from, ThreadPool& pool) {
+  SHOAL_CHECK(from <= size_);
+  if (!in_memory()) return;
+  const MutableBytes untouched = MutableBytes(memory_).subspan(from);
+  pool.ParallelFor(untouched.size(), kPieceBytes, [&](size_t begin, size_t end) {
+    std::ranges::fill(untouched.subspan(begin, end - begin), 0);  // as it is
   });
 }
 

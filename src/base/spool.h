@@ -37,7 +37,7 @@ class SpoolPlace {
 
   // RESOURCE_EXHAUSTED, or what the file system says, naming the directory. Where that leaves twice as
   // much for others, its memory is large enough for `room` bytes: a later spool of that size finds it
-  // (Spool::TouchRoom), and has no page to wait for.
+  // (Spool::Touch), and has no page to wait for.
   absl::StatusOr<Spool> Create(uint64_t bytes, uint64_t room = 0);
 
   // A spool of zeros in memory, for what is worth keeping only where memory is plentiful: none if
@@ -86,8 +86,9 @@ class Spool {
   MutableBytes memory() { return MutableBytes(memory_).first(in_memory() ? size_ : 0); }
   BytesView memory() const { return BytesView(memory_).first(in_memory() ? size_ : 0); }
 
-  // Writes to what memory there is beyond the size, so that the system provides it now.
-  void TouchRoom(ThreadPool& pool);
+  // Writes zeros to the memory from `from` on and to its room beyond the size, so that the system
+  // provides it now: before anything else is written there. Nothing in a file.
+  void Touch(uint64_t from, ThreadPool& pool);
 
   // Within the size (checked). Errors of the file system. With a pool, what is long is encrypted,
   // decrypted and copied by all its threads.

@@ -148,7 +148,7 @@ TEST(SpoolPlaceTest, ExtrasLeaveRoom) {
   EXPECT_FALSE(nowhere.has_value());
 }
 
-// Room for a later spool is taken along where it leaves as much for others, and found again.
+// Room for a later spool is taken along where it leaves twice as much for others, and found again.
 TEST(SpoolPlaceTest, RoomForALaterSpoolIsThere) {
   constexpr uint64_t kBytes = 2 << 20, kRoom = 5 << 20;
   SpoolPlace place(::testing::TempDir(), 3 * kRoom);
@@ -160,12 +160,12 @@ TEST(SpoolPlaceTest, RoomForALaterSpoolIsThere) {
     EXPECT_EQ(spool.memory().size(), kBytes);
     SHOAL_ASSERT_OK(spool.Write(0, Bytes(kBytes, 'x')));
     first = spool.memory().data();
-    spool.TouchRoom(pool);
+    spool.Touch(kBytes, pool);
     EXPECT_EQ(ToBytes(spool.memory()), Bytes(kBytes, 'x'));
     // The second one's would leave too little: it takes what it needs, in memory all the same.
     SHOAL_ASSERT_OK_AND_ASSIGN(const Spool second, place.Create(kBytes, kRoom));
     EXPECT_TRUE(second.in_memory());
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Spool third, place.Create(3 * kRoom - kRoom - kBytes));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Spool third, place.Create(2 * kRoom - kBytes));
     EXPECT_TRUE(third.in_memory());
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(const Spool later, place.Create(kRoom));

@@ -123,7 +123,7 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
     return take(room > bytes && spooled + 3 * room <= w.spool_memory_bytes ? room : bytes);
   };
   const auto if_roomy = [&](double bytes) {
-    return spooled + 2 * bytes <= w.spool_memory_bytes ? take(bytes) > 0 : false;
+    return spooled + 2 * bytes <= w.spool_memory_bytes && take(bytes) > 0;
   };
   const double masks = in * answer;
   take(own * inner);

@@ -404,6 +404,12 @@ TEST(PredictTest, MasksNeedRoom) {
     EXPECT_NEAR(Cpu(a), Cpu(b), 1e-9 * Cpu(b));  // the same work
     EXPECT_GT(a.rest_memory_bytes(), b.rest_memory_bytes());
   }
+  // The backend, which has no lists, touches memory for the masks first, and no other.
+  const Party dear_tight = PlanOf(w).party(roomy.party_size() - 1);
+  const Party dear = PlanOf(SomeWorkload()).party(roomy.party_size() - 1);
+  const double masks = dear.positions_in() * roomy.table().answer_bytes();
+  EXPECT_NEAR(Cpu(dear) - Cpu(dear_tight), 1e-9 * masks * DefaultCosts().fresh_byte_ns(),
+              1e-9 * Cpu(dear));
 }
 
 // Short answers find room in what the offline stage's lists took; those lists make room for long ones

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
@@ -14,10 +13,10 @@
 
 namespace shoal::server {
 
-// Twelve bytes for every position of the next party, zero at first. Moves. To get pages from the
-// system takes longer than what is done with them while clients wait: where memory is plentiful they
-// are there from the offline stage on. Thread-compatible; disjoint parts may be written by different
-// threads.
+// Twelve bytes for every position of the next party, zero at first. To get pages from the system takes
+// longer than what is done with them while clients wait: where memory is plentiful they are there from
+// the offline stage on. Moves; what was moved from is assigned to or dies. Thread-compatible; disjoint
+// parts may be written by different threads.
 class ForwardMemory {
  public:
   // What the next party is sent at one of its positions, while it is found out.
@@ -26,17 +25,17 @@ class ForwardMemory {
     uint32_t from;  // which query it comes from, noise after the others, counted from 1; 0: none
   };
 
+  static constexpr uint64_t kPositionBytes = sizeof(Item) + sizeof(uint32_t);
+
   // Of no positions.
   ForwardMemory() = default;
-  ForwardMemory(ForwardMemory&& other) noexcept { *this = std::move(other); }
-  ForwardMemory& operator=(ForwardMemory&& other) noexcept;
   // RESOURCE_EXHAUSTED where the system has none.
   static absl::StatusOr<ForwardMemory> Create(uint32_t positions);
   // The same, touched and with room for the message, out of the memory that spools have; of no positions
   // where that is scarce (SpoolPlace::CreateIfRoomy).
   static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, const Resources& resources);
 
-  uint32_t positions() const { return positions_; }
+  uint32_t positions() const { return static_cast<uint32_t>(place_.size()); }
   std::span<Item> items() { return items_; }
   // For each query that goes out: which of those that came in it comes from.
   std::span<uint32_t> place() { return place_; }
@@ -48,7 +47,6 @@ class ForwardMemory {
   void FreeItems();
 
  private:
-  uint32_t positions_ = 0;
   std::span<Item> items_;
   std::span<uint32_t> place_;
   Spool ready_;

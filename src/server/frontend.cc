@@ -260,27 +260,16 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   entry->state_since_s = clock_->NowSeconds();
   entry->busy = true;
   entry->rank.assign(entry->slots, kUnused);
-  const auto rank_all = [&entry](const auto& put) {
-    uint32_t rank = 0;
-    for (uint32_t slot = 0; slot < entry->slots; ++slot) {
-      if (entry->tallies[slot] == kUnused) continue;
-      put(rank, slot, entry->tallies[slot]);
-      entry->rank[slot] = rank++;
-    }
-    entry->tallies = {};
-  };
-  const auto slots = static_cast<uint32_t>(entry->slots), used = static_cast<uint32_t>(entry->used);
-  if (wire::FullQueryBatchWriter::IsFull(used, slots)) {
-    wire::FullQueryBatchWriter writer(used, slots, Bytes());
-    rank_all([&](uint32_t rank, uint32_t slot, uint32_t tally) { writer.Put(rank, slot, tally); });
-    return std::move(writer).Take();
+  wire::QueryBatchWriter writer(static_cast<uint32_t>(entry->used),
+                                static_cast<uint32_t>(entry->slots));
+  uint32_t rank = 0;
+  for (uint32_t slot = 0; slot < entry->slots; ++slot) {
+    if (entry->tallies[slot] == kUnused) continue;
+    writer.Put(rank, slot, entry->tallies[slot]);
+    entry->rank[slot] = rank++;
   }
-  wire::QueryBatch batch;
-  rank_all([&](uint32_t, uint32_t slot, uint32_t tally) {
-    batch.positions.push_back(slot);
-    batch.tallies.push_back(tally);
-  });
-  return wire::EncodeQueryBatch(batch, slots);
+  entry->tallies = {};
+  return std::move(writer).Take();
 }
 
 absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,

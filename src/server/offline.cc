@@ -332,7 +332,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
           // Of the answers, at most: a dead position is answered, too.
           shuffle::Scatter::MemoryBytes(state.positions + noise.size(), context.answer_bytes)));
   scatter.TouchRoom(*resources.pool);
-  intake.inner_.TouchRoom(*resources.pool);
+  intake.inner_.Touch(intake.inner_.size(), *resources.pool);
   SHOAL_RETURN_IF_ERROR(
       PutAll(intake.inner_, inner_bytes, state.target.span(), scatter, *resources.pool));
   SHOAL_RETURN_IF_ERROR(

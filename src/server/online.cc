@@ -38,10 +38,6 @@ absl::Status CheckPositions(const RoundState& state, const wire::QueryBatch& que
 void XorInto(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
 }
-void Xor(const uint8_t* __restrict from, const uint8_t* __restrict mask, uint8_t* __restrict to,
-         size_t bytes) {
-  for (size_t i = 0; i < bytes; ++i) to[i] = from[i] ^ mask[i];
-}
 
 // The first lines of bytes that will be read soon; the processor asks for the rest by itself.
 void Ahead(const uint8_t* bytes, size_t size) {
@@ -62,33 +58,21 @@ class MaskedAnswers : public ByteSource {
   uint64_t size() const override { return queries_.positions.size() * context_.answer_bytes; }
 
  protected:
-  // The mask of a query, if masks are ready.
-  bool masks_ready() const { return state_.masks.size() > 0; }
-  const uint8_t* mask(size_t query) const {
-    return state_.masks.memory().data() +
-           queries_.positions[query] * context_.answer_bytes;
-  }
-
   // XORs the masks of the queries from `first` on into their answers; the dead ones' answers become
   // pseudorandom.
   void Mask(size_t first, MutableBytes answers) const {
     const size_t answer_bytes = context_.answer_bytes;
-    const size_t n = answers.size() / answer_bytes;
-    if (masks_ready()) {
-      for (size_t i = 0; i < n; ++i) {
-        XorInto(answers.data() + i * answer_bytes, mask(first + i), answer_bytes);
-      }
-    } else {
-      sharing::XorMasks(state_.seeds.data(), std::span(queries_.positions).subspan(first, n),
-                        context_.round_id, answer_bytes, answers);
-    }
-    HideDead(first, answers);
-  }
-
-  void HideDead(size_t first, MutableBytes answers) const {
-    const size_t answer_bytes = context_.answer_bytes;
     const auto positions =
         std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
+    if (state_.masks.size() > 0) {
+      const uint8_t* const masks = state_.masks.memory().data();
+      for (size_t i = 0; i < positions.size(); ++i) {
+        XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes,
+                answer_bytes);
+      }
+    } else {
+      sharing::XorMasks(state_.seeds.data(), positions, context_.round_id, answer_bytes, answers);
+    }
     for (size_t i = 0; i < positions.size(); ++i) {
       if (!state_.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
@@ -143,18 +127,9 @@ class BackendAnswers final : public MaskedAnswers {
           rows[i % kAhead] = row_of(i + kAhead);
           Ahead(rows[i % kAhead], answer_bytes);
         }
-        uint8_t* const to = answers.data() + i * answer_bytes;
-        if (masks_ready()) {
-          Xor(row, mask(at + i), to, answer_bytes);
-        } else {
-          std::copy_n(row, answer_bytes, to);
-        }
+        std::copy_n(row, answer_bytes, answers.data() + i * answer_bytes);
       }
-      if (masks_ready()) {
-        HideDead(at, answers);
-      } else {
-        Mask(at, answers);
-      }
+      Mask(at, answers);
     });
     given_ += count;
     return BytesView(piece_);
@@ -242,35 +217,22 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, RoundStat
   out.count = start[blocks];
   out.places = count + state.noise.size();
   const std::span<uint32_t> place = out.memory.place();
-  const auto write = [&](const auto& put) {
-    pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
-      for (size_t b = begin; b < end; ++b) {
-        uint64_t at = start[b];
-        auto position = static_cast<uint32_t>(b * kBlock);
-        for (const Item& item : block(b)) {
-          const uint32_t mine = position++;
-          if (item.from == kUnused) continue;
-          put(at, mine, item.tally);
-          place[at] = item.from - 1;
-          ++at;
-        }
+  wire::QueryBatchWriter writer(static_cast<uint32_t>(out.count), state.next_positions,
+                                std::move(out.memory.message()));
+  pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
+    for (size_t b = begin; b < end; ++b) {
+      uint64_t at = start[b];
+      auto position = static_cast<uint32_t>(b * kBlock);
+      for (const Item& item : block(b)) {
+        const uint32_t mine = position++;
+        if (item.from == kUnused) continue;
+        writer.Put(at, mine, item.tally);
+        place[at] = item.from - 1;
+        ++at;
       }
-    });
-  };
-  if (wire::FullQueryBatchWriter::IsFull(out.count, state.next_positions)) {
-    wire::FullQueryBatchWriter writer(static_cast<uint32_t>(out.count), state.next_positions,
-                                      std::move(out.memory.message()));
-    write([&](uint64_t at, uint32_t position, uint32_t tally) { writer.Put(at, position, tally); });
-    out.queries = std::move(writer).Take();
-  } else {
-    wire::QueryBatch batch{std::vector<uint32_t>(out.count), std::vector<uint32_t>(out.count)};
-    write([&](uint64_t at, uint32_t position, uint32_t tally) {
-      batch.positions[at] = position;
-      batch.tallies[at] = tally;
-    });
-    out.queries = wire::EncodeQueryBatch(batch, state.next_positions);
-    out.memory.message() = {};
-  }
+    }
+  });
+  out.queries = std::move(writer).Take();
   out.memory.FreeItems();
   return out;
 }

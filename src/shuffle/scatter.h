@@ -53,7 +53,7 @@ class Scatter {
   static uint64_t MemoryBytes(uint64_t places, size_t record_bytes) {
     return places * EntryBytes(record_bytes);
   }
-  void TouchRoom(ThreadPool& pool) { spool_.TouchRoom(pool); }
+  void TouchRoom(ThreadPool& pool) { spool_.Touch(spool_.size(), pool); }
 
  private:
   // Of records with their places, on their way to the file.

@@ -125,7 +125,7 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
     state_bytes += state.seeds.size() + sizeof(sharing::QueryShare) * state.shares.size() +
                    4 * state.target.size() + 8 * state.noise.size();
     mask_bytes += state.masks.size();
-    forward_bytes += 12 * uint64_t{state.forward_memory.positions()} +
+    forward_bytes += ForwardMemory::kPositionBytes * state.forward_memory.positions() +
                      wire::MaxQueryBatchBytes(state.forward_memory.positions());
     positions += state.positions;
   }

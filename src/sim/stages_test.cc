@@ -147,7 +147,7 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
     EXPECT_EQ(state.masks.size() > 0, spools == &roomy);
     answers.push_back(*ReadAll(
         **AnswerQueries(backend, secrets[1], state, queries, {rows, kRows}, pool)));
-    SHOAL_ASSERT_OK_AND_ASSIGN(auto forwarding,
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto forwarding,
                                ForwardQueries(frontend, state, queries, pool));
     SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
                                AnswerIntake::Begin(frontend, queries, forwarding,

@@ -1,6 +1,7 @@
 #include "src/wire/query_batch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -20,9 +21,12 @@ size_t VarintBytes(uint32_t value) {
   return n;
 }
 
+// A gap is a byte at least.
+bool SurelyBitmap(uint64_t count, uint64_t bitmap_bytes) { return count >= bitmap_bytes; }
+
 // Of the gaps' encoding; or any number that is not below `enough`, if that is not either.
 uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
-  if (positions.size() >= enough) return enough;
+  if (SurelyBitmap(positions.size(), enough)) return enough;
   uint64_t total = 0;
   uint32_t next = 0;  // the lowest position not yet passed
   for (uint32_t position : positions) {
@@ -30,6 +34,14 @@ uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
     next = position + 1;
   }
   return total;
+}
+
+// An encoding of which only kind and count are written, in `memory` (zeros) if that is large enough.
+Bytes Begin(uint8_t kind, uint64_t used_bytes, uint32_t count, Bytes memory = {}) {
+  memory.resize(kHeaderBytes + used_bytes + 4 * uint64_t{count});
+  memory[0] = kind;
+  StoreLe(memory.data() + 1, count);
+  return memory;
 }
 
 absl::Status Bad(absl::string_view why) {
@@ -42,18 +54,22 @@ uint64_t MaxQueryBatchBytes(uint32_t position_count) {
   return kHeaderBytes + BitmapBytes(position_count) + 4 * uint64_t{position_count};
 }
 
-bool FullQueryBatchWriter::IsFull(uint64_t count, uint32_t position_count) {
-  return count >= BitmapBytes(position_count);  // a gap is a byte at least
+QueryBatchWriter::QueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory)
+    : count_(count), position_count_(position_count) {
+  SHOAL_CHECK(count <= position_count);
+  const uint64_t bitmap_bytes = BitmapBytes(position_count);
+  if (SurelyBitmap(count, bitmap_bytes)) {
+    full_ = Begin(kBitmap, bitmap_bytes, count, std::move(memory));
+    bitmap_ = full_.data() + kHeaderBytes;
+    tallies_ = bitmap_ + bitmap_bytes;
+  } else {
+    sparse_.positions.resize(count);
+    sparse_.tallies.resize(count);
+  }
 }
 
-FullQueryBatchWriter::FullQueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory)
-    : count_(count), position_count_(position_count), bytes_(std::move(memory)) {
-  SHOAL_CHECK(IsFull(count, position_count) && count <= position_count);
-  bytes_.resize(kHeaderBytes + BitmapBytes(position_count) + 4 * uint64_t{count});
-  bytes_[0] = kBitmap;
-  StoreLe(bytes_.data() + 1, count);
-  bitmap_ = bytes_.data() + kHeaderBytes;
-  tallies_ = bitmap_ + BitmapBytes(position_count);
+Bytes QueryBatchWriter::Take() && {
+  return bitmap_ != nullptr ? std::move(full_) : EncodeQueryBatch(sparse_, position_count_);
 }
 
 Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
@@ -62,9 +78,8 @@ Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
   const uint64_t bitmap_bytes = BitmapBytes(position_count);
   const uint64_t gap_bytes = GapBytes(batch.positions, bitmap_bytes);
   const bool gaps = gap_bytes < bitmap_bytes;
-  Bytes out(kHeaderBytes + (gaps ? gap_bytes : bitmap_bytes) + 4 * count, 0);
-  out[0] = gaps ? kGaps : kBitmap;
-  StoreLe(out.data() + 1, static_cast<uint32_t>(count));
+  Bytes out = Begin(gaps ? kGaps : kBitmap, gaps ? gap_bytes : bitmap_bytes,
+                    static_cast<uint32_t>(count));
   uint8_t* at = out.data() + kHeaderBytes;
   uint64_t next = 0;
   for (uint32_t position : batch.positions) {

@@ -12,7 +12,6 @@
 #define SHOAL_SRC_WIRE_QUERY_BATCH_H_
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,32 +31,34 @@ struct QueryBatch {
 // well formed (checked).
 Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count);
 
-// Writes the encoding of a batch that is made in parts, maybe by several threads: of one so full that
-// its encoding is a bitmap wherever its positions are.
-class FullQueryBatchWriter {
+// The same for a batch that is made in parts, maybe by several threads.
+class QueryBatchWriter {
  public:
-  // Whether `count` queries over `position_count` positions make such a batch.
-  static bool IsFull(uint64_t count, uint32_t position_count);
-
-  // `memory` is used again if it is large enough (MaxQueryBatchBytes); zeros. The batch must be full
-  // (checked).
-  FullQueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory);
-  FullQueryBatchWriter(const FullQueryBatchWriter&) = delete;
-  FullQueryBatchWriter& operator=(const FullQueryBatchWriter&) = delete;
+  // `memory` is used again if it is large enough (MaxQueryBatchBytes) and the encoding is a bitmap
+  // wherever the positions are; zeros.
+  QueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory = {});
+  QueryBatchWriter(const QueryBatchWriter&) = delete;
+  QueryBatchWriter& operator=(const QueryBatchWriter&) = delete;
 
   // The index-th query. Every index below the count comes once, and positions rise with indices; what
   // different threads put is not in the same group of eight positions. Both in range (checked).
   void Put(uint64_t index, uint32_t position, uint32_t tally) {
     SHOAL_CHECK(index < count_ && position < position_count_);
-    bitmap_[position / 8] |= static_cast<uint8_t>(1u << (position % 8));
-    StoreLe(tallies_ + 4 * index, tally);
+    if (bitmap_ != nullptr) {
+      bitmap_[position / 8] |= static_cast<uint8_t>(1u << (position % 8));
+      StoreLe(tallies_ + 4 * index, tally);
+    } else {
+      sparse_.positions[index] = position;
+      sparse_.tallies[index] = tally;
+    }
   }
-  Bytes Take() && { return std::move(bytes_); }
+  Bytes Take() &&;
 
  private:
   const uint32_t count_, position_count_;
-  Bytes bytes_;
-  uint8_t *bitmap_, *tallies_;
+  Bytes full_;
+  uint8_t *bitmap_ = nullptr, *tallies_ = nullptr;  // in full_, or null
+  QueryBatch sparse_;
 };
 
 // INVALID_ARGUMENT for anything that EncodeQueryBatch cannot have made for this N.
