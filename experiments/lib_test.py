@@ -205,6 +205,15 @@ class MachineTest(unittest.TestCase):
             self.assertRegex(two, f"^{clean}[+][0-9a-f]{{8}}$")
             self.assertEqual(len({clean, two, three}), 3)
             self.assertEqual(commit_of("two"), two)
+            os.mkdir(os.path.join(root, "src"))
+            with open(os.path.join(root, "src", "new"), "w", encoding="utf-8") as file:
+                file.write("new")
+            added = commit_of("one")
+            self.assertRegex(added, f"^{clean}[+][0-9a-f]{{8}}$")
+            self.assertNotIn(added, (two, three))
+            os.environ["SHOAL_BIN"] = "/elsewhere"
+            self.addCleanup(os.environ.pop, "SHOAL_BIN")
+            self.assertEqual(commit_of("one"), added + "+SHOAL_BIN")
 
     def test_use_of_the_disk_is_seen(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -133,6 +133,31 @@ def spool_memory_bytes(parties):
     return int(0.4 * machine.memory_bytes() / parties)
 
 
+class _Work:
+    """What processes and the crowd do from now on."""
+
+    def __init__(self, pids):
+        self._pids = pids
+        self._crowd_cpu = 0.0
+        self._start = self._servers()
+        self._load = machine.OtherLoad(lambda: self._crowd_cpu + self._servers())
+
+    def _servers(self):
+        return sum(machine.process_cpu_seconds(pid) for pid in self._pids)
+
+    def done(self, report):
+        """Columns of results.MEASURED, once the crowd has ended with this report; the processes run."""
+        self._crowd_cpu = report["cpu_seconds_total"]
+        return {
+            "parties_cpu_s": self._servers() - self._start,
+            "latency_p50_s": report["latency_seconds_p50"],
+            "latency_p99_s": report["latency_seconds_p99"],
+            "peak_memory_bytes": max(machine.peak_memory_bytes(pid) for pid in self._pids),
+            "crowd_memory_bytes": report["peak_memory_bytes"],
+            "other_load_cores": self._load.cores(),
+        }
+
+
 class Chain:
     """Keys, roster and signed table of one deployment in a directory; processes while a round runs."""
 
@@ -189,22 +214,16 @@ class Chain:
             rows = self._wait_until_ready(pids)
             if queries // devices > rows:
                 raise Failed(f"{queries // devices} queries of a device do not fit the table's {rows} rows")
-            crowd_cpu = 0.0
-            load = machine.OtherLoad(
-                lambda: crowd_cpu + sum(machine.process_cpu_seconds(pid) for pid in pids))
+            work = _Work(pids)
             self.crowd = report = self._simulate(devices, queries // devices, apps)
-            crowd_cpu = report["cpu_seconds_total"]
-            other = load.cores()
             return {
                 **self._costs(report["round"]),
+                **work.done(report),
                 "rows": rows,
                 "answer_bytes": report["answer_bytes"],
                 "client_sent_bytes": report["bytes_sent"],
                 "client_received_bytes": report["bytes_received"],
                 "answers_checked": report["answers_correct"],
-                "peak_memory_bytes": max(machine.peak_memory_bytes(pid) for pid in pids),
-                "crowd_memory_bytes": report["peak_memory_bytes"],
-                "other_load_cores": other,
             }
         finally:
             self.stop()
@@ -226,12 +245,10 @@ class Chain:
                     with open(log, encoding="utf-8") as file:
                         raise Failed(f"shoald --engine {engine}: {(file.read().strip().splitlines() or ['no word'])[-1]}")
                 time.sleep(0.1)
-            crowd_cpu = 0.0
-            load = machine.OtherLoad(lambda: crowd_cpu + machine.process_cpu_seconds(server.pid))
+            work = _Work([server.pid])
             report = self._simulate(devices, queries // devices, None, "--engine", engine)
-            crowd_cpu = report["cpu_seconds_total"]
-            other = load.cores()
             return {
+                **work.done(report),
                 "rows": report["table_rows"],
                 "answer_bytes": report["cost_answer_bytes"],
                 # From the first query sent to the last answer there: the server's passes, and TLS.
@@ -240,20 +257,17 @@ class Chain:
                 "client_sent_bytes": report["bytes_sent"],
                 "client_received_bytes": report["bytes_received"] + report["cost_hint_bytes"],
                 "answers_checked": report["answers_correct"],
-                "peak_memory_bytes": machine.peak_memory_bytes(server.pid),
-                "crowd_memory_bytes": report["peak_memory_bytes"],
-                "other_load_cores": other,
                 "setup_s": report["cost_setup_seconds"],
                 "hint_bytes": report["cost_hint_bytes"],
                 "query_bytes": report["cost_query_bytes"],
                 "queries_per_pass": report["queries_per_pass"],
                 "client_cpu_s": report["cpu_seconds_seal"] + report["cpu_seconds_check"],
-                "latency_p50_s": report["latency_seconds_p50"],
-                "latency_p99_s": report["latency_seconds_p99"],
             }
         finally:
             server.terminate()
             server.wait()
+            # What it keeps of its hint would be found by the next one, whose set-up is measured, too.
+            shutil.rmtree(os.path.join(self.directory, "party-1.state"), ignore_errors=True)
 
     def stop(self):
         """Ends the processes; what they kept of the round goes, too."""

@@ -48,7 +48,10 @@ def memory_bytes(field="MemTotal"):
 
 
 def commit(root):
-    """The commit of the working tree; with "+" and a digest of what was changed since, if anything was."""
+    """The commit of the working tree; with "+" and a digest of what was changed or added since, if anything was.
+
+    Programs that come from elsewhere (SHOAL_BIN) may be of any other: "+SHOAL_BIN".
+    """
 
     def git(*words):
         done = subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=False)
@@ -57,8 +60,15 @@ def commit(root):
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:
         return "unknown"
-    changes = git("diff", "HEAD", "--binary")
-    return head + (f"+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else "")
+    changes = git("diff", "HEAD", "--binary") or ""
+    # Where programs come from: results of a study may well lie elsewhere in the tree.
+    added = git("ls-files", "--others", "--exclude-standard", "-z", "src", "experiments", "scripts", "third_party")
+    for path in sorted((added or "").split("\0")):
+        if path:
+            with open(os.path.join(root, path), "rb") as file:
+                changes += f"\n{path} {hashlib.sha256(file.read()).hexdigest()}"
+    return (head + (f"+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else "")
+            + ("+SHOAL_BIN" if os.environ.get("SHOAL_BIN") else ""))
 
 
 def facts(root):

@@ -34,12 +34,17 @@ MEASURED = (
     "noise_s",           # making them ahead of time: the slowest party
     "offline_s",         # the frontend holds the onions .. all parties are done; noise made before
     "online_s",          # the frontend holds the queries .. it holds the answers
-    "noise_cpu_s", "offline_cpu_s", "online_cpu_s",  # of all parties
+    "noise_cpu_s", "offline_cpu_s", "online_cpu_s",  # of all parties, in their stages
+    # Of all parties' processes, from the first client on: beside the stages, TLS, the system, and what the
+    # frontend does for clients; not the noise made before.
+    "parties_cpu_s",
     "link_bytes",        # between parties, online and offline, both directions
     "client_sent_bytes", "client_received_bytes",
     "answers_checked",   # every one: signed by all parties, and equal to the table's row
     "peak_memory_bytes", # of the party that had most
     "crowd_memory_bytes",
+    # Of one query, from the moment it is sent to the moment its answer is there; the chain's waits for the batch.
+    "latency_p50_s", "latency_p99_s",
     "other_load_cores",  # cores that other work on the machine kept busy meanwhile
 )
 # What only a single-server engine has; for the chain these stay empty.
@@ -49,7 +54,6 @@ ENGINE = (
     "query_bytes",       # one
     "queries_per_pass",  # over the table, on average
     "client_cpu_s",      # of the whole crowd: queries made; answers recovered and checked
-    "latency_p50_s", "latency_p99_s",
 )
 ENVIRONMENT = machine.FIELDS + ("date",)
 

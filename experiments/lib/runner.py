@@ -5,6 +5,8 @@ A study is a class with a name, a title, points for each size, and figures; `mai
 
 import argparse
 import datetime
+import glob
+import json
 import os
 import shutil
 import signal
@@ -34,6 +36,9 @@ _START_S = 3.0            # wall: processes, waiting for rest
 _STAGE_BYTES, _CROWD_QUERY_BYTES, _CROWD_ROW_BYTES = 40, 8, 33
 
 
+# Beside the results: unit costs of the machine; size and notes of the last run, for drawing again.
+_COSTS, _RUN = "costs.textproto", "run.json"
+
 # Points that agree in these share a deployment.
 _DEPLOYMENT = ("layout", "records", "value_bytes", "keys_per_row", "parties", "epsilon", "delta", "phi")
 
@@ -54,15 +59,18 @@ class Bench:
         """The deployment of a point; the last one is kept, since points often share it."""
         key = (plan["table"]["row_bytes"],) + tuple(point[name] for name in _DEPLOYMENT)
         if key != self._chain_key:
-            if self._chain:
-                shutil.rmtree(self._chain.directory)
-                self._chain = None
+            self.drop_chain()
             self._chains += 1
-            self._chain_key = None
             self._chain = chain.Chain(self.programs, os.path.join(self.work, f"chain-{self._chains}"),
                                       point, plan, spool_bytes)
             self._chain_key = key
         return self._chain
+
+    def drop_chain(self):
+        """The next point makes a deployment of its own."""
+        if self._chain:
+            shutil.rmtree(self._chain.directory)
+        self._chain = self._chain_key = None
 
 
 class Cost:
@@ -93,6 +101,12 @@ class Study:
     point_columns = results.POINT
     measured_columns = results.MEASURED
     timed = True     # False: nothing depends on the machine; captions do not name it, once is enough
+    extra_files = ()  # that prepare() leaves beside points.csv, and --fresh throws away
+
+    def repeats(self, point):
+        """Whether a short point is run several times in a full run: if it is timed."""
+        del point
+        return self.timed
 
     def prepare(self, bench, out):
         """What is done before the points, and again whenever the study is run."""
@@ -184,7 +198,8 @@ class ChainStudy(Study):
         return deployment.round(point["queries"], point["devices"], self.apps(point))
 
     def cost(self, point, bench):
-        plan = bench.programs.plan(costs=bench.costs, cores=bench.cores, **chain.plan_options(point))
+        plan = bench.programs.plan(costs=bench.costs, cores=bench.cores, **chain.plan_options(point),
+                                   spool_memory_mib=self.spool_bytes(point) >> 20)
         rows, parties, queries = plan["table"]["rows"], point["parties"], point["queries"]
         crowd = (queries * (parties * plan["costs"]["seal_ns"] * 1e-9 + _CROWD_QUERY_S)
                  + (3 * point["devices"] * _CONNECTION_S if self.apps(point) else 0)
@@ -246,6 +261,14 @@ def column(rows, x, y, **where):
             if all(float(row[name]) == value for name, value in where.items())]
 
 
+def calibrate(bench, out):
+    """Measures this machine's unit costs for `shoal plan`, once in a directory of results."""
+    bench.costs = os.path.join(out, _COSTS)
+    if not os.path.exists(bench.costs):
+        _say("study: measuring this machine's unit costs")
+        bench.programs.run([bench.programs.shoal, "plan", "--calibrate", "--costs", bench.costs])
+
+
 # --- the command line ---
 
 _HELP = """examples:
@@ -255,6 +278,9 @@ _HELP = """examples:
 
 Results go to OUT: points.csv, figures as PNG and SVG, and index.html, which opens without a network.
 A run that was interrupted goes on where it stopped: points that are in the CSV are not run again.
+
+A point whose round or program fails is left out: the others are run, its logs are kept in OUT, and the
+same command tries it again.
 
 exit codes: 0 done, 1 a round or a program failed, 2 wrong usage, 3 an answer was wrong or missing
 """
@@ -306,11 +332,12 @@ def _draw(study, rows, out, size, notes):
 
 def _expand(study, points, costs, size):
     """Repetitions of short points in a full run, kept beside the first."""
-    if size != "full" or not study.timed:
+    if size != "full":
         return points
     out = []
     for point, cost in zip(points, costs):
-        for repetition in range(1, 1 + (_REPETITIONS if cost.seconds < _REPEAT_BELOW_S else 1)):
+        again = study.repeats(point) and cost.seconds < _REPEAT_BELOW_S
+        for repetition in range(1, 1 + (_REPETITIONS if again else 1)):
             out.append((point, repetition))
     return [{**point, "repetition": repetition} for point, repetition in out]
 
@@ -330,10 +357,7 @@ def _run(study, options, facts, bench, out):
     notes = []
     estimated = options.size == "full" or options.estimate
     if estimated:
-        bench.costs = os.path.join(out, "costs.textproto")
-        if not os.path.exists(bench.costs):
-            _say(f"study {study.name}: measuring this machine's unit costs")
-            bench.programs.run([bench.programs.shoal, "plan", "--calibrate", "--costs", bench.costs])
+        calibrate(bench, out)
         costs = [study.cost(point, bench) for point in points]
         fitting = []
         for point, cost in zip(points, costs):
@@ -358,10 +382,20 @@ def _run(study, options, facts, bench, out):
         return EXIT_DONE
 
     study.prepare(bench, out)
+    code = EXIT_DONE
     start = time.monotonic()
     for i, point in enumerate(left):
         begun = time.monotonic()
-        measured = study.run(point, bench)
+        try:
+            measured = study.run(point, bench)
+        except chain.WrongAnswers:
+            raise
+        except chain.Failed as failed:
+            code = EXIT_FAILED
+            notes.append(f"Failed: {study.describe(point)}: {failed}")
+            _say(f"[{i + 1}/{len(left)}] {notes[-1]}; logs: {_keep_logs(bench.work, out)}")
+            bench.drop_chain()
+            continue
         date = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         row = kept.add(point, measured, date)
         words = (f"[{i + 1}/{len(left)}] {study.describe(point)}: {study.describe_result(row)} "
@@ -375,9 +409,22 @@ def _run(study, options, facts, bench, out):
     # In the order of the points, however often the run was interrupted.
     order = {tuple(results.text(p.get(c)) for c in study.point_columns): i for i, p in enumerate(points)}
     rows = sorted(kept.rows, key=lambda row: order.get(tuple(row[c] for c in study.point_columns), len(order)))
-    _draw(study, rows, out, options.size, notes)
-    study.tell(rows)
-    return EXIT_DONE
+    with open(os.path.join(out, _RUN), "w", encoding="utf-8") as file:
+        json.dump({"size": options.size, "notes": notes}, file)
+    if rows:
+        _draw(study, rows, out, options.size, notes)
+        study.tell(rows)
+    return code
+
+
+def _keep_logs(work, out):
+    """Copies what the processes of the last deployment said, which goes with the scratch data; says where to."""
+    to = os.path.join(out, "logs")
+    for pattern in ("create.log", os.path.join("chain-*", "*.log")):
+        for path in glob.glob(os.path.join(work, pattern)):
+            os.makedirs(to, exist_ok=True)
+            shutil.copy(path, to)
+    return to
 
 
 def main(study, arguments=None):
@@ -398,18 +445,25 @@ def main(study, arguments=None):
             if not os.path.exists(csv_path):
                 _say(f"study {study.name}: {csv_path} is not there")
                 return EXIT_USAGE
-            _draw(study, results.read(csv_path), out, options.size, [])
+            run = {"size": options.size, "notes": []}
+            if os.path.exists(os.path.join(out, _RUN)):
+                with open(os.path.join(out, _RUN), encoding="utf-8") as file:
+                    run = json.load(file)
+            _draw(study, results.read(csv_path), out, run["size"], run["notes"])
+            code = EXIT_DONE
         else:
             os.makedirs(out, exist_ok=True)
-            if options.fresh and os.path.exists(csv_path):
-                os.remove(csv_path)
+            for name in ("points.csv", _COSTS, _RUN) + study.extra_files if options.fresh else ():
+                if os.path.exists(os.path.join(out, name)):
+                    os.remove(os.path.join(out, name))
             work = tempfile.mkdtemp(prefix="study-", dir=options.work)
             bench = Bench(chain.Programs(), work, int(facts["cores"]))
             code = _run(study, options, facts, bench, out)
             if options.estimate:
                 return code
-        print(os.path.join(out, "index.html"))
-        return EXIT_DONE
+        if os.path.exists(os.path.join(out, "index.html")):
+            print(os.path.join(out, "index.html"))
+        return code
     except results.StaleResults as stale:
         _say(f"study {study.name}: {stale}; --fresh throws them away, --out goes elsewhere")
         return EXIT_USAGE

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """How hard the learning-with-errors problem of src/pir is, by the primal attack.
 
-    estimate.py [--n 1024] [--log2-q 32] [--sigma 12.8]
-    estimate.py --check          reproduces published figures, exit code 1 if it does not
+    estimate.py [--n N] [--log2-q 32] [--sigma SIGMA]      N and SIGMA: those of src/pir/lwe.h
+    estimate.py --check          reproduces published figures, exit code 1 if it does not, or if ours are low
 
 The attack (uSVP, after Alkim, Ducas, Poeppelmann, Schwabe, "Post-quantum key exchange", 2016, and
 Albrecht et al., "Revisiting the expected cost of solving uSVP", 2017): the lattice of dimension
@@ -15,11 +15,15 @@ m chosen best. What that costs, in the models of the public lattice estimator:
     bdgl   8 d 2^(0.292 beta + 16.4): that oracle by the sieve of Becker, Ducas, Gama, Laarhoven
     gates  5.46^2 (d - beta) 2^(0.2988 beta' + 26.01), beta' = beta less the dimensions that come for
            free (Ducas 2018): gates, after Kyber's specification and Albrecht et al. 2020
+    matzov the same with the list decoding of MATZOV (2022), 2^(0.29613500 beta' + 20.38788597): the
+           public estimator's default
 The secrets have the errors' distribution. Secrets that are uniform would be no better: subtracting n
 samples turns them into these.
 """
 import argparse
 import math
+import os
+import re
 import sys
 
 
@@ -63,14 +67,26 @@ def bits(n, log2_q, sigma):
         "core": 0.292 * beta,
         "bdgl": 0.292 * beta + 16.4 + math.log2(8 * d),
         "gates": 0.2988 * (beta - free) + 26.01 + math.log2(5.46 ** 2 * (d - beta)),
+        "matzov": 0.29613500308205365 * (beta - free) + 20.387885985467914 + math.log2(5.46 ** 2 * (d - beta)),
     }
+
+
+def parameters():
+    """(n, sigma) as the engines have them."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "pir", "lwe.h")
+    with open(path, encoding="utf-8") as file:
+        header = file.read()
+    number = lambda name: float(re.search(rf"\b{name} = ([0-9.]+);", header).group(1))
+    return int(number("kDimension")), number("kSigma")
 
 
 def check():
     """Published: Kyber-512's beta 406 to 413 by this attack and about 2^118 core; the public estimator
-    prints 2^143.8 gates for it (n = 512, q = 3329, width sqrt(3 / 2)) and, for the homomorphic
-    encryption standard's n = 1024, q = 2^27, width 3, beta 374 to 383 and 2^136.7 to 2^143.3 in its
-    models over the years."""
+    prints 2^143.8 for it (n = 512, q = 3329, width sqrt(3 / 2)) and 2^204.9 for Kyber-768, both in its
+    default model; for the homomorphic encryption standard's n = 1024, q = 2^27, width 3, beta 374 to 383.
+
+    128 bits are claimed: 5 bits more are asked, since attacks that are not computed here (BDD, dual hybrid)
+    are published as up to 4.1 bits cheaper for Kyber-512."""
     failures = 0
 
     def expect(what, got, low, high):
@@ -82,20 +98,21 @@ def check():
     kyber = bits(512, math.log2(3329), math.sqrt(1.5))
     expect("Kyber-512 beta", kyber["beta"], 400, 418)
     expect("Kyber-512 core", kyber["core"], 116, 122)
+    expect("Kyber-512 matzov", kyber["matzov"], 143.6, 144.0)
+    expect("Kyber-768 matzov", bits(768, math.log2(3329), 1.0)["matzov"], 204.7, 205.1)
     standard = bits(1024, 27, 3.0)
     expect("HE standard 1024 beta", standard["beta"], 374, 392)
-    expect("HE standard 1024 gates", standard["gates"], 136.7, 148)
-    ours = bits(1024, 32, 12.8)
-    expect("Shoal gates", ours["gates"], 131, 200)
-    expect("Shoal bdgl", ours["bdgl"], 131, 200)
+    n, sigma = parameters()
+    expect(f"Shoal (n = {n}, sigma = {sigma:g}) matzov", bits(n, 32, sigma)["matzov"], 133, 200)
     return failures
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--n", type=int, default=1024)
+    n, sigma = parameters()
+    parser.add_argument("--n", type=int, default=n)
     parser.add_argument("--log2-q", type=float, default=32)
-    parser.add_argument("--sigma", type=float, default=12.8)
+    parser.add_argument("--sigma", type=float, default=sigma)
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     if args.check:

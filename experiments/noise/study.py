@@ -24,6 +24,7 @@ class Noise(runner.Study):
     point_columns = ("epsilon", "delta", "phi")
     measured_columns = _MEASURED
     timed = False
+    extra_files = ("curves.csv",)
 
     def points(self, size):
         if size == "tiny":

@@ -1,6 +1,5 @@
 """What `shoal plan` predicts of a round beside what the round takes: stage by stage, and wall times."""
 
-import os
 import sys
 
 from lib import chain, plots, results, runner
@@ -46,9 +45,7 @@ class Planner(runner.ChainStudy):
     measured_columns = results.MEASURED + tuple(names("predicted")) + tuple(names("measured"))
 
     def prepare(self, bench, out):
-        bench.costs = os.path.join(out, "costs.textproto")
-        if not os.path.exists(bench.costs):
-            bench.programs.run([bench.programs.shoal, "plan", "--calibrate", "--costs", bench.costs])
+        runner.calibrate(bench, out)
 
     def points(self, size):
         # The Table 2 workload of docs/performance.md, with fewer queries in a quick run; and a chain of three

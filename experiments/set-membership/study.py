@@ -50,6 +50,9 @@ class SetMembership(runner.Study):
                           "strings": 2**log2_bits // 8, "tries": 0, "queries": queries, "repetition": 1}
                          for log2_bits in bits for engine in _COLORS]
 
+    def repeats(self, point):
+        return point["kind"] != "rates"
+
     def run(self, point, bench):
         if point["kind"] == "rates":
             words = "rates", point["filters"], point["strings"], point["tries"]

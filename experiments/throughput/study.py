@@ -55,8 +55,12 @@ def engine_files():
 
 
 def own_engine(rows, engine):
-    """(records, queries, seconds) of an engine that was measured on this machine."""
-    return [(float(r["records"]), float(r["queries"]), float(r["online_s"])) for r in rows if r["engine"] == engine]
+    """(records, queries, seconds) of an engine that was measured on this machine, medians of repetitions."""
+    groups = {}
+    for row in rows:
+        if row["engine"] == engine:
+            groups.setdefault((float(row["records"]), float(row["queries"])), []).append(float(row["online_s"]))
+    return [(*point, plots.median(seconds)) for point, seconds in groups.items()]
 
 
 class Throughput(runner.ChainStudy):
