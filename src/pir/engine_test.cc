@@ -435,7 +435,8 @@ TEST(DoublePirTest, HintIsTheSameForEveryTable) {
   uint64_t hint = 0;
   for (uint64_t rows : {uint64_t{1} << 20, uint64_t{1} << 26, uint64_t{1} << 30, uint64_t{1} << 33}) {
     content.rows = rows;
-    wire::PirSetup setup = MakeShape(Engine::kDoublePir, content, 0, 2);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup setup,
+                               ShapeOf(Engine::kDoublePir, content, {}));
     SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, DoublePirSizes(setup));
     EXPECT_LT(sizes.hint_bytes, 8u << 20);
     if (hint == 0) hint = sizes.hint_bytes;
