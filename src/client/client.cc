@@ -142,6 +142,12 @@ absl::StatusOr<bool> Client::TryObtain(const wire::RoundInfo& info, uint32_t slo
   }
   round_id = round.id();
   if (state.FindRound(round_id) == nullptr) {
+    if (state.rounds.size() >= State::kMaxRounds) {
+      // A frontend that shows header after header must not make the state too large to be read.
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "this client keeps ", state.rounds.size(),
+          " rounds that have not expired, and takes no more: ask again later, or tell the operators"));
+    }
     HeldRound held;
     held.header = info.header();
     held.id = round_id;

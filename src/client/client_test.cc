@@ -510,6 +510,25 @@ TEST_F(ClientTest, OneCounterHasOneHeader) {
               StatusIs(absl::StatusCode::kUnauthenticated, "two headers"));
 }
 
+// However many rounds a frontend shows.
+TEST_F(ClientTest, KeepsABoundedNumberOfRounds) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  std::vector<HeldRound>& rounds = store_.state().rounds;
+  rounds.resize(State::kMaxRounds);
+  for (size_t i = 0; i < rounds.size(); ++i) {
+    rounds[i].header.mutable_header()->set_counter(1000 + i);
+    rounds[i].over = true;
+  }
+  EXPECT_THAT(client->ObtainAhead(8),
+              StatusIs(absl::StatusCode::kResourceExhausted, "keeps 4096 rounds"));
+  EXPECT_EQ(rounds.size(), State::kMaxRounds);
+  EXPECT_TRUE(frontend_->sent.empty());
+  rounds.pop_back();
+  SHOAL_EXPECT_OK(client->ObtainAhead(8));
+}
+
 TEST_F(ClientTest, SlotsThatMakeNoSenseAreRefused) {
   Start();
   const Digest round_id = frontend_->OpenRound();

@@ -28,7 +28,6 @@ namespace shoal::client {
 namespace {
 
 constexpr uint64_t kMaxStateBytes = 1 << 28;
-constexpr size_t kMaxRounds = 1024;
 // Arrays of more items have files of their own: what is saved often stays small.
 constexpr size_t kInlineItems = 4096;
 constexpr char kArraySuffix[] = ".array-";
@@ -209,7 +208,7 @@ class StateCodec {
     state.deployment = record.deployment();
     SHOAL_ASSIGN_OR_RETURN(state.roster, ReadSeen(record.roster()));
     SHOAL_ASSIGN_OR_RETURN(state.table, ReadSeen(record.table()));
-    if (record.rounds_size() > static_cast<int>(kMaxRounds)) return Damaged("too many rounds");
+    if (record.rounds_size() > static_cast<int>(State::kMaxRounds)) return Damaged("too many rounds");
     for (RoundRecord& in : *record.mutable_rounds()) {
       HeldRound round;
       round.id = round::RoundId(in.header().header());

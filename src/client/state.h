@@ -102,8 +102,11 @@ struct State {
   std::string deployment;
   std::optional<roster::SeenEpoch> roster;
   std::optional<roster::SeenEpoch> table;
-  std::vector<HeldRound> rounds;
+  std::vector<HeldRound> rounds;  // at most kMaxRounds
   Ledger ledger;
+
+  // Far more than a client meets before they expire.
+  static constexpr size_t kMaxRounds = 4096;
 
   HeldRound* FindRound(const Digest& id);
   // Drops rounds that expired before `now_s`. True if there were any.

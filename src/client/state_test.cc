@@ -109,6 +109,17 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_DOUBLE_EQ(state.ledger.loss().epsilon, 1);
 }
 
+TEST_F(StateTest, AsManyRoundsAsAreKeptAreReadAgain) {
+  {
+    auto store = Open();
+    for (size_t i = 0; i < State::kMaxRounds; ++i) store->state().rounds.push_back(MakeRound(i));
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  auto store = Open();
+  EXPECT_EQ(store->state().rounds.size(), State::kMaxRounds);
+  EXPECT_EQ(store->discarded_rounds(), 0u);
+}
+
 TEST_F(StateTest, IsPrivate) {
   SaveOne();
   for (const char* suffix : {"", ".guard", ".lock"}) {

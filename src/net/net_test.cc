@@ -419,7 +419,7 @@ TEST(NetTest, RequestsTogetherStayWithinTheServersMemory) {
     RawTls second(*server);
     second.WriteHeader({.type = FrameType::kOffline, .control_bytes = 0, .bulk_bytes = 2 << 20});
     second.Write(Bytes((1 << 20) + 1));
-    EXPECT_THAT(second.ReadError(), StatusIs(kExhausted, "try again later"));
+    EXPECT_THAT(second.ReadError(), StatusIs(absl::StatusCode::kUnavailable, "try again later"));
   }
   // What was handed on, refused or given up is room again.
   first.Close();
@@ -432,11 +432,34 @@ TEST(NetTest, RequestsTogetherStayWithinTheServersMemory) {
   absl::Status status = absl::UnavailableError("");
   for (int served = 0; served < 5 && Clock::now() < deadline;) {
     status = CallOnce(*server, Request("", Bytes(3 << 20))).status();
-    EXPECT_TRUE(status.ok() || status.code() == kExhausted) << status;
+    EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kUnavailable) << status;
     served += status.ok() ? 1 : 0;
   }
   SHOAL_EXPECT_OK(status);
   answers.join();
+}
+
+// Whoever announces much and sends little does not take the room of others.
+TEST(NetTest, RoomIsTakenByWhatHasCome) {
+  Server::Options options = ServerOptions();
+  options.max_buffered_bytes = 3 << 20;
+  Counting counting;
+  const auto server = StartServer(std::move(options), counting.handler());
+  constexpr size_t kSilent = 50, kSent = 100;
+  std::vector<std::unique_ptr<RawTls>> silent;
+  for (size_t i = 0; i < kSilent; ++i) {
+    silent.push_back(std::make_unique<RawTls>(*server));
+    silent.back()->WriteHeader(
+        {.type = FrameType::kOffline, .control_bytes = 0, .bulk_bytes = 2 << 20});
+    silent.back()->Write(Bytes(kSent));
+  }
+  const auto deadline = Clock::now() + kLong;
+  while (server->bytes_received() < kSilent * sizeof(wire::FrameHeaderBytes) &&
+         Clock::now() < deadline) {
+    std::this_thread::sleep_for(1ms);
+  }
+  SHOAL_EXPECT_OK(CallOnce(*server, Request("", Bytes(1 << 20))).status());
+  EXPECT_EQ(counting.calls, 1);
 }
 
 // A peer that reads slowly must not make the server hold what it asked for: answers have the same room.
@@ -446,7 +469,7 @@ TEST(NetTest, AnswersTogetherStayWithinTheServersMemory) {
   const auto server = StartServer(std::move(options), [](wire::Frame request, Reply reply) {
     reply({.type = request.type, .control = "", .bulk = Bytes(request.control == "much" ? 4 << 20 : 2 << 20)});
   });
-  EXPECT_THAT(CallOnce(*server, Request("much")).status(), StatusIs(kExhausted, "too many answers"));
+  EXPECT_THAT(CallOnce(*server, Request("much")).status(), StatusIs(absl::StatusCode::kUnavailable, "too many answers"));
   for (int i = 0; i < 3; ++i) SHOAL_EXPECT_OK(CallOnce(*server, Request("little")).status());
 }
 

@@ -25,6 +25,7 @@ using Clock = std::chrono::steady_clock;
 // Bulk is read in pieces of this size, each under its own deadline, into a buffer that grows with
 // what really arrives: a header alone makes nobody allocate.
 constexpr size_t kPieceBytes = 1 << 20;
+constexpr size_t kFirstPieceBytes = 16 << 10;  // of a message that is held whole
 
 // How long a peer that was refused may go on sending before its connection is cut.
 constexpr std::chrono::milliseconds kLinger(1000);
@@ -250,11 +251,12 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     while (!answer_.has_value() && !closed_) co_await answered_.async_wait(kUse);
     if (closed_) co_return false;
     Answer answer = *std::exchange(answer_, std::nullopt);
-    // Peers that read slowly must not make us hold all that they asked for.
+    // Peers that read slowly must not make us hold all that they asked for. UNAVAILABLE: whoever is
+    // honest asks again, and has lost nothing.
     if (!Claim(answer.frame.control.size() + answer.frame.bulk.size())) {
-      answer = Answer{wire::MakeErrorFrame(
-                          absl::ResourceExhaustedError("too many answers at once; try again later")),
-                      nullptr};
+      answer = Answer{
+          wire::MakeErrorFrame(absl::UnavailableError("too many answers at once; try again later")),
+          nullptr};
     }
     const bool written = co_await Write(std::move(answer));
     Release();
@@ -286,9 +288,11 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<bool> ReadGrowing(uint64_t size, Buffer& buffer) {
     while (buffer.size() < size) {
       const size_t before = buffer.size();
-      const size_t piece = std::min<uint64_t>(size - before, kPieceBytes);
+      // As much again as has come: a header, or a little more, does not hold room that others need.
+      const size_t piece =
+          std::min<uint64_t>({size - before, std::max(before, kFirstPieceBytes), kPieceBytes});
       if (!Claim(piece)) {
-        co_await Refuse(absl::ResourceExhaustedError("too many requests at once; try again later"));
+        co_await Refuse(absl::UnavailableError("too many requests at once; try again later"));
         co_return false;
       }
       if (buffer.capacity() < before + piece) {
