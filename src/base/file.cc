@@ -114,7 +114,11 @@ absl::Status WriteFileAtomically(const std::string& path, BytesView content, Fil
     status = ErrnoStatus(errno, path);
   }
   if (!status.ok()) {
-    ::unlink(temporary.c_str());
+    if (mode == FileMode::kPrivate) {
+      WipeFile(temporary).IgnoreError();  // a part of it is there, maybe with secrets
+    } else {
+      ::unlink(temporary.c_str());
+    }
     return status;
   }
   return SyncDirectory(DirectoryOf(path));
