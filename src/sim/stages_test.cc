@@ -1,8 +1,10 @@
 // The stages of a party alone, without network, journal and clients: what goes in, what comes out.
-// These are the tests that run under the sanitizers as well (scripts/test): every byte that the
-// online path moves, on several threads, in memory and in files.
+// These run under the sanitizers as well (scripts/test), as do those of TLS and connections
+// (src/net): every byte that the stages move, on several threads, in memory and in files.
+#include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "gtest/gtest.h"
@@ -48,26 +50,70 @@ RoundContext Context(uint32_t party, uint32_t parties, uint64_t rows,
   return context;
 }
 
-TEST(StagesTest, OutputDoesNotDependOnThreads) {
+// Noise and the offline stage: byte for byte the same output, and the same state, for every instruction
+// set, any number of threads, lists in memory or in files. Some onions come twice, some are none.
+TEST(StagesTest, TheOfflineStageIsTheSameEverywhere) {
   testing::TestRandom random(5);
   std::vector<RoundSecrets> secrets;
   for (int j = 0; j < 2; ++j) secrets.emplace_back(random.NewSeed());
-  const RoundContext context = Context(1, 2, 700, secrets);
+  constexpr size_t kOnions = 700;  // several batches
+  constexpr uint32_t kBad[] = {7, 150, 641}, kAgain[] = {100, 299, 699};
+  Bytes onions(kOnions * onion::OnionBytes(2));
+  {
+    const RoundContext context = Context(1, 2, 700, secrets);
+    const std::vector<onion::Recipient> path = {
+        *onion::Recipient::Create(secrets[0].OnionKeyPair().public_key), context.next_recipients[0]};
+    Bytes seeds(kOnions * 64), ephemeral(kOnions * 64);
+    random.Fill(seeds);
+    random.Fill(ephemeral);
+    onion::BuildOnions(context.round_id, path, seeds, ephemeral, onions);
+    const auto one = [&](uint32_t i) {
+      return MutableBytes(onions).subspan(i * context.onion_bytes(), context.onion_bytes());
+    };
+    for (const uint32_t i : kBad) random.Fill(one(i));
+    for (const uint32_t i : kAgain) std::ranges::copy(one(3), one(i).begin());
+  }
+
+  struct Output {
+    Bytes onions;
+    RoundState state;
+  };
+  std::optional<Output> expected;
+  const auto run = [&](ThreadPool& pool, SpoolPlace& spools) {
+    const RoundContext context = Context(1, 2, 700, secrets);
+    const Resources resources = {&pool, &spools};
+    SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise, MakeNoise(context, secrets[0], resources));
+    EXPECT_GT(noise.size(), 2048u);  // several chunks
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        auto out, RunOffline(context, secrets[0], std::move(noise), onions, resources));
+    EXPECT_EQ(out.dead, std::size(kBad) + std::size(kAgain));
+    Output output{*ReadAll(*out.onions), std::move(out.state)};
+    if (!expected.has_value()) {
+      for (const uint32_t i : kBad) EXPECT_TRUE(output.state.dead(i));
+      for (const uint32_t i : kAgain) EXPECT_TRUE(output.state.dead(i));
+      EXPECT_FALSE(output.state.dead(3));
+      expected = std::move(output);
+      return;
+    }
+    const RoundState &a = expected->state, &b = output.state;
+    EXPECT_TRUE(output.onions == expected->onions);
+    EXPECT_TRUE(std::ranges::equal(BytesView(a.seeds), BytesView(b.seeds)));
+    EXPECT_TRUE(std::ranges::equal(a.target.span(), b.target.span()));
+    EXPECT_TRUE(std::ranges::equal(a.noise, b.noise, [](const NoiseQuery& x, const NoiseQuery& y) {
+      return x.position == y.position && x.tally == y.tally;
+    }));
+  };
   ThreadPool one(1), many(5);
   SpoolPlace memory("/tmp", 1 << 30), files("/tmp", 0);
-  const Resources small = {&one, &memory}, large = {&many, &files};
-  SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch a, MakeNoise(context, secrets[0], small));
-  SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch b, MakeNoise(context, secrets[0], large));
-  Bytes in_file(b.onions.size());
-  SHOAL_ASSERT_OK(b.onions.Read(0, in_file));
-  EXPECT_TRUE(std::ranges::equal(a.onions.memory(), in_file));
-  EXPECT_EQ(a.tallies, b.tallies);
-  EXPECT_GT(a.size(), 2048u);  // several chunks
-  Bytes onions(300 * context.onion_bytes());
-  random.Fill(onions);  // all dead
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto x, RunOffline(context, secrets[0], std::move(a), onions, small));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto y, RunOffline(context, secrets[0], std::move(b), onions, large));
-  EXPECT_EQ(*ReadAll(*x.onions), *ReadAll(*y.onions));
+  const InstructionSet before = ActiveInstructionSet();
+  for (InstructionSet set : kAllInstructionSets) {
+    if (!IsSupported(set)) continue;
+    UseInstructionSet(set);
+    run(one, memory);
+    run(many, memory);
+    run(many, files);
+  }
+  UseInstructionSet(before);
 }
 
 // The secret shuffle: where an onion goes is uniform over all places, for living ones and for noise,
