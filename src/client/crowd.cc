@@ -826,15 +826,17 @@ void Crowd::Wave(uint32_t first, uint32_t end) {
 void Crowd::MakeQueries(EngineRequest& request) {
   const ThreadTimer timer;
   SeededRandom random(seed_.view(), "shoal crowd engine v1", request.piece.firsts.front());
-  for (size_t i = 0; i < request.piece.ranges.size() && request.status.ok(); ++i) {
-    for (uint64_t k = 0; k < request.piece.ranges[i].count; ++k) {
-      auto asked = engine_client_->Ask(rows_[request.piece.firsts[i] + k], random);
-      if (!asked.ok()) {
-        request.status = asked.status();
-        break;
-      }
-      request.asked.push_back(*std::move(asked));
-    }
+  std::vector<uint64_t> rows;
+  for (size_t i = 0; i < request.piece.ranges.size(); ++i) {
+    const auto first = rows_.begin() + static_cast<ptrdiff_t>(request.piece.firsts[i]);
+    rows.insert(rows.end(), first, first + static_cast<ptrdiff_t>(request.piece.ranges[i].count));
+  }
+  // All at once: the public matrix is expanded once for them.
+  auto asked = engine_client_->Ask(rows, random);
+  if (asked.ok()) {
+    request.asked = *std::move(asked);
+  } else {
+    request.status = asked.status();
   }
   const std::lock_guard lock(mutex_);
   report_.seal_cpu_seconds += timer.Seconds();
