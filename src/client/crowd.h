@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
-#include "src/base/random.h"
 #include "src/client/client.h"
 #include "src/client/transport.h"
 #include "src/pir/engine.h"

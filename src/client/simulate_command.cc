@@ -1,4 +1,3 @@
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>

@@ -22,7 +22,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,9 +32,7 @@
 #include "src/base/content_mac.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
-#include "src/base/spool.h"
 #include "src/base/tagged.h"
-#include "src/base/thread_pool.h"
 #include "src/roster/roster.h"
 #include "src/round/header.h"
 #include "src/server/journal.h"
