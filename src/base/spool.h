@@ -44,7 +44,7 @@ class SpoolPlace {
   // it would leave less room for others than it takes.
   absl::StatusOr<std::optional<Spool>> CreateIfRoomy(uint64_t bytes);
 
-  // Bytes in files now.
+  // For tests: bytes in files now.
   uint64_t file_bytes() const { return file_bytes_; }
 
  private:

@@ -87,7 +87,7 @@ class Popularity {
   std::vector<uint32_t> AppsOf(uint32_t device) const;
   static constexpr uint32_t kAbsent = 1u << 31;
   Bytes KeyOf(uint32_t device, uint32_t app) const;
-  // The key of rank 1, 2, .. when zipf is not 0.
+  // For tests: the key of rank 1, 2, .. when zipf is not 0.
   Bytes Ranked(size_t rank) const { return keys_->At(order_[rank - 1]); }
 
  private:
