@@ -1,4 +1,5 @@
-// One party of the chain: every check and every state of its rounds, no I/O but the journal's.
+// One party of the chain: every check and every state of its rounds, no I/O but the journal's and
+// the spools'.
 //
 //   header    party 1 --- draft, one more onion key at every hop ---> party m
 //             party 1 <--- one more signature at every hop ---------- party m
