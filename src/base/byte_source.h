@@ -4,7 +4,6 @@
 #define SHOAL_SRC_BASE_BYTE_SOURCE_H_
 
 #include <cstdint>
-#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"

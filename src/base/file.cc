@@ -14,7 +14,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "sodium.h"
-#include "src/base/status_macros.h"
 
 namespace shoal {
 namespace {

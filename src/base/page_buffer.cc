@@ -2,8 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "sodium.h"
 #include "src/base/check.h"

@@ -36,6 +36,7 @@ class SecretArray {
   SecretArray& operator=(const SecretArray&) = delete;
   ~SecretArray() { Wipe(); }
 
+  // For tests.
   SecretArray Clone() const { return SecretArray(view()); }
   BytesView view() const { return bytes_; }
   MutableBytes mutable_view() { return bytes_; }
@@ -67,7 +68,7 @@ struct WipingAllocator {
 template <typename T>
 using SecretVector = std::vector<T, WipingAllocator<T>>;
 
-// Constant time in the contents; the lengths are public.
+// For tests. Constant time in the contents; the lengths are public.
 inline bool EqualSecret(BytesView a, BytesView b) {
   return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }

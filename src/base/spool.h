@@ -44,7 +44,7 @@ class SpoolPlace {
   // it would leave less room for others than it takes.
   absl::StatusOr<std::optional<Spool>> CreateIfRoomy(uint64_t bytes);
 
-  // Bytes in files now.
+  // For tests: bytes in files now.
   uint64_t file_bytes() const { return file_bytes_; }
 
  private:
@@ -87,7 +87,8 @@ class Spool {
   BytesView memory() const { return BytesView(memory_).first(in_memory() ? size_ : 0); }
 
   // Writes zeros to the memory from `from` on and to its room beyond the size, so that the system
-  // provides it now: before anything else is written there. Nothing in a file.
+  // provides it now: before anything else is written there. `from` is within the size (checked).
+  // Nothing in a file.
   void Touch(uint64_t from, ThreadPool& pool);
 
   // Within the size (checked). Errors of the file system. With a pool, what is long is encrypted,

@@ -6,11 +6,9 @@
 #include <exception>
 #include <iostream>
 #include <limits>
-#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "google/protobuf/stubs/logging.h"
 #include "src/cli/version.h"

@@ -157,9 +157,9 @@ TEST_F(CommandsTest, APartySignsOneTableForAnEpoch) {
 TEST_F(CommandsTest, APartySignsOneRosterForAnEpoch) {
   MakeRoster();
   SHOAL_ASSERT_OK_AND_ASSIGN(std::string roster, ReadFile(Path("roster")));
-  const size_t at = roster.find("7002");
+  const size_t at = roster.find(":7301");
   ASSERT_NE(at, std::string::npos);
-  roster.replace(at, 4, "7009");
+  roster.replace(at, 5, ":7309");
   Write("other", roster);
   EXPECT_EQ(RunShoal({"roster", "sign", "--roster", "@other", "--keys", "@bob"}), kExitVerification);
   EXPECT_THAT(err_, HasSubstr("second content"));

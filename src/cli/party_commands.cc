@@ -251,8 +251,9 @@ Command RosterInspect() {
   return {
       .name = "roster inspect",
       .summary = "show a roster, and check who signed it",
-      .help = "Prints a roster in words. With --pinned it is verified as a client does, and the "
-              "exit code\nis 3 if it must not be trusted.\n",
+      .help = "Prints a roster in words. With --pinned it is verified as a client does: exit code 0 "
+              "if it is\nto be trusted, 3 for a signature, time, epoch or pin that does not hold, 1 "
+              "if it is malformed\nor its noise does not give what it claims.\n",
       .examples = "  shoal roster inspect --roster roster.signed.textproto --pinned "
                   "pinned.textproto\n",
       .options =

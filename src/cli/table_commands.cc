@@ -266,7 +266,9 @@ Command TableBuild() {
                 "epoch", Number(), "rises with every version of a table (default 1)")(
                 "previous", Directory(), "an earlier version: the same table, next epoch")(
                 "valid-days", Number(), "how long it may be used (default 7)")(
-                "row-bytes", Number(), "bytes of a row (hashed: default 1024)")(
+                "row-bytes", Number(),
+                "bytes of a row (hashed: default 1024; dense: one record, at least 16: noise is paid "
+                "for every row, so choose, or ask `shoal plan`)")(
                 "out", Directory()->required(), "the new directory");
           },
       .positional = "",
@@ -297,8 +299,9 @@ Command TableVerify() {
       .name = "table verify",
       .summary = "check a table and all parties' signatures on it",
       .help = "Checks a table as a client and a backend do: the roster against the pinned "
-              "parties, the\nmanifest, times, every row and its signature. The exit code is 3 if "
-              "something is wrong.\n",
+              "parties, the\nmanifest, times, every row and its signature. Exit code 0 if all is "
+              "right; 3: a signature,\ndigest, time, epoch or pin; 1: a file is missing or "
+              "malformed.\n",
       .examples = "  shoal table verify table --roster roster.signed.textproto --pinned "
                   "pinned.textproto\n",
       .options =

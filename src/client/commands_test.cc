@@ -130,6 +130,7 @@ TEST_F(CommandsTest, QueryWritesAFileThatIsWhole) {
   };
   EXPECT_EQ(RunQuery({"--output", path, "key-1"}).code, cli::kExitFailed);
   EXPECT_EQ(*ReadFile(path), "earlier results");
+  EXPECT_FALSE(fs::exists(path + ".part"));
   frontend_.after = nullptr;
   frontend_.OpenRound();
   const Outcome outcome = RunQuery({"--output", path, "key-1", "key-2"});
@@ -144,9 +145,17 @@ TEST_F(CommandsTest, QueryWritesAFileThatIsWhole) {
 // Results that could not be written can be had again: nothing is asked a second time.
 TEST_F(CommandsTest, QueryGivesResultsAgainThatCouldNotBeWritten) {
   const Digest round_id = frontend_.OpenRound();
-  const Outcome full = RunQuery({"--output", directory_ + "/none/results", "key-1"});
+  const std::string folder = directory_ + "/folder";
+  fs::create_directory(folder);
+  // It is gone when the results are there.
+  frontend_.after = [&](const std::string& name) {
+    if (name == "FetchAnswers") fs::remove_all(folder);
+    return absl::OkStatus();
+  };
+  const Outcome full = RunQuery({"--output", folder + "/results", "key-1"});
+  frontend_.after = nullptr;
   EXPECT_EQ(full.code, cli::kExitFailed);
-  EXPECT_NE(full.err.find("/none/results.part"), std::string::npos) << full.err;
+  EXPECT_NE(full.err.find("/folder/results.part"), std::string::npos) << full.err;
   const size_t sent = frontend_.sent.size();
   frontend_.SetState(round_id, wire::CLOSED);
   EXPECT_EQ(RunQuery({"key-1"}).out, "key-1\tfound\tvalue of key-1\tyes\n");
@@ -159,6 +168,20 @@ TEST_F(CommandsTest, QueryGivesResultsAgainThatCouldNotBeWritten) {
   for (const auto& entry : fs::directory_iterator(directory_)) {
     EXPECT_EQ(entry.path().string().find("answers"), std::string::npos) << entry.path();
   }
+}
+
+// A round that was waited for and charged must not end at a mistyped directory.
+TEST_F(CommandsTest, QueryLooksWhereResultsGoBeforeItAsks) {
+  frontend_.OpenRound();
+  const Outcome outcome = RunQuery({"--output", directory_ + "/none/results", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find("/none/results.part: No such file"), std::string::npos)
+      << outcome.err;
+  const Outcome directory = RunQuery({"--output", directory_, "key-1"});
+  EXPECT_EQ(directory.code, cli::kExitFailed);
+  EXPECT_NE(directory.err.find("is a directory"), std::string::npos) << directory.err;
+  EXPECT_TRUE(frontend_.sent.empty());
+  EXPECT_FALSE(fs::exists(directory_ + "/state")) << "nothing was begun";
 }
 
 // A million lines have the length of some; none has that of a megabyte.
@@ -268,6 +291,9 @@ TEST_F(CommandsTest, QuerySaysWhatIsWrongWithItsUse) {
   EXPECT_EQ(RunQuery({"--obtain", "8", "a"}).code, cli::kExitUsage);
   EXPECT_EQ(RunQuery({"--obtain", "0"}).code, cli::kExitUsage);
   EXPECT_EQ(RunQuery({"--obtain", "-5"}).code, cli::kExitUsage);
+  const Outcome padded = RunQuery({"--pad", "8", "a"});
+  EXPECT_EQ(padded.code, cli::kExitUsage);
+  EXPECT_NE(padded.err.find("--pad goes with --engine"), std::string::npos) << padded.err;
   EXPECT_EQ(Run({"query", "a"}).code, cli::kExitUsage);
   EXPECT_EQ(RunQuery({"--escapes", "a\\q"}).code, cli::kExitFailed);
   EXPECT_EQ(RunQuery({"--file", directory_ + "/none"}).code, cli::kExitFailed);

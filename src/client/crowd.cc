@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/hash.h"
+#include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/client/connections.h"
 #include "src/client/deployment.h"

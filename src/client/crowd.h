@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
-#include "src/base/random.h"
 #include "src/client/client.h"
 #include "src/client/transport.h"
 #include "src/pir/engine.h"
@@ -88,7 +87,7 @@ class Popularity {
   std::vector<uint32_t> AppsOf(uint32_t device) const;
   static constexpr uint32_t kAbsent = 1u << 31;
   Bytes KeyOf(uint32_t device, uint32_t app) const;
-  // The key of rank 1, 2, .. when zipf is not 0.
+  // For tests: the key of rank 1, 2, .. when zipf is not 0.
   Bytes Ranked(size_t rank) const { return keys_->At(order_[rank - 1]); }
 
  private:
@@ -174,9 +173,11 @@ using CrowdProgress =
 // With an engine, errors are FetchSetup's and ObtainHint's, and INVALID_ARGUMENT when a device's
 // queries are more than fits memory at a time.
 //
-// Memory: 8 bytes a query (slot and row), 49 a device, 33 a row of the table unless verify_each; for
-// every connection some pieces of kMaxBulkBytes and about 30 bytes for every query of one device. With
-// an engine: its client (Sizes::hint_memory_bytes), and 256 MiB of queries and answers at a time.
+// Memory: 8 bytes a query (slot and row), 57 a device (seed, whether it is lost, when it submitted, a
+// latency; more if its queries take several requests), Popularity's, 33 a row of the table unless
+// verify_each; for every connection some pieces of kMaxBulkBytes and about 30 bytes for every query of
+// one device. With an engine: its client (Sizes::hint_memory_bytes), and 256 MiB of queries and answers
+// at a time.
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
                                      const CrowdKeys& keys, const table::UnsignedTable* expected,
                                      const TransportFactory& connect, Environment environment,

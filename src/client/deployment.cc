@@ -1,6 +1,7 @@
 #include "src/client/deployment.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

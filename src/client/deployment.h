@@ -4,7 +4,6 @@
 #define SHOAL_SRC_CLIENT_DEPLOYMENT_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"

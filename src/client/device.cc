@@ -1,7 +1,6 @@
 #include "src/client/device.h"
 
 #include <algorithm>
-#include <array>
 
 #include "sodium.h"
 #include "src/base/check.h"

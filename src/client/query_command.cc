@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -167,6 +168,19 @@ class Output {
   ~Output() {
     if (fd_ >= 0) ::close(fd_);
   }
+  // Finds a mistyped path before anything is asked and charged. What was there stays.
+  absl::Status Check() const {
+    if (path_.empty()) return absl::OkStatus();
+    if (std::error_code ignored; std::filesystem::is_directory(path_, ignored)) {
+      return absl::FailedPreconditionError(absl::StrCat(path_, ": is a directory"));
+    }
+    const bool is_there = FileExists(Part());
+    const int fd = ::open(Part().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) return ErrnoStatus(errno, Part());
+    ::close(fd);
+    if (!is_there) ::unlink(Part().c_str());
+    return absl::OkStatus();
+  }
   absl::Status Open() {
     if (path_.empty()) return absl::OkStatus();
     fd_ = ::open(Part().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -310,6 +324,7 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
   }
   Output output(cli::TextOr(values, "output", ""), io.out);
+  SHOAL_RETURN_IF_ERROR(output.Check());
   if (const std::string name = cli::TextOr(values, "engine", "chain"); name != "chain") {
     const absl::StatusOr<pir::Engine> engine = pir::ParseEngine(name);
     if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
@@ -319,6 +334,9 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     CommandResults results(format == "json", keys, console, output);
     SHOAL_RETURN_IF_ERROR(AskEngine(*engine, pad, values, connect, keys, results, io));
     return OutcomeOf(results);
+  }
+  if (values.count("pad") > 0) {
+    return cli::UsageError("--pad goes with --engine; the chain pads to pad_to of the configuration");
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                          Session::Open("shoal query", values["config"].as<std::string>(), connect,
@@ -387,7 +405,8 @@ cli::Command Query(Connector connect) {
             options.add_options()("engine", cli::Text(),
                                   "chain (default), simplepir or doublepir");
             options.add_options()("pad", cli::Number(),
-                                  "with an engine: round the number of queries up to a multiple");
+                                  "with --engine alone: round the number of queries up to a "
+                                  "multiple (1)");
             options.add_options()("quiet", "say nothing on standard error but errors");
           },
       .positional = "key",

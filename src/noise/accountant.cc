@@ -487,22 +487,6 @@ absl::StatusOr<double> SubstitutionDeltaUpper(std::span<const Weight> weights, d
   return UpperDelta(*changes, epsilon, precision);
 }
 
-absl::StatusOr<double> SubstitutionEpsilon(std::span<const Weight> weights, double delta,
-                                           const Exposure& exposure, Precision precision) {
-  absl::StatusOr<Changes> changes = ChangesOf(weights, exposure);
-  if (!changes.ok()) return changes.status();
-  double low = 0, high = kMaxEpsilon;
-  if (UpperDelta(*changes, high, precision) > delta) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("accountant: no epsilon below %g gives delta %g", kMaxEpsilon, delta));
-  }
-  while (high - low > 1e-6 * high && high > 1e-9) {
-    const double middle = (low + high) / 2;
-    (UpperDelta(*changes, middle, precision) <= delta ? high : low) = middle;
-  }
-  return high;
-}
-
 absl::StatusOr<std::vector<Weight>> WeightsFrom(std::span<const double> frequencies) {
   long double sum = 0;
   for (double f : frequencies) {

@@ -68,12 +68,6 @@ absl::StatusOr<double> SubstitutionDeltaUpper(std::span<const Weight> weights, d
                                               const Exposure& exposure,
                                               Precision precision = Precision::kExact);
 
-// The smallest epsilon (to 1e-6 relative, on the safe side) for which the upper bound on delta is
-// at most `delta`. FAILED_PRECONDITION if it is not below 50.
-absl::StatusOr<double> SubstitutionEpsilon(std::span<const Weight> weights, double delta,
-                                           const Exposure& exposure,
-                                           Precision precision = Precision::kExact);
-
 // Turns relative frequencies (finite, non-negative, not all zero) into weights that sum to 2^128.
 // INVALID_ARGUMENT otherwise.
 absl::StatusOr<std::vector<Weight>> WeightsFrom(std::span<const double> frequencies);

@@ -113,18 +113,6 @@ TEST(SubstitutionDeltaTest, SymmetricGeometricCutAtBothEnds) {
   EXPECT_LE(delta.lower, delta.upper);
 }
 
-TEST(SubstitutionEpsilonTest, InvertsDelta) {
-  const std::vector<Weight> weights = Weights(kSmooth);
-  for (uint32_t phi : {1, 2}) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds at, SubstitutionDelta(weights, 1.25, {.phi = phi}));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const double epsilon,
-                               SubstitutionEpsilon(weights, at.upper, {.phi = phi}));
-    EXPECT_NEAR(epsilon, 1.25, 1e-4);
-  }
-  EXPECT_THAT(SubstitutionEpsilon(weights, 1e-3, {}),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "no epsilon below 50"));
-}
-
 TEST(SubstitutionDeltaTest, BadArgumentsAreNamed) {
   const std::vector<Weight> weights = Weights(kSmooth);
   const auto expect = [](const auto& result, const char* message) {

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "boost/multiprecision/cpp_bin_float.hpp"
 #include "src/base/check.h"

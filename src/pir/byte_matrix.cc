@@ -1,8 +1,6 @@
 #include "src/pir/byte_matrix.h"
 
 #include <algorithm>
-#include <atomic>
-#include <mutex>
 
 #include "src/base/check.h"
 #include "src/base/status_macros.h"

@@ -74,8 +74,8 @@ absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup);
 // The same of a shape that has no hint yet (ShapeOf).
 absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape);
 
-// What an engine costs, under the same names for every engine; `shoal query` and the studies print
-// these.
+// What an engine costs, under the same names for every engine (src/pir/costs.h): `shoal simulate`,
+// `shoal plan` and the studies print these.
 struct Costs {
   Sizes bytes;
   double setup_seconds = 0;    // server, once an epoch

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "absl/strings/str_format.h"
 #include "src/base/status_macros.h"
 #include "src/pir/lwe.h"
 #include "src/pir/public_matrix.h"

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/pir/dispatch.h"
 #include "src/pir/gaussian.h"

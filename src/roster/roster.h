@@ -29,6 +29,7 @@ inline constexpr size_t kMaxAddressBytes = 260;
 
 // INVALID_ARGUMENT for an unknown mechanism or a number that is not finite.
 absl::StatusOr<noise::Parameters> NoiseFromWire(const wire::NoiseParameters& parameters);
+// For tests.
 wire::NoiseParameters NoiseToWire(const noise::Parameters& parameters);
 
 // Whom a client or a party trusts, from its own configuration.

@@ -31,8 +31,8 @@ class ForwardMemory {
   ForwardMemory() = default;
   // RESOURCE_EXHAUSTED where the system has none.
   static absl::StatusOr<ForwardMemory> Create(uint32_t positions);
-  // The same, touched and with room for the message, out of the memory that spools have; of no positions
-  // where that is scarce (SpoolPlace::CreateIfRoomy).
+  // The same, touched, out of the memory that spools have, and with room for the message beside it;
+  // of no positions where that memory is scarce (SpoolPlace::CreateIfRoomy).
   static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, const Resources& resources);
 
   uint32_t positions() const { return static_cast<uint32_t>(place_.size()); }

@@ -1,5 +1,5 @@
 // The frontend's side towards clients: slots, submissions, and the life of its rounds. No I/O but
-// the journal's; the runner moves the bytes and asks `Due` what to do next.
+// the journal's and the spools'; the runner moves the bytes and asks `Due` what to do next.
 //
 //   OPEN_FOR_ONIONS --(window or count)--> SEALED --(offline stage)--> OPEN_FOR_QUERIES
 //     --(window or count)--> ANSWERING --(online stage)--> ANSWERED --(window)--> CLOSED
@@ -110,12 +110,13 @@ class Frontend {
   absl::StatusOr<Submission> SubmitOnions(const Digest& round_id, BytesView onions);
 
   // Takes a tally for every slot. All or nothing; the same again is fine. INVALID_ARGUMENT: arrays
-  // of different lengths, a tally not below p, a slot named twice; PERMISSION_DENIED: a token that
-  // is not the slot's (or a dead slot); FAILED_PRECONDITION: the round takes no queries, or the
-  // slot was used for another one.
+  // of different lengths, a tally not below p, a slot named twice or not given out;
+  // PERMISSION_DENIED: a token that is not the slot's (or a dead slot); FAILED_PRECONDITION: the
+  // round takes no queries, or the slot was used for another one; NOT_FOUND: no such round.
   absl::StatusOr<uint32_t> SubmitQueries(const wire::SubmitQueriesRequest& request);
 
-  // Answers of used slots. Codes as above; FAILED_PRECONDITION before the round is answered.
+  // Answers of used slots. Codes as above; INVALID_ARGUMENT for more than 2 MiB of answers (one may
+  // always be had); FAILED_PRECONDITION: not answered (yet, any more), or a slot that was not used.
   absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
       const wire::FetchAnswersRequest& request) const;
 

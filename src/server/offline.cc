@@ -1,8 +1,6 @@
 #include "src/server/offline.h"
 
 #include <algorithm>
-#include <atomic>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <span>

@@ -1,5 +1,5 @@
-// The offline stage of one party (paper, algorithm 2; docs/architecture.md). Computes on bytes;
-// does no I/O.
+// The offline stage of one party (paper, algorithm 2; docs/architecture.md). Computes on bytes; no
+// I/O but the spools'.
 //
 //   party j-1 --- N_j onions of 112 * (m - j + 1) bytes ---> party j
 //                   open a layer; mark invalid, foreign and duplicate ones dead;
@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "src/base/byte_source.h"

@@ -4,11 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/base/thread_pool.h"
 #include "src/sharing/batch.h"
 
 namespace shoal::server {

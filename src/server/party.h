@@ -1,4 +1,5 @@
-// One party of the chain: every check and every state of its rounds, no I/O but the journal's.
+// One party of the chain: every check and every state of its rounds, no I/O but the journal's and
+// the spools'.
 //
 //   header    party 1 --- draft, one more onion key at every hop ---> party m
 //             party 1 <--- one more signature at every hop ---------- party m
@@ -22,7 +23,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -33,9 +33,7 @@
 #include "src/base/content_mac.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
-#include "src/base/spool.h"
 #include "src/base/tagged.h"
-#include "src/base/thread_pool.h"
 #include "src/roster/roster.h"
 #include "src/round/header.h"
 #include "src/server/journal.h"

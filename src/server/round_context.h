@@ -3,10 +3,8 @@
 #define SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"

@@ -41,7 +41,8 @@ struct Expansion {
 };
 Expansion Expand(BytesView seed, const Digest& round_id);
 
-// XORs e_j into `answer`, any length up to 2^32 blocks.
+// XORs e_j into `answer`, any length up to 2^32 blocks. The reference that the batch kernels are
+// tested against.
 void XorMask(BytesView seed, const Digest& round_id, MutableBytes answer);
 
 // Rec (definition 2): party j's step, l_j = y_j * l_(j-1) + x_j mod p. `tally` below p.
@@ -50,6 +51,7 @@ inline uint32_t Advance(const QueryShare& share, uint32_t tally) {
 }
 
 // Sh: the tally l_0 that the shares of parties 1..m, applied in order, take to `query` < p.
+// The reference that the batch kernels are tested against.
 uint32_t FirstTally(std::span<const QueryShare> shares, uint32_t query);
 
 }  // namespace shoal::sharing

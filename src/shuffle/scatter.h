@@ -53,6 +53,7 @@ class Scatter {
   static uint64_t MemoryBytes(uint64_t places, size_t record_bytes) {
     return places * EntryBytes(record_bytes);
   }
+  // Touches the room beyond its own size, for a later one: before Put.
   void TouchRoom(ThreadPool& pool) { spool_.Touch(spool_.size(), pool); }
 
  private:

@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "src/base/file.h"
@@ -15,6 +16,10 @@
 namespace shoal::sim {
 namespace {
 
+std::string PortOf(const std::string& address) {
+  return address.substr(address.rfind(':') + 1);
+}
+
 TEST(ConfigsTest, EverySampleIsTaken) {
   testing::TestRandom random(1);
   const roster::testing::Parties parties(3, random);
@@ -22,11 +27,13 @@ TEST(ConfigsTest, EverySampleIsTaken) {
   for (const auto& file : std::filesystem::directory_iterator("configs")) {
     if (file.path().extension() == ".textproto") unknown.insert(file.path().stem());
   }
+  std::vector<std::string> listens;  // of each party; empty: where the roster says
   for (uint32_t party = 1; party <= 3; ++party) {
     const std::string name = "party" + std::to_string(party);
     SHOAL_ASSERT_OK_AND_ASSIGN(const server::ServerConfig config,
                                server::ReadServerConfig("configs/" + name + ".textproto"));
     EXPECT_EQ(config.party(), party);
+    listens.push_back(config.listen_address());
     if (party == 1) {
       SHOAL_EXPECT_OK(server::CheckPlan(server::PlanFrom(config, parties.roster()),
                                         parties.roster()));
@@ -49,8 +56,19 @@ TEST(ConfigsTest, EverySampleIsTaken) {
 
   wire::Roster settings;
   SHOAL_EXPECT_OK(wire::ReadTextFile("configs/roster.settings.textproto", settings));
-  EXPECT_EQ(settings.parties_size(), 3);
+  ASSERT_EQ(settings.parties_size(), 3);
   unknown.erase("roster.settings");
+
+  // The samples are of one deployment: whoever copies them all gets parties that find each other.
+  for (int i = 0; i < 3; ++i) {
+    const wire::Party& party = settings.parties(i);
+    const std::string& listen = listens[static_cast<size_t>(i)];
+    const std::string& address = i == 0 ? party.client_address() : party.peer_address();
+    if (!listen.empty()) {
+      EXPECT_EQ(PortOf(listen), PortOf(address)) << party.name();
+    }
+  }
+  EXPECT_EQ(config.frontend, settings.parties(0).client_address());
 
   EXPECT_TRUE(unknown.empty()) << "no test reads configs/" << *unknown.begin();
 }

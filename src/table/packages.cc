@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <map>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/ascii.h"

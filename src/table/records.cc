@@ -4,8 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 

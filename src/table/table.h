@@ -44,7 +44,8 @@ struct TableOptions {
   uint64_t epoch = 1;
   uint64_t created_s = 0;
   uint64_t expires_s = 0;
-  // 0: as small as holds the longest record, at least 1024 (hashed); one slot (dense).
+  // 0: as small as holds the longest record, at least 1024 (hashed); one slot, at least
+  // 16 (dense).
   uint32_t row_bytes = 0;
 };
 

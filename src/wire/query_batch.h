@@ -34,8 +34,8 @@ Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count);
 // The same for a batch that is made in parts, maybe by several threads.
 class QueryBatchWriter {
  public:
-  // `memory` is used again if it is large enough (MaxQueryBatchBytes) and the encoding is a bitmap
-  // wherever the positions are; zeros.
+  // At most one query a position (checked). `memory` is used again if it is large enough
+  // (MaxQueryBatchBytes) and the encoding is a bitmap wherever the positions are; zeros.
   QueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory = {});
   QueryBatchWriter(const QueryBatchWriter&) = delete;
   QueryBatchWriter& operator=(const QueryBatchWriter&) = delete;

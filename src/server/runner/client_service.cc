@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/cli/version.h"
 #include "src/server/runner/table_service.h"

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <cstdio>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "sodium.h"
@@ -47,7 +50,9 @@ constexpr char kHelp[] =
     "and their secrets are erased.\n"
     "With --engine, party 1 answers by itself: its clients hide what they ask by encryption, and\n"
     "the other parties are not needed. Without the chain, SIGHUP takes the next epoch of the table\n"
-    "from the same directory.\n";
+    "from the same directory.\n"
+    "Exit codes: 0 ended in good order, 1 failed, 2 wrong usage, 3 roster, table or journal is not to\n"
+    "be trusted.\n";
 constexpr char kExamples[] =
     "  shoald --config party2.textproto            run party 2\n"
     "  shoald --config party1.textproto --check    check configuration, roster and table, and exit\n"
