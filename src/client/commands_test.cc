@@ -133,11 +133,15 @@ TEST_F(CommandsTest, QueryWritesAFileThatIsWhole) {
   EXPECT_FALSE(fs::exists(path + ".part"));
   frontend_.after = nullptr;
   frontend_.OpenRound();
+  // Somebody laid a file of theirs where the results will be written at first.
+  SHOAL_ASSERT_OK(WriteFileAtomically(path + ".theirs", {}, FileMode::kPublic));
+  fs::create_hard_link(path + ".theirs", path + ".part");
   const Outcome outcome = RunQuery({"--output", path, "key-1", "key-2"});
   EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(*ReadFile(path),
             "key-1\tfound\tvalue of key-1\tyes\nkey-2\tfound\tvalue of key-2\tyes\n");
+  EXPECT_EQ(*ReadFile(path + ".theirs"), "");
   EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_FALSE(fs::exists(path + ".part"));
 }

@@ -174,17 +174,15 @@ class Output {
     if (std::error_code ignored; std::filesystem::is_directory(path_, ignored)) {
       return absl::FailedPreconditionError(absl::StrCat(path_, ": is a directory"));
     }
-    const bool is_there = FileExists(Part());
-    const int fd = ::open(Part().c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return ErrnoStatus(errno, Part());
+    SHOAL_ASSIGN_OR_RETURN(const int fd, CreatePart());
     ::close(fd);
-    if (!is_there) ::unlink(Part().c_str());
+    ::unlink(Part().c_str());
     return absl::OkStatus();
   }
   absl::Status Open() {
     if (path_.empty()) return absl::OkStatus();
-    fd_ = ::open(Part().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    return fd_ < 0 ? ErrnoStatus(errno, Part()) : absl::OkStatus();
+    SHOAL_ASSIGN_OR_RETURN(fd_, CreatePart());
+    return absl::OkStatus();
   }
   std::string& text() { return text_; }
   // Writes what has gathered in `text` if it is enough.
@@ -203,6 +201,13 @@ class Output {
 
  private:
   std::string Part() const { return path_ + ".part"; }
+  // A new file: one that lies there may be somebody else's, who would read along.
+  absl::StatusOr<int> CreatePart() const {
+    ::unlink(Part().c_str());
+    const int fd = ::open(Part().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return ErrnoStatus(errno, Part());
+    return fd;
+  }
   absl::Status Write() {
     if (fd_ >= 0) {
       SHOAL_RETURN_IF_ERROR(WriteAll(fd_, AsBytes(text_), Part()));
