@@ -380,6 +380,26 @@ class MainTest(unittest.TestCase):
         self.main("--full", "--all")
         self.assertEqual(self.study.ran[4:], [(10, 1), (10, 2), (10, 3)])
 
+    def test_a_failed_point_does_not_end_the_others(self):
+        self.study.fail_at, self.study.error = 10, chain.Failed("no ports")
+        self.assertEqual(self.main("--tiny")[0], 1)
+        self.assertEqual(self.study.ran, [(1, 1), (100, 1)])
+        with open(os.path.join(self.out, "index.html"), encoding="utf-8") as file:
+            self.assertIn("no ports", file.read())
+        self.assertEqual(self.main("--draw")[0], 0)
+        with open(os.path.join(self.out, "index.html"), encoding="utf-8") as file:
+            self.assertIn("no ports", file.read())
+        self.study.fail_at = None
+        self.assertEqual(self.main("--tiny")[0], 0)
+        self.assertEqual(self.study.ran[2:], [(10, 1)])
+
+    def test_only_some_points(self):
+        code, _, err = self.main("--tiny", "--only", "5 queries")
+        self.assertEqual((code, self.study.ran), (2, []))
+        self.assertIn("100 records, 16 a row, 10 queries", err)
+        self.assertEqual(self.main("--tiny", "--only", " 10 queries")[0], 0)
+        self.assertEqual(self.study.ran, [(10, 1)])
+
     def test_draws_again_without_running(self):
         self.assertEqual(self.main("--draw")[0], 2)
         self.assertEqual(self.main("--tiny")[0], 0)

@@ -275,6 +275,7 @@ _HELP = """examples:
   scripts/study {name} --quick
   scripts/study {name} --full --out ~/{name}
   scripts/study {name} --full --estimate
+  scripts/study {name} --full --only '1,000,000'      the points described with these words
 
 Results go to OUT: points.csv, figures as PNG and SVG, and index.html, which opens without a network.
 A run that was interrupted goes on where it stopped: points that are in the CSV are not run again.
@@ -303,6 +304,8 @@ def _parser(study):
                         help="measure this machine's unit costs, print what the run would take, and end")
     parser.add_argument("--all", action="store_true",
                         help="with --full: also points that do not fit memory or disk, by shoal plan")
+    parser.add_argument("--only", metavar="WORDS",
+                        help="only points that --estimate and the progress describe with these words")
     parser.add_argument("--draw", action="store_true", help="draw again what is in DIR; run nothing")
     parser.add_argument("--work", metavar="DIR", help="scratch data (the system's temporary directory)")
     return parser
@@ -355,6 +358,13 @@ def _total(study, points, bench):
 def _run(study, options, facts, bench, out):
     points = study.points(options.size)
     notes = []
+    if options.only:
+        points = [point for point in points if options.only in study.describe(point)]
+        notes.append(f"Only points of \"{options.only}\".")
+        if not points:
+            described = "\n  ".join(study.describe(point) for point in study.points(options.size))
+            _say(f"study {study.name}: no point of --{options.size} has the words {options.only!r}; there are:\n  {described}")
+            return EXIT_USAGE
     estimated = options.size == "full" or options.estimate
     if estimated:
         calibrate(bench, out)
@@ -459,7 +469,7 @@ def main(study, arguments=None):
             work = tempfile.mkdtemp(prefix="study-", dir=options.work)
             bench = Bench(chain.Programs(), work, int(facts["cores"]))
             code = _run(study, options, facts, bench, out)
-            if options.estimate:
+            if options.estimate or code == EXIT_USAGE:
                 return code
         if os.path.exists(os.path.join(out, "index.html")):
             print(os.path.join(out, "index.html"))
