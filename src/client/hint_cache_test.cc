@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,8 @@ class HintCacheTest : public ::testing::Test {
   // The server's next epoch: some rows are others.
   void NextEpoch() {
     ++epoch_;
-    const std::vector<uint64_t> changed = {3, 250, epoch_};
+    const std::set<uint64_t> rows = {3, 250, epoch_};
+    const std::vector<uint64_t> changed(rows.begin(), rows.end());
     for (uint64_t row : changed) records_.Fill(row, static_cast<uint8_t>(17 * epoch_ + row));
     delta_ = *server_->Refresh(records_.content(epoch_), changed);
   }

@@ -144,10 +144,10 @@ class Server {
   virtual absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const = 0;
 
-  // Makes this the server of a later epoch of the same table, with the same size of rows and no more
-  // columns: setup and hint change. `changed_rows` names every row whose bytes differ, each once. Costs
-  // about 1024 multiply-adds for a byte that changed, and never more than a new hint would. INVALID_ARGUMENT if the content
-  // does not fit: then make a new server.
+  // Makes this the server of a later epoch of the same table, with the same size of rows and no
+  // more columns: setup and hint change. `changed_rows` names every row whose bytes differ, in
+  // ascending order. Costs about 1024 multiply-adds for a byte that changed, and never more than a
+  // new hint would. INVALID_ARGUMENT if the content does not fit: then make a new server.
   virtual absl::StatusOr<Delta> Refresh(const Content& content,
                                         std::span<const uint64_t> changed_rows) = 0;
 };
