@@ -115,6 +115,9 @@ struct Delta {
   Bytes changes;
 };
 
+// Of everything in it: what came in pieces is known to be whole, and what was kept to be undamaged.
+Digest DeltaDigest(const Delta& delta);
+
 // Whether a server of `setup` can be refreshed to this content (Server::Refresh). INVALID_ARGUMENT
 // says what does not fit.
 absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content);
