@@ -74,11 +74,12 @@ absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup);
 // The same of a shape that has no hint yet (ShapeOf).
 absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape);
 
-// What an engine costs, under the same names for every engine; `shoal query` and the studies print
-// these.
+// What an engine costs, under the same names for every engine (costs.h); `shoal query --engine`,
+// `shoal simulate` and the studies print these.
 struct Costs {
   Sizes bytes;
   double setup_seconds = 0;    // server, once an epoch
+  double open_seconds = 0;     // client, once a command: the hint read, checked, brought forward
   double query_seconds = 0;    // client, one query
   double answer_seconds = 0;   // server, one query
   double recover_seconds = 0;  // client, one record

@@ -376,6 +376,7 @@ TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
       EXPECT_EQ(back.client->hint_fetch().received_bytes, 0u) << "kept on disk";
     }
   }
+  EXPECT_GT(back.client->costs().open_seconds, 0);
   // Rows of another size: made anew, and fetched whole.
   SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(3, 50, 64, /*dense=*/true)));
   SHOAL_ASSERT_OK(back.Open(path));
