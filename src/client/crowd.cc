@@ -273,6 +273,7 @@ class Crowd {
     // As a round's report: a server that says nothing spoils no run.
     const auto after = FetchSetup(*deployment_, engine, call);
     report_.costs.setup_seconds = before.report().setup_seconds();
+    report_.costs.open_seconds = fetch.open_seconds;
     if (after.ok() && after->report().queries() > before.report().queries()) {
       const auto queries =
           static_cast<double>(after->report().queries() - before.report().queries());

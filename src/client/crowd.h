@@ -137,10 +137,10 @@ struct CrowdReport {
     double p50 = 0, p90 = 0, p99 = 0, most = 0;
   } latency_seconds;
 
-  // The same names for every engine; seconds are processor time but for setup_seconds of the
-  // single-server engines. The chain: setup is what all parties spend on noise, once a round; answer
-  // is the rest of their stages; a query is onion, slot, token and tally. 0 where the server says
-  // nothing.
+  // The same names for every engine; seconds are processor time but for setup_seconds and
+  // open_seconds of the single-server engines. The chain: setup is what all parties spend on noise,
+  // once a round; answer is the rest of their stages; a query is onion, slot, token and tally. 0
+  // where the server says nothing.
   pir::Costs costs;
   // Of an engine's server in this run, for all its clients: 0 for the chain.
   double queries_per_pass = 0;

@@ -94,12 +94,14 @@ absl::StatusOr<std::unique_ptr<EngineClient>> EngineClient::Open(const Deploymen
   SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
                          FetchSetup(*deployment, engine, call));
   SHOAL_ASSIGN_OR_RETURN(client->costs_.bytes, pir::SizesOf(response.setup()));
+  client->costs_.setup_seconds = response.report().setup_seconds();
   const pir::ClientOptions pir_options{.pool = client->environment_.pool};
   SHOAL_ASSIGN_OR_RETURN(
       client->client_,
       ObtainHint(
           response.setup(), client->options_.hint_path,
           call, pir_options, client->options_.progress, client->fetch_));
+  client->costs_.open_seconds = client->fetch_.open_seconds;
   return client;
 }
 

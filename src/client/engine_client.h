@@ -30,7 +30,7 @@ struct EngineOptions {
   std::string hint_path;
   // The number of queries is the number of keys, rounded up to a multiple of this.
   uint32_t pad_to = 1;
-  // Of the hint's download.
+  // Of the hint's or the delta's download.
   std::function<void(uint64_t done, uint64_t total)> progress = nullptr;
 };
 
@@ -67,7 +67,7 @@ class EngineClient {
   // FAILED_PRECONDITION when the table's epoch changed meanwhile.
   absl::StatusOr<std::vector<Lookup>> LookUp(std::span<const Bytes> keys);
 
-  // Of the last lookup: seconds are of one query, answer_seconds with the network.
+  // Of the last lookup: seconds are of one query, wall time; answer_seconds with the network.
   const pir::Costs& costs() const { return costs_; }
   const HintFetch& hint_fetch() const { return fetch_; }
 

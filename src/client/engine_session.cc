@@ -2,8 +2,10 @@
 
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
@@ -14,6 +16,7 @@
 #include "src/client/exchange.h"
 #include "src/client/format.h"
 #include "src/client/state.h"
+#include "src/pir/costs.h"
 
 namespace shoal::client {
 
@@ -55,17 +58,15 @@ absl::StatusOr<std::vector<Lookup>> LookUpWithEngine(pir::Engine engine, uint32_
   SHOAL_ASSIGN_OR_RETURN(std::vector<Lookup> results, client->LookUp(keys));
   if (quiet) return results;
   const auto bytes = [](uint64_t n) { return BytesText(static_cast<double>(n)); };
-  const pir::Costs& costs = client->costs();
   const HintFetch& fetch = client->hint_fetch();
-  io.err << "shoal query: " << name << ": hint " << bytes(costs.bytes.hint_bytes) << " ("
+  std::vector<std::string> costs;
+  pir::ForEachCost(client->costs(), [&](const char* cost, double value) {
+    const int decimals = absl::StrContains(cost, "bytes") ? 0 : 6;
+    costs.push_back(absl::StrFormat("%s %.*f", cost, decimals, value));
+  });
+  io.err << "shoal query: " << name << ": hint " << bytes(client->costs().bytes.hint_bytes) << " ("
          << bytes(fetch.received_bytes) << " fetched" << (fetch.by_delta ? " as a delta" : "")
-         << "); each query " << bytes(costs.bytes.query_bytes) << " up, "
-         << bytes(costs.bytes.answer_bytes) << " down\n"
-         << absl::StrFormat(
-                "shoal query: %s: a query made in %.1f ms, answered in %.1f ms, recovered in %.1f "
-                "ms\n",
-                name, costs.query_seconds * 1e3, costs.answer_seconds * 1e3,
-                costs.recover_seconds * 1e3);
+         << ")\nshoal query: costs: " << absl::StrJoin(costs, ", ") << "\n";
   const Traffic traffic = transport->traffic();
   io.err << "shoal query: traffic: " << bytes(traffic.sent) << " sent, " << bytes(traffic.received)
          << " received\n";

@@ -5,24 +5,56 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/file.h"
-#include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/pir/pages.h"
 
 namespace shoal::client {
 namespace {
 
+using std::chrono::steady_clock;
+
 constexpr uint32_t kPieceBytes = 1 << 20;
-constexpr uint64_t kMaxDeltasBytes = uint64_t{128} << 20;
 
 std::string SetupPath(const std::string& path) { return path + ".setup"; }
 std::string HintPath(const std::string& path) { return path + ".hint"; }
 std::string DeltasPath(const std::string& path) { return path + ".deltas"; }
+
+double Since(steady_clock::time_point start) {
+  return std::chrono::duration<double>(steady_clock::now() - start).count();
+}
+
+// It is not there, or not what it has to be: asking again would not mend it. Other errors may pass.
+bool IsNone(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsDataLoss(status) ||
+         absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
+}
+
+// The file's content; none if there is no file, or a longer one.
+absl::StatusOr<std::string> ReadKept(const std::string& path, uint64_t max_bytes) {
+  auto content = ReadFile(path, max_bytes);
+  if (absl::IsNotFound(content.status()) || absl::IsResourceExhausted(content.status())) return "";
+  return content;
+}
+
+// Makes `content` all that follows the file's first `at` bytes.
+absl::Status WriteFrom(const std::string& path, uint64_t at, BytesView content) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  absl::Status status;
+  if (ftruncate(fd, static_cast<off_t>(at)) != 0 || lseek(fd, 0, SEEK_END) < 0) {
+    status = ErrnoStatus(errno, path);
+  } else {
+    status = WriteAll(fd, content, path);
+  }
+  close(fd);
+  return status;
+}
 
 std::optional<wire::PirSetup> ReadSetup(const std::string& path) {
   const auto text = ReadFile(SetupPath(path), 1 << 16);
@@ -31,102 +63,214 @@ std::optional<wire::PirSetup> ReadSetup(const std::string& path) {
   return setup;
 }
 
-Digest DeltaDigest(BytesView encoded) {
-  return Transcript("shoal hint cache delta v1").Blob(encoded).Finish();
-}
-
-Bytes EncodeDelta(const pir::Delta& delta) {
-  const std::string to = delta.to.SerializeAsString();
-  Bytes out;
-  Append(out, delta.from);
-  AppendLe<uint32_t>(out, static_cast<uint32_t>(to.size()));
-  Append(out, AsBytes(to));
-  AppendLe<uint64_t>(out, delta.changes.size());
-  Append(out, delta.changes);
-  const Digest digest = DeltaDigest(out);
-  Append(out, digest);
+Bytes EncodeHead(const wire::GetPirDeltaResponse& head) {
+  const std::string text = head.SerializeAsString();
+  Bytes out(4 + text.size());
+  StoreLe<uint32_t>(out.data(), static_cast<uint32_t>(text.size()));
+  std::ranges::copy(text, out.begin() + 4);
   return out;
 }
 
-// The delta that `bytes` begin with, taken off them; nothing if there is no whole one.
-std::optional<pir::Delta> TakeDelta(BytesView& bytes) {
-  const BytesView encoded = bytes;
-  BytesView rest = bytes;
-  const auto take = [&](uint64_t count) {
-    const BytesView part = rest.first(count);
-    rest = rest.subspan(count);
-    return part;
-  };
-  pir::Delta delta;
-  if (rest.size() < 36) return std::nullopt;
-  std::ranges::copy(take(32), delta.from.begin());
-  const uint64_t to_bytes = LoadLe<uint32_t>(take(4).data());
-  if (rest.size() < to_bytes + 8) return std::nullopt;
-  const BytesView to = take(to_bytes);
-  const uint64_t changes = LoadLe<uint64_t>(take(8).data());
-  if (rest.size() < 32 || rest.size() - 32 < changes) return std::nullopt;
-  delta.changes = ToBytes(take(changes));
-  const Digest digest = DeltaDigest(encoded.first(encoded.size() - rest.size()));
-  if (!std::ranges::equal(take(32), digest) || !delta.to.ParseFromString(ToString(to))) {
+// The head that `bytes` begin with, taken off them; nothing if there is no whole one.
+std::optional<wire::GetPirDeltaResponse> TakeHead(BytesView& bytes) {
+  if (bytes.size() < 4) return std::nullopt;
+  const uint64_t size = LoadLe<uint32_t>(bytes.data());
+  wire::GetPirDeltaResponse head;
+  if (bytes.size() - 4 < size || !head.ParseFromString(ToString(bytes.subspan(4, size)))) {
     return std::nullopt;
   }
-  bytes = rest;
-  return delta;
+  bytes = bytes.subspan(4 + size);
+  return head;
 }
 
-absl::Status AppendToFile(const std::string& path, BytesView content) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return ErrnoStatus(errno, path);
-  const absl::Status status = WriteAll(fd, content, path);
-  close(fd);
-  return status;
-}
-
-// The client that the files alone give; nothing if they do not.
-std::unique_ptr<pir::Client> FromDisk(const std::string& path, const pir::ClientOptions& options) {
-  const std::optional<wire::PirSetup> setup = ReadSetup(path);
-  if (!setup || !pir::SizesOf(*setup).ok()) return nullptr;
-  const auto hint = ReadFile(HintPath(path), setup->hint_bytes());
-  if (!hint.ok()) return nullptr;
-  auto client = pir::CreateClient(*setup, AsBytes(*hint), options);
-  if (!client.ok()) return nullptr;
-  if (const auto deltas = ReadFile(DeltasPath(path), kMaxDeltasBytes); deltas.ok()) {
-    BytesView rest = AsBytes(*deltas), good = rest;
-    while (const std::optional<pir::Delta> delta = TakeDelta(rest)) {
-      if (!(*client)->Apply(*delta).ok()) break;
-      good = rest;
-    }
-    // Cut off what is damaged: more would be added after it, and never be read.
-    const auto whole = static_cast<off_t>(deltas->size() - good.size());
-    if (!good.empty() && truncate(DeltasPath(path).c_str(), whole) != 0) return nullptr;
+// Makes the client that of the delta's epoch. DATA_LOSS or INVALID_ARGUMENT: these bytes are not
+// the delta of that head; the client is what it was.
+absl::Status Apply(pir::Client& client, const wire::GetPirDeltaResponse& head, Bytes changes) {
+  const pir::Delta delta = {
+      .from = pir::SetupId(client.setup()), .to = head.to(), .changes = std::move(changes)};
+  if (head.digest() != AsText(pir::DeltaDigest(delta))) {
+    return absl::DataLossError("the delta does not have its digest");
   }
-  return *std::move(client);
+  return client.Apply(delta);
 }
 
-// From the server's setup before: true if the client is now one of `setup`.
-bool BringForward(pir::Client& client, const wire::PirSetup& setup, const std::string& path,
-                  const EngineCall& call, HintFetch& fetch) {
-  pir::Delta delta;
-  delta.from = pir::SetupId(client.setup());
+// What the files alone give.
+struct Kept {
+  std::unique_ptr<pir::Client> client;  // null: they have no whole hint
+  uint64_t deltas_bytes = 0;            // of PATH.deltas, those that the client is made with
+  // The next delta, of which a part has come.
+  Bytes head, changes;
+};
+
+absl::StatusOr<Kept> FromDisk(const std::string& path, const pir::ClientOptions& options) {
+  Kept kept;
+  const std::optional<wire::PirSetup> setup = ReadSetup(path);
+  if (!setup || !pir::SizesOf(*setup).ok()) return kept;
+  {
+    SHOAL_ASSIGN_OR_RETURN(const std::string hint, ReadKept(HintPath(path), setup->hint_bytes()));
+    auto client = pir::CreateClient(*setup, AsBytes(hint), options);
+    if (IsNone(client.status())) return kept;
+    SHOAL_ASSIGN_OR_RETURN(kept.client, std::move(client));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::string deltas,
+                         ReadKept(DeltasPath(path), setup->hint_bytes()));
+  // What follows the last good one is written over.
+  for (BytesView rest = AsBytes(deltas); !rest.empty();) {
+    const auto head = TakeHead(rest);
+    if (!head) break;
+    if (rest.size() < head->total_bytes()) {
+      kept.head = EncodeHead(*head);
+      kept.changes = ToBytes(rest);
+      break;
+    }
+    if (!Apply(*kept.client, *head, ToBytes(rest.first(head->total_bytes()))).ok()) break;
+    rest = rest.subspan(head->total_bytes());
+    kept.deltas_bytes = deltas.size() - rest.size();
+  }
+  return kept;
+}
+
+// One device's requests for what comes in pieces.
+class Fetcher {
+ public:
+  using Progress = std::function<void(uint64_t done, uint64_t total)>;
+  // Takes the piece that begins at `offset`.
+  using Keep = std::function<absl::Status(uint64_t offset, BytesView piece)>;
+
+  Fetcher(const EngineCall& call, const Progress& progress, HintFetch& fetch)
+      : call_(call), progress_(progress), fetch_(fetch) {}
+
+  // The response to `request` with its offset and max_bytes. INVALID_ARGUMENT: it is none.
+  template <typename Response, typename Request>
+  absl::StatusOr<Response> Ask(wire::FrameType type, const Request& request, Bytes& piece) {
+    const auto start = steady_clock::now();
+    auto frame = call_(wire::MakeFrame(type, request), request.max_bytes());
+    wait_seconds_ += Since(start);
+    SHOAL_RETURN_IF_ERROR(frame.status());
+    Response response;
+    SHOAL_RETURN_IF_ERROR(wire::ParseFrame(*frame, type, response));
+    piece = std::move(frame->bulk);
+    return response;
+  }
+
+  // What `content` lacks of `total` bytes. Every piece is kept before the next is asked for.
+  // DATA_LOSS: the server sends something else.
+  template <typename Response, typename Request>
+  absl::Status Rest(wire::FrameType type, Request request, uint64_t total, const Keep& keep,
+                    Bytes& content) {
+    fetch_.resumed_bytes += content.size();
+    while (content.size() < total) {
+      request.set_offset(content.size());
+      request.set_max_bytes(
+          static_cast<uint32_t>(std::min<uint64_t>(kPieceBytes, total - content.size())));
+      Bytes piece;
+      SHOAL_ASSIGN_OR_RETURN(const Response response, Ask<Response>(type, request, piece));
+      if (response.total_bytes() != total || piece.empty() || piece.size() > request.max_bytes()) {
+        return absl::DataLossError(absl::StrCat("the server sent ", piece.size(), " bytes of ",
+                                                response.total_bytes(), " where it had said ",
+                                                total));
+      }
+      SHOAL_RETURN_IF_ERROR(keep(content.size(), piece));
+      Append(content, piece);
+      fetch_.received_bytes += piece.size();
+      if (progress_) progress_(content.size(), total);
+    }
+    return absl::OkStatus();
+  }
+
+  double wait_seconds() const { return wait_seconds_; }
+
+ private:
+  const EngineCall& call_;
+  const Progress& progress_;
+  HintFetch& fetch_;
+  double wait_seconds_ = 0;
+};
+
+// Makes the kept client, which is of an epoch before, one of `setup`. IsNone: the server knows no
+// way from there, what it says is none, or the hint is less.
+absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::string& path,
+                          Fetcher& fetcher) {
+  constexpr auto kType = wire::FrameType::kGetPirDelta;
   wire::GetPirDeltaRequest request;
   request.set_engine(setup.engine());
-  request.set_from_setup_id(ToString(delta.from));
-  // What is as large as the hint is not worth it.
-  auto frame = call(wire::MakeFrame(wire::FrameType::kGetPirDelta, request), setup.hint_bytes());
-  wire::GetPirDeltaResponse response;
-  if (!frame.ok() ||
-      !wire::ParseFrame(*frame, wire::FrameType::kGetPirDelta, response).ok() ||
-      pir::SetupId(response.to()) != pir::SetupId(setup)) {
-    return false;
+  request.set_from_setup_id(ToString(pir::SetupId(kept.client->setup())));
+  Bytes none;
+  SHOAL_ASSIGN_OR_RETURN(const auto head,
+                         fetcher.Ask<wire::GetPirDeltaResponse>(kType, request, none));
+  if (pir::SetupId(head.to()) != pir::SetupId(setup)) {
+    return absl::DataLossError("the server's delta leads to another setup than it has");
   }
-  delta.to = response.to();
-  delta.changes = std::move(frame->bulk);
-  if (!client.Apply(delta).ok()) return false;
-  fetch.received_bytes += delta.changes.size();
-  fetch.by_delta = true;
-  // What cannot be kept is fetched again next time.
-  static_cast<void>(AppendToFile(DeltasPath(path), EncodeDelta(delta)));
-  return true;
+  const Bytes encoded = EncodeHead(head);
+  const uint64_t before = kept.deltas_bytes + encoded.size();
+  if (before > setup.hint_bytes() || head.total_bytes() > setup.hint_bytes() - before) {
+    return absl::NotFoundError("no delta that is worth it");
+  }
+  Bytes changes;
+  if (kept.head == encoded) changes = std::move(kept.changes);
+  const auto keep = [&](uint64_t offset, BytesView piece) -> absl::Status {
+    const std::string file = DeltasPath(path);
+    if (offset == 0) SHOAL_RETURN_IF_ERROR(WriteFrom(file, kept.deltas_bytes, encoded));
+    return WriteFrom(file, before + offset, piece);
+  };
+  SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirDeltaResponse>(
+      kType, std::move(request), head.total_bytes(), keep, changes));
+  return Apply(*kept.client, head, std::move(changes));
+}
+
+// The whole hint, or what is missing of it. What is kept of another goes when a piece of this one
+// has come.
+absl::StatusOr<std::unique_ptr<pir::Client>> FetchHint(const wire::PirSetup& setup,
+                                                       const std::string& path, Fetcher& fetcher,
+                                                       const pir::ClientOptions& options) {
+  const Digest id = pir::SetupId(setup);
+  Bytes hint;
+  if (const std::optional<wire::PirSetup> begun = path.empty() ? std::nullopt : ReadSetup(path);
+      begun && pir::SetupId(*begun) == id) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string part, ReadKept(HintPath(path), setup.hint_bytes()));
+    // A whole one that is no hint is not continued.
+    if (part.size() < setup.hint_bytes()) hint = ToBytes(AsBytes(part));
+  }
+  const auto keep = [&](uint64_t offset, BytesView piece) -> absl::Status {
+    if (path.empty()) return absl::OkStatus();
+    if (offset == 0) {
+      for (const std::string& file : {DeltasPath(path), HintPath(path)}) unlink(file.c_str());
+      const std::string text = setup.SerializeAsString();
+      SHOAL_RETURN_IF_ERROR(
+          WriteFileAtomically(SetupPath(path), AsBytes(text), FileMode::kPrivate));
+    }
+    return WriteFrom(HintPath(path), offset, piece);
+  };
+  wire::GetPirHintRequest request;
+  request.set_setup_id(ToString(id));
+  SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirHintResponse>(
+      wire::FrameType::kGetPirHint, std::move(request), setup.hint_bytes(), keep, hint));
+  auto client = pir::CreateClient(setup, hint, options);
+  if (absl::IsDataLoss(client.status()) && !path.empty()) {
+    // Next time from the start.
+    unlink(HintPath(path).c_str());
+  }
+  return client;
+}
+
+absl::StatusOr<std::unique_ptr<pir::Client>> Obtain(const wire::PirSetup& setup,
+                                                    const std::string& path, Fetcher& fetcher,
+                                                    const pir::ClientOptions& options,
+                                                    HintFetch& fetch) {
+  if (path.empty()) return FetchHint(setup, path, fetcher, options);
+  SHOAL_ASSIGN_OR_RETURN(Kept kept, FromDisk(path, options));
+  if (kept.client != nullptr) {
+    fetch.resumed_bytes = setup.hint_bytes();
+    if (pir::SetupId(kept.client->setup()) == pir::SetupId(setup)) return std::move(kept.client);
+    const absl::Status forward = BringForward(kept, setup, path, fetcher);
+    fetch.by_delta = forward.ok();
+    if (forward.ok()) return std::move(kept.client);
+    if (!IsNone(forward)) return forward;
+    fetch.resumed_bytes = 0;
+    // Its memory is for the one that comes.
+    kept = {};
+  }
+  return FetchHint(setup, path, fetcher, options);
 }
 
 }  // namespace
@@ -135,62 +279,14 @@ absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
     const wire::PirSetup& setup, const std::string& path, const EngineCall& call,
     const pir::ClientOptions& options,
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch) {
+  const auto start = steady_clock::now();
   SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(setup));
   // Before it is fetched: the server chose its size.
   SHOAL_RETURN_IF_ERROR(pir::CheckMemory(sizes.hint_bytes + sizes.hint_memory_bytes,
                                          absl::StrCat(setup.engine(), ": the hint")));
-  const Digest id = pir::SetupId(setup);
-  Bytes hint;
-  if (!path.empty()) {
-    if (std::unique_ptr<pir::Client> client = FromDisk(path, options)) {
-      fetch.resumed_bytes = setup.hint_bytes();
-      if (pir::SetupId(client->setup()) == id ||
-          BringForward(*client, setup, path, call, fetch)) {
-        return client;
-      }
-      fetch.resumed_bytes = 0;
-    }
-    const std::optional<wire::PirSetup> begun = ReadSetup(path);
-    if (begun && pir::SetupId(*begun) == id) {
-      if (const auto part = ReadFile(HintPath(path), setup.hint_bytes()); part.ok()) {
-        // A whole one that is no hint is not continued.
-        if (part->size() < setup.hint_bytes()) hint = ToBytes(AsBytes(*part));
-      }
-    }
-    if (hint.empty()) {
-      for (const std::string& file : {DeltasPath(path), HintPath(path)}) unlink(file.c_str());
-      const std::string text = setup.SerializeAsString();
-      SHOAL_RETURN_IF_ERROR(
-          WriteFileAtomically(SetupPath(path), AsBytes(text), FileMode::kPublic));
-    }
-    fetch.resumed_bytes = hint.size();
-  }
-  while (hint.size() < setup.hint_bytes()) {
-    wire::GetPirHintRequest request;
-    request.set_setup_id(ToString(id));
-    request.set_offset(hint.size());
-    request.set_max_bytes(static_cast<uint32_t>(
-        std::min<uint64_t>(kPieceBytes, setup.hint_bytes() - hint.size())));
-    SHOAL_ASSIGN_OR_RETURN(
-        const wire::Frame frame,
-        call(wire::MakeFrame(wire::FrameType::kGetPirHint, request), request.max_bytes()));
-    wire::GetPirHintResponse response;
-    SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kGetPirHint, response));
-    if (response.total_bytes() != setup.hint_bytes() || frame.bulk.empty()) {
-      return absl::DataLossError(absl::StrCat("the server sent ", frame.bulk.size(),
-                                              " bytes of a hint of ", response.total_bytes(),
-                                              ", its setup has ", setup.hint_bytes()));
-    }
-    if (!path.empty()) SHOAL_RETURN_IF_ERROR(AppendToFile(HintPath(path), frame.bulk));
-    Append(hint, frame.bulk);
-    fetch.received_bytes += frame.bulk.size();
-    if (progress) progress(hint.size(), setup.hint_bytes());
-  }
-  auto client = pir::CreateClient(setup, hint, options);
-  if (absl::IsDataLoss(client.status()) && !path.empty()) {
-    // Next time from the start.
-    unlink(HintPath(path).c_str());
-  }
+  Fetcher fetcher(call, progress, fetch);
+  auto client = Obtain(setup, path, fetcher, options, fetch);
+  fetch.open_seconds = Since(start) - fetcher.wait_seconds();
   return client;
 }
 

@@ -4,8 +4,11 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,6 +29,7 @@ using wire::Frame;
 using wire::FrameType;
 
 constexpr uint64_t kRows = 500;
+constexpr uint32_t kDeltaPiece = 20;
 
 class HintCacheTest : public ::testing::Test {
  protected:
@@ -40,36 +44,60 @@ class HintCacheTest : public ::testing::Test {
   // The server's next epoch: some rows are others.
   void NextEpoch() {
     ++epoch_;
-    const std::vector<uint64_t> changed = {3, 250, epoch_};
+    const std::set<uint64_t> rows = {3, 250, epoch_};
+    const std::vector<uint64_t> changed(rows.begin(), rows.end());
     for (uint64_t row : changed) records_.Fill(row, static_cast<uint8_t>(17 * epoch_ + row));
     delta_ = *server_->Refresh(records_.content(epoch_), changed);
   }
-  // What PirService answers, in small pieces.
+  // What PirService answers, in small pieces, or what is made of that.
   absl::StatusOr<Frame> Call(const Frame& request) {
+    absl::StatusOr<Frame> frame = Serve(request);
+    if (frame.ok() && spoil_) spoil_(*frame);
+    return frame;
+  }
+  absl::StatusOr<Frame> Serve(const Frame& request) {
     if (request.type == FrameType::kGetPirDelta) {
       wire::GetPirDeltaRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       if (!delta_ || ToString(delta_->from) != message.from_setup_id()) {
         return absl::NotFoundError("no delta");
       }
+      if (delta_pieces_left_-- <= 0) return delta_error_;
       wire::GetPirDeltaResponse response;
       *response.mutable_to() = delta_->to;
-      return wire::MakeFrame(request.type, response, Bytes(delta_->changes));
+      response.set_total_bytes(delta_->changes.size());
+      response.set_digest(ToString(pir::DeltaDigest(*delta_)));
+      SHOAL_ASSIGN_OR_RETURN(Bytes piece, Piece(delta_->changes, message.offset(),
+                                                std::min(message.max_bytes(), kDeltaPiece)));
+      return wire::MakeFrame(request.type, response, std::move(piece));
     }
     if (pieces_left_-- <= 0) return absl::UnavailableError("cut off");
     wire::GetPirHintRequest message;
     SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-    const BytesView rest = server_->hint().subspan(message.offset());
+    if (message.setup_id() != ToString(pir::SetupId(server_->setup()))) {
+      return absl::NotFoundError("no setup");
+    }
     wire::GetPirHintResponse response;
     response.set_total_bytes(server_->hint().size() + extra_total_);
-    return wire::MakeFrame(request.type, response,
-                           ToBytes(rest.first(std::min<size_t>(rest.size(), 10'000))));
+    SHOAL_ASSIGN_OR_RETURN(Bytes piece, Piece(server_->hint(), message.offset(),
+                                              std::min(message.max_bytes(), 10'000u)));
+    return wire::MakeFrame(request.type, response, std::move(piece));
+  }
+  static absl::StatusOr<Bytes> Piece(BytesView whole, uint64_t offset, size_t most) {
+    if (offset > whole.size()) return absl::OutOfRangeError("beyond the end");
+    const BytesView rest = whole.subspan(offset);
+    return ToBytes(rest.first(std::min(rest.size(), most)));
   }
   absl::StatusOr<std::unique_ptr<pir::Client>> Obtain() {
     fetch_ = HintFetch();
     return ObtainHint(
         server_->setup(), path_, [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
-        nullptr, fetch_);
+        [this](uint64_t done, uint64_t total) { progress_.push_back({done, total}); }, fetch_);
+  }
+  std::vector<Bytes> Contents() const {
+    std::vector<Bytes> contents;
+    for (const std::string& file : Files()) contents.push_back(Read(file));
+    return contents;
   }
   void ExpectServed() {
     SHOAL_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<pir::Client> client, Obtain());
@@ -96,8 +124,11 @@ class HintCacheTest : public ::testing::Test {
   Records records_{kRows, 4};
   std::unique_ptr<pir::Server> server_;
   std::optional<pir::Delta> delta_;
-  int pieces_left_ = 1 << 30;
+  int pieces_left_ = 1 << 30, delta_pieces_left_ = 1 << 30;
+  absl::Status delta_error_ = absl::UnavailableError("cut off");
   uint64_t extra_total_ = 0;
+  std::function<void(Frame&)> spoil_ = nullptr;  // what comes back
+  std::vector<std::pair<uint64_t, uint64_t>> progress_;
   HintFetch fetch_;
 };
 
@@ -140,6 +171,220 @@ TEST_F(HintCacheTest, DeltasFollowOneAnother) {
   NextEpoch();
   NextEpoch();
   EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
+}
+
+// A delta goes on where it stopped, in pieces and with a bar as the hint does; the hint of the
+// epoch before is there all the time.
+TEST_F(HintCacheTest, ADeltaThatWasCutOffIsContinued) {
+  ExpectServed();
+  NextEpoch();
+  const uint64_t total = delta_->changes.size();
+  ASSERT_GT(total, 2 * kDeltaPiece);
+  pieces_left_ = 0;  // the hint's
+  uint64_t resumed = 0;
+  for (int pieces = 0; pieces < 3; ++pieces) {
+    delta_pieces_left_ = pieces;  // the first answer tells what the delta is
+    EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
+    EXPECT_FALSE(fetch_.by_delta);
+    EXPECT_EQ(fetch_.received_bytes, pieces == 2 ? kDeltaPiece : 0);
+    resumed += fetch_.received_bytes;
+  }
+  delta_pieces_left_ = 1 << 30;
+  progress_.clear();
+  ExpectServed();
+  EXPECT_TRUE(fetch_.by_delta);
+  EXPECT_EQ(resumed, kDeltaPiece);
+  EXPECT_EQ(fetch_.resumed_bytes, server_->hint().size() + resumed);
+  EXPECT_EQ(fetch_.received_bytes, total - resumed);
+  ASSERT_FALSE(progress_.empty());
+  EXPECT_EQ(progress_.front(), std::pair(resumed + kDeltaPiece, total));
+  EXPECT_EQ(progress_.back(), std::pair(total, total));
+  ExpectServed();
+  EXPECT_EQ(fetch_.received_bytes, 0u);
+}
+
+// The part that came is damaged on disk: nothing is made of it.
+TEST_F(HintCacheTest, APartOfADeltaThatIsDamaged) {
+  ExpectServed();
+  NextEpoch();
+  delta_pieces_left_ = 2;
+  EXPECT_FALSE(Obtain().ok());
+  delta_pieces_left_ = 1 << 30;
+  const Bytes good = Read(path_ + ".deltas");
+  const Bytes hint = Read(path_ + ".hint");
+  const Bytes setup = Read(path_ + ".setup");
+  for (size_t at = 0; at < good.size(); at += 7) {
+    Bytes bad = good;
+    bad[at] ^= 0x10;
+    Write(path_ + ".deltas", bad);
+    Write(path_ + ".hint", hint);
+    Write(path_ + ".setup", setup);
+    ExpectServed();
+    if (HasFatalFailure()) return;
+    // What tells what the delta is: it is fetched from its start. What it is: the hint is.
+    const bool in_head = at < good.size() - kDeltaPiece;
+    ASSERT_EQ(fetch_.by_delta, in_head) << "byte " << at;
+    ASSERT_EQ(fetch_.received_bytes == delta_->changes.size(), in_head) << "byte " << at;
+  }
+}
+
+// What passes leaves the hint where it is: a small delta tomorrow, not a large hint today.
+TEST_F(HintCacheTest, APassingErrorKeepsWhatIsThere) {
+  ExpectServed();
+  NextEpoch();
+  for (const absl::Status& error :
+       {absl::UnavailableError("away"), absl::ResourceExhaustedError("too many answers at once"),
+        absl::InternalError("odd"), absl::DeadlineExceededError("slow")}) {
+    delta_error_ = error;
+    for (int pieces : {0, 1, 2}) {
+      const std::vector<Bytes> before = Contents();
+      delta_pieces_left_ = pieces;
+      EXPECT_THAT(Obtain(), StatusIs(error.code(), std::string(error.message())));
+      const std::vector<Bytes> after = Contents();
+      EXPECT_EQ(after[0], before[0]);
+      EXPECT_EQ(after[1], before[1]);
+      EXPECT_GE(after[2].size(), before[2].size());
+    }
+  }
+  delta_pieces_left_ = 1 << 30;
+  pieces_left_ = 0;
+  ExpectServed();
+  EXPECT_TRUE(fetch_.by_delta);
+}
+
+// No delta leads to the server's epoch, and its hint does not come: what is there may serve yet.
+TEST_F(HintCacheTest, WhatIsThereGoesWhenAHintComes) {
+  ExpectServed();
+  NextEpoch();
+  ExpectServed();
+  const std::vector<Bytes> before = Contents();
+  delta_.reset();
+  epoch_ = 10;
+  NextEpoch();
+  delta_.reset();
+  pieces_left_ = 0;
+  EXPECT_FALSE(Obtain().ok());
+  EXPECT_EQ(Contents(), before);
+  pieces_left_ = 1;
+  EXPECT_FALSE(Obtain().ok());
+  EXPECT_TRUE(Read(path_ + ".deltas").empty());
+  pieces_left_ = 1 << 30;
+  ExpectServed();
+  EXPECT_EQ(fetch_.resumed_bytes, 10'000u);
+}
+
+// The server took another epoch while its delta was fetched.
+TEST_F(HintCacheTest, APartOfADeltaToAnEpochThatIsOver) {
+  ExpectServed();
+  NextEpoch();
+  ExpectServed();
+  NextEpoch();
+  delta_pieces_left_ = 2;
+  EXPECT_FALSE(Obtain().ok());
+  delta_pieces_left_ = 1 << 30;
+  NextEpoch();
+  ExpectServed();
+  EXPECT_FALSE(fetch_.by_delta);
+  EXPECT_EQ(fetch_.received_bytes, server_->hint().size());
+  ExpectServed();
+  EXPECT_EQ(fetch_.received_bytes, 0u);
+}
+
+// Deltas are applied whenever the files are opened, and are not to grow without end.
+TEST_F(HintCacheTest, DeltasAreNeverLongerThanTheHint) {
+  ExpectServed();
+  std::vector<uint64_t> all(kRows);
+  for (uint64_t row = 0; row < kRows; ++row) all[row] = row;
+  int whole = 0;
+  for (int i = 0; i < 12; ++i) {
+    ++epoch_;
+    for (uint64_t row : all) records_.Fill(row, static_cast<uint8_t>(17 * epoch_ + row));
+    delta_ = *server_->Refresh(records_.content(epoch_), all);
+    ASSERT_LT(delta_->changes.size(), server_->hint().size());
+    ExpectServed();
+    whole += !fetch_.by_delta;
+    EXPECT_LE(Read(path_ + ".deltas").size(), server_->hint().size());
+    pieces_left_ = 0;
+    ExpectServed();
+    EXPECT_EQ(fetch_.received_bytes, 0u);
+    pieces_left_ = 1 << 30;
+  }
+  EXPECT_GT(whole, 0);
+  EXPECT_LT(whole, 6);
+}
+
+TEST_F(HintCacheTest, FilesAreTheOwnersAlone) {
+  ExpectServed();
+  NextEpoch();
+  ExpectServed();
+  for (const std::string& file : Files()) {
+    using std::filesystem::perms;
+    EXPECT_EQ(std::filesystem::status(file).permissions(), perms::owner_read | perms::owner_write)
+        << file;
+  }
+}
+
+// Whatever a server says when it is asked for a delta: the client gets there, by the hint if need
+// be.
+TEST_F(HintCacheTest, MutatedDeltas) {
+  const google::protobuf::LogSilencer silence;
+  ExpectServed();
+  const std::vector<Bytes> before = Contents();
+  NextEpoch();
+  int whole = 0, deltas = 0;
+  for (int trial = 0; trial < 100; ++trial) {
+    const std::vector<std::string> files = Files();
+    for (size_t f = 0; f < files.size(); ++f) Write(files[f], before[f]);
+    uint64_t good_answers = random_.Below(8);  // then one is spoilt, if so many come
+    const bool again = random_.Below(2) == 0;  // and all later ones
+    spoil_ = [&](Frame& frame) {
+      if (frame.type != FrameType::kGetPirDelta) return;
+      if (good_answers > 0) {
+        --good_answers;
+        return;
+      }
+      if (!again) good_answers = 1 << 30;
+      wire::GetPirDeltaResponse response;
+      ASSERT_TRUE(response.ParseFromString(frame.control));
+      switch (random_.Below(7)) {
+        case 0:
+          if (!frame.bulk.empty()) {
+            frame.bulk[random_.Below(frame.bulk.size())] ^=
+                static_cast<uint8_t>(1u << random_.Below(8));
+          }
+          break;
+        case 1:
+          frame.bulk.resize(random_.Below(2 * kDeltaPiece));
+          break;
+        case 2:
+          response.set_total_bytes(random_.Below(2) == 0 ? ~random_.Below(2)
+                                                         : random_.Below(1000));
+          break;
+        case 3:
+          response.set_digest(std::string(random_.Below(40), 'x'));
+          break;
+        case 4:
+          response.mutable_to()->set_epoch(random_.Below(4));
+          break;
+        case 5:
+          frame.control[random_.Below(frame.control.size())] ^=
+              static_cast<char>(1 << random_.Below(8));
+          return;
+        default:
+          frame.control.resize(random_.Below(frame.control.size()));
+          return;
+      }
+      frame.control = response.SerializeAsString();
+    };
+    ExpectServed();
+    if (HasFatalFailure()) return;
+    (fetch_.by_delta ? deltas : whole) += 1;
+    spoil_ = nullptr;
+    ExpectServed();
+    ASSERT_EQ(fetch_.received_bytes, 0u);
+  }
+  EXPECT_GT(whole, 30);
+  EXPECT_GT(deltas, 12);
 }
 
 // A byte of a delta on disk that is another: without a digest it would be added to the hint, and rows
@@ -212,7 +457,7 @@ TEST_F(HintCacheTest, MutatedFiles) {
 
 TEST_F(HintCacheTest, AServerThatSendsSomethingElse) {
   extra_total_ = 1;
-  EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kDataLoss, "its setup has"));
+  EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kDataLoss, "where it had said"));
   extra_total_ = 0;
   ExpectServed();
   // A delta that leads elsewhere, or nowhere, is left alone.

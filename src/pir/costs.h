@@ -1,5 +1,5 @@
-// The names that every engine's costs are told by, the chain's too: `shoal simulate`, `shoal plan` and
-// the studies.
+// The names that every engine's costs are told by, the chain's too: `shoal query --engine`, `shoal
+// simulate`, `shoal plan` and the studies.
 #ifndef SHOAL_SRC_PIR_COSTS_H_
 #define SHOAL_SRC_PIR_COSTS_H_
 
@@ -11,6 +11,7 @@ namespace shoal::pir {
 template <typename Tell>
 void ForEachCost(const Costs& costs, const Tell& tell) {
   tell("setup_seconds", costs.setup_seconds);
+  tell("open_seconds", costs.open_seconds);
   tell("hint_bytes", static_cast<double>(costs.bytes.hint_bytes));
   tell("hint_memory_bytes", static_cast<double>(costs.bytes.hint_memory_bytes));
   tell("query_bytes", static_cast<double>(costs.bytes.query_bytes));

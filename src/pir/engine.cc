@@ -62,6 +62,14 @@ Digest ProductId(const wire::PirSetup& setup) {
 
 Digest HintDigest(BytesView hint) { return Transcript("shoal pir hint v1").Blob(hint).Finish(); }
 
+Digest DeltaDigest(const Delta& delta) {
+  return Transcript("shoal pir delta v1")
+      .Blob(delta.from)
+      .Blob(SetupId(delta.to))
+      .Blob(delta.changes)
+      .Finish();
+}
+
 absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape) {
   SHOAL_ASSIGN_OR_RETURN(const Engine engine, ParseEngine(shape.engine()));
   return engine == Engine::kSimplePir ? SimplePirSizes(shape) : DoublePirSizes(shape);

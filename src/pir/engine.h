@@ -74,11 +74,12 @@ absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup);
 // The same of a shape that has no hint yet (ShapeOf).
 absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape);
 
-// What an engine costs, under the same names for every engine (src/pir/costs.h): `shoal simulate`,
-// `shoal plan` and the studies print these.
+// What an engine costs, under the same names for every engine (costs.h): `shoal query --engine`,
+// `shoal simulate`, `shoal plan` and the studies print these.
 struct Costs {
   Sizes bytes;
   double setup_seconds = 0;    // server, once an epoch
+  double open_seconds = 0;     // client, once a command: the hint read, checked, brought forward
   double query_seconds = 0;    // client, one query
   double answer_seconds = 0;   // server, one query
   double recover_seconds = 0;  // client, one record
@@ -115,6 +116,9 @@ struct Delta {
   Bytes changes;
 };
 
+// Of everything in it: what came in pieces is known to be whole, and what was kept to be undamaged.
+Digest DeltaDigest(const Delta& delta);
+
 // Whether a server of `setup` can be refreshed to this content (Server::Refresh). INVALID_ARGUMENT
 // says what does not fit.
 absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content);
@@ -144,10 +148,10 @@ class Server {
   virtual absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const = 0;
 
-  // Makes this the server of a later epoch of the same table, with the same size of rows and no more
-  // columns: setup and hint change. `changed_rows` names every row whose bytes differ, each once. Costs
-  // about 1024 multiply-adds for a byte that changed, and never more than a new hint would. INVALID_ARGUMENT if the content
-  // does not fit: then make a new server.
+  // Makes this the server of a later epoch of the same table, with the same size of rows and no
+  // more columns: setup and hint change. `changed_rows` names every row whose bytes differ, in
+  // ascending order. Costs about 1024 multiply-adds for a byte that changed, and never more than a
+  // new hint would. INVALID_ARGUMENT if the content does not fit: then make a new server.
   virtual absl::StatusOr<Delta> Refresh(const Content& content,
                                         std::span<const uint64_t> changed_rows) = 0;
 };

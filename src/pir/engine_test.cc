@@ -361,6 +361,10 @@ TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
   EXPECT_FALSE(server->Refresh(wrong, changed).ok());
   const std::vector<uint64_t> beyond = {250};
   EXPECT_FALSE(server->Refresh(records.content(3), beyond).ok());
+  for (const std::vector<uint64_t>& unordered : {std::vector<uint64_t>{8, 0}, {8, 8}}) {
+    EXPECT_THAT(server->Refresh(records.content(3), unordered),
+                StatusIs(absl::StatusCode::kInvalidArgument, "twice or out of order"));
+  }
 }
 
 // What signatures do: bytes that change in every record are sent as rows of the hint, made anew; the
@@ -382,6 +386,85 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
   EXPECT_LT(delta.changes.size(), server->hint().size() * 3 / 4);
   SHOAL_ASSERT_OK(client->Apply(delta));
   for (uint64_t row : {0, 8, 9, 10, 3999}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
+    EXPECT_EQ(record, records.at(row));
+  }
+}
+
+// A delta has one form: runs of a byte at least, and rows, each in order and once. So no delta
+// makes a client expand a column of the public matrix again and again, for a few bytes each.
+TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
+  const bool simple = GetParam() == Engine::kSimplePir;
+  Records records(4000, 2);
+  const auto server = Serve(records.content(), {.rows_per_column = simple ? 2u : 600u});
+  const auto client = ClientOf(*server);
+  std::vector<uint64_t> all(4000);
+  for (uint64_t row = 0; row < 4000; ++row) {
+    all[row] = row;
+    for (uint32_t byte : {0, 1}) {
+      // In SimplePIR's second block all bytes change: both rows of the hint come anew.
+      if (row % 2 == 1) records.FillByte(row, byte, static_cast<uint8_t>(row * 7 + byte));
+    }
+  }
+  for (uint64_t row : {8, 10, 2000}) records.Fill(row, static_cast<uint8_t>(row));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server->Refresh(records.content(2), all));
+  std::vector<Bytes> runs, rows;
+  BytesView rest = delta.changes;
+  const uint64_t count = LoadLe<uint64_t>(rest.data());
+  rest = rest.subspan(8);
+  const auto take = [&](uint64_t bytes) {
+    const Bytes taken = ToBytes(rest.first(bytes));
+    rest = rest.subspan(bytes);
+    return taken;
+  };
+  while (runs.size() < count) runs.push_back(take(20 + 2 * LoadLe<uint32_t>(rest.data() + 16)));
+  const uint64_t hint_rows = simple ? 4 : 3072 * 2;
+  while (!rest.empty()) rows.push_back(take(8 + server->hint().size() / hint_rows));
+  ASSERT_GE(runs.size(), 3u);
+  ASSERT_EQ(rows.size(), simple ? 2u : 0u);
+
+  const auto apply = [&](const std::vector<Bytes>& with_runs, const std::vector<Bytes>& with_rows) {
+    Delta other = delta;
+    other.changes.clear();
+    AppendLe<uint64_t>(other.changes, with_runs.size());
+    for (const Bytes& run : with_runs) Append(other.changes, run);
+    for (const Bytes& row : with_rows) Append(other.changes, row);
+    return client->Apply(other);
+  };
+  const auto swapped = [](std::vector<Bytes> items) {
+    std::swap(items[0], items[1]);
+    return items;
+  };
+  const auto repeated = [](std::vector<Bytes> items) {
+    items.insert(items.begin() + 1, items[0]);
+    return items;
+  };
+  const auto unordered = StatusIs(absl::StatusCode::kInvalidArgument, "out of order");
+  EXPECT_THAT(apply(swapped(runs), rows), unordered);
+  EXPECT_THAT(apply(repeated(runs), rows), unordered);
+  if (simple) {
+    EXPECT_THAT(apply(runs, swapped(rows)), unordered);
+    EXPECT_THAT(apply(runs, repeated(rows)), unordered);
+  }
+  // One byte, the last one of the run before.
+  std::vector<Bytes> inside = repeated(runs);
+  inside[1].resize(22);
+  StoreLe<uint64_t>(inside[1].data() + 8, LoadLe<uint64_t>(inside[0].data() + 8) +
+                                              LoadLe<uint32_t>(inside[0].data() + 16) - 1);
+  StoreLe<uint32_t>(inside[1].data() + 16, 1);
+  EXPECT_THAT(apply(inside, rows), unordered);
+  // Empty ones, each of another column.
+  for (size_t at : {size_t{0}, runs.size() - 1, runs.size()}) {
+    std::vector<Bytes> more = runs;
+    Bytes empty(20);
+    if (at > 0) std::copy_n(runs[at - 1].begin(), 8, empty.begin());
+    StoreLe<uint64_t>(empty.data() + 8, hint_rows);
+    more.insert(more.begin() + static_cast<std::ptrdiff_t>(at), empty);
+    EXPECT_THAT(apply(more, rows), StatusIs(absl::StatusCode::kInvalidArgument, "malformed"));
+  }
+  // None of them has left anything behind.
+  SHOAL_ASSERT_OK(apply(runs, rows));
+  for (uint64_t row : {0, 1, 8, 9, 2000, 3999}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
     EXPECT_EQ(record, records.at(row));
   }

@@ -219,12 +219,14 @@ TEST_P(MutationTest, Deltas) {
   int applied = 0, refused = 0;
   for (int trial = 0; trial < Trials(200); ++trial) {
     Delta bad = delta;
+    ASSERT_EQ(DeltaDigest(bad), DeltaDigest(delta));
     if (trial % 4 == 0) {
       random_.Fill(bad.changes);
       StoreLe<uint64_t>(bad.changes.data(), random_.Below(4));  // what follows is read as runs
     } else {
       Mutate(random_, bad.changes);
     }
+    ASSERT_EQ(DeltaDigest(bad) == DeltaDigest(delta), bad.changes == delta.changes);
     const absl::Status status = client_->Apply(bad);
     if (status.ok()) {
       ++applied;

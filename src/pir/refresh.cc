@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/pir/lwe.h"
 #include "src/pir/public_matrix.h"
@@ -13,6 +14,8 @@ namespace {
 
 // Runs closer than this are one: a run has 20 bytes of its own.
 constexpr size_t kGap = 10;
+constexpr size_t kCountBytes = 8;
+constexpr size_t kRunHeaderBytes = 20;
 
 struct Change {
   uint64_t column = 0;
@@ -21,7 +24,20 @@ struct Change {
   BytesView after;
 };
 
-// Applies changes to a hint. Those of one column stand together mostly: it is expanded once.
+// The run that `bytes` begin with, taken off them; nothing if there is no whole one.
+std::optional<Change> TakeRun(BytesView& bytes) {
+  if (bytes.size() < kRunHeaderBytes) return std::nullopt;
+  const uint64_t length = LoadLe<uint32_t>(bytes.data() + 16);
+  if (bytes.size() - kRunHeaderBytes < 2 * length) return std::nullopt;
+  const Change run = {.column = LoadLe<uint64_t>(bytes.data()),
+                      .first_row = LoadLe<uint64_t>(bytes.data() + 8),
+                      .before = bytes.subspan(kRunHeaderBytes, length),
+                      .after = bytes.subspan(kRunHeaderBytes + length, length)};
+  bytes = bytes.subspan(kRunHeaderBytes + 2 * length);
+  return run;
+}
+
+// Applies changes to a hint. Those of one column stand together: it is expanded once.
 class Changes {
  public:
   Changes(const Kernel& kernel, const Digest& seed, std::vector<uint32_t>& hint)
@@ -74,7 +90,7 @@ Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
   const uint64_t row_bytes = RoundedBytes(kDimension, hinted.hint_bits_dropped);
   const auto anew = [&](uint64_t row) { return 2 * uint64_t{changed[row]} >= row_bytes; };
 
-  Bytes changes(8);
+  Bytes changes(kCountBytes);
   uint64_t count = 0;
   Changes applied(*hinted.kernel, hinted.seed, *hinted.product);
   for (size_t r = 0; r < runs.size(); ++r) {
@@ -124,40 +140,44 @@ absl::Status ApplyChanges(const Kernel& kernel, const Digest& seed, uint32_t hin
                           uint64_t columns, BytesView changes, std::vector<uint32_t>& hint) {
   const uint64_t rows = hint.size() / kDimension;
   const absl::Status malformed = absl::InvalidArgumentError("pir: malformed changes");
+  const absl::Status unordered = absl::InvalidArgumentError("pir: changes out of order");
   const absl::Status outside = absl::InvalidArgumentError("pir: a change outside of the matrix");
-  if (changes.size() < 8) return malformed;
+  if (changes.size() < kCountBytes) return malformed;
   const uint64_t count = LoadLe<uint64_t>(changes.data());
-  changes = changes.subspan(8);
-  std::vector<Change> parsed;
+  const BytesView runs = changes.subspan(kCountBytes);
+  // All of it is checked before any of it is applied, in a pass of its own: a list of what another
+  // sent would take several times as much memory.
+  BytesView rest = runs;
+  uint64_t column = 0, row = 0;  // where the next run may begin
   for (uint64_t i = 0; i < count; ++i) {
-    if (changes.size() < 20) return malformed;
-    Change change;
-    change.column = LoadLe<uint64_t>(changes.data());
-    change.first_row = LoadLe<uint64_t>(changes.data() + 8);
-    const uint64_t length = LoadLe<uint32_t>(changes.data() + 16);
-    changes = changes.subspan(20);
-    if (changes.size() < 2 * length) return malformed;
-    if (change.column >= columns || length > rows || change.first_row > rows - length) {
-      return outside;
-    }
-    change.before = changes.first(length);
-    change.after = changes.subspan(length, length);
-    changes = changes.subspan(2 * length);
-    parsed.push_back(change);
+    const std::optional<Change> run = TakeRun(rest);
+    if (!run || run->before.empty()) return malformed;
+    const uint64_t length = run->before.size();
+    if (run->column >= columns || length > rows || run->first_row > rows - length) return outside;
+    if (run->column < column || (run->column == column && run->first_row < row)) return unordered;
+    column = run->column;
+    row = run->first_row + length;
   }
   const uint64_t row_bytes = RoundedBytes(kDimension, hint_bits_dropped);
-  if (changes.size() % (8 + row_bytes) != 0) return malformed;
-  std::vector<std::pair<uint64_t, std::vector<uint32_t>>> anew;
-  for (; !changes.empty(); changes = changes.subspan(8 + row_bytes)) {
-    anew.emplace_back(LoadLe<uint64_t>(changes.data()), std::vector<uint32_t>(kDimension));
-    if (anew.back().first >= rows) return outside;
-    SHOAL_RETURN_IF_ERROR(
-        ParseRounded(changes.subspan(8, row_bytes), hint_bits_dropped, anew.back().second));
+  if (rest.size() % (8 + row_bytes) != 0) return malformed;
+  row = 0;
+  for (; !rest.empty(); rest = rest.subspan(8 + row_bytes)) {
+    const uint64_t here = LoadLe<uint64_t>(rest.data());
+    if (here >= rows) return outside;
+    if (here < row) return unordered;
+    row = here + 1;
   }
+
   Changes applied(kernel, seed, hint);
-  for (const Change& change : parsed) applied.Apply(change);
-  for (const auto& [row, words] : anew) {
-    std::copy(words.begin(), words.end(), hint.begin() + row * kDimension);
+  rest = runs;
+  for (uint64_t i = 0; i < count; ++i) applied.Apply(*TakeRun(rest));
+  for (; !rest.empty(); rest = rest.subspan(8 + row_bytes)) {
+    // Any bytes are a row: so many words end with a whole byte, whatever their width.
+    static_assert(kDimension % 8 == 0);
+    const uint64_t first = LoadLe<uint64_t>(rest.data()) * kDimension;
+    const absl::Status parsed = ParseRounded(rest.subspan(8, row_bytes), hint_bits_dropped,
+                                             std::span(hint).subspan(first, kDimension));
+    SHOAL_CHECK(parsed.ok());
   }
   return absl::OkStatus();
 }

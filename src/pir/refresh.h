@@ -8,6 +8,9 @@
 // Delta::changes:
 //   u64 runs    each: u64 column, u64 first row, u32 length, the bytes before, the bytes after
 //   rows anew   each: u64 row, kDimension words, rounded as the hint's
+// Runs have a byte at least, ascend by column and row, and do not overlap; rows anew ascend. So a
+// column of the public matrix is expanded once, and any delta costs a client at most the whole
+// public matrix, as a query does, and 1,024 multiply-adds for every two bytes.
 #ifndef SHOAL_SRC_PIR_REFRESH_H_
 #define SHOAL_SRC_PIR_REFRESH_H_
 
@@ -23,7 +26,7 @@
 
 namespace shoal::pir {
 
-// What may have changed in one column, from first_row on.
+// What may have changed in one column, from first_row on. A list of them ascends as a delta's does.
 struct Run {
   uint64_t column = 0;
   uint64_t first_row = 0;
@@ -47,8 +50,8 @@ struct HintedMatrix {
 Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
                      const RunReader& read);
 
-// The client's side: `hint` has `rows` rows. INVALID_ARGUMENT: malformed, or outside of the matrix;
-// the hint is then what it was.
+// The client's side. INVALID_ARGUMENT: malformed, out of order, or outside of the matrix; the hint
+// is then what it was.
 absl::Status ApplyChanges(const Kernel& kernel, const Digest& seed, uint32_t hint_bits_dropped,
                           uint64_t columns, BytesView changes, std::vector<uint32_t>& hint);
 

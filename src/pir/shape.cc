@@ -229,10 +229,16 @@ absl::StatusOr<std::vector<std::vector<uint32_t>>> MultiplyChunks(
 absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
                               std::span<const uint64_t> changed_rows) {
   SHOAL_RETURN_IF_ERROR(CheckRefresh(setup, content));
+  uint64_t next = 0;
   for (uint64_t row : changed_rows) {
     if (row >= std::max(content.rows, setup.rows())) {
       return absl::InvalidArgumentError(absl::StrFormat("pir: no row %d", row));
     }
+    if (row < next) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("pir: row %d is named twice or out of order", row));
+    }
+    next = row + 1;
   }
   return absl::OkStatus();
 }

@@ -140,7 +140,15 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   Process server = deployment().Start(1, kSimple);
   const std::string client = deployment().NewClient();
   EXPECT_THAT(ExpectServed(client), Not(HasSubstr("(0 B fetched)")));
-  EXPECT_THAT(ExpectServed(client), HasSubstr("(0 B fetched)"));
+  const std::string output = ExpectServed(client);
+  EXPECT_THAT(output, HasSubstr("(0 B fetched)"));
+  // The names that every engine's costs have.
+  for (const char* cost : {"costs: setup_seconds 0.", ", open_seconds 0.", ", hint_bytes ",
+                           ", hint_memory_bytes ", ", query_bytes ", ", answer_bytes ",
+                           ", server_bytes ", ", query_seconds 0.", ", answer_seconds ",
+                           ", recover_seconds 0."}) {
+    EXPECT_THAT(output, HasSubstr(cost));
+  }
 
   // A download that was cut off goes on.
   const fs::path hint = deployment().path(client + ".state.simplepir.hint");

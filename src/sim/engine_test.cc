@@ -118,6 +118,16 @@ absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& requ
   return frame;
 }
 
+wire::PirSetup SetupOf(server::PirService& service) {
+  wire::GetPirSetupRequest request;
+  request.set_engine("simplepir");
+  wire::GetPirSetupResponse response;
+  const auto frame = CallService(service, wire::MakeFrame(FrameType::kGetPirSetup, request));
+  SHOAL_CHECK(frame.ok());
+  SHOAL_CHECK(wire::ParseFrame(*frame, FrameType::kGetPirSetup, response).ok());
+  return response.setup();
+}
+
 class DirectTransport final : public client::Transport {
  public:
   explicit DirectTransport(World* world) : world_(world) {}
@@ -366,6 +376,7 @@ TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
       EXPECT_EQ(back.client->hint_fetch().received_bytes, 0u) << "kept on disk";
     }
   }
+  EXPECT_GT(back.client->costs().open_seconds, 0);
   // Rows of another size: made anew, and fetched whole.
   SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(3, 50, 64, /*dense=*/true)));
   SHOAL_ASSERT_OK(back.Open(path));
@@ -416,11 +427,63 @@ TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {
   EXPECT_EQ(device.Results({"7"}), (Texts{"found value 7"}));
 }
 
+// However much a client asks for, a server makes it a mebibyte at a time.
+TEST(EngineSim, HintsAndDeltasComeInPieces) {
+  World world;
+  world.Serve(world.MakeTable(1, 2000, 1024));  // a hint of 2.7 MB
+  const wire::PirSetup before = SetupOf(world.service());
+  wire::GetPirHintRequest hint;
+  hint.set_setup_id(ToString(pir::SetupId(before)));
+  hint.set_max_bytes(~uint32_t{0});
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const Frame piece,
+      CallService(world.service(), wire::MakeFrame(FrameType::kGetPirHint, hint)));
+  EXPECT_EQ(piece.bulk.size(), server::PirService::kMaxPiece);
+
+  SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(2, 2000, 1024)));
+  const wire::PirSetup after = SetupOf(world.service());
+  pir::Delta delta{.from = pir::SetupId(before), .to = after, .changes = {}};
+  wire::GetPirDeltaRequest request;
+  request.set_engine("simplepir");
+  request.set_from_setup_id(ToString(delta.from));
+  wire::GetPirDeltaResponse response;
+  const auto ask = [&](uint64_t offset, uint32_t max_bytes) -> absl::StatusOr<Bytes> {
+    request.set_offset(offset);
+    request.set_max_bytes(max_bytes);
+    SHOAL_ASSIGN_OR_RETURN(
+        Frame frame,
+        CallService(world.service(), wire::MakeFrame(FrameType::kGetPirDelta, request)));
+    SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kGetPirDelta, response));
+    return std::move(frame.bulk);
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes nothing, ask(0, 0));
+  EXPECT_TRUE(nothing.empty());
+  EXPECT_EQ(pir::SetupId(response.to()), pir::SetupId(after));
+  const uint64_t total = response.total_bytes();
+  ASSERT_GT(total, 5'000u);
+  while (delta.changes.size() < total) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes part, ask(delta.changes.size(), 1'000));
+    ASSERT_EQ(part.size(), std::min<uint64_t>(1'000, total - delta.changes.size()));
+    EXPECT_EQ(response.total_bytes(), total);
+    Append(delta.changes, part);
+  }
+  EXPECT_EQ(response.digest(), ToString(pir::DeltaDigest(delta)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes large, ask(0, ~uint32_t{0}));
+  EXPECT_EQ(large.size(), std::min<uint64_t>(total, server::PirService::kMaxPiece));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes end, ask(total, 10));
+  EXPECT_TRUE(end.empty());
+  for (uint64_t offset : {total + 1, ~uint64_t{0}}) {
+    EXPECT_THAT(ask(offset, 10), StatusIs(absl::StatusCode::kOutOfRange, ""));
+  }
+}
+
 // Requests from anybody: each gets one answer or one error, and the server goes on.
 TEST(EngineSim, MutatedRequests) {
   const google::protobuf::LogSilencer silence;
   World world;
   world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
+  const Digest before = pir::SetupId(SetupOf(world.service()));
+  SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(2, 100, 64, /*dense=*/true)));
   Device device(&world);
   SHOAL_ASSERT_OK(device.Open());
   wire::GetPirSetupRequest setup_request;
@@ -437,7 +500,10 @@ TEST(EngineSim, MutatedRequests) {
   hint.set_max_bytes(1000);
   wire::GetPirDeltaRequest delta;
   delta.set_engine("simplepir");
-  delta.set_from_setup_id(ToString(id));
+  delta.set_from_setup_id(ToString(before));
+  delta.set_offset(100);
+  delta.set_max_bytes(1000);
+  SHOAL_ASSERT_OK(CallService(world.service(), wire::MakeFrame(FrameType::kGetPirDelta, delta)));
   wire::PirQueryRequest query;
   query.set_engine("simplepir");
   query.set_count(2);
@@ -463,7 +529,9 @@ TEST(EngineSim, MutatedRequests) {
       frame.bulk[random.Below(frame.bulk.size())] ^= static_cast<uint8_t>(1 << random.Below(8));
     }
     if (random.Below(8) == 0) frame.bulk.resize(random.Below(frame.bulk.size() + 3));
-    CallService(world.service(), frame).ok() ? ++answered : ++refused;
+    const absl::StatusOr<Frame> answer = CallService(world.service(), frame);
+    answer.ok() ? ++answered : ++refused;
+    ASSERT_LE(answer.ok() ? answer->bulk.size() : 0, server::PirService::kMaxPiece);
   }
   EXPECT_GT(answered, 200);
   EXPECT_GT(refused, 200);
@@ -587,16 +655,20 @@ TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
               StatusIs(absl::StatusCode::kFailedPrecondition, ""));
   std::mutex mutex;
   std::map<absl::StatusCode, int> codes;
-  std::latch all(500);
+  std::latch all(500), handed_in(1);
   for (int i = 0; i < 500; ++i) {
     (*service)->Handle(request, net::Reply([&](Frame answer, std::unique_ptr<ByteSource>) {
+                         const absl::StatusCode code = wire::ErrorOf(answer).code();
+                         // The thread that passes over the table gets no further before all wait for it.
+                         if (code == absl::StatusCode::kFailedPrecondition) handed_in.wait();
                          {
                            const std::lock_guard lock(mutex);
-                           ++codes[wire::ErrorOf(answer).code()];
+                           ++codes[code];
                          }
                          all.count_down();
                        }));
   }
+  handed_in.count_down();
   all.wait();
   EXPECT_GT(codes[absl::StatusCode::kResourceExhausted], 0);
   EXPECT_GT(codes[absl::StatusCode::kFailedPrecondition], 0);

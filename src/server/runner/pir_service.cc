@@ -20,15 +20,22 @@ namespace {
 
 using wire::FrameType;
 
-// A delta is worth having while it is well below a hint; one frame holds it.
-constexpr size_t kMaxDeltaBytes = size_t{64} << 20;
-
 double Since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // Hundredths of a second tell what an engine costs; finer ones would tell of other clients' caches.
 double Coarse(double seconds) { return std::round(seconds * 100) / 100; }
+
+// What a client asked of something that is sent in pieces. OUT_OF_RANGE beyond its end.
+absl::StatusOr<Bytes> PieceOf(BytesView whole, uint64_t offset, uint32_t max_bytes) {
+  if (offset > whole.size()) {
+    return absl::OutOfRangeError(absl::StrCat("there are ", whole.size(), " bytes"));
+  }
+  const BytesView rest = whole.subspan(offset);
+  return ToBytes(
+      rest.first(std::min<size_t>({rest.size(), max_bytes, PirService::kMaxPiece})));
+}
 
 void Tell(net::Reply& reply, absl::StatusOr<wire::Frame> frame) {
   frame.ok() ? reply(*std::move(frame)) : reply(frame.status());
@@ -228,16 +235,10 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
       for (const auto& [engine, served] : served_) {
         if (AsText(served.id) != message.setup_id()) continue;
         const BytesView hint = served.server->hint();
-        if (message.offset() > hint.size()) {
-          return absl::OutOfRangeError(absl::StrCat("the hint has ", hint.size(), " bytes"));
-        }
-        const BytesView rest = hint.subspan(message.offset());
+        SHOAL_ASSIGN_OR_RETURN(Bytes piece, PieceOf(hint, message.offset(), message.max_bytes()));
         wire::GetPirHintResponse response;
         response.set_total_bytes(hint.size());
-        return wire::MakeFrame(
-            request.type, response,
-            ToBytes(rest.first(
-                std::min<size_t>({rest.size(), message.max_bytes(), kMaxHintPiece}))));
+        return wire::MakeFrame(request.type, response, std::move(piece));
       }
       return absl::NotFoundError("no engine has that setup (any more); ask for the setup again");
     }
@@ -246,9 +247,14 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       SHOAL_ASSIGN_OR_RETURN(const Served* served, Find(message.engine()));
       if (served->delta && AsText(served->delta->from) == message.from_setup_id()) {
+        const BytesView changes = served->delta->changes;
+        SHOAL_ASSIGN_OR_RETURN(Bytes piece,
+                               PieceOf(changes, message.offset(), message.max_bytes()));
         wire::GetPirDeltaResponse response;
         *response.mutable_to() = served->delta->to;
-        return wire::MakeFrame(request.type, response, served->delta->changes);
+        response.set_total_bytes(changes.size());
+        response.set_digest(ToString(served->delta_digest));
+        return wire::MakeFrame(request.type, response, std::move(piece));
       }
       return absl::NotFoundError("nothing is known of the way from that setup: fetch the hint");
     }
@@ -400,7 +406,9 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
         reports_.at(engine).set_setup_seconds(Since(start));
       }
       refreshed.push_back(served.server.get());
-      if (delta->changes.size() <= std::min(kMaxDeltaBytes, served.server->hint().size())) {
+      // What is as large as the hint is not worth it.
+      if (delta->changes.size() < served.server->hint().size()) {
+        served.delta_digest = pir::DeltaDigest(*delta);
         served.delta = *std::move(delta);
       }
     }

@@ -58,7 +58,8 @@ class PirService {
   static constexpr size_t kMaxPass = 16;
   // Of queries that wait; beyond, RESOURCE_EXHAUSTED.
   static constexpr uint64_t kMaxWaitingBytes = uint64_t{256} << 20;
-  static constexpr uint32_t kMaxHintPiece = 1 << 20;
+  // Of a hint or a delta in one answer: I/O threads copy it, and hold it while a client reads.
+  static constexpr uint32_t kMaxPiece = 1 << 20;
 
   // Makes the hints: minutes for gigabytes. Errors of pir::CreateServer, of every engine that is
   // asked for. `roster` outlives the service.
@@ -90,6 +91,7 @@ class PirService {
     Digest id = {};
     // From the epoch before: clients that are further behind fetch the hint.
     std::optional<pir::Delta> delta;
+    Digest delta_digest = {};
   };
 
   PirService(const roster::Roster* roster, PirServiceOptions options)
