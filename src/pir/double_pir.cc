@@ -297,6 +297,14 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
   return delta;
 }
 
+// Of the first level, which is nearly all of the work.
+absl::StatusOr<double> DoublePirServer::RefreshShare(
+    const Content& content, std::span<const uint64_t> changed_rows) const {
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
+  return pir::RefreshShare(*first_, kFirstBitsDropped, RunsOf(setup_, changed_rows),
+                           RecordsOf(content, changed_rows));
+}
+
 absl::StatusOr<std::unique_ptr<DoublePirClient>> DoublePirClient::Create(
     const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(setup));

@@ -49,6 +49,8 @@ class DoublePirServer final : public Server {
   // The delta has about 6 KiB of changes for every byte of every block that has a changed row.
   absl::StatusOr<Delta> Refresh(const Content& content,
                                 std::span<const uint64_t> changed_rows) override;
+  absl::StatusOr<double> RefreshShare(const Content& content,
+                                      std::span<const uint64_t> changed_rows) const override;
 
  private:
   DoublePirServer() = default;

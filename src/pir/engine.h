@@ -144,6 +144,11 @@ class Server {
   virtual absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const = 0;
 
+  // What part of the product a Refresh with these arguments would make anew, 0 to 1: near 1 it takes as
+  // long as a new server, and its delta has as many bytes as a hint. INVALID_ARGUMENT as Refresh.
+  virtual absl::StatusOr<double> RefreshShare(const Content& content,
+                                              std::span<const uint64_t> changed_rows) const = 0;
+
   // Makes this the server of a later epoch of the same table, with the same size of rows and no more
   // columns: setup and hint change. `changed_rows` names every row whose bytes differ, each once. Costs
   // about 1024 multiply-adds for a byte that changed, and never more than a new hint would. INVALID_ARGUMENT if the content

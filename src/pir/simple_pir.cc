@@ -135,6 +135,13 @@ absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
   return delta;
 }
 
+absl::StatusOr<double> SimplePirServer::RefreshShare(
+    const Content& content, std::span<const uint64_t> changed_rows) const {
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
+  return pir::RefreshShare(*matrix_, hint_bits_dropped_, RunsOf(setup_, changed_rows),
+                           RecordsOf(content, changed_rows));
+}
+
 absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
     const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(setup));

@@ -39,6 +39,8 @@ class SimplePirServer final : public Server {
       std::span<const BytesView> queries) const override;
   absl::StatusOr<Delta> Refresh(const Content& content,
                                 std::span<const uint64_t> changed_rows) override;
+  absl::StatusOr<double> RefreshShare(const Content& content,
+                                      std::span<const uint64_t> changed_rows) const override;
 
  private:
   SimplePirServer() = default;

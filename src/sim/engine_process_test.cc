@@ -296,41 +296,45 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
   EXPECT_THAT(result.output, HasSubstr("MiB are available"));
 }
 
-// The table's next epoch on SIGHUP, without an end of service: a client gets what changed.
+// The table's next epoch on SIGHUP, without an end of service: a client gets what changed. With hashed
+// keys, those of a table that was built after the one before.
 TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
-  const Words dense = {"--layout", "dense", "--row-bytes", "64"};
-  Deployment deployment("dense", 3000, dense);
-  Process server = deployment.Start(1, kSimple);
-  const std::string client = deployment.NewClient();
-  const auto query = [&](const std::string& key) {
-    const Result result = deployment.Query(client, kSimple + Words{key});
-    EXPECT_EQ(result.code, 0) << result.output;
-    return result.output;
-  };
-  EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
-  EXPECT_THAT(query("3000"), HasSubstr("3000\tabsent\t\tyes\n"));
+  for (const Words& layout :
+       {Words{"--layout", "dense", "--row-bytes", "64"}, Words{"--row-bytes", "256"}}) {
+    SCOPED_TRACE(layout[1]);
+    Deployment deployment("epochs-" + layout[1], 3000, layout);
+    Process server = deployment.Start(1, kSimple);
+    const std::string client = deployment.NewClient();
+    const auto query = [&](const std::string& key) {
+      const Result result = deployment.Query(client, kSimple + Words{key});
+      EXPECT_EQ(result.code, 0) << result.output;
+      return result.output;
+    };
+    EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
+    EXPECT_THAT(query("3000"), HasSubstr("3000\tabsent\t\tyes\n"));
 
-  // Nothing new in the directory.
-  server.Signal(SIGHUP);
-  ASSERT_TRUE(server.WaitForOutput("the table was not reloaded")) << server.Output();
-  // Damaged: what was served is served on.
-  const fs::path table = deployment.path("table");
-  fs::rename(table, deployment.path("before"));
-  server.Signal(SIGHUP);
-  ASSERT_TRUE(server.WaitForOutput(table)) << server.Output();
-  EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
+    // Nothing new in the directory.
+    server.Signal(SIGHUP);
+    ASSERT_TRUE(server.WaitForOutput("the table was not reloaded")) << server.Output();
+    // Damaged: what was served is served on.
+    const fs::path table = deployment.path("table");
+    fs::rename(table, deployment.path("before"));
+    server.Signal(SIGHUP);
+    ASSERT_TRUE(server.WaitForOutput(table)) << server.Output();
+    EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
 
-  deployment.MakeTable("table", Words{"--tsv", deployment.Records(3000, "other"), "--previous",
-                                      deployment.path("before")} + dense);
-  server.Signal(SIGHUP);
-  ASSERT_TRUE(server.WaitForOutput("serves epoch 2 of the table")) << server.Output();
-  const std::string output = query("100");
-  EXPECT_THAT(output, HasSubstr("100\tfound\tother 100\tyes\n"));
-  EXPECT_THAT(output, HasSubstr("fetched as a delta"));
-  EXPECT_THAT(query("101"), HasSubstr("101\tfound\tvalue 101\tyes\n"));
-  // One that comes for the first time.
-  const Result fresh = deployment.Query(deployment.NewClient(), kSimple + Words{"200"});
-  EXPECT_THAT(fresh.output, HasSubstr("200\tfound\tother 200\tyes\n"));
+    deployment.MakeTable("table", Words{"--tsv", deployment.Records(3000, "other"), "--previous",
+                                        deployment.path("before")} + layout);
+    server.Signal(SIGHUP);
+    ASSERT_TRUE(server.WaitForOutput("serves epoch 2 of the table")) << server.Output();
+    const std::string output = query("100");
+    EXPECT_THAT(output, HasSubstr("100\tfound\tother 100\tyes\n"));
+    EXPECT_THAT(output, HasSubstr("fetched as a delta"));
+    EXPECT_THAT(query("101"), HasSubstr("101\tfound\tvalue 101\tyes\n"));
+    // One that comes for the first time.
+    const Result fresh = deployment.Query(deployment.NewClient(), kSimple + Words{"200"});
+    EXPECT_THAT(fresh.output, HasSubstr("200\tfound\tother 200\tyes\n"));
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -291,12 +292,22 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
     }
     longest = std::max(longest, record_bytes[i]);
   }
-  const uint32_t row_bytes =
-      options.row_bytes != 0 ? options.row_bytes : std::max(kDefaultRowBytes, longest);
-
+  const bool was_hashed =
+      options.previous != nullptr && options.previous->manifest().has_hashed();
+  uint32_t row_bytes = options.row_bytes;
+  if (row_bytes == 0) {
+    row_bytes = std::max(was_hashed ? options.previous->row_bytes() : kDefaultRowBytes, longest);
+  }
+  std::optional<Placement> previous;
+  if (was_hashed && options.previous->row_bytes() == row_bytes) {
+    previous = {.seed = SeedOf(AsBytes(options.previous->manifest().hashed().hash_seed())),
+                .rows = options.previous->rows(),
+                .displacements = ToBytes(options.previous->placement())};
+  }
   SHOAL_ASSIGN_OR_RETURN(
       Placement placement,
-      Place(record_bytes, [&](size_t i) { return records.key(i); }, row_bytes, random));
+      Place(record_bytes, [&](size_t i) { return records.key(i); }, row_bytes, random,
+            previous.has_value() ? &*previous : nullptr));
   if (placement.rows > kMaxRows) {
     return absl::InvalidArgumentError("too many rows; choose longer ones");
   }

@@ -44,8 +44,11 @@ struct TableOptions {
   uint64_t epoch = 1;
   uint64_t created_s = 0;
   uint64_t expires_s = 0;
-  // 0: as small as holds the longest record, at least 1024 (hashed); one slot (dense).
+  // 0: as small as holds the longest record, at least 1024 or the previous rows' (hashed); one slot
+  // (dense).
   uint32_t row_bytes = 0;
+  // Of an earlier epoch: keys of a hashed table keep their rows as far as that is possible (Place).
+  const RowMap* previous = nullptr;
 };
 
 // Rows, placement and a manifest that fit each other: sizes and digests are checked, the rows'

@@ -22,6 +22,8 @@ using wire::FrameType;
 
 // A delta is worth having while it is well below a hint; one frame holds it.
 constexpr size_t kMaxDeltaBytes = size_t{64} << 20;
+// Nor is it worth that nobody is answered meanwhile, if this part of the product is made anew.
+constexpr double kMaxRefreshShare = 0.9;
 
 double Since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -378,11 +380,20 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
           absl::StrCat("the table's epoch ", table->manifest().epoch(), " is not after ",
                        table_->manifest().epoch()));
     }
+    changed = ChangedRows(*table_, *table);
     for (const auto& [engine, served] : served_) {
-      if (pir::CheckRefresh(served.server->setup(), content).ok()) continue;
-      SHOAL_ASSIGN_OR_RETURN(made[engine], Make(engine, content));
+      const auto share = served.server->RefreshShare(content, changed);
+      if (share.ok() && *share <= kMaxRefreshShare) continue;
+      absl::StatusOr<std::unique_ptr<pir::Server>> server = Make(engine, content);
+      if (server.ok()) {
+        made[engine] = *std::move(server);
+      } else if (share.ok() && absl::IsResourceExhausted(server.status())) {
+        spdlog::warn("{}: answers wait while the hint is made anew: {}",
+                     std::string(pir::EngineName(engine)), server.status().ToString());
+      } else {
+        return server.status();
+      }
     }
-    if (made.size() < served_.size()) changed = ChangedRows(*table_, *table);
   }
   // Answers wait while hints are refreshed.
   std::unique_lock lock(served_mutex_);
