@@ -322,6 +322,26 @@ TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
     server.Signal(SIGHUP);
     ASSERT_TRUE(server.WaitForOutput(table)) << server.Output();
     EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
+    // Too large for the memory: refused by what its manifest says, at a start too.
+    std::string manifest = Text(deployment.path("before") / "manifest.textproto");
+    for (const std::string field : {"  rows: ", "  records: "}) {
+      const size_t at = manifest.find(field);
+      ASSERT_NE(at, std::string::npos) << manifest;
+      manifest.replace(at, manifest.find('\n', at) - at, field + "2000000000");
+    }
+    if (const size_t at = manifest.find("records_per_row: "); at != std::string::npos) {
+      manifest.replace(at, manifest.find('\n', at) - at, "records_per_row: 1");
+    }
+    fs::create_directory(table);
+    WriteText(table / "manifest.textproto", manifest);
+    server.Signal(SIGHUP);
+    ASSERT_TRUE(server.WaitForOutput("the table takes ")) << server.Output();
+    EXPECT_THAT(server.Output(), HasSubstr("MiB are available"));
+    EXPECT_THAT(query("101"), HasSubstr("101\tfound\tvalue 101\tyes\n"));
+    const Result refused = RunToEnd(deployment.Server(1, kSimple));
+    EXPECT_EQ(refused.code, 1) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr("the table takes "));
+    fs::remove_all(table);
 
     deployment.MakeTable("table", Words{"--tsv", deployment.Records(3000, "other"), "--previous",
                                         deployment.path("before")} + layout);

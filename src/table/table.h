@@ -58,7 +58,8 @@ class UnsignedTable {
   // INVALID_ARGUMENT or DATA_LOSS if they do not fit.
   static absl::StatusOr<UnsignedTable> Create(wire::Manifest manifest, Bytes rows,
                                               Bytes placement);
-  // Any signature is left aside. NOT_FOUND and so on name the file.
+  // Any signature is left aside. NOT_FOUND and so on name the file; RESOURCE_EXHAUSTED, before a row is
+  // read, if there is no memory for them.
   static absl::StatusOr<UnsignedTable> Open(const std::string& directory);
 
   // Writes a new directory; ALREADY_EXISTS if there is something. Complete or not there at all.
@@ -133,6 +134,7 @@ class Table {
                                       const wire::SignedManifest& signed_manifest,
                                       Bytes signatures, const roster::Roster& roster,
                                       uint64_t now_s, RandomSource& random, ThreadPool& pool);
+  // As both; what verifying takes is counted too.
   static absl::StatusOr<Table> Open(const std::string& directory, const roster::Roster& roster,
                                     uint64_t now_s, RandomSource& random, ThreadPool& pool);
 
