@@ -86,8 +86,7 @@ absl::StatusOr<Sizes> DoublePirSizes(const wire::PirSetup& setup) {
 
 absl::StatusOr<wire::PirSetup> DoublePirShape(const Content& content,
                                               const ServerOptions& options) {
-  wire::PirSetup setup =
-      MakeShape(Engine::kDoublePir, content, options.rows_per_column, kShapeDivisor);
+  wire::PirSetup setup = MakeShape(Engine::kDoublePir, content, options, kShapeDivisor);
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, DoublePirSizes(setup));
   if (sizes.hint_bytes > options.max_hint_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(

@@ -89,6 +89,8 @@ struct ServerOptions {
   uint64_t max_hint_bytes = uint64_t{1} << 30;
   // 0: what makes the fewest bytes, about as many rows as columns.
   uint64_t rows_per_column = 0;
+  // 0: as many as the rows need. More leave room: a server that was refreshed keeps those it had.
+  uint64_t columns = 0;
   const Kernel* kernel = nullptr;  // null: the fastest
   ThreadPool* pool = nullptr;      // null: everything on the caller's thread; must outlive the server
   // Server::product of an earlier server of the same content and options, which saves nearly all of

@@ -312,6 +312,8 @@ TEST_P(EngineTest, TablesThatDoNotFitAreRefused) {
   content.record_bytes = 1024;
   const auto huge = CreateServer(GetParam(), content, {.max_hint_bytes = uint64_t{1} << 60});
   EXPECT_THAT(huge, StatusIs(absl::StatusCode::kResourceExhausted, "memory"));
+  EXPECT_THAT(CreateServer(GetParam(), content, {.rows_per_column = 1, .columns = 64}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "columns"));
   content.rows = 0;
   EXPECT_THAT(CreateServer(GetParam(), content, {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "rows"));
@@ -461,7 +463,7 @@ TEST(DoublePirTest, HintIsTheSameForEveryTable) {
   uint64_t hint = 0;
   for (uint64_t rows : {uint64_t{1} << 20, uint64_t{1} << 26, uint64_t{1} << 30, uint64_t{1} << 33}) {
     content.rows = rows;
-    wire::PirSetup setup = MakeShape(Engine::kDoublePir, content, 0, 2);
+    wire::PirSetup setup = MakeShape(Engine::kDoublePir, content, {}, 2);
     SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, DoublePirSizes(setup));
     EXPECT_LT(sizes.hint_bytes, 8u << 20);
     if (hint == 0) hint = sizes.hint_bytes;

@@ -23,7 +23,7 @@ inline constexpr uint32_t kAnswerBitsDropped = 20;
 absl::Status CheckShape(const wire::PirSetup& setup);
 
 // `divisor`: how many times fewer rows of the matrix than a square would have.
-wire::PirSetup MakeShape(Engine engine, const Content& content, uint64_t rows_per_column,
+wire::PirSetup MakeShape(Engine engine, const Content& content, const ServerOptions& options,
                          uint64_t divisor);
 
 inline uint64_t MatrixRows(const wire::PirSetup& setup) {

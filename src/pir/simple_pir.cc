@@ -39,7 +39,7 @@ absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup) {
 
 absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content,
                                               const ServerOptions& options) {
-  wire::PirSetup setup = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
+  wire::PirSetup setup = MakeShape(Engine::kSimplePir, content, options, 1);
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
   if (sizes.hint_bytes > options.max_hint_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(

@@ -343,7 +343,7 @@ TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
     EXPECT_THAT(refused.output, HasSubstr("the table takes "));
     fs::remove_all(table);
 
-    deployment.MakeTable("table", Words{"--tsv", deployment.Records(3000, "other"), "--previous",
+    deployment.MakeTable("table", Words{"--tsv", deployment.Records(2500, "other"), "--previous",
                                         deployment.path("before")} + layout);
     server.Signal(SIGHUP);
     ASSERT_TRUE(server.WaitForOutput("serves epoch 2 of the table")) << server.Output();
@@ -354,6 +354,13 @@ TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
     // One that comes for the first time.
     const Result fresh = deployment.Query(deployment.NewClient(), kSimple + Words{"200"});
     EXPECT_THAT(fresh.output, HasSubstr("200\tfound\tother 200\tyes\n"));
+
+    // Started again, it has the same hint, though there are fewer rows than at its first start.
+    server.Signal(SIGTERM);
+    ASSERT_TRUE(server.Wait().has_value()) << server.Output();
+    const Process again = deployment.Start(1, kSimple);
+    EXPECT_THAT(again.Output(), HasSubstr("is taken from"));
+    EXPECT_THAT(query("300"), HasSubstr("(0 B fetched)"));
   }
 }
 

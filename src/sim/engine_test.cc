@@ -125,6 +125,17 @@ absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& requ
   return frame;
 }
 
+// SimplePIR's.
+wire::PirSetup SetupOf(server::PirService& service) {
+  wire::GetPirSetupRequest request;
+  request.set_engine("simplepir");
+  wire::GetPirSetupResponse response;
+  const auto frame = CallService(service, wire::MakeFrame(FrameType::kGetPirSetup, request));
+  SHOAL_CHECK(frame.ok());
+  SHOAL_CHECK(wire::ParseFrame(*frame, FrameType::kGetPirSetup, response).ok());
+  return response.setup();
+}
+
 class DirectTransport final : public client::Transport {
  public:
   explicit DirectTransport(World* world) : world_(world) {}
@@ -398,6 +409,37 @@ TEST(EngineSim, ANewEpochOfAHashedTableIsFetchedAsADelta) {
                    "absent"}));
 }
 
+// A server that took epochs with fewer and with more rows, and then starts again: the hints that clients
+// have are still its own, as the shape is kept, which a new server of so many rows would not have.
+TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
+  World world;
+  const std::string directory = ::testing::TempDir() + "/products";
+  const auto create = [&](std::shared_ptr<const table::Table> table) {
+    auto service = server::PirService::Create(
+        &world.roster(), std::move(table),
+        {.engines = {pir::Engine::kSimplePir}, .pool = &world.pool(), .directory = directory});
+    SHOAL_CHECK(service.ok());
+    return *std::move(service);
+  };
+  auto service = create(world.MakeTable(1, 390, 16, /*dense=*/true));
+  const wire::PirSetup first = SetupOf(*service);
+  uint64_t epoch = 1;
+  for (uint64_t rows : {100, 450}) {
+    const auto table = world.MakeTable(++epoch, rows, 16, /*dense=*/true);
+    SHOAL_ASSERT_OK(service->Reload(table));
+    const wire::PirSetup before = SetupOf(*service);
+    EXPECT_EQ(before.rows(), rows);
+    EXPECT_EQ(before.columns(), first.columns());
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const wire::PirSetup shape,
+        pir::ShapeOf(pir::Engine::kSimplePir, server::ContentOf(table), {}));
+    EXPECT_NE(shape.rows_per_column(), before.rows_per_column()) << "the test shows nothing";
+    service.reset();
+    service = create(table);
+    EXPECT_EQ(SetupOf(*service).SerializeAsString(), before.SerializeAsString());
+  }
+}
+
 // An epoch in which everything changed: the server is made anew, beside the old one, and clients of the
 // old epoch are answered until it is there.
 TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
@@ -415,15 +457,6 @@ TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
   };
   server::PirService* reloading = nullptr;
   int asked = 0;
-  const auto ask_epoch = [&](server::PirService& service) {
-    wire::GetPirSetupRequest request;
-    request.set_engine("simplepir");
-    wire::GetPirSetupResponse response;
-    const auto frame = CallService(service, wire::MakeFrame(FrameType::kGetPirSetup, request));
-    SHOAL_CHECK(frame.ok());
-    SHOAL_CHECK(wire::ParseFrame(*frame, FrameType::kGetPirSetup, response).ok());
-    return response.setup().epoch();
-  };
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const auto service,
       server::PirService::Create(&world.roster(), make(1),
@@ -431,13 +464,13 @@ TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
                                   .pool = &world.pool(),
                                   .progress = [&](pir::Engine, uint64_t, uint64_t) {
                                     if (reloading == nullptr) return;
-                                    EXPECT_EQ(ask_epoch(*reloading), 1u);
+                                    EXPECT_EQ(SetupOf(*reloading).epoch(), 1u);
                                     ++asked;
                                   }}));
   reloading = service.get();
   SHOAL_ASSERT_OK(service->Reload(make(2)));
   EXPECT_GT(asked, 0) << "the hint was refreshed";
-  EXPECT_EQ(ask_epoch(*service), 2u);
+  EXPECT_EQ(SetupOf(*service).epoch(), 2u);
 }
 
 TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {

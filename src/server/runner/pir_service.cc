@@ -101,14 +101,13 @@ absl::StatusOr<std::unique_ptr<pir::Server>> PirService::Make(pir::Engine engine
     };
   }
   if (!options_.directory.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup shape, pir::ShapeOf(engine, content, options));
-    auto product = ReadProduct(options_.directory, shape);
-    if (product.ok()) {
-      options.product = *std::move(product);
-      spdlog::info("{}: the hint of this table is taken from {}", shape.engine(),
-                   ProductPath(options_.directory, shape.engine()));
-    } else if (!absl::IsNotFound(product.status())) {
-      spdlog::warn("{}: the hint is made anew: {}", shape.engine(), product.status().ToString());
+    const std::string name(pir::EngineName(engine));
+    if (absl::Status taken = TakeProduct(options_.directory, engine, content, options);
+        taken.ok()) {
+      spdlog::info("{}: the hint of this table is taken from {}", name,
+                   ProductPath(options_.directory, name));
+    } else if (!absl::IsNotFound(taken)) {
+      spdlog::warn("{}: the hint is made anew: {}", name, taken.ToString());
     }
   }
   const bool kept = !options.product.empty();
