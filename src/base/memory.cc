@@ -1,58 +1,81 @@
 #include "src/base/memory.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <limits>
-#include <string>
+#include <optional>
+#include <sstream>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
 namespace shoal {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 
-// The number in a file, or kNoLimit where there is none ("max", or no such file).
-uint64_t NumberIn(const std::string& path) {
+// The number in a file, or nothing where there is none ("max", or no such file).
+std::optional<uint64_t> NumberIn(const fs::path& path) {
   std::ifstream file(path);
   uint64_t number = 0;
-  return file >> number ? number : kNoLimit;
+  return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// What the control group of this process (version 2) may still take.
-uint64_t GroupBytes() {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line)) {
-    absl::string_view group_path = line;
-    if (!absl::ConsumePrefix(&group_path, "0::")) continue;
-    const std::string group = absl::StrCat("/sys/fs/cgroup", group_path);
-    const uint64_t most = NumberIn(group + "/memory.max");
-    const uint64_t used = NumberIn(group + "/memory.current");
-    if (most == kNoLimit || used == kNoLimit) return kNoLimit;
-    return most - std::min(most, used);
+// The number after `name` in a file of lines that are names and numbers.
+std::optional<uint64_t> NumberOf(absl::string_view name, const fs::path& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string first;
+    uint64_t number = 0;
+    if (words >> first >> number && first == name) return number;
   }
-  return kNoLimit;
+  return std::nullopt;
 }
 
-// MemAvailable, or no limit where it cannot be read.
-uint64_t MachineBytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string line;
-  while (std::getline(meminfo, line)) {
-    unsigned long long kib = 0;
-    if (std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1) return kib * 1024;
+// What one control group may still take.
+uint64_t GroupBytes(const fs::path& group) {
+  const std::optional<uint64_t> most = NumberIn(group / "memory.max");
+  const std::optional<uint64_t> used = NumberIn(group / "memory.current");
+  if (!most.has_value() || !used.has_value()) return kNoLimit;
+  uint64_t kept = *used;
+  for (absl::string_view files : {"inactive_file", "active_file"}) {
+    kept -= std::min(kept, NumberOf(files, group / "memory.stat").value_or(0));
   }
-  return kNoLimit;
+  return *most - std::min(*most, kept);
+}
+
+// The group of this process, below where groups are; "" for one that is not seen from here.
+fs::path OwnGroup(const std::string& proc) {
+  std::ifstream file(proc + "/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    absl::string_view path = line;
+    if (!absl::ConsumePrefix(&path, "0::/")) continue;
+    const fs::path group = fs::path(std::string(path)).relative_path();
+    return std::find(group.begin(), group.end(), "..") == group.end() ? group : fs::path();
+  }
+  return {};
 }
 
 }  // namespace
 
+uint64_t AvailableMemory(const std::string& proc, const std::string& groups) {
+  uint64_t available = kNoLimit;
+  if (const auto kib = NumberOf("MemAvailable:", proc + "/meminfo"); kib.has_value()) {
+    available = std::min(*kib, kNoLimit / 1024) * 1024;
+  }
+  for (fs::path group = OwnGroup(proc);; group = group.parent_path()) {
+    available = std::min(available, GroupBytes(groups / group));
+    if (group.empty()) return available;
+  }
+}
+
 absl::Status CheckMemory(uint64_t bytes, absl::string_view what) {
-  const uint64_t available = std::min(MachineBytes(), GroupBytes());
+  if (bytes <= kUncheckedMemoryBytes) return absl::OkStatus();
+  const uint64_t available = AvailableMemory();
   if (bytes <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrFormat("%s takes %d MiB of memory; %d MiB are available", what, bytes >> 20,

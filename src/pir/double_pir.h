@@ -73,6 +73,7 @@ class DoublePirServer final : public Server {
   std::optional<ByteMatrix> second_;         // E
   std::optional<PackedVectors> second_public_;  // A2
   std::vector<uint32_t> second_product_;     // E' A2
+  std::optional<PackedVectors> room_;        // StripeRoom, for both levels' products
   Bytes hint_;
 };
 

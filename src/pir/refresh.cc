@@ -99,7 +99,7 @@ Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
   Bytes changes(8);
   uint64_t count = 0;
   RunBytes bytes;
-  Changes applied(*hinted.kernel, hinted.seed, *hinted.product);
+  Changes applied(hinted.room->kernel(), hinted.seed, *hinted.product);
   for (size_t r = 0; r < runs.size(); ++r) {
     const Run& run = runs[r];
     bytes.Load(matrix, run, r, read);
@@ -136,7 +136,7 @@ Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
     if (anew(row)) rows.push_back(row);
   }
   if (rows.empty()) return changes;
-  matrix.MultiplyPublicRows(*hinted.kernel, hinted.seed, rows, hinted.pool, *hinted.product);
+  matrix.MultiplyPublicRows(*hinted.room, hinted.seed, rows, hinted.pool, *hinted.product);
   for (uint64_t row : rows) {
     AppendLe<uint64_t>(changes, row);
     AppendRounded({hinted.product->data() + row * kDimension, kDimension},

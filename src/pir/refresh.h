@@ -34,7 +34,7 @@ struct Run {
 using RunReader = std::function<void(size_t run, MutableBytes out)>;
 
 struct HintedMatrix {
-  const Kernel* kernel;
+  PackedVectors* room;  // StripeRoom, made before: a refresh that has begun does not fail
   ThreadPool* pool;
   Digest seed;  // of the public matrix
   uint32_t hint_bits_dropped;

@@ -125,9 +125,9 @@ absl::Status CheckServerMemory(const Sizes& sizes, const ServerOptions& options,
 }
 
 absl::StatusOr<std::vector<uint32_t>> ProductOf(const ByteMatrix& matrix, const Digest& seed,
-                                                ServerOptions& options) {
+                                                PackedVectors& room, ServerOptions& options) {
   if (options.product.empty()) {
-    return matrix.MultiplyPublic(KernelOr(options.kernel), seed, options.pool, options.progress);
+    return matrix.MultiplyPublic(room, seed, options.pool, options.progress);
   }
   if (options.product.size() != matrix.rows() * kDimension) {
     return absl::InvalidArgumentError(

@@ -46,7 +46,7 @@ absl::Status CheckServerMemory(const Sizes& sizes, const ServerOptions& options,
 // The options' product, taken out of them, or the matrix times the public matrix of `seed`.
 // INVALID_ARGUMENT for a product of another length.
 absl::StatusOr<std::vector<uint32_t>> ProductOf(const ByteMatrix& matrix, const Digest& seed,
-                                                ServerOptions& options);
+                                                PackedVectors& room, ServerOptions& options);
 
 // Copies setup's hint fields from the hint.
 void SetHint(BytesView hint, wire::PirSetup& setup);

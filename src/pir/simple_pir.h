@@ -55,6 +55,7 @@ class SimplePirServer final : public Server {
   ThreadPool* pool_ = nullptr;
   std::optional<ByteMatrix> matrix_;
   std::vector<uint32_t> product_;  // D' A, [row][k]
+  std::optional<PackedVectors> room_;  // StripeRoom
   Bytes hint_;
 };
 
