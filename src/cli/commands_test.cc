@@ -16,6 +16,7 @@ namespace shoal::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class CommandsTest : public ::testing::Test {
  protected:
@@ -126,6 +127,34 @@ TEST_F(CommandsTest, FromKeysToASignedTable) {
   ASSERT_EQ(RunShoal({"table", "inspect", "@table-2"}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("epoch\t2\n"));
   EXPECT_THAT(out_, HasSubstr("name\twords\n"));
+  EXPECT_THAT(out_, HasSubstr("row bytes\t512\n"));
+}
+
+// What an operator is told of the rows of the next epoch.
+TEST_F(CommandsTest, TheNextEpochSaysWhetherKeysKeepTheirRows) {
+  const auto write = [&](const std::string& name, int keys) {
+    std::string tsv;
+    for (int i = 0; i < keys; ++i) absl::StrAppend(&tsv, "key-", i, "\tvalue ", i, "\n");
+    Write(name, tsv);
+  };
+  write("some.tsv", 500);
+  write("others.tsv", 2000);
+  const auto build = [&](const std::string& records, const std::string& out,
+                         std::vector<std::string> more) {
+    std::vector<std::string> command = {"table", "build", "--tsv", records,
+                                        "--deployment", "demo", "--out", out};
+    command.insert(command.end(), more.begin(), more.end());
+    EXPECT_EQ(RunShoal(command), kExitOk) << err_;
+    return err_;
+  };
+  EXPECT_THAT(build("@some.tsv", "@first", {"--name", "t", "--row-bytes", "512"}),
+              Not(HasSubstr("row")));
+  EXPECT_THAT(build("@some.tsv", "@same", {"--previous", "@first"}),
+              HasSubstr("keys keep their rows, but for those of 0 in 250 buckets\n"));
+  EXPECT_THAT(build("@others.tsv", "@more", {"--previous", "@first"}),
+              HasSubstr("every key has a new row: the records no longer suit"));
+  EXPECT_THAT(build("@some.tsv", "@longer", {"--previous", "@first", "--row-bytes", "600"}),
+              HasSubstr("every key has a new row: rows have another size"));
 }
 
 // One content for an epoch: the second is refused, whoever asks.

@@ -1,6 +1,8 @@
 #include "src/cli/table_commands.h"
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -58,6 +60,24 @@ std::string MetadataText(const wire::Manifest& manifest) {
                              static_cast<double>(std::max<uint64_t>(1, manifest.records())));
 }
 
+// Whether keys are where they were: what the clients of a single-server engine fetch depends on it.
+void TellPlacement(const table::RowMap& earlier, const table::RowMap& now, Io& io) {
+  const wire::Manifest& before = earlier.manifest();
+  if (!before.has_hashed() || !now.manifest().has_hashed()) return;
+  if (before.hashed().hash_seed() != now.manifest().hashed().hash_seed()) {
+    io.err << "every key has a new row: "
+           << (before.row_bytes() != now.row_bytes() ? "rows have another size"
+                                                     : "the records no longer suit the old rows")
+           << "; clients of a single-server engine fetch the whole hint\n";
+    return;
+  }
+  const uint64_t buckets = earlier.placement().size();
+  uint64_t moved = 0;
+  for (uint64_t b = 0; b < buckets; ++b) moved += earlier.placement()[b] != now.placement()[b];
+  io.err << "keys keep their rows, but for those of " << moved << " in " << buckets
+         << " buckets\n";
+}
+
 absl::Status Build(const Values& values, Io& io) {
   const std::string layout = TextOr(values, "layout", "hashed");
   if (layout != "hashed" && layout != "dense") {
@@ -75,14 +95,16 @@ absl::Status Build(const Values& values, Io& io) {
   };
   options.expires_s =
       options.created_s + NumberOr(values, "valid-days", kDefaultTableDays) * kSecondsADay;
+  std::optional<table::RowMap> earlier;
   if (const std::string previous = TextOr(values, "previous", ""); !previous.empty()) {
     if (values.count("epoch") > 0) return UsageError("--previous sets the epoch; leave --epoch out");
-    SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable earlier,
-                           table::UnsignedTable::Open(previous));
-    const BytesView id = AsBytes(earlier.manifest().table_id());
+    SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable opened, table::UnsignedTable::Open(previous));
+    earlier = opened.map();
+    options.previous = &*earlier;
+    const BytesView id = AsBytes(earlier->manifest().table_id());
     std::copy(id.begin(), id.end(), options.table_id.begin());
-    options.epoch = earlier.manifest().epoch() + 1;
-    if (options.name.empty()) options.name = earlier.manifest().name();
+    options.epoch = earlier->manifest().epoch() + 1;
+    if (options.name.empty()) options.name = earlier->manifest().name();
   }
   if (options.name.empty()) {
     if (values.count("packages") == 0) return UsageError("--name is missing");
@@ -102,6 +124,7 @@ absl::Status Build(const Values& values, Io& io) {
   const std::string directory = values["out"].as<std::string>();
   SHOAL_RETURN_IF_ERROR(table.Save(directory));
   io.err << "built " << directory << " in " << building.Seconds() << "\n";
+  if (earlier.has_value()) TellPlacement(*earlier, table.map(), io);
   io.out << "records\t" << records.size() << "\n"
          << "rows\t" << table.rows() << "\n"
          << "row bytes\t" << table.row_bytes() << "\n"
@@ -247,7 +270,10 @@ Command TableBuild() {
               "TSV file\n(key, tab, value; \\t \\n \\r \\\\ \\xHH stand for bytes), a CSV file of "
               "two fields, or what apt\nknows on this machine (package name and newest version; "
               "name:architecture for foreign\narchitectures). `hashed` takes any keys; `dense` "
-              "takes the numbers 0 to n-1.\n",
+              "takes the numbers 0 to n-1.\nWith --previous, the keys of a hashed table keep "
+              "their rows as far as those have room:\nclients of a single-server engine then "
+              "fetch what changed, and not the whole hint.\nStandard error says whether that "
+              "worked out.\n",
       .examples = "  shoal table build --packages --deployment demo --out table\n"
                   "  shoal table build --tsv words.tsv --name words --deployment demo --out t\n"
                   "  shoal table build --csv prices.csv --csv-header --layout dense --name prices "
@@ -264,11 +290,11 @@ Command TableBuild() {
                 "name", Text(), "the table's name (packages: debian-packages-ARCH)")(
                 "deployment", Text()->required(), "the deployment whose parties will sign it")(
                 "epoch", Number(), "rises with every version of a table (default 1)")(
-                "previous", Directory(), "an earlier version: the same table, next epoch")(
+                "previous", Directory(), "an earlier version: the same table and rows, next epoch")(
                 "valid-days", Number(), "how long it may be used (default 7)")(
                 "row-bytes", Number(),
-                "bytes of a row (hashed: default 1024; dense: one record, at least 16: noise is paid "
-                "for every row, so choose, or ask `shoal plan`)")(
+                "bytes of a row (hashed: default 1024, or as --previous; dense: one record, at least 16: "
+                "noise is paid for every row, so choose, or ask `shoal plan`)")(
                 "out", Directory()->required(), "the new directory");
           },
       .positional = "",

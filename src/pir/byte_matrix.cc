@@ -49,6 +49,12 @@ absl::StatusOr<PackedVectors> PackedVectors::Create(const Kernel& kernel, uint64
   return packed;
 }
 
+void PackedVectors::Reuse(uint64_t length) {
+  SHOAL_CHECK(length % kGroupColumns == 0 &&
+              length * count_ * kPlaneBytesPerColumn <= pages_.size());
+  length_ = length;
+}
+
 void PackedVectors::SetStripe(uint64_t index, uint64_t stripe, std::span<const uint32_t> words) {
   SHOAL_CHECK(index < count_ && words.size() == StripeLength(length_, stripe));
   uint8_t* planes = pages_.data() + stripe * kStripeColumns * kPlaneBytesPerColumn * count_ +
@@ -88,6 +94,10 @@ absl::StatusOr<PackedVectors> PackPublicMatrix(const Kernel& kernel, const Diges
     }
   });
   return packed;
+}
+
+absl::StatusOr<PackedVectors> StripeRoom(const Kernel& kernel) {
+  return PackedVectors::Create(kernel, kStripeColumns, kDimension);
 }
 
 absl::StatusOr<ByteMatrix> ByteMatrix::Create(uint64_t rows, uint64_t columns) {
@@ -136,20 +146,19 @@ std::vector<std::vector<uint32_t>> ByteMatrix::Multiply(const PackedVectors& vec
 
 namespace {
 
-// One stripe of the public matrix, as if it were all of it: 8 MiB.
-PackedVectors PackStripe(const Kernel& kernel, const Digest& seed, uint64_t stripe,
-                         uint64_t columns, ThreadPool* pool) {
-  auto packed = PackedVectors::Create(kernel, columns, kDimension);
-  SHOAL_CHECK(packed.ok());
+// One stripe of the public matrix, as if it were all of it.
+void PackStripe(const Digest& seed, uint64_t stripe, uint64_t columns, ThreadPool* pool,
+                PackedVectors& room) {
+  SHOAL_CHECK(room.count() == kDimension);
+  room.Reuse(columns);
   ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
     PublicMatrix matrix(seed);
     std::vector<uint32_t> words(columns);
     for (size_t k = begin; k < end; ++k) {
       matrix.Expand(static_cast<uint32_t>(k), stripe * kStripeColumns, words);
-      packed->SetStripe(k, 0, words);
+      room.SetStripe(k, 0, words);
     }
   });
-  return *std::move(packed);
 }
 
 }  // namespace
@@ -172,19 +181,19 @@ void ByteMatrix::AddPublic(const PackedVectors& packed, uint64_t stripe, uint64_
   }
 }
 
-std::vector<uint32_t> ByteMatrix::MultiplyPublic(const Kernel& kernel, const Digest& seed,
+std::vector<uint32_t> ByteMatrix::MultiplyPublic(PackedVectors& room, const Digest& seed,
                                                  ThreadPool* pool,
                                                  const Progress& progress) const {
   std::vector<uint32_t> out(rows_ * kDimension);
   const uint64_t blocks = padded_rows_ / kBlockRows;
   const uint64_t chunks = (blocks + kProductBlocks - 1) / kProductBlocks;
   for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
-    const PackedVectors packed = PackStripe(kernel, seed, s, StripeLength(columns_, s), pool);
+    PackStripe(seed, s, StripeLength(columns_, s), pool, room);
     ForEach(pool, chunks, GrainFor(pool, chunks), [&](size_t begin, size_t end) {
       std::vector<uint32_t> sums;
       for (size_t c = begin; c < end; ++c) {
         const uint64_t first = c * kProductBlocks;
-        AddPublic(packed, s, first, std::min(kProductBlocks, blocks - first), sums, out);
+        AddPublic(room, s, first, std::min(kProductBlocks, blocks - first), sums, out);
       }
     });
     if (progress) progress(s + 1, StripeCount(columns_));
@@ -192,7 +201,7 @@ std::vector<uint32_t> ByteMatrix::MultiplyPublic(const Kernel& kernel, const Dig
   return out;
 }
 
-void ByteMatrix::MultiplyPublicRows(const Kernel& kernel, const Digest& seed,
+void ByteMatrix::MultiplyPublicRows(PackedVectors& room, const Digest& seed,
                                     std::span<const uint64_t> rows, ThreadPool* pool,
                                     std::vector<uint32_t>& out) const {
   SHOAL_CHECK(std::is_sorted(rows.begin(), rows.end()) && (rows.empty() || rows.back() < rows_));
@@ -213,11 +222,11 @@ void ByteMatrix::MultiplyPublicRows(const Kernel& kernel, const Digest& seed,
     std::fill(out.begin() + first * kBlockRows * kDimension, out.begin() + end * kDimension, 0);
   }
   for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
-    const PackedVectors packed = PackStripe(kernel, seed, s, StripeLength(columns_, s), pool);
+    PackStripe(seed, s, StripeLength(columns_, s), pool, room);
     ForEach(pool, runs.size(), GrainFor(pool, runs.size()), [&](size_t begin, size_t end) {
       std::vector<uint32_t> sums;
       for (size_t i = begin; i < end; ++i) {
-        AddPublic(packed, s, runs[i].first, runs[i].second, sums, out);
+        AddPublic(room, s, runs[i].first, runs[i].second, sums, out);
       }
     });
   }

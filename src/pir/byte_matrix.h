@@ -38,6 +38,10 @@ class PackedVectors {
   static absl::StatusOr<PackedVectors> Create(const Kernel& kernel, uint64_t length,
                                               uint64_t count);
 
+  // Other vectors of the same kernel in the same room, not longer (checked) than those it was made for;
+  // all of them have to be set.
+  void Reuse(uint64_t length);
+
   // Vector `index` from all its words.
   void Set(uint64_t index, std::span<const uint32_t> words);
   // The part of it that is stripe `stripe`. Different parts may be set by different threads.
@@ -70,6 +74,9 @@ uint64_t StripeCount(uint64_t length);
 absl::StatusOr<PackedVectors> PackPublicMatrix(const Kernel& kernel, const Digest& seed,
                                                uint64_t columns, ThreadPool* pool);
 
+// Room for one stripe of the public matrix, which products work in: 8 MiB, touched when it is used.
+absl::StatusOr<PackedVectors> StripeRoom(const Kernel& kernel);
+
 class ByteMatrix {
  public:
   // All zero bytes. RESOURCE_EXHAUSTED as AllocatePages.
@@ -93,15 +100,14 @@ class ByteMatrix {
                                               uint64_t count, ThreadPool* pool) const;
 
   // The matrix times the public matrix: out[row * kDimension + k]. The public matrix is expanded
-  // stripe by stripe. done of total, from one thread.
+  // stripe by stripe in `room`, for whose kernel it is (StripeRoom). done of total, from one thread.
   using Progress = std::function<void(uint64_t done, uint64_t total)>;
-  std::vector<uint32_t> MultiplyPublic(const Kernel& kernel, const Digest& seed, ThreadPool* pool,
+  std::vector<uint32_t> MultiplyPublic(PackedVectors& room, const Digest& seed, ThreadPool* pool,
                                        const Progress& progress = nullptr) const;
 
   // Makes these rows of such a product anew (rising, checked): the cost of their blocks alone.
-  void MultiplyPublicRows(const Kernel& kernel, const Digest& seed,
-                          std::span<const uint64_t> rows, ThreadPool* pool,
-                          std::vector<uint32_t>& out) const;
+  void MultiplyPublicRows(PackedVectors& room, const Digest& seed, std::span<const uint64_t> rows,
+                          ThreadPool* pool, std::vector<uint32_t>& out) const;
 
  private:
   ByteMatrix() = default;

@@ -86,8 +86,7 @@ absl::StatusOr<Sizes> DoublePirSizes(const wire::PirSetup& setup) {
 
 absl::StatusOr<wire::PirSetup> DoublePirShape(const Content& content,
                                               const ServerOptions& options) {
-  wire::PirSetup setup =
-      MakeShape(Engine::kDoublePir, content, options.rows_per_column, kShapeDivisor);
+  wire::PirSetup setup = MakeShape(Engine::kDoublePir, content, options, kShapeDivisor);
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, DoublePirSizes(setup));
   if (sizes.hint_bytes > options.max_hint_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -109,9 +108,10 @@ absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const C
   SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "doublepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
+  SHOAL_ASSIGN_OR_RETURN(server->room_, StripeRoom(*server->kernel_));
   SHOAL_ASSIGN_OR_RETURN(server->first_, LoadMatrix(content, setup, options.pool));
   SHOAL_ASSIGN_OR_RETURN(server->first_product_,
-                         ProductOf(*server->first_, MatrixSeed(setup, 1), options));
+                         ProductOf(*server->first_, MatrixSeed(setup, 1), *server->room_, options));
   SHOAL_ASSIGN_OR_RETURN(server->second_,
                          ByteMatrix::Create(SecondRows(setup), setup.rows_per_column()));
   const uint64_t blocks = setup.rows_per_column();
@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const C
     options.pool->ParallelFor(groups, 1, load);
   }
   server->second_product_ =
-      server->second_->MultiplyPublic(*server->kernel_, MatrixSeed(setup, 2), options.pool);
+      server->second_->MultiplyPublic(*server->room_, MatrixSeed(setup, 2), options.pool);
   SHOAL_ASSIGN_OR_RETURN(server->second_public_,
                          PackPublicMatrix(*server->kernel_, MatrixSeed(setup, 2),
                                           server->second_->columns(), options.pool));
@@ -263,7 +263,7 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
   Delta delta;
   delta.from = id_;
   const std::vector<uint32_t> before = first_product_;
-  RefreshProduct({.kernel = kernel_,
+  RefreshProduct({.room = &*room_,
                   .pool = pool_,
                   .seed = MatrixSeed(setup_, 1),
                   .hint_bits_dropped = kFirstBitsDropped,
@@ -282,7 +282,7 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
                       .length = static_cast<uint32_t>(block_words * kDigits)});
     }
   }
-  delta.changes = RefreshProduct({.kernel = kernel_,
+  delta.changes = RefreshProduct({.room = &*room_,
                                   .pool = pool_,
                                   .seed = MatrixSeed(setup_, 2),
                                   .hint_bits_dropped = hint_bits_dropped_,
@@ -295,6 +295,14 @@ absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
   PackHint();
   delta.to = setup_;
   return delta;
+}
+
+// Of the first level, which is nearly all of the work.
+absl::StatusOr<double> DoublePirServer::RefreshShare(
+    const Content& content, std::span<const uint64_t> changed_rows) const {
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
+  return pir::RefreshShare(*first_, kFirstBitsDropped, RunsOf(setup_, changed_rows),
+                           RecordsOf(content, changed_rows));
 }
 
 absl::StatusOr<std::unique_ptr<DoublePirClient>> DoublePirClient::Create(

@@ -49,6 +49,8 @@ class DoublePirServer final : public Server {
   // The delta has about 6 KiB of changes for every byte of every block that has a changed row.
   absl::StatusOr<Delta> Refresh(const Content& content,
                                 std::span<const uint64_t> changed_rows) override;
+  absl::StatusOr<double> RefreshShare(const Content& content,
+                                      std::span<const uint64_t> changed_rows) const override;
 
  private:
   DoublePirServer() = default;
@@ -71,6 +73,7 @@ class DoublePirServer final : public Server {
   std::optional<ByteMatrix> second_;         // E
   std::optional<PackedVectors> second_public_;  // A2
   std::vector<uint32_t> second_product_;     // E' A2
+  std::optional<PackedVectors> room_;        // StripeRoom, for both levels' products
   Bytes hint_;
 };
 

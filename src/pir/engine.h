@@ -90,6 +90,8 @@ struct ServerOptions {
   uint64_t max_hint_bytes = uint64_t{1} << 30;
   // 0: what makes the fewest bytes, about as many rows as columns.
   uint64_t rows_per_column = 0;
+  // 0: as many as the rows need. More leave room: a server that was refreshed keeps those it had.
+  uint64_t columns = 0;
   const Kernel* kernel = nullptr;  // null: the fastest
   ThreadPool* pool = nullptr;      // null: everything on the caller's thread; must outlive the server
   // Server::product of an earlier server of the same content and options, which saves nearly all of
@@ -148,10 +150,15 @@ class Server {
   virtual absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const = 0;
 
-  // Makes this the server of a later epoch of the same table, with the same size of rows and no
-  // more columns: setup and hint change. `changed_rows` names every row whose bytes differ, in
-  // ascending order. Costs about 1024 multiply-adds for a byte that changed, and never more than a
-  // new hint would. INVALID_ARGUMENT if the content does not fit: then make a new server.
+  // What part of the product a Refresh with these arguments would make anew, 0 to 1: near 1 it takes as
+  // long as a new server, and its delta has as many bytes as a hint. INVALID_ARGUMENT as Refresh.
+  virtual absl::StatusOr<double> RefreshShare(const Content& content,
+                                              std::span<const uint64_t> changed_rows) const = 0;
+
+  // Makes this the server of a later epoch of the same table, with the same size of rows and no more
+  // columns: setup and hint change. `changed_rows` names every row whose bytes differ, in ascending
+  // order. Costs about 1024 multiply-adds for a byte that changed, and never more than a new hint
+  // would. INVALID_ARGUMENT if the content does not fit: then make a new server.
   virtual absl::StatusOr<Delta> Refresh(const Content& content,
                                         std::span<const uint64_t> changed_rows) = 0;
 };

@@ -312,6 +312,8 @@ TEST_P(EngineTest, TablesThatDoNotFitAreRefused) {
   content.record_bytes = 1024;
   const auto huge = CreateServer(GetParam(), content, {.max_hint_bytes = uint64_t{1} << 60});
   EXPECT_THAT(huge, StatusIs(absl::StatusCode::kResourceExhausted, "memory"));
+  EXPECT_THAT(CreateServer(GetParam(), content, {.rows_per_column = 1, .columns = 64}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "columns"));
   content.rows = 0;
   EXPECT_THAT(CreateServer(GetParam(), content, {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "rows"));
@@ -380,6 +382,12 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
     records.FillByte(row, 1, static_cast<uint8_t>(row * 7 + 1));
   }
   records.Fill(9, 1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const double share, server->RefreshShare(records.content(2), all));
+  if (GetParam() == Engine::kSimplePir) {
+    EXPECT_NEAR(share, 0.5, 0.01) << "one byte of two, in 2,000 columns";
+  } else {
+    EXPECT_LT(share, 0.01) << "7 columns";
+  }
   SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server->Refresh(records.content(2), all));
   EXPECT_EQ(ToBytes(server->hint()),
             ToBytes(Serve(records.content(2), {.rows_per_column = k})->hint()));
@@ -468,6 +476,26 @@ TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
     EXPECT_EQ(record, records.at(row));
   }
+}
+
+// When everything changes, a refresh is as much as a new server: that is told without one.
+TEST_P(EngineTest, TheShareOfARefreshIsToldBefore) {
+  Records records(4000, 2);
+  const auto server = Serve(records.content(), {.rows_per_column = 2});
+  const Bytes hint = ToBytes(server->hint());
+  std::vector<uint64_t> all(4000);
+  for (uint64_t row = 0; row < 4000; ++row) {
+    all[row] = row;
+    records.Fill(row, static_cast<uint8_t>(row * 7 + 1));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const double share, server->RefreshShare(records.content(2), all));
+  EXPECT_GT(share, 0.99);
+  EXPECT_LE(share, 1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const double none, server->RefreshShare(records.content(2), {}));
+  EXPECT_EQ(none, 0);
+  EXPECT_EQ(ToBytes(server->hint()), hint);
+  EXPECT_THAT(server->RefreshShare(records.content(1), all),
+              StatusIs(absl::StatusCode::kInvalidArgument, "not a later epoch"));
 }
 
 // The paper's batch: one query a chunk, one pass in all.

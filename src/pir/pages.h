@@ -4,16 +4,14 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "src/base/memory.h"
 #include "src/base/page_buffer.h"
 
 namespace shoal::pir {
 
-// RESOURCE_EXHAUSTED if that much memory is not available now (the system would promise it, and
-// kill the process when it is used); `what` names it.
-absl::Status CheckMemory(uint64_t bytes, absl::string_view what);
+using shoal::CheckMemory;
 
 // In huge pages where the system has them. RESOURCE_EXHAUSTED as CheckMemory.
 absl::StatusOr<PageBuffer> AllocatePages(uint64_t bytes, absl::string_view what);

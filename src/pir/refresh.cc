@@ -66,36 +66,60 @@ class Changes {
   std::optional<uint64_t> expanded_;
 };
 
+// What stands in a run in the matrix and what comes there.
+struct RunBytes {
+  Bytes before, after;
+
+  void Load(const ByteMatrix& matrix, const Run& run, size_t number, const RunReader& read) {
+    before.resize(run.length);
+    after.resize(run.length);
+    read(number, after);
+    for (size_t i = 0; i < before.size(); ++i) before[i] = matrix.Get(run.first_row + i, run.column);
+  }
+};
+
+// In how many columns each row of the matrix changes.
+std::vector<uint32_t> CountChanges(const ByteMatrix& matrix, const std::vector<Run>& runs,
+                                   const RunReader& read) {
+  std::vector<uint32_t> changed(matrix.rows());
+  RunBytes bytes;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    bytes.Load(matrix, runs[r], r, read);
+    for (size_t i = 0; i < bytes.after.size(); ++i) {
+      changed[runs[r].first_row + i] += bytes.before[i] != bytes.after[i];
+    }
+  }
+  return changed;
+}
+
 }  // namespace
+
+double RefreshShare(const ByteMatrix& matrix, uint32_t hint_bits_dropped,
+                    const std::vector<Run>& runs, const RunReader& read) {
+  const uint64_t row_bytes = RoundedBytes(kDimension, hint_bits_dropped);
+  uint64_t bytes = 0;
+  for (uint32_t changed : CountChanges(matrix, runs, read)) {
+    bytes += std::min(2 * uint64_t{changed}, row_bytes);
+  }
+  return static_cast<double>(bytes) / static_cast<double>(matrix.rows() * row_bytes);
+}
 
 Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
                      const RunReader& read) {
   ByteMatrix& matrix = *hinted.matrix;
-  std::vector<uint32_t> changed(matrix.rows());
-  Bytes before, after;
-  const auto load = [&](size_t r) {
-    before.resize(runs[r].length);
-    after.resize(runs[r].length);
-    read(r, after);
-    for (size_t i = 0; i < before.size(); ++i) {
-      before[i] = matrix.Get(runs[r].first_row + i, runs[r].column);
-    }
-  };
-  for (size_t r = 0; r < runs.size(); ++r) {
-    load(r);
-    for (size_t i = 0; i < before.size(); ++i) {
-      changed[runs[r].first_row + i] += before[i] != after[i];
-    }
-  }
+  const std::vector<uint32_t> changed = CountChanges(matrix, runs, read);
   const uint64_t row_bytes = RoundedBytes(kDimension, hinted.hint_bits_dropped);
   const auto anew = [&](uint64_t row) { return 2 * uint64_t{changed[row]} >= row_bytes; };
 
   Bytes changes(kCountBytes);
   uint64_t count = 0;
-  Changes applied(*hinted.kernel, hinted.seed, *hinted.product);
+  RunBytes bytes;
+  Changes applied(hinted.room->kernel(), hinted.seed, *hinted.product);
   for (size_t r = 0; r < runs.size(); ++r) {
     const Run& run = runs[r];
-    load(r);
+    bytes.Load(matrix, run, r, read);
+    const Bytes& before = bytes.before;
+    const Bytes& after = bytes.after;
     const auto sent = [&](size_t i) { return before[i] != after[i] && !anew(run.first_row + i); };
     for (size_t i = 0; i < before.size(); ++i) {
       matrix.Set(run.first_row + i, run.column, after[i]);
@@ -127,7 +151,7 @@ Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
     if (anew(row)) rows.push_back(row);
   }
   if (rows.empty()) return changes;
-  matrix.MultiplyPublicRows(*hinted.kernel, hinted.seed, rows, hinted.pool, *hinted.product);
+  matrix.MultiplyPublicRows(*hinted.room, hinted.seed, rows, hinted.pool, *hinted.product);
   for (uint64_t row : rows) {
     AppendLe<uint64_t>(changes, row);
     AppendRounded({hinted.product->data() + row * kDimension, kDimension},

@@ -32,18 +32,23 @@ struct Run {
   uint64_t first_row = 0;
   uint32_t length = 0;
 };
-// What stands in a run (by its number) now, into `out` of its length. Every run is read twice, so
-// that a whole table's need not be held beside the matrix.
+// What stands in a run (by its number) now, into `out` of its length. Every run is read more than once,
+// so that a whole table's need not be held beside the matrix.
 using RunReader = std::function<void(size_t run, MutableBytes out)>;
 
 struct HintedMatrix {
-  const Kernel* kernel;
+  PackedVectors* room;  // StripeRoom, made before: a refresh that has begun does not fail
   ThreadPool* pool;
   Digest seed;  // of the public matrix
   uint32_t hint_bits_dropped;
   ByteMatrix* matrix;
   std::vector<uint32_t>* product;  // matrix times public matrix: [row][kDimension]
 };
+
+// What part of the product RefreshProduct would make anew, or as much work and as many bytes of changes
+// as that.
+double RefreshShare(const ByteMatrix& matrix, uint32_t hint_bits_dropped,
+                    const std::vector<Run>& runs, const RunReader& read);
 
 // Writes the runs into the matrix and makes the product that of the new matrix; what a client needs
 // for the same.

@@ -59,7 +59,7 @@ absl::Status CheckShape(const wire::PirSetup& setup) {
   return absl::OkStatus();
 }
 
-wire::PirSetup MakeShape(Engine engine, const Content& content, uint64_t rows_per_column,
+wire::PirSetup MakeShape(Engine engine, const Content& content, const ServerOptions& options,
                          uint64_t divisor) {
   wire::PirSetup setup;
   setup.set_engine(std::string(EngineName(engine)));
@@ -68,6 +68,7 @@ wire::PirSetup MakeShape(Engine engine, const Content& content, uint64_t rows_pe
   setup.set_manifest_digest(ToString(content.manifest_digest));
   setup.set_rows(content.rows);
   setup.set_record_bytes(content.record_bytes);
+  uint64_t rows_per_column = options.rows_per_column;
   if (rows_per_column == 0 && content.record_bytes > 0) {
     const double square = std::sqrt(static_cast<double>(content.rows) / content.record_bytes);
     rows_per_column = static_cast<uint64_t>(std::max(1.0, std::round(square / divisor)));
@@ -76,7 +77,9 @@ wire::PirSetup MakeShape(Engine engine, const Content& content, uint64_t rows_pe
   }
   rows_per_column = std::max<uint64_t>(1, rows_per_column);
   setup.set_rows_per_column(rows_per_column);
-  setup.set_columns(PaddedColumns((content.rows + rows_per_column - 1) / rows_per_column));
+  setup.set_columns(options.columns != 0
+                        ? options.columns
+                        : PaddedColumns((content.rows + rows_per_column - 1) / rows_per_column));
   return setup;
 }
 
@@ -121,9 +124,9 @@ absl::Status CheckServerMemory(const Sizes& sizes, const ServerOptions& options,
 }
 
 absl::StatusOr<std::vector<uint32_t>> ProductOf(const ByteMatrix& matrix, const Digest& seed,
-                                                ServerOptions& options) {
+                                                PackedVectors& room, ServerOptions& options) {
   if (options.product.empty()) {
-    return matrix.MultiplyPublic(KernelOr(options.kernel), seed, options.pool, options.progress);
+    return matrix.MultiplyPublic(room, seed, options.pool, options.progress);
   }
   if (options.product.size() != matrix.rows() * kDimension) {
     return absl::InvalidArgumentError(

@@ -23,7 +23,7 @@ inline constexpr uint32_t kAnswerBitsDropped = 20;
 absl::Status CheckShape(const wire::PirSetup& setup);
 
 // `divisor`: how many times fewer rows of the matrix than a square would have.
-wire::PirSetup MakeShape(Engine engine, const Content& content, uint64_t rows_per_column,
+wire::PirSetup MakeShape(Engine engine, const Content& content, const ServerOptions& options,
                          uint64_t divisor);
 
 inline uint64_t MatrixRows(const wire::PirSetup& setup) {
@@ -46,7 +46,7 @@ absl::Status CheckServerMemory(const Sizes& sizes, const ServerOptions& options,
 // The options' product, taken out of them, or the matrix times the public matrix of `seed`.
 // INVALID_ARGUMENT for a product of another length.
 absl::StatusOr<std::vector<uint32_t>> ProductOf(const ByteMatrix& matrix, const Digest& seed,
-                                                ServerOptions& options);
+                                                PackedVectors& room, ServerOptions& options);
 
 // Copies setup's hint fields from the hint.
 void SetHint(BytesView hint, wire::PirSetup& setup);

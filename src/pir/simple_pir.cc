@@ -39,7 +39,7 @@ absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup) {
 
 absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content,
                                               const ServerOptions& options) {
-  wire::PirSetup setup = MakeShape(Engine::kSimplePir, content, options.rows_per_column, 1);
+  wire::PirSetup setup = MakeShape(Engine::kSimplePir, content, options, 1);
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
   if (sizes.hint_bytes > options.max_hint_bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
@@ -58,9 +58,11 @@ absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(const C
   SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "simplepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
+  SHOAL_ASSIGN_OR_RETURN(server->room_, StripeRoom(*server->kernel_));
   SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, server->setup_, options.pool));
   SHOAL_ASSIGN_OR_RETURN(server->product_,
-                         ProductOf(*server->matrix_, MatrixSeed(server->setup_), options));
+                         ProductOf(*server->matrix_, MatrixSeed(server->setup_), *server->room_,
+                                   options));
   server->PackHint();
   return server;
 }
@@ -122,7 +124,7 @@ absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
   SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
   Delta delta;
   delta.from = id_;
-  delta.changes = RefreshProduct({.kernel = kernel_,
+  delta.changes = RefreshProduct({.room = &*room_,
                                   .pool = pool_,
                                   .seed = MatrixSeed(setup_),
                                   .hint_bits_dropped = hint_bits_dropped_,
@@ -133,6 +135,13 @@ absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
   PackHint();
   delta.to = setup_;
   return delta;
+}
+
+absl::StatusOr<double> SimplePirServer::RefreshShare(
+    const Content& content, std::span<const uint64_t> changed_rows) const {
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
+  return pir::RefreshShare(*matrix_, hint_bits_dropped_, RunsOf(setup_, changed_rows),
+                           RecordsOf(content, changed_rows));
 }
 
 absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(

@@ -39,6 +39,8 @@ class SimplePirServer final : public Server {
       std::span<const BytesView> queries) const override;
   absl::StatusOr<Delta> Refresh(const Content& content,
                                 std::span<const uint64_t> changed_rows) override;
+  absl::StatusOr<double> RefreshShare(const Content& content,
+                                      std::span<const uint64_t> changed_rows) const override;
 
  private:
   SimplePirServer() = default;
@@ -53,6 +55,7 @@ class SimplePirServer final : public Server {
   ThreadPool* pool_ = nullptr;
   std::optional<ByteMatrix> matrix_;
   std::vector<uint32_t> product_;  // D' A, [row][k]
+  std::optional<PackedVectors> room_;  // StripeRoom
   Bytes hint_;
 };
 

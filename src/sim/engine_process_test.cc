@@ -271,12 +271,21 @@ TEST_F(EngineProcessTest, RequestsThatNoClientSendsAreRefused) {
 }
 
 TEST_F(EngineProcessTest, ChainAndEngineOnOnePort) {
-  const Process backend = deployment().Start(2, {});
-  const Process frontend = deployment().Start(1, {"--engine", "chain", "--engine", "simplepir"});
+  Process backend = deployment().Start(2, {});
+  Process frontend = deployment().Start(1, {"--engine", "chain", "--engine", "simplepir"});
   const std::string client = deployment().NewClient();
   ExpectServed(client);
+  // A table's next epoch is nothing that one party takes alone: it says so and goes on.
+  for (Process* party : {&backend, &frontend}) {
+    party->Signal(SIGHUP);
+    EXPECT_TRUE(party->WaitForOutput("restart all parties")) << party->Output();
+  }
   ExpectServed(client, {});
   ExpectServed(client);
+  for (Process* party : {&frontend, &backend}) {
+    party->Signal(SIGTERM);
+    EXPECT_THAT(party->Wait(), ::testing::Optional(0)) << party->Output();
+  }
 }
 
 TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
@@ -304,41 +313,72 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
   EXPECT_THAT(result.output, HasSubstr("MiB are available"));
 }
 
-// The table's next epoch on SIGHUP, without an end of service: a client gets what changed.
+// The table's next epoch on SIGHUP, without an end of service: a client gets what changed. With hashed
+// keys, those of a table that was built after the one before.
 TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
-  const Words dense = {"--layout", "dense", "--row-bytes", "64"};
-  Deployment deployment("dense", 3000, dense);
-  Process server = deployment.Start(1, kSimple);
-  const std::string client = deployment.NewClient();
-  const auto query = [&](const std::string& key) {
-    const Result result = deployment.Query(client, kSimple + Words{key});
-    EXPECT_EQ(result.code, 0) << result.output;
-    return result.output;
-  };
-  EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
-  EXPECT_THAT(query("3000"), HasSubstr("3000\tabsent\t\tyes\n"));
+  for (const Words& layout :
+       {Words{"--layout", "dense", "--row-bytes", "64"}, Words{"--row-bytes", "256"}}) {
+    SCOPED_TRACE(layout[1]);
+    Deployment deployment("epochs-" + layout[1], 3000, layout);
+    Process server = deployment.Start(1, kSimple);
+    const std::string client = deployment.NewClient();
+    const auto query = [&](const std::string& key) {
+      const Result result = deployment.Query(client, kSimple + Words{key});
+      EXPECT_EQ(result.code, 0) << result.output;
+      return result.output;
+    };
+    EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
+    EXPECT_THAT(query("3000"), HasSubstr("3000\tabsent\t\tyes\n"));
 
-  // Nothing new in the directory.
-  server.Signal(SIGHUP);
-  ASSERT_TRUE(server.WaitForOutput("the table was not reloaded")) << server.Output();
-  // Damaged: what was served is served on.
-  const fs::path table = deployment.path("table");
-  fs::rename(table, deployment.path("before"));
-  server.Signal(SIGHUP);
-  ASSERT_TRUE(server.WaitForOutput(table)) << server.Output();
-  EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
+    // Nothing new in the directory.
+    server.Signal(SIGHUP);
+    ASSERT_TRUE(server.WaitForOutput("the table was not reloaded")) << server.Output();
+    // Damaged: what was served is served on.
+    const fs::path table = deployment.path("table");
+    fs::rename(table, deployment.path("before"));
+    server.Signal(SIGHUP);
+    ASSERT_TRUE(server.WaitForOutput(table)) << server.Output();
+    EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
+    // Too large for the memory: refused by what its manifest says, at a start too.
+    std::string manifest = Text(deployment.path("before") / "manifest.textproto");
+    for (const std::string field : {"  rows: ", "  records: "}) {
+      const size_t at = manifest.find(field);
+      ASSERT_NE(at, std::string::npos) << manifest;
+      manifest.replace(at, manifest.find('\n', at) - at, field + "2000000000");
+    }
+    if (const size_t at = manifest.find("records_per_row: "); at != std::string::npos) {
+      manifest.replace(at, manifest.find('\n', at) - at, "records_per_row: 1");
+    }
+    fs::create_directory(table);
+    WriteText(table / "manifest.textproto", manifest);
+    server.Signal(SIGHUP);
+    ASSERT_TRUE(server.WaitForOutput("the table takes ")) << server.Output();
+    EXPECT_THAT(server.Output(), HasSubstr("MiB are available"));
+    EXPECT_THAT(query("101"), HasSubstr("101\tfound\tvalue 101\tyes\n"));
+    const Result refused = RunToEnd(deployment.Server(1, kSimple));
+    EXPECT_EQ(refused.code, 1) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr("the table takes "));
+    fs::remove_all(table);
 
-  deployment.MakeTable("table", Words{"--tsv", deployment.Records(3000, "other"), "--previous",
-                                      deployment.path("before")} + dense);
-  server.Signal(SIGHUP);
-  ASSERT_TRUE(server.WaitForOutput("serves epoch 2 of the table")) << server.Output();
-  const std::string output = query("100");
-  EXPECT_THAT(output, HasSubstr("100\tfound\tother 100\tyes\n"));
-  EXPECT_THAT(output, HasSubstr("fetched as a delta"));
-  EXPECT_THAT(query("101"), HasSubstr("101\tfound\tvalue 101\tyes\n"));
-  // One that comes for the first time.
-  const Result fresh = deployment.Query(deployment.NewClient(), kSimple + Words{"200"});
-  EXPECT_THAT(fresh.output, HasSubstr("200\tfound\tother 200\tyes\n"));
+    deployment.MakeTable("table", Words{"--tsv", deployment.Records(2500, "other"), "--previous",
+                                        deployment.path("before")} + layout);
+    server.Signal(SIGHUP);
+    ASSERT_TRUE(server.WaitForOutput("serves epoch 2 of the table")) << server.Output();
+    const std::string output = query("100");
+    EXPECT_THAT(output, HasSubstr("100\tfound\tother 100\tyes\n"));
+    EXPECT_THAT(output, HasSubstr("fetched as a delta"));
+    EXPECT_THAT(query("101"), HasSubstr("101\tfound\tvalue 101\tyes\n"));
+    // One that comes for the first time.
+    const Result fresh = deployment.Query(deployment.NewClient(), kSimple + Words{"200"});
+    EXPECT_THAT(fresh.output, HasSubstr("200\tfound\tother 200\tyes\n"));
+
+    // Started again, it has the same hint, though there are fewer rows than at its first start.
+    server.Signal(SIGTERM);
+    ASSERT_TRUE(server.Wait().has_value()) << server.Output();
+    const Process again = deployment.Start(1, kSimple);
+    EXPECT_THAT(again.Output(), HasSubstr("is taken from"));
+    EXPECT_THAT(query("300"), HasSubstr("(0 B fetched)"));
+  }
 }
 
 }  // namespace

@@ -51,7 +51,8 @@ class World {
  public:
   World() : parties_(3, random_) { roster_ = parties_.roster(); }
 
-  // Values are "value KEY EPOCH" for every tenth key, "value KEY" for the others.
+  // Values are "value KEY EPOCH" for every tenth key, "value KEY" for the others. Built after the table
+  // that was made before, if any.
   std::shared_ptr<const table::Table> MakeTable(uint64_t epoch, uint64_t records,
                                                 uint32_t row_bytes, bool dense = false) {
     table::RecordSet set("records");
@@ -61,6 +62,11 @@ class World {
           i % 10 == 0 ? absl::StrCat("value ", i, " ", epoch) : absl::StrCat("value ", i);
       SHOAL_CHECK(set.Add(AsBytes(key), AsBytes(value), i + 1).ok());
     }
+    return Sign(set, epoch, row_bytes, dense);
+  }
+
+  std::shared_ptr<const table::Table> Sign(const table::RecordSet& set, uint64_t epoch,
+                                           uint32_t row_bytes, bool dense) {
     table::TableOptions options;
     options.name = "words";
     options.deployment = "test";
@@ -69,11 +75,11 @@ class World {
     options.created_s = kNowS;
     options.expires_s = kNowS + 24 * 3600;
     options.row_bytes = row_bytes;
-    // The same placement for every epoch: rows keep their keys.
-    testing::TestRandom placement(9);
-    const auto content = dense ? table::BuildDense(set, options, placement)
-                               : table::BuildHashed(set, options, placement);
+    if (previous_.has_value()) options.previous = &*previous_;
+    const auto content = dense ? table::BuildDense(set, options, random_)
+                               : table::BuildHashed(set, options, random_);
     SHOAL_CHECK(content.ok());
+    previous_ = content->map();
     std::vector<table::TableShare> shares;
     for (uint32_t party = 1; party <= 3; ++party) {
       shares.push_back(
@@ -103,6 +109,7 @@ class World {
   roster::testing::Parties parties_;
   std::optional<roster::Roster> roster_;
   std::unique_ptr<server::PirService> service_;
+  std::optional<table::RowMap> previous_;
 };
 
 absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& request) {
@@ -118,6 +125,7 @@ absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& requ
   return frame;
 }
 
+// SimplePIR's.
 wire::PirSetup SetupOf(server::PirService& service) {
   wire::GetPirSetupRequest request;
   request.set_engine("simplepir");
@@ -382,6 +390,88 @@ TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
   SHOAL_ASSERT_OK(back.Open(path));
   EXPECT_FALSE(back.client->hint_fetch().by_delta);
   EXPECT_EQ(back.Results({"20", "50"}), (Texts{"found value 20 3", "absent"}));
+}
+
+// The default layout: a table built after the one before keeps its keys' rows, so that what changed is
+// little.
+TEST(EngineSim, ANewEpochOfAHashedTableIsFetchedAsADelta) {
+  World world;
+  world.Serve(world.MakeTable(1, 20'000, 512));
+  const std::string path = FreshPath("hashed-epochs");
+  Device device(&world);
+  SHOAL_ASSERT_OK(device.Open(path));
+  SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(2, 20'050, 512)));
+  SHOAL_ASSERT_OK(device.Open(path));
+  EXPECT_TRUE(device.client->hint_fetch().by_delta);
+  EXPECT_LT(device.client->hint_fetch().received_bytes,
+            device.client->costs().bytes.hint_bytes / 2);
+  EXPECT_EQ(device.Results({"key-20", "key-21", "key-19999", "key-20049", "key-20050"}),
+            (Texts{"found value 20 2", "found value 21", "found value 19999", "found value 20049",
+                   "absent"}));
+}
+
+// A server that took epochs with fewer and with more rows, and then starts again: the hints that clients
+// have are still its own, as the shape is kept, which a new server of so many rows would not have.
+TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
+  World world;
+  const std::string directory = ::testing::TempDir() + "/products";
+  const auto create = [&](std::shared_ptr<const table::Table> table) {
+    auto service = server::PirService::Create(
+        &world.roster(), std::move(table),
+        {.engines = {pir::Engine::kSimplePir}, .pool = &world.pool(), .directory = directory});
+    SHOAL_CHECK(service.ok());
+    return *std::move(service);
+  };
+  auto service = create(world.MakeTable(1, 390, 16, /*dense=*/true));
+  const wire::PirSetup first = SetupOf(*service);
+  uint64_t epoch = 1;
+  for (uint64_t rows : {100, 450}) {
+    const auto table = world.MakeTable(++epoch, rows, 16, /*dense=*/true);
+    SHOAL_ASSERT_OK(service->Reload(table));
+    const wire::PirSetup before = SetupOf(*service);
+    EXPECT_EQ(before.rows(), rows);
+    EXPECT_EQ(before.columns(), first.columns());
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const wire::PirSetup shape,
+        pir::ShapeOf(pir::Engine::kSimplePir, server::ContentOf(table), {}));
+    EXPECT_NE(shape.rows_per_column(), before.rows_per_column()) << "the test shows nothing";
+    service.reset();
+    service = create(table);
+    EXPECT_EQ(SetupOf(*service).SerializeAsString(), before.SerializeAsString());
+  }
+}
+
+// An epoch in which everything changed: the server is made anew, beside the old one, and clients of the
+// old epoch are answered until it is there.
+TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
+  World world;
+  // Rows of other bytes in every epoch: 1,500 columns, so that changes are not worth sending.
+  const auto make = [&](uint64_t epoch) {
+    table::RecordSet set("records");
+    testing::TestRandom values(epoch);
+    for (uint64_t i = 0; i < 1500; ++i) {
+      Bytes value(1000);
+      values.Fill(value);
+      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), value, i + 1).ok());
+    }
+    return world.Sign(set, epoch, 1000, /*dense=*/true);
+  };
+  server::PirService* reloading = nullptr;
+  int asked = 0;
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto service,
+      server::PirService::Create(&world.roster(), make(1),
+                                 {.engines = {pir::Engine::kSimplePir},
+                                  .pool = &world.pool(),
+                                  .progress = [&](pir::Engine, uint64_t, uint64_t) {
+                                    if (reloading == nullptr) return;
+                                    EXPECT_EQ(SetupOf(*reloading).epoch(), 1u);
+                                    ++asked;
+                                  }}));
+  reloading = service.get();
+  SHOAL_ASSERT_OK(service->Reload(make(2)));
+  EXPECT_GT(asked, 0) << "the hint was refreshed";
+  EXPECT_EQ(SetupOf(*service).epoch(), 2u);
 }
 
 TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "sodium.h"
@@ -20,11 +21,22 @@ constexpr double kFirstFill = 0.98;
 constexpr double kLastFill = 0.3;
 constexpr double kFillStep = 0.005;
 constexpr int kDisplacements = 256;
+// Of an earlier epoch's rows: with so few or fewer, a placement is made anew.
+constexpr double kKeptShare = 0.75;
 
-// One try with fixed rows and seed: nothing if some bucket fits nowhere.
-std::optional<Placement> TryPlace(const std::vector<uint32_t>& record_bytes,
-                                  const std::vector<KeyHash>& hashes, const HashSeed& seed,
-                                  uint32_t buckets, uint64_t rows, uint32_t row_bytes) {
+std::vector<KeyHash> HashKeys(const HashSeed& seed, const std::function<BytesView(size_t)>& key,
+                              size_t n) {
+  std::vector<KeyHash> hashes(n);
+  for (size_t i = 0; i < n; ++i) hashes[i] = HashKey(seed, key(i));
+  return hashes;
+}
+
+// One try with the seed of the hashes and the rows of `placement`: false if some bucket fits nowhere.
+// Every bucket gets a displacement; with `keep`, those that it has are tried first.
+bool TryPlace(const std::vector<uint32_t>& record_bytes, const std::vector<KeyHash>& hashes,
+              uint32_t row_bytes, bool keep, Placement& placement) {
+  const uint64_t rows = placement.rows;
+  const auto buckets = static_cast<uint32_t>(placement.displacements.size());
   // Keys grouped by bucket: members[begin[b] .. begin[b + 1]).
   std::vector<uint32_t> begin(size_t{buckets} + 1, 0);
   std::vector<uint64_t> bucket_bytes(buckets, 0);
@@ -41,55 +53,82 @@ std::optional<Placement> TryPlace(const std::vector<uint32_t>& record_bytes,
       members[next[BucketOf(hashes[i], buckets)]++] = static_cast<uint32_t>(i);
     }
   }
-  std::vector<uint32_t> order(buckets);
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<uint32_t> order;
+  for (uint32_t bucket = 0; bucket < buckets; ++bucket) {
+    if (bucket_bytes[bucket] > 0) order.push_back(bucket);
+  }
   std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
     return bucket_bytes[a] > bucket_bytes[b];
   });
 
-  Placement placement{.seed = seed, .rows = rows, .displacements = Bytes(buckets, 0)};
   std::vector<uint32_t> load(rows, 0);
   uint64_t placed_bytes = 0;
+  const auto keys_of = [&](uint32_t bucket) {
+    return std::span<const uint32_t>(members.data() + begin[bucket],
+                                     begin[bucket + 1] - begin[bucket]);
+  };
+  // The fullest of the bucket's rows with its keys in them; stops counting at `enough`.
+  const auto fullest_row = [&](uint32_t bucket, uint8_t displacement, uint32_t enough) {
+    const std::span<const uint32_t> keys = keys_of(bucket);
+    uint32_t fullest = 0;
+    size_t done = 0;
+    for (; done < keys.size() && fullest < enough; ++done) {
+      uint32_t& row = load[RowOf(hashes[keys[done]], displacement, rows)];
+      row += record_bytes[keys[done]];
+      fullest = std::max(fullest, row);
+    }
+    for (size_t i = 0; i < done; ++i) {
+      load[RowOf(hashes[keys[i]], displacement, rows)] -= record_bytes[keys[i]];
+    }
+    return fullest;
+  };
+  const auto put = [&](uint32_t bucket, uint8_t displacement) {
+    placement.displacements[bucket] = displacement;
+    for (const uint32_t key : keys_of(bucket)) {
+      load[RowOf(hashes[key], displacement, rows)] += record_bytes[key];
+    }
+    placed_bytes += bucket_bytes[bucket];
+  };
+
+  if (keep) {
+    std::vector<uint32_t> moving;
+    for (const uint32_t bucket : order) {
+      const uint8_t kept = placement.displacements[bucket];
+      if (fullest_row(bucket, kept, row_bytes + 1) <= row_bytes) {
+        put(bucket, kept);
+      } else {
+        moving.push_back(bucket);
+      }
+    }
+    order = std::move(moving);
+  }
   for (const uint32_t bucket : order) {
-    if (bucket_bytes[bucket] == 0) break;
-    const std::span<const uint32_t> keys(members.data() + begin[bucket],
-                                         begin[bucket + 1] - begin[bucket]);
     // The displacement whose fullest row stays emptiest. It is good enough, and the search ends,
     // when that row is no fuller than rows are on average.
     const uint32_t average = static_cast<uint32_t>((placed_bytes + bucket_bytes[bucket]) / rows);
     uint32_t best_load = row_bytes + 1;
     int best = -1;
     for (int d = 0; d < kDisplacements && best_load > average; ++d) {
-      uint32_t fullest = 0;
-      size_t done = 0;
-      for (; done < keys.size(); ++done) {
-        uint32_t& row = load[RowOf(hashes[keys[done]], static_cast<uint8_t>(d), rows)];
-        row += record_bytes[keys[done]];
-        fullest = std::max(fullest, row);
-        if (fullest >= best_load) {
-          ++done;
-          break;
-        }
-      }
-      for (size_t i = 0; i < done; ++i) {
-        load[RowOf(hashes[keys[i]], static_cast<uint8_t>(d), rows)] -= record_bytes[keys[i]];
-      }
+      const uint32_t fullest = fullest_row(bucket, static_cast<uint8_t>(d), best_load);
       if (fullest < best_load) {
         best_load = fullest;
         best = d;
       }
     }
-    if (best < 0) return std::nullopt;
-    placement.displacements[bucket] = static_cast<uint8_t>(best);
-    for (const uint32_t key : keys) {
-      load[RowOf(hashes[key], static_cast<uint8_t>(best), rows)] += record_bytes[key];
-    }
-    placed_bytes += bucket_bytes[bucket];
+    if (best < 0) return false;
+    put(bucket, static_cast<uint8_t>(best));
   }
-  return placement;
+  return true;
 }
 
 }  // namespace
+
+HashSeed SeedOf(BytesView bytes) {
+  HashSeed seed;
+  SHOAL_CHECK(bytes.size() == seed.size());
+  std::copy(bytes.begin(), bytes.end(), seed.begin());
+  return seed;
+}
 
 KeyHash HashKey(const HashSeed& seed, BytesView key) {
   uint8_t out[crypto_shorthash_siphashx24_BYTES];
@@ -99,7 +138,7 @@ KeyHash HashKey(const HashSeed& seed, BytesView key) {
 
 absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
                                 const std::function<BytesView(size_t)>& key, uint32_t row_bytes,
-                                RandomSource& random) {
+                                RandomSource& random, const Placement* previous) {
   const size_t n = record_bytes.size();
   SHOAL_CHECK(n < UINT32_MAX);
   uint64_t total_bytes = 0;
@@ -107,23 +146,37 @@ absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
     SHOAL_CHECK(bytes > 0 && bytes <= row_bytes);
     total_bytes += bytes;
   }
+  std::optional<Placement> kept;
+  if (previous != nullptr) {
+    kept = *previous;
+    if (!TryPlace(record_bytes, HashKeys(kept->seed, key, n), row_bytes, /*keep=*/true, *kept)) {
+      kept.reset();
+    }
+  }
+  if (kept.has_value() && static_cast<double>(total_bytes) >
+                              kKeptShare * static_cast<double>(kept->rows * row_bytes)) {
+    return *std::move(kept);
+  }
   const auto buckets = static_cast<uint32_t>(
       std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(n) / kKeysPerBucket)));
   uint64_t last_rows = 0;
   for (double fill = kFirstFill; fill >= kLastFill; fill -= kFillStep) {
     const auto rows = std::max<uint64_t>(
         1, static_cast<uint64_t>(static_cast<double>(total_bytes) / (fill * row_bytes) + 0.999999));
+    if (kept.has_value() &&
+        static_cast<double>(rows) > kKeptShare * static_cast<double>(kept->rows)) {
+      return *std::move(kept);
+    }
     // Small tables: many fills are the same number of rows, each gets a few seeds.
     const int tries = rows == last_rows ? 1 : 2;
     last_rows = rows;
     for (int i = 0; i < tries; ++i) {
-      HashSeed seed;
-      random.Fill(seed);
-      std::vector<KeyHash> hashes(n);
-      for (size_t k = 0; k < n; ++k) hashes[k] = HashKey(seed, key(k));
-      std::optional<Placement> placement =
-          TryPlace(record_bytes, hashes, seed, buckets, rows, row_bytes);
-      if (placement.has_value()) return *std::move(placement);
+      Placement placement{.seed = {}, .rows = rows, .displacements = Bytes(buckets, 0)};
+      random.Fill(placement.seed);
+      if (TryPlace(record_bytes, HashKeys(placement.seed, key, n), row_bytes, /*keep=*/false,
+                   placement)) {
+        return placement;
+      }
     }
   }
   return absl::ResourceExhaustedError(absl::StrCat(

@@ -29,6 +29,9 @@ struct KeyHash {
   uint64_t row_word;
 };
 
+// From a manifest; its 16 bytes are checked.
+HashSeed SeedOf(BytesView bytes);
+
 KeyHash HashKey(const HashSeed& seed, BytesView key);
 
 inline uint32_t BucketOf(const KeyHash& hash, uint32_t buckets) {
@@ -55,9 +58,14 @@ struct Placement {
 // small steps: records just longer than half a row, the worst case, make rows that are half full.
 // RESOURCE_EXHAUSTED if even rows 30 % full do not work out, which no input is known to cause. The
 // keys are distinct.
+//
+// With `previous`, an earlier epoch's for rows of the same size, keys stay in their rows, so that
+// few rows change: where a row overflows, its shortest buckets move, new keys' among them. Seed and
+// rows are drawn anew if that does not work out, as keys chosen for this seed can bring about, or if
+// it saves a quarter of the rows.
 absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
                                 const std::function<BytesView(size_t)>& key, uint32_t row_bytes,
-                                RandomSource& random);
+                                RandomSource& random, const Placement* previous = nullptr);
 
 }  // namespace shoal::table
 

@@ -64,6 +64,81 @@ INSTANTIATE_TEST_SUITE_P(
                       // Just longer than half a row.
                       Case{3000, 513, 513, 1024, 0.45}));
 
+// A table's records in one epoch, for rows of 1024 bytes.
+struct Epoch {
+  std::vector<std::string> keys;
+  std::vector<uint32_t> bytes;
+  void Add(size_t i, uint32_t n) {
+    keys.push_back(absl::StrCat("key-", i));
+    bytes.push_back(n);
+  }
+  absl::StatusOr<Placement> PlaceAfter(const Placement* previous, RandomSource& random) const {
+    return Place(bytes, [this](size_t i) { return AsBytes(keys[i]); }, 1024, random, previous);
+  }
+  uint64_t Row(const Placement& placement, size_t i) const {
+    const KeyHash hash = HashKey(placement.seed, AsBytes(keys[i]));
+    const auto buckets = static_cast<uint32_t>(placement.displacements.size());
+    return RowOf(hash, placement.displacements[BucketOf(hash, buckets)], placement.rows);
+  }
+  void ExpectNoOverflow(const Placement& placement) const {
+    std::vector<uint64_t> load(placement.rows, 0);
+    for (size_t i = 0; i < keys.size(); ++i) load[Row(placement, i)] += bytes[i];
+    for (const uint64_t used : load) EXPECT_LE(used, 1024u);
+  }
+};
+
+// 20,000 keys in full rows. One in a hundred goes, comes, or gets a longer value: rows without room
+// for that give up a few keys, and all others stay.
+TEST(Place, KeysKeepTheirRowsInTheNextEpoch) {
+  TestRandom random(7);
+  Epoch before, after;
+  for (size_t i = 0; i < 20'000; ++i) before.Add(i, 20 + i * 7 % 31);
+  for (size_t i = 0; i < 20'000; ++i) {
+    if (i % 100 != 1) after.Add(i, before.bytes[i] + (i % 100 == 2 ? 9 : 0));
+  }
+  for (size_t i = 20'000; i < 20'200; ++i) after.Add(i, 30);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Placement first, before.PlaceAfter(nullptr, random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Placement next, after.PlaceAfter(&first, random));
+  EXPECT_EQ(next.seed, first.seed);
+  EXPECT_EQ(next.rows, first.rows);
+  EXPECT_EQ(next.displacements.size(), first.displacements.size());
+  after.ExpectNoOverflow(next);
+  size_t moved = 0;
+  for (size_t i = 0; i < after.keys.size(); ++i) moved += after.Row(next, i) != after.Row(first, i);
+  EXPECT_GT(moved, 0u) << "no row overflowed: the test shows nothing";
+  EXPECT_LT(moved, after.keys.size() / 20);
+  // The same keys again: nothing moves at all.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Placement again, after.PlaceAfter(&next, random));
+  EXPECT_EQ(again.displacements, next.displacements);
+}
+
+// More than the rows hold; so little that they are not worth keeping; and keys that somebody chose for
+// the seed, which is public: all in one bucket, which then fits nowhere.
+TEST(Place, DrawsAnewWhereTheRowsNoLongerSuit) {
+  TestRandom random(8);
+  Epoch before, more, fewer, few, chosen;
+  for (size_t i = 0; i < 5'000; ++i) before.Add(i, 30);
+  for (size_t i = 0; i < 5'500; ++i) more.Add(i, 30);
+  for (size_t i = 0; i < 4'000; ++i) fewer.Add(i, 30);
+  for (size_t i = 0; i < 3'000; ++i) few.Add(i, 30);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Placement first, before.PlaceAfter(nullptr, random));
+  const auto buckets = static_cast<uint32_t>(first.displacements.size());
+  chosen = few;
+  for (size_t i = 5'000; chosen.keys.size() < few.keys.size() + 40; ++i) {
+    if (BucketOf(HashKey(first.seed, AsBytes(absl::StrCat("key-", i))), buckets) == 0) {
+      chosen.Add(i, 1000);
+    }
+  }
+  for (const Epoch* next : {&more, &few, &chosen}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Placement anew, next->PlaceAfter(&first, random));
+    EXPECT_NE(anew.seed, first.seed);
+    next->ExpectNoOverflow(anew);
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Placement kept, fewer.PlaceAfter(&first, random));
+  EXPECT_EQ(kept.seed, first.seed);
+  EXPECT_EQ(kept.rows, first.rows);
+}
+
 // For clients in other languages: docs/protocol.md has the same vectors.
 TEST(HashKey, KnownAnswers) {
   HashSeed seed;

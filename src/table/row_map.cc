@@ -14,14 +14,6 @@
 namespace shoal::table {
 namespace {
 
-HashSeed SeedOf(const wire::HashedLayout& layout) {
-  HashSeed seed;
-  const BytesView bytes = AsBytes(layout.hash_seed());
-  SHOAL_CHECK(bytes.size() == seed.size());
-  std::copy(bytes.begin(), bytes.end(), seed.begin());
-  return seed;
-}
-
 // The record's number, from decimal digits without leading zeros.
 absl::StatusOr<uint64_t> DenseKey(BytesView key, uint64_t records) {
   const absl::string_view text = AsText(key);
@@ -94,7 +86,7 @@ absl::StatusOr<uint64_t> RowMap::RowOf(BytesView key) const {
     SHOAL_ASSIGN_OR_RETURN(const uint64_t number, DenseKey(key, manifest_.records()));
     return number / manifest_.dense().records_per_row();
   }
-  const KeyHash hash = HashKey(SeedOf(manifest_.hashed()), key);
+  const KeyHash hash = HashKey(SeedOf(AsBytes(manifest_.hashed().hash_seed())), key);
   return table::RowOf(hash, placement_[BucketOf(hash, manifest_.hashed().buckets())], rows());
 }
 

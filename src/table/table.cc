@@ -1,10 +1,13 @@
 #include "src/table/table.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -13,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/file.h"
+#include "src/base/memory.h"
 #include "src/base/status_macros.h"
 #include "src/table/placement.h"
 #include "src/table/row.h"
@@ -91,13 +95,39 @@ absl::StatusOr<wire::SignedManifest> ReadManifest(const std::string& directory) 
   return manifest;
 }
 
+// In memory once, as this may be nearly all that there is.
 absl::StatusOr<Bytes> ReadBytes(const std::string& path, uint64_t expected_bytes) {
-  SHOAL_ASSIGN_OR_RETURN(const std::string content, ReadFile(path, expected_bytes));
-  if (content.size() != expected_bytes) {
-    return absl::DataLossError(absl::StrCat(path, ": has ", content.size(), " bytes instead of ",
-                                            expected_bytes));
+  std::error_code error;
+  const uint64_t file_bytes = std::filesystem::file_size(path, error);
+  if (error) return ErrnoStatus(error.value(), path);
+  if (file_bytes != expected_bytes) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": has ", file_bytes, " bytes instead of ", expected_bytes));
   }
-  return ToBytes(AsBytes(content));
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return ErrnoStatus(errno, path);
+  Bytes content(expected_bytes);
+  file.read(reinterpret_cast<char*>(content.data()),
+            static_cast<std::streamsize>(content.size()));
+  if (!file || file.peek() != std::ifstream::traits_type::eof()) {
+    return absl::DataLossError(absl::StrCat(path, ": could not be read, or changed meanwhile"));
+  }
+  return content;
+}
+
+// Of a row whose signature is verified, meanwhile.
+constexpr uint64_t kVerifyRowBytes = sizeof(std::optional<signature::Signature>) +
+                                     sizeof(signature::Signature) + sizeof(Digest) +
+                                     sizeof(BytesView);
+
+// What a table of this manifest takes to open; `row_extra_bytes` beside each row. RESOURCE_EXHAUSTED
+// before anything is read if there is no memory for that. The manifest is checked (CheckManifest).
+absl::Status CheckTableMemory(const wire::Manifest& manifest, uint64_t row_extra_bytes,
+                              const std::string& directory) {
+  return CheckMemory(manifest.rows() * (manifest.row_bytes() + row_extra_bytes) +
+                         manifest.hashed().buckets(),
+                     absl::StrCat(directory, ": the table"));
 }
 
 // Signatures of one signer (a party or all) on all rows, verified on all threads. The error names
@@ -168,6 +198,7 @@ absl::StatusOr<UnsignedTable> UnsignedTable::Open(const std::string& directory) 
   if (absl::Status status = CheckManifest(manifest); !status.ok()) {
     return Annotate(status, absl::StrCat(directory, kManifestFile));
   }
+  SHOAL_RETURN_IF_ERROR(CheckTableMemory(manifest, 0, directory));
   SHOAL_ASSIGN_OR_RETURN(
       Bytes rows, ReadBytes(directory + kRowsFile, manifest.rows() * manifest.row_bytes()));
   Bytes placement;
@@ -291,12 +322,22 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
     }
     longest = std::max(longest, record_bytes[i]);
   }
-  const uint32_t row_bytes =
-      options.row_bytes != 0 ? options.row_bytes : std::max(kDefaultRowBytes, longest);
-
+  const bool was_hashed =
+      options.previous != nullptr && options.previous->manifest().has_hashed();
+  uint32_t row_bytes = options.row_bytes;
+  if (row_bytes == 0) {
+    row_bytes = std::max(was_hashed ? options.previous->row_bytes() : kDefaultRowBytes, longest);
+  }
+  std::optional<Placement> previous;
+  if (was_hashed && options.previous->row_bytes() == row_bytes) {
+    previous = {.seed = SeedOf(AsBytes(options.previous->manifest().hashed().hash_seed())),
+                .rows = options.previous->rows(),
+                .displacements = ToBytes(options.previous->placement())};
+  }
   SHOAL_ASSIGN_OR_RETURN(
       Placement placement,
-      Place(record_bytes, [&](size_t i) { return records.key(i); }, row_bytes, random));
+      Place(record_bytes, [&](size_t i) { return records.key(i); }, row_bytes, random,
+            previous.has_value() ? &*previous : nullptr));
   if (placement.rows > kMaxRows) {
     return absl::InvalidArgumentError("too many rows; choose longer ones");
   }
@@ -507,6 +548,11 @@ absl::StatusOr<Table> Table::Open(const std::string& directory, const roster::Ro
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedManifest signed_manifest, ReadManifest(directory));
   if (signed_manifest.signature().empty()) {
     return absl::UnauthenticatedError(absl::StrCat(directory, ": the table is not signed yet"));
+  }
+  // What is not a manifest is told of by UnsignedTable::Open.
+  if (CheckManifest(signed_manifest.manifest()).ok()) {
+    SHOAL_RETURN_IF_ERROR(CheckTableMemory(signed_manifest.manifest(),
+                                           kSignatureBytes + kVerifyRowBytes, directory));
   }
   SHOAL_ASSIGN_OR_RETURN(UnsignedTable content, UnsignedTable::Open(directory));
   SHOAL_ASSIGN_OR_RETURN(

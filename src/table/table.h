@@ -44,9 +44,11 @@ struct TableOptions {
   uint64_t epoch = 1;
   uint64_t created_s = 0;
   uint64_t expires_s = 0;
-  // 0: as small as holds the longest record, at least 1024 (hashed); one slot, at least
-  // 16 (dense).
+  // 0: as small as holds the longest record, at least 1024 or the previous rows' (hashed); one slot,
+  // at least 16 (dense).
   uint32_t row_bytes = 0;
+  // Of an earlier epoch: keys of a hashed table keep their rows as far as that is possible (Place).
+  const RowMap* previous = nullptr;
 };
 
 // Rows, placement and a manifest that fit each other: sizes and digests are checked, the rows'
@@ -56,7 +58,8 @@ class UnsignedTable {
   // INVALID_ARGUMENT or DATA_LOSS if they do not fit.
   static absl::StatusOr<UnsignedTable> Create(wire::Manifest manifest, Bytes rows,
                                               Bytes placement);
-  // Any signature is left aside. NOT_FOUND and so on name the file.
+  // Any signature is left aside. NOT_FOUND and so on name the file; RESOURCE_EXHAUSTED, before a row is
+  // read, if there is no memory for them.
   static absl::StatusOr<UnsignedTable> Open(const std::string& directory);
 
   // Writes a new directory; ALREADY_EXISTS if there is something. Complete or not there at all.
@@ -131,6 +134,7 @@ class Table {
                                       const wire::SignedManifest& signed_manifest,
                                       Bytes signatures, const roster::Roster& roster,
                                       uint64_t now_s, RandomSource& random, ThreadPool& pool);
+  // As both; what verifying takes is counted too.
   static absl::StatusOr<Table> Open(const std::string& directory, const roster::Roster& roster,
                                     uint64_t now_s, RandomSource& random, ThreadPool& pool);
 

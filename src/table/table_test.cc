@@ -270,6 +270,29 @@ TEST(UnsignedTable, RefusesChangedFiles) {
   EXPECT_THAT(UnsignedTable::Open(path + "-none"), StatusIs(absl::StatusCode::kNotFound, "none"));
 }
 
+// A table may be larger than the machine's memory: that is said, from the manifest alone, before a
+// byte of it is read.
+TEST(UnsignedTable, RefusesWhatDoesNotFitTheMemory) {
+  Signed s;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
+  const std::string path = NewDirectory() + "/table";
+  SHOAL_ASSERT_OK(s.unsigned_table.Save(path));
+  SHOAL_ASSERT_OK(table.SaveSignatures(path));
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::string manifest, ReadFile(path + "/manifest.textproto"));
+  for (const std::string field : {"  rows: ", "  row_bytes: "}) {
+    const size_t at = manifest.find(field);
+    ASSERT_NE(at, std::string::npos);
+    manifest.replace(at, manifest.find('\n', at) - at, field + "1048576");  // 1 TiB in all
+  }
+  SHOAL_ASSERT_OK(
+      WriteFileAtomically(path + "/manifest.textproto", AsBytes(manifest), FileMode::kPublic));
+  EXPECT_THAT(UnsignedTable::Open(path),
+              StatusIs(absl::StatusCode::kResourceExhausted, "the table takes 1048576 MiB"));
+  // With signatures, and what verifying them takes.
+  EXPECT_THAT(Table::Open(path, s.roster, kNowS, s.random, s.pool),
+              StatusIs(absl::StatusCode::kResourceExhausted, "the table takes 1048872 MiB"));
+}
+
 // A publisher that puts a key into a row where no client looks hides it.
 TEST(UnsignedTable, CheckContentFindsKeysInTheWrongRow) {
   TestRandom random(8);

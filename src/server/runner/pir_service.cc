@@ -20,6 +20,9 @@ namespace {
 
 using wire::FrameType;
 
+// A refresh is not worth that nobody is answered meanwhile, if this part of the product is made anew.
+constexpr double kMaxRefreshShare = 0.9;
+
 double Since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -106,14 +109,13 @@ absl::StatusOr<std::unique_ptr<pir::Server>> PirService::Make(pir::Engine engine
     };
   }
   if (!options_.directory.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup shape, pir::ShapeOf(engine, content, options));
-    auto product = ReadProduct(options_.directory, shape);
-    if (product.ok()) {
-      options.product = *std::move(product);
-      spdlog::info("{}: the hint of this table is taken from {}", shape.engine(),
-                   ProductPath(options_.directory, shape.engine()));
-    } else if (!absl::IsNotFound(product.status())) {
-      spdlog::warn("{}: the hint is made anew: {}", shape.engine(), product.status().ToString());
+    const std::string name(pir::EngineName(engine));
+    if (absl::Status taken = TakeProduct(options_.directory, engine, content, options);
+        taken.ok()) {
+      spdlog::info("{}: the hint of this table is taken from {}", name,
+                   ProductPath(options_.directory, name));
+    } else if (!absl::IsNotFound(taken)) {
+      spdlog::warn("{}: the hint is made anew: {}", name, taken.ToString());
     }
   }
   const bool kept = !options.product.empty();
@@ -384,11 +386,20 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
           absl::StrCat("the table's epoch ", table->manifest().epoch(), " is not after ",
                        table_->manifest().epoch()));
     }
+    changed = ChangedRows(*table_, *table);
     for (const auto& [engine, served] : served_) {
-      if (pir::CheckRefresh(served.server->setup(), content).ok()) continue;
-      SHOAL_ASSIGN_OR_RETURN(made[engine], Make(engine, content));
+      const auto share = served.server->RefreshShare(content, changed);
+      if (share.ok() && *share <= kMaxRefreshShare) continue;
+      absl::StatusOr<std::unique_ptr<pir::Server>> server = Make(engine, content);
+      if (server.ok()) {
+        made[engine] = *std::move(server);
+      } else if (share.ok() && absl::IsResourceExhausted(server.status())) {
+        spdlog::warn("{}: answers wait while the hint is made anew: {}",
+                     std::string(pir::EngineName(engine)), server.status().ToString());
+      } else {
+        return server.status();
+      }
     }
-    if (made.size() < served_.size()) changed = ChangedRows(*table_, *table);
   }
   // Answers wait while hints are refreshed.
   std::unique_lock lock(served_mutex_);

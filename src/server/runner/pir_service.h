@@ -75,8 +75,9 @@ class PirService {
   absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
   void Handle(wire::Frame request, net::Reply reply);
 
-  // A later epoch of the table: hints are refreshed where that is possible, made anew otherwise, and
-  // clients of the epoch before can ask for what changed. On an error nothing has changed.
+  // A later epoch of the table: hints are refreshed where that saves work, and clients of the epoch
+  // before can ask for what changed; others are made anew, beside what goes on answering. On an error
+  // nothing has changed.
   absl::Status Reload(std::shared_ptr<const table::Table> table);
 
  private:

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <span>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/file.h"
 #include "src/base/hash.h"
+#include "src/base/memory.h"
 #include "src/base/status_macros.h"
 #include "src/pir/lwe.h"
 
@@ -17,8 +20,8 @@ namespace {
 // Words are kept as they are in memory.
 static_assert(std::endian::native == std::endian::little);
 
-constexpr absl::string_view kMagic = "SHOALPP1";
-constexpr size_t kHeaderBytes = 8 + 32 + 32;
+constexpr absl::string_view kMagic = "SHOALPP2";
+constexpr size_t kShapeAt = 8, kIdAt = 24, kDigestAt = 56, kHeaderBytes = 88;
 
 Digest WordsDigest(BytesView words) {
   return Transcript("shoal pir product file v1").Blob(words).Finish();
@@ -27,8 +30,10 @@ Digest WordsDigest(BytesView words) {
 Bytes HeaderOf(const wire::PirSetup& shape, BytesView words) {
   Bytes header(kHeaderBytes);
   std::ranges::copy(AsBytes(kMagic), header.begin());
-  std::ranges::copy(pir::ProductId(shape), header.begin() + 8);
-  std::ranges::copy(WordsDigest(words), header.begin() + 40);
+  StoreLe<uint64_t>(&header[kShapeAt], shape.rows_per_column());
+  StoreLe<uint64_t>(&header[kShapeAt + 8], shape.columns());
+  std::ranges::copy(pir::ProductId(shape), header.begin() + kIdAt);
+  std::ranges::copy(WordsDigest(words), header.begin() + kDigestAt);
   return header;
 }
 
@@ -38,31 +43,47 @@ std::string ProductPath(const std::string& directory, absl::string_view engine) 
   return absl::StrCat(directory, "/", engine, ".product");
 }
 
-absl::StatusOr<std::vector<uint32_t>> ReadProduct(const std::string& directory,
-                                                  const wire::PirSetup& shape) {
-  const std::string path = ProductPath(directory, shape.engine());
-  const uint64_t words =
-      shape.rows_per_column() * shape.record_bytes() * uint64_t{pir::kDimension};
-  const uint64_t file_bytes = kHeaderBytes + words * sizeof(uint32_t);
-  auto text = ReadPrivateFile(path, file_bytes);
+absl::Status TakeProduct(const std::string& directory, pir::Engine engine,
+                         const pir::Content& content, pir::ServerOptions& options) {
+  const std::string path = ProductPath(directory, pir::EngineName(engine));
+  const absl::Status damaged = absl::DataLossError(absl::StrCat(path, " is damaged"));
   const absl::Status other = absl::NotFoundError(absl::StrCat(path, " is another table's"));
+  if (!FileExists(path)) return absl::NotFoundError(absl::StrCat(path, ": there is none"));
+  // The shape first, which says how long the file is.
+  Bytes start(kIdAt);
+  std::ifstream file(path, std::ios::binary);
+  file.read(reinterpret_cast<char*>(start.data()), static_cast<std::streamsize>(start.size()));
+  if (!file || !std::ranges::equal(BytesView(start).first(kShapeAt), AsBytes(kMagic))) {
+    return damaged;
+  }
+  pir::ServerOptions taken = options;
+  taken.rows_per_column = LoadLe<uint64_t>(&start[kShapeAt]);
+  taken.columns = LoadLe<uint64_t>(&start[kShapeAt + 8]);
+  const absl::StatusOr<wire::PirSetup> shape = pir::ShapeOf(engine, content, taken);
+  if (!shape.ok()) return other;
+  const uint64_t words =
+      shape->rows_per_column() * shape->record_bytes() * uint64_t{pir::kDimension};
+  // The file's bytes, and the words that become of them.
+  SHOAL_RETURN_IF_ERROR(CheckMemory(2 * words * sizeof(uint32_t), path));
+  const uint64_t file_bytes = kHeaderBytes + words * sizeof(uint32_t);
+  const auto text = ReadPrivateFile(path, file_bytes);
   // Larger than this table's.
   if (absl::IsResourceExhausted(text.status())) return other;
   SHOAL_RETURN_IF_ERROR(text.status());
   const BytesView bytes = AsBytes(*text);
-  const absl::Status damaged = absl::DataLossError(absl::StrCat(path, " is damaged"));
   if (bytes.size() < kHeaderBytes) return damaged;
-  const Digest id = pir::ProductId(shape);
-  if (!std::ranges::equal(bytes.first(8), AsBytes(kMagic))) return damaged;
-  if (!std::ranges::equal(bytes.subspan(8, 32), id)) return other;
-  const BytesView content = bytes.subspan(kHeaderBytes);
+  if (!std::ranges::equal(bytes.subspan(kIdAt, sizeof(Digest)), pir::ProductId(*shape))) {
+    return other;
+  }
+  const BytesView kept = bytes.subspan(kHeaderBytes);
   if (bytes.size() != file_bytes ||
-      !std::ranges::equal(bytes.first(kHeaderBytes), HeaderOf(shape, content))) {
+      !std::ranges::equal(bytes.first(kHeaderBytes), HeaderOf(*shape, kept))) {
     return damaged;
   }
-  std::vector<uint32_t> product(words);
-  std::memcpy(product.data(), content.data(), content.size());
-  return product;
+  taken.product.resize(words);
+  std::memcpy(taken.product.data(), kept.data(), kept.size());
+  options = std::move(taken);
+  return absl::OkStatus();
 }
 
 absl::Status WriteProduct(const std::string& directory, const pir::Server& server) {

@@ -50,7 +50,7 @@ constexpr char kHelp[] =
     "and their secrets are erased.\n"
     "With --engine, party 1 answers by itself: its clients hide what they ask by encryption, and\n"
     "the other parties are not needed. Without the chain, SIGHUP takes the next epoch of the table\n"
-    "from the same directory.\n"
+    "from the same directory; with it, SIGHUP changes nothing.\n"
     "Exit codes: 0 ended in good order, 1 failed, 2 wrong usage, 3 roster, table or journal is not to\n"
     "be trusted.\n";
 constexpr char kExamples[] =
@@ -182,10 +182,16 @@ absl::StatusOr<std::unique_ptr<PirService>> StartEngines(const Engines& engines,
   return service;
 }
 
+int WaitFor(const sigset_t& signals) {
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  return signal_number;
+}
+
 // Engines without a chain: no rounds, no other party, no state. SIGHUP takes the table's next epoch.
 absl::Status ServeEngines(PirService& service, const ServerConfig& config,
                           const roster::Roster& roster, net::Server::Options listen,
-                          sigset_t signals, ThreadPool& pool) {
+                          const sigset_t& signals, ThreadPool& pool) {
   if (listen.address.empty()) listen.address = roster.party(1).client_address;
   listen.max_buffered_bytes = kMaxClientBufferBytes;
   listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
@@ -199,11 +205,7 @@ absl::Status ServeEngines(PirService& service, const ServerConfig& config,
                address);
   const SystemClock clock;
   SystemRandom random;
-  sigaddset(&signals, SIGHUP);
-  for (;;) {
-    int signal_number = 0;
-    sigwait(&signals, &signal_number);
-    if (signal_number != SIGHUP) break;
+  while (WaitFor(signals) == SIGHUP) {
     auto table = table::Table::Open(config.table_directory(), roster, clock.NowSeconds(), random,
                                     pool);
     absl::Status status = table.status();
@@ -228,14 +230,9 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   SHOAL_ASSIGN_OR_RETURN(const Engines engines, EnginesOf(values, config.party()));
-  if (!engines.chain) {
-    sigset_t hang_up;
-    sigemptyset(&hang_up);
-    sigaddset(&hang_up, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &hang_up, nullptr);
-  }
   signal(SIGPIPE, SIG_IGN);
   KeepMemoryPrivate();
 
@@ -380,8 +377,9 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                roster.deployment(), address, table.manifest().name(), table.manifest().epoch(),
                table.rows(), table.manifest().row_bytes());
 
-  int signal_number = 0;
-  sigwait(&signals, &signal_number);
+  while (WaitFor(signals) == SIGHUP) {
+    spdlog::warn("SIGHUP: with the chain, restart all parties to take a new epoch of the table");
+  }
   spdlog::info("ending");
   server.reset();
   if (next != nullptr) next->CancelStages();
