@@ -1,5 +1,8 @@
 #include "src/server/chain.h"
 
+#include <algorithm>
+#include <array>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,24 @@ namespace {
 // "party 2: .." before what went wrong there, once for every hop that tells it on.
 absl::Status AtParty(const Party& party, const absl::Status& status) {
   return Annotate(status, absl::StrCat("party ", party.number().value()));
+}
+
+// What the parties after `own` say that a round has cost, without what this version does not know. The
+// frontend keeps it and shows it to everybody: INVALID_ARGUMENT unless it is at most one report for
+// each of their stages.
+absl::StatusOr<StageReports> CheckReports(const Party& own, StageReports reports) {
+  constexpr std::array<absl::string_view, 4> kStages = {"noise", "offline", "online", "answers"};
+  std::set<std::pair<uint32_t, std::string>> seen;
+  for (wire::StageReport& report : reports) {
+    if (report.party() <= own.number().value() || report.party() > own.roster().size() ||
+        std::ranges::find(kStages, report.stage()) == kStages.end() ||
+        !seen.emplace(report.party(), report.stage()).second) {
+      return absl::InvalidArgumentError(
+          "stage reports: one of no later party, of no stage, or that comes twice");
+    }
+    report.DiscardUnknownFields();
+  }
+  return reports;
 }
 
 }  // namespace
@@ -82,8 +103,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& roun
 absl::StatusOr<StageReports> ChainNode::Reports(const Digest& round_id) {
   StageReports reports = party_->Reports(round_id);
   if (next_ != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(const StageReports later, next_->Reports(round_id));
-    reports.insert(reports.end(), later.begin(), later.end());
+    SHOAL_ASSIGN_OR_RETURN(StageReports unchecked, next_->Reports(round_id));
+    const absl::StatusOr<StageReports> later = CheckReports(*party_, std::move(unchecked));
+    if (!later.ok()) return AtParty(*party_, later.status());
+    reports.insert(reports.end(), later->begin(), later->end());
   }
   return reports;
 }

@@ -47,6 +47,7 @@ class ChainNode final : public Link {
   absl::Status Offline(const wire::SignedHeader& header, std::unique_ptr<Party::Intake> intake);
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
+  // INVALID_ARGUMENT for reports of others that no honest party makes.
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
   // Erases the round here whatever becomes of the message to the next.
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;

@@ -177,6 +177,7 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   auto open = std::make_shared<OpenRound>(random_->NewSeed());
   SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, open->secrets.seed()));
   open->draft = draft;
+  open->draft.DiscardUnknownFields();  // what goes on is what was checked
   const onion::PublicKey key = open->secrets.OnionKeyPair().public_key;
   open->draft.add_onion_keys(ToString(key));
   drafts_[counter] = open;
@@ -239,6 +240,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   }
   wire::SignedHeader out;
   *out.mutable_header() = header;
+  out.DiscardUnknownFields();
   out.set_signature(ToString(sum.bytes()));
   return out;
 }

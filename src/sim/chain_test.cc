@@ -741,6 +741,69 @@ TEST_F(GuardTest, AnswersNeedQueriesThatWereDone) {
   SHOAL_EXPECT_OK(deployment_.party(1).Queries(round.id(), queries));
 }
 
+// A megabyte that nobody has signed is not kept with a header, nor sent to clients.
+TEST_F(GuardTest, UnknownFieldsOfAHeaderGoNoFurther) {
+  const auto add = [](wire::RoundHeader& header) {
+    header.GetReflection()->MutableUnknownFields(&header)->AddLengthDelimited(
+        1000, std::string(1 << 20, 'x'));
+    header.mutable_noise()
+        ->GetReflection()
+        ->MutableUnknownFields(header.mutable_noise())
+        ->AddVarint(1000, 7);
+  };
+  size_t bytes_back = 0;
+  deployment_.tamper(1).draft = add;
+  deployment_.tamper(1).signed_back = [&](wire::SignedHeader& header) {
+    bytes_back = header.ByteSizeLong();
+    add(*header.mutable_header());
+  };
+  const round::Round round = Announce();
+  EXPECT_LT(bytes_back, 1000u);
+  EXPECT_LT(round.wire().ByteSizeLong(), 1000u);
+  wire::SignedHeader header = round.wire();
+  add(*header.mutable_header());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round again,
+                             round::Round::Verify(header, deployment_.roster(), deployment_.table(),
+                                                  deployment_.clock().now_s));
+  EXPECT_EQ(again.id(), round.id());
+  EXPECT_EQ(again.wire().SerializeAsString(), round.wire().SerializeAsString());
+}
+
+// The frontend keeps reports for as long as it remembers a round, and sends them to whoever asks.
+TEST_F(GuardTest, ReportsThatNoPartyMakesAreRefused) {
+  using Reports = server::StageReports;
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Reports good, deployment_.node(1).Reports(round.id()));
+  EXPECT_EQ(good.size(), 5u);  // noise at the first two, offline at all three
+  for (const auto& [what, change] : std::map<std::string, std::function<void(Reports&)>>{
+           {"comes twice", [](auto& reports) { reports.push_back(reports.back()); }},
+           {"own", [](auto& reports) { reports.back().set_party(1); }},
+           {"party 0", [](auto& reports) { reports.back().set_party(0); }},
+           {"party 4", [](auto& reports) { reports.back().set_party(4); }},
+           {"no stage", [](auto& reports) { reports.back().set_stage("lunch"); }},
+           {"long stage", [](auto& reports) { reports.back().set_stage(std::string(1000, 'x')); }}}) {
+    deployment_.tamper(1).reports = change;
+    EXPECT_THAT(deployment_.node(1).Reports(round.id()), StatusIs(kInvalid, "party 1: stage reports"))
+        << what;
+  }
+  deployment_.tamper(1).reports = nullptr;
+  // A party in the middle passes on no such thing either.
+  deployment_.tamper(2).reports = [](auto& reports) { reports.back().set_party(2); };
+  EXPECT_THAT(deployment_.node(1).Reports(round.id()), StatusIs(kInvalid, "party 2: stage reports"));
+  deployment_.tamper(2).reports = [](auto& reports) {
+    wire::StageReport& report = reports.back();
+    report.GetReflection()->MutableUnknownFields(&report)->AddLengthDelimited(
+        1000, std::string(1 << 20, 'x'));
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Reports cut, deployment_.node(1).Reports(round.id()));
+  ASSERT_EQ(cut.size(), good.size());
+  for (size_t i = 0; i < cut.size(); ++i) {
+    EXPECT_EQ(cut[i].SerializeAsString(), good[i].SerializeAsString());
+  }
+}
+
 // Any one party or link tampers: the answer is refused or random, never wrong and accepted.
 TEST_F(GuardTest, TamperedTalliesComeOutRandom) {
   std::optional<Client> client;

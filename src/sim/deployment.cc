@@ -58,7 +58,9 @@ class Deployment::TamperedLink final : public server::Link {
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override {
     SHOAL_RETURN_IF_ERROR(Up());
-    return next().Reports(round_id);
+    SHOAL_ASSIGN_OR_RETURN(server::StageReports reports, next().Reports(round_id));
+    if (tamper().reports) tamper().reports(reports);
+    return reports;
   }
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override {
     SHOAL_RETURN_IF_ERROR(Up());

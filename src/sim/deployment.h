@@ -38,6 +38,7 @@ struct Tamper {
   std::function<void(Bytes&)> onions;
   std::function<void(Bytes&)> queries;
   std::function<void(Bytes&)> answers;
+  std::function<void(server::StageReports&)> reports;
   bool down = false;  // the next party cannot be reached
 };
 
