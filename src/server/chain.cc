@@ -73,7 +73,7 @@ absl::Status ChainNode::Offline(const wire::SignedHeader& header,
 }
 
 absl::Status ChainNode::Offline(const wire::SignedHeader& header,
-                                std::unique_ptr<Party::Intake> intake) {
+                                std::shared_ptr<Party::Intake> intake) {
   return SendList(header, party_->Offline(std::move(intake)));
 }
 

@@ -44,7 +44,7 @@ class ChainNode final : public Link {
   absl::Status Offline(const wire::SignedHeader& header,
                        std::unique_ptr<ByteSource> onions) override;
   // The same for a list that was pushed in piece by piece (Party::BeginOffline).
-  absl::Status Offline(const wire::SignedHeader& header, std::unique_ptr<Party::Intake> intake);
+  absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake);
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
   // INVALID_ARGUMENT for reports of others that no honest party makes.

@@ -1,6 +1,7 @@
 #include "src/server/party.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -51,17 +52,25 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
 struct Party::OpenRound {
   explicit OpenRound(Seed seed) : secrets(std::move(seed)) {}
 
-  std::mutex mutex;  // one call at a time works on a round
+  // Fixed once the header is signed, and read without a lock from then on.
   RoundSecrets secrets;
-  wire::RoundHeader draft;               // as this party sent it on
-  std::optional<RoundContext> context;   // once the header is signed
-  const void* intake = nullptr;          // the Intake that is under way; for comparison alone
+  wire::RoundHeader draft;  // as this party sent it on
+  std::optional<RoundContext> context;
+
+  // Lets one offline list in at a time, and none once the round has ended: guards `intake`, and is held
+  // where `ended` is set. For moments, on I/O threads too; `mutex` is not taken under it.
+  std::mutex gate;
+  std::weak_ptr<Intake> intake;
+  std::atomic<bool> ended = false;
+
+  // Held by the one call that works on the round, through a whole stage: making noise takes minutes.
+  // What it guards is below.
+  std::mutex mutex;
   std::optional<NoiseBatch> noise;       // made ahead of time, used up by the offline stage
   std::optional<RoundState> state;       // after the offline stage
   std::optional<wire::QueryBatch> queries;
   std::optional<Forwarding> forwarding;
   wire::StageReport queries_report;      // of the queries' way, until the backend has answered
-  bool ended = false;
   // Counts what makes state, queries or forwarding anew: sources made before are over.
   uint64_t version = 0;
 
@@ -358,11 +367,6 @@ Party::Intake::Intake(const Party* party, RoundPointer open, OnionIntake onions)
       onions_(std::move(onions)),
       mac_(open_->Mac(Content::kOfflineInput)) {}
 
-Party::Intake::~Intake() {
-  std::lock_guard lock(open_->mutex);
-  if (open_->intake == this) open_->intake = nullptr;
-}
-
 absl::Status Party::Intake::Take(BytesView piece) {
   const StageTimer timer;
   SHOAL_RETURN_IF_ERROR(onions_.Take(piece));
@@ -375,27 +379,27 @@ absl::Status Party::Intake::Take(BytesView piece) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Party::Intake>> Party::BeginOffline(
+absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(
     const wire::SignedHeader& header, uint64_t bytes) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round,
                          round::Round::Verify(header, roster(), table(), clock_->NowSeconds()));
   // Only headers that this party has signed are found by their id.
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round.id()));
-  std::lock_guard lock(open->mutex);
+  std::lock_guard lock(open->gate);
   if (open->ended) return absl::NotFoundError("round ended");
-  if (open->intake != nullptr) {
+  if (!open->intake.expired()) {
     return absl::FailedPreconditionError("another offline list is on its way in for this round");
   }
   SHOAL_ASSIGN_OR_RETURN(OnionIntake onions,
                          OnionIntake::Begin(*open->context, open->secrets, bytes, resources_));
-  std::unique_ptr<Intake> intake(new Intake(this, open, std::move(onions)));
-  open->intake = intake.get();
+  std::shared_ptr<Intake> intake(new Intake(this, open, std::move(onions)));
+  open->intake = intake;
   return intake;
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHeader& header,
                                                            ByteSource& onions) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Intake> intake, BeginOffline(header, onions.size()));
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Intake> intake, BeginOffline(header, onions.size()));
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, onions.Next());
     if (piece.empty()) break;
@@ -404,10 +408,11 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHea
   return Offline(std::move(intake));
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::unique_ptr<Intake> intake) {
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intake> list) {
+  // Dies here, whoever made the argument: then another list may come in.
+  const std::shared_ptr<Intake> intake = std::move(list);
   OpenRound& open = *intake->open_;
   std::lock_guard lock(open.mutex);
-  if (open.intake == intake.get()) open.intake = nullptr;
   if (open.ended) return absl::NotFoundError("round ended");
   if (!intake->onions_.complete()) {
     return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ", intake->opened(),
@@ -434,10 +439,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::unique_ptr<Intak
   open.forwarding.reset();
   ++open.version;
   timer.AddTo(report);
-  auto list = std::make_unique<Outgoing>(this, intake->open_, Content::kOfflineOutput,
-                                         std::move(out.onions), std::move(report));
-  SHOAL_RETURN_IF_ERROR(list->Start());
-  return list;
+  auto onward = std::make_unique<Outgoing>(this, intake->open_, Content::kOfflineOutput,
+                                           std::move(out.onions), std::move(report));
+  SHOAL_RETURN_IF_ERROR(onward->Start());
+  return onward;
 }
 
 // Decodes and commits to the queries of a round.
@@ -566,8 +571,11 @@ absl::Status Party::End(const Digest& round_id) {
     open = found->second;
     rounds_.erase(found);
   }
+  {
+    std::lock_guard gate(open->gate);
+    open->ended = true;
+  }
   std::lock_guard lock(open->mutex);
-  open->ended = true;
   open->noise.reset();
   open->state.reset();
   open->queries.reset();

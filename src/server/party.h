@@ -108,18 +108,19 @@ class Party {
   InputLimits MaxInput() const;
 
   // The input of the offline stage on its way in: opened as it comes, committed to when it is
-  // complete. One at a time for a round. Thread-compatible.
+  // complete. One at a time for a round, for as long as the pointer lives.
   class Intake;
   // `bytes` of onions will come. UNAUTHENTICATED unless the header is signed by all and is the one
   // that this party signed; INVALID_ARGUMENT for a number of bytes that is no list of this party's.
-  absl::StatusOr<std::unique_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
+  // Waits for nothing that takes long, nor does the intake but for its own work: for I/O threads.
+  absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
   // The list for the next party (nothing at the backend), made as it is read. INVALID_ARGUMENT if
   // the input is not complete.
   //
   // What this and the calls below return lives no longer than the party, and gives FAILED_PRECONDITION
   // once its round has ended or the call before it was repeated.
-  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::unique_ptr<Intake> intake);
+  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::shared_ptr<Intake> intake);
   // The same for a list of this process, and errors of the source.
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
                                                       ByteSource& onions);
@@ -176,9 +177,9 @@ class Party {
   std::map<Digest, RoundPointer> rounds_;
 };
 
+// Thread-compatible.
 class Party::Intake {
  public:
-  ~Intake();
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 

@@ -2,8 +2,11 @@
 // guarantees name is stopped by a party that follows the protocol. Each test says which guard it
 // protects; the numbers are those of docs/threat-model.md.
 #include <algorithm>
+#include <chrono>
+#include <future>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -166,6 +169,34 @@ TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
   EXPECT_THAT(intake->Take(Bytes(1)), StatusIs(kInvalid, "more bytes"));
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto pieces, party.Offline(std::move(intake)));
   EXPECT_EQ(whole, *ReadAll(*pieces));
+}
+
+// Lists are taken on the threads that serve all connections: one for a round whose noise is being made,
+// or that is at any other work, keeps none of them waiting.
+TEST_F(GuardTest, AListIsLetInWhileItsRoundIsWorkedOn) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, deployment_.frontend().CloseQueries(round.id()));
+  server::Party& party = deployment_.party(1);
+  std::promise<void> working, finish;
+  deployment_.disk(1).before_write = [&, finished = finish.get_future().share(),
+                                      first = true]() mutable {
+    if (std::exchange(first, false)) working.set_value();
+    finished.wait();
+  };
+  auto work = std::async(std::launch::async, [&] { return party.Queries(round.id(), queries); });
+  working.get_future().wait();
+  auto list = std::async(std::launch::async, [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(const auto intake,
+                           party.BeginOffline(round.wire(), kQueries * onion::OnionBytes(3)));
+    return intake->Take(Bytes(onion::OnionBytes(3)));
+  });
+  EXPECT_EQ(list.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  finish.set_value();
+  SHOAL_EXPECT_OK(list.get());
+  SHOAL_EXPECT_OK(work.get());
+  deployment_.disk(1).before_write = nullptr;
 }
 
 TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {

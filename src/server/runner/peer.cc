@@ -182,17 +182,16 @@ void PeerService::Run(std::function<Response()> answer, net::Reply reply) {
 class PeerService::OfflineSink final : public net::BulkSink {
  public:
   OfflineSink(PeerService* service, wire::SignedHeader header,
-              std::unique_ptr<Party::Intake> intake)
+              std::shared_ptr<Party::Intake> intake)
       : service_(service), header_(std::move(header)), intake_(std::move(intake)) {}
 
   absl::Status Take(BytesView piece) override { return intake_->Take(piece); }
 
   void Done(net::Reply reply) override {
-    auto work = std::make_shared<std::pair<wire::SignedHeader, std::unique_ptr<Party::Intake>>>(
-        std::move(header_), std::move(intake_));
     service_->Run(
-        [node = service_->node_, work] {
-          return Response{OfflineAnswer(node->Offline(work->first, std::move(work->second)))};
+        [node = service_->node_, header = std::move(header_),
+         intake = std::move(intake_)]() mutable {
+          return Response{OfflineAnswer(node->Offline(header, std::move(intake)))};
         },
         std::move(reply));
   }
@@ -200,7 +199,7 @@ class PeerService::OfflineSink final : public net::BulkSink {
  private:
   PeerService* const service_;
   wire::SignedHeader header_;
-  std::unique_ptr<Party::Intake> intake_;
+  std::shared_ptr<Party::Intake> intake_;
 };
 
 absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Frame& request,
