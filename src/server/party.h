@@ -112,6 +112,7 @@ class Party {
   class Intake;
   // `bytes` of onions will come. UNAUTHENTICATED unless the header is signed by all and is the one
   // that this party signed; INVALID_ARGUMENT for a number of bytes that is no list of this party's.
+  // FAILED_PRECONDITION while another list is on its way in, or once one of another length was taken.
   // Waits for nothing that takes long, nor does the intake but for its own work: for I/O threads.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
@@ -177,26 +178,29 @@ class Party {
   std::map<Digest, RoundPointer> rounds_;
 };
 
-// Thread-compatible.
+// Thread-compatible; the round may end meanwhile.
 class Party::Intake {
  public:
+  ~Intake();
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
-  // INVALID_ARGUMENT beyond the announced end.
+  // FAILED_PRECONDITION once the round has ended: nothing is opened for it any more. INVALID_ARGUMENT
+  // beyond the announced end.
   absl::Status Take(BytesView piece);
-  uint64_t opened() const { return onions_.opened(); }
-  uint64_t count() const { return onions_.count(); }
 
  private:
   friend class Party;
+  struct Work;
   Intake(const Party* party, RoundPointer open, OnionIntake onions);
+  // The keys and what they have opened; nothing any more if the round has ended. The round's end takes
+  // it and drops it: the neighbour that sends the rest may take as long as it likes.
+  std::unique_ptr<Work> TakeWork();
+
   const Party* const party_;
   const RoundPointer open_;
-  OnionIntake onions_;
-  const ContentMac mac_;
-  ContentMac::Stream digest_{mac_};
-  double seconds_ = 0, cpu_seconds_ = 0;  // spent in Take
+  std::mutex mutex_;  // of `work_`; held while a piece is opened
+  std::unique_ptr<Work> work_;
 };
 
 }  // namespace shoal::server

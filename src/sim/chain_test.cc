@@ -2,7 +2,11 @@
 // guarantees name is stopped by a party that follows the protocol. Each test says which guard it
 // protects; the numbers are those of docs/threat-model.md.
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <future>
 #include <map>
 #include <set>
@@ -12,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/onion/onion.h"
+#include "src/server/round_context.h"
 #include "src/sim/deployment.h"
 #include "src/wire/query_batch.h"
 
@@ -125,6 +130,9 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   EXPECT_EQ(list, again);
   Bytes other = onions;
   other.resize(other.size() - onion::OnionBytes(3));
+  EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
+  other = onions;
+  other.back() ^= 1;
   EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
   // The middle party is where it matters most.
   server::Party& middle = deployment_.party(2);
@@ -491,9 +499,72 @@ TEST_F(GuardTest, AListThatIsOnItsWayWhenTheRoundEndsIsNotTaken) {
   EXPECT_THAT(deployment_.party(2).BeginOffline(round.wire(), onions.size()).status(),
               StatusIs(kRefused, "on its way"));
   SHOAL_ASSERT_OK(deployment_.party(2).End(round.id()));
-  SHOAL_EXPECT_OK(intake->Take(onions));
+  EXPECT_THAT(intake->Take(onions), StatusIs(kRefused, "ended"));
   EXPECT_THAT(deployment_.party(2).Offline(std::move(intake)).status(),
               StatusIs(absl::StatusCode::kNotFound, "ended"));
+}
+
+// How often 32 bytes stand in this process's memory. They are given with every bit flipped, so as not to
+// be found here.
+size_t CountInMemory(const std::array<uint8_t, 32>& flipped) {
+  std::vector<std::pair<const uint8_t*, const uint8_t*>> regions;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin, end;
+    char permissions[5];
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, permissions) != 3) continue;
+    if (!std::string(permissions).starts_with("rw")) continue;
+    regions.emplace_back(reinterpret_cast<const uint8_t*>(begin),
+                         reinterpret_cast<const uint8_t*>(end));
+  }
+  size_t count = 0;
+  for (const auto& [begin, end] : regions) {
+    for (const uint8_t* at = begin; at + 32 <= end; ++at) {
+      at = static_cast<const uint8_t*>(
+          std::memchr(at, flipped[0] ^ 0xff, static_cast<size_t>(end - at) - 31));
+      if (at == nullptr) break;
+      size_t same = 1;
+      while (same < 32 && at[same] == (flipped[same] ^ 0xff)) ++same;
+      count += same == 32;
+    }
+  }
+  return count;
+}
+
+// A neighbour that sends a list for ever cannot make a party keep what opens the round.
+TEST_F(GuardTest, AListThatNeverEndsKeepsNoSecretsOfAnEndedRound) {
+  const round::Round round = Announce();
+  server::testing::Disk& disk = deployment_.disk(2);
+  const auto take = [](MutableBytes secret) {
+    std::array<uint8_t, 32> flipped;
+    for (size_t i = 0; i < 32; ++i) flipped[i] = secret[i] ^ 0xff;
+    std::ranges::fill(secret, 0);
+    return flipped;
+  };
+  // The journal's copy goes first: it is not what this is about.
+  Bytes& stored = disk.seeds.at(round.counter());
+  Seed onion_key = server::RoundSecrets(Seed(stored)).OnionKeyPair().secret_key.Clone();
+  const std::array<uint8_t, 32> seed = take(stored), key = take(onion_key.mutable_view());
+  const size_t bytes = 10 * onion::OnionBytes(2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, deployment_.party(2).BeginOffline(round.wire(), bytes));
+  SHOAL_ASSERT_OK(intake->Take(Bytes(bytes / 2)));
+  const size_t seeds = CountInMemory(seed), keys = CountInMemory(key);
+  SHOAL_ASSERT_OK(deployment_.party(2).End(round.id()));
+  EXPECT_LT(CountInMemory(seed), seeds);
+  EXPECT_LT(CountInMemory(key), keys);
+  EXPECT_THAT(intake->Take(Bytes(bytes / 2)), StatusIs(kRefused, "ended"));
+}
+
+// Once the stage is done the same list may come again, and nothing else is opened.
+TEST_F(GuardTest, AListOfAnotherLengthIsNotOpenedOnceOneWasTaken) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  const size_t bytes = kQueries * onion::OnionBytes(3);
+  EXPECT_THAT(deployment_.party(1).BeginOffline(round.wire(), bytes + onion::OnionBytes(3)),
+              StatusIs(kRefused, "another offline list"));
+  SHOAL_EXPECT_OK(deployment_.party(1).BeginOffline(round.wire(), bytes));
 }
 
 TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
