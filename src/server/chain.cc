@@ -50,19 +50,18 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
   } else {
     *header->mutable_header() = *std::move(extended);
   }
-  absl::StatusOr<wire::SignedHeader> with_ours = header;
+  absl::Status failed = header.status();
   if (header.ok()) {
-    with_ours = party_->SignHeader(*header);
+    absl::StatusOr<wire::SignedHeader> with_ours = party_->SignHeader(*header);
     if (with_ours.ok()) return with_ours;
-    // The parties after this one have signed and would wait for the round.
-    if (next_ != nullptr) {
-      next_->End(round::RoundId(header->header()), /*aborted=*/true, "header refused")
-          .IgnoreError();
-    }
-    with_ours = AtParty(*party_, with_ours.status());
+    failed = AtParty(*party_, with_ours.status());
   }
-  SHOAL_RETURN_IF_ERROR(party_->DropDraft(RoundCounter(draft.counter())));
-  return with_ours;
+  // Whether their answer is wrong, late or lost: the parties after this one may have signed the round,
+  // and would keep it until it expires.
+  const RoundCounter counter(draft.counter());
+  const absl::StatusOr<bool> withdrawn = party_->Withdraw(counter);
+  if (next_ != nullptr) next_->Withdraw(counter).IgnoreError();
+  return withdrawn.ok() ? failed : AtParty(*party_, withdrawn.status());
 }
 
 absl::Status ChainNode::Offline(const wire::SignedHeader& header,
@@ -116,6 +115,14 @@ absl::Status ChainNode::End(const Digest& round_id, bool aborted, const std::str
   const absl::Status later =
       next_ == nullptr ? absl::OkStatus() : next_->End(round_id, aborted, reason);
   return here.ok() ? later : AtParty(*party_, here);
+}
+
+absl::Status ChainNode::Withdraw(RoundCounter counter) {
+  const absl::StatusOr<bool> here = party_->Withdraw(counter);
+  // Who has nothing of it left has told the next party, or never called it.
+  if (next_ == nullptr || (here.ok() && !*here)) return here.status();
+  const absl::Status later = next_->Withdraw(counter);
+  return here.ok() ? later : AtParty(*party_, here.status());
 }
 
 }  // namespace shoal::server

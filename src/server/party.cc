@@ -244,10 +244,17 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
                          signature::AggregateSignatures(signatures));
   open->context = std::move(context);
+  bool withdrawn;
   {
     std::lock_guard lock(mutex_);
-    drafts_.erase(counter);
-    rounds_[id] = open;
+    withdrawn = drafts_.erase(counter) == 0;
+    if (!withdrawn) rounds_[id] = open;
+  }
+  if (withdrawn) {
+    // What has just been committed to.
+    SHOAL_RETURN_IF_ERROR(journal_->EndRound(counter));
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", counter.value(), ": withdrawn or too old"));
   }
   wire::SignedHeader out;
   *out.mutable_header() = header;
@@ -256,12 +263,19 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   return out;
 }
 
-absl::Status Party::DropDraft(RoundCounter counter) {
+absl::StatusOr<bool> Party::Withdraw(RoundCounter counter) {
+  std::optional<Digest> signed_round;
   {
     std::lock_guard lock(mutex_);
-    if (drafts_.erase(counter) == 0) return absl::OkStatus();
+    const bool drafted = drafts_.erase(counter) > 0;
+    const auto found = std::ranges::find_if(
+        rounds_, [&](const auto& entry) { return entry.second->counter() == counter; });
+    if (found != rounds_.end()) signed_round = found->first;
+    if (!drafted && !signed_round.has_value()) return false;
   }
-  return journal_->EndRound(counter);
+  SHOAL_RETURN_IF_ERROR(signed_round.has_value() ? End(*signed_round)
+                                                 : journal_->EndRound(counter));
+  return true;
 }
 
 absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
@@ -630,7 +644,7 @@ void Party::EndAll() {
   }
   // What cannot be wiped now is wiped at the next start.
   for (const Digest& id : ids) End(id).IgnoreError();
-  for (RoundCounter counter : counters) DropDraft(counter).IgnoreError();
+  for (RoundCounter counter : counters) Withdraw(counter).IgnoreError();
 }
 
 std::vector<Digest> Party::EndExpired() {

@@ -89,11 +89,12 @@ class Party {
   absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft);
 
   // The complete header with this party's signature added to those of the parties after it (at the
-  // backend: none yet). It must be this party's draft, completed. Commits to it.
+  // backend: none yet). It must be this party's draft, completed. Commits to it. FAILED_PRECONDITION if
+  // there is no such draft (any more).
   absl::StatusOr<wire::SignedHeader> SignHeader(const wire::SignedHeader& from_next);
 
-  // A draft of this party that will not be completed. OK if there is none.
-  absl::Status DropDraft(RoundCounter counter);
+  // Erases the draft or the round with this counter: its proposal has failed. False if there is none.
+  absl::StatusOr<bool> Withdraw(RoundCounter counter);
 
   // Makes this party's noise for a round whose header it has signed, if it is not made yet: may be
   // called ahead of time, from any thread.

@@ -10,6 +10,7 @@
 #include <future>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -382,8 +383,6 @@ TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
     deployment_.tamper(1).draft = change;
     EXPECT_FALSE(deployment_.Announce().ok()) << what;
     deployment_.tamper(1).draft = nullptr;
-    // What the parties behind the change have signed makes room once it has expired.
-    deployment_.clock().now_s += 600;
   }
   SHOAL_EXPECT_OK(deployment_.Announce());
 }
@@ -595,6 +594,63 @@ TEST_F(GuardTest, AFailedProposalLeavesNothingBehind) {
   EXPECT_FALSE(deployment_.Announce().ok());
   deployment_.disk(1).writes_left = -1;
   for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+}
+
+// Later parties have signed a round of which the others never hear: it would fill them until it expires.
+TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
+  for (uint32_t link : {1u, 2u}) {
+    deployment_.tamper(link).loses_headers = true;
+    for (int i = 0; i < 20; ++i) {  // more than may be open
+      EXPECT_THAT(deployment_.Announce(), StatusIs(absl::StatusCode::kUnavailable, "broke"));
+      for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+    }
+    deployment_.tamper(link).loses_headers = false;
+  }
+  // Nor what one of them signed that the others refuse: here its answer names another counter.
+  deployment_.tamper(2).signed_back = [](wire::SignedHeader& header) {
+    header.mutable_header()->set_counter(header.header().counter() + 1);
+  };
+  EXPECT_FALSE(deployment_.Announce().ok());
+  for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  deployment_.tamper(2).signed_back = nullptr;
+  SHOAL_EXPECT_OK(deployment_.Announce());
+}
+
+// It may be withdrawn at any moment, also while it is being signed.
+TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
+  const auto draft = [&] {
+    wire::RoundHeader header = deployment_.frontend().NewDraft();
+    for (uint32_t j = 1; j <= 3; ++j) header = *deployment_.party(j).ExtendDraft(header);
+    wire::SignedHeader unsigned_header;
+    *unsigned_header.mutable_header() = header;
+    return unsigned_header;
+  };
+  server::Party& backend = deployment_.party(3);
+  wire::SignedHeader header = draft();
+  EXPECT_EQ(*backend.Withdraw(RoundCounter(header.header().counter())), true);
+  EXPECT_EQ(*backend.Withdraw(RoundCounter(header.header().counter())), false);
+  EXPECT_THAT(backend.SignHeader(header), StatusIs(kRefused, "not drafted"));
+
+  header = draft();
+  const RoundCounter counter(header.header().counter());
+  std::promise<void> signing, finish;
+  deployment_.disk(3).before_write = [&, finished = finish.get_future().share(),
+                                      first = true]() mutable {
+    if (std::exchange(first, false)) signing.set_value();
+    finished.wait();
+  };
+  auto signed_header = std::async(std::launch::async, [&] { return backend.SignHeader(header); });
+  signing.get_future().wait();
+  auto withdrawn = std::async(std::launch::async, [&] { return backend.Withdraw(counter); });
+  // Time to get in between. Whoever comes first, nothing stays.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  finish.set_value();
+  EXPECT_TRUE(*withdrawn.get());
+  signed_header.wait();
+  deployment_.disk(3).before_write = nullptr;
+  EXPECT_TRUE(deployment_.disk(3).seeds.empty());
+  EXPECT_THAT(backend.PrepareNoise(round::RoundId(header.header())),
+              StatusIs(absl::StatusCode::kNotFound, "not open"));
 }
 
 TEST_F(GuardTest, ANeighbourCannotFillThePartyWithDrafts) {

@@ -39,6 +39,7 @@ class Deployment::TamperedLink final : public server::Link {
     if (tamper().draft) tamper().draft(changed);
     SHOAL_ASSIGN_OR_RETURN(wire::SignedHeader back, next().Propose(changed));
     if (tamper().signed_back) tamper().signed_back(back);
+    if (tamper().loses_headers) return absl::UnavailableError("the connection broke");
     return back;
   }
   absl::Status Offline(const wire::SignedHeader& header,
@@ -65,6 +66,10 @@ class Deployment::TamperedLink final : public server::Link {
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override {
     SHOAL_RETURN_IF_ERROR(Up());
     return next().End(round_id, aborted, reason);
+  }
+  absl::Status Withdraw(RoundCounter counter) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    return next().Withdraw(counter);
   }
 
  private:

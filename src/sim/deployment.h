@@ -39,7 +39,8 @@ struct Tamper {
   std::function<void(Bytes&)> queries;
   std::function<void(Bytes&)> answers;
   std::function<void(server::StageReports&)> reports;
-  bool down = false;  // the next party cannot be reached
+  bool down = false;           // the next party cannot be reached
+  bool loses_headers = false;  // what it answers to a proposal does not come back
 };
 
 struct DeploymentOptions {

@@ -101,6 +101,8 @@ void Driver::Announce() {
       }
       return;
     }
+    // All parties have signed it, and would keep it until it expires.
+    End(round::RoundId(header->header()), "announcing: " + status.ToString());
   }
   spdlog::error("no round could be opened: {}", status.ToString());
   next_announcement_s_ = clock_->NowSeconds() + kPauseAfterFailureS;

@@ -141,6 +141,13 @@ absl::Status RemoteLink::End(const Digest& round_id, bool aborted, const std::st
   return Call(wire::MakeFrame(FrameType::kEndRound, request), nullptr, kShortCall).status();
 }
 
+absl::Status RemoteLink::Withdraw(RoundCounter counter) {
+  wire::EndRoundRequest request;
+  request.set_counter(counter.value());
+  request.set_aborted(true);
+  return Call(wire::MakeFrame(FrameType::kEndRound, request), nullptr, kShortCall).status();
+}
+
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
   const Party::InputLimits input = node_->party().MaxInput();
   switch (type) {
@@ -259,6 +266,12 @@ PeerService::Response PeerService::Answer(wire::Frame request) {
       wire::EndRoundRequest message;
       absl::Status status = wire::ParseFrame(request, request.type, message);
       if (!status.ok()) return refuse(status);
+      if (message.round_id().empty() && message.counter() != 0) {
+        spdlog::info("round {}: its proposal failed; dropped", message.counter());
+        status = node_->Withdraw(RoundCounter(message.counter()));
+        if (!status.ok()) return refuse(status);
+        return Response{wire::MakeFrame(request.type, wire::EndRoundResponse())};
+      }
       const auto id = ParseRoundId(message.round_id());
       if (!id.ok()) return refuse(id.status());
       spdlog::info("round {}..: {}", Hex(BytesView(*id).first(8)),
