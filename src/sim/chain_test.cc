@@ -687,11 +687,29 @@ TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
                              deployment_.frontend().SubmitOnions(round.id(), mixed));
   EXPECT_EQ(submission.slots, (std::vector<uint32_t>{0, 3, 3}));
   EXPECT_EQ(written(), 4u);
-  // What could not be written has no slot.
+}
+
+// What could not be written has no slot, and clients are told in a way that has them ask in another
+// round; nothing after it is taken, as the same would become of it.
+TEST_F(GuardTest, ARoundWhoseOnionsCannotBeStoredIsDueToBeAborted) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(4));
   deployment_.disk(1).writes_left = 0;
-  EXPECT_FALSE(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion).ok());
+  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion),
+              StatusIs(kRefused, "takes no onions any more"));
   deployment_.disk(1).writes_left = -1;
+  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion),
+              StatusIs(kRefused, "takes no onions any more"));
   EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 4u);
+  const std::vector<server::Due> due = deployment_.frontend().WhatIsDue();
+  ASSERT_EQ(due.size(), 1u);
+  EXPECT_EQ(due[0].action, server::Action::kAbort);
+  EXPECT_THAT(due[0].why, StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  deployment_.frontend().Abort(round.id(), "no room");
+  for (const server::Due& next : deployment_.frontend().WhatIsDue()) {
+    EXPECT_EQ(next.action, server::Action::kAnnounce);
+  }
 }
 
 // Guarantee 7, at the frontend: a slot is used for one query.

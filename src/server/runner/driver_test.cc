@@ -6,11 +6,13 @@
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
 #include "src/sim/deployment.h"
 
 namespace shoal::server {
 namespace {
 
+using ::shoal::testing::StatusIs;
 using namespace std::chrono_literals;
 
 class DriverTest : public ::testing::Test {
@@ -42,6 +44,26 @@ TEST_F(DriverTest, ARoundThatCannotBeOpenedIsEndedEverywhere) {
     ASSERT_TRUE(Soon([&] { return proposed.load(); }));
   }
   EXPECT_EQ(deployment_.frontend().ListRounds().rounds_size(), 0);
+  ExpectNoSeeds();
+}
+
+// Clients hear that the round is over, and of no file; the other parties hear it, too.
+TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
+  Frontend& frontend = deployment_.frontend();
+  const auto first = [&] { return frontend.ListRounds().rounds(0); };
+  {
+    const Driver driver(&frontend, &deployment_.node(1), &deployment_.clock());
+    ASSERT_TRUE(Soon([&] { return frontend.ListRounds().rounds_size() > 0; }));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const round::Round round,
+        round::Round::Verify(first().header(), deployment_.roster(), deployment_.table(),
+                             deployment_.clock().NowSeconds()));
+    deployment_.disk(1).writes_left = 0;  // from here on: rounds are not even announced
+    EXPECT_THAT(frontend.SubmitOnions(round.id(), sim::Client(&deployment_, round).Make().onion),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "takes no onions"));
+    ASSERT_TRUE(Soon([&] { return first().state() == wire::ABORTED; }));
+  }
+  EXPECT_EQ(first().abort_reason(), "what clients sent could not be stored");
   ExpectNoSeeds();
 }
 
