@@ -17,9 +17,9 @@ absl::Status AtParty(const Party& party, const absl::Status& status) {
   return Annotate(status, absl::StrCat("party ", party.number().value()));
 }
 
-// What the parties after `own` say that a round has cost, without what this version does not know. The
-// frontend keeps it and shows it to everybody: INVALID_ARGUMENT unless it is at most one report for
-// each of their stages.
+// What the parties after `own` say that a round has cost, without what this version does not know.
+// The frontend keeps it and shows it to everybody: INVALID_ARGUMENT unless it is at most one report
+// for each of their stages.
 absl::StatusOr<StageReports> CheckReports(const Party& own, StageReports reports) {
   constexpr std::array<absl::string_view, 4> kStages = {"noise", "offline", "online", "answers"};
   std::set<std::pair<uint32_t, std::string>> seen;
@@ -56,8 +56,8 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
     if (with_ours.ok()) return with_ours;
     failed = AtParty(*party_, with_ours.status());
   }
-  // Whether their answer is wrong, late or lost: the parties after this one may have signed the round,
-  // and would keep it until it expires.
+  // Whether their answer is wrong, late or lost: the parties after this one may have signed the
+  // round, and would keep it until it expires.
   const RoundCounter counter(draft.counter());
   const absl::StatusOr<bool> withdrawn = party_->Withdraw(counter);
   if (next_ != nullptr) next_->Withdraw(counter).IgnoreError();

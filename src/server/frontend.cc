@@ -421,7 +421,8 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
 
 absl::Status Frontend::StorageFailedLocked(Entry& entry, absl::Status why) {
   entry.storage.Update(std::move(why));
-  return absl::FailedPreconditionError("the round takes no onions any more: they could not be stored");
+  return absl::FailedPreconditionError(
+      "the round takes no onions any more: they could not be stored");
 }
 
 absl::Status Frontend::StorageFailed(const Digest& round_id, absl::Status why) {

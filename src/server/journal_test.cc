@@ -24,8 +24,8 @@ Digest D(uint8_t fill) {
   return digest;
 }
 
-// No file of this process grows beyond `bytes`, as on a full disk. What tests print goes to a file, too,
-// maybe: nothing is expected meanwhile.
+// No file of this process grows beyond `bytes`, as on a full disk. What tests print goes to a file,
+// too, maybe: nothing is expected meanwhile.
 class FullDisk {
  public:
   explicit FullDisk(uint64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -111,8 +111,8 @@ TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndWipesTheirSecrets) {
               StatusIs(kRefused, "not open"));
 }
 
-// A disk that clients' submissions have filled is what a party may start over: nothing can be written,
-// but secrets go, and so does what fills it.
+// A disk that clients' submissions have filled is what a party may start over: nothing can be
+// written, but secrets go, and so does what fills it.
 TEST_F(FileJournalTest, AStartOnAFullDiskErasesEveryRound) {
   for (uint64_t round : {7, 8, 9}) {
     SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(round), Content::kHeader, D(1)));

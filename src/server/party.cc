@@ -56,15 +56,15 @@ struct Party::OpenRound {
   wire::RoundHeader draft;  // as this party sent it on
   std::optional<RoundContext> context;
 
-  // Lets one offline list in at a time, and none once the round has ended: guards the three below, but
-  // `ended` is read without it. For moments, on I/O threads too; `mutex` is not taken under it.
+  // Lets one offline list in at a time, and none once the round has ended: guards the three below,
+  // but `ended` is read without it. For moments, on I/O threads too; `mutex` is not taken under it.
   std::mutex gate;
   std::weak_ptr<Intake> intake;
   std::optional<uint64_t> list_bytes;  // of the offline list that was committed to
   std::atomic<bool> ended = false;     // never false again
 
-  // Held by the one call that works on the round, through a whole stage: making noise takes minutes.
-  // What it guards is below.
+  // Held by the one call that works on the round, through a whole stage: making noise takes
+  // minutes. What it guards is below.
   std::mutex mutex;
   // Until the round has ended. Also read under `gate` alone, as long as `ended` is not set.
   std::optional<RoundSecrets> secrets;

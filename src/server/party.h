@@ -89,11 +89,12 @@ class Party {
   absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft);
 
   // The complete header with this party's signature added to those of the parties after it (at the
-  // backend: none yet). It must be this party's draft, completed. Commits to it. FAILED_PRECONDITION if
-  // there is no such draft (any more).
+  // backend: none yet). It must be this party's draft, completed. Commits to it.
+  // FAILED_PRECONDITION if there is no such draft (any more).
   absl::StatusOr<wire::SignedHeader> SignHeader(const wire::SignedHeader& from_next);
 
-  // Erases the draft or the round with this counter: its proposal has failed. False if there is none.
+  // Erases the draft or the round with this counter: its proposal has failed. False if there is
+  // none.
   absl::StatusOr<bool> Withdraw(RoundCounter counter);
 
   // Makes this party's noise for a round whose header it has signed, if it is not made yet: may be
@@ -113,8 +114,9 @@ class Party {
   class Intake;
   // `bytes` of onions will come. UNAUTHENTICATED unless the header is signed by all and is the one
   // that this party signed; INVALID_ARGUMENT for a number of bytes that is no list of this party's.
-  // FAILED_PRECONDITION while another list is on its way in, or once one of another length was taken.
-  // Waits for nothing that takes long, nor does the intake but for its own work: for I/O threads.
+  // FAILED_PRECONDITION while another list is on its way in, or once one of another length was
+  // taken. Waits for nothing that takes long, nor does the intake but for its own work: for I/O
+  // threads.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
   // The list for the next party (nothing at the backend), made as it is read. INVALID_ARGUMENT if
@@ -186,16 +188,16 @@ class Party::Intake {
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
-  // FAILED_PRECONDITION once the round has ended: nothing is opened for it any more. INVALID_ARGUMENT
-  // beyond the announced end.
+  // FAILED_PRECONDITION once the round has ended: nothing is opened for it any more.
+  // INVALID_ARGUMENT beyond the announced end.
   absl::Status Take(BytesView piece);
 
  private:
   friend class Party;
   struct Work;
   Intake(const Party* party, RoundPointer open, OnionIntake onions);
-  // The keys and what they have opened; nothing any more if the round has ended. The round's end takes
-  // it and drops it: the neighbour that sends the rest may take as long as it likes.
+  // The keys and what they have opened; nothing any more if the round has ended. The round's end
+  // takes it and drops it: the neighbour that sends the rest may take as long as it likes.
   std::unique_ptr<Work> TakeWork();
 
   const Party* const party_;

@@ -180,8 +180,8 @@ TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
   EXPECT_EQ(whole, *ReadAll(*pieces));
 }
 
-// Lists are taken on the threads that serve all connections: one for a round whose noise is being made,
-// or that is at any other work, keeps none of them waiting.
+// Lists are taken on the threads that serve all connections: one for a round whose noise is being
+// made, or that is at any other work, keeps none of them waiting.
 TEST_F(GuardTest, AListIsLetInWhileItsRoundIsWorkedOn) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -503,8 +503,8 @@ TEST_F(GuardTest, AListThatIsOnItsWayWhenTheRoundEndsIsNotTaken) {
               StatusIs(absl::StatusCode::kNotFound, "ended"));
 }
 
-// How often 32 bytes stand in this process's memory. They are given with every bit flipped, so as not to
-// be found here.
+// How often 32 bytes stand in this process's memory. They are given with every bit flipped, so as
+// not to be found here.
 size_t CountInMemory(const std::array<uint8_t, 32>& flipped) {
   std::vector<std::pair<const uint8_t*, const uint8_t*>> regions;
   std::ifstream maps("/proc/self/maps");
@@ -596,7 +596,8 @@ TEST_F(GuardTest, AFailedProposalLeavesNothingBehind) {
   for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
 }
 
-// Later parties have signed a round of which the others never hear: it would fill them until it expires.
+// Later parties have signed a round of which the others never hear: it would fill them until it
+// expires.
 TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
   for (uint32_t link : {1u, 2u}) {
     deployment_.tamper(link).loses_headers = true;
@@ -959,15 +960,17 @@ TEST_F(GuardTest, ReportsThatNoPartyMakesAreRefused) {
            {"party 0", [](auto& reports) { reports.back().set_party(0); }},
            {"party 4", [](auto& reports) { reports.back().set_party(4); }},
            {"no stage", [](auto& reports) { reports.back().set_stage("lunch"); }},
-           {"long stage", [](auto& reports) { reports.back().set_stage(std::string(1000, 'x')); }}}) {
+           {"long", [](auto& reports) { reports.back().set_stage(std::string(1000, 'x')); }}}) {
     deployment_.tamper(1).reports = change;
-    EXPECT_THAT(deployment_.node(1).Reports(round.id()), StatusIs(kInvalid, "party 1: stage reports"))
+    EXPECT_THAT(deployment_.node(1).Reports(round.id()),
+                StatusIs(kInvalid, "party 1: stage reports"))
         << what;
   }
   deployment_.tamper(1).reports = nullptr;
   // A party in the middle passes on no such thing either.
   deployment_.tamper(2).reports = [](auto& reports) { reports.back().set_party(2); };
-  EXPECT_THAT(deployment_.node(1).Reports(round.id()), StatusIs(kInvalid, "party 2: stage reports"));
+  EXPECT_THAT(deployment_.node(1).Reports(round.id()),
+              StatusIs(kInvalid, "party 2: stage reports"));
   deployment_.tamper(2).reports = [](auto& reports) {
     wire::StageReport& report = reports.back();
     report.GetReflection()->MutableUnknownFields(&report)->AddLengthDelimited(

@@ -31,8 +31,8 @@ class DriverTest : public ::testing::Test {
   sim::Deployment deployment_;
 };
 
-// Party 2 answers with a signature that is none of its round: the parties have signed the round, and
-// nobody can open it.
+// Party 2 answers with a signature that is none of its round: the parties have signed the round,
+// and nobody can open it.
 TEST_F(DriverTest, ARoundThatCannotBeOpenedIsEndedEverywhere) {
   std::atomic<bool> proposed = false;
   deployment_.tamper(1).signed_back = [&](wire::SignedHeader& header) {
