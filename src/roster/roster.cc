@@ -18,9 +18,8 @@ namespace {
 
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
-// What CheckRoster finds out on its way.
+// What CheckStructure finds out on its way.
 struct Checked {
-  noise::Parameters noise;
   std::vector<Party> parties;
   std::vector<signature::ProvenKey> keys;
 };
@@ -55,6 +54,7 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
   return absl::OkStatus();
 }
 
+// All but the noise: cheap enough for bytes from anybody.
 absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
   Checked checked;
   SHOAL_RETURN_IF_ERROR(CheckName("roster, deployment", roster.deployment()));
@@ -108,12 +108,16 @@ absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
     std::copy(certificate.begin(), certificate.end(), out.tls_certificate_sha256.begin());
     checked.parties.push_back(std::move(out));
   }
+  return checked;
+}
 
-  SHOAL_ASSIGN_OR_RETURN(checked.noise, NoiseFromWire(roster.noise()));
-  if (const absl::Status status = noise::VerifyPrivacy(checked.noise); !status.ok()) {
+// That the noise gives what the roster claims. Can take the accountant long.
+absl::StatusOr<noise::Parameters> CheckNoise(const wire::Roster& roster) {
+  SHOAL_ASSIGN_OR_RETURN(const noise::Parameters noise, NoiseFromWire(roster.noise()));
+  if (const absl::Status status = noise::VerifyPrivacy(noise); !status.ok()) {
     return Annotate(status, "roster, noise");
   }
-  return checked;
+  return noise;
 }
 
 }  // namespace
@@ -245,7 +249,6 @@ absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
   roster.wire_ = signed_roster;
   roster.wire_.DiscardUnknownFields();
   roster.digest_ = RosterDigest(content);
-  roster.noise_ = checked.noise;
   roster.parties_ = std::move(checked.parties);
   SHOAL_ASSIGN_OR_RETURN(roster.aggregate_key_, signature::AggregateKeys(checked.keys));
   roster.minimum_table_epoch_ = pinned.minimum_table_epoch();
@@ -255,6 +258,8 @@ absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
     return Annotate(status, "roster");
   }
   SHOAL_RETURN_IF_ERROR(roster.CheckTime(now_s));
+  // Last: what strangers send is not worth the accountant's work.
+  SHOAL_ASSIGN_OR_RETURN(roster.noise_, CheckNoise(content));
   return roster;
 }
 
@@ -345,7 +350,10 @@ Digest RosterDigest(const wire::Roster& roster) {
       .Finish();
 }
 
-absl::Status CheckRoster(const wire::Roster& roster) { return CheckStructure(roster).status(); }
+absl::Status CheckRoster(const wire::Roster& roster) {
+  SHOAL_RETURN_IF_ERROR(CheckStructure(roster).status());
+  return CheckNoise(roster).status();
+}
 
 absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
                                              const signature::SecretKey& key) {
@@ -366,6 +374,7 @@ absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
 absl::StatusOr<wire::SignedRoster> AggregateRoster(const wire::Roster& roster,
                                                    std::span<const wire::RosterShare> shares) {
   SHOAL_ASSIGN_OR_RETURN(const Checked checked, CheckStructure(roster));
+  SHOAL_RETURN_IF_ERROR(CheckNoise(roster).status());
   const Digest digest = RosterDigest(roster);
   std::vector<std::optional<signature::Signature>> by_party(checked.parties.size());
   for (const wire::RosterShare& share : shares) {

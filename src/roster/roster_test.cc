@@ -226,6 +226,19 @@ TEST(Roster, RefusesNoiseThatDoesNotGiveItsPrivacy) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "noise"));
 }
 
+// The accountant works long on what it is given: only for what all parties have signed.
+TEST(Roster, NoiseIsLookedAtOnceTheSignatureHolds) {
+  TestRandom random(16);
+  Parties parties(2, random);
+  wire::SignedRoster roster = parties.Signed();
+  roster.mutable_roster()->mutable_noise()->set_mode(2);
+  EXPECT_THAT(Roster::Verify(roster, parties.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "does not match"));
+  roster.mutable_roster()->mutable_noise()->clear_mechanism();
+  EXPECT_THAT(Roster::Verify(roster, parties.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "does not match"));
+}
+
 struct BadDraft {
   const char* message;
   std::function<void(wire::Roster&)> change;

@@ -108,6 +108,8 @@ absl::StatusOr<Round> Round::Verify(const wire::SignedHeader& signed_header,
   SHOAL_RETURN_IF_ERROR(Annotate(
       roster.VerifyByAll(round.id_, AsBytes(signed_header.signature())), "round header"));
   round.wire_ = signed_header;
+  // Nobody has signed them, and every client would be sent them.
+  round.wire_.DiscardUnknownFields();
   for (const std::string& key : signed_header.header().onion_keys()) {
     auto recipient = onion::Recipient::Create(KeyFrom(key));
     if (!recipient.ok()) return Annotate(recipient.status(), "round header");

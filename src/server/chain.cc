@@ -1,5 +1,8 @@
 #include "src/server/chain.h"
 
+#include <algorithm>
+#include <array>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +15,24 @@ namespace {
 // "party 2: .." before what went wrong there, once for every hop that tells it on.
 absl::Status AtParty(const Party& party, const absl::Status& status) {
   return Annotate(status, absl::StrCat("party ", party.number().value()));
+}
+
+// What the parties after `own` say that a round has cost, without what this version does not know.
+// The frontend keeps it and shows it to everybody: INVALID_ARGUMENT unless it is at most one report
+// for each of their stages.
+absl::StatusOr<StageReports> CheckReports(const Party& own, StageReports reports) {
+  constexpr std::array<absl::string_view, 4> kStages = {"noise", "offline", "online", "answers"};
+  std::set<std::pair<uint32_t, std::string>> seen;
+  for (wire::StageReport& report : reports) {
+    if (report.party() <= own.number().value() || report.party() > own.roster().size() ||
+        std::ranges::find(kStages, report.stage()) == kStages.end() ||
+        !seen.emplace(report.party(), report.stage()).second) {
+      return absl::InvalidArgumentError(
+          "stage reports: one of no later party, of no stage, or that comes twice");
+    }
+    report.DiscardUnknownFields();
+  }
+  return reports;
 }
 
 }  // namespace
@@ -29,19 +50,18 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
   } else {
     *header->mutable_header() = *std::move(extended);
   }
-  absl::StatusOr<wire::SignedHeader> with_ours = header;
+  absl::Status failed = header.status();
   if (header.ok()) {
-    with_ours = party_->SignHeader(*header);
+    absl::StatusOr<wire::SignedHeader> with_ours = party_->SignHeader(*header);
     if (with_ours.ok()) return with_ours;
-    // The parties after this one have signed and would wait for the round.
-    if (next_ != nullptr) {
-      next_->End(round::RoundId(header->header()), /*aborted=*/true, "header refused")
-          .IgnoreError();
-    }
-    with_ours = AtParty(*party_, with_ours.status());
+    failed = AtParty(*party_, with_ours.status());
   }
-  SHOAL_RETURN_IF_ERROR(party_->DropDraft(RoundCounter(draft.counter())));
-  return with_ours;
+  // Whether their answer is wrong, late or lost: the parties after this one may have signed the
+  // round, and would keep it until it expires.
+  const RoundCounter counter(draft.counter());
+  const absl::StatusOr<bool> withdrawn = party_->Withdraw(counter);
+  if (next_ != nullptr) next_->Withdraw(counter).IgnoreError();
+  return withdrawn.ok() ? failed : AtParty(*party_, withdrawn.status());
 }
 
 absl::Status ChainNode::Offline(const wire::SignedHeader& header,
@@ -52,7 +72,7 @@ absl::Status ChainNode::Offline(const wire::SignedHeader& header,
 }
 
 absl::Status ChainNode::Offline(const wire::SignedHeader& header,
-                                std::unique_ptr<Party::Intake> intake) {
+                                std::shared_ptr<Party::Intake> intake) {
   return SendList(header, party_->Offline(std::move(intake)));
 }
 
@@ -82,8 +102,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& roun
 absl::StatusOr<StageReports> ChainNode::Reports(const Digest& round_id) {
   StageReports reports = party_->Reports(round_id);
   if (next_ != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(const StageReports later, next_->Reports(round_id));
-    reports.insert(reports.end(), later.begin(), later.end());
+    SHOAL_ASSIGN_OR_RETURN(StageReports unchecked, next_->Reports(round_id));
+    const absl::StatusOr<StageReports> later = CheckReports(*party_, std::move(unchecked));
+    if (!later.ok()) return AtParty(*party_, later.status());
+    reports.insert(reports.end(), later->begin(), later->end());
   }
   return reports;
 }
@@ -93,6 +115,14 @@ absl::Status ChainNode::End(const Digest& round_id, bool aborted, const std::str
   const absl::Status later =
       next_ == nullptr ? absl::OkStatus() : next_->End(round_id, aborted, reason);
   return here.ok() ? later : AtParty(*party_, here);
+}
+
+absl::Status ChainNode::Withdraw(RoundCounter counter) {
+  const absl::StatusOr<bool> here = party_->Withdraw(counter);
+  // Who has nothing of it left has told the next party, or never called it.
+  if (next_ == nullptr || (here.ok() && !*here)) return here.status();
+  const absl::Status later = next_->Withdraw(counter);
+  return here.ok() ? later : AtParty(*party_, here.status());
 }
 
 }  // namespace shoal::server

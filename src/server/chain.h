@@ -32,6 +32,8 @@ class Link {
   // What the round has cost so far, at the party asked and all after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
   virtual absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) = 0;
+  // The same for a proposal whose answer was lost or refused: its round's id is not known.
+  virtual absl::Status Withdraw(RoundCounter counter) = 0;
 };
 
 // One party and its link to the next (null at the backend).
@@ -40,16 +42,19 @@ class ChainNode final : public Link {
   // Both outlive the node.
   ChainNode(Party* party, Link* next);
 
+  // After an error no party keeps anything of the round that can be told so.
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
   absl::Status Offline(const wire::SignedHeader& header,
                        std::unique_ptr<ByteSource> onions) override;
   // The same for a list that was pushed in piece by piece (Party::BeginOffline).
-  absl::Status Offline(const wire::SignedHeader& header, std::unique_ptr<Party::Intake> intake);
+  absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake);
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
+  // INVALID_ARGUMENT for reports of others that no honest party makes.
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
   // Erases the round here whatever becomes of the message to the next.
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
+  absl::Status Withdraw(RoundCounter counter) override;
 
   Party& party() { return *party_; }
 

@@ -50,7 +50,8 @@ struct Frontend::Entry {
   mutable std::mutex mutex;
   const round::Round round;
   wire::RoundState state = wire::OPEN_FOR_ONIONS;
-  bool busy = false;  // the driver works on it
+  bool busy = false;     // the driver works on it
+  absl::Status storage;  // the first error of the journal over what clients sent
   std::string abort_reason;
   uint64_t state_since_s = 0;
   uint64_t slots = 0;
@@ -193,6 +194,10 @@ std::vector<Due> Frontend::WhatIsDue() {
     ++unfinished;
     if (entry.state == wire::OPEN_FOR_ONIONS) ++taking_onions;
     if (entry.busy) continue;
+    if (!entry.storage.ok()) {
+      due.push_back({Action::kAbort, id, entry.storage});
+      continue;
+    }
     const wire::RoundHeader& header = entry.round.header();
     const auto passed = [&](uint64_t window_s) { return now_s >= entry.state_since_s + window_s; };
     const auto full = [](uint64_t count, uint64_t goal) { return goal != 0 && count >= goal; };
@@ -201,18 +206,18 @@ std::vector<Due> Frontend::WhatIsDue() {
         if (now_s >= header.onions_close_s() || full(entry.slots, plan_.onions_count) ||
             entry.slots == header.max_slots()) {
           // A round without onions has nothing to hide and nothing to do.
-          due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id});
+          due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id, {}});
         }
         break;
       case wire::OPEN_FOR_QUERIES:
         if (passed(plan_.queries_window_s) || now_s >= header.queries_close_s() ||
             full(entry.used, plan_.queries_count) || entry.used == entry.slots) {
-          due.push_back({entry.used == 0 ? Action::kClose : Action::kAnswer, id});
+          due.push_back({entry.used == 0 ? Action::kClose : Action::kAnswer, id, {}});
         }
         break;
       case wire::ANSWERED:
         if (passed(plan_.answers_window_s) || now_s >= header.expires_s()) {
-          due.push_back({Action::kClose, id});
+          due.push_back({Action::kClose, id, {}});
         }
         break;
       default:
@@ -220,7 +225,7 @@ std::vector<Due> Frontend::WhatIsDue() {
     }
   }
   if (taking_onions < plan_.open_ahead && unfinished < plan_.max_rounds) {
-    due.push_back({Action::kAnnounce, {}});
+    due.push_back({Action::kAnnounce, {}, {}});
   }
   return due;
 }
@@ -383,6 +388,7 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
   }
   std::lock_guard lock(entry->mutex);
   if (entry->state != wire::OPEN_FOR_ONIONS) return WrongState(entry->state, "takes no onions");
+  if (!entry->storage.ok()) return StorageFailedLocked(*entry, entry->storage);
   // What is new, in order and once. Nothing else is written: a client that repeats itself for ever
   // fills no disk. A full round still acknowledges again what it has.
   absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> fresh;
@@ -399,7 +405,9 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
                      " slots given out, and no room for ", fresh.size(), " more"));
   }
   if (!fresh.empty()) {
-    SHOAL_RETURN_IF_ERROR(journal_->AppendSubmission(entry->round.counter(), added));
+    if (absl::Status kept = journal_->AppendSubmission(entry->round.counter(), added); !kept.ok()) {
+      return StorageFailedLocked(*entry, std::move(kept));
+    }
     entry->slots += fresh.size();
     entry->slot_of_onion.merge(fresh);
   }
@@ -409,6 +417,18 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
     submission.slots.push_back(entry->slot_of_onion.at(print));
   }
   return submission;
+}
+
+absl::Status Frontend::StorageFailedLocked(Entry& entry, absl::Status why) {
+  entry.storage.Update(std::move(why));
+  return absl::FailedPreconditionError(
+      "the round takes no onions any more: they could not be stored");
+}
+
+absl::Status Frontend::StorageFailed(const Digest& round_id, absl::Status why) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  std::lock_guard lock(entry->mutex);
+  return StorageFailedLocked(*entry, std::move(why));
 }
 
 absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Digest& round_id,

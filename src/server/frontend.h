@@ -54,10 +54,12 @@ enum class Action {
   kSeal,      // Seal, run the offline stage, OfflineDone
   kAnswer,    // CloseQueries, run the online stage, AnswersReady
   kClose,     // Close, and end the round at all parties
+  kAbort,     // Abort, and end the round at all parties
 };
 struct Due {
   Action action;
-  Digest round_id;  // not for kAnnounce
+  Digest round_id;   // not for kAnnounce
+  absl::Status why;  // of kAbort; for the log: it may name files
 };
 
 // Thread-safe.
@@ -102,12 +104,17 @@ class Frontend {
   // Gives every onion a slot; bytes that have one get the same again. All or nothing. The caller
   // acknowledges after journal->Sync(counter), which one call does for many submissions.
   // INVALID_ARGUMENT: not a whole number of onions; FAILED_PRECONDITION: the round takes no onions
-  // (any more); RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round.
+  // (any more); RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round. Where the journal
+  // fails: as StorageFailed.
   struct Submission {
     std::vector<uint32_t> slots;
     RoundCounter counter;
   };
   absl::StatusOr<Submission> SubmitOnions(const Digest& round_id, BytesView onions);
+  // The journal has not kept, or not made durable, what clients sent: the round takes no more and
+  // is due to be aborted for everybody. What clients are told: FAILED_PRECONDITION, and nothing of
+  // `why`.
+  absl::Status StorageFailed(const Digest& round_id, absl::Status why);
 
   // Takes a tally for every slot. All or nothing; the same again is fine. INVALID_ARGUMENT: arrays
   // of different lengths, a tally not below p, a slot named twice or not given out;
@@ -133,6 +140,7 @@ class Frontend {
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const;
   absl::StatusOr<Request> ParseRequest(const Digest& round_id, const Entry& entry,
                                        const std::string& slots, const std::string& tokens) const;
+  static absl::Status StorageFailedLocked(Entry& entry, absl::Status why);
   void Erase(Entry& entry, wire::RoundState final_state);
 
   const RoundPlan plan_;

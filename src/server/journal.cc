@@ -225,6 +225,9 @@ FileJournal::~FileJournal() {
 }
 
 absl::Status FileJournal::Load() {
+  // Before anything that can fail, be it a damaged journal or a full disk, which this may give room
+  // again: what an earlier process left of its rounds is never used, whatever the journal says.
+  SHOAL_RETURN_IF_ERROR(RemoveLeftovers());
   const std::string path = directory_ + "/journal";
   std::string content;
   if (FileExists(path)) {
@@ -254,22 +257,22 @@ absl::Status FileJournal::Load() {
   if (!rest.empty() && ::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0) {
     return ErrnoStatus(errno, path);
   }
-  SHOAL_RETURN_IF_ERROR(EndOpenRounds());
-  return RemoveLeftovers();
+  return EndOpenRounds();
 }
 
-// Submissions of rounds that were open; and a crash can fall between the end of a round and the
-// wiping of its files.
+// Seeds and submissions of rounds that were open, or were being ended. One that cannot be removed
+// keeps none of the others.
 absl::Status FileJournal::RemoveLeftovers() {
   std::error_code error;
+  absl::Status first_error;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
     const std::string name = entry.path().filename().string();
     if (!absl::StartsWith(name, "round-")) continue;
     const std::string path = entry.path().string();
-    SHOAL_RETURN_IF_ERROR(absl::EndsWith(name, ".submissions") ? DeleteFile(path) : WipeFile(path));
+    first_error.Update(absl::EndsWith(name, ".submissions") ? DeleteFile(path) : WipeFile(path));
   }
-  if (error) return ErrnoStatus(error.value(), directory_);
-  return absl::OkStatus();
+  if (error) first_error.Update(ErrnoStatus(error.value(), directory_));
+  return first_error;
 }
 
 std::string FileJournal::RoundFile(RoundCounter round, absl::string_view suffix) const {

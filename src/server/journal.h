@@ -124,7 +124,7 @@ class Journal {
 //   lock                held while a process uses the directory
 // A record that was being written when the power failed is cut off at the next start: nothing was
 // sent because of it. A damaged record elsewhere is DATA_LOSS: a party that cannot know what it
-// has sent must not go on.
+// has sent must not go on. Every start removes the rounds' files first, also one that fails.
 class FileJournal final : public Journal {
  public:
   // FAILED_PRECONDITION if another process holds the directory.

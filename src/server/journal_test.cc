@@ -1,7 +1,9 @@
 #include "src/server/journal.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -22,6 +24,28 @@ Digest D(uint8_t fill) {
   return digest;
 }
 
+// No file of this process grows beyond `bytes`, as on a full disk. What tests print goes to a file,
+// too, maybe: nothing is expected meanwhile.
+class FullDisk {
+ public:
+  explicit FullDisk(uint64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FullDisk() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  void (*const handler_)(int);
+  rlimit before_;
+};
+
 class FileJournalTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -34,6 +58,12 @@ class FileJournalTest : public ::testing::Test {
   void Reopen() {
     journal_.reset();
     SHOAL_ASSERT_OK_AND_ASSIGN(journal_, FileJournal::Open(directory_));
+  }
+  bool RoundFilesAreGone() const {
+    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+      if (entry.path().filename().string().starts_with("round-")) return false;
+    }
+    return true;
   }
   std::string directory_;
   std::unique_ptr<FileJournal> journal_;
@@ -79,6 +109,41 @@ TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndWipesTheirSecrets) {
   EXPECT_EQ(journal_->abandoned(), std::vector<Digest>{D(1)});
   EXPECT_THAT(journal_->CommitRound(round_, Content::kQueriesInput, D(1)),
               StatusIs(kRefused, "not open"));
+}
+
+// A disk that clients' submissions have filled is what a party may start over: nothing can be
+// written, but secrets go, and so does what fills it.
+TEST_F(FileJournalTest, AStartOnAFullDiskErasesEveryRound) {
+  for (uint64_t round : {7, 8, 9}) {
+    SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(round), Content::kHeader, D(1)));
+    SHOAL_ASSERT_OK(journal_->StoreSeed(RoundCounter(round), Bytes(32, 5)));
+    SHOAL_ASSERT_OK(journal_->AppendSubmission(RoundCounter(round), Bytes(1000, 1)));
+  }
+  journal_.reset();
+  absl::Status opened;
+  {
+    const FullDisk full(std::filesystem::file_size(directory_ + "/journal"));
+    opened = FileJournal::Open(directory_).status();
+  }
+  EXPECT_THAT(opened, StatusIs(absl::StatusCode::kUnavailable, "/journal: File too large"));
+  EXPECT_TRUE(RoundFilesAreGone());
+  // Once there is room the rounds end as at any start.
+  Reopen();
+  EXPECT_EQ(journal_->abandoned(), (std::vector<Digest>{D(1), D(1), D(1)}));
+  EXPECT_EQ(journal_->highest_round(), RoundCounter(9));
+}
+
+TEST_F(FileJournalTest, ADamagedJournalKeepsNoSecrets) {
+  SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(8), Content::kHeader, D(1)));
+  SHOAL_ASSERT_OK(journal_->StoreSeed(RoundCounter(8), Bytes(32, 5)));
+  journal_.reset();
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::string damaged, ReadFile(directory_ + "/journal"));
+  damaged[10] ^= 1;
+  SHOAL_ASSERT_OK(
+      WriteFileAtomically(directory_ + "/journal", AsBytes(damaged), FileMode::kPrivate));
+  EXPECT_THAT(FileJournal::Open(directory_), StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+  EXPECT_TRUE(RoundFilesAreGone());
 }
 
 TEST_F(FileJournalTest, EndedRoundsStayEndedAndTheirFilesAreGone) {

@@ -1,6 +1,7 @@
 #include "src/server/party.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <optional>
@@ -53,17 +54,27 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
 struct Party::OpenRound {
   explicit OpenRound(Seed seed) : secrets(std::move(seed)) {}
 
-  std::mutex mutex;  // one call at a time works on a round
-  RoundSecrets secrets;
-  wire::RoundHeader draft;               // as this party sent it on
-  std::optional<RoundContext> context;   // once the header is signed
-  const void* intake = nullptr;          // the Intake that is under way; for comparison alone
+  // Fixed once the header is signed, and read without a lock from then on.
+  wire::RoundHeader draft;  // as this party sent it on
+  std::optional<RoundContext> context;
+
+  // Lets one offline list in at a time, and none once the round has ended: guards the three below,
+  // but `ended` is read without it. For moments, on I/O threads too; `mutex` is not taken under it.
+  std::mutex gate;
+  std::weak_ptr<Intake> intake;
+  std::optional<uint64_t> list_bytes;  // of the offline list that was committed to
+  std::atomic<bool> ended = false;     // never false again
+
+  // Held by the one call that works on the round, through a whole stage: making noise takes
+  // minutes. What it guards is below.
+  std::mutex mutex;
+  // Until the round has ended. Also read under `gate` alone, as long as `ended` is not set.
+  std::optional<RoundSecrets> secrets;
   std::optional<NoiseBatch> noise;       // made ahead of time, used up by the offline stage
   std::optional<RoundState> state;       // after the offline stage
   std::optional<wire::QueryBatch> queries;
   std::optional<Forwarding> forwarding;
   wire::StageReport queries_report;      // of the queries' way, until the backend has answered
-  bool ended = false;
   // Counts what makes state, queries or forwarding anew: sources made before are over.
   uint64_t version = 0;
 
@@ -74,7 +85,7 @@ struct Party::OpenRound {
   // Digests of contents are MACs under a key that dies with the round: nobody else can tell what
   // would collide.
   ContentMac Mac(Content content) const {
-    return ContentMac(secrets.ContentKey().view(), ContentName(content));
+    return ContentMac(secrets->ContentKey().view(), ContentName(content));
   }
   Digest MacOf(Content content, BytesView bytes, ThreadPool& pool) const {
     return Mac(content).Of(bytes, pool);
@@ -177,9 +188,10 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
                      " rounds are open here already"));
   }
   auto open = std::make_shared<OpenRound>(random_->NewSeed());
-  SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, open->secrets.seed()));
+  SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, open->secrets->seed()));
   open->draft = draft;
-  const onion::PublicKey key = open->secrets.OnionKeyPair().public_key;
+  open->draft.DiscardUnknownFields();  // what goes on is what was checked
+  const onion::PublicKey key = open->secrets->OnionKeyPair().public_key;
   open->draft.add_onion_keys(ToString(key));
   drafts_[counter] = open;
   return open->draft;
@@ -234,23 +246,38 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
                          signature::AggregateSignatures(signatures));
   open->context = std::move(context);
+  bool withdrawn;
   {
     std::lock_guard lock(mutex_);
-    drafts_.erase(counter);
-    rounds_[id] = open;
+    withdrawn = drafts_.erase(counter) == 0;
+    if (!withdrawn) rounds_[id] = open;
+  }
+  if (withdrawn) {
+    // What has just been committed to.
+    SHOAL_RETURN_IF_ERROR(journal_->EndRound(counter));
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", counter.value(), ": withdrawn or too old"));
   }
   wire::SignedHeader out;
   *out.mutable_header() = header;
+  out.DiscardUnknownFields();
   out.set_signature(ToString(sum.bytes()));
   return out;
 }
 
-absl::Status Party::DropDraft(RoundCounter counter) {
+absl::StatusOr<bool> Party::Withdraw(RoundCounter counter) {
+  std::optional<Digest> signed_round;
   {
     std::lock_guard lock(mutex_);
-    if (drafts_.erase(counter) == 0) return absl::OkStatus();
+    const bool drafted = drafts_.erase(counter) > 0;
+    const auto found = std::ranges::find_if(
+        rounds_, [&](const auto& entry) { return entry.second->counter() == counter; });
+    if (found != rounds_.end()) signed_round = found->first;
+    if (!drafted && !signed_round.has_value()) return false;
   }
-  return journal_->EndRound(counter);
+  SHOAL_RETURN_IF_ERROR(signed_round.has_value() ? End(*signed_round)
+                                                 : journal_->EndRound(counter));
+  return true;
 }
 
 absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
@@ -266,7 +293,7 @@ absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
 absl::Status Party::MakeNoiseLocked(OpenRound& open) {
   if (open.noise.has_value()) return absl::OkStatus();
   const StageTimer timer;
-  SHOAL_ASSIGN_OR_RETURN(open.noise, MakeNoise(*open.context, open.secrets, resources_));
+  SHOAL_ASSIGN_OR_RETURN(open.noise, MakeNoise(*open.context, *open.secrets, resources_));
   if (is_backend()) return absl::OkStatus();  // makes none
   wire::StageReport report = ReportOf(number(), "noise");
   report.set_noise_queries(open.noise->size());
@@ -352,50 +379,69 @@ class Party::Outgoing final : public ByteSource {
   uint64_t given_ = 0;
 };
 
+struct Party::Intake::Work {
+  Work(OnionIntake o, const OpenRound& open)
+      : onions(std::move(o)), mac(open.Mac(Content::kOfflineInput)) {}
+  OnionIntake onions;
+  const ContentMac mac;
+  ContentMac::Stream digest{mac};
+  double seconds = 0, cpu_seconds = 0;  // spent in Take
+};
+
 Party::Intake::Intake(const Party* party, RoundPointer open, OnionIntake onions)
     : party_(party),
       open_(std::move(open)),
-      onions_(std::move(onions)),
-      mac_(open_->Mac(Content::kOfflineInput)) {}
+      work_(std::make_unique<Work>(std::move(onions), *open_)) {}
 
-Party::Intake::~Intake() {
-  std::lock_guard lock(open_->mutex);
-  if (open_->intake == this) open_->intake = nullptr;
+Party::Intake::~Intake() = default;
+
+std::unique_ptr<Party::Intake::Work> Party::Intake::TakeWork() {
+  std::lock_guard lock(mutex_);
+  return std::move(work_);
 }
 
 absl::Status Party::Intake::Take(BytesView piece) {
   const StageTimer timer;
-  SHOAL_RETURN_IF_ERROR(onions_.Take(piece));
-  digest_.Update(piece, *party_->resources_.pool);
-  seconds_ += timer.seconds();
-  cpu_seconds_ += timer.cpu_seconds();
+  std::lock_guard lock(mutex_);
+  if (open_->ended || work_ == nullptr) {
+    return absl::FailedPreconditionError("offline list: the round has ended");
+  }
+  SHOAL_RETURN_IF_ERROR(work_->onions.Take(piece));
+  work_->digest.Update(piece, *party_->resources_.pool);
+  work_->seconds += timer.seconds();
+  work_->cpu_seconds += timer.cpu_seconds();
   if (party_->options_.progress) {
-    party_->options_.progress(open_->counter(), onions_.opened(), onions_.count());
+    party_->options_.progress(open_->counter(), work_->onions.opened(), work_->onions.count());
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Party::Intake>> Party::BeginOffline(
+absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(
     const wire::SignedHeader& header, uint64_t bytes) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round,
                          round::Round::Verify(header, roster(), table(), clock_->NowSeconds()));
   // Only headers that this party has signed are found by their id.
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round.id()));
-  std::lock_guard lock(open->mutex);
+  std::lock_guard lock(open->gate);
   if (open->ended) return absl::NotFoundError("round ended");
-  if (open->intake != nullptr) {
+  if (!open->intake.expired()) {
     return absl::FailedPreconditionError("another offline list is on its way in for this round");
   }
+  // The same list again is fine, and nothing else needs to be opened to see that it is not.
+  if (open->list_bytes.has_value() && *open->list_bytes != bytes) {
+    return absl::FailedPreconditionError(
+        "another offline list was taken before; a round has one for ever");
+  }
   SHOAL_ASSIGN_OR_RETURN(OnionIntake onions,
-                         OnionIntake::Begin(*open->context, open->secrets, bytes, resources_));
-  std::unique_ptr<Intake> intake(new Intake(this, open, std::move(onions)));
-  open->intake = intake.get();
+                         OnionIntake::Begin(*open->context, *open->secrets, bytes, resources_));
+  std::shared_ptr<Intake> intake(new Intake(this, open, std::move(onions)));
+  open->intake = intake;
   return intake;
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHeader& header,
                                                            ByteSource& onions) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Intake> intake, BeginOffline(header, onions.size()));
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Intake> intake, BeginOffline(header, onions.size()));
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, onions.Next());
     if (piece.empty()) break;
@@ -404,28 +450,37 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHea
   return Offline(std::move(intake));
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::unique_ptr<Intake> intake) {
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intake> list) {
+  // Dies here, whoever made the argument: then another list may come in.
+  const std::shared_ptr<Intake> intake = std::move(list);
   OpenRound& open = *intake->open_;
   std::lock_guard lock(open.mutex);
-  if (open.intake == intake.get()) open.intake = nullptr;
   if (open.ended) return absl::NotFoundError("round ended");
-  if (!intake->onions_.complete()) {
-    return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ", intake->opened(),
-                                                   " of ", intake->count(), " onions"));
+  const std::unique_ptr<Intake::Work> work = intake->TakeWork();
+  if (work == nullptr) return absl::NotFoundError("round ended");
+  const uint64_t count = work->onions.count(), list_bytes = count * open.context->onion_bytes();
+  if (!work->onions.complete()) {
+    return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ",
+                                                   work->onions.opened(), " of ", count,
+                                                   " onions"));
   }
   SHOAL_RETURN_IF_ERROR(MakeNoiseLocked(open));
   const StageTimer timer;
   wire::StageReport report = ReportOf(number(), "offline");
-  report.set_seconds(intake->seconds_);
-  report.set_cpu_seconds(intake->cpu_seconds_);
-  report.set_bytes_in(intake->count() * open.context->onion_bytes());
+  report.set_seconds(work->seconds);
+  report.set_cpu_seconds(work->cpu_seconds);
+  report.set_bytes_in(list_bytes);
   report.set_noise_queries(open.noise->size());
   SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kOfflineInput,
-                                              intake->digest_.Finish()));
+                                              work->digest.Finish()));
+  {
+    std::lock_guard gate(open.gate);
+    open.list_bytes = list_bytes;
+  }
   SHOAL_ASSIGN_OR_RETURN(
       OfflineOutput out,
-      RunOffline(*open.context, open.secrets, *std::exchange(open.noise, std::nullopt),
-                 std::move(intake->onions_), resources_));
+      RunOffline(*open.context, *open.secrets, *std::exchange(open.noise, std::nullopt),
+                 std::move(work->onions), resources_));
   report.set_positions_in(out.state.positions);
   report.set_positions_out(out.state.next_positions);
   // A repetition brings the same state; what was made of the one before is made again.
@@ -434,10 +489,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::unique_ptr<Intak
   open.forwarding.reset();
   ++open.version;
   timer.AddTo(report);
-  auto list = std::make_unique<Outgoing>(this, intake->open_, Content::kOfflineOutput,
-                                         std::move(out.onions), std::move(report));
-  SHOAL_RETURN_IF_ERROR(list->Start());
-  return list;
+  auto onward = std::make_unique<Outgoing>(this, intake->open_, Content::kOfflineOutput,
+                                           std::move(out.onions), std::move(report));
+  SHOAL_RETURN_IF_ERROR(onward->Start());
+  return onward;
 }
 
 // Decodes and commits to the queries of a round.
@@ -492,7 +547,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& r
   SHOAL_RETURN_IF_ERROR(TakeQueriesLocked(*open, encoded));
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> answers,
-      server::AnswerQueries(*open->context, open->secrets, *open->state, *open->queries,
+      server::AnswerQueries(*open->context, *open->secrets, *open->state, *open->queries,
                             options_.answers, *resources_.pool));
   auto out = std::make_unique<Outgoing>(this, open, Content::kAnswersOutput, std::move(answers),
                                         open->queries_report);
@@ -506,20 +561,17 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   wire::StageReport report = ReportOf(number(), "answers");
   report.set_bytes_in(answers.size());
-  std::optional<AnswerIntake> intake;
-  uint64_t version = 0;
-  {
-    std::lock_guard lock(open->mutex);
-    if (open->ended || !open->forwarding.has_value()) {
-      return absl::FailedPreconditionError("answers came before the queries");
-    }
-    // A list of a wrong length is no complete input: it is refused, not committed to.
-    SHOAL_ASSIGN_OR_RETURN(intake, AnswerIntake::Begin(*open->context, *open->queries,
-                                                       *open->forwarding, answers.size(),
-                                                       resources_));
-    version = open->version;
+  std::unique_lock begin(open->mutex);
+  if (open->ended || !open->forwarding.has_value()) {
+    return absl::FailedPreconditionError("answers came before the queries");
   }
+  // A list of a wrong length is no complete input: it is refused, not committed to.
+  SHOAL_ASSIGN_OR_RETURN(std::optional<AnswerIntake> intake,
+                         AnswerIntake::Begin(*open->context, *open->queries, *open->forwarding,
+                                             answers.size(), resources_));
+  const uint64_t version = open->version;
   const ContentMac mac = open->Mac(Content::kAnswersInput);
+  begin.unlock();
   ContentMac::Stream digest(mac);
   // The round is not locked while the next piece is on its way.
   const auto check = [&] {
@@ -548,7 +600,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
   report.set_positions_out(open->queries->positions.size());
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> returned,
-      ReturnAnswers(*open->context, open->secrets, *open->state, *open->queries,
+      ReturnAnswers(*open->context, *open->secrets, *open->state, *open->queries,
                     *std::exchange(intake, std::nullopt), resources_));
   timer.AddTo(report);
   auto out = std::make_unique<Outgoing>(this, open, Content::kAnswersOutput, std::move(returned),
@@ -566,8 +618,17 @@ absl::Status Party::End(const Digest& round_id) {
     open = found->second;
     rounds_.erase(found);
   }
+  std::shared_ptr<Intake> intake;
+  {
+    std::lock_guard gate(open->gate);
+    open->ended = true;
+    intake = open->intake.lock();
+  }
+  // No list begins any more, and one that is on its way loses its keys now, whenever the neighbour
+  // sends the rest. What still works on the round is this party's own work, and comes to its end.
+  if (intake != nullptr) intake->TakeWork();
   std::lock_guard lock(open->mutex);
-  open->ended = true;
+  open->secrets.reset();
   open->noise.reset();
   open->state.reset();
   open->queries.reset();
@@ -585,7 +646,7 @@ void Party::EndAll() {
   }
   // What cannot be wiped now is wiped at the next start.
   for (const Digest& id : ids) End(id).IgnoreError();
-  for (RoundCounter counter : counters) DropDraft(counter).IgnoreError();
+  for (RoundCounter counter : counters) Withdraw(counter).IgnoreError();
 }
 
 std::vector<Digest> Party::EndExpired() {

@@ -88,10 +88,12 @@ class Party {
 
   // The complete header with this party's signature added to those of the parties after it (at the
   // backend: none yet). It must be this party's draft, completed. Commits to it.
+  // FAILED_PRECONDITION if there is no such draft (any more).
   absl::StatusOr<wire::SignedHeader> SignHeader(const wire::SignedHeader& from_next);
 
-  // A draft of this party that will not be completed. OK if there is none.
-  absl::Status DropDraft(RoundCounter counter);
+  // Erases the draft or the round with this counter: its proposal has failed. False if there is
+  // none.
+  absl::StatusOr<bool> Withdraw(RoundCounter counter);
 
   // Makes this party's noise for a round whose header it has signed, if it is not made yet: may be
   // called ahead of time, from any thread.
@@ -106,18 +108,21 @@ class Party {
   InputLimits MaxInput() const;
 
   // The input of the offline stage on its way in: opened as it comes, committed to when it is
-  // complete. One at a time for a round. Thread-compatible.
+  // complete. One at a time for a round, for as long as the pointer lives.
   class Intake;
   // `bytes` of onions will come. UNAUTHENTICATED unless the header is signed by all and is the one
   // that this party signed; INVALID_ARGUMENT for a number of bytes that is no list of this party's.
-  absl::StatusOr<std::unique_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
+  // FAILED_PRECONDITION while another list is on its way in, or once one of another length was
+  // taken. Waits for nothing that takes long, nor does the intake but for its own work: for I/O
+  // threads.
+  absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
   // The list for the next party (nothing at the backend), made as it is read. INVALID_ARGUMENT if
   // the input is not complete.
   //
   // What this and the calls below return lives no longer than the party, and gives FAILED_PRECONDITION
   // once its round has ended or the call before it was repeated.
-  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::unique_ptr<Intake> intake);
+  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::shared_ptr<Intake> intake);
   // The same for a list of this process, and errors of the source.
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
                                                       ByteSource& onions);
@@ -174,26 +179,29 @@ class Party {
   std::map<Digest, RoundPointer> rounds_;
 };
 
+// Thread-compatible; the round may end meanwhile.
 class Party::Intake {
  public:
   ~Intake();
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
+  // FAILED_PRECONDITION once the round has ended: nothing is opened for it any more.
   // INVALID_ARGUMENT beyond the announced end.
   absl::Status Take(BytesView piece);
-  uint64_t opened() const { return onions_.opened(); }
-  uint64_t count() const { return onions_.count(); }
 
  private:
   friend class Party;
+  struct Work;
   Intake(const Party* party, RoundPointer open, OnionIntake onions);
+  // The keys and what they have opened; nothing any more if the round has ended. The round's end
+  // takes it and drops it: the neighbour that sends the rest may take as long as it likes.
+  std::unique_ptr<Work> TakeWork();
+
   const Party* const party_;
   const RoundPointer open_;
-  OnionIntake onions_;
-  const ContentMac mac_;
-  ContentMac::Stream digest_{mac_};
-  double seconds_ = 0, cpu_seconds_ = 0;  // spent in Take
+  std::mutex mutex_;  // of `work_`; held while a piece is opened
+  std::unique_ptr<Work> work_;
 };
 
 }  // namespace shoal::server

@@ -2,13 +2,22 @@
 // guarantees name is stopped by a party that follows the protocol. Each test says which guard it
 // protects; the numbers are those of docs/threat-model.md.
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <future>
 #include <map>
 #include <set>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/onion/onion.h"
+#include "src/server/round_context.h"
 #include "src/sim/deployment.h"
 #include "src/wire/query_batch.h"
 
@@ -123,6 +132,9 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   Bytes other = onions;
   other.resize(other.size() - onion::OnionBytes(3));
   EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
+  other = onions;
+  other.back() ^= 1;
+  EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
   // The middle party is where it matters most.
   server::Party& middle = deployment_.party(2);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, Offline(middle, round.wire(), list));
@@ -166,6 +178,34 @@ TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
   EXPECT_THAT(intake->Take(Bytes(1)), StatusIs(kInvalid, "more bytes"));
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto pieces, party.Offline(std::move(intake)));
   EXPECT_EQ(whole, *ReadAll(*pieces));
+}
+
+// Lists are taken on the threads that serve all connections: one for a round whose noise is being
+// made, or that is at any other work, keeps none of them waiting.
+TEST_F(GuardTest, AListIsLetInWhileItsRoundIsWorkedOn) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, deployment_.frontend().CloseQueries(round.id()));
+  server::Party& party = deployment_.party(1);
+  std::promise<void> working, finish;
+  deployment_.disk(1).before_write = [&, finished = finish.get_future().share(),
+                                      first = true]() mutable {
+    if (std::exchange(first, false)) working.set_value();
+    finished.wait();
+  };
+  auto work = std::async(std::launch::async, [&] { return party.Queries(round.id(), queries); });
+  working.get_future().wait();
+  auto list = std::async(std::launch::async, [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(const auto intake,
+                           party.BeginOffline(round.wire(), kQueries * onion::OnionBytes(3)));
+    return intake->Take(Bytes(onion::OnionBytes(3)));
+  });
+  EXPECT_EQ(list.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  finish.set_value();
+  SHOAL_EXPECT_OK(list.get());
+  SHOAL_EXPECT_OK(work.get());
+  deployment_.disk(1).before_write = nullptr;
 }
 
 TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {
@@ -343,8 +383,6 @@ TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
     deployment_.tamper(1).draft = change;
     EXPECT_FALSE(deployment_.Announce().ok()) << what;
     deployment_.tamper(1).draft = nullptr;
-    // What the parties behind the change have signed makes room once it has expired.
-    deployment_.clock().now_s += 600;
   }
   SHOAL_EXPECT_OK(deployment_.Announce());
 }
@@ -460,9 +498,72 @@ TEST_F(GuardTest, AListThatIsOnItsWayWhenTheRoundEndsIsNotTaken) {
   EXPECT_THAT(deployment_.party(2).BeginOffline(round.wire(), onions.size()).status(),
               StatusIs(kRefused, "on its way"));
   SHOAL_ASSERT_OK(deployment_.party(2).End(round.id()));
-  SHOAL_EXPECT_OK(intake->Take(onions));
+  EXPECT_THAT(intake->Take(onions), StatusIs(kRefused, "ended"));
   EXPECT_THAT(deployment_.party(2).Offline(std::move(intake)).status(),
               StatusIs(absl::StatusCode::kNotFound, "ended"));
+}
+
+// How often 32 bytes stand in this process's memory. They are given with every bit flipped, so as
+// not to be found here.
+size_t CountInMemory(const std::array<uint8_t, 32>& flipped) {
+  std::vector<std::pair<const uint8_t*, const uint8_t*>> regions;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin, end;
+    char permissions[5];
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &begin, &end, permissions) != 3) continue;
+    if (!std::string(permissions).starts_with("rw")) continue;
+    regions.emplace_back(reinterpret_cast<const uint8_t*>(begin),
+                         reinterpret_cast<const uint8_t*>(end));
+  }
+  size_t count = 0;
+  for (const auto& [begin, end] : regions) {
+    for (const uint8_t* at = begin; at + 32 <= end; ++at) {
+      at = static_cast<const uint8_t*>(
+          std::memchr(at, flipped[0] ^ 0xff, static_cast<size_t>(end - at) - 31));
+      if (at == nullptr) break;
+      size_t same = 1;
+      while (same < 32 && at[same] == (flipped[same] ^ 0xff)) ++same;
+      count += same == 32;
+    }
+  }
+  return count;
+}
+
+// A neighbour that sends a list for ever cannot make a party keep what opens the round.
+TEST_F(GuardTest, AListThatNeverEndsKeepsNoSecretsOfAnEndedRound) {
+  const round::Round round = Announce();
+  server::testing::Disk& disk = deployment_.disk(2);
+  const auto take = [](MutableBytes secret) {
+    std::array<uint8_t, 32> flipped;
+    for (size_t i = 0; i < 32; ++i) flipped[i] = secret[i] ^ 0xff;
+    std::ranges::fill(secret, 0);
+    return flipped;
+  };
+  // The journal's copy goes first: it is not what this is about.
+  Bytes& stored = disk.seeds.at(round.counter());
+  Seed onion_key = server::RoundSecrets(Seed(stored)).OnionKeyPair().secret_key.Clone();
+  const std::array<uint8_t, 32> seed = take(stored), key = take(onion_key.mutable_view());
+  const size_t bytes = 10 * onion::OnionBytes(2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, deployment_.party(2).BeginOffline(round.wire(), bytes));
+  SHOAL_ASSERT_OK(intake->Take(Bytes(bytes / 2)));
+  const size_t seeds = CountInMemory(seed), keys = CountInMemory(key);
+  SHOAL_ASSERT_OK(deployment_.party(2).End(round.id()));
+  EXPECT_LT(CountInMemory(seed), seeds);
+  EXPECT_LT(CountInMemory(key), keys);
+  EXPECT_THAT(intake->Take(Bytes(bytes / 2)), StatusIs(kRefused, "ended"));
+}
+
+// Once the stage is done the same list may come again, and nothing else is opened.
+TEST_F(GuardTest, AListOfAnotherLengthIsNotOpenedOnceOneWasTaken) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  const size_t bytes = kQueries * onion::OnionBytes(3);
+  EXPECT_THAT(deployment_.party(1).BeginOffline(round.wire(), bytes + onion::OnionBytes(3)),
+              StatusIs(kRefused, "another offline list"));
+  SHOAL_EXPECT_OK(deployment_.party(1).BeginOffline(round.wire(), bytes));
 }
 
 TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
@@ -493,6 +594,64 @@ TEST_F(GuardTest, AFailedProposalLeavesNothingBehind) {
   EXPECT_FALSE(deployment_.Announce().ok());
   deployment_.disk(1).writes_left = -1;
   for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+}
+
+// Later parties have signed a round of which the others never hear: it would fill them until it
+// expires.
+TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
+  for (uint32_t link : {1u, 2u}) {
+    deployment_.tamper(link).loses_headers = true;
+    for (int i = 0; i < 20; ++i) {  // more than may be open
+      EXPECT_THAT(deployment_.Announce(), StatusIs(absl::StatusCode::kUnavailable, "broke"));
+      for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+    }
+    deployment_.tamper(link).loses_headers = false;
+  }
+  // Nor what one of them signed that the others refuse: here its answer names another counter.
+  deployment_.tamper(2).signed_back = [](wire::SignedHeader& header) {
+    header.mutable_header()->set_counter(header.header().counter() + 1);
+  };
+  EXPECT_FALSE(deployment_.Announce().ok());
+  for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  deployment_.tamper(2).signed_back = nullptr;
+  SHOAL_EXPECT_OK(deployment_.Announce());
+}
+
+// It may be withdrawn at any moment, also while it is being signed.
+TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
+  const auto draft = [&] {
+    wire::RoundHeader header = deployment_.frontend().NewDraft();
+    for (uint32_t j = 1; j <= 3; ++j) header = *deployment_.party(j).ExtendDraft(header);
+    wire::SignedHeader unsigned_header;
+    *unsigned_header.mutable_header() = header;
+    return unsigned_header;
+  };
+  server::Party& backend = deployment_.party(3);
+  wire::SignedHeader header = draft();
+  EXPECT_EQ(*backend.Withdraw(RoundCounter(header.header().counter())), true);
+  EXPECT_EQ(*backend.Withdraw(RoundCounter(header.header().counter())), false);
+  EXPECT_THAT(backend.SignHeader(header), StatusIs(kRefused, "not drafted"));
+
+  header = draft();
+  const RoundCounter counter(header.header().counter());
+  std::promise<void> signing, finish;
+  deployment_.disk(3).before_write = [&, finished = finish.get_future().share(),
+                                      first = true]() mutable {
+    if (std::exchange(first, false)) signing.set_value();
+    finished.wait();
+  };
+  auto signed_header = std::async(std::launch::async, [&] { return backend.SignHeader(header); });
+  signing.get_future().wait();
+  auto withdrawn = std::async(std::launch::async, [&] { return backend.Withdraw(counter); });
+  // Time to get in between. Whoever comes first, nothing stays.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  finish.set_value();
+  EXPECT_TRUE(*withdrawn.get());
+  signed_header.wait();
+  deployment_.disk(3).before_write = nullptr;
+  EXPECT_TRUE(deployment_.disk(3).seeds.empty());
+  EXPECT_THAT(backend.PrepareNoise(round::RoundId(header.header())),
+              StatusIs(absl::StatusCode::kNotFound, "not open"));
 }
 
 TEST_F(GuardTest, ANeighbourCannotFillThePartyWithDrafts) {
@@ -529,11 +688,29 @@ TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
                              deployment_.frontend().SubmitOnions(round.id(), mixed));
   EXPECT_EQ(submission.slots, (std::vector<uint32_t>{0, 3, 3}));
   EXPECT_EQ(written(), 4u);
-  // What could not be written has no slot.
+}
+
+// What could not be written has no slot, and clients are told in a way that has them ask in another
+// round; nothing after it is taken, as the same would become of it.
+TEST_F(GuardTest, ARoundWhoseOnionsCannotBeStoredIsDueToBeAborted) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(4));
   deployment_.disk(1).writes_left = 0;
-  EXPECT_FALSE(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion).ok());
+  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion),
+              StatusIs(kRefused, "takes no onions any more"));
   deployment_.disk(1).writes_left = -1;
+  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion),
+              StatusIs(kRefused, "takes no onions any more"));
   EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 4u);
+  const std::vector<server::Due> due = deployment_.frontend().WhatIsDue();
+  ASSERT_EQ(due.size(), 1u);
+  EXPECT_EQ(due[0].action, server::Action::kAbort);
+  EXPECT_THAT(due[0].why, StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  deployment_.frontend().Abort(round.id(), "no room");
+  for (const server::Due& next : deployment_.frontend().WhatIsDue()) {
+    EXPECT_EQ(next.action, server::Action::kAnnounce);
+  }
 }
 
 // Guarantee 7, at the frontend: a slot is used for one query.
@@ -739,6 +916,71 @@ TEST_F(GuardTest, AnswersNeedQueriesThatWereDone) {
   EXPECT_THAT(Answers(deployment_.party(1), round.id(), {}).status(),
               StatusIs(kRefused, "before the queries"));
   SHOAL_EXPECT_OK(deployment_.party(1).Queries(round.id(), queries));
+}
+
+// A megabyte that nobody has signed is not kept with a header, nor sent to clients.
+TEST_F(GuardTest, UnknownFieldsOfAHeaderGoNoFurther) {
+  const auto add = [](wire::RoundHeader& header) {
+    header.GetReflection()->MutableUnknownFields(&header)->AddLengthDelimited(
+        1000, std::string(1 << 20, 'x'));
+    header.mutable_noise()
+        ->GetReflection()
+        ->MutableUnknownFields(header.mutable_noise())
+        ->AddVarint(1000, 7);
+  };
+  size_t bytes_back = 0;
+  deployment_.tamper(1).draft = add;
+  deployment_.tamper(1).signed_back = [&](wire::SignedHeader& header) {
+    bytes_back = header.ByteSizeLong();
+    add(*header.mutable_header());
+  };
+  const round::Round round = Announce();
+  EXPECT_LT(bytes_back, 1000u);
+  EXPECT_LT(round.wire().ByteSizeLong(), 1000u);
+  wire::SignedHeader header = round.wire();
+  add(*header.mutable_header());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round again,
+                             round::Round::Verify(header, deployment_.roster(), deployment_.table(),
+                                                  deployment_.clock().now_s));
+  EXPECT_EQ(again.id(), round.id());
+  EXPECT_EQ(again.wire().SerializeAsString(), round.wire().SerializeAsString());
+}
+
+// The frontend keeps reports for as long as it remembers a round, and sends them to whoever asks.
+TEST_F(GuardTest, ReportsThatNoPartyMakesAreRefused) {
+  using Reports = server::StageReports;
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Reports good, deployment_.node(1).Reports(round.id()));
+  EXPECT_EQ(good.size(), 5u);  // noise at the first two, offline at all three
+  for (const auto& [what, change] : std::map<std::string, std::function<void(Reports&)>>{
+           {"comes twice", [](auto& reports) { reports.push_back(reports.back()); }},
+           {"own", [](auto& reports) { reports.back().set_party(1); }},
+           {"party 0", [](auto& reports) { reports.back().set_party(0); }},
+           {"party 4", [](auto& reports) { reports.back().set_party(4); }},
+           {"no stage", [](auto& reports) { reports.back().set_stage("lunch"); }},
+           {"long", [](auto& reports) { reports.back().set_stage(std::string(1000, 'x')); }}}) {
+    deployment_.tamper(1).reports = change;
+    EXPECT_THAT(deployment_.node(1).Reports(round.id()),
+                StatusIs(kInvalid, "party 1: stage reports"))
+        << what;
+  }
+  deployment_.tamper(1).reports = nullptr;
+  // A party in the middle passes on no such thing either.
+  deployment_.tamper(2).reports = [](auto& reports) { reports.back().set_party(2); };
+  EXPECT_THAT(deployment_.node(1).Reports(round.id()),
+              StatusIs(kInvalid, "party 2: stage reports"));
+  deployment_.tamper(2).reports = [](auto& reports) {
+    wire::StageReport& report = reports.back();
+    report.GetReflection()->MutableUnknownFields(&report)->AddLengthDelimited(
+        1000, std::string(1 << 20, 'x'));
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Reports cut, deployment_.node(1).Reports(round.id()));
+  ASSERT_EQ(cut.size(), good.size());
+  for (size_t i = 0; i < cut.size(); ++i) {
+    EXPECT_EQ(cut[i].SerializeAsString(), good[i].SerializeAsString());
+  }
 }
 
 // Any one party or link tampers: the answer is refused or random, never wrong and accepted.

@@ -39,6 +39,7 @@ class Deployment::TamperedLink final : public server::Link {
     if (tamper().draft) tamper().draft(changed);
     SHOAL_ASSIGN_OR_RETURN(wire::SignedHeader back, next().Propose(changed));
     if (tamper().signed_back) tamper().signed_back(back);
+    if (tamper().loses_headers) return absl::UnavailableError("the connection broke");
     return back;
   }
   absl::Status Offline(const wire::SignedHeader& header,
@@ -58,11 +59,17 @@ class Deployment::TamperedLink final : public server::Link {
   }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override {
     SHOAL_RETURN_IF_ERROR(Up());
-    return next().Reports(round_id);
+    SHOAL_ASSIGN_OR_RETURN(server::StageReports reports, next().Reports(round_id));
+    if (tamper().reports) tamper().reports(reports);
+    return reports;
   }
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override {
     SHOAL_RETURN_IF_ERROR(Up());
     return next().End(round_id, aborted, reason);
+  }
+  absl::Status Withdraw(RoundCounter counter) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    return next().Withdraw(counter);
   }
 
  private:

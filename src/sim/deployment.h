@@ -38,7 +38,9 @@ struct Tamper {
   std::function<void(Bytes&)> onions;
   std::function<void(Bytes&)> queries;
   std::function<void(Bytes&)> answers;
-  bool down = false;  // the next party cannot be reached
+  std::function<void(server::StageReports&)> reports;
+  bool down = false;           // the next party cannot be reached
+  bool loses_headers = false;  // what it answers to a proposal does not come back
 };
 
 struct DeploymentOptions {

@@ -124,7 +124,7 @@ absl::Status ClientService::SubmitOnions(const wire::Frame& request, net::Reply&
   response.mutable_slots()->Assign(submission.slots.begin(), submission.slots.end());
   {
     std::lock_guard lock(mutex_);
-    unsynced_.push_back({submission.counter, wire::MakeFrame(request.type, response),
+    unsynced_.push_back({submission.counter, round_id, wire::MakeFrame(request.type, response),
                          std::move(reply)});
   }
   wake_.notify_all();
@@ -143,7 +143,10 @@ void ClientService::SyncLoop() {
     }
     std::map<RoundCounter, absl::Status> synced;
     for (const Unsynced& entry : group) {
-      if (!synced.contains(entry.round)) synced[entry.round] = journal_->Sync(entry.round);
+      if (synced.contains(entry.round)) continue;
+      absl::Status& status = synced[entry.round];
+      status = journal_->Sync(entry.round);
+      if (!status.ok()) status = frontend_->StorageFailed(entry.round_id, status);
     }
     for (Unsynced& entry : group) {
       const absl::Status& status = synced[entry.round];

@@ -34,6 +34,7 @@ class ClientService {
  private:
   struct Unsynced {
     RoundCounter round;
+    Digest round_id;
     wire::Frame answer;
     net::Reply reply;
   };

@@ -21,6 +21,7 @@ using wire::Frame;
 using wire::FrameType;
 using namespace std::chrono_literals;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
 constexpr auto kNotFound = absl::StatusCode::kNotFound;
 constexpr auto kLong = 30s;
 
@@ -259,7 +260,7 @@ TEST_F(ClientServiceTest, ARoundRunsFrameByFrame) {
       FrameType::kSubmitQueries, client.QueriesRequest())));
   EXPECT_EQ(accepted.accepted(), 5u);
   EXPECT_THAT(Ask<wire::FetchAnswersResponse>(FrameType::kFetchAnswers, client.AnswersRequest()),
-              StatusIs(absl::StatusCode::kFailedPrecondition, "no answers"));
+              StatusIs(kFailedPrecondition, "no answers"));
   SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, (Ask<wire::FetchAnswersResponse>(
       FrameType::kFetchAnswers, client.AnswersRequest())));
@@ -336,16 +337,23 @@ TEST_F(ClientServiceTest, SlotsAreAcknowledgedOnceTheyAreDurableAndInGroups) {
 TEST_F(ClientServiceTest, SlotsThatCouldNotBeMadeDurableAreNotAcknowledged) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
   sim::Client client(&deployment_, round);
-  journal_.Open(absl::ResourceExhaustedError("disk full"));
+  const absl::Status full = absl::ResourceExhaustedError("/state/round-7: disk full");
+  journal_.Open(full);
   const wire::SubmitOnionsRequest request = Onions(client, 3);
-  EXPECT_THAT(Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, request),
-              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  const auto ask = [&] {
+    return Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, request);
+  };
+  const absl::Status refused = ask().status();
+  EXPECT_THAT(refused, StatusIs(kFailedPrecondition, "takes no onions any more"));
+  EXPECT_EQ(refused.message().find("/state"), absl::string_view::npos) << refused;
+  // What one sync has lost no other brings back.
   journal_.Open();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto again, (Ask<wire::SubmitOnionsResponse>(
-      FrameType::kSubmitOnions, request)));
-  EXPECT_EQ(again.slots_size(), 3);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto info, deployment_.frontend().Info(round.id()));
-  EXPECT_EQ(info.onions(), 3u);  // the same slots
+  EXPECT_THAT(ask(), StatusIs(kFailedPrecondition, "takes no onions any more"));
+  const std::vector<Due> due = deployment_.frontend().WhatIsDue();
+  ASSERT_EQ(due.size(), 1u);
+  EXPECT_EQ(due[0].action, Action::kAbort);
+  EXPECT_EQ(due[0].round_id, round.id());
+  EXPECT_EQ(due[0].why, full);
 }
 
 TEST_F(ClientServiceTest, WhoWaitsHearsOfTheStateOrOfTheDeadline) {

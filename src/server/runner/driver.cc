@@ -81,6 +81,13 @@ void Driver::Run(const Due& due) {
       frontend_->Close(due.round_id);
       tasks_.Spawn([this, id = due.round_id] { End(id, ""); });
       return;
+    case Action::kAbort: {
+      const std::string reason = "what clients sent could not be stored";
+      spdlog::error("round {}..: {}: {}", ShortId(due.round_id), reason, due.why.ToString());
+      frontend_->Abort(due.round_id, reason);
+      tasks_.Spawn([this, id = due.round_id, reason] { End(id, reason); });
+      return;
+    }
   }
 }
 
@@ -101,6 +108,8 @@ void Driver::Announce() {
       }
       return;
     }
+    // All parties have signed it, and would keep it until it expires.
+    End(round::RoundId(header->header()), "announcing: " + status.ToString());
   }
   spdlog::error("no round could be opened: {}", status.ToString());
   next_announcement_s_ = clock_->NowSeconds() + kPauseAfterFailureS;

@@ -141,6 +141,13 @@ absl::Status RemoteLink::End(const Digest& round_id, bool aborted, const std::st
   return Call(wire::MakeFrame(FrameType::kEndRound, request), nullptr, kShortCall).status();
 }
 
+absl::Status RemoteLink::Withdraw(RoundCounter counter) {
+  wire::EndRoundRequest request;
+  request.set_counter(counter.value());
+  request.set_aborted(true);
+  return Call(wire::MakeFrame(FrameType::kEndRound, request), nullptr, kShortCall).status();
+}
+
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
   const Party::InputLimits input = node_->party().MaxInput();
   switch (type) {
@@ -182,17 +189,16 @@ void PeerService::Run(std::function<Response()> answer, net::Reply reply) {
 class PeerService::OfflineSink final : public net::BulkSink {
  public:
   OfflineSink(PeerService* service, wire::SignedHeader header,
-              std::unique_ptr<Party::Intake> intake)
+              std::shared_ptr<Party::Intake> intake)
       : service_(service), header_(std::move(header)), intake_(std::move(intake)) {}
 
   absl::Status Take(BytesView piece) override { return intake_->Take(piece); }
 
   void Done(net::Reply reply) override {
-    auto work = std::make_shared<std::pair<wire::SignedHeader, std::unique_ptr<Party::Intake>>>(
-        std::move(header_), std::move(intake_));
     service_->Run(
-        [node = service_->node_, work] {
-          return Response{OfflineAnswer(node->Offline(work->first, std::move(work->second)))};
+        [node = service_->node_, header = std::move(header_),
+         intake = std::move(intake_)]() mutable {
+          return Response{OfflineAnswer(node->Offline(header, std::move(intake)))};
         },
         std::move(reply));
   }
@@ -200,7 +206,7 @@ class PeerService::OfflineSink final : public net::BulkSink {
  private:
   PeerService* const service_;
   wire::SignedHeader header_;
-  std::unique_ptr<Party::Intake> intake_;
+  std::shared_ptr<Party::Intake> intake_;
 };
 
 absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Frame& request,
@@ -260,6 +266,12 @@ PeerService::Response PeerService::Answer(wire::Frame request) {
       wire::EndRoundRequest message;
       absl::Status status = wire::ParseFrame(request, request.type, message);
       if (!status.ok()) return refuse(status);
+      if (message.round_id().empty() && message.counter() != 0) {
+        spdlog::info("round {}: its proposal failed; dropped", message.counter());
+        status = node_->Withdraw(RoundCounter(message.counter()));
+        if (!status.ok()) return refuse(status);
+        return Response{wire::MakeFrame(request.type, wire::EndRoundResponse())};
+      }
       const auto id = ParseRoundId(message.round_id());
       if (!id.ok()) return refuse(id.status());
       spdlog::info("round {}..: {}", Hex(BytesView(*id).first(8)),

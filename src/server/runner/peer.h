@@ -31,9 +31,10 @@ class RemoteLink final : public Link {
                                                      Bytes queries) override;
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
+  absl::Status Withdraw(RoundCounter counter) override;
 
   // The process ends: calls that wait for the rest of the chain return CANCELLED, now and from now
-  // on. End, which is short, still goes out.
+  // on. End and Withdraw, which are short, still go out.
   void CancelStages() { cancelled_ = true; }
 
  private:

@@ -134,6 +134,20 @@ TEST_F(PeerTest, ErrorsComeBackWithTheirCodeAndParty) {
   SHOAL_EXPECT_OK(Announce(chain));
 }
 
+TEST_F(PeerTest, AProposalIsWithdrawnOverTheConnection) {
+  RemoteLink link = MakeLink();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundHeader draft, deployment_.party(1).ExtendDraft(
+                                                                deployment_.frontend().NewDraft()));
+  SHOAL_ASSERT_OK(link.Propose(draft));
+  for (uint32_t j : {2u, 3u}) EXPECT_EQ(deployment_.disk(j).seeds.size(), 1u) << j;
+  SHOAL_EXPECT_OK(link.Withdraw(RoundCounter(draft.counter())));
+  for (uint32_t j : {2u, 3u}) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  SHOAL_EXPECT_OK(link.Withdraw(RoundCounter(draft.counter())));
+  // Neither an id nor a counter.
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kEndRound, wire::EndRoundRequest())),
+              StatusIs(kInvalid, "32 bytes"));
+}
+
 TEST_F(PeerTest, OnlyThePreviousPartyMayCallAndOnlyTheNextIsCalled) {
   const Digest id = {};
   const TestIdentity stranger(3);

@@ -2,6 +2,7 @@
 #ifndef SHOAL_SRC_SERVER_TESTING_MEMORY_JOURNAL_H_
 #define SHOAL_SRC_SERVER_TESTING_MEMORY_JOURNAL_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -18,8 +19,10 @@ struct Disk {
   std::map<RoundCounter, std::vector<Bytes>> submissions;
   // When not negative: this many more writes succeed.
   int writes_left = -1;
+  std::function<void()> before_write = nullptr;  // may wait: a slow disk
 
   absl::Status Write() {
+    if (before_write) before_write();
     if (writes_left == 0) return absl::ResourceExhaustedError("disk full");
     if (writes_left > 0) --writes_left;
     return absl::OkStatus();

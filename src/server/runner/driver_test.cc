@@ -1,0 +1,71 @@
+// The driver over a whole chain in this process: what becomes of rounds that do not go well.
+#include "src/server/runner/driver.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/sim/deployment.h"
+
+namespace shoal::server {
+namespace {
+
+using ::shoal::testing::StatusIs;
+using namespace std::chrono_literals;
+
+class DriverTest : public ::testing::Test {
+ protected:
+  DriverTest() : deployment_({.rows = 10, .plan = {.stage_limit_s = 100}}) {}
+
+  template <typename Condition>
+  static bool Soon(const Condition& condition) {
+    for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
+    return condition();
+  }
+  void ExpectNoSeeds() {
+    for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  }
+
+  sim::Deployment deployment_;
+};
+
+// Party 2 answers with a signature that is none of its round: the parties have signed the round,
+// and nobody can open it.
+TEST_F(DriverTest, ARoundThatCannotBeOpenedIsEndedEverywhere) {
+  std::atomic<bool> proposed = false;
+  deployment_.tamper(1).signed_back = [&](wire::SignedHeader& header) {
+    header.set_signature(ToString(deployment_.key(2).Sign(Digest{7}).bytes()));
+    proposed = true;
+  };
+  {
+    const Driver driver(&deployment_.frontend(), &deployment_.node(1), &deployment_.clock());
+    ASSERT_TRUE(Soon([&] { return proposed.load(); }));
+  }
+  EXPECT_EQ(deployment_.frontend().ListRounds().rounds_size(), 0);
+  ExpectNoSeeds();
+}
+
+// Clients hear that the round is over, and of no file; the other parties hear it, too.
+TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
+  Frontend& frontend = deployment_.frontend();
+  const auto first = [&] { return frontend.ListRounds().rounds(0); };
+  {
+    const Driver driver(&frontend, &deployment_.node(1), &deployment_.clock());
+    ASSERT_TRUE(Soon([&] { return frontend.ListRounds().rounds_size() > 0; }));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const round::Round round,
+        round::Round::Verify(first().header(), deployment_.roster(), deployment_.table(),
+                             deployment_.clock().NowSeconds()));
+    deployment_.disk(1).writes_left = 0;  // from here on: rounds are not even announced
+    EXPECT_THAT(frontend.SubmitOnions(round.id(), sim::Client(&deployment_, round).Make().onion),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "takes no onions"));
+    ASSERT_TRUE(Soon([&] { return first().state() == wire::ABORTED; }));
+  }
+  EXPECT_EQ(first().abort_reason(), "what clients sent could not be stored");
+  ExpectNoSeeds();
+}
+
+}  // namespace
+}  // namespace shoal::server
