@@ -22,6 +22,8 @@ namespace {
 // records that fit into it.
 constexpr double kHashedFill = 0.97, kHashedRecordsFill = 0.99;
 constexpr double kMaxPositions = 4294967294.0;
+// Prices that differ by less are the same: what they are made of is not known that well.
+constexpr double kSamePrice = 1.02;
 // Of a query on its way to the frontend: slot, token, tally.
 constexpr double kClientQueryBytes = 4 + 16 + 4;
 // Held for a position while its layer is opened: seed, validity, fingerprint.
@@ -405,9 +407,8 @@ absl::StatusOr<Plan> ChooseRows(const Workload& w, uint32_t row_bytes, const noi
       sizes.insert(std::lower_bound(sizes.begin(), sizes.end(), row_bytes), row_bytes);
     }
   }
-  Plan best;
+  std::vector<Plan> plans;  // to choose from
   std::vector<Alternative> lines;
-  bool found = false;
   absl::Status first_error;
   for (uint32_t size : sizes) {
     SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, size));
@@ -423,14 +424,13 @@ absl::StatusOr<Plan> ChooseRows(const Workload& w, uint32_t row_bytes, const noi
       continue;
     }
     lines.push_back(Summarise(*plan));
-    const double price = plan->per_round().price();
-    if (row_bytes != 0 ? size == row_bytes
-                       : !found || price < best.per_round().price()) {
-      best = *std::move(plan);
-      found = true;
-    }
+    if (row_bytes == 0 || size == row_bytes) plans.push_back(*std::move(plan));
   }
-  if (!found) return first_error;
+  if (plans.empty()) return first_error;
+  const auto price = [](const Plan& plan) { return plan.per_round().price(); };
+  const double lowest = price(*std::ranges::min_element(plans, {}, price));
+  std::erase_if(plans, [&](const Plan& plan) { return price(plan) > kSamePrice * lowest; });
+  Plan best = *std::ranges::min_element(plans, {}, CpuSeconds);
   // The price is linear in the queries: what noise costs and what one query costs, from two points.
   Workload twice = w;
   twice.queries = w.queries * 2;

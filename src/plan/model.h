@@ -53,8 +53,8 @@ double QueryBatchBytes(double queries);
 absl::StatusOr<Plan> Predict(const Workload& workload, const Layout& layout,
                              const noise::Choice& noise, const UnitCosts& costs);
 
-// The plan with the row size of the lowest price; `row_bytes` other than 0 fixes it. Fills
-// `by_row_bytes`.
+// The plan with the row size that takes the least processor time among those whose price is the
+// lowest, or within 2 % of it; `row_bytes` other than 0 fixes it. Fills `by_row_bytes`.
 absl::StatusOr<Plan> ChooseRows(const Workload& workload, uint32_t row_bytes,
                                 const noise::Choice& noise, const UnitCosts& costs);
 

@@ -233,10 +233,10 @@ cli::Command PlanCommand() {
       .summary = "what a table, a crowd and a privacy will cost, before anything runs",
       .help =
           "Chooses the noise (the least that gives epsilon and delta) and the row size (the\n"
-          "cheapest at the prices given) and predicts, for one round: noise, processor time of\n"
-          "every stage at every party, wall times of the stages over the whole chain, memory, traffic\n"
-          "on every hop and per client, and what a million queries cost; then how all that moves with\n"
-          "the row size and with epsilon.\n"
+          "cheapest at the prices given; of those within 2 %, the one with the least processor time)\n"
+          "and predicts, for one round: noise, processor time of every stage at every party, wall\n"
+          "times of the stages over the whole chain, memory, traffic on every hop and per client, and\n"
+          "what a million queries cost; then how all that moves with the row size and with epsilon.\n"
           "epsilon and delta are those of one round, for phi changed queries of one client.\n"
           "\n"
           "Times come from unit costs: of this machine after --calibrate (ten or twenty seconds, and\n"

@@ -13,9 +13,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "src/base/byte_source.h"
 #include "src/base/check.h"
 #include "src/base/content_mac.h"
 #include "src/base/random.h"
@@ -47,27 +50,45 @@ struct Sizes {
   uint64_t masks_ready = 1;
 };
 
-// Measures one stage and says how far it is from what memory allows.
+// Measures what one stage does and says how far it is from what memory allows.
 class Stage {
  public:
   Stage(const char* name, uint64_t messages, double bytes, double bandwidth)
       : name_(name), messages_(messages), bytes_(bytes), bandwidth_(bandwidth) {}
   ~Stage() {
-    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start_;
     const double messages = static_cast<double>(messages_);
-    std::printf("%s\t%lu\t%.3f\t%.3f\t%.1f\t%.1f\t%.2f\t%.0f %%\n", name_, messages_, wall.count(),
-                cpu_.Seconds(), messages / wall.count() / 1e6, bytes_ / messages,
-                bytes_ / wall.count() / 1e9, 100 * bytes_ / wall.count() / bandwidth_);
+    std::printf("%s\t%lu\t%.3f\t%.3f\t%.1f\t%.1f\t%.2f\t%.0f %%\n", name_, messages_, wall_, cpu_,
+                messages / wall_ / 1e6, bytes_ / messages, bytes_ / wall_ / 1e9,
+                100 * bytes_ / wall_ / bandwidth_);
     std::fflush(stdout);
   }
 
+  // The party's own computation: what is not in here, such as the copies that stand for the sockets,
+  // does not count.
+  template <typename F>
+  auto Do(const F& work) {
+    const auto start = std::chrono::steady_clock::now();
+    const CpuMeter cpu;
+    if constexpr (std::is_void_v<decltype(work())>) {
+      work();
+      Add(start, cpu);
+    } else {
+      auto result = work();
+      Add(start, cpu);
+      return result;
+    }
+  }
+
  private:
+  void Add(std::chrono::steady_clock::time_point start, const CpuMeter& cpu) {
+    wall_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    cpu_ += cpu.Seconds();
+  }
   const char* const name_;
   const uint64_t messages_;
   const double bytes_;
   const double bandwidth_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  const CpuMeter cpu_;
+  double wall_ = 0, cpu_ = 0;
 };
 
 PageBuffer RandomSeeds(uint64_t count, ThreadPool& pool) {
@@ -178,58 +199,78 @@ int Main(const Sizes& sizes) {
     Bytes forwarded;
     {
       // Shares, tallies and targets in; tallies and places out.
-      const Stage stage("queries, party 1", n, dn * (8 + 4 + 4) + dnext * 8, bandwidth);
-      queries = *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n));
-      mac.Of(encoded, pool);
-      forwarding = *ForwardQueries(first, front, queries, pool);
-      forwarded = std::move(forwarding.queries);
-      mac.Of(forwarded, pool);
+      Stage stage("queries, party 1", n, dn * (8 + 4 + 4) + dnext * 8, bandwidth);
+      stage.Do([&] {
+        queries = *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n));
+        mac.Of(encoded, pool);
+        forwarding = *ForwardQueries(first, front, queries, pool);
+        forwarded = std::move(forwarding.queries);
+        mac.Of(forwarded, pool);
+      });
     }
     // Answers, as a socket would have them: in memory or in a file.
     Spool sent = *spools.Create(next * answer_bytes);
     {
       // Shares, tallies, masks and rows in; answers out.
-      const Stage stage("answers, party 2", next, dnext * (8 + 4 + mask + 2 * answer), bandwidth);
-      const wire::QueryBatch all =
-          *wire::DecodeQueryBatch(forwarded, static_cast<uint32_t>(next));
-      mac.Of(forwarded, pool);
-      const auto source = *AnswerQueries(last, secrets, back, all, {table, sizes.rows}, pool);
+      Stage stage("answers, party 2", next, dnext * (8 + 4 + mask + 2 * answer), bandwidth);
+      wire::QueryBatch all;
+      const auto source = stage.Do([&] {
+        all = *wire::DecodeQueryBatch(forwarded, static_cast<uint32_t>(next));
+        mac.Of(forwarded, pool);
+        return *AnswerQueries(last, secrets, back, all, {table, sizes.rows}, pool);
+      });
       ContentMac::Stream digest(mac);
       for (uint64_t at = 0;;) {
-        const BytesView piece = *source->Next();
+        const BytesView piece = stage.Do([&] {
+          const BytesView made = *source->Next();
+          digest.Update(made, pool);
+          return made;
+        });
         if (piece.empty()) break;
-        digest.Update(piece, pool);
         SHOAL_CHECK(sent.Write(at, piece).ok());
         at += piece.size();
       }
-      digest.Finish();
+      stage.Do([&] { digest.Finish(); });
     }
     Spool returned = *spools.Create(n * answer_bytes);
+    std::unique_ptr<ByteSource> back_in_order;
     {
       // Answers in, to their places; those of clients, with masks, in again; and out.
-      const Stage stage("answers, party 1", next, dnext * (2 * answer + 4) + dn * (3 * answer + mask),
-                        bandwidth);
-      AnswerIntake intake =
-          *AnswerIntake::Begin(first, queries, forwarding, sent.size(), resources);
+      Stage stage("answers, party 1", next, dnext * (2 * answer + 4) + dn * (3 * answer + mask),
+                  bandwidth);
+      AnswerIntake intake = stage.Do([&] {
+        return *AnswerIntake::Begin(first, queries, forwarding, sent.size(), resources);
+      });
       ContentMac::Stream digest_in(mac), digest_out(mac);
       SpoolSource received(std::move(sent));
       for (;;) {
         const BytesView piece = *received.Next();
         if (piece.empty()) break;
-        digest_in.Update(piece, pool);
-        SHOAL_CHECK(intake.Take(piece).ok());
+        stage.Do([&] {
+          digest_in.Update(piece, pool);
+          SHOAL_CHECK(intake.Take(piece).ok());
+        });
       }
-      digest_in.Finish();
-      const auto source =
-          *ReturnAnswers(first, secrets, front, queries, std::move(intake), resources);
+      back_in_order = stage.Do([&] {
+        digest_in.Finish();
+        return *ReturnAnswers(first, secrets, front, queries, std::move(intake), resources);
+      });
       for (uint64_t at = 0;;) {
-        const BytesView piece = *source->Next();
+        const BytesView piece = stage.Do([&] {
+          const BytesView made = *back_in_order->Next();
+          digest_out.Update(made, pool);
+          return made;
+        });
         if (piece.empty()) break;
-        digest_out.Update(piece, pool);
         SHOAL_CHECK(returned.Write(at, piece, &pool).ok());
         at += piece.size();
       }
-      digest_out.Finish();
+      stage.Do([&] { digest_out.Finish(); });
+    }
+    {
+      // Once the answers are out: nobody waits for it.
+      Stage stage("wiping, party 1", next, dnext * answer, bandwidth);
+      stage.Do([&] { back_in_order.reset(); });
     }
     // Clients: both masks off, and what is left is the row.
     pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
