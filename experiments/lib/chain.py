@@ -216,9 +216,10 @@ class Chain:
                 raise Failed(f"{queries // devices} queries of a device do not fit the table's {rows} rows")
             work = _Work(pids)
             self.crowd = report = self._simulate(devices, queries // devices, apps)
+            done = work.done(report)  # before anything else is asked of the parties
             return {
                 **self._costs(report["round"]),
-                **work.done(report),
+                **done,
                 "rows": rows,
                 "answer_bytes": report["answer_bytes"],
                 "client_sent_bytes": report["bytes_sent"],

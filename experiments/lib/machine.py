@@ -65,8 +65,10 @@ def commit(root):
     added = git("ls-files", "--others", "--exclude-standard", "-z", "src", "experiments", "scripts", "third_party")
     for path in sorted((added or "").split("\0")):
         if path:
+            changes += f"\n{path}"
+        if os.path.isfile(os.path.join(root, path)):
             with open(os.path.join(root, path), "rb") as file:
-                changes += f"\n{path} {hashlib.sha256(file.read()).hexdigest()}"
+                changes += f" {hashlib.sha256(file.read()).hexdigest()}"
     return (head + (f"+{hashlib.sha256(changes.encode()).hexdigest()[:8]}" if changes else "")
             + ("+SHOAL_BIN" if os.environ.get("SHOAL_BIN") else ""))
 

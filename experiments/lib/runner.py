@@ -400,10 +400,11 @@ def _run(study, options, facts, bench, out):
             measured = study.run(point, bench)
         except chain.WrongAnswers:
             raise
-        except chain.Failed as failed:
+        except (chain.Failed, OSError) as failed:  # OSError: of a process that is gone, too
             code = EXIT_FAILED
             notes.append(f"Failed: {study.describe(point)}: {failed}")
-            _say(f"[{i + 1}/{len(left)}] {notes[-1]}; logs: {_keep_logs(bench.work, out)}")
+            logs = _keep_logs(bench.work, os.path.join(out, "logs", str(i + 1)))
+            _say(f"[{i + 1}/{len(left)}] {notes[-1]}; logs: {logs}")
             bench.drop_chain()
             continue
         date = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -419,6 +420,8 @@ def _run(study, options, facts, bench, out):
     # In the order of the points, however often the run was interrupted.
     order = {tuple(results.text(p.get(c)) for c in study.point_columns): i for i, p in enumerate(points)}
     rows = sorted(kept.rows, key=lambda row: order.get(tuple(row[c] for c in study.point_columns), len(order)))
+    if options.only and len(rows) > len(points):
+        notes.append("The other points are of earlier runs.")
     with open(os.path.join(out, _RUN), "w", encoding="utf-8") as file:
         json.dump({"size": options.size, "notes": notes}, file)
     if rows:
@@ -427,9 +430,8 @@ def _run(study, options, facts, bench, out):
     return code
 
 
-def _keep_logs(work, out):
+def _keep_logs(work, to):
     """Copies what the processes of the last deployment said, which goes with the scratch data; says where to."""
-    to = os.path.join(out, "logs")
     for pattern in ("create.log", os.path.join("chain-*", "*.log")):
         for path in glob.glob(os.path.join(work, pattern)):
             os.makedirs(to, exist_ok=True)
@@ -463,7 +465,7 @@ def main(study, arguments=None):
             code = EXIT_DONE
         else:
             os.makedirs(out, exist_ok=True)
-            for name in ("points.csv", _COSTS, _RUN) + study.extra_files if options.fresh else ():
+            for name in ("points.csv", "index.html", _COSTS, _RUN) + study.extra_files if options.fresh else ():
                 if os.path.exists(os.path.join(out, name)):
                     os.remove(os.path.join(out, name))
             work = tempfile.mkdtemp(prefix="study-", dir=options.work)

@@ -174,9 +174,12 @@ class Output {
     if (std::error_code ignored; std::filesystem::is_directory(path_, ignored)) {
       return absl::FailedPreconditionError(absl::StrCat(path_, ": is a directory"));
     }
-    SHOAL_ASSIGN_OR_RETURN(const int fd, CreatePart());
+    // Not FILE.part itself: another run may be writing that.
+    std::string trial = Part() + ".XXXXXX";
+    const int fd = ::mkostemp(trial.data(), O_CLOEXEC);
+    if (fd < 0) return ErrnoStatus(errno, Part());
     ::close(fd);
-    ::unlink(Part().c_str());
+    ::unlink(trial.c_str());
     return absl::OkStatus();
   }
   absl::Status Open() {
@@ -192,9 +195,13 @@ class Output {
     if (fd_ < 0) {
       return out_.flush() ? absl::OkStatus() : Unwritten();
     }
-    if (::fsync(fd_) != 0 || ::rename(Part().c_str(), path_.c_str()) != 0) {
-      return ErrnoStatus(errno, path_);
+    if (::fsync(fd_) != 0) return ErrnoStatus(errno, path_);
+    struct stat mine, there;
+    if (::fstat(fd_, &mine) != 0 || ::lstat(Part().c_str(), &there) != 0 ||
+        mine.st_ino != there.st_ino || mine.st_dev != there.st_dev) {
+      return absl::AbortedError(absl::StrCat(Part(), ": somebody else writes this file, too"));
     }
+    if (::rename(Part().c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, path_);
     const std::string parent = std::filesystem::path(path_).parent_path();
     return SyncDirectory(parent.empty() ? "." : parent);
   }

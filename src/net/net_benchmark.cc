@@ -77,8 +77,6 @@ void BM_Call(benchmark::State& state) {
 }
 BENCHMARK(BM_Call)->ArgName("bytes")->Arg(0)->Arg(1 << 16)->Arg(64 << 20)->UseRealTime();
 
-// The way of a round's answers: a long bulk that the server makes piece by piece and the client takes
-// piece by piece. Argument: bytes. cpu_GB/s: bytes for each second of processor time of both sides.
 // Bytes a second and core at which full records of TLS_AES_128_GCM_SHA256 are sealed; opening them takes
 // as long.
 double CipherRate() {
@@ -105,8 +103,9 @@ double CipherRate() {
   return static_cast<double>(bytes) / seconds;
 }
 
-// A party's answers, from one process of this machine to another: what is left of a processor's time
-// when the cipher's limit, every byte sealed and opened once, is what it could do at best.
+// The way of a round's answers: a long bulk that the server makes piece by piece and the client takes
+// piece by piece. Argument: bytes. cpu_GB/s: bytes for each second of processor time of both sides. of_cipher_%: of
+// what that would be if every byte were sealed once and opened once, and nothing else done.
 void BM_StreamAnswer(benchmark::State& state) {
   class Zeros final : public ByteSource {
    public:
