@@ -225,7 +225,8 @@ class ChainStudy(Study):
             memory_bytes=memory, disk_bytes=disk)
 
     def describe(self, point):
-        return (f"{grouped(point['records'])} records, {point['keys_per_row']} a row, "
+        rows = f"{point['keys_per_row']} a row" if point["keys_per_row"] else "rows of the planner's"
+        return (f"{grouped(point['records'])} records, {rows}, "
                 f"{grouped(point['queries'])} queries, {point['parties']} parties")
 
     def describe_result(self, row):
@@ -240,7 +241,7 @@ class ChainStudy(Study):
         for row in rows:
             value = lambda name, row=row: float(row[name])
             lines.append((
-                grouped(value("records")), row["keys_per_row"], grouped(value("queries")), row["parties"],
+                grouped(value("records")), row["keys_per_row"] if value("keys_per_row") else "the planner's", grouped(value("queries")), row["parties"],
                 grouped(value("noise_queries")), f"{value('noise_s'):.2f}", f"{value('offline_s'):.2f}",
                 f"{value('online_s'):.3f}", f"{value('noise_cpu_s') + value('offline_cpu_s'):.2f}",
                 f"{value('online_cpu_s'):.2f}", f"{value('link_bytes') / 1e6:.1f}",
