@@ -42,6 +42,7 @@ class MemoryJournal final : public Journal {
 
   absl::Status StoreSeed(RoundCounter round, BytesView seed) override {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
+    std::lock_guard lock(mutex_);
     SHOAL_CHECK(disk_->seeds.emplace(round, ToBytes(seed)).second);
     return absl::OkStatus();
   }
@@ -68,6 +69,7 @@ class MemoryJournal final : public Journal {
     return absl::OkStatus();
   }
   absl::Status WipeSeed(RoundCounter round) override {
+    std::lock_guard lock(mutex_);
     disk_->seeds.erase(round);
     return absl::OkStatus();
   }
