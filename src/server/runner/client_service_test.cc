@@ -394,6 +394,18 @@ TEST_F(ClientServiceTest, WhoWaitsHearsOfTheStateOrOfTheDeadline) {
   EXPECT_THAT(read(std::move(closed)), IsOk());
 }
 
+// The code that has a client ask again.
+TEST_F(ClientServiceTest, WhoWaitsBesideTooManyOthersIsToldToTryAgain) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  std::vector<std::future<Frame>> waiting;
+  for (int i = 0; i < 1 << 16; ++i) waiting.push_back(WaitFor(round, wire::ANSWERED, 60'000));
+  EXPECT_FALSE(Answered(waiting.back()));
+  EXPECT_THAT(Read<wire::WaitRoundResponse>(WaitFor(round, wire::ANSWERED, 60'000),
+                                            FrameType::kWaitRound),
+              StatusIs(absl::StatusCode::kUnavailable, "too many clients wait"));
+  EXPECT_TRUE(Answered(WaitFor(round, wire::ANSWERED, 0)));  // does not wait
+}
+
 TEST_F(ClientServiceTest, WhoWaitsIsDroppedWhenTheServiceEnds) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
   std::vector<std::future<Frame>> waiting;
