@@ -729,6 +729,24 @@ TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
   EXPECT_EQ(written(), 4u);
 }
 
+// As when all descriptors are in use: whoever fills them with connections aborts no round.
+TEST_F(GuardTest, ARoundGoesOnAfterOnionsThatCouldNotBeStoredForAMoment) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(4));
+  deployment_.disk(1).writes_left = 0;
+  deployment_.disk(1).failure = absl::UnavailableError("/state/round-1: Too many open files");
+  const Bytes onion = client.Make().onion;
+  const absl::Status refused = deployment_.frontend().SubmitOnions(round.id(), onion).status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "try again later"));
+  EXPECT_EQ(refused.message().find("/state"), absl::string_view::npos) << refused;
+  EXPECT_TRUE(deployment_.frontend().WhatIsDue().empty());
+  deployment_.disk(1).writes_left = -1;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto submission,
+                             deployment_.frontend().SubmitOnions(round.id(), onion));
+  EXPECT_EQ(submission.slots, (std::vector<uint32_t>{4}));
+}
+
 // What could not be written has no slot, and clients are told in a way that has them ask in another
 // round; nothing after it is taken, as the same would become of it.
 TEST_F(GuardTest, ARoundWhoseOnionsCannotBeStoredIsDueToBeAborted) {

@@ -356,6 +356,21 @@ TEST_F(ClientServiceTest, SlotsThatCouldNotBeMadeDurableAreNotAcknowledged) {
   EXPECT_EQ(due[0].why, full);
 }
 
+TEST_F(ClientServiceTest, SlotsThatAreNotDurableYetAreAcknowledgedToWhoTriesAgain) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  sim::Client client(&deployment_, round);
+  const wire::SubmitOnionsRequest request = Onions(client, 3);
+  const auto ask = [&] {
+    return Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, request);
+  };
+  journal_.Open(absl::UnavailableError("/state: not now"));
+  EXPECT_THAT(ask(), StatusIs(absl::StatusCode::kUnavailable, "stored just now"));
+  EXPECT_TRUE(deployment_.frontend().WhatIsDue().empty());
+  journal_.Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto response, ask());
+  EXPECT_EQ(response.slots_size(), 3);
+}
+
 TEST_F(ClientServiceTest, WhoWaitsHearsOfTheStateOrOfTheDeadline) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
   const auto read = [&](std::future<Frame> future) -> absl::StatusOr<wire::RoundState> {

@@ -19,11 +19,12 @@ struct Disk {
   std::map<RoundCounter, std::vector<Bytes>> submissions;
   // When not negative: this many more writes succeed.
   int writes_left = -1;
+  absl::Status failure = absl::ResourceExhaustedError("disk full");  // of the others
   std::function<void()> before_write = nullptr;  // may wait: a slow disk
 
   absl::Status Write() {
     if (before_write) before_write();
-    if (writes_left == 0) return absl::ResourceExhaustedError("disk full");
+    if (writes_left == 0) return failure;
     if (writes_left > 0) --writes_left;
     return absl::OkStatus();
   }
