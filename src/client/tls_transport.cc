@@ -116,6 +116,9 @@ class TlsTransport final : public Transport {
     }
     absl::StatusOr<wire::Frame> frame = connection_->Call(request, limits, timeout);
     if (!frame.ok() && !connection_->usable()) return Broken(frame.status());
+    // Who has no room for a request closes the connection behind the answer: the next attempt would
+    // be lost in it.
+    if (absl::IsUnavailable(frame.status())) Disconnect();
     return frame;
   }
 

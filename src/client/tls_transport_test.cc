@@ -101,6 +101,24 @@ TEST_F(TlsTransportTest, ErrorsKeepTheirCodeAndTheConnection) {
   SHOAL_EXPECT_OK(transport->ListRounds({}));
 }
 
+// A server without room says so and closes its side: no attempt is lost in what is left of that
+// connection.
+TEST_F(TlsTransportTest, ConnectsAgainAfterItWasRefusedForLackOfRoom) {
+  server_.Serve("127.0.0.1:0", server_.identity(), /*max_buffered_bytes=*/16);
+  const auto transport = Connect();
+  SHOAL_ASSERT_OK(transport->RequireFrontend(frontend_.roster()));
+  wire::WaitRoundRequest request;
+  request.set_round_id(std::string(32, 'x'));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(transport->WaitRound(request),
+                StatusIs(absl::StatusCode::kUnavailable, "too many requests at once"));
+  }
+  server_.Stop();
+  server_.Serve(server_.address(), server_.identity());
+  EXPECT_THAT(transport->WaitRound(request),
+              StatusIs(absl::StatusCode::kNotFound, "no such round"));
+}
+
 TEST(ConnectTls, WantsAnAddress) {
   EXPECT_THAT(ConnectTls("nowhere"), StatusIs(absl::StatusCode::kInvalidArgument, ""));
 }

@@ -71,7 +71,7 @@ class Server {
         sink = nullptr;
     size_t max_connections = 4096;
     // Of all requests that are coming in and answers that go out together, but for bulk that streams:
-    // what is beyond is refused (RESOURCE_EXHAUSTED), as many slow peers would take all memory.
+    // what is beyond is refused (UNAVAILABLE), as many slow peers would take all memory.
     uint64_t max_buffered_bytes = std::numeric_limits<uint64_t>::max();
     size_t threads = 2;
     // A connection that does not get on is cut: the handshake as a whole, every megabyte of a

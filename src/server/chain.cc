@@ -59,9 +59,9 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
   // Whether their answer is wrong, late or lost: the parties after this one may have signed the
   // round, and would keep it until it expires.
   const RoundCounter counter(draft.counter());
-  const absl::StatusOr<bool> withdrawn = party_->Withdraw(counter);
+  const absl::Status withdrawn = party_->Withdraw(counter);
   if (next_ != nullptr) next_->Withdraw(counter).IgnoreError();
-  return withdrawn.ok() ? failed : AtParty(*party_, withdrawn.status());
+  return withdrawn.ok() ? failed : AtParty(*party_, withdrawn);
 }
 
 absl::Status ChainNode::Offline(const wire::SignedHeader& header,
@@ -118,11 +118,10 @@ absl::Status ChainNode::End(const Digest& round_id, bool aborted, const std::str
 }
 
 absl::Status ChainNode::Withdraw(RoundCounter counter) {
-  const absl::StatusOr<bool> here = party_->Withdraw(counter);
-  // Who has nothing of it left has told the next party, or never called it.
-  if (next_ == nullptr || (here.ok() && !*here)) return here.status();
-  const absl::Status later = next_->Withdraw(counter);
-  return here.ok() ? later : AtParty(*party_, here.status());
+  const absl::Status here = party_->Withdraw(counter);
+  // Also where nothing of it is left: what this party told the next one before may have been lost.
+  const absl::Status later = next_ == nullptr ? absl::OkStatus() : next_->Withdraw(counter);
+  return here.ok() ? later : AtParty(*party_, here);
 }
 
 }  // namespace shoal::server

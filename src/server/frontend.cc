@@ -420,6 +420,9 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
 }
 
 absl::Status Frontend::StorageFailedLocked(Entry& entry, absl::Status why) {
+  if (absl::IsUnavailable(why)) {
+    return absl::UnavailableError("the onions cannot be stored just now; try again later");
+  }
   entry.storage.Update(std::move(why));
   return absl::FailedPreconditionError(
       "the round takes no onions any more: they could not be stored");

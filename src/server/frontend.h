@@ -112,8 +112,8 @@ class Frontend {
   };
   absl::StatusOr<Submission> SubmitOnions(const Digest& round_id, BytesView onions);
   // The journal has not kept, or not made durable, what clients sent: the round takes no more and
-  // is due to be aborted for everybody. What clients are told: FAILED_PRECONDITION, and nothing of
-  // `why`.
+  // is due to be aborted for everybody, unless `why` is UNAVAILABLE, after which nothing is lost.
+  // What clients are told: FAILED_PRECONDITION or UNAVAILABLE, and nothing of `why`.
   absl::Status StorageFailed(const Digest& round_id, absl::Status why);
 
   // Takes a tally for every slot. All or nothing; the same again is fine. INVALID_ARGUMENT: arrays

@@ -47,6 +47,9 @@ absl::Status BrokenSubmissions(const std::string& path) {
       path, ": an earlier write failed, and what is on the disk is not known; the round is lost"));
 }
 
+// The first error of a file that is broken from then on, whatever its code.
+absl::Status Lost(const absl::Status& why) { return absl::DataLossError(why.message()); }
+
 }  // namespace
 
 absl::string_view ContentName(Content content) {
@@ -202,9 +205,23 @@ absl::Status Journal::Replay(BytesView record) {
   return DataLoss("record of an unknown kind");
 }
 
+class FileJournal::OpenFile {
+ public:
+  explicit OpenFile(int fd) : fd_(fd) {}
+  ~OpenFile() { ::close(fd_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int fd() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
 absl::StatusOr<std::unique_ptr<FileJournal>> FileJournal::Open(const std::string& directory) {
   SHOAL_RETURN_IF_ERROR(MakeDirectory(directory, FileMode::kPrivate));
   std::unique_ptr<FileJournal> journal(new FileJournal(directory));
+  journal->directory_fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (journal->directory_fd_ < 0) return ErrnoStatus(errno, directory);
   const std::string lock_path = directory + "/lock";
   journal->lock_fd_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (journal->lock_fd_ < 0) return ErrnoStatus(errno, lock_path);
@@ -217,11 +234,9 @@ absl::StatusOr<std::unique_ptr<FileJournal>> FileJournal::Open(const std::string
 }
 
 FileJournal::~FileJournal() {
-  for (const auto& [round, file] : submissions_) {
-    if (file.fd >= 0) ::close(file.fd);
-  }
   if (journal_fd_ >= 0) ::close(journal_fd_);
   if (lock_fd_ >= 0) ::close(lock_fd_);
+  if (directory_fd_ >= 0) ::close(directory_fd_);
 }
 
 absl::Status FileJournal::Load() {
@@ -311,41 +326,43 @@ absl::Status FileJournal::StoreSeed(RoundCounter round, BytesView seed) {
 absl::Status FileJournal::AppendSubmission(RoundCounter round, BytesView record) {
   const std::string path = RoundFile(round, "submissions");
   std::lock_guard lock(submissions_mutex_);
-  Submissions& file = submissions_[round];
-  if (file.broken) return BrokenSubmissions(path);
-  if (file.fd < 0) {
-    file.fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (file.fd < 0) return ErrnoStatus(errno, path);
-    SHOAL_RETURN_IF_ERROR(SyncDirectory(directory_));
+  Submissions& submissions = submissions_[round];
+  if (submissions.broken) return BrokenSubmissions(path);
+  if (submissions.file == nullptr) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    // UNAVAILABLE where all descriptors are in use: by clients, most likely, who will let go of some.
+    if (fd < 0) return ErrnoStatus(errno, path);
+    submissions.file = std::make_shared<const OpenFile>(fd);
+    if (::fsync(directory_fd_) != 0) {
+      submissions.broken = true;
+      return Lost(ErrnoStatus(errno, absl::StrCat("syncing ", directory_)));
+    }
   }
-  const absl::Status written = WriteAll(file.fd, Frame(record), path);
+  const absl::Status written = WriteAll(submissions.file->fd(), Frame(record), path);
+  if (written.ok()) return written;
   // Behind half a record nothing is found again.
-  file.broken = !written.ok();
-  return written;
+  submissions.broken = true;
+  return Lost(written);
 }
 
 absl::Status FileJournal::Sync(RoundCounter round) {
   const std::string path = RoundFile(round, "submissions");
-  int fd = -1;
+  std::shared_ptr<const OpenFile> file;
   {
     std::lock_guard lock(submissions_mutex_);
     const auto found = submissions_.find(round);
     if (found == submissions_.end()) return absl::OkStatus();
     if (found->second.broken) return BrokenSubmissions(path);
-    // A duplicate, so that the end of the round cannot close it under the sync.
-    fd = ::fcntl(found->second.fd, F_DUPFD_CLOEXEC, 0);
-    if (fd < 0) return ErrnoStatus(errno, path);
+    file = found->second.file;  // the end of the round does not close it under the sync
   }
-  const int result = ::fdatasync(fd);
-  const int error = errno;
-  ::close(fd);
-  if (result == 0) return absl::OkStatus();
+  if (file == nullptr || ::fdatasync(file->fd()) == 0) return absl::OkStatus();
+  const absl::Status lost = Lost(ErrnoStatus(errno, path));
   // The next sync would succeed over what this one has lost.
   std::lock_guard lock(submissions_mutex_);
   if (const auto found = submissions_.find(round); found != submissions_.end()) {
     found->second.broken = true;
   }
-  return ErrnoStatus(error, path);
+  return lost;
 }
 
 class FileJournal::SubmissionsSource final : public ByteSource {
@@ -407,11 +424,7 @@ absl::Status FileJournal::WipeSeed(RoundCounter round) {
 absl::Status FileJournal::DeleteSubmissions(RoundCounter round) {
   {
     std::lock_guard lock(submissions_mutex_);
-    const auto found = submissions_.find(round);
-    if (found != submissions_.end()) {
-      if (found->second.fd >= 0) ::close(found->second.fd);
-      submissions_.erase(found);
-    }
+    submissions_.erase(round);
   }
   return DeleteFile(RoundFile(round, "submissions"));
 }

@@ -63,6 +63,8 @@ class Journal {
 
   // Keeps what clients sent for a round (frontend). Appended records are durable after Sync, which
   // makes all appended so far durable at once: acknowledgements are grouped over one Sync.
+  // UNAVAILABLE from either: nothing was lost, and the same may work later. After any other error
+  // what was appended for the round cannot be relied on any more.
   virtual absl::Status AppendSubmission(RoundCounter round, BytesView record) = 0;
   virtual absl::Status Sync(RoundCounter round) = 0;
   // All records appended for the round, one after the other, `bytes` in all: DATA_LOSS, then or
@@ -150,13 +152,16 @@ class FileJournal final : public Journal {
   std::string RoundFile(RoundCounter round, absl::string_view suffix) const;
 
   const std::string directory_;
+  // Held open, so that what clients do to the process's descriptors stands in the way of no sync.
+  int directory_fd_ = -1;
   int lock_fd_ = -1;
   int journal_fd_ = -1;
   uint64_t journal_bytes_ = 0;  // of whole records
   bool broken_ = false;         // what is on the disk is not known any more
   std::mutex submissions_mutex_;
+  class OpenFile;
   struct Submissions {
-    int fd = -1;
+    std::shared_ptr<const OpenFile> file;  // shared with a sync that is under way
     bool broken = false;  // as above, of this file: the round acknowledges no more
   };
   std::map<RoundCounter, Submissions> submissions_;

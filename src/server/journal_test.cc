@@ -46,6 +46,23 @@ class FullDisk {
   rlimit before_;
 };
 
+// No descriptor is left, as when clients hold all of them.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    rlimit limit = before_;
+    limit.rlim_cur = 0;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~NoDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_;
+};
+
 class FileJournalTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -131,6 +148,41 @@ TEST_F(FileJournalTest, AStartOnAFullDiskErasesEveryRound) {
   Reopen();
   EXPECT_EQ(journal_->abandoned(), (std::vector<Digest>{D(1), D(1), D(1)}));
   EXPECT_EQ(journal_->highest_round(), RoundCounter(9));
+}
+
+// Clients can take all descriptors with connections: that may not cost everybody the round.
+TEST_F(FileJournalTest, WithoutDescriptorsNoSubmissionIsLost) {
+  SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  const Bytes record(10, 1);
+  {
+    const NoDescriptors none;
+    EXPECT_THAT(journal_->AppendSubmission(round_, record),
+                StatusIs(absl::StatusCode::kUnavailable, "Too many open files"));
+    SHOAL_EXPECT_OK(journal_->Sync(round_));  // nothing was appended
+  }
+  SHOAL_EXPECT_OK(journal_->AppendSubmission(round_, record));
+  {
+    const NoDescriptors none;  // nothing but a round's first onions needs one
+    SHOAL_EXPECT_OK(journal_->AppendSubmission(round_, record));
+    SHOAL_EXPECT_OK(journal_->Sync(round_));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto source, journal_->ReadSubmissions(round_, 20));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes all, ReadAll(*source));
+  EXPECT_EQ(all, Bytes(20, 1));
+}
+
+TEST_F(FileJournalTest, OnAFullDiskSubmissionsAreLost) {
+  SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  SHOAL_ASSERT_OK(journal_->AppendSubmission(round_, Bytes(10, 1)));
+  absl::Status first, second;
+  {
+    const FullDisk full(50);
+    first = journal_->AppendSubmission(round_, Bytes(10, 1));
+    second = journal_->AppendSubmission(round_, Bytes(10, 1));
+  }
+  EXPECT_THAT(first, StatusIs(absl::StatusCode::kDataLoss, ".submissions: File too large"));
+  EXPECT_THAT(second, StatusIs(absl::StatusCode::kDataLoss, "an earlier write failed"));
+  EXPECT_THAT(journal_->Sync(round_), StatusIs(absl::StatusCode::kDataLoss, "the round is lost"));
 }
 
 TEST_F(FileJournalTest, ADamagedJournalKeepsNoSecrets) {

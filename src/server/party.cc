@@ -249,11 +249,16 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   bool withdrawn;
   {
     std::lock_guard lock(mutex_);
-    withdrawn = drafts_.erase(counter) == 0;
-    if (!withdrawn) rounds_[id] = open;
+    // Withdrawn, and maybe drafted again: then the seed on disk is of another draft.
+    const auto found = drafts_.find(counter);
+    withdrawn = found == drafts_.end() || found->second != open;
+    if (!withdrawn) {
+      drafts_.erase(found);
+      rounds_[id] = open;
+    }
   }
   if (withdrawn) {
-    // What has just been committed to.
+    // What has just been committed to. A draft of the same counter cannot be signed any more.
     SHOAL_RETURN_IF_ERROR(journal_->EndRound(counter));
     return absl::FailedPreconditionError(
         absl::StrCat("round ", counter.value(), ": withdrawn or too old"));
@@ -265,7 +270,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   return out;
 }
 
-absl::StatusOr<bool> Party::Withdraw(RoundCounter counter) {
+absl::Status Party::Withdraw(RoundCounter counter) {
   std::optional<Digest> signed_round;
   {
     std::lock_guard lock(mutex_);
@@ -273,11 +278,9 @@ absl::StatusOr<bool> Party::Withdraw(RoundCounter counter) {
     const auto found = std::ranges::find_if(
         rounds_, [&](const auto& entry) { return entry.second->counter() == counter; });
     if (found != rounds_.end()) signed_round = found->first;
-    if (!drafted && !signed_round.has_value()) return false;
+    if (!drafted && !signed_round.has_value()) return absl::OkStatus();
   }
-  SHOAL_RETURN_IF_ERROR(signed_round.has_value() ? End(*signed_round)
-                                                 : journal_->EndRound(counter));
-  return true;
+  return signed_round.has_value() ? End(*signed_round) : journal_->EndRound(counter);
 }
 
 absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {

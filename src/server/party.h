@@ -91,9 +91,8 @@ class Party {
   // FAILED_PRECONDITION if there is no such draft (any more).
   absl::StatusOr<wire::SignedHeader> SignHeader(const wire::SignedHeader& from_next);
 
-  // Erases the draft or the round with this counter: its proposal has failed. False if there is
-  // none.
-  absl::StatusOr<bool> Withdraw(RoundCounter counter);
+  // Erases the draft or the round with this counter: its proposal has failed. OK if there is none.
+  absl::Status Withdraw(RoundCounter counter);
 
   // Makes this party's noise for a round whose header it has signed, if it is not made yet: may be
   // called ahead of time, from any thread.

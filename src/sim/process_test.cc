@@ -301,6 +301,27 @@ TEST_F(ProcessTest, WrongFilesAreNamed) {
   EXPECT_EQ(check.code, 0) << check.output;
 }
 
+// Clients' connections leave descriptors for the rounds: the soft limit is raised, and where the hard
+// one is low fewer connections are taken.
+TEST_F(ProcessTest, TheLimitOfOpenFilesIsRaisedOrSaid) {
+  chain().StartAll();
+  const std::string path = chain().path("limits.textproto");
+  // Ends for want of the address, after it has looked at its limits.
+  WriteText(path, absl::StrReplaceAll(Text(chain().config(2)),
+                                      {{"party-2.state", "limits.state"},
+                                       {"party: 2", "party: 2 max_connections: 100"}}));
+  const auto run = [&](const std::string& limit) {
+    return RunToEnd({"/bin/sh", "-c", limit + "; exec \"$0\" --config \"$1\"", Shoald(), path});
+  };
+  const Result raised = run("ulimit -S -n 64");
+  EXPECT_THAT(raised.output, HasSubstr("the address is in use"));
+  EXPECT_THAT(raised.output, ::testing::Not(HasSubstr("open files")));
+  const Result low = run("ulimit -n 64");
+  EXPECT_THAT(low.output, HasSubstr("the address is in use"));
+  EXPECT_THAT(low.output, HasSubstr("allows 64 open files: 32 connections are taken at a time "
+                                    "instead of 100"));
+}
+
 TEST_F(ProcessTest, WhatHasExpiredIsRefused) {
   // The same records and parties; signed, but for yesterday.
   const SystemClock clock;

@@ -30,7 +30,8 @@ TlsFrontend::TlsFrontend(FakeOptions options)
   Serve("127.0.0.1:0", identity_);
 }
 
-void TlsFrontend::Serve(const std::string& address, const roster::TlsIdentity& identity) {
+void TlsFrontend::Serve(const std::string& address, const roster::TlsIdentity& identity,
+                        uint64_t max_buffered_bytes) {
   auto server = net::Server::Start(
       {.address = address,
        .identity = {.certificate_pem = identity.certificate_pem,
@@ -42,7 +43,8 @@ void TlsFrontend::Serve(const std::string& address, const roster::TlsIdentity& i
            [](FrameType) {
              return absl::StatusOr<wire::FrameLimits>(
                  {.control_bytes = wire::kMaxClientControlBytes, .bulk_bytes = 0});
-           }},
+           },
+       .max_buffered_bytes = max_buffered_bytes},
       [this](wire::Frame frame, net::Reply reply) { Handle(frame, reply); });
   SHOAL_CHECK(server.ok());
   server_ = *std::move(server);

@@ -2,6 +2,8 @@
 #ifndef SHOAL_SRC_CLIENT_TESTING_TLS_FRONTEND_H_
 #define SHOAL_SRC_CLIENT_TESTING_TLS_FRONTEND_H_
 
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -22,7 +24,8 @@ class TlsFrontend {
   // Serves at a free port of 127.0.0.1, with the certificate that the roster names.
   explicit TlsFrontend(FakeOptions options = {});
 
-  void Serve(const std::string& address, const roster::TlsIdentity& identity);
+  void Serve(const std::string& address, const roster::TlsIdentity& identity,
+             uint64_t max_buffered_bytes = std::numeric_limits<uint64_t>::max());
   void Stop() { server_.reset(); }
   const std::string& address() const { return address_; }
   const roster::TlsIdentity& identity() const { return identity_; }

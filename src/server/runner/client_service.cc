@@ -166,8 +166,9 @@ absl::Status ClientService::WaitRound(const wire::Frame& request, net::Reply& re
                 .reply = std::move(reply)};
   if (AnswerWaiter(waiter, /*at_deadline=*/message.timeout_ms() == 0)) return absl::OkStatus();
   std::lock_guard lock(mutex_);
-  if (waiters_.size() >= kMaxWaiters) {
-    waiter.reply(absl::ResourceExhaustedError("too many clients wait; ask again later"));
+  if (waiters_.size() + waiters_at_hand_ >= kMaxWaiters) {
+    // As where there is no room for a request: only after UNAVAILABLE does a client ask again.
+    waiter.reply(absl::UnavailableError("too many clients wait; try again later"));
     return absl::OkStatus();
   }
   waiters_.push_back(std::move(waiter));
@@ -195,12 +196,14 @@ void ClientService::WaitLoop() {
     wake_.wait_for(lock, kWaitTick, [this] { return stopping_; });
     std::vector<Waiter> waiters;
     waiters.swap(waiters_);
+    waiters_at_hand_ = waiters.size();
     lock.unlock();
     const Clock::time_point now = Clock::now();
     std::erase_if(waiters, [&](Waiter& w) { return AnswerWaiter(w, now >= w.deadline); });
     lock.lock();
     waiters_.insert(waiters_.end(), std::make_move_iterator(waiters.begin()),
                     std::make_move_iterator(waiters.end()));
+    waiters_at_hand_ = 0;
   }
   waiters_.clear();
 }

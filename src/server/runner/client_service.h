@@ -65,6 +65,7 @@ class ClientService {
   bool stopping_ = false;
   std::vector<Unsynced> unsynced_;
   std::vector<Waiter> waiters_;
+  size_t waiters_at_hand_ = 0;  // which WaitLoop looks at just now, beside those
   std::thread sync_thread_;
   std::thread wait_thread_;
 };

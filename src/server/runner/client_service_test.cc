@@ -356,6 +356,21 @@ TEST_F(ClientServiceTest, SlotsThatCouldNotBeMadeDurableAreNotAcknowledged) {
   EXPECT_EQ(due[0].why, full);
 }
 
+TEST_F(ClientServiceTest, SlotsThatAreNotDurableYetAreAcknowledgedToWhoTriesAgain) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  sim::Client client(&deployment_, round);
+  const wire::SubmitOnionsRequest request = Onions(client, 3);
+  const auto ask = [&] {
+    return Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, request);
+  };
+  journal_.Open(absl::UnavailableError("/state: not now"));
+  EXPECT_THAT(ask(), StatusIs(absl::StatusCode::kUnavailable, "stored just now"));
+  EXPECT_TRUE(deployment_.frontend().WhatIsDue().empty());
+  journal_.Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto response, ask());
+  EXPECT_EQ(response.slots_size(), 3);
+}
+
 TEST_F(ClientServiceTest, WhoWaitsHearsOfTheStateOrOfTheDeadline) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
   const auto read = [&](std::future<Frame> future) -> absl::StatusOr<wire::RoundState> {
@@ -392,6 +407,18 @@ TEST_F(ClientServiceTest, WhoWaitsHearsOfTheStateOrOfTheDeadline) {
   EXPECT_EQ(aborted.round().state(), wire::ABORTED);
   EXPECT_EQ(aborted.round().abort_reason(), "party 2 is gone");
   EXPECT_THAT(read(std::move(closed)), IsOk());
+}
+
+// The code that has a client ask again.
+TEST_F(ClientServiceTest, WhoWaitsBesideTooManyOthersIsToldToTryAgain) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  std::vector<std::future<Frame>> waiting;
+  for (int i = 0; i < 1 << 16; ++i) waiting.push_back(WaitFor(round, wire::ANSWERED, 60'000));
+  EXPECT_FALSE(Answered(waiting.back()));
+  EXPECT_THAT(Read<wire::WaitRoundResponse>(WaitFor(round, wire::ANSWERED, 60'000),
+                                            FrameType::kWaitRound),
+              StatusIs(absl::StatusCode::kUnavailable, "too many clients wait"));
+  EXPECT_TRUE(Answered(WaitFor(round, wire::ANSWERED, 0)));  // does not wait
 }
 
 TEST_F(ClientServiceTest, WhoWaitsIsDroppedWhenTheServiceEnds) {

@@ -107,6 +107,24 @@ void KeepMemoryPrivate() {
   prctl(PR_SET_DUMPABLE, 0);
 }
 
+// Of the party itself: files of its rounds, spools, links.
+constexpr rlim_t kOwnDescriptors = 512;
+
+// Takes as many descriptors as the system gives. How many of `wanted` connections fit beside the
+// party's own files: a stage that finds no descriptor would abort its round for everybody.
+size_t ConnectionsThatFit(size_t wanted) {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
+  const rlim_t before = std::exchange(files.rlim_cur, files.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &files) != 0) files.rlim_cur = before;
+  const rlim_t fit = files.rlim_cur - std::min(kOwnDescriptors, files.rlim_cur / 2);
+  if (fit >= wanted) return wanted;
+  spdlog::warn("the system allows {} open files: {} connections are taken at a time instead of {}; "
+               "raise the hard limit (ulimit -Hn)",
+               files.rlim_cur, fit, wanted);
+  return static_cast<size_t>(fit);
+}
+
 // The rounds of a party that its neighbours have forgotten end when they expire.
 class Expiry {
  public:
@@ -295,7 +313,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                                        tls_key.size()}},
       .clients = {},
       .limits = nullptr,
-      .max_connections = config.max_connections()};
+      .max_connections = ConnectionsThatFit(config.max_connections())};
   // Engines alone let go of it when its next epoch comes.
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<PirService> pir_service,

@@ -19,11 +19,12 @@ struct Disk {
   std::map<RoundCounter, std::vector<Bytes>> submissions;
   // When not negative: this many more writes succeed.
   int writes_left = -1;
+  absl::Status failure = absl::ResourceExhaustedError("disk full");  // of the others
   std::function<void()> before_write = nullptr;  // may wait: a slow disk
 
   absl::Status Write() {
     if (before_write) before_write();
-    if (writes_left == 0) return absl::ResourceExhaustedError("disk full");
+    if (writes_left == 0) return failure;
     if (writes_left > 0) --writes_left;
     return absl::OkStatus();
   }
@@ -42,6 +43,7 @@ class MemoryJournal final : public Journal {
 
   absl::Status StoreSeed(RoundCounter round, BytesView seed) override {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
+    std::lock_guard lock(mutex_);
     SHOAL_CHECK(disk_->seeds.emplace(round, ToBytes(seed)).second);
     return absl::OkStatus();
   }
@@ -68,6 +70,7 @@ class MemoryJournal final : public Journal {
     return absl::OkStatus();
   }
   absl::Status WipeSeed(RoundCounter round) override {
+    std::lock_guard lock(mutex_);
     disk_->seeds.erase(round);
     return absl::OkStatus();
   }
