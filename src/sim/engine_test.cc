@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <latch>
@@ -90,9 +91,12 @@ class World {
     return std::make_shared<const table::Table>(*std::move(table));
   }
 
-  void Serve(std::shared_ptr<const table::Table> table) {
+  void Serve(std::shared_ptr<const table::Table> table,
+             std::function<void(pir::Engine, uint64_t, uint64_t)> progress = nullptr) {
     auto service = server::PirService::Create(&*roster_, std::move(table),
-                                              {.engines = {pir::Engine::kSimplePir}, .pool = &pool_});
+                                              {.engines = {pir::Engine::kSimplePir},
+                                               .pool = &pool_,
+                                               .progress = std::move(progress)});
     SHOAL_CHECK(service.ok());
     service_ = *std::move(service);
   }
@@ -452,26 +456,28 @@ TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
     for (uint64_t i = 0; i < 1500; ++i) {
       Bytes value(1000);
       values.Fill(value);
+      if (i == 20) std::ranges::fill(value, static_cast<uint8_t>('0' + epoch));
       SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), value, i + 1).ok());
     }
     return world.Sign(set, epoch, 1000, /*dense=*/true);
   };
-  server::PirService* reloading = nullptr;
-  int asked = 0;
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto service,
-      server::PirService::Create(&world.roster(), make(1),
-                                 {.engines = {pir::Engine::kSimplePir},
-                                  .pool = &world.pool(),
-                                  .progress = [&](pir::Engine, uint64_t, uint64_t) {
-                                    if (reloading == nullptr) return;
-                                    EXPECT_EQ(SetupOf(*reloading).epoch(), 1u);
-                                    ++asked;
-                                  }}));
-  reloading = service.get();
-  SHOAL_ASSERT_OK(service->Reload(make(2)));
-  EXPECT_GT(asked, 0) << "the hint was refreshed";
-  EXPECT_EQ(SetupOf(*service).epoch(), 2u);
+  Device device(&world);
+  bool reloading = false;
+  // On a thread of its own, as the callback runs within Reload.
+  std::future<Texts> answer;
+  world.Serve(make(1), [&](pir::Engine, uint64_t, uint64_t) {
+    if (!reloading || answer.valid()) return;
+    answer = std::async(std::launch::async, [&] { return device.Results({"20"}); });
+    EXPECT_EQ(answer.wait_for(std::chrono::seconds(30)), std::future_status::ready)
+        << "the query waits for the new server";
+  });
+  SHOAL_ASSERT_OK(device.Open());
+  reloading = true;
+  SHOAL_ASSERT_OK(world.service().Reload(make(2)));
+  ASSERT_TRUE(answer.valid()) << "the hint was refreshed";
+  EXPECT_EQ(answer.get(), (Texts{absl::StrCat("found ", std::string(1000, '1'))}));
+  SHOAL_ASSERT_OK(device.Open());
+  EXPECT_EQ(device.Results({"20"}), (Texts{absl::StrCat("found ", std::string(1000, '2'))}));
 }
 
 TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {
