@@ -390,7 +390,7 @@ absl::StatusOr<Bytes> DoublePirClient::RecoverChunk(const Asked& asked, uint64_t
   return Recover(asked, answer);
 }
 
-absl::Status DoublePirClient::Apply(const Delta& delta) {
+absl::Status DoublePirClient::Apply(const DeltaView& delta) {
   SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta));
   SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_, 2), hint_bits_dropped_,
                                      setup_.rows_per_column(), delta.changes, hint_));

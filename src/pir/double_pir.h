@@ -90,7 +90,7 @@ class DoublePirClient final : public Client {
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
   absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
                                      BytesView answer) const override;
-  absl::Status Apply(const Delta& delta) override;
+  absl::Status Apply(const DeltaView& delta) override;
 
  private:
   DoublePirClient(const wire::PirSetup& setup, PublicProduct first, PublicProduct second)

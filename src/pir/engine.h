@@ -111,15 +111,23 @@ struct ClientOptions {
 };
 
 // What changed from one epoch to the next, much smaller than a hint if few rows did.
-struct Delta {
+struct DeltaView {
   Digest from = {};  // SetupId
   wire::PirSetup to;
   // refresh.h has the bytes.
+  BytesView changes;
+};
+// The same with bytes of its own.
+struct Delta {
+  Digest from = {};
+  wire::PirSetup to;
   Bytes changes;
+
+  operator DeltaView() const { return {.from = from, .to = to, .changes = changes}; }
 };
 
 // Of everything in it: what came in pieces is known to be whole, and what was kept to be undamaged.
-Digest DeltaDigest(const Delta& delta);
+Digest DeltaDigest(const DeltaView& delta);
 
 // Whether a server of `setup` can be refreshed to this content (Server::Refresh). INVALID_ARGUMENT
 // says what does not fit.
@@ -195,7 +203,7 @@ class Client {
 
   // Makes this a client of the delta's epoch. FAILED_PRECONDITION if the delta starts elsewhere,
   // INVALID_ARGUMENT if it is malformed; the client is then what it was.
-  virtual absl::Status Apply(const Delta& delta) = 0;
+  virtual absl::Status Apply(const DeltaView& delta) = 0;
 };
 
 // Which chunk of a batch of `chunks` queries (at least 1) the row is in.

@@ -246,7 +246,7 @@ absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& conten
   return absl::OkStatus();
 }
 
-absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta) {
+absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta) {
   if (delta.from != SetupId(setup)) {
     return absl::FailedPreconditionError("pir: the delta starts from another epoch");
   }

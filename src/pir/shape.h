@@ -71,7 +71,7 @@ absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& conten
                               std::span<const uint64_t> changed_rows);
 
 // What Apply asks of a delta: it starts at `setup`, and leads to a table of the same shape.
-absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta);
+absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta);
 
 // Where the records of `changed_rows` stand in the matrix.
 std::vector<Run> RunsOf(const wire::PirSetup& setup, std::span<const uint64_t> changed_rows);

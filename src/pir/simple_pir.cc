@@ -200,7 +200,7 @@ absl::StatusOr<Bytes> SimplePirClient::RecoverChunk(const Asked& asked, uint64_t
                                                  setup_.record_bytes()));
 }
 
-absl::Status SimplePirClient::Apply(const Delta& delta) {
+absl::Status SimplePirClient::Apply(const DeltaView& delta) {
   SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta));
   SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup_));
   SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_), dropped, setup_.columns(),

@@ -72,7 +72,7 @@ class SimplePirClient final : public Client {
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
   absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
                                      BytesView answer) const override;
-  absl::Status Apply(const Delta& delta) override;
+  absl::Status Apply(const DeltaView& delta) override;
 
  private:
   SimplePirClient(const wire::PirSetup& setup, PublicProduct product)
