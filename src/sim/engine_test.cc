@@ -445,6 +445,35 @@ TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
   }
 }
 
+// A table that one engine takes and the other does not, as its hint would be too large: the epoch
+// before is served on, and a restart with it takes what is on disk.
+TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
+  World world;
+  const std::string directory = ::testing::TempDir() + "/refused-epoch";
+  // A byte a row, as DoublePIR's hint is 7.5 MiB for each and for 48 of a signature.
+  const auto make = [&](uint64_t epoch, uint32_t row_bytes) {
+    table::RecordSet set("records");
+    for (uint64_t i = 0; i < 100; ++i) {
+      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), Bytes(row_bytes, 'x'), i + 1).ok());
+    }
+    return world.Sign(set, epoch, row_bytes, /*dense=*/true);
+  };
+  auto service = server::PirService::Create(
+      &world.roster(), make(1, 1),
+      {.engines = {pir::Engine::kSimplePir, pir::Engine::kDoublePir},
+       .max_hint_bytes = uint64_t{400} << 20,
+       .pool = &world.pool(),
+       .directory = directory});
+  SHOAL_ASSERT_OK(service.status());
+  const auto product = [&] { return *ReadFile(directory + "/simplepir.product"); };
+  const std::string before = product();
+  const wire::PirSetup setup = SetupOf(**service);
+  EXPECT_THAT((*service)->Reload(make(2, 8)),
+              StatusIs(absl::StatusCode::kResourceExhausted, "doublepir"));
+  EXPECT_EQ(SetupOf(**service).SerializeAsString(), setup.SerializeAsString());
+  EXPECT_TRUE(product() == before);
+}
+
 // An epoch in which everything changed: the server is made anew, beside the old one, and clients of the
 // old epoch are answered until it is there.
 TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
