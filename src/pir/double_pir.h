@@ -47,8 +47,8 @@ class DoublePirServer final : public Server {
   absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const override;
   // The delta has about 6 KiB of changes for every byte of every block that has a changed row.
-  absl::StatusOr<Delta> Refresh(const Content& content,
-                                std::span<const uint64_t> changed_rows) override;
+  absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
+                                               std::span<const uint64_t> changed_rows) override;
   absl::StatusOr<double> RefreshShare(const Content& content,
                                       std::span<const uint64_t> changed_rows) const override;
 

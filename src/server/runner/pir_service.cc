@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
+#include "src/base/memory.h"
 #include "src/base/status_macros.h"
 #include "src/cli/version.h"
 #include "src/server/runner/product_file.h"
@@ -383,6 +384,7 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
   // What takes a whole new server is made beside the old one, which goes on answering.
   std::map<pir::Engine, Made> made;
   std::vector<uint64_t> changed;
+  uint64_t refresh_bytes = 0;
   {
     std::shared_lock lock(served_mutex_);
     if (table->manifest().epoch() <= table_->manifest().epoch()) {
@@ -393,17 +395,23 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
     changed = ChangedRows(*table_, *table);
     for (const auto& [engine, served] : served_) {
       const auto share = served.server->RefreshShare(content, changed);
-      if (share.ok() && *share <= kMaxRefreshShare) continue;
+      if (share.ok() && *share <= kMaxRefreshShare) {
+        refresh_bytes += served.server->hint().size();
+        continue;
+      }
       absl::StatusOr<Made> server = Make(engine, content);
       if (server.ok()) {
         made[engine] = *std::move(server);
       } else if (share.ok() && absl::IsResourceExhausted(server.status())) {
         spdlog::warn("{}: answers wait while the hint is made anew: {}",
                      std::string(pir::EngineName(engine)), server.status().ToString());
+        refresh_bytes += served.server->hint().size();
       } else {
         return server.status();
       }
     }
+    // What is refreshed in place can no longer fail: its delta may be nearly as long as the hint.
+    SHOAL_RETURN_IF_ERROR(CheckMemory(refresh_bytes, "what changed of the hints"));
   }
   // Answers wait while hints are refreshed.
   std::unique_lock lock(served_mutex_);
@@ -416,15 +424,12 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
       if (!fresh->second.kept) to_keep.push_back(served.server.get());
     } else {
       const auto start = std::chrono::steady_clock::now();
-      absl::StatusOr<pir::Delta> delta = served.server->Refresh(content, changed);
+      auto delta = served.server->Refresh(content, changed);
       SHOAL_CHECK(delta.ok());
       SetSetupSeconds(engine, Since(start));
       to_keep.push_back(served.server.get());
-      // What is as large as the hint is not worth it.
-      if (delta->changes.size() < served.server->hint().size()) {
-        served.delta_digest = pir::DeltaDigest(*delta);
-        served.delta = *std::move(delta);
-      }
+      served.delta = *std::move(delta);
+      if (served.delta) served.delta_digest = pir::DeltaDigest(*served.delta);
     }
     served.id = pir::SetupId(served.server->setup());
   }
