@@ -85,9 +85,9 @@ std::optional<wire::GetPirDeltaResponse> TakeHead(BytesView& bytes) {
 
 // Makes the client that of the delta's epoch. DATA_LOSS or INVALID_ARGUMENT: these bytes are not
 // the delta of that head; the client is what it was.
-absl::Status Apply(pir::Client& client, const wire::GetPirDeltaResponse& head, Bytes changes) {
-  const pir::Delta delta = {
-      .from = pir::SetupId(client.setup()), .to = head.to(), .changes = std::move(changes)};
+absl::Status Apply(pir::Client& client, const wire::GetPirDeltaResponse& head, BytesView changes) {
+  const pir::DeltaView delta = {
+      .from = pir::SetupId(client.setup()), .to = head.to(), .changes = changes};
   if (head.digest() != AsText(pir::DeltaDigest(delta))) {
     return absl::DataLossError("the delta does not have its digest");
   }
@@ -123,7 +123,7 @@ absl::StatusOr<Kept> FromDisk(const std::string& path, const pir::ClientOptions&
       kept.changes = ToBytes(rest);
       break;
     }
-    if (!Apply(*kept.client, *head, ToBytes(rest.first(head->total_bytes()))).ok()) break;
+    if (!Apply(*kept.client, *head, rest.first(head->total_bytes())).ok()) break;
     rest = rest.subspan(head->total_bytes());
     kept.deltas_bytes = deltas.size() - rest.size();
   }
@@ -153,8 +153,8 @@ class Fetcher {
     return response;
   }
 
-  // What `content` lacks of `total` bytes. Every piece is kept before the next is asked for.
-  // DATA_LOSS: the server sends something else.
+  // What `content` lacks of `total` bytes, for which there is memory. Every piece is kept before
+  // the next is asked for. DATA_LOSS: the server sends something else.
   template <typename Response, typename Request>
   absl::Status Rest(wire::FrameType type, Request request, uint64_t total, const Keep& keep,
                     Bytes& content) {
@@ -171,6 +171,7 @@ class Fetcher {
                                                 total));
       }
       SHOAL_RETURN_IF_ERROR(keep(content.size(), piece));
+      content.reserve(total);
       Append(content, piece);
       fetch_.received_bytes += piece.size();
       if (progress_) progress_(content.size(), total);
@@ -208,14 +209,18 @@ absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::st
   }
   Bytes changes;
   if (kept.head == encoded) changes = std::move(kept.changes);
-  const auto keep = [&](uint64_t offset, BytesView piece) -> absl::Status {
+  // What cannot be kept is fetched again next time: the hint is there, and the query can be
+  // answered.
+  bool kept_so_far = true;
+  const auto keep = [&](uint64_t offset, BytesView piece) {
     const std::string file = DeltasPath(path);
-    if (offset == 0) SHOAL_RETURN_IF_ERROR(WriteFrom(file, kept.deltas_bytes, encoded));
-    return WriteFrom(file, before + offset, piece);
+    if (offset == 0) kept_so_far = WriteFrom(file, kept.deltas_bytes, encoded).ok();
+    if (kept_so_far) kept_so_far = WriteFrom(file, before + offset, piece).ok();
+    return absl::OkStatus();
   };
   SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirDeltaResponse>(
       kType, std::move(request), head.total_bytes(), keep, changes));
-  return Apply(*kept.client, head, std::move(changes));
+  return Apply(*kept.client, head, changes);
 }
 
 // The whole hint, or what is missing of it. What is kept of another goes when a piece of this one
@@ -281,9 +286,12 @@ absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch) {
   const auto start = steady_clock::now();
   SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(setup));
-  // Before it is fetched: the server chose its size.
-  SHOAL_RETURN_IF_ERROR(pir::CheckMemory(sizes.hint_bytes + sizes.hint_memory_bytes,
-                                         absl::StrCat(setup.engine(), ": the hint")));
+  // Before it is fetched: the server chose its size. Beside the expanded hint there is either the
+  // hint as it came, or deltas, which are no longer; of these, a part of the last one a second
+  // time.
+  uint64_t bytes = sizes.hint_bytes + sizes.hint_memory_bytes;
+  if (!path.empty() && FileExists(DeltasPath(path))) bytes += sizes.hint_bytes;
+  SHOAL_RETURN_IF_ERROR(pir::CheckMemory(bytes, absl::StrCat(setup.engine(), ": the hint")));
   Fetcher fetcher(call, progress, fetch);
   auto client = Obtain(setup, path, fetcher, options, fetch);
   fetch.open_seconds = Since(start) - fetcher.wait_seconds();

@@ -38,9 +38,10 @@ struct HintFetch {
 // is of the hint or of the delta, whichever is fetched.
 //
 // A delta that the server does not have, that is none, or that is not worth it, makes room for the
-// hint. Any other error is returned and leaves what is kept for the next time: UNAVAILABLE and
-// RESOURCE_EXHAUSTED pass. DATA_LOSS if the server's hint is not what its setup says,
-// RESOURCE_EXHAUSTED if it does not fit the memory.
+// hint. One that cannot be written is used, and fetched again the next time. Any other error is
+// returned and leaves what is kept for the next time: UNAVAILABLE and RESOURCE_EXHAUSTED pass.
+// DATA_LOSS if the server's hint is not what its setup says, RESOURCE_EXHAUSTED if it does not fit
+// the memory.
 using EngineCall =
     std::function<absl::StatusOr<wire::Frame>(const wire::Frame& request, uint64_t max_bulk_bytes)>;
 absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
 #include "src/base/file.h"
+#include "src/base/memory.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/pir/testing/records.h"
@@ -273,6 +275,40 @@ TEST_F(HintCacheTest, WhatIsThereGoesWhenAHintComes) {
   EXPECT_EQ(fetch_.resumed_bytes, 10'000u);
 }
 
+// A disk that takes no delta costs its bytes again at every query, and no answer.
+TEST_F(HintCacheTest, ADeltaThatCannotBeWrittenIsUsed) {
+  ExpectServed();
+  const std::vector<Bytes> before = Contents();
+  NextEpoch();
+  pieces_left_ = 0;  // the hint's
+  // Read as a file that is not there, and cannot be made.
+  ASSERT_EQ(symlink((path_ + ".nowhere/deltas").c_str(), (path_ + ".deltas").c_str()), 0);
+  for (int time = 0; time < 2; ++time) {
+    ExpectServed();
+    EXPECT_TRUE(fetch_.by_delta);
+    EXPECT_EQ(fetch_.received_bytes, delta_->changes.size());
+    EXPECT_EQ(Contents(), before);
+  }
+  // It breaks in the middle: what is there is continued.
+  unlink((path_ + ".deltas").c_str());
+  int pieces = 0;
+  spoil_ = [&](Frame& frame) {
+    // The first answer has no piece that is kept.
+    if (frame.type != FrameType::kGetPirDelta || ++pieces != 3) return;
+    ASSERT_EQ(rename((path_ + ".deltas").c_str(), (path_ + ".begun").c_str()), 0);
+    ASSERT_EQ(symlink((path_ + ".nowhere/deltas").c_str(), (path_ + ".deltas").c_str()), 0);
+  };
+  ExpectServed();
+  EXPECT_TRUE(fetch_.by_delta);
+  EXPECT_GT(pieces, 3);
+  spoil_ = nullptr;
+  ASSERT_EQ(rename((path_ + ".begun").c_str(), (path_ + ".deltas").c_str()), 0);
+  ExpectServed();
+  EXPECT_EQ(fetch_.received_bytes, delta_->changes.size() - kDeltaPiece);
+  ExpectServed();
+  EXPECT_EQ(fetch_.received_bytes, 0u);
+}
+
 // The server took another epoch while its delta was fetched.
 TEST_F(HintCacheTest, APartOfADeltaToAnEpochThatIsOver) {
   ExpectServed();
@@ -486,6 +522,33 @@ TEST_F(HintCacheTest, AHintLargerThanTheMemoryIsNotFetched) {
       fetch_);
   EXPECT_THAT(obtained, StatusIs(absl::StatusCode::kResourceExhausted, "the hint takes"));
   EXPECT_EQ(fetch_.received_bytes, 0u);
+}
+
+// A hint that just fits: not with deltas, which may take as much as it does once more.
+TEST_F(HintCacheTest, DeltasCountAsMemory) {
+  pieces_left_ = 0;
+  const auto obtain = [&] {
+    wire::PirSetup setup = server_->setup();
+    setup.set_columns(64);
+    setup.set_rows_per_column(1000);
+    const auto of_1000 = pir::SizesOfShape(setup);
+    SHOAL_CHECK(of_1000.ok());
+    // In the middle between what fits in both cases and what does in neither.
+    const double bytes = static_cast<double>(of_1000->hint_memory_bytes) +
+                         1.5 * static_cast<double>(of_1000->hint_bytes);
+    setup.set_rows_per_column(
+        static_cast<uint64_t>(1000 * static_cast<double>(AvailableMemory()) / bytes));
+    setup.set_hint_bytes(pir::SizesOfShape(setup)->hint_bytes);
+    return ObtainHint(
+               setup, path_, [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
+               nullptr, fetch_)
+        .status();
+  };
+  EXPECT_THAT(obtain(), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
+  Write(path_ + ".deltas", Bytes(1));
+  EXPECT_THAT(obtain(), StatusIs(absl::StatusCode::kResourceExhausted, "the hint takes"));
+  unlink((path_ + ".deltas").c_str());
+  EXPECT_THAT(obtain(), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
 }
 
 }  // namespace

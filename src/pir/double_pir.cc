@@ -1,6 +1,7 @@
 #include "src/pir/double_pir.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
@@ -257,52 +258,50 @@ absl::StatusOr<std::vector<Bytes>> DoublePirServer::AnswerSecond(
   return answers;
 }
 
-absl::StatusOr<Delta> DoublePirServer::Refresh(const Content& content,
-                                               std::span<const uint64_t> changed_rows) {
+absl::StatusOr<std::optional<Delta>> DoublePirServer::Refresh(
+    const Content& content, std::span<const uint64_t> changed_rows) {
   SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
-  Delta delta;
-  delta.from = id_;
-  const std::vector<uint32_t> before = first_product_;
+  const Digest from = id_;
   RefreshProduct({.room = &*room_,
                   .pool = pool_,
                   .seed = MatrixSeed(setup_, 1),
                   .hint_bits_dropped = kFirstBitsDropped,
+                  .max_delta_bytes = 0,
                   .matrix = &*first_,
                   .product = &first_product_},
-                 RunsOf(setup_, changed_rows), RecordsOf(content, changed_rows));
-  // The second level's columns of the blocks whose part of the product is another now.
-  std::vector<Run> runs;
-  const uint64_t block_words = uint64_t{setup_.record_bytes()} * kDimension;
-  for (uint64_t block = 0; block < setup_.rows_per_column(); ++block) {
-    const auto from = static_cast<std::ptrdiff_t>(block * block_words);
-    const auto to = static_cast<std::ptrdiff_t>((block + 1) * block_words);
-    if (!std::equal(before.begin() + from, before.begin() + to, first_product_.begin() + from)) {
-      runs.push_back({.column = block,
-                      .first_row = 0,
-                      .length = static_cast<uint32_t>(block_words * kDigits)});
-    }
-  }
-  delta.changes = RefreshProduct({.room = &*room_,
-                                  .pool = pool_,
-                                  .seed = MatrixSeed(setup_, 2),
-                                  .hint_bits_dropped = hint_bits_dropped_,
-                                  .matrix = &*second_,
-                                  .product = &second_product_},
-                                 runs, [&](size_t run, MutableBytes out) {
-                                   std::ranges::copy(Digits(runs[run].column), out.begin());
-                                 });
+                 RunsOf(setup_, content, changed_rows));
+  // The second level's columns of the blocks whose part of the product is another now: of others no
+  // row changed.
+  std::set<uint64_t> changed_blocks;
+  for (uint64_t row : changed_rows) changed_blocks.insert(row % setup_.rows_per_column());
+  const std::vector<uint64_t> blocks(changed_blocks.begin(), changed_blocks.end());
+  const uint64_t block_digits = uint64_t{setup_.record_bytes()} * kDimension * kDigits;
+  std::optional<Bytes> changes = RefreshProduct(
+      {.room = &*room_,
+       .pool = pool_,
+       .seed = MatrixSeed(setup_, 2),
+       .hint_bits_dropped = hint_bits_dropped_,
+       .max_delta_bytes = sizes_.hint_bytes - 1,
+       .matrix = &*second_,
+       .product = &second_product_},
+      {.count = blocks.size(),
+       .at = [&](size_t run) -> Run {
+         return {.column = blocks[run], .length = static_cast<uint32_t>(block_digits)};
+       },
+       .read = [&](size_t run, MutableBytes out) {
+         std::ranges::copy(Digits(blocks[run]), out.begin());
+       }});
   SetEpoch(content, setup_);
   PackHint();
-  delta.to = setup_;
-  return delta;
+  return DeltaOf(from, setup_, std::move(changes));
 }
 
 // Of the first level, which is nearly all of the work.
 absl::StatusOr<double> DoublePirServer::RefreshShare(
     const Content& content, std::span<const uint64_t> changed_rows) const {
   SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
-  return pir::RefreshShare(*first_, kFirstBitsDropped, RunsOf(setup_, changed_rows),
-                           RecordsOf(content, changed_rows));
+  return pir::RefreshShare(*first_, kFirstBitsDropped, /*told=*/false,
+                           RunsOf(setup_, content, changed_rows));
 }
 
 absl::StatusOr<std::unique_ptr<DoublePirClient>> DoublePirClient::Create(
@@ -390,7 +389,7 @@ absl::StatusOr<Bytes> DoublePirClient::RecoverChunk(const Asked& asked, uint64_t
   return Recover(asked, answer);
 }
 
-absl::Status DoublePirClient::Apply(const Delta& delta) {
+absl::Status DoublePirClient::Apply(const DeltaView& delta) {
   SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta));
   SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_, 2), hint_bits_dropped_,
                                      setup_.rows_per_column(), delta.changes, hint_));

@@ -47,8 +47,8 @@ class DoublePirServer final : public Server {
   absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const override;
   // The delta has about 6 KiB of changes for every byte of every block that has a changed row.
-  absl::StatusOr<Delta> Refresh(const Content& content,
-                                std::span<const uint64_t> changed_rows) override;
+  absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
+                                               std::span<const uint64_t> changed_rows) override;
   absl::StatusOr<double> RefreshShare(const Content& content,
                                       std::span<const uint64_t> changed_rows) const override;
 
@@ -90,7 +90,7 @@ class DoublePirClient final : public Client {
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
   absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
                                      BytesView answer) const override;
-  absl::Status Apply(const Delta& delta) override;
+  absl::Status Apply(const DeltaView& delta) override;
 
  private:
   DoublePirClient(const wire::PirSetup& setup, PublicProduct first, PublicProduct second)

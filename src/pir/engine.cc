@@ -62,7 +62,7 @@ Digest ProductId(const wire::PirSetup& setup) {
 
 Digest HintDigest(BytesView hint) { return Transcript("shoal pir hint v1").Blob(hint).Finish(); }
 
-Digest DeltaDigest(const Delta& delta) {
+Digest DeltaDigest(const DeltaView& delta) {
   return Transcript("shoal pir delta v1")
       .Blob(delta.from)
       .Blob(SetupId(delta.to))

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -111,15 +112,23 @@ struct ClientOptions {
 };
 
 // What changed from one epoch to the next, much smaller than a hint if few rows did.
-struct Delta {
+struct DeltaView {
   Digest from = {};  // SetupId
   wire::PirSetup to;
   // refresh.h has the bytes.
+  BytesView changes;
+};
+// The same with bytes of its own.
+struct Delta {
+  Digest from = {};
+  wire::PirSetup to;
   Bytes changes;
+
+  operator DeltaView() const { return {.from = from, .to = to, .changes = changes}; }
 };
 
 // Of everything in it: what came in pieces is known to be whole, and what was kept to be undamaged.
-Digest DeltaDigest(const Delta& delta);
+Digest DeltaDigest(const DeltaView& delta);
 
 // Whether a server of `setup` can be refreshed to this content (Server::Refresh). INVALID_ARGUMENT
 // says what does not fit.
@@ -151,16 +160,18 @@ class Server {
       std::span<const BytesView> queries) const = 0;
 
   // What part of the product a Refresh with these arguments would make anew, 0 to 1: near 1 it takes as
-  // long as a new server, and its delta has as many bytes as a hint. INVALID_ARGUMENT as Refresh.
+  // long as a new server, or its delta has as many bytes as a hint. INVALID_ARGUMENT as Refresh.
   virtual absl::StatusOr<double> RefreshShare(const Content& content,
                                               std::span<const uint64_t> changed_rows) const = 0;
 
   // Makes this the server of a later epoch of the same table, with the same size of rows and no more
   // columns: setup and hint change. `changed_rows` names every row whose bytes differ, in ascending
   // order. Costs about 1024 multiply-adds for a byte that changed, and never more than a new hint
-  // would. INVALID_ARGUMENT if the content does not fit: then make a new server.
-  virtual absl::StatusOr<Delta> Refresh(const Content& content,
-                                        std::span<const uint64_t> changed_rows) = 0;
+  // would; takes as much memory as the delta has, less than a hint. No delta if it would be as long
+  // as the hint, which then serves a client better. INVALID_ARGUMENT if the content does not fit:
+  // then make a new server.
+  virtual absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
+                                                       std::span<const uint64_t> changed_rows) = 0;
 };
 
 // A client's part of one query that is under way: what it needs to understand the answer, and no one
@@ -195,7 +206,7 @@ class Client {
 
   // Makes this a client of the delta's epoch. FAILED_PRECONDITION if the delta starts elsewhere,
   // INVALID_ARGUMENT if it is malformed; the client is then what it was.
-  virtual absl::Status Apply(const Delta& delta) = 0;
+  virtual absl::Status Apply(const DeltaView& delta) = 0;
 };
 
 // Which chunk of a batch of `chunks` queries (at least 1) the row is in.

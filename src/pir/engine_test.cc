@@ -6,6 +6,8 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +41,14 @@ absl::StatusOr<Bytes> Fetch(const Server& server, const Client& client, uint64_t
   const BytesView query = asked.query;
   SHOAL_ASSIGN_OR_RETURN(const Bytes answer, server.Answer({&query, 1})[0]);
   return client.Recover(asked, answer);
+}
+
+// The delta that there has to be.
+absl::StatusOr<Delta> Refresh(Server& server, const Content& content,
+                              std::span<const uint64_t> changed) {
+  SHOAL_ASSIGN_OR_RETURN(std::optional<Delta> delta, server.Refresh(content, changed));
+  if (!delta) return absl::NotFoundError("no delta");
+  return *std::move(delta);
 }
 
 class EngineTest : public ::testing::TestWithParam<Engine> {
@@ -330,7 +340,7 @@ TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
 
   const std::vector<uint64_t> changed = {0, 8, 100, 249};
   for (uint64_t row : changed) records.Fill(row, static_cast<uint8_t>(row + 3));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server->Refresh(records.content(2), changed));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, Refresh(*server, records.content(2), changed));
   const auto fresh = Serve(records.content(2), {.rows_per_column = 3});
   EXPECT_EQ(ToBytes(server->hint()), ToBytes(fresh->hint()));
   EXPECT_EQ(SetupId(server->setup()), SetupId(fresh->setup()));
@@ -388,7 +398,7 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
   } else {
     EXPECT_LT(share, 0.01) << "7 columns";
   }
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server->Refresh(records.content(2), all));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, Refresh(*server, records.content(2), all));
   EXPECT_EQ(ToBytes(server->hint()),
             ToBytes(Serve(records.content(2), {.rows_per_column = k})->hint()));
   EXPECT_LT(delta.changes.size(), server->hint().size() * 3 / 4);
@@ -415,7 +425,7 @@ TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
     }
   }
   for (uint64_t row : {8, 10, 2000}) records.Fill(row, static_cast<uint8_t>(row));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server->Refresh(records.content(2), all));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, Refresh(*server, records.content(2), all));
   std::vector<Bytes> runs, rows;
   BytesView rest = delta.changes;
   const uint64_t count = LoadLe<uint64_t>(rest.data());
@@ -478,7 +488,39 @@ TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
   }
 }
 
+// Changes that stand alone take a header each: so the rows of the hint that they are in are sent
+// anew much sooner than those of long runs, and the share is what the delta takes of a hint.
+TEST(EngineTest, ChangesThatStandAloneCountWithTheirHeaders) {
+  Records records(4000, 40);
+  const auto server = *CreateServer(Engine::kSimplePir, records.content(), {.rows_per_column = 1});
+  const auto client = ClientOf(*server);
+  const uint64_t hint_row = server->hint().size() / 40;
+  std::vector<uint64_t> changed;
+  // Two bytes far apart in 300 columns, and two runs of 10 bytes in 50.
+  for (uint64_t row = 0; row < 300; ++row) {
+    changed.push_back(row);
+    for (uint32_t byte = 0; byte < 40; ++byte) {
+      if (byte == 0 || byte == 39 || (row < 50 && byte > 10 && byte <= 20)) {
+        records.FillByte(row, byte, static_cast<uint8_t>(records.at(row)[byte] + 1));
+      }
+    }
+  }
+  ASSERT_LT(2 * 300u, hint_row) << "rows anew for their changes alone: the test shows nothing";
+  SHOAL_ASSERT_OK_AND_ASSIGN(const double share, server->RefreshShare(records.content(2), changed));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, Refresh(*server, records.content(2), changed));
+  const double bytes = static_cast<double>(2 * hint_row + 50 * (20 + 2 * 10));
+  EXPECT_NEAR(share, bytes / static_cast<double>(server->hint().size()), 1e-9);
+  EXPECT_NEAR(static_cast<double>(delta.changes.size()), bytes, 50) << "its own headers";
+  SHOAL_ASSERT_OK(client->Apply(delta));
+  TestRandom random(7);
+  for (uint64_t row : {0, 49, 50, 299, 300}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random));
+    EXPECT_EQ(record, records.at(row));
+  }
+}
+
 // When everything changes, a refresh is as much as a new server: that is told without one.
+// SimplePIR's delta would be longer than the hint, and is none; the hint is right all the same.
 TEST_P(EngineTest, TheShareOfARefreshIsToldBefore) {
   Records records(4000, 2);
   const auto server = Serve(records.content(), {.rows_per_column = 2});
@@ -494,6 +536,10 @@ TEST_P(EngineTest, TheShareOfARefreshIsToldBefore) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const double none, server->RefreshShare(records.content(2), {}));
   EXPECT_EQ(none, 0);
   EXPECT_EQ(ToBytes(server->hint()), hint);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto delta, server->Refresh(records.content(2), all));
+  EXPECT_EQ(delta.has_value(), GetParam() == Engine::kDoublePir);
+  EXPECT_EQ(ToBytes(server->hint()),
+            ToBytes(Serve(records.content(2), {.rows_per_column = 2})->hint()));
   EXPECT_THAT(server->RefreshShare(records.content(1), all),
               StatusIs(absl::StatusCode::kInvalidArgument, "not a later epoch"));
 }

@@ -215,7 +215,10 @@ TEST_P(MutationTest, Deltas) {
   const Bytes record_before = records_.at(12);
   const std::vector<uint64_t> changed = {12, 13, 140};
   for (uint64_t row : changed) records_.Fill(row, static_cast<uint8_t>(row));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, server_->Refresh(records_.content(2), changed));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto refreshed,
+                             server_->Refresh(records_.content(2), changed));
+  ASSERT_TRUE(refreshed.has_value());
+  const Delta& delta = *refreshed;
   int applied = 0, refused = 0;
   for (int trial = 0; trial < Trials(200); ++trial) {
     Delta bad = delta;

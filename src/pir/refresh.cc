@@ -70,81 +70,105 @@ class Changes {
 struct RunBytes {
   Bytes before, after;
 
-  void Load(const ByteMatrix& matrix, const Run& run, size_t number, const RunReader& read) {
+  void Load(const ByteMatrix& matrix, const Run& run, const Runs& runs, size_t number) {
     before.resize(run.length);
     after.resize(run.length);
-    read(number, after);
+    runs.read(number, after);
     for (size_t i = 0; i < before.size(); ++i) before[i] = matrix.Get(run.first_row + i, run.column);
   }
 };
 
-// In how many columns each row of the matrix changes.
-std::vector<uint32_t> CountChanges(const ByteMatrix& matrix, const std::vector<Run>& runs,
-                                   const RunReader& read) {
-  std::vector<uint32_t> changed(matrix.rows());
-  RunBytes bytes;
-  for (size_t r = 0; r < runs.size(); ++r) {
-    bytes.Load(matrix, runs[r], r, read);
-    for (size_t i = 0; i < bytes.after.size(); ++i) {
-      changed[runs[r].first_row + i] += bytes.before[i] != bytes.after[i];
+// Calls sent(begin, end) for what of [0, n) is sent as one run each: it begins and ends with a byte
+// that is `changed`, and has no gap of kGap bytes and none that is `apart`.
+template <typename Changed, typename Apart, typename Sent>
+void Split(size_t n, const Changed& changed, const Apart& apart, const Sent& sent) {
+  for (size_t i = 0; i < n; ++i) {
+    if (apart(i) || !changed(i)) continue;
+    size_t end = i + 1;
+    for (size_t j = end; j < n && j < end + kGap && !apart(j); ++j) {
+      if (changed(j)) end = j + 1;
     }
+    sent(i, end);
+    i = end - 1;
   }
-  return changed;
+}
+
+// How many bytes of a delta the changes of each row of the matrix take, if none is sent anew: runs
+// with their headers, shared out over the rows that they are in. If no client is told, two for each
+// change.
+std::vector<double> CountBytes(const ByteMatrix& matrix, bool told, const Runs& runs) {
+  std::vector<double> row_bytes(matrix.rows());
+  RunBytes bytes;
+  for (size_t r = 0; r < runs.count; ++r) {
+    const Run run = runs.at(r);
+    bytes.Load(matrix, run, runs, r);
+    const auto changed = [&](size_t i) { return bytes.before[i] != bytes.after[i]; };
+    if (!told) {
+      for (size_t i = 0; i < run.length; ++i) row_bytes[run.first_row + i] += changed(i) ? 2 : 0;
+      continue;
+    }
+    Split(run.length, changed, [](size_t) { return false; }, [&](size_t begin, size_t end) {
+      const double each =
+          2 + static_cast<double>(kRunHeaderBytes) / static_cast<double>(end - begin);
+      for (size_t i = begin; i < end; ++i) row_bytes[run.first_row + i] += each;
+    });
+  }
+  return row_bytes;
 }
 
 }  // namespace
 
-double RefreshShare(const ByteMatrix& matrix, uint32_t hint_bits_dropped,
-                    const std::vector<Run>& runs, const RunReader& read) {
-  const uint64_t row_bytes = RoundedBytes(kDimension, hint_bits_dropped);
-  uint64_t bytes = 0;
-  for (uint32_t changed : CountChanges(matrix, runs, read)) {
-    bytes += std::min(2 * uint64_t{changed}, row_bytes);
-  }
-  return static_cast<double>(bytes) / static_cast<double>(matrix.rows() * row_bytes);
+double RefreshShare(const ByteMatrix& matrix, uint32_t hint_bits_dropped, bool told,
+                    const Runs& runs) {
+  const auto row_bytes = static_cast<double>(RoundedBytes(kDimension, hint_bits_dropped));
+  double bytes = 0;
+  for (double changed : CountBytes(matrix, told, runs)) bytes += std::min(changed, row_bytes);
+  return bytes / (static_cast<double>(matrix.rows()) * row_bytes);
 }
 
-Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
-                     const RunReader& read) {
+std::optional<Bytes> RefreshProduct(const HintedMatrix& hinted, const Runs& runs) {
   ByteMatrix& matrix = *hinted.matrix;
-  const std::vector<uint32_t> changed = CountChanges(matrix, runs, read);
+  const std::vector<double> changed = CountBytes(matrix, hinted.max_delta_bytes > 0, runs);
   const uint64_t row_bytes = RoundedBytes(kDimension, hinted.hint_bits_dropped);
-  const auto anew = [&](uint64_t row) { return 2 * uint64_t{changed[row]} >= row_bytes; };
+  const auto anew = [&](uint64_t row) { return changed[row] >= static_cast<double>(row_bytes); };
 
-  Bytes changes(kCountBytes);
+  // Its bytes are never moved, and never there twice; pages that are not written take no memory.
+  std::optional<Bytes> changes = Bytes();
+  changes->reserve(hinted.max_delta_bytes);
+  // Whether so many more are recorded. Once they are too many, what there is goes.
+  const auto fit = [&](uint64_t more) {
+    if (changes && changes->size() + more > hinted.max_delta_bytes) changes.reset();
+    return changes.has_value();
+  };
+  if (fit(kCountBytes)) changes->resize(kCountBytes);
   uint64_t count = 0;
   RunBytes bytes;
   Changes applied(hinted.room->kernel(), hinted.seed, *hinted.product);
-  for (size_t r = 0; r < runs.size(); ++r) {
-    const Run& run = runs[r];
-    bytes.Load(matrix, run, r, read);
-    const Bytes& before = bytes.before;
-    const Bytes& after = bytes.after;
-    const auto sent = [&](size_t i) { return before[i] != after[i] && !anew(run.first_row + i); };
-    for (size_t i = 0; i < before.size(); ++i) {
-      matrix.Set(run.first_row + i, run.column, after[i]);
+  for (size_t r = 0; r < runs.count; ++r) {
+    const Run run = runs.at(r);
+    bytes.Load(matrix, run, runs, r);
+    for (size_t i = 0; i < run.length; ++i) {
+      matrix.Set(run.first_row + i, run.column, bytes.after[i]);
     }
-    for (size_t i = 0; i < before.size(); ++i) {
-      if (!sent(i)) continue;
-      size_t end = i + 1;
-      for (size_t j = end; j < before.size() && j < end + kGap && !anew(run.first_row + j); ++j) {
-        if (sent(j)) end = j + 1;
-      }
+    const auto apply = [&](size_t begin, size_t end) {
+      const size_t length = end - begin;
       const Change change = {.column = run.column,
-                             .first_row = run.first_row + i,
-                             .before = BytesView(before).subspan(i, end - i),
-                             .after = BytesView(after).subspan(i, end - i)};
+                             .first_row = run.first_row + begin,
+                             .before = BytesView(bytes.before).subspan(begin, length),
+                             .after = BytesView(bytes.after).subspan(begin, length)};
       applied.Apply(change);
-      AppendLe<uint64_t>(changes, change.column);
-      AppendLe<uint64_t>(changes, change.first_row);
-      AppendLe<uint32_t>(changes, static_cast<uint32_t>(end - i));
-      Append(changes, change.before);
-      Append(changes, change.after);
       ++count;
-      i = end - 1;
-    }
+      if (!fit(kRunHeaderBytes + 2 * length)) return;
+      AppendLe<uint64_t>(*changes, change.column);
+      AppendLe<uint64_t>(*changes, change.first_row);
+      AppendLe<uint32_t>(*changes, static_cast<uint32_t>(length));
+      Append(*changes, change.before);
+      Append(*changes, change.after);
+    };
+    Split(run.length, [&](size_t i) { return bytes.before[i] != bytes.after[i]; },
+          [&](size_t i) { return anew(run.first_row + i); }, apply);
   }
-  StoreLe<uint64_t>(changes.data(), count);
+  if (changes) StoreLe<uint64_t>(changes->data(), count);
 
   std::vector<uint64_t> rows;
   for (uint64_t row = 0; row < matrix.rows(); ++row) {
@@ -153,9 +177,10 @@ Bytes RefreshProduct(const HintedMatrix& hinted, const std::vector<Run>& runs,
   if (rows.empty()) return changes;
   matrix.MultiplyPublicRows(*hinted.room, hinted.seed, rows, hinted.pool, *hinted.product);
   for (uint64_t row : rows) {
-    AppendLe<uint64_t>(changes, row);
+    if (!fit(8 + row_bytes)) break;
+    AppendLe<uint64_t>(*changes, row);
     AppendRounded({hinted.product->data() + row * kDimension, kDimension},
-                  hinted.hint_bits_dropped, changes);
+                  hinted.hint_bits_dropped, *changes);
   }
   return changes;
 }

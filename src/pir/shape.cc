@@ -246,7 +246,7 @@ absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& conten
   return absl::OkStatus();
 }
 
-absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta) {
+absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta) {
   if (delta.from != SetupId(setup)) {
     return absl::FailedPreconditionError("pir: the delta starts from another epoch");
   }
@@ -260,24 +260,28 @@ absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta) {
   return absl::OkStatus();
 }
 
-std::vector<Run> RunsOf(const wire::PirSetup& setup, std::span<const uint64_t> changed_rows) {
-  std::vector<Run> runs;
-  for (uint64_t row : changed_rows) {
-    runs.push_back({.column = row / setup.rows_per_column(),
-                    .first_row = row % setup.rows_per_column() * setup.record_bytes(),
-                    .length = setup.record_bytes()});
-  }
-  return runs;
-}
-
-RunReader RecordsOf(const Content& content, std::span<const uint64_t> changed_rows) {
-  return [&content, changed_rows](size_t run, MutableBytes out) {
+Runs RunsOf(const wire::PirSetup& setup, const Content& content,
+            std::span<const uint64_t> changed_rows) {
+  const auto at = [&setup, changed_rows](size_t run) -> Run {
+    const uint64_t row = changed_rows[run];
+    return {.column = row / setup.rows_per_column(),
+            .first_row = row % setup.rows_per_column() * setup.record_bytes(),
+            .length = setup.record_bytes()};
+  };
+  const auto read = [&content, changed_rows](size_t run, MutableBytes out) {
     if (const uint64_t row = changed_rows[run]; row < content.rows) {
       content.copy(row, out);
     } else {
       std::fill(out.begin(), out.end(), 0);
     }
   };
+  return {.count = changed_rows.size(), .at = at, .read = read};
+}
+
+std::optional<Delta> DeltaOf(const Digest& from, const wire::PirSetup& to,
+                             std::optional<Bytes> changes) {
+  if (!changes) return std::nullopt;
+  return Delta{.from = from, .to = to, .changes = *std::move(changes)};
 }
 
 void SetEpoch(const Content& content, wire::PirSetup& setup) {

@@ -6,6 +6,7 @@
 #define SHOAL_SRC_PIR_SHAPE_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -71,12 +72,16 @@ absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& conten
                               std::span<const uint64_t> changed_rows);
 
 // What Apply asks of a delta: it starts at `setup`, and leads to a table of the same shape.
-absl::Status CheckDelta(const wire::PirSetup& setup, const Delta& delta);
+absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta);
 
-// Where the records of `changed_rows` stand in the matrix.
-std::vector<Run> RunsOf(const wire::PirSetup& setup, std::span<const uint64_t> changed_rows);
-// What stands there in `content`: zeros for a row that is no more. Both outlive it.
-RunReader RecordsOf(const Content& content, std::span<const uint64_t> changed_rows);
+// Where the records of `changed_rows` stand in the matrix, and what stands there in `content`:
+// zeros for a row that is no more. All three outlive it.
+Runs RunsOf(const wire::PirSetup& setup, const Content& content,
+            std::span<const uint64_t> changed_rows);
+
+// None where the changes are not told.
+std::optional<Delta> DeltaOf(const Digest& from, const wire::PirSetup& to,
+                             std::optional<Bytes> changes);
 
 // The setup of the new epoch, but for the hint.
 void SetEpoch(const Content& content, wire::PirSetup& setup);

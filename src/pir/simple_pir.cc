@@ -119,29 +119,28 @@ absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
   return answers;
 }
 
-absl::StatusOr<Delta> SimplePirServer::Refresh(const Content& content,
-                                               std::span<const uint64_t> changed_rows) {
+absl::StatusOr<std::optional<Delta>> SimplePirServer::Refresh(
+    const Content& content, std::span<const uint64_t> changed_rows) {
   SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
-  Delta delta;
-  delta.from = id_;
-  delta.changes = RefreshProduct({.room = &*room_,
-                                  .pool = pool_,
-                                  .seed = MatrixSeed(setup_),
-                                  .hint_bits_dropped = hint_bits_dropped_,
-                                  .matrix = &*matrix_,
-                                  .product = &product_},
-                                 RunsOf(setup_, changed_rows), RecordsOf(content, changed_rows));
+  const Digest from = id_;
+  std::optional<Bytes> changes = RefreshProduct({.room = &*room_,
+                                                 .pool = pool_,
+                                                 .seed = MatrixSeed(setup_),
+                                                 .hint_bits_dropped = hint_bits_dropped_,
+                                                 .max_delta_bytes = sizes_.hint_bytes - 1,
+                                                 .matrix = &*matrix_,
+                                                 .product = &product_},
+                                                RunsOf(setup_, content, changed_rows));
   SetEpoch(content, setup_);
   PackHint();
-  delta.to = setup_;
-  return delta;
+  return DeltaOf(from, setup_, std::move(changes));
 }
 
 absl::StatusOr<double> SimplePirServer::RefreshShare(
     const Content& content, std::span<const uint64_t> changed_rows) const {
   SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
-  return pir::RefreshShare(*matrix_, hint_bits_dropped_, RunsOf(setup_, changed_rows),
-                           RecordsOf(content, changed_rows));
+  return pir::RefreshShare(*matrix_, hint_bits_dropped_, /*told=*/true,
+                           RunsOf(setup_, content, changed_rows));
 }
 
 absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
@@ -200,7 +199,7 @@ absl::StatusOr<Bytes> SimplePirClient::RecoverChunk(const Asked& asked, uint64_t
                                                  setup_.record_bytes()));
 }
 
-absl::Status SimplePirClient::Apply(const Delta& delta) {
+absl::Status SimplePirClient::Apply(const DeltaView& delta) {
   SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta));
   SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup_));
   SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_), dropped, setup_.columns(),

@@ -37,8 +37,8 @@ class SimplePirServer final : public Server {
   // An answer has the words of its chunk alone.
   absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const override;
-  absl::StatusOr<Delta> Refresh(const Content& content,
-                                std::span<const uint64_t> changed_rows) override;
+  absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
+                                               std::span<const uint64_t> changed_rows) override;
   absl::StatusOr<double> RefreshShare(const Content& content,
                                       std::span<const uint64_t> changed_rows) const override;
 
@@ -72,7 +72,7 @@ class SimplePirClient final : public Client {
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
   absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
                                      BytesView answer) const override;
-  absl::Status Apply(const Delta& delta) override;
+  absl::Status Apply(const DeltaView& delta) override;
 
  private:
   SimplePirClient(const wire::PirSetup& setup, PublicProduct product)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <latch>
@@ -90,9 +91,12 @@ class World {
     return std::make_shared<const table::Table>(*std::move(table));
   }
 
-  void Serve(std::shared_ptr<const table::Table> table) {
+  void Serve(std::shared_ptr<const table::Table> table,
+             std::function<void(pir::Engine, uint64_t, uint64_t)> progress = nullptr) {
     auto service = server::PirService::Create(&*roster_, std::move(table),
-                                              {.engines = {pir::Engine::kSimplePir}, .pool = &pool_});
+                                              {.engines = {pir::Engine::kSimplePir},
+                                               .pool = &pool_,
+                                               .progress = std::move(progress)});
     SHOAL_CHECK(service.ok());
     service_ = *std::move(service);
   }
@@ -441,6 +445,35 @@ TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
   }
 }
 
+// A table that one engine takes and the other does not, as its hint would be too large: the epoch
+// before is served on, and a restart with it takes what is on disk.
+TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
+  World world;
+  const std::string directory = ::testing::TempDir() + "/refused-epoch";
+  // A byte a row, as DoublePIR's hint is 7.5 MiB for each and for 48 of a signature.
+  const auto make = [&](uint64_t epoch, uint32_t row_bytes) {
+    table::RecordSet set("records");
+    for (uint64_t i = 0; i < 100; ++i) {
+      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), Bytes(row_bytes, 'x'), i + 1).ok());
+    }
+    return world.Sign(set, epoch, row_bytes, /*dense=*/true);
+  };
+  auto service = server::PirService::Create(
+      &world.roster(), make(1, 1),
+      {.engines = {pir::Engine::kSimplePir, pir::Engine::kDoublePir},
+       .max_hint_bytes = uint64_t{400} << 20,
+       .pool = &world.pool(),
+       .directory = directory});
+  SHOAL_ASSERT_OK(service.status());
+  const auto product = [&] { return *ReadFile(directory + "/simplepir.product"); };
+  const std::string before = product();
+  const wire::PirSetup setup = SetupOf(**service);
+  EXPECT_THAT((*service)->Reload(make(2, 8)),
+              StatusIs(absl::StatusCode::kResourceExhausted, "doublepir"));
+  EXPECT_EQ(SetupOf(**service).SerializeAsString(), setup.SerializeAsString());
+  EXPECT_TRUE(product() == before);
+}
+
 // An epoch in which everything changed: the server is made anew, beside the old one, and clients of the
 // old epoch are answered until it is there.
 TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
@@ -452,26 +485,28 @@ TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
     for (uint64_t i = 0; i < 1500; ++i) {
       Bytes value(1000);
       values.Fill(value);
+      if (i == 20) std::ranges::fill(value, static_cast<uint8_t>('0' + epoch));
       SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), value, i + 1).ok());
     }
     return world.Sign(set, epoch, 1000, /*dense=*/true);
   };
-  server::PirService* reloading = nullptr;
-  int asked = 0;
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto service,
-      server::PirService::Create(&world.roster(), make(1),
-                                 {.engines = {pir::Engine::kSimplePir},
-                                  .pool = &world.pool(),
-                                  .progress = [&](pir::Engine, uint64_t, uint64_t) {
-                                    if (reloading == nullptr) return;
-                                    EXPECT_EQ(SetupOf(*reloading).epoch(), 1u);
-                                    ++asked;
-                                  }}));
-  reloading = service.get();
-  SHOAL_ASSERT_OK(service->Reload(make(2)));
-  EXPECT_GT(asked, 0) << "the hint was refreshed";
-  EXPECT_EQ(SetupOf(*service).epoch(), 2u);
+  Device device(&world);
+  bool reloading = false;
+  // On a thread of its own, as the callback runs within Reload.
+  std::future<Texts> answer;
+  world.Serve(make(1), [&](pir::Engine, uint64_t, uint64_t) {
+    if (!reloading || answer.valid()) return;
+    answer = std::async(std::launch::async, [&] { return device.Results({"20"}); });
+    EXPECT_EQ(answer.wait_for(std::chrono::seconds(30)), std::future_status::ready)
+        << "the query waits for the new server";
+  });
+  SHOAL_ASSERT_OK(device.Open());
+  reloading = true;
+  SHOAL_ASSERT_OK(world.service().Reload(make(2)));
+  ASSERT_TRUE(answer.valid()) << "the hint was refreshed";
+  EXPECT_EQ(answer.get(), (Texts{absl::StrCat("found ", std::string(1000, '1'))}));
+  SHOAL_ASSERT_OK(device.Open());
+  EXPECT_EQ(device.Results({"20"}), (Texts{absl::StrCat("found ", std::string(1000, '2'))}));
 }
 
 TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {

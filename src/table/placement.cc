@@ -147,7 +147,9 @@ absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
     total_bytes += bytes;
   }
   std::optional<Placement> kept;
-  if (previous != nullptr) {
+  // Its buckets are metadata of every epoch that takes them over: of few keys that are left of
+  // many, each would pay for several.
+  if (previous != nullptr && previous->displacements.size() <= std::max<size_t>(1, n)) {
     kept = *previous;
     if (!TryPlace(record_bytes, HashKeys(kept->seed, key, n), row_bytes, /*keep=*/true, *kept)) {
       kept.reset();

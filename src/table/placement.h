@@ -61,8 +61,8 @@ struct Placement {
 //
 // With `previous`, an earlier epoch's for rows of the same size, keys stay in their rows, so that
 // few rows change: where a row overflows, its shortest buckets move, new keys' among them. Seed and
-// rows are drawn anew if that does not work out, as keys chosen for this seed can bring about, or if
-// it saves a quarter of the rows.
+// rows are drawn anew if that does not work out, as keys chosen for this seed can bring about, if
+// it saves a quarter of the rows, or if there are fewer keys than buckets, each a byte of metadata.
 absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
                                 const std::function<BytesView(size_t)>& key, uint32_t row_bytes,
                                 RandomSource& random, const Placement* previous = nullptr);

@@ -139,6 +139,24 @@ TEST(Place, DrawsAnewWhereTheRowsNoLongerSuit) {
   EXPECT_EQ(kept.rows, first.rows);
 }
 
+// Fewer keys with longer records: the rows suit as well as before, but the buckets of so many keys
+// would be more than a byte for each that is left, in every later epoch.
+TEST(Place, DrawsAnewWhereBucketsAreMoreThanKeys) {
+  TestRandom random(9);
+  Epoch before, more, fewer;
+  for (size_t i = 0; i < 5'000; ++i) before.Add(i, 30);
+  for (size_t i = 0; i < 2'600; ++i) more.Add(i, 48);
+  for (size_t i = 0; i < 2'400; ++i) fewer.Add(i, 52);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Placement first, before.PlaceAfter(nullptr, random));
+  ASSERT_EQ(first.displacements.size(), 2'500u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Placement kept, more.PlaceAfter(&first, random));
+  EXPECT_EQ(kept.seed, first.seed) << "the rows do not suit: the test shows nothing";
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Placement anew, fewer.PlaceAfter(&first, random));
+  EXPECT_NE(anew.seed, first.seed);
+  EXPECT_EQ(anew.displacements.size(), 1'200u);
+  fewer.ExpectNoOverflow(anew);
+}
+
 // For clients in other languages: docs/protocol.md has the same vectors.
 TEST(HashKey, KnownAnswers) {
   HashSeed seed;

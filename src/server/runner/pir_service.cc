@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
+#include "src/base/memory.h"
 #include "src/base/status_macros.h"
 #include "src/cli/version.h"
 #include "src/server/runner/product_file.h"
@@ -80,7 +81,10 @@ absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(
   const pir::Content content = ContentOf(table);
   for (pir::Engine engine : service->options_.engines) {
     Served& served = service->served_[engine];
-    SHOAL_ASSIGN_OR_RETURN(served.server, service->Make(engine, content));
+    SHOAL_ASSIGN_OR_RETURN(Made made, service->Make(engine, content));
+    if (!made.kept) service->Keep(*made.server);
+    service->SetSetupSeconds(engine, made.seconds);
+    served.server = std::move(made.server);
     served.id = pir::SetupId(served.server->setup());
   }
   service->table_ = std::move(table);
@@ -98,8 +102,8 @@ PirService::~PirService() {
   if (worker_.joinable()) worker_.join();
 }
 
-absl::StatusOr<std::unique_ptr<pir::Server>> PirService::Make(pir::Engine engine,
-                                                              const pir::Content& content) {
+absl::StatusOr<PirService::Made> PirService::Make(pir::Engine engine,
+                                                  const pir::Content& content) const {
   pir::ServerOptions options;
   options.max_hint_bytes = options_.max_hint_bytes;
   options.pool = options_.pool;
@@ -118,16 +122,12 @@ absl::StatusOr<std::unique_ptr<pir::Server>> PirService::Make(pir::Engine engine
       spdlog::warn("{}: the hint is made anew: {}", name, taken.ToString());
     }
   }
-  const bool kept = !options.product.empty();
+  Made made;
+  made.kept = !options.product.empty();
   const auto start = std::chrono::steady_clock::now();
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Server> server,
-                         pir::CreateServer(engine, content, std::move(options)));
-  {
-    std::lock_guard lock(reports_mutex_);
-    reports_[engine].set_setup_seconds(Since(start));
-  }
-  if (!kept) Keep(*server);
-  return server;
+  SHOAL_ASSIGN_OR_RETURN(made.server, pir::CreateServer(engine, content, std::move(options)));
+  made.seconds = Since(start);
+  return made;
 }
 
 void PirService::Keep(const pir::Server& server) const {
@@ -136,6 +136,11 @@ void PirService::Keep(const pir::Server& server) const {
     spdlog::warn("{}: the next start makes the hint anew: {}", server.setup().engine(),
                  status.ToString());
   }
+}
+
+void PirService::SetSetupSeconds(pir::Engine engine, double seconds) {
+  std::lock_guard lock(reports_mutex_);
+  reports_[engine].set_setup_seconds(seconds);
 }
 
 bool PirService::Serves(FrameType type) {
@@ -377,8 +382,9 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
   std::lock_guard reloading(reload_mutex_);
   const pir::Content content = ContentOf(table);
   // What takes a whole new server is made beside the old one, which goes on answering.
-  std::map<pir::Engine, std::unique_ptr<pir::Server>> made;
+  std::map<pir::Engine, Made> made;
   std::vector<uint64_t> changed;
+  uint64_t refresh_bytes = 0;
   {
     std::shared_lock lock(served_mutex_);
     if (table->manifest().epoch() <= table_->manifest().epoch()) {
@@ -389,39 +395,41 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
     changed = ChangedRows(*table_, *table);
     for (const auto& [engine, served] : served_) {
       const auto share = served.server->RefreshShare(content, changed);
-      if (share.ok() && *share <= kMaxRefreshShare) continue;
-      absl::StatusOr<std::unique_ptr<pir::Server>> server = Make(engine, content);
+      if (share.ok() && *share <= kMaxRefreshShare) {
+        refresh_bytes += served.server->hint().size();
+        continue;
+      }
+      absl::StatusOr<Made> server = Make(engine, content);
       if (server.ok()) {
         made[engine] = *std::move(server);
       } else if (share.ok() && absl::IsResourceExhausted(server.status())) {
         spdlog::warn("{}: answers wait while the hint is made anew: {}",
                      std::string(pir::EngineName(engine)), server.status().ToString());
+        refresh_bytes += served.server->hint().size();
       } else {
         return server.status();
       }
     }
+    // What is refreshed in place can no longer fail: its delta may be nearly as long as the hint.
+    SHOAL_RETURN_IF_ERROR(CheckMemory(refresh_bytes, "what changed of the hints"));
   }
   // Answers wait while hints are refreshed.
   std::unique_lock lock(served_mutex_);
-  std::vector<const pir::Server*> refreshed;
+  std::vector<const pir::Server*> to_keep;
   for (auto& [engine, served] : served_) {
     served.delta.reset();
     if (auto fresh = made.find(engine); fresh != made.end()) {
-      served.server = std::move(fresh->second);
+      served.server = std::move(fresh->second.server);
+      SetSetupSeconds(engine, fresh->second.seconds);
+      if (!fresh->second.kept) to_keep.push_back(served.server.get());
     } else {
       const auto start = std::chrono::steady_clock::now();
-      absl::StatusOr<pir::Delta> delta = served.server->Refresh(content, changed);
+      auto delta = served.server->Refresh(content, changed);
       SHOAL_CHECK(delta.ok());
-      {
-        std::lock_guard reports_lock(reports_mutex_);
-        reports_.at(engine).set_setup_seconds(Since(start));
-      }
-      refreshed.push_back(served.server.get());
-      // What is as large as the hint is not worth it.
-      if (delta->changes.size() < served.server->hint().size()) {
-        served.delta_digest = pir::DeltaDigest(*delta);
-        served.delta = *std::move(delta);
-      }
+      SetSetupSeconds(engine, Since(start));
+      to_keep.push_back(served.server.get());
+      served.delta = *std::move(delta);
+      if (served.delta) served.delta_digest = pir::DeltaDigest(*served.delta);
     }
     served.id = pir::SetupId(served.server->setup());
   }
@@ -430,7 +438,7 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
   // Only this function, one call at a time, changes what is served: reading needs no lock, and answers
   // need not wait for a disk.
   lock.unlock();
-  for (const pir::Server* server : refreshed) Keep(*server);
+  for (const pir::Server* server : to_keep) Keep(*server);
   return absl::OkStatus();
 }
 

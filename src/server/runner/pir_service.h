@@ -77,7 +77,7 @@ class PirService {
 
   // A later epoch of the table: hints are refreshed where that saves work, and clients of the epoch
   // before can ask for what changed; others are made anew, beside what goes on answering. On an error
-  // nothing has changed.
+  // nothing has changed, in the directory neither.
   absl::Status Reload(std::shared_ptr<const table::Table> table);
 
  private:
@@ -97,11 +97,16 @@ class PirService {
 
   PirService(const roster::Roster* roster, PirServiceOptions options)
       : roster_(roster), options_(std::move(options)) {}
-  // Keeps the time that it took.
-  absl::StatusOr<std::unique_ptr<pir::Server>> Make(pir::Engine engine,
-                                                    const pir::Content& content);
+  struct Made {
+    std::unique_ptr<pir::Server> server;
+    double seconds = 0;
+    bool kept = false;  // on disk, where its product was taken from
+  };
+  // Changes nothing, on disk neither: what it makes may not come to be served.
+  absl::StatusOr<Made> Make(pir::Engine engine, const pir::Content& content) const;
   // Failures are logged: the service runs without.
   void Keep(const pir::Server& server) const;
+  void SetSetupSeconds(pir::Engine engine, double seconds);
   // NOT_FOUND, with the names of the engines that there are.
   absl::Status NoSuchEngine() const;
   // Under the lock. NOT_FOUND as above.
