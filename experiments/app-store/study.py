@@ -138,7 +138,7 @@ class AppStore(runner.ChainStudy):
              **plots.ours(plots.GREEN, "s", "of it, sent and received by the device (event)"))
         latency.set(title="waiting, and the online stage", ylabel="seconds")
         line(cpu, 1, lambda row: 1e3 * self.day(row)["stages_cpu_s"],
-             **plots.ours(plots.GREEN, "s", "of it, in the stages (event)"))
+             **plots.ours(plots.PURPLE, "v", "of it, in the stages (event)"))
         cpu.set(title="all parties' processes", ylabel="processor milliseconds a device and day")
         traffic.set(title="on all links", ylabel="kilobytes a device and day")
         for axis in figure.axes:
