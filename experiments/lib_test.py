@@ -400,6 +400,24 @@ class MainTest(unittest.TestCase):
         self.assertEqual(self.main("--tiny", "--only", " 10 queries")[0], 0)
         self.assertEqual(self.study.ran, [(10, 1)])
 
+    def test_points_that_know_no_repetition_are_run_once_in_a_full_run(self):
+        class Exact(FakeStudy):
+            point_columns = tuple(column for column in results.POINT if column != "repetition")
+
+            def points(self, size):
+                return [{name: value for name, value in point.items() if name != "repetition"}
+                        for point in super().points(size)]
+
+            def run(self, point, bench):
+                return super().run({**point, "repetition": 1}, bench)
+
+        self.study = Exact()
+        os.makedirs(self.out)
+        with open(os.path.join(self.out, "costs.textproto"), "w", encoding="utf-8"):
+            pass  # else it would measure the machine
+        self.assertEqual(self.main("--full")[0], 0)
+        self.assertEqual(self.study.ran, [(1, 1), (100, 1)])
+
     def test_draws_again_without_running(self):
         self.assertEqual(self.main("--draw")[0], 2)
         self.assertEqual(self.main("--tiny")[0], 0)

@@ -336,7 +336,7 @@ def _draw(study, rows, out, size, notes):
 
 def _expand(study, points, costs, size):
     """Repetitions of short points in a full run, kept beside the first."""
-    if size != "full":
+    if size != "full" or "repetition" not in study.point_columns:
         return points
     out = []
     for point, cost in zip(points, costs):
