@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/stubs/logging.h"
 #include "src/base/file.h"
+#include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/roster/testing/parties.h"
@@ -73,6 +74,12 @@ struct Signed {
   }
   absl::StatusOr<Table> Aggregate() {
     return AggregateTable(unsigned_table, roster, shares, kNowS, random, pool);
+  }
+  // With all signatures.
+  absl::Status Save(const std::string& path) {
+    SHOAL_ASSIGN_OR_RETURN(const Table table, Aggregate());
+    SHOAL_RETURN_IF_ERROR(unsigned_table.Save(path));
+    return table.SaveSignatures(path);
   }
   TestRandom random;
   ThreadPool pool;
@@ -274,10 +281,8 @@ TEST(UnsignedTable, RefusesChangedFiles) {
 // byte of it is read.
 TEST(UnsignedTable, RefusesWhatDoesNotFitTheMemory) {
   Signed s;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
   const std::string path = NewDirectory() + "/table";
-  SHOAL_ASSERT_OK(s.unsigned_table.Save(path));
-  SHOAL_ASSERT_OK(table.SaveSignatures(path));
+  SHOAL_ASSERT_OK(s.Save(path));
   SHOAL_ASSERT_OK_AND_ASSIGN(std::string manifest, ReadFile(path + "/manifest.textproto"));
   for (const std::string field : {"  rows: ", "  row_bytes: "}) {
     const size_t at = manifest.find(field);
@@ -464,10 +469,8 @@ TEST(SignedTable, AggregationNamesTheBadShare) {
 
 TEST(SignedTable, OpenNamesTheRowWithAWrongSignature) {
   Signed s;
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
   const std::string path = NewDirectory() + "/table";
-  SHOAL_ASSERT_OK(s.unsigned_table.Save(path));
-  SHOAL_ASSERT_OK(table.SaveSignatures(path));
+  SHOAL_ASSERT_OK(s.Save(path));
   SHOAL_ASSERT_OK_AND_ASSIGN(std::string signatures, ReadFile(path + "/signatures.bin"));
   std::copy_n(signatures.begin() + 48, 48, signatures.begin() + 96);
   SHOAL_ASSERT_OK(
