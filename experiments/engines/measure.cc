@@ -51,8 +51,7 @@ absl::StatusOr<Bench> SetUp(pir::Engine engine, const pir::Content& content, Thr
   });
   SHOAL_RETURN_IF_ERROR(status);
   SHOAL_ASSIGN_OR_RETURN(bench.client,
-                         pir::CreateClient(bench.server->setup(), bench.server->hint(),
-                                           {.keep_public_matrix = true, .pool = &pool}));
+                         pir::CreateClient(bench.server->setup(), bench.server->hint(), {.pool = &pool}));
   SHOAL_ASSIGN_OR_RETURN(bench.sizes, pir::SizesOf(bench.server->setup()));
   Print("setup_s", setup.wall_s);
   Print("setup_cpu_s", setup.cpu_s);

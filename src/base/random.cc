@@ -7,6 +7,16 @@
 #include "src/base/hash.h"
 
 namespace shoal {
+namespace {
+
+// libsodium picks the code for this processor in it: until then its ciphers are plain C, five times
+// slower.
+void InitSodium() {
+  static const bool is_ready = sodium_init() >= 0;
+  SHOAL_CHECK(is_ready);
+}
+
+}  // namespace
 
 uint64_t RandomSource::Below(uint64_t bound) {
   SHOAL_CHECK(bound > 0);
@@ -21,9 +31,13 @@ uint64_t RandomSource::Below(uint64_t bound) {
   return static_cast<uint64_t>(product >> 64);
 }
 
-void SystemRandom::Fill(MutableBytes out) { randombytes_buf(out.data(), out.size()); }
+void SystemRandom::Fill(MutableBytes out) {
+  InitSodium();
+  randombytes_buf(out.data(), out.size());
+}
 
 SeededRandom::SeededRandom(BytesView seed, absl::string_view domain, uint64_t stream) {
+  InitSodium();
   Digest key = DeriveKey(seed, domain, stream);
   key_ = Seed(key);
   sodium_memzero(key.data(), key.size());

@@ -24,6 +24,8 @@ void ForEach(ThreadPool* pool, size_t n, size_t grain,
   }
 }
 
+uint64_t PanelCount(uint64_t columns) { return (columns + kPanelColumns - 1) / kPanelColumns; }
+
 size_t GrainFor(ThreadPool* pool, size_t n) {
   return pool == nullptr ? n : std::max<size_t>(1, n / (4 * pool->size()));
 }
@@ -96,8 +98,8 @@ absl::StatusOr<PackedVectors> PackPublicMatrix(const Kernel& kernel, const Diges
   return packed;
 }
 
-absl::StatusOr<PackedVectors> StripeRoom(const Kernel& kernel) {
-  return PackedVectors::Create(kernel, kStripeColumns, kDimension);
+absl::StatusOr<PackedVectors> PanelRoom(const Kernel& kernel) {
+  return PackedVectors::Create(kernel, kPanelColumns, kDimension);
 }
 
 absl::StatusOr<ByteMatrix> ByteMatrix::Create(uint64_t rows, uint64_t columns) {
@@ -144,39 +146,55 @@ std::vector<std::vector<uint32_t>> ByteMatrix::Multiply(const PackedVectors& vec
   return products;
 }
 
-namespace {
-
-// One stripe of the public matrix, as if it were all of it.
-void PackStripe(const Digest& seed, uint64_t stripe, uint64_t columns, ThreadPool* pool,
-                PackedVectors& room) {
+ByteMatrix::Panel ByteMatrix::PackPanel(const Digest& seed, uint64_t panel, ThreadPool* pool,
+                                        PackedVectors& room) const {
   SHOAL_CHECK(room.count() == kDimension);
+  const uint64_t first_column = panel * kPanelColumns;
+  const uint64_t columns = std::min(kPanelColumns, columns_ - first_column);
   room.Reuse(columns);
+  Panel packed{.packed = &room,
+               .first_stripe = first_column / kStripeColumns,
+               .centres = std::vector<uint32_t>(kDimension)};
   ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
     PublicMatrix matrix(seed);
     std::vector<uint32_t> words(columns);
     for (size_t k = begin; k < end; ++k) {
-      matrix.Expand(static_cast<uint32_t>(k), stripe * kStripeColumns, words);
-      room.SetStripe(k, 0, words);
+      matrix.Expand(static_cast<uint32_t>(k), first_column, words);
+      room.Set(k, words);
+      packed.centres[k] = kMaxPlaintext * room.total(k);
     }
   });
+  return packed;
 }
 
-}  // namespace
-
-void ByteMatrix::AddPublic(const PackedVectors& packed, uint64_t stripe, uint64_t first,
-                           uint64_t count, std::vector<uint32_t>& sums,
-                           std::vector<uint32_t>& out) const {
-  const uint64_t columns = StripeLength(columns_, stripe);
-  const uint8_t* tiles = pages_.data() + stripe * kStripeColumns * padded_rows_;
+void ByteMatrix::AddPublic(const Panel& panel, uint64_t first, uint64_t count,
+                           std::vector<uint32_t>& sums, std::vector<uint32_t>& out) const {
   const uint64_t sum_rows = count * kBlockRows;
   const uint64_t first_row = first * kBlockRows;
   sums.assign(kDimension * sum_rows, 0);
-  packed.kernel().multiply(tiles + first_row * columns, count, columns / kGroupColumns,
-                           packed.stripe(0), kDimension, sums.data(), sum_rows, nullptr, 0);
-  for (uint64_t r = 0; r < sum_rows && first_row + r < rows_; ++r) {
-    uint32_t* row = out.data() + (first_row + r) * kDimension;
-    for (uint32_t k = 0; k < kDimension; ++k) {
-      row[k] += sums[k * sum_rows + r] - kMaxPlaintext * packed.total(k);
+  for (uint64_t s = 0; s < StripeCount(panel.packed->length()); ++s) {
+    const uint64_t stripe = panel.first_stripe + s;
+    const uint64_t columns = StripeLength(columns_, stripe);
+    const uint8_t* tiles = pages_.data() + stripe * kStripeColumns * padded_rows_;
+    panel.packed->kernel().multiply(tiles + first_row * columns, count, columns / kGroupColumns,
+                                    panel.packed->stripe(s), kDimension, sums.data(), sum_rows,
+                                    nullptr, 0);
+  }
+  // Sums stand vector by vector, the product row by row: squares are turned, so that a line of either is
+  // touched once.
+  constexpr uint64_t kSquare = 16;
+  static_assert(kDimension % kSquare == 0);
+  for (uint64_t r = 0; r < sum_rows; r += kSquare) {
+    const uint64_t rows = std::min({kSquare, sum_rows - r, rows_ - (first_row + r)});
+    for (uint32_t k = 0; k < kDimension; k += kSquare) {
+      uint32_t square[kSquare][kSquare];
+      for (uint64_t j = 0; j < kSquare; ++j) {
+        for (uint64_t i = 0; i < rows; ++i) square[i][j] = sums[(k + j) * sum_rows + r + i];
+      }
+      for (uint64_t i = 0; i < rows; ++i) {
+        uint32_t* row = out.data() + (first_row + r + i) * kDimension + k;
+        for (uint64_t j = 0; j < kSquare; ++j) row[j] += square[i][j] - panel.centres[k + j];
+      }
     }
   }
 }
@@ -187,16 +205,17 @@ std::vector<uint32_t> ByteMatrix::MultiplyPublic(PackedVectors& room, const Dige
   std::vector<uint32_t> out(rows_ * kDimension);
   const uint64_t blocks = padded_rows_ / kBlockRows;
   const uint64_t chunks = (blocks + kProductBlocks - 1) / kProductBlocks;
-  for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
-    PackStripe(seed, s, StripeLength(columns_, s), pool, room);
+  const uint64_t panels = PanelCount(columns_);
+  for (uint64_t p = 0; p < panels; ++p) {
+    const Panel panel = PackPanel(seed, p, pool, room);
     ForEach(pool, chunks, GrainFor(pool, chunks), [&](size_t begin, size_t end) {
       std::vector<uint32_t> sums;
       for (size_t c = begin; c < end; ++c) {
         const uint64_t first = c * kProductBlocks;
-        AddPublic(room, s, first, std::min(kProductBlocks, blocks - first), sums, out);
+        AddPublic(panel, first, std::min(kProductBlocks, blocks - first), sums, out);
       }
     });
-    if (progress) progress(s + 1, StripeCount(columns_));
+    if (progress) progress(p + 1, panels);
   }
   return out;
 }
@@ -221,12 +240,12 @@ void ByteMatrix::MultiplyPublicRows(PackedVectors& room, const Digest& seed,
     const uint64_t end = std::min(rows_, (first + count) * kBlockRows);
     std::fill(out.begin() + first * kBlockRows * kDimension, out.begin() + end * kDimension, 0);
   }
-  for (uint64_t s = 0; s < StripeCount(columns_); ++s) {
-    PackStripe(seed, s, StripeLength(columns_, s), pool, room);
+  for (uint64_t p = 0; p < PanelCount(columns_); ++p) {
+    const Panel panel = PackPanel(seed, p, pool, room);
     ForEach(pool, runs.size(), GrainFor(pool, runs.size()), [&](size_t begin, size_t end) {
       std::vector<uint32_t> sums;
       for (size_t i = begin; i < end; ++i) {
-        AddPublic(room, s, runs[i].first, runs[i].second, sums, out);
+        AddPublic(panel, runs[i].first, runs[i].second, sums, out);
       }
     });
   }

@@ -1,6 +1,7 @@
 // A matrix of bytes in the kernels' layout, and its products.
 //
-//   columns   cut into stripes of kStripeColumns; a stripe's planes of a vector fit the first cache
+//   columns   cut into stripes of kStripeColumns; a stripe's planes of a vector are a small part of the
+//             first cache, through which the rows pass
 //   stripe    blocks of kBlockRows rows, one after the other
 //   block     kernel.h
 //
@@ -24,7 +25,9 @@
 
 namespace shoal::pir {
 
-inline constexpr uint64_t kStripeColumns = 2048;
+inline constexpr uint64_t kStripeColumns = 1024;
+// Of the public matrix, what is expanded at a time: stripes of so many columns together.
+inline constexpr uint64_t kPanelColumns = 2 * kStripeColumns;
 
 // `columns` rounded up to a multiple of kGroupColumns.
 constexpr uint64_t PaddedColumns(uint64_t columns) {
@@ -74,8 +77,8 @@ uint64_t StripeCount(uint64_t length);
 absl::StatusOr<PackedVectors> PackPublicMatrix(const Kernel& kernel, const Digest& seed,
                                                uint64_t columns, ThreadPool* pool);
 
-// Room for one stripe of the public matrix, which products work in: 8 MiB, touched when it is used.
-absl::StatusOr<PackedVectors> StripeRoom(const Kernel& kernel);
+// Room for one panel of the public matrix, which products work in: 8 MiB, touched when it is used.
+absl::StatusOr<PackedVectors> PanelRoom(const Kernel& kernel);
 
 class ByteMatrix {
  public:
@@ -100,7 +103,7 @@ class ByteMatrix {
                                               uint64_t count, ThreadPool* pool) const;
 
   // The matrix times the public matrix: out[row * kDimension + k]. The public matrix is expanded
-  // stripe by stripe in `room`, for whose kernel it is (StripeRoom). done of total, from one thread.
+  // panel by panel in `room`, for whose kernel it is (PanelRoom). done of total, from one thread.
   using Progress = std::function<void(uint64_t done, uint64_t total)>;
   std::vector<uint32_t> MultiplyPublic(PackedVectors& room, const Digest& seed, ThreadPool* pool,
                                        const Progress& progress = nullptr) const;
@@ -111,9 +114,16 @@ class ByteMatrix {
 
  private:
   ByteMatrix() = default;
-  // Adds blocks [first, first + count) of one stripe, times `packed`, to `out`.
-  void AddPublic(const PackedVectors& packed, uint64_t stripe, uint64_t first, uint64_t count,
-                 std::vector<uint32_t>& sums, std::vector<uint32_t>& out) const;
+  // One panel of the public matrix.
+  struct Panel {
+    const PackedVectors* packed;
+    uint64_t first_stripe;
+    std::vector<uint32_t> centres;  // of vector k: 128 times the sum of its words
+  };
+  Panel PackPanel(const Digest& seed, uint64_t panel, ThreadPool* pool, PackedVectors& room) const;
+  // Adds blocks [first, first + count) times `panel` to `out`.
+  void AddPublic(const Panel& panel, uint64_t first, uint64_t count, std::vector<uint32_t>& sums,
+                 std::vector<uint32_t>& out) const;
   uint64_t Offset(uint64_t row, uint64_t column) const {
     const uint64_t stripe = column / kStripeColumns;
     const uint64_t inside = column % kStripeColumns;

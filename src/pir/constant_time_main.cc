@@ -56,15 +56,14 @@ void RunSampler(const Kernel& kernel) {
 
 void RunQuery(const Kernel& kernel) {
   constexpr uint64_t kColumns = 192;
-  const auto product = PublicProduct::Create({1}, kColumns, {.kernel = &kernel});
-  SHOAL_CHECK(product.ok());
+  const PublicProduct product({1}, kColumns, {.kernel = &kernel});
   SecretRandom random;
   uint64_t column = 77;
   VALGRIND_MAKE_MEM_UNDEFINED(&column, sizeof column);
   SecretVector<int32_t> secret;
   Bytes query;
   const PublicProduct::Wanted wanted = {column, &secret, &query};
-  SHOAL_CHECK(product->Encrypt({&wanted, 1}, random).ok());
+  product.Encrypt({&wanted, 1}, random);
   MakePublic(query);
   SHOAL_CHECK(query.size() == 4 * kColumns);
   std::printf("%s: query\n", kernel.name);

@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const C
   SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "doublepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
-  SHOAL_ASSIGN_OR_RETURN(server->room_, StripeRoom(*server->kernel_));
+  SHOAL_ASSIGN_OR_RETURN(server->room_, PanelRoom(*server->kernel_));
   SHOAL_ASSIGN_OR_RETURN(server->first_, LoadMatrix(content, setup, options.pool));
   SHOAL_ASSIGN_OR_RETURN(server->first_product_,
                          ProductOf(*server->first_, MatrixSeed(setup, 1), *server->room_, options));
@@ -304,17 +304,16 @@ absl::StatusOr<double> DoublePirServer::RefreshShare(
                            RunsOf(setup_, content, changed_rows));
 }
 
+DoublePirClient::DoublePirClient(const wire::PirSetup& setup, const ClientOptions& options)
+    : setup_(setup),
+      first_(MatrixSeed(setup, 1), setup.columns(), options),
+      second_(MatrixSeed(setup, 2), SecondColumns(setup), options) {}
+
 absl::StatusOr<std::unique_ptr<DoublePirClient>> DoublePirClient::Create(
     const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(setup));
   SHOAL_RETURN_IF_ERROR(CheckMemory(sizes.hint_memory_bytes, "doublepir: the hint"));
-  SHOAL_ASSIGN_OR_RETURN(PublicProduct first,
-                         PublicProduct::Create(MatrixSeed(setup, 1), setup.columns(), options));
-  SHOAL_ASSIGN_OR_RETURN(
-      PublicProduct second,
-      PublicProduct::Create(MatrixSeed(setup, 2), SecondColumns(setup), options));
-  std::unique_ptr<DoublePirClient> client(
-      new DoublePirClient(setup, std::move(first), std::move(second)));
+  std::unique_ptr<DoublePirClient> client(new DoublePirClient(setup, options));
   SHOAL_ASSIGN_OR_RETURN(client->hint_bits_dropped_, HintDrop(setup));
   client->kernel_ = &KernelOr(options.kernel);
   client->hint_.resize(SecondRows(setup) * kDimension);
@@ -329,13 +328,13 @@ absl::StatusOr<std::vector<Asked>> DoublePirClient::Ask(std::span<const uint64_t
   for (Asked& one : asked) {
     wanted.push_back({one.row / setup_.rows_per_column(), &one.secret, &one.query});
   }
-  SHOAL_RETURN_IF_ERROR(first_.Encrypt(wanted, random));
+  first_.Encrypt(wanted, random);
   std::vector<SecretVector<int32_t>> second(asked.size());
   for (size_t i = 0; i < asked.size(); ++i) {
     wanted[i].column = asked[i].row % setup_.rows_per_column();
     wanted[i].secret = &second[i];
   }
-  SHOAL_RETURN_IF_ERROR(second_.Encrypt(wanted, random));
+  second_.Encrypt(wanted, random);
   for (size_t i = 0; i < asked.size(); ++i) {
     asked[i].secret.insert(asked[i].secret.end(), second[i].begin(), second[i].end());
   }

@@ -73,7 +73,7 @@ class DoublePirServer final : public Server {
   std::optional<ByteMatrix> second_;         // E
   std::optional<PackedVectors> second_public_;  // A2
   std::vector<uint32_t> second_product_;     // E' A2
-  std::optional<PackedVectors> room_;        // StripeRoom, for both levels' products
+  std::optional<PackedVectors> room_;        // PanelRoom, for both levels' products
   Bytes hint_;
 };
 
@@ -93,8 +93,7 @@ class DoublePirClient final : public Client {
   absl::Status Apply(const DeltaView& delta) override;
 
  private:
-  DoublePirClient(const wire::PirSetup& setup, PublicProduct first, PublicProduct second)
-      : setup_(setup), first_(std::move(first)), second_(std::move(second)) {}
+  DoublePirClient(const wire::PirSetup& setup, const ClientOptions& options);
 
   wire::PirSetup setup_;
   uint32_t hint_bits_dropped_ = 0;

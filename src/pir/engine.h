@@ -104,9 +104,6 @@ struct ServerOptions {
 };
 
 struct ClientOptions {
-  // Keeps the expanded public matrix (4 * 1024 bytes a column): queries then read it instead of
-  // expanding it again.
-  bool keep_public_matrix = false;
   const Kernel* kernel = nullptr;
   ThreadPool* pool = nullptr;
 };

@@ -44,11 +44,11 @@ GaussianSampler::GaussianSampler() {
 void GaussianSampler::Sample(const Kernel& kernel, RandomSource& random,
                              std::span<int32_t> samples) const {
   constexpr size_t kBlock = 256;
-  SecretArray<17 * kBlock> bytes;
+  SecretArray<16 * kBlock> bytes;
   SecretVector<uint32_t> magnitudes(kBlock);
   while (!samples.empty()) {
     const size_t n = std::min(samples.size(), kBlock);
-    random.Fill(bytes.mutable_view().first(17 * n));
+    random.Fill(bytes.mutable_view().first(16 * n));
     SecretVector<uint64_t> high(n), low(n);
     for (size_t i = 0; i < n; ++i) {
       high[i] = LoadLe<uint64_t>(bytes.data() + 16 * i) & kLow63;
@@ -57,8 +57,8 @@ void GaussianSampler::Sample(const Kernel& kernel, RandomSource& random,
     kernel.count_thresholds(high.data(), low.data(), n, threshold_high_.data(),
                             threshold_low_.data(), threshold_high_.size(), magnitudes.data());
     for (size_t i = 0; i < n; ++i) {
-      // All ones for a negative sample: (m ^ -1) + 1 = -m.
-      const uint32_t sign = -static_cast<uint32_t>(bytes.data()[16 * n + i] & 1);
+      // All ones for a negative sample, by a bit that is in neither half: (m ^ -1) + 1 = -m.
+      const uint32_t sign = -static_cast<uint32_t>(bytes.data()[16 * i + 15] >> 7);
       samples[i] = static_cast<int32_t>((magnitudes[i] ^ sign) - sign);
     }
     samples = samples.subspan(n);

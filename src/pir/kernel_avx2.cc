@@ -32,11 +32,12 @@ struct Words32 {
   SHOAL_PIR_INLINE Words32 PlusShifted(Words32 other) const {
     return {_mm256_add_epi32(v, _mm256_slli_epi32(other.v, kBits))};
   }
-  SHOAL_PIR_INLINE uint32_t Sum() const {
-    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
-    return static_cast<uint32_t>(_mm_cvtsi128_si32(s));
+  SHOAL_PIR_INLINE static void Sums(const Words32 (&of)[4], uint32_t* out) {
+    // In each half a sum of each of the four.
+    const __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(of[0].v, of[1].v),
+                                          _mm256_hadd_epi32(of[2].v, of[3].v));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_add_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
   }
 };
 

@@ -5,9 +5,10 @@
 //   LoadKept(p)       kBytes bytes, into a register: not folded into each use of them
 //   LowBytes(), HighBytes()    of every 16-bit lane, as a 16-bit number 0..255
 //   AddProducts(acc, a, b)     acc + the sum of the two products of 16-bit lanes, in 32-bit lanes
-//   Zero(), Sum()     of the 32-bit lanes, modulo 2^32
+//   Zero()
+//   Sums(of, out)     out[i] = the sum of the 32-bit lanes of of[i], modulo 2^32, i < 4
 //   PlusShifted<n>(v) in 32-bit lanes, this + v * 2^n
-// Needed of V for bytes: LoadKept, Zero, Sum, PlusShifted, and
+// Needed of V for bytes: LoadKept, Zero, Sums, PlusShifted, and
 //   AddProducts(acc, a, b)     acc + the sum of four products of unsigned bytes a, signed bytes b
 #ifndef SHOAL_SRC_PIR_KERNEL_IMPL_H_
 #define SHOAL_SRC_PIR_KERNEL_IMPL_H_
@@ -15,11 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "src/pir/inline.h"
 #include "src/pir/kernel.h"
 
 namespace shoal::pir {
-
-#define SHOAL_PIR_INLINE inline __attribute__((always_inline))
 
 inline constexpr size_t kGroupPlaneBytes = kPlaneBytesPerColumn * kGroupColumns;
 inline constexpr size_t kGroupTileBytes = kBlockRows * kGroupColumns;
@@ -100,13 +100,8 @@ void PackWords(const uint32_t* vector, size_t groups, uint8_t* planes) {
   }
 }
 
-template <typename V>
-SHOAL_PIR_INLINE uint32_t CombineWords(V low, V high) {
-  return low.template PlusShifted<16>(high).Sum();
-}
-
-// Tiles come from memory in order; asking for them this far ahead hides what the hardware's own
-// prefetching does not.
+// With one vector, tiles come from memory in order; asking for them this far ahead hides what the
+// hardware's own prefetching does not.
 inline constexpr size_t kPrefetchBytes = 2048;
 
 // One vector: its planes stay in registers while the four rows of the block pass.
@@ -138,7 +133,10 @@ SHOAL_PIR_INLINE void MultiplyWordsSingle(const uint8_t* tile, size_t groups,
       }
     }
   }
-  for (size_t r = 0; r < kBlockRows; ++r) sums[r] += CombineWords(low[r], high[r]);
+  for (size_t r = 0; r < kBlockRows; ++r) low[r] = low[r].template PlusShifted<16>(high[r]);
+  uint32_t sum[kBlockRows];
+  V::Sums(low, sum);
+  for (size_t r = 0; r < kBlockRows; ++r) sums[r] += sum[r];
 }
 
 // Two vectors and two rows of a block: the bytes, taken apart, stay in registers.
@@ -176,11 +174,13 @@ SHOAL_PIR_INLINE void MultiplyWordsPair(const uint8_t* tile, size_t groups, cons
       }
     }
   }
-  for (size_t v = 0; v < 2; ++v) {
-    for (size_t r = 0; r < 2; ++r) {
-      sums[v * sums_stride + r] += CombineWords(low[r][v], high[r][v]);
-    }
+  V whole[4];
+  for (size_t i = 0; i < 4; ++i) {
+    whole[i] = low[i % 2][i / 2].template PlusShifted<16>(high[i % 2][i / 2]);
   }
+  uint32_t sum[4];
+  V::Sums(whole, sum);
+  for (size_t i = 0; i < 4; ++i) sums[i / 2 * sums_stride + i % 2] += sum[i];
 }
 
 // Asks for memory that will be needed soon, a little at every step: into the second cache, so that
@@ -275,11 +275,15 @@ SHOAL_PIR_INLINE void MultiplyBytesBlock(const uint8_t* tile, size_t groups,
       }
     }
   }
+  V whole[kBlockRows];
   for (size_t r = 0; r < kBlockRows; ++r) {
     const V* a = acc[r];
     const V high = a[2].template PlusShifted<8>(a[3]);
-    sums[r] += a[0].template PlusShifted<8>(a[1]).template PlusShifted<16>(high).Sum();
+    whole[r] = a[0].template PlusShifted<8>(a[1]).template PlusShifted<16>(high);
   }
+  uint32_t sum[kBlockRows];
+  V::Sums(whole, sum);
+  for (size_t r = 0; r < kBlockRows; ++r) sums[r] += sum[r];
 }
 
 template <typename V>
@@ -288,8 +292,14 @@ void MultiplyBytes(const uint8_t* tiles, size_t blocks, size_t groups, const uin
                    size_t next_bytes) {
   const size_t block_bytes = groups * kGroupTileBytes;
   const size_t plane_bytes = groups * kGroupPlaneBytes;
-  // With one vector the hardware sees what comes.
-  Ahead next_tiles(next, vectors > 1 ? next_bytes : 0, vectors * blocks);
+  if (vectors == 1) {
+    // The hardware sees what comes; asking for more makes it slower (Zen 4).
+    for (size_t b = 0; b < blocks; ++b) {
+      MultiplyBytesBlock<V>(tiles + b * block_bytes, groups, planes, sums + b * kBlockRows);
+    }
+    return;
+  }
+  Ahead next_tiles(next, next_bytes, vectors * blocks);
   for (size_t v = 0; v < vectors; ++v) {
     Ahead next_planes(planes + (v + 1) * plane_bytes, v + 1 < vectors ? plane_bytes : 0, blocks);
     for (size_t b = 0; b < blocks; ++b) {

@@ -35,6 +35,19 @@ V LanesPlusShifted(V a, V b) {
   return a;
 }
 
+// The sum of all lanes of 32 bits, for each of four.
+template <typename V>
+void SumsOfLanes(const V (&of)[4], uint32_t* out) {
+  for (size_t i = 0; i < 4; ++i) {
+    out[i] = 0;
+    for (size_t at = 0; at < sizeof(V); at += 4) {
+      uint32_t lane;
+      std::memcpy(&lane, reinterpret_cast<const char*>(&of[i]) + at, 4);
+      out[i] += lane;
+    }
+  }
+}
+
 // What vpdpbusd does, in a loop.
 struct EmulatedBytes64 {
   static constexpr size_t kBytes = 64;
@@ -61,11 +74,7 @@ struct EmulatedBytes64 {
   EmulatedBytes64 PlusShifted(EmulatedBytes64 other) const {
     return LanesPlusShifted<kBits>(*this, other);
   }
-  uint32_t Sum() const {
-    uint32_t total = 0, lane;
-    for (size_t i = 0; i < 64; i += 4) std::memcpy(&lane, v + i, 4), total += lane;
-    return total;
-  }
+  static void Sums(const EmulatedBytes64 (&of)[4], uint32_t* out) { SumsOfLanes(of, out); }
 };
 
 // What vpmaddwd does, in registers of either size.
@@ -109,11 +118,7 @@ struct EmulatedWords {
   EmulatedWords PlusShifted(EmulatedWords other) const {
     return LanesPlusShifted<kBits>(*this, other);
   }
-  uint32_t Sum() const {
-    uint32_t total = 0, lane;
-    for (size_t i = 0; i < kSize / 2; i += 2) std::memcpy(&lane, v + i, 4), total += lane;
-    return total;
-  }
+  static void Sums(const EmulatedWords (&of)[4], uint32_t* out) { SumsOfLanes(of, out); }
 };
 
 template <typename V>

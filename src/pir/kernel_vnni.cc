@@ -25,8 +25,21 @@ struct Bytes64 {
   SHOAL_PIR_INLINE Bytes64 PlusShifted(Bytes64 other) const {
     return {_mm512_add_epi32(v, _mm512_slli_epi32(other.v, kBits))};
   }
-  SHOAL_PIR_INLINE uint32_t Sum() const {
-    return static_cast<uint32_t>(_mm512_reduce_add_epi32(v));
+  SHOAL_PIR_INLINE static void Sums(const Bytes64 (&of)[4], uint32_t* out) {
+    const __m512i first = AddHalves(of[0].v, of[1].v), second = AddHalves(of[2].v, of[3].v);
+    // In every 128 bits a sum of each of the four.
+    const __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(first, second),
+                                         _mm512_unpackhi_epi64(first, second));
+    const __m256i half =
+        _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                     _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+  }
+
+ private:
+  // In every 128 bits: two sums of two lanes of a, alternating with those of b.
+  SHOAL_PIR_INLINE static __m512i AddHalves(__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
   }
 };
 

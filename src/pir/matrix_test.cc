@@ -49,6 +49,55 @@ TEST(PublicMatrixTest, AnyPartIsTheSame) {
   EXPECT_NE(other, whole) << "every level has its own";
 }
 
+// Every way to expand that this processor has, against OpenSSL's: lengths that end inside a batch of
+// blocks, the largest numbers, and nothing written behind the end.
+TEST(PublicMatrixTest, StreamsAgreeWithOpenSsl) {
+  if (SupportedStreams().empty()) GTEST_SKIP() << "no vector AES here";
+  PublicMatrix plain(kSeed, nullptr);
+  constexpr uint32_t kUntouched = 0x5eed5eed;
+  for (const CounterStream* stream : SupportedStreams()) {
+    PublicMatrix fast(kSeed, stream);
+    for (size_t length : {0, 4, 8, 60, 64, 68, 128, 129, 2044, 2048}) {
+      for (uint64_t first : {uint64_t{0}, uint64_t{2048}, (uint64_t{1} << 34) - 4096}) {
+        for (uint32_t k : {0u, 1u, kDimension - 1, 0xffffffffu}) {
+          std::vector<uint32_t> got(length + 16, kUntouched), expected(length + 16, kUntouched);
+          fast.Expand(k, first, std::span(got).first(length));
+          plain.Expand(k, first, std::span(expected).first(length));
+          EXPECT_EQ(got, expected)
+              << stream->name << ": " << length << " from " << first << ", row " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(PublicMatrixTest, AddScaledIsExpandTimesFactors) {
+  std::vector<const CounterStream*> streams = SupportedStreams();
+  streams.push_back(nullptr);
+  constexpr uint32_t kUntouched = 0x5eed5eed;
+  const std::vector<int32_t> factors = {1, -1, 0, 196, -0x7fffffff - 1};
+  for (const CounterStream* stream : streams) {
+    PublicMatrix matrix(kSeed, stream);
+    for (size_t columns : {64, 192, 1024}) {
+      for (size_t count : {size_t{0}, size_t{1}, factors.size()}) {
+        const size_t stride = columns + 5;
+        std::vector<uint32_t> row(columns), sums(count * stride + 5, kUntouched);
+        matrix.Expand(9, 512, row);
+        std::vector<uint32_t> expected = sums;
+        for (size_t v = 0; v < count; ++v) {
+          for (size_t j = 0; j < columns; ++j) {
+            expected[v * stride + j] += row[j] * static_cast<uint32_t>(factors[v]);
+          }
+        }
+        matrix.AddScaled(FastestKernel(), 9, 512, columns, std::span(factors).first(count),
+                         sums.data(), stride);
+        EXPECT_EQ(sums, expected) << (stream == nullptr ? "OpenSSL" : stream->name) << ", " << columns
+                                  << " columns, " << count;
+      }
+    }
+  }
+}
+
 TEST(RoundingTest, RoundsToNearestAndPacksEveryWidth) {
   testing::TestRandom random(5);
   for (uint32_t dropped = 0; dropped < 32; ++dropped) {
@@ -139,7 +188,7 @@ TEST(ByteMatrixTest, ProductWithThePublicMatrix) {
   }
   for (const Kernel* kernel : SupportedKernels()) {
     // Twice in one room, which had the last, shorter stripe at the end.
-    SHOAL_ASSERT_OK_AND_ASSIGN(PackedVectors room, StripeRoom(*kernel));
+    SHOAL_ASSERT_OK_AND_ASSIGN(PackedVectors room, PanelRoom(*kernel));
     EXPECT_EQ(matrix.MultiplyPublic(room, kSeed, &pool), expected) << kernel->name;
     EXPECT_EQ(matrix.MultiplyPublic(room, kSeed, nullptr), expected) << kernel->name;
     SHOAL_ASSERT_OK_AND_ASSIGN(const PackedVectors packed,

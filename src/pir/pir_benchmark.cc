@@ -7,10 +7,11 @@
 // One line of JSON for each figure, on stdout. Everything runs on one thread, and seconds are its
 // processor time. Bandwidth: the
 // fastest of several ways to read the same number of bytes from huge pages once, front to back.
-// The reading and the engines take turns, round by round, so that a neighbour's load falls on both;
-// printed are medians, and the median of the rounds' ratios. "original" is the inner loop of the
-// authors' prototype, as the paper describes it (three elements of 10 bits in a word, taken apart
-// and multiplied by words), over as many bytes of payload.
+// The reading, the original and the engines take turns, round by round, so that a neighbour's load
+// falls on all; printed are medians, and medians of the rounds' ratios. "original" is the inner loop of
+// the authors' prototype, as the paper describes it (three elements of 10 bits in a word, taken apart
+// and multiplied by words), over as many bytes of payload. "setup multiply-adds" are those of the
+// hint, without loading the table (which is set-up with the product at hand).
 #include <immintrin.h>
 #include <time.h>
 
@@ -24,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "boost/program_options.hpp"
@@ -54,6 +56,12 @@ double Seconds(const std::function<void()>& body) {
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
+}
+
+std::vector<double> Ratios(const std::vector<double>& values, const std::vector<double>& to) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < values.size(); ++i) ratios.push_back(values[i] / to[i]);
+  return ratios;
 }
 
 void Print(const std::string& engine, const std::string& figure, double value,
@@ -93,19 +101,32 @@ __attribute__((target("avx2"))) uint64_t ReadOnceAvx2(const uint8_t* data, uint6
   for (int k = 1; k < 8; ++k) sums[0] = _mm256_add_epi64(sums[0], sums[k]);
   return static_cast<uint64_t>(_mm256_extract_epi64(sums[0], 0));
 }
+
+__attribute__((target("avx512f"))) uint64_t ReadOnceAvx512(const uint8_t* data, uint64_t bytes) {
+  __m512i sums[8];
+  for (__m512i& sum : sums) sum = _mm512_setzero_si512();
+  for (uint64_t i = 0; i < bytes; i += 512) {
+#pragma GCC unroll 8
+    for (int k = 0; k < 8; ++k) {
+      sums[k] = _mm512_add_epi64(sums[k], _mm512_load_si512(data + i + 64 * k));
+    }
+  }
+  for (int k = 1; k < 8; ++k) sums[0] = _mm512_add_epi64(sums[0], sums[k]);
+  alignas(64) uint64_t words[8];
+  _mm512_store_si512(words, sums[0]);
+  return words[0];
+}
 #endif
 
-// Bytes a second, the faster way of those there are.
-double Bandwidth(const PageBuffer& pages, uint64_t bytes) {
-  volatile uint64_t sink;
-  double best = bytes / Seconds([&] { sink = ReadOnce(pages.data(), bytes); });
+// Ways to read once, front to back, by name.
+std::vector<std::pair<std::string, uint64_t (*)(const uint8_t*, uint64_t)>> Readers() {
+  std::vector<std::pair<std::string, uint64_t (*)(const uint8_t*, uint64_t)>> readers = {
+      {"words", ReadOnce}};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) {
-    best = std::max(best, bytes / Seconds([&] { sink = ReadOnceAvx2(pages.data(), bytes); }));
-  }
+  if (__builtin_cpu_supports("avx2")) readers.emplace_back("avx2", ReadOnceAvx2);
+  if (__builtin_cpu_supports("avx512f")) readers.emplace_back("avx512", ReadOnceAvx512);
 #endif
-  static_cast<void>(sink);
-  return best;
+  return readers;
 }
 
 // What gcc makes of plain loops with -O3 -march=native, as the authors' build has it.
@@ -170,8 +191,35 @@ void FillRecord(uint64_t row, MutableBytes out) {
   }
 }
 
-void Run(Engine engine, const Options& options, const PageBuffer& pages) {
-  const std::string name(EngineName(engine));
+struct Bench {
+  std::string name;
+  double payload = 0;  // bytes
+  uint64_t rows = 0;
+  std::unique_ptr<Server> server;
+  std::unique_ptr<Client> client;
+
+  // Queries for rows first, first + 1, ...
+  std::vector<Asked> Ask(uint64_t first, uint64_t count) const {
+    SystemRandom random;
+    std::vector<Asked> asked;
+    for (uint64_t i = 0; i < count; ++i) {
+      asked.push_back(client->Ask((first + i) % rows, random).value());
+    }
+    return asked;
+  }
+};
+
+std::vector<BytesView> QueriesOf(const std::vector<Asked>& asked) {
+  std::vector<BytesView> queries;
+  for (const Asked& one : asked) queries.push_back(one.query);
+  return queries;
+}
+
+// Set-up, sizes, and the client's part.
+Bench SetUp(Engine engine, const Options& options) {
+  Bench bench;
+  bench.name = std::string(EngineName(engine));
+  const std::string& name = bench.name;
   SystemRandom random;
   const Content content = {.table_id = {1},
                            .epoch = 1,
@@ -179,105 +227,174 @@ void Run(Engine engine, const Options& options, const PageBuffer& pages) {
                            .rows = options.table_bytes / options.record_bytes,
                            .record_bytes = options.record_bytes,
                            .copy = FillRecord};
-  std::unique_ptr<Server> server;
-  Costs costs;
-  costs.setup_seconds = Seconds([&] {
-    auto created = CreateServer(engine, content, {.kernel = options.kernel});
-    if (!created.ok()) {
-      std::cerr << created.status().message() << "\n";
-    } else {
-      server = *std::move(created);
-    }
-  });
-  if (server == nullptr) return;
-  costs.bytes = SizesOf(server->setup()).value();
-  const double payload = static_cast<double>(content.rows) * content.record_bytes;
-  Print(name, "table", payload, "bytes");
-  Print(name, "record", content.record_bytes, "bytes");
-  Print(name, "columns", server->setup().columns(), "");
-  Print(name, "rows a column", server->setup().rows_per_column(), "");
-  Print(name, "hint_bytes", costs.bytes.hint_bytes, "bytes");
-  Print(name, "hint_memory_bytes", costs.bytes.hint_memory_bytes, "bytes");
-  Print(name, "query_bytes", costs.bytes.query_bytes, "bytes");
-  Print(name, "answer_bytes", costs.bytes.answer_bytes, "bytes");
-  Print(name, "server_bytes", costs.bytes.server_bytes, "bytes");
-  Print(name, "setup_seconds", costs.setup_seconds, "s");
-  Print(name, "setup multiply-adds", payload * kDimension / costs.setup_seconds * 1e-9, "G/s");
-
-  for (bool keep : {true, false}) {
-    const auto client =
-        CreateClient(server->setup(), server->hint(),
-                     {.keep_public_matrix = keep, .kernel = options.kernel})
-            .value();
-    std::vector<double> ask, recover;
-    for (int round = 0; round < options.rounds; ++round) {
-      const uint64_t row = random.Below(content.rows);
-      Asked asked;
-      ask.push_back(Seconds([&] { asked = client->Ask(row, random).value(); }));
-      const BytesView query = asked.query;
-      const Bytes answer = server->Answer({&query, 1})[0].value();
-      Bytes record;
-      recover.push_back(Seconds([&] { record = client->Recover(asked, answer).value(); }));
-      Bytes expected(content.record_bytes);
-      FillRecord(row, expected);
-      SHOAL_CHECK(record == expected);
-    }
-    costs.query_seconds = Median(ask);
-    costs.recover_seconds = Median(recover);
-    Print(name, keep ? "query_seconds" : "query_seconds, matrix expanded again",
-          costs.query_seconds, "s");
-    if (!keep) {
-      std::vector<uint64_t> rows(kMaxQueriesPerRequest);
-      for (uint64_t& row : rows) row = random.Below(content.rows);
-      std::vector<double> batch;
-      for (int round = 0; round < options.rounds; ++round) {
-        batch.push_back(Seconds([&] { SHOAL_CHECK(client->Ask(rows, random).ok()); }) /
-                        static_cast<double>(rows.size()));
+  bench.rows = content.rows;
+  bench.payload = static_cast<double>(content.rows) * content.record_bytes;
+  // With the product of the first one, the second has all to do but that.
+  std::vector<uint32_t> product;
+  double seconds[2];
+  for (double& of : seconds) {
+    bench.server.reset();
+    of = Seconds([&] {
+      auto created =
+          CreateServer(engine, content, {.kernel = options.kernel, .product = product});
+      if (!created.ok()) {
+        std::cerr << created.status().message() << "\n";
+        std::exit(1);
       }
-      Print(name, absl::StrFormat("query_seconds, matrix expanded for %d", rows.size()),
-            Median(batch), "s");
-    }
-    if (keep) Print(name, "recover_seconds", costs.recover_seconds, "s");
+      bench.server = *std::move(created);
+    });
+    product.assign(bench.server->product().begin(), bench.server->product().end());
   }
+  const wire::PirSetup& setup = bench.server->setup();
+  const Sizes sizes = SizesOf(setup).value();
+  Print(name, "table", bench.payload, "bytes");
+  Print(name, "record", content.record_bytes, "bytes");
+  Print(name, "columns", setup.columns(), "");
+  Print(name, "rows a column", setup.rows_per_column(), "");
+  Print(name, "hint_bytes", sizes.hint_bytes, "bytes");
+  Print(name, "hint_memory_bytes", sizes.hint_memory_bytes, "bytes");
+  Print(name, "query_bytes", sizes.query_bytes, "bytes");
+  Print(name, "answer_bytes", sizes.answer_bytes, "bytes");
+  Print(name, "server_bytes", sizes.server_bytes, "bytes");
+  Print(name, "setup_seconds", seconds[0], "s");
+  Print(name, "setup_seconds, product at hand", seconds[1], "s");
+  Print(name, "setup multiply-adds", bench.payload * kDimension / (seconds[0] - seconds[1]) * 1e-9,
+        "G/s");
 
-  const auto client =
-      CreateClient(server->setup(), server->hint(), {.kernel = options.kernel}).value();
-  double one = 0;
-  for (uint64_t batch : options.batches) {
-    std::vector<Asked> asked;
-    std::vector<BytesView> queries;
-    for (uint64_t i = 0; i < batch; ++i) {
-      asked.push_back(client->Ask(random.Below(content.rows), random).value());
-    }
-    for (const Asked& a : asked) queries.push_back(a.query);
-    std::vector<double> seconds, bandwidth, share;
-    for (int round = 0; round < options.rounds; ++round) {
-      bandwidth.push_back(Bandwidth(pages, options.table_bytes));
-      seconds.push_back(Seconds([&] { SHOAL_CHECK(server->Answer(queries)[0].ok()); }));
-      share.push_back(payload * batch / seconds.back() / bandwidth.back());
-    }
-    const std::string of = absl::StrFormat(", %d at a time", batch);
-    Print(name, "memory bandwidth" + of, Median(bandwidth) * 1e-9, "GB/s");
-    Print(name, "answer_seconds" + of, Median(seconds), "s");
-    Print(name, "answered" + of, payload * batch / Median(seconds) * 1e-9, "GB/s");
-    Print(name, "share of bandwidth" + of, Median(share), "");
-    if (batch == 1) one = Median(seconds);
-    if (one > 0 && batch > 1) Print(name, "throughput against one" + of, one * batch / Median(seconds), "");
+  bench.client = CreateClient(setup, bench.server->hint(), {.kernel = options.kernel}).value();
+  std::vector<double> ask, recover, together;
+  for (int round = 0; round < options.rounds; ++round) {
+    const uint64_t row = random.Below(content.rows);
+    Asked asked;
+    ask.push_back(Seconds([&] { asked = bench.client->Ask(row, random).value(); }));
+    const BytesView query = asked.query;
+    const Bytes answer = bench.server->Answer({&query, 1})[0].value();
+    Bytes record;
+    recover.push_back(Seconds([&] { record = bench.client->Recover(asked, answer).value(); }));
+    Bytes expected(content.record_bytes);
+    FillRecord(row, expected);
+    SHOAL_CHECK(record == expected);
+    std::vector<uint64_t> rows(kMaxQueriesPerRequest);
+    for (uint64_t& one : rows) one = random.Below(content.rows);
+    together.push_back(Seconds([&] { SHOAL_CHECK(bench.client->Ask(rows, random).ok()); }) /
+                       static_cast<double>(rows.size()));
   }
-  if (options.chunks > 0) {
-    std::vector<Asked> asked;
-    std::vector<BytesView> queries;
-    for (uint64_t i = 0; i < options.chunks; ++i) asked.push_back(client->Ask(i, random).value());
-    for (const Asked& a : asked) queries.push_back(a.query);
-    std::vector<double> seconds;
-    for (int round = 0; round < options.rounds; ++round) {
-      seconds.push_back(Seconds([&] { SHOAL_CHECK(server->AnswerChunks(queries).ok()); }));
+  Print(name, "query_seconds", Median(ask), "s");
+  Print(name, absl::StrFormat("query_seconds, %d made together", kMaxQueriesPerRequest),
+        Median(together), "s");
+  Print(name, "recover_seconds", Median(recover), "s");
+  return bench;
+}
+
+// The original's answer over the same bytes: 3 elements of (log2 p =) 9.45 bits a word.
+struct Original {
+  static constexpr uint64_t kColumns = 32766, kWords = kColumns / 3;
+  uint64_t rows;
+  double payload;
+  std::vector<uint32_t> query, out;
+
+  explicit Original(uint64_t bytes)
+      : rows(bytes / (kWords * 4) / 8 * 8),
+        payload(static_cast<double>(rows * kColumns) * std::log2(701.0) / 8),
+        query(kColumns, 0x12345678),
+        out(rows) {}
+  double Rate(const PageBuffer& pages) {
+    return payload / Seconds([&] {
+             OriginalAnswer(reinterpret_cast<const uint32_t*>(pages.data()), rows, kWords,
+                            query.data(), out.data());
+           });
+  }
+};
+
+// All of them in every round.
+void RunAnswers(const std::vector<Bench>& benches, const Options& options,
+                const PageBuffer& pages) {
+  Original original(options.table_bytes);
+  const auto answered = [&](const Bench& bench, const std::vector<Asked>& asked) {
+    const std::vector<BytesView> queries = QueriesOf(asked);
+    return bench.payload * static_cast<double>(asked.size()) /
+           Seconds([&] { SHOAL_CHECK(bench.server->Answer(queries)[0].ok()); });
+  };
+  const auto readers = Readers();
+  std::vector<std::vector<double>> bandwidth(readers.size());
+  std::vector<double> of_original;
+  struct Rates {
+    std::vector<std::vector<Asked>> asked;  // of each batch
+    std::vector<Asked> chunks;
+    std::vector<double> against_original, against_first, chunked;
+    std::vector<std::vector<double>> rate, against_one;  // of each batch
+  };
+  std::vector<Rates> rates(benches.size());
+  for (size_t i = 0; i < benches.size(); ++i) {
+    for (uint64_t batch : options.batches) rates[i].asked.push_back(benches[i].Ask(batch, batch));
+    rates[i].chunks = benches[i].Ask(0, options.chunks);
+    rates[i].rate.resize(options.batches.size());
+    rates[i].against_one.resize(options.batches.size());
+  }
+  for (int round = 0; round < options.rounds; ++round) {
+    for (size_t i = 0; i < readers.size(); ++i) {
+      volatile uint64_t sink;
+      bandwidth[i].push_back(
+          static_cast<double>(options.table_bytes) /
+          Seconds([&] { sink = readers[i].second(pages.data(), options.table_bytes); }));
+      static_cast<void>(sink);
     }
-    // The paper counts the wanted rows that fall into distinct chunks.
-    const double c = static_cast<double>(options.chunks);
-    const double distinct = c * (1 - std::pow(1 - 1 / c, c));
-    Print(name, absl::StrFormat("effective throughput, one client's batch of %d", options.chunks),
-          payload * distinct / Median(seconds) * 1e-9, "GB/s");
+    of_original.push_back(original.Rate(pages));
+    double first = 0;
+    for (size_t i = 0; i < benches.size(); ++i) {
+      Rates& of = rates[i];
+      double one = 0;
+      for (size_t b = 0; b < options.batches.size(); ++b) {
+        const double rate = answered(benches[i], of.asked[b]);
+        of.rate[b].push_back(rate);
+        if (options.batches[b] == 1) {
+          one = rate;
+          if (i == 0) first = rate;
+          of.against_original.push_back(rate / of_original.back());
+          if (first > 0) of.against_first.push_back(rate / first);
+        } else if (one > 0) {
+          of.against_one[b].push_back(rate / one);
+        }
+      }
+      if (options.chunks > 0) {
+        // The paper counts the wanted rows that fall into distinct chunks.
+        const double c = static_cast<double>(options.chunks);
+        const double distinct = c * (1 - std::pow(1 - 1 / c, c));
+        const std::vector<BytesView> queries = QueriesOf(of.chunks);
+        of.chunked.push_back(
+            benches[i].payload * distinct /
+            Seconds([&] { SHOAL_CHECK(benches[i].server->AnswerChunks(queries).ok()); }));
+      }
+    }
+  }
+  size_t fastest = 0;
+  for (size_t i = 0; i < readers.size(); ++i) {
+    if (Median(bandwidth[i]) > Median(bandwidth[fastest])) fastest = i;
+    Print("", "memory bandwidth, read by " + readers[i].first, Median(bandwidth[i]) * 1e-9, "GB/s");
+  }
+  Print("original", "answered, payload", Median(of_original) * 1e-9, "GB/s");
+  for (size_t i = 0; i < benches.size(); ++i) {
+    const Rates& of = rates[i];
+    const std::string& name = benches[i].name;
+    std::vector<double> share;
+    for (size_t b = 0; b < options.batches.size(); ++b) {
+      if (options.batches[b] == 1) share = Ratios(of.rate[b], bandwidth[fastest]);
+      const std::string at = absl::StrFormat(", %d at a time", options.batches[b]);
+      Print(name, "answered" + at, Median(of.rate[b]) * 1e-9, "GB/s");
+      if (!of.against_one[b].empty()) {
+        Print(name, "throughput against one" + at, Median(of.against_one[b]), "");
+      }
+    }
+    if (!share.empty()) {
+      Print(name, "share of the bandwidth", Median(share), "");
+      Print(name, "payload against the original", Median(of.against_original), "");
+      if (i > 0) Print(name, "against " + benches[0].name, Median(of.against_first), "");
+    }
+    if (options.chunks > 0) {
+      Print(name,
+            absl::StrFormat("effective throughput, one client's batch of %d", options.chunks),
+            Median(of.chunked) * 1e-9, "GB/s");
+    }
   }
 }
 
@@ -317,35 +434,28 @@ int Main(int argc, char** argv) {
 
   PageBuffer pages = AllocatePages(options.table_bytes, "the bandwidth's bytes").value();
   std::memset(pages.data(), 1, options.table_bytes);
+  std::vector<double> hint;
+  for (int round = 0; round < options.rounds; ++round) hint.push_back(OriginalHintRate());
+  Print("original", "setup multiply-adds", Median(hint) * 1e-9, "G/s");
   {
-    // The original over the same bytes: 3 elements of (log2 p =) 9.45 bits a word.
-    const uint64_t columns = 32766, words = columns / 3;
-    const uint64_t rows = options.table_bytes / (words * 4) / 8 * 8;
-    std::vector<uint32_t> query(columns, 0x12345678), out(rows);
-    const double payload = rows * columns * std::log2(701.0) / 8;
-    std::vector<double> rate, bandwidth;
-    for (int round = 0; round < options.rounds; ++round) {
-      bandwidth.push_back(Bandwidth(pages, options.table_bytes));
-      rate.push_back(payload / Seconds([&] {
-                       OriginalAnswer(reinterpret_cast<const uint32_t*>(pages.data()), rows, words,
-                                      query.data(), out.data());
-                     }));
-    }
-    Print("original", "memory bandwidth", Median(bandwidth) * 1e-9, "GB/s");
-    Print("original", "answered, payload", Median(rate) * 1e-9, "GB/s");
-    std::vector<double> hint;
-    for (int round = 0; round < options.rounds; ++round) hint.push_back(OriginalHintRate());
-    Print("original", "setup multiply-adds", Median(hint) * 1e-9, "G/s");
-  }
-  {
-    PublicMatrix matrix(PublicMatrixSeed("simplepir", {1}, 1));
     const uint64_t columns = PaddedColumns(static_cast<uint64_t>(std::sqrt(options.table_bytes)));
     std::vector<uint32_t> words(columns);
-    Print("", "public matrix expanded", Seconds([&] {
-            for (uint32_t k = 0; k < kDimension; ++k) matrix.Expand(k, 0, words);
-          }),
-          "s");
+    const auto expand = [&](const CounterStream* stream, const std::string& figure) {
+      PublicMatrix matrix(PublicMatrixSeed("simplepir", {1}, 1), stream);
+      std::vector<double> seconds;
+      for (int round = 0; round < options.rounds; ++round) {
+        seconds.push_back(Seconds([&] {
+          for (uint32_t k = 0; k < kDimension; ++k) matrix.Expand(k, 0, words);
+        }));
+      }
+      Print("", figure, Median(seconds), "s");
+    };
+    expand(nullptr, "public matrix expanded, OpenSSL");
+    for (const CounterStream* stream : SupportedStreams()) {
+      expand(stream, absl::StrCat("public matrix expanded, ", stream->name));
+    }
   }
+  std::vector<Bench> benches;
   for (absl::string_view engine : absl::StrSplit(engines, ',')) {
     const auto parsed = ParseEngine(engine);
     if (!parsed.ok()) {
@@ -354,8 +464,9 @@ int Main(int argc, char** argv) {
     }
     Options of = options;
     if (*parsed == Engine::kDoublePir) of.record_bytes = static_cast<uint32_t>(double_record_bytes);
-    Run(*parsed, of, pages);
+    benches.push_back(SetUp(*parsed, of));
   }
+  RunAnswers(benches, options, pages);
   return 0;
 }
 

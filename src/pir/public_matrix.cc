@@ -14,6 +14,8 @@ Digest PublicMatrixSeed(absl::string_view engine, const Digest& table_id, uint32
 }
 
 struct PublicMatrix::Cipher {
+  const CounterStream* stream = nullptr;
+  uint8_t round_keys[CounterStream::kRoundKeyBytes];
   EVP_CIPHER_CTX* context = EVP_CIPHER_CTX_new();
   // For blocks that are no neighbours.
   EVP_CIPHER_CTX* blocks = EVP_CIPHER_CTX_new();
@@ -25,16 +27,22 @@ struct PublicMatrix::Cipher {
 
 namespace {
 
-// The big-endian number of the block of element (k, column).
+// The number of the block of element (k, column).
+uint64_t CounterOf(uint32_t k, uint64_t column) { return (uint64_t{k} << 32) + column / 4; }
+
+// It as a big-endian block.
 void StoreCounter(uint32_t k, uint64_t column, uint8_t* block) {
-  const uint64_t counter = (uint64_t{k} << 32) + column / 4;
+  const uint64_t counter = CounterOf(k, column);
   std::memset(block, 0, 8);
   for (int i = 0; i < 8; ++i) block[8 + i] = static_cast<uint8_t>(counter >> (56 - 8 * i));
 }
 
 }  // namespace
 
-PublicMatrix::PublicMatrix(const Digest& seed) : cipher_(std::make_unique<Cipher>()) {
+PublicMatrix::PublicMatrix(const Digest& seed, const CounterStream* stream)
+    : cipher_(std::make_unique<Cipher>()) {
+  cipher_->stream = stream;
+  if (stream != nullptr) stream->schedule(seed.data(), cipher_->round_keys);
   SHOAL_CHECK(cipher_->context != nullptr && cipher_->blocks != nullptr);
   SHOAL_CHECK(EVP_EncryptInit_ex(cipher_->blocks, EVP_aes_128_ecb(), nullptr, seed.data(),
                                  nullptr) == 1);
@@ -47,16 +55,40 @@ PublicMatrix::PublicMatrix(PublicMatrix&&) noexcept = default;
 
 void PublicMatrix::Expand(uint32_t k, uint64_t first_column, std::span<uint32_t> out) {
   SHOAL_CHECK(first_column % 4 == 0 && (first_column + out.size()) / 4 < (uint64_t{1} << 32));
+  auto* bytes = reinterpret_cast<uint8_t*>(out.data());
+  if (cipher_->stream != nullptr && out.size() % 4 == 0) {
+    cipher_->stream->fill(cipher_->round_keys, CounterOf(k, first_column), out.size() / 4, bytes);
+    return;
+  }
   if (out.empty()) return;
   uint8_t block[16];
   StoreCounter(k, first_column, block);
-  auto* bytes = reinterpret_cast<uint8_t*>(out.data());
   std::memset(bytes, 0, out.size_bytes());
   int written = 0;
   SHOAL_CHECK(EVP_EncryptInit_ex(cipher_->context, nullptr, nullptr, nullptr, block) == 1);
   SHOAL_CHECK(EVP_EncryptUpdate(cipher_->context, bytes, &written, bytes,
                                 static_cast<int>(out.size_bytes())) == 1);
   SHOAL_CHECK(static_cast<size_t>(written) == out.size_bytes());
+}
+
+void PublicMatrix::AddScaled(const Kernel& kernel, uint32_t k, uint64_t first_column,
+                             uint64_t columns, std::span<const int32_t> factors, uint32_t* sums,
+                             uint64_t sums_stride) {
+  static_assert(kGroupColumns == 4 * CounterStream::kBatchBlocks);
+  SHOAL_CHECK(first_column % 4 == 0 && columns % kGroupColumns == 0 &&
+              (first_column + columns) / 4 < (uint64_t{1} << 32));
+  if (cipher_->stream != nullptr) {
+    cipher_->stream->add_scaled(cipher_->round_keys, CounterOf(k, first_column),
+                                columns / kGroupColumns, factors.data(), factors.size(), sums,
+                                sums_stride);
+    return;
+  }
+  row_.resize(columns);
+  Expand(k, first_column, row_);
+  const uint32_t* const row = row_.data();
+  for (size_t v = 0; v < factors.size(); ++v) {
+    kernel.add_scaled(&row, &factors[v], 1, columns, sums + v * sums_stride);
+  }
 }
 
 void PublicMatrix::ExpandColumn(uint64_t column, std::span<uint32_t> out) {

@@ -11,9 +11,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
+#include "src/pir/counter_stream.h"
+#include "src/pir/kernel.h"
 
 namespace shoal::pir {
 
@@ -23,12 +26,18 @@ Digest PublicMatrixSeed(absl::string_view engine, const Digest& table_id, uint32
 // Thread-compatible: one per thread.
 class PublicMatrix {
  public:
-  explicit PublicMatrix(const Digest& seed);
+  // `stream`: what rows are expanded by; null for OpenSSL.
+  explicit PublicMatrix(const Digest& seed, const CounterStream* stream = FastestStream());
   ~PublicMatrix();
   PublicMatrix(PublicMatrix&&) noexcept;
 
   // out[i] = element (k, first_column + i). first_column is a multiple of 4 (checked).
   void Expand(uint32_t k, uint64_t first_column, std::span<uint32_t> out);
+
+  // sums[v * sums_stride + i] += factors[v] * element (k, first_column + i), i < columns, for all
+  // factors. `columns` is a multiple of kGroupColumns, first_column of 4 (checked).
+  void AddScaled(const Kernel& kernel, uint32_t k, uint64_t first_column, uint64_t columns,
+                 std::span<const int32_t> factors, uint32_t* sums, uint64_t sums_stride);
 
   // out[k] = element (k, column), for all k.
   void ExpandColumn(uint64_t column, std::span<uint32_t> out);
@@ -36,6 +45,7 @@ class PublicMatrix {
  private:
   struct Cipher;
   std::unique_ptr<Cipher> cipher_;
+  std::vector<uint32_t> row_;  // room
 };
 
 }  // namespace shoal::pir

@@ -43,7 +43,7 @@ struct Runs {
 };
 
 struct HintedMatrix {
-  PackedVectors* room;  // StripeRoom, made before: a refresh that has begun does not fail
+  PackedVectors* room;  // PanelRoom, made before: a refresh that has begun does not fail
   ThreadPool* pool;
   Digest seed;  // of the public matrix
   uint32_t hint_bits_dropped;

@@ -22,6 +22,8 @@ constexpr uint64_t kMaxMatrixBytes = uint64_t{1} << 42;
 // Wider matrices have more rows instead: beyond, hints could drop fewer bits, and further on answers
 // could not be decrypted.
 constexpr uint64_t kMostColumns = uint64_t{1} << 17;
+// Columns of a query that are made at a time: their sums stay in the first cache.
+constexpr uint64_t kTileColumns = 1024;
 
 absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("pir setup: ", what));
@@ -290,39 +292,10 @@ void SetEpoch(const Content& content, wire::PirSetup& setup) {
   setup.set_rows(content.rows);
 }
 
-absl::StatusOr<PublicProduct> PublicProduct::Create(const Digest& seed, uint64_t columns,
-                                                    const ClientOptions& options) {
-  PublicProduct product;
-  product.seed_ = seed;
-  product.columns_ = columns;
-  product.kernel_ = &KernelOr(options.kernel);
-  product.pool_ = options.pool;
-  if (options.keep_public_matrix) {
-    SHOAL_ASSIGN_OR_RETURN(product.kept_, AllocatePages(columns * kDimension * sizeof(uint32_t),
-                                                          "pir: the public matrix"));
-    auto* words = reinterpret_cast<uint32_t*>(product.kept_.data());
-    const auto expand = [&](size_t begin, size_t end) {
-      for (size_t s = begin; s < end; ++s) {
-        product.Expand(s * kStripeColumns, StripeLength(columns, s),
-                       words + s * kStripeColumns * kDimension);
-      }
-    };
-    if (options.pool == nullptr) {
-      expand(0, StripeCount(columns));
-    } else {
-      options.pool->ParallelFor(StripeCount(columns), 1, expand);
-    }
-    product.is_kept_ = true;
-  }
-  return product;
-}
+PublicProduct::PublicProduct(const Digest& seed, uint64_t columns, const ClientOptions& options)
+    : seed_(seed), columns_(columns), kernel_(&KernelOr(options.kernel)), pool_(options.pool) {}
 
-void PublicProduct::Expand(uint64_t first, uint64_t count, uint32_t* out) const {
-  PublicMatrix matrix(seed_);
-  for (uint32_t k = 0; k < kDimension; ++k) matrix.Expand(k, first, {out + k * count, count});
-}
-
-absl::Status PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource& random) const {
+void PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource& random) const {
   const GaussianSampler& gaussian = GaussianSampler::Get();
   struct Query {
     SecretVector<int32_t> errors;
@@ -343,22 +316,19 @@ absl::Status PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource
     queries.push_back(std::move(query));
   }
   const auto encrypt = [&](size_t begin, size_t end) {
-    std::vector<uint32_t> scratch(is_kept_ ? 0 : kStripeColumns * kDimension);
-    std::vector<const uint32_t*> rows(kDimension);
-    SecretVector<uint32_t> sum;
-    for (size_t s = begin; s < end; ++s) {
-      const uint64_t first = s * kStripeColumns, count = StripeLength(columns_, s);
-      const uint32_t* words = scratch.data();
-      if (is_kept_) {
-        words = reinterpret_cast<const uint32_t*>(kept_.data()) + first * kDimension;
-      } else {
-        Expand(first, count, scratch.data());
+    PublicMatrix matrix(seed_);
+    SecretVector<int32_t> factors(wanted.size());
+    SecretVector<uint32_t> sums(wanted.size() * kTileColumns);
+    for (size_t t = begin; t < end; ++t) {
+      const uint64_t first = t * kTileColumns;
+      const uint64_t count = std::min(kTileColumns, columns_ - first);
+      std::fill(sums.begin(), sums.end(), 0);
+      for (uint32_t k = 0; k < kDimension; ++k) {
+        for (size_t v = 0; v < wanted.size(); ++v) factors[v] = (*wanted[v].secret)[k];
+        matrix.AddScaled(*kernel_, k, first, count, factors, sums.data(), kTileColumns);
       }
-      for (uint32_t k = 0; k < kDimension; ++k) rows[k] = words + k * count;
-      // 8 MiB, in the cache for all queries.
       for (size_t v = 0; v < wanted.size(); ++v) {
-        sum.assign(count, 0);
-        kernel_->add_scaled(rows.data(), wanted[v].secret->data(), kDimension, count, sum.data());
+        const uint32_t* sum = sums.data() + v * kTileColumns;
         for (uint64_t j = 0; j < count; ++j) {
           // 1 where the column is the wanted one, without a branch.
           const uint64_t differs = (first + j) ^ wanted[v].column;
@@ -370,13 +340,12 @@ absl::Status PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource
       }
     }
   };
-  const uint64_t stripes = StripeCount(columns_);
+  const uint64_t tiles = (columns_ + kTileColumns - 1) / kTileColumns;
   if (pool_ == nullptr) {
-    encrypt(0, stripes);
+    encrypt(0, tiles);
   } else {
-    pool_->ParallelFor(stripes, std::max<uint64_t>(1, stripes / (2 * pool_->size())), encrypt);
+    pool_->ParallelFor(tiles, std::max<uint64_t>(1, tiles / (2 * pool_->size())), encrypt);
   }
-  return absl::OkStatus();
 }
 
 }  // namespace shoal::pir

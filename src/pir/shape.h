@@ -89,31 +89,25 @@ void SetEpoch(const Content& content, wire::PirSetup& setup);
 // The client's product of the public matrix and its secrets.
 class PublicProduct {
  public:
-  // RESOURCE_EXHAUSTED if the matrix is to be kept and does not fit.
-  static absl::StatusOr<PublicProduct> Create(const Digest& seed, uint64_t columns,
-                                              const ClientOptions& options);
+  // `columns`: a multiple of kGroupColumns.
+  PublicProduct(const Digest& seed, uint64_t columns, const ClientOptions& options);
 
   // For each of the wanted columns A secret + error + 2^24 * (1 at the column), drawn from `random`:
   // `secret` becomes kDimension words, `query` gets columns words appended. No branch and no
-  // address depends on a column, a secret or an error (constant_time_main.cc). What is not kept of the
-  // matrix is expanded once for all of them.
+  // address depends on a column, a secret or an error (constant_time_main.cc). The matrix is expanded
+  // once for all of them, and never kept: reading it from memory would take about as long.
   struct Wanted {
     uint64_t column = 0;  // below columns
     SecretVector<int32_t>* secret = nullptr;
     Bytes* query = nullptr;
   };
-  absl::Status Encrypt(std::span<const Wanted> wanted, RandomSource& random) const;
+  void Encrypt(std::span<const Wanted> wanted, RandomSource& random) const;
 
  private:
-  PublicProduct() = default;
-  // Columns [first, first + count) of every row k, `first` a multiple of 4.
-  void Expand(uint64_t first, uint64_t count, uint32_t* out) const;
   Digest seed_ = {};
   uint64_t columns_ = 0;
   const Kernel* kernel_ = nullptr;
   ThreadPool* pool_ = nullptr;
-  PageBuffer kept_;  // [stripe][k][column]
-  bool is_kept_ = false;
 };
 
 const Kernel& KernelOr(const Kernel* kernel);

@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(const C
   SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "simplepir: the server"));
   server->kernel_ = &KernelOr(options.kernel);
   server->pool_ = options.pool;
-  SHOAL_ASSIGN_OR_RETURN(server->room_, StripeRoom(*server->kernel_));
+  SHOAL_ASSIGN_OR_RETURN(server->room_, PanelRoom(*server->kernel_));
   SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, server->setup_, options.pool));
   SHOAL_ASSIGN_OR_RETURN(server->product_,
                          ProductOf(*server->matrix_, MatrixSeed(server->setup_), *server->room_,
@@ -143,14 +143,15 @@ absl::StatusOr<double> SimplePirServer::RefreshShare(
                            RunsOf(setup_, content, changed_rows));
 }
 
+SimplePirClient::SimplePirClient(const wire::PirSetup& setup, const ClientOptions& options)
+    : setup_(setup), product_(MatrixSeed(setup), setup.columns(), options) {}
+
 absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
     const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOf(setup));
   SHOAL_RETURN_IF_ERROR(CheckMemory(sizes.hint_memory_bytes, "simplepir: the hint"));
   SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
-  SHOAL_ASSIGN_OR_RETURN(PublicProduct product,
-                         PublicProduct::Create(MatrixSeed(setup), setup.columns(), options));
-  std::unique_ptr<SimplePirClient> client(new SimplePirClient(setup, std::move(product)));
+  std::unique_ptr<SimplePirClient> client(new SimplePirClient(setup, options));
   client->kernel_ = &KernelOr(options.kernel);
   client->hint_.resize(MatrixRows(setup) * kDimension);
   SHOAL_RETURN_IF_ERROR(ParseRounded(hint, dropped, client->hint_));
@@ -164,7 +165,7 @@ absl::StatusOr<std::vector<Asked>> SimplePirClient::Ask(std::span<const uint64_t
   for (Asked& one : asked) {
     wanted.push_back({one.row / setup_.rows_per_column(), &one.secret, &one.query});
   }
-  SHOAL_RETURN_IF_ERROR(product_.Encrypt(wanted, random));
+  product_.Encrypt(wanted, random);
   return asked;
 }
 

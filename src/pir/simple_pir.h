@@ -55,7 +55,7 @@ class SimplePirServer final : public Server {
   ThreadPool* pool_ = nullptr;
   std::optional<ByteMatrix> matrix_;
   std::vector<uint32_t> product_;  // D' A, [row][k]
-  std::optional<PackedVectors> room_;  // StripeRoom
+  std::optional<PackedVectors> room_;  // PanelRoom
   Bytes hint_;
 };
 
@@ -75,8 +75,7 @@ class SimplePirClient final : public Client {
   absl::Status Apply(const DeltaView& delta) override;
 
  private:
-  SimplePirClient(const wire::PirSetup& setup, PublicProduct product)
-      : setup_(setup), product_(std::move(product)) {}
+  SimplePirClient(const wire::PirSetup& setup, const ClientOptions& options);
   // `words`: the answer's words for the record.
   Bytes Decrypt(const Asked& asked, std::span<const uint32_t> words) const;
 

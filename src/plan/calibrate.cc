@@ -621,7 +621,7 @@ void MeasureEngines(size_t bytes, RandomSource& random, ThreadPool& pool, UnitCo
   };
   {
     const pir::ByteMatrix matrix = matrix_of(bytes / 32);
-    pir::PackedVectors room = *pir::StripeRoom(kernel);
+    pir::PackedVectors room = *pir::PanelRoom(kernel);
     const Cost cost = Typical(
         [&] { return Once([&] { (void)matrix.MultiplyPublic(room, {}, &pool); }); });
     costs.set_pir_public_byte_ns(Positive(cost.cpu_ns / static_cast<double>(matrix.bytes())));
