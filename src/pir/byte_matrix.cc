@@ -4,6 +4,7 @@
 
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/dispatch.h"
 #include "src/pir/lwe.h"
 
 namespace shoal::pir {
@@ -85,7 +86,7 @@ absl::StatusOr<PackedVectors> PackPublicMatrix(const Kernel& kernel, const Diges
   SHOAL_ASSIGN_OR_RETURN(PackedVectors packed,
                          PackedVectors::Create(kernel, columns, kDimension));
   ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
-    PublicMatrix matrix(seed);
+    PublicMatrix matrix(seed, StreamFor(kernel));
     std::vector<uint32_t> words;
     for (size_t k = begin; k < end; ++k) {
       for (uint64_t s = 0; s < StripeCount(columns); ++s) {
@@ -156,7 +157,7 @@ ByteMatrix::Panel ByteMatrix::PackPanel(const Digest& seed, uint64_t panel, Thre
                .first_stripe = first_column / kStripeColumns,
                .centres = std::vector<uint32_t>(kDimension)};
   ForEach(pool, kDimension, GrainFor(pool, kDimension), [&](size_t begin, size_t end) {
-    PublicMatrix matrix(seed);
+    PublicMatrix matrix(seed, StreamFor(room.kernel()));
     std::vector<uint32_t> words(columns);
     for (size_t k = begin; k < end; ++k) {
       matrix.Expand(static_cast<uint32_t>(k), first_column, words);

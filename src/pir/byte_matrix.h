@@ -114,7 +114,7 @@ class ByteMatrix {
 
  private:
   ByteMatrix() = default;
-  // One panel of the public matrix.
+  // One panel of the public matrix, in the room that it was packed in, until the next one is.
   struct Panel {
     const PackedVectors* packed;
     uint64_t first_stripe;

@@ -5,8 +5,9 @@
 //   constant_time_main --leak     branches on a secret on purpose: memcheck must complain
 //
 // Covered: the sampler, a query's words for a secret column, and what a client computes of an answer
-// with its secret, by every kernel that valgrind can execute (not AVX-512's). Which rows of its own
-// hint a client reads depends on the row that it asked for: that is public here (docs/engines.md).
+// with its secret, by every kernel that valgrind can execute (not AVX-512's, nor vector AES: AES-NI
+// stands for that, the same template). Which rows of its own hint a client reads depends on the row
+// that it asked for: that is public here (docs/engines.md).
 #include <cstdio>
 #include <cstring>
 #include <memory>

@@ -1,4 +1,4 @@
-// The stream, written once over a register V of one width. Private to the counter_stream_vaes*.cc
+// The stream, written once over a register V of one width. Private to the counter_stream_*.cc
 // files, which are compiled for AES-NI at least.
 //
 // Needed of V:
@@ -17,15 +17,15 @@
 #include <cstring>
 #include <iterator>
 
+#include "src/base/inline.h"
 #include "src/pir/counter_stream.h"
-#include "src/pir/inline.h"
 
 namespace shoal::pir {
 
 inline constexpr int kAesRounds = 10;
 
 template <int kConstant>
-SHOAL_PIR_INLINE __m128i NextRoundKey(__m128i key) {
+SHOAL_INLINE __m128i NextRoundKey(__m128i key) {
   const __m128i word = _mm_shuffle_epi32(_mm_aeskeygenassist_si128(key, kConstant), 0xff);
   key = _mm_xor_si128(key, _mm_slli_si128(key, 4));
   key = _mm_xor_si128(key, _mm_slli_si128(key, 8));
@@ -50,26 +50,29 @@ static inline void ScheduleAes(const uint8_t* key, uint8_t* round_keys) {
   std::memcpy(round_keys, keys, sizeof keys);
 }
 
-// Batches of registers, as many as hide an instruction's latency.
+// Some registers of blocks at a time: as many as hide an instruction's latency, and are there beside the
+// keys.
 template <typename V>
 struct AesCounters {
-  static constexpr size_t kRegisters = CounterStream::kBatchBlocks / V::kBlocks;
+  static constexpr size_t kRegisters = V::kBlocks == 4 ? 4 : 8;
+  static constexpr size_t kBlocks = kRegisters * V::kBlocks;
+  static_assert(CounterStream::kBatchBlocks % kBlocks == 0);
 
   V keys[kAesRounds + 1];
   V numbers;
   V step;
 
-  SHOAL_PIR_INLINE AesCounters(const uint8_t* round_keys, uint64_t first)
+  SHOAL_INLINE AesCounters(const uint8_t* round_keys, uint64_t first)
       : numbers(V::Numbers(first)), step(StepOf()) {
     for (int r = 0; r <= kAesRounds; ++r) keys[r] = V::Repeat(round_keys + 16 * r);
   }
 
-  static SHOAL_PIR_INLINE V StepOf() {
+  static SHOAL_INLINE V StepOf() {
     const uint8_t block[16] = {V::kBlocks};
     return V::Repeat(block);
   }
 
-  SHOAL_PIR_INLINE void Next(V (&state)[kRegisters]) {
+  SHOAL_INLINE void Next(V (&state)[kRegisters]) {
 #pragma GCC unroll 8
     for (size_t i = 0; i < kRegisters; ++i) {
       state[i] = numbers.Turned() ^ keys[0];
@@ -87,7 +90,7 @@ struct AesCounters {
 
 template <typename V>
 void FillStream(const uint8_t* round_keys, uint64_t first, size_t blocks, uint8_t* out) {
-  constexpr size_t kBatch = CounterStream::kBatchBlocks;
+  constexpr size_t kBatch = AesCounters<V>::kBlocks;
   AesCounters<V> counters(round_keys, first);
   while (blocks > 0) {
     V state[AesCounters<V>::kRegisters];
@@ -103,19 +106,16 @@ void FillStream(const uint8_t* round_keys, uint64_t first, size_t blocks, uint8_
 }
 
 template <typename V>
-void AddScaledStream(const uint8_t* round_keys, uint64_t first, size_t batches,
-                     const int32_t* factors, size_t count, uint32_t* sums, size_t sums_stride) {
-  constexpr size_t kBatchWords = 4 * CounterStream::kBatchBlocks;
+void AddScaledStream(const uint8_t* round_keys, uint64_t first, size_t blocks, int32_t factor,
+                     uint32_t* sums) {
   AesCounters<V> counters(round_keys, first);
-  for (size_t b = 0; b < batches; ++b) {
+  const V factors = V::Repeat32(factor);
+  auto* sum = reinterpret_cast<uint8_t*>(sums);
+  for (size_t b = 0; b < blocks; b += AesCounters<V>::kBlocks) {
     V state[AesCounters<V>::kRegisters];
     counters.Next(state);
-    for (size_t v = 0; v < count; ++v) {
-      const V factor = V::Repeat32(factors[v]);
-      auto* sum = reinterpret_cast<uint8_t*>(sums + v * sums_stride + b * kBatchWords);
-      for (size_t i = 0; i < std::size(state); ++i, sum += 16 * V::kBlocks) {
-        V::Load(sum).PlusProducts(state[i], factor).Store(sum);
-      }
+    for (size_t i = 0; i < std::size(state); ++i, sum += 16 * V::kBlocks) {
+      V::Load(sum).PlusProducts(state[i], factors).Store(sum);
     }
   }
 }

@@ -14,4 +14,13 @@ const Kernel& FastestKernel() {
   return kernel;
 }
 
+const CounterStream* StreamFor(const Kernel& kernel) {
+  const CounterStream* best = nullptr;
+  if (&kernel == &PortableKernel()) return best;
+  for (const CounterStream* stream : SupportedStreams()) {
+    if (&kernel == VnniKernel() || stream != Vaes512Stream()) best = stream;
+  }
+  return best;
+}
+
 }  // namespace shoal::pir

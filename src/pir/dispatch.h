@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "src/pir/counter_stream.h"
 #include "src/pir/kernel.h"
 
 namespace shoal::pir {
@@ -13,6 +14,10 @@ namespace shoal::pir {
 std::vector<const Kernel*> SupportedKernels();
 
 const Kernel& FastestKernel();
+
+// How the public matrix is expanded beside that kernel, by instructions of the same age: null for
+// OpenSSL, as with the portable one.
+const CounterStream* StreamFor(const Kernel& kernel);
 
 }  // namespace shoal::pir
 

@@ -89,7 +89,7 @@ struct Costs {
 struct ServerOptions {
   // A larger hint is refused.
   uint64_t max_hint_bytes = uint64_t{1} << 30;
-  // 0: what makes the fewest bytes, about as many rows as columns.
+  // 0: about as many rows as columns in SimplePIR, which makes the fewest bytes, a third in DoublePIR.
   uint64_t rows_per_column = 0;
   // 0: as many as the rows need. More leave room: a server that was refreshed keeps those it had.
   uint64_t columns = 0;
@@ -187,7 +187,7 @@ class Client {
   virtual const wire::PirSetup& setup() const = 0;
 
   // One query for each of the rows. OUT_OF_RANGE if there is no such row. Several at a time are
-  // cheaper: the public matrix, unless it is kept, is expanded once for all of them.
+  // cheaper: the public matrix is expanded once for all of them.
   virtual absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
                                                  RandomSource& random) const = 0;
   absl::StatusOr<Asked> Ask(uint64_t row, RandomSource& random) const;

@@ -152,7 +152,7 @@ TEST_P(EngineTest, AProductIsTakenFromAnEarlierServer) {
 // Queries made together are those made one by one.
 TEST_P(EngineTest, QueriesMadeTogether) {
   const Records records(4500, 1);
-  const auto server = Serve(records.content(), {.rows_per_column = 1});  // three stripes of columns
+  const auto server = Serve(records.content(), {.rows_per_column = 1});  // five stripes of columns
   const auto client = ClientOf(*server);
   const std::vector<uint64_t> rows = {0, 4499, 700, 700, 1023, 1024, 2047, 2048};
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Asked> asked, client->Ask(rows, random_));

@@ -13,26 +13,26 @@ struct Words32 {
   static constexpr size_t kBytes = 32;
   __m256i v;
 
-  SHOAL_PIR_INLINE static Words32 LoadKept(const uint8_t* from) {
+  SHOAL_INLINE static Words32 LoadKept(const uint8_t* from) {
     __m256i v = _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
     __asm__("" : "+x"(v));
     return {v};
   }
-  SHOAL_PIR_INLINE static Words32 Zero() { return {_mm256_setzero_si256()}; }
-  SHOAL_PIR_INLINE Words32 LowBytes() const {
+  SHOAL_INLINE static Words32 Zero() { return {_mm256_setzero_si256()}; }
+  SHOAL_INLINE Words32 LowBytes() const {
     return {_mm256_and_si256(v, _mm256_set1_epi16(0xff))};
   }
-  SHOAL_PIR_INLINE Words32 HighBytes() const { return {_mm256_srli_epi16(v, 8)}; }
-  SHOAL_PIR_INLINE static Words32 AddProducts(Words32 acc, Words32 a, Words32 b) {
+  SHOAL_INLINE Words32 HighBytes() const { return {_mm256_srli_epi16(v, 8)}; }
+  SHOAL_INLINE static Words32 AddProducts(Words32 acc, Words32 a, Words32 b) {
     __m256i sum = _mm256_add_epi32(acc.v, _mm256_madd_epi16(a.v, b.v));
     __asm__("" : "+x"(sum));
     return {sum};
   }
   template <int kBits>
-  SHOAL_PIR_INLINE Words32 PlusShifted(Words32 other) const {
+  SHOAL_INLINE Words32 PlusShifted(Words32 other) const {
     return {_mm256_add_epi32(v, _mm256_slli_epi32(other.v, kBits))};
   }
-  SHOAL_PIR_INLINE static void Sums(const Words32 (&of)[4], uint32_t* out) {
+  SHOAL_INLINE static void Sums(const Words32 (&of)[4], uint32_t* out) {
     // In each half a sum of each of the four.
     const __m256i all = _mm256_hadd_epi32(_mm256_hadd_epi32(of[0].v, of[1].v),
                                           _mm256_hadd_epi32(of[2].v, of[3].v));

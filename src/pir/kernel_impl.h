@@ -1,7 +1,7 @@
 // The kernels, written once over a vector type V of one instruction set. Private to the kernel_*.cc
 // files and their test.
 //
-// Needed of V for words (kBytes = 32 or 64 bytes, as pairs of bytes, or signed halves, or sums):
+// Needed of V for words (kBytes bytes, as pairs of bytes, or signed halves, or sums):
 //   LoadKept(p)       kBytes bytes, into a register: not folded into each use of them
 //   LowBytes(), HighBytes()    of every 16-bit lane, as a 16-bit number 0..255
 //   AddProducts(acc, a, b)     acc + the sum of the two products of 16-bit lanes, in 32-bit lanes
@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "src/pir/inline.h"
+#include "src/base/inline.h"
 #include "src/pir/kernel.h"
 
 namespace shoal::pir {
@@ -106,7 +106,7 @@ inline constexpr size_t kPrefetchBytes = 2048;
 
 // One vector: its planes stay in registers while the four rows of the block pass.
 template <typename V>
-SHOAL_PIR_INLINE void MultiplyWordsSingle(const uint8_t* tile, size_t groups,
+SHOAL_INLINE void MultiplyWordsSingle(const uint8_t* tile, size_t groups,
                                           const uint8_t* plane, uint32_t* sums) {
   V low[kBlockRows], high[kBlockRows];
   for (size_t r = 0; r < kBlockRows; ++r) low[r] = high[r] = V::Zero();
@@ -141,7 +141,7 @@ SHOAL_PIR_INLINE void MultiplyWordsSingle(const uint8_t* tile, size_t groups,
 
 // Two vectors and two rows of a block: the bytes, taken apart, stay in registers.
 template <typename V>
-SHOAL_PIR_INLINE void MultiplyWordsPair(const uint8_t* tile, size_t groups, const uint8_t* first,
+SHOAL_INLINE void MultiplyWordsPair(const uint8_t* tile, size_t groups, const uint8_t* first,
                                         const uint8_t* second, uint32_t* sums,
                                         size_t sums_stride) {
   V low[2][2], high[2][2];  // [row][vector]
@@ -191,9 +191,9 @@ struct Ahead {
   size_t left;  // bytes
   size_t step;  // of each step, a multiple of kLine
 
-  SHOAL_PIR_INLINE Ahead(const uint8_t* first, size_t bytes, size_t steps)
+  SHOAL_INLINE Ahead(const uint8_t* first, size_t bytes, size_t steps)
       : at(first), left(bytes), step(steps == 0 ? 0 : (bytes / steps + kLine) / kLine * kLine) {}
-  SHOAL_PIR_INLINE void Step() {
+  SHOAL_INLINE void Step() {
     const size_t now = step < left ? step : left;
     for (size_t i = 0; i < now; i += kLine) {
       __builtin_prefetch(at + i, /*rw=*/0, /*locality=*/2);
@@ -254,7 +254,7 @@ void PackBytes(const uint32_t* vector, size_t groups, uint8_t* planes) {
 }
 
 template <typename V>
-SHOAL_PIR_INLINE void MultiplyBytesBlock(const uint8_t* tile, size_t groups,
+SHOAL_INLINE void MultiplyBytesBlock(const uint8_t* tile, size_t groups,
                                          const uint8_t* planes, uint32_t* sums) {
   V acc[kBlockRows][4];
   for (auto& row : acc) {

@@ -77,32 +77,31 @@ struct EmulatedBytes64 {
   static void Sums(const EmulatedBytes64 (&of)[4], uint32_t* out) { SumsOfLanes(of, out); }
 };
 
-// What vpmaddwd does, in registers of either size.
-template <size_t kSize>
+// What vpmaddwd does.
 struct EmulatedWords {
-  static constexpr size_t kBytes = kSize;
-  int16_t v[kSize / 2];
+  static constexpr size_t kBytes = 32;
+  int16_t v[kBytes / 2];
 
   static EmulatedWords LoadKept(const uint8_t* from) {
     EmulatedWords out;
-    std::memcpy(out.v, from, kSize);
+    std::memcpy(out.v, from, kBytes);
     return out;
   }
   static EmulatedWords Zero() { return {}; }
   EmulatedWords LowBytes() const {
     EmulatedWords out;
-    for (size_t i = 0; i < kSize / 2; ++i) out.v[i] = static_cast<int16_t>(v[i] & 0xff);
+    for (size_t i = 0; i < kBytes / 2; ++i) out.v[i] = static_cast<int16_t>(v[i] & 0xff);
     return out;
   }
   EmulatedWords HighBytes() const {
     EmulatedWords out;
-    for (size_t i = 0; i < kSize / 2; ++i) {
+    for (size_t i = 0; i < kBytes / 2; ++i) {
       out.v[i] = static_cast<int16_t>(static_cast<uint16_t>(v[i]) >> 8);
     }
     return out;
   }
   static EmulatedWords AddProducts(EmulatedWords acc, EmulatedWords a, EmulatedWords b) {
-    for (size_t lane = 0; lane < kSize / 4; ++lane) {
+    for (size_t lane = 0; lane < kBytes / 4; ++lane) {
       // Exact in 32 bits signed, as the instruction's: the test would not notice otherwise.
       const int64_t pair = int64_t{a.v[2 * lane]} * b.v[2 * lane] +
                            int64_t{a.v[2 * lane + 1]} * b.v[2 * lane + 1];
@@ -121,20 +120,18 @@ struct EmulatedWords {
   static void Sums(const EmulatedWords (&of)[4], uint32_t* out) { SumsOfLanes(of, out); }
 };
 
-template <typename V>
 Kernel EmulatedWordsKernel(const char* name) {
   Kernel kernel = PortableKernel();
   kernel.name = name;
-  kernel.pack = PackWords<V>;
-  kernel.multiply = MultiplyWords<V>;
+  kernel.pack = PackWords<EmulatedWords>;
+  kernel.multiply = MultiplyWords<EmulatedWords>;
   return kernel;
 }
 
 std::vector<Kernel> AllKernels() {
   std::vector<Kernel> kernels;
   for (const Kernel* kernel : SupportedKernels()) kernels.push_back(*kernel);
-  kernels.push_back(EmulatedWordsKernel<EmulatedWords<32>>("emulated words, 32 bytes"));
-  kernels.push_back(EmulatedWordsKernel<EmulatedWords<64>>("emulated words, 64 bytes"));
+  kernels.push_back(EmulatedWordsKernel("emulated words"));
   Kernel bytes = PortableKernel();
   bytes.name = "emulated bytes";
   bytes.pack = PackBytes<EmulatedBytes64>;

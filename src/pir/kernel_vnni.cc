@@ -14,18 +14,18 @@ struct Bytes64 {
   static constexpr size_t kBytes = 64;
   __m512i v;
 
-  SHOAL_PIR_INLINE static Bytes64 LoadKept(const uint8_t* from) {
+  SHOAL_INLINE static Bytes64 LoadKept(const uint8_t* from) {
     return {_mm512_load_si512(from)};
   }
-  SHOAL_PIR_INLINE static Bytes64 Zero() { return {_mm512_setzero_si512()}; }
-  SHOAL_PIR_INLINE static Bytes64 AddProducts(Bytes64 acc, Bytes64 a, Bytes64 b) {
+  SHOAL_INLINE static Bytes64 Zero() { return {_mm512_setzero_si512()}; }
+  SHOAL_INLINE static Bytes64 AddProducts(Bytes64 acc, Bytes64 a, Bytes64 b) {
     return {_mm512_dpbusd_epi32(acc.v, a.v, b.v)};
   }
   template <int kBits>
-  SHOAL_PIR_INLINE Bytes64 PlusShifted(Bytes64 other) const {
+  SHOAL_INLINE Bytes64 PlusShifted(Bytes64 other) const {
     return {_mm512_add_epi32(v, _mm512_slli_epi32(other.v, kBits))};
   }
-  SHOAL_PIR_INLINE static void Sums(const Bytes64 (&of)[4], uint32_t* out) {
+  SHOAL_INLINE static void Sums(const Bytes64 (&of)[4], uint32_t* out) {
     const __m512i first = AddHalves(of[0].v, of[1].v), second = AddHalves(of[2].v, of[3].v);
     // In every 128 bits a sum of each of the four.
     const __m512i all = _mm512_add_epi32(_mm512_unpacklo_epi64(first, second),
@@ -38,7 +38,7 @@ struct Bytes64 {
 
  private:
   // In every 128 bits: two sums of two lanes of a, alternating with those of b.
-  SHOAL_PIR_INLINE static __m512i AddHalves(__m512i a, __m512i b) {
+  SHOAL_INLINE static __m512i AddHalves(__m512i a, __m512i b) {
     return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
   }
 };

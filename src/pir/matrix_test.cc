@@ -21,7 +21,7 @@ const Digest kSeed = PublicMatrixSeed("test", Digest{1}, 1);
 TEST(PublicMatrixTest, IsAesInCounterMode) {
   Digest key = {};
   for (uint8_t i = 0; i < 16; ++i) key[i] = i;
-  PublicMatrix matrix(key);
+  PublicMatrix matrix(key, nullptr);
   std::vector<uint32_t> words(4);
   matrix.Expand(0, 0, words);
   // AES-128 of the zero block under 000102..0f.
@@ -31,7 +31,7 @@ TEST(PublicMatrixTest, IsAesInCounterMode) {
 }
 
 TEST(PublicMatrixTest, AnyPartIsTheSame) {
-  PublicMatrix matrix(kSeed);
+  PublicMatrix matrix(kSeed, nullptr);
   std::vector<uint32_t> whole(1000), part(37);
   matrix.Expand(7, 0, whole);
   matrix.Expand(7, 500, part);
@@ -45,14 +45,14 @@ TEST(PublicMatrixTest, AnyPartIsTheSame) {
   matrix.Expand(8, 0, other);
   EXPECT_EQ(column[8], other[999]);
   EXPECT_NE(other, whole);
-  PublicMatrix(PublicMatrixSeed("test", Digest{1}, 2)).Expand(7, 0, other);
+  PublicMatrix(PublicMatrixSeed("test", Digest{1}, 2), nullptr).Expand(7, 0, other);
   EXPECT_NE(other, whole) << "every level has its own";
 }
 
 // Every way to expand that this processor has, against OpenSSL's: lengths that end inside a batch of
 // blocks, the largest numbers, and nothing written behind the end.
 TEST(PublicMatrixTest, StreamsAgreeWithOpenSsl) {
-  if (SupportedStreams().empty()) GTEST_SKIP() << "no vector AES here";
+  if (SupportedStreams().empty()) GTEST_SKIP() << "no AES instructions here";
   PublicMatrix plain(kSeed, nullptr);
   constexpr uint32_t kUntouched = 0x5eed5eed;
   for (const CounterStream* stream : SupportedStreams()) {
@@ -74,22 +74,23 @@ TEST(PublicMatrixTest, StreamsAgreeWithOpenSsl) {
 TEST(PublicMatrixTest, AddScaledIsExpandTimesFactors) {
   std::vector<const CounterStream*> streams = SupportedStreams();
   streams.push_back(nullptr);
-  constexpr uint32_t kUntouched = 0x5eed5eed;
-  const std::vector<int32_t> factors = {1, -1, 0, 196, -0x7fffffff - 1};
+  constexpr uint32_t kUntouched = 0x5eed5eed, kRows = PublicMatrix::kRowsTogether;
+  const std::vector<int32_t> factors = {1, -1, 0, 196, -0x7fffffff - 1, 7, -3, 0, 0, 1, 2, 0x7fffffff};
   for (const CounterStream* stream : streams) {
     PublicMatrix matrix(kSeed, stream);
     for (size_t columns : {64, 192, 1024}) {
-      for (size_t count : {size_t{0}, size_t{1}, factors.size()}) {
+      for (size_t count = 0; count <= factors.size() / kRows; ++count) {
         const size_t stride = columns + 5;
         std::vector<uint32_t> row(columns), sums(count * stride + 5, kUntouched);
-        matrix.Expand(9, 512, row);
         std::vector<uint32_t> expected = sums;
-        for (size_t v = 0; v < count; ++v) {
-          for (size_t j = 0; j < columns; ++j) {
-            expected[v * stride + j] += row[j] * static_cast<uint32_t>(factors[v]);
+        for (uint32_t i = 0; i < kRows; ++i) {
+          matrix.Expand(9 + i, 512, row);
+          for (size_t v = 0; v < count; ++v) {
+            const auto factor = static_cast<uint32_t>(factors[v * kRows + i]);
+            for (size_t j = 0; j < columns; ++j) expected[v * stride + j] += row[j] * factor;
           }
         }
-        matrix.AddScaled(FastestKernel(), 9, 512, columns, std::span(factors).first(count),
+        matrix.AddScaled(FastestKernel(), 9, 512, columns, std::span(factors).first(count * kRows),
                          sums.data(), stride);
         EXPECT_EQ(sums, expected) << (stream == nullptr ? "OpenSSL" : stream->name) << ", " << columns
                                   << " columns, " << count;
@@ -175,7 +176,7 @@ TEST(ByteMatrixTest, ProductWithThePublicMatrix) {
   for (uint64_t r = 0; r < 35; ++r) {
     for (uint64_t c = 0; c < 2100; ++c) matrix.Set(r, c, static_cast<uint8_t>(random.U64()));
   }
-  PublicMatrix expander(kSeed);
+  PublicMatrix expander(kSeed, nullptr);
   std::vector<std::vector<uint32_t>> a(kDimension, std::vector<uint32_t>(matrix.columns()));
   for (uint32_t k = 0; k < kDimension; ++k) expander.Expand(k, 0, a[k]);
   std::vector<uint32_t> expected(35 * kDimension);
@@ -187,7 +188,7 @@ TEST(ByteMatrixTest, ProductWithThePublicMatrix) {
     }
   }
   for (const Kernel* kernel : SupportedKernels()) {
-    // Twice in one room, which had the last, shorter stripe at the end.
+    // Twice in one room, which had the last, shorter panel at the end.
     SHOAL_ASSERT_OK_AND_ASSIGN(PackedVectors room, PanelRoom(*kernel));
     EXPECT_EQ(matrix.MultiplyPublic(room, kSeed, &pool), expected) << kernel->name;
     EXPECT_EQ(matrix.MultiplyPublic(room, kSeed, nullptr), expected) << kernel->name;

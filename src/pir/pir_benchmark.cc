@@ -12,7 +12,9 @@
 // the authors' prototype, as the paper describes it (three elements of 10 bits in a word, taken apart
 // and multiplied by words), over as many bytes of payload. "setup multiply-adds" are those of the
 // hint, without loading the table (which is set-up with the product at hand).
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 #include <time.h>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 
 #include <openssl/evp.h>
 
+#include <array>
 #include <cstring>
 
 #include "src/base/check.h"
@@ -15,9 +16,9 @@ Digest PublicMatrixSeed(absl::string_view engine, const Digest& table_id, uint32
 
 struct PublicMatrix::Cipher {
   const CounterStream* stream = nullptr;
-  uint8_t round_keys[CounterStream::kRoundKeyBytes];
+  uint8_t round_keys[CounterStream::kRoundKeyBytes] = {};
+  // OpenSSL's: for neighbours, and for blocks that are none.
   EVP_CIPHER_CTX* context = EVP_CIPHER_CTX_new();
-  // For blocks that are no neighbours.
   EVP_CIPHER_CTX* blocks = EVP_CIPHER_CTX_new();
   ~Cipher() {
     EVP_CIPHER_CTX_free(context);
@@ -76,18 +77,26 @@ void PublicMatrix::AddScaled(const Kernel& kernel, uint32_t k, uint64_t first_co
                              uint64_t sums_stride) {
   static_assert(kGroupColumns == 4 * CounterStream::kBatchBlocks);
   SHOAL_CHECK(first_column % 4 == 0 && columns % kGroupColumns == 0 &&
-              (first_column + columns) / 4 < (uint64_t{1} << 32));
-  if (cipher_->stream != nullptr) {
-    cipher_->stream->add_scaled(cipher_->round_keys, CounterOf(k, first_column),
-                                columns / kGroupColumns, factors.data(), factors.size(), sums,
-                                sums_stride);
+              (first_column + columns) / 4 < (uint64_t{1} << 32) &&
+              factors.size() % kRowsTogether == 0);
+  if (cipher_->stream != nullptr && factors.size() == kRowsTogether) {
+    for (uint32_t i = 0; i < kRowsTogether; ++i) {
+      cipher_->stream->add_scaled(cipher_->round_keys, CounterOf(k + i, first_column),
+                                  columns / 4, factors[i], sums);
+    }
     return;
   }
-  row_.resize(columns);
-  Expand(k, first_column, row_);
-  const uint32_t* const row = row_.data();
-  for (size_t v = 0; v < factors.size(); ++v) {
-    kernel.add_scaled(&row, &factors[v], 1, columns, sums + v * sums_stride);
+  // Several queries share what is expanded.
+  rows_.resize(kRowsTogether * columns);
+  std::array<const uint32_t*, kRowsTogether> rows;
+  for (uint32_t i = 0; i < kRowsTogether; ++i) {
+    const std::span<uint32_t> row = std::span(rows_).subspan(i * columns, columns);
+    Expand(k + i, first_column, row);
+    rows[i] = row.data();
+  }
+  for (size_t v = 0; v < factors.size() / kRowsTogether; ++v) {
+    kernel.add_scaled(rows.data(), &factors[v * kRowsTogether], kRowsTogether, columns,
+                      sums + v * sums_stride);
   }
 }
 

@@ -27,15 +27,18 @@ Digest PublicMatrixSeed(absl::string_view engine, const Digest& table_id, uint32
 class PublicMatrix {
  public:
   // `stream`: what rows are expanded by; null for OpenSSL.
-  explicit PublicMatrix(const Digest& seed, const CounterStream* stream = FastestStream());
+  PublicMatrix(const Digest& seed, const CounterStream* stream);
   ~PublicMatrix();
   PublicMatrix(PublicMatrix&&) noexcept;
 
   // out[i] = element (k, first_column + i). first_column is a multiple of 4 (checked).
   void Expand(uint32_t k, uint64_t first_column, std::span<uint32_t> out);
 
-  // sums[v * sums_stride + i] += factors[v] * element (k, first_column + i), i < columns, for all
-  // factors. `columns` is a multiple of kGroupColumns, first_column of 4 (checked).
+  // What a client's queries need of rows [k, k + kRowsTogether): for every query v and column
+  // i < columns, sums[v * sums_stride + i] += the sum over the rows of
+  // factors[v * kRowsTogether + row] * element (k + row, first_column + i). `columns` is a multiple of
+  // kGroupColumns, first_column of 4 (checked).
+  static constexpr uint32_t kRowsTogether = 4;
   void AddScaled(const Kernel& kernel, uint32_t k, uint64_t first_column, uint64_t columns,
                  std::span<const int32_t> factors, uint32_t* sums, uint64_t sums_stride);
 
@@ -45,7 +48,7 @@ class PublicMatrix {
  private:
   struct Cipher;
   std::unique_ptr<Cipher> cipher_;
-  std::vector<uint32_t> row_;  // room
+  std::vector<uint32_t> rows_;  // AddScaled's room
 };
 
 }  // namespace shoal::pir

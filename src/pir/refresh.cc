@@ -5,6 +5,7 @@
 
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/dispatch.h"
 #include "src/pir/lwe.h"
 #include "src/pir/public_matrix.h"
 #include "src/pir/rounding.h"
@@ -41,7 +42,7 @@ std::optional<Change> TakeRun(BytesView& bytes) {
 class Changes {
  public:
   Changes(const Kernel& kernel, const Digest& seed, std::vector<uint32_t>& hint)
-      : kernel_(kernel), matrix_(seed), hint_(hint), column_(kDimension) {}
+      : kernel_(kernel), matrix_(seed, StreamFor(kernel)), hint_(hint), column_(kDimension) {}
 
   // hint[first_row + i] += (after[i] - before[i]) * (the change's column of the public matrix).
   void Apply(const Change& change) {

@@ -22,7 +22,8 @@ constexpr uint64_t kMaxMatrixBytes = uint64_t{1} << 42;
 // Wider matrices have more rows instead: beyond, hints could drop fewer bits, and further on answers
 // could not be decrypted.
 constexpr uint64_t kMostColumns = uint64_t{1} << 17;
-// Columns of a query that are made at a time: their sums stay in the first cache.
+// Columns of a query that are made at a time: its sums, and what is expanded for several queries, stay in
+// the first two caches.
 constexpr uint64_t kTileColumns = 1024;
 
 absl::Status Bad(absl::string_view what) {
@@ -316,15 +317,19 @@ void PublicProduct::Encrypt(std::span<const Wanted> wanted, RandomSource& random
     queries.push_back(std::move(query));
   }
   const auto encrypt = [&](size_t begin, size_t end) {
-    PublicMatrix matrix(seed_);
-    SecretVector<int32_t> factors(wanted.size());
+    PublicMatrix matrix(seed_, StreamFor(*kernel_));
+    constexpr uint32_t kRows = PublicMatrix::kRowsTogether;
+    static_assert(kDimension % kRows == 0);
+    SecretVector<int32_t> factors(wanted.size() * kRows);
     SecretVector<uint32_t> sums(wanted.size() * kTileColumns);
     for (size_t t = begin; t < end; ++t) {
       const uint64_t first = t * kTileColumns;
       const uint64_t count = std::min(kTileColumns, columns_ - first);
       std::fill(sums.begin(), sums.end(), 0);
-      for (uint32_t k = 0; k < kDimension; ++k) {
-        for (size_t v = 0; v < wanted.size(); ++v) factors[v] = (*wanted[v].secret)[k];
+      for (uint32_t k = 0; k < kDimension; k += kRows) {
+        for (size_t v = 0; v < wanted.size(); ++v) {
+          std::copy_n(wanted[v].secret->data() + k, kRows, factors.data() + v * kRows);
+        }
         matrix.AddScaled(*kernel_, k, first, count, factors, sums.data(), kTileColumns);
       }
       for (size_t v = 0; v < wanted.size(); ++v) {

@@ -450,7 +450,7 @@ TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
 TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
   World world;
   const std::string directory = ::testing::TempDir() + "/refused-epoch";
-  // A byte a row, as DoublePIR's hint is 7.5 MiB for each and for 48 of a signature.
+  // A byte a row, as DoublePIR's hint is 7.9 MiB for each and for 48 of a signature.
   const auto make = [&](uint64_t epoch, uint32_t row_bytes) {
     table::RecordSet set("records");
     for (uint64_t i = 0; i < 100; ++i) {

@@ -16,7 +16,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "sodium.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
@@ -412,10 +411,6 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
 
 int main(int argc, char** argv) {
   using namespace shoal;
-  if (sodium_init() < 0) {
-    std::fputs("shoald: libsodium cannot be initialised\n", stderr);
-    return cli::kExitFailed;
-  }
   const cli::Command command = {
       .name = "shoald",
       .summary = "one party of a deployment",
