@@ -182,6 +182,21 @@ TEST_F(EngineProcessTest, OneServerAlone) {
 }
 
 // What took the start so long is kept for the next, and known when it is not this table's or damaged.
+// DoublePIR on rows as narrow as it needs them: its hint has 7.9 MiB for every byte of a record.
+TEST(EngineProcess, DoublePirServesNarrowRows) {
+  Deployment deployment("narrow", 60, {"--row-bytes", "16"});
+  const Process server = deployment.Start(1, {"--engine", "doublepir"});
+  const std::string client = deployment.NewClient();
+  const Words query = {"--engine", "doublepir", "7", "59", "no-such-key"};
+  Result first = deployment.Query(client, query);
+  EXPECT_EQ(first.code, 0) << first.output;
+  EXPECT_THAT(first.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+  EXPECT_THAT(first.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
+  EXPECT_THAT(first.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+  EXPECT_GT(fs::file_size(deployment.path(client + ".state.doublepir.hint")), 400u << 20);
+  fs::remove(deployment.path(client + ".state.doublepir.hint"));
+}
+
 TEST_F(EngineProcessTest, ARestartTakesTheHintFromDisk) {
   const fs::path file = deployment().path("party-1.state") / "simplepir.product";
   fs::remove(file);
