@@ -1,5 +1,7 @@
 #include "src/base/memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -61,6 +63,11 @@ fs::path OwnGroup(const std::string& proc) {
 }
 
 }  // namespace
+
+uint64_t MachineMemory() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
 
 uint64_t AvailableMemory(const std::string& proc, const std::string& groups) {
   uint64_t available = kNoLimit;

@@ -10,6 +10,9 @@
 
 namespace shoal {
 
+// Bytes of memory that the machine has, used or not; limits of control groups do not count.
+uint64_t MachineMemory();
+
 // Bytes that this process may still take: of the machine, of its control group (version 2) and of all
 // groups above that. Files' pages count as available, as the system takes those back first. What cannot
 // be read is no limit. The two directories are where the system tells; tests have others.

@@ -108,6 +108,16 @@ TEST(AvailableMemory, WhatCannotBeReadIsNoLimit) {
   EXPECT_GT(AvailableMemory("/nowhere", "/nowhere"), uint64_t{1} << 60);
 }
 
+// In bytes, not in pages or KiB.
+TEST(MachineMemory, IsWhatTheSystemTells) {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  uint64_t kib = 0;
+  ASSERT_TRUE(file >> name >> kib);
+  ASSERT_EQ(name, "MemTotal:");
+  EXPECT_EQ(MachineMemory(), kib * 1024);
+}
+
 TEST(CheckMemory, SmallThingsAreNeverRefused) {
   SHOAL_EXPECT_OK(CheckMemory(kUncheckedMemoryBytes, "a query"));
   EXPECT_THAT(CheckMemory(uint64_t{1} << 60, "a table"),

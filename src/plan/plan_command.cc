@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/json_util.h"
 #include "src/base/file.h"
+#include "src/base/memory.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/base/thread_pool.h"
@@ -57,10 +56,8 @@ absl::StatusOr<Workload> WorkloadOf(const cli::Values& values) {
   w.parties = Small(values, "parties", 3);
   w.cores = Small(values, "cores", 1);
   w.one_machine = values.count("one-machine") > 0;
-  const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  w.spool_memory_bytes =
-      1048576.0 * static_cast<double>(cli::NumberOr(values, "spool-memory-mib", memory >> 22));
+  const uint64_t spool_mib = cli::NumberOr(values, "spool-memory-mib", MachineMemory() / 4 >> 20);
+  w.spool_memory_bytes = 1048576.0 * static_cast<double>(spool_mib);
   SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, Real(values, "rounds-per-day", 1));
   SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
   SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));

@@ -1,11 +1,10 @@
 #include "src/server/runner/config.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/memory.h"
 #include "src/base/status_macros.h"
 #include "src/wire/text.h"
 
@@ -44,11 +43,7 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   if (config.spool_memory_mib() > uint64_t{1} << 24) return bad("spool_memory_mib: at most 2^24");
   if (config.spool_directory().empty()) config.set_spool_directory(config.state_directory());
   config.set_spool_directory((base / config.spool_directory()).lexically_normal().string());
-  if (config.spool_memory_mib() == 0) {
-    const auto bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                       static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    config.set_spool_memory_mib(bytes / 4 >> 20);
-  }
+  if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);
   config.set_max_connections(Or(config.max_connections(), 4096u));
   config.set_stage_limit_s(Or(config.stage_limit_s(), 3600u));
   return config;
