@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/file.h"
+#include "src/base/memory.h"
 #include "src/base/status_macros.h"
-#include "src/pir/pages.h"
 
 namespace shoal::client {
 namespace {
@@ -291,7 +291,7 @@ absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
   // time.
   uint64_t bytes = sizes.hint_bytes + sizes.hint_memory_bytes;
   if (!path.empty() && FileExists(DeltasPath(path))) bytes += sizes.hint_bytes;
-  SHOAL_RETURN_IF_ERROR(pir::CheckMemory(bytes, absl::StrCat(setup.engine(), ": the hint")));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, absl::StrCat(setup.engine(), ": the hint")));
   Fetcher fetcher(call, progress, fetch);
   auto client = Obtain(setup, path, fetcher, options, fetch);
   fetch.open_seconds = Since(start) - fetcher.wait_seconds();

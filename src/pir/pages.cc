@@ -1,5 +1,6 @@
 #include "src/pir/pages.h"
 
+#include "src/base/memory.h"
 #include "src/base/status_macros.h"
 
 namespace shoal::pir {

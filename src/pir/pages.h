@@ -6,14 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "src/base/memory.h"
 #include "src/base/page_buffer.h"
 
 namespace shoal::pir {
 
-using shoal::CheckMemory;
-
-// In huge pages where the system has them. RESOURCE_EXHAUSTED as CheckMemory.
+// In huge pages where the system has them. RESOURCE_EXHAUSTED as CheckMemory (src/base/memory.h).
 absl::StatusOr<PageBuffer> AllocatePages(uint64_t bytes, absl::string_view what);
 
 }  // namespace shoal::pir

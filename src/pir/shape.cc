@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "src/base/memory.h"
 #include "src/base/status_macros.h"
 #include "src/pir/dispatch.h"
 #include "src/pir/gaussian.h"
