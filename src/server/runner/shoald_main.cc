@@ -20,6 +20,7 @@
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
 #include "src/base/clock.h"
+#include "src/base/memory.h"
 #include "src/base/random.h"
 #include "src/base/spool.h"
 #include "src/base/status_macros.h"
@@ -61,9 +62,12 @@ constexpr char kExamples[] =
 // Of all clients' requests that are coming in at a time.
 constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
 
-// row | signature for every row.
-Bytes AnswersOf(const table::Table& table) {
-  Bytes answers(table.rows() * table.answer_bytes());
+// row | signature for every row: a copy, as the table has the two apart. RESOURCE_EXHAUSTED as
+// CheckMemory.
+absl::StatusOr<Bytes> AnswersOf(const table::Table& table) {
+  const uint64_t bytes = table.rows() * table.answer_bytes();
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, "the copy of the table that answers come from"));
+  Bytes answers(bytes);
   for (uint64_t row = 0; row < table.rows(); ++row) {
     table.CopyAnswer(row, MutableBytes(answers).subspan(row * table.answer_bytes(),
                                                         table.answer_bytes()));
@@ -282,7 +286,10 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   const table::Table& table = *shared;
 
   const bool backend = config.party() == roster.size();
-  const Bytes answers = backend ? AnswersOf(table) : Bytes();
+  Bytes answers;
+  if (backend) {
+    SHOAL_ASSIGN_OR_RETURN(answers, AnswersOf(table));
+  }
   ProgressLog progress;
   Party::Options options{
       .number = PartyNumber(config.party()),
