@@ -55,10 +55,14 @@ absl::StatusOr<std::vector<Lookup>> LookUpWithEngine(pir::Engine engine, uint32_
                                                .sleep = SleepFor,
                                                .progress = nullptr}));
   }
+  const HintFetch& fetch = client->hint_fetch();
+  if (!fetch.unwritten.ok()) {
+    io.err << "shoal query: warning: " << name
+           << ": what was fetched cannot be kept: " << fetch.unwritten.message() << std::endl;
+  }
   SHOAL_ASSIGN_OR_RETURN(std::vector<Lookup> results, client->LookUp(keys));
   if (quiet) return results;
   const auto bytes = [](uint64_t n) { return BytesText(static_cast<double>(n)); };
-  const HintFetch& fetch = client->hint_fetch();
   std::vector<std::string> costs;
   pir::ForEachCost(client->costs(), [&](const char* cost, double value) {
     const int decimals = absl::StrContains(cost, "bytes") ? 0 : 6;

@@ -134,7 +134,7 @@ absl::StatusOr<Kept> FromDisk(const std::string& path, const pir::ClientOptions&
 class Fetcher {
  public:
   using Progress = std::function<void(uint64_t done, uint64_t total)>;
-  // Takes the piece that begins at `offset`.
+  // Writes the piece that begins at `offset`.
   using Keep = std::function<absl::Status(uint64_t offset, BytesView piece)>;
 
   Fetcher(const EngineCall& call, const Progress& progress, HintFetch& fetch)
@@ -153,12 +153,13 @@ class Fetcher {
     return response;
   }
 
-  // What `content` lacks of `total` bytes, for which there is memory. Every piece is kept before
-  // the next is asked for. DATA_LOSS: the server sends something else.
+  // What `content` lacks of `total` bytes, for which there is memory. Every piece is written before
+  // the next is asked for, up to one that cannot be. DATA_LOSS: the server sends something else.
   template <typename Response, typename Request>
   absl::Status Rest(wire::FrameType type, Request request, uint64_t total, const Keep& keep,
                     Bytes& content) {
     fetch_.resumed_bytes += content.size();
+    fetch_.unwritten = absl::OkStatus();
     while (content.size() < total) {
       request.set_offset(content.size());
       request.set_max_bytes(
@@ -170,7 +171,8 @@ class Fetcher {
                                                 response.total_bytes(), " where it had said ",
                                                 total));
       }
-      SHOAL_RETURN_IF_ERROR(keep(content.size(), piece));
+      // The query can be answered all the same.
+      if (fetch_.unwritten.ok()) fetch_.unwritten = keep(content.size(), piece);
       content.reserve(total);
       Append(content, piece);
       fetch_.received_bytes += piece.size();
@@ -209,14 +211,10 @@ absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::st
   }
   Bytes changes;
   if (kept.head == encoded) changes = std::move(kept.changes);
-  // What cannot be kept is fetched again next time: the hint is there, and the query can be
-  // answered.
-  bool kept_so_far = true;
-  const auto keep = [&](uint64_t offset, BytesView piece) {
+  const auto keep = [&](uint64_t offset, BytesView piece) -> absl::Status {
     const std::string file = DeltasPath(path);
-    if (offset == 0) kept_so_far = WriteFrom(file, kept.deltas_bytes, encoded).ok();
-    if (kept_so_far) kept_so_far = WriteFrom(file, before + offset, piece).ok();
-    return absl::OkStatus();
+    if (offset == 0) SHOAL_RETURN_IF_ERROR(WriteFrom(file, kept.deltas_bytes, encoded));
+    return WriteFrom(file, before + offset, piece);
   };
   SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirDeltaResponse>(
       kType, std::move(request), head.total_bytes(), keep, changes));

@@ -20,6 +20,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/client/transport.h"
 #include "src/pir/engine.h"
@@ -30,6 +31,8 @@ struct HintFetch {
   uint64_t resumed_bytes = 0;   // found on disk
   uint64_t received_bytes = 0;  // of hint or delta
   bool by_delta = false;
+  // Why not all that was received is on disk: it is used, and fetched again the next time.
+  absl::Status unwritten;
   double open_seconds = 0;  // for all but the server's part: reading, checking, applying deltas
 };
 
@@ -38,10 +41,9 @@ struct HintFetch {
 // is of the hint or of the delta, whichever is fetched.
 //
 // A delta that the server does not have, that is none, or that is not worth it, makes room for the
-// hint. One that cannot be written is used, and fetched again the next time. Any other error is
-// returned and leaves what is kept for the next time: UNAVAILABLE and RESOURCE_EXHAUSTED pass.
-// DATA_LOSS if the server's hint is not what its setup says, RESOURCE_EXHAUSTED if it does not fit
-// the memory.
+// hint. That something cannot be written is HintFetch::unwritten. Any other error is returned and
+// leaves what is kept for the next time: UNAVAILABLE and RESOURCE_EXHAUSTED pass. DATA_LOSS if the
+// server's hint is not what its setup says, RESOURCE_EXHAUSTED if it does not fit the memory.
 using EngineCall =
     std::function<absl::StatusOr<wire::Frame>(const wire::Frame& request, uint64_t max_bulk_bytes)>;
 absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(

@@ -287,6 +287,7 @@ TEST_F(HintCacheTest, ADeltaThatCannotBeWrittenIsUsed) {
     ExpectServed();
     EXPECT_TRUE(fetch_.by_delta);
     EXPECT_EQ(fetch_.received_bytes, delta_->changes.size());
+    EXPECT_FALSE(fetch_.unwritten.ok());
     EXPECT_EQ(Contents(), before);
   }
   // It breaks in the middle: what is there is continued.
@@ -305,6 +306,37 @@ TEST_F(HintCacheTest, ADeltaThatCannotBeWrittenIsUsed) {
   ASSERT_EQ(rename((path_ + ".begun").c_str(), (path_ + ".deltas").c_str()), 0);
   ExpectServed();
   EXPECT_EQ(fetch_.received_bytes, delta_->changes.size() - kDeltaPiece);
+  ExpectServed();
+  EXPECT_EQ(fetch_.received_bytes, 0u);
+}
+
+// The same for the hint.
+TEST_F(HintCacheTest, AHintThatCannotBeWrittenIsUsed) {
+  // A directory, which no file takes the place of.
+  ASSERT_TRUE(std::filesystem::create_directory(path_ + ".setup"));
+  for (int time = 0; time < 2; ++time) {
+    ExpectServed();
+    EXPECT_EQ(fetch_.received_bytes, server_->hint().size());
+    EXPECT_FALSE(fetch_.unwritten.ok());
+    EXPECT_FALSE(FileExists(path_ + ".hint")) << "of no setup";
+  }
+  ASSERT_TRUE(std::filesystem::remove(path_ + ".setup"));
+  // It breaks in the middle: what is there is continued.
+  int pieces = 0;
+  spoil_ = [&](Frame& frame) {
+    if (frame.type != FrameType::kGetPirHint || ++pieces != 3) return;
+    ASSERT_EQ(rename((path_ + ".hint").c_str(), (path_ + ".begun").c_str()), 0);
+    ASSERT_EQ(symlink((path_ + ".nowhere/hint").c_str(), (path_ + ".hint").c_str()), 0);
+  };
+  ExpectServed();
+  EXPECT_GT(pieces, 3);
+  EXPECT_FALSE(fetch_.unwritten.ok());
+  spoil_ = nullptr;
+  ASSERT_EQ(rename((path_ + ".begun").c_str(), (path_ + ".hint").c_str()), 0);
+  ExpectServed();
+  EXPECT_EQ(fetch_.resumed_bytes, 20'000u);
+  EXPECT_EQ(fetch_.received_bytes, server_->hint().size() - 20'000);
+  SHOAL_EXPECT_OK(fetch_.unwritten);
   ExpectServed();
   EXPECT_EQ(fetch_.received_bytes, 0u);
 }

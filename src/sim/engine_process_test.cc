@@ -163,8 +163,13 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   WriteText(hint, content);
   EXPECT_THAT(ExpectServed(client), Not(HasSubstr("(0 B fetched)")));
   EXPECT_THAT(ExpectServed(client), HasSubstr("(0 B fetched)"));
-  WriteText(deployment().path(client + ".state.simplepir.setup"), "nonsense");
+  const fs::path setup = deployment().path(client + ".state.simplepir.setup");
+  WriteText(setup, "nonsense");
   ExpectServed(client);
+  // One that cannot be written answers the query, with a warning.
+  fs::remove(setup);
+  fs::create_directory(setup);
+  EXPECT_THAT(ExpectServed(client), HasSubstr("warning: simplepir: what was fetched cannot be kept"));
 
   // Without a chain there are no rounds, and no other engine.
   const Result chain = deployment().Query(client, {"7"});
