@@ -1,6 +1,8 @@
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/bytes.h"
@@ -8,12 +10,33 @@
 #include "src/base/status_macros.h"
 
 namespace shoal {
+namespace {
+
+// A payload of errors of storage: ToString shows it in the log.
+constexpr char kTold[] = "told to others";
+
+}  // namespace
 
 std::string Hex(BytesView bytes) { return absl::BytesToHexString(AsText(bytes)); }
 
 absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+  absl::Status annotated(status.code(), absl::StrCat(context, ": ", status.message()));
+  if (const auto told = status.GetPayload(kTold); told.has_value()) {
+    annotated.SetPayload(kTold, absl::Cord(absl::StrCat(context, ": ", std::string(*told))));
+  }
+  return annotated;
+}
+
+absl::Status StorageError(absl::StatusCode code, absl::string_view message) {
+  absl::Status error(code, message);
+  error.SetPayload(kTold, absl::Cord("storage failed"));
+  return error;
+}
+
+absl::Status ForOthers(const absl::Status& status) {
+  const auto told = status.GetPayload(kTold);
+  return told.has_value() ? absl::Status(status.code(), std::string(*told)) : status;
 }
 
 namespace internal {

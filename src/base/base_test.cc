@@ -146,6 +146,16 @@ TEST(FileTest, ErrorsNameThePath) {
   EXPECT_THAT(ReadFile(path, 99), StatusIs(absl::StatusCode::kResourceExhausted, "100 bytes"));
 }
 
+// Whoever serves others logs the one text and sends the other.
+TEST(FileTest, ErrorsTellOthersNoPath) {
+  const absl::Status error = Annotate(Annotate(ReadFile("/nonexistent/x").status(), "b"), "a");
+  EXPECT_THAT(error, StatusIs(absl::StatusCode::kNotFound, "a: b: /nonexistent/x: No such file"));
+  EXPECT_EQ(ForOthers(error), absl::NotFoundError("a: b: storage failed"));
+  EXPECT_EQ(ForOthers(Annotate(absl::NotFoundError("no slot"), "a")),
+            absl::NotFoundError("a: no slot"));
+  SHOAL_EXPECT_OK(ForOthers(absl::OkStatus()));
+}
+
 TEST(FileTest, WipedFilesAreGone) {
   const std::string path = TempPath("wiped");
   SHOAL_ASSERT_OK(WriteFileAtomically(path, Bytes(100000, 1), FileMode::kPrivate));

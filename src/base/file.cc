@@ -14,6 +14,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "sodium.h"
+#include "src/base/status_macros.h"
 
 namespace shoal {
 namespace {
@@ -75,18 +76,18 @@ absl::Status ErrnoStatus(int error, absl::string_view what) {
   const std::string message = absl::StrCat(what, ": ", std::strerror(error));
   switch (error) {
     case ENOENT:
-      return absl::NotFoundError(message);
+      return StorageError(absl::StatusCode::kNotFound, message);
     case EEXIST:
-      return absl::AlreadyExistsError(message);
+      return StorageError(absl::StatusCode::kAlreadyExists, message);
     case EACCES:
     case EPERM:
     case EROFS:
-      return absl::PermissionDeniedError(message);
+      return StorageError(absl::StatusCode::kPermissionDenied, message);
     case ENOSPC:
     case EDQUOT:
-      return absl::ResourceExhaustedError(message);
+      return StorageError(absl::StatusCode::kResourceExhausted, message);
     default:
-      return absl::UnavailableError(message);
+      return StorageError(absl::StatusCode::kUnavailable, message);
   }
 }
 

@@ -50,7 +50,7 @@ absl::Status WriteAll(int fd, BytesView content, absl::string_view what);
 
 bool FileExists(const std::string& path);
 
-// "No such file or directory" and so on, with a fitting code.
+// "what: No such file or directory" and so on: a StorageError with a fitting code.
 absl::Status ErrnoStatus(int error, absl::string_view what);
 
 }  // namespace shoal

@@ -222,8 +222,9 @@ absl::Status Spool::ReadOne(uint64_t offset, MutableBytes into) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return ErrnoStatus(errno, absl::StrCat("a temporary file in ", place_->directory_));
     if (n == 0) {
-      return absl::DataLossError(absl::StrCat("a temporary file in ", place_->directory_,
-                                              " ends at byte ", offset + at));
+      return StorageError(absl::StatusCode::kDataLoss,
+                          absl::StrCat("a temporary file in ", place_->directory_,
+                                       " ends at byte ", offset + at));
     }
     at += static_cast<size_t>(n);
   }

@@ -1,4 +1,4 @@
-// Early return on an error Status.
+// Early return on an error Status, and who may read of it.
 #ifndef SHOAL_SRC_BASE_STATUS_MACROS_H_
 #define SHOAL_SRC_BASE_STATUS_MACROS_H_
 
@@ -12,6 +12,13 @@ namespace shoal {
 
 // Puts "context: " before the message and keeps the code.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
+
+// An error of this machine's disk. The message names files: it is for this process's own log.
+absl::Status StorageError(absl::StatusCode code, absl::string_view message);
+
+// What others are told of an error: that storage failed, with the contexts that Annotate has put
+// before it; any other error as it is.
+absl::Status ForOthers(const absl::Status& status);
 
 }  // namespace shoal
 

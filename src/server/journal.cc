@@ -42,13 +42,19 @@ absl::Status DataLoss(absl::string_view why) {
       "journal: ", why, "; what this party has sent is no longer known: give it new keys"));
 }
 
+absl::Status Damaged(absl::string_view path, absl::string_view why) {
+  return StorageError(absl::StatusCode::kDataLoss, absl::StrCat(path, ": ", why));
+}
+
 absl::Status BrokenSubmissions(const std::string& path) {
-  return absl::DataLossError(absl::StrCat(
-      path, ": an earlier write failed, and what is on the disk is not known; the round is lost"));
+  return Damaged(
+      path, "an earlier write failed, and what is on the disk is not known; the round is lost");
 }
 
 // The first error of a file that is broken from then on, whatever its code.
-absl::Status Lost(const absl::Status& why) { return absl::DataLossError(why.message()); }
+absl::Status Lost(const absl::Status& why) {
+  return StorageError(absl::StatusCode::kDataLoss, why.message());
+}
 
 }  // namespace
 
@@ -298,8 +304,8 @@ absl::Status FileJournal::Persist(BytesView record) {
   SHOAL_CHECK(record.size() <= kMaxRecordBytes);
   const std::string path = directory_ + "/journal";
   if (broken_) {
-    return absl::DataLossError(absl::StrCat(
-        path, ": an earlier write failed, and what is on the disk is not known; restart the party"));
+    return Damaged(
+        path, "an earlier write failed, and what is on the disk is not known; restart the party");
   }
   const Bytes framed = Frame(record);
   if (absl::Status written = WriteAll(journal_fd_, framed, path); !written.ok()) {
@@ -318,7 +324,8 @@ absl::Status FileJournal::Persist(BytesView record) {
 absl::Status FileJournal::StoreSeed(RoundCounter round, BytesView seed) {
   const std::string path = RoundFile(round, "seed");
   if (FileExists(path)) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": a round has one seed"));
+    return StorageError(absl::StatusCode::kFailedPrecondition,
+                        absl::StrCat(path, ": a round has one seed"));
   }
   return WriteFileAtomically(path, seed, FileMode::kPrivate);
 }
@@ -382,7 +389,7 @@ class FileJournal::SubmissionsSource final : public ByteSource {
     SHOAL_RETURN_IF_ERROR(Read(frame));
     const uint32_t length = LoadLe<uint32_t>(frame.data());
     if (length == 0 || length > bytes_ - given_) {
-      return absl::DataLossError(absl::StrCat(path_, ": a record of a wrong length"));
+      return Damaged(path_, "a record of a wrong length");
     }
     record_.resize(length);
     SHOAL_RETURN_IF_ERROR(Read(record_));
@@ -396,7 +403,7 @@ class FileJournal::SubmissionsSource final : public ByteSource {
       const ssize_t n = ::read(fd_, into.data(), into.size());
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return ErrnoStatus(errno, path_);
-      if (n == 0) return absl::DataLossError(absl::StrCat(path_, ": ends too early"));
+      if (n == 0) return Damaged(path_, "ends too early");
       into = into.subspan(static_cast<size_t>(n));
     }
     return absl::OkStatus();

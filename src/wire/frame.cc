@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/status_macros.h"
 #include "src/wire/client.pb.h"
 
 namespace shoal::wire {
@@ -117,7 +118,7 @@ Frame MakeErrorFrame(const absl::Status& status) {
   SHOAL_CHECK(!status.ok());
   Error error;
   error.set_code(static_cast<uint32_t>(status.code()));
-  error.set_message(Printable(status.message()));
+  error.set_message(Printable(ForOthers(status).message()));
   return MakeFrame(FrameType::kError, error);
 }
 

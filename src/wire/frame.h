@@ -86,7 +86,8 @@ Frame MakeFrame(FrameType type, const google::protobuf::MessageLite& message, By
 absl::Status ParseFrame(const Frame& frame, FrameType type,
                         google::protobuf::MessageLite& message);
 
-// An ERROR frame and back; `status` is not OK (checked). In both directions a message is cut at
+// An ERROR frame and back; `status` is not OK (checked), and the frame has what is for others
+// (ForOthers). In both directions a message is cut at
 // 1 KiB, and bytes that are not printable ASCII become '?'. ErrorOf never returns OK: a frame that
 // claims success as an error, or is none, is an INTERNAL error.
 Frame MakeErrorFrame(const absl::Status& status);

@@ -67,6 +67,10 @@ TEST(FrameTest, ErrorsComeBackAndCannotBeOk) {
   // make the frame unreadable, also where a message is cut.
   EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError("no 'a\\b'"))).message(), "no 'a\\b'");
   EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError("\x1b[31m\xff\n"))).message(), "?[31m??");
+  // Files of the sender's are its own business.
+  EXPECT_EQ(ErrorOf(MakeErrorFrame(
+                StorageError(absl::StatusCode::kResourceExhausted, "/state/journal: disk full"))),
+            absl::ResourceExhaustedError("storage failed"));
   const std::string long_umlauts = std::string(1023, 'x') + "\xc3\xa4";
   EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError(long_umlauts))),
             absl::NotFoundError(std::string(1023, 'x') + "?"));

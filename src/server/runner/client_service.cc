@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
 #include "src/cli/version.h"
 #include "src/server/runner/table_service.h"
@@ -95,7 +96,13 @@ void ClientService::Dispatch(const wire::Frame& request, net::Reply& reply) {
       wire::FetchAnswersRequest message;
       if (!parsed(message)) return;
       const auto response = frontend_->FetchAnswers(message);
-      if (!response.ok()) return reply(response.status());
+      if (!response.ok()) {
+        // The client does not hear of the file.
+        if (ForOthers(response.status()) != response.status()) {
+          spdlog::error("answers cannot be read: {}", response.status().ToString());
+        }
+        return reply(response.status());
+      }
       return answer(wire::MakeFrame(request.type, *response));
     }
     case FrameType::kGetStatus: {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "spdlog/spdlog.h"
+#include "src/base/status_macros.h"
 #include "src/round/header.h"
 
 namespace shoal::server {
@@ -64,7 +65,7 @@ void Driver::Run(const Due& due) {
         if (shared->ok()) {
           RunOffline(id, *std::move(*shared));
         } else {
-          End(id, "sealing: " + shared->status().ToString());
+          Fail(id, "sealing", shared->status());
         }
       });
       return;
@@ -109,7 +110,7 @@ void Driver::Announce() {
       return;
     }
     // All parties have signed it, and would keep it until it expires.
-    End(round::RoundId(header->header()), "announcing: " + status.ToString());
+    Fail(round::RoundId(header->header()), "announcing", status);
   }
   spdlog::error("no round could be opened: {}", status.ToString());
   next_announcement_s_ = clock_->NowSeconds() + kPauseAfterFailureS;
@@ -130,7 +131,7 @@ void Driver::RunOffline(const Digest& round_id, std::unique_ptr<ByteSource> onio
   const auto start = std::chrono::steady_clock::now();
   const absl::Status done = node_->Offline(*header, std::move(onions));
   if (!done.ok()) {
-    End(round_id, "offline stage: " + done.ToString());
+    Fail(round_id, "offline stage", done);
     return;
   }
   if (!frontend_->OfflineDone(round_id, Reports(round_id)).ok()) return;
@@ -147,12 +148,18 @@ void Driver::RunOnline(const Digest& round_id, Bytes queries) {
     done = frontend_->AnswersReady(round_id, **answers, [&] { return Reports(round_id); });
   }
   if (!done.ok()) {
-    End(round_id, "online stage: " + done.ToString());
+    Fail(round_id, "online stage", done);
     return;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   spdlog::info("round {}..: answered; the online stage took {:.2f} s", ShortId(round_id),
                seconds.count());
+}
+
+void Driver::Fail(const Digest& round_id, const std::string& stage, const absl::Status& why) {
+  const absl::Status told = ForOthers(why);
+  if (told != why) spdlog::error("round {}..: {}: {}", ShortId(round_id), stage, why.ToString());
+  End(round_id, stage + ": " + told.ToString());
 }
 
 bool Driver::End(const Digest& round_id, const std::string& reason) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "src/base/clock.h"
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
@@ -37,6 +38,8 @@ class Driver {
   void RunOnline(const Digest& round_id, Bytes queries);
   // Ends the round everywhere; `reason` empty: in good order. False if not all parties know of it.
   bool End(const Digest& round_id, const std::string& reason);
+  // Ends it everywhere because of an error, of which clients and parties hear what is for others.
+  void Fail(const Digest& round_id, const std::string& stage, const absl::Status& why);
 
   Frontend* const frontend_;
   ChainNode* const node_;

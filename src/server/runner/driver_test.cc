@@ -5,7 +5,9 @@
 #include <chrono>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/sim/deployment.h"
 
@@ -17,7 +19,7 @@ using namespace std::chrono_literals;
 
 class DriverTest : public ::testing::Test {
  protected:
-  DriverTest() : deployment_({.rows = 10, .plan = {.stage_limit_s = 100}}) {}
+  DriverTest() : deployment_({.rows = 10, .plan = {.onions_count = 1, .stage_limit_s = 100}}) {}
 
   template <typename Condition>
   static bool Soon(const Condition& condition) {
@@ -65,6 +67,30 @@ TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
   }
   EXPECT_EQ(first().abort_reason(), "what clients sent could not be stored");
   ExpectNoSeeds();
+}
+
+// The same when a stage fails at any party's disk: who it was, and not where its files are.
+TEST_F(DriverTest, WhyAStageFailedNamesNoFile) {
+  for (uint32_t j = 1; j <= 2; ++j) {
+    sim::Deployment deployment({.rows = 10, .plan = {.onions_count = 1, .stage_limit_s = 100}});
+    deployment.disk(j).failure =
+        StorageError(absl::StatusCode::kResourceExhausted, "/state/journal: disk full");
+    Frontend& frontend = deployment.frontend();
+    const auto first = [&] { return frontend.ListRounds().rounds(0); };
+    const Driver driver(&frontend, &deployment.node(1), &deployment.clock());
+    ASSERT_TRUE(Soon([&] { return frontend.ListRounds().rounds_size() > 0; }));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const round::Round round,
+        round::Round::Verify(first().header(), deployment.roster(), deployment.table(),
+                             deployment.clock().NowSeconds()));
+    const Bytes onion = sim::Client(&deployment, round).Make().onion;
+    // At the frontend: the onion, but not what the offline stage commits to.
+    deployment.disk(j).writes_left = j == 1 ? 1 : 0;
+    SHOAL_ASSERT_OK(frontend.SubmitOnions(round.id(), onion));
+    ASSERT_TRUE(Soon([&] { return first().state() == wire::ABORTED; }));
+    EXPECT_EQ(first().abort_reason(),
+              absl::StrCat("offline stage: RESOURCE_EXHAUSTED: party ", j, ": storage failed"));
+  }
 }
 
 }  // namespace

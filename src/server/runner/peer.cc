@@ -192,7 +192,10 @@ class PeerService::OfflineSink final : public net::BulkSink {
               std::shared_ptr<Party::Intake> intake)
       : service_(service), header_(std::move(header)), intake_(std::move(intake)) {}
 
-  absl::Status Take(BytesView piece) override { return intake_->Take(piece); }
+  absl::Status Take(BytesView piece) override {
+    const absl::Status taken = intake_->Take(piece);
+    return taken.ok() ? taken : Refused(taken);
+  }
 
   void Done(net::Reply reply) override {
     service_->Run(
