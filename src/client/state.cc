@@ -409,6 +409,8 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   if (current) {
     store->guard_ = *guard;
     store->guard_.generation = expected.generation;
+    // At once: after another such crash it would be two behind, as with an old copy of the state.
+    if (guard->generation != expected.generation) SHOAL_RETURN_IF_ERROR(store->WriteGuard());
   } else {
     SHOAL_RETURN_IF_ERROR(store->MakeGuard(random));
   }

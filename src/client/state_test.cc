@@ -185,23 +185,28 @@ TEST_F(StateTest, WithATornGuardLosesItsRounds) {
   EXPECT_EQ(Open()->discarded_rounds(), 1u);
 }
 
-// The state is durable before its guard: nothing was sent in between.
-TEST_F(StateTest, SurvivesACrashBetweenStateAndGuard) {
+// The state is durable before its guard: nothing was sent in between. A crash there may come again and
+// again.
+TEST_F(StateTest, SurvivesCrashesBetweenStateAndGuard) {
   SaveOne();
-  const auto old_guard = ReadFile(path_ + ".guard");
-  SHOAL_ASSERT_OK(old_guard);
-  {
-    auto store = Open();
-    store->state().deployment = "e";
-    SHOAL_ASSERT_OK(store->Save());
+  for (const char* deployment : {"e", "f", "g"}) {
+    absl::StatusOr<std::string> old_guard;
+    {
+      auto store = Open();
+      EXPECT_EQ(store->discarded_rounds(), 0u) << deployment;
+      old_guard = ReadFile(path_ + ".guard");
+      SHOAL_ASSERT_OK(old_guard);
+      store->state().deployment = deployment;
+      SHOAL_ASSERT_OK(store->Save());
+    }
+    // In place, as a save that never came: the inode stays.
+    FILE* const guard = std::fopen((path_ + ".guard").c_str(), "r+");
+    std::fwrite(old_guard->data(), 1, old_guard->size(), guard);
+    std::fclose(guard);
   }
-  // In place, as a save that never came: the inode stays.
-  FILE* const guard = std::fopen((path_ + ".guard").c_str(), "r+");
-  std::fwrite(old_guard->data(), 1, old_guard->size(), guard);
-  std::fclose(guard);
   auto store = Open();
   EXPECT_EQ(store->discarded_rounds(), 0u);
-  EXPECT_EQ(store->state().deployment, "e");
+  EXPECT_EQ(store->state().deployment, "g");
 }
 
 TEST_F(StateTest, DamageIsSeen) {
