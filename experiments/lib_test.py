@@ -18,6 +18,14 @@ FACTS = {"cpu": "a cpu", "cores": "2", "memory_gib": "24", "kernel": "6", "commi
 POINT = {"engine": "shoal", "records": 100, "queries": 10, "repetition": 1, "epsilon": 0.1}
 
 
+def until(condition):
+    """Waits for it as long as a test may take: only what never happens fails."""
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert condition()
+
+
 class ResultsTest(unittest.TestCase):
     def setUp(self):
         self._directory = tempfile.TemporaryDirectory()
@@ -125,7 +133,7 @@ class CrossoverTest(unittest.TestCase):
         self.assertAlmostEqual(time.seconds(1999), 5.0, delta=0.01)
 
     def test_where_two_lines_meet(self):
-        time = crossover.CompletionTime([(1, 10.0), (1001, 10.0), (2001, 15.0)])  # then 0.005 a query
+        time = crossover.CompletionTime([(1, 10.0), (1001, 10.0), (2001, 15.0)])  # from 1001 on, 0.005 s a query
         self.assertAlmostEqual(time.crossover(0.1), 100)           # while it is flat
         self.assertAlmostEqual(time.crossover(0.1, factor=5), 500)
         self.assertAlmostEqual(time.crossover(0.008), 1665)        # while it rises
@@ -154,7 +162,7 @@ class CrossoverTest(unittest.TestCase):
         checklist = [(p["database_rows"], p["queries"], p["online_seconds"])
                      for p in paper.points("figure1", "checklist-punc")]
         time = crossover.CompletionTime(paper.series(paper.points("figure1"), "queries", "online_seconds"))
-        # "at q = 1.9M"; from the points that they give it is a fifth more.
+        # "at q = 1.9M"; from the points that they give, it is a fifth more.
         self.assertAlmostEqual(time.crossover(crossover.per_query(checklist, 2_500_000)) / 1.9e6, 1.2, delta=0.1)
         seal = [(p["database_rows"], p["queries"], p["online_seconds"]) for p in paper.points("figure8", "sealpir")]
         time = crossover.CompletionTime(paper.series(paper.points("figure8"), "queries", "online_seconds"))
@@ -180,7 +188,7 @@ class MachineTest(unittest.TestCase):
         load_own = machine.OtherLoad(own)
         while sum(os.times()[:2]) - sum(start[:2]) < 0.3:
             pass
-        self.assertGreater(load.cores(), 0)  # counts our loop
+        self.assertGreater(load.cores(), 0)  # our own loop counts as other load here
         self.assertLess(load_own.cores(), load.cores())
 
     def test_changed_trees_are_told_apart(self):
@@ -215,18 +223,29 @@ class MachineTest(unittest.TestCase):
             self.addCleanup(os.environ.pop, "SHOAL_BIN")
             self.assertEqual(commit_of("one"), added + "+SHOAL_BIN")
 
-    def test_use_of_the_disk_is_seen(self):
-        with tempfile.TemporaryDirectory() as directory:
+    def test_what_a_deployment_holds_is_seen(self):
+        # Files with a name, without one, and memory, in a process of the deployment; what lies elsewhere is bigger.
+        code = ("import os, sys, tempfile\n"
+                "one = open(os.path.join(sys.argv[1], 'file'), 'wb')\n"
+                "two = tempfile.TemporaryFile(dir=sys.argv[1])\n"
+                "for file in one, two: os.posix_fallocate(file.fileno(), 0, 32 << 20)\n"
+                "kept = b'x' * (48 << 20)\nprint(flush=True)\ninput()")
+        with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryFile() as elsewhere:
+            os.posix_fallocate(elsewhere.fileno(), 0, 256 << 20)
             with machine.Use(directory) as use:
-                with open(os.path.join(directory, "file"), "wb") as file:
-                    os.posix_fallocate(file.fileno(), 0, 64 << 20)
-                    time.sleep(0.6)
-                os.remove(os.path.join(directory, "file"))
-        # Others use it, too.
-        self.assertGreater(use.disk_bytes, 32 << 20)
+                with subprocess.Popen([sys.executable, "-c", code, directory], stdin=subprocess.PIPE,
+                                      stdout=subprocess.PIPE, text=True) as child:
+                    child.stdout.readline()
+                    self.assertIn(child.pid, machine.processes_of(directory))
+                    self.assertNotIn(os.getpid(), machine.processes_of(directory))
+                    until(lambda: use.disk_bytes >= 64 << 20 and use.memory_bytes >= 48 << 20)
+                    child.communicate("\n")
+            self.assertEqual(machine.processes_of(directory), [])
+        self.assertTrue(64 << 20 <= use.disk_bytes < 80 << 20, use.disk_bytes)
+        self.assertTrue(48 << 20 <= use.memory_bytes < 128 << 20, use.memory_bytes)
 
     def test_a_stop_is_noticed(self):
-        # Another process, since a stop must stop everything.
+        # In a process of its own, which the test can stop as a whole.
         code = ("import time\nfrom lib import machine\n"
                 "with machine.Pauses() as p:\n  print(flush=True)\n  time.sleep(0.5)\n  input()\nprint(p.longest_s)")
         with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -372,7 +391,8 @@ class MainTest(unittest.TestCase):
         self.assertFalse(os.path.exists(os.path.join(self.out, "points.csv")))
         code, _, err = self.main("--full")
         self.assertEqual(code, 0)
-        # Three short ones, none of what takes too much memory, one long one.
+        # Three runs of the short point, none of the one that takes too much memory, one of the long
+        # one.
         self.assertEqual(self.study.ran, [(1, 1), (1, 2), (1, 3), (100, 1)])
         self.assertIn("GiB of memory", err)
         with open(os.path.join(self.out, "index.html"), encoding="utf-8") as file:
@@ -428,5 +448,5 @@ class MainTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    # matplotlib's own, of a library of its own.
+    # A warning of matplotlib's about a library that it uses.
     unittest.main(warnings="ignore")

@@ -1,6 +1,6 @@
-#!/usr/bin/env bash
-# Every study at its smallest, end to end: real processes, results, figures, page; a second run finds
-# everything done; a wrong answer and a missing program end a study with the right codes.
+# !/usr/bin/env bash Runs every study at its smallest, end to end: real processes, results, figures,
+# page. A second run must find everything done. A wrong answer and a missing program must end a
+# study with the right codes.
 set -euo pipefail
 export SHOAL_BIN=$PWD/src
 fail() { echo "study_test: $*" >&2; exit 1; }
@@ -39,7 +39,8 @@ cmp "$out/points.csv" "$work/before" || fail "the results changed"
 grep -q '^1,1e-06,1,28,27\.5.*,geometric,18\.6' "$TEST_TMPDIR/noise/points.csv" ||
   fail "noise: $(cat "$TEST_TMPDIR/noise/points.csv")"
 
-# All the others at their smallest; those of engines have programs of their own, which compare every record.
+# All other studies at their smallest. Those of engines have programs of their own, which compare
+# every record.
 for name in $("$study" --list | cut -d ' ' -f 1); do
   case $name in table-size | noise) continue ;; esac
   "$study" "$name" --tiny --out "$TEST_TMPDIR/$name" --work "$work" >/dev/null 2>"$work/words" ||
@@ -49,26 +50,26 @@ done
 grep -q '^rates,,0,4,64,50,.*' "$TEST_TMPDIR/set-membership/points.csv" ||
   fail "set-membership: $(cat "$TEST_TMPDIR/set-membership/points.csv")"
 
-# Programs that say that an answer was wrong.
+# Stands in for `shoal` and reports that an answer was wrong.
 bad=$TEST_TMPDIR/bad/src
-mkdir -p "$bad/cli" "$bad/server/runner"
-ln -s "$SHOAL_BIN/server/runner/shoald" "$bad/server/runner/shoald"
-cat >"$bad/cli/shoal" <<END
+mkdir -p "$bad/shoal" "$bad/shoald"
+ln -s "$SHOAL_BIN/shoald/shoald" "$bad/shoald/shoald"
+cat >"$bad/shoal/shoal" <<END
 #!/usr/bin/env bash
 set -o pipefail
 if [ "\$1" = simulate ]; then
-  "$SHOAL_BIN/cli/shoal" "\$@" | sed 's/"answers_wrong":0/"answers_wrong":1/; s/"answers_correct":1/"answers_correct":0/'
+  "$SHOAL_BIN/shoal/shoal" "\$@" | sed 's/"answers_wrong":0/"answers_wrong":1/; s/"answers_correct":1/"answers_correct":0/'
 else
-  exec "$SHOAL_BIN/cli/shoal" "\$@"
+  exec "$SHOAL_BIN/shoal/shoal" "\$@"
 fi
 END
-chmod +x "$bad/cli/shoal"
+chmod +x "$bad/shoal/shoal"
 code=0
 SHOAL_BIN=$bad "$study" table-size --tiny --out "$TEST_TMPDIR/wrong" --work "$work" 2>"$work/words" || code=$?
 [ "$code" = 3 ] && grep -q 'WRONG ANSWERS' "$work/words" || fail "a wrong answer: code $code: $(cat "$work/words")"
 [ ! -e "$TEST_TMPDIR/wrong/points.csv" ] || fail "a wrong answer was kept as a result"
 
-rm "$bad/server/runner/shoald"
+rm "$bad/shoald/shoald"
 code=0
 SHOAL_BIN=$bad "$study" table-size --tiny --out "$TEST_TMPDIR/missing" --work "$work" 2>"$work/words" || code=$?
 [ "$code" = 1 ] || fail "a missing program: code $code: $(cat "$work/words")"

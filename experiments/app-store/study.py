@@ -7,9 +7,9 @@ from matplotlib.ticker import NullLocator
 from lib import chain, plots, results, runner
 
 _DAY_S = 24 * 3600
-# Applications of a device; every device pads to as many queries.
+# Applications of a device. Every device pads to this many queries.
 _APPS = 20
-# What the paper says of Google Play (section 2), for the plans beside the measured rounds.
+# What the paper says about Google Play (section 2), for the plans beside the measured rounds.
 _STORE_APPS, _STORE_DEVICES = 2_500_000, 3_000_000_000
 # Examples, as `shoal plan` has them.
 _PRICE_CORE_HOUR, _PRICE_GB = 0.04, 0.05
@@ -42,14 +42,16 @@ class AppStore(runner.ChainStudy):
             {"engine": "shoal", "layout": "hashed", "records": apps, "value_bytes": 12, "keys_per_row": 0,
              "queries": devices // w * _APPS, "devices": devices // w, "parties": 2, "epsilon": 0.1,
              "delta": 1e-6, "phi": phi, "repetition": 1, "windows_per_day": w, "devices_per_day": devices}
-            # Every process checks what a roster of phi 20 claims: half a minute a round.
+            # Every process checks the claim of a roster with phi = 20, which adds half a minute a
+            # round.
             for phi in (1, _APPS) for w in (windows[:1] if size == "quick" and phi > 1 else windows)]
         if size == "tiny":
             return points[:1]
-        # One query of each device in 24 windows; a hundred of each in rounds as large as a roster allows.
+        # One query of each device in 24 windows, and a hundred queries of each in rounds as large
+        # as a roster allows.
         for each, phi, w in ((1, 1, 24), (100, 1, 1440), (100, 100, 1440)):
             if phi > 1 and size != "full":
-                continue  # its search takes half a minute
+                continue  # the search for its noise takes half a minute
             points.append(
                 {"engine": "shoal-plan", "layout": "hashed", "records": _STORE_APPS, "value_bytes": 12,
                  "keys_per_row": 0, "queries": _STORE_DEVICES // w * each, "devices": _STORE_DEVICES // w,

@@ -1,5 +1,5 @@
-// engine NAME TABLE_BYTES RECORD_BYTES MODE BATCH QUERIES: what an engine costs over a table of pseudorandom
-// records, as name, tab, value.
+// engine NAME TABLE_BYTES RECORD_BYTES MODE BATCH QUERIES: what an engine costs over a table of
+// pseudorandom records, as name, tab, value.
 //
 //   MODE clients    queries of different clients, BATCH of them in a pass; seconds are of one query
 //   MODE chunks     BATCH queries of one client, each for its own part of the table (the paper's
@@ -15,12 +15,13 @@
 #include "experiments/engines/measure.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/pir/engine.h"
+#include "src/pir/lwe/shape.h"
+#include "src/pir/registry.h"
 
 namespace shoal::experiments {
 namespace {
 
-// Records that cost nothing to make and are different.
+// Makes a record that differs from all others, at hardly any cost.
 void FillRecord(uint64_t row, MutableBytes out) {
   uint64_t state = row * 0x9e3779b97f4a7c15ull + 1;
   for (uint8_t& byte : out) {
@@ -29,7 +30,7 @@ void FillRecord(uint64_t row, MutableBytes out) {
   }
 }
 
-// Rows at random: some fall into the same chunk, and only one of those is fetched.
+// Asks for random rows. If several fall into the same chunk, only one of them is fetched.
 absl::Status AskChunks(const Bench& bench, const pir::Content& content, uint64_t chunks,
                        uint64_t batches, RandomSource& random) {
   const pir::Server* const server = bench.server.get();
@@ -38,11 +39,11 @@ absl::Status AskChunks(const Bench& bench, const pir::Content& content, uint64_t
   uint64_t fetched = 0;
   Bytes expected(content.record_bytes);
   for (uint64_t b = 0; b < batches; ++b) {
-    std::vector<uint64_t> rows(chunks);  // row 0 stands in where nothing is wanted
+    std::vector<uint64_t> rows(chunks);  // row 0 where nothing is wanted from a chunk
     std::vector<bool> wanted(chunks);
     for (uint64_t i = 0; i < chunks; ++i) {
       const uint64_t row = random.Below(content.rows);
-      const uint64_t chunk = pir::ChunkOf(server->setup(), chunks, row);
+      const uint64_t chunk = pir::lwe::ChunkOf(server->setup(), chunks, row);
       rows[chunk] = row;
       wanted[chunk] = true;
     }

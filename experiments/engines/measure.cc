@@ -1,21 +1,14 @@
 #include "experiments/engines/measure.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
 
 namespace shoal::experiments {
 namespace {
-
-double Now(clockid_t clock) {
-  timespec now;
-  clock_gettime(clock, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 double Middle(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -25,9 +18,9 @@ double Middle(std::vector<double> values) {
 }  // namespace
 
 Times TimesOf(const std::function<void()>& body) {
-  const double wall = Now(CLOCK_MONOTONIC), cpu = Now(CLOCK_PROCESS_CPUTIME_ID);
+  const Stopwatch wall, cpu(Stopwatch::kProcess);
   body();
-  return {.wall_s = Now(CLOCK_MONOTONIC) - wall, .cpu_s = Now(CLOCK_PROCESS_CPUTIME_ID) - cpu};
+  return {.wall_s = wall.Seconds(), .cpu_s = cpu.Seconds()};
 }
 
 Times Median(std::vector<Times> times) {
@@ -50,8 +43,8 @@ absl::StatusOr<Bench> SetUp(pir::Engine engine, const pir::Content& content, Thr
     if (server.ok()) bench.server = *std::move(server);
   });
   SHOAL_RETURN_IF_ERROR(status);
-  SHOAL_ASSIGN_OR_RETURN(bench.client,
-                         pir::CreateClient(bench.server->setup(), bench.server->hint(), {.pool = &pool}));
+  SHOAL_ASSIGN_OR_RETURN(bench.client, pir::CreateClient(bench.server->setup(),
+                                                         bench.server->hint(), {.pool = &pool}));
   SHOAL_ASSIGN_OR_RETURN(bench.sizes, pir::SizesOf(bench.server->setup()));
   Print("setup_s", setup.wall_s);
   Print("setup_cpu_s", setup.cpu_s);
@@ -75,10 +68,9 @@ absl::StatusOr<std::vector<Bytes>> Ask(const Bench& bench, const pir::Content& c
   for (size_t first = 0; first < rows.size(); first += batch) {
     const size_t count = std::min<size_t>(batch, rows.size() - first);
     absl::StatusOr<std::vector<pir::Asked>> asked;
-    asking.push_back(each(TimesOf([&] {
-                            asked = bench.client->Ask(std::span(rows).subspan(first, count), random);
-                          }),
-                          count));
+    asking.push_back(each(
+        TimesOf([&] { asked = bench.client->Ask(std::span(rows).subspan(first, count), random); }),
+        count));
     SHOAL_RETURN_IF_ERROR(asked.status());
     std::vector<BytesView> queries;
     for (const pir::Asked& one : *asked) queries.push_back(one.query);

@@ -1,5 +1,5 @@
-// What the programs of the studies of engines have in common: an engine is set up over any content,
-// asked, and what it costs printed as name, tab, value. Every record is compared with the content.
+// The common part of the programs that measure engines: it sets up an engine over any content, asks
+// for records, and prints the costs as name, tab, value. Every record is compared with the content.
 #ifndef SHOAL_EXPERIMENTS_ENGINES_MEASURE_H_
 #define SHOAL_EXPERIMENTS_ENGINES_MEASURE_H_
 
@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/random.h"
-#include "src/base/thread_pool.h"
-#include "src/pir/engine.h"
+#include "src/parallel/thread_pool.h"
+#include "src/pir/registry.h"
 
 namespace shoal::experiments {
 
@@ -22,13 +22,13 @@ struct Times {
   double cpu_s = 0;
 };
 Times TimesOf(const std::function<void()>& body);
-// Each of both by itself.
+// The median of each of the two times by itself.
 Times Median(std::vector<Times> times);
 
 void Print(const char* name, double value);
 
-// A server on all threads of the pool, which prints its sizes and what setting it up took, and a client
-// that keeps the public matrix, as one that asks often does.
+// A server on all threads of the pool, which prints its sizes and the cost of its set-up, and a
+// client that keeps the public matrix, as a client that asks often does.
 struct Bench {
   std::unique_ptr<pir::Server> server;
   std::unique_ptr<pir::Client> client;
@@ -36,8 +36,8 @@ struct Bench {
 };
 absl::StatusOr<Bench> SetUp(pir::Engine engine, const pir::Content& content, ThreadPool& pool);
 
-// Asks for the rows, `batch` at a time in one pass of the server, and prints the median of what one of
-// them takes; the records. DATA_LOSS if one is not the content's.
+// Asks for the rows, `batch` at a time in one pass of the server, and returns their records. Prints
+// the median cost of one row. DATA_LOSS if a record is not the content's.
 absl::StatusOr<std::vector<Bytes>> Ask(const Bench& bench, const pir::Content& content,
                                        const std::vector<uint64_t>& rows, uint64_t batch,
                                        RandomSource& random);

@@ -17,18 +17,18 @@ def payload(row):
 
 
 def throughput(row):
-    """MB/s and core, of one query after the other or of passes of several clients."""
+    """MB/s and core, for one query after the other or for passes that serve several clients."""
     return payload(row) / float(row["answer_cpu_s"]) / 1e6
 
 
 def effective(row):
-    """The paper's figure 9: GB/s, of the table for each query of the batch that fetched its record."""
+    """GB/s as in the paper's figure 9: the whole table counts for each query of the batch that fetched its record."""
     fetched = float(row["fetched_per_batch"]) if row["mode"] == "chunks" else 1
     return payload(row) * fetched / float(row["answer_cpu_s"]) / 1e9
 
 
 def communication(row):
-    """Bytes of one query, its share of the hint included."""
+    """Bytes of one query and its answer, with its share of the hint."""
     return float(row["hint_bytes"]) / _QUERIES_A_HINT + float(row["query_bytes"]) + float(row["answer_bytes"])
 
 

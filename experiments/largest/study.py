@@ -4,9 +4,10 @@ import sys
 
 from lib import machine, paper, plots, results, runner
 
-# Queries for every record: those of the largest round.
+# Queries per record, as in the paper's largest round.
 _QUERIES_A_RECORD = 40
-# Of a party's lists in memory, whatever the size of the round: the rest goes to disk.
+# Bytes of its lists that a party holds in memory, whatever the size of the round. The rest goes to
+# disk.
 _SPOOL_BYTES = 512 << 20
 
 
@@ -18,10 +19,9 @@ class Largest(runner.ChainStudy):
         "parties, (epsilon, delta) = (0.1, 1e-6), integer keys, values of 4 bytes, 16 in a row. Both parties and the crowd "
         "share one machine.\n\n"
         f"A party holds {_SPOOL_BYTES >> 20} MiB of a round's lists in memory; what is more goes to disk, encrypted, in files "
-        "without a name. Memory and disk are the most that was taken of the whole machine at any time, crowd and "
-        "parties together.")
+        "without a name. Memory and disk are the most that crowd and parties together held at any time.")
     measured_columns = results.MEASURED + (
-        "memory_bytes", "disk_bytes",  # of the machine: all processes, at the same time
+        "memory_bytes", "disk_bytes",  # of all processes, at the same time
         "seal_s", "submit_s", "fetch_s", "round_s",  # the crowd's wall times; the whole round, windows and all
         "crowd_cpu_s",
     )

@@ -21,14 +21,15 @@ from lib import machine
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LOCAL_CHAIN = os.path.join(ROOT, "scripts", "local-chain")
 
-# Longer than any round of a study; a round ends by its counts, and with its processes.
+# Longer than any round of a study takes: a round ends when its counts are reached, or with its
+# processes.
 _WINDOW_S = 6 * 3600
-# Times of a round during which the study stood still for longer are not kept.
+# If the study stood still for longer than this during a round, the round's times are not kept.
 _LONGEST_PAUSE_S = 3
 _ATTEMPTS = 5
-# For an engine to make its hint.
+# Time limit for an engine to make its hint.
 _ENGINE_START_S = 1800
-# Slots that a roster allows at most (src/roster/roster.h).
+# The most slots that a roster allows (src/roster/roster.h).
 _MAX_SLOTS = 1 << 28
 
 
@@ -47,8 +48,8 @@ class Programs:
         """`directory`: bazel-bin/src, or the environment's SHOAL_BIN."""
         self.directory = os.path.abspath(
             directory or os.environ.get("SHOAL_BIN") or os.path.join(ROOT, "bazel-bin", "src"))
-        self.shoal = os.path.join(self.directory, "cli", "shoal")
-        self.shoald = os.path.join(self.directory, "server", "runner", "shoald")
+        self.shoal = os.path.join(self.directory, "shoal", "shoal")
+        self.shoald = os.path.join(self.directory, "shoald", "shoald")
         self._plans = {}
 
     def run(self, command, log=None):
@@ -105,7 +106,7 @@ def noise_text(noise):
 
 
 def few_devices(queries, rows):
-    """As few devices as send exactly `queries` in equal shares of at most a thousand, each another row."""
+    """The least number of devices that send exactly `queries` in equal shares of at most a thousand rows."""
     most = max(1, min(1000, rows, queries))
     return queries // next(each for each in range(most, 0, -1) if queries % each == 0)
 
@@ -129,12 +130,12 @@ def free_ports(count):
 
 
 def spool_memory_bytes(parties):
-    """What each party may hold of a round's lists in memory: all of them together two fifths of it."""
+    """Bytes of a round's lists that each party may hold in memory: all parties together two fifths of the memory."""
     return int(0.4 * machine.memory_bytes() / parties)
 
 
 class _Work:
-    """What processes and the crowd do from now on."""
+    """Counts what processes and the crowd do from its creation on."""
 
     def __init__(self, pids):
         self._pids = pids
@@ -191,7 +192,7 @@ class Chain:
                 file.write(f"stage_limit_s: {_WINDOW_S}\nspool_memory_mib: {spool_bytes >> 20}\n")
 
     def round(self, queries, devices, apps=None):
-        """_round, again if everything stood still meanwhile."""
+        """Runs _round, and runs it again if everything stood still meanwhile."""
         for _ in range(_ATTEMPTS):
             with machine.Pauses() as pauses:
                 measured = self._round(queries, devices, apps)
@@ -203,7 +204,7 @@ class Chain:
     def _round(self, queries, devices, apps):
         """One round: processes start, the crowd asks, every answer is checked, processes end.
 
-        Every device sends its equal share of the queries. With `apps`, it wants as many keys and has
+        Every device sends its equal share of the queries. With `apps`, it wants that many keys and has
         connections of its own; otherwise the devices ask for keys at random and share connections.
         Returns columns of results.MEASURED. Raises Failed, WrongAnswers.
         """
@@ -230,7 +231,7 @@ class Chain:
             self.stop()
 
     def engine_round(self, engine, queries, devices):
-        """Queries of a crowd to a single-server engine at party 1, alone: no round, no other party.
+        """Sends queries of a crowd to a single-server engine at party 1. No round and no other party takes part.
 
         Returns columns of results.MEASURED and of results.ENGINE. Raises Failed, WrongAnswers.
         """
@@ -252,7 +253,8 @@ class Chain:
                 **work.done(report),
                 "rows": report["table_rows"],
                 "answer_bytes": report["cost_answer_bytes"],
-                # From the first query sent to the last answer there: the server's passes, and TLS.
+                # From sending the first query to receiving the last answer: the server's passes,
+                # and TLS.
                 "online_s": report["seconds_wait_online"],
                 "online_cpu_s": report["cost_answer_seconds"] * queries,
                 "client_sent_bytes": report["bytes_sent"],
@@ -267,11 +269,12 @@ class Chain:
         finally:
             server.terminate()
             server.wait()
-            # What it keeps of its hint would be found by the next one, whose set-up is measured, too.
+            # A hint that this server keeps would be found by the next server, whose set-up is to be
+            # measured too.
             shutil.rmtree(os.path.join(self.directory, "party-1.state"), ignore_errors=True)
 
     def stop(self):
-        """Ends the processes; what they kept of the round goes, too."""
+        """Ends the processes and deletes their state of the round."""
         self._programs.run([LOCAL_CHAIN, "stop", self.directory], log=self._log)
         for state in glob.glob(os.path.join(self.directory, "party-?.state")):
             shutil.rmtree(state)
@@ -280,7 +283,8 @@ class Chain:
         path = os.path.join(self.directory, "party-1.textproto")
         with open(path, encoding="utf-8") as file:
             config = file.read()
-        # One round alone: the next one's noise would be made while this one is timed.
+        # Only one round at a time: otherwise the next round's noise would be made while this one is
+        # timed.
         rounds = (f"rounds {{ open_ahead: 1 max_rounds: 1 max_slots: {queries} "
                   f"onions_window_s: {_WINDOW_S} onions_count: {queries} "
                   f"queries_window_s: {_WINDOW_S} queries_count: {queries} "
@@ -304,9 +308,9 @@ class Chain:
              os.path.join(self.directory, "client.textproto"), "--format", "json"]))
 
     def _wait_until_ready(self, pids):
-        """Until a round is open and the parties rest: the noise is made. Returns the table's rows.
+        """Waits until a round is open and the parties rest, as its noise is made. Returns the table's rows.
 
-        Otherwise more or less of the noise would fall into the offline stage, as the crowd is slow or quick.
+        Otherwise some of the noise would fall into the offline stage: the more, the quicker the crowd is.
         """
         deadline = time.monotonic() + 60
         while True:
@@ -329,11 +333,12 @@ class Chain:
         command = [self._programs.shoal, "simulate", "--config",
                    os.path.join(self.directory, "client.textproto"), "--table", self.table,
                    "--devices", str(devices), "--pad", str(each), "--verify", "distinct", "--format", "json"]
-        # Devices that matter have applications and connections of their own; the others are there to
-        # bring queries, all different rows.
+        # With `apps`, devices have applications and connections of their own. Without, they only
+        # bring queries, for rows that are all different.
         command += ["--apps", str(apps)] if apps else ["--apps", "all", "--zipf", "0", "--share-connections"]
         command += more
-        # It fails when an answer is wrong; its report says how many, so it is read all the same.
+        # The command fails if an answer is wrong. Its report says how many are, so it is read all
+        # the same.
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
         if not done.stdout.strip():
@@ -359,7 +364,8 @@ class Chain:
             "noise_cpu_s": total("cpu_seconds", "noise"),
             "offline_cpu_s": total("cpu_seconds", "offline"),
             "online_cpu_s": total("cpu_seconds", "online", "answers"),
-            # What a party but the first takes in, its predecessor sent; answers come in as "answers".
+            # Every party but the first takes in what its predecessor sent. The bytes of answers are
+            # counted at the stage "answers".
             "link_bytes": sum(stage["bytes_in"] for stage in stages
                               if stage["stage"] == "answers" or stage["party"] > 1),
         }

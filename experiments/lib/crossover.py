@@ -6,12 +6,12 @@ import math
 class CompletionTime:
     """Seconds against queries for a table of one size, from measured points.
 
-    Straight lines from point to point; before the first one as long as the first; after the last one on at the
-    slope of the last two.
+    The curve is straight from point to point. Before the first point it is constant; after the last point it goes
+    on at the slope of the last two.
     """
 
     def __init__(self, points):
-        """`points`: (queries, seconds); of several at one place, give the median."""
+        """`points`: (queries, seconds), one for each number of queries (the median of repetitions)."""
         self.points = sorted(points)
         if not self.points:
             raise ValueError("no points")
@@ -57,8 +57,8 @@ class CompletionTime:
 def per_query(points, records):
     """Seconds a query of an engine that pays for every query, at a table of `records`.
 
-    `points`: (records, queries, seconds). At each size the point of most queries counts; between and beyond the
-    sizes the cost follows a power of the size, that of the nearest two.
+    `points`: (records, queries, seconds). At each size the point with most queries counts. Between and beyond
+    the sizes the cost follows the power of the size that the nearest two sizes give.
     """
     best = {}
     for n, queries, seconds in points:

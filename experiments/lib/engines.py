@@ -5,9 +5,10 @@ import subprocess
 
 from lib import chain
 
-# Bytes times bytes of the public matrix a second and core, on a core with AVX2 alone; for estimates.
+# Multiplications of a table byte by a byte of the public matrix, per second and core, on a core
+# without AVX-512. For estimates.
 MULTIPLY_ADDS_A_SECOND = 20e9
-# Bytes of a table that one core answers from in a second; as above.
+# Bytes of a table that one such core answers from in a second. For estimates.
 ANSWERED_A_SECOND = 8e9
 
 

@@ -3,12 +3,12 @@
 import hashlib
 import os
 import platform
-import shutil
+import stat
 import subprocess
 import threading
 import time
 
-# What a result says of its machine, as columns of the CSV.
+# The facts about the machine that a result holds, as columns of the CSV.
 FIELDS = ("cpu", "cores", "memory_gib", "kernel", "commit")
 
 
@@ -50,7 +50,7 @@ def memory_bytes(field="MemTotal"):
 def commit(root):
     """The commit of the working tree; with "+" and a digest of what was changed or added since, if anything was.
 
-    Programs that come from elsewhere (SHOAL_BIN) may be of any other: "+SHOAL_BIN".
+    Programs that come from elsewhere (SHOAL_BIN) may be of any commit: then the text ends with "+SHOAL_BIN".
     """
 
     def git(*words):
@@ -61,7 +61,8 @@ def commit(root):
     if not head:
         return "unknown"
     changes = git("diff", "HEAD", "--binary") or ""
-    # Where programs come from: results of a study may well lie elsewhere in the tree.
+    # Looks only at the folders that programs are made from: results of a study may lie elsewhere in
+    # the tree.
     added = git("ls-files", "--others", "--exclude-standard", "-z", "src", "experiments", "scripts", "third_party")
     for path in sorted((added or "").split("\0")):
         if path:
@@ -104,7 +105,7 @@ def peak_memory_bytes(pid):
 
 
 class OtherLoad:
-    """Cores that anything but the study's own processes kept busy, since this was made."""
+    """The number of cores that other processes than the study's own kept busy since this was made."""
 
     def __init__(self, own_cpu_seconds):
         """`own_cpu_seconds`: a function, the processor time of the study's own processes so far."""
@@ -115,7 +116,7 @@ class OtherLoad:
     def _busy():
         with open("/proc/stat", encoding="utf-8") as file:
             ticks = [int(word) for word in file.readline().split()[1:]]
-        # user, nice, system, irq, softirq and steal: what another guest takes counts, too.
+        # user, nice, system, irq, softirq and steal: time that another guest takes counts, too.
         return sum(ticks[i] for i in (0, 1, 2, 5, 6, 7)) / os.sysconf("SC_CLK_TCK")
 
     def cores(self):
@@ -127,7 +128,7 @@ class OtherLoad:
 
 
 class _Watcher:
-    """Looks at something again and again, on a thread of its own, within a `with`; also when that ends."""
+    """Looks at something again and again on a thread of its own, inside a `with`, and once more when that ends."""
 
     _TICK_S = 0.1
 
@@ -153,36 +154,86 @@ class _Watcher:
         self._thread.join()
 
 
-class Use(_Watcher):
-    """The most memory and disk that was taken while this watched. To be used with `with`.
+def processes_of(directory):
+    """The processes that were started with a path in this directory on their command line."""
+    pids = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/cmdline", "rb") as file:
+                words = os.fsdecode(file.read()).split("\0")
+        except OSError:
+            continue
+        if any(word == directory or word.startswith(directory + "/") for word in words):
+            pids.append(int(name))
+    return pids
 
-    Of the whole machine, so that files without a name and pages of all processes count; what is only
-    cached does not. Other programs count, too.
+
+def held_memory_bytes(pid):
+    """Bytes of a process's memory without pages of files; 0 for a process that has ended."""
+    held = 0
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            for line in file:
+                if line.startswith(("RssAnon:", "RssShmem:")):
+                    held += int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return held
+
+
+def held_disk_bytes(directory, pids):
+    """Bytes on disk of the files in a directory, and of files without a name that these processes have open."""
+    files = {}  # by device and number: a file may be open several times
+
+    def add(path, wanted):
+        try:
+            info = os.stat(path)
+        except OSError:
+            return  # gone meanwhile
+        if stat.S_ISREG(info.st_mode) and wanted(info):
+            files[info.st_dev, info.st_ino] = 512 * info.st_blocks
+
+    for path, _, names in os.walk(directory):
+        for name in names:
+            add(os.path.join(path, name), lambda info: True)
+    for pid in pids:
+        try:
+            descriptors = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for descriptor in descriptors:
+            add(f"/proc/{pid}/fd/{descriptor}", lambda info: info.st_nlink == 0)
+    return sum(files.values())
+
+
+class Use(_Watcher):
+    """The most memory and disk that a deployment took at one time while this watched. To be used with `with`.
+
+    Of all processes of the deployment and of the files in its directory. What other programs take does not count,
+    nor what is only cached.
     """
 
     _TICK_S = 0.25
 
     def __init__(self, directory):
-        """`directory`: on the file system that is watched."""
+        """`directory`: the deployment's."""
         super().__init__()
-        self._directory = directory
-        self._start = self._free()
+        self._directory = os.path.abspath(directory)
         self.memory_bytes = self.disk_bytes = 0
 
-    def _free(self):
-        return memory_bytes("MemAvailable"), shutil.disk_usage(self._directory).free
-
     def _look(self):
-        memory, disk = self._free()
-        self.memory_bytes = max(self.memory_bytes, self._start[0] - memory)
-        self.disk_bytes = max(self.disk_bytes, self._start[1] - disk)
+        pids = processes_of(self._directory)
+        self.memory_bytes = max(self.memory_bytes, sum(held_memory_bytes(pid) for pid in pids))
+        self.disk_bytes = max(self.disk_bytes, held_disk_bytes(self._directory, pids))
 
 
 class Pauses(_Watcher):
     """Notices when this process, and with it all that was started beside it, stood still for a while.
 
-    A laptop that sleeps, or someone who stops a job to have the machine alone: times that were taken
-    meanwhile mean nothing. A pause that ends with the work counts too. To be used with `with`.
+    A laptop may sleep, or someone may stop a job to have the machine alone: times that were taken meanwhile mean
+    nothing. A pause that lasts until the work ends counts too. To be used with `with`.
     """
 
     def __init__(self):
@@ -194,7 +245,7 @@ class Pauses(_Watcher):
         return super().__enter__()
 
     def _look(self):
-        # Real time goes on while a machine sleeps.
+        # This clock goes on while a machine sleeps.
         now = time.time()
         self.longest_s = max(self.longest_s, now - self._before - self._TICK_S)
         self._before = now

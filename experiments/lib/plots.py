@@ -6,7 +6,7 @@ import textwrap
 import matplotlib
 
 matplotlib.use("Agg")
-# The same points draw the same SVG, byte for byte.
+# So that the same points give the same SVG, byte for byte.
 matplotlib.rcParams["svg.hashsalt"] = "shoal"
 matplotlib.rcParams.update({
     "font.size": 9,
@@ -23,7 +23,8 @@ matplotlib.rcParams.update({
 })
 import matplotlib.pyplot as plt  # noqa: E402 (after the backend is chosen)
 
-# What we measured is filled and drawn through; what the authors measured is hollow and dashed.
+# Shoal's measurements have filled markers and solid lines, the authors' hollow markers and dashed
+# lines.
 _OURS = {"linestyle": "-"}
 _THEIRS = {"linestyle": "--", "markerfacecolor": "white"}
 BLUE, GREEN, PURPLE, RED = "#1764ab", "#2a9d5c", "#7b3fa0", "#c0392b"
@@ -79,10 +80,12 @@ class Figure:
             for handle, label in zip(*axis.get_legend_handles_labels()):
                 handles.setdefault(label, handle)
         if handles:
-            # About sixteen letters an inch, and eight for the line and the gap.
+            # About sixteen letters fit an inch, and eight letters' width goes to the line and the
+            # gap.
             longest = max(len(label) for label in handles) + 8
             columns = max(1, min(len(handles), int(self._width * 16 / longest)))
-            # The title is the legend's: one block above the panels, which never covers data.
+            # The title belongs to the legend, so that both are one block above the panels and never
+            # cover data.
             self.figure.legend(handles.values(), handles.keys(), loc="outside upper left",
                                ncols=columns, title=self.title, alignment="left",
                                title_fontproperties={"size": 11, "weight": "bold"})

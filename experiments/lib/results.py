@@ -1,7 +1,7 @@
 """Results as CSV: one line for every point, on disk as soon as the point is finished.
 
-Every study writes the same columns, so that one can read the other's, and so that another engine joins a
-comparison by a file of these columns; what does not apply stays empty. Times are wall-clock seconds unless a name
+Every study writes the same columns, so that studies can read each other's results, and another engine can join a
+comparison with a file of these columns. A column that does not apply stays empty. Times are wall-clock seconds unless a name
 says cpu; sizes are bytes.
 """
 
@@ -35,15 +35,15 @@ MEASURED = (
     "offline_s",         # the frontend holds the onions .. all parties are done; noise made before
     "online_s",          # the frontend holds the queries .. it holds the answers
     "noise_cpu_s", "offline_cpu_s", "online_cpu_s",  # of all parties, in their stages
-    # Of all parties' processes, from the first client on: beside the stages, TLS, the system, and what the
-    # frontend does for clients; not the noise made before.
+    # Of all parties' processes, from the first client on: the stages, TLS, the system, and the frontend's work for
+    # clients. The noise is made before and does not count.
     "parties_cpu_s",
     "link_bytes",        # between parties, online and offline, both directions
     "client_sent_bytes", "client_received_bytes",
     "answers_checked",   # every one: signed by all parties, and equal to the table's row
     "peak_memory_bytes", # of the party that had most
     "crowd_memory_bytes",
-    # Of one query, from the moment it is sent to the moment its answer is there; the chain's waits for the batch.
+    # Of one query, from sending it to having its answer. In the chain, that includes waiting for the batch.
     "latency_p50_s", "latency_p99_s",
     "other_load_cores",  # cores that other work on the machine kept busy meanwhile
 )
@@ -63,7 +63,7 @@ class StaleResults(Exception):
 
 
 def text(value):
-    """As it stands in the CSV: the same number is always the same text."""
+    """A value as it stands in the CSV. The same number always gives the same text."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -21,25 +21,29 @@ EXIT_DONE, EXIT_FAILED, EXIT_USAGE, EXIT_WRONG = 0, 1, 2, 3
 # A point that takes less than this is run three times in a full run.
 _REPEAT_BELOW_S = 60.0
 _REPETITIONS = 3
-# Of the machine's memory, and of what is free on the disk, for all parties and the crowd together.
+# The shares of the machine's memory, and of the free disk, that all parties and the crowd together
+# may take.
 _MEMORY_SHARE, _DISK_SHARE = 0.85, 0.9
 
-# Processor seconds a row, measured once on one core of an AMD EPYC with AVX2; for estimates of time alone.
+# Processor seconds, measured once on one core of an AMD EPYC with AVX2. They only serve to estimate
+# times.
 _SIGN_S, _AGGREGATE_S, _CHECK_S = 220e-6, 580e-6, 220e-6
-_CONNECTION_S = 4e-3      # three a device
-_CROWD_QUERY_S = 5e-6     # beside the seals
-_VERIFY_S = 200e-6        # a row that was asked
-_START_S = 3.0            # wall: processes, waiting for rest
+_CONNECTION_S = 4e-3      # of which a device makes three
+_CROWD_QUERY_S = 5e-6     # in addition to its seals
+_VERIFY_S = 200e-6        # for each row that was asked
+_START_S = 3.0            # wall time: starting processes and waiting until they rest
 
-# In memory for the time of a stage beside what stays and the lists: a position at the party whose stage it
-# is (measured at 33 in the largest round), a query and a row in the crowd.
+# Bytes of memory during a stage, in addition to the state at rest and the lists: for each position
+# at the party whose stage runs (33 measured in the largest round), and for each query and each row
+# in the crowd.
 _STAGE_BYTES, _CROWD_QUERY_BYTES, _CROWD_ROW_BYTES = 40, 8, 33
 
 
-# Beside the results: unit costs of the machine; size and notes of the last run, for drawing again.
+# Files beside the results: the machine's unit costs, and the size and notes of the last run, for
+# drawing again.
 _COSTS, _RUN = "costs.textproto", "run.json"
 
-# Points that agree in these share a deployment.
+# Points that agree in these columns share a deployment.
 _DEPLOYMENT = ("layout", "records", "value_bytes", "keys_per_row", "parties", "epsilon", "delta", "phi")
 
 
@@ -95,13 +99,13 @@ class Cost:
 class Study:
     """Override what is below."""
 
-    name = ""        # of the folder
+    name = ""        # the folder's
     title = ""
     about = ""       # paragraphs for the page
     point_columns = results.POINT
     measured_columns = results.MEASURED
-    timed = True     # False: nothing depends on the machine; captions do not name it, once is enough
-    extra_files = ()  # that prepare() leaves beside points.csv, and --fresh throws away
+    timed = True     # False: nothing depends on the machine; captions do not name it, points are run once
+    extra_files = ()  # files that prepare() leaves beside points.csv; --fresh deletes them
 
     def repeats(self, point):
         """Whether a short point is run several times in a full run: if it is timed."""
@@ -206,8 +210,8 @@ class ChainStudy(Study):
                  + min(rows, queries) * _VERIFY_S)
         served = sum(sum(party[f"{stage}_cpu_s"] for stage in
                          ("noise", "offline", "online", "answers", "links")) for party in plan["party"])
-        # Lists go to disk where they do not fit what a party may hold of them (docs/architecture.md,
-        # "Memory of a party"); the rest stays in memory.
+        # Lists that do not fit what a party may hold of them go to disk (docs/architecture.md,
+        # "Memory of a party"). The rest stays in memory.
         memory = _CROWD_QUERY_BYTES * queries + _CROWD_ROW_BYTES * rows
         disk = queries * plan["client"]["onion_bytes"]
         spool = self.spool_bytes(point)
@@ -251,7 +255,7 @@ class ChainStudy(Study):
 
 
 def offline_total(row):
-    """The offline stage with the noise in it, as the paper counts it: made ahead of time here."""
+    """Seconds of the offline stage and of making the noise, which the paper counts as part of that stage."""
     return float(row["noise_s"]) + float(row["offline_s"])
 
 
@@ -413,12 +417,12 @@ def _run(study, options, facts, bench, out):
         words = (f"[{i + 1}/{len(left)}] {study.describe(point)}: {study.describe_result(row)} "
                  f"({time.monotonic() - begun:.0f} s")
         if estimated:
-            # What is left, at the pace of what is done.
+            # The time left, at the pace of the points that are done.
             rest = _total(study, left[i + 1:], bench)
             pace = (time.monotonic() - start) / max(1e-9, expected - rest)
             words += f"; about {seconds_text(rest * pace)} left"
         _say(words + ")")
-    # In the order of the points, however often the run was interrupted.
+    # Lines stand in the order of the points, however often the run was interrupted.
     order = {tuple(results.text(p.get(c)) for c in study.point_columns): i for i, p in enumerate(points)}
     rows = sorted(kept.rows, key=lambda row: order.get(tuple(row[c] for c in study.point_columns), len(order)))
     if options.only and len(rows) > len(points):
@@ -432,7 +436,7 @@ def _run(study, options, facts, bench, out):
 
 
 def _keep_logs(work, to):
-    """Copies what the processes of the last deployment said, which goes with the scratch data; says where to."""
+    """Copies the logs of the last deployment, whose scratch data will be deleted, to a directory; returns its path."""
     for pattern in ("create.log", os.path.join("chain-*", "*.log")):
         for path in glob.glob(os.path.join(work, pattern)):
             os.makedirs(to, exist_ok=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How hard the learning-with-errors problem of src/pir is, by the primal attack.
 
-    estimate.py [--n N] [--log2-q 32] [--sigma SIGMA]      N and SIGMA: those of src/pir/lwe.h
+    estimate.py [--n N] [--log2-q 32] [--sigma SIGMA]      N and SIGMA: those of src/pir/lwe/lwe.h
     estimate.py --check          reproduces published figures, exit code 1 if it does not, or if ours are low
 
 The attack (uSVP, after Alkim, Ducas, Poeppelmann, Schwabe, "Post-quantum key exchange", 2016, and
@@ -73,7 +73,7 @@ def bits(n, log2_q, sigma):
 
 def parameters():
     """(n, sigma) as the engines have them."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "pir", "lwe.h")
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "pir", "lwe", "lwe.h")
     with open(path, encoding="utf-8") as file:
         header = file.read()
     number = lambda name: float(re.search(rf"\b{name} = ([0-9.]+);", header).group(1))

@@ -1,5 +1,6 @@
-// level EPSILON DELTA PHI: how much noise a row needs for that privacy, the paper's way and Shoal's, as
-// name, tab, value. What is beyond a mechanism's limits (src/noise/noise.h) is left out. Exit code 2: wrong usage.
+// level EPSILON DELTA PHI: prints how much noise a row needs for that privacy, by the paper's
+// mechanism and by Shoal's, as name, tab, value. Noise beyond a mechanism's limits
+// (src/noise/noise.h) is left out. Exit code 2: wrong usage.
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -37,12 +38,12 @@ int main(int argc, char** argv) {
   }
   const uint32_t phi = target.exposure.phi;
 
-  // The paper's bound for what it calls delta, and the delta that it gives.
+  // The paper's bound for what it calls delta, and the delta that this bound really gives.
   const absl::StatusOr<uint32_t> bound =
       shoal::noise::ClampedLaplaceBound(target.epsilon, target.delta, phi);
   if (!bound.ok()) return Refuse(bound.status());
-  const absl::StatusOr<Distribution> paper = Distribution::Create(
-      {Mechanism::kClampedLaplace, target.epsilon, target.delta, phi, *bound});
+  const absl::StatusOr<Distribution> paper =
+      Distribution::Create({Mechanism::kClampedLaplace, target.epsilon, target.delta, phi, *bound});
   if (!paper.ok()) return Refuse(paper.status());
   const absl::StatusOr<shoal::noise::DeltaBounds> paper_delta =
       shoal::noise::SubstitutionDelta(paper->weights(), target.epsilon, target.exposure);

@@ -55,7 +55,7 @@ class Noise(runner.Study):
         return dict(line.split("\t") for line in lines.splitlines())
 
     def cost(self, point, bench):
-        # The search tries shapes of as many values as the noise has.
+        # The search takes longer for noise with more values.
         values = 2 * point["phi"] / point["epsilon"] * math.log(1 / point["delta"])
         return runner.Cost(seconds=values / 4000 + (1 + point["phi"] / 2 if point["phi"] > 1 else 0))
 

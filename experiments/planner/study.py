@@ -4,15 +4,15 @@ import sys
 
 from lib import chain, plots, results, runner
 
-# (party, stage) of the longest chain that is run here; names as in `shoal status`.
+# (party, stage) of the longest chain that is run here, with the names that `shoal status` uses.
 _MOST_PARTIES = 3
 _STAGES = [(party, stage) for party in range(1, _MOST_PARTIES + 1)
            for stage in ("noise", "offline", "online", "answers")
            if party < _MOST_PARTIES or stage in ("offline", "online")]
 _WALLS = ("offline", "online")
-# Reports are in hundredths of a second: shorter stages tell nothing.
+# Reports are in hundredths of a second, so the ratio of a shorter stage says nothing.
 SHORTEST_S = 0.05
-# What is promised of every stage.
+# The accuracy that the planner promises for every stage.
 BOUND = 0.25
 
 
@@ -53,7 +53,7 @@ class Planner(runner.ChainStudy):
         table2 = {"tiny": (1000, 500), "quick": (100_000, 200_000), "full": (100_000, 1_000_000)}[size]
         wide = {"tiny": (500, 200), "quick": (20_000, 50_000), "full": (100_000, 200_000)}[size]
         records, queries = table2
-        # The planner's rows may be few: a device asks for at most as many as there are.
+        # The planner may choose few rows, and a device asks for at most as many as there are.
         devices = chain.few_devices(queries, records // 100)
         return [{**self.point(records, queries), "keys_per_row": 0, "devices": devices},
                 {**self.point(*wide, keys_per_row=8, parties=3, epsilon=1), "value_bytes": 84}]

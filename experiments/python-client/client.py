@@ -271,7 +271,7 @@ def look_up(frontend, pins, keys, pad):
     answers = frontend.call(22, "FetchAnswers", **used).answers
     require(len(answers) == count * header.answer_bytes, "another number of answers")
 
-    verified = {}  # nothing is sent from here on, whatever the answers are
+    verified = {}  # from here on nothing is sent, whatever the answers are
     for i, row in enumerate(rows):
         if row in wanted:
             at, size = i * header.answer_bytes, header.answer_bytes

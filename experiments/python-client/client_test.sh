@@ -14,7 +14,7 @@ cleanup() { scripts/local-chain stop "$chain" || true; }
 trap cleanup EXIT
 fail() { echo "client_test: $*" >&2; tail -n 20 "$chain"/party-?.log >&2; exit 1; }
 
-# Small enough to be read in one sitting.
+# The client stays small enough to be read in one sitting.
 [ "$(wc -l <"$here/client.py")" -le 300 ] || fail "client.py has more than 300 lines"
 
 taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }

@@ -1,12 +1,14 @@
 // The data structure of the SimplePIR paper's section 6 at work; prints name, tab, value.
 //
-//   membership rates FILTERS STRINGS TRIES            what somebody who knows set and hash functions, but not
-//                                                     the client's draw, achieves in so many tries
-//   membership query ENGINE LOG2_BITS QUERIES         a client's questions to one filter of 2^LOG2_BITS bits
+//   membership rates FILTERS STRINGS TRIES
+//       how well forged strings do: TRIES tries by somebody who knows the set and the hash
+//       functions, but not which filter the client draws
+//   membership query ENGINE LOG2_BITS QUERIES
+//       what QUERIES questions of a client to one filter of 2^LOG2_BITS bits cost
 //
-// At most 2^20 strings of the set of `query` are there by name; the other bits of the filter are set at
-// random, an eighth of all, as many as a full set would set. Exit codes: 1 failed, 2 wrong usage, 3 a
-// wrong record, or a string of the set that was not found.
+// `query` has at most 2^20 real strings in its set. The other bits of the filter are set at random,
+// an eighth of all, as many as a full set would set. Exit codes: 1 failed, 2 wrong usage, 3 a wrong
+// record, or a string of the set that was not found.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +26,7 @@ namespace {
 
 constexpr uint64_t kMaxNamed = uint64_t{1} << 20;
 
-// As an auditor has them: digests of timestamps.
+// A made-up string: a digest, as an auditor has of a timestamp.
 Digest StringOf(absl::string_view kind, uint64_t number) {
   return Transcript("membership study").Blob(kind).U64(number).Finish();
 }
@@ -35,7 +37,8 @@ absl::Status Rates(uint32_t filters, uint64_t strings, uint64_t tries) {
   pir::MembershipParameters parameters = {.strings = strings, .filters = filters};
   random.Fill(parameters.salt);
   SHOAL_RETURN_IF_ERROR(pir::CheckMembership(parameters));
-  std::vector<std::vector<uint32_t>> hits_of(filters);  // of every try, filter by filter
+  std::vector<std::vector<uint32_t>> hits_of(
+      filters);  // hits_of[f]: the hits of every try in filter f
   std::vector<absl::Status> statuses(filters);
   pool.ParallelFor(filters, 1, [&](size_t begin, size_t end) {
     for (size_t f = begin; f < end; ++f) {
@@ -100,7 +103,7 @@ absl::Status Query(pir::Engine engine, uint32_t log2_bits, uint64_t queries) {
   Print("hash_cpu_s", hashing.cpu_s / static_cast<double>(named));
   const pir::Content content = filter.content(1);
   SHOAL_ASSIGN_OR_RETURN(const Bench bench, SetUp(engine, content, pool));
-  // Half of the set, half not.
+  // Half of them are in the set, half are not.
   std::vector<Digest> strings;
   std::vector<uint64_t> rows;
   for (uint64_t i = 0; i < queries; ++i) {
@@ -138,7 +141,8 @@ int main(int argc, char** argv) {
     status = shoal::experiments::Query(*engine, small, count);
   } else {
     std::fprintf(stderr,
-                 "usage: membership rates FILTERS STRINGS TRIES | membership query ENGINE LOG2_BITS QUERIES\n");
+                 "usage: membership rates FILTERS STRINGS TRIES | membership query ENGINE "
+                 "LOG2_BITS QUERIES\n");
     return 2;
   }
   if (status.ok()) return 0;

@@ -10,7 +10,7 @@ _MEASURED = (
     "answer_bytes", "query_s", "query_cpu_s", "answer_s", "answer_cpu_s", "recover_cpu_s", "answers_checked",
     "in_asked", "in_found", "out_asked", "out_found")
 _COLORS = {"simplepir": (plots.GREEN, "^"), "doublepir": (plots.BLUE, "o")}
-# The paper's section 8.2: one connection in so many is audited.
+# One connection in this many is audited (the paper's section 8.2).
 _AUDITED = 500
 
 
@@ -68,7 +68,8 @@ class SetMembership(runner.Study):
             return runner.Cost(seconds=0.7e-6 * hashes / bench.cores,
                                memory_bytes=4 * point["filters"] * point["tries"])
         table = 2**point["log2_bits"] / 8
-        # Twice the filter: as it is, and as the engine's matrix; and the product with the public matrix.
+        # The filter takes memory twice, as it is and as the engine's matrix. The product with the
+        # public matrix comes to that.
         return runner.Cost(
             seconds=1 + engines.setup_seconds(table, bench.cores)
             + point["queries"] * table / engines.ANSWERED_A_SECOND + min(point["strings"], 2**20) * 1e-6,

@@ -27,10 +27,10 @@ def authors_points(sources):
 
 
 def authors_chain(engine, records):
-    """The authors' own DP-PIR at a table size: the part that grows with the table from the figure beside `engine`."""
+    """The authors' own DP-PIR at a table size, scaled from the figure in which they compare it with `engine`."""
     if engine == "Checklist":  # figure 1: 2,500,000 records
         points, size = paper.points("figure1"), 2_500_000
-    else:                      # figures 6 and 8, on the occasion of which the other two engines were measured
+    else:                      # figures 6 and 8, in which the other two engines were measured
         points, size = paper.points("figure8"), 10_000
     line = paper.series(points, "queries", "online_seconds")
     base = min(t for _, t in line)
@@ -55,7 +55,7 @@ def engine_files():
 
 
 def own_engine(rows, engine):
-    """(records, queries, seconds) of an engine that was measured on this machine, medians of repetitions."""
+    """(records, queries, seconds) of an engine that was measured on this machine: medians of repetitions."""
     groups = {}
     for row in rows:
         if row["engine"] == engine:
@@ -86,8 +86,9 @@ class Throughput(runner.ChainStudy):
                      for n in (1000, 10_000, 100_000, 1_000_000, 2_500_000)]
                     + [(n, 1, [n // 100, n // 10, n, 10 * n, 100 * n]) for n in (1000, 10_000, 100_000)],
         }[size]
-        # (engine, records, keys a row, queries). The rows that suit an engine are its own: SimplePIR takes any,
-        # DoublePIR's hint grows with them. A query costs the same however many there are.
+        # (engine, records, keys a row, queries). Each engine has rows that suit it: SimplePIR takes
+        # any, DoublePIR's hint grows with their length. A query costs the same however many there
+        # are.
         engines = {
             "tiny": [("simplepir", 100, 16, 20)],
             "quick": [("simplepir", 10_000, 16, 2000), ("simplepir", 100_000, 16, 2000),
@@ -95,7 +96,7 @@ class Throughput(runner.ChainStudy):
             "full": [("simplepir", n, 16, 5000) for n in (1000, 10_000, 100_000, 1_000_000, 2_500_000)]
                     + [("doublepir", n, 1, 256) for n in (1000, 10_000, 100_000)],
         }[size]
-        # Beside the chain's points of the same table: they share its deployment.
+        # Sorted beside the chain's points of the same table, as they share its deployment.
         out = []
         for records, keys, all_queries in series:
             out += [self.point(records, queries, keys_per_row=keys) for queries in all_queries]

@@ -12,7 +12,8 @@
 namespace shoal {
 namespace {
 
-// A payload of errors of storage: ToString shows it in the log.
+// The type of the payload that marks an error as one of storage. The payload holds the text that
+// others may be told; ToString, and so the log, shows it too.
 constexpr char kTold[] = "told to others";
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace shoal {
 namespace {
 
-// As much as stays in the cache while it is worked on.
+// A piece stays in the cache while it is worked on.
 constexpr size_t kPieceBytes = 1 << 20;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A long byte string that comes in pieces: from the network, a file, or a computation that makes it
-// as it is asked for.
+// A long byte string that comes in pieces: from the network, from a file, or from a computation
+// that makes each piece when it is asked for.
 #ifndef SHOAL_SRC_BASE_BYTE_SOURCE_H_
 #define SHOAL_SRC_BASE_BYTE_SOURCE_H_
 
@@ -17,15 +17,15 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
-  // Of the whole string; known from the start.
+  // Bytes of the whole string; known from the start.
   virtual uint64_t size() const = 0;
 
-  // The next piece, of any length but none; empty once there were `size` bytes. Valid until the
-  // next call. After an error there is nothing more to be had.
+  // The next piece, at least one byte long; empty once `size` bytes have been handed out. A piece
+  // is valid until the next call. After an error, do not call again.
   virtual absl::StatusOr<BytesView> Next() = 0;
 };
 
-// Bytes that are there as a whole.
+// A source over bytes that are in memory already.
 class BytesSource final : public ByteSource {
  public:
   explicit BytesSource(Bytes bytes) : bytes_(std::move(bytes)) {}
@@ -37,7 +37,7 @@ class BytesSource final : public ByteSource {
   uint64_t given_ = 0;
 };
 
-// All of it. What the source's error is.
+// Reads the whole string. Returns the source's error if there is one.
 absl::StatusOr<Bytes> ReadAll(ByteSource& source);
 
 }  // namespace shoal

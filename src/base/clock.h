@@ -1,4 +1,4 @@
-// The time, injected: seconds since 1970, UTC.
+// The time in seconds since 1970, UTC. Clocks are passed in, so that tests can set the time.
 #ifndef SHOAL_SRC_BASE_CLOCK_H_
 #define SHOAL_SRC_BASE_CLOCK_H_
 

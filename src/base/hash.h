@@ -30,17 +30,17 @@ class Transcript {
   Transcript& Blob(BytesView bytes);
   Transcript& Blob(absl::string_view text) { return Blob(AsBytes(text)); }
 
-  // A Blob of `length` bytes whose bytes come in pieces: exactly `length` of them before the next
+  // Begins a Blob whose bytes come in pieces: exactly `length` bytes must be added before the next
   // field (checked).
   Transcript& BeginBlob(uint64_t length);
   Transcript& BlobPiece(BytesView piece);
 
-  // Once only.
+  // Call it once.
   Digest Finish();
 
  private:
   crypto_generichash_state state_;
-  uint64_t blob_left_ = 0;  // of a blob in pieces
+  uint64_t blob_left_ = 0;  // bytes that a blob in pieces still lacks
   bool finished_ = false;
 };
 

@@ -1,6 +1,6 @@
-// Which instructions vector kernels use. The best that the machine has are chosen by themselves;
-// tests and benchmarks choose for themselves. A folder that has kernels has one file for each set
-// that it is faster with, compiled for that set, and uses the next lower one for the others.
+// Which instructions vector kernels use: by default the best set that the machine has; tests and
+// benchmarks may choose another. A folder with kernels has one file for each set that makes it
+// faster, compiled for that set. For a set without a file it uses the next lower one.
 #ifndef SHOAL_SRC_BASE_INSTRUCTION_SET_H_
 #define SHOAL_SRC_BASE_INSTRUCTION_SET_H_
 
@@ -8,8 +8,8 @@
 
 namespace shoal {
 
-// Each holds those before it.
-//   kPortable  what every processor has that the build is for
+// Each set includes the ones before it.
+//   kPortable what every processor of the build's architecture has
 //   kAvx2      AVX2 and FMA3: Intel from Haswell, AMD from Zen 1
 //   kAvx512    AVX-512 F, DQ, VL and IFMA: Intel from Ice Lake, AMD from Zen 4
 enum class InstructionSet { kPortable, kAvx2, kAvx512 };
@@ -25,8 +25,9 @@ bool IsSupported(InstructionSet set);
 
 InstructionSet ActiveInstructionSet();
 
-// For tests and benchmarks. `set` must be supported. Not to be called while other threads run
-// kernels. What was prepared for one set says itself whether it goes on with it.
+// For tests and benchmarks. `set` must be supported. Do not call it while other threads run
+// kernels. An object that holds data prepared for one set (onion::Recipient, for example) keeps
+// using that set.
 void UseInstructionSet(InstructionSet set);
 
 }  // namespace shoal

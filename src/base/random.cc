@@ -5,18 +5,9 @@
 
 #include "src/base/check.h"
 #include "src/base/hash.h"
+#include "src/base/sodium_init.h"
 
 namespace shoal {
-namespace {
-
-// libsodium picks the code for this processor in it: until then its ciphers are plain C, five times
-// slower.
-void InitSodium() {
-  static const bool is_ready = sodium_init() >= 0;
-  SHOAL_CHECK(is_ready);
-}
-
-}  // namespace
 
 uint64_t RandomSource::Below(uint64_t bound) {
   SHOAL_CHECK(bound > 0);
@@ -32,12 +23,12 @@ uint64_t RandomSource::Below(uint64_t bound) {
 }
 
 void SystemRandom::Fill(MutableBytes out) {
-  InitSodium();
+  SHOAL_CHECK(InitSodium());
   randombytes_buf(out.data(), out.size());
 }
 
 SeededRandom::SeededRandom(BytesView seed, absl::string_view domain, uint64_t stream) {
-  InitSodium();
+  SHOAL_CHECK(InitSodium());
   Digest key = DeriveKey(seed, domain, stream);
   key_ = Seed(key);
   sodium_memzero(key.data(), key.size());

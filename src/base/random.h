@@ -34,17 +34,16 @@ class RandomSource {
   }
 };
 
-// The operating system's generator (getrandom). Thread-safe. One call costs a
-// system call or so: draw in bulk.
+// The operating system's generator (getrandom). Thread-safe. A call costs about one system call, so
+// draw in bulk.
 class SystemRandom final : public RandomSource {
  public:
   void Fill(MutableBytes out) override;
 };
 
-// Expands one stored seed into a stream: ChaCha20 (RFC 8439) under a key derived
-// from the seed and a domain. What a party draws from it can be drawn again after a
-// restart, which is what "seeds first" asks for. Thread-compatible: one per thread,
-// told apart by `stream`.
+// Expands one stored seed into a stream: ChaCha20 (RFC 8439) under a key derived from the seed and
+// a domain. A party that has stored the seed can draw the same values again after a restart.
+// Thread-compatible: use one per thread, each with its own `stream` number.
 class SeededRandom final : public RandomSource {
  public:
   SeededRandom(BytesView seed, absl::string_view domain, uint64_t stream = 0);

@@ -51,7 +51,7 @@ class SecretArray {
 
 using Seed = SecretArray<32>;
 
-// Wipes what it frees: for vectors of secrets.
+// An allocator that wipes memory before it frees it: for vectors of secrets.
 template <typename T>
 struct WipingAllocator {
   using value_type = T;

@@ -1,4 +1,5 @@
-// Early return on an error Status, and who may read of it.
+// Macros that return early on an error Status, and functions that decide how much of an error
+// others may read.
 #ifndef SHOAL_SRC_BASE_STATUS_MACROS_H_
 #define SHOAL_SRC_BASE_STATUS_MACROS_H_
 
@@ -16,14 +17,14 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 // An error of this machine's disk. The message names files: it is for this process's own log.
 absl::Status StorageError(absl::StatusCode code, absl::string_view message);
 
-// What others are told of an error: that storage failed, with the contexts that Annotate has put
-// before it; any other error as it is.
+// The error as others may see it. A StorageError loses its message but for "storage failed" and the
+// contexts that Annotate put before it; any other error stays as it is.
 absl::Status ForOthers(const absl::Status& status);
 
 }  // namespace shoal
 
-#define SHOAL_RETURN_IF_ERROR(expression)                      \
-  do {                                                         \
+#define SHOAL_RETURN_IF_ERROR(expression)                                                  \
+  do {                                                                                     \
     if (absl::Status shoal_status = (expression); !shoal_status.ok()) return shoal_status; \
   } while (false)
 

@@ -21,7 +21,7 @@ class Tagged {
 
 // 1..m along the chain; 1 is the frontend, m the backend.
 using PartyNumber = Tagged<struct PartyNumberTag, uint32_t>;
-// A round's number at its deployment: only rises.
+// A round's number in its deployment. The numbers of a deployment only rise.
 using RoundCounter = Tagged<struct RoundCounterTag, uint64_t>;
 
 }  // namespace shoal

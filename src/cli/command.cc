@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "google/protobuf/stubs/logging.h"
-#include "sodium.h"
-#include "src/cli/version.h"
+#include "src/base/sodium_init.h"
+#include "src/base/version.h"
 
 namespace shoal::cli {
 namespace {
@@ -29,8 +29,7 @@ bool StartsWith(std::span<const std::string> arguments, const std::vector<std::s
          std::equal(words.begin(), words.end(), arguments.begin());
 }
 
-void PrintCommands(std::span<const Command> commands, absl::string_view group,
-                   std::ostream& out) {
+void PrintCommands(std::span<const Command> commands, absl::string_view group, std::ostream& out) {
   size_t width = 0;
   for (const Command& command : commands) width = std::max(width, command.name.size());
   for (const Command& command : commands) {
@@ -73,10 +72,10 @@ ExitCode RunCommand(const std::string& program, const Command& command,
     if (!command.positional.empty()) positional.add(command.positional.c_str(), -1);
     po::command_line_parser parser(std::vector<std::string>(arguments.begin(), arguments.end()));
     parser.options(options).positional(positional);
-    // "--tsv" means that and nothing else: no abbreviations, which would break as options come.
+    // Options are not abbreviated: an abbreviation could become ambiguous when an option is added.
     parser.style(po::command_line_style::unix_style & ~po::command_line_style::allow_guessing);
     po::store(parser.run(), values);
-    // Before the check for required options.
+    // Comes before notify(), which checks for required options.
     if (values.count("help") > 0) {
       PrintCommandHelp(program, command, options, io.out);
       return kExitOk;
@@ -116,8 +115,7 @@ void validate(boost::any& value, const std::vector<std::string>& texts, Count*, 
   uint64_t number = 0;
   if (text.empty() || text.size() > 20 ||
       text.find_first_not_of("0123456789") != absl::string_view::npos ||
-      !absl::SimpleAtoi(text, &number) ||
-      number > std::numeric_limits<uint64_t>::max() / factor) {
+      !absl::SimpleAtoi(text, &number) || number > std::numeric_limits<uint64_t>::max() / factor) {
     throw po::validation_error(po::validation_error::invalid_option_value);
   }
   value = Count{number * factor};
@@ -201,28 +199,29 @@ ExitCode RunProgram(const std::string& program, const std::string& summary,
 namespace {
 
 Io ProcessIo() {
-  return {.out = std::cout, .err = std::cerr, .in = std::cin,
+  return {.out = std::cout,
+          .err = std::cerr,
+          .in = std::cin,
           .err_is_terminal = ::isatty(STDERR_FILENO) == 1};
 }
 
-// What every program does first, with one thread. The arguments but for the program's name.
+// Initialises the process; every program calls it first, while it has one thread. Returns the
+// arguments without the program's name.
 std::vector<std::string> Begin(int argc, const char* const* argv) {
-  // Here libsodium picks its code for this processor: until then hashes and ciphers are plain C, several
-  // times slower.
-  if (sodium_init() < 0) {
+  if (!InitSodium()) {
     std::cerr << "libsodium cannot be initialised\n";
     std::exit(kExitFailed);
   }
-  // Messages that cannot be parsed are our Status; protobuf would also write a line for each, at
-  // whatever rate a stranger sends them.
+  // A message that cannot be parsed gives a Status. Protobuf would also log a line for each, as
+  // often as a stranger sends one.
   google::protobuf::SetLogHandler(nullptr);
   return {argv + std::min(argc, 1), argv + argc};
 }
 
 }  // namespace
 
-int Main(const std::string& program, const std::string& summary,
-         std::span<const Command> commands, int argc, const char* const* argv) {
+int Main(const std::string& program, const std::string& summary, std::span<const Command> commands,
+         int argc, const char* const* argv) {
   const std::vector<std::string> arguments = Begin(argc, argv);
   Io io = ProcessIo();
   return RunProgram(program, summary, commands, arguments, io);

@@ -34,8 +34,8 @@ namespace shoal::cli {
 using Options = boost::program_options::options_description;
 using Values = boost::program_options::variables_map;
 
-// A number from the command line; unlike boost's own reading of unsigned types, "-1" and "1x" are
-// errors. Suffixes: k, M, G for powers of 1,000.
+// A number from the command line, with an optional suffix k, M or G for powers of 1,000. "-1" and
+// "1x" are errors, other than with boost's own reading of unsigned types.
 struct Count {
   uint64_t value = 0;
 };
@@ -69,30 +69,31 @@ struct Command {
   // Command lines and what they do, indented by two.
   std::string examples;
   std::function<void(Options&)> options;
-  // Where arguments without an option's name go: this option, which must take a vector of strings
-  // (or one string). Empty: they are refused.
+  // The option that takes arguments without an option's name; it must take a vector of strings (or
+  // one string). If empty, such arguments are refused.
   std::string positional;
   std::function<absl::Status(const Values&, Io&)> run;
 };
 
-// The option's value, `otherwise` when it was not given.
+// The option's value, or `otherwise` if it was not given.
 std::string TextOr(const Values& values, const char* option, absl::string_view otherwise);
 uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise);
 std::vector<std::string> TextsOf(const Values& values, const char* option);
 
-// A command line that is well-formed but makes no sense: ends with kExitUsage.
+// An error for a command line that is well-formed but makes no sense: the program ends with
+// kExitUsage.
 absl::Status UsageError(absl::string_view message);
 bool IsUsageError(const absl::Status& status);
 
-// Finds the command, parses, runs, reports: what a main() returns. `arguments` without the
-// program's name. No exception leaves it.
+// Finds the command, parses its options, runs it and reports errors. Returns what main() must
+// return. `arguments` lack the program's name. No exception leaves it.
 ExitCode RunProgram(const std::string& program, const std::string& summary,
                     std::span<const Command> commands, std::span<const std::string> arguments,
                     Io& io);
 
 // As above with the process's arguments and streams.
-int Main(const std::string& program, const std::string& summary,
-         std::span<const Command> commands, int argc, const char* const* argv);
+int Main(const std::string& program, const std::string& summary, std::span<const Command> commands,
+         int argc, const char* const* argv);
 
 // A program of one command, which has the program's name.
 int MainOfOne(const Command& command, int argc, const char* const* argv);

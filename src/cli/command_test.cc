@@ -27,8 +27,7 @@ Result RunShoal(std::vector<std::string> arguments) {
              options.add_options()("name", Text()->required(), "whom")("times", Number(), "often");
            },
        .positional = "",
-       .run =
-           [](const Values& values, Io& io) -> absl::Status {
+       .run = [](const Values& values, Io& io) -> absl::Status {
          for (uint64_t i = 0; i < NumberOr(values, "times", 1); ++i) {
            io.out << "hello " << values["name"].as<std::string>() << "\n";
          }
@@ -71,7 +70,7 @@ TEST(RunProgram, PrintsHelpOnStandardOutput) {
     EXPECT_NE(result.out.find("file check  end with an error"), std::string::npos) << result.out;
     EXPECT_EQ(result.err, "");
   }
-  // Also when a required option is missing.
+  // Works also when a required option is missing.
   const Result result = RunShoal({"greet", "--help"});
   EXPECT_EQ(result.code, kExitOk);
   EXPECT_NE(result.out.find("--name"), std::string::npos);
@@ -82,11 +81,19 @@ TEST(RunProgram, PrintsHelpOnStandardOutput) {
 
 TEST(RunProgram, WrongUsageIsTwo) {
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {}, {"nothing"}, {"file"}, {"file", "nothing"}, {"greet"}, {"greet", "--nam", "Ada"},
-           {"greet", "--name", "Ada", "stray"}, {"greet", "--name", "Ada", "--times", "-1"},
-           {"greet", "--name", "Ada", "--times", "1x"}, {"greet", "--name", "Ada", "--name", "B"},
+           {},
+           {"nothing"},
+           {"file"},
+           {"file", "nothing"},
+           {"greet"},
+           {"greet", "--nam", "Ada"},
+           {"greet", "--name", "Ada", "stray"},
+           {"greet", "--name", "Ada", "--times", "-1"},
+           {"greet", "--name", "Ada", "--times", "1x"},
+           {"greet", "--name", "Ada", "--name", "B"},
            {"greet", "--name", "Ada", "--times", "99999999999999999999"},
-           {"greet", "--name", "Ada", "--times", "99999999999G"}, {"greet", "--name"},
+           {"greet", "--name", "Ada", "--times", "99999999999G"},
+           {"greet", "--name"},
            {"file", "check"}}) {
     const Result result = RunShoal(arguments);
     EXPECT_EQ(result.code, kExitUsage) << (arguments.empty() ? "" : arguments.back());

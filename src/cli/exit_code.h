@@ -12,7 +12,7 @@ enum ExitCode : int {
   kExitFailed = 1,
   // The command line is wrong.
   kExitUsage = 2,
-  // What was to be trusted is not: a signature, a digest, an expiry, a pinned key.
+  // Something cannot be trusted: a signature, a digest, an expiry, a pinned key.
   kExitVerification = 3,
 };
 

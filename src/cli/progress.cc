@@ -17,13 +17,13 @@ ProgressBar::ProgressBar(std::ostream& out, bool is_terminal, std::string label)
     : out_(out), is_terminal_(is_terminal), label_(std::move(label)), start_(Clock::now()) {}
 
 ProgressBar::~ProgressBar() {
-  // Back to the line's begin, erase to its end.
+  // Goes back to the begin of the line and erases the line.
   if (visible_) out_ << "\r\x1b[K" << std::flush;
 }
 
 void ProgressBar::Update(uint64_t done, uint64_t total) {
   if (!is_terminal_ || total == 0) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Clock::time_point now = Clock::now();
   if (visible_ && now - drawn_ < kRedraw) return;
   visible_ = true;
@@ -34,8 +34,7 @@ void ProgressBar::Update(uint64_t done, uint64_t total) {
   const double elapsed_s = std::chrono::duration<double>(now - start_).count();
   std::string left;
   if (done > 0 && elapsed_s > 0.5) {
-    const double left_s =
-        elapsed_s * static_cast<double>(total - done) / static_cast<double>(done);
+    const double left_s = elapsed_s * static_cast<double>(total - done) / static_cast<double>(done);
     left = absl::StrCat("  ", static_cast<int64_t>(left_s + 0.5), " s left");
   }
   out_ << "\r" << label_ << "  [" << std::string(cells, '#') << std::string(kCells - cells, '.')

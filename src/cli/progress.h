@@ -5,9 +5,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <ostream>
 #include <string>
+
+#include "src/parallel/mutex.h"
 
 namespace shoal::cli {
 
@@ -27,9 +28,9 @@ class ProgressBar {
   const bool is_terminal_;
   const std::string label_;
   const Clock::time_point start_;
-  std::mutex mutex_;
-  Clock::time_point drawn_;
-  bool visible_ = false;
+  Mutex mutex_;
+  Clock::time_point drawn_ ABSL_GUARDED_BY(mutex_);
+  bool visible_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace shoal::cli

@@ -13,9 +13,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
-#include "src/base/file.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/storage/file.h"
 
 namespace shoal::client {
 namespace {
@@ -48,21 +48,22 @@ AnswerSpool::AnswerSpool(std::string path, int fd, const Digest& round_id, size_
 
 absl::Status AnswerSpool::CheckRoom(const std::string& path, uint64_t bytes) {
   const std::string parent = std::filesystem::path(path).parent_path();
-  const std::string directory =
-      path.empty() ? TemporaryDirectory() : parent.empty() ? std::string(".") : parent;
+  const std::string directory = path.empty()     ? TemporaryDirectory()
+                                : parent.empty() ? std::string(".")
+                                                 : parent;
   std::error_code error;
   const std::filesystem::space_info space = std::filesystem::space(directory, error);
   if (error || space.available >= bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat(directory, ": the answers take ", bytes, " bytes, and there are ",
-                   space.available, " left; nothing was sent"));
+  return absl::ResourceExhaustedError(absl::StrCat(directory, ": the answers take ", bytes,
+                                                   " bytes, and there are ", space.available,
+                                                   " left; nothing was sent"));
 }
 
 AnswerSpool::~AnswerSpool() { ::close(fd_); }
 
 absl::StatusOr<std::unique_ptr<AnswerSpool>> AnswerSpool::Open(const std::string& path,
-                                                               const Digest& round_id,
-                                                               size_t count, size_t answer_bytes,
+                                                               const Digest& round_id, size_t count,
+                                                               size_t answer_bytes,
                                                                size_t piece_bytes) {
   int fd = -1;
   if (path.empty()) {
@@ -110,8 +111,7 @@ absl::Status AnswerSpool::FindPieces() {
     if (absl::IsOutOfRange(read)) break;  // the file ends here
     SHOAL_RETURN_IF_ERROR(read);
     const Digest digest = DigestOf(piece, BytesView(content).first(bytes));
-    if (std::equal(digest.begin(), digest.end(),
-                   content.begin() + static_cast<ptrdiff_t>(bytes))) {
+    if (std::equal(digest.begin(), digest.end(), content.begin() + static_cast<ptrdiff_t>(bytes))) {
       has_[piece] = 1;
       --missing_;
     }
@@ -129,14 +129,22 @@ absl::Status AnswerSpool::Put(size_t piece, BytesView answers) {
 }
 
 absl::Status AnswerSpool::Read(size_t first, MutableBytes answers) const {
-  const size_t piece = first / per_piece_;
-  const size_t within = first - FirstOf(piece);
-  SHOAL_CHECK(has_[piece] && within * answer_bytes_ + answers.size() <=
-                                 CountOf(piece) * answer_bytes_);
-  const absl::Status read = ReadAt(OffsetOf(piece) + within * answer_bytes_, answers);
-  return absl::IsOutOfRange(read)
-             ? absl::DataLossError(absl::StrCat(path_, ": was cut off while it was in use"))
-             : read;
+  while (!answers.empty()) {
+    const size_t piece = first / per_piece_;
+    const size_t within = first - FirstOf(piece);
+    SHOAL_CHECK(piece < pieces() && has_[piece]);
+    const size_t count = std::min(CountOf(piece) - within, answers.size() / answer_bytes_);
+    SHOAL_CHECK(count > 0);
+    const MutableBytes part = answers.first(count * answer_bytes_);
+    const absl::Status read = ReadAt(OffsetOf(piece) + within * answer_bytes_, part);
+    if (absl::IsOutOfRange(read)) {
+      return absl::DataLossError(absl::StrCat(path_, ": was cut off while it was in use"));
+    }
+    SHOAL_RETURN_IF_ERROR(read);
+    first += count;
+    answers = answers.subspan(part.size());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status AnswerSpool::ReadAt(uint64_t offset, MutableBytes bytes) const {

@@ -1,15 +1,16 @@
-// A batch's answers between the frontend and whoever verifies them: a file, so that they need not
-// be in memory, are all there before the first one is looked at, and need not be fetched twice when
-// the client is interrupted.
+// A file of a batch's answers, from the moment they are fetched until they are verified. With it
+// answers need not be in memory, all of them are there before the client looks at the first one,
+// and none is fetched twice if the client is interrupted.
 //
-// The answers are kept as they came, under the masks: without the round's seed, which lies in the
-// client's state, the file tells nothing. It is cut into pieces,
+// The answers are kept under their masks, as they came: without the round's seed, which is in the
+// client's state, the file tells nothing. The file is cut into pieces,
 //
 //   piece p, at p * (answers of a piece * answer_bytes + 32):
 //     its answers | Transcript("shoal client answers v1") over round id (Blob), p, answer_bytes,
 //                   the answers (Blob)
 //
-// and what an interrupted process, a full disk or a power cut left half done is no piece.
+// and a piece that an interrupted process, a full disk or a power cut left incomplete does not
+// count.
 #ifndef SHOAL_SRC_CLIENT_ANSWER_SPOOL_H_
 #define SHOAL_SRC_CLIENT_ANSWER_SPOOL_H_
 
@@ -28,23 +29,22 @@ namespace shoal::client {
 
 class AnswerSpool {
  public:
-  // RESOURCE_EXHAUSTED if the file system of a spool at `path` has not that many bytes left: found out
-  // before anything is paid for. OK if it does not say.
+  // RESOURCE_EXHAUSTED if the file system of `path` has fewer than `bytes` bytes left: to be called
+  // before anything is charged. OK if the file system does not say.
   static absl::Status CheckRoom(const std::string& path, uint64_t bytes);
 
-  // Of `count` answers. An empty path: a file without a name in $TMPDIR or /tmp. Pieces that an
-  // earlier run has put there are there again. PERMISSION_DENIED: others may read it, or it cannot
-  // be made; RESOURCE_EXHAUSTED: no room.
+  // Opens a spool for `count` answers. If `path` is empty, it is a file without a name in $TMPDIR
+  // or /tmp. Pieces that an earlier run put into the file are there. PERMISSION_DENIED: others may
+  // read the file, or it cannot be made. RESOURCE_EXHAUSTED: no room.
   static absl::StatusOr<std::unique_ptr<AnswerSpool>> Open(const std::string& path,
                                                            const Digest& round_id, size_t count,
-                                                           size_t answer_bytes,
-                                                           size_t piece_bytes);
+                                                           size_t answer_bytes, size_t piece_bytes);
   ~AnswerSpool();
   AnswerSpool(const AnswerSpool&) = delete;
   AnswerSpool& operator=(const AnswerSpool&) = delete;
 
   size_t count() const { return count_; }
-  // Answers of every piece but perhaps the last one.
+  // Answers in a piece; the last piece may have fewer.
   size_t per_piece() const { return per_piece_; }
   size_t pieces() const { return (count_ + per_piece_ - 1) / per_piece_; }
   size_t FirstOf(size_t piece) const { return piece * per_piece_; }
@@ -53,11 +53,11 @@ class AnswerSpool {
   bool Has(size_t piece) const { return has_[piece]; }
   bool complete() const { return missing_ == 0; }
 
-  // Keeps a piece: CountOf(piece) answers. Different pieces from different threads at once.
-  // RESOURCE_EXHAUSTED: the disk is full.
+  // Writes a piece of CountOf(piece) answers. Different threads may put different pieces at the
+  // same time. RESOURCE_EXHAUSTED: the disk is full.
   absl::Status Put(size_t piece, BytesView answers);
 
-  // Answers first .. of one piece that is there. From any thread.
+  // Reads answers from number `first` on, of pieces that are all there. From any thread.
   absl::Status Read(size_t first, MutableBytes answers) const;
 
  private:
@@ -73,7 +73,7 @@ class AnswerSpool {
   const int fd_;
   const Digest round_id_;
   const size_t count_, answer_bytes_, per_piece_;
-  std::vector<uint8_t> has_;  // bytes, not bits: threads write their own
+  std::vector<uint8_t> has_;  // bytes and not bits, as every thread writes its own
   std::atomic<size_t> missing_;
 };
 

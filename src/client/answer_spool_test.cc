@@ -9,9 +9,9 @@
 
 #include "gtest/gtest.h"
 #include "src/base/check.h"
-#include "src/base/file.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/storage/file.h"
 
 namespace shoal::client {
 namespace {
@@ -50,6 +50,10 @@ class AnswerSpoolTest : public ::testing::Test {
       SHOAL_ASSERT_OK(spool.Read(i, answer));
       EXPECT_EQ(ToBytes(BytesView(answers_).subspan(i * kAnswerBytes, kAnswerBytes)), answer);
     }
+    // Over the ends of pieces.
+    Bytes most((kCount - 4) * kAnswerBytes);
+    SHOAL_ASSERT_OK(spool.Read(3, most));
+    EXPECT_EQ(ToBytes(BytesView(answers_).subspan(3 * kAnswerBytes, most.size())), most);
   }
 
   shoal::testing::TestRandom random_{1};
@@ -80,7 +84,7 @@ TEST_F(AnswerSpoolTest, KeepsPiecesInAnyOrderAndOverRuns) {
   ExpectAll(*Open());
 }
 
-// A process that was killed, a machine that lost its power: what is not whole is fetched again.
+// After a process was killed, or a machine lost its power, incomplete pieces count as missing.
 TEST_F(AnswerSpoolTest, WhatIsNotWholeIsNotThere) {
   {
     const auto spool = Open();
@@ -125,7 +129,7 @@ TEST_F(AnswerSpoolTest, IsOfOneRoundAndOneCut) {
 TEST_F(AnswerSpoolTest, AFullDiskIsAnErrorAndNoPiece) {
   const auto spool = Open();
   SHOAL_ASSERT_OK(spool->Put(0, PieceOf(*spool, 0)));
-  // A limit on the size of files stands for a disk that is full.
+  // A limit on the size of files stands for a full disk.
   rlimit before;
   ASSERT_EQ(0, ::getrlimit(RLIMIT_FSIZE, &before));
   const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -154,8 +158,8 @@ TEST_F(AnswerSpoolTest, OthersMayNotReadIt) {
 }
 
 TEST_F(AnswerSpoolTest, NeedsNoName) {
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto spool, AnswerSpool::Open("", round_id_, kCount, kAnswerBytes, kPieceBytes));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto spool,
+                             AnswerSpool::Open("", round_id_, kCount, kAnswerBytes, kPieceBytes));
   for (size_t piece = 0; piece < 3; ++piece) {
     SHOAL_ASSERT_OK(spool->Put(piece, PieceOf(*spool, piece)));
   }

@@ -47,12 +47,12 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
   Config out{.frontend = config.frontend(),
              .pins = std::move(pins),
              .state_path = directory / config.state(),
+             .placement_cache = directory / (config.state() + ".placement"),
              .options = {}};
   if (config.pad_to() != 0) out.options.pad_to = config.pad_to();
   if (config.max_attempts() != 0) out.options.max_attempts = config.max_attempts();
   if (config.timeout_s() != 0) out.options.timeout_s = config.timeout_s();
   if (config.connections() != 0) out.options.connections = config.connections();
-  out.options.placement_cache = absl::StrCat(out.state_path, ".placement");
   return out;
 }
 

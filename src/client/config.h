@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "src/client/client.h"
+#include "src/client/chain_client.h"
 #include "src/roster/roster.h"
 
 namespace shoal::client {
@@ -14,8 +14,9 @@ struct Config {
   std::string frontend;  // host:port
   roster::PinnedParties pins;
   std::string state_path;
-  // With the placement's cache beside the state.
-  ClientOptions options;
+  // The file that keeps the placement (Deployment::Fetch): beside the state.
+  std::string placement_cache;
+  ChainOptions options;
 };
 
 // NOT_FOUND and so on; INVALID_ARGUMENT names the file and what is wrong.

@@ -17,7 +17,7 @@ Traffic operator+(const Traffic& a, const Traffic& b) {
 
 absl::StatusOr<std::unique_ptr<Transport>> Connections::Take() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!idle_.empty()) {
       std::unique_ptr<Transport> transport = std::move(idle_.back());
       idle_.pop_back();
@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Connections::Take() {
 }
 
 void Connections::Give(std::unique_ptr<Transport> transport) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (keep_) {
     idle_.push_back(std::move(transport));
   } else {
@@ -40,13 +40,13 @@ void Connections::Give(std::unique_ptr<Transport> transport) {
 }
 
 void Connections::HangUp() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& transport : idle_) past_ = past_ + transport->traffic();
   idle_.clear();
 }
 
 Traffic Connections::traffic() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Traffic sum = past_;
   for (const auto& transport : idle_) sum = sum + transport->traffic();
   return sum;
@@ -55,19 +55,21 @@ Traffic Connections::traffic() const {
 absl::Status ForPieces(size_t total, size_t piece, ThreadPool* threads,
                        const std::function<absl::Status(size_t first, size_t count)>& work) {
   SHOAL_CHECK(piece > 0);
-  std::mutex mutex;
-  absl::Status first_error;
+  struct {
+    Mutex mutex;
+    absl::Status error ABSL_GUARDED_BY(mutex);
+  } first;
   const size_t pieces = (total + piece - 1) / piece;
   const auto run = [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       {
-        const std::lock_guard lock(mutex);
-        if (!first_error.ok()) return;
+        const MutexLock lock(first.mutex);
+        if (!first.error.ok()) return;
       }
       const absl::Status status = work(i * piece, std::min(piece, total - i * piece));
       if (status.ok()) continue;
-      const std::lock_guard lock(mutex);
-      if (first_error.ok()) first_error = status;
+      const MutexLock lock(first.mutex);
+      if (first.error.ok()) first.error = status;
       return;
     }
   };
@@ -76,7 +78,8 @@ absl::Status ForPieces(size_t total, size_t piece, ThreadPool* threads,
   } else {
     run(0, pieces);
   }
-  return first_error;
+  const MutexLock lock(first.mutex);
+  return first.error;
 }
 
 }  // namespace shoal::client

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "src/base/file.h"
 #include "src/base/status_macros.h"
+#include "src/storage/file.h"
 
 namespace shoal::client {
 namespace {
@@ -37,7 +37,7 @@ absl::StatusOr<table::RowMap> MakeMap(Transport& transport, const table::Manifes
                                       const std::string& cache) {
   if (manifest.placement_bytes() == 0) return table::RowMap::Create(manifest, {});
   if (!cache.empty()) {
-    // Whatever is wrong with the cache, the frontend has the real one.
+    // Errors of the cache do not matter, as the frontend has the placement.
     if (auto cached = ReadFile(cache, manifest.placement_bytes()); cached.ok()) {
       if (auto map = table::RowMap::Create(manifest, ToBytes(AsBytes(*cached))); map.ok()) {
         return map;
@@ -58,9 +58,9 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
                                              const roster::PinnedParties& pins, State& state,
                                              uint64_t now_s, const std::string& placement_cache) {
   if (!state.deployment.empty() && state.deployment != pins.deployment()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the state is of the deployment \"", state.deployment, "\", the pins are of \"",
-                     pins.deployment(), "\": one state file serves one deployment"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the state is of the deployment \"", state.deployment, "\", the pins are of \"",
+        pins.deployment(), "\": one state file serves one deployment"));
   }
   SHOAL_ASSIGN_OR_RETURN(const wire::GetDeploymentResponse response,
                          transport.GetDeployment(wire::GetDeploymentRequest()));
@@ -69,7 +69,7 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
   SHOAL_RETURN_IF_ERROR(transport.RequireFrontend(roster));
   SHOAL_ASSIGN_OR_RETURN(table::Manifest manifest,
                          table::Manifest::Verify(response.manifest(), roster, now_s));
-  // Both or none.
+  // Either both epochs are accepted or none.
   std::optional<roster::SeenEpoch> seen_roster = state.roster;
   std::optional<roster::SeenEpoch> seen_table = state.table;
   SHOAL_RETURN_IF_ERROR(
@@ -81,6 +81,20 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
   state.roster = seen_roster;
   state.table = seen_table;
   return Deployment(std::move(roster), std::move(manifest), std::move(map));
+}
+
+absl::StatusOr<Deployment> Deployment::Open(Transport& transport, const roster::PinnedParties& pins,
+                                            StateStore& store, const Environment& environment,
+                                            const std::string& placement_cache) {
+  const uint64_t now_s = environment.clock->NowSeconds();
+  auto deployment = WithRetries(environment.sleep, [&] {
+    return Fetch(transport, pins, store.state(), now_s, placement_cache);
+  });
+  if (!deployment.ok()) return deployment;
+  const uint32_t tolerance_s = deployment->roster().clock_tolerance_s();
+  store.state().DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);
+  SHOAL_RETURN_IF_ERROR(store.Save());
+  return deployment;
 }
 
 }  // namespace shoal::client

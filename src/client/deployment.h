@@ -1,5 +1,5 @@
-// What a client knows of a deployment once it has checked it: the roster, the table's manifest, the
-// way from a key to its row.
+// What a client knows about a deployment, all of it verified: the roster, the table's manifest, and
+// the map from keys to rows.
 #ifndef SHOAL_SRC_CLIENT_DEPLOYMENT_H_
 #define SHOAL_SRC_CLIENT_DEPLOYMENT_H_
 
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "src/client/environment.h"
 #include "src/client/state.h"
 #include "src/client/transport.h"
 #include "src/roster/roster.h"
@@ -22,12 +23,19 @@ class Deployment {
   // Asks the frontend and verifies everything: the roster against the pins, the frontend's
   // certificate against the roster, the manifest, the epochs against those that `state` has seen
   // (which become the new ones; the caller saves), the placement against its digest.
-  // `placement_cache`: a file that keeps the placement between runs; empty: none. It is not
-  // trusted. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: what the frontend sent is not this
-  // deployment's. FAILED_PRECONDITION: the state belongs to another deployment.
+  // `placement_cache` is a file that keeps the placement between runs (empty: none); its content is
+  // not trusted. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: the frontend's responses are
+  // malformed or not this deployment's. FAILED_PRECONDITION: the state belongs to another
+  // deployment.
   static absl::StatusOr<Deployment> Fetch(Transport& transport, const roster::PinnedParties& pins,
                                           State& state, uint64_t now_s,
                                           const std::string& placement_cache = "");
+
+  // The same for a client that goes on to look up: tries again while the frontend cannot be
+  // reached, drops what has expired from the state, and saves.
+  static absl::StatusOr<Deployment> Open(Transport& transport, const roster::PinnedParties& pins,
+                                         StateStore& store, const Environment& environment,
+                                         const std::string& placement_cache = "");
 
   const roster::Roster& roster() const { return roster_; }
   const table::Manifest& manifest() const { return manifest_; }

@@ -16,7 +16,7 @@ constexpr size_t kSeedBytes = onion::kSeedBytes;
 // Onions that one task derives and seals: a few batches of boxes each.
 constexpr size_t kOnionGrain = 128;
 
-// Bytes `from`.. of a key stream.
+// Fills `out` with a key stream, from its byte `from` on.
 void KeyStream(const Digest& key, uint8_t number, uint64_t from, MutableBytes out) {
   if (out.empty()) return;
   constexpr size_t kBlock = 64;
@@ -45,7 +45,7 @@ SecretVector<uint8_t> SeedsOf(const OnionRange& range, const round::Round& round
   return seeds;
 }
 
-// Where the seeds of one party (from 0) lie among those of `count` onions.
+// The positions of one party's seeds (parties counted from 0) among the seeds of `count` onions.
 std::vector<uint32_t> SeedsOfParty(const round::Round& round, size_t count, size_t party) {
   std::vector<uint32_t> positions(count);
   for (size_t i = 0; i < count; ++i) {
@@ -59,8 +59,7 @@ void AppendArray(std::span<const T> items, std::string& to) {
   to.append(reinterpret_cast<const char*>(items.data()), items.size_bytes());
 }
 
-void AppendTokens(const round::Round& round, const SecretVector<uint8_t>& seeds,
-                  std::string& to) {
+void AppendTokens(const round::Round& round, const SecretVector<uint8_t>& seeds, std::string& to) {
   const size_t count = seeds.size() / (round.parties() * kSeedBytes);
   std::vector<sharing::Token> tokens(count);
   sharing::ExpandTokens(seeds.data(), SeedsOfParty(round, count, 0), round.id(), tokens);
@@ -100,7 +99,8 @@ std::string BuildOnions(const round::Round& round, std::span<const OnionRange> r
   }
   std::string text(total * onion_bytes, '\0');
   const MutableBytes onions(reinterpret_cast<uint8_t*>(text.data()), text.size());
-  // Small ranges (one device's few onions) are put together, so that boxes are sealed in batches.
+  // Small ranges (a device's few onions) are joined in one task, so that boxes are sealed in
+  // batches.
   std::vector<size_t> tasks = {0};
   size_t in_task = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {

@@ -1,16 +1,16 @@
-// What a device computes for a round. Everything comes from one master seed, so that it can be
-// computed again and is the same bytes; no I/O.
+// What a device computes for a round, without I/O. Everything is derived from one master seed, so
+// that computing it again gives the same bytes.
 //
-//   key        = keyed BLAKE2b-256 (the key: the master seed), Transcript("shoal client secrets v2")
+//   key        = BLAKE2b-256 keyed with the master seed: Transcript("shoal client secrets v2")
 //                over the round id (Blob)
 //   seeds      = ChaCha20 (RFC 8439), key, nonce 0, counter 0
 //   ephemerals = ChaCha20, key, nonce 1 (its first byte), counter 0
 //
-// Onion i has bytes 32 * m * i .. of both: seed_1 .. seed_m, and the secrets of its m sealed boxes in
-// the same order.
+// Onion i has bytes 32 * m * i .. of both: seed_1 .. seed_m, and the secrets of its m sealed boxes
+// in the same order.
 //
-// A server sees nothing of this derivation; another client may do as it likes, as long as a seed
-// is never used twice and a repeated submission is the same bytes.
+// A server cannot see this derivation. Another client may use a different one, as long as no seed
+// is used twice and a repeated submission has the same bytes.
 #ifndef SHOAL_SRC_CLIENT_DEVICE_H_
 #define SHOAL_SRC_CLIENT_DEVICE_H_
 
@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
-#include "src/base/thread_pool.h"
+#include "src/parallel/thread_pool.h"
 #include "src/round/header.h"
 #include "src/wire/client.pb.h"
 
@@ -40,8 +40,8 @@ struct OnionRange {
 void DeriveSecrets(const OnionRange& range, const Digest& round_id, uint32_t parties,
                    MutableBytes seeds, MutableBytes ephemerals);
 
-// The onions of all ranges, one after the other: OnionBytes(m) each. On all threads of the pool, or on
-// the caller's alone if there is none.
+// The onions of all ranges, one after the other, OnionBytes(m) each. Runs on all threads of the
+// pool, or on the caller's thread alone if there is no pool.
 std::string BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
                         ThreadPool* pool);
 
@@ -55,8 +55,8 @@ void AppendQueries(const round::Round& round, const OnionRange& range,
 void AppendFetch(const round::Round& round, const OnionRange& range,
                  std::span<const uint32_t> slots, wire::FetchAnswersRequest& request);
 
-// Takes all parties' masks off the range's answers, in place: count * answer_bytes. What comes out is
-// not to be trusted before its signature is verified.
+// Takes all parties' masks off the range's answers, in place: count * answer_bytes bytes. Do not
+// trust a row before its signature is verified.
 void Unmask(const round::Round& round, const OnionRange& range, MutableBytes answers);
 
 }  // namespace shoal::client

@@ -42,7 +42,7 @@ TEST_P(DeviceTest, SecretsAreAPrefixOfOneStreamAndDiffer) {
   Bytes seeds(50 * parties * 32), ephemerals(50 * parties * 32);
   DeriveSecrets(all, round_->id(), parties, seeds, ephemerals);
   EXPECT_EQ(Seeds(all, round_->id(), parties), seeds) << "with or without ephemeral secrets";
-  // A part of the range is a part of the bytes: a submission may be cut anywhere.
+  // A part of a range gives the same part of the bytes, so that a submission may be cut anywhere.
   for (uint32_t first = 0; first < 9; ++first) {
     for (uint32_t count : {0u, 1u, 5u}) {
       const Bytes part = Seeds({&master, first, count}, round_->id(), parties);
@@ -65,7 +65,7 @@ TEST_P(DeviceTest, SecretsAreAPrefixOfOneStreamAndDiffer) {
   add(Seeds({&other_master, 0, 50}, round_->id(), parties));
 }
 
-// The derivation of device.h, written out: what a state on disk stands for.
+// The derivation of device.h, written out. A state on disk relies on it.
 TEST_P(DeviceTest, SecretsAreTheDocumentedStreams) {
   shoal::testing::TestRandom random(1);
   const Seed master = random.NewSeed();
@@ -82,12 +82,12 @@ TEST_P(DeviceTest, SecretsAreTheDocumentedStreams) {
   }
 }
 
-// libsodium's own call opens what is sent, layer by layer, and finds the derived seeds.
+// libsodium's own call opens the onions that are sent, layer by layer, and finds the derived seeds.
 TEST_P(DeviceTest, OnionsOpenWithLibsodium) {
   const uint32_t parties = GetParam();
   shoal::testing::TestRandom random(2);
   const Seed a = random.NewSeed(), b = random.NewSeed();
-  // Small ranges share a batch; a large one is cut.
+  // Small ranges share a batch, and a large one is cut.
   const std::vector<OnionRange> ranges = {{&a, 0, 3}, {&b, 5, 300}, {&a, 3, 0}, {&a, 3, 2}};
   ThreadPool pool(2);
   std::vector<onion::KeyPair> keys;

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/secret.h"
 #include "src/base/status_macros.h"
-#include "src/client/exchange.h"
+#include "src/client/rows.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::client {
@@ -18,6 +21,31 @@ constexpr uint64_t kRequestBytes = 4 << 20;
 double Since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
+
+// Decrypted, in memory.
+class EngineAnswers final : public RowAnswers {
+ public:
+  EngineAnswers(std::vector<uint32_t> rows, SecretVector<uint8_t> records, size_t record_bytes)
+      : rows_(std::move(rows)), records_(std::move(records)), record_bytes_(record_bytes) {}
+
+  std::span<const uint32_t> rows() const override { return rows_; }
+  absl::Status Read(size_t first, MutableBytes out) const override {
+    SHOAL_CHECK(first * record_bytes_ + out.size() <= records_.size());
+    std::copy_n(records_.begin() + static_cast<ptrdiff_t>(first * record_bytes_), out.size(),
+                out.begin());
+    return absl::OkStatus();
+  }
+  absl::Status Erase() override {
+    rows_ = {};
+    records_ = {};
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<uint32_t> rows_;
+  SecretVector<uint8_t> records_;
+  const size_t record_bytes_;
+};
 
 }  // namespace
 
@@ -58,16 +86,14 @@ absl::StatusOr<Bytes> FetchEngineAnswers(pir::Engine engine, const pir::Sizes& s
   wire::PirQueryRequest request;
   request.set_engine(std::string(pir::EngineName(engine)));
   request.set_count(static_cast<uint32_t>(count));
-  SHOAL_ASSIGN_OR_RETURN(
-      wire::Frame frame,
-      call(wire::MakeFrame(wire::FrameType::kPirQuery, request, std::move(queries)),
-           count * sizes.answer_bytes));
+  SHOAL_ASSIGN_OR_RETURN(wire::Frame frame, call(wire::MakeFrame(wire::FrameType::kPirQuery,
+                                                                 request, std::move(queries)),
+                                                 count * sizes.answer_bytes));
   wire::PirQueryResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kPirQuery, response));
   if (frame.bulk.size() != count * sizes.answer_bytes) {
     return absl::DataLossError(absl::StrCat("the server sent ", frame.bulk.size(),
-                                            " bytes of answers, not ",
-                                            count * sizes.answer_bytes));
+                                            " bytes of answers, not ", count * sizes.answer_bytes));
   }
   return std::move(frame.bulk);
 }
@@ -78,110 +104,81 @@ absl::StatusOr<wire::Frame> EngineClient::Call(const wire::Frame& request,
                      [&] { return transport_->CallEngine(request, max_bulk_bytes); });
 }
 
-absl::StatusOr<std::unique_ptr<EngineClient>> EngineClient::Open(const Deployment* deployment,
-                                                                 Transport* transport,
-                                                                 EngineOptions options,
-                                                                 Environment environment) {
+absl::StatusOr<std::unique_ptr<EngineClient>> EngineClient::Create(const Deployment* deployment,
+                                                                   Transport* transport,
+                                                                   EngineOptions options,
+                                                                   Environment environment) {
   if (options.pad_to == 0 || options.pad_to > kMaxPadTo) {
     return absl::InvalidArgumentError(absl::StrCat("pad: 1 to ", kMaxPadTo));
   }
-  std::unique_ptr<EngineClient> client(
+  return std::unique_ptr<EngineClient>(
       new EngineClient(deployment, transport, std::move(options), std::move(environment)));
-  const pir::Engine engine = client->options_.engine;
-  const EngineCall call = [c = client.get()](const wire::Frame& f, uint64_t bulk) {
-    return c->Call(f, bulk);
-  };
-  SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
-                         FetchSetup(*deployment, engine, call));
-  SHOAL_ASSIGN_OR_RETURN(client->costs_.bytes, pir::SizesOf(response.setup()));
-  client->costs_.setup_seconds = response.report().setup_seconds();
-  const pir::ClientOptions pir_options{.pool = client->environment_.pool};
-  SHOAL_ASSIGN_OR_RETURN(
-      client->client_,
-      ObtainHint(
-          response.setup(), client->options_.hint_path,
-          call, pir_options, client->options_.progress, client->fetch_));
-  client->costs_.open_seconds = client->fetch_.open_seconds;
-  return client;
 }
 
-absl::StatusOr<std::vector<Lookup>> EngineClient::LookUp(std::span<const Bytes> keys) {
-  const table::RowMap& map = deployment_->map();
-  std::vector<Lookup> results(keys.size());
-  // Row 0 stands in for what is not asked: no one can tell.
-  const size_t count = (keys.size() + options_.pad_to - 1) / options_.pad_to * options_.pad_to;
-  std::vector<uint64_t> rows(count);
-  std::vector<bool> possible(keys.size(), true);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const auto row = map.RowOf(keys[i]);
-    if (absl::IsOutOfRange(row.status())) {
-      possible[i] = false;
-    } else if (!row.ok()) {
-      return Annotate(row.status(), absl::StrCat("key ", i + 1));
-    } else {
-      rows[i] = *row;
-    }
-  }
+absl::Status EngineClient::Prepare() {
+  if (client_ != nullptr) return absl::OkStatus();
+  const EngineCall call = [this](const wire::Frame& f, uint64_t bulk) { return Call(f, bulk); };
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
+                         FetchSetup(deployment_, options_.engine, call));
+  SHOAL_ASSIGN_OR_RETURN(costs_.bytes, pir::SizesOf(response.setup()));
+  costs_.setup_seconds = response.report().setup_seconds();
+  SHOAL_ASSIGN_OR_RETURN(
+      client_, ObtainHint(
+                   response.setup(), options_.hint_path, call, {.pool = environment_.pool},
+                   [this](uint64_t done, uint64_t total) {
+                     environment_.Count("fetching the hint", done, total);
+                   },
+                   fetch_));
+  costs_.open_seconds = fetch_.open_seconds;
+  return absl::OkStatus();
+}
 
+absl::StatusOr<std::unique_ptr<RowAnswers>> EngineClient::Ask(const Wanted& wanted) {
+  SHOAL_CHECK(client_ != nullptr && wanted.rows.size() <= wanted.keys);
+  const size_t count = (wanted.keys + options_.pad_to - 1) / options_.pad_to * options_.pad_to;
   const pir::Sizes& sizes = costs_.bytes;
+  const size_t record_bytes = deployment_.manifest().answer_bytes();
   const size_t batch = QueriesPerRequest(sizes);
   double query_seconds = 0, answer_seconds = 0, recover_seconds = 0;
-  std::vector<Bytes> records;
+  SecretVector<uint8_t> records;
+  records.reserve(wanted.rows.size() * record_bytes);
   for (size_t first = 0; first < count; first += batch) {
     const size_t n = std::min(batch, count - first);
+    // Row 0 stands in for what is not wanted: no one can tell.
+    std::vector<uint64_t> rows(n);
+    for (size_t i = 0; i < n && first + i < wanted.rows.size(); ++i)
+      rows[i] = wanted.rows[first + i];
     auto start = std::chrono::steady_clock::now();
     SHOAL_ASSIGN_OR_RETURN(const std::vector<pir::Asked> asked,
-                           client_->Ask(std::span(rows).subspan(first, n), *environment_.random));
+                           client_->Ask(rows, *environment_.random));
     Bytes queries;
     for (const pir::Asked& one : asked) Append(queries, one.query);
     query_seconds += Since(start);
     start = std::chrono::steady_clock::now();
     SHOAL_ASSIGN_OR_RETURN(
-        const Bytes batch_answers,
+        const Bytes answers,
         FetchEngineAnswers(options_.engine, sizes, n, std::move(queries),
                            [this](const wire::Frame& f, uint64_t bulk) { return Call(f, bulk); }));
     answer_seconds += Since(start);
     start = std::chrono::steady_clock::now();
+    // Those that stand in, too: when the next request goes out tells nothing of how many they are.
     for (size_t i = 0; i < n; ++i) {
       SHOAL_ASSIGN_OR_RETURN(
-          Bytes record,
-          client_->Recover(asked[i], BytesView(batch_answers)
-                                       .subspan(i * sizes.answer_bytes, sizes.answer_bytes)));
-      records.push_back(std::move(record));
+          const Bytes record,
+          client_->Recover(asked[i],
+                           BytesView(answers).subspan(i * sizes.answer_bytes, sizes.answer_bytes)));
+      if (first + i >= wanted.rows.size()) continue;
+      records.insert(records.end(), record.begin(), record.end());
     }
     recover_seconds += Since(start);
+    environment_.Count("asking", first + n, count);
   }
-  transport_->HangUp();
   if (count > 0) {
     costs_.query_seconds = query_seconds / static_cast<double>(count);
     costs_.answer_seconds = answer_seconds / static_cast<double>(count);
     costs_.recover_seconds = recover_seconds / static_cast<double>(count);
   }
-
-  std::vector<table::RowAnswer> answers;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (!possible[i]) {
-      results[i].outcome = Lookup::Outcome::kAbsent;
-      continue;
-    }
-    answers.push_back({rows[i], records[i]});
-    places.push_back(i);
-  }
-  const std::vector<absl::Status> verified = map.VerifyAnswers(
-      deployment_->roster(), answers, *environment_.random, environment_.pool);
-  // It may have expired while the answers were on their way.
-  SHOAL_RETURN_IF_ERROR(deployment_->manifest().CheckTime(deployment_->roster(),
-                                                          environment_.clock->NowSeconds()));
-  for (size_t a = 0; a < answers.size(); ++a) {
-    Lookup& result = results[places[a]];
-    if (!verified[a].ok()) {
-      result.error = verified[a];
-      continue;
-    }
-    result = ResultOf(map, answers[a], keys[places[a]]);
-  }
-  return results;
+  return std::make_unique<EngineAnswers>(wanted.rows, std::move(records), record_bytes);
 }
 
 }  // namespace shoal::client

@@ -1,26 +1,28 @@
-// Looks keys up at one server, through an engine of src/pir, for one device.
+// One server's engine as a source of rows (row_source.h), for one device.
 //
-//   Open     the engine's setup, checked against the verified manifest; the hint       (hint_cache.h)
-//   LookUp   every key's row, also of keys that cannot be: one query each, padded      ---> server
-//            all answers, whatever they hold: decrypted, kept                          <---
-//            the connection ends; then signatures verified, values looked up
+//   Prepare  the engine's setup, checked against the verified manifest; the hint (hint_cache.h)
+//   Ask      one query for every key of the lookup, padded: some for the wanted rows, the others
+//            for a row that stands in                                                 ---> server
+//            all answers, whatever they hold: every one decrypted; those that were wanted are kept
+//                                                                                     <---
 //
 // What the server sees is how many queries there are and when: these depend on the number of keys
 // alone. Nothing is sent after an answer that depends on it: no second try, no complaint.
+//
+// Memory: the hint's (pir::Sizes), a request of queries and its answers, and answer_bytes for every
+// distinct row.
 #ifndef SHOAL_SRC_CLIENT_ENGINE_CLIENT_H_
 #define SHOAL_SRC_CLIENT_ENGINE_CLIENT_H_
 
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "src/client/client.h"
 #include "src/client/deployment.h"
+#include "src/client/environment.h"
 #include "src/client/hint_cache.h"
-#include "src/pir/engine.h"
+#include "src/client/row_source.h"
+#include "src/pir/registry.h"
 
 namespace shoal::client {
 
@@ -30,8 +32,6 @@ struct EngineOptions {
   std::string hint_path;
   // The number of queries is the number of keys, rounded up to a multiple of this.
   uint32_t pad_to = 1;
-  // Of the hint's or the delta's download.
-  std::function<void(uint64_t done, uint64_t total)> progress = nullptr;
 };
 
 // The deployment's answer records as this setup says? DATA_LOSS names what differs: the server's
@@ -53,38 +53,41 @@ absl::StatusOr<Bytes> FetchEngineAnswers(pir::Engine engine, const pir::Sizes& s
                                          Bytes queries, const EngineCall& call);
 
 // Thread-compatible; blocks.
-class EngineClient {
+class EngineClient final : public RowSource {
  public:
-  // NOT_FOUND if the server has no such engine. `deployment` and what `environment` points to outlive
+  // INVALID_ARGUMENT for options out of range. The pointers, and those in `environment`, outlive
   // the client.
-  static absl::StatusOr<std::unique_ptr<EngineClient>> Open(const Deployment* deployment,
-                                                            Transport* transport,
-                                                            EngineOptions options,
-                                                            Environment environment);
+  static absl::StatusOr<std::unique_ptr<EngineClient>> Create(const Deployment* deployment,
+                                                              Transport* transport,
+                                                              EngineOptions options,
+                                                              Environment environment);
 
-  // As Client::LookUp: one result per key, in order. An error means that no answers were obtained:
-  // INVALID_ARGUMENT for a key that the table cannot have, before anything is sent;
-  // FAILED_PRECONDITION when the table's epoch changed meanwhile.
-  absl::StatusOr<std::vector<Lookup>> LookUp(std::span<const Bytes> keys);
+  // NOT_FOUND if the server has no such engine; errors of FetchSetup and ObtainHint. What came of
+  // the hint before an error is on disk, and is not fetched again.
+  absl::Status Prepare() override;
 
-  // Of the last lookup: seconds are of one query, wall time; answer_seconds with the network.
-  const pir::Costs& costs() const { return costs_; }
+  // FAILED_PRECONDITION when the table's epoch changed since Prepare.
+  absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
+
+  void HangUp() override { transport_->HangUp(); }
+  pir::Costs costs() const override { return costs_; }
+  Traffic traffic() const override { return transport_->traffic(); }
   const HintFetch& hint_fetch() const { return fetch_; }
 
  private:
   EngineClient(const Deployment* deployment, Transport* transport, EngineOptions options,
                Environment environment)
-      : deployment_(deployment),
+      : deployment_(*deployment),
         transport_(transport),
         options_(std::move(options)),
         environment_(std::move(environment)) {}
   absl::StatusOr<wire::Frame> Call(const wire::Frame& request, uint64_t max_bulk_bytes);
 
-  const Deployment* const deployment_;
+  const Deployment& deployment_;
   Transport* const transport_;
   const EngineOptions options_;
   const Environment environment_;
-  std::unique_ptr<pir::Client> client_;
+  std::unique_ptr<pir::Client> client_;  // once prepared
   pir::Costs costs_;
   HintFetch fetch_;
 };

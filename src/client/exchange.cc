@@ -1,8 +1,6 @@
 #include "src/client/exchange.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -35,10 +33,6 @@ size_t QueriesPerPiece(size_t piece_bytes) {
 
 size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes) {
   return std::max<size_t>(1, piece_bytes / round.answer_bytes());
-}
-
-void SleepFor(uint32_t milliseconds) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
 template <typename Response, typename Request>
@@ -94,8 +88,8 @@ absl::Status Exchange::SubmitOnions(const round::Round& round, std::string onion
   SHOAL_ASSIGN_OR_RETURN(const wire::SubmitOnionsResponse response,
                          Call(&Transport::SubmitOnions, request));
   if (static_cast<size_t>(response.slots_size()) != count) {
-    return absl::DataLossError(absl::StrCat("the frontend gave ", response.slots_size(),
-                                            " slots for ", count, " onions"));
+    return absl::DataLossError(
+        absl::StrCat("the frontend gave ", response.slots_size(), " slots for ", count, " onions"));
   }
   for (const uint32_t slot : response.slots()) {
     if (slot >= round.header().max_slots()) {
@@ -106,8 +100,7 @@ absl::Status Exchange::SubmitOnions(const round::Round& round, std::string onion
   return absl::OkStatus();
 }
 
-absl::Status Exchange::SubmitQueries(const round::Round& round,
-                                     std::span<const OnionRange> ranges,
+absl::Status Exchange::SubmitQueries(const round::Round& round, std::span<const OnionRange> ranges,
                                      std::span<const uint32_t> slots,
                                      std::span<const uint32_t> rows) {
   SHOAL_CHECK(slots.size() == CountOf(ranges) && rows.size() == slots.size());

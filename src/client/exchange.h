@@ -1,12 +1,11 @@
 // A device's requests to the frontend, over one connection, repeated while the frontend cannot be
-// reached. All of them are idempotent: the same bytes again mean the same. What carries arrays is
-// one request: the caller cuts (OnionsPerPiece and so on), and sends pieces over several connections
-// if there are many.
+// reached. All of them are idempotent: sending the same bytes again changes nothing. A call with
+// arrays makes one request: the caller cuts the arrays (OnionsPerPiece and so on), and sends many
+// pieces over several connections.
 #ifndef SHOAL_SRC_CLIENT_EXCHANGE_H_
 #define SHOAL_SRC_CLIENT_EXCHANGE_H_
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 
@@ -15,40 +14,24 @@
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
 #include "src/client/device.h"
+#include "src/client/environment.h"
 #include "src/client/transport.h"
 #include "src/round/header.h"
 #include "src/sharing/sharing.h"
 
 namespace shoal::client {
 
-using Sleep = std::function<void(uint32_t milliseconds)>;
-
-// For real.
-void SleepFor(uint32_t milliseconds);
-
-// Repeats a call that ends with UNAVAILABLE: six attempts in all, with pauses from 0.2 s that double.
-template <typename Call>
-auto WithRetries(const Sleep& sleep, const Call& call) -> decltype(call()) {
-  uint32_t pause_ms = 200;
-  for (int attempt = 1;; ++attempt) {
-    auto result = call();
-    if (attempt >= 6 || result.ok() || !absl::IsUnavailable(result.status())) return result;
-    sleep(pause_ms);
-    pause_ms *= 2;
-  }
-}
-
-// What the frontend is sent for one query: slot, token, tally.
+// Bytes that the frontend is sent for one query: slot, token, tally.
 inline constexpr size_t kQueryBytes = 4 + sharing::kTokenBytes + 4;
 
-// How many fit a request with `piece_bytes` of arrays, or its response; at least one.
+// How many items fit a request with `piece_bytes` of arrays, or its response; at least one.
 size_t OnionsPerPiece(const round::Round& round, size_t piece_bytes);
 size_t QueriesPerPiece(size_t piece_bytes);
 size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes);
 
-// Thread-compatible. UNAVAILABLE: the frontend could not be reached. DATA_LOSS: its response makes no
-// sense. Other codes are the frontend's, but for ABORTED, which becomes INTERNAL: that a round was
-// aborted is said by its state alone.
+// Thread-compatible. UNAVAILABLE: the frontend could not be reached. DATA_LOSS: its response makes
+// no sense. Other codes are the frontend's, but ABORTED becomes INTERNAL, as only the round's state
+// may say that it was aborted.
 class Exchange {
  public:
   Exchange(Transport* transport, Sleep sleep, const Clock* clock)
@@ -72,7 +55,7 @@ class Exchange {
   absl::Status SubmitQueries(const round::Round& round, std::span<const OnionRange> ranges,
                              std::span<const uint32_t> slots, std::span<const uint32_t> rows);
 
-  // Into `answers`, answer_bytes each, as the frontend has them: masked (Unmask in device.h).
+  // Fetches into `answers`, answer_bytes each. They are still masked (Unmask in device.h).
   absl::Status FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
                             std::span<const uint32_t> slots, MutableBytes answers);
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "src/base/file.h"
-#include "src/base/memory.h"
 #include "src/base/status_macros.h"
+#include "src/storage/file.h"
+#include "src/storage/memory.h"
 
 namespace shoal::client {
 namespace {
@@ -29,20 +29,21 @@ double Since(steady_clock::time_point start) {
   return std::chrono::duration<double>(steady_clock::now() - start).count();
 }
 
-// It is not there, or not what it has to be: asking again would not mend it. Other errors may pass.
+// Whether the error means that the server's content is missing or malformed, so that asking again
+// would not help. Other errors may be temporary.
 bool IsNone(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsDataLoss(status) ||
-         absl::IsInvalidArgument(status) || absl::IsOutOfRange(status);
+  return absl::IsNotFound(status) || absl::IsDataLoss(status) || absl::IsInvalidArgument(status) ||
+         absl::IsOutOfRange(status);
 }
 
-// The file's content; none if there is no file, or a longer one.
+// The file's content; empty if there is no file, or if it is longer than `max_bytes`.
 absl::StatusOr<std::string> ReadKept(const std::string& path, uint64_t max_bytes) {
   auto content = ReadFile(path, max_bytes);
   if (absl::IsNotFound(content.status()) || absl::IsResourceExhausted(content.status())) return "";
   return content;
 }
 
-// Makes `content` all that follows the file's first `at` bytes.
+// Keeps the file's first `at` bytes and makes `content` all that follows them.
 absl::Status WriteFrom(const std::string& path, uint64_t at, BytesView content) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return ErrnoStatus(errno, path);
@@ -71,7 +72,7 @@ Bytes EncodeHead(const wire::GetPirDeltaResponse& head) {
   return out;
 }
 
-// The head that `bytes` begin with, taken off them; nothing if there is no whole one.
+// Takes the head off the front of `bytes`; nothing if it is not complete.
 std::optional<wire::GetPirDeltaResponse> TakeHead(BytesView& bytes) {
   if (bytes.size() < 4) return std::nullopt;
   const uint64_t size = LoadLe<uint32_t>(bytes.data());
@@ -83,8 +84,8 @@ std::optional<wire::GetPirDeltaResponse> TakeHead(BytesView& bytes) {
   return head;
 }
 
-// Makes the client that of the delta's epoch. DATA_LOSS or INVALID_ARGUMENT: these bytes are not
-// the delta of that head; the client is what it was.
+// Applies a delta, which brings the client to the delta's epoch. DATA_LOSS or INVALID_ARGUMENT:
+// these bytes are not the delta of this head; then the client is unchanged.
 absl::Status Apply(pir::Client& client, const wire::GetPirDeltaResponse& head, BytesView changes) {
   const pir::DeltaView delta = {
       .from = pir::SetupId(client.setup()), .to = head.to(), .changes = changes};
@@ -94,11 +95,11 @@ absl::Status Apply(pir::Client& client, const wire::GetPirDeltaResponse& head, B
   return client.Apply(delta);
 }
 
-// What the files alone give.
+// What the files on disk contain.
 struct Kept {
-  std::unique_ptr<pir::Client> client;  // null: they have no whole hint
-  uint64_t deltas_bytes = 0;            // of PATH.deltas, those that the client is made with
-  // The next delta, of which a part has come.
+  std::unique_ptr<pir::Client> client;  // null if there is no complete hint
+  uint64_t deltas_bytes = 0;            // the part of PATH.deltas that the client was made with
+  // The next delta, of which only a part has come.
   Bytes head, changes;
 };
 
@@ -112,9 +113,8 @@ absl::StatusOr<Kept> FromDisk(const std::string& path, const pir::ClientOptions&
     if (IsNone(client.status())) return kept;
     SHOAL_ASSIGN_OR_RETURN(kept.client, std::move(client));
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::string deltas,
-                         ReadKept(DeltasPath(path), setup->hint_bytes()));
-  // What follows the last good one is written over.
+  SHOAL_ASSIGN_OR_RETURN(const std::string deltas, ReadKept(DeltasPath(path), setup->hint_bytes()));
+  // Bytes after the last good delta will be written over.
   for (BytesView rest = AsBytes(deltas); !rest.empty();) {
     const auto head = TakeHead(rest);
     if (!head) break;
@@ -130,7 +130,7 @@ absl::StatusOr<Kept> FromDisk(const std::string& path, const pir::ClientOptions&
   return kept;
 }
 
-// One device's requests for what comes in pieces.
+// One device's requests for hints and deltas, which come in pieces.
 class Fetcher {
  public:
   using Progress = std::function<void(uint64_t done, uint64_t total)>;
@@ -140,7 +140,7 @@ class Fetcher {
   Fetcher(const EngineCall& call, const Progress& progress, HintFetch& fetch)
       : call_(call), progress_(progress), fetch_(fetch) {}
 
-  // The response to `request` with its offset and max_bytes. INVALID_ARGUMENT: it is none.
+  // Sends `request` with this offset and max_bytes. INVALID_ARGUMENT: the response is malformed.
   template <typename Response, typename Request>
   absl::StatusOr<Response> Ask(wire::FrameType type, const Request& request, Bytes& piece) {
     const auto start = steady_clock::now();
@@ -153,8 +153,9 @@ class Fetcher {
     return response;
   }
 
-  // What `content` lacks of `total` bytes, for which there is memory. Every piece is written before
-  // the next is asked for, up to one that cannot be. DATA_LOSS: the server sends something else.
+  // Fetches the bytes that `content` lacks of `total`, for which there must be memory. Every piece
+  // is written to disk before the next one is requested; after a piece that cannot be written, none
+  // is. DATA_LOSS: the server sends something else.
   template <typename Response, typename Request>
   absl::Status Rest(wire::FrameType type, Request request, uint64_t total, const Keep& keep,
                     Bytes& content) {
@@ -171,7 +172,7 @@ class Fetcher {
                                                 response.total_bytes(), " where it had said ",
                                                 total));
       }
-      // The query can be answered all the same.
+      // The query can be answered without the file.
       if (fetch_.unwritten.ok()) fetch_.unwritten = keep(content.size(), piece);
       content.reserve(total);
       Append(content, piece);
@@ -190,8 +191,9 @@ class Fetcher {
   double wait_seconds_ = 0;
 };
 
-// Makes the kept client, which is of an epoch before, one of `setup`. IsNone: the server knows no
-// way from there, what it says is none, or the hint is less.
+// Brings the kept client, which is of an earlier epoch, to that of `setup`. An error for which
+// IsNone is true means that the server has no delta from there, that its delta is malformed, or
+// that the hint is smaller.
 absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::string& path,
                           Fetcher& fetcher) {
   constexpr auto kType = wire::FrameType::kGetPirDelta;
@@ -216,13 +218,13 @@ absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::st
     if (offset == 0) SHOAL_RETURN_IF_ERROR(WriteFrom(file, kept.deltas_bytes, encoded));
     return WriteFrom(file, before + offset, piece);
   };
-  SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirDeltaResponse>(
-      kType, std::move(request), head.total_bytes(), keep, changes));
+  SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirDeltaResponse>(kType, std::move(request),
+                                                                head.total_bytes(), keep, changes));
   return Apply(*kept.client, head, changes);
 }
 
-// The whole hint, or what is missing of it. What is kept of another goes when a piece of this one
-// has come.
+// Fetches the hint, or the part that is missing. Files of another hint are deleted when the first
+// piece of this one has come.
 absl::StatusOr<std::unique_ptr<pir::Client>> FetchHint(const wire::PirSetup& setup,
                                                        const std::string& path, Fetcher& fetcher,
                                                        const pir::ClientOptions& options) {
@@ -231,7 +233,7 @@ absl::StatusOr<std::unique_ptr<pir::Client>> FetchHint(const wire::PirSetup& set
   if (const std::optional<wire::PirSetup> begun = path.empty() ? std::nullopt : ReadSetup(path);
       begun && pir::SetupId(*begun) == id) {
     SHOAL_ASSIGN_OR_RETURN(const std::string part, ReadKept(HintPath(path), setup.hint_bytes()));
-    // A whole one that is no hint is not continued.
+    // A complete file that is not a valid hint is not continued.
     if (part.size() < setup.hint_bytes()) hint = ToBytes(AsBytes(part));
   }
   const auto keep = [&](uint64_t offset, BytesView piece) -> absl::Status {
@@ -250,7 +252,7 @@ absl::StatusOr<std::unique_ptr<pir::Client>> FetchHint(const wire::PirSetup& set
       wire::FrameType::kGetPirHint, std::move(request), setup.hint_bytes(), keep, hint));
   auto client = pir::CreateClient(setup, hint, options);
   if (absl::IsDataLoss(client.status()) && !path.empty()) {
-    // Next time from the start.
+    // The next download begins from the start.
     unlink(HintPath(path).c_str());
   }
   return client;
@@ -270,7 +272,7 @@ absl::StatusOr<std::unique_ptr<pir::Client>> Obtain(const wire::PirSetup& setup,
     if (forward.ok()) return std::move(kept.client);
     if (!IsNone(forward)) return forward;
     fetch.resumed_bytes = 0;
-    // Its memory is for the one that comes.
+    // Frees the memory of the old hint for the new one.
     kept = {};
   }
   return FetchHint(setup, path, fetcher, options);
@@ -284,9 +286,9 @@ absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch) {
   const auto start = steady_clock::now();
   SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(setup));
-  // Before it is fetched: the server chose its size. Beside the expanded hint there is either the
-  // hint as it came, or deltas, which are no longer; of these, a part of the last one a second
-  // time.
+  // Checked before the hint is fetched, as the server chose its size. In addition to the expanded
+  // hint, memory holds either the hint as it came, or deltas, which are not longer than that, with
+  // a part of the last delta a second time.
   uint64_t bytes = sizes.hint_bytes + sizes.hint_memory_bytes;
   if (!path.empty() && FileExists(DeltasPath(path))) bytes += sizes.hint_bytes;
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, absl::StrCat(setup.engine(), ": the hint")));

@@ -1,5 +1,5 @@
-// The files of a hint: whatever becomes of them, the client ends up with the server's setup and reads
-// right records, and what is fetched is what was missing.
+// Whatever happens to the files of a hint, the client ends up with the server's setup, reads right
+// records, and fetches only what was missing.
 #include "src/client/hint_cache.h"
 
 #include <unistd.h>
@@ -15,11 +15,11 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
-#include "src/base/file.h"
-#include "src/base/memory.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/pir/testing/records.h"
+#include "src/storage/file.h"
+#include "src/storage/memory.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::client {
@@ -43,7 +43,7 @@ class HintCacheTest : public ::testing::Test {
   std::vector<std::string> Files() const {
     return {path_ + ".setup", path_ + ".hint", path_ + ".deltas"};
   }
-  // The server's next epoch: some rows are others.
+  // Makes the server's next epoch, in which some rows differ.
   void NextEpoch() {
     ++epoch_;
     const std::set<uint64_t> rows = {3, 250, epoch_};
@@ -51,7 +51,7 @@ class HintCacheTest : public ::testing::Test {
     for (uint64_t row : changed) records_.Fill(row, static_cast<uint8_t>(17 * epoch_ + row));
     delta_ = *server_->Refresh(records_.content(epoch_), changed);
   }
-  // What PirService answers, in small pieces, or what is made of that.
+  // Answers as PirService does, but in small pieces, and as `spoil_` changes them.
   absl::StatusOr<Frame> Call(const Frame& request) {
     absl::StatusOr<Frame> frame = Serve(request);
     if (frame.ok() && spoil_) spoil_(*frame);
@@ -94,7 +94,10 @@ class HintCacheTest : public ::testing::Test {
     fetch_ = HintFetch();
     return ObtainHint(
         server_->setup(), path_, [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
-        [this](uint64_t done, uint64_t total) { progress_.push_back({done, total}); }, fetch_);
+        [this](uint64_t done, uint64_t total) {
+          progress_.push_back({done, total});
+        },
+        fetch_);
   }
   std::vector<Bytes> Contents() const {
     std::vector<Bytes> contents;
@@ -129,7 +132,7 @@ class HintCacheTest : public ::testing::Test {
   int pieces_left_ = 1 << 30, delta_pieces_left_ = 1 << 30;
   absl::Status delta_error_ = absl::UnavailableError("cut off");
   uint64_t extra_total_ = 0;
-  std::function<void(Frame&)> spoil_ = nullptr;  // what comes back
+  std::function<void(Frame&)> spoil_ = nullptr;  // changes responses
   std::vector<std::pair<uint64_t, uint64_t>> progress_;
   HintFetch fetch_;
 };
@@ -169,20 +172,20 @@ TEST_F(HintCacheTest, DeltasFollowOneAnother) {
   pieces_left_ = 0;
   ExpectServed();
   EXPECT_EQ(fetch_.received_bytes, 0u);
-  // One that missed an epoch fetches the hint.
+  // A client that missed an epoch fetches the hint.
   NextEpoch();
   NextEpoch();
   EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
 }
 
-// A delta goes on where it stopped, in pieces and with a bar as the hint does; the hint of the
-// epoch before is there all the time.
+// An interrupted delta is continued, in pieces and with a progress bar like a hint. The hint of the
+// epoch before stays all the time.
 TEST_F(HintCacheTest, ADeltaThatWasCutOffIsContinued) {
   ExpectServed();
   NextEpoch();
   const uint64_t total = delta_->changes.size();
   ASSERT_GT(total, 2 * kDeltaPiece);
-  pieces_left_ = 0;  // the hint's
+  pieces_left_ = 0;  // of a hint
   uint64_t resumed = 0;
   for (int pieces = 0; pieces < 3; ++pieces) {
     delta_pieces_left_ = pieces;  // the first answer tells what the delta is
@@ -205,7 +208,7 @@ TEST_F(HintCacheTest, ADeltaThatWasCutOffIsContinued) {
   EXPECT_EQ(fetch_.received_bytes, 0u);
 }
 
-// The part that came is damaged on disk: nothing is made of it.
+// The part of a delta that has come is damaged on disk: it is not used.
 TEST_F(HintCacheTest, APartOfADeltaThatIsDamaged) {
   ExpectServed();
   NextEpoch();
@@ -223,14 +226,16 @@ TEST_F(HintCacheTest, APartOfADeltaThatIsDamaged) {
     Write(path_ + ".setup", setup);
     ExpectServed();
     if (HasFatalFailure()) return;
-    // What tells what the delta is: it is fetched from its start. What it is: the hint is.
+    // If the damage is in the head, the delta is fetched from its start. If it is in the changes,
+    // the hint is fetched.
     const bool in_head = at < good.size() - kDeltaPiece;
     ASSERT_EQ(fetch_.by_delta, in_head) << "byte " << at;
     ASSERT_EQ(fetch_.received_bytes == delta_->changes.size(), in_head) << "byte " << at;
   }
 }
 
-// What passes leaves the hint where it is: a small delta tomorrow, not a large hint today.
+// A temporary error leaves the hint in place: it is better to fetch a small delta later than a
+// large hint now.
 TEST_F(HintCacheTest, APassingErrorKeepsWhatIsThere) {
   ExpectServed();
   NextEpoch();
@@ -254,7 +259,8 @@ TEST_F(HintCacheTest, APassingErrorKeepsWhatIsThere) {
   EXPECT_TRUE(fetch_.by_delta);
 }
 
-// No delta leads to the server's epoch, and its hint does not come: what is there may serve yet.
+// No delta leads to the server's epoch, and its hint does not come: the old files may still be
+// useful.
 TEST_F(HintCacheTest, WhatIsThereGoesWhenAHintComes) {
   ExpectServed();
   NextEpoch();
@@ -275,13 +281,13 @@ TEST_F(HintCacheTest, WhatIsThereGoesWhenAHintComes) {
   EXPECT_EQ(fetch_.resumed_bytes, 10'000u);
 }
 
-// A disk that takes no delta costs its bytes again at every query, and no answer.
+// If a delta cannot be written to disk, every query fetches it again, and queries are answered.
 TEST_F(HintCacheTest, ADeltaThatCannotBeWrittenIsUsed) {
   ExpectServed();
   const std::vector<Bytes> before = Contents();
   NextEpoch();
-  pieces_left_ = 0;  // the hint's
-  // Read as a file that is not there, and cannot be made.
+  pieces_left_ = 0;  // of a hint
+  // The link reads as a file that is missing and cannot be made.
   ASSERT_EQ(symlink((path_ + ".nowhere/deltas").c_str(), (path_ + ".deltas").c_str()), 0);
   for (int time = 0; time < 2; ++time) {
     ExpectServed();
@@ -290,11 +296,11 @@ TEST_F(HintCacheTest, ADeltaThatCannotBeWrittenIsUsed) {
     EXPECT_FALSE(fetch_.unwritten.ok());
     EXPECT_EQ(Contents(), before);
   }
-  // It breaks in the middle: what is there is continued.
+  // Writing breaks in the middle: the part on disk is continued.
   unlink((path_ + ".deltas").c_str());
   int pieces = 0;
   spoil_ = [&](Frame& frame) {
-    // The first answer has no piece that is kept.
+    // The first answer carries no piece that is kept.
     if (frame.type != FrameType::kGetPirDelta || ++pieces != 3) return;
     ASSERT_EQ(rename((path_ + ".deltas").c_str(), (path_ + ".begun").c_str()), 0);
     ASSERT_EQ(symlink((path_ + ".nowhere/deltas").c_str(), (path_ + ".deltas").c_str()), 0);
@@ -312,7 +318,7 @@ TEST_F(HintCacheTest, ADeltaThatCannotBeWrittenIsUsed) {
 
 // The same for the hint.
 TEST_F(HintCacheTest, AHintThatCannotBeWrittenIsUsed) {
-  // A directory, which no file takes the place of.
+  // A directory, which a file cannot replace.
   ASSERT_TRUE(std::filesystem::create_directory(path_ + ".setup"));
   for (int time = 0; time < 2; ++time) {
     ExpectServed();
@@ -321,7 +327,7 @@ TEST_F(HintCacheTest, AHintThatCannotBeWrittenIsUsed) {
     EXPECT_FALSE(FileExists(path_ + ".hint")) << "of no setup";
   }
   ASSERT_TRUE(std::filesystem::remove(path_ + ".setup"));
-  // It breaks in the middle: what is there is continued.
+  // Writing breaks in the middle: the part on disk is continued.
   int pieces = 0;
   spoil_ = [&](Frame& frame) {
     if (frame.type != FrameType::kGetPirHint || ++pieces != 3) return;
@@ -341,7 +347,7 @@ TEST_F(HintCacheTest, AHintThatCannotBeWrittenIsUsed) {
   EXPECT_EQ(fetch_.received_bytes, 0u);
 }
 
-// The server took another epoch while its delta was fetched.
+// The server takes another epoch while its delta is fetched.
 TEST_F(HintCacheTest, APartOfADeltaToAnEpochThatIsOver) {
   ExpectServed();
   NextEpoch();
@@ -358,7 +364,7 @@ TEST_F(HintCacheTest, APartOfADeltaToAnEpochThatIsOver) {
   EXPECT_EQ(fetch_.received_bytes, 0u);
 }
 
-// Deltas are applied whenever the files are opened, and are not to grow without end.
+// Deltas are applied whenever the files are opened, so they must not grow without end.
 TEST_F(HintCacheTest, DeltasAreNeverLongerThanTheHint) {
   ExpectServed();
   std::vector<uint64_t> all(kRows);
@@ -392,8 +398,8 @@ TEST_F(HintCacheTest, FilesAreTheOwnersAlone) {
   }
 }
 
-// Whatever a server says when it is asked for a delta: the client gets there, by the hint if need
-// be.
+// Whatever a server answers when it is asked for a delta, the client reaches the server's epoch, by
+// the hint if need be.
 TEST_F(HintCacheTest, MutatedDeltas) {
   const google::protobuf::LogSilencer silence;
   ExpectServed();
@@ -425,8 +431,7 @@ TEST_F(HintCacheTest, MutatedDeltas) {
           frame.bulk.resize(random_.Below(2 * kDeltaPiece));
           break;
         case 2:
-          response.set_total_bytes(random_.Below(2) == 0 ? ~random_.Below(2)
-                                                         : random_.Below(1000));
+          response.set_total_bytes(random_.Below(2) == 0 ? ~random_.Below(2) : random_.Below(1000));
           break;
         case 3:
           response.set_digest(std::string(random_.Below(40), 'x'));
@@ -455,8 +460,8 @@ TEST_F(HintCacheTest, MutatedDeltas) {
   EXPECT_GT(deltas, 12);
 }
 
-// A byte of a delta on disk that is another: without a digest it would be added to the hint, and rows
-// would fail until the next hint.
+// A damaged byte of a delta on disk is found: without the digest it would be added to the hint, and
+// rows would fail until the next hint.
 TEST_F(HintCacheTest, DamagedDeltasAreFetchedAgain) {
   ExpectServed();
   NextEpoch();
@@ -471,7 +476,7 @@ TEST_F(HintCacheTest, DamagedDeltasAreFetchedAgain) {
     EXPECT_TRUE(fetch_.by_delta) << "byte " << at;
     EXPECT_EQ(Read(path_ + ".deltas"), good) << "what is damaged is left behind";
   }
-  // A torn tail, of a process that was killed.
+  // A torn tail, as a killed process leaves it.
   Bytes torn = good;
   torn.insert(torn.end(), good.begin(), good.begin() + 50);
   Write(path_ + ".deltas", torn);
@@ -482,7 +487,7 @@ TEST_F(HintCacheTest, DamagedDeltasAreFetchedAgain) {
   EXPECT_EQ(fetch_.received_bytes, 0u) << "it was added where it cannot be read";
 }
 
-// Anything on disk: the client is the server's in the end.
+// Whatever is on disk, the client has the server's setup in the end.
 TEST_F(HintCacheTest, MutatedFiles) {
   const google::protobuf::LogSilencer silence;
   ExpectServed();
@@ -515,7 +520,7 @@ TEST_F(HintCacheTest, MutatedFiles) {
     if (HasFatalFailure()) return;
     deltas += fetch_.by_delta;
     whole += fetch_.received_bytes > 0 && !fetch_.by_delta;
-    // It is mended on disk too.
+    // The files on disk are repaired, too.
     ExpectServed();
     ASSERT_EQ(fetch_.received_bytes, 0u);
   }
@@ -528,7 +533,7 @@ TEST_F(HintCacheTest, AServerThatSendsSomethingElse) {
   EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kDataLoss, "where it had said"));
   extra_total_ = 0;
   ExpectServed();
-  // A delta that leads elsewhere, or nowhere, is left alone.
+  // A delta that leads to another epoch, or to none, is not used.
   NextEpoch();
   delta_->to.set_rows(kRows - 1);
   ExpectServed();
@@ -539,7 +544,8 @@ TEST_F(HintCacheTest, AServerThatSendsSomethingElse) {
   EXPECT_FALSE(fetch_.by_delta);
 }
 
-// A shape that fits the table, and a hint that no machine holds: found before it is fetched.
+// A shape that fits the table but whose hint fits no machine's memory is found before the hint is
+// fetched.
 TEST_F(HintCacheTest, AHintLargerThanTheMemoryIsNotFetched) {
   wire::PirSetup setup = server_->setup();
   setup.set_rows_per_column(uint64_t{1} << 31);
@@ -556,7 +562,7 @@ TEST_F(HintCacheTest, AHintLargerThanTheMemoryIsNotFetched) {
   EXPECT_EQ(fetch_.received_bytes, 0u);
 }
 
-// A hint that just fits: not with deltas, which may take as much as it does once more.
+// A hint that just fits the memory does not fit with deltas, which may take as much again.
 TEST_F(HintCacheTest, DeltasCountAsMemory) {
   pieces_left_ = 0;
   const auto obtain = [&] {
@@ -565,7 +571,7 @@ TEST_F(HintCacheTest, DeltasCountAsMemory) {
     setup.set_rows_per_column(1000);
     const auto of_1000 = pir::SizesOfShape(setup);
     SHOAL_CHECK(of_1000.ok());
-    // In the middle between what fits in both cases and what does in neither.
+    // The limit lies between the memory without deltas and the memory with them.
     const double bytes = static_cast<double>(of_1000->hint_memory_bytes) +
                          1.5 * static_cast<double>(of_1000->hint_bytes);
     setup.set_rows_per_column(

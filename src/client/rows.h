@@ -1,4 +1,4 @@
-// Which rows a device asks: the ones it needs, and others that hide how many those are.
+// The rows that a device asks for: those that it needs, and others that hide how many it needs.
 #ifndef SHOAL_SRC_CLIENT_ROWS_H_
 #define SHOAL_SRC_CLIENT_ROWS_H_
 
@@ -11,12 +11,12 @@
 
 namespace shoal::client {
 
-// Distinct row numbers, collected one at a time. Memory: 8 bytes for every distinct one, however
+// A set of row numbers, collected one at a time. Memory: 8 bytes for every distinct row, however
 // often it is added.
 class RowSet {
  public:
   void Add(uint32_t row);
-  // Rising; the set is empty afterwards.
+  // The rows in rising order. The set is empty afterwards.
   std::vector<uint32_t> Take();
 
  private:
@@ -24,17 +24,20 @@ class RowSet {
   std::vector<uint32_t> rows_;
 };
 
+// A client pads to a multiple of at most so many queries.
+inline constexpr uint32_t kMaxPadTo = 1 << 24;
+
 // The number of queries for this many distinct rows: the next multiple of `pad_to` (at least one),
 // but never more than the table has rows.
 uint32_t PaddedCount(size_t distinct_rows, uint32_t pad_to, uint64_t table_rows);
 
-// Adds uniform numbers below `bound` to `distinct` (rising) until there are `count`, which is at most
-// half of `bound` (checked); still rising.
+// Adds uniform numbers below `bound` to `distinct`, which is rising and stays so, until there are
+// `count`. `count` is at most half of `bound` (checked).
 void DrawDistinct(size_t count, uint64_t bound, RandomSource& random,
                   std::vector<uint32_t>& distinct);
 
-// `rows` (distinct) and distinct random others, `count` in all, in random order. Memory: up to 20
-// bytes a query.
+// `rows` (distinct) and random other rows, all distinct, `count` in all, in random order. Memory:
+// up to 20 bytes a query.
 std::vector<uint32_t> PadRows(std::span<const uint32_t> rows, uint32_t count, uint64_t table_rows,
                               RandomSource& random);
 

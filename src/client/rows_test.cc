@@ -46,7 +46,7 @@ TEST(PadRows, NeverExceedsTheTable) {
   }
 }
 
-// The wanted row must not have a place of its own among the padding.
+// The wanted row must be at any place among the padding with the same probability.
 TEST(PadRows, HidesThePlace) {
   for (const uint64_t table_rows : {1000u, 5u}) {  // both ways of drawing
     TestRandom random(2);
@@ -61,8 +61,9 @@ TEST(PadRows, HidesThePlace) {
   }
 }
 
-// Every set of other rows is as likely: six pairs of the rows 0, 2, 3, 4 in a table of five (drawn
-// by leaving out), 28 pairs of eight others in a table of nine (drawn by drawing again).
+// Every set of other rows is equally likely: six pairs of the rows 0, 2, 3, 4 in a table of five
+// (where rows to leave out are drawn), 28 pairs of eight others in a table of nine (where rows are
+// drawn until they are distinct).
 TEST(PadRows, OthersAreUniform) {
   for (const uint64_t table_rows : {5u, 9u}) {
     TestRandom random(3);

@@ -18,23 +18,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "sodium.h"
-#include "src/base/file.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/client/state.pb.h"
 #include "src/round/header.h"
+#include "src/storage/file.h"
 
 namespace shoal::client {
 namespace {
 
 constexpr uint64_t kMaxStateBytes = 1 << 28;
-// Arrays of more items have files of their own: what is saved often stays small.
+// Arrays of more items have files of their own, so that the state, which is saved often, stays
+// small.
 constexpr size_t kInlineItems = 4096;
 constexpr char kArraySuffix[] = ".array-";
 constexpr char kAnswersSuffix[] = ".answers-";
 constexpr char kDomain[] = "shoal client state v2";
 constexpr char kOldDomain[] = "shoal client state v1";
-// The guard's content: id, generation, and both again as a digest, so that a torn write shows.
+// The guard's content: id, generation, and a digest of both, so that a torn write is found.
 constexpr size_t kGuardBytes = 16 + 8 + sizeof(Digest);
 
 Digest StateDigest(absl::string_view domain, BytesView record) {
@@ -61,14 +62,14 @@ Bytes GuardContent(BytesView id, uint64_t generation) {
 }
 
 absl::Status Damaged(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(
-      "the client's state is damaged: ", what,
-      "; move it away to begin anew (what it has seen and its ledger are lost then)"));
+  return absl::DataLossError(
+      absl::StrCat("the client's state is damaged: ", what,
+                   "; move it away to begin anew (what it has seen and its ledger are lost then)"));
 }
 
 void WipeString(std::string& text) { sodium_memzero(text.data(), text.size()); }
 
-// A record holds seeds: it is wiped when it dies.
+// A record that is wiped when it dies, as it holds seeds.
 struct WipingRecord {
   StateRecord record;
   ~WipingRecord() {
@@ -93,7 +94,7 @@ absl::StatusOr<std::optional<roster::SeenEpoch>> ReadSeen(const SeenEpochRecord&
 
 }  // namespace
 
-// State and guard to and from bytes.
+// Converts state and guard to and from bytes.
 class StateCodec {
  public:
   struct GuardFields {
@@ -108,7 +109,7 @@ class StateCodec {
   struct Decoded {
     State state;
     GuardFields guard;
-    // Of the rounds whose arrays are not in `state` yet.
+    // The arrays' files, for rounds whose arrays are not in `state` yet.
     ArrayIndex arrays;
     bool old_version = false;
   };
@@ -173,7 +174,7 @@ class StateCodec {
   }
   static absl::StatusOr<StoredArray> ReadStored(const ArrayFile& in) {
     StoredArray stored{.name = in.name(), .count = in.count()};
-    // A name of ours, never a path.
+    // Only a name of this program's own, never a path.
     if (!absl::StartsWith(stored.name, kArraySuffix) || absl::StrContains(stored.name, '/')) {
       return Damaged("an array's name");
     }
@@ -208,7 +209,8 @@ class StateCodec {
     state.deployment = record.deployment();
     SHOAL_ASSIGN_OR_RETURN(state.roster, ReadSeen(record.roster()));
     SHOAL_ASSIGN_OR_RETURN(state.table, ReadSeen(record.table()));
-    if (record.rounds_size() > static_cast<int>(State::kMaxRounds)) return Damaged("too many rounds");
+    if (record.rounds_size() > static_cast<int>(State::kMaxRounds))
+      return Damaged("too many rounds");
     for (RoundRecord& in : *record.mutable_rounds()) {
       HeldRound round;
       round.id = round::RoundId(in.header().header());
@@ -255,7 +257,7 @@ class StateCodec {
 
 Loss LossOf(const Charge& charge) {
   if (charge.queries == 0) return {};
-  // Nothing is claimed for phi = 0 or for numbers that make no sense.
+  // There is no privacy claim for phi = 0 or for numbers that make no sense.
   if (charge.phi == 0 || !(charge.epsilon > 0) || !(charge.delta >= 0)) {
     return {std::numeric_limits<double>::infinity(), 1};
   }
@@ -277,7 +279,7 @@ void Ledger::Add(const Charge& charge) {
 void HeldRound::End() {
   over = true;
   master.Wipe();
-  // Which rows were asked is as secret as the seed.
+  // The rows that were asked are as secret as the seed.
   sodium_memzero(rows.data(), rows.size() * sizeof(uint32_t));
   rows.clear();
   slots.clear();
@@ -331,8 +333,8 @@ absl::StatusOr<std::optional<FileStateStore::Guard>> FileStateStore::ReadGuard()
   Guard guard;
   guard.inode = info.stx_ino;
   if (info.stx_mask & STATX_BTIME) {
-    guard.birth_ns = static_cast<uint64_t>(info.stx_btime.tv_sec) * 1'000'000'000 +
-                     info.stx_btime.tv_nsec;
+    guard.birth_ns =
+        static_cast<uint64_t>(info.stx_btime.tv_sec) * 1'000'000'000 + info.stx_btime.tv_nsec;
   }
   if (content->size() != kGuardBytes) return std::nullopt;
   const BytesView bytes = AsBytes(*content);
@@ -346,7 +348,7 @@ absl::StatusOr<std::optional<FileStateStore::Guard>> FileStateStore::ReadGuard()
 absl::Status FileStateStore::WriteGuard() const {
   const std::string guard_path = absl::StrCat(path_, ".guard");
   const Bytes content = GuardContent(guard_.id, guard_.generation);
-  // In place: the file's identity is what a copy does not have.
+  // Written in place, as a copy is recognised by the file's identity.
   const int fd = ::open(guard_path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, guard_path);
   auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
@@ -359,7 +361,7 @@ absl::Status FileStateStore::WriteGuard() const {
 }
 
 absl::Status FileStateStore::MakeGuard(RandomSource& random) {
-  // A new file each time: WriteFileAtomically makes one and renames it.
+  // WriteFileAtomically makes a new file each time, so the guard's identity changes.
   guard_ = {};
   random.Fill(guard_.id);
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(path_, ".guard"),
@@ -390,11 +392,12 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
 
   SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> guard, store->ReadGuard());
   const StateCodec::GuardFields& expected = decoded->guard;
-  // The state is saved before its guard: after a crash between the two it is one ahead.
-  const bool current = guard && guard->id == expected.id && guard->inode == expected.inode &&
-                       guard->birth_ns == expected.birth_ns &&
-                       (guard->generation == expected.generation ||
-                        guard->generation + 1 == expected.generation);
+  // The state is saved before its guard, so after a crash between the two it is one generation
+  // ahead.
+  const bool current =
+      guard && guard->id == expected.id && guard->inode == expected.inode &&
+      guard->birth_ns == expected.birth_ns &&
+      (guard->generation == expected.generation || guard->generation + 1 == expected.generation);
   for (HeldRound& round : store->state_.rounds) {
     if (round.over) continue;
     const auto arrays = decoded->arrays.find(round.id);
@@ -409,7 +412,8 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   if (current) {
     store->guard_ = *guard;
     store->guard_.generation = expected.generation;
-    // At once: after another such crash it would be two behind, as with an old copy of the state.
+    // The guard is written at once: after another such crash the two would differ by two
+    // generations, as with an old copy.
     if (guard->generation != expected.generation) SHOAL_RETURN_IF_ERROR(store->WriteGuard());
   } else {
     SHOAL_RETURN_IF_ERROR(store->MakeGuard(random));
@@ -440,8 +444,7 @@ std::string FileStateStore::AnswersPath(uint64_t round_counter) const {
   return absl::StrCat(path_, kAnswersSuffix, round_counter);
 }
 
-absl::StatusOr<FileStateStore::ArrayIndex> FileStateStore::WriteArrays(
-    uint64_t generation) const {
+absl::StatusOr<FileStateStore::ArrayIndex> FileStateStore::WriteArrays(uint64_t generation) const {
   ArrayIndex index;
   uint32_t number = 0;
   for (const HeldRound& round : state_.rounds) {
@@ -459,8 +462,8 @@ absl::StatusOr<FileStateStore::ArrayIndex> FileStateStore::WriteArrays(
       StoredArray stored{.name = absl::StrCat(kArraySuffix, generation, "-", number++),
                          .count = static_cast<uint32_t>(items.size()),
                          .digest = digest};
-      SHOAL_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(path_, stored.name),
-                                                ArrayBytes(items), FileMode::kPrivate));
+      SHOAL_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(path_, stored.name), ArrayBytes(items),
+                                                FileMode::kPrivate));
       index[round.id].*which = std::move(stored);
       return absl::OkStatus();
     };
@@ -483,23 +486,22 @@ void FileStateStore::RemoveLeftovers() const {
   const std::string base = path.filename();
   std::error_code error;
   std::vector<std::string> leftovers;
-  for (std::filesystem::directory_iterator
-           it(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."), error);
+  for (std::filesystem::directory_iterator it(
+           path.has_parent_path() ? path.parent_path() : std::filesystem::path("."), error);
        !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
     const std::string name = it->path().filename();
     const absl::string_view suffix = absl::StripPrefix(name, base);
-    const bool ours = suffix.size() < name.size() &&
-                      (absl::StartsWith(suffix, kArraySuffix) ||
-                       absl::StartsWith(suffix, kAnswersSuffix) ||
-                       absl::StartsWith(suffix, kTemporarySuffix));
+    const bool ours = suffix.size() < name.size() && (absl::StartsWith(suffix, kArraySuffix) ||
+                                                      absl::StartsWith(suffix, kAnswersSuffix) ||
+                                                      absl::StartsWith(suffix, kTemporarySuffix));
     if (ours && !named.contains(absl::StrCat(path_, suffix))) {
       leftovers.push_back(absl::StrCat(path_, suffix));
     }
   }
-  // Best effort: what cannot be removed now is tried again at the next save.
+  // Best effort: a file that cannot be removed now is tried again at the next save.
   for (const std::string& leftover : leftovers) {
     if (absl::StartsWith(absl::StripPrefix(leftover, path_), kAnswersSuffix)) {
-      ::unlink(leftover.c_str());  // masked, and the seed is gone
+      ::unlink(leftover.c_str());  // only masked answers, whose seed is gone
     } else {
       WipeFile(leftover).IgnoreError();
     }
@@ -516,7 +518,7 @@ absl::Status FileStateStore::Save() {
   SHOAL_ASSIGN_OR_RETURN(ArrayIndex arrays, WriteArrays(next.generation));
   const SecretVector<uint8_t> encoded =
       StateCodec::Encode(state_, arrays, {next.id, next.inode, next.birth_ns, next.generation});
-  // The old content stays reachable through this descriptor, to be overwritten.
+  // Keeps the old content reachable, to overwrite it.
   const int old = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
   auto close_old = absl::MakeCleanup([old] {
     if (old >= 0) ::close(old);

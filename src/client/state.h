@@ -1,22 +1,23 @@
 // What a client keeps between runs: the epochs it has seen, the rounds it holds slots in, and its
 // privacy ledger.
 //
-// A slot carries one row for ever. If a state came back that had forgotten slot -> row, a slot's
-// secrets could be used for a second row, and the two tallies would tell the frontend about both.
-// So the state is durable before anything that follows from it is sent, and a file restored from
-// an old copy loses its rounds:
+// A slot carries one row for ever. If an old state came back that had forgotten slot -> row, the
+// slot's secrets could be used for a second row, and the two tallies would tell the frontend about
+// both rows. So the state is durable before anything derived from it is sent, and a file that was
+// restored from an old copy loses its rounds:
 //   PATH        the state; 0600; replaced atomically; the old content is overwritten with zeros
 //   PATH.guard  an id and the generation of the last save, written in place after every save. A
 //               state that is older than its guard, or whose guard was made anew (another inode or
 //               time of birth: both files copied back), is an old copy.
 //   PATH.lock   locked while a process uses the state
-//   PATH.array-GENERATION-N    a long array of a round (slots, rows): 0600; written once and durable
-//               before the state names it with its digest, so that state and guard cover it; when
-//               no state names it any more, overwritten with zeros and removed
+//   PATH.array-GENERATION-N
+//               a long array of a round (slots, rows): 0600; written once, and durable before the
+//               state names it with its digest, so that state and guard cover it; when no state
+//               names it any more, it is overwritten with zeros and removed
 //   PATH.answers-COUNTER       a round's answers while they come in (answer_spool.h), still masked:
 //               worth nothing without the round's seed, and removed when that is wiped
-// A process that was killed may leave files behind that no state names; the next one removes them.
-// What it cannot detect: a whole file system or virtual machine set back to a snapshot.
+// A process that was killed may leave files behind that no state names; the next process removes
+// them. It cannot detect that a whole file system or virtual machine was set back to a snapshot.
 #ifndef SHOAL_SRC_CLIENT_STATE_H_
 #define SHOAL_SRC_CLIENT_STATE_H_
 
@@ -43,13 +44,13 @@ struct Charge {
   uint64_t sent_s = 0;
   uint64_t round_counter = 0;
   uint32_t queries = 0;
-  // What the round's noise claims for `phi` changed queries.
+  // The privacy that the round's noise claims for `phi` changed queries.
   double epsilon = 0;
   double delta = 0;
   uint32_t phi = 0;
 };
 
-// What is claimed for all queries of one submission together. With k = ceil(queries / phi), group
+// The privacy loss of all queries of one submission together. With k = ceil(queries / phi), group
 // privacy gives k * epsilon and delta * (1 + e^epsilon + .. + e^((k-1) epsilon)), at most 1.
 struct Loss {
   double epsilon = 0;
@@ -57,7 +58,8 @@ struct Loss {
 };
 Loss LossOf(const Charge& charge);
 
-// Every submission ever; the latest ones in detail. Losses add up (basic composition).
+// Counts every submission ever made, and keeps the latest ones in detail. Losses add up (basic
+// composition).
 class Ledger {
  public:
   static constexpr size_t kDetailed = 256;
@@ -84,13 +86,13 @@ struct HeldRound {
   Seed master;
   // slots[i] holds onion i.
   std::vector<uint32_t> slots;
-  // rows[i] travels in slots[i]; empty until the queries are charged, the same for ever after.
+  // rows[i] travels in slots[i]. Empty until the queries are charged, and never changed afterwards.
   std::vector<uint32_t> rows;
-  // Which of them the lookup is for; the others are padding. A digest under the seed: the same lookup
-  // finds its round again.
+  // A digest, keyed with the seed, of the rows that the lookup is for; the others are padding. With
+  // it the same lookup finds its round again.
   Digest wanted = {};
-  // Nothing more is done in it: the seed is wiped. Kept until it expires, so that the client does
-  // not enter it again.
+  // Whether the round is over: the seed is wiped. The entry is kept until the round expires, so
+  // that the client does not enter the round again.
   bool over = false;
 
   uint64_t counter() const { return header.header().counter(); }
@@ -105,7 +107,7 @@ struct State {
   std::vector<HeldRound> rounds;  // at most kMaxRounds
   Ledger ledger;
 
-  // Far more than a client meets before they expire.
+  // Far more rounds than a client meets before they expire.
   static constexpr size_t kMaxRounds = 4096;
 
   HeldRound* FindRound(const Digest& id);
@@ -120,11 +122,11 @@ class StateStore {
   virtual State& state() = 0;
   // The state is durable when it returns OK. Nothing may be sent after an error.
   virtual absl::Status Save() = 0;
-  // Where the answers of a round are kept between runs; empty: nowhere.
+  // The file that keeps the answers of a round between runs; empty if there is none.
   virtual std::string AnswersPath(uint64_t round_counter) const = 0;
 };
 
-// For devices that end with their process: crowds, tests.
+// A state in memory, for devices that end with their process: crowds and tests.
 class MemoryStateStore final : public StateStore {
  public:
   State& state() override { return state_; }
@@ -144,12 +146,12 @@ class FileStateStore final : public StateStore {
   ~FileStateStore() override;
 
   State& state() override { return state_; }
-  // Costs a write of whatever array is new since the last time, and of the rest: a few kB.
+  // Writes the arrays that are new since the last time, and the rest, which is a few kB.
   absl::Status Save() override;
   std::string AnswersPath(uint64_t round_counter) const override;
 
-  // Rounds that were given up because the state or one of its arrays is an old copy, or is of an
-  // older version of this program.
+  // The number of rounds that were given up because the state or one of its arrays is an old copy,
+  // or is of an older version of this program.
   size_t discarded_rounds() const { return discarded_rounds_; }
 
  private:
@@ -160,7 +162,7 @@ class FileStateStore final : public StateStore {
     uint64_t generation = 0;
   };
   friend class StateCodec;
-  // A long array in its file.
+  // A long array that has a file of its own.
   struct StoredArray {
     std::string name;  // PATH.name
     uint32_t count = 0;
@@ -170,14 +172,15 @@ class FileStateStore final : public StateStore {
     std::optional<StoredArray> slots;
     std::optional<StoredArray> rows;
   };
-  // By round id; rounds without a long array are missing.
+  // Keyed by round id; rounds without a long array are missing.
   using ArrayIndex = std::map<Digest, StoredArrays>;
 
   explicit FileStateStore(std::string path) : path_(std::move(path)) {}
   absl::Status Lock();
-  // Brings the arrays' files up to date with the state, as of `generation`.
+  // Writes the files of arrays that are new in the state, as of `generation`.
   absl::StatusOr<ArrayIndex> WriteArrays(uint64_t generation) const;
-  // Reads a round's arrays into it; false if they are not what the state names.
+  // Reads a round's arrays into `round`; false if a file does not have the digest that the state
+  // names.
   bool Load(const StoredArrays& stored, HeldRound& round) const;
   // Removes files beside the state that it does not name.
   void RemoveLeftovers() const;
@@ -188,13 +191,13 @@ class FileStateStore final : public StateStore {
   const std::string path_;
   State state_;
   Guard guard_;
-  ArrayIndex arrays_;  // what the state on disk names
+  ArrayIndex arrays_;  // the files that the state on disk names
   size_t discarded_rounds_ = 0;
   int lock_ = -1;
 };
 
-// Reads a state without locking it, for people: long arrays are left out. NOT_FOUND if there is
-// none.
+// Reads a state without locking it, to show it to people: long arrays are left out. NOT_FOUND if
+// there is none.
 absl::StatusOr<State> ReadState(const std::string& path);
 
 }  // namespace shoal::client

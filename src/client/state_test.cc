@@ -14,12 +14,12 @@
 #include <optional>
 
 #include "gtest/gtest.h"
-#include "src/base/file.h"
 #include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/round/header.h"
+#include "src/storage/file.h"
 
 namespace shoal::client {
 namespace {
@@ -55,7 +55,7 @@ class StateTest : public ::testing::Test {
     return round;
   }
 
-  // A state with one round, saved, its store closed.
+  // Saves a state with one round and closes its store.
   void SaveOne() {
     auto store = Open();
     store->state().deployment = "d";
@@ -81,8 +81,8 @@ TEST_F(StateTest, KeepsEverything) {
     master = state.rounds[0].master.Clone();
     state.rounds.push_back(MakeRound(8));
     state.rounds[1].End();
-    state.ledger.Add({.sent_s = 5, .round_counter = 7, .queries = 64, .epsilon = 1,
-                      .delta = 1e-6, .phi = 64});
+    state.ledger.Add(
+        {.sent_s = 5, .round_counter = 7, .queries = 64, .epsilon = 1, .delta = 1e-6, .phi = 64});
     SHOAL_ASSERT_OK(store->Save());
   }
   auto store = Open();
@@ -185,8 +185,8 @@ TEST_F(StateTest, WithATornGuardLosesItsRounds) {
   EXPECT_EQ(Open()->discarded_rounds(), 1u);
 }
 
-// The state is durable before its guard: nothing was sent in between. A crash there may come again and
-// again.
+// The state is durable before its guard, and nothing is sent in between. A crash between the two
+// may happen any number of times.
 TEST_F(StateTest, SurvivesCrashesBetweenStateAndGuard) {
   SaveOne();
   for (const char* deployment : {"e", "f", "g"}) {
@@ -199,7 +199,7 @@ TEST_F(StateTest, SurvivesCrashesBetweenStateAndGuard) {
       store->state().deployment = deployment;
       SHOAL_ASSERT_OK(store->Save());
     }
-    // In place, as a save that never came: the inode stays.
+    // Written in place, as if the last save had never reached the guard: the inode stays.
     FILE* const guard = std::fopen((path_ + ".guard").c_str(), "r+");
     std::fwrite(old_guard->data(), 1, old_guard->size(), guard);
     std::fclose(guard);
@@ -226,7 +226,8 @@ TEST_F(StateTest, DamageIsSeen) {
   EXPECT_THAT(ReadState(path_), StatusIs(absl::StatusCode::kDataLoss, "damaged"));
 }
 
-// What a save replaces stays reachable through another link: there must be no seed in it.
+// The content that a save replaces can be reachable through another link, so the seed in it must be
+// overwritten.
 TEST_F(StateTest, OverwritesWhatItReplaces) {
   SaveOne();
   const std::string link = path_ + ".link";
@@ -258,7 +259,7 @@ class LongStateTest : public StateTest {
     store->state().rounds.push_back(MakeLong(1));
     SHOAL_ASSERT_OK(store->Save());
   }
-  // The files beside the state whose names go on with `suffix`.
+  // The files beside the state whose names continue with `suffix`.
   std::vector<std::string> Files(const std::string& suffix) const {
     std::vector<std::string> files;
     for (const auto& entry : fs::directory_iterator(directory_)) {
@@ -291,7 +292,7 @@ TEST_F(LongStateTest, LongArraysHaveFilesOfTheirOwn) {
   EXPECT_EQ(store->state().rounds[0].slots, expected.slots);
   EXPECT_EQ(store->state().rounds[0].rows, expected.rows);
 
-  // Only what changes is written again.
+  // Only arrays that changed are written again.
   const std::vector<std::string> files = Files(".array-");
   store->state().ledger.Add({.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 1});
   SHOAL_ASSERT_OK(store->Save());
@@ -347,8 +348,7 @@ TEST_F(LongStateTest, ArraysAreWipedWithTheirRound) {
   fs::create_hard_link(RowsFile(), link);
   {
     auto store = Open();
-    SHOAL_ASSERT_OK(
-        WriteFileAtomically(store->AnswersPath(1), {}, FileMode::kPrivate));
+    SHOAL_ASSERT_OK(WriteFileAtomically(store->AnswersPath(1), {}, FileMode::kPrivate));
     SHOAL_ASSERT_OK(store->Save());
     EXPECT_EQ(Files(".answers-").size(), 1u);
     store->state().rounds[0].End();
@@ -362,8 +362,8 @@ TEST_F(LongStateTest, ArraysAreWipedWithTheirRound) {
   EXPECT_EQ(old->find_first_not_of('\0'), std::string::npos);
 }
 
-// Runs `work` in a process of its own and kills it (kill -9) before its `at`-th system call. False if
-// it ended before that; nothing if processes cannot be traced here.
+// Runs `work` in a process of its own and kills it (kill -9) before its `at`-th system call. False
+// if it ended before that; nothing if processes cannot be traced here.
 std::optional<bool> KillAtSystemCall(int at, const std::function<void()>& work) {
   const pid_t pid = fork();
   SHOAL_CHECK(pid >= 0);
@@ -391,8 +391,9 @@ std::optional<bool> KillAtSystemCall(int at, const std::function<void()>& work) 
   return true;
 }
 
-// Guarantee 7 wherever the process ends: the state is that of the last save or of the one under way,
-// never damaged, never taken for an old copy, and of what it does not name nothing is left.
+// Guarantee 7, wherever the process is killed: the state is that of the last save or of the one in
+// progress. It is never damaged and never taken for an old copy, and files that it does not name
+// are removed.
 TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
   int kills = 0;
   for (int at = 1;; at += 1 + at / 40) {
@@ -437,14 +438,13 @@ TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
   EXPECT_GT(kills, 30);
 }
 
-// A process that was killed while it wrote.
+// Files of a process that was killed while it wrote are wiped.
 TEST_F(LongStateTest, LeftoversAreWiped) {
   SaveLong();
   const std::vector<std::string> files = Files(".array-");
   std::vector<std::string> links;
   for (const std::string leftover : {".array-99-0", ".array-99-1.tmp-abcdef", ".tmp-ghijkl"}) {
-    SHOAL_ASSERT_OK(
-        WriteFileAtomically(path_ + leftover, AsBytes("secret"), FileMode::kPrivate));
+    SHOAL_ASSERT_OK(WriteFileAtomically(path_ + leftover, AsBytes("secret"), FileMode::kPrivate));
     links.push_back(directory_ + "/link" + std::to_string(links.size()));
     fs::create_hard_link(path_ + leftover, links.back());
   }
@@ -458,8 +458,8 @@ TEST_F(LongStateTest, LeftoversAreWiped) {
   for (const std::string& link : links) EXPECT_EQ(*ReadFile(link), std::string(6, '\0'));
 }
 
-// Version 1 derived a round's secrets in another way: its slots cannot be used, but what was seen
-// and spent counts on.
+// Version 1 derived a round's secrets in another way: its slots cannot be used, but the epochs that
+// it has seen and its ledger are kept.
 TEST_F(StateTest, AStateOfVersion1LosesItsRounds) {
   {
     auto store = Open();
@@ -489,7 +489,7 @@ TEST_F(StateTest, ExpiredRoundsAreDropped) {
 }
 
 TEST(Ledger, GroupPrivacy) {
-  // Within phi: what the noise claims.
+  // Within phi, the loss is what the noise claims.
   const Loss one = LossOf({.queries = 64, .epsilon = 1, .delta = 1e-6, .phi = 64});
   EXPECT_DOUBLE_EQ(one.epsilon, 1);
   EXPECT_DOUBLE_EQ(one.delta, 1e-6);
@@ -497,7 +497,7 @@ TEST(Ledger, GroupPrivacy) {
   const Loss two = LossOf({.queries = 65, .epsilon = 1, .delta = 1e-6, .phi = 64});
   EXPECT_DOUBLE_EQ(two.epsilon, 2);
   EXPECT_NEAR(two.delta, 1e-6 * (1 + std::exp(1.0)), 1e-15);
-  // Many more: delta says that nothing is claimed.
+  // With many more, delta is 1, which means that nothing is claimed.
   EXPECT_EQ(LossOf({.queries = 5000, .epsilon = 1, .delta = 1e-6, .phi = 1}).delta, 1);
   EXPECT_EQ(LossOf({.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 0}).delta, 1);
   EXPECT_EQ(LossOf({.queries = 0, .epsilon = 1, .delta = 1e-6, .phi = 1}).epsilon, 0);

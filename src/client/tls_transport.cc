@@ -15,7 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A frontend that does not answer by then is gone; an acknowledgement waits for a disk.
+// A frontend that has not answered by then counts as gone. It is long because an acknowledgement
+// waits for a disk.
 constexpr milliseconds kCallTimeout(60'000);
 constexpr wire::FrameLimits kResponseLimits = {.control_bytes = wire::kMaxClientControlBytes,
                                                .bulk_bytes = 0};
@@ -70,7 +71,8 @@ class TlsTransport final : public Transport {
     if (connection_ != nullptr && connection_->certificate_sha256() != *pin_) {
       Disconnect();
       return absl::UnauthenticatedError(absl::StrCat(
-          address_, " shows another TLS certificate than the roster's frontend: something stands "
+          address_,
+          " shows another TLS certificate than the roster's frontend: something stands "
           "between it and this client, or it runs with other keys"));
     }
     return absl::OkStatus();
@@ -116,13 +118,13 @@ class TlsTransport final : public Transport {
     }
     absl::StatusOr<wire::Frame> frame = connection_->Call(request, limits, timeout);
     if (!frame.ok() && !connection_->usable()) return Broken(frame.status());
-    // Who has no room for a request closes the connection behind the answer: the next attempt would
-    // be lost in it.
+    // A server without room for a request closes the connection after its answer, so another
+    // attempt on this connection would be lost.
     if (absl::IsUnavailable(frame.status())) Disconnect();
     return frame;
   }
 
-  // Slow is as good as gone: the request may be repeated.
+  // A frontend that is too slow counts as gone: the request may be repeated.
   static absl::Status Broken(const absl::Status& status) {
     return absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status;
   }

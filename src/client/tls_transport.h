@@ -10,9 +10,10 @@
 
 namespace shoal::client {
 
-// For the frontend at host:port; INVALID_ARGUMENT for another address. Connects when it is first used
-// and again after the connection broke. Until RequireFrontend it only asks for the deployment, since
-// it could be talking to anybody; FAILED_PRECONDITION for other calls.
+// A transport to the frontend at `address`, which is host:port; INVALID_ARGUMENT otherwise. It
+// connects at its first use, and again after the connection broke. Before RequireFrontend it only
+// asks for the deployment, as anybody could be at the other end; other calls give
+// FAILED_PRECONDITION.
 absl::StatusOr<std::unique_ptr<Transport>> ConnectTls(const std::string& address);
 
 }  // namespace shoal::client

@@ -5,7 +5,8 @@
 #include "gtest/gtest.h"
 #include "src/base/check.h"
 #include "src/base/testing/matchers.h"
-#include "src/client/client.h"
+#include "src/client/chain_client.h"
+#include "src/client/retrieval.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/client/testing/tls_frontend.h"
 #include "src/wire/frame.h"
@@ -33,18 +34,19 @@ TEST_F(TlsTransportTest, AWholeLookup) {
   frontend_.OpenRound();
   MemoryStateStore store;
   const auto transport = Connect();
-  ClientOptions options;
+  const Environment environment = {.clock = &frontend_.clock(),
+                                   .random = &frontend_.random(),
+                                   .pool = &frontend_.pool(),
+                                   .sleep = SleepFor};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Deployment deployment,
+                             Deployment::Open(*transport, frontend_.pins(), store, environment));
+  ChainOptions options;
   options.pad_to = 8;
   SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto client,
-      Client::Open(frontend_.pins(), options, transport.get(), &store,
-                   {.clock = &frontend_.clock(),
-                    .random = &frontend_.random(),
-                    .pool = &frontend_.pool(),
-                    .sleep = SleepFor,
-                    .progress = {}}));
+      const auto chain,
+      ChainClient::Create(&deployment, options, transport.get(), &store, environment));
   const std::vector<Bytes> keys = {ToBytes(AsBytes("key-3")), ToBytes(AsBytes("none"))};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(keys));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp(deployment, *chain, keys, environment));
   EXPECT_EQ(ToString(results[0].value), "value of key-3");
   EXPECT_EQ(results[1].outcome, Lookup::Outcome::kAbsent);
   EXPECT_GT(transport->traffic().sent, 8u * 336);
@@ -101,8 +103,8 @@ TEST_F(TlsTransportTest, ErrorsKeepTheirCodeAndTheConnection) {
   SHOAL_EXPECT_OK(transport->ListRounds({}));
 }
 
-// A server without room says so and closes its side: no attempt is lost in what is left of that
-// connection.
+// A server without room says so and closes its side of the connection: the next attempt must use a
+// new one.
 TEST_F(TlsTransportTest, ConnectsAgainAfterItWasRefusedForLackOfRoom) {
   server_.Serve("127.0.0.1:0", server_.identity(), /*max_buffered_bytes=*/16);
   const auto transport = Connect();

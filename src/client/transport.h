@@ -15,11 +15,11 @@
 
 namespace shoal::client {
 
-// Bulk arrays are cut so that a request or response holds at most this many bytes of them: well
-// below the frame limit, and a function of counts alone.
+// Arrays are cut so that a request or response holds at most this many bytes of them. That is well
+// below the frame limit; the cut depends on counts alone.
 inline constexpr size_t kMaxBulkBytes = 1 << 20;
 
-// Bytes on the connection, frames included, TLS not.
+// Bytes on the connection, with frames but without TLS.
 struct Traffic {
   uint64_t sent = 0;
   uint64_t received = 0;
@@ -49,8 +49,8 @@ class Transport {
   virtual absl::StatusOr<wire::GetStatusResponse> GetStatus(
       const wire::GetStatusRequest& request) = 0;
 
-  // A request to a single-server engine (src/wire/pir.proto), whose arrays travel beside the message:
-  // at most `max_bulk_bytes` of them come back. UNIMPLEMENTED where there are none.
+  // A request to a single-server engine (src/wire/pir.proto), whose arrays are in the frame's bulk.
+  // The response has at most `max_bulk_bytes` of bulk. UNIMPLEMENTED if there are no engines.
   virtual absl::StatusOr<wire::Frame> CallEngine(const wire::Frame& /*request*/,
                                                  uint64_t /*max_bulk_bytes*/) {
     return absl::UnimplementedError("no engines here");
@@ -61,8 +61,8 @@ class Transport {
   // peer's certificate is another one; later connections are checked when they are made.
   virtual absl::Status RequireFrontend(const roster::Roster& roster) = 0;
 
-  // Ends the connection; a later request would open another. A client hangs up before it looks at
-  // what it got: how long that takes depends on the answers, and must not be seen.
+  // Closes the connection; a later request opens another. A client hangs up before it looks at its
+  // answers: the time that this takes depends on the answers, and nobody may see it.
   virtual void HangUp() = 0;
 
   virtual Traffic traffic() const = 0;

@@ -24,9 +24,9 @@ constexpr wire::FrameLimits kErrorLimits = {.control_bytes = 4096, .bulk_bytes =
 struct Connection::State {
   State(std::string a, const std::atomic<bool>* c) : address(std::move(a)), cancelled(c) {}
 
-  // Runs the one operation that is under way until it calls back or the deadline passes; then
-  // the socket is closed and the operation collected. An operation that fails leaves the socket
-  // to the caller.
+  // Runs the pending operation until it calls back or the deadline passes. After the deadline it
+  // closes the socket and waits for the operation to end. If the operation fails, the socket is
+  // left to the caller.
   absl::Status Wait(const std::optional<boost::system::error_code>& result,
                     absl::string_view what) {
     io.restart();
@@ -43,8 +43,7 @@ struct Connection::State {
                                             : std::min(deadline, Clock::now() + kCancelTick));
     }
     if (!*result) return absl::OkStatus();
-    return absl::UnavailableError(
-        absl::StrCat(address, ": ", what, ": ", result->message()));
+    return absl::UnavailableError(absl::StrCat(address, ": ", what, ": ", result->message()));
   }
 
   absl::Status Run(TlsStream::Result operation, absl::string_view what) {
@@ -79,7 +78,8 @@ struct Connection::State {
     return absl::OkStatus();
   }
 
-  // A frame that `limits` allow, or an ERROR, but for its bulk, of which `bulk_bytes` will come.
+  // Reads a frame that `limits` allow, or an ERROR frame, without its bulk: `bulk_bytes` of bulk
+  // follow.
   absl::StatusOr<wire::Frame> ReadHead(const wire::FrameLimits& limits, uint64_t& bulk_bytes) {
     wire::FrameHeaderBytes header_bytes;
     SHOAL_RETURN_IF_ERROR(Read(header_bytes));
@@ -145,8 +145,9 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& o
                          });
   SHOAL_RETURN_IF_ERROR(s.Wait(result, "finding the address"));
   result.reset();
-  asio::async_connect(s.stream->socket(), endpoints,
-                      [&](const boost::system::error_code& e, const tcp::endpoint&) { result = e; });
+  asio::async_connect(
+      s.stream->socket(), endpoints,
+      [&](const boost::system::error_code& e, const tcp::endpoint&) { result = e; });
   SHOAL_RETURN_IF_ERROR(s.Wait(result, "connecting"));
   s.stream->socket().set_option(tcp::no_delay(true), error);
   SHOAL_RETURN_IF_ERROR(
@@ -154,16 +155,16 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& o
             "TLS handshake (does a Shoal server of this deployment listen there?)"));
   SHOAL_ASSIGN_OR_RETURN(s.certificate_sha256, PeerCertificateSha256(s.stream->native_handle()));
   if (options.pin.has_value() && s.certificate_sha256 != *options.pin) {
-    return absl::UnauthenticatedError(absl::StrCat(
-        options.address, ": shows certificate ", Hex(BytesView(s.certificate_sha256).first(8)),
-        ".., and the roster pins ", Hex(BytesView(*options.pin).first(8)),
-        "..: not the party that was expected"));
+    return absl::UnauthenticatedError(
+        absl::StrCat(options.address, ": shows certificate ",
+                     Hex(BytesView(s.certificate_sha256).first(8)), ".., and the roster pins ",
+                     Hex(BytesView(*options.pin).first(8)), "..: not the party that was expected"));
   }
   s.usable = true;
   return std::unique_ptr<Connection>(new Connection(std::move(state)));
 }
 
-// Reads the bulk of an answer as it is asked for.
+// Reads the bulk of an answer piece by piece, when it is asked for.
 class Connection::AnswerBulk final : public ByteSource {
  public:
   AnswerBulk(State* state, uint64_t size) : state_(state), size_(size) {}
@@ -200,7 +201,7 @@ absl::StatusOr<Connection::Streamed> Connection::CallStreaming(const wire::Frame
   const wire::FrameHeaderBytes request_header = wire::EncodeFrameHeader(header);
   Bytes head(request_header.begin(), request_header.end());
   Append(head, AsBytes(request.control));
-  absl::Status made;  // an error of our own, which the other side knows nothing of
+  absl::Status made;  // an error of this side, which the peer does not know of
   const absl::Status sent = [&] {
     SHOAL_RETURN_IF_ERROR(s.Write(head));
     if (bulk == nullptr) return s.Write(request.bulk);
@@ -213,8 +214,8 @@ absl::StatusOr<Connection::Streamed> Connection::CallStreaming(const wire::Frame
   }();
   uint64_t bulk_bytes = 0;
   if (!sent.ok()) {
-    // A server that refuses a frame says so and closes without taking the rest: what it said may
-    // be here already.
+    // A server that refuses a frame says so and closes the connection without taking the rest: its
+    // error may have arrived already.
     if (made.ok() && s.open()) {
       const absl::StatusOr<wire::Frame> refusal = s.ReadHead({}, bulk_bytes);
       s.Fail();

@@ -28,8 +28,8 @@ class Connection {
     std::optional<Digest> pin = std::nullopt;
     const Identity* identity = nullptr;
     std::chrono::milliseconds connect_timeout{10'000};
-    // Once it is true, what is under way ends (CANCELLED) within a tenth of a second. May be null;
-    // outlives the connection.
+    // Once it is true, the call that runs ends (CANCELLED) within a tenth of a second. May be null;
+    // must outlive the connection.
     const std::atomic<bool>* cancelled = nullptr;
   };
 
@@ -45,10 +45,10 @@ class Connection {
   absl::StatusOr<wire::Frame> Call(const wire::Frame& request, const wire::FrameLimits& limits,
                                    std::chrono::milliseconds timeout);
 
-  // The same for bulk that is made, or used up, piece by piece. `bulk` follows the request's control
-  // bytes in place of its own bulk; null: nothing does. Of the answer everything but the bulk is
-  // there on return: read all of `answer_bulk` before the next call, and within `timeout` of the
-  // call's beginning. It lives no longer than the connection.
+  // The same for bulk that is made, or used, piece by piece. `bulk` is sent after the request's
+  // control bytes, in place of the request's own bulk; null means no bulk. On return the answer is
+  // complete but for its bulk: read all of `answer_bulk` before the next call, and within `timeout`
+  // of the begin of this one. `answer_bulk` must not outlive the connection.
   struct Streamed {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk;

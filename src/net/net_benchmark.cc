@@ -8,7 +8,7 @@
 #include "benchmark/benchmark.h"
 #include "src/base/byte_source.h"
 #include "src/base/check.h"
-#include "src/base/testing/processor_time.h"
+#include "src/base/stopwatch.h"
 #include "src/net/connection.h"
 #include "src/net/server.h"
 #include "src/net/testing/test_identity.h"
@@ -30,9 +30,8 @@ class Fixture {
       options.clients = {client_identity_.digest()};
       identity_ = client_identity_.identity();
     }
-    auto server = Server::Start(std::move(options), [](wire::Frame request, Reply reply) {
-      reply(std::move(request));
-    });
+    auto server = Server::Start(
+        std::move(options), [](wire::Frame request, Reply reply) { reply(std::move(request)); });
     SHOAL_CHECK(server.ok());
     server_ = *std::move(server);
   }
@@ -54,8 +53,8 @@ class Fixture {
   std::unique_ptr<Server> server_;
 };
 
-// A connection, one small call, and the end: what a client's `shoal status` costs. Argument: with
-// a client certificate, as between parties.
+// Opens a connection, makes one small call and closes it, as `shoal status` does. The argument says
+// whether there is a client certificate, as between parties.
 void BM_ConnectAndCall(benchmark::State& state) {
   Fixture fixture(state.range(0) != 0);
   const wire::Frame request{.type = wire::FrameType::kGetStatus, .control = "x", .bulk = {}};
@@ -64,7 +63,7 @@ void BM_ConnectAndCall(benchmark::State& state) {
 }
 BENCHMARK(BM_ConnectAndCall)->ArgName("client_certificate")->Arg(0)->Arg(1)->UseRealTime();
 
-// Argument: bytes that go there and come back.
+// Argument: bytes that are sent and returned.
 void BM_Call(benchmark::State& state) {
   Fixture fixture(false);
   const auto connection = fixture.Connect();
@@ -77,8 +76,8 @@ void BM_Call(benchmark::State& state) {
 }
 BENCHMARK(BM_Call)->ArgName("bytes")->Arg(0)->Arg(1 << 16)->Arg(64 << 20)->UseRealTime();
 
-// Bytes a second and core at which full records of TLS_AES_128_GCM_SHA256 are sealed; opening them takes
-// as long.
+// Bytes a second and core at which full records of TLS_AES_128_GCM_SHA256 are sealed; opening them
+// takes as long.
 double CipherRate() {
   constexpr size_t kRecord = 16 << 10;
   using Context = std::unique_ptr<EVP_CIPHER_CTX, decltype(&EVP_CIPHER_CTX_free)>;
@@ -89,23 +88,25 @@ double CipherRate() {
   int n = 0;
   SHOAL_CHECK(EVP_EncryptInit_ex(context.get(), EVP_aes_128_gcm(), nullptr, key, nonce) == 1);
   uint64_t bytes = 0;
-  const double start = ::shoal::testing::ProcessSeconds();
+  const Stopwatch cpu(Stopwatch::kProcess);
   double seconds = 0;
   while (seconds < 0.3) {
     for (int i = 0; i < 100; ++i, bytes += kRecord) {
       SHOAL_CHECK(EVP_EncryptInit_ex(context.get(), nullptr, nullptr, nullptr, nonce) == 1 &&
-                  EVP_EncryptUpdate(context.get(), record.data(), &n, record.data(), kRecord) == 1 &&
+                  EVP_EncryptUpdate(context.get(), record.data(), &n, record.data(), kRecord) ==
+                      1 &&
                   EVP_EncryptFinal_ex(context.get(), tag, &n) == 1 &&
                   EVP_CIPHER_CTX_ctrl(context.get(), EVP_CTRL_GCM_GET_TAG, 16, tag) == 1);
     }
-    seconds = ::shoal::testing::ProcessSeconds() - start;
+    seconds = cpu.Seconds();
   }
   return static_cast<double>(bytes) / seconds;
 }
 
-// The way of a round's answers: a long bulk that the server makes piece by piece and the client takes
-// piece by piece. Argument: bytes. cpu_GB/s: bytes for each second of processor time of both sides. of_cipher_%: of
-// what that would be if every byte were sealed once and opened once, and nothing else done.
+// The way of a round's answers: the server makes a long bulk piece by piece, and the client takes
+// it piece by piece. Argument: bytes. cpu_GB/s counts the bytes for each second of processor time
+// of both sides together. of_cipher_% compares this with the rate at which bytes can be sealed once
+// and opened once.
 void BM_StreamAnswer(benchmark::State& state) {
   class Zeros final : public ByteSource {
    public:
@@ -136,7 +137,7 @@ void BM_StreamAnswer(benchmark::State& state) {
       {.address = absl::StrCat("127.0.0.1:", (*server)->port()), .pin = identity.digest()});
   SHOAL_CHECK(connection.ok());
   const wire::Frame request{.type = wire::FrameType::kOnline, .control = "x", .bulk = {}};
-  const double before = ::shoal::testing::ProcessSeconds();
+  const Stopwatch cpu(Stopwatch::kProcess);
   for (auto _ : state) {
     const auto answer = (*connection)->CallStreaming(request, nullptr, kLimits, 60s);
     if (!answer.ok()) state.SkipWithError(answer.status().ToString().c_str());
@@ -151,8 +152,8 @@ void BM_StreamAnswer(benchmark::State& state) {
     SHOAL_CHECK(taken == bytes);
   }
   state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
-  const double rate = static_cast<double>(bytes) * static_cast<double>(state.iterations()) /
-                      (::shoal::testing::ProcessSeconds() - before);
+  const double rate =
+      static_cast<double>(bytes) * static_cast<double>(state.iterations()) / cpu.Seconds();
   state.counters["cpu_GB/s"] = rate / 1e9;
   state.counters["of_cipher_%"] = 100 * rate / (CipherRate() / 2);
 }

@@ -4,16 +4,16 @@
 #include <atomic>
 #include <exception>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "boost/asio.hpp"
-#include "src/base/file.h"
 #include "src/base/status_macros.h"
 #include "src/net/tls_stream.h"
+#include "src/parallel/mutex.h"
+#include "src/storage/file.h"
 
 namespace shoal::net {
 namespace {
@@ -69,9 +69,9 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
 
   uint64_t next_session = 0;  // Accept's
 
-  std::mutex mutex;  // of what follows
-  bool stopping = false;
-  std::map<uint64_t, std::weak_ptr<Session>> sessions;
+  Mutex mutex;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+  std::map<uint64_t, std::weak_ptr<Session>> sessions ABSL_GUARDED_BY(mutex);
 
   std::vector<std::thread> threads;
 };
@@ -90,7 +90,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
         answered_(stream_.get_executor()) {}
   ~Session() {
     Release();
-    std::lock_guard lock(server_->mutex);
+    const MutexLock lock(server_->mutex);
     server_->sessions.erase(number_);
   }
 
@@ -158,8 +158,9 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     if (digest.ok() && std::ranges::find(options().clients, *digest) != options().clients.end()) {
       co_return true;
     }
-    co_await Refuse(absl::UnauthenticatedError(
-        "the certificate is none of those that may connect here: another party, or another roster"));
+    co_await Refuse(
+        absl::UnauthenticatedError("the certificate is none of those that may connect here: "
+                                   "another party, or another roster"));
     co_return false;
   }
 
@@ -348,8 +349,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
 asio::awaitable<void> Server::State::Accept(std::shared_ptr<State> self) {
   asio::steady_timer pause(self->acceptor.get_executor());
   while (self->acceptor.is_open()) {
-    auto [error, socket] =
-        co_await self->acceptor.async_accept(asio::make_strand(self->io), kUse);
+    auto [error, socket] = co_await self->acceptor.async_accept(asio::make_strand(self->io), kUse);
     if (!self->acceptor.is_open()) co_return;
     if (!error) {
       try {
@@ -367,7 +367,7 @@ asio::awaitable<void> Server::State::Accept(std::shared_ptr<State> self) {
 
 void Server::State::Admit(tcp::socket socket) {
   {
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (stopping || sessions.size() >= options.max_connections) return;  // closes it
   }
   boost::system::error_code ignored;
@@ -376,7 +376,7 @@ void Server::State::Admit(tcp::socket socket) {
   const auto session = std::make_shared<Session>(shared_from_this(), number, std::move(socket));
   bool admitted;
   {
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     admitted = !stopping && sessions.emplace(number, session).second;
   }
   if (admitted) Session::Run(session);
@@ -389,7 +389,7 @@ void Server::State::Stop() {
   });
   std::vector<std::shared_ptr<Session>> open;
   {
-    std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     stopping = true;
     for (const auto& [number, session] : sessions) {
       if (auto alive = session.lock()) open.push_back(std::move(alive));
@@ -414,12 +414,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options, Handler h
 
   boost::system::error_code error;
   tcp::resolver resolver(state->io);
-  const auto found = resolver.resolve(address.host, address.port,
-                                      tcp::resolver::passive | tcp::resolver::numeric_service,
-                                      error);
+  const auto found = resolver.resolve(
+      address.host, address.port, tcp::resolver::passive | tcp::resolver::numeric_service, error);
   if (error || found.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listening on ", where, ": ", error.message()));
+    return absl::InvalidArgumentError(absl::StrCat("listening on ", where, ": ", error.message()));
   }
   const tcp::endpoint endpoint = found.begin()->endpoint();
   state->acceptor.open(endpoint.protocol(), error);

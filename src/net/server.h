@@ -19,8 +19,8 @@
 
 namespace shoal::net {
 
-// Answers one request: exactly once, at any time, from any thread. Dropped without an answer, it
-// answers INTERNAL.
+// Answers one request. Call it exactly once, at any time, from any thread. If it is destroyed
+// without a call, it answers INTERNAL.
 class Reply {
  public:
   using Send = std::function<void(wire::Frame, std::unique_ptr<ByteSource>)>;
@@ -29,8 +29,9 @@ class Reply {
   Reply& operator=(Reply&& other) noexcept;
   ~Reply();
 
-  // `bulk`, if there is one, in place of the frame's own: asked for its pieces on an I/O thread as
-  // they are sent. When it fails, the connection is cut: the caller sees that the answer is not whole.
+  // `bulk`, if there is one, is sent in place of the frame's own bulk: an I/O thread asks for its
+  // pieces as they are sent. If it fails, the connection is cut, so that the caller sees that the
+  // answer is not complete.
   void operator()(wire::Frame frame, std::unique_ptr<ByteSource> bulk = nullptr);
   void operator()(const absl::Status& error) { (*this)(wire::MakeErrorFrame(error)); }
 
@@ -38,18 +39,18 @@ class Reply {
   Send send_;
 };
 
-// Called on an I/O thread: whatever takes long moves to another one.
+// Called on an I/O thread, so long work must go to another thread.
 using Handler = std::function<void(wire::Frame, Reply)>;
 
-// Takes the bulk of one large request as it comes, so that work and network overlap and nothing is
-// gathered. Destroyed without Done if the connection breaks.
+// Takes the bulk of one large request piece by piece, so that work and network overlap and the bulk
+// is never in memory as a whole. It is destroyed without Done if the connection breaks.
 class BulkSink {
  public:
   virtual ~BulkSink() = default;
-  // The next bytes, in order. Called on an I/O thread, which waits: that is how a sender is slowed
-  // down to what is worked off. An error refuses the request.
+  // Takes the next bytes, in order. It is called on an I/O thread, which waits for it: so a sender
+  // is slowed down to the speed of the work. An error refuses the request.
   virtual absl::Status Take(BytesView piece) = 0;
-  // All of it was taken: answers, as a Handler does.
+  // Called when all bytes were taken: answers the request, as a Handler does.
   virtual void Done(Reply reply) = 0;
 };
 
@@ -59,30 +60,33 @@ class Server {
   struct Options {
     std::string address;  // host:port; port 0 takes a free one
     Identity identity;
-    // Digests of the certificates of those who may connect; empty: anyone, without a certificate.
+    // Digests of the certificates of peers that may connect. Empty: anybody may connect, without a
+    // certificate.
     std::vector<Digest> clients;
-    // How much of a frame of a type is taken; an error refuses the type. Asked before anything but
-    // the frame's header is read.
+    // The limits for a frame of a type; an error refuses the type. Called when only the frame's
+    // header has been read.
     std::function<absl::StatusOr<wire::FrameLimits>(wire::FrameType)> limits;
-    // For requests whose bulk is taken as it comes: asked once the control bytes are there. Null, or
-    // returns null: the bulk is gathered and the handler called. An error refuses the request.
+    // Makes the sink of a request whose bulk is taken as it comes; called once the control bytes
+    // are there. If it is null, or returns null, the bulk is collected and the handler called. An
+    // error refuses the request.
     std::function<absl::StatusOr<std::unique_ptr<BulkSink>>(const wire::Frame& request,
                                                             uint64_t bulk_bytes)>
         sink = nullptr;
     size_t max_connections = 4096;
-    // Of all requests that are coming in and answers that go out together, but for bulk that streams:
-    // what is beyond is refused (UNAVAILABLE), as many slow peers would take all memory.
+    // The most bytes of all requests that are coming in and all answers that go out, without bulk
+    // that streams. Further ones are refused (UNAVAILABLE), as many slow peers would take all
+    // memory.
     uint64_t max_buffered_bytes = std::numeric_limits<uint64_t>::max();
     size_t threads = 2;
-    // A connection that does not get on is cut: the handshake as a whole, every megabyte of a
-    // frame, and the wait for the next request.
+    // Time limits after which a connection is cut: for the whole handshake, for every megabyte of a
+    // frame, and for the wait for the next request.
     std::chrono::milliseconds handshake_timeout{10'000};
     std::chrono::milliseconds progress_timeout{20'000};
     std::chrono::milliseconds idle_timeout{300'000};
   };
 
   // ALREADY_EXISTS: the address is in use; INVALID_ARGUMENT: it is no address, or certificate and
-  // key do not fit; PERMISSION_DENIED and so on from the system.
+  // key do not fit; PERMISSION_DENIED and other errors from the system.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options, Handler handler);
 
   // Cuts all connections and waits for the I/O threads. Replies that come later are dropped.

@@ -13,15 +13,15 @@ namespace shoal::net {
 namespace ssl = boost::asio::ssl;
 
 absl::StatusOr<std::unique_ptr<ssl::context>> MakeContext(bool server, const Identity* identity) {
-  auto context = std::make_unique<ssl::context>(server ? ssl::context::tls_server
-                                                       : ssl::context::tls_client);
+  auto context =
+      std::make_unique<ssl::context>(server ? ssl::context::tls_server : ssl::context::tls_client);
   SSL_CTX* raw = context->native_handle();
   if (SSL_CTX_set_min_proto_version(raw, TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_max_proto_version(raw, TLS1_3_VERSION) != 1) {
     return absl::InternalError("TLS 1.3 is not available");
   }
-  // All else here is of 128-bit security (X25519, BLS12-381): longer keys would be a fifth more work
-  // for every byte and protect nothing more.
+  // AES-128 comes first, as everything else here has 128-bit security (X25519, BLS12-381): longer
+  // keys would cost a fifth more work for every byte and protect nothing more.
   if (SSL_CTX_set_ciphersuites(
           raw, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_256_GCM_SHA384") != 1) {
     return absl::InternalError("TLS: the cipher suites are not available");
@@ -29,8 +29,9 @@ absl::StatusOr<std::unique_ptr<ssl::context>> MakeContext(bool server, const Ide
   SSL_CTX_set_options(raw, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_num_tickets(raw, 0);
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // thousands of idle connections
-  // The chain means nothing here; the digest is compared after the handshake.
+  SSL_CTX_set_mode(raw, SSL_MODE_RELEASE_BUFFERS);  // there may be thousands of idle connections
+  // The chain of certificates is not checked: the certificate's digest is compared after the
+  // handshake.
   context->set_verify_callback([](bool, ssl::verify_context&) { return true; });
   if (identity != nullptr) {
     boost::system::error_code error;
@@ -50,8 +51,8 @@ absl::StatusOr<std::unique_ptr<ssl::context>> MakeContext(bool server, const Ide
 }
 
 absl::StatusOr<Digest> PeerCertificateSha256(SSL* handle) {
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-      SSL_get1_peer_certificate(handle), &X509_free);
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(SSL_get1_peer_certificate(handle),
+                                                                &X509_free);
   if (certificate == nullptr) return absl::NotFoundError("the peer showed no certificate");
   Digest digest;
   unsigned int length = 0;
@@ -74,7 +75,7 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   } else if (host.find(':') != absl::string_view::npos) {
     return bad;
   }
-  // Digits alone: SimpleAtoi takes signs and spaces as well.
+  // Only digits are allowed; SimpleAtoi alone would accept signs and spaces, too.
   const absl::string_view digits = address.substr(colon + 1);
   uint32_t port;
   if (!std::ranges::all_of(digits, absl::ascii_isdigit) || !absl::SimpleAtoi(digits, &port) ||

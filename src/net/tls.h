@@ -1,4 +1,5 @@
-// TLS 1.3 as Shoal uses it: no authorities; a peer is who its pinned certificate says.
+// TLS 1.3 as Shoal uses it: without certificate authorities. A peer is identified by its pinned
+// certificate.
 #ifndef SHOAL_SRC_NET_TLS_H_
 #define SHOAL_SRC_NET_TLS_H_
 
@@ -16,7 +17,7 @@ namespace shoal::net {
 // A certificate and its private key, PEM.
 struct Identity {
   std::string certificate_pem;
-  BytesView private_key_pem;  // the caller's, while a context is made
+  BytesView private_key_pem;  // must stay valid while a context is made
 };
 
 // TLS 1.3 alone, no session tickets (a resumed session would link a client's connections), no

@@ -17,12 +17,13 @@ using boost::system::error_code;
 constexpr size_t kLeast = 16 << 10;  // read at a time at first
 // Read at a time at most: stays in the second-level cache.
 constexpr size_t kMostRead = 64 << 10;
-// Written at a time: seven records of 16 KiB, which with their 22 bytes each fill two segments of the
-// loopback interface, 65,483 bytes each, to 88 percent. Four records fill one and leave 141 bytes for
-// another, which costs as much to send: an eighth more of a processor for a byte.
+// Bytes written at a time: seven records of 16 KiB. With 22 bytes more for each record they fill
+// two segments of the loopback interface, of 65,483 bytes, to 88 percent. Four records would fill
+// one segment and put 141 bytes into a second one, which costs as much to send: an eighth more
+// processor time for a byte.
 constexpr size_t kMostWritten = 7 << 14;
 
-// asio hands the system 64 KiB at a time, and no more, unless it is told otherwise.
+// By default asio hands at most 64 KiB at a time to the system.
 constexpr auto kAtOnce = [](const error_code& error, size_t) {
   return error ? size_t{0} : std::numeric_limits<size_t>::max();
 };
@@ -32,7 +33,7 @@ constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
 }  // namespace
 
 BIO_METHOD* TlsStream::Method() {
-  // For the life of the process.
+  // Kept for the life of the process.
   static BIO_METHOD* const method = [] {
     BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "shoal");
     SHOAL_CHECK(made != nullptr);
@@ -92,7 +93,7 @@ TlsStream::Result TlsStream::Flush() {
 
 TlsStream::Result TlsStream::Fill() {
   if (in_.empty()) in_.resize(kLeast);
-  // As much as the peer has shown to send at a time.
+  // The buffer grows to what the peer sends at a time.
   if (end_ == in_.size() && in_.size() < kMostRead) in_.resize(2 * in_.size());
   begin_ = end_ = 0;
   const auto [error, n] =
@@ -112,7 +113,7 @@ TlsStream::Outcome TlsStream::OutcomeOf(int result) const {
 }
 
 TlsStream::Result TlsStream::Advance(Outcome outcome) {
-  // Before it reads on, or gives up, OpenSSL may have something to say: its part of the handshake,
+  // Before OpenSSL reads on, or gives up, it may have bytes to send: its part of the handshake, or
   // an alert.
   const error_code flushed = co_await Flush();
   if (!outcome.wants_input) co_return outcome.error;
@@ -122,7 +123,7 @@ TlsStream::Result TlsStream::Advance(Outcome outcome) {
 
 TlsStream::Result TlsStream::Handshake(Role role) {
   for (;;) {
-    // The queue of errors is the thread's, and other connections use the thread, too.
+    // OpenSSL keeps a queue of errors for each thread, and other connections use this thread, too.
     ERR_clear_error();
     const int result = role == Role::kServer ? SSL_accept(ssl_.get()) : SSL_connect(ssl_.get());
     if (result == 1) co_return co_await Flush();

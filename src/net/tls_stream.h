@@ -1,7 +1,7 @@
 // TLS over a socket, for messages of many megabytes.
 //
 // asio::ssl::stream hands every record of 16 KiB to the system by itself, and copies it four times
-// on its way there. Between neighbours, which send each other hundreds of megabytes a round, that
+// on its way there. For parties, which send hundreds of megabytes a round to their neighbours, that
 // costs more than the cipher. Here OpenSSL writes its records to one buffer and reads them from
 // another, and the system sees several at a time.
 #ifndef SHOAL_SRC_NET_TLS_STREAM_H_
@@ -15,9 +15,9 @@
 
 namespace shoal::net {
 
-// One operation at a time; it ends early, with an error, when the socket is closed. Thread-compatible,
-// and outlives its operations. Keeps some 64 KiB of what it reads and twice as much of what it writes at
-// most, less while less is sent.
+// Runs one operation at a time; an operation ends early, with an error, when the socket is closed.
+// Thread-compatible; must outlive its operations. Buffers at most some 64 KiB for reading and twice
+// as much for writing, and less while less is sent.
 class TlsStream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
@@ -27,30 +27,31 @@ class TlsStream {
   // The context outlives the stream. Throws std::bad_alloc.
   TlsStream(Socket socket, boost::asio::ssl::context& context);
 
-  // Of the connection underneath: to connect, to close.
+  // The connection underneath, to connect and to close it.
   Socket& socket() { return socket_; }
   Socket::executor_type get_executor() { return socket_.get_executor(); }
   SSL* native_handle() { return ssl_.get(); }
 
-  // No error, or the system's, or OpenSSL's; asio::error::eof where the peer ended the connection.
+  // Each returns no error, or the system's, or OpenSSL's; asio::error::eof if the peer ended the
+  // connection.
   Result Handshake(Role role);
-  // All of `into`.
+  // Fills all of `into`.
   Result Read(MutableBytes into);
-  // Done when the system has taken everything.
+  // Returns when the system has taken everything.
   Result Write(BytesView bytes);
 
  private:
   struct FreeSsl {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
-  // OpenSSL's end: reads from in_, writes to out_.
+  // The functions through which OpenSSL reads from in_ and writes to out_.
   static int ReadIn(BIO* bio, char* into, int size);
   static int WriteOut(BIO* bio, const char* bytes, int size);
   static long Control(BIO* bio, int command, long number, void* pointer);
   static BIO_METHOD* Method();
 
-  // What an SSL function that returned `result` wants, or why it failed. At once after it: OpenSSL
-  // keeps errors by thread.
+  // What an SSL function that returned `result` wants, or why it failed. Call it directly after the
+  // function, as OpenSSL keeps errors by thread.
   struct Outcome {
     bool wants_input;
     boost::system::error_code error;
@@ -64,7 +65,7 @@ class TlsStream {
   Socket socket_;
   std::unique_ptr<SSL, FreeSsl> ssl_;
   Bytes in_, out_;
-  size_t begin_ = 0, end_ = 0;  // of what was read and not used, in in_
+  size_t begin_ = 0, end_ = 0;  // the part of in_ that was read and not yet used
 };
 
 }  // namespace shoal::net

@@ -22,7 +22,7 @@ Quad Probability(Weight weight) {
   return static_cast<Quad>(weight) / kTwo64 / kTwo64;
 }
 
-// The next double on the safe side of a sum whose own error is below 1e-18.
+// The next double above (RoundUp) or below (RoundDown) a sum whose own error is below 1e-18.
 double RoundUp(Quad value) {
   const double rounded = static_cast<double>(value);
   return std::min(1.0, std::nextafter(rounded + 1e-18, kInfinity));
@@ -46,21 +46,22 @@ struct RowLoss {
 };
 
 long double Loss(Weight p, Weight q) {
-  // By the exact difference: losses are small, and p / q - 1 would lose their leading bits.
+  // Computed from the exact difference p - q: losses are small, and p / q - 1 would lose their
+  // leading bits.
   return p >= q ? std::log1p(static_cast<long double>(p - q) / static_cast<long double>(q))
                 : std::log1p(-static_cast<long double>(q - p) / static_cast<long double>(q));
 }
 
-// The count of a row that `copies` queries leave (falls) or reach: (copies + N, N) or (N, copies +
-// N) in the two worlds.
+// The losses of a row whose count differs by `copies` between the two worlds: (copies + N, N) if it
+// falls, (N, copies + N) if not.
 RowLoss LossOfRow(std::span<const Weight> weights, uint32_t copies, bool falls) {
   RowLoss row;
   row.atoms.reserve(weights.size());
   for (size_t k = 0; k < weights.size(); ++k) {
     const Weight p = weights[k];
     if (p == 0) continue;
-    // k noise queries are seen as k + copies (or k); the other world makes the same of
-    // k + copies (or k - copies) noise queries.
+    // The observer sees k noise queries as k + copies if the row falls, else as k. The other world
+    // shows the same count with k + copies (or k - copies) noise queries.
     const size_t other = falls ? k + copies : k - copies;
     const Weight q = other < weights.size() ? weights[other] : 0;  // k - copies wraps: also 0
     if (q == 0) {
@@ -72,7 +73,8 @@ RowLoss LossOfRow(std::span<const Weight> weights, uint32_t copies, bool falls) 
   return row;
 }
 
-// One change: every pair of outcomes, in order of the second row's loss.
+// The exact delta of one change: sums over every pair of outcomes, in order of the second row's
+// loss.
 DeltaBounds Enumerate(const RowLoss& down, RowLoss up, double epsilon) {
   std::sort(up.atoms.begin(), up.atoms.end(),
             [](const Atom& a, const Atom& b) { return a.loss > b.loss; });
@@ -87,7 +89,8 @@ DeltaBounds Enumerate(const RowLoss& down, RowLoss up, double epsilon) {
   const long double factor = std::exp(static_cast<long double>(epsilon));
   Quad reached_p = 0, reached_q = 0;
   for (const Atom& atom : down.atoms) {
-    // Pairs on the border contribute next to nothing: which side they fall on does not matter.
+    // Pairs on the border contribute next to nothing, so it does not matter on which side rounding
+    // puts them.
     const long double threshold = epsilon - atom.loss;
     const size_t count = std::lower_bound(up.atoms.begin(), up.atoms.end(), threshold,
                                           [](const Atom& x, long double t) { return x.loss > t; }) -
@@ -110,15 +113,16 @@ struct LossMass {
 
 long double ToReal(Weight weight) { return std::ldexp(static_cast<long double>(weight), -128); }
 
-// One row's losses, or one pair of rows', ready to be convolved with itself.
+// The losses of one row, or of one pair of rows, ready to be convolved with itself.
 struct Factor {
   std::vector<LossMass> atoms;
   long double revealed = 0;
 };
 
-// Sorts by loss and joins equal ones (to 1e-15 of the largest), counting them at the largest
-// (upper) or the smallest; moves the largest losses of total mass `budget`, whose ratios are
-// rounding noise of the table's far end, to infinity (upper) or drops them.
+// Sorts the atoms by loss and joins losses that are equal to 1e-15 of the largest: at their largest
+// if `upper`, else at their smallest. First removes the largest losses, of total mass up to
+// `budget`, as their ratios are rounding noise from the far end of the table: `upper` counts their
+// mass as revealed, else it is dropped.
 Factor Condense(Factor factor, long double budget, bool upper) {
   std::vector<LossMass>& atoms = factor.atoms;
   std::sort(atoms.begin(), atoms.end(),
@@ -152,11 +156,12 @@ Factor FactorOf(const RowLoss& row, long double budget, bool upper) {
   return Condense(std::move(factor), budget, upper);
 }
 
-// ln of the sum of p * e^(theta * loss); the atoms are sorted, and there is one at least.
+// ln of the sum of p * e^(theta * loss); there is at least one atom, and they are sorted, or off by
+// at most a grid step.
 double LogMoment(const Factor& factor, double theta) {
-  // Sorted by loss, but for a grid step: the largest term is near one of the ends.
-  const double top = theta * static_cast<double>(theta > 0 ? factor.atoms.back().loss
-                                                           : factor.atoms.front().loss);
+  // So the largest term is near one of the ends.
+  const double top =
+      theta * static_cast<double>(theta > 0 ? factor.atoms.back().loss : factor.atoms.front().loss);
   double sum = 0;
   for (const LossMass& atom : factor.atoms) {
     sum += static_cast<double>(atom.p) * std::exp(theta * static_cast<double>(atom.loss) - top);
@@ -175,7 +180,7 @@ struct Complex {
   double im = 0;
   friend Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
   friend Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
-  // The textbook's product: std::complex's looks out for infinities, which cannot occur here.
+  // The textbook's product. std::complex would also handle infinities, which cannot occur here.
   friend Complex operator*(Complex a, Complex b) {
     return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
   }
@@ -194,7 +199,7 @@ Complex Power(Complex base, uint64_t n) {
 class Fourier {
  public:
   explicit Fourier(size_t points) : roots_(points) {
-    // The roots of the stage of `half` butterflies a block lie at half .. 2 half - 1.
+    // The stage with `half` butterflies a block uses the roots at half .. 2 half - 1.
     for (size_t half = 1; half < points; half *= 2) {
       for (size_t k = 0; k < half; ++k) {
         const double angle = std::numbers::pi * static_cast<double>(k) / static_cast<double>(half);
@@ -230,7 +235,7 @@ class Fourier {
 
 struct Moment {
   double theta;
-  double log_moment;  // of the whole sum
+  double log_moment;  // ln of the moment of the whole sum
 };
 
 // A bound on ln of the tilted mass of the sum beyond `edge` (above it, or below): Markov's
@@ -244,8 +249,8 @@ double LogTail(const std::vector<Moment>& moments, const Moment& tilt, double ed
   return best;
 }
 
-// delta's part from finite losses: E[max(0, 1 - e^(epsilon - S))] for S the sum of n independent
-// copies of every factor's loss. On the safe side for `upper`; for the lower bound, below it.
+// The part of delta that comes from finite losses: E[max(0, 1 - e^(epsilon - S))], where S is the
+// sum of n independent copies of every factor's loss. An upper bound if `upper`, else a lower one.
 double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t points,
                 bool upper) {
   for (const Factor& factor : factors) {
@@ -275,7 +280,7 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
   // A window that holds all but e^-46 of the tilted sum.
   const auto moments_around = [&] {
     std::vector<Moment> moments;
-    // Of all sizes, so that some fit the tilted sum's width for any n.
+    // Steps of all sizes, so that some fit the width of the tilted sum for any n.
     for (double step = 1e-4 * (1 + theta); step < 1e4 * (1 + theta); step *= 5) {
       for (const double t : {theta - step, theta + step}) {
         const double log_moment = LogMoment(factors, t, n);
@@ -303,8 +308,9 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
   const double window_top = static_cast<double>((first + static_cast<int64_t>(points)) * step);
   const double window_bottom = static_cast<double>(first * step);
 
-  // Losses onto the grid. Upper: each is split between its two neighbours so that both worlds keep
-  // their mass, which can only help an observer. Lower: rounded down.
+  // Moves losses onto the grid. For the upper bound each loss is split between its two neighbours
+  // so that both worlds keep their mass, which can only help an observer. For the lower bound
+  // losses are rounded down.
   for (Factor& factor : factors) {
     std::vector<LossMass> on_grid;
     on_grid.reserve(2 * factor.atoms.size());
@@ -348,12 +354,13 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
     }
     product[k] = Power(once, n);
   }
-  // Of a real sequence's spectrum, the transform is the sequence backwards.
+  // Transforming the spectrum of a real sequence gives the sequence backwards.
   data = std::move(product);
   fourier.Transform(data);
 
-  // Rounding: a transform is right to 8 u log2(points) in the 2-norm (Higham 2002, theorem 24.2),
-  // the n-th power multiplies what comes in by n and adds 4 u n; the tilted masses sum to 1.
+  // Bounds the rounding errors. A transform is right to 8 u log2(points) in the 2-norm (Higham
+  // 2002, theorem 24.2). The n-th power multiplies an incoming error by n and adds 4 u n. The
+  // tilted masses sum to 1.
   constexpr double kUnit = 0x1p-53;
   const double norm_error =
       kUnit * (8 * std::log2(points) * (4 * static_cast<double>(n) + 1) + 8 * n);
@@ -369,10 +376,10 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
     squares += weight * weight;
   }
   const double factor = std::exp(tilt.log_moment - theta * epsilon);
-  const double rounding = norm_error * std::sqrt(squares) +
-                          1e-12 * (1 + std::abs(tilt.log_moment) + n) * sum;
-  // What lies above the window is counted at its bottom, where it may be lost; what lies below it
-  // comes in at the top.
+  const double rounding =
+      norm_error * std::sqrt(squares) + 1e-12 * (1 + std::abs(tilt.log_moment) + n) * sum;
+  // The transform is cyclic: mass above the window is counted at its bottom, where it may be lost,
+  // and mass below the window is counted at its top.
   const double above = std::exp(LogTail(moments, tilt, window_top, true));
   const double below = std::exp(LogTail(moments, tilt, window_bottom, false));
   return upper ? factor * (sum + rounding + above * 1.01)
@@ -391,8 +398,8 @@ double ConvolvedDelta(const Changes& changes, double epsilon, size_t points, boo
   const long double budget = 1e-25L / n;
   std::vector<Factor> factors = {FactorOf(changes.down, budget, upper),
                                  FactorOf(changes.up, budget, upper)};
-  // Where a row has few different losses, as for the geometric, take the pair of rows as one:
-  // rise and fall then cancel exactly.
+  // If the rows have few different losses, as with geometric noise, both rows become one factor, so
+  // that rise and fall cancel exactly.
   if (factors[0].atoms.size() * factors[1].atoms.size() <= 100'000) {
     Factor pair;
     for (const LossMass& a : factors[0].atoms) {
@@ -400,11 +407,11 @@ double ConvolvedDelta(const Changes& changes, double epsilon, size_t points, boo
         pair.atoms.push_back({a.loss + b.loss, a.p * b.p});
       }
     }
-    pair.revealed = factors[0].revealed + factors[1].revealed -
-                    factors[0].revealed * factors[1].revealed;
+    pair.revealed =
+        factors[0].revealed + factors[1].revealed - factors[0].revealed * factors[1].revealed;
     factors = {Condense(std::move(pair), budget, upper)};
   }
-  // 1 - the probability that no row's count gives its change away.
+  // `revealed`: the probability that some row's count gives its change away.
   long double log_hidden = 0;
   for (const Factor& factor : factors) log_hidden += std::log1p(-factor.revealed);
   const long double revealed = -std::expm1(n * log_hidden);
@@ -417,14 +424,13 @@ double ConvolvedDelta(const Changes& changes, double epsilon, size_t points, boo
 
 absl::Status CheckArguments(std::span<const Weight> weights, const Exposure& exposure) {
   if (exposure.phi == 0 || exposure.rounds == 0 || exposure.submissions == 0) {
-    return absl::InvalidArgumentError(
-        "accountant: phi, rounds and submissions must be at least 1");
+    return absl::InvalidArgumentError("accountant: phi, rounds and submissions must be at least 1");
   }
   const unsigned __int128 changes =
       static_cast<unsigned __int128>(exposure.phi) * exposure.rounds * exposure.submissions;
   if (changes > kMaxChanges) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "accountant: phi * rounds * submissions must be at most %d", kMaxChanges));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("accountant: phi * rounds * submissions must be at most %d", kMaxChanges));
   }
   if (exposure.copies == 0 || exposure.copies > kMaxCopies) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -499,7 +505,7 @@ absl::StatusOr<std::vector<Weight>> WeightsFrom(std::span<const double> frequenc
   std::vector<Weight> weights;
   Weight total = 0;
   for (double f : frequencies) {
-    // Half of 2^128 at a time: the whole does not fit.
+    // Computed as twice a multiple of 2^-127, as 2^128 itself does not fit a Weight.
     weights.push_back(2 * static_cast<Weight>(std::ldexp(f / sum * (1 - 0x1p-60L), 127)));
     total += weights.back();
   }

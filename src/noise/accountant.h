@@ -1,4 +1,4 @@
-// The exact privacy of noise on a histogram: what (epsilon, delta) really holds.
+// The exact privacy of noise on a histogram: which (epsilon, delta) really holds.
 //
 // Neighbours are two batches that differ in queries of one client, each of which asks for row b
 // instead of row a: count a falls by one and count b rises by one (substitution). The backend sees
@@ -24,7 +24,7 @@ namespace shoal::noise {
 // A probability as an integer over 2^128.
 using Weight = unsigned __int128;
 
-// What of one client's behaviour is to stay hidden.
+// How much of one client's behaviour is to stay hidden.
 struct Exposure {
   // Changed queries in one round, on distinct rows.
   uint32_t phi = 1;
@@ -40,25 +40,25 @@ struct Exposure {
 inline constexpr uint64_t kMaxChanges = 1'000'000'000;  // phi * rounds * submissions
 inline constexpr uint32_t kMaxCopies = 10'000;
 
-// lower <= the exact delta <= upper. Discretisation, truncation, aliasing and rounding are all
-// accounted: each is bounded and counted towards the safe side.
+// lower <= the exact delta <= upper. The bounds include the errors of discretisation, truncation,
+// aliasing and rounding: each is bounded and counted on the safe side.
 struct DeltaBounds {
   double lower = 0;
   double upper = 0;
 };
 
-// How finely losses are cut where more than one query changes.
+// The number of grid points for losses when more than one query changes.
 enum class Precision {
   kSearch,  // 2^14 points: the upper bound is off by some parts in a thousand, in milliseconds
-  kExact,   // 2^18 points: some parts in a hundred thousand; the lower bound, some per cent
+  kExact,   // 2^18 points: off by some parts in a hundred thousand (lower bound: some per cent)
 };
 
-// The delta that holds at `epsilon` for noise where k has probability weights[k] / 2^128.
-// One change: exact enumeration, O(n log n) for n weights. More: the privacy losses are rounded
-// so that the result can only be worse (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, "Connect
-// the Dots"), tilted so that the far tail keeps its precision, and convolved by FFT.
+// The delta that holds at `epsilon` for noise where k has probability weights[k] / 2^128. One
+// change: exact enumeration, O(n log n) for n weights. Several changes: the privacy losses are
+// rounded so that the result can only be worse (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022,
+// "Connect the Dots"), tilted so that the far tail keeps its precision, and convolved by FFT.
 // INVALID_ARGUMENT names the argument that is out of range: epsilon not in [0, 50], weights that do
-// not sum to 2^128, an Exposure with a zero or beyond the limits above.
+// not sum to 2^128, an Exposure with a zero in it or beyond the limits above.
 absl::StatusOr<DeltaBounds> SubstitutionDelta(std::span<const Weight> weights, double epsilon,
                                               const Exposure& exposure,
                                               Precision precision = Precision::kExact);

@@ -16,8 +16,8 @@ std::vector<Weight> Weights(const std::vector<double>& frequencies) {
   return WeightsFrom(frequencies).value();
 }
 
-// delta by its definition: every outcome of the 2n rows, one after the other, in the direction
-// world 0 against world 1, or the other way round.
+// delta by its definition: sums over every outcome of the 2n rows, for world 0 against world 1 or,
+// with `reverse`, the other way round.
 double BruteForce(const std::vector<double>& pmf, double epsilon, int n, int copies, bool reverse) {
   const int values = static_cast<int>(pmf.size()) + copies;
   const auto p = [&](int k) { return k < 0 || k >= static_cast<int>(pmf.size()) ? 0.0 : pmf[k]; };
@@ -39,7 +39,8 @@ double BruteForce(const std::vector<double>& pmf, double epsilon, int n, int cop
   return delta;
 }
 
-// Small, lopsided, with a hole and without any order: nothing may rest on a nice shape.
+// A small, lopsided distribution with a hole and without any order, as the accountant may not rely
+// on a nice shape.
 const std::vector<double> kOdd = {0.02, 0.3, 0.1, 0.0, 0.25, 0.2, 0.1, 0.03};
 const std::vector<double> kSmooth = {0.03, 0.1, 0.17, 0.2, 0.19, 0.14, 0.1, 0.07};
 
@@ -49,9 +50,8 @@ TEST(SubstitutionDeltaTest, IsTheDefinitionInBothDirections) {
       for (uint32_t copies : {1, 2}) {
         const double forward = BruteForce(pmf, epsilon, 1, copies, false);
         EXPECT_NEAR(forward, BruteForce(pmf, epsilon, 1, copies, true), 1e-12);
-        SHOAL_ASSERT_OK_AND_ASSIGN(
-            const DeltaBounds delta,
-            SubstitutionDelta(Weights(pmf), epsilon, {.copies = copies}));
+        SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds delta,
+                                   SubstitutionDelta(Weights(pmf), epsilon, {.copies = copies}));
         EXPECT_LE(delta.lower, delta.upper);
         EXPECT_NEAR(delta.lower, forward, 1e-12);
         EXPECT_NEAR(delta.upper, forward, 1e-12);
@@ -86,8 +86,8 @@ TEST(SubstitutionDeltaTest, RoundsAndRetriesCountLikeChanges) {
 }
 
 TEST(SubstitutionDeltaTest, ManyChangesOfOneBitAreABinomial) {
-  // A noise of 0 or 1 with equal probability: of the two rows of one change, each gives it away
-  // with probability 1/2, and is neutral otherwise.
+  // Noise of 0 or 1 with equal probability: each of the two rows of a change gives the change away
+  // with probability 1/2 and is neutral otherwise.
   const std::vector<Weight> coin = Weights({1, 1});
   for (uint32_t n : {1, 2, 5}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds delta, SubstitutionDelta(coin, 0.5, {.phi = n}));
@@ -96,8 +96,8 @@ TEST(SubstitutionDeltaTest, ManyChangesOfOneBitAreABinomial) {
   }
 }
 
-// The classical choice, which no mechanism here offers as it costs more: symmetric geometric noise cut
-// at both ends, 217 queries a row for (0.1, 1e-6).
+// Symmetric geometric noise cut at both ends, the classical choice: 217 queries a row for (0.1,
+// 1e-6). No mechanism here offers it, as it costs more.
 TEST(SubstitutionDeltaTest, SymmetricGeometricCutAtBothEnds) {
   std::vector<double> frequencies(2 * 217 + 1);
   for (int k = 0; k <= 2 * 217; ++k) frequencies[k] = std::exp(-std::abs(k - 217) / 20.0);

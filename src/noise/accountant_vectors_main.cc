@@ -1,5 +1,5 @@
-// Prints the accountant's answers for a grid of parameters, for a comparison with another
-// implementation: mechanism mode left right scale_epsilon phi rounds epsilon lower upper.
+// Prints the accountant's answers for a grid of parameters, to compare with another implementation.
+// A line has: mechanism mode left right scale_epsilon phi rounds epsilon lower upper.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -11,17 +11,15 @@ int main() {
   using shoal::noise::Distribution, shoal::noise::Parameters;
   using enum shoal::noise::Mechanism;
   const std::vector<Parameters> grid = {
-      {kGeometric, 1, 1e-6, 1, 15, 1.25, 5.0},
-      {kGeometric, 0.1, 1e-6, 1, 128, 13.06, 42.74},
-      {kClampedLaplace, 0.1, 1e-6, 1, 277},
-      {kClampedLaplace, 1, 1e-6, 2, 56},
-      {kSplitGaussian, 1, 1e-6, 5, 70, 14, 60},
-      {kSplitGaussian, 0.1, 1e-6, 100, 1208, 243, 1177},
+      {kGeometric, 1, 1e-6, 1, 15, 1.25, 5.0},  {kGeometric, 0.1, 1e-6, 1, 128, 13.06, 42.74},
+      {kClampedLaplace, 0.1, 1e-6, 1, 277},     {kClampedLaplace, 1, 1e-6, 2, 56},
+      {kSplitGaussian, 1, 1e-6, 5, 70, 14, 60}, {kSplitGaussian, 0.1, 1e-6, 100, 1208, 243, 1177},
   };
   for (const Parameters& p : grid) {
     const Distribution d = Distribution::Create(p).value();
     for (uint32_t rounds : {1, 3}) {
-      // Not 1: the geometric has its largest loss there, and a grid that rounds it is far off.
+      // The factor 1 is left out: there the epsilon is the geometric's largest loss, and an
+      // implementation that rounds that loss to a grid is far off.
       for (double factor : {0.5, 0.9, 1.5}) {
         const double epsilon = p.epsilon * factor;
         const auto delta =

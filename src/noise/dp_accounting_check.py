@@ -19,7 +19,7 @@ def laplace_cdf(u, scale):
 def pmf(mechanism, mode, left, right, epsilon, phi):
     if mechanism == "clamped_laplace":
         scale = 2 * phi / epsilon
-        # Masses between integers, from the nearer tail: no cancellation.
+        # The masses between integers, computed from the nearer tail so that nothing cancels.
         edges = np.arange(1, 2 * mode + 1) - mode
         p = np.zeros(2 * mode + 1)
         p[0] = laplace_cdf(np.array(1 - mode), scale)
@@ -39,7 +39,8 @@ def delta(p, n, epsilon, interval, pessimistic):
     moved = {k + 1: x for k, x in still.items()}
     up = pld.from_two_probability_mass_functions(
         still, moved, pessimistic_estimate=pessimistic, value_discretization_interval=interval)
-    # One row of a change is the other direction of the other: together they are the pair.
+    # The two rows of a change are one pair of distributions in both directions: their composition
+    # is the change.
     down = pld.from_two_probability_mass_functions(
         moved, still, pessimistic_estimate=pessimistic, value_discretization_interval=interval)
     pair = up.compose(down)
@@ -53,12 +54,14 @@ def main():
         mode, left, right, own_epsilon, phi, rounds, epsilon, lower, upper = map(float, numbers)
         n = int(phi * rounds)
         p = pmf(mechanism, int(mode), left, right, own_epsilon, phi)
-        # Rounding moves the sum of 2n losses by n intervals or so: keep that far below epsilon.
+        # Rounding moves the sum of 2n losses by about n intervals, which must stay far below
+        # epsilon.
         interval = max(2e-7, min(1e-4, epsilon / (1000 * n)))
         high = delta(p, n, epsilon, interval, True)
         low = delta(p, n, epsilon, interval, False)
-        # Our bounds and theirs hold the same number: the two intervals must meet, and both be
-        # narrow. 1e-9 relative for their doubles; 1e-13 for the right end that is cut off here.
+        # Our bounds and theirs enclose the same number, so the two intervals must meet, and both
+        # must be narrow. The slack is 1e-9 (relative) for their doubles and 1e-13 for the right end
+        # that pmf() cuts off.
         slack = 1e-9 * upper + 1e-13
         print(f"{line.strip()}  dp-accounting [{low:.6g}, {high:.6g}]")
         assert lower <= high + slack, "our lower bound is above their upper one"

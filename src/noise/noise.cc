@@ -15,14 +15,14 @@
 namespace shoal::noise {
 namespace {
 
-// 256 bits: the longest recurrence below, 2^19 steps whose errors add up to their square, leaves
-// more than 200 good bits, where the tables need 128.
+// 256 bits. The longest recurrence below has 2^19 steps, whose errors grow with the square of their
+// number: more than 200 bits stay correct, and the tables need 128.
 using Float = boost::multiprecision::number<
     boost::multiprecision::cpp_bin_float<256, boost::multiprecision::digit_base_2>,
     boost::multiprecision::et_off>;
 
-// Where the right side is cut, in scales: exp(-72.1) and exp(-12.1^2 / 2) are below 2^-104, and so
-// is the mass beyond, of the mass on that side.
+// Where the right side is cut, in scales. exp(-72.1) and exp(-12.1^2 / 2) are below 2^-104, and so
+// is the share of the right side's mass that lies beyond the cut.
 constexpr double kGeometricCut = 72.1;
 constexpr double kGaussianCut = 12.1;
 
@@ -31,7 +31,7 @@ absl::Status OutOfRange(absl::string_view name, absl::string_view range, double 
       absl::StrFormat("noise: %s must be %s, got %g", name, range, got));
 }
 
-// Written so that NaN fails.
+// False for NaN.
 bool Within(double value, double low, double high) { return value >= low && value <= high; }
 
 absl::Status CheckClaim(double epsilon, double delta, uint32_t phi) {
@@ -54,9 +54,14 @@ absl::Status CheckShape(const Parameters& p) {
   }
   double low = 0, high = 0;
   switch (p.mechanism) {
-    case Mechanism::kClampedLaplace: break;
-    case Mechanism::kGeometric: low = kMinScale, high = kMaxGeometricScale; break;
-    case Mechanism::kSplitGaussian: low = kMinScale, high = kMaxGaussianScale; break;
+    case Mechanism::kClampedLaplace:
+      break;
+    case Mechanism::kGeometric:
+      low = kMinScale, high = kMaxGeometricScale;
+      break;
+    case Mechanism::kSplitGaussian:
+      low = kMinScale, high = kMaxGaussianScale;
+      break;
     default:
       return OutOfRange("mechanism", "clamped_laplace, geometric or split_gaussian",
                         static_cast<int>(p.mechanism));
@@ -121,8 +126,8 @@ std::vector<Float> Frequencies(const Parameters& p) {
   SHOAL_CHECK(false);
 }
 
-// Integers over 2^128, each within one half of the exact value; what rounding leaves over goes to
-// the likeliest value. Zeros at the right end are dropped.
+// Rounds to integers over 2^128, each within one half of the exact value. The likeliest value takes
+// what rounding adds or loses in all. Zeros at the right end are dropped.
 std::vector<Weight> Round(const std::vector<Float>& frequencies) {
   Float sum = 0;
   for (const Float& f : frequencies) sum += f;
@@ -139,7 +144,7 @@ std::vector<Weight> Round(const std::vector<Float>& frequencies) {
     weights[k] = (Weight{high} << 64) + low;
     total += weights[k];
   }
-  // Modulo 2^128 what is missing, or too much, is -total.
+  // The sum should be 2^128, which is 0 modulo 2^128, so -total is what is missing or too much.
   *std::max_element(weights.begin(), weights.end()) -= total;
   while (weights.back() == 0) weights.pop_back();
   return weights;
@@ -149,17 +154,21 @@ std::vector<Weight> Round(const std::vector<Float>& frequencies) {
 
 absl::string_view MechanismName(Mechanism mechanism) {
   switch (mechanism) {
-    case Mechanism::kClampedLaplace: return "clamped_laplace";
-    case Mechanism::kGeometric: return "geometric";
-    case Mechanism::kSplitGaussian: return "split_gaussian";
+    case Mechanism::kClampedLaplace:
+      return "clamped_laplace";
+    case Mechanism::kGeometric:
+      return "geometric";
+    case Mechanism::kSplitGaussian:
+      return "split_gaussian";
   }
   return "unknown";
 }
 
-// Walker's alias method in integers. 2^bits buckets of 2^(128 - bits) each; bucket i gives i for
-// the first own[i] of its places and alias[i] for the rest. A sample takes a 64-bit word: `bits`
-// for the bucket, the next 32 for the place's upper part, which decides unless it equals that of
-// own[i]; then the place's other 96 - bits bits are drawn as well.
+// Walker's alias method in integers. There are 2^bits buckets of 2^(128 - bits) places each. Bucket
+// i gives the value i for its first own[i] places and alias[i] for the others. A sample takes a
+// 64-bit word: the first `bits` bits choose the bucket, the next 32 are the upper bits of the
+// place. They decide unless they equal the upper bits of own[i]; then the place's other 96 - bits
+// bits are drawn as well.
 struct Distribution::Table {
   struct Bucket {
     uint32_t own_high;  // the upper 32 of the 128 - bits bits of own[i]
@@ -175,8 +184,8 @@ struct Distribution::Table {
     buckets.resize(n);
     std::vector<uint32_t> small, large;
     for (uint32_t i = 0; i < n; ++i) (own[i] < capacity ? small : large).push_back(i);
-    // The weights sum to n * capacity, so that a bucket that lacks places always finds one that
-    // has too many.
+    // The weights sum to n * capacity, so for every bucket with fewer than `capacity` places there
+    // is one with more.
     while (!small.empty()) {
       SHOAL_CHECK(!large.empty());
       const uint32_t poor = small.back();
@@ -247,7 +256,7 @@ void Distribution::Sample(RandomSource& random, std::span<uint32_t> counts) cons
       const uint32_t bucket = static_cast<uint32_t>(word >> (64 - bits));
       const uint32_t place = static_cast<uint32_t>(word >> (32 - bits));
       const Table::Bucket entry = table.buckets[bucket];
-      // A mask and no branch: which of the two it is stays out of the branch predictor.
+      // A mask in place of a branch keeps the choice out of the branch predictor.
       uint32_t take_own = -static_cast<uint32_t>(place < entry.own_high);
       if (place == entry.own_high) [[unlikely]] {
         uint8_t more[16];
@@ -273,12 +282,11 @@ absl::StatusOr<uint32_t> ClampedLaplaceBound(double epsilon, double nominal_delt
 
 absl::Status VerifyPrivacy(const Parameters& parameters) {
   SHOAL_ASSIGN_OR_RETURN(const Distribution distribution, Distribution::Create(parameters));
-  // The coarse bound is safe too, and mostly close enough.
+  // The coarse bound is an upper bound too, and mostly close enough.
   double delta = 1;
   for (Precision precision : {Precision::kSearch, Precision::kExact}) {
-    SHOAL_ASSIGN_OR_RETURN(
-        delta, SubstitutionDeltaUpper(distribution.weights(), parameters.epsilon,
-                                      {.phi = parameters.phi}, precision));
+    SHOAL_ASSIGN_OR_RETURN(delta, SubstitutionDeltaUpper(distribution.weights(), parameters.epsilon,
+                                                         {.phi = parameters.phi}, precision));
     if (delta <= parameters.delta) return absl::OkStatus();
   }
   return absl::FailedPreconditionError(absl::StrFormat(

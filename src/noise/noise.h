@@ -29,8 +29,9 @@ enum class Mechanism {
 // "clamped_laplace", "geometric", "split_gaussian".
 absl::string_view MechanismName(Mechanism mechanism);
 
-// The numbers mean the same as in wire::NoiseParameters. epsilon, delta and phi are what is
-// claimed, and what VerifyPrivacy checks; only the clamped Laplace takes its scale from them.
+// The numbers mean the same as in wire::NoiseParameters. epsilon, delta and phi are the claimed
+// privacy, which VerifyPrivacy checks. Of the mechanisms, only the clamped Laplace takes its scale
+// from them.
 struct Parameters {
   Mechanism mechanism = Mechanism::kGeometric;
   double epsilon = 1;
@@ -39,12 +40,12 @@ struct Parameters {
   uint32_t phi = 1;
   // Where the distribution peaks, in noise queries; for the clamped Laplace, the bound B.
   uint32_t mode = 0;
-  // In noise queries; zero for the clamped Laplace.
+  // Scales in noise queries; zero for the clamped Laplace.
   double left_scale = 0;
   double right_scale = 0;
 };
 
-// What Create and VerifyPrivacy accept.
+// The limits of what Create and VerifyPrivacy accept.
 inline constexpr double kMinEpsilon = 1e-6, kMaxEpsilon = 50;
 inline constexpr double kMinDelta = 1e-15;  // below 1
 inline constexpr uint32_t kMaxPhi = 1'000'000;
@@ -52,9 +53,9 @@ inline constexpr uint32_t kMaxMode = 1 << 19;
 inline constexpr double kMinScale = 0.1, kMaxGeometricScale = 7'000, kMaxGaussianScale = 40'000;
 
 // A distribution of noise per row, as an exact table: the probabilities are integers over 2^128
-// that sum to it, within 2^-100 (total variation) of the mechanism's definition. The far right
-// end, of mass below 2^-103, is cut off.
-// Immutable and thread-safe; cheap to copy. About 40 bytes a value.
+// that sum to 2^128. The table is within 2^-100 (total variation) of the mechanism's definition.
+// The far right end, of mass below 2^-103, is cut off. Immutable and thread-safe; cheap to copy.
+// About 40 bytes a value.
 class Distribution {
  public:
   // INVALID_ARGUMENT names the parameter and the allowed range. Takes some 2 microseconds a value.
@@ -68,11 +69,11 @@ class Distribution {
   // weights()[k] / 2^128 is the probability of k, for k from 0 to max().
   std::span<const Weight> weights() const;
 
-  // Fills counts[i] with independent samples; exact: integer comparisons only. Takes 8 bytes from
-  // `random` for each, in blocks, and 16 more once in about 2^32. The same stream and the same
-  // number of counts give the same counts.
-  // Time does not depend on the counts but for those rare 16 bytes and for the cache: one look
-  // into a table, at a random place that tells the count up to two values (docs/privacy.md).
+  // Fills counts[i] with independent samples, by integer comparisons only, so that they are exact.
+  // Takes 8 bytes from `random` for each, in blocks, and 16 more once in about 2^32. The same
+  // stream and the same number of counts give the same counts. The time depends on the counts in
+  // two ways only: by those rare 16 bytes, and by the cache, as a sample reads a table at a random
+  // place that narrows its count down to two values (docs/privacy.md).
   void Sample(RandomSource& random, std::span<uint32_t> counts) const;
 
  private:
@@ -82,7 +83,7 @@ class Distribution {
 };
 
 // The paper's B = ceil(|inverse CDF of Laplace(0, 2 phi / epsilon) at nominal_delta / 2|), 277 for
-// (0.1, 1e-6) and phi = 1. The delta that then holds is larger than the nominal one.
+// (0.1, 1e-6) and phi = 1. The delta that really holds with this B is larger than the nominal one.
 // INVALID_ARGUMENT if a parameter, or the bound, is out of range.
 absl::StatusOr<uint32_t> ClampedLaplaceBound(double epsilon, double nominal_delta, uint32_t phi);
 

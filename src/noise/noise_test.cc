@@ -46,7 +46,8 @@ TEST(DistributionTest, TablesSumToOneAndKeepTheirDefinition) {
       if (w[k] < Weight{1} << 90 || w[k + 1] < Weight{1} << 90) continue;
       switch (p.mechanism) {
         case kClampedLaplace:
-          // The mass of [k, k + 1): falls by a factor a step on both sides, equal around the mode.
+          // k has the mass of [k, k + 1): it falls by the same factor a step on both sides, and the
+          // two values around the mode are equal.
           expected = from < -1 ? 0.05L : from == -1 ? 0 : -0.05L;
           break;
         case kGeometric:
@@ -90,9 +91,14 @@ TEST(DistributionTest, ZeroAndTheLastValueAreRoundedLikeTheRest) {
 
 TEST(ClampedLaplaceBoundTest, IsThePapersTable3) {
   // The paper prints the bound without its rounding up.
-  for (const auto& [epsilon, delta, bound] : std::vector<std::tuple<double, double, uint32_t>>{
-           {1, 1e-5, 24}, {1, 1e-6, 28}, {0.1, 1e-5, 231}, {0.1, 1e-6, 277}, {0.1, 1e-7, 323},
-           {0.01, 1e-6, 2764}, {0.0001, 1e-6, 276311}}) {
+  for (const auto& [epsilon, delta, bound] :
+       std::vector<std::tuple<double, double, uint32_t>>{{1, 1e-5, 24},
+                                                         {1, 1e-6, 28},
+                                                         {0.1, 1e-5, 231},
+                                                         {0.1, 1e-6, 277},
+                                                         {0.1, 1e-7, 323},
+                                                         {0.01, 1e-6, 2764},
+                                                         {0.0001, 1e-6, 276311}}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const uint32_t got, ClampedLaplaceBound(epsilon, delta, 1));
     EXPECT_EQ(got, bound) << epsilon << " " << delta;
   }
@@ -102,7 +108,7 @@ TEST(ClampedLaplaceBoundTest, IsThePapersTable3) {
               StatusIs(absl::StatusCode::kInvalidArgument, "at most 524288"));
 }
 
-// Section 6 of the design, line by line: mean noise, and the delta that really holds.
+// Shapes with the mean noise and the delta that each really gives.
 struct Line {
   Parameters parameters;
   double mean;
@@ -117,9 +123,8 @@ TEST(VerifyPrivacyTest, HoldsExactlyWhereTheExactDeltaDoes) {
       {{kGeometric, 1, 1e-6, 1, 15, 1.25, 5.0}, 18.701, 9.70249e-7},
       {{kClampedLaplace, 0.1, 1e-9, 1, 415}, 414.5, 1.94058e-9},
       {{kGeometric, 0.1, 1e-9, 1, 205, 12.38, 52.08}, 244.695, 9.98127e-10},
-      {{kClampedLaplace, std::log(3.0), 1e-4, 1, 17},
-       16.5, 1.20203e-4},
-      // The scales as printed, to two digits, miss 1e-4 by a hair.
+      {{kClampedLaplace, std::log(3.0), 1e-4, 1, 17}, 16.5, 1.20203e-4},
+      // With its scales rounded to two digits this shape misses 1e-4 slightly.
       {{kGeometric, std::log(3.0), 1e-4, 1, 9, 1.19, 3.89}, 11.653, 1.00441e-4},
       {{kClampedLaplace, 0.1, 1e-6, 100, 27631}, 27630.5, 1.99977e-4},
       {{kSplitGaussian, 0.1, 1e-6, 100, 2612, 532, 532}, 2612.0, 9.9962e-7},
@@ -161,7 +166,10 @@ TEST(ParametersTest, BadOnesAreNamedWithTheirRange) {
       {[](Parameters& p) { p.right_scale = 7001; }, "right_scale must be in [0.1, 7000]"},
       {[](Parameters& p) { p.right_scale = INFINITY; }, "right_scale must be in [0.1, 7000]"},
       {[](Parameters& p) { p.mechanism = kClampedLaplace; }, "left_scale must be zero"},
-      {[](Parameters& p) { p = {kClampedLaplace, 0.1, 1e-6, 1, 0}; }, "mode must be in [1,"},
+      {[](Parameters& p) {
+         p = {kClampedLaplace, 0.1, 1e-6, 1, 0};
+       },
+       "mode must be in [1,"},
       {[](Parameters& p) { p.mechanism = kSplitGaussian, p.left_scale = 40001; },
        "left_scale must be in [0.1, 40000]"},
       {[](Parameters& p) { p.mechanism = static_cast<Mechanism>(0); }, "mechanism must be"},
@@ -175,8 +183,8 @@ TEST(ParametersTest, BadOnesAreNamedWithTheirRange) {
   Parameters many = kDefault;
   many.phi = 11;
   SHOAL_EXPECT_OK(CheckPhi(many, 11));
-  EXPECT_THAT(CheckPhi(many, 10),
-              StatusIs(absl::StatusCode::kInvalidArgument, "at most the number of rows, 10, got 11"));
+  EXPECT_THAT(CheckPhi(many, 10), StatusIs(absl::StatusCode::kInvalidArgument,
+                                           "at most the number of rows, 10, got 11"));
 }
 
 TEST(DistributionTest, TheLargestParametersFit) {
@@ -204,14 +212,16 @@ double ChiSquaredSigmas(const Distribution& d, uint64_t seed) {
     cell_expected += kSamples * static_cast<double>(Real(d.weights()[k]));
     cell_observed += observed[k];
     if (cell_expected < 50) continue;
-    chi_squared += (cell_observed - cell_expected) * (cell_observed - cell_expected) / cell_expected;
+    chi_squared +=
+        (cell_observed - cell_expected) * (cell_observed - cell_expected) / cell_expected;
     cells += 1;
     cell_expected = cell_observed = 0;
   }
   if (cell_expected > 0) {
-    chi_squared += (cell_observed - cell_expected) * (cell_observed - cell_expected) / cell_expected;
+    chi_squared +=
+        (cell_observed - cell_expected) * (cell_observed - cell_expected) / cell_expected;
   }
-  const double v = cells;  // the last cell is the rest
+  const double v = cells;  // degrees of freedom: the last cell holds what is left over
   return (std::cbrt(chi_squared / v) - (1 - 2 / (9 * v))) / std::sqrt(2 / (9 * v));
 }
 
@@ -224,8 +234,9 @@ TEST(SampleTest, ChiSquaredAgainstTheExactTable) {
   }
 }
 
-// A stored seed must give the same noise in every version and on every machine: a party that repeats
-// a round draws it again. From ChaCha20 under a fixed key; table and alias search are pinned with it.
+// A stored seed must give the same noise in every version and on every machine, as a party that
+// repeats a round draws it again. The vectors come from ChaCha20 under a fixed key, and pin the
+// table and the alias search too.
 TEST(SampleTest, ReferenceVectors) {
   const Bytes key(32, 7);
   const std::vector<std::pair<Parameters, std::vector<uint32_t>>> vectors = {
@@ -234,7 +245,8 @@ TEST(SampleTest, ReferenceVectors) {
       {{kGeometric, 0.1, 1e-6, 1, 128, 13.06, 42.74},
        {138, 154, 197, 214, 134, 149, 115, 129, 137, 137, 170, 125, 224, 130, 125, 164}},
       {{kSplitGaussian, 0.1, 1e-6, 100, 1208, 243, 1177},
-       {1409, 1795, 2536, 2762, 1283, 1672, 2338, 1121, 1358, 1378, 2109, 994, 898, 1152, 4007, 1998}},
+       {1409, 1795, 2536, 2762, 1283, 1672, 2338, 1121, 1358, 1378, 2109, 994, 898, 1152, 4007,
+        1998}},
   };
   for (const auto& [parameters, expected] : vectors) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Distribution d, Distribution::Create(parameters));
@@ -246,7 +258,7 @@ TEST(SampleTest, ReferenceVectors) {
 }
 
 TEST(SampleTest, ZeroIsAsRareAsItShouldBe) {
-  // A delta that can be counted: the mass at zero is the delta of this mechanism for the most part.
+  // A delta that is large enough to count: for this mechanism it is mostly the mass at zero.
   SHOAL_ASSERT_OK_AND_ASSIGN(const Distribution d,
                              Distribution::Create({kGeometric, 1, 1e-2, 1, 5, 1.25, 5.0}));
   constexpr size_t kSamples = 1 << 22;
@@ -255,12 +267,13 @@ TEST(SampleTest, ZeroIsAsRareAsItShouldBe) {
   const double observed = std::count(counts.begin(), counts.end(), 0u);
   EXPECT_GT(expected, 10'000);
   EXPECT_LT(std::abs(observed - expected), 4 * std::sqrt(expected));
-  // And the other end: beyond 60 the mass is that of the right side's tail.
+  // At the other end, the mass beyond 60 is that of the right side's tail.
   double tail = 0;
   for (size_t k = 60; k < d.weights().size(); ++k) {
     tail += kSamples * static_cast<double>(Real(d.weights()[k]));
   }
-  const double far = std::count_if(counts.begin(), counts.end(), [](uint32_t c) { return c >= 60; });
+  const double far =
+      std::count_if(counts.begin(), counts.end(), [](uint32_t c) { return c >= 60; });
   EXPECT_LT(std::abs(far - tail), 4 * std::sqrt(tail));
 }
 

@@ -14,7 +14,8 @@ namespace shoal::noise {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-// The search looks at tables made in doubles, and leaves this much room for the exact ones.
+// The search computes with tables of doubles and asks for this share of the target's delta, so that
+// the exact tables hold it too.
 constexpr double kRoom = 0.999;
 
 struct Shape {
@@ -31,9 +32,12 @@ class Search {
   // The best shape, or nothing if none within the limits reaches the target.
   std::optional<Shape> Run() const {
     switch (mechanism_) {
-      case Mechanism::kClampedLaplace: return ClampedLaplace();
-      case Mechanism::kGeometric: return changes_ == 1 ? OneChange() : ManyChanges();
-      case Mechanism::kSplitGaussian: return ManyChanges();
+      case Mechanism::kClampedLaplace:
+        return ClampedLaplace();
+      case Mechanism::kGeometric:
+        return changes_ == 1 ? OneChange() : ManyChanges();
+      case Mechanism::kSplitGaussian:
+        return ManyChanges();
     }
     SHOAL_CHECK(false);
   }
@@ -54,7 +58,7 @@ class Search {
 
   std::vector<double> Frequencies(const Shape& s) const {
     const bool geometric = mechanism_ == Mechanism::kGeometric;
-    // What lies beyond is e^-15 of delta: it is for the exact table to count.
+    // The mass beyond is e^-15 of delta. Only the exact table counts it.
     const double fall = 15 - std::log(target_.delta);
     const double reach = geometric ? fall : std::sqrt(2 * fall);
     const size_t size = s.mode + static_cast<size_t>(std::ceil(reach * s.right)) + 1;
@@ -96,9 +100,9 @@ class Search {
     return Shape{high, 0, 0};
   }
 
-  // One change, geometric: a row that falls and one that rises lose 1 / left + 1 / right together,
-  // which must be at most epsilon; all of delta then is the mass at zero (and at the cut right
-  // end). For every mode the largest left scale that holds is the best one.
+  // One change with geometric noise. The row that falls and the row that rises have a joint loss of
+  // 1 / left + 1 / right, which must be at most epsilon. Then all of delta is the mass at zero (and
+  // at the cut right end). For every mode the largest left scale that holds is the best one.
   std::optional<Shape> OneChange() const {
     const auto holds = [&](const Shape& s) {
       if (!Allowed(s)) return false;
@@ -110,7 +114,8 @@ class Search {
       const auto shape = [&](double left) {
         return Shape{mode, left, (1 + 1e-9) / (target_.epsilon - 1 / left)};
       };
-      // 1 / left takes 98 % down to 5 % of epsilon; the right scale stays within its limit.
+      // Tries left scales for which 1 / left is 98 % down to 5 % of epsilon, and for which the
+      // right scale stays within its limit.
       const double most = std::min(0.98 * target_.epsilon, target_.epsilon - 1.001 / MaxScale());
       if (most <= 0.05 * target_.epsilon) return std::nullopt;
       double low = std::max(kMinScale, 1 / most), high = 20 / target_.epsilon;
@@ -125,7 +130,8 @@ class Search {
       const std::optional<Shape> shape = best_at(mode);
       return shape ? Mean(*shape) : kNever;
     };
-    // Too small a mode does not hold at all; from the first that does, the mean falls, then rises.
+    // A mode that is too small does not hold at all. From the first mode that holds, the mean falls
+    // and then rises.
     uint32_t first = 1;
     while (first <= kMaxMode && cost(first) == kNever) first *= 2;
     if (first > kMaxMode) return std::nullopt;
@@ -146,11 +152,11 @@ class Search {
     return best_at(best);
   }
 
-  // Many changes: for a mode and a left scale, the smallest right scale that holds; a compass
-  // search over the two.
+  // Many changes: a compass search over mode and left scale, with the smallest right scale that
+  // holds for each.
   std::optional<Shape> ManyChanges() const {
     const bool geometric = mechanism_ == Mechanism::kGeometric;
-    // A start of the right size: the usual proportions, as small as they hold.
+    // Starts with the usual proportions at the smallest size that holds.
     const auto start_at = [&](double t) {
       return geometric ? Shape{static_cast<uint32_t>(std::ceil(4 * t)), 0.4 * t, t}
                        : Shape{static_cast<uint32_t>(std::ceil(2.3 * t)), 0.46 * t, 2.2 * t};
@@ -168,7 +174,7 @@ class Search {
     Shape best = start_at(t);
     double least = Mean(best);
 
-    // Looks for a right scale that beats `least`; the first test is whether there is room for one.
+    // Looks for a right scale that beats `least`. The first test is whether any can.
     const auto improve = [&](uint32_t mode, double left) {
       double high = best.right * 2, floor = kMinScale;
       // The largest right scale whose mean is below the best so far.
@@ -234,9 +240,9 @@ absl::StatusOr<Choice> FindLeastNoise(Mechanism mechanism, const Target& target)
   choice.parameters = search.ParametersOf(*shape);
   SHOAL_ASSIGN_OR_RETURN(const Distribution distribution, Distribution::Create(choice.parameters));
   choice.mean = distribution.mean();
-  SHOAL_ASSIGN_OR_RETURN(
-      choice.delta, SubstitutionDeltaUpper(distribution.weights(), target.epsilon,
-                                           {.phi = choice.parameters.phi}));
+  SHOAL_ASSIGN_OR_RETURN(choice.delta,
+                         SubstitutionDeltaUpper(distribution.weights(), target.epsilon,
+                                                {.phi = choice.parameters.phi}));
   SHOAL_RETURN_IF_ERROR(VerifyPrivacy(choice.parameters));
   return choice;
 }
@@ -245,7 +251,7 @@ absl::StatusOr<Choice> FindLeastNoise(const Target& target) {
   const Exposure& e = target.exposure;
   const double changes = static_cast<double>(e.phi) * e.rounds * e.submissions;
   std::vector<Mechanism> mechanisms;
-  // Far from where the two cross, the loser need not be looked at.
+  // A mechanism is left out for numbers of changes at which it is far from being the cheaper one.
   if (changes <= 8) mechanisms.push_back(Mechanism::kGeometric);
   if (changes >= 2) mechanisms.push_back(Mechanism::kSplitGaussian);
   if (mechanisms.empty()) mechanisms.push_back(Mechanism::kGeometric);

@@ -11,13 +11,13 @@ namespace shoal::noise {
 struct Target {
   double epsilon = 1;
   double delta = 1e-6;
-  // What (epsilon, delta) is to cover, all of it together. Its `copies` is 1.
+  // What (epsilon, delta) must cover, taken together. Its `copies` is 1.
   Exposure exposure;
 };
 
 struct Choice {
-  // What a roster names. Its phi counts all changes that the target covers, phi * rounds *
-  // submissions of them; VerifyPrivacy accepts it.
+  // The parameters for a roster, which VerifyPrivacy accepts. Their phi counts all changes that the
+  // target covers: phi * rounds * submissions.
   Parameters parameters;
   double mean = 0;   // noise queries per row
   double delta = 0;  // the upper bound that holds at epsilon
@@ -25,8 +25,9 @@ struct Choice {
 
 // The parameters of the smallest mean (to about half a per cent) for which the exact delta is at
 // most the target's. Deterministic. Takes milliseconds where one query changes and the
-// noise is geometric, some ten seconds where many do. INVALID_ARGUMENT names a target's number that is out of range; OUT_OF_RANGE if
-// the noise that would be needed is beyond the mechanism's limits (noise.h).
+// noise is geometric, some ten seconds where many do. INVALID_ARGUMENT names a target's number that
+// is out of range; OUT_OF_RANGE if the noise that would be needed is beyond the mechanism's limits
+// (noise.h).
 absl::StatusOr<Choice> FindLeastNoise(Mechanism mechanism, const Target& target);
 
 // The cheapest of the mechanisms ("auto"): the geometric for a few changes, the split Gaussian for

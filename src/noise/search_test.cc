@@ -12,14 +12,15 @@ namespace {
 using enum Mechanism;
 using ::shoal::testing::StatusIs;
 
-// The parameters that the search names hold by the exact sum, and are no dearer than what was
-// found by hand.
+// The parameters that the search finds hold by the exact sum, and their mean is at most `mean`,
+// which was found by hand.
 void ExpectAtMost(double mean, const Target& target, Mechanism mechanism) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const Choice choice, FindLeastNoise(target));
   const Parameters& p = choice.parameters;
-  std::printf("epsilon %g, delta %g, phi %u: %s mode %u left %.4f right %.4f mean %.3f delta %.4g\n",
-              p.epsilon, p.delta, p.phi, std::string(MechanismName(p.mechanism)).c_str(), p.mode,
-              p.left_scale, p.right_scale, choice.mean, choice.delta);
+  std::printf(
+      "epsilon %g, delta %g, phi %u: %s mode %u left %.4f right %.4f mean %.3f delta %.4g\n",
+      p.epsilon, p.delta, p.phi, std::string(MechanismName(p.mechanism)).c_str(), p.mode,
+      p.left_scale, p.right_scale, choice.mean, choice.delta);
   EXPECT_EQ(p.mechanism, mechanism);
   EXPECT_LE(choice.mean, mean);
   EXPECT_LE(choice.delta, target.delta);

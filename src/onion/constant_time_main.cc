@@ -1,11 +1,11 @@
-// Seals and opens with secrets that valgrind believes to be uninitialised: memcheck then reports
+// Seals and opens with secrets that are marked as uninitialised for valgrind: memcheck then reports
 // every branch and every address that depends on them. constant_time_test.sh runs it.
 //
 //   constant_time_main            every kernel; silence is success
 //   constant_time_main --leak     branches on a secret on purpose: memcheck must complain
 //
-// Covered: what valgrind can execute. That is AVX2, and the templates of the AVX-512 kernel in
-// plain C++ (the same formulas over the scalar vector type); valgrind 3.19 has no AVX-512.
+// Covered is what valgrind 3.19, which has no AVX-512, can execute: the AVX2 kernel, and the
+// templates of the AVX-512 kernel in plain C++ (the same formulas over the scalar vector type).
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -31,9 +31,13 @@ constexpr size_t kItems = 5;
 template <typename Field>
 const Kernel* ScalarKernel(const char* name) {
   using Batch = CurveBatch<Field>;
-  static const Kernel kernel = {name, Batch::Multiply, sizeof(typename Batch::Table),
-                                Batch::BuildTable, Batch::MultiplyFixed,
-                                nullptr, nullptr};
+  static const Kernel kernel = {name,
+                                Batch::Multiply,
+                                sizeof(typename Batch::Table),
+                                Batch::BuildTable,
+                                Batch::MultiplyFixed,
+                                nullptr,
+                                nullptr};
   return &kernel;
 }
 

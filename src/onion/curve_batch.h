@@ -1,6 +1,6 @@
 // X25519 in batches, one item per vector lane, over the fields of field51.h and field51_fma.h.
 //
-// Multiply is the Montgomery ladder of RFC 7748, section 5: any point, also on the twist.
+// Multiply is the Montgomery ladder of RFC 7748, section 5. It takes any point, also on the twist.
 //
 // MultiplyFixed is a comb without doublings on the birationally equivalent twisted Edwards curve
 // -x^2 + y^2 = 1 + d x^2 y^2, where u = (1 + y) / (1 - y) and x^2 = -(A + 2) u / (u^2 + A u + 1);
@@ -9,14 +9,15 @@
 //
 //   s P = sum_{i <= 41} d_i 64^i (4 P) + (2^255 - 4) P
 //
-// so no digit is zero, none carries, and a digit's magnitude and sign are f_i with its low bits
-// flipped and its top bit: no recoding. Row i of the table holds k 64^i (4 P) for k = 1, 3, .. 63.
-// As f_41 < 32, the last row holds the 32 sums of its whole term and the constant, and starts
-// the accumulator. The others are mixed additions: Hisil, Wong, Carter, Dawson 2008, section 3.1,
-// complete on this curve (-1 is a square, d is not).
+// so no digit is zero and none carries. A digit's magnitude is f_i with its low bits flipped where
+// the digit is negative, and its sign is the top bit of f_i: no recoding. Row i of the table holds
+// k 64^i (4 P) for k = 1, 3, .. 63. As f_41 < 32, the last row holds the 32 sums of its whole term
+// and the constant, and starts the accumulator. The others are mixed additions: Hisil, Wong,
+// Carter, Dawson 2008, section 3.1, complete on this curve (-1 is a square, d is not).
 //
-// Constant time: no branch and no address depends on scalars. Everything that is left of them in
-// memory is wiped; what the compiler spilled to the stack inside one function is not.
+// Constant time: no branch and no address depends on scalars. The arrays that hold data derived
+// from scalars are wiped. Values that the compiler spilled to the stack inside one function are
+// not.
 #ifndef SHOAL_SRC_ONION_CURVE_BATCH_H_
 #define SHOAL_SRC_ONION_CURVE_BATCH_H_
 
@@ -42,7 +43,7 @@ struct CurveBatch {
   static constexpr int kRows = 42;
   static constexpr size_t kEntries = 32;
   static constexpr size_t kRowGroups = kEntries / kLanes;
-  // A table's inversions are shared over a few rows.
+  // Rows of a table that share one inversion.
   static constexpr int kRowsAtATime = 7;
   static constexpr size_t kMaxStored = kRowsAtATime * kRowGroups;
   static_assert(kKernelBatch % kLanes == 0 && kEntries % kLanes == 0);
@@ -55,8 +56,8 @@ struct CurveBatch {
 
   // The entry points are never inlined: kernel_avx2.cc sets the rounding mode before it calls them.
   SHOAL_NOINLINE static void Multiply(const uint8_t* scalars, size_t scalar_stride,
-                                      const uint8_t* points, size_t point_stride,
-                                      uint8_t* products, size_t n) {
+                                      const uint8_t* points, size_t point_stride, uint8_t* products,
+                                      size_t n) {
     const size_t groups = (n + kLanes - 1) / kLanes;
     if (groups == 0) return;
     struct {
@@ -157,7 +158,8 @@ struct CurveBatch {
         for (size_t g = 0; g < groups; ++g) AddDigit(table.row[i], i, s.scalar[g], s.sum[g]);
       }
       for (size_t g = 0; g < groups; ++g) {
-        // Never 1 - y = 0: that is the neutral element, and s is no multiple of the order of P.
+        // 1 - y is never 0: only the neutral element has y = 1, and s is no multiple of the order
+        // of P.
         s.top[t * groups + g] = Field::Add(s.sum[g].z, s.sum[g].y);
         s.bottom[t * groups + g] = Field::Sub(s.sum[g].z, s.sum[g].y);
       }
@@ -193,10 +195,8 @@ struct CurveBatch {
 
   SHOAL_INLINE static Element Tight(const Product& a) { return Field::Tight(a); }
 
-  // Where code size matters more than a few cycles.
-  SHOAL_NOINLINE static Product Mul(const Element& a, const Element& b) {
-    return Field::Mul(a, b);
-  }
+  // Not inlined, for callers where code size matters more than a few cycles.
+  SHOAL_NOINLINE static Product Mul(const Element& a, const Element& b) { return Field::Mul(a, b); }
   SHOAL_NOINLINE static Element SquareTimes(Element a, int times) {
     for (int i = 0; i < times; ++i) a = Tight(Field::Square(a));
     return a;
@@ -205,23 +205,26 @@ struct CurveBatch {
   // Lane l takes item l; lanes from n on repeat the last item.
   SHOAL_INLINE static void LoadItems(const uint8_t* items, size_t stride, size_t n, Vec word[4]) {
     alignas(64) uint64_t lanes[4][kLanes];
+    uint64_t item[4];
     for (size_t lane = 0; lane < kLanes; ++lane) {
-      uint64_t item[4];
       __builtin_memcpy(item, items + (lane < n ? lane : n - 1) * stride, 32);
       for (int w = 0; w < 4; ++w) lanes[w][lane] = item[w];
     }
     for (int w = 0; w < 4; ++w) word[w] = Vec::Load(lanes[w]);
     Wipe(lanes, sizeof lanes);
+    Wipe(item, sizeof item);
   }
 
   SHOAL_INLINE static void StoreItems(const Vec word[4], uint8_t* items, size_t n) {
     alignas(64) uint64_t lanes[4][kLanes];
     for (int w = 0; w < 4; ++w) word[w].Store(lanes[w]);
+    uint64_t item[4];
     for (size_t lane = 0; lane < kLanes && lane < n; ++lane) {
-      const uint64_t item[4] = {lanes[0][lane], lanes[1][lane], lanes[2][lane], lanes[3][lane]};
+      for (int w = 0; w < 4; ++w) item[w] = lanes[w][lane];
       __builtin_memcpy(items + lane * 32, item, 32);
     }
     Wipe(lanes, sizeof lanes);
+    Wipe(item, sizeof item);
   }
 
   SHOAL_NOINLINE static Mask IsZero(const Element& a) {
@@ -274,9 +277,10 @@ struct CurveBatch {
   SHOAL_NOINLINE static void Ladder(const Vec scalar_words[4], const Element& u, Element& x,
                                     Element& z) {
     // The ladder holds n P and (n + 1) P and doubles one of them. Instead of swapping both before
-    // and after each bit, remember which of the two stands first: it changes where bits change.
-    // The sum does not care, up to the sign of a value that is squared. change = bits of
-    // s xor (s << 1), so the lowest bits, zero by clamping, end with the result in place.
+    // and after each bit, remember which of the two stands first: it changes where bits change. The
+    // order changes nothing in the sum but the sign of a value that is squared. `change` holds the
+    // bits of s xor (s << 1); the lowest bits of s are zero by clamping, so the result ends in its
+    // place.
     Vec change[4];
     {
       Vec s[4] = {scalar_words[0], scalar_words[1], scalar_words[2], scalar_words[3]};
@@ -316,20 +320,17 @@ struct CurveBatch {
   }
   // d = -121665 / 121666.
   static Element D() {
-    return FromConstant(
-        0x75eb4dca135978a3, 0x00700a4d4141d8ab,
-        0x8cc740797779e898, 0x52036cee2b6ffe73);
+    return FromConstant(0x75eb4dca135978a3, 0x00700a4d4141d8ab, 0x8cc740797779e898,
+                        0x52036cee2b6ffe73);
   }
   static Element SqrtOfMinusOne() {
-    return FromConstant(
-        0xc4ee1b274a0ea0b0, 0x2f431806ad2fe478,
-        0x2b4d00993dfbd7a7, 0x2b8324804fc1df0b);
+    return FromConstant(0xc4ee1b274a0ea0b0, 0x2f431806ad2fe478, 0x2b4d00993dfbd7a7,
+                        0x2b8324804fc1df0b);
   }
   // 1 / 2.
   static Element Half() {
-    return FromConstant(
-        0xfffffffffffffff7, 0xffffffffffffffff,
-        0xffffffffffffffff, 0x3fffffffffffffff);
+    return FromConstant(0xfffffffffffffff7, 0xffffffffffffffff, 0xffffffffffffffff,
+                        0x3fffffffffffffff);
   }
   static constexpr uint64_t kMontgomeryA = 486662;
 
@@ -421,7 +422,7 @@ struct CurveBatch {
     to = Field::Loose(Field::Select(mask, Tight(from), Tight(to)));
   }
 
-  // Makes table entries of `count` points, in groups of lanes, row after row.
+  // Turns `count` points, in groups of lanes, into table entries, row after row.
   SHOAL_NOINLINE static void StoreRows(const Point* points, size_t count, bool last, Row* rows) {
     Element z[kMaxStored], prefix[kMaxStored];
     for (size_t i = 0; i < count; ++i) z[i] = Tight(points[i].z);

@@ -1,7 +1,7 @@
 #include "src/onion/dispatch.h"
 
-#include "sodium.h"
 #include "src/base/check.h"
+#include "src/base/sodium_init.h"
 
 namespace shoal::onion {
 namespace {
@@ -17,8 +17,7 @@ TableMemory BuildBaseTable(const Kernel& kernel) {
 
 const Kernel* KernelOf(InstructionSet set) {
   // The portable path is libsodium's choice of its own implementations.
-  static const bool sodium_is_ready = sodium_init() >= 0;
-  SHOAL_CHECK(sodium_is_ready);
+  SHOAL_CHECK(InitSodium());
   if (!IsSupported(set)) return nullptr;
   switch (set) {
     case InstructionSet::kPortable:
@@ -32,8 +31,8 @@ const Kernel* KernelOf(InstructionSet set) {
 }
 
 TableMemory AllocateTable(const Kernel& kernel) {
-  const size_t bytes =
-      (kernel.table_bytes + kKernelTableAlignment - 1) / kKernelTableAlignment * kKernelTableAlignment;
+  const size_t bytes = (kernel.table_bytes + kKernelTableAlignment - 1) / kKernelTableAlignment *
+                       kKernelTableAlignment;
   TableMemory memory(std::aligned_alloc(kKernelTableAlignment, bytes));
   SHOAL_CHECK(memory != nullptr);
   return memory;

@@ -10,7 +10,8 @@
 
 namespace shoal::onion {
 
-// Null for the portable path, and for what this machine has not.
+// The kernel of an instruction set. Null for kPortable, and for sets that this machine does not
+// have.
 const Kernel* KernelOf(InstructionSet set);
 
 // Memory for a table.
@@ -20,7 +21,7 @@ struct FreeTable {
 using TableMemory = std::unique_ptr<void, FreeTable>;
 TableMemory AllocateTable(const Kernel& kernel);
 
-// The table of the base point, u = 9: built at the first call.
+// The table of the base point, u = 9. The first call builds it.
 const void* BaseTable(const Kernel& kernel);
 
 }  // namespace shoal::onion

@@ -80,7 +80,7 @@ struct Field51 {
     word[3] = l[3].template Srl<39>() | l[4].template Sll<12>();
   }
 
-  // The right side of a product, with what can be precomputed of it: nothing in this field.
+  // The right side of a product, with whatever can be precomputed. In this field that is nothing.
   using Factor = Element;
   SHOAL_INLINE static const Factor& Prepare(const Element& b) { return b; }
 
@@ -199,7 +199,7 @@ struct Field51 {
     return r;
   }
 
-  // 32 table entries of three elements, limb by limb: a look-up reads all of it.
+  // 32 table entries of three elements, stored limb by limb. A look-up reads the whole row.
   struct alignas(64) Row {
     uint64_t limb[3][kLimbs][32];
   };
@@ -209,8 +209,7 @@ struct Field51 {
     SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) a.limb[i].Store(&row.limb[column][i][first]);
   }
 
-  SHOAL_INLINE static Element LookUp(const Row& row, int column,
-                                     const typename Vec::Index& index) {
+  SHOAL_INLINE static Element LookUp(const Row& row, int column, const typename Vec::Index& index) {
     Element r;
     SHOAL_UNROLL for (int i = 0; i < kLimbs; ++i) {
       r.limb[i] = Vec::LookUp(row.limb[column][i], index);

@@ -7,10 +7,11 @@
 //   low  = fma(a, b, 2^103 + 3 * 2^51 - high)       = 3 * 2^51 + l,    l = a b - h 2^51
 //
 // are both exact, the second because |l| <= 2^50: the idea is Niall Emmart's ("Faster modular
-// exponentiation using double precision floating point arithmetic on the GPU", ARITH 2018). As
-// integers, the patterns of the two doubles are h and l plus constants, so columns are sums of
-// patterns that start at minus those constants. h and l belong into neighbouring columns of 51 bits
-// without further shifts. l may be negative: columns also start at a multiple of p.
+// exponentiation using double precision floating point arithmetic on the GPU", ARITH 2018). Read as
+// integers, the bit patterns of the two doubles are h and l plus constants. A column is a sum of
+// such patterns, and starts at minus the sum of their constants. h and l belong into neighbouring
+// columns of 51 bits, so nothing is shifted. As l may be negative, columns also start at a multiple
+// of p.
 //
 // A product takes 50 fused multiply-adds and 75 additions; ten limbs of 25.5 bits, for 32-bit
 // multipliers, would take 109 multiplications and 95 additions. No operand is ever subnormal,
@@ -21,8 +22,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "src/onion/field51.h"
 #include "src/base/inline.h"
+#include "src/onion/field51.h"
 
 namespace shoal::onion {
 
@@ -35,7 +36,7 @@ struct Field51Fma : Field51<VecType> {
   using Product = typename Base::Product;
   using Base::kLimbs;
 
-  // Limbs as doubles: for factors used twice.
+  // The limbs as doubles, for factors that are used more than once.
   struct Factor {
     typename Vec::Real limb[kLimbs];
   };
@@ -63,7 +64,8 @@ struct Field51Fma : Field51<VecType> {
 
   SHOAL_INLINE static Product Square(const Element& element) {
     const Factor a = Prepare(element);
-    // Mixed products, doubled by columns, then squares: the start of a column is doubled too.
+    // Sums mixed products, doubles the columns, then adds squares. The start of a column is doubled
+    // with it.
     Vec c[2 * kLimbs];
     SHOAL_UNROLL for (int k = 0; k < 2 * kLimbs; ++k) {
       c[k] = Vec::StartColumn(Offset(k) / 2, Pairs(k), Pairs(k - 1));
@@ -99,7 +101,8 @@ struct Field51Fma : Field51<VecType> {
     return Base::Tight(r);
   }
 
-  // mask ? -a : a, for a table entry. Carried: a limb of 2 p would be too much for a factor.
+  // mask ? -a : a, for a table entry. The result is carried, as a limb of 2 p - a would be too
+  // large for a factor.
   SHOAL_INLINE static Element NegateIf(Mask mask, const Element& a) {
     return Base::Tight(Base::Loose(Base::NegateIf(mask, a)));
   }
@@ -110,13 +113,13 @@ struct Field51Fma : Field51<VecType> {
     return k < 0 || k > 2 * kLimbs - 2 ? 0 : k < kLimbs ? k + 1 : 2 * kLimbs - 1 - k;
   }
 
-  // Where a column starts: the low halves of five products may take 5 * 2^50 away. Folded, the
-  // offsets are 2^7 p.
+  // Where a column starts: high enough for the low halves of five products, which may subtract 5 *
+  // 2^50. After folding, the offsets add up to 2^7 p.
   static constexpr uint64_t kUpperOffset = uint64_t{1} << 53;
   static constexpr uint64_t Offset(int k) {
-    return k >= kLimbs ? kUpperOffset
-                       : ((k == 0 ? Base::kLimbMask - 18 : Base::kLimbMask) << 7) -
-                             19 * kUpperOffset;
+    return k >= kLimbs
+               ? kUpperOffset
+               : ((k == 0 ? Base::kLimbMask - 18 : Base::kLimbMask) << 7) - 19 * kUpperOffset;
   }
 };
 

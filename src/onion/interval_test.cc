@@ -1,9 +1,8 @@
 // Proves the limb bounds: the kernels' own templates, run on intervals that stand for every input.
 //
-// Control flow of the kernels does not depend on data, so one run of each covers all inputs. What
-// it proves is that no lane ever overflows, no difference goes below zero and no factor exceeds
-// the multiplier's width; that the results are right modulo p is what the tests against libsodium
-// check.
+// Control flow of the kernels does not depend on data, so one run of each covers all inputs. The
+// run proves that no lane ever overflows, no difference goes below zero and no factor exceeds the
+// multiplier's width. The tests against libsodium check that the results are right modulo p.
 #include <memory>
 
 #include "gtest/gtest.h"
@@ -60,7 +59,7 @@ TYPED_TEST(IntervalTest, TheCombStaysInBounds) {
   CurveBatch<TypeParam>::MultiplyFixed(tables, 2, scalars, 0, outputs, 2);
 }
 
-// The proof is worth nothing if it cannot fail: inputs beyond the documented bounds must show.
+// The proof must be able to fail: inputs beyond the documented bounds are reported.
 TEST(IntervalProofTest, SeesViolations) {
   using Field = Field51<VecInterval>;
   Field::Element too_wide;
@@ -85,7 +84,7 @@ TEST(IntervalProofTest, SeesViolations) {
   EXPECT_FALSE(VecInterval::record().violations.empty());
   for (VecInterval& limb : wide.limb) limb = {0, uint64_t{1} << 52};
   VecInterval::Reset();
-  Fused::Mul(Fused::Constant(1), wide);  // no mantissa of 52 bits
+  Fused::Mul(Fused::Constant(1), wide);  // does not fit a mantissa of 52 bits
   EXPECT_FALSE(VecInterval::record().violations.empty());
 
   // A column that starts at zero has no room for a negative low half.

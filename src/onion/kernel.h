@@ -1,6 +1,6 @@
-// What one instruction set offers: X25519 and the symmetric part of sealed boxes on many items at
-// once. Implementations are made from the templates in field51.h, field51_fma.h, curve_batch.h and
-// symmetric_batch.h, one per instruction set and file.
+// The functions that one instruction set implements: X25519 and the symmetric part of sealed boxes
+// on many items at once. Implementations are made from the templates in field51.h, field51_fma.h,
+// curve_batch.h and symmetric_batch.h, one per instruction set and file.
 //
 // The files that implement it are compiled with more instructions than the machine may have, so
 // they include nothing whose inline functions another file could end up sharing: no standard
@@ -13,8 +13,8 @@
 
 namespace shoal::onion {
 
-// Items per call. A multiple of every lane count; the state of a batch fits the first-level
-// cache, and the one inversion that a batch shares costs next to nothing.
+// Items per call: a multiple of every lane count. The state of a batch of this size fits the
+// first-level cache, and the one inversion that its items share costs next to nothing.
 inline constexpr size_t kKernelBatch = 128;
 
 inline constexpr size_t kKernelTableAlignment = 64;
@@ -42,9 +42,9 @@ struct Kernel {
                          size_t scalar_stride, uint8_t* const* products, size_t n);
 
   // keys[i], kKernelStreamKeyBytes each: HSalsa20 of the box's key and the first 16 bytes of its
-  // nonce, then the nonce's last 8 bytes; the box's key is HSalsa20 of shared[i] (32 bytes each)
-  // and zeros, its nonce BLAKE2b-192 of the ephemeral key (one every `stride` bytes) and the
-  // recipient's.
+  // nonce, then the nonce's last 8 bytes. The box's key is HSalsa20 of shared[i] (32 bytes each)
+  // and zeros; the box's nonce is BLAKE2b-192 of the ephemeral key (one every `stride` bytes) and
+  // the recipient's key.
   void (*derive_keys)(const uint8_t* shared, const uint8_t* ephemeral, size_t stride,
                       const uint8_t* recipient, uint8_t* keys, size_t n);
 
@@ -52,8 +52,8 @@ struct Kernel {
   void (*stream_block)(const uint8_t* keys, uint64_t counter, uint8_t* blocks, size_t n);
 };
 
-// Null where the build is for another processor. Whether this machine can run them is for
-// src/base/instruction_set.h to say.
+// Null where the build is for another processor. src/base/instruction_set.h says whether this
+// machine can run them.
 const Kernel* IfmaKernel();
 const Kernel* Avx2Kernel();
 

@@ -1,13 +1,13 @@
-// Four lanes of AVX2, with products by FMA3, which Intel's and AMD's processors with AVX2 all have.
+// Four lanes of AVX2. Products use FMA3, which all of Intel's and AMD's processors with AVX2 have.
 #include "src/onion/kernel.h"
 
 #if defined(__AVX2__) && defined(__FMA__)
 
 #include <immintrin.h>
 
+#include "src/base/inline.h"
 #include "src/onion/curve_batch.h"
 #include "src/onion/field51_fma.h"
-#include "src/base/inline.h"
 #include "src/onion/symmetric_batch.h"
 
 namespace shoal::onion {
@@ -21,7 +21,9 @@ struct Vec4 {
   };
   __m256i v;
 
-  SHOAL_INLINE static Vec4 Set1(uint64_t a) { return {_mm256_set1_epi64x(static_cast<int64_t>(a))}; }
+  SHOAL_INLINE static Vec4 Set1(uint64_t a) {
+    return {_mm256_set1_epi64x(static_cast<int64_t>(a))};
+  }
   SHOAL_INLINE static Vec4 Load(const uint64_t* from) {
     return {_mm256_load_si256(reinterpret_cast<const __m256i*>(from))};
   }
@@ -49,7 +51,8 @@ struct Vec4 {
   SHOAL_INLINE Vec4 SrlBy(int bits) const { return {_mm256_srl_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec4 SllBy(int bits) const { return {_mm256_sll_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec4 Times19() const {
-    return {_mm256_add_epi64(_mm256_add_epi64(v, _mm256_slli_epi64(v, 1)), _mm256_slli_epi64(v, 4))};
+    return {
+        _mm256_add_epi64(_mm256_add_epi64(v, _mm256_slli_epi64(v, 1)), _mm256_slli_epi64(v, 4))};
   }
 
   // acc + 19 a, for a below 2^32 (what is above is ignored).
@@ -65,18 +68,17 @@ struct Vec4 {
     return _mm256_sub_pd(_mm256_castsi256_pd(_mm256_or_si256(a.v, _mm256_castpd_si256(two52))),
                          two52);
   }
-  // What a column starts with for its sum to be value + all h + all l. Halves are counted, as
-  // columns may be doubled on the way.
+  // The start of a column whose sum will be value + all h + all l. The numbers of h and l are given
+  // in halves, as columns may be doubled on the way.
   SHOAL_INLINE static Vec4 StartColumn(uint64_t value, uint64_t half_lows, uint64_t half_highs) {
-    constexpr uint64_t kHigh = uint64_t{1023 + 103} << 52;                            // 2^103
-    constexpr uint64_t kLow = (uint64_t{1023 + 52} << 52) + (uint64_t{1} << 51);      // 3 * 2^51
+    constexpr uint64_t kHigh = uint64_t{1023 + 103} << 52;                        // 2^103
+    constexpr uint64_t kLow = (uint64_t{1023 + 52} << 52) + (uint64_t{1} << 51);  // 3 * 2^51
     return Set1(value - half_highs * (kHigh / 2) - half_lows * (kLow / 2));
   }
   // Adds the halves of a b to two columns.
   SHOAL_INLINE static void AddProduct(Real a, Real b, Vec4& low, Vec4& high) {
     const __m256d h = _mm256_fmadd_pd(a, b, _mm256_set1_pd(0x1p103));
-    const __m256d l =
-        _mm256_fmadd_pd(a, b, _mm256_sub_pd(_mm256_set1_pd(0x1p103 + 0x1.8p52), h));
+    const __m256d l = _mm256_fmadd_pd(a, b, _mm256_sub_pd(_mm256_set1_pd(0x1p103 + 0x1.8p52), h));
     high.v = _mm256_add_epi64(high.v, _mm256_castpd_si256(h));
     low.v = _mm256_add_epi64(low.v, _mm256_castpd_si256(l));
   }
@@ -155,8 +157,8 @@ struct Vec8x32 {
 using Batch = CurveBatch<Field51Fma<Vec4>>;
 using Symmetric = SymmetricBatch<Vec8x32, Vec4>;
 
-// The bounds of field51_fma.h are proved for rounding to nearest, and high halves are inexact on
-// purpose: whatever the calling thread made of rounding and traps is put aside, and comes back.
+// Sets rounding to nearest, for which the bounds of field51_fma.h are proved, and masks traps, as
+// high halves are inexact on purpose. The destructor restores the calling thread's settings.
 class RoundToNearest {
  public:
   RoundToNearest() : saved_(_mm_getcsr()) { _mm_setcsr(kDefault); }
@@ -189,8 +191,13 @@ void MultiplyFixed(const void* const* tables, size_t table_count, const uint8_t*
 }  // namespace
 
 const Kernel* Avx2Kernel() {
-  static constexpr Kernel kKernel = {"avx2", Multiply, sizeof(Batch::Table), BuildTable,
-                                     MultiplyFixed, Symmetric::DeriveKeys, Symmetric::StreamBlock};
+  static constexpr Kernel kKernel = {"avx2",
+                                     Multiply,
+                                     sizeof(Batch::Table),
+                                     BuildTable,
+                                     MultiplyFixed,
+                                     Symmetric::DeriveKeys,
+                                     Symmetric::StreamBlock};
   return &kKernel;
 }
 

@@ -5,9 +5,9 @@
 
 #include <immintrin.h>
 
+#include "src/base/inline.h"
 #include "src/onion/curve_batch.h"
 #include "src/onion/field51.h"
-#include "src/base/inline.h"
 #include "src/onion/symmetric_batch.h"
 
 namespace shoal::onion {
@@ -43,7 +43,8 @@ struct Vec8 {
   SHOAL_INLINE Vec8 SrlBy(int bits) const { return {_mm512_srl_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec8 SllBy(int bits) const { return {_mm512_sll_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec8 Times19() const {
-    return {_mm512_add_epi64(_mm512_add_epi64(v, _mm512_slli_epi64(v, 1)), _mm512_slli_epi64(v, 4))};
+    return {
+        _mm512_add_epi64(_mm512_add_epi64(v, _mm512_slli_epi64(v, 1)), _mm512_slli_epi64(v, 4))};
   }
 
   // acc + the low or the high 52 bits of the 104-bit product of a and b, both below 2^52.
@@ -58,7 +59,9 @@ struct Vec8 {
   SHOAL_INLINE static Vec8 AddTimes19(Vec8 acc, Vec8 a) { return MaddLo(acc, a, Set1(19)); }
 
   // Lanes with any bit of `bits`.
-  SHOAL_INLINE static Mask TestBits(Vec8 a, Vec8 bits) { return _mm512_test_epi64_mask(a.v, bits.v); }
+  SHOAL_INLINE static Mask TestBits(Vec8 a, Vec8 bits) {
+    return _mm512_test_epi64_mask(a.v, bits.v);
+  }
   SHOAL_INLINE static Mask IsZero(Vec8 a) { return _mm512_testn_epi64_mask(a.v, a.v); }
   SHOAL_INLINE static bool FirstLane(Mask mask) { return (mask & 1) != 0; }
   SHOAL_INLINE static Vec8 Select(Mask mask, Vec8 a, Vec8 b) {
@@ -112,9 +115,13 @@ using Symmetric = SymmetricBatch<Vec16, Vec8>;
 }  // namespace
 
 const Kernel* IfmaKernel() {
-  static constexpr Kernel kKernel = {"ifma", Batch::Multiply, sizeof(Batch::Table),
-                                     Batch::BuildTable, Batch::MultiplyFixed,
-                                     Symmetric::DeriveKeys, Symmetric::StreamBlock};
+  static constexpr Kernel kKernel = {"ifma",
+                                     Batch::Multiply,
+                                     sizeof(Batch::Table),
+                                     Batch::BuildTable,
+                                     Batch::MultiplyFixed,
+                                     Symmetric::DeriveKeys,
+                                     Symmetric::StreamBlock};
   return &kKernel;
 }
 

@@ -29,13 +29,17 @@ using ::shoal::testing::TestRandom;
 template <typename Field>
 const Kernel* ScalarKernel(const char* name) {
   using Batch = CurveBatch<Field>;
-  static const Kernel kernel = {name, Batch::Multiply, sizeof(typename Batch::Table),
-                                Batch::BuildTable, Batch::MultiplyFixed,
-                                nullptr, nullptr};
+  static const Kernel kernel = {name,
+                                Batch::Multiply,
+                                sizeof(typename Batch::Table),
+                                Batch::BuildTable,
+                                Batch::MultiplyFixed,
+                                nullptr,
+                                nullptr};
   return &kernel;
 }
 
-// The machine's kernels, and both fields in plain C++: those are tested everywhere.
+// The kernels that this machine can run, and both fields in plain C++, which every machine can run.
 std::vector<const Kernel*> AllKernels() {
   std::vector<const Kernel*> kernels = {ScalarKernel<Field51<VecScalar>>("scalar51"),
                                         ScalarKernel<Field51Fma<VecScalar>>("scalar51fma")};
@@ -199,8 +203,8 @@ TEST_P(KernelTest, TheCombUsesEveryTableEntry) {
   }
 }
 
-// One field computes with doubles, rounds on purpose, and its bounds are proved for rounding to
-// nearest: neither the rounding mode of the caller nor a trap on inexact results may matter.
+// Neither the rounding mode of the caller nor a trap on inexact results may matter: one field
+// computes with doubles, rounds on purpose, and its bounds are proved for rounding to nearest.
 TEST_P(KernelTest, TheFloatingPointModeOfTheCallerDoesNotMatter) {
   TestRandom random(7);
   const Bytes scalars = Draw(random, 4 * 32), secret = Draw(random, 32);

@@ -10,7 +10,8 @@
 namespace shoal::onion {
 namespace {
 
-// Onions that are peeled at a time: what the batch engine likes, and a scratch that fits a cache.
+// Onions that are peeled at a time: a full batch for the kernels, with a scratch that fits the
+// cache.
 constexpr size_t kPeelBatch = 128;
 
 }  // namespace
@@ -61,7 +62,7 @@ void PeelOnions(const KeyPair& key, const Digest& round_id, size_t layers, Bytes
       uint8_t* message = messages.data() + i * message_bytes;
       uint8_t& is_valid = valid[begin + i];
       is_valid &= sodium_memcmp(message, round_id.data(), round_id.size()) == 0;
-      // A box for another round is as dead as one that did not open: nothing of it goes on.
+      // A box for another round is as dead as one that did not open: its content is not passed on.
       if (!is_valid) std::memset(message, 0, message_bytes);
       message += round_id.size();
       std::memcpy(seeds.data() + (begin + i) * kSeedBytes, message, kSeedBytes);

@@ -29,9 +29,9 @@ constexpr size_t OnionBytes(size_t layers) { return kLayerBytes * layers; }
 void BuildOnions(const Digest& round_id, std::span<const Recipient> recipients, BytesView seeds,
                  BytesView ephemeral_secrets, MutableBytes onions);
 
-// Peels one layer off each of n onions of `layers` layers: seeds (n * 32) and the inner onions
-// (n * OnionBytes(layers - 1)); n is valid.size(). valid[i] is 1 if the box opened and names
-// `round_id`; otherwise 0, and seed and inner onion are zeros. One thread.
+// Peels one layer off each of n = valid.size() onions of `layers` layers. Writes n * 32 bytes of
+// seeds and n * OnionBytes(layers - 1) bytes of inner onions. valid[i] is 1 if the box opened and
+// names `round_id`; otherwise 0, and seed and inner onion are zeros. One thread.
 void PeelOnions(const KeyPair& key, const Digest& round_id, size_t layers, BytesView onions,
                 MutableBytes seeds, MutableBytes inner, std::span<uint8_t> valid);
 

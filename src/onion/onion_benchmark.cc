@@ -4,14 +4,12 @@
 //   onion_benchmark [--instruction_sets=avx512,avx2,portable] [--bytes=80,64,128,256,400]
 //                   [--threads=1,2] [--rounds=9]
 //
-// libsodium and the paths take turns, round by round, so that a neighbour's load or a change of
-// the clock falls on all of them; what is printed is the median round, in microseconds per box,
-// and the median of the rounds' ratios. libsodium draws its ephemeral keys itself; the batches'
-// are drawn in bulk, inside the measured time. One thread is measured in processor time, so that
-// other programs do not count; several are measured by the clock on the wall, which is what tells
-// whether they scale, and want an idle machine.
-#include <time.h>
-
+// libsodium and the instruction sets take turns, round by round, so that other programs' load or a
+// change of the clock rate affects all of them alike. Printed are the median over the rounds, in
+// microseconds per box, and the median of the rounds' ratios. libsodium draws its ephemeral keys
+// itself; those of the batches are drawn in bulk, inside the measured time. One thread is measured
+// in processor time, so that other programs do not count. Several threads are measured in wall
+// time, which shows whether they scale, and need an idle machine.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -27,6 +25,7 @@
 #include "src/base/check.h"
 #include "src/base/instruction_set.h"
 #include "src/base/random.h"
+#include "src/base/stopwatch.h"
 #include "src/onion/sealed_box.h"
 
 namespace shoal::onion {
@@ -39,7 +38,7 @@ struct Options {
   size_t rounds = 9;
 };
 
-// What one thread works on: messages and boxes of its own.
+// The messages and boxes of one thread.
 class Work {
  public:
   Work(size_t bytes, size_t count)
@@ -90,22 +89,15 @@ class Work {
   Bytes messages_, boxes_, opened_, secrets_;
 };
 
-double Microseconds(clockid_t clock) {
-  timespec now;
-  SHOAL_CHECK(clock_gettime(clock, &now) == 0);
-  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
-}
-
-// Microseconds over the number of boxes of all threads.
+// Microseconds per box, counting the boxes of all threads.
 double Measure(std::vector<std::unique_ptr<Work>>& works, size_t boxes_per_thread,
                const std::function<void(Work&)>& body) {
-  const clockid_t clock = works.size() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
-  const double begin = Microseconds(clock);
+  const Stopwatch stopwatch(works.size() == 1 ? Stopwatch::kThread : Stopwatch::kWall);
   std::vector<std::thread> threads;
   for (size_t t = 1; t < works.size(); ++t) threads.emplace_back(body, std::ref(*works[t]));
   body(*works[0]);
   for (std::thread& thread : threads) thread.join();
-  return (Microseconds(clock) - begin) / static_cast<double>(boxes_per_thread * works.size());
+  return 1e6 * stopwatch.Seconds() / static_cast<double>(boxes_per_thread * works.size());
 }
 
 double Median(std::vector<double> values) {
@@ -114,7 +106,7 @@ double Median(std::vector<double> values) {
 }
 
 void Run(const Options& options) {
-  constexpr size_t kBoxes = 1024;      // per thread and round
+  constexpr size_t kBoxes = 1024;  // per thread and round
   constexpr size_t kSodiumBoxes = 128;
   std::printf("%-9s %5s %7s | %9s %9s %7s | %9s %9s %7s\n", "set", "bytes", "threads", "seal us",
               "sodium", "ratio", "open us", "sodium", "ratio");

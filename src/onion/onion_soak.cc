@@ -6,7 +6,6 @@
 // Boxes cost about 0.1 ms each, nearly all of it libsodium's; timings 0.05 ms. Exits with 1 at
 // the first difference (with what is needed to replay it) or if a timing depends on the secret.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -16,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "sodium.h"
 #include "src/base/check.h"
+#include "src/base/stopwatch.h"
 #include "src/base/testing/test_random.h"
 #include "src/onion/dispatch.h"
 #include "src/onion/sealed_box.h"
@@ -32,8 +32,8 @@ struct Options {
   uint64_t seed = 1;
 };
 
-// One batch: sealed for a recipient that may be an edge point, and opened after some boxes were
-// spoiled. False at a difference.
+// Seals one batch for a recipient that may be an edge point, spoils some boxes and opens all.
+// Returns false if anything differs from libsodium.
 bool CompareBatch(RandomSource& random, const std::vector<PublicKey>& edges,
                   const std::vector<PublicKey>& scalars) {
   const size_t n = 1 + random.Below(2 * kKernelBatch), bytes = random.Below(200);
@@ -64,7 +64,8 @@ bool CompareBatch(RandomSource& random, const std::vector<PublicKey>& edges,
     const bool sealed = crypto_box_easy(expected.data() + 32, messages.data() + i * bytes, bytes,
                                         nonce, point.data(), secrets.data() + i * 32) == 0;
     if (sealed != recipient.ok()) return false;
-    if (sealed && !std::equal(expected.begin(), expected.end(), &boxes[i * box_bytes])) return false;
+    if (sealed && !std::equal(expected.begin(), expected.end(), &boxes[i * box_bytes]))
+      return false;
   }
   if (strange) return true;
 
@@ -133,8 +134,8 @@ double WelchT(const Statistics& a, const Statistics& b) {
   return (a.mean - b.mean) / std::sqrt(a.VarianceOfMean() + b.VarianceOfMean());
 }
 
-// Times `run` with fixed and with random scalars, in random order, and returns the largest |t|
-// over several cuts of the slow tail, where interrupts are.
+// Times `run` with fixed and with random scalars, in random order, and returns the largest |t| over
+// several cuts of the slow tail, which interrupts cause.
 template <typename Run>
 double LargestT(uint64_t timings, const PublicKey& fixed, RandomSource& random, const Run& run) {
   constexpr size_t kScalars = 8;
@@ -156,10 +157,9 @@ double LargestT(uint64_t timings, const PublicKey& fixed, RandomSource& random, 
         byte = static_cast<uint8_t>((byte & keep) | (copy[b] & ~keep));
       }
     }
-    const auto begin = std::chrono::steady_clock::now();
+    const Stopwatch stopwatch;
     run(scalars.data(), kScalars);
-    timing.time = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin)
-                      .count();
+    timing.time = static_cast<double>(stopwatch.Nanoseconds());
   }
   std::vector<double> sorted;
   for (const Timing& timing : measured) sorted.push_back(timing.time);
@@ -177,7 +177,7 @@ double LargestT(uint64_t timings, const PublicKey& fixed, RandomSource& random, 
 }
 
 bool TimeKernel(const Kernel& kernel, const Options& options) {
-  // dudect's own threshold: below 4.5 nothing was found, above 10 a leak is certain.
+  // dudect's own thresholds: a |t| below 4.5 finds nothing, above 10 a leak is certain.
   constexpr double kCertain = 10;
   TestRandom random(options.seed);
   uint8_t point[32], products[2][8 * 32];
@@ -191,14 +191,17 @@ bool TimeKernel(const Kernel& kernel, const Options& options) {
   for (uint8_t fill : {0x00, 0xff}) {
     PublicKey fixed;
     fixed.fill(fill);
-    const double ladder = LargestT(options.timings, fixed, random, [&](const uint8_t* scalars, size_t n) {
-      kernel.multiply(scalars, 32, point, 0, products[0], n);
-    });
-    const double comb = LargestT(options.timings, fixed, random, [&](const uint8_t* scalars, size_t n) {
-      kernel.multiply_fixed(tables, 2, scalars, 32, outputs, n);
-    });
-    std::printf("%s: scalars of %02x against random ones: |t| of the ladder %.1f, of the comb %.1f\n",
-                kernel.name, fill, ladder, comb);
+    const double ladder =
+        LargestT(options.timings, fixed, random, [&](const uint8_t* scalars, size_t n) {
+          kernel.multiply(scalars, 32, point, 0, products[0], n);
+        });
+    const double comb =
+        LargestT(options.timings, fixed, random, [&](const uint8_t* scalars, size_t n) {
+          kernel.multiply_fixed(tables, 2, scalars, 32, outputs, n);
+        });
+    std::printf(
+        "%s: scalars of %02x against random ones: |t| of the ladder %.1f, of the comb %.1f\n",
+        kernel.name, fill, ladder, comb);
     constant = constant && ladder < kCertain && comb < kCertain;
   }
   if (!constant) std::printf("%s: TIME DEPENDS ON THE SCALAR\n", kernel.name);
@@ -231,8 +234,7 @@ int main(int argc, char** argv) {
     }
     if (absl::ConsumePrefix(&argument, "--seed=")) ok = absl::SimpleAtoi(argument, &options.seed);
     if (!ok) {
-      std::fprintf(stderr,
-                   "usage: onion_soak [--boxes=1000000] [--timings=200000] [--seed=1]\n");
+      std::fprintf(stderr, "usage: onion_soak [--boxes=1000000] [--timings=200000] [--seed=1]\n");
       return 2;
     }
   }

@@ -1,9 +1,18 @@
 #include "src/onion/onion.h"
 
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "sodium.h"
+#include "src/base/check.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 
@@ -63,7 +72,7 @@ TEST(OnionTest, EveryPartyPeelsItsLayer) {
   }
 }
 
-// What another language's client would do, with libsodium alone.
+// Builds an onion with libsodium alone, as a client in another language would.
 TEST(OnionTest, IsNestedSealedBoxesOfRoundSeedAndInnerLayer) {
   TestRandom random(2);
   const Digest round = Filled(9);
@@ -120,7 +129,7 @@ TEST(OnionTest, DeadOnionsLeaveZerosAndHarmNoOther) {
   flipped[3 * OnionBytes(2) + 100] ^= 1;
   ExpectOnlyDead(chain, round, flipped, n, 3);
 
-  // Opens, but names another round: replayed from one round into the next.
+  // Opens, but names another round, as an onion replayed into the next round does.
   Bytes foreign = good;
   BuildOnions(Filled(6), chain.recipients, Draw(random, 64), Draw(random, 64),
               MutableBytes(foreign).subspan(4 * OnionBytes(2), OnionBytes(2)));
@@ -133,7 +142,7 @@ TEST(OnionTest, DeadOnionsLeaveZerosAndHarmNoOther) {
               MutableBytes(misdirected).subspan(5 * OnionBytes(2), OnionBytes(2)));
   ExpectOnlyDead(chain, round, misdirected, n, 5);
 
-  // Cut short: its last byte is lost and filled up.
+  // Cut short: its last byte is lost and replaced by padding.
   Bytes truncated = good;
   truncated[7 * OnionBytes(2) - 1] ^= 0xff;
   ExpectOnlyDead(chain, round, truncated, n, 6);
@@ -162,6 +171,69 @@ TEST(OnionTest, AnInvalidInnerLayerIsFoundByTheNextParty) {
   PeelOnions(chain.keys[1], round, 1, inner, seed, nothing, valid);
   EXPECT_EQ(valid[0], 0);
   EXPECT_EQ(seed, Bytes(32, 0));
+}
+
+// Runs a function on a stack of its own; which pieces of 16 bytes of `secrets` lie there
+// afterwards.
+size_t LeftOnStack(BytesView secrets, const std::function<void()>& function) {
+  constexpr size_t kStack = 1 << 20, kPiece = 16;
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(4096, kStack),
+                                                           &std::free);
+  auto* const stack = static_cast<uint8_t*>(memory.get());
+  std::fill_n(stack, kStack, uint8_t{0});
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstack(&attributes, stack, kStack);
+  const auto run = [](void* f) -> void* {
+    (*static_cast<const std::function<void()>*>(f))();
+    return nullptr;
+  };
+  SHOAL_CHECK(pthread_create(&thread, &attributes, run,
+                             const_cast<std::function<void()>*>(&function)) == 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+  std::set<std::string> pieces;
+  for (size_t at = 0; at + kPiece <= secrets.size(); at += kPiece) {
+    pieces.insert(ToString(secrets.subspan(at, kPiece)));
+  }
+  size_t left = 0;
+  for (size_t at = 0; at + kPiece <= kStack; ++at) {
+    if (stack[at] != 0) left += pieces.count(ToString({stack + at, kPiece}));
+  }
+  return left;
+}
+
+TEST(OnionTest, NothingOfABatchIsLeftOnTheStack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers keep copies of their own";
+#endif
+  TestRandom random(29);
+  constexpr size_t kOnions = 200, kLayers = 2;
+  const KeyPair first = KeyPairFromSecret(random.NewSeed().view());
+  const KeyPair second = KeyPairFromSecret(random.NewSeed().view());
+  const std::vector<Recipient> recipients = {*Recipient::Create(first.public_key),
+                                             *Recipient::Create(second.public_key)};
+  Bytes seeds(kOnions * kLayers * 32), ephemeral(kOnions * kLayers * 32);
+  Bytes onions(kOnions * OnionBytes(kLayers));
+  random.Fill(seeds);
+  random.Fill(ephemeral);
+  const auto build = [&] { BuildOnions({}, recipients, seeds, ephemeral, onions); };
+  EXPECT_EQ(LeftOnStack(seeds, build), 0u);
+  EXPECT_EQ(LeftOnStack(ephemeral, build), 0u);
+  EXPECT_EQ(LeftOnStack(onions, build), 0u);
+  Bytes opened(kOnions * 32), inner(kOnions * OnionBytes(kLayers - 1)), valid(kOnions);
+  const auto peel = [&] { PeelOnions(first, {}, kLayers, onions, opened, inner, valid); };
+  peel();
+  EXPECT_EQ(LeftOnStack(opened, peel), 0u);
+  EXPECT_EQ(LeftOnStack(inner, peel), 0u);
+  EXPECT_EQ(LeftOnStack(onions, peel), 0u);
+  // The search finds what is there.
+  const auto leave = [&] {
+    volatile uint8_t copy[64];
+    for (size_t i = 0; i < sizeof copy; ++i) copy[i] = seeds[i];
+  };
+  EXPECT_GT(LeftOnStack(seeds, leave), 0u);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "sodium.h"
 #include "src/base/check.h"
+#include "src/base/inline.h"
 #include "src/onion/dispatch.h"
 #include "src/onion/kernel.h"
 
@@ -47,21 +48,21 @@ void BoxKey(const uint8_t* shared, SecretArray<32>& key) {
 }
 
 // The symmetric part with libsodium: boxes start with their ephemeral keys.
-void Encrypt(const uint8_t* shared, const PublicKey& recipient, Items messages,
-             MutableItems boxes, size_t n) {
+void Encrypt(const uint8_t* shared, const PublicKey& recipient, Items messages, MutableItems boxes,
+             size_t n) {
   SecretArray<32> key;
   for (size_t i = 0; i < n; ++i) {
     uint8_t* box = boxes.data + i * boxes.stride;
     uint8_t nonce[kNonceBytes];
     SealNonce(box, recipient, nonce);
     BoxKey(shared + i * 32, key);
-    SHOAL_CHECK(crypto_secretbox_easy(box + 32, messages.data + i * messages.stride,
-                                      messages.bytes, nonce, key.data()) == 0);
+    SHOAL_CHECK(crypto_secretbox_easy(box + 32, messages.data + i * messages.stride, messages.bytes,
+                                      nonce, key.data()) == 0);
   }
 }
 
-void Decrypt(const uint8_t* shared, const PublicKey& recipient, Items boxes,
-             MutableItems messages, uint8_t* opened, size_t n) {
+void Decrypt(const uint8_t* shared, const PublicKey& recipient, Items boxes, MutableItems messages,
+             uint8_t* opened, size_t n) {
   SecretArray<32> key;
   for (size_t i = 0; i < n; ++i) {
     const uint8_t* box = boxes.data + i * boxes.stride;
@@ -89,7 +90,7 @@ class Streams {
 
   const uint8_t* tag_key(size_t i) const { return tag_keys_.data() + i * 32; }
 
-  // Once. `to` may be `from`.
+  // XORs the stream over the messages. Call it once. `to` may be `from`.
   void Xor(const uint8_t* from, size_t from_stride, uint8_t* to, size_t to_stride, size_t bytes) {
     XorBlock(32, from, from_stride, to, to_stride, std::min<size_t>(bytes, 32));
     uint64_t counter = 1;
@@ -127,8 +128,8 @@ void EncryptWithKernel(const Kernel& kernel, const uint8_t* shared, const Public
               messages.bytes);
   for (size_t i = 0; i < n; ++i) {
     uint8_t* box = boxes.data + i * boxes.stride;
-    SHOAL_CHECK(crypto_onetimeauth(box + 32, box + kSealBytes, messages.bytes,
-                                   streams.tag_key(i)) == 0);
+    SHOAL_CHECK(
+        crypto_onetimeauth(box + 32, box + kSealBytes, messages.bytes, streams.tag_key(i)) == 0);
   }
 }
 
@@ -147,7 +148,8 @@ void DecryptWithKernel(const Kernel& kernel, const uint8_t* shared, const Public
 
 }  // namespace
 
-// Without memory there is no comb: on the portable path, and for keys on the twist.
+// `memory` holds the table of the comb. It is null on the portable path and for keys on the twist,
+// which are multiplied without a comb.
 struct Recipient::Table {
   const Kernel* kernel = nullptr;
   TableMemory memory;
@@ -184,7 +186,8 @@ KeyPair KeyPairFromSecret(BytesView secret) {
 }
 
 absl::StatusOr<Recipient> Recipient::Create(const PublicKey& public_key) {
-  // Every clamped scalar is a multiple of the cofactor: one product tells the order.
+  // Every clamped scalar is a multiple of the cofactor, so the product is zero exactly for points
+  // of low order.
   const uint8_t scalar[32] = {};
   uint8_t product[32];
   if (crypto_scalarmult(product, scalar, public_key.data()) != 0) {
@@ -202,8 +205,15 @@ absl::StatusOr<Recipient> Recipient::Create(const PublicKey& public_key) {
   return recipient;
 }
 
-void SealBatch(const Recipient& recipient, Items ephemeral_secrets, Items messages,
-               MutableItems boxes, size_t count) {
+namespace {
+
+// What a batch leaves on the stack: its own arrays, registers that the compiler has spilled, the
+// ends of messages in libsodium's Poly1305. The deepest call is some 20 KiB down.
+constexpr size_t kStackBytes = 32 << 10;
+
+// Not inline: what wipes the stack must have its own frame above it.
+SHOAL_NOINLINE void Seal(const Recipient& recipient, Items ephemeral_secrets, Items messages,
+                         MutableItems boxes, size_t count) {
   SHOAL_CHECK(ephemeral_secrets.bytes == 32);
   SHOAL_CHECK(boxes.bytes == messages.bytes + kSealBytes);
   const Kernel* kernel = recipient.table()->kernel;
@@ -226,8 +236,8 @@ void SealBatch(const Recipient& recipient, Items ephemeral_secrets, Items messag
   }
 }
 
-void OpenBatch(const KeyPair& key, Items boxes, MutableItems messages,
-               std::span<uint8_t> opened) {
+SHOAL_NOINLINE void Open(const KeyPair& key, Items boxes, MutableItems messages,
+                         std::span<uint8_t> opened) {
   if (boxes.bytes < kSealBytes) {
     SHOAL_CHECK(messages.bytes == 0);
     for (uint8_t& flag : opened) flag = 0;
@@ -249,11 +259,24 @@ void OpenBatch(const KeyPair& key, Items boxes, MutableItems messages,
       DecryptWithKernel(*kernel, shared.data(), key.public_key, in, out, flags, n);
     }
     for (size_t i = 0; i < n; ++i) {
-      // A shared point of zeros: the box's point is of low order, which libsodium refuses.
+      // A product of zeros means that the box's point is of low order, which libsodium refuses.
       if (sodium_is_zero(shared.data() + i * 32, 32)) flags[i] = 0;
       if (flags[i] == 0 && out.bytes > 0) std::memset(out.data + i * out.stride, 0, out.bytes);
     }
   }
+}
+
+}  // namespace
+
+void SealBatch(const Recipient& recipient, Items ephemeral_secrets, Items messages,
+               MutableItems boxes, size_t count) {
+  Seal(recipient, ephemeral_secrets, messages, boxes, count);
+  sodium_stackzero(kStackBytes);
+}
+
+void OpenBatch(const KeyPair& key, Items boxes, MutableItems messages, std::span<uint8_t> opened) {
+  Open(key, boxes, messages, opened);
+  sodium_stackzero(kStackBytes);
 }
 
 }  // namespace shoal::onion

@@ -4,8 +4,8 @@
 //   shared key = HSalsa20(X25519(ephemeral secret, recipient)), nonce = BLAKE2b-192(ephemeral
 //   public key | recipient)
 //
-// Byte for byte what libsodium makes and opens: a client in any language with sealed boxes can
-// take part. Two things differ from libsodium's call: the ephemeral secret is an argument (a
+// The boxes are byte for byte those of libsodium, so a client in any language that has sealed boxes
+// can take part. Two things differ from libsodium's call: the ephemeral secret is an argument (a
 // client derives it, so that a repeated submission is the same bytes), and many boxes go at once.
 #ifndef SHOAL_SRC_ONION_SEALED_BOX_H_
 #define SHOAL_SRC_ONION_SEALED_BOX_H_
@@ -22,7 +22,7 @@
 
 namespace shoal::onion {
 
-inline constexpr size_t kSealBytes = 48;  // what a box is longer than its message
+inline constexpr size_t kSealBytes = 48;  // a box is this much longer than its message
 
 using PublicKey = std::array<uint8_t, 32>;  // X25519, RFC 7748
 
@@ -31,7 +31,7 @@ struct KeyPair {
   Seed secret_key;  // the scalar, clamped when used
 };
 
-// From 32 uniformly random bytes: a key pair is as secret as they are.
+// Makes a key pair from 32 uniformly random bytes, which are the secret key.
 KeyPair KeyPairFromSecret(BytesView secret);
 
 // A public key that many boxes are sealed for, with whatever the fast paths precompute for it.
@@ -63,19 +63,19 @@ struct MutableItems {
   size_t bytes;
 };
 
-// Seals message i under ephemeral secret i (32 bytes each, uniformly random, used once) into
-// box i. boxes.bytes must be messages.bytes + kSealBytes. Messages and boxes do not overlap, or
-// message i stands at box i + kSealBytes and is sealed in place. Cannot fail: a key that libsodium
-// refuses never becomes a Recipient. Constant time in messages and secrets. One thread: the
-// caller splits batches over threads; from 128 boxes on, larger batches are no faster.
+// Seals message i under ephemeral secret i (32 bytes each, uniformly random, used once) into box i.
+// boxes.bytes must be messages.bytes + kSealBytes. Messages and boxes must not overlap, unless
+// message i stands kSealBytes behind the start of box i: then it is sealed in place. Cannot fail: a
+// key that libsodium refuses never becomes a Recipient. Constant time in messages and secrets. One
+// thread: the caller splits batches over threads; from 128 boxes on, larger batches are no faster.
 void SealBatch(const Recipient& recipient, Items ephemeral_secrets, Items messages,
                MutableItems boxes, size_t count);
 
 // Opens box i into message i and sets opened[i] to 1, or to 0 (message zeroed) where libsodium's
-// crypto_box_seal_open refuses; there are opened.size() boxes. messages.bytes must be
-// boxes.bytes - kSealBytes. Nothing that was not authentic is left in a message. Boxes shorter than kSealBytes all fail, and messages.bytes must then
-// be 0. Messages and boxes do not overlap. Constant time in the key and in the messages; which
-// boxes fail is not hidden from this machine. One thread.
+// crypto_box_seal_open refuses; there are opened.size() boxes. messages.bytes must be boxes.bytes -
+// kSealBytes. Messages never hold unauthenticated bytes. Boxes shorter than kSealBytes all fail,
+// and messages.bytes must then be 0. Messages and boxes do not overlap. Constant time in the key
+// and in the messages; which boxes fail is not hidden from this machine. One thread.
 void OpenBatch(const KeyPair& key, Items boxes, MutableItems messages, std::span<uint8_t> opened);
 
 }  // namespace shoal::onion

@@ -24,8 +24,8 @@ Bytes Draw(RandomSource& random, size_t n) {
   return bytes;
 }
 
-// crypto_box_seal with the ephemeral secret given: the definition in libsodium's documentation,
-// out of libsodium's own parts.
+// crypto_box_seal with a given ephemeral secret, built from libsodium's own parts by the definition
+// in its documentation.
 bool SodiumSeal(const PublicKey& recipient, const uint8_t* secret, BytesView message,
                 uint8_t* box) {
   uint8_t nonce[crypto_box_NONCEBYTES], keys[64];
@@ -68,10 +68,10 @@ TEST_P(SealedBoxTest, SealIsByteForByteLibsodium) {
                   Hex(expected))
             << bytes << " bytes, box " << i << " of " << count;
         Bytes opened(bytes);
-        ASSERT_EQ(crypto_box_seal_open(opened.data(), boxes.data() + i * expected.size(),
-                                       expected.size(), key.public_key.data(),
-                                       key.secret_key.data()),
-                  0);
+        ASSERT_EQ(
+            crypto_box_seal_open(opened.data(), boxes.data() + i * expected.size(), expected.size(),
+                                 key.public_key.data(), key.secret_key.data()),
+            0);
       }
     }
   }
@@ -103,7 +103,8 @@ TEST_P(SealedBoxTest, SealsInPlaceAndWithStrides) {
   const Bytes secrets = Draw(random, count * 64);
   Bytes records = Draw(random, count * stride);
   const Bytes before = records;
-  SealBatch(recipient, {secrets.data() + 5, 64, 32}, {records.data() + 10 + kSealBytes, stride, bytes},
+  SealBatch(recipient, {secrets.data() + 5, 64, 32},
+            {records.data() + 10 + kSealBytes, stride, bytes},
             {records.data() + 10, stride, bytes + kSealBytes}, count);
   for (size_t i = 0; i < count; ++i) {
     Bytes expected(before.begin() + i * stride, before.begin() + (i + 1) * stride);
@@ -129,7 +130,7 @@ TEST_P(SealedBoxTest, RefusesEveryFlippedBitAndZeroesTheMessage) {
   const Bytes message = Draw(random, bytes);
   Bytes box(box_bytes);
   ASSERT_EQ(crypto_box_seal(box.data(), message.data(), bytes, key.public_key.data()), 0);
-  // All in one batch: bit b of box b is flipped, the last is untouched.
+  // All boxes are in one batch: in box b bit b is flipped, and the last box is untouched.
   const size_t count = box_bytes * 8 + 1;
   Bytes boxes;
   for (size_t i = 0; i < count; ++i) {
@@ -176,8 +177,7 @@ TEST_P(SealedBoxTest, SealsForTheRecipientsThatLibsodiumSealsForAndNoOther) {
     for (size_t i = 0; i < 3; ++i) {
       ASSERT_TRUE(SodiumSeal(point, secrets.data() + i * 32,
                              BytesView(messages).subspan(i * 20, 20), expected.data()));
-      EXPECT_EQ(Hex(BytesView(boxes).subspan(i * expected.size(), expected.size())),
-                Hex(expected))
+      EXPECT_EQ(Hex(BytesView(boxes).subspan(i * expected.size(), expected.size())), Hex(expected))
           << Hex(point);
     }
   }
@@ -186,7 +186,7 @@ TEST_P(SealedBoxTest, SealsForTheRecipientsThatLibsodiumSealsForAndNoOther) {
 }
 
 // Boxes whose ephemeral key is an edge point, with a tag that is right for the shared key that
-// libsodium computes (or would compute): exactly libsodium's verdict.
+// libsodium computes (or would compute). OpenBatch must give libsodium's verdict.
 TEST_P(SealedBoxTest, OpensBoxesWithEdgePointsAsLibsodiumDoes) {
   TestRandom random(7);
   const KeyPair key = KeyPairFromSecret(Draw(random, 32));
@@ -224,7 +224,8 @@ TEST_P(SealedBoxTest, OpensBoxesWithEdgePointsAsLibsodiumDoes) {
   EXPECT_EQ(refused, 14u);
 }
 
-// Deterministic fuzzing: boxes mutated at random, each verdict and message against libsodium's.
+// Deterministic fuzzing: boxes are mutated at random, and each verdict and message is compared with
+// libsodium's.
 TEST_P(SealedBoxTest, AgreesWithLibsodiumOnMutatedBoxes) {
   TestRandom random(8);
   const std::vector<PublicKey> edges = EdgePoints();

@@ -74,13 +74,14 @@ struct SymmetricBatch {
                                 Vec (&word)[kWords]) {
     using Word = typename Vec::Word;
     alignas(64) Word lanes[kWords][Vec::kLanes];
+    Word item[kWords];
     for (size_t lane = 0; lane < Vec::kLanes; ++lane) {
-      Word item[kWords];
       __builtin_memcpy(item, items + (lane < n ? lane : n - 1) * stride, sizeof item);
       for (size_t w = 0; w < kWords; ++w) lanes[w][lane] = item[w];
     }
     for (size_t w = 0; w < kWords; ++w) word[w] = Vec::Load(lanes[w]);
     Wipe(lanes, sizeof lanes);
+    Wipe(item, sizeof item);
   }
 
   template <typename Vec, size_t kWords>
@@ -89,12 +90,13 @@ struct SymmetricBatch {
     using Word = typename Vec::Word;
     alignas(64) Word lanes[kWords][Vec::kLanes];
     for (size_t w = 0; w < kWords; ++w) word[w].Store(lanes[w]);
+    Word item[kWords];
     for (size_t lane = 0; lane < n; ++lane) {
-      Word item[kWords];
       for (size_t w = 0; w < kWords; ++w) item[w] = lanes[w][lane];
       __builtin_memcpy(items + lane * stride, item, sizeof item);
     }
     Wipe(lanes, sizeof lanes);
+    Wipe(item, sizeof item);
   }
 
   // "expand 32-byte k", the key's halves, sixteen bytes of input.
@@ -155,17 +157,16 @@ struct SymmetricBatch {
     constexpr uint64_t kIv[8] = {0x6a09e667f3bcc908, 0xbb67ae8584caa73b, 0x3c6ef372fe94f82b,
                                  0xa54ff53a5f1d36f1, 0x510e527fade682d1, 0x9b05688c2b3e6c1f,
                                  0x1f83d9abfb41bd6b, 0x5be0cd19137e2179};
-    constexpr uint8_t kSigma[10][16] = {
-        {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
-        {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
-        {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4},
-        {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
-        {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13},
-        {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
-        {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11},
-        {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
-        {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5},
-        {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0}};
+    constexpr uint8_t kSigma[10][16] = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+                                        {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+                                        {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4},
+                                        {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+                                        {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13},
+                                        {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+                                        {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11},
+                                        {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+                                        {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5},
+                                        {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0}};
     constexpr uint64_t kParameters = 0x01010000 ^ 24;  // 24 bytes of digest, no key
     Vec64 keys[2][4], m[16], h[8], v[16];
     Load(ephemeral, stride, n, keys[0]);
@@ -176,7 +177,7 @@ struct SymmetricBatch {
       v[i] = h[i];
       v[8 + i] = Vec64::Set1(kIv[i]);
     }
-    v[12] = Vec64::Set1(kIv[4] ^ 64);          // bytes so far
+    v[12] = Vec64::Set1(kIv[4] ^ 64);            // bytes so far
     v[14] = Vec64::Set1(kIv[6] ^ ~uint64_t{0});  // the last block
     for (int round = 0; round < 12; ++round) {
       const uint8_t* s = kSigma[round % 10];

@@ -5,8 +5,8 @@
 //   server  Create(content)  ->  setup, hint           once for a table epoch
 //   client  Create(setup, hint)                        once for a table epoch
 //   client  Ask(row)         ->  query                 ---> server
-//   server  Answer(queries)  ->  answers               <---, one pass over the table for all of them
-//   client  Recover(asked, answer)  ->  record
+//   server  Answer(queries)  ->  answers               <---, one pass over the table for all of
+//   them client  Recover(asked, answer)  ->  record
 //
 // What a record is (a row and its signature), which row a key is in, what a row proves, and whether
 // it is the table's, is the table layer's: every engine returns the same bytes.
@@ -27,19 +27,14 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
-#include "src/base/thread_pool.h"
-#include "src/pir/kernel.h"
+#include "src/parallel/thread_pool.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::pir {
 
-enum class Engine { kSimplePir, kDoublePir };
-inline constexpr Engine kAllEngines[] = {Engine::kSimplePir, Engine::kDoublePir};
-
-// "simplepir", "doublepir".
-absl::string_view EngineName(Engine engine);
-// INVALID_ARGUMENT names those there are.
-absl::StatusOr<Engine> ParseEngine(absl::string_view name);
+namespace lwe {
+struct Kernel;
+}
 
 // What a server serves: `rows` records of `record_bytes` each.
 struct Content {
@@ -61,9 +56,10 @@ inline constexpr size_t kQueryHeaderBytes = 8 + 32;
 // Transcript("shoal pir setup v1") over the fields in order: what a query is bound to.
 Digest SetupId(const wire::PirSetup& setup);
 Digest HintDigest(BytesView hint);
+// What a server's product is a function of: engine, table (by the manifest's digest), shape.
+Digest ProductId(const wire::PirSetup& setup);
 
-// Bytes of everything that is sent or kept, from a setup alone. INVALID_ARGUMENT names the field
-// that is out of range or does not fit the others: a setup from the network.
+// Bytes of everything that is sent or kept: a function of the setup alone (registry.h).
 struct Sizes {
   uint64_t hint_bytes = 0;         // down, once an epoch
   uint64_t hint_memory_bytes = 0;  // at the client
@@ -71,9 +67,6 @@ struct Sizes {
   uint64_t answer_bytes = 0;       // down
   uint64_t server_bytes = 0;       // memory of the server, the table itself not counted
 };
-absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup);
-// The same of a shape that has no hint yet (ShapeOf).
-absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape);
 
 // What an engine costs, under the same names for every engine (costs.h): `shoal query --engine`,
 // `shoal simulate`, `shoal plan` and the studies print these.
@@ -89,12 +82,13 @@ struct Costs {
 struct ServerOptions {
   // A larger hint is refused.
   uint64_t max_hint_bytes = uint64_t{1} << 30;
-  // 0: about as many rows as columns in SimplePIR, which makes the fewest bytes, a third in DoublePIR.
+  // 0: about as many rows as columns in SimplePIR, which makes the fewest bytes, a third in
+  // DoublePIR.
   uint64_t rows_per_column = 0;
   // 0: as many as the rows need. More leave room: a server that was refreshed keeps those it had.
   uint64_t columns = 0;
-  const Kernel* kernel = nullptr;  // null: the fastest
-  ThreadPool* pool = nullptr;      // null: everything on the caller's thread; must outlive the server
+  const lwe::Kernel* kernel = nullptr;  // null: the fastest
+  ThreadPool* pool = nullptr;  // null: everything on the caller's thread; must outlive the server
   // Server::product of an earlier server of the same content and options, which saves nearly all of
   // the work; empty: made. Nothing is checked but its length: whose it is, the caller knows by
   // ProductId.
@@ -104,7 +98,7 @@ struct ServerOptions {
 };
 
 struct ClientOptions {
-  const Kernel* kernel = nullptr;
+  const lwe::Kernel* kernel = nullptr;
   ThreadPool* pool = nullptr;
 };
 
@@ -127,10 +121,6 @@ struct Delta {
 // Of everything in it: what came in pieces is known to be whole, and what was kept to be undamaged.
 Digest DeltaDigest(const DeltaView& delta);
 
-// Whether a server of `setup` can be refreshed to this content (Server::Refresh). INVALID_ARGUMENT
-// says what does not fit.
-absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content);
-
 // Thread-safe but for Refresh.
 class Server {
  public:
@@ -140,8 +130,8 @@ class Server {
   // The hint as it is sent; setup().hint_digest is of these bytes.
   virtual BytesView hint() const = 0;
 
-  // The table times the public matrix, 1024 words for every row of the matrix: what takes so long to
-  // make, for ServerOptions::product. Valid until Refresh.
+  // The table times the public matrix, 1024 words for every row of the matrix: what takes so long
+  // to make, for ServerOptions::product. Valid until Refresh.
   virtual std::span<const uint32_t> product() const = 0;
 
   // Answers in the order of the queries, in one pass over the table. A bad query has its own error,
@@ -156,23 +146,24 @@ class Server {
   virtual absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const = 0;
 
-  // What part of the product a Refresh with these arguments would make anew, 0 to 1: near 1 it takes as
-  // long as a new server, or its delta has as many bytes as a hint. INVALID_ARGUMENT as Refresh.
+  // What part of the product a Refresh with these arguments would make anew, 0 to 1: near 1 it
+  // takes as long as a new server, or its delta has as many bytes as a hint. INVALID_ARGUMENT as
+  // Refresh.
   virtual absl::StatusOr<double> RefreshShare(const Content& content,
                                               std::span<const uint64_t> changed_rows) const = 0;
 
-  // Makes this the server of a later epoch of the same table, with the same size of rows and no more
-  // columns: setup and hint change. `changed_rows` names every row whose bytes differ, in ascending
-  // order. Costs about 1024 multiply-adds for a byte that changed, and never more than a new hint
-  // would; takes as much memory as the delta has, less than a hint. No delta if it would be as long
-  // as the hint, which then serves a client better. INVALID_ARGUMENT if the content does not fit:
-  // then make a new server.
+  // Makes this the server of a later epoch of the same table, with the same size of rows and no
+  // more columns: setup and hint change. `changed_rows` names every row whose bytes differ, in
+  // ascending order. Costs about 1024 multiply-adds for a byte that changed, and never more than a
+  // new hint would; takes as much memory as the delta has, less than a hint. No delta if it would
+  // be as long as the hint, which then serves a client better. INVALID_ARGUMENT if the content does
+  // not fit: then make a new server.
   virtual absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
                                                        std::span<const uint64_t> changed_rows) = 0;
 };
 
-// A client's part of one query that is under way: what it needs to understand the answer, and no one
-// else may have.
+// A client's part of one query that is under way: what it needs to understand the answer, and no
+// one else may have.
 struct Asked {
   uint64_t row = 0;
   Bytes query;
@@ -205,25 +196,6 @@ class Client {
   // INVALID_ARGUMENT if it is malformed; the client is then what it was.
   virtual absl::Status Apply(const DeltaView& delta) = 0;
 };
-
-// Which chunk of a batch of `chunks` queries (at least 1) the row is in.
-uint64_t ChunkOf(const wire::PirSetup& setup, uint64_t chunks, uint64_t row);
-
-// What a server's product is a function of: engine, table (by the manifest's digest), shape.
-Digest ProductId(const wire::PirSetup& setup);
-
-// The setup, without its hint, that a server of this content would have. Errors as CreateServer's, but
-// for memory.
-absl::StatusOr<wire::PirSetup> ShapeOf(Engine engine, const Content& content,
-                                       const ServerOptions& options);
-
-// INVALID_ARGUMENT, or RESOURCE_EXHAUSTED for a table or a hint too large, saying what would do.
-absl::StatusOr<std::unique_ptr<Server>> CreateServer(Engine engine, const Content& content,
-                                                     ServerOptions options);
-
-// INVALID_ARGUMENT names what is wrong with the setup, DATA_LOSS if the hint is not the setup's.
-absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,
-                                                     const ClientOptions& options);
 
 }  // namespace shoal::pir
 

@@ -45,12 +45,10 @@ double MembershipFailureLog2(const MembershipParameters& parameters, double univ
 }
 
 uint64_t MembershipBit(const MembershipParameters& parameters, uint32_t filter, BytesView string) {
-  const Digest digest = Transcript("shoal membership bit v1")
-                            .Blob(parameters.salt)
-                            .U64(filter)
-                            .Blob(string)
-                            .Finish();
-  // 64 random bits as a fraction: of 2^39 bits, none is more likely than another by more than 2^-25.
+  const Digest digest =
+      Transcript("shoal membership bit v1").Blob(parameters.salt).U64(filter).Blob(string).Finish();
+  // Takes 64 random bits as a fraction: with up to 2^39 bits, their probabilities differ by at most
+  // a factor of 1 + 2^-25.
   const auto wide = static_cast<unsigned __int128>(LoadLe<uint64_t>(digest.data()));
   return static_cast<uint64_t>(wide * parameters.filter_bits() >> 64);
 }

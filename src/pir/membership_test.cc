@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/pir/registry.h"
 
 namespace shoal::pir {
 namespace {
@@ -30,7 +31,7 @@ class Filters {
       for (uint64_t i = 0; i < strings; ++i) filters_.back().Add(StringOf("in", i));
     }
   }
-  // In how many of the filters the string's bit is set.
+  // The number of filters in which the string's bit is set.
   uint32_t Hits(BytesView string) const {
     return static_cast<uint32_t>(std::count_if(filters_.begin(), filters_.end(),
                                                [&](const auto& f) { return f.Has(string); }));
@@ -48,8 +49,8 @@ TEST(MembershipTest, AStringOfTheSetIsInEveryFilter) {
   for (uint64_t i = 0; i < 300; ++i) EXPECT_EQ(filters.Hits(StringOf("in", i)), 64u) << i;
 }
 
-// Strings that know nothing of the filters meet a bit that is set with probability 1 - (1 - 1/2400)^300
-// = 0.1175: over 64 x 500 trials within 6 deviations at fixed seed.
+// Strings that do not depend on the filters meet a set bit with probability 1 - (1 - 1/2400)^300 =
+// 0.1175. The rate over 64 x 500 trials is within 6 deviations of that (at fixed seed).
 TEST(MembershipTest, OtherStringsMeetOneInEight) {
   const Filters filters(300, 64, 2);
   uint64_t hits = 0;
@@ -57,9 +58,9 @@ TEST(MembershipTest, OtherStringsMeetOneInEight) {
   EXPECT_NEAR(hits / (64.0 * 500), 0.1175, 6 * 0.0018);
 }
 
-// Who knows set and hash functions searches for the string that most filters wrongly have, and does
-// not find one that half of them have: the client's draw decides. With one filter, or a draw that is
-// known, every search succeeds.
+// Somebody who knows set and hash functions searches for the string outside the set that is in the
+// most filters, and finds none that is in half of them: the client's draw decides. With one filter,
+// or a known draw, every search succeeds.
 TEST(MembershipTest, AdversarialStringsAreTakenHalfTheTimeAtMost) {
   const Filters filters(100, 768, 3);
   uint32_t worst = 0;
@@ -71,11 +72,12 @@ TEST(MembershipTest, AdversarialStringsAreTakenHalfTheTimeAtMost) {
       worst_string = string;
     }
   }
-  // 90 expected of one string, 9 the deviation: the search gains three or four.
+  // A string is expected in 90 filters, with deviation 9: the search gains three or four
+  // deviations.
   EXPECT_GT(worst, 105u);
   EXPECT_LT(worst, 384u / 2);
-  // The clients' draws are what they should be: the string is taken as often as filters have it (within
-  // 6 deviations of 2,000 draws at fixed seed).
+  // Clients' draws are uniform: the string is taken as often as it is in filters (within 6
+  // deviations over 2,000 draws, at fixed seed).
   TestRandom random(4);
   int taken = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -90,8 +92,8 @@ TEST(MembershipTest, AdversarialStringsAreTakenHalfTheTimeAtMost) {
   EXPECT_LT(i, 100u) << "a known draw protects nobody";
 }
 
-// Proposition 6.2: 768 filters of 8 bits a string for digests of 256 bits, 2^-128. Half the filters, or
-// filters that are half as large, do not reach that.
+// Proposition 6.2: 768 filters of 8 bits a string for digests of 256 bits, 2^-128. Half the
+// filters, or filters that are half as large, do not reach that.
 TEST(MembershipTest, ThePapersParametersAreEnough) {
   MembershipParameters parameters = {.strings = 1};
   EXPECT_LT(MembershipFailureLog2(parameters, 256), -128);
@@ -121,8 +123,8 @@ TEST(MembershipTest, BadParametersAreRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, "filter 768"));
 }
 
-// Through an engine: every bit of a byte that eight one-bit entries share. (The authors' prototypes
-// read those at index 0 alone.)
+// Every bit of a byte that eight one-bit entries share is read through an engine. (The authors'
+// prototypes read only the one at index 0.)
 TEST(MembershipTest, BitsAreReadThroughTheEngines) {
   TestRandom random(6);
   const MembershipParameters parameters = {.salt = {8}, .strings = 101};

@@ -1,7 +1,7 @@
 #include "src/pir/pages.h"
 
-#include "src/base/memory.h"
 #include "src/base/status_macros.h"
+#include "src/storage/memory.h"
 
 namespace shoal::pir {
 

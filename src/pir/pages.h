@@ -6,11 +6,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "src/base/page_buffer.h"
+#include "src/storage/page_buffer.h"
 
 namespace shoal::pir {
 
-// In huge pages where the system has them. RESOURCE_EXHAUSTED as CheckMemory (src/base/memory.h).
+// In huge pages where the system has them. RESOURCE_EXHAUSTED as CheckMemory
+// (src/storage/memory.h).
 absl::StatusOr<PageBuffer> AllocatePages(uint64_t bytes, absl::string_view what);
 
 }  // namespace shoal::pir

@@ -2,7 +2,6 @@
 
 #include <malloc.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,14 +21,16 @@
 #include "google/protobuf/message.h"
 #include "sodium.h"
 #include "src/base/check.h"
-#include "src/base/content_mac.h"
 #include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
 #include "src/onion/onion.h"
-#include "src/pir/byte_matrix.h"
-#include "src/pir/engine.h"
-#include "src/pir/shape.h"
+#include "src/parallel/content_mac.h"
+#include "src/pir/lwe/byte_matrix.h"
+#include "src/pir/lwe/shape.h"
+#include "src/pir/registry.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
+#include "src/server/practice_round.h"
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
@@ -44,23 +45,15 @@ struct Cost {
   double cpu_ns = 0;
   double own_ns = 0;  // of it, the calling thread's
 
-  Cost operator+(const Cost& other) const {
-    return {cpu_ns + other.cpu_ns, own_ns + other.own_ns};
-  }
+  Cost operator+(const Cost& other) const { return {cpu_ns + other.cpu_ns, own_ns + other.own_ns}; }
 };
-
-double NowNs(clockid_t clock) {
-  timespec now;
-  clock_gettime(clock, &now);
-  return 1e9 * static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec);
-}
 
 // Of this run alone.
 template <typename Body>
 Cost Once(const Body& body) {
-  const double own = NowNs(CLOCK_THREAD_CPUTIME_ID), cpu = NowNs(CLOCK_PROCESS_CPUTIME_ID);
+  const Stopwatch own(Stopwatch::kThread), cpu(Stopwatch::kProcess);
   body();
-  return {NowNs(CLOCK_PROCESS_CPUTIME_ID) - cpu, NowNs(CLOCK_THREAD_CPUTIME_ID) - own};
+  return {static_cast<double>(cpu.Nanoseconds()), static_cast<double>(own.Nanoseconds())};
 }
 
 // Of some runs the middle one: the least would be a round that nothing disturbs, and rounds share
@@ -84,8 +77,8 @@ Cost Each(const Cost& cost, size_t n) {
 
 double Positive(double ns) { return std::max(0.01, ns); }
 
-// The share of the processor time that the calling thread spends alone. In a parallel loop it works as
-// much as each of the pool's threads does, so that what it has beyond that was in no loop.
+// The share of the processor time that the calling thread spends alone. In a parallel loop it works
+// as much as each of the pool's threads does, so that what it has beyond that was in no loop.
 double SerialShare(const Cost& cost, const ThreadPool& pool) {
   const double helpers = cost.cpu_ns - cost.own_ns;
   const double loops = helpers * (1 + 1 / static_cast<double>(pool.size()));
@@ -113,10 +106,11 @@ void Digest(ByteSource& source, const ContentMac& mac, ThreadPool& pool) {
 // Where a stage works that nobody has worked in before: its memory comes fresh from the system.
 struct FreshPlace {
   explicit FreshPlace(ThreadPool& pool) : resources{.pool = &pool, .spools = &spools} {}
-  // But for that of a spool of so many bytes: pages may be dear whenever they come (fresh_byte_ns), and
-  // the model counts them by itself.
+  // But for that of a spool of so many bytes: pages may be dear whenever they come (fresh_byte_ns),
+  // and the model counts them by itself.
   void Warm(uint64_t bytes) { (void)*spools.Create(bytes); }
   SpoolPlace spools{"/tmp", uint64_t{1} << 40};  // in memory
+  const std::shared_ptr<Arena> arena = *Arena::Reserve(&spools, 0, 0, "calibration");
   const server::Resources resources;
 };
 
@@ -133,25 +127,17 @@ noise::Distribution SomeNoise() {
 // A party of a made-up round, the one before `hops` others.
 struct PracticeParty {
   PracticeParty(size_t hops, size_t positions, RandomSource& random)
-      : secrets(random.NewSeed()),
+      : round({.parties = static_cast<uint32_t>(hops + 1),
+               .answer_bytes = 0,
+               .max_slots = static_cast<uint32_t>(2 * positions),
+               .noise = SomeNoise()},
+              random),
         mac(random.NewSeed().view(), "shoal calibrate"),
-        context{.counter = RoundCounter(1),
-                .round_id = {},
-                .party = PartyNumber(1),
-                .parties = static_cast<uint32_t>(hops + 1),
-                .answer_bytes = 0,
-                .max_rows = 1,
-                .max_slots = static_cast<uint32_t>(2 * positions),
-                .noise = SomeNoise(),
-                .next_recipients = {}} {
-    for (size_t i = 0; i < hops; ++i) {
-      const onion::KeyPair key = onion::KeyPairFromSecret(random.NewSeed().view());
-      context.next_recipients.push_back(*onion::Recipient::Create(key.public_key));
-    }
-  }
-  const server::RoundSecrets secrets;
+        context(round.context(1)) {}
+  const server::PracticeRound round;
+  const server::RoundSecrets& secrets = round.secrets(1);
   const ContentMac mac;
-  server::RoundContext context;
+  server::RoundContext context;  // which measurements change
 };
 
 void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
@@ -184,9 +170,9 @@ void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& c
   const double byte = costs.open_byte_ns();
   const double of_one = few.cpu_ns - byte * bytes_of(kFew);
   // What a query takes beside its boxes is little, and may drown in the difference.
-  const double seal = std::min(
-      of_one, (many.cpu_ns - few.cpu_ns - byte * (bytes_of(kMany) - bytes_of(kFew))) /
-                  static_cast<double>(kMany - kFew));
+  const double seal =
+      std::min(of_one, (many.cpu_ns - few.cpu_ns - byte * (bytes_of(kMany) - bytes_of(kFew))) /
+                           static_cast<double>(kMany - kFew));
   costs.set_seal_byte_ns(byte);
   costs.set_seal_ns(Positive(seal));
   costs.set_noise_ns(Positive(of_one - seal));
@@ -200,12 +186,13 @@ double MoveByteNs(size_t n, std::span<const uint32_t> places, ThreadPool& pool) 
   const Cost cost = Typical([&] {
     FreshPlace place(pool);
     return Once([&] {
-      shuffle::Scatter scatter = *shuffle::Scatter::Create(n, kRecord, place.spools);
+      shuffle::Scatter scatter = *shuffle::Scatter::Create(
+          n, kRecord, *place.spools.Create(shuffle::Scatter::MemoryBytes(n, kRecord)));
       for (size_t at = 0; at < n; at += kRun) {
         const size_t count = std::min(kRun, n - at);
-        SHOAL_CHECK(scatter.Put(places.subspan(at, count),
-                                BytesView(records).first(count * kRecord), pool)
-                        .ok());
+        SHOAL_CHECK(
+            scatter.Put(places.subspan(at, count), BytesView(records).first(count * kRecord), pool)
+                .ok());
       }
       while (!scatter.Next(pool)->empty()) {
       }
@@ -231,8 +218,7 @@ double SortAndDrawNs(size_t n, RandomSource& random, ThreadPool& pool) {
              std::sort(prints.begin(), prints.end());
              (void)*shuffle::RandomPermutation(n, key.view(), pool);
            });
-         })
-             .cpu_ns /
+         }).cpu_ns /
          static_cast<double>(n);
 }
 
@@ -278,9 +264,8 @@ class PracticeOffline {
     server::NoiseBatch none;
     none.onions = *place.spools.Create(0);
     rest_.push_back(Once([&] {
-      const server::OfflineOutput out =
-          *RunOffline(party_.context, party_.secrets, std::move(none), *std::move(intake),
-                      place.resources);
+      const server::OfflineOutput out = *RunOffline(party_.context, party_.secrets, std::move(none),
+                                                    *std::move(intake), place.resources);
       SHOAL_CHECK(out.dead == 0);
       Digest(*out.onions, party_.mac, pool_);
     }));
@@ -313,10 +298,11 @@ void MeasureOffline(size_t opened, size_t few, size_t many, RandomSource& random
     for (PracticeOffline* party : {&backend, &one, &most}) party->Run();
   }
   constexpr double kLayer = onion::kLayerBytes;
-  const double open_byte = Positive((most.Open().cpu_ns - backend.Open().cpu_ns) / (kMost * kLayer));
+  const double open_byte =
+      Positive((most.Open().cpu_ns - backend.Open().cpu_ns) / (kMost * kLayer));
   costs.set_open_byte_ns(open_byte);
-  costs.set_open_ns(Positive(
-      (backend.Open().cpu_ns + one.Open().cpu_ns - 3 * kLayer * open_byte) / 2));
+  costs.set_open_ns(
+      Positive((backend.Open().cpu_ns + one.Open().cpu_ns - 3 * kLayer * open_byte) / 2));
   const double move = Positive((most.Rest().cpu_ns - one.Rest().cpu_ns) / ((kMost - 1) * kLayer));
   const double place = Positive(one.Rest().cpu_ns - kLayer * move);
   costs.set_offline_serial(SerialShare(one.Open() + one.Rest(), pool));
@@ -336,7 +322,8 @@ void MeasureOffline(size_t opened, size_t few, size_t many, RandomSource& random
   set(move, move_byte, *costs.mutable_move_byte());
 }
 
-// One party's online stage over n positions of a state that is made up: its cost depends on no value.
+// One party's online stage over n positions of a state that is made up: its cost depends on no
+// value.
 class PracticeOnline {
  public:
   PracticeOnline(size_t n, RandomSource& random, ThreadPool& pool)
@@ -349,21 +336,20 @@ class PracticeOnline {
     noisy_ = StateOf(n, random);
   }
 
-  // What the offline stage makes ready for these answers, masks and all; without masks where answers
-  // have no bytes.
+  // What the offline stage makes ready for these answers, masks and all; without masks where
+  // answers have no bytes.
   Cost Ready(size_t answer_bytes) {
     Cost cost;
     forwarding_ = {};
-    for (server::RoundState* state : {&plain_, &noisy_}) {
+    for (server::OnlineMaterial* state : {&plain_, &noisy_}) {
       state->masks = {};
       state->forward_memory = {};
       std::unique_ptr<FreshPlace>& place = state == &plain_ ? plain_place_ : noisy_place_;
       place = std::make_unique<FreshPlace>(pool_);
       place->Warm(n_ * answer_bytes);
       party_.context.answer_bytes = answer_bytes;
-      cost = Once([&] {
-        SHOAL_CHECK(MakeReady(party_.context, place->resources, *state).ok());
-      });
+      cost =
+          Once([&] { SHOAL_CHECK(MakeReady(party_.context, *place->arena, pool_, *state).ok()); });
       SHOAL_CHECK(state->masks.size() == n_ * answer_bytes);
     }
     return Each(cost, n_);
@@ -371,10 +357,10 @@ class PracticeOnline {
 
   // Queries go on, with as much noise as there are queries or none: as Party::Queries.
   Cost Forward(bool noise) {
-    server::RoundState& state = noise ? noisy_ : plain_;
+    server::OnlineMaterial& state = noise ? noisy_ : plain_;
     forwarding_ = {};
     state.forward_memory = *server::ForwardMemory::MakeReady(
-        state.next_positions, (noise ? noisy_place_ : plain_place_)->resources);
+        state.next_positions, *(noise ? noisy_place_ : plain_place_)->arena, pool_);
     return Each(Once([&] {
                   const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded_, state.positions);
                   (void)party_.mac.Of(encoded_, pool_);
@@ -386,7 +372,7 @@ class PracticeOnline {
 
   // As Party::Answers, after Ready and Forward.
   Cost Back(bool noise, size_t answer_bytes) {
-    const server::RoundState& state = noise ? noisy_ : plain_;
+    const server::OnlineMaterial& state = noise ? noisy_ : plain_;
     party_.context.answer_bytes = answer_bytes;
     const Bytes piece(kPiece);
     const uint64_t total = uint64_t{state.next_positions} * answer_bytes;
@@ -423,20 +409,20 @@ class PracticeOnline {
     const Bytes encoded = wire::EncodeQueryBatch(queries, static_cast<uint32_t>(n_));
     backend_.context.answer_bytes = answer_bytes;
     backend_.context.max_rows = rows;
-    return Each(Once([&] {
-                  const wire::QueryBatch in =
-                      *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n_));
-                  (void)backend_.mac.Of(encoded, pool_);
-                  Digest(**AnswerQueries(backend_.context, backend_.secrets, plain_, in,
-                                         {table, rows}, pool_),
-                         backend_.mac, pool_);
-                }),
-                n_);
+    return Each(
+        Once([&] {
+          const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n_));
+          (void)backend_.mac.Of(encoded, pool_);
+          Digest(
+              **AnswerQueries(backend_.context, backend_.secrets, plain_, in, {table, rows}, pool_),
+              backend_.mac, pool_);
+        }),
+        n_);
   }
 
  private:
-  server::RoundState StateOf(size_t noise, RandomSource& random) const {
-    server::RoundState state;
+  server::OnlineMaterial StateOf(size_t noise, RandomSource& random) const {
+    server::OnlineMaterial state;
     state.positions = static_cast<uint32_t>(n_);
     state.next_positions = static_cast<uint32_t>(n_ + noise);
     constexpr auto kSecret = PageBuffer::Content::kSecret;
@@ -455,7 +441,7 @@ class PracticeOnline {
   wire::QueryBatch queries_;
   Bytes encoded_;
   std::unique_ptr<FreshPlace> plain_place_, noisy_place_;  // of the states' masks
-  server::RoundState plain_, noisy_;
+  server::OnlineMaterial plain_, noisy_;
   server::Forwarding forwarding_;
 };
 
@@ -522,8 +508,8 @@ void MeasureLink(size_t n, RandomSource& random, UnitCosts& costs) {
     cipher = each(Typical([&] {
       return Once([&] {
         for (size_t at = 0; at + kRecord <= n; at += kRecord) {
-          crypto_aead_aes256gcm_encrypt(record.data(), nullptr, bytes.data() + at, kRecord,
-                                        nullptr, 0, nullptr, nonce, key);
+          crypto_aead_aes256gcm_encrypt(record.data(), nullptr, bytes.data() + at, kRecord, nullptr,
+                                        0, nullptr, nonce, key);
         }
       });
     }));
@@ -574,8 +560,8 @@ pir::Content Zeros(uint64_t rows, uint32_t record_bytes) {
           .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 0); }};
 }
 
-// The engine's client and server over a small table: what a query costs to make, to answer in a full
-// pass, and to recover from.
+// The engine's client and server over a small table: what a query costs to make, to answer in a
+// full pass, and to recover from.
 struct EngineTimes {
   double ask_ns, answer_ns, recover_ns;
   wire::PirSetup setup;
@@ -601,8 +587,7 @@ EngineTimes TimeEngine(pir::Engine engine, uint64_t rows, uint32_t record_bytes,
     });
   }));
   for (size_t i = 0; i < asked.size(); ++i) queries[i] = asked[i].query;
-  times.answer_ns =
-      each(Typical([&] { return Once([&] { answers = server->Answer(queries); }); }));
+  times.answer_ns = each(Typical([&] { return Once([&] { answers = server->Answer(queries); }); }));
   times.recover_ns = each(Typical([&] {
     return Once([&] {
       for (size_t i = 0; i < asked.size(); ++i) {
@@ -615,26 +600,25 @@ EngineTimes TimeEngine(pir::Engine engine, uint64_t rows, uint32_t record_bytes,
 
 void MeasureEngines(size_t bytes, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
   constexpr uint64_t kColumns = 16384;
-  const pir::Kernel& kernel = pir::KernelOr(nullptr);
+  const pir::lwe::Kernel& kernel = pir::lwe::KernelOr(nullptr);
   const auto matrix_of = [&](size_t size) {
-    return *pir::ByteMatrix::Create(std::max<uint64_t>(16, size / kColumns), kColumns);
+    return *pir::lwe::ByteMatrix::Create(std::max<uint64_t>(16, size / kColumns), kColumns);
   };
   {
-    const pir::ByteMatrix matrix = matrix_of(bytes / 32);
-    pir::PackedVectors room = *pir::PanelRoom(kernel);
-    const Cost cost = Typical(
-        [&] { return Once([&] { (void)matrix.MultiplyPublic(room, {}, &pool); }); });
+    const pir::lwe::ByteMatrix matrix = matrix_of(bytes / 32);
+    pir::lwe::PackedVectors room = *pir::lwe::PanelRoom(kernel);
+    const Cost cost =
+        Typical([&] { return Once([&] { (void)matrix.MultiplyPublic(room, {}, &pool); }); });
     costs.set_pir_public_byte_ns(Positive(cost.cpu_ns / static_cast<double>(matrix.bytes())));
   }
-  const pir::ByteMatrix matrix = matrix_of(bytes);
+  const pir::lwe::ByteMatrix matrix = matrix_of(bytes);
   const auto pass = [&](uint64_t queries) {
-    pir::PackedVectors vectors = *pir::PackedVectors::Create(kernel, kColumns, queries);
+    pir::lwe::PackedVectors vectors = *pir::lwe::PackedVectors::Create(kernel, kColumns, queries);
     const std::vector<uint32_t> words(kColumns, 0x12345678);
     for (uint64_t i = 0; i < queries; ++i) vectors.Set(i, words);
     return Typical([&] {
              return Once([&] { (void)matrix.Multiply(vectors, 0, matrix.rows(), &pool); });
-           })
-               .cpu_ns /
+           }).cpu_ns /
            static_cast<double>(matrix.bytes());
   };
   const double one = pass(1), all = pass(pir::kMaxQueriesPerRequest);
@@ -653,8 +637,7 @@ void MeasureEngines(size_t bytes, RandomSource& random, ThreadPool& pool, UnitCo
       table * (costs.pir_pass_byte_ns() + kMore * costs.pir_query_byte_ns()) / (kMore + 1);
   costs.set_pir_word_ns(Positive((simple.answer_ns - product) / (kColumns + kRecord)));
   constexpr uint32_t kShort = 4;
-  const EngineTimes twice =
-      TimeEngine(pir::Engine::kDoublePir, 4096, kShort, 64, random, pool);
+  const EngineTimes twice = TimeEngine(pir::Engine::kDoublePir, 4096, kShort, 64, random, pool);
   costs.set_doublepir_recover_byte_ns(Positive(twice.recover_ns / kShort));
 }
 
@@ -673,7 +656,9 @@ std::string MachineName() {
     }
   }
   return absl::StrCat(model, ", ", std::thread::hardware_concurrency(), " cores",
-                      ifma ? ", AVX-512 IFMA" : avx2 ? ", AVX2" : "");
+                      ifma   ? ", AVX-512 IFMA"
+                      : avx2 ? ", AVX2"
+                             : "");
 }
 
 }  // namespace
@@ -682,8 +667,8 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   const auto size = [&](double full) {
     return std::max<size_t>(2048, static_cast<size_t>(full * effort));
   };
-  // A process gets what is this large fresh from the system when its first round needs it; by itself
-  // the allocator would begin to keep and reuse it, run after run.
+  // A process gets what is this large fresh from the system when its first round needs it; by
+  // itself the allocator would begin to keep and reuse it, run after run.
   mallopt(M_MMAP_THRESHOLD, 512 << 10);
   UnitCosts costs;
   costs.set_machine(MachineName());
@@ -718,15 +703,15 @@ absl::Status CheckCosts(const google::protobuf::Message& costs, const std::strin
   for (int i = 0; i < fields.field_count(); ++i) {
     const Field& field = *fields.field(i);
     if (field.cpp_type() == Field::CPPTYPE_MESSAGE) {
-      SHOAL_RETURN_IF_ERROR(CheckCosts(reflection.GetMessage(costs, &field),
-                                       absl::StrCat(path, ": ", field.name())));
+      SHOAL_RETURN_IF_ERROR(
+          CheckCosts(reflection.GetMessage(costs, &field), absl::StrCat(path, ": ", field.name())));
     }
     if (field.cpp_type() != Field::CPPTYPE_DOUBLE) continue;
     const double value = reflection.GetDouble(costs, &field);
     if (!(value > 0 && value < 1e9)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": ", field.name(), " must be above 0 and below 1e9, got ", value,
-          "; shoal plan --calibrate makes the file anew"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": ", field.name(), " must be above 0 and below 1e9, got ", value,
+                       "; shoal plan --calibrate makes the file anew"));
     }
   }
   return absl::OkStatus();

@@ -7,29 +7,30 @@
 
 #include "absl/status/statusor.h"
 #include "src/base/random.h"
-#include "src/base/thread_pool.h"
+#include "src/parallel/thread_pool.h"
 #include "src/plan/plan.pb.h"
 
 namespace shoal::plan {
 
-// The ends of every Curve.
+// The two numbers of positions for which every Curve has a cost.
 inline constexpr double kFewPositions = 1 << 17, kManyPositions = 1 << 20;
-// The ends of what a table's size does to an answer.
+// The two sizes of table for which the cost of an answer is measured.
 inline constexpr double kNearTableBytes = 1 << 19, kFarTableBytes = 1 << 24;
 
-// Runs the parties' own functions, and the engines', on made-up rounds and tables, as large as real
-// ones are and over memory fresh from the system, with everything that a party's report of a stage
-// counts; takes their processor time, on all of the pool's threads at once. Ten or twenty seconds in
-// all, and up to a gigabyte of memory. `effort` scales the sizes; 1 is what users get.
+// Measures the processor time of the parties' and the engines' own functions on made-up rounds and
+// tables: as large as real ones, over memory fresh from the system, with all work that a party's
+// stage report counts, on all of the pool's threads at once. Takes ten or twenty seconds in all,
+// and up to a gigabyte of memory. `effort` scales the sizes; users get 1.
 UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort = 1);
 
-// Measured on the machine that its `machine` names.
+// Built-in costs, measured on the machine that their field `machine` names.
 const UnitCosts& DefaultCosts();
 
 // "~/.config/shoal/costs.textproto", or below $XDG_CONFIG_HOME; empty without a home.
 std::string DefaultCostsPath();
 
-// INVALID_ARGUMENT names a cost that is missing, negative or not finite, or what is no text format.
+// INVALID_ARGUMENT names a cost that is missing, negative or not finite, or the place of a syntax
+// error.
 absl::StatusOr<UnitCosts> ReadCosts(const std::string& path);
 
 }  // namespace shoal::plan

@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_format.h"
 #include "src/base/status_macros.h"
-#include "src/pir/engine.h"
-#include "src/pir/lwe.h"
+#include "src/pir/lwe/lwe.h"
+#include "src/pir/registry.h"
 
 namespace shoal::plan {
 namespace {
@@ -29,29 +29,29 @@ double AnswerNs(const wire::PirSetup& setup, pir::Engine engine, double queries,
   const double blocks = static_cast<double>(setup.rows_per_column());
   const double width = setup.record_bytes();
   const double rows = blocks * width;
-  double ns = PassNs(rows * columns, queries, unit) / queries +
-              (columns + rows) * unit.pir_word_ns();
+  double ns =
+      PassNs(rows * columns, queries, unit) / queries + (columns + rows) * unit.pir_word_ns();
   if (engine == pir::Engine::kSimplePir) return ns;
-  // The second level (src/pir/double_pir.h): E, 3072 W rows and a column for every block; F, 3 W rows of
-  // each query's own, times its query and times the whole public matrix.
+  // The second level (src/pir/lwe/double_pir.h): E, 3072 W rows and a column for every block; F, 3
+  // W rows of each query's own, times its query and times the whole public matrix.
   const double padded = std::ceil(blocks / 64) * 64;
-  ns += PassNs(3 * pir::kDimension * width * padded, queries, unit) / queries;
+  ns += PassNs(3 * pir::lwe::kDimension * width * padded, queries, unit) / queries;
   ns += 3 * width * padded * unit.pir_public_byte_ns();
   // E's product and F's: 3072 W words each.
-  return ns + (padded + 6 * pir::kDimension * width) * unit.pir_word_ns();
+  return ns + (padded + 6 * pir::lwe::kDimension * width) * unit.pir_word_ns();
 }
 
 // The products with the public matrix, and the hint's words rounded.
 double SetupNs(const wire::PirSetup& setup, pir::Engine engine, const UnitCosts& unit) {
   const double hint_rows = engine == pir::Engine::kSimplePir
                                ? static_cast<double>(setup.rows_per_column())
-                               : 3.0 * pir::kDimension;
-  const double words = hint_rows * setup.record_bytes() * pir::kDimension;
+                               : 3.0 * pir::lwe::kDimension;
+  const double words = hint_rows * setup.record_bytes() * pir::lwe::kDimension;
   const double first = static_cast<double>(setup.rows_per_column()) * setup.record_bytes() *
                        static_cast<double>(setup.columns());
   const double second = engine == pir::Engine::kSimplePir
                             ? 0
-                            : 3.0 * pir::kDimension * setup.record_bytes() *
+                            : 3.0 * pir::lwe::kDimension * setup.record_bytes() *
                                   std::ceil(static_cast<double>(setup.rows_per_column()) / 64) * 64;
   return (first + second) * unit.pir_public_byte_ns() + words * unit.pir_word_ns();
 }
@@ -109,8 +109,8 @@ EngineCosts ChainAsEngine(const Plan& plan) {
   return chain;
 }
 
-// The fewest queries from which `chain_is_better` holds, to one per mille; 0 if it never does. It holds
-// from some number on: the noise is shared by more.
+// The fewest queries from which `chain_is_better` holds, to one per mille; 0 if it never does. It
+// holds from some number on: the noise is shared by more.
 double FirstThatHolds(const std::function<std::optional<bool>(double)>& chain_is_better) {
   constexpr double kMost = 4e9;
   double low = 1, high = 1;
@@ -170,13 +170,11 @@ EngineCosts PredictEngine(const Workload& w, pir::Engine engine, const Layout& l
   costs.set_answer_seconds(1e-9 * AnswerNs(*setup, engine, kPass, unit) + links);
   costs.set_alone_seconds(1e-9 * AnswerNs(*setup, engine, 1, unit) + links);
   costs.set_recover_seconds(1e-9 * setup->record_bytes() *
-                            (engine == pir::Engine::kSimplePir
-                                 ? unit.simplepir_recover_byte_ns()
-                                 : unit.doublepir_recover_byte_ns()));
+                            (engine == pir::Engine::kSimplePir ? unit.simplepir_recover_byte_ns()
+                                                               : unit.doublepir_recover_byte_ns()));
   const double a_day = static_cast<double>(w.queries) * w.rounds_per_day;
-  costs.set_server_seconds_per_query(
-      costs.answer_seconds() + costs.setup_seconds() / a_day +
-      1e-9 * hint * unit.link_byte_ns() / options.lookups_per_hint);
+  costs.set_server_seconds_per_query(costs.answer_seconds() + costs.setup_seconds() / a_day +
+                                     1e-9 * hint * unit.link_byte_ns() / options.lookups_per_hint);
   costs.set_price_per_million_queries(
       1e6 * Price(w, costs.server_seconds_per_query(), bytes + hint / options.lookups_per_hint));
   return costs;
@@ -208,8 +206,7 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
         if (best.engine().empty()) best = std::move(costs);
         continue;
       }
-      if (!best_layout ||
-          costs.price_per_million_queries() < best.price_per_million_queries()) {
+      if (!best_layout || costs.price_per_million_queries() < best.price_per_million_queries()) {
         best = std::move(costs);
         best_layout = layout;
       }

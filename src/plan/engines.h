@@ -1,5 +1,5 @@
-// The single-server engines beside the chain: what they would cost for the same workload, and from how
-// many queries on the chain costs less.
+// The single-server engines beside the chain: what they would cost for the same workload, and from
+// how many queries on the chain costs less.
 #ifndef SHOAL_SRC_PLAN_ENGINES_H_
 #define SHOAL_SRC_PLAN_ENGINES_H_
 
@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "src/noise/search.h"
-#include "src/pir/engine.h"
+#include "src/pir/registry.h"
 #include "src/plan/model.h"
 #include "src/plan/plan.pb.h"
 
@@ -23,13 +23,13 @@ struct EngineOptions {
 // INVALID_ARGUMENT names the option that is out of range.
 absl::Status CheckEngineOptions(const EngineOptions& options);
 
-// One engine over rows of a layout, by its own shape and sizes (src/pir). `refused` says why it would
-// not start.
+// One engine over rows of a layout, by its own shape and sizes (src/pir). `refused` says why it
+// would not start.
 EngineCosts PredictEngine(const Workload& workload, pir::Engine engine, const Layout& layout,
                           const UnitCosts& costs, const EngineOptions& options);
 
-// Fills `engine` and `chain_by_queries` of a plan that ChooseRows made: every engine with the row size
-// of its lowest price, or with `row_bytes` if that is not 0.
+// Fills `engine` and `chain_by_queries` of a plan that ChooseRows made: every engine with the row
+// size of its lowest price, or with `row_bytes` if that is not 0.
 absl::Status CompareEngines(const Workload& workload, uint32_t row_bytes,
                             const noise::Choice& noise, const UnitCosts& costs,
                             const EngineOptions& options, Plan& plan);

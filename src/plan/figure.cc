@@ -15,7 +15,7 @@ struct Point {
   bool marked;
 };
 struct Line {
-  std::string name;  // empty: the only one
+  std::string name;  // empty if it is the only one
   std::string colour = "#1f5fa8";
   std::vector<Point> points;
 };
@@ -50,7 +50,8 @@ std::string Panel(double x0, absl::string_view title, absl::string_view x_label,
   const auto px = [&](double value) { return x0 + kLeft + width * x.At(value); };
   const auto py = [&](double value) { return kTop + height * (1 - y.At(value)); };
   std::string out;
-  const auto text = [&](double at_x, double at_y, absl::string_view anchor, absl::string_view what) {
+  const auto text = [&](double at_x, double at_y, absl::string_view anchor,
+                        absl::string_view what) {
     absl::StrAppendFormat(&out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", at_x,
                           at_y, anchor, what);
   };
@@ -84,13 +85,12 @@ std::string Panel(double x0, absl::string_view title, absl::string_view x_label,
     out += "\"/>\n";
     for (const Point& p : one.points) {
       absl::StrAppendFormat(&out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"%d\" fill=\"%s\"/>\n",
-                            px(p.x), py(p.y), p.marked ? 6 : 3,
-                            p.marked ? "#c0392b" : one.colour);
+                            px(p.x), py(p.y), p.marked ? 6 : 3, p.marked ? "#c0392b" : one.colour);
     }
     if (one.name.empty()) continue;
-    absl::StrAppendFormat(
-        &out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" fill=\"%s\">%s</text>\n",
-        x0 + kLeft + width - 4, legend, one.colour, one.name);
+    absl::StrAppendFormat(&out,
+                          "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\" fill=\"%s\">%s</text>\n",
+                          x0 + kLeft + width - 4, legend, one.colour, one.name);
     legend += 15;
   }
   return out;
@@ -102,8 +102,8 @@ std::string DrawPlan(const Plan& plan) {
   std::vector<Point> rows, epsilons;
   for (const Alternative& line : plan.by_row_bytes()) {
     if (line.note().empty()) {
-      rows.push_back({static_cast<double>(line.row_bytes()), line.price_per_million(),
-                      line.chosen()});
+      rows.push_back(
+          {static_cast<double>(line.row_bytes()), line.price_per_million(), line.chosen()});
     }
   }
   for (const Alternative& line : plan.by_epsilon()) {
@@ -111,7 +111,7 @@ std::string DrawPlan(const Plan& plan) {
       epsilons.push_back({line.epsilon(), line.mean_per_row(), line.chosen()});
     }
   }
-  // A query's processor time by every engine, from few queries to many.
+  // The processor time of a query by every engine, from few queries to many.
   std::vector<Line> engines;
   static constexpr const char* kColours[] = {"#1f5fa8", "#c0392b", "#2e8b57"};
   Line online{.name = "chain, online stage", .colour = "#7fb0e0", .points = {}};
@@ -138,7 +138,8 @@ std::string DrawPlan(const Plan& plan) {
       "font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
       3 * kWidth, kHeight);
-  out += Panel(0, "price of a million queries", "row size, bytes", "price", {{"", "#1f5fa8", rows}});
+  out +=
+      Panel(0, "price of a million queries", "row size, bytes", "price", {{"", "#1f5fa8", rows}});
   out += Panel(kWidth, "noise", "epsilon", "mean noise queries a row and party",
                {{"", "#1f5fa8", epsilons}});
   out += Panel(2 * kWidth, "processor time of a query at the servers", "queries a round / records",

@@ -9,8 +9,8 @@
 namespace shoal::plan {
 
 // SVG 1.1: price per million queries against the row size; noise per row against epsilon; servers'
-// processor time of a query against queries a record, by every engine. Axes are logarithmic; the plan's
-// own points are marked, and where the chain begins to beat another engine.
+// processor time of a query against queries a record, by every engine. Axes are logarithmic. Marked
+// are the plan's own points, and the points from which the chain beats another engine.
 std::string DrawPlan(const Plan& plan);
 
 }  // namespace shoal::plan

@@ -11,67 +11,64 @@
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
 #include "src/plan/calibrate.h"
+#include "src/server/round_memory.h"
 #include "src/signature/bls.h"
+#include "src/storage/spool.h"
 #include "src/table/manifest.h"
 #include "src/table/row.h"
 
 namespace shoal::plan {
 namespace {
 
-// What table::Place reaches (src/table/placement.h): this share of a row's bytes, and of the whole
-// records that fit into it.
+// How full table::Place makes rows (src/table/placement.h): this share of a row's bytes, and of the
+// whole records that fit into it.
 constexpr double kHashedFill = 0.97, kHashedRecordsFill = 0.99;
 constexpr double kMaxPositions = 4294967294.0;
-// Prices that differ by less are the same: what they are made of is not known that well.
+// Prices that differ by less count as the same, as unit costs are not known more precisely.
 constexpr double kSamePrice = 1.02;
-// Of a query on its way to the frontend: slot, token, tally.
+// Bytes of a query on its way to the frontend: slot, token, tally.
 constexpr double kClientQueryBytes = 4 + 16 + 4;
-// Held for a position while its layer is opened: seed, validity, fingerprint.
-constexpr double kIntakeBytes = 32 + 1 + 16;
-constexpr double kPlaceBytes = 4;  // beside a record that is put in order
-// Between the stages (server/round_state.h).
-constexpr double kStateBytes = 44, kStateNoiseBytes = 8;
-// While queries are put to their places (server/forward_memory.h): tally and origin, place; the
-// message.
-constexpr double kForwardBytes = 8 + 4, kForwardMessageBytes = 4 + 1.0 / 8;
-// A query in memory: position and tally.
-constexpr double kQueryBytes = 8;
+// Bytes of arrays that the offline stage touches for a position (server/round_memory.cc).
+constexpr double kOfflineArrayBytes = 32 + 1 + 16 + 8 + 4;
+// Bytes for a position in the message that queries are forwarded in.
+constexpr double kForwardMessageBytes = 4 + 1.0 / 8;
 
 absl::Status OutOfRange(absl::string_view option, absl::string_view range, double got) {
-  return absl::InvalidArgumentError(
-      absl::StrFormat("--%s must be %s, got %g", option, range, got));
+  return absl::InvalidArgumentError(absl::StrFormat("--%s must be %s, got %g", option, range, got));
 }
 
-// What one of `count` costs.
+// The cost of one of `count` items.
 double At(const Curve& curve, double count) {
   const double few = std::log2(kFewPositions), many = std::log2(kManyPositions);
-  const double share =
-      std::clamp((std::log2(std::max(1.0, count)) - few) / (many - few), 0.0, 1.0);
+  const double share = std::clamp((std::log2(std::max(1.0, count)) - few) / (many - few), 0.0, 1.0);
   return curve.few_ns() + share * (curve.many_ns() - curve.few_ns());
 }
 
-// How far a table of so many bytes is from a cache: from 0 to 1.
+// How far a table of this size is from fitting a cache, from 0 to 1.
 double Far(double table_bytes) {
-  return std::clamp(std::log2(table_bytes / kNearTableBytes) /
-                        std::log2(kFarTableBytes / kNearTableBytes),
-                    0.0, 1.0);
+  return std::clamp(
+      std::log2(table_bytes / kNearTableBytes) / std::log2(kFarTableBytes / kNearTableBytes), 0.0,
+      1.0);
 }
 
-// Wall time of processor time of which a share is one thread's alone.
+uint64_t Whole(double number) { return static_cast<uint64_t>(std::llround(number)); }
+
+// The wall time for processor time of which the share `serial` is spent by one thread alone.
 double Wall(double cpu_s, double serial, double cores) {
   return cpu_s * (serial + (1 - serial) / cores);
 }
 
-// Memory of spools that are gone is used again (SpoolPlace::Claim): the smallest that is large enough,
-// and not four times too large.
+// Memory of spools that are gone, which is used again: the smallest piece that SpoolPlace::Reuses.
 class Spares {
  public:
   explicit Spares(std::initializer_list<double> bytes) : bytes_(bytes) {}
-  // Of a spool of `bytes`, those that are touched for the first time.
+  // The bytes of a new spool of `bytes` that are touched for the first time.
   double Fresh(double bytes) {
     auto best = bytes_.end();
     for (auto it = bytes_.begin(); it != bytes_.end(); ++it) {
-      if (*it >= bytes && *it / 4 <= bytes && (best == bytes_.end() || *it < *best)) best = it;
+      if (SpoolPlace::Reuses(Whole(*it), Whole(bytes)) && (best == bytes_.end() || *it < *best)) {
+        best = it;
+      }
     }
     if (best == bytes_.end()) return bytes;
     bytes_.erase(best);
@@ -104,83 +101,74 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   for (double l = 1; l <= hops; ++l) {
     seals += unit.seal_ns() + (onion::kLayerBytes * l - onion::kSealBytes) * unit.seal_byte_ns();
   }
-  // Large arrays are touched for the first time; in a process's later rounds less of them is. What the
-  // lists of the offline stage took is there for the answers.
+  // Large arrays are counted as touched for the first time, though in a process's later rounds less
+  // of them is. The memory of the offline stage's lists is there for the answers.
   const double fresh = unit.fresh_byte_ns();
   party.set_noise_cpu_s(ns * own * (seals + unit.noise_ns() + inner * fresh));
 
   const double open = unit.open_ns() + onion * unit.open_byte_ns();
-  const double place =
-      backend ? in * At(unit.backend_place(), in)
-              : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
-  // Spools in the order in which the offline stage makes them (server/offline.cc), after the noise. What
-  // does not fit goes to a file; room for later ones must leave twice as much, what is not needed as
-  // much (SpoolPlace).
-  double spooled = 0;
-  const auto take = [&](double bytes) {
-    if (spooled + bytes <= w.spool_memory_bytes) spooled += bytes;
-    return bytes;
-  };
-  const auto with_room = [&](double bytes, double room) {
-    return take(room > bytes && spooled + 3 * room <= w.spool_memory_bytes ? room : bytes);
-  };
-  const auto if_roomy = [&](double bytes) {
-    return spooled + 2 * bytes <= w.spool_memory_bytes && take(bytes) > 0;
-  };
+  const double place = backend ? in * At(unit.backend_place(), in)
+                               : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
+  // The stages' own rule says what is in memory, here for a party whose memory holds nothing but
+  // this round's noise. A list in a file passes through as many bytes of the system's memory.
   const double masks = in * answer;
-  take(own * inner);
-  // The frontend keeps the answers for its clients.
-  const double opened = with_room(in * inner, j == 1 ? masks : 0);
-  const bool ready = if_roomy(masks);
-  const bool forward_ready = if_roomy(out * kForwardBytes);
-  const double ordered = with_room(out * (inner + kPlaceBytes), out * (answer + kPlaceBytes));
-  Spares spares({own * inner, opened, ordered});
+  const server::RoundSize size = {.positions = Whole(in),
+                                  .noise = Whole(own),
+                                  .inner_bytes = static_cast<size_t>(inner),
+                                  .answer_bytes = layout.answer_bytes(),
+                                  .frontend = j == 1};
+  const double noise_bytes = own * inner;
+  const double free =
+      w.spool_memory_bytes - (noise_bytes <= w.spool_memory_bytes ? noise_bytes : 0);
+  const server::RoundMemory memory = server::DivideMemory(size, Whole(free));
+  const auto passed = [](const server::ListMemory& list) {
+    return static_cast<double>(std::max(list.bytes, list.memory));
+  };
+  const double opened = passed(memory.opened), ordered = passed(memory.ordered);
+  const bool ready = memory.masks.memory > 0, forward_ready = memory.forward.memory > 0;
+  const auto returned = static_cast<double>(server::ReturnedBytes(size));
+  Spares spares({noise_bytes, opened, ordered});
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
   party.set_masks_ready(ready);
-  const double forward_bytes = out * (kForwardBytes + kForwardMessageBytes);
-  const double offline_pages = in * (kIntakeBytes + kStateBytes - 32) + opened + ordered +
-                               (ready ? masks : 0) + (forward_ready ? forward_bytes : 0);
-  party.set_offline_cpu_s(
-      ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh));
+  const double forward_bytes = out * (server::kForwardPositionBytes + kForwardMessageBytes);
+  const double offline_pages = in * kOfflineArrayBytes + opened + ordered + (ready ? masks : 0) +
+                               (forward_ready ? forward_bytes : 0);
+  party.set_offline_cpu_s(ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh));
 
   const double query_bytes = QueryBatchBytes(in) + (backend ? 0 : QueryBatchBytes(out));
   if (backend) {
-    party.set_online_cpu_s(
-        ns * (in * (At(unit.answer(), in) + answer * At(unit.answer_byte(), in) +
-                    unit.far_row_ns() * Far(layout.rows() * answer)) +
-              (ready ? 0 : mask)));
+    party.set_online_cpu_s(ns * (in * (At(unit.answer(), in) + answer * At(unit.answer_byte(), in) +
+                                       unit.far_row_ns() * Far(layout.rows() * answer)) +
+                                 (ready ? 0 : mask)));
   } else {
-    party.set_online_cpu_s(
-        ns * (in * At(unit.forward(), in) + own * At(unit.forward_noise(), own) +
-              (forward_ready ? 0 : forward_bytes * fresh)));
-    party.set_answers_cpu_s(
-        ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
-              own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
-              (ready ? 0 : mask) + spares.Fresh(out * (answer + kPlaceBytes)) * fresh));
-    // The frontend keeps the answers for its clients: that is in no stage's report.
+    party.set_online_cpu_s(ns * (in * At(unit.forward(), in) + own * At(unit.forward_noise(), own) +
+                                 (forward_ready ? 0 : forward_bytes * fresh)));
+    party.set_answers_cpu_s(ns *
+                            (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
+                             own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
+                             (ready ? 0 : mask) + spares.Fresh(returned) * fresh));
+    // The frontend keeps the answers for its clients, which no stage's report counts.
     if (j == 1) party.set_keep_seconds(ns * spares.Fresh(masks) * fresh);
   }
 
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
   party.set_links_cpu_s(ns * link_bytes * unit.link_byte_ns());
 
-  const double rest = kStateBytes * in + kStateNoiseBytes * own + (ready ? masks : 0) +
-                      (forward_ready ? forward_bytes : 0);
-  // What is opened, what is put in order, and the noise, as far as memory has room for spools.
-  const double offline_peak =
-      in * kIntakeBytes + opened + own * (inner + 4) + ordered + rest;
-  // The backend makes its answers as they are sent; the frontend keeps them for its clients.
-  const double answers = out * (answer + kPlaceBytes) + (j == 1 ? in * answer : 0);
-  const double online_peak =
-      rest + kQueryBytes * in + (forward_ready ? 0 : forward_bytes) + answers;
+  const double ahead = (ready ? masks : 0) + (forward_ready ? forward_bytes : 0);
+  const double rest = static_cast<double>(server::RestArrayBytes(size)) + ahead;
+  // The lists of the offline stage with the noise, or the answers. The backend makes its answers as
+  // they are sent; the frontend keeps them for its clients.
+  const double lists =
+      std::max(opened + ordered + own * (inner + 4), returned + (j == 1 ? masks : 0));
+  const double peak = static_cast<double>(server::PeakArrayBytes(size, memory)) + ahead + lists;
   const double table = backend ? layout.rows() * answer : 0;
   party.set_rest_memory_bytes(rest + own * (inner + 4));
-  party.set_peak_memory_bytes(std::max(offline_peak, online_peak) + table);
+  party.set_peak_memory_bytes(peak + table);
 
   party.set_noise_seconds(Wall(party.noise_cpu_s(), unit.noise_serial(), w.cores));
   party.set_offline_seconds(Wall(party.offline_cpu_s(), unit.offline_serial(), w.cores));
-  party.set_online_seconds(Wall(party.online_cpu_s(),
-                                backend ? unit.answer_serial() : unit.online_serial(), w.cores));
+  party.set_online_seconds(
+      Wall(party.online_cpu_s(), backend ? unit.answer_serial() : unit.online_serial(), w.cores));
   party.set_answers_seconds(Wall(party.answers_cpu_s(), unit.back_serial(), w.cores));
   return party;
 }
@@ -202,10 +190,10 @@ double CpuSeconds(const Plan& plan) {
   return sum;
 }
 
-// Parties follow each other. Between two of them, bytes are encrypted and decrypted while others are
-// computed on: on one machine that takes the same cores, on two the receiver's. The next round's noise
-// is made by all parties at once: on machines of their own only the frontend still is at it when its
-// onions come.
+// Parties work one after the other. Between two of them, bytes are encrypted and decrypted while
+// others are computed on: on one machine that uses the same cores, on two machines the receiver's.
+// All parties make the next round's noise at the same time: with a machine for each party, only the
+// frontend is still making noise when its onions come.
 ChainTimes PredictTimes(const Workload& w, const Plan& plan, const UnitCosts& unit) {
   double offline = 0, online = 0, noise = 0, onion_bytes = 0, online_bytes = 0;
   for (const Party& party : plan.party()) {
@@ -277,18 +265,17 @@ absl::StatusOr<Layout> LayOut(const Workload& w, uint32_t row_bytes) {
   out.set_layout(dense ? "dense" : "hashed");
   out.set_records(static_cast<double>(w.records));
   out.set_row_bytes(dense ? static_cast<uint32_t>(fit * record) : row_bytes);
-  const double per_row =
-      dense ? static_cast<double>(fit)
-            : std::min(kHashedRecordsFill * static_cast<double>(fit),
-                       kHashedFill * row_bytes / static_cast<double>(record));
+  const double per_row = dense ? static_cast<double>(fit)
+                               : std::min(kHashedRecordsFill * static_cast<double>(fit),
+                                          kHashedFill * row_bytes / static_cast<double>(record));
   out.set_rows(std::ceil(static_cast<double>(w.records) / per_row));
   out.set_records_per_row(static_cast<double>(w.records) / out.rows());
   out.set_answer_bytes(out.row_bytes() + static_cast<uint32_t>(signature::kSignatureBytes));
   out.set_table_bytes(out.rows() * out.row_bytes());
   if (out.rows() > static_cast<double>(table::kMaxRows)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--row-bytes %d makes %.0f rows; a table has at most %d", row_bytes, out.rows(),
-        table::kMaxRows));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--row-bytes %d makes %.0f rows; a table has at most %d", row_bytes,
+                        out.rows(), table::kMaxRows));
   }
   return out;
 }
@@ -324,8 +311,7 @@ double QueryBatchBytes(double queries) { return 1 + 4 + std::ceil(queries / 8) +
 absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const noise::Choice& noise,
                              const UnitCosts& costs) {
   SHOAL_RETURN_IF_ERROR(CheckWorkload(w));
-  SHOAL_RETURN_IF_ERROR(
-      noise::CheckPhi(noise.parameters, static_cast<uint64_t>(layout.rows())));
+  SHOAL_RETURN_IF_ERROR(noise::CheckPhi(noise.parameters, static_cast<uint64_t>(layout.rows())));
   const double queries = static_cast<double>(w.queries);
   const double own = noise.mean * layout.rows();
   const double most = queries + (w.parties - 1) * own;
@@ -391,8 +377,7 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
 
   Download& download = *plan.mutable_download();
   download.set_client_bytes(layout.rows() * layout.answer_bytes());
-  const double per_query =
-      client.onion_bytes() + client.query_bytes() + client.answer_bytes();
+  const double per_query = client.onion_bytes() + client.query_bytes() + client.answer_bytes();
   download.set_break_even_lookups(download.client_bytes() / per_query);
   return plan;
 }
@@ -431,14 +416,14 @@ absl::StatusOr<Plan> ChooseRows(const Workload& w, uint32_t row_bytes, const noi
   const double lowest = price(*std::ranges::min_element(plans, {}, price));
   std::erase_if(plans, [&](const Plan& plan) { return price(plan) > kSamePrice * lowest; });
   Plan best = *std::ranges::min_element(plans, {}, CpuSeconds);
-  // The price is linear in the queries: what noise costs and what one query costs, from two points.
+  // The price is linear in the number of queries, so two points give the price of the noise and
+  // that of one query.
   Workload twice = w;
   twice.queries = w.queries * 2;
   if (const auto other = Predict(twice, best.table(), noise, costs); other.ok()) {
-    const double per_query = (other->per_round().price() - best.per_round().price()) /
-                             static_cast<double>(w.queries);
-    const double fixed =
-        best.per_round().price() - per_query * static_cast<double>(w.queries);
+    const double per_query =
+        (other->per_round().price() - best.per_round().price()) / static_cast<double>(w.queries);
+    const double fixed = best.per_round().price() - per_query * static_cast<double>(w.queries);
     const double table = best.download().client_bytes() / 1e9 * w.price_gb;
     if (table > per_query) {
       Download& download = *best.mutable_download();

@@ -1,8 +1,8 @@
 // What a deployment will cost, from sizes and unit costs: the model behind `shoal plan`.
 //
-// With Q queries a round, R rows, m parties, S = mean noise * R noise queries of each party but
-// the last, party j has N_j = Q + (j - 1) * S positions. Every slot is taken to be used, and every
-// party to be one machine.
+// With Q queries a round, R rows, m parties, S = mean noise * R noise queries of each party but the
+// last, party j has N_j = Q + (j - 1) * S positions. The model assumes that every slot is used and
+// that every party has one machine.
 #ifndef SHOAL_SRC_PLAN_MODEL_H_
 #define SHOAL_SRC_PLAN_MODEL_H_
 
@@ -28,7 +28,7 @@ struct Workload {
   uint32_t parties = 3;
   uint32_t cores = 1;  // of a party's machine, or of the one that all of them share
   bool one_machine = false;
-  // What a party's spools may hold in memory, as shoald's spool_memory_mib.
+  // The bytes that a party's spools may hold in memory, as shoald's spool_memory_mib.
   double spool_memory_bytes = 4096.0 * (1 << 20);
   double price_core_hour = 0;
   double price_gb = 0;  // 10^9 bytes, on every link alike
@@ -37,9 +37,10 @@ struct Workload {
 // INVALID_ARGUMENT names the option that is out of range, and the range.
 absl::Status CheckWorkload(const Workload& workload);
 
-// How many rows the records take in rows of about `row_bytes`. Dense: rounded down to whole
-// records, as `shoal table build` does. Hashed: about as full as table::Place makes rows of equal records.
-// INVALID_ARGUMENT if a record does not fit, or there are more rows than a table can have.
+// The number of rows that the records take, with rows of about `row_bytes`. In the dense layout
+// row_bytes is rounded down to whole records, as `shoal table build` does; in the hashed layout
+// rows are about as full as table::Place makes them for equal records. INVALID_ARGUMENT if a record
+// does not fit, or there are more rows than a table can have.
 absl::StatusOr<Layout> LayOut(const Workload& workload, uint32_t row_bytes);
 
 // Sensible row sizes for a search, rising.
@@ -48,8 +49,8 @@ std::vector<uint32_t> RowSizes(const Workload& workload);
 // Bytes of a batch of `queries` queries over as many positions (wire/query_batch.h).
 double QueryBatchBytes(double queries);
 
-// Everything of the plan but the alternatives. INVALID_ARGUMENT if phi is larger than the number
-// of rows, or a party would have more positions than 32 bits can name.
+// Predicts everything in the plan but the alternatives. INVALID_ARGUMENT if phi is larger than the
+// number of rows, or a party would have more positions than 32 bits can name.
 absl::StatusOr<Plan> Predict(const Workload& workload, const Layout& layout,
                              const noise::Choice& noise, const UnitCosts& costs);
 

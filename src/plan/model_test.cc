@@ -7,13 +7,14 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
-#include "src/base/thread_pool.h"
 #include "src/onion/onion.h"
-#include "src/pir/engine.h"
+#include "src/parallel/thread_pool.h"
+#include "src/pir/registry.h"
 #include "src/plan/calibrate.h"
 #include "src/plan/engines.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
+#include "src/server/practice_round.h"
 #include "src/table/records.h"
 #include "src/table/table.h"
 #include "src/wire/query_batch.h"
@@ -100,17 +101,17 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
   testing::TestRandom random(2);
   ThreadPool pool(2);
   const noise::Distribution noise = *noise::Distribution::Create(SomeNoise().parameters);
-  std::vector<server::RoundSecrets> secrets;
-  std::vector<onion::Recipient> recipients;
-  for (uint32_t j = 0; j < kParties; ++j) {
-    secrets.emplace_back(random.NewSeed());
-    recipients.push_back(*onion::Recipient::Create(secrets[j].OnionKeyPair().public_key));
-  }
+  const server::PracticeRound round({.parties = kParties,
+                                     .answer_bytes = 112,
+                                     .max_rows = kRows,
+                                     .max_slots = kQueries,
+                                     .noise = noise},
+                                    random);
   Bytes seeds(kQueries * kParties * 32), ephemeral(seeds.size());
   random.Fill(seeds);
   random.Fill(ephemeral);
   Bytes list(kQueries * onion::OnionBytes(kParties));
-  onion::BuildOnions({}, recipients, seeds, ephemeral, list);
+  onion::BuildOnions({}, round.recipients(), seeds, ephemeral, list);
 
   wire::QueryBatch batch;
   batch.positions.resize(kQueries);
@@ -120,15 +121,7 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
   SpoolPlace spools("/tmp", 1 << 30);
   const server::Resources resources = {.pool = &pool, .spools = &spools};
   for (uint32_t j = 1; j <= kParties; ++j) {
-    const server::RoundContext context{.counter = RoundCounter(1),
-                                       .round_id = {},
-                                       .party = PartyNumber(j),
-                                       .parties = kParties,
-                                       .answer_bytes = 112,
-                                       .max_rows = kRows,
-                                       .max_slots = kQueries,
-                                       .noise = noise,
-                                       .next_recipients = {recipients.begin() + j, recipients.end()}};
+    const server::RoundContext& context = round.context(j);
     // As the model has it, with the noise so far in place of its mean.
     Workload w = SomeWorkload();
     w.queries = batch.positions.size();
@@ -139,25 +132,26 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Plan plan, Predict(w, layout, SomeNoise(), DefaultCosts()));
     const double onion = plan.client().onion_bytes() / kParties * (kParties - j + 1);
     EXPECT_EQ(static_cast<double>(list.size()), onion * static_cast<double>(w.queries));
-    EXPECT_EQ(static_cast<double>(wire::EncodeQueryBatch(batch, static_cast<uint32_t>(w.queries)).size()),
-              QueryBatchBytes(static_cast<double>(w.queries)));
+    EXPECT_EQ(
+        static_cast<double>(wire::EncodeQueryBatch(batch, static_cast<uint32_t>(w.queries)).size()),
+        QueryBatchBytes(static_cast<double>(w.queries)));
     SHOAL_ASSERT_OK_AND_ASSIGN(server::NoiseBatch made,
-                               MakeNoise(context, secrets[j - 1], resources));
+                               MakeNoise(context, round.secrets(j), resources));
     noise_queries += static_cast<double>(made.size());
     SHOAL_ASSERT_OK_AND_ASSIGN(
-        auto out, RunOffline(context, secrets[j - 1], std::move(made), list, resources));
+        auto out, RunOffline(context, round.secrets(j), std::move(made), list, resources));
     if (j == kParties) {
       Bytes table(kRows * 112);
-      SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers,
-                                 AnswerQueries(context, secrets[j - 1], out.state, batch,
-                                               {table, kRows}, pool));
+      SHOAL_ASSERT_OK_AND_ASSIGN(
+          const auto answers,
+          AnswerQueries(context, round.secrets(j), out.material, batch, {table, kRows}, pool));
       EXPECT_EQ(static_cast<double>(answers->size()), plan.hop(0).answer_bytes());
       break;
     }
     SHOAL_ASSERT_OK_AND_ASSIGN(server::Forwarding forwarding,
-                               ForwardQueries(context, out.state, batch, pool));
+                               ForwardQueries(context, out.material, batch, pool));
     SHOAL_ASSERT_OK_AND_ASSIGN(
-        batch, wire::DecodeQueryBatch(forwarding.queries, out.state.next_positions));
+        batch, wire::DecodeQueryBatch(forwarding.queries, out.material.next_positions));
     SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(*out.onions));
   }
   // Noise is what the model says it is on average: 80 rows of standard deviation about 5.
@@ -290,9 +284,7 @@ TEST(EnginesTest, SizesAreThoseOfTheEngine) {
                              .manifest_digest = {2},
                              .rows = static_cast<uint64_t>(layout.rows()),
                              .record_bytes = layout.answer_bytes(),
-                             .copy = [](uint64_t, MutableBytes out) {
-                               std::ranges::fill(out, 7);
-                             }};
+                             .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 7); }};
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto server,
                              pir::CreateServer(pir::Engine::kSimplePir, content, {}));
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto client,
@@ -306,11 +298,9 @@ TEST(EnginesTest, SizesAreThoseOfTheEngine) {
   EXPECT_EQ(predicted.query_bytes(), static_cast<double>(asked.query.size()));
   EXPECT_EQ(predicted.answer_bytes(), static_cast<double>(answers[0]->size()));
   // DoublePIR, whose hint is too large to make here: its own sizes, and its own refusal.
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto setup,
-                             pir::ShapeOf(pir::Engine::kDoublePir, content, {}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto setup, pir::ShapeOf(pir::Engine::kDoublePir, content, {}));
   SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOfShape(setup));
-  const EngineCosts twice =
-      PredictEngine(w, pir::Engine::kDoublePir, layout, DefaultCosts(), {});
+  const EngineCosts twice = PredictEngine(w, pir::Engine::kDoublePir, layout, DefaultCosts(), {});
   EXPECT_EQ(twice.hint_bytes(), static_cast<double>(sizes.hint_bytes));
   EXPECT_EQ(twice.query_bytes(), static_cast<double>(sizes.query_bytes));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Layout wide, LayOut(w, 200));
@@ -396,8 +386,7 @@ TEST(EnginesTest, EveryEngineHasItsOwnBestRows) {
     if (engine.engine() == "chain") continue;
     const auto kind = *pir::ParseEngine(engine.engine());
     for (const uint32_t size : RowSizes(w)) {
-      const EngineCosts other =
-          PredictEngine(w, kind, *LayOut(w, size), DefaultCosts(), {});
+      const EngineCosts other = PredictEngine(w, kind, *LayOut(w, size), DefaultCosts(), {});
       if (!other.refused().empty()) continue;
       EXPECT_GE(other.price_per_million_queries(), engine.price_per_million_queries()) << size;
     }
@@ -435,8 +424,8 @@ TEST(PredictTest, MasksNeedRoom) {
               1e-9 * Cpu(dear));
 }
 
-// Short answers find room in what the offline stage's lists took; those lists make room for long ones
-// where memory is plentiful; elsewhere these touch memory of their own, while clients wait.
+// Short answers find room in what the offline stage's lists took; those lists make room for long
+// ones where memory is plentiful; elsewhere these touch memory of their own, while clients wait.
 TEST(PredictTest, MemoryOfListsIsUsedAgain) {
   UnitCosts free = DefaultCosts(), dear = DefaultCosts();
   free.set_fresh_byte_ns(0);

@@ -50,34 +50,36 @@ void PrintAlternatives(const google::protobuf::RepeatedPtrField<Alternative>& li
 void PrintEngines(const Plan& plan, std::ostream& out) {
   if (plan.engine_size() == 0) return;
   out << absl::StrFormat(
-      "\nengines: a query's costs, with the set-up shared out over a day's queries and the hint over %g "
+      "\nengines: a query's costs, with the set-up shared out over a day's queries and the hint "
+      "over %g "
       "lookups\n",
       plan.lookups_per_hint());
-  out << absl::StrFormat("  %-10s %9s %9s %10s %10s %10s %11s %11s %11s %10s\n", "engine", "row bytes",
-                         "set-up s", "hint", "query", "answer", "server s", "client s", "server mem",
-                         "price/1M");
+  out << absl::StrFormat("  %-10s %9s %9s %10s %10s %10s %11s %11s %11s %10s\n", "engine",
+                         "row bytes", "set-up s", "hint", "query", "answer", "server s", "client s",
+                         "server mem", "price/1M");
   for (const EngineCosts& engine : plan.engine()) {
     if (!engine.refused().empty()) {
       out << absl::StrFormat("  %-10s %9d refused: %s\n", engine.engine(), engine.row_bytes(),
                              engine.refused());
       continue;
     }
-    out << absl::StrFormat(
-        "  %-10s %9d %9.3g %10s %10s %10s %11.3g %11.3g %11s %10.4g\n", engine.engine(),
-        engine.row_bytes(), engine.setup_seconds(), BytesOf(engine.hint_bytes()),
-        BytesOf(engine.query_bytes()), BytesOf(engine.answer_bytes()),
-        engine.server_seconds_per_query(), engine.query_seconds() + engine.recover_seconds(),
-        BytesOf(engine.server_bytes()), engine.price_per_million_queries());
+    out << absl::StrFormat("  %-10s %9d %9.3g %10s %10s %10s %11.3g %11.3g %11s %10.4g\n",
+                           engine.engine(), engine.row_bytes(), engine.setup_seconds(),
+                           BytesOf(engine.hint_bytes()), BytesOf(engine.query_bytes()),
+                           BytesOf(engine.answer_bytes()), engine.server_seconds_per_query(),
+                           engine.query_seconds() + engine.recover_seconds(),
+                           BytesOf(engine.server_bytes()), engine.price_per_million_queries());
   }
   const auto from = [&](double queries, double per_record) {
-    return queries > 0 ? absl::StrFormat("from %s queries a round (q/n = %.3g)", Whole(queries),
-                                         per_record)
-                       : std::string("never");
+    return queries > 0
+               ? absl::StrFormat("from %s queries a round (q/n = %.3g)", Whole(queries), per_record)
+               : std::string("never");
   };
   for (const EngineCosts& engine : plan.engine()) {
     if (engine.engine() == "chain" || !engine.refused().empty()) continue;
     out << absl::StrFormat(
-        "  the chain beats %s in processor time %s,\n    its online stage alone %s,\n    in price %s\n",
+        "  the chain beats %s in processor time %s,\n    its online stage alone %s,\n    in price "
+        "%s\n",
         engine.engine(),
         from(engine.chain_beats_cpu_from_queries(),
              engine.chain_beats_cpu_from_queries_per_record()),
@@ -123,7 +125,8 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   }
   const char* where = plan.one_machine() ? "that all parties share" : "of each party";
   out << absl::StrFormat(
-      "  links: TLS and kernel, which no report counts. offline s, online s (the way out): computing "
+      "  links: TLS and kernel, which no report counts. offline s, online s (the way out): "
+      "computing "
       "alone, on\n  %d core%s %s.\n",
       plan.cores(), plan.cores() == 1 ? "" : "s", where);
   for (const Party& p : plan.party()) {
@@ -134,7 +137,8 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
         p.party());
   }
   out << absl::StrFormat(
-      "\nwall time over the whole chain: offline stage %.3g s (%.3g s while the next round's noise is "
+      "\nwall time over the whole chain: offline stage %.3g s (%.3g s while the next round's noise "
+      "is "
       "made), online\nstage %.3g s\n",
       plan.chain_times().offline_seconds(), plan.chain_times().offline_beside_noise_seconds(),
       plan.chain_times().online_seconds());
@@ -149,8 +153,7 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
                            BytesOf(hop.query_bytes()), BytesOf(hop.answer_bytes()));
   }
   out << absl::StrFormat("  %-22s %12s %12s %12s\n", "a client, a query",
-                         BytesOf(plan.client().onion_bytes()),
-                         BytesOf(plan.client().query_bytes()),
+                         BytesOf(plan.client().onion_bytes()), BytesOf(plan.client().query_bytes()),
                          BytesOf(plan.client().answer_bytes()));
 
   out << absl::StrFormat("\ncost (%g a core hour, %g a GB on every hop)\n", plan.price_core_hour(),

@@ -1,4 +1,4 @@
-// A plan for people.
+// Text of a plan, for people to read.
 #ifndef SHOAL_SRC_PLAN_REPORT_H_
 #define SHOAL_SRC_PLAN_REPORT_H_
 

@@ -1,4 +1,4 @@
-// Names of deployments and parties: they end up in file names, logs and certificates.
+// Checks for names of deployments and parties, which end up in file names, logs and certificates.
 #ifndef SHOAL_SRC_ROSTER_NAMES_H_
 #define SHOAL_SRC_ROSTER_NAMES_H_
 

@@ -11,16 +11,16 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "src/base/file.h"
 #include "src/base/status_macros.h"
 #include "src/roster/names.h"
+#include "src/storage/file.h"
 #include "src/wire/text.h"
 
 namespace shoal::roster {
 namespace {
 
-// Peers compare the certificate's digest and nothing else, so it need not run out before its key
-// is replaced.
+// Peers compare nothing but the certificate's digest, so the certificate need not expire before its
+// key is replaced.
 constexpr long kCertificateDays = 20 * 365;
 constexpr size_t kMaxCertificateBytes = 1 << 16;
 
@@ -94,8 +94,8 @@ absl::StatusOr<TlsIdentity> GenerateTlsIdentity(const std::string& common_name, 
   if (X509_set_version(certificate.get(), 2) != 1 ||
       ASN1_INTEGER_set_uint64(X509_get_serialNumber(certificate.get()), random.U64() | 1) != 1 ||
       ASN1_TIME_set(X509_getm_notBefore(certificate.get()), now - kBackdateS) == nullptr ||
-      ASN1_TIME_set(X509_getm_notAfter(certificate.get()),
-                    now + kCertificateDays * 24 * 3600) == nullptr ||
+      ASN1_TIME_set(X509_getm_notAfter(certificate.get()), now + kCertificateDays * 24 * 3600) ==
+          nullptr ||
       X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_UTF8, name_bytes, -1, -1, 0) != 1 ||
       X509_set_issuer_name(certificate.get(), name) != 1 ||
       X509_set_pubkey(certificate.get(), key.get()) != 1 ||
@@ -166,8 +166,8 @@ absl::StatusOr<PartyKeys> PartyKeys::Load(const std::string& directory) {
   if (key == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(key_path, ": is not a private key in PEM"));
   }
-  const Buffer certificate_buffer(BIO_new_mem_buf(tls.certificate_pem.data(),
-                                                  static_cast<int>(tls.certificate_pem.size())));
+  const Buffer certificate_buffer(
+      BIO_new_mem_buf(tls.certificate_pem.data(), static_cast<int>(tls.certificate_pem.size())));
   const Certificate certificate(
       PEM_read_bio_X509(certificate_buffer.get(), nullptr, nullptr, nullptr));
   if (certificate == nullptr) {
@@ -198,8 +198,7 @@ absl::Status PartyKeys::Save(const std::string& directory) const {
   sodium_bin2hex(reinterpret_cast<char*>(hex.data()), hex.size(), bls_.bytes().data(),
                  bls_.bytes().size());
   hex.data()[hex.size() - 1] = '\n';
-  SHOAL_RETURN_IF_ERROR(
-      WriteFileAtomically(directory + kBlsFile, hex.view(), FileMode::kPrivate));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(directory + kBlsFile, hex.view(), FileMode::kPrivate));
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
       directory + kTlsKeyFile,
       AsBytes(absl::string_view(tls_.private_key_pem.data(), tls_.private_key_pem.size())),

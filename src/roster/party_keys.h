@@ -1,10 +1,10 @@
-// One party's long-lived secrets: its BLS key and its TLS identity, in a directory of its own
-// that nobody else may enter. Onion keys are not here: they live for one round.
+// One party's long-lived secrets: its BLS key and its TLS identity, in a directory that nobody else
+// may enter. Onion keys are not kept here, as they live for one round.
 //
 //   bls.key                  64 hexadecimal digits, the secret scalar, big endian   0600
 //   tls.key                  PEM, PKCS #8, Ed25519                                  0600
 //   tls.crt                  PEM, self-signed, valid for 20 years; peers pin its digest
-//   announcement.textproto   wire::PartyAnnouncement: all that others need; public
+//   announcement.textproto wire::PartyAnnouncement: what others need; public
 #ifndef SHOAL_SRC_ROSTER_PARTY_KEYS_H_
 #define SHOAL_SRC_ROSTER_PARTY_KEYS_H_
 
@@ -25,7 +25,7 @@ struct TlsIdentity {
   Bytes certificate_der;
   SecretVector<char> private_key_pem;
 
-  // What the roster pins.
+  // The digest that the roster pins.
   Digest certificate_sha256() const;
 };
 
@@ -40,7 +40,8 @@ class PartyKeys {
   static absl::StatusOr<PartyKeys> Generate(const std::string& name, uint64_t now_s,
                                             RandomSource& random);
 
-  // PERMISSION_DENIED if others may read a secret, NOT_FOUND, INVALID_ARGUMENT; names the file.
+  // PERMISSION_DENIED if others may read a secret; NOT_FOUND if a file is missing, INVALID_ARGUMENT
+  // if it is malformed. The message names the file.
   static absl::StatusOr<PartyKeys> Load(const std::string& directory);
 
   // ALREADY_EXISTS if the directory holds keys: they are never overwritten.

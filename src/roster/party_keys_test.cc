@@ -8,10 +8,10 @@
 #include <filesystem>
 #include <string>
 
-#include "src/base/file.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/roster/signing_record.h"
+#include "src/storage/file.h"
 #include "src/wire/text.h"
 
 namespace shoal::roster {
@@ -131,7 +131,7 @@ TEST_F(PartyKeysTest, SignsOneContentForAnEpoch) {
               StatusIs(absl::StatusCode::kUnauthenticated, "after epoch 7"));
   SHOAL_EXPECT_OK(RecordSigning(directory_, "table cd", 1, two));
   SHOAL_EXPECT_OK(RecordSigning(directory_, "table ab", 8, two));
-  // A record that cannot be read stops signing: it must not be taken for none.
+  // A record that cannot be read stops signing: it must not be treated as if there were none.
   SHOAL_ASSERT_OK(WriteFileAtomically(directory_ + "/signed/table-ab.textproto",
                                       AsBytes("epoch: 8"), FileMode::kPrivate));
   EXPECT_THAT(RecordSigning(directory_, "table ab", 9, one),

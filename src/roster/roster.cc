@@ -18,7 +18,7 @@ namespace {
 
 absl::Status Bad(absl::string_view what) { return absl::InvalidArgumentError(what); }
 
-// What CheckStructure finds out on its way.
+// What CheckStructure parses along the way.
 struct Checked {
   std::vector<Party> parties;
   std::vector<signature::ProvenKey> keys;
@@ -38,8 +38,7 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
       return Bad(absl::StrCat(what, ": no party connects to the first one; no peer_address"));
     }
   } else {
-    SHOAL_RETURN_IF_ERROR(
-        CheckAddress(absl::StrCat(what, ", peer_address"), party.peer_address()));
+    SHOAL_RETURN_IF_ERROR(CheckAddress(absl::StrCat(what, ", peer_address"), party.peer_address()));
     if (!party.client_address().empty()) {
       return Bad(absl::StrCat(what, ": clients connect to party 1 alone; no client_address"));
     }
@@ -54,15 +53,15 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
   return absl::OkStatus();
 }
 
-// All but the noise: cheap enough for bytes from anybody.
+// Checks everything but the noise: cheap enough for bytes from anybody.
 absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
   Checked checked;
   SHOAL_RETURN_IF_ERROR(CheckName("roster, deployment", roster.deployment()));
   if (roster.epoch() < 1) return Bad("roster, epoch: begins at 1");
   const auto n = static_cast<uint32_t>(roster.parties_size());
   if (n < kMinParties || n > kMaxParties) {
-    return Bad(absl::StrCat("roster: has ", n, " parties instead of ", kMinParties, " to ",
-                            kMaxParties));
+    return Bad(
+        absl::StrCat("roster: has ", n, " parties instead of ", kMinParties, " to ", kMaxParties));
   }
   if (roster.expires_s() > kMaxTimeS || roster.valid_from_s() >= roster.expires_s()) {
     return Bad("roster: valid_from_s must be before expires_s, in seconds since 1970");
@@ -74,8 +73,8 @@ absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
     return Bad(absl::StrCat("roster, clock_tolerance_s: more than ", kMaxClockToleranceS));
   }
   if (roster.max_slots() < 1 || roster.max_slots() > kMaxSlots) {
-    return Bad(absl::StrCat("roster, max_slots: ", roster.max_slots(), " is not in 1..",
-                            kMaxSlots));
+    return Bad(
+        absl::StrCat("roster, max_slots: ", roster.max_slots(), " is not in 1..", kMaxSlots));
   }
 
   std::set<std::string> names, certificates, keys;
@@ -111,7 +110,8 @@ absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
   return checked;
 }
 
-// That the noise gives what the roster claims. Can take the accountant long.
+// Checks that the noise gives the privacy that the roster claims. The accountant may need long for
+// it.
 absl::StatusOr<noise::Parameters> CheckNoise(const wire::Roster& roster) {
   SHOAL_ASSIGN_OR_RETURN(const noise::Parameters noise, NoiseFromWire(roster.noise()));
   if (const absl::Status status = noise::VerifyPrivacy(noise); !status.ok()) {
@@ -135,8 +135,8 @@ absl::StatusOr<noise::Parameters> NoiseFromWire(const wire::NoiseParameters& par
       out.mechanism = noise::Mechanism::kSplitGaussian;
       break;
     default:
-      return Bad(absl::StrCat("noise, mechanism: ", static_cast<int>(parameters.mechanism()),
-                              " is none"));
+      return Bad(
+          absl::StrCat("noise, mechanism: ", static_cast<int>(parameters.mechanism()), " is none"));
   }
   for (const double number : {parameters.epsilon(), parameters.delta(), parameters.left_scale(),
                               parameters.right_scale()}) {
@@ -186,8 +186,8 @@ absl::StatusOr<PinnedParties> PinnedParties::Create(const wire::PinnedParties& p
     const std::string what = absl::StrCat("pinned parties, key ", out.keys_.size() + 1);
     if (hex.size() != 2 * signature::kPublicKeyBytes ||
         hex.find_first_not_of("0123456789abcdefABCDEF") != std::string::npos) {
-      return Bad(absl::StrCat(what, ": is not ", 2 * signature::kPublicKeyBytes,
-                              " hexadecimal digits"));
+      return Bad(
+          absl::StrCat(what, ": is not ", 2 * signature::kPublicKeyBytes, " hexadecimal digits"));
     }
     const absl::StatusOr<signature::PublicKey> key =
         signature::PublicKey::FromBytes(AsBytes(absl::HexStringToBytes(hex)));
@@ -228,8 +228,7 @@ absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
   }
   if (static_cast<size_t>(content.parties_size()) != pinned.keys().size()) {
     return absl::UnauthenticatedError(absl::StrCat("roster: has ", content.parties_size(),
-                                                   " parties, pinned are ",
-                                                   pinned.keys().size()));
+                                                   " parties, pinned are ", pinned.keys().size()));
   }
   if (content.epoch() < pinned.minimum_roster_epoch()) {
     return absl::UnauthenticatedError(absl::StrCat("roster: epoch ", content.epoch(),
@@ -258,7 +257,7 @@ absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
     return Annotate(status, "roster");
   }
   SHOAL_RETURN_IF_ERROR(roster.CheckTime(now_s));
-  // Last: what strangers send is not worth the accountant's work.
+  // Comes last, so that bytes from strangers do not make the accountant work.
   SHOAL_ASSIGN_OR_RETURN(roster.noise_, CheckNoise(content));
   return roster;
 }
@@ -279,8 +278,7 @@ absl::Status Roster::CheckTime(absl::string_view what, uint64_t from_s, uint64_t
                                uint64_t now_s) const {
   const uint64_t tolerance_s = clock_tolerance_s();
   if (now_s < from_s && from_s - now_s > tolerance_s) {
-    return absl::UnauthenticatedError(absl::StrCat(what, ": not valid for another ",
-                                                   from_s - now_s,
+    return absl::UnauthenticatedError(absl::StrCat(what, ": not valid for another ", from_s - now_s,
                                                    " seconds; is this machine's clock right?"));
   }
   if (now_s >= until_s && now_s - until_s >= tolerance_s) {
@@ -314,8 +312,7 @@ absl::Status Roster::VerifyByParty(uint32_t number, const Digest& digest,
 absl::StatusOr<signature::Signature> Roster::Aggregate(const Digest& digest,
                                                        std::span<const Bytes> shares) const {
   if (shares.size() != parties_.size()) {
-    return Bad(absl::StrCat("has ", shares.size(), " signatures of ", parties_.size(),
-                            " parties"));
+    return Bad(absl::StrCat("has ", shares.size(), " signatures of ", parties_.size(), " parties"));
   }
   std::vector<signature::Signature> points;
   for (uint32_t number = 1; number <= size(); ++number) {
@@ -414,12 +411,11 @@ absl::StatusOr<wire::SignedRoster> AggregateRoster(const wire::Roster& roster,
 absl::Status AcceptEpoch(absl::string_view what, uint64_t epoch, const Digest& digest,
                          std::optional<SeenEpoch>& seen) {
   if (seen.has_value() && epoch < seen->epoch) {
-    return absl::UnauthenticatedError(absl::StrCat(what, ": epoch ", epoch, " after epoch ",
-                                                   seen->epoch, " was seen"));
+    return absl::UnauthenticatedError(
+        absl::StrCat(what, ": epoch ", epoch, " after epoch ", seen->epoch, " was seen"));
   }
   if (seen.has_value() && epoch == seen->epoch && digest != seen->digest) {
-    return absl::UnauthenticatedError(
-        absl::StrCat(what, ": a second content for epoch ", epoch));
+    return absl::UnauthenticatedError(absl::StrCat(what, ": a second content for epoch ", epoch));
   }
   seen = SeenEpoch{.epoch = epoch, .digest = digest};
   return absl::OkStatus();

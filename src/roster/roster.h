@@ -20,11 +20,11 @@ namespace shoal::roster {
 
 inline constexpr uint32_t kMinParties = 2;
 inline constexpr uint32_t kMaxParties = 8;
-inline constexpr uint32_t kMaxSlots = 1u << 28;     // in one round
+inline constexpr uint32_t kMaxSlots = 1u << 28;  // in one round
 inline constexpr uint32_t kMaxClockToleranceS = 3600;
 inline constexpr uint64_t kMaxValidityS = 10ull * 366 * 24 * 3600;
-inline constexpr uint64_t kMaxTimeS = 1ull << 40;   // seconds since 1970: keeps sums from overflow
-inline constexpr size_t kMaxNameBytes = 64;         // [A-Za-z0-9][A-Za-z0-9._-]*
+inline constexpr uint64_t kMaxTimeS = 1ull << 40;  // seconds since 1970: keeps sums from overflow
+inline constexpr size_t kMaxNameBytes = 64;        // [A-Za-z0-9][A-Za-z0-9._-]*
 inline constexpr size_t kMaxAddressBytes = 260;
 
 // INVALID_ARGUMENT for an unknown mechanism or a number that is not finite.
@@ -32,7 +32,7 @@ absl::StatusOr<noise::Parameters> NoiseFromWire(const wire::NoiseParameters& par
 // For tests.
 wire::NoiseParameters NoiseToWire(const noise::Parameters& parameters);
 
-// Whom a client or a party trusts, from its own configuration.
+// The parties that a client or a party trusts, from its own configuration.
 class PinnedParties {
  public:
   // INVALID_ARGUMENT: a bad name, key, or number of keys.
@@ -54,7 +54,7 @@ class PinnedParties {
   uint64_t minimum_table_epoch_ = 0;
 };
 
-// The pins that a roster's own keys make: for the tools that assemble it, and for tests.
+// Pins for the keys in the roster itself: for the tools that assemble a roster, and for tests.
 absl::StatusOr<wire::PinnedParties> PinsOf(const wire::Roster& roster);
 
 struct Party {
@@ -71,9 +71,9 @@ struct Party {
 class Roster {
  public:
   // INVALID_ARGUMENT: malformed or outside the limits; the message names the field.
-  // UNAUTHENTICATED: other parties than the pinned ones, a proof of possession or the signature
-  // does not fit, not yet valid, expired, or an epoch before the pinned minimum.
-  // FAILED_PRECONDITION: the noise does not give the privacy it claims.
+  // UNAUTHENTICATED: the parties are not the pinned ones, a proof of possession or the signature
+  // does not match, the roster is not yet valid or has expired, or its epoch is before the pinned
+  // minimum. FAILED_PRECONDITION: the noise does not give the privacy it claims.
   static absl::StatusOr<Roster> Verify(const wire::SignedRoster& signed_roster,
                                        const PinnedParties& pinned, uint64_t now_s);
 
@@ -91,10 +91,10 @@ class Roster {
   std::span<const Party> parties() const { return parties_; }
   // number in 1..size(), checked.
   const Party& party(uint32_t number) const;
-  // The number of the party with this key; nothing if it is none's.
+  // The number of the party with this key; nothing if no party has it.
   std::optional<uint32_t> NumberOf(const signature::PublicKey& key) const;
 
-  // What all parties sign verifies under this key.
+  // Signatures by all parties, aggregated, verify under this key.
   const signature::PublicKey& aggregate_key() const { return *aggregate_key_; }
 
   // UNAUTHENTICATED unless [from_s, until_s) holds now, give or take clock_tolerance_s. `what`
@@ -107,10 +107,10 @@ class Roster {
   // All parties' signature on a digest: of the roster, a manifest, a round. UNAUTHENTICATED if it
   // does not match or is no signature at all.
   absl::Status VerifyByAll(const Digest& digest, BytesView signature) const;
-  // One party's share of such a signature; the message names the party.
+  // The same for one party's share of such a signature. The message names the party.
   absl::Status VerifyByParty(uint32_t number, const Digest& digest, BytesView signature) const;
-  // Verifies shares[i], that of party i+1, and adds them up. As VerifyByParty; INVALID_ARGUMENT
-  // for another number of shares.
+  // Verifies shares[i] as the share of party i+1, and adds them up. Errors of VerifyByParty;
+  // INVALID_ARGUMENT for a wrong number of shares.
   absl::StatusOr<signature::Signature> Aggregate(const Digest& digest,
                                                  std::span<const Bytes> shares) const;
 
@@ -124,15 +124,15 @@ class Roster {
   uint64_t minimum_table_epoch_ = 0;
 };
 
-// The digest that all parties sign: Transcript("shoal roster v1") over deployment, epoch, number
-// of parties; for each: number, name, peer address, client address, key, proof, certificate
-// digest, machines; then mechanism, bits of epsilon and delta, phi, mode, bits of both scales;
+// The digest that all parties sign: Transcript("shoal roster v1") over deployment, epoch, number of
+// parties; for each: number, name, peer address, client address, key, proof, certificate digest,
+// machines; then mechanism, bits of epsilon and delta, phi, mode, bits of both scales;
 // valid_from_s, expires_s, clock_tolerance_s, max_slots. Text and bytes as Blob, all else as U64
-// (doubles by their IEEE-754 bits). Of any roster, checked or not.
+// (doubles by their IEEE-754 bits). The roster need not have been checked.
 Digest RosterDigest(const wire::Roster& roster);
 
-// Everything that Verify checks but pins, signature and time: what a party checks before it
-// signs. Codes as Verify.
+// What a party checks before it signs: everything that Verify checks but pins, signature and time.
+// Codes as Verify.
 absl::Status CheckRoster(const wire::Roster& roster);
 
 // CheckRoster, then this key's signature on the digest; NOT_FOUND if the key is no party's.
@@ -144,14 +144,15 @@ absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
 absl::StatusOr<wire::SignedRoster> AggregateRoster(const wire::Roster& roster,
                                                    std::span<const wire::RosterShare> shares);
 
-// What must never go back or fork: the newest epoch seen and what it held. Its owner stores it.
+// The newest epoch seen of something that must never go back or fork, and the digest of its
+// content. The owner stores it.
 struct SeenEpoch {
   uint64_t epoch = 0;
   Digest digest = {};
 };
 
-// UNAUTHENTICATED for an epoch before `seen`, or the same with another digest; else `seen` becomes
-// the given one. `what` begins the message. For rosters and tables alike.
+// Accepts an epoch of a roster or a table and stores it in `seen`. UNAUTHENTICATED if it is before
+// `seen`, or is the same epoch with another digest. `what` begins the message.
 absl::Status AcceptEpoch(absl::string_view what, uint64_t epoch, const Digest& digest,
                          std::optional<SeenEpoch>& seen);
 

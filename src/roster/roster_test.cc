@@ -55,8 +55,7 @@ TEST(Roster, RefusesASignatureThatIsNotAllParties) {
   TestRandom random(3);
   const Parties parties(3, random);
   wire::SignedRoster roster = parties.Signed();
-  roster.set_signature(
-      ToString(parties.keys(1).bls().Sign(RosterDigest(roster.roster())).bytes()));
+  roster.set_signature(ToString(parties.keys(1).bls().Sign(RosterDigest(roster.roster())).bytes()));
   EXPECT_THAT(Roster::Verify(roster, parties.pinned(), kNowS),
               StatusIs(kUnauthenticated, "does not match"));
   roster.clear_signature();
@@ -66,7 +65,8 @@ TEST(Roster, RefusesASignatureThatIsNotAllParties) {
 
 // Every field is under the signature: the test walks over the message's own description, so that a
 // field that is added and forgotten in the digest fails here.
-void ForEachField(google::protobuf::Message& message, const std::function<void(std::string)>& check) {
+void ForEachField(google::protobuf::Message& message,
+                  const std::function<void(std::string)>& check) {
   const auto* descriptor = message.GetDescriptor();
   const auto* reflection = message.GetReflection();
   using Field = google::protobuf::FieldDescriptor;
@@ -168,11 +168,11 @@ TEST(Roster, RefusesOtherPartiesThanThePinnedOnes) {
               StatusIs(kUnauthenticated, "not the pinned one"));
 }
 
-// A party that has chosen its key as a function of the others' could sign for all alone.
+// A party that chooses its key as a function of the others' keys could sign for all of them alone.
 TEST(Roster, RefusesARogueKey) {
   TestRandom random(7);
   Parties parties(2, random);
-  // The last party announces a key without knowing the secret: here, another key's proof.
+  // The last party announces a key without knowing its secret: the proof is another key's.
   const signature::SecretKey other = signature::SecretKey::Generate(random);
   wire::Party& rogue = *parties.draft().mutable_parties(1);
   rogue.set_bls_public_key(ToString(other.public_key().bytes()));
@@ -226,7 +226,7 @@ TEST(Roster, RefusesNoiseThatDoesNotGiveItsPrivacy) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "noise"));
 }
 
-// The accountant works long on what it is given: only for what all parties have signed.
+// The accountant may need long, so it runs only for rosters that all parties have signed.
 TEST(Roster, NoiseIsLookedAtOnceTheSignatureHolds) {
   TestRandom random(16);
   Parties parties(2, random);
@@ -279,8 +279,7 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
       {"party 3: proof of possession",
        [](auto& r) { r.mutable_parties(2)->set_proof_of_possession(""); }},
       {"before expires_s", [](auto& r) { r.set_expires_s(r.valid_from_s()); }},
-      {"before expires_s",
-       [](auto& r) { r.set_expires_s(std::numeric_limits<uint64_t>::max()); }},
+      {"before expires_s", [](auto& r) { r.set_expires_s(std::numeric_limits<uint64_t>::max()); }},
       {"ten years", [](auto& r) { r.set_expires_s(r.valid_from_s() + kMaxValidityS + 1); }},
       {"clock_tolerance_s", [](auto& r) { r.set_clock_tolerance_s(3601); }},
       {"max_slots", [](auto& r) { r.set_max_slots(0); }},
@@ -288,9 +287,7 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
       {"mechanism", [](auto& r) { r.mutable_noise()->clear_mechanism(); }},
       {"finite", [](auto& r) { r.mutable_noise()->set_epsilon(std::nan("")); }},
       {"finite",
-       [](auto& r) {
-         r.mutable_noise()->set_left_scale(std::numeric_limits<double>::infinity());
-       }},
+       [](auto& r) { r.mutable_noise()->set_left_scale(std::numeric_limits<double>::infinity()); }},
   };
   for (const BadDraft& bad : cases) {
     wire::Roster draft = good;
@@ -316,7 +313,8 @@ TEST(SignRoster, SharesAddUp) {
 
   std::vector<wire::RosterShare> bad = shares;
   bad.pop_back();
-  EXPECT_THAT(AggregateRoster(parties.draft(), bad), StatusIs(kInvalid, "party 2 (party-2) is missing"));
+  EXPECT_THAT(AggregateRoster(parties.draft(), bad),
+              StatusIs(kInvalid, "party 2 (party-2) is missing"));
   bad = shares;
   bad[0] = bad[1];
   EXPECT_THAT(AggregateRoster(parties.draft(), bad), StatusIs(kInvalid, "comes twice"));
@@ -381,7 +379,7 @@ TEST(CheckAddress, TakesHostsAndPorts) {
 
 // Bytes from anybody: a mutated roster is refused, or is the one that was signed.
 TEST(Roster, MutatedBytesAreNeverAcceptedChanged) {
-  const google::protobuf::LogSilencer silence;  // it has a line for every mutation of text
+  const google::protobuf::LogSilencer silence;  // protobuf logs a line for every mutation of text
   TestRandom random(15);
   const Parties parties(2, random);
   const PinnedParties pinned = parties.pinned();

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "src/base/check.h"
-#include "src/base/file.h"
 #include "src/base/status_macros.h"
 #include "src/roster/roster.h"
+#include "src/storage/file.h"
 #include "src/wire/roster.pb.h"
 #include "src/wire/text.h"
 

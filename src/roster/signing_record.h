@@ -1,5 +1,6 @@
-// What a party has signed: one roster and one table content for every epoch, for ever. Kept in
-// the party's own directory, durable before a signature leaves the machine.
+// The record of what a party has signed: one roster and one table content for every epoch, for
+// ever. The record lies in the party's own directory and is durable before a signature leaves the
+// machine.
 #ifndef SHOAL_SRC_ROSTER_SIGNING_RECORD_H_
 #define SHOAL_SRC_ROSTER_SIGNING_RECORD_H_
 
@@ -12,10 +13,10 @@
 
 namespace shoal::roster {
 
-// Stores that the party is about to sign `digest` as `epoch` of `name` ("roster demo",
-// "table 3f09.."; [A-Za-z0-9._ -] alone). UNAUTHENTICATED if it has signed another content for
-// that epoch, or a later epoch. The same again is OK. Processes that call it at once wait for each
-// other.
+// Stores that the party is about to sign `digest` as `epoch` of `name` ("roster demo", "table
+// 3f09.."; [A-Za-z0-9._ -] alone). UNAUTHENTICATED if it has signed another content for that epoch,
+// or a later epoch. Recording the same again is OK. Processes that call it at the same time wait
+// for each other.
 absl::Status RecordSigning(const std::string& keys_directory, absl::string_view name,
                            uint64_t epoch, const Digest& digest);
 

@@ -66,8 +66,8 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
     return Bad(absl::StrCat("noise for ", header.max_rows(), " rows of a table of ", table.rows));
   }
   if (header.answer_bytes() != table.row_bytes + signature::kSignatureBytes) {
-    return Bad(absl::StrCat("answers of ", header.answer_bytes(), " bytes for rows of ",
-                            table.row_bytes));
+    return Bad(
+        absl::StrCat("answers of ", header.answer_bytes(), " bytes for rows of ", table.row_bytes));
   }
   if (!wire::SameNoise(header.noise(), roster.wire().roster().noise())) {
     return Bad("its noise is not the roster's");
@@ -81,8 +81,8 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
     }
   }
   if (header.max_slots() == 0 || header.max_slots() > roster.max_slots()) {
-    return Bad(absl::StrCat(header.max_slots(), " slots, where the roster allows ",
-                            roster.max_slots()));
+    return Bad(
+        absl::StrCat(header.max_slots(), " slots, where the roster allows ", roster.max_slots()));
   }
   if (header.announced_s() > header.onions_close_s() ||
       header.onions_close_s() > header.queries_close_s() ||
@@ -105,10 +105,10 @@ absl::StatusOr<Round> Round::Verify(const wire::SignedHeader& signed_header,
   SHOAL_RETURN_IF_ERROR(CheckHeader(signed_header.header(), roster.size(), roster, table, now_s));
   Round round;
   round.id_ = RoundId(signed_header.header());
-  SHOAL_RETURN_IF_ERROR(Annotate(
-      roster.VerifyByAll(round.id_, AsBytes(signed_header.signature())), "round header"));
+  SHOAL_RETURN_IF_ERROR(
+      Annotate(roster.VerifyByAll(round.id_, AsBytes(signed_header.signature())), "round header"));
   round.wire_ = signed_header;
-  // Nobody has signed them, and every client would be sent them.
+  // The signature does not cover unknown fields, and they would be sent to every client.
   round.wire_.DiscardUnknownFields();
   for (const std::string& key : signed_header.header().onion_keys()) {
     auto recipient = onion::Recipient::Create(KeyFrom(key));

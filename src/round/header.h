@@ -16,13 +16,15 @@
 
 namespace shoal::round {
 
-// A round lives no longer: what is recorded today cannot be opened once its keys are erased.
+// A round lives at most this long. Traffic recorded today cannot be opened once the round's keys
+// are erased.
 inline constexpr uint64_t kMaxLifetimeS = 7 * 24 * 3600;
-// How far a counter may be above the second of its announcement. Counters only rise, so that
-// whoever got a very high one signed would end the deployment; this one only makes it wait.
+// How far a counter may be above the time of its announcement in seconds. As counters only rise, a
+// signed counter that is very high would end the deployment. With this limit the deployment only
+// has to wait.
 inline constexpr uint64_t kMaxCounterLead = 3600;
 
-// What a round needs to know of the table.
+// The facts about the table that a round's header is checked against.
 struct TableFacts {
   Digest manifest_digest;
   uint64_t rows;
@@ -31,14 +33,15 @@ struct TableFacts {
 
 // Transcript("shoal round v1") over: counter, roster digest, manifest digest, number of onion keys
 // and each of them, max_rows, answer_bytes; the noise as in the roster's digest; number of machine
-// counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s. Of any
-// header, checked or not.
+// counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s. The header
+// need not have been checked.
 Digest RoundId(const wire::RoundHeader& header);
 
-// Everything about a header but its signature, for a deployment and a table, at a time.
-// `keys` is how many onion keys it must have by now: a draft has fewer than the parties.
-// INVALID_ARGUMENT: malformed or against the roster or the table; the message names the field.
-// UNAUTHENTICATED: announced in the future or expired, give or take the roster's tolerance.
+// Checks everything about a header but its signature, for a deployment and a table, at a time.
+// `keys` is the number of onion keys that it must have: a draft on its way down the chain has fewer
+// than there are parties. INVALID_ARGUMENT: malformed or against the roster or the table; the
+// message names the field. UNAUTHENTICATED: announced in the future or expired, give or take the
+// roster's tolerance.
 absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
                          const roster::Roster& roster, const TableFacts& table, uint64_t now_s);
 

@@ -12,14 +12,15 @@
 namespace shoal::server {
 namespace {
 
-// "party 2: .." before what went wrong there, once for every hop that tells it on.
+// Puts "party 2: " before the message of an error that arose there; every party on the way adds its
+// own.
 absl::Status AtParty(const Party& party, const absl::Status& status) {
   return Annotate(status, absl::StrCat("party ", party.number().value()));
 }
 
-// What the parties after `own` say that a round has cost, without what this version does not know.
-// The frontend keeps it and shows it to everybody: INVALID_ARGUMENT unless it is at most one report
-// for each of their stages.
+// Checks the reports of the parties after `own`, and drops fields that this version does not know.
+// As the frontend keeps reports and shows them to everybody, INVALID_ARGUMENT unless there is at
+// most one report for each of their stages.
 absl::StatusOr<StageReports> CheckReports(const Party& own, StageReports reports) {
   constexpr std::array<absl::string_view, 4> kStages = {"noise", "offline", "online", "answers"};
   std::set<std::pair<uint32_t, std::string>> seen;
@@ -56,7 +57,7 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
     if (with_ours.ok()) return with_ours;
     failed = AtParty(*party_, with_ours.status());
   }
-  // Whether their answer is wrong, late or lost: the parties after this one may have signed the
+  // Whether the answer is wrong, late or lost, the parties after this one may have signed the
   // round, and would keep it until it expires.
   const RoundCounter counter(draft.counter());
   const absl::Status withdrawn = party_->Withdraw(counter);
@@ -90,7 +91,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& roun
   } else {
     absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries);
     if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-    queries = {};
+    Bytes().swap(queries);  // nobody needs them any more
     SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
                            next_->Online(round_id, *std::move(forwarded)));
     answers = party_->Answers(round_id, *later);
@@ -119,7 +120,7 @@ absl::Status ChainNode::End(const Digest& round_id, bool aborted, const std::str
 
 absl::Status ChainNode::Withdraw(RoundCounter counter) {
   const absl::Status here = party_->Withdraw(counter);
-  // Also where nothing of it is left: what this party told the next one before may have been lost.
+  // Sent even if nothing is left here: an earlier message to the next party may have been lost.
   const absl::Status later = next_ == nullptr ? absl::OkStatus() : next_->Withdraw(counter);
   return here.ok() ? later : AtParty(*party_, here);
 }

@@ -1,5 +1,5 @@
-// The chain: what a party does with a message and with its neighbour's answer to it. The way of a
-// round through a party can be read down Propose, Offline, Online and End.
+// The chain: what a party does with a message, and with its neighbour's answer to it. Propose,
+// Offline, Online and End, read in this order, are the way of a round through a party.
 #ifndef SHOAL_SRC_SERVER_CHAIN_H_
 #define SHOAL_SRC_SERVER_CHAIN_H_
 
@@ -18,9 +18,9 @@ namespace shoal::server {
 
 using StageReports = std::vector<wire::StageReport>;
 
-// What a party can ask of the one after it. Implemented by ChainNode itself, so that a chain can
-// stand in one process, and over TLS by server/runner. Calls block until the whole rest of the
-// chain has done its part; what they return comes as it is read. Thread-safe.
+// The calls from a party to the one after it. ChainNode implements them itself, so that a chain can
+// run in one process; src/shoald implements them over TLS. Calls block until all parties after this
+// one have done their part. Bulk that they return is made as it is read. Thread-safe.
 class Link {
  public:
   virtual ~Link() = default;
@@ -29,30 +29,31 @@ class Link {
                                std::unique_ptr<ByteSource> onions) = 0;
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                              Bytes queries) = 0;
-  // What the round has cost so far, at the party asked and all after it.
+  // What the round has cost so far, at the called party and all parties after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
   virtual absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) = 0;
-  // The same for a proposal whose answer was lost or refused: its round's id is not known.
+  // The same for a proposal whose answer was lost or refused, so that the caller does not know the
+  // round's id.
   virtual absl::Status Withdraw(RoundCounter counter) = 0;
 };
 
 // One party and its link to the next (null at the backend).
 class ChainNode final : public Link {
  public:
-  // Both outlive the node.
+  // Both must outlive the node.
   ChainNode(Party* party, Link* next);
 
-  // After an error no party keeps anything of the round that can be told so.
+  // After an error, every party that can be reached has erased the round.
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
   absl::Status Offline(const wire::SignedHeader& header,
                        std::unique_ptr<ByteSource> onions) override;
-  // The same for a list that was pushed in piece by piece (Party::BeginOffline).
+  // The same for a list that came piece by piece (Party::BeginOffline).
   absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake);
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
-  // INVALID_ARGUMENT for reports of others that no honest party makes.
+  // INVALID_ARGUMENT if the next party returns reports that no honest party makes.
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
-  // Erases the round here whatever becomes of the message to the next.
+  // Erases the round here, even if the message to the next party is lost.
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
   absl::Status Withdraw(RoundCounter counter) override;
 

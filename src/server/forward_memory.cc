@@ -18,14 +18,14 @@ absl::StatusOr<ForwardMemory> ForwardMemory::Create(uint32_t positions) {
   return memory;
 }
 
-absl::StatusOr<ForwardMemory> ForwardMemory::MakeReady(uint32_t positions,
-                                                       const Resources& resources) {
+absl::StatusOr<ForwardMemory> ForwardMemory::MakeReady(uint32_t positions, Arena& arena,
+                                                       ThreadPool& pool) {
   ForwardMemory memory;
   SHOAL_ASSIGN_OR_RETURN(std::optional<Spool> ready,
-                         resources.spools->CreateIfRoomy(kPositionBytes * positions));
+                         arena.MakeInMemory(kPositionBytes * positions));
   if (!ready.has_value()) return memory;
   memory.ready_ = *std::move(ready);
-  memory.ready_.Touch(0, *resources.pool);
+  memory.ready_.Touch(0, pool);
   uint8_t* const bytes = memory.ready_.memory().data();
   memory.items_ = {reinterpret_cast<Item*>(bytes), positions};
   memory.place_ = {reinterpret_cast<uint32_t*>(bytes + sizeof(Item) * positions), positions};

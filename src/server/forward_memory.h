@@ -1,4 +1,5 @@
-// Where a party puts queries to their places before it sends them on, and their answers' way back.
+// Memory in which a party puts queries to their places before it sends them on, and keeps the way
+// back for their answers.
 #ifndef SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
 #define SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
 
@@ -7,43 +8,48 @@
 
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
-#include "src/base/page_buffer.h"
-#include "src/base/spool.h"
-#include "src/server/round_context.h"
+#include "src/parallel/thread_pool.h"
+#include "src/server/round_memory.h"
+#include "src/storage/arena.h"
+#include "src/storage/page_buffer.h"
+#include "src/storage/spool.h"
 
 namespace shoal::server {
 
-// Twelve bytes for every position of the next party, zero at first. To get pages from the system takes
-// longer than what is done with them while clients wait: where memory is plentiful they are there from
-// the offline stage on. Moves; what was moved from is assigned to or dies. Thread-compatible; disjoint
-// parts may be written by different threads.
+// Twelve bytes for every position of the next party, zero at first. Getting pages from the system
+// takes longer than using them, so where memory is plentiful the offline stage gets them before
+// clients wait. Movable; an object that was moved from may only be assigned to or destroyed.
+// Thread-compatible; different threads may write disjoint parts.
 class ForwardMemory {
  public:
-  // What the next party is sent at one of its positions, while it is found out.
+  // What the next party will be sent at one of its positions.
   struct Item {
     uint32_t tally;
-    uint32_t from;  // which query it comes from, noise after the others, counted from 1; 0: none
+    uint32_t from;  // 1 + the number of the query (noise queries after the others); 0: no query
   };
 
   static constexpr uint64_t kPositionBytes = sizeof(Item) + sizeof(uint32_t);
+  static_assert(kPositionBytes == kForwardPositionBytes);
 
-  // Of no positions.
+  // Memory for no positions.
   ForwardMemory() = default;
-  // RESOURCE_EXHAUSTED where the system has none.
+  // RESOURCE_EXHAUSTED if the system has no memory.
   static absl::StatusOr<ForwardMemory> Create(uint32_t positions);
-  // The same, touched, out of the memory that spools have, and with room for the message beside it;
-  // of no positions where that memory is scarce (SpoolPlace::CreateIfRoomy).
-  static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, const Resources& resources);
+  // The same, already touched, out of an arena, and with memory for the message. If the arena has
+  // no memory for it, the result has no positions.
+  static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, Arena& arena,
+                                                 ThreadPool& pool);
 
   uint32_t positions() const { return static_cast<uint32_t>(place_.size()); }
   std::span<Item> items() { return items_; }
-  // For each query that goes out: which of those that came in it comes from.
+  // place()[a] says which query the a-th query of the message is: its number among the queries that
+  // came in, or that of a noise query, which are numbered after them.
   std::span<uint32_t> place() { return place_; }
   std::span<const uint32_t> place() const { return place_; }
-  // Memory for the message that goes out; empty, or of its largest size, zero.
+  // Memory for the message to the next party: either empty, or zeros of the message's largest size.
   Bytes& message() { return message_; }
 
-  // Of what is its own, the places stay alone.
+  // Frees the memory of items(), unless it is an arena's. place() stays, as the way back needs it.
   void FreeItems();
 
  private:

@@ -4,17 +4,21 @@
 #include <array>
 #include <chrono>
 #include <utility>
+#include <variant>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
-#include "src/base/spool.h"
+#include "src/base/secret.h"
 #include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
 #include "src/onion/onion.h"
+#include "src/storage/spool.h"
 #include "src/wire/frame.h"
 #include "src/wire/query_batch.h"
+#include "src/wire/visible_time.h"
 
 namespace shoal::server {
 namespace {
@@ -28,11 +32,10 @@ static_assert(kMaxFetchBytes + 1024 <= wire::kMaxClientControlBytes);
 // Room for the rounds' own clocks: a header is announced at the second it is drafted.
 constexpr uint32_t kMaxWindowS = 24 * 3600;
 
-bool Final(wire::RoundState state) { return state == wire::CLOSED || state == wire::ABORTED; }
-
-absl::Status WrongState(wire::RoundState state, absl::string_view wanted) {
-  return absl::FailedPreconditionError(absl::StrCat("the round is ", wire::RoundState_Name(state),
-                                                    ": ", wanted));
+// What clients are told.
+absl::Status WrongState(FrontendStage stage, absl::string_view wanted) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("the round is ", wire::RoundState_Name(Shown(stage)), ": ", wanted));
 }
 
 // What finds an onion's slot again: 16 bytes of a digest under a key of this process, so that
@@ -44,43 +47,91 @@ struct OnionPrintHash {
 
 }  // namespace
 
+// One round. Its locks are held for moments, on I/O threads too, except `storing`.
 struct Frontend::Entry {
-  explicit Entry(round::Round r) : round(std::move(r)) {}
+  // What a round holds, by its stage; nothing in the others.
+  struct TakingOnions {
+    absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> slot_of_onion;
+  };
+  struct TakingQueries {
+    SecretVector<uint32_t> tallies;  // by slot, kUnused where there is none
+  };
+  struct Online {                // and until the answers are there
+    std::vector<uint32_t> rank;  // by slot: where its answer stands
+  };
+  struct Answers {
+    std::vector<uint32_t> rank;
+    Spool spool;
+  };
+  // Clients are handed answers without a lock: memory is cleared once the last of them has its own.
+  using AnswersPointer = std::shared_ptr<const Answers>;
+  using Held = std::variant<std::monostate, TakingOnions, TakingQueries, Online, AnswersPointer>;
 
-  mutable std::mutex mutex;
-  const round::Round round;
-  wire::RoundState state = wire::OPEN_FOR_ONIONS;
-  bool busy = false;     // the driver works on it
-  absl::Status storage;  // the first error of the journal over what clients sent
-  std::string abort_reason;
-  uint64_t state_since_s = 0;
-  uint64_t slots = 0;
-  uint64_t used = 0;
-  size_t onion_bytes = 0;
-  Digest print_key;
-  absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> slot_of_onion;
-  std::vector<uint32_t> tallies;  // by slot, kUnused where there is none
-  std::vector<uint32_t> rank;     // by slot: where its answer stands
-  Spool answers;
-  StageReports reports;
-  std::chrono::steady_clock::time_point stage_start;
-  uint64_t offline_ms = 0, online_ms = 0;  // over the whole chain
-
-  void StartStage() { stage_start = std::chrono::steady_clock::now(); }
-  uint64_t StageMs() const {
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                     std::chrono::steady_clock::now() - stage_start)
-                                     .count());
+  Entry(round::Round r, Journal* journal, uint64_t now_s)
+      : round(std::move(r)),
+        onion_bytes(onion::OnionBytes(round.parties())),
+        submissions(journal),
+        stage_since_s(now_s),
+        held(TakingOnions()) {
+    SystemRandom().Fill(print_key);
   }
 
-  wire::RoundInfo Info() const {
+  const round::Round round;
+  const size_t onion_bytes;
+  Digest print_key;  // never changes
+
+  // Of those who give slots and append to the journal, one after the other, as the journal keeps
+  // the order of the slots. Held while the disk works, so never taken on an I/O thread.
+  Mutex storing ABSL_ACQUIRED_BEFORE(mutex);
+  Journal* const submissions ABSL_PT_GUARDED_BY(storing);
+
+  mutable Mutex mutex;
+  RoundStage<FrontendStage> stage ABSL_GUARDED_BY(mutex){FrontendStage::kTakingOnions};
+  uint64_t stage_since_s ABSL_GUARDED_BY(mutex);
+  Held held ABSL_GUARDED_BY(mutex);
+  // The first error of the journal over what clients sent, in whatever stage it comes.
+  absl::Status storage ABSL_GUARDED_BY(mutex);
+  std::string abort_reason ABSL_GUARDED_BY(mutex);
+  uint64_t slots ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t used ABSL_GUARDED_BY(mutex) = 0;
+  StageReports reports ABSL_GUARDED_BY(mutex);
+  Stopwatch chain_time ABSL_GUARDED_BY(mutex);  // since the stage that runs began
+  // Over the whole chain.
+  uint64_t offline_ms ABSL_GUARDED_BY(mutex) = 0, online_ms ABSL_GUARDED_BY(mutex) = 0;
+
+  // Goes on to a stage with what it holds. FAILED_PRECONDITION, naming both, and nothing changes if
+  // it may not come next. What was held before is in `held`, to be dropped without the lock: it
+  // takes a while to clear.
+  absl::Status BecomeLocked(FrontendStage to, Held& content, uint64_t now_s)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    SHOAL_RETURN_IF_ERROR(stage.Advance(to));
+    stage_since_s = now_s;
+    std::swap(held, content);
+    return absl::OkStatus();
+  }
+
+  void StartStageLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { chain_time = Stopwatch(); }
+  uint64_t StageMsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return wire::VisibleMilliseconds(chain_time.Seconds());
+  }
+
+  wire::RoundInfo InfoLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     wire::RoundInfo info;
     *info.mutable_header() = round.wire();
-    info.set_state(state);
+    info.set_state(Shown(stage.get()));
     info.set_onions(slots);
     info.set_queries(used);
     info.set_abort_reason(abort_reason);
     return info;
+  }
+
+  absl::Status StorageFailedLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (absl::IsUnavailable(why)) {
+      return absl::UnavailableError("the onions cannot be stored just now; try again later");
+    }
+    storage.Update(std::move(why));
+    return absl::FailedPreconditionError(
+        "the round takes no onions any more: they could not be stored");
   }
 };
 
@@ -116,7 +167,7 @@ wire::RoundHeader Frontend::NewDraft() {
   const uint64_t highest = journal_->highest_round().value();
   wire::RoundHeader draft;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     // Starts above whatever the journal has seen, and above the time: a frontend that has lost its
     // journal still goes up.
     last_counter_ = std::max({last_counter_ + 1, highest + 1, now_s});
@@ -139,42 +190,34 @@ wire::RoundHeader Frontend::NewDraft() {
 }
 
 absl::Status Frontend::Open(const round::Round& round) {
-  auto entry = std::make_shared<Entry>(round);
-  SystemRandom().Fill(entry->print_key);
-  entry->state_since_s = clock_->NowSeconds();
-  entry->onion_bytes = onion::OnionBytes(round.parties());
-  std::lock_guard lock(mutex_);
+  auto entry = std::make_shared<Entry>(round, journal_, clock_->NowSeconds());
+  const auto ended = [](const Entry& other) {
+    const MutexLock lock(other.mutex);
+    return IsFinal(other.stage.get());
+  };
+  const MutexLock lock(mutex_);
   if (!rounds_.emplace(round.id(), entry).second) {
     return absl::AlreadyExistsError("the round is open already");
   }
   order_.push_back(round.id());
   // Forget the oldest of the ended ones.
-  size_t ended = 0;
-  for (auto it = order_.rbegin(); it != order_.rend(); ++it) {
-    const auto& other = rounds_.at(*it);
-    std::lock_guard entry_lock(other->mutex);
-    ended += Final(other->state) ? 1 : 0;
-  }
-  for (auto it = order_.begin(); it != order_.end() && ended > kRememberedRounds;) {
+  size_t remembered = 0;
+  for (const Digest& id : order_) remembered += ended(*rounds_.at(id)) ? 1 : 0;
+  for (auto it = order_.begin(); it != order_.end() && remembered > kRememberedRounds;) {
     const auto found = rounds_.find(*it);
-    bool forget;
-    {
-      std::lock_guard entry_lock(found->second->mutex);
-      forget = Final(found->second->state);
-    }
-    if (!forget) {
+    if (!ended(*found->second)) {
       ++it;
       continue;
     }
     rounds_.erase(found);
     it = order_.erase(it);
-    --ended;
+    --remembered;
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<Frontend::Entry>> Frontend::Find(const Digest& round_id) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = rounds_.find(round_id);
   if (found == rounds_.end()) {
     return absl::NotFoundError(absl::StrCat("no round ", Hex(BytesView(round_id).first(8)), ".."));
@@ -186,36 +229,38 @@ std::vector<Due> Frontend::WhatIsDue() {
   const uint64_t now_s = clock_->NowSeconds();
   std::vector<Due> due;
   uint32_t taking_onions = 0, unfinished = 0;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Digest& id : order_) {
     Entry& entry = *rounds_.at(id);
-    std::lock_guard entry_lock(entry.mutex);
-    if (Final(entry.state)) continue;
+    const MutexLock entry_lock(entry.mutex);
+    const FrontendStage stage = entry.stage.get();
+    if (IsFinal(stage)) continue;
     ++unfinished;
-    if (entry.state == wire::OPEN_FOR_ONIONS) ++taking_onions;
-    if (entry.busy) continue;
+    if (stage == FrontendStage::kTakingOnions) ++taking_onions;
+    if (IsWorkedOn(stage)) continue;
     if (!entry.storage.ok()) {
       due.push_back({Action::kAbort, id, entry.storage});
       continue;
     }
     const wire::RoundHeader& header = entry.round.header();
-    const auto passed = [&](uint64_t window_s) { return now_s >= entry.state_since_s + window_s; };
+    const uint64_t since_s = entry.stage_since_s;
+    const auto passed = [&](uint64_t window_s) { return now_s >= since_s + window_s; };
     const auto full = [](uint64_t count, uint64_t goal) { return goal != 0 && count >= goal; };
-    switch (entry.state) {
-      case wire::OPEN_FOR_ONIONS:
+    switch (stage) {
+      case FrontendStage::kTakingOnions:
         if (now_s >= header.onions_close_s() || full(entry.slots, plan_.onions_count) ||
             entry.slots == header.max_slots()) {
           // A round without onions has nothing to hide and nothing to do.
           due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id, {}});
         }
         break;
-      case wire::OPEN_FOR_QUERIES:
+      case FrontendStage::kTakingQueries:
         if (passed(plan_.queries_window_s) || now_s >= header.queries_close_s() ||
             full(entry.used, plan_.queries_count) || entry.used == entry.slots) {
           due.push_back({entry.used == 0 ? Action::kClose : Action::kAnswer, id, {}});
         }
         break;
-      case wire::ANSWERED:
+      case FrontendStage::kAnswered:
         if (passed(plan_.answers_window_s) || now_s >= header.expires_s()) {
           due.push_back({Action::kClose, id, {}});
         }
@@ -232,48 +277,55 @@ std::vector<Due> Frontend::WhatIsDue() {
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Frontend::Seal(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  std::lock_guard lock(entry->mutex);
-  if (entry->state != wire::OPEN_FOR_ONIONS) return WrongState(entry->state, "cannot be sealed");
-  entry->StartStage();
-  entry->state = wire::SEALED;
-  entry->state_since_s = clock_->NowSeconds();
-  entry->busy = true;
-  entry->slot_of_onion = {};
+  uint64_t slots;
+  Entry::Held nothing;
+  {
+    const MutexLock storing(entry->storing);
+    const MutexLock lock(entry->mutex);
+    SHOAL_RETURN_IF_ERROR(
+        entry->BecomeLocked(FrontendStage::kOffline, nothing, clock_->NowSeconds()));
+    entry->StartStageLocked();
+    slots = entry->slots;
+  }
   // Every onion was written before it was acknowledged: they need not be in memory as well.
-  return journal_->ReadSubmissions(entry->round.counter(), entry->slots * entry->onion_bytes);
+  return journal_->ReadSubmissions(entry->round.counter(), slots * entry->onion_bytes);
 }
 
 absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  std::lock_guard lock(entry->mutex);
-  if (entry->state != wire::SEALED) return WrongState(entry->state, "its offline stage is over");
-  entry->state = wire::OPEN_FOR_QUERIES;
-  entry->state_since_s = clock_->NowSeconds();
-  entry->busy = false;
-  entry->tallies.assign(entry->slots, kUnused);
+  const MutexLock lock(entry->mutex);
+  Entry::Held none = Entry::TakingQueries{SecretVector<uint32_t>(entry->slots, kUnused)};
+  SHOAL_RETURN_IF_ERROR(
+      entry->BecomeLocked(FrontendStage::kTakingQueries, none, clock_->NowSeconds()));
   entry->reports = std::move(reports);
-  entry->offline_ms = entry->StageMs();
+  entry->offline_ms = entry->StageMsLocked();
   return absl::OkStatus();
 }
 
 absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  std::lock_guard lock(entry->mutex);
-  if (entry->state != wire::OPEN_FOR_QUERIES) return WrongState(entry->state, "takes no queries");
-  entry->StartStage();
-  entry->state = wire::ANSWERING;
-  entry->state_since_s = clock_->NowSeconds();
-  entry->busy = true;
-  entry->rank.assign(entry->slots, kUnused);
-  wire::QueryBatchWriter writer(static_cast<uint32_t>(entry->used),
-                                static_cast<uint32_t>(entry->slots));
-  uint32_t rank = 0;
-  for (uint32_t slot = 0; slot < entry->slots; ++slot) {
-    if (entry->tallies[slot] == kUnused) continue;
-    writer.Put(rank, slot, entry->tallies[slot]);
-    entry->rank[slot] = rank++;
+  Entry::Held before = Entry::Online();
+  uint64_t used;
+  {
+    const MutexLock lock(entry->mutex);
+    SHOAL_RETURN_IF_ERROR(
+        entry->BecomeLocked(FrontendStage::kOnline, before, clock_->NowSeconds()));
+    entry->StartStageLocked();
+    used = entry->used;
   }
-  entry->tallies = {};
+  const SecretVector<uint32_t>& tallies = std::get<Entry::TakingQueries>(before).tallies;
+  const auto slots = static_cast<uint32_t>(tallies.size());
+  std::vector<uint32_t> rank(slots, kUnused);
+  wire::QueryBatchWriter writer(static_cast<uint32_t>(used), slots);
+  uint32_t next = 0;
+  for (uint32_t slot = 0; slot < slots; ++slot) {
+    if (tallies[slot] == kUnused) continue;
+    writer.Put(next, slot, tallies[slot]);
+    rank[slot] = next++;
+  }
+  const MutexLock lock(entry->mutex);
+  // Nowhere to be put if the round has ended meanwhile.
+  if (auto* const online = std::get_if<Entry::Online>(&entry->held)) online->rank = std::move(rank);
   return std::move(writer).Take();
 }
 
@@ -281,49 +333,50 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
                                     const std::function<StageReports()>& reports) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   {
-    std::lock_guard lock(entry->mutex);
-    if (entry->state != wire::ANSWERING) return WrongState(entry->state, "waits for no answers");
+    const MutexLock lock(entry->mutex);
+    SHOAL_RETURN_IF_ERROR(entry->stage.Advance(FrontendStage::kCollecting));
     SHOAL_CHECK(answers.size() == entry->used * entry->round.answer_bytes());
   }
   // Not locked meanwhile: clients ask how far the round is.
-  SHOAL_ASSIGN_OR_RETURN(Spool all, SpoolAll(answers, *resources_.spools, resources_.pool));
-  const uint64_t online_ms = entry->StageMs();
-  StageReports stages = reports();
-  std::lock_guard lock(entry->mutex);
-  if (entry->state != wire::ANSWERING) return WrongState(entry->state, "waits for no answers");
-  entry->answers = std::move(all);
+  absl::StatusOr<Spool> all = SpoolAll(answers, *resources_.spools, resources_.pool);
+  StageReports stages;
+  uint64_t online_ms = 0;
+  if (all.ok()) {
+    {
+      const MutexLock lock(entry->mutex);
+      online_ms = entry->StageMsLocked();
+    }
+    stages = reports();
+  }
+  const MutexLock lock(entry->mutex);
+  if (!all.ok()) {
+    // The same answers may come again, if the round has not ended.
+    entry->stage.Advance(FrontendStage::kBrokenOff).IgnoreError();
+    return all.status();
+  }
+  SHOAL_RETURN_IF_ERROR(entry->stage.Check(FrontendStage::kAnswered));
+  Entry::Held held = std::make_shared<const Entry::Answers>(
+      std::move(std::get<Entry::Online>(entry->held).rank), *std::move(all));
+  SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kAnswered, held, clock_->NowSeconds()));
   entry->reports = std::move(stages);
   entry->online_ms = online_ms;
-  entry->state = wire::ANSWERED;
-  entry->state_since_s = clock_->NowSeconds();
-  entry->busy = false;
   return absl::OkStatus();
 }
 
-void Frontend::Erase(Entry& entry, wire::RoundState final_state) {
-  entry.state = final_state;
-  entry.state_since_s = clock_->NowSeconds();
-  entry.busy = false;
-  entry.slot_of_onion = {};
-  entry.tallies = {};
-  entry.rank = {};
-  entry.answers = {};
-}
-
-void Frontend::Close(const Digest& round_id) {
+void Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view reason) {
   const auto entry = Find(round_id);
   if (!entry.ok()) return;
-  std::lock_guard lock((*entry)->mutex);
-  if (!Final((*entry)->state)) Erase(**entry, wire::CLOSED);
+  Entry::Held nothing;
+  const MutexLock lock((*entry)->mutex);
+  // Ended before, it stays as it is.
+  if (!(*entry)->BecomeLocked(end, nothing, clock_->NowSeconds()).ok()) return;
+  (*entry)->abort_reason = std::string(reason);
 }
+
+void Frontend::Close(const Digest& round_id) { End(round_id, FrontendStage::kClosed, ""); }
 
 void Frontend::Abort(const Digest& round_id, absl::string_view reason) {
-  const auto entry = Find(round_id);
-  if (!entry.ok()) return;
-  std::lock_guard lock((*entry)->mutex);
-  if (Final((*entry)->state)) return;
-  Erase(**entry, wire::ABORTED);
-  (*entry)->abort_reason = std::string(reason);
+  End(round_id, FrontendStage::kAborted, reason);
 }
 
 absl::StatusOr<wire::SignedHeader> Frontend::Header(const Digest& round_id) const {
@@ -333,23 +386,23 @@ absl::StatusOr<wire::SignedHeader> Frontend::Header(const Digest& round_id) cons
 
 wire::ListRoundsResponse Frontend::ListRounds() const {
   wire::ListRoundsResponse response;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Digest& id : order_) {
     const Entry& entry = *rounds_.at(id);
-    std::lock_guard entry_lock(entry.mutex);
-    *response.add_rounds() = entry.Info();
+    const MutexLock entry_lock(entry.mutex);
+    *response.add_rounds() = entry.InfoLocked();
   }
   return response;
 }
 
 std::vector<wire::RoundReport> Frontend::Reports() const {
   std::vector<wire::RoundReport> out;
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Digest& id : order_) {
     const Entry& entry = *rounds_.at(id);
-    std::lock_guard entry_lock(entry.mutex);
+    const MutexLock entry_lock(entry.mutex);
     wire::RoundReport& report = out.emplace_back();
-    *report.mutable_round() = entry.Info();
+    *report.mutable_round() = entry.InfoLocked();
     report.mutable_stages()->Assign(entry.reports.begin(), entry.reports.end());
     report.set_offline_ms(entry.offline_ms);
     report.set_online_ms(entry.online_ms);
@@ -357,16 +410,21 @@ std::vector<wire::RoundReport> Frontend::Reports() const {
   return out;
 }
 
-absl::StatusOr<wire::RoundState> Frontend::State(const Digest& round_id) const {
+absl::StatusOr<FrontendStage> Frontend::Stage(const Digest& round_id) const {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  std::lock_guard lock(entry->mutex);
-  return entry->state;
+  const MutexLock lock(entry->mutex);
+  return entry->stage.get();
+}
+
+absl::StatusOr<wire::RoundState> Frontend::State(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const FrontendStage stage, Stage(round_id));
+  return Shown(stage);
 }
 
 absl::StatusOr<wire::RoundInfo> Frontend::Info(const Digest& round_id) const {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  std::lock_guard lock(entry->mutex);
-  return entry->Info();
+  const MutexLock lock(entry->mutex);
+  return entry->InfoLocked();
 }
 
 absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_id,
@@ -374,9 +432,8 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   const size_t onion_bytes = entry->onion_bytes;
   if (onions.empty() || onions.size() % onion_bytes != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(onions.size(),
-                                                   " bytes are not one or more onions of ",
-                                                   onion_bytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        onions.size(), " bytes are not one or more onions of ", onion_bytes, " bytes"));
   }
   const size_t count = onions.size() / onion_bytes;
   std::vector<OnionPrint> prints(count);
@@ -386,58 +443,66 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
                               .Finish();
     std::copy_n(digest.begin(), prints[i].size(), prints[i].begin());
   }
-  std::lock_guard lock(entry->mutex);
-  if (entry->state != wire::OPEN_FOR_ONIONS) return WrongState(entry->state, "takes no onions");
-  if (!entry->storage.ok()) return StorageFailedLocked(*entry, entry->storage);
+  const MutexLock storing(entry->storing);
   // What is new, in order and once. Nothing else is written: a client that repeats itself for ever
   // fills no disk. A full round still acknowledges again what it has.
   absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> fresh;
-  Bytes added;
-  for (size_t i = 0; i < count; ++i) {
-    if (entry->slot_of_onion.contains(prints[i])) continue;
-    const auto slot = static_cast<uint32_t>(entry->slots + fresh.size());
-    if (!fresh.emplace(prints[i], slot).second) continue;
-    Append(added, onions.subspan(i * onion_bytes, onion_bytes));
-  }
-  if (entry->slots + fresh.size() > entry->round.header().max_slots()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the round has ", entry->slots, " of ", entry->round.header().max_slots(),
-                     " slots given out, and no room for ", fresh.size(), " more"));
-  }
-  if (!fresh.empty()) {
-    if (absl::Status kept = journal_->AppendSubmission(entry->round.counter(), added); !kept.ok()) {
-      return StorageFailedLocked(*entry, std::move(kept));
+  std::vector<size_t> added;
+  {
+    const MutexLock lock(entry->mutex);
+    if (entry->stage.get() != FrontendStage::kTakingOnions) {
+      return WrongState(entry->stage.get(), "takes no onions");
     }
-    entry->slots += fresh.size();
-    entry->slot_of_onion.merge(fresh);
+    if (!entry->storage.ok()) return entry->StorageFailedLocked(entry->storage);
+    const auto& slot_of_onion = std::get<Entry::TakingOnions>(entry->held).slot_of_onion;
+    for (size_t i = 0; i < count; ++i) {
+      if (slot_of_onion.contains(prints[i])) continue;
+      const auto slot = static_cast<uint32_t>(entry->slots + fresh.size());
+      if (fresh.emplace(prints[i], slot).second) added.push_back(i);
+    }
+    if (entry->slots + fresh.size() > entry->round.header().max_slots()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the round has ", entry->slots, " of ", entry->round.header().max_slots(),
+                       " slots given out, and no room for ", fresh.size(), " more"));
+    }
   }
+  absl::Status kept;
+  if (!added.empty()) {
+    Bytes record;
+    record.reserve(added.size() * onion_bytes);
+    for (size_t i : added) Append(record, onions.subspan(i * onion_bytes, onion_bytes));
+    kept = entry->submissions->AppendSubmission(entry->round.counter(), record);
+  }
+  const MutexLock lock(entry->mutex);
+  if (!kept.ok()) return entry->StorageFailedLocked(std::move(kept));
+  // It may have ended meanwhile, but not been sealed: that waits for who stores.
+  auto* const taking = std::get_if<Entry::TakingOnions>(&entry->held);
+  if (taking == nullptr) return WrongState(entry->stage.get(), "takes no onions");
+  entry->slots += fresh.size();
+  taking->slot_of_onion.merge(fresh);
   Submission submission{.slots = {}, .counter = entry->round.counter()};
   submission.slots.reserve(count);
-  for (const OnionPrint& print : prints) {
-    submission.slots.push_back(entry->slot_of_onion.at(print));
-  }
+  for (const OnionPrint& print : prints)
+    submission.slots.push_back(taking->slot_of_onion.at(print));
   return submission;
-}
-
-absl::Status Frontend::StorageFailedLocked(Entry& entry, absl::Status why) {
-  if (absl::IsUnavailable(why)) {
-    return absl::UnavailableError("the onions cannot be stored just now; try again later");
-  }
-  entry.storage.Update(std::move(why));
-  return absl::FailedPreconditionError(
-      "the round takes no onions any more: they could not be stored");
 }
 
 absl::Status Frontend::StorageFailed(const Digest& round_id, absl::Status why) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  std::lock_guard lock(entry->mutex);
-  return StorageFailedLocked(*entry, std::move(why));
+  const MutexLock lock(entry->mutex);
+  return entry->StorageFailedLocked(std::move(why));
 }
 
-absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Digest& round_id,
-                                                         const Entry& entry,
+absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry,
                                                          const std::string& slots,
                                                          const std::string& tokens) const {
+  uint64_t given_out;
+  FrontendStage stage;
+  {
+    const MutexLock lock(entry.mutex);
+    given_out = entry.slots;
+    stage = entry.stage.get();
+  }
   const size_t count = slots.size() / 4;
   if (slots.size() % 4 != 0 || tokens.size() != count * sharing::kTokenBytes) {
     return absl::InvalidArgumentError("slots and tokens are arrays of different lengths");
@@ -449,13 +514,16 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Digest& round_id,
     request.slots[i] = LoadLe<uint32_t>(AsBytes(slots).data() + 4 * i);
     std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(i * sharing::kTokenBytes),
                 sharing::kTokenBytes, request.tokens[i].begin());
-    if (request.slots[i] >= entry.slots) {
+    if (request.slots[i] >= given_out) {
       return absl::InvalidArgumentError(
-          absl::StrCat("slot ", request.slots[i], ": the round gave out ", entry.slots));
+          absl::StrCat("slot ", request.slots[i], ": the round gave out ", given_out));
     }
   }
-  if (const size_t wrong = party_->FirstWrongToken(round_id, request.slots, request.tokens);
+  if (const size_t wrong = party_->FirstWrongToken(entry.round.id(), request.slots, request.tokens);
       wrong < count) {
+    // Of a round that has ended meanwhile no token is right, and that is not the client's fault.
+    const MutexLock lock(entry.mutex);
+    if (entry.stage.get() != stage) return WrongState(entry.stage.get(), "came too late");
     return absl::PermissionDeniedError(
         absl::StrCat("slot ", request.slots[wrong], ": the token is not this slot's"));
   }
@@ -470,30 +538,39 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Digest& round_id,
 absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesRequest& request) {
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, ParseRoundId(request.round_id()));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  std::lock_guard lock(entry->mutex);
-  if (entry->state != wire::OPEN_FOR_QUERIES) return WrongState(entry->state, "takes no queries");
-  SHOAL_ASSIGN_OR_RETURN(const Request parsed, ParseRequest(round_id, *entry, request.slots(),
-                                                            request.tokens()));
+  const auto open_for_queries = [](FrontendStage stage) {
+    return stage == FrontendStage::kTakingQueries ? absl::OkStatus()
+                                                  : WrongState(stage, "takes no queries");
+  };
+  SHOAL_ASSIGN_OR_RETURN(const FrontendStage stage, Stage(round_id));
+  SHOAL_RETURN_IF_ERROR(open_for_queries(stage));
+  SHOAL_ASSIGN_OR_RETURN(const Request parsed,
+                         ParseRequest(*entry, request.slots(), request.tokens()));
   const size_t count = parsed.slots.size();
   if (count == 0 || request.tallies().size() != 4 * count) {
     return absl::InvalidArgumentError("slots and tallies are arrays of different lengths");
   }
   // Everything is checked before anything is taken.
-  std::vector<uint32_t> tallies(count);
+  SecretVector<uint32_t> tallies(count);
   for (size_t i = 0; i < count; ++i) {
     tallies[i] = LoadLe<uint32_t>(AsBytes(request.tallies()).data() + 4 * i);
     if (tallies[i] >= wire::kTallyModulus) {
       return absl::InvalidArgumentError(
           absl::StrCat("slot ", parsed.slots[i], ": its tally is not below 2^31 - 1"));
     }
-    const uint32_t before = entry->tallies[parsed.slots[i]];
+  }
+  const MutexLock lock(entry->mutex);
+  SHOAL_RETURN_IF_ERROR(open_for_queries(entry->stage.get()));
+  SecretVector<uint32_t>& taken = std::get<Entry::TakingQueries>(entry->held).tallies;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t before = taken[parsed.slots[i]];
     if (before != kUnused && before != tallies[i]) {
       return absl::FailedPreconditionError(
           absl::StrCat("slot ", parsed.slots[i], ": was used for another query"));
     }
   }
   for (size_t i = 0; i < count; ++i) {
-    uint32_t& tally = entry->tallies[parsed.slots[i]];
+    uint32_t& tally = taken[parsed.slots[i]];
     if (tally == kUnused) ++entry->used;
     tally = tallies[i];
   }
@@ -504,21 +581,28 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
     const wire::FetchAnswersRequest& request) const {
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, ParseRoundId(request.round_id()));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  std::lock_guard lock(entry->mutex);
-  if (entry->state != wire::ANSWERED) return WrongState(entry->state, "has no answers to give");
+  // From here on the answers are there until this has read them, even if the round ends.
+  Entry::AnswersPointer held;
+  {
+    const MutexLock lock(entry->mutex);
+    if (entry->stage.get() != FrontendStage::kAnswered) {
+      return WrongState(entry->stage.get(), "has no answers to give");
+    }
+    held = std::get<Entry::AnswersPointer>(entry->held);
+  }
   // One answer may always be had: a row may be a megabyte, and a response four.
   if (const uint64_t most = std::max<uint64_t>(1, kMaxFetchBytes / entry->round.answer_bytes());
       request.slots().size() / 4 > most) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        request.slots().size() / 4, " answers of ", entry->round.answer_bytes(),
-        " bytes in one request; at most ", most));
+    return absl::InvalidArgumentError(absl::StrCat(request.slots().size() / 4, " answers of ",
+                                                   entry->round.answer_bytes(),
+                                                   " bytes in one request; at most ", most));
   }
-  SHOAL_ASSIGN_OR_RETURN(const Request parsed, ParseRequest(round_id, *entry, request.slots(),
-                                                            request.tokens()));
+  SHOAL_ASSIGN_OR_RETURN(const Request parsed,
+                         ParseRequest(*entry, request.slots(), request.tokens()));
   wire::FetchAnswersResponse response;
   const size_t answer_bytes = entry->round.answer_bytes();
   for (uint32_t slot : parsed.slots) {
-    if (entry->rank[slot] == kUnused) {
+    if (held->rank[slot] == kUnused) {
       return absl::FailedPreconditionError(absl::StrCat("slot ", slot, ": was not used"));
     }
   }
@@ -526,12 +610,12 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
   answers.resize(parsed.slots.size() * answer_bytes);
   // A client's slots are neighbours mostly: one read for each run of them.
   for (size_t i = 0; i < parsed.slots.size();) {
-    const uint64_t first = entry->rank[parsed.slots[i]];
+    const uint64_t first = held->rank[parsed.slots[i]];
     size_t n = 1;
-    while (i + n < parsed.slots.size() && entry->rank[parsed.slots[i + n]] == first + n) ++n;
-    SHOAL_RETURN_IF_ERROR(entry->answers.Read(
-        first * answer_bytes, {reinterpret_cast<uint8_t*>(answers.data()) + i * answer_bytes,
-                               n * answer_bytes}));
+    while (i + n < parsed.slots.size() && held->rank[parsed.slots[i + n]] == first + n) ++n;
+    SHOAL_RETURN_IF_ERROR(held->spool.Read(
+        first * answer_bytes,
+        {reinterpret_cast<uint8_t*>(answers.data()) + i * answer_bytes, n * answer_bytes}));
     i += n;
   }
   return response;

@@ -3,7 +3,7 @@
 //
 //   OPEN_FOR_ONIONS --(window or count)--> SEALED --(offline stage)--> OPEN_FOR_QUERIES
 //     --(window or count)--> ANSWERING --(online stage)--> ANSWERED --(window)--> CLOSED
-//   and ABORTED from anywhere, for everybody.
+//   and ABORTED from anywhere, for everybody. round_stage.h has it with what the driver sees.
 //
 // What a client sees of a round depends on times, counts and its own requests alone, never on an
 // answer: refusals name a slot, a token or a state.
@@ -15,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -23,10 +22,12 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/parallel/mutex.h"
 #include "src/round/header.h"
 #include "src/server/chain.h"
 #include "src/server/journal.h"
 #include "src/server/party.h"
+#include "src/server/round_stage.h"
 #include "src/wire/client.pb.h"
 
 namespace shoal::server {
@@ -34,7 +35,7 @@ namespace shoal::server {
 // When rounds begin and end. A window closes early when its count is reached; a count of 0 means
 // that only the window closes it.
 struct RoundPlan {
-  uint32_t open_ahead = 1;        // rounds that take onions at the same time
+  uint32_t open_ahead = 1;  // rounds that take onions at the same time
   uint32_t onions_window_s = 60;
   uint64_t onions_count = 0;
   uint32_t queries_window_s = 60;
@@ -62,7 +63,8 @@ struct Due {
   absl::Status why;  // of kAbort; for the log: it may name files
 };
 
-// Thread-safe.
+// Thread-safe. What a client's request does is for I/O threads, and waits for no disk, no cipher of
+// another request and no stage; SubmitOnions alone waits for the journal.
 class Frontend {
  public:
   // `party` is number 1 and outlives this, as journal, clock and resources do.
@@ -70,7 +72,7 @@ class Frontend {
                                                           Journal* journal, const Clock* clock,
                                                           const Resources& resources);
 
-  // --- for the driver ---
+  // --- for the driver: FAILED_PRECONDITION, naming both stages, for what may not come next ---
 
   // A header without onion keys: the beginning of a round.
   wire::RoundHeader NewDraft();
@@ -85,10 +87,11 @@ class Frontend {
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
   // One answer for every used slot, in order: what party 1's node returns. Takes all of them before
   // anybody gets one, and asks for `reports` when they are there. Errors of the source and of the
-  // spool: the round stays ANSWERING.
+  // spool: the round stays ANSWERING, and the same answers may come again.
   absl::Status AnswersReady(const Digest& round_id, ByteSource& answers,
                             const std::function<StageReports()>& reports);
-  // Erases what is held of the round. OK again.
+  // Erases what is held of the round, answers once the last client who is being handed some has
+  // them. OK again.
   void Close(const Digest& round_id);
   void Abort(const Digest& round_id, absl::string_view reason);
   absl::StatusOr<wire::SignedHeader> Header(const Digest& round_id) const;
@@ -98,11 +101,13 @@ class Frontend {
   wire::ListRoundsResponse ListRounds() const;
   absl::StatusOr<wire::RoundInfo> Info(const Digest& round_id) const;
   absl::StatusOr<wire::RoundState> State(const Digest& round_id) const;
+  absl::StatusOr<FrontendStage> Stage(const Digest& round_id) const;
   // Rounds with what their stages cost at every party.
   std::vector<wire::RoundReport> Reports() const;
 
   // Gives every onion a slot; bytes that have one get the same again. All or nothing. The caller
-  // acknowledges after journal->Sync(counter), which one call does for many submissions.
+  // acknowledges after journal->Sync(counter), which one call does for many submissions. Writes to
+  // the journal: not for I/O threads.
   // INVALID_ARGUMENT: not a whole number of onions; FAILED_PRECONDITION: the round takes no onions
   // (any more); RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round. Where the journal
   // fails: as StorageFailed.
@@ -137,11 +142,11 @@ class Frontend {
   Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock,
            const Resources& resources)
       : plan_(plan), party_(party), journal_(journal), clock_(clock), resources_(resources) {}
-  absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const;
-  absl::StatusOr<Request> ParseRequest(const Digest& round_id, const Entry& entry,
-                                       const std::string& slots, const std::string& tokens) const;
-  static absl::Status StorageFailedLocked(Entry& entry, absl::Status why);
-  void Erase(Entry& entry, wire::RoundState final_state);
+  absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<Request> ParseRequest(const Entry& entry, const std::string& slots,
+                                       const std::string& tokens) const;
+  void End(const Digest& round_id, FrontendStage end, absl::string_view reason);
 
   const RoundPlan plan_;
   Party* const party_;
@@ -149,10 +154,11 @@ class Frontend {
   const Clock* const clock_;
   const Resources resources_;
 
-  mutable std::mutex mutex_;  // of the members below, not of the entries
-  uint64_t last_counter_ = 0;
-  std::map<Digest, std::shared_ptr<Entry>> rounds_;
-  std::deque<Digest> order_;  // oldest first; the last few closed ones stay for `status`
+  mutable Mutex mutex_;  // taken before an entry's
+  uint64_t last_counter_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<Digest, std::shared_ptr<Entry>> rounds_ ABSL_GUARDED_BY(mutex_);
+  // Oldest first; the last few closed ones stay for `status`.
+  std::deque<Digest> order_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::server

@@ -13,9 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
-#include "src/base/file.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/storage/file.h"
 
 namespace shoal::server {
 namespace {
@@ -79,7 +79,7 @@ absl::string_view ContentName(Content content) {
 }
 
 absl::Status Journal::CommitRound(RoundCounter round, Content content, const Digest& digest) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = contents_.find({round, content});
   if (found != contents_.end()) {
     if (found->second.digest != digest) {
@@ -90,9 +90,9 @@ absl::Status Journal::CommitRound(RoundCounter round, Content content, const Dig
     if (found->second.durable) return absl::OkStatus();
   } else if (content == Content::kHeader) {
     if (round <= highest_round_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("round ", round.value(), ": counters only rise, and ",
-                       highest_round_.value(), " was used"));
+      return absl::FailedPreconditionError(absl::StrCat("round ", round.value(),
+                                                        ": counters only rise, and ",
+                                                        highest_round_.value(), " was used"));
     }
     highest_round_ = round;
   } else if (!contents_.contains({round, Content::kHeader})) {
@@ -109,9 +109,8 @@ absl::Status Journal::CommitRound(RoundCounter round, Content content, const Dig
   return absl::OkStatus();
 }
 
-absl::Status Journal::CommitEpoch(absl::string_view subject, uint64_t epoch,
-                                  const Digest& digest) {
-  std::lock_guard lock(mutex_);
+absl::Status Journal::CommitEpoch(absl::string_view subject, uint64_t epoch, const Digest& digest) {
+  const MutexLock lock(mutex_);
   const auto found = epochs_.find(std::string(subject));
   if (found != epochs_.end()) {
     if (epoch < found->second.number) {
@@ -153,7 +152,7 @@ absl::Status Journal::PersistEnd(RoundCounter round) {
 absl::Status Journal::EndRound(RoundCounter round) {
   absl::Status ended;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ended = contents_.contains({round, Content::kHeader}) ? PersistEnd(round) : WipeSeed(round);
   }
   const absl::Status deleted = DeleteSubmissions(round);
@@ -161,7 +160,7 @@ absl::Status Journal::EndRound(RoundCounter round) {
 }
 
 absl::Status Journal::EndOpenRounds() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   while (!contents_.empty()) {
     const RoundCounter round = contents_.begin()->first.first;
     // The digest of a header is the round's id.
@@ -173,12 +172,12 @@ absl::Status Journal::EndOpenRounds() {
 }
 
 RoundCounter Journal::highest_round() const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return highest_round_;
 }
 
 absl::Status Journal::Replay(BytesView record) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (record.empty()) return DataLoss("empty record");
   const BytesView body = record.subspan(1);
   switch (static_cast<Kind>(record[0])) {
@@ -274,9 +273,13 @@ absl::Status FileJournal::Load() {
   if (journal_fd_ < 0) return ErrnoStatus(errno, path);
   // A new file whose name is lost would take every counter with it.
   SHOAL_RETURN_IF_ERROR(SyncDirectory(directory_));
-  journal_bytes_ = content.size() - rest.size();
-  if (!rest.empty() && ::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0) {
+  const uint64_t whole_bytes = content.size() - rest.size();
+  if (!rest.empty() && ::ftruncate(journal_fd_, static_cast<off_t>(whole_bytes)) != 0) {
     return ErrnoStatus(errno, path);
+  }
+  {
+    const MutexLock lock(mutex_);
+    journal_bytes_ = whole_bytes;
   }
   return EndOpenRounds();
 }
@@ -314,7 +317,8 @@ absl::Status FileJournal::Persist(BytesView record) {
     return written;
   }
   if (::fdatasync(journal_fd_) != 0) {
-    broken_ = true;  // the system may have dropped what it could not write: a second try proves nothing
+    broken_ =
+        true;  // the system may have dropped what it could not write: a second try proves nothing
     return ErrnoStatus(errno, path);
   }
   journal_bytes_ += framed.size();
@@ -332,12 +336,13 @@ absl::Status FileJournal::StoreSeed(RoundCounter round, BytesView seed) {
 
 absl::Status FileJournal::AppendSubmission(RoundCounter round, BytesView record) {
   const std::string path = RoundFile(round, "submissions");
-  std::lock_guard lock(submissions_mutex_);
+  const MutexLock lock(submissions_mutex_);
   Submissions& submissions = submissions_[round];
   if (submissions.broken) return BrokenSubmissions(path);
   if (submissions.file == nullptr) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    // UNAVAILABLE where all descriptors are in use: by clients, most likely, who will let go of some.
+    // UNAVAILABLE where all descriptors are in use: by clients, most likely, who will let go of
+    // some.
     if (fd < 0) return ErrnoStatus(errno, path);
     submissions.file = std::make_shared<const OpenFile>(fd);
     if (::fsync(directory_fd_) != 0) {
@@ -356,7 +361,7 @@ absl::Status FileJournal::Sync(RoundCounter round) {
   const std::string path = RoundFile(round, "submissions");
   std::shared_ptr<const OpenFile> file;
   {
-    std::lock_guard lock(submissions_mutex_);
+    const MutexLock lock(submissions_mutex_);
     const auto found = submissions_.find(round);
     if (found == submissions_.end()) return absl::OkStatus();
     if (found->second.broken) return BrokenSubmissions(path);
@@ -365,7 +370,7 @@ absl::Status FileJournal::Sync(RoundCounter round) {
   if (file == nullptr || ::fdatasync(file->fd()) == 0) return absl::OkStatus();
   const absl::Status lost = Lost(ErrnoStatus(errno, path));
   // The next sync would succeed over what this one has lost.
-  std::lock_guard lock(submissions_mutex_);
+  const MutexLock lock(submissions_mutex_);
   if (const auto found = submissions_.find(round); found != submissions_.end()) {
     found->second.broken = true;
   }
@@ -430,7 +435,7 @@ absl::Status FileJournal::WipeSeed(RoundCounter round) {
 
 absl::Status FileJournal::DeleteSubmissions(RoundCounter round) {
   {
-    std::lock_guard lock(submissions_mutex_);
+    const MutexLock lock(submissions_mutex_);
     submissions_.erase(round);
   }
   return DeleteFile(RoundFile(round, "submissions"));

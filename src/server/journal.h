@@ -4,8 +4,8 @@
 // direction, it has stored the digest of its complete input; the same input again is fine, any
 // other is refused for ever. A party signs one header for a counter and one manifest or roster for
 // an epoch. Seeds are stored before anything that derives from them is sent, and are wiped with
-// the round. What clients sent is deleted with it, not overwritten: onions that were on the wire, and
-// that nobody opens without the seed.
+// the round. What clients sent is deleted with it, not overwritten: onions that were on the wire,
+// and that nobody opens without the seed.
 //
 // A process that starts over a journal with unfinished rounds ends those rounds: their counters
 // stay refused, their secrets are wiped.
@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/base/tagged.h"
+#include "src/parallel/mutex.h"
 
 namespace shoal::server {
 
@@ -72,8 +72,8 @@ class Journal {
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
                                                                       uint64_t bytes) = 0;
 
-  // Wipes the round's seed and deletes its submissions; the counter is refused from now on. OK again
-  // for a round that has ended.
+  // Wipes the round's seed and deletes its submissions; the counter is refused from now on. OK
+  // again for a round that has ended.
   absl::Status EndRound(RoundCounter round);
 
   // Ids of the rounds that were open when the process before this one ended: the parties after this
@@ -86,12 +86,15 @@ class Journal {
  protected:
   Journal() = default;
 
-  // Makes one record durable. Called with the lock held.
-  virtual absl::Status Persist(BytesView record) = 0;
-  // Wipes what StoreSeed has written. As above.
-  virtual absl::Status WipeSeed(RoundCounter round) = 0;
+  // Makes one record durable.
+  virtual absl::Status Persist(BytesView record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Wipes what StoreSeed has written.
+  virtual absl::Status WipeSeed(RoundCounter round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Deletes what AppendSubmission has written. Called without the lock: gigabytes take a while.
   virtual absl::Status DeleteSubmissions(RoundCounter round) = 0;
+
+  // Of what was committed, and held while that is written.
+  mutable Mutex mutex_;
 
   // For start-up: takes a record that Persist has written. DATA_LOSS if it makes no sense.
   absl::Status Replay(BytesView record);
@@ -108,14 +111,12 @@ class Journal {
     Digest digest;
     bool durable;
   };
-  // Called with the lock held.
-  absl::Status PersistEnd(RoundCounter round);
+  absl::Status PersistEnd(RoundCounter round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
-  RoundCounter highest_round_;
+  RoundCounter highest_round_ ABSL_GUARDED_BY(mutex_);
   // Of open rounds.
-  std::map<std::pair<RoundCounter, Content>, Committed> contents_;
-  std::map<std::string, Epoch> epochs_;
+  std::map<std::pair<RoundCounter, Content>, Committed> contents_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Epoch> epochs_ ABSL_GUARDED_BY(mutex_);
   std::vector<Digest> abandoned_;  // written at start-up alone
 };
 
@@ -140,8 +141,8 @@ class FileJournal final : public Journal {
                                                               uint64_t bytes) override;
 
  protected:
-  absl::Status Persist(BytesView record) override;
-  absl::Status WipeSeed(RoundCounter round) override;
+  absl::Status Persist(BytesView record) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WipeSeed(RoundCounter round) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DeleteSubmissions(RoundCounter round) override;
 
  private:
@@ -156,15 +157,16 @@ class FileJournal final : public Journal {
   int directory_fd_ = -1;
   int lock_fd_ = -1;
   int journal_fd_ = -1;
-  uint64_t journal_bytes_ = 0;  // of whole records
-  bool broken_ = false;         // what is on the disk is not known any more
-  std::mutex submissions_mutex_;
+  uint64_t journal_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of whole records
+  // What is on the disk is not known any more.
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   class OpenFile;
   struct Submissions {
     std::shared_ptr<const OpenFile> file;  // shared with a sync that is under way
-    bool broken = false;  // as above, of this file: the round acknowledges no more
+    bool broken = false;                   // as above, of this file: the round acknowledges no more
   };
-  std::map<RoundCounter, Submissions> submissions_;
+  Mutex submissions_mutex_;
+  std::map<RoundCounter, Submissions> submissions_ ABSL_GUARDED_BY(submissions_mutex_);
 };
 
 }  // namespace shoal::server

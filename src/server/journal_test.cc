@@ -9,8 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "src/base/file.h"
 #include "src/base/testing/matchers.h"
+#include "src/storage/file.h"
 
 namespace shoal::server {
 namespace {
@@ -24,8 +24,8 @@ Digest D(uint8_t fill) {
   return digest;
 }
 
-// No file of this process grows beyond `bytes`, as on a full disk. What tests print goes to a file,
-// too, maybe: nothing is expected meanwhile.
+// While it lives, no file of this process can grow beyond `bytes`, as on a full disk. The tests'
+// own output may go to a file, too, so nothing must be printed meanwhile.
 class FullDisk {
  public:
   explicit FullDisk(uint64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -46,7 +46,7 @@ class FullDisk {
   rlimit before_;
 };
 
-// No descriptor is left, as when clients hold all of them.
+// While it lives, there is no free file descriptor, as if clients held all of them.
 class NoDescriptors {
  public:
   NoDescriptors() {
@@ -66,9 +66,9 @@ class NoDescriptors {
 class FileJournalTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = absl::StrCat(
-        ::testing::TempDir(), "/journal-",
-        std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
+    directory_ =
+        absl::StrCat(::testing::TempDir(), "/journal-",
+                     std::string(::testing::UnitTest::GetInstance()->current_test_info()->name()));
     std::filesystem::remove_all(directory_);
     Reopen();
   }
@@ -128,8 +128,8 @@ TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndWipesTheirSecrets) {
               StatusIs(kRefused, "not open"));
 }
 
-// A disk that clients' submissions have filled is what a party may start over: nothing can be
-// written, but secrets go, and so does what fills it.
+// A party may start on a disk that clients' submissions have filled: nothing can be written, but
+// secrets are erased, and so are the submissions.
 TEST_F(FileJournalTest, AStartOnAFullDiskErasesEveryRound) {
   for (uint64_t round : {7, 8, 9}) {
     SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(round), Content::kHeader, D(1)));
@@ -144,13 +144,14 @@ TEST_F(FileJournalTest, AStartOnAFullDiskErasesEveryRound) {
   }
   EXPECT_THAT(opened, StatusIs(absl::StatusCode::kUnavailable, "/journal: File too large"));
   EXPECT_TRUE(RoundFilesAreGone());
-  // Once there is room the rounds end as at any start.
+  // Once there is room, the rounds end as at any start.
   Reopen();
   EXPECT_EQ(journal_->abandoned(), (std::vector<Digest>{D(1), D(1), D(1)}));
   EXPECT_EQ(journal_->highest_round(), RoundCounter(9));
 }
 
-// Clients can take all descriptors with connections: that may not cost everybody the round.
+// Clients can take all descriptors with their connections; that must not abort the round for
+// everybody.
 TEST_F(FileJournalTest, WithoutDescriptorsNoSubmissionIsLost) {
   SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
   const Bytes record(10, 1);
@@ -162,7 +163,7 @@ TEST_F(FileJournalTest, WithoutDescriptorsNoSubmissionIsLost) {
   }
   SHOAL_EXPECT_OK(journal_->AppendSubmission(round_, record));
   {
-    const NoDescriptors none;  // nothing but a round's first onions needs one
+    const NoDescriptors none;  // only a round's first onions need one
     SHOAL_EXPECT_OK(journal_->AppendSubmission(round_, record));
     SHOAL_EXPECT_OK(journal_->Sync(round_));
   }
@@ -245,7 +246,8 @@ TEST_F(FileJournalTest, ATornTailIsCutOffAndDamageIsDataLoss) {
   journal_.reset();
   const std::string path = directory_ + "/journal";
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::string whole, ReadFile(path));
-  // Cut anywhere: what was complete is known, the rest is gone, and the file can be written on.
+  // The file is cut at any byte: complete records are known, the rest is gone, and the file can be
+  // appended to.
   for (size_t size = 0; size <= whole.size(); ++size) {
     SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(whole).first(size), FileMode::kPrivate));
     Reopen();

@@ -18,16 +18,16 @@
 namespace shoal::server {
 namespace {
 
-// Onions handled at a time by one thread: a few of the batch engine's batches, and small enough
-// that a chunk's bytes stay in the cache.
+// Onions that one thread handles at a time: a few batches of the onion kernels, and few enough for
+// the cache.
 constexpr size_t kChunk = 1024;
-// Onions that go from a spool to their places at a time.
+// Onions that are moved from a spool to their places at a time.
 constexpr size_t kRun = 1 << 16;
 
 constexpr auto kSecret = PageBuffer::Content::kSecret;
 constexpr auto kPublic = PageBuffer::Content::kPublic;
 
-// Rows of the noise queries, one entry for each query.
+// Draws the rows of the noise queries, one entry for each query.
 SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const RoundSecrets& secrets) {
   SecretVector<uint32_t> counts(context.max_rows);
   SeededRandom random = secrets.NoiseCounts();
@@ -58,7 +58,7 @@ void ParallelSort(std::span<T> items, ThreadPool& pool) {
   });
 }
 
-// The records of a Scatter in the order of their places.
+// Hands out the records of a Scatter in the order of their places.
 class ScatterSource final : public ByteSource {
  public:
   ScatterSource(shuffle::Scatter scatter, ThreadPool* pool)
@@ -74,11 +74,11 @@ class ScatterSource final : public ByteSource {
   ThreadPool* const pool_;
 };
 
-// Puts the records of a spool to places[i] each.
+// Puts record i of a spool to places[i], for all i.
 absl::Status PutAll(const Spool& records, size_t record_bytes, std::span<const uint32_t> places,
                     shuffle::Scatter& scatter, ThreadPool& pool) {
   SHOAL_CHECK(records.size() == places.size() * record_bytes);
-  Bytes piece;
+  SecretVector<uint8_t> piece;
   for (size_t at = 0; at < places.size(); at += kRun) {
     const size_t n = std::min(kRun, places.size() - at);
     BytesView view;
@@ -107,12 +107,12 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
   SHOAL_ASSIGN_OR_RETURN(batch.onions, resources.spools->Create(rows.size() * onion_bytes));
   const auto make = [&](size_t begin, size_t end) {
     const size_t n = end - begin;
-    // A stream for every chunk: the result does not depend on the threads.
+    // Every chunk has a stream of its own, so that the result does not depend on the threads.
     SeededRandom random = secrets.NoiseOnions(begin / kChunk);
     SecretVector<uint8_t> seeds(n * hops * 32), ephemeral(n * hops * 32);
     random.Fill(seeds);
     random.Fill(ephemeral);
-    Bytes onions(n * onion_bytes);
+    SecretVector<uint8_t> onions(n * onion_bytes);
     onion::BuildOnions(context.round_id, context.next_recipients, seeds, ephemeral, onions);
     sharing::FirstTallies(seeds, hops, context.round_id, std::span(rows).subspan(begin, n),
                           std::span(batch.tallies).subspan(begin, n));
@@ -128,7 +128,8 @@ OnionIntake::OnionIntake(const RoundContext& context, const RoundSecrets& secret
       resources_(resources),
       key_(secrets.OnionKeyPair()),
       fingerprint_key_(secrets.FingerprintKey()),
-      count_(count) {}
+      count_(count),
+      cutter_(count, context.onion_bytes()) {}
 
 absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
                                                const RoundSecrets& secrets, uint64_t bytes,
@@ -142,40 +143,28 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
   const uint64_t count = bytes / onion_bytes;
   const uint64_t most =
       MaxPositions(context.party, context.max_slots, context.max_rows, context.noise);
-  if (count > most || count >= RoundState::kDead) {
+  if (count > most || count >= OnlineMaterial::kDead) {
     return absl::InvalidArgumentError(
         absl::StrCat("offline list: ", count, " onions, where the header allows ", most));
   }
   OnionIntake intake(context, secrets, count, resources);
+  const RoundSize size = SizeOf(context, count, ExpectedNoise(context));
+  const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
+  SHOAL_ASSIGN_OR_RETURN(
+      intake.arena_, Arena::Reserve(resources.spools, memory.lists(), PeakArrayBytes(size, memory),
+                                    absl::StrCat("party ", context.party.value(), ": a round of ",
+                                                 count, " onions")));
+  intake.opened_memory_ = memory.opened;
   SHOAL_ASSIGN_OR_RETURN(intake.seeds_, PageBuffer::Reserve(32 * count, kSecret));
   SHOAL_ASSIGN_OR_RETURN(intake.valid_, PageBuffer::Reserve(count, kPublic));
   SHOAL_ASSIGN_OR_RETURN(intake.prints_, PageArray<Fingerprint>::Reserve(count, kSecret));
-  // The frontend keeps as many answers for its clients, later: the same memory is there for them.
-  SHOAL_ASSIGN_OR_RETURN(
-      intake.inner_,
-      resources.spools->Create(count * (onion_bytes - onion::kLayerBytes),
-                               context.is_frontend() ? count * context.answer_bytes : 0));
+  SHOAL_ASSIGN_OR_RETURN(intake.inner_,
+                         intake.arena_->MakeList(memory.opened.bytes, memory.opened.memory));
   return intake;
 }
 
 absl::Status OnionIntake::Take(BytesView piece) {
-  const size_t onion_bytes = context_->onion_bytes();
-  const uint64_t left = (count_ - opened_) * onion_bytes - partial_.size();
-  if (piece.size() > left) {
-    return absl::InvalidArgumentError("offline list: more bytes than were announced");
-  }
-  if (!partial_.empty()) {
-    const size_t missing = std::min(piece.size(), onion_bytes - partial_.size());
-    Append(partial_, piece.first(missing));
-    piece = piece.subspan(missing);
-    if (partial_.size() < onion_bytes) return absl::OkStatus();
-    SHOAL_RETURN_IF_ERROR(OpenWhole(partial_));
-    partial_.clear();
-  }
-  const size_t whole = piece.size() / onion_bytes * onion_bytes;
-  if (whole > 0) SHOAL_RETURN_IF_ERROR(OpenWhole(piece.first(whole)));
-  Append(partial_, piece.subspan(whole));
-  return absl::OkStatus();
+  return cutter_.Cut(piece, "offline list", [this](BytesView onions) { return OpenWhole(onions); });
 }
 
 absl::Status OnionIntake::OpenWhole(BytesView onions) {
@@ -190,7 +179,7 @@ absl::Status OnionIntake::OpenWhole(BytesView onions) {
   opened_ += count;
   return resources_.pool->TryParallelFor(count, kChunk, [&](size_t begin, size_t end) {
     const size_t n = end - begin, at = first + begin;
-    Bytes inner(n * inner_bytes);
+    SecretVector<uint8_t> inner(n * inner_bytes);
     onion::PeelOnions(key_, context_->round_id, context_->layers(),
                       onions.subspan(begin * onion_bytes, n * onion_bytes),
                       MutableBytes(seeds_).subspan(32 * at, 32 * n), inner,
@@ -220,8 +209,8 @@ uint64_t OnionIntake::MarkDuplicates() {
   for (size_t begin = 0; begin < prints.size();) {
     size_t end = begin + 1;
     while (end < prints.size() && prints[end].value == prints[begin].value) ++end;
-    // Nearly always a run of one. Within a run the positions rise, so the first of equal seeds is
-    // among the living before it.
+    // Nearly always a run has one element. Positions rise within a run, so if a seed has come
+    // before, its first copy is among the living elements before this one.
     for (size_t later = begin + 1; later < end; ++later) {
       for (size_t earlier = begin; earlier < later; ++earlier) {
         const uint32_t a = prints[earlier].position, b = prints[later].position;
@@ -237,26 +226,30 @@ uint64_t OnionIntake::MarkDuplicates() {
   return marked;
 }
 
-absl::Status MakeReady(const RoundContext& context, const Resources& resources,
-                       RoundState& state) {
-  SHOAL_ASSIGN_OR_RETURN(
-      state.shares, PageArray<sharing::QueryShare>::Create(state.positions, kSecret));
-  state.masks = {};
-  SHOAL_ASSIGN_OR_RETURN(
-      std::optional<Spool> masks,
-      resources.spools->CreateIfRoomy(uint64_t{state.positions} * context.answer_bytes));
-  resources.pool->ParallelFor(state.positions, kChunk, [&](size_t begin, size_t end) {
+absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& pool,
+                       OnlineMaterial& material) {
+  SHOAL_ASSIGN_OR_RETURN(material.shares,
+                         PageArray<sharing::QueryShare>::Create(material.positions, kSecret));
+  material.masks = {};
+  const RoundSize size = SizeOf(context, material.positions, material.noise.size());
+  const ListMemory memory = DivideLater(size, {}, arena.free_bytes()).masks;
+  std::optional<Spool> masks;
+  if (memory.memory > 0) {
+    SHOAL_ASSIGN_OR_RETURN(masks, arena.MakeInMemory(memory.bytes));
+  }
+  pool.ParallelFor(material.positions, kChunk, [&](size_t begin, size_t end) {
     std::vector<uint32_t> positions(end - begin);
     std::iota(positions.begin(), positions.end(), static_cast<uint32_t>(begin));
-    sharing::ExpandShares(state.seeds.data(), positions, context.round_id,
-                          state.shares.span().subspan(begin, end - begin));
+    sharing::ExpandShares(material.seeds.data(), positions, context.round_id,
+                          material.shares.span().subspan(begin, end - begin));
     if (!masks.has_value()) return;
-    const MutableBytes mine = masks->memory().subspan(begin * context.answer_bytes,
-                                                      (end - begin) * context.answer_bytes);
-    std::ranges::fill(mine, 0);  // zero already; but the first touch of fresh pages should write
-    sharing::XorMasks(state.seeds.data(), positions, context.round_id, context.answer_bytes, mine);
+    const MutableBytes mine =
+        masks->memory().subspan(begin * context.answer_bytes, (end - begin) * context.answer_bytes);
+    std::ranges::fill(mine, 0);  // the first touch of a page should be a write
+    sharing::XorMasks(material.seeds.data(), positions, context.round_id, context.answer_bytes,
+                      mine);
   });
-  if (masks.has_value()) state.masks = *std::move(masks);
+  if (masks.has_value()) material.masks = *std::move(masks);
   return absl::OkStatus();
 }
 
@@ -277,64 +270,74 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
                                                    " of ", intake.count(), " onions"));
   }
   OfflineOutput out;
-  RoundState& state = out.state;
+  OnlineMaterial& material = out.material;
   intake.MarkDuplicates();
   const PageBuffer valid = std::move(intake.valid_);
   const auto living = [&](uint64_t i) { return valid.data()[i] != 0; };
-  state.positions = static_cast<uint32_t>(intake.count());
-  state.seeds = std::move(intake.seeds_);
-  SHOAL_ASSIGN_OR_RETURN(state.target, PageArray<uint32_t>::Create(state.positions, kSecret));
-  for (uint32_t i = 0; i < state.positions; ++i) {
+  material.positions = static_cast<uint32_t>(intake.count());
+  material.seeds = std::move(intake.seeds_);
+  SHOAL_ASSIGN_OR_RETURN(material.target, PageArray<uint32_t>::Create(material.positions, kSecret));
+  for (uint32_t i = 0; i < material.positions; ++i) {
     if (living(i)) continue;
     ++out.dead;
-    sodium_memzero(state.seeds.data() + size_t{32} * i, 32);
+    sodium_memzero(material.seeds.data() + size_t{32} * i, 32);
   }
-  SHOAL_RETURN_IF_ERROR(MakeReady(context, resources, state));
+  // The noise is known now.
+  const RoundSize size = SizeOf(context, material.positions, noise.size());
+  material.arena = std::move(intake.arena_);
+  const RoundMemory memory = DivideLater(size, intake.opened_memory_, material.arena->free_bytes());
+  material.arena->Limit(memory.lists());
+  SHOAL_RETURN_IF_ERROR(MakeReady(context, *material.arena, *resources.pool, material));
   if (context.is_backend()) {
-    for (uint32_t i = 0; i < state.positions; ++i) {
-      state.target[i] = living(i) ? 0 : RoundState::kDead;
+    for (uint32_t i = 0; i < material.positions; ++i) {
+      material.target[i] = living(i) ? 0 : OnlineMaterial::kDead;
     }
+    material.arena->Limit(memory.later());
+    material.arena->Touched();
     out.onions = std::make_unique<BytesSource>(Bytes());
     return out;
   }
 
-  // Shuffle the living, then the noise, to their places: first where everything goes, then the
-  // bytes.
+  // Shuffles the living onions, then the noise, to their places: first computes where everything
+  // goes, then moves the bytes.
   const size_t inner_bytes = context.onion_bytes() - onion::kLayerBytes;
-  const uint64_t next_positions = state.positions - out.dead + noise.size();
-  if (next_positions >= RoundState::kDead) {
-    return absl::ResourceExhaustedError(absl::StrCat("offline list: ", next_positions,
-                                                     " positions do not fit 32 bits"));
+  const uint64_t next_positions = material.positions - out.dead + noise.size();
+  if (next_positions >= OnlineMaterial::kDead) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("offline list: ", next_positions, " positions do not fit 32 bits"));
   }
-  state.next_positions = static_cast<uint32_t>(next_positions);
+  material.next_positions = static_cast<uint32_t>(next_positions);
   const Seed key = secrets.PermutationKey();
-  SHOAL_ASSIGN_OR_RETURN(
-      const auto place,
-      shuffle::RandomPermutation(next_positions, key.view(), *resources.pool));
+  SHOAL_ASSIGN_OR_RETURN(const auto place,
+                         shuffle::RandomPermutation(next_positions, key.view(), *resources.pool));
   uint64_t item = 0;
-  for (uint32_t i = 0; i < state.positions; ++i) {
-    state.target[i] = living(i) ? place[item++] : RoundState::kDead;
+  for (uint32_t i = 0; i < material.positions; ++i) {
+    material.target[i] = living(i) ? place[item++] : OnlineMaterial::kDead;
   }
   const std::span<const uint32_t> noise_places = place.span().subspan(item);
   SHOAL_CHECK(noise_places.size() == noise.size());
-  state.noise.resize(noise.size());
-  for (size_t k = 0; k < noise.size(); ++k) state.noise[k] = {noise_places[k], noise.tallies[k]};
-  SHOAL_ASSIGN_OR_RETURN(state.forward_memory,
-                         ForwardMemory::MakeReady(state.next_positions, resources));
+  material.noise.resize(noise.size());
+  for (size_t k = 0; k < noise.size(); ++k) material.noise[k] = {noise_places[k], noise.tallies[k]};
+  if (memory.forward.memory > 0) {
+    SHOAL_ASSIGN_OR_RETURN(
+        material.forward_memory,
+        ForwardMemory::MakeReady(material.next_positions, *material.arena, *resources.pool));
+  }
 
-  static_assert(RoundState::kDead == shuffle::Scatter::kNowhere);
-  SHOAL_ASSIGN_OR_RETURN(
-      shuffle::Scatter scatter,
-      shuffle::Scatter::Create(
-          next_positions, inner_bytes, *resources.spools,
-          // Of the answers, at most: a dead position is answered, too.
-          shuffle::Scatter::MemoryBytes(state.positions + noise.size(), context.answer_bytes)));
+  static_assert(OnlineMaterial::kDead == shuffle::Scatter::kNowhere);
+  SHOAL_ASSIGN_OR_RETURN(Spool ordered, material.arena->MakeList(shuffle::Scatter::MemoryBytes(
+                                                                     next_positions, inner_bytes),
+                                                                 memory.ordered.memory));
+  SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
+                         shuffle::Scatter::Create(next_positions, inner_bytes, std::move(ordered)));
   scatter.TouchRoom(*resources.pool);
   intake.inner_.Touch(intake.inner_.size(), *resources.pool);
   SHOAL_RETURN_IF_ERROR(
-      PutAll(intake.inner_, inner_bytes, state.target.span(), scatter, *resources.pool));
-  SHOAL_RETURN_IF_ERROR(
-      PutAll(noise.onions, inner_bytes, noise_places, scatter, *resources.pool));
+      PutAll(intake.inner_, inner_bytes, material.target.span(), scatter, *resources.pool));
+  SHOAL_RETURN_IF_ERROR(PutAll(noise.onions, inner_bytes, noise_places, scatter, *resources.pool));
+  // The arena gives up the memory of the opened onions; the rest stays for the answers.
+  material.arena->Limit(memory.later());
+  material.arena->Touched();
   out.onions = std::make_unique<ScatterSource>(std::move(scatter), resources.pool);
   return out;
 }

@@ -1,5 +1,5 @@
-// The offline stage of one party (paper, algorithm 2; docs/architecture.md). Computes on bytes; no
-// I/O but the spools'.
+// The offline stage of one party (paper, algorithm 2; docs/architecture.md). Computes on bytes,
+// without I/O but that of spools.
 //
 //   party j-1 --- N_j onions of 112 * (m - j + 1) bytes ---> party j
 //                   open a layer; mark invalid, foreign and duplicate ones dead;
@@ -14,37 +14,40 @@
 #include "absl/status/statusor.h"
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
-#include "src/base/page_buffer.h"
-#include "src/base/spool.h"
+#include "src/server/online_material.h"
+#include "src/server/record_cutter.h"
 #include "src/server/round_context.h"
-#include "src/server/round_state.h"
+#include "src/server/round_memory.h"
+#include "src/storage/arena.h"
+#include "src/storage/page_buffer.h"
+#include "src/storage/spool.h"
 
 namespace shoal::server {
 
-// This party's noise for one round, made ahead of time: it depends on the header and on the
-// party's secrets alone, never on the onions that come in.
+// A party's noise for one round, made ahead of time. It depends on the header and on the party's
+// secrets alone, never on the onions that come in.
 struct NoiseBatch {
-  Spool onions;                     // for the next party, onion_bytes of it each
-  SecretVector<uint32_t> tallies;   // what the next party is sent for each, online
+  Spool onions;                    // for the next party, each as long as that party's onions
+  SecretVector<uint32_t> tallies;  // the tally that the next party will be sent for each
   size_t size() const { return tallies.size(); }
 };
 
-// The backend makes none. Costs one seal for every noise query and following party. Errors: of the
-// spool.
+// Makes the noise of every party but the backend, which has none. Costs one seal for every noise
+// query and following party. Errors of the spool.
 absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSecrets& secrets,
                                      const Resources& resources);
 
 // A party's input, opened piece by piece while the rest is still on its way: layers are opened and
-// seeds fingerprinted as they come, so that the network and the curve work overlap. Memory (49 bytes
-// an onion, and the spool of what is in the onions) grows with what has come, not with what was
-// announced. Thread-compatible; the context and the secrets outlive it.
+// seeds fingerprinted as they come, so that the network and the curve work overlap. Memory for all
+// stages of the round is reserved at the beginning (round_memory.h) and touched as onions come.
+// Thread-compatible; the context and the secrets must outlive it.
 class OnionIntake {
  public:
-  // `bytes` in all. INVALID_ARGUMENT if that is not a whole number of this party's onions, or more
-  // of them than the header allows. RESOURCE_EXHAUSTED if there is no room for them.
-  static absl::StatusOr<OnionIntake> Begin(const RoundContext& context,
-                                           const RoundSecrets& secrets, uint64_t bytes,
-                                           const Resources& resources);
+  // Begins an input of `bytes` bytes in all. INVALID_ARGUMENT if that is not a whole number of this
+  // party's onions, or more of them than the header allows. RESOURCE_EXHAUSTED if there is no
+  // memory for the round.
+  static absl::StatusOr<OnionIntake> Begin(const RoundContext& context, const RoundSecrets& secrets,
+                                           uint64_t bytes, const Resources& resources);
 
   // The next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the spool.
   absl::Status Take(BytesView piece);
@@ -55,8 +58,7 @@ class OnionIntake {
 
  private:
   friend absl::StatusOr<struct OfflineOutput> RunOffline(const RoundContext&, const RoundSecrets&,
-                                                         NoiseBatch, OnionIntake,
-                                                         const Resources&);
+                                                         NoiseBatch, OnionIntake, const Resources&);
   struct Fingerprint {
     uint64_t value;
     uint32_t position;
@@ -76,7 +78,9 @@ class OnionIntake {
   Seed fingerprint_key_;
   uint64_t count_;
   uint64_t opened_ = 0;
-  Bytes partial_;  // the beginning of an onion whose end has not come
+  RecordCutter cutter_;
+  std::shared_ptr<Arena> arena_;
+  ListMemory opened_memory_;
   PageBuffer seeds_;
   Spool inner_;  // in the order of the input
   PageBuffer valid_;
@@ -84,16 +88,17 @@ class OnionIntake {
 };
 
 struct OfflineOutput {
-  RoundState state;
-  // For the next party; nothing at the backend. Put in order as it is read.
+  OnlineMaterial material;
+  // The list for the next party, put in order as it is read; null at the backend.
   std::unique_ptr<ByteSource> onions;
   uint64_t dead = 0;
 };
 
-// Expands seeds into what the online stage needs of them: no client waits for that. RESOURCE_EXHAUSTED
-// when there is no memory for the shares; masks that would take more than half of the room that
-// spools have in memory are left to be expanded as they are needed.
-absl::Status MakeReady(const RoundContext& context, const Resources& resources, RoundState& state);
+// Expands from the seeds what the online stage needs, so that no client waits for it: the shares,
+// and the masks, out of the arena, if the rule has memory for them (round_memory.h).
+// RESOURCE_EXHAUSTED when there is no memory for the shares.
+absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& pool,
+                       OnlineMaterial& material);
 
 // INVALID_ARGUMENT if the input is not complete; errors of the spools. A single bad onion is no
 // error: its position is dead. The same arguments give the same output, byte for byte, whatever the
@@ -102,7 +107,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
                                          NoiseBatch noise, OnionIntake intake,
                                          const Resources& resources);
 
-// The same for an input that is there as a whole.
+// The same for an input that is complete in memory.
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
                                          NoiseBatch noise, BytesView onions,
                                          const Resources& resources);

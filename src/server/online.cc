@@ -16,7 +16,7 @@
 namespace shoal::server {
 namespace {
 
-// Messages that one thread works on at a time: what it needs of them stays in its cache.
+// Messages that one thread works on at a time: their data stays in its cache.
 constexpr size_t kChunk = 1024;
 // The same for answers, which may be long.
 size_t ChunkOf(size_t answer_bytes) {
@@ -25,12 +25,12 @@ size_t ChunkOf(size_t answer_bytes) {
 // Bytes of answers that are made at a time, by all threads.
 constexpr size_t kPieceBytes = 2 << 20;
 
-absl::Status CheckPositions(const RoundState& state, const wire::QueryBatch& queries) {
-  // The decoder has checked order and tallies; what it was told of N is checked here.
-  if (!queries.positions.empty() && queries.positions.back() >= state.positions) {
-    return absl::InvalidArgumentError(absl::StrCat("query batch: position ",
-                                                   queries.positions.back(), " of ",
-                                                   state.positions));
+absl::Status CheckPositions(const OnlineMaterial& material, const wire::QueryBatch& queries) {
+  // The decoder has checked order and tallies. The number of positions that it was given is checked
+  // here.
+  if (!queries.positions.empty() && queries.positions.back() >= material.positions) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "query batch: position ", queries.positions.back(), " of ", material.positions));
   }
   return absl::OkStatus();
 }
@@ -39,18 +39,19 @@ void XorInto(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t byte
   for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
 }
 
-// The first lines of bytes that will be read soon; the processor asks for the rest by itself.
+// Prefetches the first cache lines of bytes that will be read soon; the processor fetches the rest
+// by itself.
 void Ahead(const uint8_t* bytes, size_t size) {
   for (size_t at = 0; at < std::min<size_t>(size, 256); at += 64) __builtin_prefetch(bytes + at);
 }
 
-// The answers to a batch of queries under this party's masks, piece by piece.
+// Hands out the answers to a batch of queries, under this party's masks, piece by piece.
 class MaskedAnswers : public ByteSource {
  public:
-  MaskedAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
-                const wire::QueryBatch& queries, ThreadPool& pool)
+  MaskedAnswers(const RoundContext& context, const RoundSecrets& secrets,
+                const OnlineMaterial& material, const wire::QueryBatch& queries, ThreadPool& pool)
       : context_(context),
-        state_(state),
+        material_(material),
         queries_(queries),
         pool_(pool),
         dead_key_(secrets.DeadAnswerKey()) {}
@@ -58,23 +59,24 @@ class MaskedAnswers : public ByteSource {
   uint64_t size() const override { return queries_.positions.size() * context_.answer_bytes; }
 
  protected:
-  // XORs the masks of the queries from `first` on into their answers; the dead ones' answers become
-  // pseudorandom.
+  // XORs the masks of the queries from number `first` on into their answers. Answers of dead
+  // positions become pseudorandom.
   void Mask(size_t first, MutableBytes answers) const {
     const size_t answer_bytes = context_.answer_bytes;
     const auto positions =
         std::span(queries_.positions).subspan(first, answers.size() / answer_bytes);
-    if (state_.masks.size() > 0) {
-      const uint8_t* const masks = state_.masks.memory().data();
+    if (material_.masks.size() > 0) {
+      const uint8_t* const masks = material_.masks.memory().data();
       for (size_t i = 0; i < positions.size(); ++i) {
         XorInto(answers.data() + i * answer_bytes, masks + positions[i] * answer_bytes,
                 answer_bytes);
       }
     } else {
-      sharing::XorMasks(state_.seeds.data(), positions, context_.round_id, answer_bytes, answers);
+      sharing::XorMasks(material_.seeds.data(), positions, context_.round_id, answer_bytes,
+                        answers);
     }
     for (size_t i = 0; i < positions.size(); ++i) {
-      if (!state_.dead(positions[i])) continue;
+      if (!material_.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
       StoreLe(nonce, positions[i]);
       crypto_stream_chacha20(answers.data() + i * answer_bytes, answer_bytes, nonce,
@@ -83,7 +85,7 @@ class MaskedAnswers : public ByteSource {
   }
 
   const RoundContext& context_;
-  const RoundState& state_;
+  const OnlineMaterial& material_;
   const wire::QueryBatch& queries_;
   ThreadPool& pool_;
 
@@ -91,12 +93,13 @@ class MaskedAnswers : public ByteSource {
   const Seed dead_key_;
 };
 
-// Reads rows of the table.
+// Answers from the rows of the table.
 class BackendAnswers final : public MaskedAnswers {
  public:
-  BackendAnswers(const RoundContext& context, const RoundSecrets& secrets, const RoundState& state,
-                 const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool)
-      : MaskedAnswers(context, secrets, state, queries, pool),
+  BackendAnswers(const RoundContext& context, const RoundSecrets& secrets,
+                 const OnlineMaterial& material, const wire::QueryBatch& queries,
+                 const AnswerTable& table, ThreadPool& pool)
+      : MaskedAnswers(context, secrets, material, queries, pool),
         table_(table),
         no_row_(context.answer_bytes) {}
 
@@ -111,11 +114,11 @@ class BackendAnswers final : public MaskedAnswers {
       const MutableBytes answers =
           MutableBytes(piece_).subspan(begin * answer_bytes, n * answer_bytes);
       const auto row_of = [&](size_t i) {
-        const uint64_t row = sharing::Advance(state_.shares[queries_.positions[at + i]],
+        const uint64_t row = sharing::Advance(material_.shares[queries_.positions[at + i]],
                                               queries_.tallies[at + i]);
         return row < table_.rows ? table_.bytes.data() + row * answer_bytes : no_row_.data();
       };
-      // Rows come from all over the table: they are asked for some queries ahead.
+      // Rows are spread all over the table, so they are prefetched some queries ahead.
       std::array<const uint8_t*, kAhead> rows;
       for (size_t i = 0; i < std::min(n, kAhead); ++i) {
         rows[i] = row_of(i);
@@ -139,18 +142,18 @@ class BackendAnswers final : public MaskedAnswers {
   static constexpr size_t kAhead = 16;
 
   const AnswerTable table_;
-  const Bytes no_row_;  // zeros, for a query that names none
+  const Bytes no_row_;  // zeros, for queries that name no row
   size_t given_ = 0;
-  Bytes piece_;
+  SecretVector<uint8_t> piece_;
 };
 
-// Answers of the next party, in the order of this party's queries.
+// The next party's answers, in the order of this party's queries.
 class ReturnedAnswers final : public MaskedAnswers {
  public:
   ReturnedAnswers(const RoundContext& context, const RoundSecrets& secrets,
-                  const RoundState& state, const wire::QueryBatch& queries,
+                  const OnlineMaterial& material, const wire::QueryBatch& queries,
                   shuffle::Scatter scatter, ThreadPool& pool)
-      : MaskedAnswers(context, secrets, state, queries, pool), scatter_(std::move(scatter)) {}
+      : MaskedAnswers(context, secrets, material, queries, pool), scatter_(std::move(scatter)) {}
 
   absl::StatusOr<BytesView> Next() override {
     const size_t answer_bytes = context_.answer_bytes;
@@ -170,37 +173,39 @@ class ReturnedAnswers final : public MaskedAnswers {
 
 }  // namespace
 
-absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, RoundState& state,
+absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMaterial& material,
                                           const wire::QueryBatch& queries, ThreadPool& pool) {
   SHOAL_CHECK(!context.is_backend());
-  SHOAL_RETURN_IF_ERROR(CheckPositions(state, queries));
+  SHOAL_RETURN_IF_ERROR(CheckPositions(material, queries));
   const size_t count = queries.positions.size();
 
   using Item = ForwardMemory::Item;
   constexpr uint32_t kUnused = 0;
   Forwarding out;
-  out.memory = std::exchange(state.forward_memory, {});
-  if (out.memory.positions() != state.next_positions) {
-    SHOAL_ASSIGN_OR_RETURN(out.memory, ForwardMemory::Create(state.next_positions));
+  out.arena = material.arena;
+  out.memory = std::exchange(material.forward_memory, {});
+  if (out.memory.positions() != material.next_positions) {
+    SHOAL_ASSIGN_OR_RETURN(out.memory, ForwardMemory::Create(material.next_positions));
   }
   const std::span<Item> items = out.memory.items();
   pool.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const uint32_t position = queries.positions[i];
-      const uint32_t target = state.target[position];
-      if (target == RoundState::kDead) continue;
-      items[target] = {sharing::Advance(state.shares[position], queries.tallies[i]),
+      const uint32_t target = material.target[position];
+      if (target == OnlineMaterial::kDead) continue;
+      items[target] = {sharing::Advance(material.shares[position], queries.tallies[i]),
                        static_cast<uint32_t>(i + 1)};
     }
   });
-  pool.ParallelFor(state.noise.size(), kChunk, [&](size_t begin, size_t end) {
+  pool.ParallelFor(material.noise.size(), kChunk, [&](size_t begin, size_t end) {
     for (size_t k = begin; k < end; ++k) {
-      items[state.noise[k].position] = {state.noise[k].tally,
-                                        static_cast<uint32_t>(count + k + 1)};
+      items[material.noise[k].position] = {material.noise[k].tally,
+                                           static_cast<uint32_t>(count + k + 1)};
     }
   });
 
-  // The used ones, in order: first how many there are in every block, then all blocks at once.
+  // Collects the used positions in order: first counts them in every block, then handles all blocks
+  // in parallel.
   constexpr size_t kBlock = 1 << 16;
   const size_t blocks = (items.size() + kBlock - 1) / kBlock;
   std::vector<uint64_t> start(blocks + 1);
@@ -209,15 +214,15 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, RoundStat
   };
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
     for (size_t b = begin; b < end; ++b) {
-      start[b + 1] = static_cast<uint64_t>(std::ranges::count_if(
-          block(b), [](const Item& item) { return item.from != kUnused; }));
+      start[b + 1] = static_cast<uint64_t>(
+          std::ranges::count_if(block(b), [](const Item& item) { return item.from != kUnused; }));
     }
   });
   std::partial_sum(start.begin(), start.end(), start.begin());
   out.count = start[blocks];
-  out.places = count + state.noise.size();
+  out.places = count + material.noise.size();
   const std::span<uint32_t> place = out.memory.place();
-  wire::QueryBatchWriter writer(static_cast<uint32_t>(out.count), state.next_positions,
+  wire::QueryBatchWriter writer(static_cast<uint32_t>(out.count), material.next_positions,
                                 std::move(out.memory.message()));
   pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
     for (size_t b = begin; b < end; ++b) {
@@ -244,34 +249,22 @@ absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
   SHOAL_CHECK(!context.is_backend());
   const uint64_t expected = forwarding.count * context.answer_bytes;
   if (bytes != expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("answers: ", bytes, " bytes, where ", forwarding.count,
-                     " queries of ", context.answer_bytes, " bytes each were asked"));
+    return absl::InvalidArgumentError(absl::StrCat("answers: ", bytes, " bytes, where ",
+                                                   forwarding.count, " queries of ",
+                                                   context.answer_bytes, " bytes each were asked"));
   }
+  const uint64_t memory = shuffle::Scatter::MemoryBytes(forwarding.places, context.answer_bytes);
+  SHOAL_ASSIGN_OR_RETURN(Spool returned, forwarding.arena != nullptr
+                                             ? forwarding.arena->MakeList(memory, memory)
+                                             : resources.spools->Create(memory));
   SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
                          shuffle::Scatter::CreateFor(queries.positions.size(), forwarding.places,
-                                                     context.answer_bytes, *resources.spools));
+                                                     context.answer_bytes, std::move(returned)));
   return AnswerIntake(context.answer_bytes, &forwarding, std::move(scatter), resources);
 }
 
 absl::Status AnswerIntake::Take(BytesView piece) {
-  const uint64_t left =
-      (forwarding_->count - taken_) * answer_bytes_ - partial_.size();
-  if (piece.size() > left) {
-    return absl::InvalidArgumentError("answers: more bytes than were announced");
-  }
-  if (!partial_.empty()) {
-    const size_t missing = std::min(piece.size(), answer_bytes_ - partial_.size());
-    Append(partial_, piece.first(missing));
-    piece = piece.subspan(missing);
-    if (partial_.size() < answer_bytes_) return absl::OkStatus();
-    SHOAL_RETURN_IF_ERROR(PutWhole(partial_));
-    partial_.clear();
-  }
-  const size_t whole = piece.size() / answer_bytes_ * answer_bytes_;
-  if (whole > 0) SHOAL_RETURN_IF_ERROR(PutWhole(piece.first(whole)));
-  Append(partial_, piece.subspan(whole));
-  return absl::OkStatus();
+  return cutter_.Cut(piece, "answers", [this](BytesView answers) { return PutWhole(answers); });
 }
 
 absl::Status AnswerIntake::PutWhole(BytesView answers) {
@@ -282,28 +275,22 @@ absl::Status AnswerIntake::PutWhole(BytesView answers) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(const RoundContext& context,
-                                                          const RoundSecrets& secrets,
-                                                          const RoundState& state,
-                                                          const wire::QueryBatch& queries,
-                                                          AnswerIntake intake,
-                                                          const Resources& resources) {
+absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
+    const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
+    const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
   if (!intake.complete()) return absl::InvalidArgumentError("answers: not all of them came");
-  return std::make_unique<ReturnedAnswers>(context, secrets, state, queries,
+  return std::make_unique<ReturnedAnswers>(context, secrets, material, queries,
                                            std::move(intake.scatter_), *resources.pool);
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const RoundContext& context,
-                                                          const RoundSecrets& secrets,
-                                                          const RoundState& state,
-                                                          const wire::QueryBatch& queries,
-                                                          const AnswerTable& table,
-                                                          ThreadPool& pool) {
+absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
+    const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
+    const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool) {
   SHOAL_CHECK(context.is_backend());
   SHOAL_CHECK(table.bytes.size() == table.rows * context.answer_bytes);
-  SHOAL_RETURN_IF_ERROR(CheckPositions(state, queries));
-  return std::make_unique<BackendAnswers>(context, secrets, state, queries, table, pool);
+  SHOAL_RETURN_IF_ERROR(CheckPositions(material, queries));
+  return std::make_unique<BackendAnswers>(context, secrets, material, queries, table, pool);
 }
 
 }  // namespace shoal::server

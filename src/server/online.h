@@ -1,5 +1,5 @@
-// The online stage of one party (paper, algorithm 4; docs/architecture.md). Computes on bytes; what
-// does not fit memory goes to spools.
+// The online stage of one party (paper, algorithm 4; docs/architecture.md). Computes on bytes;
+// lists that do not fit memory go to spools.
 //
 //   party j-1 --- used positions, 4-byte tallies (wire/query_batch.h) ---> party j
 //                   take every tally a step; add the noise queries; put all at their places
@@ -18,39 +18,45 @@
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/server/forward_memory.h"
+#include "src/server/online_material.h"
+#include "src/server/record_cutter.h"
 #include "src/server/round_context.h"
-#include "src/server/round_state.h"
 #include "src/shuffle/scatter.h"
+#include "src/storage/arena.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::server {
 
-// The backend's table: row | signature, answer_bytes for each row, one after the other. Does not
-// own the bytes.
+// The backend's table: row | signature for every row, answer_bytes each, one after the other. It
+// does not own the bytes.
 struct AnswerTable {
   BytesView bytes;
   uint64_t rows = 0;
 };
 
-// Queries on their way out, and the way back for their answers.
+// Queries for the next party, and the way back for their answers.
 struct Forwarding {
-  Bytes queries;       // for the next party (wire/query_batch.h)
-  uint64_t count = 0;  // of them
-  // memory.place()[a]: which of the queries that came in the a-th of these belongs to; for noise, a
-  // number of its own from their count on, below `places`.
+  Bytes queries;       // the message to the next party (wire/query_batch.h)
+  uint64_t count = 0;  // queries in the message
+  // The answer to the a-th query of the message belongs to place memory.place()[a]
+  // (forward_memory.h). Places below the number of queries that came in are those queries; the
+  // others, up to `places`, are noise queries.
   uint64_t places = 0;
   ForwardMemory memory;
+  std::shared_ptr<Arena> arena;  // the material's, for the answers
 };
 
-// Takes the state's memory for it, if there is any. INVALID_ARGUMENT for a batch that is not one over
-// this party's positions; RESOURCE_EXHAUSTED when there is no memory. A dead position is not
-// forwarded; it is answered on the way back.
-absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, RoundState& state,
+// Takes every tally one step and puts queries and noise in order for the next party. Uses up the
+// material's ForwardMemory, if it has one. INVALID_ARGUMENT for a batch that is not one over this
+// party's positions; RESOURCE_EXHAUSTED when there is no memory. A dead position is not forwarded;
+// it is answered on the way back.
+absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMaterial& material,
                                           const wire::QueryBatch& queries, ThreadPool& pool);
 
-// Answers on their way back, for the `queries` that ForwardQueries made `forwarding` of: every
-// answer is put to its place as it comes, those to the noise like the others: until the last one is
-// there, no time depends on which they are. Thread-compatible; what it is given outlives it.
+// Takes the answers of the next party, to the `queries` from which ForwardQueries made
+// `forwarding`. Every answer is put to its place as it comes. Answers to noise are treated like the
+// others: before the last answer has come, no time depends on which answers are to noise.
+// Thread-compatible; the arguments must outlive it.
 class AnswerIntake {
  public:
   // INVALID_ARGUMENT unless `bytes` is exactly one answer of the fixed size for every forwarded
@@ -62,46 +68,44 @@ class AnswerIntake {
 
   // The next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the spool.
   absl::Status Take(BytesView piece);
-  bool complete() const { return taken_ == forwarding_->count; }
+  bool complete() const { return cutter_.complete(); }
 
  private:
-  friend absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
-      const RoundContext&, const RoundSecrets&, const RoundState&, const wire::QueryBatch&,
-      AnswerIntake, const Resources&);
+  friend absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(const RoundContext&,
+                                                                   const RoundSecrets&,
+                                                                   const OnlineMaterial&,
+                                                                   const wire::QueryBatch&,
+                                                                   AnswerIntake, const Resources&);
   AnswerIntake(size_t answer_bytes, const Forwarding* forwarding, shuffle::Scatter scatter,
                const Resources& resources)
       : answer_bytes_(answer_bytes),
+        cutter_(forwarding->count, answer_bytes),
         forwarding_(forwarding),
         scatter_(std::move(scatter)),
         resources_(resources) {}
   absl::Status PutWhole(BytesView answers);
 
   size_t answer_bytes_;
+  RecordCutter cutter_;
   const Forwarding* forwarding_;
   shuffle::Scatter scatter_;
   Resources resources_;
   uint64_t taken_ = 0;  // answers
-  Bytes partial_;       // the beginning of an answer whose end has not come
 };
 
-// The answers for the previous party, masked as they are read. Every used position
-// gets exactly one of the fixed size: a dead one, which nobody has a mask for, pseudorandom bytes.
-// INVALID_ARGUMENT if the intake is not complete. What it is given outlives the source.
-absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(const RoundContext& context,
-                                                          const RoundSecrets& secrets,
-                                                          const RoundState& state,
-                                                          const wire::QueryBatch& queries,
-                                                          AnswerIntake intake,
-                                                          const Resources& resources);
+// The answers for the previous party, masked as they are read. Every used position gets exactly one
+// answer of the fixed size; a dead position, for which nobody has a mask, gets pseudorandom bytes.
+// INVALID_ARGUMENT if the intake is not complete. The arguments must outlive the source.
+absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
+    const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
+    const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources);
 
-// The backend: reads the row that every query names, zeros when there is none, under the mask; as
-// above, computed as it is read. INVALID_ARGUMENT as ForwardQueries.
-absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const RoundContext& context,
-                                                          const RoundSecrets& secrets,
-                                                          const RoundState& state,
-                                                          const wire::QueryBatch& queries,
-                                                          const AnswerTable& table,
-                                                          ThreadPool& pool);
+// At the backend: answers every query with the row that it names, or with zeros if there is no such
+// row, under the mask. As above, answers are computed as they are read. INVALID_ARGUMENT as
+// ForwardQueries.
+absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
+    const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
+    const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool);
 
 }  // namespace shoal::server
 

@@ -1,18 +1,19 @@
 #include "src/server/party.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cmath>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/base/thread_pool.h"
+#include "src/base/stopwatch.h"
+#include "src/parallel/thread_pool.h"
 #include "src/sharing/batch.h"
+#include "src/wire/visible_time.h"
 
 namespace shoal::server {
 namespace {
@@ -20,10 +21,7 @@ namespace {
 // Wall and processor time of one stage, or of a piece of it.
 class StageTimer {
  public:
-  double seconds() const {
-    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start_;
-    return wall.count();
-  }
+  double seconds() const { return wall_.Seconds(); }
   double cpu_seconds() const { return cpu_.Seconds(); }
   void AddTo(wire::StageReport& report) const {
     report.set_seconds(report.seconds() + seconds());
@@ -31,7 +29,7 @@ class StageTimer {
   }
 
  private:
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Stopwatch wall_;
   const CpuMeter cpu_;
 };
 
@@ -51,57 +49,145 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
   return id;
 }
 
-struct Party::OpenRound {
-  explicit OpenRound(Seed seed) : secrets(std::move(seed)) {}
+// What never changes of a round once its header is signed. The secrets are wiped with the last
+// reference: the round has one until it ends, and a call that works on it has one more.
+struct Party::RoundKeys {
+  RoundSecrets secrets;
+  RoundContext context;
 
-  // Fixed once the header is signed, and read without a lock from then on.
-  wire::RoundHeader draft;  // as this party sent it on
-  std::optional<RoundContext> context;
-
-  // Lets one offline list in at a time, and none once the round has ended: guards the three below,
-  // but `ended` is read without it. For moments, on I/O threads too; `mutex` is not taken under it.
-  std::mutex gate;
-  std::weak_ptr<Intake> intake;
-  std::optional<uint64_t> list_bytes;  // of the offline list that was committed to
-  std::atomic<bool> ended = false;     // never false again
-
-  // Held by the one call that works on the round, through a whole stage: making noise takes
-  // minutes. What it guards is below.
-  std::mutex mutex;
-  // Until the round has ended. Also read under `gate` alone, as long as `ended` is not set.
-  std::optional<RoundSecrets> secrets;
-  std::optional<NoiseBatch> noise;       // made ahead of time, used up by the offline stage
-  std::optional<RoundState> state;       // after the offline stage
-  std::optional<wire::QueryBatch> queries;
-  std::optional<Forwarding> forwarding;
-  wire::StageReport queries_report;      // of the queries' way, until the backend has answered
-  // Counts what makes state, queries or forwarding anew: sources made before are over.
-  uint64_t version = 0;
-
-  mutable std::mutex reports_mutex;
-  std::vector<wire::StageReport> reports;
-
-  RoundCounter counter() const { return RoundCounter(draft.counter()); }
   // Digests of contents are MACs under a key that dies with the round: nobody else can tell what
   // would collide.
   ContentMac Mac(Content content) const {
-    return ContentMac(secrets->ContentKey().view(), ContentName(content));
+    return ContentMac(secrets.ContentKey().view(), ContentName(content));
   }
   Digest MacOf(Content content, BytesView bytes, ThreadPool& pool) const {
     return Mac(content).Of(bytes, pool);
   }
+};
+
+// One round. Its stage has a name (round_stage.h) that anyone may ask for at any time; what it
+// holds in that stage is for the one call that works on it.
+struct Party::OpenRound {
+  // What a round holds, by its stage; nothing in the others.
+  struct Drafted {
+    RoundSecrets secrets;
+  };
+  struct Prepared {
+    NoiseBatch noise;
+  };
+  struct Ready {
+    // Shared with FirstWrongToken, which only reads.
+    std::shared_ptr<OnlineMaterial> material;
+  };
+  struct Queried {  // and answered
+    std::shared_ptr<OnlineMaterial> material;
+    wire::QueryBatch queries;
+    std::optional<Forwarding> forwarding;  // none at the backend
+  };
+  using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
+
+  OpenRound(wire::RoundHeader d, RoundSecrets secrets)
+      : draft(std::move(d)), held(Drafted{std::move(secrets)}) {}
+
+  const wire::RoundHeader draft;  // as this party sent it on
+
+  // Held by the one call that works on the round, through a whole stage: making noise takes
+  // minutes. Never taken on an I/O thread, nor under `gate`.
+  Mutex work ABSL_ACQUIRED_BEFORE(gate);
+  Held held ABSL_GUARDED_BY(work);
+
+  // Held for moments, on I/O threads too.
+  mutable Mutex gate;
+  RoundStage<PartyStage> stage ABSL_GUARDED_BY(gate){PartyStage::kDrafted};
+  // Counts the changes of what is held: what was made of something before is over.
+  uint64_t generation ABSL_GUARDED_BY(gate) = 0;
+  KeysPointer keys ABSL_GUARDED_BY(gate);              // from kSigned to the end
+  std::weak_ptr<Intake> intake ABSL_GUARDED_BY(gate);  // one offline list at a time
+  // Of the offline list that was committed to.
+  std::optional<uint64_t> list_bytes ABSL_GUARDED_BY(gate);
+  // From kReady to the end.
+  std::shared_ptr<const OnlineMaterial> material ABSL_GUARDED_BY(gate);
+  std::vector<wire::StageReport> reports ABSL_GUARDED_BY(gate);
+
+  RoundCounter counter() const { return RoundCounter(draft.counter()); }
+
+  // FAILED_PRECONDITION unless `to` may come next.
+  absl::Status Check(PartyStage to) const ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    return stage.Check(to);
+  }
+
+  // Goes on to a stage with what it holds. FAILED_PRECONDITION, and nothing changes, if it may not
+  // come next: the round may have ended meanwhile.
+  template <typename Content>
+  absl::Status Become(PartyStage to, Content content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
+      ABSL_LOCKS_EXCLUDED(gate) {
+    {
+      const MutexLock lock(gate);
+      SHOAL_RETURN_IF_ERROR(stage.Advance(to));
+      ++generation;
+      if constexpr (std::is_same_v<Content, Ready>) material = content.material;
+    }
+    held = std::move(content);
+    return absl::OkStatus();
+  }
+
+  // The same for a stage that holds what the one before it did.
+  absl::Status Advance(PartyStage to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
+      ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    return stage.Advance(to);
+  }
+
+  // The keys of a signed round. NOT_FOUND once it has ended.
+  absl::StatusOr<KeysPointer> Keys() const ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    if (keys == nullptr) return absl::NotFoundError("round ended");
+    return keys;
+  }
+
+  uint64_t Generation() const ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    return generation;
+  }
+  // FAILED_PRECONDITION if what is held is not what it was then, or soon will not be.
+  absl::Status CheckGeneration(uint64_t then) const ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    if (generation == then && stage.get() != PartyStage::kEnded) return absl::OkStatus();
+    return absl::FailedPreconditionError("the round has ended, or its stage was begun again");
+  }
+
+  // Decodes queries and commits to them, and puts what they cost into `report`. The round is kReady
+  // after it: of the same queries, taken before, nothing is left.
+  absl::StatusOr<wire::QueryBatch> TakeQueries(BytesView encoded, const RoundKeys& round_keys,
+                                               Journal& journal, ThreadPool& pool,
+                                               wire::StageReport& report)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate) {
+    SHOAL_RETURN_IF_ERROR(
+        Annotate(Check(PartyStage::kQueried), "queries came before the offline stage was done"));
+    const StageTimer timer;
+    const auto* const before = std::get_if<Queried>(&held);
+    const std::shared_ptr<OnlineMaterial> online =
+        before != nullptr ? before->material : std::get<Ready>(held).material;
+    SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
+                           wire::DecodeQueryBatch(encoded, online->positions));
+    SHOAL_RETURN_IF_ERROR(
+        journal.CommitRound(counter(), Content::kQueriesInput,
+                            round_keys.MacOf(Content::kQueriesInput, encoded, pool)));
+    if (before != nullptr) SHOAL_RETURN_IF_ERROR(Become(PartyStage::kReady, Ready{online}));
+    report.set_positions_in(queries.positions.size());
+    report.set_bytes_in(encoded.size());
+    timer.AddTo(report);
+    return queries;
+  }
 
   // A stage that is repeated with the same input replaces its report.
-  void Report(wire::StageReport report) {
-    // Others see the report. Hundredths of a second tell a user what a stage costs; nanoseconds
-    // would tell them of cache hits.
-    const auto coarse = [](double seconds) { return std::round(seconds * 100) / 100; };
-    report.set_seconds(coarse(report.seconds()));
-    report.set_cpu_seconds(coarse(report.cpu_seconds()));
-    std::lock_guard lock(reports_mutex);
-    std::erase_if(reports, [&](const wire::StageReport& old) {
-      return old.stage() == report.stage();
-    });
+  void Report(wire::StageReport report) ABSL_LOCKS_EXCLUDED(gate) {
+    report.set_seconds(wire::VisibleSeconds(report.seconds()));
+    report.set_cpu_seconds(wire::VisibleSeconds(report.cpu_seconds()));
+    const MutexLock lock(gate);
+    std::erase_if(reports,
+                  [&](const wire::StageReport& old) { return old.stage() == report.stage(); });
     reports.push_back(std::move(report));
   }
 };
@@ -116,8 +202,8 @@ absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
         absl::StrCat("party ", number, ": the roster has ", options.roster.size(), " parties"));
   }
   if (!(key.public_key() == options.roster.party(number).key)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "party ", number, ": the secret key is not the one that the roster lists"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("party ", number, ": the secret key is not the one that the roster lists"));
   }
   const bool backend = number == options.roster.size();
   const size_t answer_bytes = options.table.row_bytes + signature::kSignatureBytes;
@@ -128,9 +214,8 @@ absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
   SHOAL_RETURN_IF_ERROR(noise::CheckPhi(options.roster.noise(), options.table.rows));
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch("roster " + options.roster.deployment(),
                                              options.roster.epoch(), options.roster.digest()));
-  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(
-      absl::StrCat("table ", Hex(options.table_id)), options.table_epoch,
-      options.table.manifest_digest));
+  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(absl::StrCat("table ", Hex(options.table_id)),
+                                             options.table_epoch, options.table.manifest_digest));
   return std::unique_ptr<Party>(
       new Party(std::move(options), key, journal, random, clock, resources));
 }
@@ -164,10 +249,9 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   SHOAL_RETURN_IF_ERROR(round::CheckHeader(draft, number().value() - 1, roster(), table(), now_s));
   const RoundCounter counter(draft.counter());
   if (counter <= journal_->highest_round()) {
-    return absl::FailedPreconditionError(absl::StrCat("round ", counter.value(),
-                                                      ": counters only rise, and ",
-                                                      journal_->highest_round().value(),
-                                                      " was used"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", counter.value(), ": counters only rise, and ",
+                     journal_->highest_round().value(), " was used"));
   }
   // An honest proposal is fresh, whatever the counter: a journal restored from an old copy cannot
   // be led through the rounds it has forgotten.
@@ -177,24 +261,24 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
                                                    " seconds ago; is a clock wrong?"));
   }
   EndExpired();
-  std::lock_guard lock(mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckEmptyRound(MakeContext(draft, Digest()), resources_));
+  const MutexLock lock(mutex_);
   if (drafts_.contains(counter)) {
     return absl::FailedPreconditionError(
         absl::StrCat("round ", counter.value(), ": already drafted here"));
   }
   if (drafts_.size() + rounds_.size() >= options_.max_open_rounds) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("round ", counter.value(), ": ", options_.max_open_rounds,
-                     " rounds are open here already"));
+    return absl::ResourceExhaustedError(absl::StrCat("round ", counter.value(), ": ",
+                                                     options_.max_open_rounds,
+                                                     " rounds are open here already"));
   }
-  auto open = std::make_shared<OpenRound>(random_->NewSeed());
-  SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, open->secrets->seed()));
-  open->draft = draft;
-  open->draft.DiscardUnknownFields();  // what goes on is what was checked
-  const onion::PublicKey key = open->secrets->OnionKeyPair().public_key;
-  open->draft.add_onion_keys(ToString(key));
-  drafts_[counter] = open;
-  return open->draft;
+  RoundSecrets secrets(random_->NewSeed());
+  SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, secrets.seed()));
+  wire::RoundHeader extended = draft;
+  extended.DiscardUnknownFields();  // what goes on is what was checked
+  extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
+  drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets));
+  return extended;
 }
 
 absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& from_next) {
@@ -204,7 +288,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   const RoundCounter counter(header.counter());
   RoundPointer open;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = drafts_.find(counter);
     if (found == drafts_.end()) {
       return absl::FailedPreconditionError(
@@ -212,7 +296,10 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     }
     open = found->second;
   }
-  std::lock_guard round_lock(open->mutex);
+  const MutexLock working(open->work);
+  SHOAL_RETURN_IF_ERROR(
+      Annotate(open->Check(PartyStage::kSigned),
+               absl::StrCat("round ", counter.value(), ": not drafted here, or signed already")));
   // What this party sent on, completed by the others' keys and nothing else.
   wire::RoundHeader completed = open->draft;
   for (int i = completed.onion_keys_size(); i < header.onion_keys_size(); ++i) {
@@ -245,23 +332,25 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   signatures.push_back(key_.Sign(id));
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
                          signature::AggregateSignatures(signatures));
-  open->context = std::move(context);
-  bool withdrawn;
+  absl::Status signed_now;
   {
-    std::lock_guard lock(mutex_);
-    // Withdrawn, and maybe drafted again: then the seed on disk is of another draft.
-    const auto found = drafts_.find(counter);
-    withdrawn = found == drafts_.end() || found->second != open;
-    if (!withdrawn) {
-      drafts_.erase(found);
+    // Withdrawn meanwhile, it has ended. Then the seed on disk may be of another draft.
+    const MutexLock lock(mutex_);
+    const MutexLock gate(open->gate);
+    signed_now = open->stage.Advance(PartyStage::kSigned);
+    if (signed_now.ok()) {
+      ++open->generation;
+      open->keys = std::make_shared<const RoundKeys>(
+          std::move(std::get<OpenRound::Drafted>(open->held).secrets), std::move(context));
+      open->held = std::monostate();
+      drafts_.erase(counter);
       rounds_[id] = open;
     }
   }
-  if (withdrawn) {
+  if (!signed_now.ok()) {
     // What has just been committed to. A draft of the same counter cannot be signed any more.
     SHOAL_RETURN_IF_ERROR(journal_->EndRound(counter));
-    return absl::FailedPreconditionError(
-        absl::StrCat("round ", counter.value(), ": withdrawn or too old"));
+    return Annotate(signed_now, absl::StrCat("round ", counter.value(), ": withdrawn or too old"));
   }
   wire::SignedHeader out;
   *out.mutable_header() = header;
@@ -273,8 +362,8 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
 absl::Status Party::Withdraw(RoundCounter counter) {
   std::optional<Digest> signed_round;
   {
-    std::lock_guard lock(mutex_);
-    const bool drafted = drafts_.erase(counter) > 0;
+    const MutexLock lock(mutex_);
+    const bool drafted = DropDraftLocked(counter);
     const auto found = std::ranges::find_if(
         rounds_, [&](const auto& entry) { return entry.second->counter() == counter; });
     if (found != rounds_.end()) signed_round = found->first;
@@ -283,8 +372,19 @@ absl::Status Party::Withdraw(RoundCounter counter) {
   return signed_round.has_value() ? End(*signed_round) : journal_->EndRound(counter);
 }
 
+bool Party::DropDraftLocked(RoundCounter counter) {
+  const auto found = drafts_.find(counter);
+  if (found == drafts_.end()) return false;
+  const RoundPointer open = found->second;
+  drafts_.erase(found);
+  const MutexLock gate(open->gate);
+  const absl::Status ended = open->stage.Advance(PartyStage::kEnded);
+  SHOAL_CHECK(ended.ok());  // from any stage, and once: it was found
+  return true;
+}
+
 absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = rounds_.find(round_id);
   if (found == rounds_.end()) {
     return absl::NotFoundError(
@@ -293,29 +393,38 @@ absl::StatusOr<Party::RoundPointer> Party::Find(const Digest& round_id) const {
   return found->second;
 }
 
-absl::Status Party::MakeNoiseLocked(OpenRound& open) {
-  if (open.noise.has_value()) return absl::OkStatus();
+absl::StatusOr<PartyStage> Party::Stage(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  const MutexLock lock(open->gate);
+  return open->stage.get();
+}
+
+absl::StatusOr<NoiseBatch> Party::MakeNoise(OpenRound& open, const RoundKeys& keys) const {
   const StageTimer timer;
-  SHOAL_ASSIGN_OR_RETURN(open.noise, MakeNoise(*open.context, *open.secrets, resources_));
-  if (is_backend()) return absl::OkStatus();  // makes none
+  SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise,
+                         server::MakeNoise(keys.context, keys.secrets, resources_));
+  if (is_backend()) return noise;  // of nothing
   wire::StageReport report = ReportOf(number(), "noise");
-  report.set_noise_queries(open.noise->size());
+  report.set_noise_queries(noise.size());
   timer.AddTo(report);
   open.Report(std::move(report));
-  return absl::OkStatus();
+  return noise;
 }
 
 absl::Status Party::PrepareNoise(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  std::lock_guard lock(open->mutex);
-  if (open->ended) return absl::NotFoundError("round ended");
-  if (open->state.has_value()) return absl::OkStatus();
-  return MakeNoiseLocked(*open);
+  const MutexLock working(open->work);
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+  // Made already, or used up already.
+  if (!open->Check(PartyStage::kPrepared).ok()) return absl::OkStatus();
+  SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise, MakeNoise(*open, *keys));
+  return open->Become(PartyStage::kPrepared, OpenRound::Prepared{std::move(noise)});
 }
 
 Party::InputLimits Party::MaxInput() const {
-  const uint64_t positions = std::min<uint64_t>(
-      MaxPositions(number(), roster().max_slots(), table().rows, noise_), RoundState::kDead - 1);
+  const uint64_t positions =
+      std::min<uint64_t>(MaxPositions(number(), roster().max_slots(), table().rows, noise_),
+                         OnlineMaterial::kDead - 1);
   return {.offline_bytes = positions * onion::OnionBytes(roster().size() - number().value() + 1),
           .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
 }
@@ -324,16 +433,16 @@ Party::InputLimits Party::MaxInput() const {
 // and commits to the whole of them before it hands out the last piece.
 class Party::Outgoing final : public ByteSource {
  public:
-  // Called with the round's lock held, as Start is.
-  Outgoing(Party* party, RoundPointer open, Content content, std::unique_ptr<ByteSource> inner,
-           wire::StageReport report)
+  // For the one who works on the round, as Start is: `inner` is made of what it holds now.
+  Outgoing(Party* party, RoundPointer open, const RoundKeys& keys, Content content,
+           std::unique_ptr<ByteSource> inner, wire::StageReport report)
       : party_(party),
         open_(std::move(open)),
         content_(content),
         inner_(std::move(inner)),
         report_(std::move(report)),
-        mac_(open_->Mac(content)),
-        version_(open_->version),
+        mac_(keys.Mac(content)),
+        generation_(open_->Generation()),
         size_(inner_->size()) {
     report_.set_bytes_out(size_);
   }
@@ -345,10 +454,8 @@ class Party::Outgoing final : public ByteSource {
 
   absl::StatusOr<BytesView> Next() override {
     if (given_ == size()) return BytesView();
-    std::lock_guard lock(open_->mutex);
-    if (open_->ended || open_->version != version_) {
-      return absl::FailedPreconditionError("the round has ended, or its stage was begun again");
-    }
+    const MutexLock working(open_->work);
+    SHOAL_RETURN_IF_ERROR(open_->CheckGeneration(generation_));
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, inner_->Next());
     SHOAL_CHECK(!piece.empty() && piece.size() <= size() - given_);
@@ -358,7 +465,6 @@ class Party::Outgoing final : public ByteSource {
     if (given_ == size()) SHOAL_RETURN_IF_ERROR(Commit());
     return piece;
   }
-
 
  private:
   absl::Status Commit() {
@@ -377,38 +483,35 @@ class Party::Outgoing final : public ByteSource {
   wire::StageReport report_;
   const ContentMac mac_;
   ContentMac::Stream digest_{mac_};
-  const uint64_t version_;
-  const uint64_t size_;  // the inner one may look at what the round's lock guards
+  const uint64_t generation_;
+  const uint64_t size_;  // the inner one may look at what the round holds
   uint64_t given_ = 0;
 };
 
 struct Party::Intake::Work {
-  Work(OnionIntake o, const OpenRound& open)
-      : onions(std::move(o)), mac(open.Mac(Content::kOfflineInput)) {}
+  Work(KeysPointer k, OnionIntake o)
+      : keys(std::move(k)), onions(std::move(o)), mac(keys->Mac(Content::kOfflineInput)) {}
+  const KeysPointer keys;
   OnionIntake onions;
   const ContentMac mac;
   ContentMac::Stream digest{mac};
   double seconds = 0, cpu_seconds = 0;  // spent in Take
 };
 
-Party::Intake::Intake(const Party* party, RoundPointer open, OnionIntake onions)
-    : party_(party),
-      open_(std::move(open)),
-      work_(std::make_unique<Work>(std::move(onions), *open_)) {}
+Party::Intake::Intake(const Party* party, RoundPointer open, std::unique_ptr<Work> work)
+    : party_(party), open_(std::move(open)), work_(std::move(work)) {}
 
 Party::Intake::~Intake() = default;
 
 std::unique_ptr<Party::Intake::Work> Party::Intake::TakeWork() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::move(work_);
 }
 
 absl::Status Party::Intake::Take(BytesView piece) {
   const StageTimer timer;
-  std::lock_guard lock(mutex_);
-  if (open_->ended || work_ == nullptr) {
-    return absl::FailedPreconditionError("offline list: the round has ended");
-  }
+  const MutexLock lock(mutex_);
+  if (work_ == nullptr) return absl::FailedPreconditionError("offline list: the round has ended");
   SHOAL_RETURN_IF_ERROR(work_->onions.Take(piece));
   work_->digest.Update(piece, *party_->resources_.pool);
   work_->seconds += timer.seconds();
@@ -419,14 +522,14 @@ absl::Status Party::Intake::Take(BytesView piece) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(
-    const wire::SignedHeader& header, uint64_t bytes) {
+absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
+                                                                   uint64_t bytes) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round,
                          round::Round::Verify(header, roster(), table(), clock_->NowSeconds()));
   // Only headers that this party has signed are found by their id.
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round.id()));
-  std::lock_guard lock(open->gate);
-  if (open->ended) return absl::NotFoundError("round ended");
+  const MutexLock lock(open->gate);
+  if (open->keys == nullptr) return absl::NotFoundError("round ended");
   if (!open->intake.expired()) {
     return absl::FailedPreconditionError("another offline list is on its way in for this round");
   }
@@ -435,9 +538,11 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(
     return absl::FailedPreconditionError(
         "another offline list was taken before; a round has one for ever");
   }
-  SHOAL_ASSIGN_OR_RETURN(OnionIntake onions,
-                         OnionIntake::Begin(*open->context, *open->secrets, bytes, resources_));
-  std::shared_ptr<Intake> intake(new Intake(this, open, std::move(onions)));
+  SHOAL_ASSIGN_OR_RETURN(
+      OnionIntake onions,
+      OnionIntake::Begin(open->keys->context, open->keys->secrets, bytes, resources_));
+  std::shared_ptr<Intake> intake(
+      new Intake(this, open, std::make_unique<Intake::Work>(open->keys, std::move(onions))));
   open->intake = intake;
   return intake;
 }
@@ -457,86 +562,77 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   // Dies here, whoever made the argument: then another list may come in.
   const std::shared_ptr<Intake> intake = std::move(list);
   OpenRound& open = *intake->open_;
-  std::lock_guard lock(open.mutex);
-  if (open.ended) return absl::NotFoundError("round ended");
+  const MutexLock working(open.work);
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open.Keys());
   const std::unique_ptr<Intake::Work> work = intake->TakeWork();
   if (work == nullptr) return absl::NotFoundError("round ended");
-  const uint64_t count = work->onions.count(), list_bytes = count * open.context->onion_bytes();
+  const uint64_t count = work->onions.count(), list_bytes = count * keys->context.onion_bytes();
   if (!work->onions.complete()) {
-    return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ",
-                                                   work->onions.opened(), " of ", count,
-                                                   " onions"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "offline list: ended after ", work->onions.opened(), " of ", count, " onions"));
   }
-  SHOAL_RETURN_IF_ERROR(MakeNoiseLocked(open));
+  // Made ahead of time, or now; used up either way.
+  NoiseBatch noise;
+  if (auto* const prepared = std::get_if<OpenRound::Prepared>(&open.held)) {
+    noise = std::move(prepared->noise);
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(noise, MakeNoise(open, *keys));
+  }
+  // In a repetition the round keeps what it holds until the same has been made again.
+  if (open.Check(PartyStage::kOffline).ok()) {
+    SHOAL_RETURN_IF_ERROR(open.Become(PartyStage::kOffline, std::monostate()));
+  }
   const StageTimer timer;
   wire::StageReport report = ReportOf(number(), "offline");
   report.set_seconds(work->seconds);
   report.set_cpu_seconds(work->cpu_seconds);
   report.set_bytes_in(list_bytes);
-  report.set_noise_queries(open.noise->size());
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kOfflineInput,
-                                              work->digest.Finish()));
+  report.set_noise_queries(noise.size());
+  SHOAL_RETURN_IF_ERROR(
+      journal_->CommitRound(open.counter(), Content::kOfflineInput, work->digest.Finish()));
   {
-    std::lock_guard gate(open.gate);
+    const MutexLock gate(open.gate);
     open.list_bytes = list_bytes;
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      OfflineOutput out,
-      RunOffline(*open.context, *open.secrets, *std::exchange(open.noise, std::nullopt),
-                 std::move(work->onions), resources_));
-  report.set_positions_in(out.state.positions);
-  report.set_positions_out(out.state.next_positions);
-  // A repetition brings the same state; what was made of the one before is made again.
-  open.state = std::move(out.state);
-  open.queries.reset();
-  open.forwarding.reset();
-  ++open.version;
+  SHOAL_ASSIGN_OR_RETURN(OfflineOutput out,
+                         RunOffline(keys->context, keys->secrets, std::move(noise),
+                                    std::move(work->onions), resources_));
+  report.set_positions_in(out.material.positions);
+  report.set_positions_out(out.material.next_positions);
+  // A repetition brings the same material; what was made of the one before is made again.
+  SHOAL_RETURN_IF_ERROR(
+      open.Become(PartyStage::kReady,
+                  OpenRound::Ready{std::make_shared<OnlineMaterial>(std::move(out.material))}));
   timer.AddTo(report);
-  auto onward = std::make_unique<Outgoing>(this, intake->open_, Content::kOfflineOutput,
+  auto onward = std::make_unique<Outgoing>(this, intake->open_, *keys, Content::kOfflineOutput,
                                            std::move(out.onions), std::move(report));
   SHOAL_RETURN_IF_ERROR(onward->Start());
   return onward;
 }
 
-// Decodes and commits to the queries of a round.
-absl::Status Party::TakeQueriesLocked(OpenRound& open, BytesView encoded) {
-  if (open.ended || !open.state.has_value()) {
-    return absl::FailedPreconditionError("queries came before the offline stage was done");
-  }
-  const StageTimer timer;
-  wire::StageReport report = ReportOf(number(), "online");
-  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
-                         wire::DecodeQueryBatch(encoded, open.state->positions));
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open.counter(), Content::kQueriesInput,
-                                              open.MacOf(Content::kQueriesInput, encoded, *resources_.pool)));
-  report.set_positions_in(queries.positions.size());
-  report.set_bytes_in(encoded.size());
-  open.queries = std::move(queries);
-  open.forwarding.reset();
-  ++open.version;
-  timer.AddTo(report);
-  open.queries_report = std::move(report);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  std::lock_guard lock(open->mutex);
-  SHOAL_RETURN_IF_ERROR(TakeQueriesLocked(*open, encoded));
+  const MutexLock working(open->work);
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+  wire::StageReport report = ReportOf(number(), "online");
+  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
+                         open->TakeQueries(encoded, *keys, *journal_, *resources_.pool, report));
   const StageTimer timer;
-  wire::StageReport report = open->queries_report;
-  SHOAL_ASSIGN_OR_RETURN(
-      Forwarding forwarding,
-      ForwardQueries(*open->context, *open->state, *open->queries, *resources_.pool));
+  const std::shared_ptr<OnlineMaterial> material = std::get<OpenRound::Ready>(open->held).material;
+  SHOAL_ASSIGN_OR_RETURN(Forwarding forwarding,
+                         ForwardQueries(keys->context, *material, queries, *resources_.pool));
   // The way back needs their places alone.
   Bytes out = std::move(forwarding.queries);
-  SHOAL_RETURN_IF_ERROR(journal_->CommitRound(open->counter(), Content::kQueriesOutput,
-                                              open->MacOf(Content::kQueriesOutput, out, *resources_.pool)));
+  SHOAL_RETURN_IF_ERROR(
+      journal_->CommitRound(open->counter(), Content::kQueriesOutput,
+                            keys->MacOf(Content::kQueriesOutput, out, *resources_.pool)));
   report.set_positions_out(forwarding.count);
-  report.set_noise_queries(open->state->noise.size());
+  report.set_noise_queries(material->noise.size());
   report.set_bytes_out(out.size());
-  open->forwarding = std::move(forwarding);
+  SHOAL_RETURN_IF_ERROR(
+      open->Become(PartyStage::kQueried,
+                   OpenRound::Queried{material, std::move(queries), std::move(forwarding)}));
   timer.AddTo(report);
   open->Report(std::move(report));
   return out;
@@ -546,14 +642,23 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& r
                                                                  BytesView encoded) {
   if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  std::lock_guard lock(open->mutex);
-  SHOAL_RETURN_IF_ERROR(TakeQueriesLocked(*open, encoded));
+  const MutexLock working(open->work);
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+  wire::StageReport report = ReportOf(number(), "online");
+  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
+                         open->TakeQueries(encoded, *keys, *journal_, *resources_.pool, report));
+  std::shared_ptr<OnlineMaterial> material = std::get<OpenRound::Ready>(open->held).material;
+  SHOAL_RETURN_IF_ERROR(
+      open->Become(PartyStage::kQueried,
+                   OpenRound::Queried{std::move(material), std::move(queries), std::nullopt}));
+  const auto& queried = std::get<OpenRound::Queried>(open->held);
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> answers,
-      server::AnswerQueries(*open->context, *open->secrets, *open->state, *open->queries,
+      server::AnswerQueries(keys->context, keys->secrets, *queried.material, queried.queries,
                             options_.answers, *resources_.pool));
-  auto out = std::make_unique<Outgoing>(this, open, Content::kAnswersOutput, std::move(answers),
-                                        open->queries_report);
+  SHOAL_RETURN_IF_ERROR(open->Advance(PartyStage::kAnswered));
+  auto out = std::make_unique<Outgoing>(this, open, *keys, Content::kAnswersOutput,
+                                        std::move(answers), std::move(report));
   SHOAL_RETURN_IF_ERROR(out->Start());
   return out;
 }
@@ -562,52 +667,52 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
                                                            ByteSource& answers) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   wire::StageReport report = ReportOf(number(), "answers");
   report.set_bytes_in(answers.size());
-  std::unique_lock begin(open->mutex);
-  if (open->ended || !open->forwarding.has_value()) {
-    return absl::FailedPreconditionError("answers came before the queries");
+  std::optional<AnswerIntake> intake;
+  uint64_t generation;
+  {
+    const MutexLock working(open->work);
+    SHOAL_RETURN_IF_ERROR(
+        Annotate(open->Check(PartyStage::kAnswered), "answers came before the queries"));
+    generation = open->Generation();
+    const auto& queried = std::get<OpenRound::Queried>(open->held);
+    // A list of a wrong length is no complete input: it is refused, not committed to.
+    SHOAL_ASSIGN_OR_RETURN(intake,
+                           AnswerIntake::Begin(keys->context, queried.queries, *queried.forwarding,
+                                               answers.size(), resources_));
   }
-  // A list of a wrong length is no complete input: it is refused, not committed to.
-  SHOAL_ASSIGN_OR_RETURN(std::optional<AnswerIntake> intake,
-                         AnswerIntake::Begin(*open->context, *open->queries, *open->forwarding,
-                                             answers.size(), resources_));
-  const uint64_t version = open->version;
-  const ContentMac mac = open->Mac(Content::kAnswersInput);
-  begin.unlock();
+  const ContentMac mac = keys->Mac(Content::kAnswersInput);
   ContentMac::Stream digest(mac);
-  // The round is not locked while the next piece is on its way.
-  const auto check = [&] {
-    return !open->ended && open->version == version
-               ? absl::OkStatus()
-               : absl::FailedPreconditionError(
-                     "the round has ended, or its queries were sent again");
-  };
+  // Nobody works on the round while the next piece is on its way.
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answers.Next());
     if (piece.empty()) break;
-    std::lock_guard lock(open->mutex);
-    SHOAL_RETURN_IF_ERROR(check());
+    const MutexLock working(open->work);
+    SHOAL_RETURN_IF_ERROR(open->CheckGeneration(generation));
     const StageTimer timer;
     digest.Update(piece, *resources_.pool);
     SHOAL_RETURN_IF_ERROR(intake->Take(piece));
     timer.AddTo(report);
   }
-  std::lock_guard lock(open->mutex);
-  SHOAL_RETURN_IF_ERROR(check());
+  const MutexLock working(open->work);
+  SHOAL_RETURN_IF_ERROR(open->CheckGeneration(generation));
   const StageTimer timer;
   if (!intake->complete()) return absl::InvalidArgumentError("answers: not all of them came");
   SHOAL_RETURN_IF_ERROR(
       journal_->CommitRound(open->counter(), Content::kAnswersInput, digest.Finish()));
-  report.set_positions_in(open->forwarding->count);
-  report.set_positions_out(open->queries->positions.size());
+  const auto& queried = std::get<OpenRound::Queried>(open->held);
+  report.set_positions_in(queried.forwarding->count);
+  report.set_positions_out(queried.queries.positions.size());
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> returned,
-      ReturnAnswers(*open->context, *open->secrets, *open->state, *open->queries,
+      ReturnAnswers(keys->context, keys->secrets, *queried.material, queried.queries,
                     *std::exchange(intake, std::nullopt), resources_));
+  SHOAL_RETURN_IF_ERROR(open->Advance(PartyStage::kAnswered));
   timer.AddTo(report);
-  auto out = std::make_unique<Outgoing>(this, open, Content::kAnswersOutput, std::move(returned),
-                                        std::move(report));
+  auto out = std::make_unique<Outgoing>(this, open, *keys, Content::kAnswersOutput,
+                                        std::move(returned), std::move(report));
   SHOAL_RETURN_IF_ERROR(out->Start());
   return out;
 }
@@ -615,7 +720,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
 absl::Status Party::End(const Digest& round_id) {
   RoundPointer open;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = rounds_.find(round_id);
     if (found == rounds_.end()) return absl::OkStatus();
     open = found->second;
@@ -623,19 +728,19 @@ absl::Status Party::End(const Digest& round_id) {
   }
   std::shared_ptr<Intake> intake;
   {
-    std::lock_guard gate(open->gate);
-    open->ended = true;
+    const MutexLock gate(open->gate);
+    const absl::Status ended = open->stage.Advance(PartyStage::kEnded);
+    SHOAL_CHECK(ended.ok());  // from any stage, and once: it was found
+    ++open->generation;
+    open->keys.reset();
+    open->material.reset();
     intake = open->intake.lock();
   }
   // No list begins any more, and one that is on its way loses its keys now, whenever the neighbour
   // sends the rest. What still works on the round is this party's own work, and comes to its end.
   if (intake != nullptr) intake->TakeWork();
-  std::lock_guard lock(open->mutex);
-  open->secrets.reset();
-  open->noise.reset();
-  open->state.reset();
-  open->queries.reset();
-  open->forwarding.reset();
+  const MutexLock working(open->work);
+  open->held = std::monostate();
   return journal_->EndRound(open->counter());
 }
 
@@ -643,7 +748,7 @@ void Party::EndAll() {
   std::vector<Digest> ids;
   std::vector<RoundCounter> counters;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [id, open] : rounds_) ids.push_back(id);
     for (const auto& [counter, open] : drafts_) counters.push_back(counter);
   }
@@ -657,18 +762,16 @@ std::vector<Digest> Party::EndExpired() {
   std::vector<Digest> expired;
   std::vector<RoundCounter> dropped;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (const auto& [id, open] : rounds_) {
       if (open->draft.expires_s() + roster().clock_tolerance_s() < now_s) expired.push_back(id);
     }
-    std::erase_if(drafts_, [&](const auto& entry) {
-      const wire::RoundHeader& draft = entry.second->draft;
-      if (draft.announced_s() + kDraftLifetimeS + roster().clock_tolerance_s() >= now_s) {
-        return false;
+    for (const auto& [counter, open] : drafts_) {
+      if (open->draft.announced_s() + kDraftLifetimeS + roster().clock_tolerance_s() < now_s) {
+        dropped.push_back(counter);
       }
-      dropped.push_back(entry.first);
-      return true;
-    });
+    }
+    for (RoundCounter counter : dropped) DropDraftLocked(counter);
   }
   // A failure to wipe is reported by the journal's own next call; the memory is gone either way.
   for (const Digest& id : expired) End(id).IgnoreError();
@@ -681,22 +784,25 @@ size_t Party::FirstWrongToken(const Digest& round_id, std::span<const uint32_t> 
   SHOAL_CHECK(slots.size() == tokens.size());
   const auto open = Find(round_id);
   if (!open.ok()) return 0;
-  std::lock_guard lock((*open)->mutex);
-  const auto& state = (*open)->state;
-  if (!state.has_value()) return 0;
+  // The material for as long as this reads it: the round may be worked on meanwhile, or end.
+  std::shared_ptr<const OnlineMaterial> material;
+  {
+    const MutexLock lock((*open)->gate);
+    material = (*open)->material;
+  }
+  if (material == nullptr) return 0;
   // As far as there are living positions of this round.
-  const auto good = std::ranges::find_if_not(slots, [&](uint32_t slot) {
-    return slot < state->positions && !state->dead(slot);
-  });
+  const auto good = std::ranges::find_if_not(
+      slots, [&](uint32_t slot) { return slot < material->positions && !material->dead(slot); });
   const auto known = static_cast<size_t>(good - slots.begin());
-  return sharing::FirstWrongToken(state->seeds.data(), slots.first(known), round_id,
+  return sharing::FirstWrongToken(material->seeds.data(), slots.first(known), round_id,
                                   tokens.first(known));
 }
 
 std::vector<wire::StageReport> Party::Reports(const Digest& round_id) const {
   const auto open = Find(round_id);
   if (!open.ok()) return {};
-  std::lock_guard lock((*open)->reports_mutex);
+  const MutexLock lock((*open)->gate);
   return (*open)->reports;
 }
 

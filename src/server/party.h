@@ -9,7 +9,7 @@
 //   end       party 1 --- end -----> 2 --- end ------> ... ---> party m
 //
 // Frontend, middle and backend are this one class: they differ by their neighbours. The caller
-// (server/runner, or a test) moves the bytes: what a call returns goes to the neighbour, and what
+// (src/shoald, or a test) moves the bytes: what a call returns goes to the neighbour, and what
 // the neighbour answers goes into the next call.
 //
 // Before a call returns anything for a neighbour it has committed the digest of its whole input to
@@ -21,7 +21,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -30,16 +29,18 @@
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
-#include "src/base/content_mac.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/tagged.h"
+#include "src/parallel/content_mac.h"
+#include "src/parallel/mutex.h"
 #include "src/roster/roster.h"
 #include "src/round/header.h"
 #include "src/server/journal.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/round_context.h"
+#include "src/server/round_stage.h"
 #include "src/sharing/sharing.h"
 #include "src/wire/client.pb.h"
 
@@ -119,14 +120,15 @@ class Party {
   // The list for the next party (nothing at the backend), made as it is read. INVALID_ARGUMENT if
   // the input is not complete.
   //
-  // What this and the calls below return lives no longer than the party, and gives FAILED_PRECONDITION
-  // once its round has ended or the call before it was repeated.
+  // What this and the calls below return lives no longer than the party, and gives
+  // FAILED_PRECONDITION once its round has ended or the call before it was repeated.
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::shared_ptr<Intake> intake);
   // The same for a list of this process, and errors of the source.
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
                                                       ByteSource& onions);
 
-  // Not at the backend: encoded queries for the next party.
+  // Not at the backend: encoded queries for the next party. FAILED_PRECONDITION, naming both stages
+  // (round_stage.h), before the offline stage is done, and for answers before the queries.
   absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded);
   // Not at the backend: takes all answers of the next party, then answers for the previous one.
   // INVALID_ARGUMENT for a wrong number of bytes; errors of the source.
@@ -142,10 +144,14 @@ class Party {
   // Erases rounds past their expiry and drafts that were never completed; says which.
   std::vector<Digest> EndExpired();
 
-  // The first i for which tokens[i] is not the one of position slots[i] (a dead one has none), or the
-  // number of them. Party 1, after Offline; the arrays are of one length.
+  // The first i for which tokens[i] is not the one of position slots[i] (a dead one has none), or
+  // the number of them. Party 1, after Offline; the arrays are of one length.
   size_t FirstWrongToken(const Digest& round_id, std::span<const uint32_t> slots,
                          std::span<const sharing::Token> tokens) const;
+
+  // Where a round stands that this party has signed and that has not ended; NOT_FOUND otherwise. At
+  // any time, whoever works on it.
+  absl::StatusOr<PartyStage> Stage(const Digest& round_id) const;
 
   // What the round cost here so far, times in hundredths of a second. For people: it travels to the
   // frontend and to whoever asks there. Of its numbers only the noise total is not on the links
@@ -155,14 +161,17 @@ class Party {
  private:
   struct OpenRound;
   using RoundPointer = std::shared_ptr<OpenRound>;
+  struct RoundKeys;
+  using KeysPointer = std::shared_ptr<const RoundKeys>;
 
   class Outgoing;
 
   Party(Options options, const signature::SecretKey& key, Journal* journal, RandomSource* random,
         const Clock* clock, Resources resources);
-  absl::StatusOr<RoundPointer> Find(const Digest& round_id) const;
-  absl::Status TakeQueriesLocked(OpenRound& open, BytesView encoded);
-  absl::Status MakeNoiseLocked(OpenRound& open);
+  absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends a draft; false if there is none. What the journal has of it is left to the caller.
+  bool DropDraftLocked(RoundCounter counter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<NoiseBatch> MakeNoise(OpenRound& open, const RoundKeys& keys) const;
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
 
   const Options options_;
@@ -173,9 +182,9 @@ class Party {
   const Resources resources_;
   const noise::Distribution noise_;
 
-  mutable std::mutex mutex_;  // of the two maps
-  std::map<RoundCounter, RoundPointer> drafts_;
-  std::map<Digest, RoundPointer> rounds_;
+  mutable Mutex mutex_;
+  std::map<RoundCounter, RoundPointer> drafts_ ABSL_GUARDED_BY(mutex_);
+  std::map<Digest, RoundPointer> rounds_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Thread-compatible; the round may end meanwhile.
@@ -192,15 +201,15 @@ class Party::Intake {
  private:
   friend class Party;
   struct Work;
-  Intake(const Party* party, RoundPointer open, OnionIntake onions);
+  Intake(const Party* party, RoundPointer open, std::unique_ptr<Work> work);
   // The keys and what they have opened; nothing any more if the round has ended. The round's end
   // takes it and drops it: the neighbour that sends the rest may take as long as it likes.
   std::unique_ptr<Work> TakeWork();
 
   const Party* const party_;
   const RoundPointer open_;
-  std::mutex mutex_;  // of `work_`; held while a piece is opened
-  std::unique_ptr<Work> work_;
+  Mutex mutex_;  // held while a piece is opened
+  std::unique_ptr<Work> work_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::server

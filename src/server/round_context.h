@@ -1,4 +1,4 @@
-// What one party's computation needs to know of one round, and the secrets it draws for it.
+// What a party's stages need to know about a round, and the secrets that the party draws for it.
 #ifndef SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
 #define SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
 
@@ -8,28 +8,29 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
-#include "src/base/spool.h"
 #include "src/base/tagged.h"
-#include "src/base/thread_pool.h"
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
+#include "src/parallel/thread_pool.h"
+#include "src/storage/spool.h"
 
 namespace shoal::server {
 
-// What the stages of all rounds of a party work with. Both outlive whatever was given them.
+// What the stages of all rounds of a party work with. Both must outlive the objects that use them.
 struct Resources {
   ThreadPool* pool;
-  SpoolPlace* spools;  // lists and answers of a round: larger than memory, maybe
+  SpoolPlace* spools;  // for lists and answers of a round, which may be larger than memory
 };
 
-// A bound on the positions that a party can have: what its predecessors could at most send. The
-// receiver of a list takes no more, whatever is announced.
+// A bound on a party's positions: the most that its predecessors can send. The receiver of a list
+// takes no more, whatever is announced.
 inline uint64_t MaxPositions(PartyNumber party, uint32_t max_slots, uint64_t max_rows,
                              const noise::Distribution& noise) {
   return max_slots + uint64_t{party.value() - 1} * max_rows * noise.max();
 }
 
-// Public: a function of the signed header and the party's number. Immutable.
+// Public facts about a round, which follow from the signed header and the party's number.
+// Immutable.
 struct RoundContext {
   RoundCounter counter;
   Digest round_id;
@@ -39,7 +40,7 @@ struct RoundContext {
   uint64_t max_rows;    // rows that noise is drawn for; row numbers in queries stay below
   uint32_t max_slots;
   noise::Distribution noise;
-  // Of the parties after this one, the next first; empty at the backend.
+  // The onion keys of the parties after this one, the next party first; empty at the backend.
   std::vector<onion::Recipient> next_recipients;
 
   bool is_frontend() const { return party.value() == 1; }
@@ -63,7 +64,7 @@ class RoundSecrets {
   Seed PermutationKey() const { return Key("shoal permutation v1"); }
   // Keys the search for duplicate seeds, so that senders cannot aim at its buckets.
   Seed FingerprintKey() const { return Key("shoal fingerprints v1"); }
-  // Keys the digests of what was received and sent.
+  // Keys the digests of what this party has received and sent.
   Seed ContentKey() const { return Key("shoal round contents v1"); }
   // Keys the answers to dead positions.
   Seed DeadAnswerKey() const { return Key("shoal dead answers v1"); }

@@ -32,8 +32,8 @@ void Run(void (*Kernel::*function)(Parameters...), Arguments... arguments) {
 
 }  // namespace
 
-void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions,
-                  const Digest& round_id, std::span<QueryShare> shares) {
+void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
+                  std::span<QueryShare> shares) {
   SHOAL_CHECK(shares.size() == positions.size());
   static_assert(sizeof(QueryShare) == 8 && offsetof(QueryShare, x) == 0 &&
                 offsetof(QueryShare, y) == 4);
@@ -48,8 +48,8 @@ void XorMasks(const uint8_t* seeds, std::span<const uint32_t> positions, const D
       answers.data());
 }
 
-void ExpandTokens(const uint8_t* seeds, std::span<const uint32_t> positions,
-                  const Digest& round_id, std::span<Token> tokens) {
+void ExpandTokens(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
+                  std::span<Token> tokens) {
   SHOAL_CHECK(tokens.size() == positions.size());
   Run(&Kernel::expand_tokens, seeds, positions.data(), positions.size(), round_id.data(),
       reinterpret_cast<uint8_t*>(tokens.data()));
@@ -58,7 +58,7 @@ void ExpandTokens(const uint8_t* seeds, std::span<const uint32_t> positions,
 size_t FirstWrongToken(const uint8_t* seeds, std::span<const uint32_t> positions,
                        const Digest& round_id, std::span<const Token> tokens) {
   SHOAL_CHECK(tokens.size() == positions.size());
-  // Which are wrong is not secret: only from here on does anything depend on it.
+  // Which tokens are wrong is not secret. The kernel does not branch on it; the code below does.
   constexpr size_t kAtOnce = 256;
   uint8_t wrong[kAtOnce];
   for (size_t at = 0; at < tokens.size(); at += kAtOnce) {
@@ -75,8 +75,8 @@ void FirstTallies(BytesView seeds, size_t parties, const Digest& round_id,
                   std::span<const uint32_t> queries, std::span<uint32_t> tallies) {
   SHOAL_CHECK(tallies.size() == queries.size());
   SHOAL_CHECK(seeds.size() == 32 * parties * queries.size());
-  SHOAL_CHECK(std::all_of(queries.begin(), queries.end(),
-                          [](uint32_t query) { return query < kModulus; }));
+  SHOAL_CHECK(
+      std::all_of(queries.begin(), queries.end(), [](uint32_t query) { return query < kModulus; }));
   Run(&Kernel::first_tallies, seeds.data(), parties, queries.size(), round_id.data(),
       queries.data(), tallies.data());
 }

@@ -1,11 +1,11 @@
-// What sharing.h does, for many seeds at once: one seed in each lane of a vector. Byte for byte the
-// same results.
+// The functions of sharing.h for many seeds at once, one seed in each lane of a vector. Results are
+// the same byte for byte.
 //
-// `seeds` is an array of 32-byte seeds; seed i of a call is number positions[i] of them (positions
-// need not rise, but memory likes it), and the caller guarantees that it is there. Everything is
-// thread-safe and runs on the calling thread: who has many cuts the work, into pieces of a few
-// hundred or more. Nothing branches on a secret or looks one up, and the stack is wiped at the end
-// of a call. kernel.h has the instruction sets.
+// `seeds` is an array of 32-byte seeds, and "seed i" of a call is seeds[positions[i]]; the caller
+// guarantees that the array is long enough. Positions need not rise, but rising ones are faster to
+// read. All functions are thread-safe and run on the calling thread: to use several threads, call
+// them on pieces of a few hundred seeds or more. No branch and no address depends on a secret, and
+// the stack is wiped at the end of a call. kernel.h has the instruction sets.
 #ifndef SHOAL_SRC_SHARING_BATCH_H_
 #define SHOAL_SRC_SHARING_BATCH_H_
 
@@ -18,16 +18,16 @@
 namespace shoal::sharing {
 
 // shares[i] = Expand(seed i).share.
-void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions,
-                  const Digest& round_id, std::span<QueryShare> shares);
+void ExpandShares(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
+                  std::span<QueryShare> shares);
 
 // XorMask(seed i) over answer i. `answers` holds positions.size() answers of `answer_bytes` each.
 void XorMasks(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
               size_t answer_bytes, MutableBytes answers);
 
 // tokens[i] = Expand(seed i).token.
-void ExpandTokens(const uint8_t* seeds, std::span<const uint32_t> positions,
-                  const Digest& round_id, std::span<Token> tokens);
+void ExpandTokens(const uint8_t* seeds, std::span<const uint32_t> positions, const Digest& round_id,
+                  std::span<Token> tokens);
 
 // The first i with tokens[i] != Expand(seed i).token, or tokens.size(). The time depends on the
 // result alone.

@@ -10,7 +10,7 @@
 #include "sodium.h"
 #include "src/base/instruction_set.h"
 #include "src/base/testing/test_random.h"
-#include "src/base/thread_pool.h"
+#include "src/parallel/thread_pool.h"
 #include "src/sharing/kernel.h"
 #include "src/sharing/testing/kernel_wide.h"
 
@@ -24,7 +24,7 @@ struct NamedKernel {
   const Kernel* kernel;
 };
 
-// The machine's kernels, and the widest one also where it has not its instructions.
+// The kernels that this machine can run, and the widest one compiled for AVX2 (WideKernel).
 std::vector<NamedKernel> AllKernels() {
   std::vector<NamedKernel> kernels = {{"portable", PortableKernel()}};
   if (IsSupported(InstructionSet::kAvx2)) {
@@ -57,7 +57,7 @@ struct Input {
       at += random.Below(3);
       positions.push_back(static_cast<uint32_t>(at));
     }
-    positions.shrink_to_fit();  // as below: nothing behind it
+    positions.shrink_to_fit();  // exactly as long as its content, like the arrays below
     const size_t seed_count = n == 0 ? 0 : positions.back() + 1;
     seeds = Exactly<uint8_t>(32 * seed_count);
     random.Fill({seeds.get(), 32 * seed_count});
@@ -71,7 +71,7 @@ struct Input {
   std::unique_ptr<uint8_t[]> seeds;
 };
 
-// Every remainder by the lanes, nothing at all, and several whole vectors.
+// None, every remainder modulo the number of lanes, and several whole vectors.
 std::vector<size_t> Counts() {
   std::vector<size_t> counts(38);
   std::iota(counts.begin(), counts.end(), size_t{0});
@@ -96,7 +96,8 @@ TEST_P(KernelTest, ExpandsSharesAsOneByOne) {
 TEST_P(KernelTest, MasksAnswersAsOneByOne) {
   std::vector<size_t> lengths(200);
   std::iota(lengths.begin(), lengths.end(), size_t{1});
-  // Around whole vectors of blocks of one key: 4, 8 and 16 blocks, and some more.
+  // Numbers of blocks around those that fill a vector with one key's blocks: 4, 8, 16 and some
+  // more.
   for (size_t blocks : {4, 8, 12, 16, 17, 24, 32}) {
     for (size_t around : {-49, -1, 0, 1, 16, 63}) lengths.push_back(64 * blocks + around);
   }
@@ -110,8 +111,8 @@ TEST_P(KernelTest, MasksAnswersAsOneByOne) {
       for (size_t i = 0; i < n; ++i) {
         XorMask(input.SeedOf(i), input.round_id, MutableBytes(expected).subspan(i * bytes, bytes));
       }
-      kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
-                         bytes, answers.get());
+      kernel().xor_masks(input.seeds.get(), input.positions.data(), n, input.round_id.data(), bytes,
+                         answers.get());
       ASSERT_EQ(Bytes(answers.get(), answers.get() + n * bytes), expected) << bytes << " x " << n;
     }
   }
@@ -123,8 +124,8 @@ TEST_P(KernelTest, ExpandsAndComparesTokensAsOneByOne) {
     const auto tokens = Exactly<uint8_t>(n * kTokenBytes);
     const auto wrong = Exactly<uint8_t>(n);
     const auto compare = [&] {
-      kernel().compare_tokens(input.seeds.get(), input.positions.data(), n,
-                              input.round_id.data(), tokens.get(), wrong.get());
+      kernel().compare_tokens(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
+                              tokens.get(), wrong.get());
       return Bytes(wrong.get(), wrong.get() + n);
     };
     kernel().expand_tokens(input.seeds.get(), input.positions.data(), n, input.round_id.data(),
@@ -193,8 +194,8 @@ TEST_P(KernelTest, FirstTalliesAsOneByOne) {
   }
 }
 
-// No known seed has a word of 0 or p: the choice of x and y is tried on made-up blocks, against the
-// documented rule.
+// No known seed expands to a word of 0 or p, so the choice of x and y is tested on made-up blocks,
+// against the rule in sharing.h.
 TEST_P(KernelTest, PicksSharesByTheRule) {
   TestRandom random(5);
   const size_t n = 96 * kernel().lanes;
@@ -268,8 +269,8 @@ TEST(BatchTest, AgreesWithOneByOneUnderEveryInstructionSet) {
   UseInstructionSet(before);
 }
 
-// Callers cut the work: a call touches nothing but its own answers and shares, which is for
-// ThreadSanitizer to see, and the cut does not show in the result.
+// Callers may cut the work into pieces on several threads: a call touches nothing but its own
+// answers and shares (ThreadSanitizer checks that), and the result does not depend on the cut.
 TEST(BatchTest, PiecesCanRunAtTheSameTime) {
   constexpr size_t kCount = 1000, kAnswerBytes = 75, kPiece = 37;
   Input input(kCount, 12);
@@ -298,7 +299,7 @@ TEST(BatchTest, NamesTheFirstWrongToken) {
     };
     ExpandTokens(input.seeds.get(), input.positions, input.round_id, tokens);
     EXPECT_EQ(first_wrong(), n);
-    // From the last to the first; some stay wrong.
+    // Tokens are spoiled from the last to the first, and every third stays wrong.
     for (size_t i = n; i-- > 0;) {
       tokens[i][i % kTokenBytes] ^= 1;
       ASSERT_EQ(first_wrong(), i) << n;

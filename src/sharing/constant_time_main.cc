@@ -1,12 +1,12 @@
-// Shares, masks and tokens of seeds, and tallies, that valgrind believes to be uninitialised:
-// memcheck then reports every branch and every address that depends on them.
+// Computes shares, masks, tokens and tallies from secrets that are marked as uninitialised for
+// valgrind: memcheck then reports every branch and every address that depends on them.
 // //src/sharing:constant_time_test runs it.
 //
 //   constant_time_main            everything; silence is success
 //   constant_time_main --leak     branches on a secret on purpose: memcheck must complain
 //
-// Covered: what valgrind can execute. That is every kernel but the one of AVX-512, and that one's
-// template compiled for AVX2.
+// Covered is what valgrind can execute: every kernel but that of AVX-512, whose template is run as
+// compiled for AVX2.
 #include <cstdio>
 #include <cstring>
 #include <numeric>
@@ -38,7 +38,7 @@ void MakePublic(std::vector<T>& values) {
   VALGRIND_MAKE_MEM_DEFINED(values.data(), values.size() * sizeof(T));
 }
 
-// What a party and a client compute of secret seeds.
+// What a party and a client compute from secret seeds.
 struct Results {
   std::vector<uint32_t> tallies = std::vector<uint32_t>(kItems, 5);
   std::vector<uint32_t> first_tallies = std::vector<uint32_t>(kItems, 7);
@@ -68,14 +68,13 @@ Results OneByOne(const Bytes& seeds) {
     const Expansion expansion = Expand(seed, kRoundId);
     std::memcpy(results.tokens.data() + i * kTokenBytes, expansion.token.data(), kTokenBytes);
     results.tallies[i] = Advance(expansion.share, results.tallies[i]);
-    // FirstTally stops the process when it is given what is no query, or no share: it looks.
+    // FirstTally checks that its arguments are a query and shares, and so branches on them.
     QueryShare share = expansion.share;
     uint32_t query = results.first_tallies[i];
     VALGRIND_MAKE_MEM_DEFINED(&share, sizeof share);
     VALGRIND_MAKE_MEM_DEFINED(&query, sizeof query);
     results.first_tallies[i] = FirstTally({&share, 1}, query);
-    XorMask(seed, kRoundId,
-            MutableBytes(results.answers).subspan(i * kAnswerBytes, kAnswerBytes));
+    XorMask(seed, kRoundId, MutableBytes(results.answers).subspan(i * kAnswerBytes, kAnswerBytes));
   }
   results.MakePublic();
   return results;

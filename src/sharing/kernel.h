@@ -1,5 +1,5 @@
-// What one instruction set offers: the sharing of queries and answers on many seeds at once.
-// Implementations are made from the template in kernel_lanes.h, one per instruction set and file.
+// The functions of batch.h as one instruction set implements them. Implementations are made from
+// the template in kernel_lanes.h, one per instruction set and file.
 //
 // The files that implement it are compiled with more instructions than the machine may have, so
 // they include nothing whose inline functions another file could end up sharing: no standard
@@ -12,7 +12,7 @@
 
 namespace shoal::sharing {
 
-// What a kernel may leave on the stack below its caller, in bytes; the most that gcc needs is half.
+// Bytes that a kernel may leave on the stack below its caller; gcc uses at most half of them.
 inline constexpr size_t kKernelStackBytes = 8192;
 
 // batch.h says what the functions do; here are their shapes. `nonce` is 12 bytes. Seeds are 32
@@ -23,8 +23,8 @@ struct Kernel {
   // x and y of seed i at shares[2 * i].
   void (*expand_shares)(const uint8_t* seeds, const uint32_t* positions, size_t n,
                         const uint8_t* nonce, uint32_t* shares);
-  void (*xor_masks)(const uint8_t* seeds, const uint32_t* positions, size_t n,
-                    const uint8_t* nonce, size_t answer_bytes, uint8_t* answers);
+  void (*xor_masks)(const uint8_t* seeds, const uint32_t* positions, size_t n, const uint8_t* nonce,
+                    size_t answer_bytes, uint8_t* answers);
   void (*expand_tokens)(const uint8_t* seeds, const uint32_t* positions, size_t n,
                         const uint8_t* nonce, uint8_t* tokens);
   // wrong[i] = 1 if tokens[i] is not the seed's, else 0.
@@ -33,8 +33,8 @@ struct Kernel {
   void (*first_tallies)(const uint8_t* seeds, size_t parties, size_t n, const uint8_t* nonce,
                         const uint32_t* queries, uint32_t* tallies);
 
-  // For tests alone, as no known seed takes its rare branches: the shares of `n` key-stream blocks
-  // of 64 bytes each, n a multiple of `lanes`.
+  // For tests alone: the shares of `n` given key-stream blocks of 64 bytes each, n a multiple of
+  // `lanes`. Tests make up blocks with unusable words, as no known seed expands to any.
   void (*shares_of_blocks)(const uint8_t* blocks, size_t n, uint32_t* x, uint32_t* y);
 };
 

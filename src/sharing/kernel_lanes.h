@@ -1,12 +1,12 @@
 // The kernel of kernel.h on vectors of 32-bit lanes, one seed in a lane: ChaCha20 (RFC 8439) on as
-// many keys as there are lanes, and arithmetic modulo p = 2^31 - 1 on its words. Nothing here
-// branches on a secret or looks one up. Seeds and key stream are left on the stack: the caller
-// wipes it (kKernelStackBytes).
+// many keys as there are lanes, and arithmetic modulo p = 2^31 - 1 on its words. No branch and no
+// address depends on a secret. Seeds and key stream are left on the stack: the caller wipes
+// kKernelStackBytes of it.
 //
-// The vectors are gcc's own, so that one text serves every width and instruction set: the compiler
-// splits what the target has no registers for. A file of one instruction set instantiates
-// Batch<Lanes> with a `Lanes` of its own in an unnamed namespace, which keeps the linker from
-// taking one file's code for another's.
+// The vectors are gcc's vector types, so that one source serves every width and instruction set:
+// where the target has no registers of that width, the compiler splits the vector. The file of an
+// instruction set instantiates Batch<Lanes> with its own `Lanes` in an unnamed namespace, so that
+// the linker cannot take one file's code for another's.
 //
 //   struct Lanes {
 //     static constexpr unsigned kCount = 8;          // 4, 8 or 16
@@ -25,9 +25,10 @@ namespace shoal::sharing {
 
 // Lanes of 32 bits, and the same bits as bytes and as half as many lanes of 64.
 //
-// Two operations need help. MulEven multiplies 64-bit lanes that hold 32 bits: gcc does not find
-// the one instruction for it by itself. IfEqual(a, b, c, d) is c where a == b and d elsewhere: what
-// the target has no registers for, gcc would do lane by lane with branches, so it is halved here.
+// Two operations are written out. MulEven multiplies 64-bit lanes that hold 32 bits: gcc does not
+// find the one instruction for it by itself. IfEqual(a, b, c, d) is c where a == b and d elsewhere:
+// for a vector wider than the target's registers gcc would compare lane by lane with branches, so
+// the vector is halved here.
 template <unsigned kLanes>
 struct Vectors;
 
@@ -53,9 +54,7 @@ struct Vectors<8> {
   typedef uint64_t Wide __attribute__((vector_size(32)));
   typedef uint8_t Octets __attribute__((vector_size(32)));
   using Half = Vectors<4>;
-  SHOAL_INLINE static Half::Words Low(Words a) {
-    return __builtin_shufflevector(a, a, 0, 1, 2, 3);
-  }
+  SHOAL_INLINE static Half::Words Low(Words a) { return __builtin_shufflevector(a, a, 0, 1, 2, 3); }
   SHOAL_INLINE static Half::Words High(Words a) {
     return __builtin_shufflevector(a, a, 4, 5, 6, 7);
   }
@@ -93,8 +92,7 @@ struct Vectors<16> {
     return __builtin_shufflevector(a, a, 8, 9, 10, 11, 12, 13, 14, 15);
   }
   SHOAL_INLINE static Words Join(Half::Words low, Half::Words high) {
-    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
-                                   15);
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   }
   SHOAL_INLINE static Wide MulEven(Wide a, Wide b) {
 #ifdef __AVX512F__
@@ -149,7 +147,7 @@ class Batch {
     for (size_t at = 0; at < n; at += kLanes) {
       const Group group(seeds, positions, at, n);
       uint8_t* const mine = answers + at * answer_bytes;
-      // Whole vectors of blocks of one key, in order of addresses.
+      // First whole vectors that hold blocks of one key, in order of addresses.
       size_t done = 0;
       if (whole_blocks >= kLanes) {
         done = whole_blocks / kLanes * kLanes;
@@ -166,7 +164,7 @@ class Batch {
           }
         }
       }
-      // The rest by a block of every key at a time.
+      // Then the remaining blocks, one block of every key at a time.
       if (done * kBlockBytes == answer_bytes) continue;
       LoadKeys(group.seed, key);
       for (size_t block = done; block * kBlockBytes < answer_bytes; ++block) {
@@ -174,16 +172,15 @@ class Batch {
         Block(key, Counters(static_cast<uint32_t>(1 + block)), nonce, x);
         uint8_t* const to = mine + block * kBlockBytes;
         if (block < whole_blocks && group.live == kLanes) {
-          EachRow(x, [to, answer_bytes](unsigned row, unsigned offset, Words v)
-                         SHOAL_INLINE_LAMBDA {
-            uint8_t* const place = to + row * answer_bytes + offset;
-            Store(place, Load(place) ^ v);
-          });
+          EachRow(x,
+                  [to, answer_bytes](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
+                    uint8_t* const place = to + row * answer_bytes + offset;
+                    Store(place, Load(place) ^ v);
+                  });
           continue;
         }
-        EachRow(x, [&rows](unsigned row, unsigned offset, Words v) SHOAL_INLINE_LAMBDA {
-          Store(rows + row * kBlockBytes + offset, v);
-        });
+        EachRow(x, [&rows](unsigned row, unsigned offset, Words v)
+                       SHOAL_INLINE_LAMBDA { Store(rows + row * kBlockBytes + offset, v); });
         const size_t left = answer_bytes - block * kBlockBytes;
         const size_t bytes = left < kBlockBytes ? left : kBlockBytes;
         for (unsigned lane = 0; lane < group.live; ++lane) {
@@ -206,7 +203,7 @@ class Batch {
       for (unsigned lane = 0; lane < group.live; ++lane) {
         __builtin_memcpy(tokens + (at + lane) * 16, &rows[lane % 4][lane / 4], 16);
       }
-      }
+    }
   }
 
   static void CompareTokens(const uint8_t* seeds, const uint32_t* positions, size_t n,
@@ -234,9 +231,9 @@ class Batch {
 
   static void FirstTallies(const uint8_t* seeds, size_t parties, size_t n, const uint8_t* nonce,
                            const uint32_t* queries, uint32_t* tallies) {
-    // The parties' steps in order make of l_0 the tally y l_0 + x, with y the product of all y_j
-    // and x what they make of zero: one inverse a query. And one for kTogether queries in a lane,
-    // by Montgomery's trick.
+    // The parties' steps, applied in order, map l_0 to y l_0 + x, where y is the product of all y_j
+    // and x is what they map zero to. So each query needs one inverse, that of y. Montgomery's
+    // trick computes the inverses of kTogether queries of a lane with one inversion.
     constexpr size_t kTogether = 16;
     Words x[kTogether], y[kTogether], product[kTogether];
     for (size_t begin = 0; begin < n; begin += kTogether * kLanes) {
@@ -259,7 +256,7 @@ class Batch {
         }
         x[groups] = sum;
         y[groups] = factor;
-        product[groups] = all;  // of the groups before
+        product[groups] = all;  // the product of the groups before this one
         all = MulAdd(all, factor, Set(0));
       }
       Words inverse = Inverse(all);
@@ -300,18 +297,18 @@ class Batch {
   using Words = typename Vectors<kLanes>::Words;
   using Wide = typename Vectors<kLanes>::Wide;
   using Octets = typename Vectors<kLanes>::Octets;
-  using Chunk = Vectors<4>::Words;  // 128 bits: what most shuffles stay inside of
+  using Chunk = Vectors<4>::Words;  // 128 bits: most shuffles stay within one
 
   static constexpr unsigned kChunks = kLanes / 4;
   static constexpr size_t kSeedBytes = 32, kBlockBytes = 64;
   static constexpr uint32_t kModulus = 0x7fffffff;
   static constexpr uint64_t kLow = 0xffffffff;
 
-  // Every index of a vector, for shuffles that are said by a formula.
+  // The indices 0, 1, ... of a vector, for shuffles whose indices a formula gives.
   static constexpr Indices<__integer_pack(kLanes)...> kEach{};
   static constexpr Indices<__integer_pack(4 * kLanes)...> kEachOctet{};
 
-  // The seeds of one vector; past the end, the last one again.
+  // The seeds of one vector. Lanes past the end repeat the last seed.
   struct Group {
     const uint8_t* seed[kLanes];
     unsigned live;
@@ -326,7 +323,8 @@ class Batch {
           seed[lane] = seeds + kSeedBytes * positions[at + (lane < live ? lane : live - 1)];
         }
       }
-      // Positions rise but skip: what comes after the next group.
+      // Positions rise but skip some, so the processor cannot predict the addresses: prefetch the
+      // seeds of the third group from here.
       if (n - at >= 4 * kLanes) {
         for (unsigned lane = 0; lane < kLanes; ++lane) {
           __builtin_prefetch(seeds + kSeedBytes * positions[at + 3 * kLanes + lane]);
@@ -362,13 +360,13 @@ class Batch {
   static constexpr Words kLaneNumbers = LaneNumbers(kEach);
   SHOAL_INLINE static Words Counters(uint32_t counter) { return Set(counter); }
 
-  // In every chunk: a0 b0 a1 b1 and a2 b2 a3 b3.
+  // Gives in every chunk a0 b0 a1 b1 (half 0) or a2 b2 a3 b3 (half 1).
   template <unsigned kHalf, unsigned... kIndex>
   SHOAL_INLINE static Words Interleave32(Words a, Words b, Indices<kIndex...>) {
     return __builtin_shuffle(
         a, b, Words{(kIndex / 4 * 4 + kHalf * 2 + kIndex % 4 / 2 + kIndex % 2 * kLanes)...});
   }
-  // In every chunk: a0 a1 b0 b1 and a2 a3 b2 b3.
+  // Gives in every chunk a0 a1 b0 b1 (half 0) or a2 a3 b2 b3 (half 1).
   template <unsigned kHalf, unsigned... kIndex>
   SHOAL_INLINE static Words Interleave64(Words a, Words b, Indices<kIndex...>) {
     return __builtin_shuffle(
@@ -377,13 +375,12 @@ class Batch {
   // Half of the result's chunks from a, half from b: chunks kFirst, kFirst + kStep, ...
   template <unsigned kFirst, unsigned kStep, unsigned... kIndex>
   SHOAL_INLINE static Words PickChunks(Words a, Words b, Indices<kIndex...>) {
-    return __builtin_shuffle(
-        a, b,
-        Words{((kFirst + kIndex / 4 % (kChunks / 2) * kStep) * 4 + kIndex % 4 +
-               kIndex / (kLanes / 2) * kLanes)...});
+    return __builtin_shuffle(a, b,
+                             Words{((kFirst + kIndex / 4 % (kChunks / 2) * kStep) * 4 + kIndex % 4 +
+                                    kIndex / (kLanes / 2) * kLanes)...});
   }
 
-  // Transposes the four words by four vectors of every chunk: its own inverse.
+  // Transposes, in every chunk, the four words of four vectors. It is its own inverse.
   SHOAL_INLINE static void Transpose4(Words* v) {
     const Words a = Interleave32<0>(v[0], v[1], kEach), b = Interleave32<0>(v[2], v[3], kEach);
     const Words c = Interleave32<1>(v[0], v[1], kEach), d = Interleave32<1>(v[2], v[3], kEach);
@@ -513,8 +510,8 @@ class Batch {
 
   // --- Arithmetic modulo p.
 
-  // x is the first of words 4..15 below p, y the first after it in [1, p). Read from the last word
-  // to the first: what the words from here on give, were they all there is.
+  // x is the first of words 4..15 below p, y the first after it in [1, p). The loop goes from the
+  // last word to the first and keeps the share that the words seen so far would give.
   SHOAL_INLINE static Share ShareOf(const Words* stream) {
     const Words p = Set(kModulus);
     Share from_here = {Set(0), Set(1)};
@@ -538,8 +535,8 @@ class Batch {
   }
   // a - b.
   SHOAL_INLINE static Words Sub(Words a, Words b) { return ReduceOnce(a + kModulus - b); }
-  // The representative below p of any a <= 2 p. A product of two values below p, and one more
-  // added, comes to at most that when its two halves are added.
+  // The representative below p of any a <= 2 p. For a, b and c below p, the low 31 bits of a b + c
+  // plus its high bits are at most 2 p.
   SHOAL_INLINE static Words ReduceOnce(Words a) {
     a = (a & kModulus) + (a >> 31);  // <= p
     return IfEqual(a, Set(kModulus), Set(0), a);

@@ -1,4 +1,5 @@
-// Four lanes of whatever the build's processors all have: SSE2, NEON.
+// Four lanes of the vector instructions that every processor of the build's architecture has: SSE2
+// or NEON.
 #include "src/sharing/kernel_lanes.h"
 
 namespace shoal::sharing {

@@ -37,7 +37,7 @@ Expansion Expand(BytesView seed, const Digest& round_id) {
   crypto_stream_chacha20_ietf(block, sizeof block, round_id.data(), seed.data());
   Expansion out;
   std::copy_n(block, kTokenBytes, out.token.begin());
-  // The first usable words, without a branch that depends on them.
+  // Takes the first usable words without a branch that depends on them.
   uint32_t x = 0, y = 1, have_x = 0, have_y = 0;  // have_*: all ones once taken
   for (size_t i = 0; i < kWords; ++i) {
     const uint32_t word = LoadLe<uint32_t>(block + kTokenBytes + 4 * i) & kModulus;

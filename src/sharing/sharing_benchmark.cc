@@ -1,13 +1,14 @@
-// Messages a second of everything that sharing does, one by one and in batches by every instruction
-// set that the machine has, on arrays far larger than the caches and positions that rise.
+// Messages per second of every function of src/sharing: one by one, and in batches with every
+// instruction set that the machine has. Arrays are far larger than the caches, and positions rise.
 //
 //   bazel run --config=opt //src/sharing:sharing_benchmark
 //   ... -- --benchmark_filter=Masks/112
 //
 // Rates are per second of processor time, which other programs on the machine do not change, summed
-// over the threads. GB/s counts the bytes that must be moved: seeds, positions, tallies and tokens
-// once each way they go, answers read and written. memory_GB/s is one sequential read by as many
-// threads, measured in the same run, and percent the share of it that is reached.
+// over the threads. GB/s counts the bytes bytes that must be moved: seeds, positions, tallies and
+// tokens once for every read or write that they need, answers twice (read and written). memory_GB/s
+// is one sequential read by as many threads, measured in the same run; percent is GB/s as a share
+// of it.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -20,8 +21,8 @@
 #include "benchmark/benchmark.h"
 #include "src/base/check.h"
 #include "src/base/instruction_set.h"
+#include "src/base/stopwatch.h"
 #include "src/base/testing/memory_bandwidth.h"
-#include "src/base/testing/processor_time.h"
 #include "src/base/testing/test_random.h"
 #include "src/sharing/batch.h"
 
@@ -30,7 +31,6 @@ namespace {
 
 using ::shoal::testing::MeasureMemoryBandwidth;
 using ::shoal::testing::TestRandom;
-using ::shoal::testing::ThreadSeconds;
 
 constexpr size_t kMessages = size_t{1} << 21;
 constexpr size_t kAnswers = size_t{64} << 20;  // bytes
@@ -39,8 +39,12 @@ constexpr Digest kRoundId = {1};
 
 struct Arrays {
   Arrays()
-      : seeds(32 * kMessages), positions(kMessages), tallies(kMessages, 1), shares(kMessages),
-        tokens(kMessages), answers(kAnswers, 1) {
+      : seeds(32 * kMessages),
+        positions(kMessages),
+        tallies(kMessages, 1),
+        shares(kMessages),
+        tokens(kMessages),
+        answers(kAnswers, 1) {
     TestRandom(1).Fill(seeds);
     std::iota(positions.begin(), positions.end(), 0u);
     ExpandTokens(seeds.data(), positions, kRoundId, tokens);
@@ -59,10 +63,10 @@ Arrays& Shared() {
   return arrays;
 }
 
-// One thing that is measured: a call for messages [begin, end), one by one or in a batch.
+// One measured function: it handles messages [begin, end), one by one or in a batch.
 struct Operation {
   std::string name;
-  size_t messages;           // there are
+  size_t messages;           // how many there are
   double bytes_per_message;  // that must be moved
   std::function<void(size_t begin, size_t end)> one_by_one, batch;
 };
@@ -74,7 +78,7 @@ double ReadBandwidth(size_t threads) {
   return at->second;
 }
 
-// Every thread goes through a part of its own.
+// Every thread works on its own part of the messages.
 void Run(benchmark::State& state, const Operation& operation,
          const std::function<void(size_t begin, size_t end)>& call) {
   static double limit;
@@ -84,16 +88,16 @@ void Run(benchmark::State& state, const Operation& operation,
   }
   const size_t part = operation.messages / static_cast<size_t>(state.threads());
   const size_t begin = part * static_cast<size_t>(state.thread_index());
-  const double before = ThreadSeconds();
+  const Stopwatch cpu(Stopwatch::kThread);
   for (auto _ : state) {
     for (size_t at = begin; at < begin + part; at += kPiece) {
       call(at, std::min(begin + part, at + kPiece));
     }
     benchmark::ClobberMemory();
   }
-  const double rate = static_cast<double>(state.iterations()) * static_cast<double>(part) /
-                      (ThreadSeconds() - before);
-  // Counters of threads add up.
+  const double rate =
+      static_cast<double>(state.iterations()) * static_cast<double>(part) / cpu.Seconds();
+  // The benchmark library sums the counters of all threads.
   state.counters["M/s"] = rate / 1e6;
   state.counters["GB/s"] = rate * operation.bytes_per_message / 1e9;
   state.counters["percent"] = 100 * rate * operation.bytes_per_message / limit;
@@ -112,9 +116,8 @@ std::vector<Operation> Operations() {
        },
        [](size_t begin, size_t end) {
          Arrays& arrays = Shared();
-         ExpandShares(arrays.seeds.data(),
-                      std::span(arrays.positions).subspan(begin, end - begin), kRoundId,
-                      std::span(arrays.shares).subspan(begin, end - begin));
+         ExpandShares(arrays.seeds.data(), std::span(arrays.positions).subspan(begin, end - begin),
+                      kRoundId, std::span(arrays.shares).subspan(begin, end - begin));
        }});
   operations.push_back(
       {"CheckTokens", kMessages, 32 + 4 + 16,
@@ -126,11 +129,10 @@ std::vector<Operation> Operations() {
        },
        [](size_t begin, size_t end) {
          const Arrays& arrays = Shared();
-         SHOAL_CHECK(FirstWrongToken(arrays.seeds.data(),
-                                     std::span(arrays.positions).subspan(begin, end - begin),
-                                     kRoundId,
-                                     std::span(arrays.tokens).subspan(begin, end - begin)) ==
-                     end - begin);
+         SHOAL_CHECK(
+             FirstWrongToken(arrays.seeds.data(),
+                             std::span(arrays.positions).subspan(begin, end - begin), kRoundId,
+                             std::span(arrays.tokens).subspan(begin, end - begin)) == end - begin);
        }});
   for (size_t parties : {1, 2, 3, 8}) {
     operations.push_back(
@@ -150,12 +152,13 @@ std::vector<Operation> Operations() {
            Arrays& arrays = Shared();
            const std::span<uint32_t> tallies =
                std::span(arrays.tallies).subspan(begin, end - begin);
-           FirstTallies(BytesView(arrays.seeds).subspan(32 * parties * begin,
-                                                        32 * parties * (end - begin)),
-                        parties, kRoundId, tallies, tallies);
+           FirstTallies(
+               BytesView(arrays.seeds).subspan(32 * parties * begin, 32 * parties * (end - begin)),
+               parties, kRoundId, tallies, tallies);
          }});
   }
-  // The last: sixteen blocks each of few enough messages to stay in the cache, the cipher alone.
+  // The last case has sixteen blocks a message, and few enough messages for the cache: it measures
+  // the cipher alone.
   for (const auto& [bytes, room] :
        {std::pair(size_t{52}, kAnswers), std::pair(size_t{112}, kAnswers),
         std::pair(size_t{304}, kAnswers), std::pair(size_t{1072}, kAnswers),
@@ -187,9 +190,8 @@ const int kRegistered = [] {
           ->ThreadRange(1, threads)
           ->Unit(benchmark::kMillisecond);
     };
-    add("one_by_one", 1, [operation](benchmark::State& state) {
-      Run(state, operation, operation.one_by_one);
-    });
+    add("one_by_one", 1,
+        [operation](benchmark::State& state) { Run(state, operation, operation.one_by_one); });
     for (InstructionSet set : kAllInstructionSets) {
       if (!IsSupported(set)) continue;
       add(std::string(NameOf(set)), 2, [operation, set](benchmark::State& state) {

@@ -21,8 +21,14 @@ Digest RoundId(uint8_t fill) {
 
 TEST(FieldTest, ReduceAgreesWithRemainder) {
   TestRandom random(1);
-  const uint64_t edges[] = {0, 1, kModulus - 1ull, kModulus, kModulus + 1ull, 2ull * kModulus,
-                            (1ull << 62) - 1, uint64_t{kModulus - 1} * (kModulus - 1) + kModulus - 1};
+  const uint64_t edges[] = {0,
+                            1,
+                            kModulus - 1ull,
+                            kModulus,
+                            kModulus + 1ull,
+                            2ull * kModulus,
+                            (1ull << 62) - 1,
+                            uint64_t{kModulus - 1} * (kModulus - 1) + kModulus - 1};
   for (uint64_t x : edges) EXPECT_EQ(Reduce(x), x % kModulus) << x;
   for (int i = 0; i < 100000; ++i) {
     const uint64_t x = random.U64() >> 2;
@@ -54,10 +60,10 @@ TEST(SharingTest, SharesTakeTheFirstTallyToTheQuery) {
   }
 }
 
-// Non-malleability (definition 3): whatever another tally the honest party is given, over its
-// secret share the output is uniform given the output for the right one. Checked by counting over a
-// family of shares: for fixed l and l*, the pair (out, out*) takes every pair of distinct values
-// equally often, so out* - out is uniform on the non-zero elements. Here: its lowest bits are.
+// Non-malleability (definition 3): if the honest party is given another tally l* instead of l, its
+// output is uniform over its secret share, given the output for l. For fixed l and l*, the pair
+// (out, out*) takes every pair of distinct values equally often, so out* - out is uniform on the
+// non-zero elements. The test counts the lowest bits of out* - out over many shares.
 TEST(SharingTest, TamperedTalliesComeOutUniform) {
   TestRandom random(4);
   std::map<uint32_t, int> counts;

@@ -17,7 +17,7 @@ namespace {
 
 // 256 KiB of places: half of a core's cache of the second level.
 constexpr uint64_t kBucketItems = 1 << 16;
-// As many streams as a core writes to without missing its own buffers all the time.
+// About as many streams as a core can write to without missing its caches all the time.
 constexpr uint64_t kMaxBuckets = 1 << 11;
 // Items whose buckets are drawn from one stream of randomness.
 constexpr uint64_t kChunk = 1 << 18;
@@ -53,8 +53,7 @@ class Draws {
 
 }  // namespace
 
-absl::StatusOr<PageArray<uint32_t>> RandomPermutation(uint64_t n, BytesView key,
-                                                      ThreadPool& pool) {
+absl::StatusOr<PageArray<uint32_t>> RandomPermutation(uint64_t n, BytesView key, ThreadPool& pool) {
   return RandomPermutationInBuckets(n, kBucketItems, key, pool);
 }
 
@@ -69,7 +68,7 @@ absl::StatusOr<PageArray<uint32_t>> RandomPermutationInBuckets(uint64_t n, uint6
   SHOAL_ASSIGN_OR_RETURN(auto target, PageArray<uint32_t>::Create(n, kSecret));
   if (n == 0) return target;
 
-  // Every item's bucket, and how many of a chunk are in each.
+  // Draws every item's bucket, and counts how many items of a chunk go to each.
   SHOAL_ASSIGN_OR_RETURN(auto bucket_of, PageArray<uint16_t>::Create(n, kSecret));
   SecretVector<uint32_t> next(chunks * buckets);  // counts, then where the chunk's next one goes
   pool.ParallelFor(chunks, 1, [&](size_t begin, size_t end) {

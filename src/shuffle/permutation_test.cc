@@ -62,11 +62,11 @@ TEST(RandomPermutationTest, IsTheSameForAnyNumberOfThreads) {
   EXPECT_NE(Permutation(1000, 1 << 16, 5, one), Permutation(1000, 1 << 16, 6, one));
 }
 
-// Items of one bucket stay neighbours of nobody in particular: over buckets, an item's place is uniform.
+// With several buckets, too, an item's place is uniform.
 TEST(RandomPermutationTest, PlacesAreUniformAcrossBuckets) {
   ThreadPool pool(1);
   constexpr uint64_t kItems = 64, kTrials = 4000;
-  // Of the first item, the place over trials.
+  // counts[p]: how often the first item came to place p.
   std::vector<int> counts(kItems, 0);
   for (uint64_t i = 0; i < kTrials; ++i) ++counts[Permutation(kItems, 8, i, pool)[0]];
   double chi_squared = 0;

@@ -1,6 +1,7 @@
 #include "src/shuffle/scatter.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
@@ -18,33 +19,33 @@ constexpr size_t kMostPutters = 8;
 
 }  // namespace
 
-absl::StatusOr<Scatter> Scatter::Create(uint64_t places, size_t record_bytes, SpoolPlace& spools,
-                                        uint64_t room) {
-  return CreateInBuckets(places, places, record_bytes, kBucketBytes, spools, room);
+absl::StatusOr<Scatter> Scatter::Create(uint64_t places, size_t record_bytes, Spool spool) {
+  return CreateInBuckets(places, places, record_bytes, kBucketBytes, std::move(spool));
 }
 
 absl::StatusOr<Scatter> Scatter::CreateFor(uint64_t wanted, uint64_t places, size_t record_bytes,
-                                           SpoolPlace& spools) {
-  return CreateInBuckets(wanted, places, record_bytes, kBucketBytes, spools);
+                                           Spool spool) {
+  return CreateInBuckets(wanted, places, record_bytes, kBucketBytes, std::move(spool));
 }
 
 absl::StatusOr<Scatter> Scatter::CreateInBuckets(uint64_t wanted, uint64_t places,
                                                  size_t record_bytes, uint64_t bucket_bytes,
-                                                 SpoolPlace& spools, uint64_t room) {
+                                                 Spool spool) {
   SHOAL_CHECK(wanted <= places && places < kNowhere && record_bytes > 0);
+  SHOAL_CHECK(spool.size() == MemoryBytes(places, record_bytes));
   Scatter scatter;
   scatter.wanted_ = wanted;
   scatter.places_ = places;
   scatter.record_bytes_ = record_bytes;
-  SHOAL_ASSIGN_OR_RETURN(scatter.spool_, spools.Create(MemoryBytes(places, record_bytes), room));
+  scatter.spool_ = std::move(spool);
   if (scatter.spool_.in_memory()) return scatter;
   scatter.bucket_places_ = std::max<uint64_t>(1, bucket_bytes / scatter.entry_bytes());
   scatter.buckets_.resize((places + scatter.bucket_places_ - 1) / scatter.bucket_places_);
   const uint64_t most = std::min(places, scatter.bucket_places_);
   SHOAL_ASSIGN_OR_RETURN(scatter.entries_, PageBuffer::Create(most * scatter.entry_bytes(),
-                                                              PageBuffer::Content::kPublic));
-  SHOAL_ASSIGN_OR_RETURN(scatter.ordered_, PageBuffer::Create(most * record_bytes,
-                                                              PageBuffer::Content::kPublic));
+                                                              PageBuffer::Content::kSecret));
+  SHOAL_ASSIGN_OR_RETURN(scatter.ordered_,
+                         PageBuffer::Create(most * record_bytes, PageBuffer::Content::kSecret));
   return scatter;
 }
 
@@ -57,9 +58,9 @@ absl::Status Scatter::Put(std::span<const uint32_t> places, BytesView records, T
   if (spool_.in_memory()) {
     pool.ParallelFor(places.size(), std::max<size_t>(1, kChunkBytes / record_bytes_),
                      [&](size_t begin, size_t end) {
-                       PutInMemory(places.subspan(begin, end - begin),
-                                   records.subspan(begin * record_bytes_,
-                                                   (end - begin) * record_bytes_));
+                       PutInMemory(
+                           places.subspan(begin, end - begin),
+                           records.subspan(begin * record_bytes_, (end - begin) * record_bytes_));
                      });
     return absl::OkStatus();
   }
@@ -85,9 +86,12 @@ absl::Status Scatter::PutInBuckets(std::span<const uint32_t> places, BytesView r
     SHOAL_CHECK(places[i] < places_);
     const size_t number = places[i] / bucket_places_;
     if (number % of != first) continue;
-    Bytes& waiting = buckets_[number].waiting;
-    AppendLe(waiting, places[i]);
-    Append(waiting, records.subspan(i * record_bytes_, record_bytes_));
+    SecretVector<uint8_t>& waiting = buckets_[number].waiting;
+    const size_t at = waiting.size();
+    waiting.resize(at + entry_bytes());
+    StoreLe(waiting.data() + at, places[i]);
+    std::copy_n(records.data() + i * record_bytes_, record_bytes_,
+                waiting.data() + at + sizeof(uint32_t));
     if (waiting.size() >= kFlushBytes) SHOAL_RETURN_IF_ERROR(Flush(number));
   }
   return absl::OkStatus();
@@ -96,9 +100,9 @@ absl::Status Scatter::PutInBuckets(std::span<const uint32_t> places, BytesView r
 absl::Status Scatter::Flush(size_t number) {
   Bucket& bucket = buckets_[number];
   const uint64_t room = BucketPlaces(number) * entry_bytes();
-  SHOAL_CHECK(bucket.written + bucket.waiting.size() <= room);  // or a place was put twice
-  SHOAL_RETURN_IF_ERROR(spool_.Write(number * bucket_places_ * entry_bytes() + bucket.written,
-                                     bucket.waiting));
+  SHOAL_CHECK(bucket.written + bucket.waiting.size() <= room);  // else a place was put twice
+  SHOAL_RETURN_IF_ERROR(
+      spool_.Write(number * bucket_places_ * entry_bytes() + bucket.written, bucket.waiting));
   bucket.written += bucket.waiting.size();
   bucket.waiting.clear();
   return absl::OkStatus();
@@ -106,7 +110,7 @@ absl::Status Scatter::Flush(size_t number) {
 
 absl::Status Scatter::Load(ThreadPool& pool) {
   SHOAL_RETURN_IF_ERROR(Flush(loaded_));
-  buckets_[loaded_].waiting = {};
+  SecretVector<uint8_t>().swap(buckets_[loaded_].waiting);
   const uint64_t first = loaded_ * bucket_places_;
   const uint64_t bytes = buckets_[loaded_].written;
   SHOAL_RETURN_IF_ERROR(
@@ -115,8 +119,7 @@ absl::Status Scatter::Load(ThreadPool& pool) {
     for (size_t i = begin; i < end; ++i) {
       const uint8_t* const entry = entries_.data() + i * entry_bytes();
       const uint64_t place = LoadLe<uint32_t>(entry) - first;
-      std::copy_n(entry + sizeof(uint32_t), record_bytes_,
-                  ordered_.data() + place * record_bytes_);
+      std::copy_n(entry + sizeof(uint32_t), record_bytes_, ordered_.data() + place * record_bytes_);
     }
   });
   ++loaded_;
@@ -125,8 +128,8 @@ absl::Status Scatter::Load(ThreadPool& pool) {
 
 absl::StatusOr<MutableBytes> Scatter::Next(ThreadPool& pool) {
   if (given_ == wanted_) return MutableBytes();
-  uint64_t count = std::min<uint64_t>(wanted_ - given_,
-                                      std::max<size_t>(1, kPieceBytes / record_bytes_));
+  uint64_t count =
+      std::min<uint64_t>(wanted_ - given_, std::max<size_t>(1, kPieceBytes / record_bytes_));
   MutableBytes bytes;
   if (spool_.in_memory()) {
     bytes = spool_.memory().subspan(given_ * record_bytes_, count * record_bytes_);
@@ -134,8 +137,7 @@ absl::StatusOr<MutableBytes> Scatter::Next(ThreadPool& pool) {
     if (given_ == loaded_ * bucket_places_) SHOAL_RETURN_IF_ERROR(Load(pool));
     const uint64_t first = (loaded_ - 1) * bucket_places_;
     count = std::min(count, first + bucket_places_ - given_);
-    bytes = MutableBytes(ordered_).subspan((given_ - first) * record_bytes_,
-                                           count * record_bytes_);
+    bytes = MutableBytes(ordered_).subspan((given_ - first) * record_bytes_, count * record_bytes_);
   }
   given_ += count;
   return bytes;

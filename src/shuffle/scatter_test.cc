@@ -44,17 +44,17 @@ TEST_P(ScatterTest, PutsRecordsInOrderOfTheirPlaces) {
                 expected.data() + places[i] * c.record_bytes);
   }
 
-  SHOAL_ASSERT_OK_AND_ASSIGN(Scatter scatter,
-                             Scatter::CreateInBuckets(wanted, c.places, c.record_bytes,
-                                                      c.bucket_bytes, spools));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      Scatter scatter,
+      Scatter::CreateInBuckets(wanted, c.places, c.record_bytes, c.bucket_bytes,
+                               *spools.Create(Scatter::MemoryBytes(c.places, c.record_bytes))));
   EXPECT_EQ(spools.file_bytes() == 0, c.memory_bytes > 0 || c.places == 0);
   EXPECT_EQ(scatter.size(), expected.size());
   // Few at a time, and many.
   for (size_t at = 0, n = 1; at < places.size(); at += n, n = 3 * n) {
     n = std::min(n, places.size() - at);
     SHOAL_ASSERT_OK(scatter.Put(std::span(places).subspan(at, n),
-                                BytesView(records).subspan(at * c.record_bytes,
-                                                           n * c.record_bytes),
+                                BytesView(records).subspan(at * c.record_bytes, n * c.record_bytes),
                                 pool));
   }
   Bytes out;
@@ -76,12 +76,14 @@ TEST_P(ScatterTest, PutsRecordsInOrderOfTheirPlaces) {
 TEST(ScatterDeathTest, APlaceIsThereAndIsPutOnce) {
   ThreadPool pool(1);
   SpoolPlace memory(::testing::TempDir(), 1 << 20), files(::testing::TempDir(), 0);
-  SHOAL_ASSERT_OK_AND_ASSIGN(Scatter in_memory, Scatter::Create(2, 8, memory));
-  SHOAL_ASSERT_OK_AND_ASSIGN(Scatter in_file, Scatter::Create(2, 8, files));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Scatter in_memory,
+                             Scatter::Create(2, 8, *memory.Create(Scatter::MemoryBytes(2, 8))));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Scatter in_file,
+                             Scatter::Create(2, 8, *files.Create(Scatter::MemoryBytes(2, 8))));
   const std::vector<uint32_t> outside = {2}, twice = {1, 1, 1};
   EXPECT_DEATH(in_memory.Put(outside, Bytes(8), pool).IgnoreError(), "invariant");
   EXPECT_DEATH(in_file.Put(outside, Bytes(8), pool).IgnoreError(), "invariant");
-  // What is in a file would run into the next bucket.
+  // In a file the records would run into the next bucket.
   SHOAL_ASSERT_OK(in_file.Put(twice, Bytes(24), pool));
   EXPECT_DEATH(in_file.Next(pool).IgnoreError(), "invariant");
 }
@@ -94,12 +96,6 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{0, 1, 112, 1 << 20}, Case{0, 30'000, 112, 1 << 20, 40},
                       Case{0, 30'000, 112, 1 << 16}, Case{0, 30'000, 112, 1 << 16, 50},
                       Case{0, 3'000, 52, 1}, Case{0, 1'000, 4144, 1 << 20}));
-
-TEST(ScatterTest, SaysThatThereIsNoDirectory) {
-  SpoolPlace spools("/nowhere/at/all", 0);
-  EXPECT_THAT(Scatter::Create(10, 10, spools).status(),
-              testing::StatusIs(absl::StatusCode::kNotFound, "/nowhere/at/all"));
-}
 
 }  // namespace
 }  // namespace shoal::shuffle

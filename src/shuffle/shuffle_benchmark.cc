@@ -1,5 +1,5 @@
-// Drawing a permutation and moving records by it, items per second, from arrays that fit the cache
-// to arrays that do not; percent is of the memory's bandwidth on two threads.
+// Draws a permutation and moves records by it, for arrays that fit the cache and for larger ones.
+// Reports items per second, and percent of the memory's bandwidth on two threads.
 #include "benchmark/benchmark.h"
 #include "src/base/check.h"
 #include "src/base/testing/memory_bandwidth.h"
@@ -10,11 +10,11 @@
 namespace shoal::shuffle {
 namespace {
 
-// Puts speed beside the memory's: `bytes` are read or written once an iteration.
+// Compares the speed with the memory's: `bytes` are read or written once an iteration.
 void SetPercent(double bytes, benchmark::State& state) {
   static const double limit = testing::MeasureMemoryBandwidth(2).copy;
-  state.counters["percent"] = benchmark::Counter(
-      100 * bytes / limit, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["percent"] =
+      benchmark::Counter(100 * bytes / limit, benchmark::Counter::kIsIterationInvariantRate);
   state.counters["memory_GB/s"] = limit / 1e9;
 }
 
@@ -23,11 +23,10 @@ void BM_RandomPermutation(benchmark::State& state) {
   const Seed key = testing::TestRandom(1).NewSeed();
   ThreadPool pool(static_cast<size_t>(state.range(1)));
   for (auto _ : state) {
-    SHOAL_CHECK(
-        RandomPermutation(static_cast<uint64_t>(state.range(0)), key.view(), pool).ok());
+    SHOAL_CHECK(RandomPermutation(static_cast<uint64_t>(state.range(0)), key.view(), pool).ok());
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
-  // Numbers out to their buckets, in, and out in their order.
+  // Numbers are written to their buckets, read, and written in their order.
   SetPercent(12.0 * static_cast<double>(state.range(0)), state);
 }
 BENCHMARK(BM_RandomPermutation)
@@ -46,17 +45,20 @@ void BM_Scatter(benchmark::State& state) {
   const auto places = *RandomPermutation(n, key.view(), pool);
   const Bytes records(n * record_bytes, 1);
   for (auto _ : state) {
-    Scatter scatter = *Scatter::Create(n, record_bytes, spools);
+    Scatter scatter =
+        *Scatter::Create(n, record_bytes, *spools.Create(Scatter::MemoryBytes(n, record_bytes)));
     SHOAL_CHECK(scatter.Put(places.span(), records, pool).ok());
     while (!scatter.Next(pool)->empty()) {
     }
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(records.size()));
-  // Places and records in, records out; through a file, with their places out and in once more.
+  // Places and records are read and records written. Through a file, records with their places are
+  // written and read once more.
   const double record = static_cast<double>(record_bytes);
-  SetPercent(static_cast<double>(n) * (4 + 2 * record + (state.range(2) != 0 ? 0 : 2 * (record + 4))),
-             state);
+  SetPercent(
+      static_cast<double>(n) * (4 + 2 * record + (state.range(2) != 0 ? 0 : 2 * (record + 4))),
+      state);
 }
 BENCHMARK(BM_Scatter)
     ->ArgNames({"records", "bytes", "memory"})

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "blst.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/parallel/mutex.h"
 
 namespace shoal::signature {
 
@@ -17,8 +17,12 @@ struct Access {
   static_assert(sizeof(blst_p1_affine) == sizeof(Signature::point_));
   static_assert(sizeof(blst_p2_affine) == sizeof(PublicKey::point_));
 
-  static blst_p1_affine Point(const Signature& s) { return std::bit_cast<blst_p1_affine>(s.point_); }
-  static blst_p2_affine Point(const PublicKey& k) { return std::bit_cast<blst_p2_affine>(k.point_); }
+  static blst_p1_affine Point(const Signature& s) {
+    return std::bit_cast<blst_p1_affine>(s.point_);
+  }
+  static blst_p2_affine Point(const PublicKey& k) {
+    return std::bit_cast<blst_p2_affine>(k.point_);
+  }
   static Signature Make(const blst_p1_affine& point) {
     Signature signature;
     signature.point_ = std::bit_cast<decltype(signature.point_)>(point);
@@ -240,8 +244,11 @@ absl::Status VerifyBatch(const PublicKey& key, std::span<const BytesView> messag
   random.Fill(weights);
 
   // Big chunks: Pippenger's cost a point falls with their size.
-  std::mutex mutex;
-  blst_p1 hash_sum{}, signature_sum{};  // z = 0: infinity
+  struct {
+    Mutex mutex;
+    blst_p1 hashes ABSL_GUARDED_BY(mutex) = {};  // z = 0: infinity
+    blst_p1 signatures ABSL_GUARDED_BY(mutex) = {};
+  } sums;
   const auto add_chunk = [&](size_t begin, size_t end) {
     const size_t m = end - begin;
     std::vector<blst_p1> hashes(m);
@@ -261,9 +268,9 @@ absl::Status VerifyBatch(const PublicKey& key, std::span<const BytesView> messag
     for (size_t i = 0; i < m; ++i) points[i] = Access::Point(signatures[begin + i]);
     blst_p1s_mult_pippenger(&chunk_signature_sum, point_array, m, scalar_array, 8 * kWeightBytes,
                             scratch.data());
-    const std::lock_guard lock(mutex);
-    blst_p1_add_or_double(&hash_sum, &hash_sum, &chunk_hash_sum);
-    blst_p1_add_or_double(&signature_sum, &signature_sum, &chunk_signature_sum);
+    const MutexLock lock(sums.mutex);
+    blst_p1_add_or_double(&sums.hashes, &sums.hashes, &chunk_hash_sum);
+    blst_p1_add_or_double(&sums.signatures, &sums.signatures, &chunk_signature_sum);
   };
   if (pool == nullptr) {
     add_chunk(0, n);
@@ -273,11 +280,15 @@ absl::Status VerifyBatch(const PublicKey& key, std::span<const BytesView> messag
   }
 
   blst_p1_affine hash_affine, signature_affine;
-  blst_p1_to_affine(&hash_affine, &hash_sum);
-  blst_p1_to_affine(&signature_affine, &signature_sum);
+  {
+    const MutexLock lock(sums.mutex);
+    blst_p1_to_affine(&hash_affine, &sums.hashes);
+    blst_p1_to_affine(&signature_affine, &sums.signatures);
+  }
   const blst_p2_affine key_point = Access::Point(key);
   blst_fp12 left, right;
-  // Infinity on either side (probability 2^-128 for right signatures) is refused, not paired.
+  // Infinity on either side is refused, as it must not be paired. Right signatures give it with
+  // probability 2^-128.
   if (blst_p1_affine_is_inf(&hash_affine) || blst_p1_affine_is_inf(&signature_affine)) {
     return absl::UnauthenticatedError("a signature does not match");
   }

@@ -15,7 +15,7 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
-#include "src/base/thread_pool.h"
+#include "src/parallel/thread_pool.h"
 
 namespace shoal::signature {
 
@@ -108,7 +108,8 @@ absl::Status Verify(const PublicKey& key, BytesView message, const Signature& si
 // OK if every signatures[i] is `key`'s on messages[i]; UNAUTHENTICATED if some is not (it does not
 // say which). Draws a 128-bit weight for every pair, so a set with a wrong one passes with
 // probability below 2^-127. One pairing equation in all and about 100 us a pair, on the threads of
-// `pool` and the caller's if there is a pool. Sizes must be equal; nothing is OK.
+// `pool` and the caller's if there is a pool. The two spans must have equal sizes; empty ones are
+// OK.
 absl::Status VerifyBatch(const PublicKey& key, std::span<const BytesView> messages,
                          std::span<const Signature> signatures, RandomSource& random,
                          ThreadPool* pool = nullptr);

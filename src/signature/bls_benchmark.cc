@@ -35,7 +35,7 @@ void BM_Verify(benchmark::State& state) {
 }
 BENCHMARK(BM_Verify)->Unit(benchmark::kMicrosecond);
 
-// One thread: what a pair costs as batches grow, decoding of the signature included.
+// On one thread: the cost of a pair as batches grow, including decoding the signature.
 void BM_VerifyBatch(benchmark::State& state) {
   TestRandom random(1);
   const SecretKey key = SecretKey::Generate(random);
@@ -58,7 +58,13 @@ void BM_VerifyBatch(benchmark::State& state) {
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
-BENCHMARK(BM_VerifyBatch)->Arg(2)->Arg(16)->Arg(128)->Arg(1024)->Arg(4096)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_VerifyBatch)
+    ->Arg(2)
+    ->Arg(16)
+    ->Arg(128)
+    ->Arg(1024)
+    ->Arg(4096)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace shoal::signature

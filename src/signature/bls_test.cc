@@ -178,25 +178,24 @@ TEST_P(VerifyBatchTest, AcceptsRightOnesAndRefusesAnyWrongOne) {
   const SecretKey key = SecretKey::Generate(random);
   const size_t n = GetParam();
   Batch batch = MakeBatch(key, n);
-  SHOAL_EXPECT_OK(
-      VerifyBatch(key.public_key(), batch.messages, batch.signatures, random, nullptr));
+  SHOAL_EXPECT_OK(VerifyBatch(key.public_key(), batch.messages, batch.signatures, random, nullptr));
   SHOAL_EXPECT_OK(VerifyBatch(key.public_key(), batch.messages, batch.signatures, random, &pool));
   for (const size_t wrong : {size_t{0}, n / 2, n - 1}) {
     if (n == 0) break;
     const Signature right = batch.signatures[wrong];
     batch.signatures[wrong] = key.Sign(AsBytes("another row"));
-    EXPECT_THAT(
-        VerifyBatch(key.public_key(), batch.messages, batch.signatures, random, nullptr),
-        StatusIs(kUnauthenticated, "does not match"))
+    EXPECT_THAT(VerifyBatch(key.public_key(), batch.messages, batch.signatures, random, nullptr),
+                StatusIs(kUnauthenticated, "does not match"))
         << wrong;
     EXPECT_FALSE(
         VerifyBatch(key.public_key(), batch.messages, batch.signatures, random, &pool).ok());
     batch.signatures[wrong] = right;
   }
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, VerifyBatchTest, ::testing::Values(0, 1, 2, 31, 32, 63, 64, 65, 300));
+INSTANTIATE_TEST_SUITE_P(Sizes, VerifyBatchTest,
+                         ::testing::Values(0, 1, 2, 31, 32, 63, 64, 65, 300));
 
-// Without random weights two wrong signatures whose errors cancel would pass.
+// Two wrong signatures whose errors cancel must not pass: without random weights they would.
 TEST(VerifyBatch, RefusesErrorsThatCancel) {
   TestRandom random(9);
   const SecretKey key = SecretKey::Generate(random);

@@ -28,7 +28,8 @@ int main() {
   using namespace shoal;
   std::vector<signature::ProvenKey> keys;
   std::vector<signature::Signature> signatures;
-  const std::vector<std::string> messages = {"", "abc", std::string(32, '\0'), std::string(300, 'q')};
+  const std::vector<std::string> messages = {"", "abc", std::string(32, '\0'),
+                                             std::string(300, 'q')};
   for (uint8_t i = 0; i < messages.size(); ++i) {
     Material material(i);
     const signature::SecretKey key = signature::SecretKey::Generate(material);

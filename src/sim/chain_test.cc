@@ -1,6 +1,6 @@
-// Whole chains in one process: that honest rounds work, and that every attack that DESIGN's
-// guarantees name is stopped by a party that follows the protocol. Each test says which guard it
-// protects; the numbers are those of docs/threat-model.md.
+// Whole chains in one process: honest rounds work, and a party that follows the protocol stops
+// every attack that the guarantees of docs/threat-model.md name. Tests give the number of the
+// guarantee that they protect.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -18,12 +18,20 @@
 #include "src/base/testing/matchers.h"
 #include "src/onion/onion.h"
 #include "src/server/round_context.h"
-#include "src/sim/deployment.h"
+#include "src/server/testing/deployment.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::sim {
 namespace {
 
+using server::testing::AnswerQueries;
+using server::testing::Answers;
+using server::testing::Client;
+using server::testing::Deployment;
+using server::testing::DeploymentOptions;
+using server::testing::Offline;
+using server::testing::Seal;
+using server::testing::Secret;
 using ::shoal::testing::StatusIs;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -34,8 +42,8 @@ std::vector<uint64_t> RandomRows(Deployment& deployment, size_t count) {
   return rows;
 }
 
-// How many of the answers are the rows that were asked, bit for bit and signed. Any other answer
-// must not verify: never wrong and accepted.
+// Counts the answers that are the rows that were asked, bit for bit and signed. Fails if any other
+// answer verifies: an answer must never be wrong and accepted.
 size_t CountCorrect(Deployment& deployment, Client& client, const std::vector<uint64_t>& rows) {
   const auto answers = client.Fetch();
   EXPECT_THAT(answers, testing::IsOk());
@@ -53,9 +61,9 @@ size_t CountCorrect(Deployment& deployment, Client& client, const std::vector<ui
 class WholeChainTest : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(WholeChainTest, ThousandsOfQueriesOverSeveralRoundsAtATime) {
-  // With an odd number of parties, lists and answers are in files.
-  Deployment deployment({.parties = GetParam(),
-                         .spool_memory_bytes = GetParam() % 2 == 0 ? uint64_t{1} << 30 : 0});
+  // With an odd number of parties, lists and answers go to files.
+  Deployment deployment(
+      {.parties = GetParam(), .spool_memory_bytes = GetParam() % 2 == 0 ? uint64_t{1} << 30 : 0});
   struct Open {
     round::Round round;
     std::vector<Client> clients;
@@ -75,7 +83,7 @@ TEST_P(WholeChainTest, ThousandsOfQueriesOverSeveralRoundsAtATime) {
   for (Open& o : open) SHOAL_ASSERT_OK(deployment.RunOffline(o.round.id()));
   for (Open& o : open) {
     for (size_t c = 0; c < o.clients.size(); ++c) {
-      if (c == 3) continue;  // never comes back
+      if (c == 3) continue;             // never comes back
       if (c == 4) o.rows[c].resize(7);  // uses some of its slots
       SHOAL_ASSERT_OK(o.clients[c].Query(o.rows[c]));
     }
@@ -105,7 +113,7 @@ class GuardTest : public ::testing::Test {
   }
   static constexpr size_t kQueries = 60;
 
-  // A round up to the point where the queries are in.
+  // Runs a round up to the point where all queries have been submitted.
   round::Round RunToQueries(std::optional<Client>& client, std::vector<uint64_t>& rows) {
     round::Round round = Announce();
     client.emplace(&deployment_, round);
@@ -135,7 +143,7 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   other = onions;
   other.back() ^= 1;
   EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
-  // The middle party is where it matters most.
+  // It matters most at the middle party.
   server::Party& middle = deployment_.party(2);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, Offline(middle, round.wire(), list));
   SHOAL_ASSERT_OK(Offline(deployment_.party(3), round.wire(), last));
@@ -180,8 +188,8 @@ TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
   EXPECT_EQ(whole, *ReadAll(*pieces));
 }
 
-// Lists are taken on the threads that serve all connections: one for a round whose noise is being
-// made, or that is at any other work, keeps none of them waiting.
+// Lists are taken on the threads that serve all connections, so a list for a round at which the
+// party is working, making noise for example, must not keep these threads waiting.
 TEST_F(GuardTest, AListIsLetInWhileItsRoundIsWorkedOn) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -201,7 +209,7 @@ TEST_F(GuardTest, AListIsLetInWhileItsRoundIsWorkedOn) {
                            party.BeginOffline(round.wire(), kQueries * onion::OnionBytes(3)));
     return intake->Take(Bytes(onion::OnionBytes(3)));
   });
-  EXPECT_EQ(list.wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  EXPECT_EQ(list.wait_for(std::chrono::minutes(2)), std::future_status::ready);
   finish.set_value();
   SHOAL_EXPECT_OK(list.get());
   SHOAL_EXPECT_OK(work.get());
@@ -225,7 +233,7 @@ TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {
   SHOAL_EXPECT_OK(Offline(party, round.wire(), onions));
 }
 
-// Guarantee 1, after a restart: what a party has seen of a round it will not see differently.
+// Guarantee 1, after a restart: a party takes no other content for a round that it has seen.
 TEST_F(GuardTest, ARestartedPartyRefusesItsOldRounds) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -237,7 +245,7 @@ TEST_F(GuardTest, ARestartedPartyRefusesItsOldRounds) {
   wire::RoundHeader draft = round.header();
   while (draft.onion_keys_size() > 1) draft.mutable_onion_keys()->RemoveLast();
   EXPECT_THAT(deployment_.party(2).ExtendDraft(draft), StatusIs(kRefused, "only rise"));
-  // The deployment goes on with the next round.
+  // The deployment continues with the next round.
   deployment_.frontend().Abort(round.id(), "party 2 restarted");
   const round::Round next = RunToQueries(client, rows);
   SHOAL_ASSERT_OK(deployment_.RunOnline(next.id()));
@@ -296,7 +304,7 @@ TEST_F(GuardTest, DeadPositionsAndMissingRowsAreAnswered) {
   EXPECT_GT(std::set<uint8_t>(nothing[0].begin(), nothing[0].end()).size(), 40u);  // not constant
 }
 
-// Guarantee 3: one seed sealed twice, under different ciphertexts, lives once.
+// Guarantee 3: of two onions with the same seed but different ciphertexts, one is dead.
 TEST_F(GuardTest, DuplicateSeedsDieBeforeTheShuffle) {
   const round::Round round = Announce();
   Client honest(&deployment_, round), thief(&deployment_, round);
@@ -351,7 +359,7 @@ TEST_F(GuardTest, ARepeatedSubmissionKeepsItsSlots) {
   EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 3u);
 }
 
-// Guarantee 4: every field of the header counts.
+// Guarantee 4: a change of any field of the header is refused.
 TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
   const std::map<std::string, std::function<void(wire::RoundHeader&)>> changes = {
       {"counter", [](auto& h) { h.set_counter(h.counter() + 1); }},
@@ -371,8 +379,8 @@ TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
       {"expires", [](auto& h) { h.set_expires_s(h.expires_s() + 1); }},
   };
   for (const auto& [what, change] : changes) {
-    // On the way back: every party before sees that it is not what it sent on. On the way forth a
-    // change is seen at the latest by the party that had sent something else.
+    // On the way back, every party before sees that the header is not what it sent on. On the way
+    // there, a change is seen at the latest by the party that sent something else.
     deployment_.tamper(1).signed_back = [&](wire::SignedHeader& h) { change(*h.mutable_header()); };
     EXPECT_FALSE(deployment_.Announce().ok()) << what;
     deployment_.tamper(1).signed_back = nullptr;
@@ -387,7 +395,7 @@ TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
   SHOAL_EXPECT_OK(deployment_.Announce());
 }
 
-// Each party refuses a bad draft by itself: the parties before it may be the ones that want it.
+// Each party refuses a bad draft by itself, as the parties before it may be malicious.
 TEST_F(GuardTest, BadDraftsAreRefusedByEveryPartyAlone) {
   const std::map<std::string, std::function<void(wire::RoundHeader&)>> changes = {
       {"counter out of range", [](auto& h) { h.set_counter(0); }},
@@ -404,8 +412,8 @@ TEST_F(GuardTest, BadDraftsAreRefusedByEveryPartyAlone) {
       {"out of order", [](auto& h) { h.set_queries_close_s(h.expires_s() + 1); }},
       {"lives longer", [](auto& h) { h.set_expires_s(h.announced_s() + 8 * 24 * 3600); }},
   };
-  SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader good, deployment_.party(1).ExtendDraft(
-                                                         deployment_.frontend().NewDraft()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader good,
+                             deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
   for (const auto& [why, change] : changes) {
     wire::RoundHeader draft = good;
     change(draft);
@@ -475,7 +483,7 @@ TEST_F(GuardTest, OnionsOfAnotherRoundAreDead) {
             1u);
 }
 
-// Guarantee 5: when a round has ended, its keys and seeds are nowhere.
+// Guarantee 5: when a round has ended, its keys and seeds are neither in memory nor on disk.
 TEST_F(GuardTest, AnEndedRoundIsErased) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -503,8 +511,8 @@ TEST_F(GuardTest, AListThatIsOnItsWayWhenTheRoundEndsIsNotTaken) {
               StatusIs(absl::StatusCode::kNotFound, "ended"));
 }
 
-// How often 32 bytes stand in this process's memory. They are given with every bit flipped, so as
-// not to be found here.
+// Counts how often 32 bytes stand in this process's memory. The argument has every bit flipped, so
+// that it is not found itself.
 size_t CountInMemory(const std::array<uint8_t, 32>& flipped) {
   std::vector<std::pair<const uint8_t*, const uint8_t*>> regions;
   std::ifstream maps("/proc/self/maps");
@@ -530,7 +538,8 @@ size_t CountInMemory(const std::array<uint8_t, 32>& flipped) {
   return count;
 }
 
-// A neighbour that sends a list for ever cannot make a party keep what opens the round.
+// A neighbour that sends a list for ever cannot make a party keep the keys of a round that has
+// ended.
 TEST_F(GuardTest, AListThatNeverEndsKeepsNoSecretsOfAnEndedRound) {
   const round::Round round = Announce();
   server::testing::Disk& disk = deployment_.disk(2);
@@ -540,7 +549,7 @@ TEST_F(GuardTest, AListThatNeverEndsKeepsNoSecretsOfAnEndedRound) {
     std::ranges::fill(secret, 0);
     return flipped;
   };
-  // The journal's copy goes first: it is not what this is about.
+  // The journal's copy is removed first, as this test is not about it.
   Bytes& stored = disk.seeds.at(round.counter());
   Seed onion_key = server::RoundSecrets(Seed(stored)).OnionKeyPair().secret_key.Clone();
   const std::array<uint8_t, 32> seed = take(stored), key = take(onion_key.mutable_view());
@@ -554,7 +563,7 @@ TEST_F(GuardTest, AListThatNeverEndsKeepsNoSecretsOfAnEndedRound) {
   EXPECT_THAT(intake->Take(Bytes(bytes / 2)), StatusIs(kRefused, "ended"));
 }
 
-// Once the stage is done the same list may come again, and nothing else is opened.
+// Once the stage is done the same list may come again, but no other list is opened.
 TEST_F(GuardTest, AListOfAnotherLengthIsNotOpenedOnceOneWasTaken) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
@@ -596,8 +605,8 @@ TEST_F(GuardTest, AFailedProposalLeavesNothingBehind) {
   for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
 }
 
-// Later parties have signed a round of which the others never hear: it would fill them until it
-// expires.
+// Later parties sign rounds of which the others never hear: without a withdrawal these would fill
+// them until they expire.
 TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
   for (uint32_t link : {1u, 2u}) {
     deployment_.tamper(link).loses_headers = true;
@@ -607,7 +616,8 @@ TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
     }
     deployment_.tamper(link).loses_headers = false;
   }
-  // Nor what one of them signed that the others refuse: here its answer names another counter.
+  // Nothing is left either if a party's answer is refused by the others: here it names another
+  // counter.
   deployment_.tamper(2).signed_back = [](wire::SignedHeader& header) {
     header.mutable_header()->set_counter(header.header().counter() + 1);
   };
@@ -617,7 +627,7 @@ TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
   SHOAL_EXPECT_OK(deployment_.Announce());
 }
 
-// It may be withdrawn at any moment, also while it is being signed.
+// A proposal may be withdrawn at any moment, even while it is being signed.
 TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
   const auto draft = [&] {
     wire::RoundHeader header = deployment_.frontend().NewDraft();
@@ -643,7 +653,7 @@ TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
   auto signed_header = std::async(std::launch::async, [&] { return backend.SignHeader(header); });
   signing.get_future().wait();
   auto withdrawn = std::async(std::launch::async, [&] { return backend.Withdraw(counter); });
-  // Time to get in between. Whoever comes first, nothing stays.
+  // Gives the withdrawal time to come in between. Whichever comes first, nothing stays.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   finish.set_value();
   SHOAL_EXPECT_OK(withdrawn.get());
@@ -654,8 +664,9 @@ TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
               StatusIs(absl::StatusCode::kNotFound, "not open"));
 }
 
-// A hostile neighbour may propose the same counter again at that moment: the party does not sign one
-// draft and keep the other. It is a race, run often enough that some land in between.
+// A hostile neighbour may propose the same counter again while the party signs: the party must not
+// sign one draft and keep the other. The race is run often enough for some proposals to come at
+// that moment.
 TEST_F(GuardTest, ADraftThatReplacesTheOneThatIsBeingSignedIsNotOpen) {
   server::Party& party = deployment_.party(2);
   for (int i = 0; i < 100; ++i) {
@@ -663,8 +674,7 @@ TEST_F(GuardTest, ADraftThatReplacesTheOneThatIsBeingSignedIsNotOpen) {
         *deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft());
     const RoundCounter counter(proposed.counter());
     wire::SignedHeader complete;
-    *complete.mutable_header() =
-        *deployment_.party(3).ExtendDraft(*party.ExtendDraft(proposed));
+    *complete.mutable_header() = *deployment_.party(3).ExtendDraft(*party.ExtendDraft(proposed));
     complete = *deployment_.party(3).SignHeader(complete);
 
     std::promise<void> signing;
@@ -702,8 +712,8 @@ TEST_F(GuardTest, ANeighbourCannotFillThePartyWithDrafts) {
   EXPECT_LE(deployment_.disk(1).seeds.size(), 16u);
 }
 
-// A repeated submission is acknowledged again and costs no disk; one that comes twice in a request is
-// one.
+// A repeated submission is acknowledged again and costs no disk. An onion that comes twice in one
+// request gets one slot.
 TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
@@ -729,7 +739,8 @@ TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
   EXPECT_EQ(written(), 4u);
 }
 
-// As when all descriptors are in use: whoever fills them with connections aborts no round.
+// Storing fails for a moment, as if all file descriptors were in use. Somebody who fills them with
+// connections must not abort a round.
 TEST_F(GuardTest, ARoundGoesOnAfterOnionsThatCouldNotBeStoredForAMoment) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
@@ -747,8 +758,8 @@ TEST_F(GuardTest, ARoundGoesOnAfterOnionsThatCouldNotBeStoredForAMoment) {
   EXPECT_EQ(submission.slots, (std::vector<uint32_t>{4}));
 }
 
-// What could not be written has no slot, and clients are told in a way that has them ask in another
-// round; nothing after it is taken, as the same would become of it.
+// Onions that could not be written have no slot, and clients get an error that makes them ask in
+// another round. The round takes no more onions, as they could not be written either.
 TEST_F(GuardTest, ARoundWhoseOnionsCannotBeStoredIsDueToBeAborted) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
@@ -831,7 +842,7 @@ TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
   request.set_tallies("\xfe\xff\xff\x7f");
   SHOAL_EXPECT_OK(deployment_.frontend().SubmitQueries(request));
 
-  // More answers than a response may have, whoever's they are.
+  // A request for more answers than a response may have is refused, whoever sends it.
   SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
   const size_t most = (2 << 20) / round.answer_bytes();
   wire::FetchAnswersRequest fetch;
@@ -846,7 +857,7 @@ TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
               StatusIs(absl::StatusCode::kPermissionDenied, "slot 0"));
 }
 
-// Guarantee 8: no seed on the disk, no key in the header.
+// Guarantee 8: without its seed on the disk, no key is put into the header.
 TEST_F(GuardTest, NothingIsSentWhoseSeedIsNotStored) {
   deployment_.disk(2).writes_left = 0;
   EXPECT_THAT(deployment_.Announce(), StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
@@ -867,15 +878,16 @@ TEST_F(GuardTest, NothingIsSentWhoseDigestIsNotStored) {
   EXPECT_THAT(deployment_.node(1).Online(round.id(), queries),
               StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
   EXPECT_FALSE(reached);
-  // The same call once there is room again is not taken for durable before it is.
+  // When there is room again, the same call writes the record and does not take it for durable
+  // before that.
   const size_t records = deployment_.disk(2).records.size();
   deployment_.disk(2).writes_left = -1;
-  SHOAL_EXPECT_OK(deployment_.party(2).Queries(
-      round.id(), *deployment_.party(1).Queries(round.id(), queries)));
+  SHOAL_EXPECT_OK(
+      deployment_.party(2).Queries(round.id(), *deployment_.party(1).Queries(round.id(), queries)));
   EXPECT_EQ(deployment_.disk(2).records.size(), records + 2);
 }
 
-// Input and output, in every direction.
+// Guarantee 1: parties commit to input and output, in every direction.
 TEST_F(GuardTest, EveryStageCommitsToItsInputAndItsOutput) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
@@ -889,7 +901,7 @@ TEST_F(GuardTest, EveryStageCommitsToItsInputAndItsOutput) {
   EXPECT_EQ(records(), before + 6);
 }
 
-// What a neighbour could act on as a whole, it does not have before the digest of it is stored.
+// A neighbour does not get the last piece of a list before the list's digest is stored.
 TEST_F(GuardTest, TheLastPieceWaitsForTheDigestOfTheWhole) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -907,7 +919,7 @@ TEST_F(GuardTest, TheLastPieceWaitsForTheDigestOfTheWhole) {
   SHOAL_EXPECT_OK(AnswerQueries(deployment_.party(3), round.id(), queries));
 }
 
-// Guarantee 5, for what is half sent: nothing is made of secrets that are erased.
+// Guarantee 5, for output that is half sent: the rest cannot be made from erased secrets.
 TEST_F(GuardTest, WhatARoundWasSendingEndsWithIt) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -923,8 +935,7 @@ TEST_F(GuardTest, WhatARoundWasSendingEndsWithIt) {
   EXPECT_THAT(before->Next().status(), StatusIs(kRefused, "begun again"));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answers, ReadAll(*after));
   BytesSource source(answers);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto returned,
-                             deployment_.party(2).Answers(round.id(), source));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto returned, deployment_.party(2).Answers(round.id(), source));
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto unread,
                              deployment_.party(3).AnswerQueries(round.id(), queries));
   SHOAL_ASSERT_OK(deployment_.EndRound(round.id()));
@@ -932,7 +943,8 @@ TEST_F(GuardTest, WhatARoundWasSendingEndsWithIt) {
   EXPECT_THAT(unread->Next().status(), StatusIs(kRefused, "ended"));
 }
 
-// Answers that break off are no input: nothing is committed to, and the whole of them is taken after.
+// Answers that break off do not count as input: nothing is committed to, and the complete answers
+// are taken afterwards.
 TEST_F(GuardTest, AnswersThatBreakOffCommitToNothing) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -961,7 +973,8 @@ TEST_F(GuardTest, AnswersThatBreakOffCommitToNothing) {
   SHOAL_EXPECT_OK(Answers(deployment_.party(2), round.id(), answers));
 }
 
-// Half a stage is none: answers are not taken for queries whose output was not stored.
+// A stage that failed half way does not count: answers are not taken for queries whose output was
+// not committed to.
 TEST_F(GuardTest, AnswersNeedQueriesThatWereDone) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -975,7 +988,7 @@ TEST_F(GuardTest, AnswersNeedQueriesThatWereDone) {
   SHOAL_EXPECT_OK(deployment_.party(1).Queries(round.id(), queries));
 }
 
-// A megabyte that nobody has signed is not kept with a header, nor sent to clients.
+// Unknown fields of a header, which nobody has signed, are neither kept nor sent to clients.
 TEST_F(GuardTest, UnknownFieldsOfAHeaderGoNoFurther) {
   const auto add = [](wire::RoundHeader& header) {
     header.GetReflection()->MutableUnknownFields(&header)->AddLengthDelimited(
@@ -1003,7 +1016,8 @@ TEST_F(GuardTest, UnknownFieldsOfAHeaderGoNoFurther) {
   EXPECT_EQ(again.wire().SerializeAsString(), round.wire().SerializeAsString());
 }
 
-// The frontend keeps reports for as long as it remembers a round, and sends them to whoever asks.
+// The frontend keeps reports for as long as it remembers a round, and sends them to anybody who
+// asks, so it refuses reports that no honest party makes.
 TEST_F(GuardTest, ReportsThatNoPartyMakesAreRefused) {
   using Reports = server::StageReports;
   std::optional<Client> client;
@@ -1024,7 +1038,7 @@ TEST_F(GuardTest, ReportsThatNoPartyMakesAreRefused) {
         << what;
   }
   deployment_.tamper(1).reports = nullptr;
-  // A party in the middle passes on no such thing either.
+  // A party in the middle does not pass such reports on either.
   deployment_.tamper(2).reports = [](auto& reports) { reports.back().set_party(2); };
   EXPECT_THAT(deployment_.node(1).Reports(round.id()),
               StatusIs(kInvalid, "party 2: stage reports"));
@@ -1040,7 +1054,7 @@ TEST_F(GuardTest, ReportsThatNoPartyMakesAreRefused) {
   }
 }
 
-// Any one party or link tampers: the answer is refused or random, never wrong and accepted.
+// If any one party or link tampers, an answer is refused or random, never wrong and accepted.
 TEST_F(GuardTest, TamperedTalliesComeOutRandom) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -1078,7 +1092,7 @@ TEST_F(GuardTest, SwappedAnswersAreNeverAccepted) {
     }
   };
   SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
-  CountCorrect(deployment_, *client, rows);  // fails on one that is wrong and accepted
+  CountCorrect(deployment_, *client, rows);  // fails if an answer is wrong and accepted
 }
 
 TEST_F(GuardTest, TamperedOnionsAreDeadAndHarmOnlyThemselves) {
@@ -1133,7 +1147,7 @@ TEST_F(GuardTest, APartyThatIsDownIsNamedAndTheOthersGoOn) {
   EXPECT_EQ(CountCorrect(deployment_, *next, rows), rows.size());
 }
 
-// A claim about more changed queries than there are rows means nothing.
+// A claim about more changed queries than there are rows has no meaning.
 TEST(PartyTest, RefusesATableOfFewerRowsThanPhi) {
   DeploymentOptions options{.parties = 2, .rows = 3};
   options.noise.epsilon = 4;
@@ -1159,7 +1173,7 @@ TEST(PartyTest, RefusesATableOfFewerRowsThanPhi) {
               ::testing::HasSubstr("phi must be at most the number of rows, 2, got 3"));
 }
 
-// Bytes from outside never stop a party: random ones, at every entrance.
+// Random bytes, at every entrance, never stop a party.
 TEST_F(GuardTest, RandomBytesAreRefusedOrHarmless) {
   testing::TestRandom random(9);
   for (int trial = 0; trial < 30; ++trial) {

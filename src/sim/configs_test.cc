@@ -1,24 +1,22 @@
-// Every sample in configs/ is one that its program takes.
+// Every sample in configs/ is accepted by its program.
 #include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "src/base/file.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/config.h"
 #include "src/roster/testing/parties.h"
-#include "src/server/runner/config.h"
+#include "src/shoald/config.h"
+#include "src/storage/file.h"
 #include "src/wire/text.h"
 
 namespace shoal::sim {
 namespace {
 
-std::string PortOf(const std::string& address) {
-  return address.substr(address.rfind(':') + 1);
-}
+std::string PortOf(const std::string& address) { return address.substr(address.rfind(':') + 1); }
 
 TEST(ConfigsTest, EverySampleIsTaken) {
   testing::TestRandom random(1);
@@ -27,24 +25,24 @@ TEST(ConfigsTest, EverySampleIsTaken) {
   for (const auto& file : std::filesystem::directory_iterator("configs")) {
     if (file.path().extension() == ".textproto") unknown.insert(file.path().stem());
   }
-  std::vector<std::string> listens;  // of each party; empty: where the roster says
+  std::vector<std::string> listens;  // of each party; empty: its address in the roster
   for (uint32_t party = 1; party <= 3; ++party) {
     const std::string name = "party" + std::to_string(party);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const server::ServerConfig config,
-                               server::ReadServerConfig("configs/" + name + ".textproto"));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const shoald::ServerConfig config,
+                               shoald::ReadServerConfig("configs/" + name + ".textproto"));
     EXPECT_EQ(config.party(), party);
     listens.push_back(config.listen_address());
     if (party == 1) {
-      SHOAL_EXPECT_OK(server::CheckPlan(server::PlanFrom(config, parties.roster()),
-                                        parties.roster()));
+      SHOAL_EXPECT_OK(
+          server::CheckPlan(shoald::PlanFrom(config, parties.roster()), parties.roster()));
     }
     unknown.erase(name);
   }
 
   // A client reads its pins together with its configuration.
   const std::string directory = ::testing::TempDir();
-  SHOAL_ASSERT_OK(wire::WriteTextFile(directory + "/pinned.textproto", parties.PinsText(),
-                                      FileMode::kPublic));
+  SHOAL_ASSERT_OK(
+      wire::WriteTextFile(directory + "/pinned.textproto", parties.PinsText(), FileMode::kPublic));
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::string text, ReadFile("configs/client.textproto"));
   SHOAL_ASSERT_OK(
       WriteFileAtomically(directory + "/client.textproto", AsBytes(text), FileMode::kPublic));
@@ -59,7 +57,8 @@ TEST(ConfigsTest, EverySampleIsTaken) {
   ASSERT_EQ(settings.parties_size(), 3);
   unknown.erase("roster.settings");
 
-  // The samples are of one deployment: whoever copies them all gets parties that find each other.
+  // The samples belong to one deployment: a user who copies all of them gets parties that find each
+  // other.
   for (int i = 0; i < 3; ++i) {
     const wire::Party& party = settings.parties(i);
     const std::string& listen = listens[static_cast<size_t>(i)];

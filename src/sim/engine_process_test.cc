@@ -1,6 +1,6 @@
-// Single-server engines with real processes: shoald and shoal as users run them, over TLS, on a signed
-// table; with the chain beside them, with files that are damaged, and with requests that no client
-// sends.
+// Single-server engines with real processes: shoald and shoal as users run them, over TLS, on a
+// signed table. Also with the chain on the same port, with damaged files, and with requests that no
+// client sends.
 #include <signal.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/net/connection.h"
-#include "src/pir/engine.h"
+#include "src/pir/registry.h"
 #include "src/sim/processes.h"
 #include "src/wire/frame.h"
 #include "src/wire/pir.pb.h"
@@ -36,7 +36,8 @@ Words operator+(Words a, const Words& b) {
   return a;
 }
 
-// Two parties' keys, roster and table in a directory; shoald of party 1, and of party 2 for the chain.
+// Two parties' keys, roster and table in a directory; shoald of party 1, and of party 2 for the
+// chain.
 class Deployment {
  public:
   // Keys are the numbers below `records`.
@@ -45,8 +46,8 @@ class Deployment {
     const Result created = RunToEnd(
         Words{LocalChain(), "create", directory_, "--parties", "2", "--port", absl::StrCat(port_),
               "--rounds",
-              "onions_window_s: 20 onions_count: 16 queries_window_s: 3 queries_count: 16 "
-              "answers_window_s: 15",
+              "onions_window_s: 20 onions_count: 16 queries_window_s: 15 queries_count: 16 "
+              "answers_window_s: 60",
               "--", "--tsv", Records(records), "--name", "numbers"} +
         table_options);
     Require(created.code == 0, created.output);
@@ -67,11 +68,13 @@ class Deployment {
   }
   // A signed table in the directory `name`.
   void MakeTable(const std::string& name, const Words& options) {
-    const Words trust = {"--roster", path("roster.textproto"), "--pinned", path("pinned.textproto")};
-    std::vector<Words> commands = {Words{Shoal(), "table", "build", "--deployment", "local", "--out",
-                                         path(name)} + options};
+    const Words trust = {"--roster", path("roster.textproto"), "--pinned",
+                         path("pinned.textproto")};
+    std::vector<Words> commands = {
+        Words{Shoal(), "table", "build", "--deployment", "local", "--out", path(name)} + options};
     for (const char* party : {"party-1", "party-2"}) {
-      commands.push_back(Words{Shoal(), "table", "sign", path(name), "--keys", path(party)} + trust);
+      commands.push_back(Words{Shoal(), "table", "sign", path(name), "--keys", path(party)} +
+                         trust);
     }
     commands.push_back(Words{Shoal(), "table", "aggregate", path(name)} + trust);
     for (const Words& command : commands) {
@@ -88,13 +91,14 @@ class Deployment {
     Require(process.WaitForOutput("listens on"), process.Output());
     return process;
   }
-  // A client of its own: configuration and state. Its hint is at PATH.state.simplepir.hint and so on.
+  // A client of its own: configuration and state. Its hint is at PATH.state.simplepir.hint and so
+  // on.
   std::string NewClient() {
     const std::string name = absl::StrCat("client-", ++clients_);
-    WriteText(path(name + ".textproto"),
-              absl::StrCat("frontend: '", address(),
-                           "' pinned_parties_file: 'pinned.textproto' state: '", name,
-                           ".state' pad_to: 16 timeout_s: 8"));
+    WriteText(
+        path(name + ".textproto"),
+        absl::StrCat("frontend: '", address(), "' pinned_parties_file: 'pinned.textproto' state: '",
+                     name, ".state' pad_to: 16 timeout_s: 100"));
     return name;
   }
   Result Query(const std::string& client, const Words& options) const {
@@ -121,7 +125,7 @@ class EngineProcessTest : public ::testing::Test {
   }
   static Deployment& deployment() { return *deployment_; }
 
-  // What it said.
+  // Returns what the command said.
   static std::string ExpectServed(const std::string& client, const Words& options = kSimple) {
     const Result result = deployment().Query(client, options + Words{"7", "399", "no-such-key"});
     EXPECT_EQ(result.code, 0) << result.output;
@@ -143,21 +147,21 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   const std::string output = ExpectServed(client);
   EXPECT_THAT(output, HasSubstr("(0 B fetched)"));
   // The names that every engine's costs have.
-  for (const char* cost : {"costs: setup_seconds 0.", ", open_seconds 0.", ", hint_bytes ",
-                           ", hint_memory_bytes ", ", query_bytes ", ", answer_bytes ",
-                           ", server_bytes ", ", query_seconds 0.", ", answer_seconds ",
-                           ", recover_seconds 0."}) {
+  for (const char* cost :
+       {"costs: setup_seconds 0.", ", open_seconds 0.", ", hint_bytes ", ", hint_memory_bytes ",
+        ", query_bytes ", ", answer_bytes ", ", server_bytes ", ", query_seconds 0.",
+        ", answer_seconds ", ", recover_seconds 0."}) {
     EXPECT_THAT(output, HasSubstr(cost));
   }
 
-  // A download that was cut off goes on.
+  // An interrupted download is continued.
   const fs::path hint = deployment().path(client + ".state.simplepir.hint");
   const auto hint_bytes = fs::file_size(hint);
   ASSERT_GT(hint_bytes, 100'000u);
   fs::resize_file(hint, hint_bytes - 2000);
   EXPECT_THAT(ExpectServed(client), HasSubstr("(2.0 kB fetched)"));
   EXPECT_EQ(fs::file_size(hint), hint_bytes);
-  // A damaged one is fetched again, once.
+  // A damaged hint is fetched again, once.
   std::string content = Text(hint);
   content[content.size() / 2] ^= 1;
   WriteText(hint, content);
@@ -166,10 +170,11 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   const fs::path setup = deployment().path(client + ".state.simplepir.setup");
   WriteText(setup, "nonsense");
   ExpectServed(client);
-  // One that cannot be written answers the query, with a warning.
+  // A hint that cannot be written still answers the query, with a warning.
   fs::remove(setup);
   fs::create_directory(setup);
-  EXPECT_THAT(ExpectServed(client), HasSubstr("warning: simplepir: what was fetched cannot be kept"));
+  EXPECT_THAT(ExpectServed(client),
+              HasSubstr("warning: simplepir: what was fetched cannot be kept"));
 
   // Without a chain there are no rounds, and no other engine.
   const Result chain = deployment().Query(client, {"7"});
@@ -186,22 +191,23 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
 }
 
-// What took the start so long is kept for the next, and known when it is not this table's or damaged.
 // DoublePIR on rows as narrow as it needs them: its hint has 7.9 MiB for every byte of a record.
 TEST(EngineProcess, DoublePirServesNarrowRows) {
   Deployment deployment("narrow", 60, {"--row-bytes", "16"});
   const Process server = deployment.Start(1, {"--engine", "doublepir"});
   const std::string client = deployment.NewClient();
   const Words query = {"--engine", "doublepir", "7", "59", "no-such-key"};
-  Result first = deployment.Query(client, query);
-  EXPECT_EQ(first.code, 0) << first.output;
-  EXPECT_THAT(first.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
-  EXPECT_THAT(first.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
-  EXPECT_THAT(first.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+  const Result result = deployment.Query(client, query);
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+  EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
+  EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
   EXPECT_GT(fs::file_size(deployment.path(client + ".state.doublepir.hint")), 400u << 20);
   fs::remove(deployment.path(client + ".state.doublepir.hint"));
 }
 
+// The product that makes a start slow is kept for the next start. A product that is damaged or
+// another table's is recognised.
 TEST_F(EngineProcessTest, ARestartTakesTheHintFromDisk) {
   const fs::path file = deployment().path("party-1.state") / "simplepir.product";
   fs::remove(file);
@@ -236,8 +242,9 @@ TEST_F(EngineProcessTest, RequestsThatNoClientSendsAreRefused) {
   SHOAL_ASSERT_OK(connection);
   const auto call = [&](FrameType type, const google::protobuf::MessageLite& message,
                         Bytes bulk = {}) {
-    return (*connection)->Call(wire::MakeFrame(type, message, std::move(bulk)),
-                               {.control_bytes = 1 << 20, .bulk_bytes = 1 << 20}, 10s);
+    return (*connection)
+        ->Call(wire::MakeFrame(type, message, std::move(bulk)),
+               {.control_bytes = 1 << 20, .bulk_bytes = 1 << 20}, kLong);
   };
   wire::GetPirSetupRequest setup_request;
   setup_request.set_engine("simplepir");
@@ -295,7 +302,7 @@ TEST_F(EngineProcessTest, ChainAndEngineOnOnePort) {
   Process frontend = deployment().Start(1, {"--engine", "chain", "--engine", "simplepir"});
   const std::string client = deployment().NewClient();
   ExpectServed(client);
-  // A table's next epoch is nothing that one party takes alone: it says so and goes on.
+  // With the chain, a party cannot take the table's next epoch alone: it says so and continues.
   for (Process* party : {&backend, &frontend}) {
     party->Signal(SIGHUP);
     EXPECT_TRUE(party->WaitForOutput("restart all parties")) << party->Output();
@@ -309,7 +316,8 @@ TEST_F(EngineProcessTest, ChainAndEngineOnOnePort) {
 }
 
 TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
-  const auto refused = [&](uint32_t party, const Words& options, int code, const std::string& part) {
+  const auto refused = [&](uint32_t party, const Words& options, int code,
+                           const std::string& part) {
     const Result result = RunToEnd(deployment().Server(party, options));
     EXPECT_EQ(result.code, code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(part));
@@ -320,21 +328,20 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
   refused(1, {"--engine", "doublepir"}, 1, "use simplepir for wide rows");
   // Rows of 64 KiB: the second level would have a terabyte.
   const std::string config = Text(deployment().path("party-1.textproto"));
-  deployment().MakeTable("wide", {"--tsv", deployment().Records(20), "--name", "wide",
-                                  "--row-bytes", "65536"});
+  deployment().MakeTable(
+      "wide", {"--tsv", deployment().Records(20), "--name", "wide", "--row-bytes", "65536"});
   std::string changed = config;
   changed.replace(changed.find("\"table\""), 7, "\"wide\"");
   WriteText(deployment().path("wide.textproto"), changed);
-  const Result result =
-      RunToEnd({Shoald(), "--config", deployment().path("wide.textproto"), "--engine", "doublepir",
-                "--max-hint-mib", "99999999999999999"});
+  const Result result = RunToEnd({Shoald(), "--config", deployment().path("wide.textproto"),
+                                  "--engine", "doublepir", "--max-hint-mib", "99999999999999999"});
   EXPECT_EQ(result.code, 1) << result.output;
   EXPECT_THAT(result.output, HasSubstr("doublepir: the server takes"));
   EXPECT_THAT(result.output, HasSubstr("MiB are available"));
 }
 
-// The table's next epoch on SIGHUP, without an end of service: a client gets what changed. With hashed
-// keys, those of a table that was built after the one before.
+// SIGHUP takes the table's next epoch without interrupting the service, and a client fetches what
+// changed. For hashed keys, the next table is built with --previous.
 TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
   for (const Words& layout :
        {Words{"--layout", "dense", "--row-bytes", "64"}, Words{"--row-bytes", "256"}}) {
@@ -350,16 +357,16 @@ TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
     EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
     EXPECT_THAT(query("3000"), HasSubstr("3000\tabsent\t\tyes\n"));
 
-    // Nothing new in the directory.
+    // There is nothing new in the directory.
     server.Signal(SIGHUP);
     ASSERT_TRUE(server.WaitForOutput("the table was not reloaded")) << server.Output();
-    // Damaged: what was served is served on.
+    // If the new table is damaged, the old one stays in service.
     const fs::path table = deployment.path("table");
     fs::rename(table, deployment.path("before"));
     server.Signal(SIGHUP);
     ASSERT_TRUE(server.WaitForOutput(table)) << server.Output();
     EXPECT_THAT(query("100"), HasSubstr("100\tfound\tvalue 100\tyes\n"));
-    // Too large for the memory: refused by what its manifest says, at a start too.
+    // A table that is too large for the memory is refused by its manifest, at a start too.
     std::string manifest = Text(deployment.path("before") / "manifest.textproto");
     for (const std::string field : {"  rows: ", "  records: "}) {
       const size_t at = manifest.find(field);
@@ -381,18 +388,20 @@ TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
     fs::remove_all(table);
 
     deployment.MakeTable("table", Words{"--tsv", deployment.Records(2500, "other"), "--previous",
-                                        deployment.path("before")} + layout);
+                                        deployment.path("before")} +
+                                      layout);
     server.Signal(SIGHUP);
     ASSERT_TRUE(server.WaitForOutput("serves epoch 2 of the table")) << server.Output();
     const std::string output = query("100");
     EXPECT_THAT(output, HasSubstr("100\tfound\tother 100\tyes\n"));
     EXPECT_THAT(output, HasSubstr("fetched as a delta"));
     EXPECT_THAT(query("101"), HasSubstr("101\tfound\tvalue 101\tyes\n"));
-    // One that comes for the first time.
+    // A client that comes for the first time.
     const Result fresh = deployment.Query(deployment.NewClient(), kSimple + Words{"200"});
     EXPECT_THAT(fresh.output, HasSubstr("200\tfound\tother 200\tyes\n"));
 
-    // Started again, it has the same hint, though there are fewer rows than at its first start.
+    // After a restart the server has the same hint, though there are fewer rows than at its first
+    // start.
     server.Signal(SIGTERM);
     ASSERT_TRUE(server.Wait().has_value()) << server.Output();
     const Process again = deployment.Start(1, kSimple);

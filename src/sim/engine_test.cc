@@ -1,5 +1,5 @@
 // Single-server engines from key to value: the server's service and the client's library in one
-// process, over a signed table. What goes between them can be cut off, spoilt and counted.
+// process, over a signed table. Tests can cut off, spoil and count the messages between them.
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,14 +22,15 @@
 #include "src/base/byte_source.h"
 #include "src/base/check.h"
 #include "src/base/clock.h"
-#include "src/base/file.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
-#include "src/client/crowd.h"
 #include "src/client/engine_client.h"
+#include "src/client/retrieval.h"
 #include "src/client/state.h"
+#include "src/crowd/crowd.h"
 #include "src/roster/testing/parties.h"
-#include "src/server/runner/pir_service.h"
+#include "src/shoald/pir_service.h"
+#include "src/storage/file.h"
 #include "src/table/table.h"
 #include "src/wire/pir.pb.h"
 
@@ -44,7 +45,8 @@ using wire::FrameType;
 
 class FixedClock final : public Clock {
  public:
-  uint64_t NowSeconds() const override { return kNowS; }
+  uint64_t NowSeconds() const override { return now_s; }
+  uint64_t now_s = kNowS;
 };
 
 // One server, and tables that three parties sign.
@@ -52,8 +54,8 @@ class World {
  public:
   World() : parties_(3, random_) { roster_ = parties_.roster(); }
 
-  // Values are "value KEY EPOCH" for every tenth key, "value KEY" for the others. Built after the table
-  // that was made before, if any.
+  // Values are "value KEY EPOCH" for every tenth key, "value KEY" for the others. Built after the
+  // table that was made before, if any.
   std::shared_ptr<const table::Table> MakeTable(uint64_t epoch, uint64_t records,
                                                 uint32_t row_bytes, bool dense = false) {
     table::RecordSet set("records");
@@ -83,8 +85,7 @@ class World {
     previous_ = content->map();
     std::vector<table::TableShare> shares;
     for (uint32_t party = 1; party <= 3; ++party) {
-      shares.push_back(
-          *table::SignTable(*content, *roster_, parties_.keys(party).bls(), pool_));
+      shares.push_back(*table::SignTable(*content, *roster_, parties_.keys(party).bls(), pool_));
     }
     auto table = table::AggregateTable(*content, *roster_, shares, kNowS, random_, pool_);
     SHOAL_CHECK(table.ok());
@@ -93,17 +94,16 @@ class World {
 
   void Serve(std::shared_ptr<const table::Table> table,
              std::function<void(pir::Engine, uint64_t, uint64_t)> progress = nullptr) {
-    auto service = server::PirService::Create(&*roster_, std::move(table),
-                                              {.engines = {pir::Engine::kSimplePir},
-                                               .pool = &pool_,
-                                               .progress = std::move(progress)});
+    auto service = shoald::PirService::Create(
+        &*roster_, std::move(table),
+        {.engines = {pir::Engine::kSimplePir}, .pool = &pool_, .progress = std::move(progress)});
     SHOAL_CHECK(service.ok());
     service_ = *std::move(service);
   }
 
   const roster::testing::Parties& parties() const { return parties_; }
   const roster::Roster& roster() const { return *roster_; }
-  server::PirService& service() { return *service_; }
+  shoald::PirService& service() { return *service_; }
   ThreadPool& pool() { return pool_; }
   testing::TestRandom& random() { return random_; }
 
@@ -112,11 +112,11 @@ class World {
   ThreadPool pool_{2};
   roster::testing::Parties parties_;
   std::optional<roster::Roster> roster_;
-  std::unique_ptr<server::PirService> service_;
+  std::unique_ptr<shoald::PirService> service_;
   std::optional<table::RowMap> previous_;
 };
 
-absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& request) {
+absl::StatusOr<Frame> CallService(shoald::PirService& service, const Frame& request) {
   SHOAL_ASSIGN_OR_RETURN(const wire::FrameLimits limits, service.Limits(request.type));
   SHOAL_RETURN_IF_ERROR(wire::CheckLimits(wire::HeaderOf(request), limits));
   std::promise<Frame> promise;
@@ -130,7 +130,7 @@ absl::StatusOr<Frame> CallService(server::PirService& service, const Frame& requ
 }
 
 // SimplePIR's.
-wire::PirSetup SetupOf(server::PirService& service) {
+wire::PirSetup SetupOf(shoald::PirService& service) {
   wire::GetPirSetupRequest request;
   request.set_engine("simplepir");
   wire::GetPirSetupResponse response;
@@ -144,7 +144,7 @@ class DirectTransport final : public client::Transport {
  public:
   explicit DirectTransport(World* world) : world_(world) {}
 
-  // Ends the connection after that many pieces of a hint.
+  // Ends the connection after this many pieces of a hint.
   int pieces_left = 1 << 30;
   // What a malicious server does to its answers.
   std::function<void(Bytes&)> spoil = nullptr;
@@ -223,18 +223,17 @@ struct Device {
     client::EngineOptions options;
     options.hint_path = hint_path;
     options.pad_to = pad_to;
-    SHOAL_ASSIGN_OR_RETURN(client, client::EngineClient::Open(&*deployment, &transport, options,
-                                                              {.clock = &clock,
-                                                               .random = &random,
-                                                               .pool = &world->pool(),
-                                                               .sleep = [](uint32_t) {},
-                                                               .progress = nullptr}));
-    return absl::OkStatus();
+    SHOAL_ASSIGN_OR_RETURN(
+        client, client::EngineClient::Create(&*deployment, &transport, options, Environment()));
+    return client->Prepare();
   }
   absl::StatusOr<std::vector<Lookup>> LookUp(const std::vector<std::string>& keys) {
     std::vector<Bytes> bytes;
     for (const std::string& key : keys) bytes.push_back(ToBytes(AsBytes(key)));
-    return client->LookUp(bytes);
+    return client::LookUp(*deployment, *client, bytes, Environment());
+  }
+  client::Environment Environment() {
+    return {.clock = &clock, .random = &random, .pool = &world->pool(), .sleep = [](uint32_t) {}};
   }
   // "found VALUE", "absent", "failed".
   std::vector<std::string> Results(const std::vector<std::string>& keys) {
@@ -242,7 +241,7 @@ struct Device {
     if (!results.ok()) return {results.status().ToString()};
     std::vector<std::string> out;
     for (const Lookup& result : *results) {
-      out.push_back(result.outcome == Lookup::Outcome::kFound ? "found " + ToString(result.value)
+      out.push_back(result.outcome == Lookup::Outcome::kFound    ? "found " + ToString(result.value)
                     : result.outcome == Lookup::Outcome::kAbsent ? "absent"
                                                                  : "failed");
     }
@@ -271,9 +270,9 @@ TEST(EngineSim, KeysAreFoundAndOthersProvedAbsent) {
   world.Serve(world.MakeTable(1, 300, 256));
   Device device(&world);
   SHOAL_ASSERT_OK(device.Open());
-  EXPECT_EQ(device.Results({"key-7", "key-299", "nobody", "key-10", "key-7"}),
-            (Texts{"found value 7", "found value 299", "absent", "found value 10 1",
-                   "found value 7"}));
+  EXPECT_EQ(
+      device.Results({"key-7", "key-299", "nobody", "key-10", "key-7"}),
+      (Texts{"found value 7", "found value 299", "absent", "found value 10 1", "found value 7"}));
   EXPECT_TRUE(device.transport.hung_up);
   EXPECT_EQ(device.client->costs().bytes.hint_bytes, device.client->hint_fetch().received_bytes);
 }
@@ -288,8 +287,8 @@ TEST(EngineSim, DenseTables) {
   EXPECT_THAT(device.LookUp({"07"}), StatusIs(absl::StatusCode::kInvalidArgument, "key 1"));
 }
 
-// What is sent is a function of the number of keys: not of whether they exist, or share a row, or
-// are asked twice.
+// The bytes that are sent depend on the number of keys alone, not on whether they exist, share a
+// row, or are asked twice.
 TEST(EngineSim, TrafficTellsTheNumberOfKeysAlone) {
   World world;
   world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
@@ -305,8 +304,8 @@ TEST(EngineSim, TrafficTellsTheNumberOfKeysAlone) {
   EXPECT_FALSE(device.Open("", 0).ok());
 }
 
-// A server that spoils answers: no wrong value, no second request, no complaint on the wire, and for
-// every key the same traffic as when all is well.
+// A server spoils answers: the client gives no wrong value, makes no second request and no
+// complaint on the wire, and has the same traffic for every key as with good answers.
 TEST(EngineSim, SpoiltAnswersAreFoundAndNotToldOf) {
   World world;
   world.Serve(world.MakeTable(1, 300, 256));
@@ -321,7 +320,7 @@ TEST(EngineSim, SpoiltAnswersAreFoundAndNotToldOf) {
   EXPECT_EQ(bad.Results(keys), (Texts{"failed", "failed", "failed"}));
   EXPECT_EQ(bad.transport.calls, good.transport.calls);
   EXPECT_EQ(bad.transport.call_bytes, good.transport.call_bytes);
-  // Another row's answer is no answer.
+  // An answer for another row does not verify.
   bad.transport.spoil = [](Bytes& answers) {
     const size_t each = answers.size() / 2;
     std::swap_ranges(answers.begin(), answers.begin() + each, answers.begin() + each);
@@ -329,6 +328,20 @@ TEST(EngineSim, SpoiltAnswersAreFoundAndNotToldOf) {
   EXPECT_EQ(bad.Results({"key-1", "key-2"}), (Texts{"failed", "failed"}));
   bad.transport.spoil = [](Bytes& answers) { answers.pop_back(); };
   EXPECT_THAT(bad.LookUp(keys), StatusIs(absl::StatusCode::kDataLoss, "answers"));
+}
+
+// As with the chain: the whole lookup fails, and no value is handed on.
+TEST(EngineSim, ATableThatExpiresMeanwhileIsNotBelieved) {
+  World world;
+  world.Serve(world.MakeTable(1, 300, 256));
+  Device device(&world);
+  SHOAL_ASSERT_OK(device.Open());
+  device.transport.spoil = [&](Bytes&) { device.clock.now_s += 2 * 24 * 3600; };
+  EXPECT_THAT(device.LookUp({"key-7"}), StatusIs(absl::StatusCode::kFailedPrecondition, "expired"));
+  EXPECT_TRUE(device.transport.hung_up);
+  device.transport.spoil = nullptr;
+  device.clock.now_s = kNowS;
+  EXPECT_EQ(device.Results({"key-7"}), (Texts{"found value 7"}));
 }
 
 TEST(EngineSim, AHintThatWasCutOffIsContinued) {
@@ -344,13 +357,13 @@ TEST(EngineSim, AHintThatWasCutOffIsContinued) {
   EXPECT_EQ(device.client->hint_fetch().received_bytes,
             device.client->costs().bytes.hint_bytes - (1 << 20));
   EXPECT_EQ(device.Results({"key-77"}), (Texts{"found value 77"}));
-  // All of it is there now.
+  // The complete hint is there now.
   Device again(&world);
   again.transport.pieces_left = 0;
   SHOAL_ASSERT_OK(again.Open(path));
   EXPECT_EQ(again.client->hint_fetch().received_bytes, 0u);
   EXPECT_EQ(again.Results({"key-78"}), (Texts{"found value 78"}));
-  // Spoilt on disk: fetched anew.
+  // A hint that is damaged on disk is fetched anew.
   SHOAL_ASSERT_OK_AND_ASSIGN(std::string hint, ReadFile(path + ".hint"));
   hint[1000] ^= 1;
   SHOAL_ASSERT_OK(WriteFileAtomically(path + ".hint", AsBytes(hint), FileMode::kPublic));
@@ -360,8 +373,9 @@ TEST(EngineSim, AHintThatWasCutOffIsContinued) {
   EXPECT_EQ(third.Results({"key-79"}), (Texts{"found value 79"}));
 }
 
-// The table's next epoch: a client that is asking gets a clear refusal; one that comes back gets what
-// changed, which is much less than the hint; both then read the new values.
+// The table's next epoch: a client that is in the middle of a lookup gets a clear refusal. A client
+// that comes back fetches what changed, which is much less than the hint. Both then read the new
+// values.
 TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
   World world;
   world.Serve(world.MakeTable(1, 2'000, 128, /*dense=*/true));
@@ -382,22 +396,21 @@ TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
               (Texts{"found value 20 2", "found value 21", "found value 1999", "absent"}));
     if (time == 0) {
       EXPECT_TRUE(back.client->hint_fetch().by_delta);
-      EXPECT_LT(back.client->hint_fetch().received_bytes,
-                back.client->costs().bytes.hint_bytes);
+      EXPECT_LT(back.client->hint_fetch().received_bytes, back.client->costs().bytes.hint_bytes);
     } else {
       EXPECT_EQ(back.client->hint_fetch().received_bytes, 0u) << "kept on disk";
     }
   }
   EXPECT_GT(back.client->costs().open_seconds, 0);
-  // Rows of another size: made anew, and fetched whole.
+  // With rows of another size the hint is made anew and fetched completely.
   SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(3, 50, 64, /*dense=*/true)));
   SHOAL_ASSERT_OK(back.Open(path));
   EXPECT_FALSE(back.client->hint_fetch().by_delta);
   EXPECT_EQ(back.Results({"20", "50"}), (Texts{"found value 20 3", "absent"}));
 }
 
-// The default layout: a table built after the one before keeps its keys' rows, so that what changed is
-// little.
+// In the default, hashed layout, a table that is built with the previous one keeps its keys' rows,
+// so that little changes.
 TEST(EngineSim, ANewEpochOfAHashedTableIsFetchedAsADelta) {
   World world;
   world.Serve(world.MakeTable(1, 20'000, 512));
@@ -414,13 +427,13 @@ TEST(EngineSim, ANewEpochOfAHashedTableIsFetchedAsADelta) {
                    "absent"}));
 }
 
-// A server that took epochs with fewer and with more rows, and then starts again: the hints that clients
-// have are still its own, as the shape is kept, which a new server of so many rows would not have.
+// A server took epochs with fewer and with more rows, and starts again. Clients' hints are still
+// valid: the server keeps its shape, which a new server for so many rows would not choose.
 TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
   World world;
   const std::string directory = ::testing::TempDir() + "/products";
   const auto create = [&](std::shared_ptr<const table::Table> table) {
-    auto service = server::PirService::Create(
+    auto service = shoald::PirService::Create(
         &world.roster(), std::move(table),
         {.engines = {pir::Engine::kSimplePir}, .pool = &world.pool(), .directory = directory});
     SHOAL_CHECK(service.ok());
@@ -435,9 +448,8 @@ TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
     const wire::PirSetup before = SetupOf(*service);
     EXPECT_EQ(before.rows(), rows);
     EXPECT_EQ(before.columns(), first.columns());
-    SHOAL_ASSERT_OK_AND_ASSIGN(
-        const wire::PirSetup shape,
-        pir::ShapeOf(pir::Engine::kSimplePir, server::ContentOf(table), {}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup shape,
+                               pir::ShapeOf(pir::Engine::kSimplePir, shoald::ContentOf(table), {}));
     EXPECT_NE(shape.rows_per_column(), before.rows_per_column()) << "the test shows nothing";
     service.reset();
     service = create(table);
@@ -445,8 +457,8 @@ TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
   }
 }
 
-// A table that one engine takes and the other does not, as its hint would be too large: the epoch
-// before is served on, and a restart with it takes what is on disk.
+// One engine takes a new table and the other refuses it, as its hint would be too large: the epoch
+// before stays in service, and a restart with it uses the files on disk.
 TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
   World world;
   const std::string directory = ::testing::TempDir() + "/refused-epoch";
@@ -458,12 +470,12 @@ TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
     }
     return world.Sign(set, epoch, row_bytes, /*dense=*/true);
   };
-  auto service = server::PirService::Create(
-      &world.roster(), make(1, 1),
-      {.engines = {pir::Engine::kSimplePir, pir::Engine::kDoublePir},
-       .max_hint_bytes = uint64_t{400} << 20,
-       .pool = &world.pool(),
-       .directory = directory});
+  auto service =
+      shoald::PirService::Create(&world.roster(), make(1, 1),
+                                 {.engines = {pir::Engine::kSimplePir, pir::Engine::kDoublePir},
+                                  .max_hint_bytes = uint64_t{400} << 20,
+                                  .pool = &world.pool(),
+                                  .directory = directory});
   SHOAL_ASSERT_OK(service.status());
   const auto product = [&] { return *ReadFile(directory + "/simplepir.product"); };
   const std::string before = product();
@@ -474,8 +486,8 @@ TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
   EXPECT_TRUE(product() == before);
 }
 
-// An epoch in which everything changed: the server is made anew, beside the old one, and clients of the
-// old epoch are answered until it is there.
+// An epoch in which everything changed: a new server is made beside the old one, which answers
+// clients of the old epoch until the new one is ready.
 TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
   World world;
   // Rows of other bytes in every epoch: 1,500 columns, so that changes are not worth sending.
@@ -552,7 +564,7 @@ TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {
   EXPECT_EQ(device.Results({"7"}), (Texts{"found value 7"}));
 }
 
-// However much a client asks for, a server makes it a mebibyte at a time.
+// However much a client asks for, a server sends at most a mebibyte at a time.
 TEST(EngineSim, HintsAndDeltasComeInPieces) {
   World world;
   world.Serve(world.MakeTable(1, 2000, 1024));  // a hint of 2.7 MB
@@ -563,7 +575,7 @@ TEST(EngineSim, HintsAndDeltasComeInPieces) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const Frame piece,
       CallService(world.service(), wire::MakeFrame(FrameType::kGetPirHint, hint)));
-  EXPECT_EQ(piece.bulk.size(), server::PirService::kMaxPiece);
+  EXPECT_EQ(piece.bulk.size(), shoald::PirService::kMaxPiece);
 
   SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(2, 2000, 1024)));
   const wire::PirSetup after = SetupOf(world.service());
@@ -594,7 +606,7 @@ TEST(EngineSim, HintsAndDeltasComeInPieces) {
   }
   EXPECT_EQ(response.digest(), ToString(pir::DeltaDigest(delta)));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes large, ask(0, ~uint32_t{0}));
-  EXPECT_EQ(large.size(), std::min<uint64_t>(total, server::PirService::kMaxPiece));
+  EXPECT_EQ(large.size(), std::min<uint64_t>(total, shoald::PirService::kMaxPiece));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes end, ask(total, 10));
   EXPECT_TRUE(end.empty());
   for (uint64_t offset : {total + 1, ~uint64_t{0}}) {
@@ -602,7 +614,7 @@ TEST(EngineSim, HintsAndDeltasComeInPieces) {
   }
 }
 
-// Requests from anybody: each gets one answer or one error, and the server goes on.
+// Mutated requests: each gets one answer or one error, and the server keeps running.
 TEST(EngineSim, MutatedRequests) {
   const google::protobuf::LogSilencer silence;
   World world;
@@ -638,10 +650,11 @@ TEST(EngineSim, MutatedRequests) {
   one.resize(pir::SizesOf(setup.setup())->query_bytes);
   Bytes two = one;
   Append(two, one);
-  const std::vector<Frame> frames = {
-      setup_frame, wire::MakeFrame(FrameType::kGetPirSetup, setup_request),
-      wire::MakeFrame(FrameType::kGetPirHint, hint), wire::MakeFrame(FrameType::kGetPirDelta, delta),
-      wire::MakeFrame(FrameType::kPirQuery, query, two)};
+  const std::vector<Frame> frames = {setup_frame,
+                                     wire::MakeFrame(FrameType::kGetPirSetup, setup_request),
+                                     wire::MakeFrame(FrameType::kGetPirHint, hint),
+                                     wire::MakeFrame(FrameType::kGetPirDelta, delta),
+                                     wire::MakeFrame(FrameType::kPirQuery, query, two)};
   testing::TestRandom random(3);
   int answered = 0, refused = 0;
   for (int trial = 0; trial < 2000; ++trial) {
@@ -656,7 +669,7 @@ TEST(EngineSim, MutatedRequests) {
     if (random.Below(8) == 0) frame.bulk.resize(random.Below(frame.bulk.size() + 3));
     const absl::StatusOr<Frame> answer = CallService(world.service(), frame);
     answer.ok() ? ++answered : ++refused;
-    ASSERT_LE(answer.ok() ? answer->bulk.size() : 0, server::PirService::kMaxPiece);
+    ASSERT_LE(answer.ok() ? answer->bulk.size() : 0, shoald::PirService::kMaxPiece);
   }
   EXPECT_GT(answered, 200);
   EXPECT_GT(refused, 200);
@@ -674,8 +687,8 @@ TEST(EngineSim, ManyClientsAtOnce) {
       if (!device.Open().ok()) return;
       for (int i = 0; i < 5; ++i) {
         const int key = (13 * t + 7 * i) % 100;
-        const std::string value =
-            key % 10 == 0 ? absl::StrCat("found value ", key, " 1") : absl::StrCat("found value ", key);
+        const std::string value = key % 10 == 0 ? absl::StrCat("found value ", key, " 1")
+                                                : absl::StrCat("found value ", key);
         right += device.Results({absl::StrCat(key)}) == Texts{value};
       }
     });
@@ -684,7 +697,7 @@ TEST(EngineSim, ManyClientsAtOnce) {
   EXPECT_EQ(right, 40);
 }
 
-// Devices of a crowd: what they send is counted here, whichever of them it is.
+// A crowd of devices. Counts what all of them send.
 struct Crowd {
   explicit Crowd(World* of) : world(of) {
     options.engine = pir::Engine::kSimplePir;
@@ -696,8 +709,8 @@ struct Crowd {
     options.connections = 4;
     keys.dense = 90;
   }
-  absl::StatusOr<client::CrowdReport> Run(const table::UnsignedTable* expected) {
-    return client::RunCrowd(
+  absl::StatusOr<crowd::CrowdReport> Run(const table::UnsignedTable* expected) {
+    return crowd::RunCrowd(
         options, world->parties().pinned(), keys, expected,
         [this]() -> absl::StatusOr<std::unique_ptr<client::Transport>> {
           auto transport = std::make_unique<DirectTransport>(world);
@@ -708,15 +721,18 @@ struct Crowd {
           };
           return transport;
         },
-        {.clock = &clock, .random = &random, .pool = &world->pool(), .sleep = [](uint32_t) {},
+        {.clock = &clock,
+         .random = &random,
+         .pool = &world->pool(),
+         .sleep = [](uint32_t) {},
          .progress = nullptr},
         nullptr);
   }
   World* const world;
   FixedClock clock;
   testing::TestRandom random{34};
-  client::CrowdOptions options;
-  client::CrowdKeys keys;
+  crowd::CrowdOptions options;
+  crowd::CrowdKeys keys;
   std::atomic<int> connections = 0, queries = 0;
   std::function<void(int connection, Bytes& answers)> spoil = nullptr;
 };
@@ -730,7 +746,7 @@ TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
     crowd.options.own_connections = own;
     crowd.options.verify_each = own;
     crowd.options.absent = own ? 0 : 0.2;
-    SHOAL_ASSERT_OK_AND_ASSIGN(const client::CrowdReport report, crowd.Run(&table->content()));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const crowd::CrowdReport report, crowd.Run(&table->content()));
     EXPECT_EQ(report.engine, "simplepir");
     EXPECT_EQ(report.queries, 90u);
     EXPECT_EQ(report.answers_correct, 90u);
@@ -739,7 +755,8 @@ TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
     EXPECT_EQ(report.devices_lost, 0u);
     EXPECT_GE(report.keys_found, own ? 30u : 10u);
     EXPECT_EQ(report.keys_absent > 0, !own);
-    // A connection each, and the one that fetched the hint; a request each, or as few as will do.
+    // One connection for each device, and one that fetched the hint; one request for each device,
+    // or as few as are enough.
     EXPECT_EQ(crowd.connections == 31, own);
     EXPECT_EQ(crowd.queries, own ? 30 : 6);
     const pir::Costs& costs = report.costs;
@@ -748,30 +765,29 @@ TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
     EXPECT_GT(costs.query_seconds, 0);
     EXPECT_GT(costs.recover_seconds, 0);
     EXPECT_GE(report.queries_per_pass, 3);
-    EXPECT_LE(report.queries_per_pass, server::PirService::kMaxPass);
+    EXPECT_LE(report.queries_per_pass, shoald::PirService::kMaxPass);
     EXPECT_GT(report.latency_seconds.p50, 0);
     EXPECT_LE(report.latency_seconds.p50, report.latency_seconds.p99);
     EXPECT_LE(report.latency_seconds.p99, report.latency_seconds.most);
   }
 }
 
-// A server that is asked for more than it can do says so at once, and goes on with the rest.
+// A server that gets more queries than it can answer in time refuses the last ones at once and
+// answers the rest.
 TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
   World world;
-  auto service = server::PirService::Create(&world.roster(), world.MakeTable(1, 3000, 64, /*dense=*/true),
-                                            {.engines = {pir::Engine::kSimplePir},
-                                             .pool = &world.pool(),
-                                             .max_wait_seconds = 0});
+  auto service = shoald::PirService::Create(
+      &world.roster(), world.MakeTable(1, 3000, 64, /*dense=*/true),
+      {.engines = {pir::Engine::kSimplePir}, .pool = &world.pool(), .max_wait_seconds = 0});
   SHOAL_ASSERT_OK(service.status());
   wire::GetPirSetupRequest ask;
   ask.set_engine("simplepir");
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const Frame frame,
-      CallService(**service, wire::MakeFrame(FrameType::kGetPirSetup, ask)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Frame frame,
+                             CallService(**service, wire::MakeFrame(FrameType::kGetPirSetup, ask)));
   wire::GetPirSetupResponse setup;
   SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, setup));
   SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOf(setup.setup()));
-  // Of the right length, and of another setup: refused one by one, after a pass.
+  // Queries of the right length but for another setup: they are refused one by one, after a pass.
   wire::PirQueryRequest query;
   query.set_engine("simplepir");
   query.set_count(1);
@@ -784,7 +800,7 @@ TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
   for (int i = 0; i < 500; ++i) {
     (*service)->Handle(request, net::Reply([&](Frame answer, std::unique_ptr<ByteSource>) {
                          const absl::StatusCode code = wire::ErrorOf(answer).code();
-                         // The thread that passes over the table gets no further before all wait for it.
+                         // The thread that passes over the table waits until all queries have come.
                          if (code == absl::StatusCode::kFailedPrecondition) handed_in.wait();
                          {
                            const std::lock_guard lock(mutex);
@@ -800,8 +816,7 @@ TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
   EXPECT_EQ(codes.size(), 2u);
 }
 
-// One device's server spoils its answers: they are counted as failed, nobody else's are, and nothing
-// is asked again.
+// One device's answers are spoiled: only these are counted as failed, and nothing is asked again.
 TEST(EngineSim, ACrowdCountsWhatFails) {
   World world;
   const auto table = world.MakeTable(1, 90, 64, /*dense=*/true);
@@ -811,7 +826,7 @@ TEST(EngineSim, ACrowdCountsWhatFails) {
     if (connection == 6) answers.pop_back();
     for (size_t i = 0; connection == 5 && i < answers.size(); i += 3) answers[i] ^= 0x80;
   };
-  SHOAL_ASSERT_OK_AND_ASSIGN(const client::CrowdReport report, crowd.Run(&table->content()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const crowd::CrowdReport report, crowd.Run(&table->content()));
   EXPECT_EQ(report.answers_correct, 84u);
   EXPECT_EQ(report.answers_failed, 6u);
   EXPECT_EQ(report.answers_wrong, 0u);
@@ -833,7 +848,7 @@ TEST(EngineSim, ACrowdSaysWhatIsWrong) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "not the deployment's"));
   crowd.options.pad_to = 2;
   EXPECT_THAT(crowd.Run(nullptr), StatusIs(absl::StatusCode::kInvalidArgument, "apps"));
-  // Nobody gets through.
+  // No device gets through.
   crowd.options.pad_to = 3;
   crowd.spoil = [](int, Bytes& answers) { answers.clear(); };
   EXPECT_THAT(crowd.Run(nullptr), StatusIs(absl::StatusCode::kDataLoss, "no device got through"));
@@ -876,7 +891,7 @@ TEST(EngineSim, ASetupOfAnotherTableIsRefused) {
 TEST(EngineSim, DoublePirRefusesWideRows) {
   World world;
   EXPECT_THAT(
-      server::PirService::Create(&world.roster(), world.MakeTable(1, 300, 1024),
+      shoald::PirService::Create(&world.roster(), world.MakeTable(1, 300, 1024),
                                  {.engines = {pir::Engine::kDoublePir}, .pool = &world.pool()}),
       StatusIs(absl::StatusCode::kResourceExhausted, "use simplepir"));
 }

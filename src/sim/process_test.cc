@@ -1,6 +1,6 @@
-// Three parties and their clients as processes on this machine, as scripts/local-chain sets them up:
-// what a user sees when it works, when a party is missing, when a file is wrong, and when somebody
-// throws garbage at the ports.
+// Three parties and their clients as processes on this machine, as scripts/local-chain sets them
+// up. The tests show what a user sees if all works, if a party is missing, if a file is wrong, and
+// if somebody sends garbage to the ports.
 #include <signal.h>
 
 #include <atomic>
@@ -18,7 +18,6 @@
 #include "gtest/gtest.h"
 #include "src/base/check.h"
 #include "src/base/clock.h"
-#include "src/base/file.h"
 #include "src/base/random.h"
 #include "src/base/testing/matchers.h"
 #include "src/net/connection.h"
@@ -26,6 +25,7 @@
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
 #include "src/sim/processes.h"
+#include "src/storage/file.h"
 #include "src/table/table.h"
 #include "src/wire/frame.h"
 #include "src/wire/peer.pb.h"
@@ -41,8 +41,8 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
 constexpr uint32_t kParties = 3;
-// A deployment in a directory, made once, and its processes. Every client's lookup fills a round, so
-// that none waits for a window; the table has more rows than a lookup asks for.
+// A deployment in a directory, made once, and its processes. Every client's lookup fills a round,
+// so that none waits for a window; the table has more rows than a lookup asks for.
 class Chain {
  public:
   Chain() : port_(FreePorts(kParties)), directory_(fs::path(::testing::TempDir()) / "chain") {
@@ -51,18 +51,20 @@ class Chain {
     WriteText(fs::path(::testing::TempDir()) / "records.tsv", records);
     const Result created =
         RunToEnd({LocalChain(), "create", directory_, "--parties", absl::StrCat(kParties), "--port",
-             absl::StrCat(port_), "--rounds",
-             "onions_window_s: 20 onions_count: 16 queries_window_s: 3 queries_count: 16 "
-             "answers_window_s: 15",
-             "--", "--tsv", fs::path(::testing::TempDir()) / "records.tsv", "--name", "squares",
-             "--row-bytes", "128"});
+                  absl::StrCat(port_), "--rounds",
+                  "onions_window_s: 20 onions_count: 16 queries_window_s: 15 queries_count: 16 "
+                  "answers_window_s: 60",
+                  "--", "--tsv", fs::path(::testing::TempDir()) / "records.tsv", "--name",
+                  "squares", "--row-bytes", "128"});
     Require(created.code == 0, created.output);
   }
 
   fs::path path(const std::string& name) const { return directory_ / name; }
   uint16_t port(uint32_t party) const { return static_cast<uint16_t>(port_ + party - 1); }
   std::string address(uint32_t party) const { return absl::StrCat("127.0.0.1:", port(party)); }
-  std::string config(uint32_t party) const { return path(absl::StrCat("party-", party, ".textproto")); }
+  std::string config(uint32_t party) const {
+    return path(absl::StrCat("party-", party, ".textproto"));
+  }
   fs::path state(uint32_t party) const { return path(absl::StrCat("party-", party, ".state")); }
 
   void Start(uint32_t party) {
@@ -74,7 +76,7 @@ class Chain {
       if (!parties_[party - 1].has_value()) Start(party);
     }
   }
-  // As by an operator; the exit code.
+  // Stops a party as an operator does. Returns the exit code.
   std::optional<int> Stop(uint32_t party) {
     parties_[party - 1]->Signal(SIGTERM);
     const std::optional<int> code = parties_[party - 1]->Wait();
@@ -90,11 +92,15 @@ class Chain {
   // A client of its own: configuration and state.
   std::string NewClient() {
     const std::string name = absl::StrCat("client-", ++clients_);
-    const fs::path config_path = path(name + ".textproto");
-    WriteText(config_path, absl::StrCat("frontend: '", address(1),
-                                        "' pinned_parties_file: 'pinned.textproto' state: '", name,
-                                        ".state' pad_to: 16 timeout_s: 8"));
-    return config_path;
+    SetTimeout(path(name + ".textproto"), 100);
+    return path(name + ".textproto");
+  }
+  // How long a client waits for a round.
+  void SetTimeout(const fs::path& client, int seconds) {
+    WriteText(client,
+              absl::StrCat("frontend: '", address(1),
+                           "' pinned_parties_file: 'pinned.textproto' state: '",
+                           client.stem().string(), ".state' pad_to: 16 timeout_s: ", seconds));
   }
   std::vector<std::string> Query(const std::string& client, const std::vector<std::string>& keys) {
     std::vector<std::string> command = {Shoal(), "query", "--config", client};
@@ -127,7 +133,8 @@ class ProcessTest : public ::testing::Test {
   }
   void ExpectServed() { ExpectServed(chain().NewClient()); }
 
-  // shoald with a changed configuration of `party` ends with this code and says `part`.
+  // Expects that shoald with a changed configuration of `party` ends with this code and says
+  // `part`.
   void ExpectRefused(uint32_t party,
                      const std::vector<std::pair<std::string, std::string>>& replacements, int code,
                      const std::string& part) {
@@ -138,7 +145,7 @@ class ProcessTest : public ::testing::Test {
     }
     const std::string path = chain().path("changed.textproto");
     WriteText(path, text);
-    const Result result = RunToEnd({Shoald(), "--config", path}, 10s);
+    const Result result = RunToEnd({Shoald(), "--config", path});
     EXPECT_EQ(result.code, code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(part));
   }
@@ -152,13 +159,12 @@ TEST_F(ProcessTest, TheScriptStartsAndStopsAChainThatAnswers) {
   const Result started = RunToEnd({LocalChain(), "start", chain().path("")});
   ASSERT_EQ(started.code, 0) << started.output;
   ExpectServed();
-  const Result status =
-      RunToEnd({Shoal(), "status", "--config", chain().NewClient()});
+  const Result status = RunToEnd({Shoal(), "status", "--config", chain().NewClient()});
   EXPECT_EQ(status.code, 0) << status.output;
   EXPECT_THAT(status.output, HasSubstr("local"));
   const Result stopped = RunToEnd({LocalChain(), "stop", chain().path("")});
   EXPECT_EQ(stopped.code, 0) << stopped.output;
-  // Nobody is left, and nothing that was secret.
+  // No process is left, and no secret file.
   for (uint32_t party = 1; party <= kParties; ++party) {
     EXPECT_THAT(Text(chain().path(absl::StrCat("party-", party, ".log"))), HasSubstr("ending"));
     asio::io_context io;
@@ -193,15 +199,16 @@ TEST_F(ProcessTest, AnOrderlyEndLeavesNoSecrets) {
 
 TEST_F(ProcessTest, APartyThatIsDownAbortsTheRoundAndIsMissedByName) {
   chain().StartAll();
-  ExpectServed();  // a round is open by the next one's time
+  ExpectServed();  // rounds are being opened
   ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions"));
   chain().Kill(2);
   const std::string client = chain().NewClient();
+  chain().SetTimeout(client, 8);
   Process query(chain().Query(client, {"key-7"}));
   EXPECT_TRUE(chain().process(1).WaitForOutput("aborted: offline stage: ")) << query.Output();
   EXPECT_THAT(chain().process(1).Output(), HasSubstr("reaching party 2: " + chain().address(2)));
   EXPECT_TRUE(chain().process(1).WaitForOutput("no round could be opened: "));
-  // The frontend serves on, and says what is wrong.
+  // The frontend continues to serve, and says what is wrong.
   const Result status = RunToEnd({Shoal(), "status", "--config", chain().NewClient()});
   EXPECT_EQ(status.code, 0) << status.output;
   EXPECT_THAT(status.output, HasSubstr("reaching party 2"));
@@ -209,6 +216,7 @@ TEST_F(ProcessTest, APartyThatIsDownAbortsTheRoundAndIsMissedByName) {
   EXPECT_THAT(query.Output(), HasSubstr("no round took"));
   chain().Start(2);
   ExpectServed();
+  chain().SetTimeout(client, 100);
   ExpectServed(client);
 }
 
@@ -223,7 +231,7 @@ TEST_F(ProcessTest, AFrontendThatDiesComesBack) {
 
 TEST_F(ProcessTest, AFrontendThatEndsEndsItsRoundsEverywhere) {
   chain().StartAll();
-  // More often than a party takes open rounds: none may be left behind.
+  // More rounds than a party may have open, so none may be left behind.
   for (int i = 0; i < 18; ++i) {
     ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions")) << chain().process(1).Output();
     ASSERT_EQ(chain().Stop(1), 0);
@@ -259,17 +267,20 @@ TEST_F(ProcessTest, WrongFilesAreNamed) {
     replacements.emplace_back(config(field, from), config(field, to));
     return replacements;
   };
-  ExpectRefused(2, with("keys_directory", "party-2", "party-3"), 1, "not the one that the roster pins for party 2");
+  ExpectRefused(2, with("keys_directory", "party-2", "party-3"), 1,
+                "not the one that the roster pins for party 2");
   ExpectRefused(2, with("keys_directory", "party-2", "none"), 1, chain().path("none"));
   ExpectRefused(2, with("table_directory", "table", "none"), 1, chain().path("none"));
   ExpectRefused(2, with("roster_file", "roster.textproto", "none"), 1, chain().path("none"));
-  ExpectRefused(2, with("pinned_parties_file", "pinned.textproto", "none"), 1, chain().path("none"));
+  ExpectRefused(2, with("pinned_parties_file", "pinned.textproto", "none"), 1,
+                chain().path("none"));
   ExpectRefused(2, {{"party: 2", "party: 4"}}, 1, "the roster has 3 parties");
   ExpectRefused(2, {{"party: 2", "party: 2 unknown_field: 1"}}, 1, "changed.textproto:1:");
 
-  // Somebody else's roster: well formed, signed by nobody we know.
+  // Another deployment's roster: well formed, but signed by parties that are not pinned.
   const std::string roster = Text(chain().path("roster.textproto"));
-  WriteText(chain().path("altered"), absl::StrReplaceAll(roster, {{"max_slots: 4194304", "max_slots: 4194303"}}));
+  WriteText(chain().path("altered"),
+            absl::StrReplaceAll(roster, {{"max_slots: 4194304", "max_slots: 4194303"}}));
   ExpectRefused(2, with("roster_file", "roster.textproto", "altered"), 3, "signature");
   wire::PinnedParties pins;
   SHOAL_ASSERT_OK(wire::ReadTextFile(chain().path("pinned.textproto"), pins));
@@ -288,25 +299,27 @@ TEST_F(ProcessTest, WrongFilesAreNamed) {
     ExpectRefused(2, other_state, 1, key);
     fs::permissions(key, fs::perms::group_read, fs::perm_options::remove);
   }
-  // A port, and a directory, that a process holds already.
-  ExpectRefused(2, other_state, 1, "listening on " + chain().address(2) + ": the address is in use");
+  // A port and a directory that a running process uses.
+  ExpectRefused(2, other_state, 1,
+                "listening on " + chain().address(2) + ": the address is in use");
   ExpectRefused(1, {{"party-1.state", "other-1.state"}}, 1, "listening on " + chain().address(1));
   ExpectRefused(2, {{"party: 2", "listen_address: '127.0.0.1:0' party: 2"}}, 1, chain().state(2));
-  ExpectRefused(2, {{"party: 2", "listen_address: 'nowhere' party: 2"}, other_state[0]}, 1, "'nowhere'");
+  ExpectRefused(2, {{"party: 2", "listen_address: 'nowhere' party: 2"}, other_state[0]}, 1,
+                "'nowhere'");
   // The command line.
   EXPECT_EQ(RunToEnd({Shoald()}).code, 2);
   EXPECT_EQ(RunToEnd({Shoald(), "--config", chain().config(2), "--nonsense"}).code, 2);
-  // Right files pass the check beside the running process.
+  // Good files pass --check while the party is running.
   const Result check = RunToEnd({Shoald(), "--config", chain().config(2), "--check"});
   EXPECT_EQ(check.code, 0) << check.output;
 }
 
-// Clients' connections leave descriptors for the rounds: the soft limit is raised, and where the hard
-// one is low fewer connections are taken.
+// Clients' connections leave file descriptors for the rounds: the soft limit is raised, and with a
+// low hard limit fewer connections are taken.
 TEST_F(ProcessTest, TheLimitOfOpenFilesIsRaisedOrSaid) {
   chain().StartAll();
   const std::string path = chain().path("limits.textproto");
-  // Ends for want of the address, after it has looked at its limits.
+  // The run ends because the address is in use, after shoald has looked at its limits.
   WriteText(path, absl::StrReplaceAll(Text(chain().config(2)),
                                       {{"party-2.state", "limits.state"},
                                        {"party: 2", "party: 2 max_connections: 100"}}));
@@ -323,7 +336,7 @@ TEST_F(ProcessTest, TheLimitOfOpenFilesIsRaisedOrSaid) {
 }
 
 TEST_F(ProcessTest, WhatHasExpiredIsRefused) {
-  // The same records and parties; signed, but for yesterday.
+  // A table with the same records, signed by the same parties, but expired.
   const SystemClock clock;
   const uint64_t yesterday_s = clock.NowSeconds() - 24 * 3600;
   SystemRandom random;
@@ -341,15 +354,14 @@ TEST_F(ProcessTest, WhatHasExpiredIsRefused) {
                              roster::PinnedParties::Read(chain().path("pinned.textproto")));
   SHOAL_ASSERT_OK_AND_ASSIGN(const roster::Roster roster,
                              roster::Roster::Verify(signed_roster, pins, clock.NowSeconds()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const table::UnsignedTable content,
-      table::BuildHashed(table::RecordSet("none"),
-                         {.name = "old",
-                          .deployment = "local",
-                          .created_s = yesterday_s,
-                          .expires_s = yesterday_s + 3600,
-                          .row_bytes = 1024},
-                         random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const table::UnsignedTable content,
+                             table::BuildHashed(table::RecordSet("none"),
+                                                {.name = "old",
+                                                 .deployment = "local",
+                                                 .created_s = yesterday_s,
+                                                 .expires_s = yesterday_s + 3600,
+                                                 .row_bytes = 1024},
+                                                random));
   std::vector<table::TableShare> shares;
   for (const roster::PartyKeys& party : keys) {
     SHOAL_ASSERT_OK_AND_ASSIGN(table::TableShare share,
@@ -361,7 +373,8 @@ TEST_F(ProcessTest, WhatHasExpiredIsRefused) {
       table::AggregateTable(content, roster, shares, yesterday_s + 60, random, pool));
   SHOAL_ASSERT_OK(content.Save(chain().path("old-table")));
   SHOAL_ASSERT_OK(table.SaveSignatures(chain().path("old-table")));
-  ExpectRefused(3, {{"table_directory: \"table\"", "table_directory: \"old-table\""}}, 3, "expired");
+  ExpectRefused(3, {{"table_directory: \"table\"", "table_directory: \"old-table\""}}, 3,
+                "expired");
 
   wire::Roster old = signed_roster.roster();
   old.set_valid_from_s(yesterday_s);
@@ -393,7 +406,7 @@ class Vandal {
         }
       });
     }
-    // The party before, gone bad: its own key opens the door.
+    // A malicious previous party, which connects with its own key.
     auto keys = roster::PartyKeys::Load(chain.path("party-1"));
     SHOAL_CHECK(keys.ok());
     threads_.emplace_back([this, address = chain.address(2), keys = *std::move(keys)] {
@@ -437,9 +450,10 @@ class Vandal {
              {.type = FrameType::kEndRound, .control = "", .bulk = {}},
              {.type = static_cast<FrameType>(77), .control = "", .bulk = {}}}) {
       auto connection = net::Connection::Connect(
-          {.address = address, .identity = identity, .connect_timeout = 5s});
+          {.address = address, .identity = identity, .connect_timeout = kLong});
       if (!connection.ok()) continue;
-      const auto answer = (*connection)->Call(frame, {.control_bytes = 1 << 20, .bulk_bytes = 0}, 5s);
+      const auto answer =
+          (*connection)->Call(frame, {.control_bytes = 1 << 20, .bulk_bytes = 0}, kLong);
       EXPECT_FALSE(answer.ok());
       EXPECT_NE(answer.status().code(), absl::StatusCode::kDeadlineExceeded) << answer.status();
     }
@@ -456,8 +470,8 @@ TEST_F(ProcessTest, GarbageOnThePortsDisturbsNobodyElse) {
   {
     Vandal vandal(chain());
     ExpectServed();
+    while (vandal.rounds() == 0) std::this_thread::sleep_for(10ms);
     ExpectServed();
-    EXPECT_GT(vandal.rounds(), 0);
   }
   for (uint32_t party = 1; party <= kParties; ++party) {
     EXPECT_FALSE(chain().process(party).Wait(0ms).has_value()) << chain().process(party).Output();
@@ -469,21 +483,24 @@ TEST_F(ProcessTest, AClientThatIsKilledGoesOnAndNobodyWaitsForIt) {
   chain().StartAll();
   const std::string killed = chain().NewClient();
   {
-    // Killed at different points of its way: while it takes slots, sends queries, waits for answers.
-    for (const char* point : {"obtaining", "to take queries", "sending", "waiting for the answers"}) {
+    // Clients are killed at different points: while they take slots, send queries, and wait for
+    // answers.
+    for (const char* point :
+         {"obtaining", "to take queries", "sending", "waiting for the answers"}) {
       Process query(chain().Query(killed, {"key-7", "key-199", "no-such-key"}));
       (void)query.WaitForOutput(point);
       query.Kill();
     }
   }
-  // Half a submission, by a client that never comes back.
+  // A client submits half and never comes back.
   {
     auto connection = net::Connection::Connect({.address = chain().address(1)});
     SHOAL_ASSERT_OK(connection);
-    EXPECT_THAT((*connection)->Call({.type = wire::FrameType::kSubmitOnions,
-                                     .control = std::string((4 << 20) - 1, 'x'),
-                                     .bulk = {}},
-                                    {}, 1ms),
+    EXPECT_THAT((*connection)
+                    ->Call({.type = wire::FrameType::kSubmitOnions,
+                            .control = std::string((4 << 20) - 1, 'x'),
+                            .bulk = {}},
+                           {}, 1ms),
                 ::testing::Not(::shoal::testing::IsOk()));
   }
   ExpectServed(killed);

@@ -34,8 +34,8 @@ const fs::path& BinDir() {
 
 }  // namespace
 
-std::string Shoal() { return BinDir() / "cli/shoal"; }
-std::string Shoald() { return BinDir() / "server/runner/shoald"; }
+std::string Shoal() { return BinDir() / "shoal/shoal"; }
+std::string Shoald() { return BinDir() / "shoald/shoald"; }
 std::string LocalChain() { return fs::current_path() / "scripts/local-chain"; }
 
 std::string Text(const fs::path& path) {
@@ -124,8 +124,7 @@ uint16_t FreePorts(uint32_t count) {
       boost::system::error_code error;
       tcp::acceptor acceptor(io);
       acceptor.open(tcp::v4(), error);
-      acceptor.bind({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(first + i)},
-                    error);
+      acceptor.bind({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(first + i)}, error);
       free = !error;
     }
     if (free) return first;

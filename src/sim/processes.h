@@ -1,4 +1,4 @@
-// Real processes for tests: programs that die with the test, what they said, free ports.
+// Real processes for tests: programs that die with the test, their output, and free ports.
 #ifndef SHOAL_SRC_SIM_PROCESSES_H_
 #define SHOAL_SRC_SIM_PROCESSES_H_
 
@@ -13,8 +13,8 @@
 
 namespace shoal::sim {
 
-// Longer than anything takes on a busy machine.
-inline constexpr std::chrono::seconds kLong{25};
+// Longer than anything takes on a machine that others keep busy: only what hangs reaches it.
+inline constexpr std::chrono::seconds kLong{200};
 
 // The programs, in the test's data.
 std::string Shoal();
@@ -24,19 +24,21 @@ std::string LocalChain();
 std::string Text(const std::filesystem::path& path);
 void WriteText(const std::filesystem::path& path, const std::string& text);
 
-// A program that dies with this test, whatever becomes of it.
+// A program that dies with this test, however the test ends.
 class Process {
  public:
   explicit Process(const std::vector<std::string>& command);
   Process(Process&& other) noexcept;
   ~Process() { Kill(); }
 
-  // Both streams so far.
+  // The output on both streams so far.
   std::string Output() const { return Text(output_); }
-  // The exit code (128 + signal when killed), or nothing when the time is over.
+  // The exit code (128 + signal if it was killed), or nothing after `limit`.
   std::optional<int> Wait(std::chrono::milliseconds limit = kLong);
   bool WaitForOutput(const std::string& part, std::chrono::milliseconds limit = kLong);
   void Signal(int number);
+  // 0 once it was seen to have ended.
+  pid_t pid() const { return pid_; }
   void Kill();
 
  private:
@@ -45,18 +47,18 @@ class Process {
   std::filesystem::path output_;
 };
 
-// Runs to the end; the exit code and what it said.
+// The exit code and output of a program that ran to its end.
 struct Result {
   int code;
   std::string output;
 };
 Result RunToEnd(const std::vector<std::string>& command, std::chrono::milliseconds limit = kLong);
 
-// Without it no test makes sense.
+// Ends the test program if the condition is false, as no test makes sense then.
 void Require(bool condition, const std::string& output);
 
-// The first of `count` ports in a row that nobody listens on; below those that the system gives to
-// clients. They may be taken before they are used: then the test fails and says so.
+// The first of `count` ports in a row on which nobody listens, below those that the system gives to
+// clients. Another program may take them before they are used: then the test fails and says so.
 uint16_t FreePorts(uint32_t count);
 
 }  // namespace shoal::sim

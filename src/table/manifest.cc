@@ -35,8 +35,8 @@ absl::Status CheckManifest(const wire::Manifest& manifest) {
     return Bad(absl::StrCat("rows: ", manifest.rows(), " is not in 1..", kMaxRows));
   }
   if (manifest.row_bytes() < kMinRowBytes || manifest.row_bytes() > kMaxRowBytes) {
-    return Bad(absl::StrCat("row_bytes: ", manifest.row_bytes(), " is not in ", kMinRowBytes,
-                            "..", kMaxRowBytes));
+    return Bad(absl::StrCat("row_bytes: ", manifest.row_bytes(), " is not in ", kMinRowBytes, "..",
+                            kMaxRowBytes));
   }
   if (manifest.rows() > kMaxTableBytes / manifest.row_bytes()) {
     return Bad(absl::StrCat("the table has more than ", kMaxTableBytes, " bytes"));
@@ -131,9 +131,8 @@ absl::StatusOr<Manifest> Manifest::Verify(const wire::SignedManifest& signed_man
   const wire::Manifest& content = signed_manifest.manifest();
   SHOAL_RETURN_IF_ERROR(CheckManifest(content));
   if (content.deployment() != roster.deployment()) {
-    return absl::UnauthenticatedError(absl::StrCat("manifest: of deployment ",
-                                                   content.deployment(), ", not of ",
-                                                   roster.deployment()));
+    return absl::UnauthenticatedError(absl::StrCat("manifest: of deployment ", content.deployment(),
+                                                   ", not of ", roster.deployment()));
   }
   Manifest manifest;
   manifest.wire_ = signed_manifest;

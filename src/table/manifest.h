@@ -1,4 +1,4 @@
-// What a table is, signed by all parties.
+// A table's manifest: the description of the table, signed by all parties.
 #ifndef SHOAL_SRC_TABLE_MANIFEST_H_
 #define SHOAL_SRC_TABLE_MANIFEST_H_
 
@@ -13,23 +13,23 @@
 
 namespace shoal::table {
 
-// A row of one short number, say: noise is paid for every row, so that few tables want it.
+// Enough for one short number. Few tables want such rows, as every row costs noise.
 inline constexpr uint32_t kMinRowBytes = 1;
 inline constexpr uint32_t kMaxRowBytes = 1u << 20;
-inline constexpr uint64_t kMaxRows = (1ull << 31) - 2;   // row numbers live in Z_p, p = 2^31 - 1
+inline constexpr uint64_t kMaxRows = (1ull << 31) - 2;  // row numbers live in Z_p, p = 2^31 - 1
 inline constexpr uint64_t kMaxTableBytes = 1ull << 40;
 inline constexpr uint64_t kMaxPlacementBytes = 1ull << 30;
 inline constexpr size_t kMaxTableNameBytes = 128;
 inline constexpr uint64_t kMaxTableLifetimeS = 400ull * 24 * 3600;
 
-// Structure and limits: INVALID_ARGUMENT names the field. What a builder makes and a party signs
-// passes it.
+// Checks structure and limits. INVALID_ARGUMENT names the field. Builders and parties that sign
+// check it.
 absl::Status CheckManifest(const wire::Manifest& manifest);
 
-// What all parties sign: Transcript("shoal manifest v1") over name, table_id, epoch, created_s,
-// expires_s, records, rows, row_bytes; then 1, records_per_row, value_bytes, length_bytes (dense)
-// or 2, hash_seed, buckets, placement_digest (hashed); rows_digest, deployment. Text and bytes as
-// Blob, all else as U64.
+// The digest that all parties sign: Transcript("shoal manifest v1") over name, table_id, epoch,
+// created_s, expires_s, records, rows, row_bytes; then 1, records_per_row, value_bytes,
+// length_bytes (dense) or 2, hash_seed, buckets, placement_digest (hashed); rows_digest,
+// deployment. Text and bytes as Blob, all else as U64.
 Digest ManifestDigest(const wire::Manifest& manifest);
 
 // Transcript("shoal rows v1") over rows, row_bytes, and all rows as one Blob.
@@ -38,16 +38,17 @@ Digest RowsDigest(uint64_t rows, uint32_t row_bytes, BytesView all_rows);
 // Transcript("shoal placement v1") over the bytes as one Blob.
 Digest PlacementDigest(BytesView placement);
 
-// What all parties sign of every row: Transcript("shoal row v1") over table_id (Blob), epoch,
-// expires_s, the row's number, and its bytes (Blob).
+// The digest that all parties sign for every row: Transcript("shoal row v1") over table_id (Blob),
+// epoch, expires_s, the row's number, and the row's bytes (Blob).
 Digest RowMessage(const wire::Manifest& manifest, uint64_t row, BytesView row_bytes);
 
 // A manifest that exists has been checked: structure, limits, the deployment's name, all parties'
 // signature, time, and the pinned minimum epoch. Immutable.
 class Manifest {
  public:
-  // INVALID_ARGUMENT: malformed. UNAUTHENTICATED: another deployment, a signature that does not
-  // match, not yet valid, expired, an epoch before the pinned minimum.
+  // INVALID_ARGUMENT: malformed. UNAUTHENTICATED: another deployment's manifest, a signature that
+  // does not match, a manifest that is not yet valid or has expired, or an epoch before the pinned
+  // minimum.
   static absl::StatusOr<Manifest> Verify(const wire::SignedManifest& signed_manifest,
                                          const roster::Roster& roster, uint64_t now_s);
 
@@ -67,8 +68,8 @@ class Manifest {
     return content().has_hashed() ? content().hashed().buckets() : 0;
   }
 
-  // UNAUTHENTICATED once it has expired (with the roster's tolerance): a client checks again when
-  // answers arrive.
+  // UNAUTHENTICATED once the manifest has expired, give or take the roster's tolerance. A client
+  // checks again when answers arrive.
   absl::Status CheckTime(const roster::Roster& roster, uint64_t now_s) const;
 
  private:

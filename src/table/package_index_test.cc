@@ -1,5 +1,5 @@
-// On this machine's own package index: what apt says is upgradable is the truth. Tagged local: it
-// runs apt's tools.
+// Compares an update check on this machine's own package index with what apt says is upgradable.
+// Tagged `local`, as it runs apt's tools.
 #include <cstdio>
 #include <map>
 #include <set>
@@ -23,7 +23,8 @@ TEST(PackageIndex, GivesTheAnswerOfAptListUpgradable) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::string native, NativeArchitecture());
 
   shoal::testing::TestRandom random(1);
-  const TableOptions options{.name = "packages", .deployment = "test", .created_s = 1, .expires_s = 2};
+  const TableOptions options{
+      .name = "packages", .deployment = "test", .created_s = 1, .expires_s = 2};
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(*records, options, random));
   SHOAL_EXPECT_OK(table.CheckContent());
   if (records->size() > 10'000) {

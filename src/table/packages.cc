@@ -18,8 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "src/base/file.h"
 #include "src/base/status_macros.h"
+#include "src/storage/file.h"
 
 namespace shoal::table {
 namespace {
@@ -28,8 +28,8 @@ namespace {
 constexpr int kLeastPriority = 100;
 constexpr size_t kMaxToolOutputBytes = size_t{1} << 32;
 
-// deb-version(7): the epoch, before the first colon; upstream version and revision, parted by the
-// last hyphen.
+// The parts of a version, deb-version(7): the epoch stands before the first colon, and the last
+// hyphen separates upstream version and revision.
 struct VersionParts {
   uint64_t epoch = 0;
   absl::string_view upstream;
@@ -85,7 +85,7 @@ int ComparePart(absl::string_view a, absl::string_view b) {
   return 0;
 }
 
-// One stanza's fields that matter here; empty when absent.
+// The fields of a stanza that are used here. A field is empty if it is absent.
 struct Stanza {
   uint64_t line = 0;
   absl::string_view package, version, architecture, status;
@@ -130,9 +130,9 @@ absl::Status ForEachStanza(absl::string_view text, const std::string& source, Vi
 }
 
 absl::StatusOr<Package> PackageOf(const Stanza& stanza, const std::string& source) {
-  for (const auto& [name, value] : {std::pair("Package", stanza.package),
-                                    std::pair("Version", stanza.version),
-                                    std::pair("Architecture", stanza.architecture)}) {
+  for (const auto& [name, value] :
+       {std::pair("Package", stanza.package), std::pair("Version", stanza.version),
+        std::pair("Architecture", stanza.architecture)}) {
     if (value.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(source, ":", stanza.line, ": a package without the field ", name));
@@ -166,8 +166,7 @@ absl::StatusOr<std::string> RunTool(std::vector<std::string> arguments) {
   for (std::string& variable : variables) envp.push_back(variable.data());
   envp.push_back(nullptr);
   pid_t pid = 0;
-  const int error =
-      ::posix_spawnp(&pid, name.c_str(), &actions, nullptr, argv.data(), envp.data());
+  const int error = ::posix_spawnp(&pid, name.c_str(), &actions, nullptr, argv.data(), envp.data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::close(fds[1]);
   if (error != 0) {
@@ -288,17 +287,16 @@ absl::StatusOr<std::string> NativeArchitecture() {
 absl::StatusOr<RecordSet> ReadPackageIndex() {
   SHOAL_ASSIGN_OR_RETURN(const std::string native, NativeArchitecture());
   SHOAL_ASSIGN_OR_RETURN(const auto priorities, IndexPriorities());
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::string targets,
-      RunTool({"apt-get", "indextargets", "--format", "$(FILENAME)\t$(DESCRIPTION)",
-               "Created-By: Packages"}));
+  SHOAL_ASSIGN_OR_RETURN(const std::string targets,
+                         RunTool({"apt-get", "indextargets", "--format",
+                                  "$(FILENAME)\t$(DESCRIPTION)", "Created-By: Packages"}));
   std::vector<IndexedPackage> indexed;
   for (const absl::string_view target : absl::StrSplit(targets, '\n', absl::SkipEmpty())) {
     const std::pair<std::string, std::string> fields =
         absl::StrSplit(target, absl::MaxSplits('\t', 1));
     const auto& [path, description] = fields;
     const auto found = priorities.find(description);
-    // An index that was never fetched has no policy.
+    // An index that was never fetched has no priority.
     if (found == priorities.end() || found->second < kLeastPriority || !FileExists(path)) continue;
     SHOAL_ASSIGN_OR_RETURN(const std::string text,
                            RunTool({"/usr/lib/apt/apt-helper", "cat-file", path}));

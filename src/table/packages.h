@@ -1,9 +1,9 @@
-// Debian packages: what apt knows as records, what dpkg says is installed, and which version is
-// newer.
+// Debian packages: the packages that apt knows, as records; the packages that dpkg says are
+// installed; and the order of versions.
 //
 // The key of a package is its plain name if its architecture is the table's native one or `all`
-// ("bash", "adduser"), else name:architecture ("libc6:i386"): apt's own identity, under which a
-// package that turns from `all` to the native architecture stays one package. The value is the
+// ("bash", "adduser"), else name:architecture ("libc6:i386"). That is apt's own rule, by which a
+// package that turns from `all` to the native architecture stays the same package. The value is the
 // newest version. A table is made for one native architecture; its name says which.
 #ifndef SHOAL_SRC_TABLE_PACKAGES_H_
 #define SHOAL_SRC_TABLE_PACKAGES_H_
@@ -52,8 +52,8 @@ struct IndexedPackage {
   int priority;
 };
 
-// One version for every package, as records sorted by key: of those in the indexes with the
-// highest priority the newest, as apt chooses its candidate.
+// One version for every package, as records sorted by key. As with apt's candidates, it is the
+// newest version among the indexes with the highest priority.
 absl::StatusOr<RecordSet> CandidateVersions(const std::vector<IndexedPackage>& packages,
                                             absl::string_view native_architecture,
                                             std::string source);
@@ -61,15 +61,15 @@ absl::StatusOr<RecordSet> CandidateVersions(const std::vector<IndexedPackage>& p
 // `dpkg --print-architecture`.
 absl::StatusOr<std::string> NativeArchitecture();
 
-// What apt knows on this machine: every Packages index of its sources (apt-get indextargets,
-// apt-helper cat-file), of all architectures, with the priority of the index (apt-cache policy).
-// Left out are indexes with a priority below 100, as experimental has: apt never upgrades to them.
-// What is installed here plays no part, nor do pins of single packages. UNAVAILABLE if a tool
-// fails, FAILED_PRECONDITION if there is no index (run: apt-get update).
+// The packages that apt knows on this machine: every Packages index of its sources (apt-get
+// indextargets, apt-helper cat-file), of all architectures, with the priority of the index
+// (apt-cache policy). Indexes with a priority below 100, such as experimental, are left out, as apt
+// never upgrades to them. Installed packages play no part, nor do pins of single packages.
+// UNAVAILABLE if a tool fails, FAILED_PRECONDITION if there is no index (run: apt-get update).
 absl::StatusOr<RecordSet> ReadPackageIndex();
 
-// What `apt list --upgradable` says: key -> newest version, of installed packages that have a newer
-// one. The truth that a private update check is compared with.
+// The output of `apt list --upgradable`: key -> newest version, for installed packages that have a
+// newer one. A private update check is compared with it.
 absl::StatusOr<std::map<std::string, std::string>> AptUpgradable(
     absl::string_view native_architecture);
 

@@ -18,12 +18,12 @@ using ::shoal::testing::TestRandom;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 
 TEST(CompareVersions, FollowsDebVersion) {
-  // Rising.
+  // In rising order.
   const std::vector<const char*> order = {
-      "0~~",     "0~~a",  "0~",      "0",         "0a",       "0a1",   "0+",
-      "1.0~rc1", "1.0-0~1", "1.0",   "1.0-0.1",   "1.0-1",    "1.0-1+b1", "1.0-1+b2",
-      "1.0-1+b10", "1.0-2", "1.0-10", "1.0a",     "1.0+dfsg", "1.0.1", "1.2",
-      "1.09",    "1.10",  "10",      "1:0~",      "1:0",      "2:0~"};
+      "0~~",       "0~~a",    "0~",     "0",       "0a",       "0a1",      "0+",
+      "1.0~rc1",   "1.0-0~1", "1.0",    "1.0-0.1", "1.0-1",    "1.0-1+b1", "1.0-1+b2",
+      "1.0-1+b10", "1.0-2",   "1.0-10", "1.0a",    "1.0+dfsg", "1.0.1",    "1.2",
+      "1.09",      "1.10",    "10",     "1:0~",    "1:0",      "2:0~"};
   for (size_t i = 0; i < order.size(); ++i) {
     for (size_t j = 0; j < order.size(); ++j) {
       const int expected = i < j ? -1 : i > j ? 1 : 0;
@@ -38,7 +38,7 @@ TEST(CompareVersions, FollowsDebVersion) {
   EXPECT_EQ(CompareVersions("1.007", "1.7"), 0);
 }
 
-// dpkg itself is the judge: one shell runs many comparisons.
+// Compares with dpkg itself. One shell runs many comparisons.
 TEST(CompareVersions, AgreesWithDpkg) {
   TestRandom random(1);
   const std::string characters = "0019ab~+.-:A";
@@ -63,8 +63,8 @@ TEST(CompareVersions, AgreesWithDpkg) {
   for (int i = 0; i < 400; ++i) {
     pairs.emplace_back(version(), version());
     for (const char* relation : {"lt", "eq", "gt"}) {
-      absl::StrAppend(&script, "dpkg --compare-versions '", pairs.back().first, "' ", relation, " '",
-                      pairs.back().second, "' && printf ", relation, "'\\n'\n");
+      absl::StrAppend(&script, "dpkg --compare-versions '", pairs.back().first, "' ", relation,
+                      " '", pairs.back().second, "' && printf ", relation, "'\\n'\n");
     }
   }
   const std::string path = std::string(::getenv("TEST_TMPDIR")) + "/compare.sh";
@@ -106,12 +106,12 @@ TEST(ParsePackages, NamesTheMalformedLine) {
   EXPECT_THAT(ParsePackages(": x\n", "f"), StatusIs(kInvalid, "f:1: not a field"));
 }
 
-// What the index says comes from outside: any bytes are read or refused.
+// An index comes from outside: any bytes are either read or refused.
 TEST(ParsePackages, SurvivesAnyBytes) {
   TestRandom random(2);
-  const std::vector<std::string> pieces = {"Package:", "Version: 1", "Architecture: all", "Status: a b",
-                                           "\n",       "\n\n",      " ",                 ":",
-                                           "\t",       "x",         std::string(1, '\0')};
+  const std::vector<std::string> pieces = {
+      "Package:", "Version: 1", "Architecture: all", "Status: a b", "\n", "\n\n", " ", ":",
+      "\t",       "x",          std::string(1, '\0')};
   int read = 0;
   for (int i = 0; i < 20000; ++i) {
     std::string text;
@@ -130,11 +130,12 @@ TEST(ParsePackages, SurvivesAnyBytes) {
 TEST(ParseInstalled, TakesWhatIsInstalled) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const std::vector<Package> packages,
-      ParseInstalled("Package: a\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1\n\n"
-                     "Package: held\nStatus: hold ok installed\nArchitecture: all\nVersion: 2\n\n"
-                     "Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 3\n\n"
-                     "Package: never\nStatus: unknown ok not-installed\nArchitecture: all\n",
-                     "status"));
+      ParseInstalled(
+          "Package: a\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1\n\n"
+          "Package: held\nStatus: hold ok installed\nArchitecture: all\nVersion: 2\n\n"
+          "Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 3\n\n"
+          "Package: never\nStatus: unknown ok not-installed\nArchitecture: all\n",
+          "status"));
   EXPECT_EQ(packages, (std::vector<Package>{{"a", "1", "amd64"}, {"held", "2", "all"}}));
   EXPECT_THAT(ParseInstalled("Package: a\nStatus: installed\n", "status"),
               StatusIs(kInvalid, "status:1"));
@@ -142,8 +143,9 @@ TEST(ParseInstalled, TakesWhatIsInstalled) {
 
 TEST(CandidateVersions, TakesTheNewestOfTheHighestPriority) {
   const std::vector<IndexedPackage> indexed = {
-      {{"a", "1.9", "amd64"}, 500},  {{"a", "1.10", "amd64"}, 500}, {{"a", "1.2", "amd64"}, 500},
-      {{"a", "7", "i386"}, 500},     {{"b", "9~bpo", "all"}, 100},  {{"b", "8", "all"}, 500},
+      {{"a", "1.9", "amd64"}, 500},    {{"a", "1.10", "amd64"}, 500},
+      {{"a", "1.2", "amd64"}, 500},    {{"a", "7", "i386"}, 500},
+      {{"b", "9~bpo", "all"}, 100},    {{"b", "8", "all"}, 500},
       {{"only", "1~bpo", "all"}, 100}, {{"turned", "1", "all"}, 500},
       {{"turned", "2", "amd64"}, 500}};
   SHOAL_ASSERT_OK_AND_ASSIGN(const RecordSet records, CandidateVersions(indexed, "amd64", "f"));

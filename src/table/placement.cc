@@ -21,7 +21,7 @@ constexpr double kFirstFill = 0.98;
 constexpr double kLastFill = 0.3;
 constexpr double kFillStep = 0.005;
 constexpr int kDisplacements = 256;
-// Of an earlier epoch's rows: with so few or fewer, a placement is made anew.
+// A placement is made anew if it needs at most this share of an earlier epoch's rows.
 constexpr double kKeptShare = 0.75;
 
 std::vector<KeyHash> HashKeys(const HashSeed& seed, const std::function<BytesView(size_t)>& key,
@@ -31,8 +31,9 @@ std::vector<KeyHash> HashKeys(const HashSeed& seed, const std::function<BytesVie
   return hashes;
 }
 
-// One try with the seed of the hashes and the rows of `placement`: false if some bucket fits nowhere.
-// Every bucket gets a displacement; with `keep`, those that it has are tried first.
+// Tries to find a displacement for every bucket, with the seed of the hashes and the rows of
+// `placement`. False if some bucket fits nowhere. With `keep`, a bucket's present displacement is
+// tried first.
 bool TryPlace(const std::vector<uint32_t>& record_bytes, const std::vector<KeyHash>& hashes,
               uint32_t row_bytes, bool keep, Placement& placement) {
   const uint64_t rows = placement.rows;
@@ -57,9 +58,8 @@ bool TryPlace(const std::vector<uint32_t>& record_bytes, const std::vector<KeyHa
   for (uint32_t bucket = 0; bucket < buckets; ++bucket) {
     if (bucket_bytes[bucket] > 0) order.push_back(bucket);
   }
-  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-    return bucket_bytes[a] > bucket_bytes[b];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return bucket_bytes[a] > bucket_bytes[b]; });
 
   std::vector<uint32_t> load(rows, 0);
   uint64_t placed_bytes = 0;
@@ -67,7 +67,8 @@ bool TryPlace(const std::vector<uint32_t>& record_bytes, const std::vector<KeyHa
     return std::span<const uint32_t>(members.data() + begin[bucket],
                                      begin[bucket + 1] - begin[bucket]);
   };
-  // The fullest of the bucket's rows with its keys in them; stops counting at `enough`.
+  // Bytes in the fullest row that the bucket's keys would go to, with the keys in it. Stops
+  // counting at `enough`.
   const auto fullest_row = [&](uint32_t bucket, uint8_t displacement, uint32_t enough) {
     const std::span<const uint32_t> keys = keys_of(bucket);
     uint32_t fullest = 0;
@@ -147,16 +148,16 @@ absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
     total_bytes += bytes;
   }
   std::optional<Placement> kept;
-  // Its buckets are metadata of every epoch that takes them over: of few keys that are left of
-  // many, each would pay for several.
+  // The number of buckets is kept with the placement, and every bucket is a byte of metadata. If
+  // few of many keys are left, there would be several bytes for each key.
   if (previous != nullptr && previous->displacements.size() <= std::max<size_t>(1, n)) {
     kept = *previous;
     if (!TryPlace(record_bytes, HashKeys(kept->seed, key, n), row_bytes, /*keep=*/true, *kept)) {
       kept.reset();
     }
   }
-  if (kept.has_value() && static_cast<double>(total_bytes) >
-                              kKeptShare * static_cast<double>(kept->rows * row_bytes)) {
+  if (kept.has_value() &&
+      static_cast<double>(total_bytes) > kKeptShare * static_cast<double>(kept->rows * row_bytes)) {
     return *std::move(kept);
   }
   const auto buckets = static_cast<uint32_t>(
@@ -169,7 +170,8 @@ absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
         static_cast<double>(rows) > kKeptShare * static_cast<double>(kept->rows)) {
       return *std::move(kept);
     }
-    // Small tables: many fills are the same number of rows, each gets a few seeds.
+    // Each number of rows is tried with two seeds, and in small tables with one more for every
+    // further fill that gives the same number of rows.
     const int tries = rows == last_rows ? 1 : 2;
     last_rows = rows;
     for (int i = 0; i < tries; ++i) {
@@ -181,9 +183,9 @@ absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
       }
     }
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "no placement into rows of ", row_bytes,
-      " bytes: many records are nearly as long as a row; choose longer rows"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no placement into rows of ", row_bytes,
+                   " bytes: many records are nearly as long as a row; choose longer rows"));
 }
 
 }  // namespace shoal::table

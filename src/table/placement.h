@@ -1,6 +1,6 @@
 // Hash and displace (after Belazzougui, Botelho, Dietzfelbinger 2009, with bins of bytes in place
-// of slots): which row a key is in, for keys of the table and all others, from one public byte for
-// every few keys.
+// of slots): maps any key, of the table or not, to the row that it belongs to. It takes one public
+// byte for every few keys of the table.
 //
 //   h_0, h_1 = SipHash-2-4-128(hash_seed, key) as two 64-bit little-endian words
 //   bucket   = floor(h_0 * buckets / 2^64)
@@ -29,14 +29,13 @@ struct KeyHash {
   uint64_t row_word;
 };
 
-// From a manifest; its 16 bytes are checked.
+// The seed from a manifest, which must be 16 bytes (checked).
 HashSeed SeedOf(BytesView bytes);
 
 KeyHash HashKey(const HashSeed& seed, BytesView key);
 
 inline uint32_t BucketOf(const KeyHash& hash, uint32_t buckets) {
-  return static_cast<uint32_t>(
-      (static_cast<unsigned __int128>(hash.bucket_word) * buckets) >> 64);
+  return static_cast<uint32_t>((static_cast<unsigned __int128>(hash.bucket_word) * buckets) >> 64);
 }
 
 inline uint64_t RowOf(const KeyHash& hash, uint8_t displacement, uint64_t rows) {
@@ -53,16 +52,17 @@ struct Placement {
   Bytes displacements;  // one a bucket
 };
 
-// Chooses rows, seed and displacements so that every row gets at most `row_bytes` bytes:
-// record_bytes[i] for the key that `key(i)` returns. Aims for rows 97 % full, then gives way in
-// small steps: records just longer than half a row, the worst case, make rows that are half full.
-// RESOURCE_EXHAUSTED if even rows 30 % full do not work out, which no input is known to cause. The
-// keys are distinct.
+// Chooses the number of rows, the seed and the displacements so that every row gets at most
+// `row_bytes` bytes; the key that `key(i)` returns takes record_bytes[i]. Keys are distinct. Aims
+// for rows that are 98 % full, then gives way in small steps. The worst case, records just longer
+// than half a row, makes rows that are half full. RESOURCE_EXHAUSTED if rows 30 % full are still
+// too full, which no input is known to cause.
 //
-// With `previous`, an earlier epoch's for rows of the same size, keys stay in their rows, so that
-// few rows change: where a row overflows, its shortest buckets move, new keys' among them. Seed and
-// rows are drawn anew if that does not work out, as keys chosen for this seed can bring about, if
-// it saves a quarter of the rows, or if there are fewer keys than buckets, each a byte of metadata.
+// `previous` is an earlier epoch's placement, for rows of the same size. With it keys stay in their
+// rows, so that few rows change: where a row overflows, its shortest buckets move, new keys' among
+// them. Seed and number of rows are chosen anew if that fails (keys chosen for this seed can cause
+// it), if it saves a quarter of the rows, or if there are fewer keys than buckets, as every bucket
+// is a byte of metadata.
 absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
                                 const std::function<BytesView(size_t)>& key, uint32_t row_bytes,
                                 RandomSource& random, const Placement* previous = nullptr);

@@ -37,32 +37,34 @@ TEST_P(PlaceTest, FillsRowsAndOverflowsNone) {
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const Placement placement,
-      Place(bytes, [&](size_t i) { return AsBytes(keys[i]); }, c.row_bytes, random));
+      Place(
+          bytes, [&](size_t i) { return AsBytes(keys[i]); }, c.row_bytes, random));
   EXPECT_LT(placement.displacements.size(), std::max<size_t>(2, c.keys)) << "a byte a key or more";
   std::vector<uint64_t> load(placement.rows, 0);
   for (size_t i = 0; i < c.keys; ++i) {
     const KeyHash hash = HashKey(placement.seed, AsBytes(keys[i]));
-    const uint32_t bucket =
-        BucketOf(hash, static_cast<uint32_t>(placement.displacements.size()));
+    const uint32_t bucket = BucketOf(hash, static_cast<uint32_t>(placement.displacements.size()));
     const uint64_t row = RowOf(hash, placement.displacements[bucket], placement.rows);
     ASSERT_LT(row, placement.rows);
     load[row] += bytes[i];
   }
   for (const uint64_t used : load) EXPECT_LE(used, c.row_bytes);
-  const double fill = static_cast<double>(total) / static_cast<double>(placement.rows * c.row_bytes);
+  const double fill =
+      static_cast<double>(total) / static_cast<double>(placement.rows * c.row_bytes);
   EXPECT_GE(fill, c.least_fill);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Sizes, PlaceTest,
-    ::testing::Values(Case{0, 1, 1, 64, 0}, Case{1, 10, 10, 64, 0.1}, Case{7, 10, 20, 64, 0.5},
-                      Case{100, 10, 40, 256, 0.8}, Case{5000, 10, 60, 1024, 0.95},
-                      Case{20000, 20, 50, 1024, 0.97}, Case{20000, 20, 50, 256, 0.92},
-                      Case{3000, 1, 400, 1024, 0.9},
-                      // One record a row: nearly perfect hashing.
-                      Case{2000, 64, 64, 64, 0.9},
-                      // Just longer than half a row.
-                      Case{3000, 513, 513, 1024, 0.45}));
+INSTANTIATE_TEST_SUITE_P(Sizes, PlaceTest,
+                         ::testing::Values(Case{0, 1, 1, 64, 0}, Case{1, 10, 10, 64, 0.1},
+                                           Case{7, 10, 20, 64, 0.5}, Case{100, 10, 40, 256, 0.8},
+                                           Case{5000, 10, 60, 1024, 0.95},
+                                           Case{20000, 20, 50, 1024, 0.97},
+                                           Case{20000, 20, 50, 256, 0.92},
+                                           Case{3000, 1, 400, 1024, 0.9},
+                                           // One record a row: nearly perfect hashing.
+                                           Case{2000, 64, 64, 64, 0.9},
+                                           // Just longer than half a row.
+                                           Case{3000, 513, 513, 1024, 0.45}));
 
 // A table's records in one epoch, for rows of 1024 bytes.
 struct Epoch {
@@ -73,7 +75,8 @@ struct Epoch {
     bytes.push_back(n);
   }
   absl::StatusOr<Placement> PlaceAfter(const Placement* previous, RandomSource& random) const {
-    return Place(bytes, [this](size_t i) { return AsBytes(keys[i]); }, 1024, random, previous);
+    return Place(
+        bytes, [this](size_t i) { return AsBytes(keys[i]); }, 1024, random, previous);
   }
   uint64_t Row(const Placement& placement, size_t i) const {
     const KeyHash hash = HashKey(placement.seed, AsBytes(keys[i]));
@@ -87,8 +90,8 @@ struct Epoch {
   }
 };
 
-// 20,000 keys in full rows. One in a hundred goes, comes, or gets a longer value: rows without room
-// for that give up a few keys, and all others stay.
+// 20,000 keys in full rows. One key in a hundred goes, one comes, and one gets a longer value: rows
+// without room give up a few keys, and all other keys stay.
 TEST(Place, KeysKeepTheirRowsInTheNextEpoch) {
   TestRandom random(7);
   Epoch before, after;
@@ -112,8 +115,8 @@ TEST(Place, KeysKeepTheirRowsInTheNextEpoch) {
   EXPECT_EQ(again.displacements, next.displacements);
 }
 
-// More than the rows hold; so little that they are not worth keeping; and keys that somebody chose for
-// the seed, which is public: all in one bucket, which then fits nowhere.
+// Three cases: more than the rows hold; so little that the rows are not worth keeping; and keys
+// that somebody chose for the public seed, so that all are in one bucket, which fits nowhere.
 TEST(Place, DrawsAnewWhereTheRowsNoLongerSuit) {
   TestRandom random(8);
   Epoch before, more, fewer, few, chosen;
@@ -139,8 +142,8 @@ TEST(Place, DrawsAnewWhereTheRowsNoLongerSuit) {
   EXPECT_EQ(kept.rows, first.rows);
 }
 
-// Fewer keys with longer records: the rows suit as well as before, but the buckets of so many keys
-// would be more than a byte for each that is left, in every later epoch.
+// Fewer keys with longer records. The number of rows suits them as well as before, but the old
+// number of buckets would cost more than one byte for every key that is left, in every later epoch.
 TEST(Place, DrawsAnewWhereBucketsAreMoreThanKeys) {
   TestRandom random(9);
   Epoch before, more, fewer;
@@ -157,7 +160,7 @@ TEST(Place, DrawsAnewWhereBucketsAreMoreThanKeys) {
   fewer.ExpectNoOverflow(anew);
 }
 
-// For clients in other languages: docs/protocol.md has the same vectors.
+// docs/protocol.md has the same vectors, for clients in other languages.
 TEST(HashKey, KnownAnswers) {
   HashSeed seed;
   for (size_t i = 0; i < seed.size(); ++i) seed[i] = static_cast<uint8_t>(i);
@@ -171,7 +174,8 @@ TEST(HashKey, KnownAnswers) {
   EXPECT_EQ(one.bucket_word, 0x44af996bd8c187dau);
   EXPECT_EQ(one.row_word, 0x45fc229b11597634u);
   EXPECT_EQ(BucketOf(empty, 1000), 901u);  // 0xe6a8.. / 2^64 = 0.90100
-  // SplitMix64's finaliser maps 0x9e3779b97f4a7c15 to 0xe220a8397b1dcdaf (its first output, seed 0).
+  // SplitMix64's finaliser maps 0x9e3779b97f4a7c15 to 0xe220a8397b1dcdaf (its first output, seed
+  // 0).
   const KeyHash plain{.bucket_word = 0, .row_word = 0};
   EXPECT_EQ(RowOf(plain, 0, 1000), 0u);
   EXPECT_EQ(RowOf(plain, 1, uint64_t{1} << 32), 0xe220a839u);

@@ -21,7 +21,7 @@ int HexDigit(char c) {
   return -1;
 }
 
-// Bytes of the valid UTF-8 sequence (RFC 3629) that begins `text`, 0 if there is none.
+// The length of the valid UTF-8 sequence (RFC 3629) that begins `text`, 0 if there is none.
 size_t Utf8Length(BytesView text) {
   const uint8_t lead = text[0];
   size_t length;
@@ -57,8 +57,9 @@ absl::Status RecordSet::Add(BytesView key, BytesView value, uint64_t line) {
                    absl::StrCat("the key has ", key.size(), " bytes, more than ", kMaxKeyBytes));
   }
   if (value.size() > kMaxValueBytes) {
-    return BadLine(source_, line, absl::StrCat("the value has ", value.size(),
-                                               " bytes, more than ", kMaxValueBytes));
+    return BadLine(
+        source_, line,
+        absl::StrCat("the value has ", value.size(), " bytes, more than ", kMaxValueBytes));
   }
   entries_.push_back({.offset = buffer_.size(),
                       .line = line,
@@ -91,8 +92,8 @@ absl::Status RecordSet::CheckUnique() const {
   }
   if (second == size()) return absl::OkStatus();
   return BadLine(source_, entries_[second].line,
-                 absl::StrCat("the key \"", EscapeTsv(key(second)), "\" is there twice, first at line ",
-                              entries_[first].line));
+                 absl::StrCat("the key \"", EscapeTsv(key(second)),
+                              "\" is there twice, first at line ", entries_[first].line));
 }
 
 absl::StatusOr<RecordSet> ParseTsv(absl::string_view text, std::string source) {
@@ -179,7 +180,7 @@ absl::StatusOr<RecordSet> ParseCsv(absl::string_view text, std::string source, b
       if (fields.size() > 2) break;
     }
     if (std::exchange(skip, false)) {
-      // A header of any width: the rest of its line goes too.
+      // A header may have any number of fields: the rest of its line is skipped too.
       if (more) {
         while (at < text.size() && text[at++] != '\n') {
         }

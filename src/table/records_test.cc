@@ -25,10 +25,9 @@ using Expected = std::vector<std::pair<std::string, std::string>>;
 TEST(ParseTsv, ReadsKeysAndValues) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const RecordSet records,
                              ParseTsv("a\t1\n\tempty key\nempty value\t\nlast\tno line feed", "f"));
-  EXPECT_EQ(Pairs(records), (Expected{{"a", "1"},
-                                      {"", "empty key"},
-                                      {"empty value", ""},
-                                      {"last", "no line feed"}}));
+  EXPECT_EQ(
+      Pairs(records),
+      (Expected{{"a", "1"}, {"", "empty key"}, {"empty value", ""}, {"last", "no line feed"}}));
   EXPECT_EQ(records.Where(3), "f:4");
   SHOAL_ASSERT_OK_AND_ASSIGN(const RecordSet none, ParseTsv("", "f"));
   EXPECT_TRUE(none.empty());
@@ -62,7 +61,8 @@ TEST(ParseTsv, NamesOverlongFieldsAndDuplicates) {
               StatusIs(kInvalid, "f:2: the key has 4097 bytes, more than 4096"));
   EXPECT_THAT(ParseTsv("a\t" + std::string(kMaxValueBytes + 1, 'v'), "f"),
               StatusIs(kInvalid, "f:1: the value has 65536 bytes"));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const RecordSet records, ParseTsv("x\t1\nb\t2\na\t3\nb\t4\na\t5\n", "f"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const RecordSet records,
+                             ParseTsv("x\t1\nb\t2\na\t3\nb\t4\na\t5\n", "f"));
   EXPECT_THAT(records.CheckUnique(),
               StatusIs(kInvalid, "f:4: the key \"b\" is there twice, first at line 2"));
   SHOAL_ASSERT_OK_AND_ASSIGN(const RecordSet fine, ParseTsv("a\t1\nab\t1\n\t1\n", "f"));
@@ -93,11 +93,9 @@ TEST(ParseCsv, ReadsRfc4180) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const RecordSet records,
       ParseCsv("a,1\r\n\"b,\"\"c\"\"\",\"two\r\nlines\"\n,\n\"\",\"x\"\nlast,9", "f", false));
-  EXPECT_EQ(Pairs(records), (Expected{{"a", "1"},
-                                      {"b,\"c\"", "two\r\nlines"},
-                                      {"", ""},
-                                      {"", "x"},
-                                      {"last", "9"}}));
+  EXPECT_EQ(
+      Pairs(records),
+      (Expected{{"a", "1"}, {"b,\"c\"", "two\r\nlines"}, {"", ""}, {"", "x"}, {"last", "9"}}));
   EXPECT_EQ(records.Where(2), "f:4");  // lines inside quotes count
 }
 
@@ -126,7 +124,7 @@ TEST(ParseCsv, NamesTheMalformedLine) {
   }
 }
 
-// No input makes a reader crash or loop; what it takes, it takes whole.
+// No input makes a reader crash or loop, and an input that is accepted is read completely.
 TEST(Readers, SurviveAnyBytes) {
   TestRandom random(2);
   const std::string alphabet = "ab,\t\n\r\"\\x0";

@@ -86,8 +86,9 @@ void AppendHashedRecord(BytesView key, BytesView value, Bytes& row) {
 
 absl::StatusOr<std::vector<RecordView>> DecodeHashedRow(BytesView row) {
   std::vector<RecordView> records;
-  SHOAL_RETURN_IF_ERROR(ForEachRecord(
-      row, [&](BytesView key, BytesView value) { records.push_back({key, value}); }));
+  SHOAL_RETURN_IF_ERROR(ForEachRecord(row, [&](BytesView key, BytesView value) {
+    records.push_back({key, value});
+  }));
   return records;
 }
 

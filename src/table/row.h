@@ -3,8 +3,8 @@
 //
 // Hashed layout: records in strictly rising order of their keys (bytewise), each
 //     varint(key_bytes + 1)  varint(value_bytes)  key  value
-// then zeros to the end of the row. Varints are base 128, low group first, at most 3 bytes, the
-// shortest form alone.
+// then zeros to the end of the row. Varints are base 128, low group first, at most 3 bytes, in the
+// shortest form.
 //
 // Dense layout: records_per_row slots, each
 //     length (0, 1 or 2 bytes, little endian)  value_bytes bytes, zeros after the value
@@ -32,7 +32,7 @@ struct RecordView {
 // Bytes that a record takes in a hashed row.
 size_t HashedRecordBytes(size_t key_bytes, size_t value_bytes);
 
-// Appends one record to a hashed row. The caller keeps order and room.
+// Appends one record to a hashed row. The caller guarantees order and room.
 void AppendHashedRecord(BytesView key, BytesView value, Bytes& row);
 
 // The records of a hashed row, views into it. DATA_LOSS for any byte out of place.
@@ -44,12 +44,13 @@ absl::StatusOr<std::optional<BytesView>> FindInHashedRow(BytesView row, BytesVie
 
 size_t DenseSlotBytes(const wire::DenseLayout& layout);
 
-// Writes the value of slot `slot`; the caller keeps value_bytes (all of them when length_bytes is
-// 0) and slot < records_per_row.
+// Writes the value of slot `slot`. The caller guarantees that slot < records_per_row and that the
+// value has at most value_bytes bytes (exactly so many if length_bytes is 0).
 void WriteDenseSlot(const wire::DenseLayout& layout, uint64_t slot, BytesView value,
                     MutableBytes row);
 
-// The values of a row that holds `used` slots. DATA_LOSS for any byte out of place.
+// The values of a row of which the first `used` slots are used. DATA_LOSS for any byte out of
+// place.
 absl::StatusOr<std::vector<BytesView>> DecodeDenseRow(const wire::DenseLayout& layout,
                                                       uint64_t used, BytesView row);
 

@@ -35,7 +35,7 @@ uint64_t DenseUsed(const wire::Manifest& manifest, uint64_t row) {
   return std::min(per_row, manifest.records() - row * per_row);
 }
 
-// Halving finds the wrong ones among many right ones.
+// Finds the wrong signatures among many right ones by halving.
 struct Verifier {
   const signature::PublicKey& key;
   std::span<const BytesView> messages;
@@ -93,8 +93,8 @@ absl::StatusOr<uint64_t> RowMap::RowOf(BytesView key) const {
 absl::StatusOr<std::optional<Bytes>> RowMap::Find(uint64_t row, BytesView row_bytes,
                                                   BytesView key) const {
   if (row_bytes.size() != manifest_.row_bytes()) {
-    return absl::DataLossError(absl::StrCat("row: has ", row_bytes.size(), " bytes instead of ",
-                                            manifest_.row_bytes()));
+    return absl::DataLossError(
+        absl::StrCat("row: has ", row_bytes.size(), " bytes instead of ", manifest_.row_bytes()));
   }
   SHOAL_ASSIGN_OR_RETURN(const uint64_t expected, RowOf(key));
   if (row != expected) {
@@ -103,9 +103,8 @@ absl::StatusOr<std::optional<Bytes>> RowMap::Find(uint64_t row, BytesView row_by
   }
   if (manifest_.has_dense()) {
     SHOAL_ASSIGN_OR_RETURN(const uint64_t number, DenseKey(key, manifest_.records()));
-    SHOAL_ASSIGN_OR_RETURN(
-        const std::vector<BytesView> values,
-        DecodeDenseRow(manifest_.dense(), DenseUsed(manifest_, row), row_bytes));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<BytesView> values,
+                           DecodeDenseRow(manifest_.dense(), DenseUsed(manifest_, row), row_bytes));
     return ToBytes(values[number % manifest_.dense().records_per_row()]);
   }
   SHOAL_ASSIGN_OR_RETURN(const std::optional<BytesView> value, FindInHashedRow(row_bytes, key));
@@ -118,13 +117,13 @@ absl::Status RowMap::VerifyAnswer(const roster::Roster& roster, const RowAnswer&
     return absl::InvalidArgumentError(absl::StrCat("the table has no row ", answer.row));
   }
   if (answer.answer.size() != row_bytes() + signature::kSignatureBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("row ", answer.row, ": the answer has ",
-                                                   answer.answer.size(), " bytes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("row ", answer.row, ": the answer has ", answer.answer.size(), " bytes"));
   }
   const std::string what = absl::StrCat("row ", answer.row);
   const absl::StatusOr<signature::Signature> signature =
       signature::Signature::FromBytes(answer.answer.subspan(row_bytes()));
-  // What the chain returns is random when somebody tampered: no signature is as bad as a wrong one.
+  // Tampering makes answers random, so bytes that are no signature count as a wrong signature.
   if (!signature.ok()) {
     return absl::UnauthenticatedError(absl::StrCat(what, ": ", signature.status().message()));
   }
@@ -175,11 +174,11 @@ std::vector<absl::Status> RowMap::VerifyAnswers(const roster::Roster& roster,
     messages.emplace_back(digests[i]);
     signatures.push_back(*parsed[i]);
   }
-  const Verifier verifier{roster.aggregate_key(), messages, signatures, random, pool,
-                          [&](size_t i) {
-                            results[index[i]] = absl::UnauthenticatedError(absl::StrCat(
-                                "row ", answers[index[i]].row, ": signature does not match"));
-                          }};
+  const Verifier verifier{
+      roster.aggregate_key(), messages, signatures, random, pool, [&](size_t i) {
+        results[index[i]] = absl::UnauthenticatedError(
+            absl::StrCat("row ", answers[index[i]].row, ": signature does not match"));
+      }};
   verifier.Check(0, messages.size());
   return results;
 }

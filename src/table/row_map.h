@@ -1,5 +1,5 @@
-// A client's view of a table: which row a key is in, what a row says about a key, and whether a
-// row is the table's.
+// A client's view of a table. It tells which row a key is in, what a row says about a key, and
+// whether a row is the table's.
 //
 //   RowMap map = RowMap::Create(manifest, placement_bytes)      both from the network
 //   uint64_t row = map.RowOf(key)                               private from here on
@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/random.h"
-#include "src/base/thread_pool.h"
+#include "src/parallel/thread_pool.h"
 #include "src/roster/roster.h"
 #include "src/table/manifest.h"
 #include "src/wire/manifest.pb.h"
@@ -34,7 +34,7 @@ struct RowAnswer {
 // Immutable, thread-safe.
 class RowMap {
  public:
-  // `placement`: empty for the dense layout. DATA_LOSS if it has not the manifest's digest.
+  // `placement` is empty for the dense layout. DATA_LOSS if its digest is not the manifest's.
   static absl::StatusOr<RowMap> Create(const Manifest& manifest, Bytes placement);
 
   // For tables that nobody has signed yet, and for the engines that do not use signatures. Also
@@ -47,24 +47,22 @@ class RowMap {
   uint32_t row_bytes() const { return manifest_.row_bytes(); }
 
   // The one row that holds `key` or proves its absence. Hashed layout: always a row. Dense layout:
-  // INVALID_ARGUMENT if the key is not a canonical decimal number, OUT_OF_RANGE if there is no
-  // such record (the manifest alone proves it; a caller must still not let that be seen).
+  // INVALID_ARGUMENT if the key is not a canonical decimal number, OUT_OF_RANGE if there is no such
+  // record: the manifest alone proves that, but the caller must not let others see it.
   absl::StatusOr<uint64_t> RowOf(BytesView key) const;
 
   // The key's value in the bytes of its row; nothing if the row proves it absent. DATA_LOSS if the
   // bytes are not a proper row; INVALID_ARGUMENT if `row` is not the key's.
-  absl::StatusOr<std::optional<Bytes>> Find(uint64_t row, BytesView row_bytes,
-                                            BytesView key) const;
+  absl::StatusOr<std::optional<Bytes>> Find(uint64_t row, BytesView row_bytes, BytesView key) const;
 
   // UNAUTHENTICATED unless the answer is the row with this number, signed by all parties.
   // INVALID_ARGUMENT for another size. About 1 ms.
   absl::Status VerifyAnswer(const roster::Roster& roster, const RowAnswer& answer) const;
 
-  // result[i]: VerifyAnswer(answers[i]). About 100 us each when all are right; wrong ones are found by
-  // halving, each at a cost of about a millisecond per halving.
+  // result[i]: VerifyAnswer(answers[i]). About 100 us each if all are right. Each wrong one is
+  // found by halving, at about a millisecond per halving.
   std::vector<absl::Status> VerifyAnswers(const roster::Roster& roster,
-                                          std::span<const RowAnswer> answers,
-                                          RandomSource& random,
+                                          std::span<const RowAnswer> answers, RandomSource& random,
                                           ThreadPool* pool = nullptr) const;
 
  private:

@@ -27,8 +27,10 @@ Bytes HashedRow(const std::map<std::string, std::string>& records, size_t row_by
 }
 
 TEST(HashedRow, HoldsKeysAndProvesAbsence) {
-  const std::map<std::string, std::string> records = {
-      {"", "the empty key"}, {"a", ""}, {std::string("\0", 1), "zero"}, {"long", std::string(200, 'v')}};
+  const std::map<std::string, std::string> records = {{"", "the empty key"},
+                                                      {"a", ""},
+                                                      {std::string("\0", 1), "zero"},
+                                                      {"long", std::string(200, 'v')}};
   const Bytes row = HashedRow(records, 300);
   for (const auto& [key, value] : records) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto found, FindInHashedRow(row, AsBytes(key)));
@@ -86,13 +88,14 @@ TEST(HashedRow, RefusesEveryOtherEncoding) {
   }
 }
 
-// Canonical: whatever decodes is what encoding its records gives.
+// Rows are canonical: if bytes decode, encoding their records gives the same bytes.
 TEST(HashedRow, WhatDecodesEncodesToTheSameBytes) {
   TestRandom random(1);
   int decoded = 0;
   for (int i = 0; i < 20000; ++i) {
     Bytes row(random.Below(12) + 1, 0);
-    for (uint8_t& byte : row) byte = static_cast<uint8_t>(random.Below(random.Below(4) == 0 ? 256 : 5));
+    for (uint8_t& byte : row)
+      byte = static_cast<uint8_t>(random.Below(random.Below(4) == 0 ? 256 : 5));
     const auto records = DecodeHashedRow(row);
     if (!records.ok()) continue;
     ++decoded;

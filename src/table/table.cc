@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -15,9 +14,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
-#include "src/base/file.h"
-#include "src/base/memory.h"
 #include "src/base/status_macros.h"
+#include "src/parallel/mutex.h"
+#include "src/storage/file.h"
+#include "src/storage/memory.h"
 #include "src/table/placement.h"
 #include "src/table/row.h"
 #include "src/wire/text.h"
@@ -37,7 +37,7 @@ constexpr char kPlacementFile[] = "/placement.bin";
 constexpr char kSignaturesFile[] = "/signatures.bin";
 constexpr char kSharesDirectory[] = "/shares";
 
-// Rows that a task signs or checks between two looks at the clock.
+// Rows that a thread signs or checks at a time.
 constexpr size_t kRowGrain = 32;
 
 // Counts rows done by many threads and passes the count on, one call at a time.
@@ -47,7 +47,7 @@ class Progress {
       : callback_(std::move(callback)), total_(total) {}
   void Add(uint64_t n) {
     if (callback_ == nullptr) return;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     done_ += n;
     callback_(done_, total_);
   }
@@ -55,16 +55,15 @@ class Progress {
  private:
   const ProgressCallback callback_;
   const uint64_t total_;
-  std::mutex mutex_;
-  uint64_t done_ = 0;
+  Mutex mutex_;
+  uint64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 absl::Status BadRecord(const RecordSet& records, size_t i, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(records.Where(i), ": ", what));
 }
 
-wire::Manifest StartManifest(const TableOptions& options, uint64_t records,
-                             RandomSource& random) {
+wire::Manifest StartManifest(const TableOptions& options, uint64_t records, RandomSource& random) {
   wire::Manifest manifest;
   Digest table_id = options.table_id;
   if (table_id == Digest{}) random.Fill(table_id);
@@ -78,13 +77,13 @@ wire::Manifest StartManifest(const TableOptions& options, uint64_t records,
   return manifest;
 }
 
-// Of a dense table whose builder is not told.
+// The default minimum of a dense table's row_bytes.
 constexpr uint32_t kShortestDefaultRow = 16;
 
 absl::Status CheckRowBytesOption(uint32_t row_bytes) {
   if (row_bytes != 0 && (row_bytes < kMinRowBytes || row_bytes > kMaxRowBytes)) {
-    return absl::InvalidArgumentError(absl::StrCat("row bytes: ", row_bytes, " are not in ",
-                                                   kMinRowBytes, "..", kMaxRowBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("row bytes: ", row_bytes, " are not in ", kMinRowBytes, "..", kMaxRowBytes));
   }
   return absl::OkStatus();
 }
@@ -95,7 +94,7 @@ absl::StatusOr<wire::SignedManifest> ReadManifest(const std::string& directory) 
   return manifest;
 }
 
-// In memory once, as this may be nearly all that there is.
+// Reads a file without a second copy of it, as it may take nearly all memory that there is.
 absl::StatusOr<Bytes> ReadBytes(const std::string& path, uint64_t expected_bytes) {
   std::error_code error;
   const uint64_t file_bytes = std::filesystem::file_size(path, error);
@@ -108,30 +107,30 @@ absl::StatusOr<Bytes> ReadBytes(const std::string& path, uint64_t expected_bytes
   std::ifstream file(path, std::ios::binary);
   if (!file) return ErrnoStatus(errno, path);
   Bytes content(expected_bytes);
-  file.read(reinterpret_cast<char*>(content.data()),
-            static_cast<std::streamsize>(content.size()));
+  file.read(reinterpret_cast<char*>(content.data()), static_cast<std::streamsize>(content.size()));
   if (!file || file.peek() != std::ifstream::traits_type::eof()) {
     return absl::DataLossError(absl::StrCat(path, ": could not be read, or changed meanwhile"));
   }
   return content;
 }
 
-// Of a row whose signature is verified, meanwhile.
+// Memory for each row while signatures are verified.
 constexpr uint64_t kVerifyRowBytes = sizeof(std::optional<signature::Signature>) +
                                      sizeof(signature::Signature) + sizeof(Digest) +
                                      sizeof(BytesView);
 
-// What a table of this manifest takes to open; `row_extra_bytes` beside each row. RESOURCE_EXHAUSTED
-// before anything is read if there is no memory for that. The manifest is checked (CheckManifest).
+// RESOURCE_EXHAUSTED, before anything is read, if there is no memory to open a table of this
+// manifest, with `row_extra_bytes` in addition for each row. The manifest must have been checked
+// (CheckManifest).
 absl::Status CheckTableMemory(const wire::Manifest& manifest, uint64_t row_extra_bytes,
                               const std::string& directory) {
-  return CheckMemory(manifest.rows() * (manifest.row_bytes() + row_extra_bytes) +
-                         manifest.hashed().buckets(),
-                     absl::StrCat(directory, ": the table"));
+  return CheckMemory(
+      manifest.rows() * (manifest.row_bytes() + row_extra_bytes) + manifest.hashed().buckets(),
+      absl::StrCat(directory, ": the table"));
 }
 
-// Signatures of one signer (a party or all) on all rows, verified on all threads. The error names
-// the first row that is wrong.
+// Parses and verifies, on all threads, the signatures of one signer (a party, or all parties
+// together) on all rows. The error names the first row that is wrong.
 absl::StatusOr<std::vector<signature::Signature>> VerifyRowSignatures(
     const UnsignedTable& table, const signature::PublicKey& key, BytesView signatures,
     RandomSource& random, ThreadPool& pool, Progress& progress) {
@@ -182,8 +181,7 @@ absl::StatusOr<UnsignedTable> UnsignedTable::Create(wire::Manifest manifest, Byt
                                                     Bytes placement) {
   SHOAL_ASSIGN_OR_RETURN(RowMap map, RowMap::CreateUnsigned(manifest, std::move(placement)));
   if (rows.size() != manifest.rows() * manifest.row_bytes() ||
-      ToString(RowsDigest(manifest.rows(), manifest.row_bytes(), rows)) !=
-          manifest.rows_digest()) {
+      ToString(RowsDigest(manifest.rows(), manifest.row_bytes(), rows)) != manifest.rows_digest()) {
     return absl::DataLossError("the rows are not the manifest's");
   }
   UnsignedTable table;
@@ -199,8 +197,8 @@ absl::StatusOr<UnsignedTable> UnsignedTable::Open(const std::string& directory) 
     return Annotate(status, absl::StrCat(directory, kManifestFile));
   }
   SHOAL_RETURN_IF_ERROR(CheckTableMemory(manifest, 0, directory));
-  SHOAL_ASSIGN_OR_RETURN(
-      Bytes rows, ReadBytes(directory + kRowsFile, manifest.rows() * manifest.row_bytes()));
+  SHOAL_ASSIGN_OR_RETURN(Bytes rows,
+                         ReadBytes(directory + kRowsFile, manifest.rows() * manifest.row_bytes()));
   Bytes placement;
   if (manifest.has_hashed()) {
     SHOAL_ASSIGN_OR_RETURN(placement,
@@ -224,7 +222,7 @@ absl::Status UnsignedTable::Save(const std::string& directory) const {
         return parent.empty() ? std::string(".") : parent;
       }(),
       FileMode::kPublic));
-  // Everything goes into a directory beside, which then takes the name.
+  // Everything is written to a directory beside it, which is then renamed.
   std::string temporary = path + ".XXXXXX";
   if (::mkdtemp(temporary.data()) == nullptr) {
     return ErrnoStatus(errno, absl::StrCat("creating ", directory));
@@ -233,8 +231,7 @@ absl::Status UnsignedTable::Save(const std::string& directory) const {
     std::error_code ignored;
     std::filesystem::remove_all(temporary, ignored);
   });
-  SHOAL_RETURN_IF_ERROR(
-      WriteFileAtomically(temporary + kRowsFile, bytes(), FileMode::kPublic));
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(temporary + kRowsFile, bytes(), FileMode::kPublic));
   if (manifest().has_hashed()) {
     SHOAL_RETURN_IF_ERROR(
         WriteFileAtomically(temporary + kPlacementFile, map().placement(), FileMode::kPublic));
@@ -276,8 +273,7 @@ absl::Status UnsignedTable::CheckContent() const {
   }
   if (records != manifest().records()) {
     return absl::DataLossError(absl::StrCat("the rows hold ", records,
-                                            " records, the manifest says ",
-                                            manifest().records()));
+                                            " records, the manifest says ", manifest().records()));
   }
   return absl::OkStatus();
 }
@@ -313,17 +309,16 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
   std::vector<uint32_t> record_bytes(records.size());
   uint32_t longest = 0;
   for (size_t i = 0; i < records.size(); ++i) {
-    record_bytes[i] = static_cast<uint32_t>(
-        HashedRecordBytes(records.key(i).size(), records.value(i).size()));
+    record_bytes[i] =
+        static_cast<uint32_t>(HashedRecordBytes(records.key(i).size(), records.value(i).size()));
     if (options.row_bytes != 0 && record_bytes[i] > options.row_bytes) {
-      return BadRecord(records, i, absl::StrCat("the record takes ", record_bytes[i],
-                                                " bytes, more than a row of ",
-                                                options.row_bytes));
+      return BadRecord(records, i,
+                       absl::StrCat("the record takes ", record_bytes[i],
+                                    " bytes, more than a row of ", options.row_bytes));
     }
     longest = std::max(longest, record_bytes[i]);
   }
-  const bool was_hashed =
-      options.previous != nullptr && options.previous->manifest().has_hashed();
+  const bool was_hashed = options.previous != nullptr && options.previous->manifest().has_hashed();
   uint32_t row_bytes = options.row_bytes;
   if (row_bytes == 0) {
     row_bytes = std::max(was_hashed ? options.previous->row_bytes() : kDefaultRowBytes, longest);
@@ -334,10 +329,10 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
                 .rows = options.previous->rows(),
                 .displacements = ToBytes(options.previous->placement())};
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      Placement placement,
-      Place(record_bytes, [&](size_t i) { return records.key(i); }, row_bytes, random,
-            previous.has_value() ? &*previous : nullptr));
+  SHOAL_ASSIGN_OR_RETURN(Placement placement,
+                         Place(
+                             record_bytes, [&](size_t i) { return records.key(i); }, row_bytes,
+                             random, previous.has_value() ? &*previous : nullptr));
   if (placement.rows > kMaxRows) {
     return absl::InvalidArgumentError("too many rows; choose longer ones");
   }
@@ -364,7 +359,8 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
       AppendHashedRecord(records.key(order[i]), records.value(order[i]), encoded);
     }
     SHOAL_CHECK(encoded.size() <= row_bytes);
-    std::copy(encoded.begin(), encoded.end(), rows.begin() + static_cast<ptrdiff_t>(row * row_bytes));
+    std::copy(encoded.begin(), encoded.end(),
+              rows.begin() + static_cast<ptrdiff_t>(row * row_bytes));
   }
 
   wire::Manifest manifest = StartManifest(options, records.size(), random);
@@ -402,8 +398,9 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
                                     " (it has ", n, " records)"));
     }
     if (record_of[number] != kNone) {
-      return BadRecord(records, i, absl::StrCat("the key ", number, " is there twice, first at ",
-                                                records.Where(record_of[number])));
+      return BadRecord(records, i,
+                       absl::StrCat("the key ", number, " is there twice, first at ",
+                                    records.Where(record_of[number])));
     }
     record_of[number] = i;
     longest = std::max(longest, records.value(i).size());
@@ -414,16 +411,16 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
   layout.set_length_bytes(shortest == longest && longest > 0 ? 0 : longest < 256 ? 1 : 2);
   layout.set_value_bytes(static_cast<uint32_t>(longest));
   const size_t slot_bytes = DenseSlotBytes(layout);
-  const auto row_bytes =
-      options.row_bytes != 0
-          ? options.row_bytes
-          : std::max(kShortestDefaultRow, static_cast<uint32_t>(slot_bytes));
+  const auto row_bytes = options.row_bytes != 0
+                             ? options.row_bytes
+                             : std::max(kShortestDefaultRow, static_cast<uint32_t>(slot_bytes));
   if (slot_bytes > row_bytes) {
     for (size_t i = 0; i < n; ++i) {
       if (records.value(i).size() + layout.length_bytes() > row_bytes) {
-        return BadRecord(records, i, absl::StrCat("the value takes ",
-                                                  records.value(i).size() + layout.length_bytes(),
-                                                  " bytes, more than a row of ", row_bytes));
+        return BadRecord(
+            records, i,
+            absl::StrCat("the value takes ", records.value(i).size() + layout.length_bytes(),
+                         " bytes, more than a row of ", row_bytes));
       }
     }
   }
@@ -434,8 +431,8 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
   }
   Bytes rows(row_count * row_bytes, 0);
   for (uint64_t key = 0; key < n; ++key) {
-    const MutableBytes row = MutableBytes(rows).subspan(
-        key / layout.records_per_row() * row_bytes, row_bytes);
+    const MutableBytes row =
+        MutableBytes(rows).subspan(key / layout.records_per_row() * row_bytes, row_bytes);
     WriteDenseSlot(layout, key % layout.records_per_row(), records.value(record_of[key]), row);
   }
 
@@ -454,8 +451,8 @@ Bytes TableShare::Serialize() const {
   std::copy_n(kShareMagic, 8, out.begin());
   StoreLe<uint32_t>(&out[8], party);
   StoreLe<uint64_t>(&out[12], row_signatures.size() / kSignatureBytes);
-  auto end = std::copy(manifest_digest.begin(), manifest_digest.end(),
-                       out.begin() + kShareHeaderBytes);
+  auto end =
+      std::copy(manifest_digest.begin(), manifest_digest.end(), out.begin() + kShareHeaderBytes);
   end = std::copy(manifest_signature.begin(), manifest_signature.end(), end);
   std::copy(row_signatures.begin(), row_signatures.end(), end);
   return out;
@@ -523,9 +520,9 @@ absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::R
 }
 
 absl::StatusOr<Table> Table::Create(UnsignedTable content,
-                                    const wire::SignedManifest& signed_manifest,
-                                    Bytes signatures, const roster::Roster& roster,
-                                    uint64_t now_s, RandomSource& random, ThreadPool& pool) {
+                                    const wire::SignedManifest& signed_manifest, Bytes signatures,
+                                    const roster::Roster& roster, uint64_t now_s,
+                                    RandomSource& random, ThreadPool& pool) {
   SHOAL_ASSIGN_OR_RETURN(Manifest manifest, Manifest::Verify(signed_manifest, roster, now_s));
   if (manifest.digest() != ManifestDigest(content.manifest())) {
     return absl::DataLossError("the signed manifest is another table's");
@@ -534,9 +531,9 @@ absl::StatusOr<Table> Table::Create(UnsignedTable content,
     return absl::DataLossError("there is not one signature for every row");
   }
   Progress silent(nullptr, 0);
-  SHOAL_RETURN_IF_ERROR(VerifyRowSignatures(content, roster.aggregate_key(), signatures, random,
-                                            pool, silent)
-                            .status());
+  SHOAL_RETURN_IF_ERROR(
+      VerifyRowSignatures(content, roster.aggregate_key(), signatures, random, pool, silent)
+          .status());
   Table table(std::move(content));
   table.manifest_ = std::make_shared<const Manifest>(std::move(manifest));
   table.signatures_ = std::make_shared<const Bytes>(std::move(signatures));
@@ -549,15 +546,14 @@ absl::StatusOr<Table> Table::Open(const std::string& directory, const roster::Ro
   if (signed_manifest.signature().empty()) {
     return absl::UnauthenticatedError(absl::StrCat(directory, ": the table is not signed yet"));
   }
-  // What is not a manifest is told of by UnsignedTable::Open.
+  // UnsignedTable::Open reports manifests that are malformed.
   if (CheckManifest(signed_manifest.manifest()).ok()) {
-    SHOAL_RETURN_IF_ERROR(CheckTableMemory(signed_manifest.manifest(),
-                                           kSignatureBytes + kVerifyRowBytes, directory));
+    SHOAL_RETURN_IF_ERROR(
+        CheckTableMemory(signed_manifest.manifest(), kSignatureBytes + kVerifyRowBytes, directory));
   }
   SHOAL_ASSIGN_OR_RETURN(UnsignedTable content, UnsignedTable::Open(directory));
-  SHOAL_ASSIGN_OR_RETURN(
-      Bytes signatures,
-      ReadBytes(directory + kSignaturesFile, content.rows() * kSignatureBytes));
+  SHOAL_ASSIGN_OR_RETURN(Bytes signatures,
+                         ReadBytes(directory + kSignaturesFile, content.rows() * kSignatureBytes));
   absl::StatusOr<Table> table = Create(std::move(content), signed_manifest, std::move(signatures),
                                        roster, now_s, random, pool);
   if (!table.ok()) return Annotate(table.status(), directory);

@@ -1,4 +1,4 @@
-// A table: built from records, signed by every party, aggregated, served.
+// A table of records: built, signed by every party, aggregated, then served.
 //
 //   Build          -> UnsignedTable          one party or a publisher; the others check it
 //   SignTable      -> TableShare             every party, for itself
@@ -10,7 +10,7 @@
 //   placement.bin          hashed layout: one byte a bucket
 //   shares/party-N.share   party N's signatures, on their way to the aggregation
 //   signatures.bin         the aggregated signatures, 48 bytes a row
-// The manifest is written last each time, so that what it promises is there.
+// The manifest is always written last, so that the files that it describes are complete.
 #ifndef SHOAL_SRC_TABLE_TABLE_H_
 #define SHOAL_SRC_TABLE_TABLE_H_
 
@@ -25,7 +25,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/random.h"
-#include "src/base/thread_pool.h"
+#include "src/parallel/thread_pool.h"
 #include "src/roster/roster.h"
 #include "src/table/manifest.h"
 #include "src/table/records.h"
@@ -33,40 +33,40 @@
 
 namespace shoal::table {
 
-// done of total; calls are serialised, from any thread.
+// Is told that `done` of `total` is done. Calls come from any thread, one at a time.
 using ProgressCallback = std::function<void(uint64_t done, uint64_t total)>;
 
 struct TableOptions {
   std::string name;
   std::string deployment;
-  // Of an earlier epoch of the same table; all zero draws a new one.
+  // The id of an earlier epoch of the same table. All zeros: a new id is drawn.
   Digest table_id = {};
   uint64_t epoch = 1;
   uint64_t created_s = 0;
   uint64_t expires_s = 0;
-  // 0: as small as holds the longest record, at least 1024 or the previous rows' (hashed); one slot,
-  // at least 16 (dense).
+  // 0 chooses the length. Hashed layout: the longest record's, at least 1024 or, with `previous`,
+  // its rows' length. Dense layout: one slot's, at least 16.
   uint32_t row_bytes = 0;
-  // Of an earlier epoch: keys of a hashed table keep their rows as far as that is possible (Place).
+  // An earlier epoch's map: keys of a hashed table keep their rows as far as possible (Place).
   const RowMap* previous = nullptr;
 };
 
-// Rows, placement and a manifest that fit each other: sizes and digests are checked, the rows'
-// inside only by CheckContent. Immutable; copies share the bytes.
+// Rows, placement and a manifest that match: sizes and digests have been checked. The content of
+// the rows is checked by CheckContent alone. Immutable; copies share the bytes.
 class UnsignedTable {
  public:
-  // INVALID_ARGUMENT or DATA_LOSS if they do not fit.
-  static absl::StatusOr<UnsignedTable> Create(wire::Manifest manifest, Bytes rows,
-                                              Bytes placement);
-  // Any signature is left aside. NOT_FOUND and so on name the file; RESOURCE_EXHAUSTED, before a row is
-  // read, if there is no memory for them.
+  // INVALID_ARGUMENT or DATA_LOSS if they do not match.
+  static absl::StatusOr<UnsignedTable> Create(wire::Manifest manifest, Bytes rows, Bytes placement);
+  // Ignores signatures. NOT_FOUND and other errors of files name the file. RESOURCE_EXHAUSTED,
+  // before a row is read, if there is no memory for the rows.
   static absl::StatusOr<UnsignedTable> Open(const std::string& directory);
 
-  // Writes a new directory; ALREADY_EXISTS if there is something. Complete or not there at all.
+  // Writes a new directory, which is complete or not there at all. ALREADY_EXISTS if the name is
+  // taken.
   absl::Status Save(const std::string& directory) const;
 
-  // Decodes every row; DATA_LOSS if a row is malformed, a key is not in its row, or the number
-  // of records is another. What a party checks before it signs.
+  // Decodes every row, as a party does before it signs. DATA_LOSS if a row is malformed, a key is
+  // in the wrong row, or the number of records is not the manifest's.
   absl::Status CheckContent() const;
 
   const wire::Manifest& manifest() const { return map_->manifest(); }
@@ -77,7 +77,7 @@ class UnsignedTable {
   BytesView row(uint64_t row) const;
   // All rows, one after the other.
   BytesView bytes() const { return *rows_; }
-  // Bytes in use over all bytes of rows.
+  // The share of the rows' bytes that records use.
   double fill() const;
 
  private:
@@ -86,17 +86,17 @@ class UnsignedTable {
   std::shared_ptr<const Bytes> rows_;
 };
 
-// Hashed layout. INVALID_ARGUMENT names file and line of a duplicate key or of a record that does
-// not fit a row, or the option that is wrong.
+// Builds the hashed layout. INVALID_ARGUMENT names file and line of a duplicate key or of a record
+// that does not fit a row, or names the option that is wrong.
 absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableOptions& options,
                                           RandomSource& random);
 
-// Dense layout. The keys are 0..n-1 in decimal, in any order. As BuildHashed; also names a key that
-// is no such number or is missing.
+// Builds the dense layout. The keys must be 0..n-1 in decimal, in any order. Errors as for
+// BuildHashed; INVALID_ARGUMENT also names a key that is not such a number, or is missing.
 absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOptions& options,
                                          RandomSource& random);
 
-// One party's signatures on a table: what it sends to the aggregation.
+// One party's signatures on a table, which it sends to whoever aggregates.
 struct TableShare {
   uint32_t party = 0;
   Digest manifest_digest = {};
@@ -105,40 +105,41 @@ struct TableShare {
 
   // "SHOALSH1", party (4 bytes), rows (8 bytes), then the fields in order.
   Bytes Serialize() const;
-  // INVALID_ARGUMENT for other bytes.
+  // INVALID_ARGUMENT for bytes that Serialize cannot have made.
   static absl::StatusOr<TableShare> Parse(BytesView bytes);
 };
 
 std::string SharePath(const std::string& directory, uint32_t party);
 
-// What a party checks before it signs; its number. NOT_FOUND: the key is no party's.
-// INVALID_ARGUMENT: another deployment's table. UNAUTHENTICATED: an epoch before the pinned
-// minimum. DATA_LOSS as CheckContent.
+// Checks what a party must check before it signs, and returns the party's number. NOT_FOUND: no
+// party has this key. INVALID_ARGUMENT: another deployment's table. UNAUTHENTICATED: an epoch
+// before the pinned minimum. DATA_LOSS as CheckContent.
 absl::StatusOr<uint32_t> CheckBeforeSigning(const UnsignedTable& table,
                                             const roster::Roster& roster,
                                             const signature::PublicKey& key);
 
-// Signs every row and the manifest on all of the pool's threads, after CheckBeforeSigning. That a
-// party signs one content for an epoch is its caller's to see to: roster::RecordSigning.
+// Calls CheckBeforeSigning, then signs every row and the manifest on all of the pool's threads. The
+// caller makes sure that a party signs only one content for an epoch, with roster::RecordSigning.
 absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::Roster& roster,
                                      const signature::SecretKey& key, ThreadPool& pool,
                                      const ProgressCallback& progress = nullptr);
 
-// A signed table: what a backend serves and a frontend tells about. Immutable; copies share the
-// bytes.
+// A signed table. A backend serves its rows, a frontend its manifest and placement. Immutable;
+// copies share the bytes.
 class Table {
  public:
   // Verifies the manifest as Manifest::Verify and every row's signature. UNAUTHENTICATED names the
   // first row whose signature is wrong.
   static absl::StatusOr<Table> Create(UnsignedTable content,
-                                      const wire::SignedManifest& signed_manifest,
-                                      Bytes signatures, const roster::Roster& roster,
-                                      uint64_t now_s, RandomSource& random, ThreadPool& pool);
-  // As both; what verifying takes is counted too.
+                                      const wire::SignedManifest& signed_manifest, Bytes signatures,
+                                      const roster::Roster& roster, uint64_t now_s,
+                                      RandomSource& random, ThreadPool& pool);
+  // Opens a directory and verifies it: the errors of UnsignedTable::Open and of Create.
+  // RESOURCE_EXHAUSTED counts the memory for verifying, too.
   static absl::StatusOr<Table> Open(const std::string& directory, const roster::Roster& roster,
                                     uint64_t now_s, RandomSource& random, ThreadPool& pool);
 
-  // Puts signatures and manifest beside the content that is there (see UnsignedTable::Save).
+  // Adds signatures and signed manifest to a directory that UnsignedTable::Save wrote.
   absl::Status SaveSignatures(const std::string& directory) const;
 
   const Manifest& manifest() const { return *manifest_; }
@@ -149,7 +150,7 @@ class Table {
   BytesView row(uint64_t row) const { return content_.row(row); }
   BytesView signature(uint64_t row) const;
 
-  // row ‖ signature into `answer`, which has answer_bytes(); zeros when there is no such row.
+  // Writes row ‖ signature to `answer`, which has answer_bytes(); zeros if there is no such row.
   void CopyAnswer(uint64_t row, MutableBytes answer) const;
 
  private:

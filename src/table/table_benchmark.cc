@@ -69,7 +69,7 @@ void BM_SignTable(benchmark::State& state) {
 }
 BENCHMARK(BM_SignTable)->Unit(benchmark::kMillisecond)->UseRealTime();
 
-// A client's check of many answers at once, one thread.
+// A client verifies many answers at once, on one thread.
 void BM_VerifyAnswers(benchmark::State& state) {
   TestRandom random(4);
   ThreadPool pool;
@@ -100,7 +100,7 @@ void BM_VerifyAnswers(benchmark::State& state) {
 }
 BENCHMARK(BM_VerifyAnswers)->Arg(1)->Arg(16)->Arg(128)->Arg(1024)->Unit(benchmark::kMillisecond);
 
-// Which row a key is in, and its value in the row: what a client does for every key.
+// What a client does for every key: it finds the key's row, and the value in the row.
 void BM_RowOfAndFind(benchmark::State& state) {
   TestRandom random(5);
   const RecordSet records = Records(20'000);

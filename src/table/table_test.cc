@@ -9,11 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/stubs/logging.h"
-#include "src/base/file.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/roster/testing/parties.h"
+#include "src/storage/file.h"
 
 namespace shoal::table {
 namespace {
@@ -66,7 +66,10 @@ std::string NewDirectory() {
 // Everything that a test of signed tables needs.
 struct Signed {
   explicit Signed(uint32_t parties_count = 3, size_t words = 300)
-      : random(42), pool(2), parties(parties_count, random), roster(parties.roster()),
+      : random(42),
+        pool(2),
+        parties(parties_count, random),
+        roster(parties.roster()),
         unsigned_table(*BuildHashed(Words(words), Options(256), random)) {
     for (uint32_t number = 1; number <= parties.size(); ++number) {
       shares.push_back(*SignTable(unsigned_table, roster, parties.keys(number).bls(), pool));
@@ -92,8 +95,7 @@ struct Signed {
 TEST(BuildHashed, EveryKeyIsFoundAndOthersAreProvedAbsent) {
   TestRandom random(1);
   const RecordSet records = Words(2000);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
-                             BuildHashed(records, Options(512), random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(records, Options(512), random));
   SHOAL_EXPECT_OK(table.CheckContent());
   EXPECT_GT(table.fill(), 0.9);
   EXPECT_LT(table.map().placement().size(), records.size());
@@ -173,8 +175,8 @@ TEST(BuildDense, EveryNumberIsFound) {
     }
     EXPECT_THAT(table.map().RowOf(AsBytes("100")),
                 StatusIs(absl::StatusCode::kOutOfRange, "0 to 99"));
-    for (const char* bad : {"", "01", "-1", "+1", " 1", "1 ", "a", "0x1",
-                            "99999999999999999999999999"}) {
+    for (const char* bad :
+         {"", "01", "-1", "+1", " 1", "1 ", "a", "0x1", "99999999999999999999999999"}) {
       EXPECT_THAT(table.map().RowOf(AsBytes(bad)), StatusIs(kInvalid, "decimal number")) << bad;
     }
     EXPECT_THAT(table.map().RowOf(AsBytes("99999999999999999999")),
@@ -182,7 +184,7 @@ TEST(BuildDense, EveryNumberIsFound) {
   }
 }
 
-// Rows of a single record, as in the paper's evaluation.
+// Rows of one record each, as in the paper's evaluation.
 TEST(BuildDense, ARowCanBeOneShortRecord) {
   TestRandom random(5);
   RecordSet records("f");
@@ -193,10 +195,9 @@ TEST(BuildDense, ARowCanBeOneShortRecord) {
   EXPECT_EQ(table.rows(), 20u);
   EXPECT_EQ(table.manifest().row_bytes(), 1u);
   SHOAL_EXPECT_OK(table.CheckContent());
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto value,
-                             table.map().Find(9, table.row(9), AsBytes("9")));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto value, table.map().Find(9, table.row(9), AsBytes("9")));
   EXPECT_EQ(ToString(value.value()), "2");
-  // Left to itself the builder packs short records together.
+  // By default the builder packs short records together.
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable packed, BuildDense(records, Options(), random));
   EXPECT_EQ(packed.rows(), 2u);
 }
@@ -222,7 +223,8 @@ TEST(BuildDense, NamesTheBadRecord) {
   };
   EXPECT_THAT(build({{"0", "a"}, {"2", "b"}}), StatusIs(kInvalid, "n.tsv:2: the key of a dense"));
   EXPECT_THAT(build({{"0", "a"}, {"00", "b"}}), StatusIs(kInvalid, "n.tsv:2: the key of a dense"));
-  EXPECT_THAT(build({{"0", "a"}, {"0", "b"}}), StatusIs(kInvalid, "n.tsv:2: the key 0 is there twice"));
+  EXPECT_THAT(build({{"0", "a"}, {"0", "b"}}),
+              StatusIs(kInvalid, "n.tsv:2: the key 0 is there twice"));
   EXPECT_THAT(build({}), StatusIs(kInvalid, "n.tsv: no records"));
   EXPECT_THAT(build({{"0", "a"}, {"1", std::string(20, 'x')}}, 16),
               StatusIs(kInvalid, "n.tsv:2: the value takes 21 bytes"));
@@ -257,7 +259,8 @@ TEST(UnsignedTable, SavesAndOpens) {
 TEST(UnsignedTable, RefusesChangedFiles) {
   TestRandom random(7);
   const std::string path = NewDirectory() + "/table";
-  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(Words(50), Options(64), random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
+                             BuildHashed(Words(50), Options(64), random));
   SHOAL_ASSERT_OK(table.Save(path));
   for (const char* file : {"/rows.bin", "/placement.bin"}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const std::string good, ReadFile(path + file));
@@ -271,14 +274,14 @@ TEST(UnsignedTable, RefusesChangedFiles) {
     EXPECT_FALSE(UnsignedTable::Open(path).ok());
     SHOAL_ASSERT_OK(WriteFileAtomically(path + file, AsBytes(good), FileMode::kPublic));
   }
-  SHOAL_ASSERT_OK(WriteFileAtomically(path + "/manifest.textproto", AsBytes("manifest {\n  rows: x\n}"),
-                                      FileMode::kPublic));
+  SHOAL_ASSERT_OK(WriteFileAtomically(path + "/manifest.textproto",
+                                      AsBytes("manifest {\n  rows: x\n}"), FileMode::kPublic));
   EXPECT_THAT(UnsignedTable::Open(path), StatusIs(kInvalid, "manifest.textproto:2:"));
   EXPECT_THAT(UnsignedTable::Open(path + "-none"), StatusIs(absl::StatusCode::kNotFound, "none"));
 }
 
-// A table may be larger than the machine's memory: that is said, from the manifest alone, before a
-// byte of it is read.
+// A table that is larger than the machine's memory is refused by its manifest alone, before a row
+// is read.
 TEST(UnsignedTable, RefusesWhatDoesNotFitTheMemory) {
   Signed s;
   const std::string path = NewDirectory() + "/table";
@@ -293,15 +296,16 @@ TEST(UnsignedTable, RefusesWhatDoesNotFitTheMemory) {
       WriteFileAtomically(path + "/manifest.textproto", AsBytes(manifest), FileMode::kPublic));
   EXPECT_THAT(UnsignedTable::Open(path),
               StatusIs(absl::StatusCode::kResourceExhausted, "the table takes 1048576 MiB"));
-  // With signatures, and what verifying them takes.
+  // For a signed table, the signatures and the memory for verifying them count too.
   EXPECT_THAT(Table::Open(path, s.roster, kNowS, s.random, s.pool),
               StatusIs(absl::StatusCode::kResourceExhausted, "the table takes 1048872 MiB"));
 }
 
-// A publisher that puts a key into a row where no client looks hides it.
+// A publisher could hide a key by putting it into a row where no client looks for it.
 TEST(UnsignedTable, CheckContentFindsKeysInTheWrongRow) {
   TestRandom random(8);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(Words(50), Options(64), random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
+                             BuildHashed(Words(50), Options(64), random));
   Bytes rows = ToBytes(table.bytes());
   std::swap_ranges(rows.begin(), rows.begin() + 64, rows.begin() + 64);
   wire::Manifest manifest = table.manifest();
@@ -313,9 +317,9 @@ TEST(UnsignedTable, CheckContentFindsKeysInTheWrongRow) {
 
   manifest = table.manifest();
   manifest.set_records(51);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable more,
-                             UnsignedTable::Create(manifest, ToBytes(table.bytes()),
-                                                   ToBytes(table.map().placement())));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const UnsignedTable more,
+      UnsignedTable::Create(manifest, ToBytes(table.bytes()), ToBytes(table.map().placement())));
   EXPECT_THAT(more.CheckContent(), StatusIs(kDataLoss, "hold 50 records, the manifest says 51"));
 }
 
@@ -369,8 +373,8 @@ TEST(SignedTable, RefusesAnswersThatAreChangedStaleOrForeign) {
     if (field == 0) other.set_table_id(std::string(32, 'x'));
     if (field == 1) other.set_epoch(6);
     if (field == 2) other.set_expires_s(kNowS + 999);
-    SHOAL_ASSERT_OK_AND_ASSIGN(
-        const RowMap map, RowMap::CreateUnsigned(other, ToBytes(table.map().placement())));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const RowMap map,
+                               RowMap::CreateUnsigned(other, ToBytes(table.map().placement())));
     EXPECT_THAT(map.VerifyAnswer(s.roster, {3, answer}), StatusIs(kUnauthenticated, "row 3"));
   }
 }
@@ -384,8 +388,8 @@ TEST(SignedTable, BatchVerificationFindsExactlyTheWrongOnes) {
     bytes.emplace_back(table.answer_bytes());
     table.CopyAnswer(static_cast<uint64_t>(i) % table.rows(), bytes.back());
   }
-  bytes[7][0] ^= 1;                                       // content
-  bytes[20].back() ^= 1;                                  // signature, most likely no point
+  bytes[7][0] ^= 1;       // content
+  bytes[20].back() ^= 1;  // signature, most likely no point
   std::copy(bytes[30].begin() + 256, bytes[30].end(), bytes[31].begin() + 256);  // another row's
   for (int i = 0; i < 40; ++i) {
     answers.push_back({static_cast<uint64_t>(i) % table.rows(), bytes[static_cast<size_t>(i)]});
@@ -436,7 +440,8 @@ TEST(SignedTable, RefusesManifestsThatAreChangedStaleOrForeign) {
                              roster::PinnedParties::Create(pins));
   SHOAL_ASSERT_OK_AND_ASSIGN(const roster::Roster later,
                              roster::Roster::Verify(s.parties.Signed(), pinned, kNowS));
-  EXPECT_THAT(Manifest::Verify(good, later, kNowS), StatusIs(kUnauthenticated, "epoch 5 is before"));
+  EXPECT_THAT(Manifest::Verify(good, later, kNowS),
+              StatusIs(kUnauthenticated, "epoch 5 is before"));
 }
 
 TEST(SignedTable, AggregationNamesTheBadShare) {
@@ -458,7 +463,8 @@ TEST(SignedTable, AggregationNamesTheBadShare) {
   EXPECT_THAT(s.Aggregate(), StatusIs(kUnauthenticated, "party 2 (party-2)"));
   s.shares = good;
   // Row 5 gets row 6's signature.
-  std::copy_n(good[2].row_signatures.begin() + 6 * 48, 48, s.shares[2].row_signatures.begin() + 5 * 48);
+  std::copy_n(good[2].row_signatures.begin() + 6 * 48, 48,
+              s.shares[2].row_signatures.begin() + 5 * 48);
   EXPECT_THAT(s.Aggregate(), StatusIs(kUnauthenticated, "party 3 (party-3): row 5"));
   s.shares = good;
   s.shares[0].row_signatures[4 * 48] = 0;
@@ -481,8 +487,9 @@ TEST(SignedTable, OpenNamesTheRowWithAWrongSignature) {
 
 TEST(SignTable, RefusesWhatAPartyMustNotSign) {
   Signed s(2, 50);
-  EXPECT_THAT(SignTable(s.unsigned_table, s.roster, signature::SecretKey::Generate(s.random), s.pool),
-              StatusIs(absl::StatusCode::kNotFound, "no party's"));
+  EXPECT_THAT(
+      SignTable(s.unsigned_table, s.roster, signature::SecretKey::Generate(s.random), s.pool),
+      StatusIs(absl::StatusCode::kNotFound, "no party's"));
   TableOptions options = Options();
   options.deployment = "other";
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable other, BuildHashed(Words(5), options, s.random));
@@ -606,7 +613,7 @@ TEST(ManifestDigest, CoversEveryField) {
       [](auto& m) { m.mutable_hashed()->set_buckets(1); },
       [](auto& m) { m.mutable_hashed()->set_placement_digest("x"); },
   };
-  // As many as there are fields: `layout` is two of them.
+  // One change for every field of the manifest: `layout` counts as two fields.
   EXPECT_EQ(changes.size(), static_cast<size_t>(wire::Manifest::descriptor()->field_count() - 2 +
                                                 wire::HashedLayout::descriptor()->field_count()));
   for (size_t i = 0; i < changes.size(); ++i) {
@@ -619,7 +626,8 @@ TEST(ManifestDigest, CoversEveryField) {
       [](auto& l) { l.set_value_bytes(77); },
       [](auto& l) { l.set_length_bytes(77); },
   };
-  EXPECT_EQ(dense_changes.size(), static_cast<size_t>(wire::DenseLayout::descriptor()->field_count()));
+  EXPECT_EQ(dense_changes.size(),
+            static_cast<size_t>(wire::DenseLayout::descriptor()->field_count()));
   for (size_t i = 0; i < dense_changes.size(); ++i) {
     wire::Manifest changed = dense;
     dense_changes[i](*changed.mutable_dense());
@@ -629,22 +637,25 @@ TEST(ManifestDigest, CoversEveryField) {
 
 TEST(RowMap, RefusesAnotherPlacement) {
   TestRandom random(11);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table, BuildHashed(Words(50), Options(64), random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
+                             BuildHashed(Words(50), Options(64), random));
   Bytes placement = ToBytes(table.map().placement());
   placement[3] ^= 1;
   EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement),
               StatusIs(kDataLoss, "not the manifest's"));
   placement[3] ^= 1;
   placement.push_back(0);
-  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement), StatusIs(kDataLoss, "placement"));
+  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement),
+              StatusIs(kDataLoss, "placement"));
   EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), {}), StatusIs(kDataLoss, "placement"));
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable dense, BuildDense(Numbers(5), Options(), random));
-  EXPECT_THAT(RowMap::CreateUnsigned(dense.manifest(), Bytes(1)), StatusIs(kDataLoss, "no placement"));
+  EXPECT_THAT(RowMap::CreateUnsigned(dense.manifest(), Bytes(1)),
+              StatusIs(kDataLoss, "no placement"));
 }
 
 // Manifests come from the network: any mutation is refused or harmless.
 TEST(Manifest, MutatedBytesAreNeverAcceptedChanged) {
-  const google::protobuf::LogSilencer silence;  // it has a line for every mutation of text
+  const google::protobuf::LogSilencer silence;  // protobuf logs a line for every mutation of text
   Signed s(2, 50);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
   const std::string good = table.manifest().wire().SerializeAsString();

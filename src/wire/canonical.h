@@ -11,7 +11,7 @@ namespace shoal::wire {
 // each as U64, doubles as their IEEE-754 bits.
 void AppendNoise(const NoiseParameters& noise, Transcript& transcript);
 
-// Equal in every canonical byte.
+// Whether both have the same canonical bytes.
 bool SameNoise(const NoiseParameters& a, const NoiseParameters& b);
 
 }  // namespace shoal::wire

@@ -40,8 +40,9 @@ bool IsKnown(FrameType type) {
   return false;
 }
 
-// Messages quote what others sent, travel in a protobuf string (UTF-8, or the frame cannot be
-// parsed), and end in terminals and logs: printable ASCII, at most 1 KiB.
+// An error message as it may be sent: printable ASCII, at most 1 KiB. Messages may quote what
+// others sent, and end in terminals and logs. They travel in a protobuf string, which cannot be
+// parsed unless it is UTF-8.
 std::string Printable(absl::string_view message) {
   std::string text(message.substr(0, kMaxErrorBytes));
   for (char& c : text) {
@@ -85,10 +86,10 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(const FrameHeaderBytes& bytes) {
 
 absl::Status CheckLimits(const FrameHeader& header, const FrameLimits& limits) {
   if (header.control_bytes > limits.control_bytes || header.bulk_bytes > limits.bulk_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "frame: type ", static_cast<int>(header.type), " with ", header.control_bytes, " and ",
-        header.bulk_bytes, " bytes; taken are at most ", limits.control_bytes, " and ",
-        limits.bulk_bytes));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("frame: type ", static_cast<int>(header.type), " with ", header.control_bytes,
+                     " and ", header.bulk_bytes, " bytes; taken are at most ", limits.control_bytes,
+                     " and ", limits.bulk_bytes));
   }
   return absl::OkStatus();
 }
@@ -108,8 +109,7 @@ absl::Status ParseFrame(const Frame& frame, FrameType type,
                                                    " instead of ", static_cast<int>(type)));
   }
   if (!message.ParseFromString(frame.control)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("frame: malformed ", message.GetTypeName()));
+    return absl::InvalidArgumentError(absl::StrCat("frame: malformed ", message.GetTypeName()));
   }
   return absl::OkStatus();
 }
@@ -127,7 +127,8 @@ absl::Status ErrorOf(const Frame& frame) {
   if (const absl::Status status = ParseFrame(frame, FrameType::kError, error); !status.ok()) {
     return absl::InternalError(status.message());
   }
-  if (error.code() == 0 || error.code() > static_cast<uint32_t>(absl::StatusCode::kUnauthenticated)) {
+  if (error.code() == 0 ||
+      error.code() > static_cast<uint32_t>(absl::StatusCode::kUnauthenticated)) {
     return absl::InternalError("frame: an error without a proper code");
   }
   return absl::Status(static_cast<absl::StatusCode>(error.code()), Printable(error.message()));

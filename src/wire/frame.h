@@ -49,7 +49,7 @@ enum class FrameType : uint16_t {
 inline constexpr size_t kFrameHeaderBytes = 20;
 using FrameHeaderBytes = std::array<uint8_t, kFrameHeaderBytes>;
 
-// What a reader of a frame is ready to take.
+// The largest frame that a reader accepts.
 struct FrameLimits {
   uint32_t control_bytes = 0;
   uint64_t bulk_bytes = 0;
@@ -71,7 +71,7 @@ struct Frame {
 
 FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header);
 
-// The control is below 4 GiB (checked).
+// `control` must be below 4 GiB (checked).
 FrameHeader HeaderOf(const Frame& frame);
 
 // INVALID_ARGUMENT: not a frame of this protocol, or an unknown type.
@@ -83,13 +83,12 @@ absl::Status CheckLimits(const FrameHeader& header, const FrameLimits& limits);
 Frame MakeFrame(FrameType type, const google::protobuf::MessageLite& message, Bytes bulk = {});
 
 // INVALID_ARGUMENT if the frame is of another type or its control bytes are no such message.
-absl::Status ParseFrame(const Frame& frame, FrameType type,
-                        google::protobuf::MessageLite& message);
+absl::Status ParseFrame(const Frame& frame, FrameType type, google::protobuf::MessageLite& message);
 
-// An ERROR frame and back; `status` is not OK (checked), and the frame has what is for others
-// (ForOthers). In both directions a message is cut at
-// 1 KiB, and bytes that are not printable ASCII become '?'. ErrorOf never returns OK: a frame that
-// claims success as an error, or is none, is an INTERNAL error.
+// Makes an ERROR frame of a status, and a status of an ERROR frame. `status` must not be OK
+// (checked); the frame gets the text that others may see (ForOthers). In both directions a message
+// is cut at 1 KiB, and bytes that are not printable ASCII become '?'. ErrorOf never returns OK: a
+// frame that is no ERROR, or has no error code, gives INTERNAL.
 Frame MakeErrorFrame(const absl::Status& status);
 absl::Status ErrorOf(const Frame& frame);
 

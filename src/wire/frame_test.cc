@@ -14,7 +14,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 TEST(FrameTest, HeaderHasTheDocumentedBytes) {
   const FrameHeaderBytes bytes = EncodeFrameHeader(
       {.type = FrameType::kSubmitOnions, .control_bytes = 0x01020304, .bulk_bytes = 0x1122334455});
-  const FrameHeaderBytes expected = {'S', 'H', 'L', '1', 20,   0,    0,    0,    4, 3,
+  const FrameHeaderBytes expected = {'S', 'H', 'L',  '1',  20,   0,    0,    0, 4, 3,
                                      2,   1,   0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0};
   EXPECT_EQ(bytes, expected);
   SHOAL_ASSERT_OK_AND_ASSIGN(const FrameHeader header, ParseFrameHeader(bytes));
@@ -63,11 +63,11 @@ TEST(FrameTest, ErrorsComeBackAndCannotBeOk) {
               StatusIs(absl::StatusCode::kNotFound, "no slot"));
   EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError(std::string(5000, 'x')))).message().size(),
             1024u);
-  // Quotes come through; control characters and what is no UTF-8 do neither reach a terminal nor
-  // make the frame unreadable, also where a message is cut.
+  // Quotes come through. Control characters do not reach a terminal, and bytes that are not UTF-8
+  // do not make the frame unreadable, also where a message is cut.
   EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError("no 'a\\b'"))).message(), "no 'a\\b'");
   EXPECT_EQ(ErrorOf(MakeErrorFrame(absl::NotFoundError("\x1b[31m\xff\n"))).message(), "?[31m??");
-  // Files of the sender's are its own business.
+  // The names of the sender's files are not sent.
   EXPECT_EQ(ErrorOf(MakeErrorFrame(
                 StorageError(absl::StatusCode::kResourceExhausted, "/state/journal: disk full"))),
             absl::ResourceExhaustedError("storage failed"));
@@ -92,8 +92,8 @@ TEST(FrameTest, ErrorsComeBackAndCannotBeOk) {
 TEST(FrameTest, RandomHeadersNeverPassUnlessCanonical) {
   testing::TestRandom random(1);
   for (int i = 0; i < 100000; ++i) {
-    FrameHeaderBytes bytes = EncodeFrameHeader(
-        {.type = FrameType::kOnline, .control_bytes = 5, .bulk_bytes = 6});
+    FrameHeaderBytes bytes =
+        EncodeFrameHeader({.type = FrameType::kOnline, .control_bytes = 5, .bulk_bytes = 6});
     bytes[random.Below(bytes.size())] = static_cast<uint8_t>(random.Below(256));
     const auto header = ParseFrameHeader(bytes);
     if (!header.ok()) continue;

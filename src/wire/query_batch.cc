@@ -21,10 +21,11 @@ size_t VarintBytes(uint32_t value) {
   return n;
 }
 
-// A gap is a byte at least.
+// Whether the bitmap is surely the smaller encoding: every gap takes at least one byte.
 bool SurelyBitmap(uint64_t count, uint64_t bitmap_bytes) { return count >= bitmap_bytes; }
 
-// Of the gaps' encoding; or any number that is not below `enough`, if that is not either.
+// Bytes of the positions encoded as gaps, if that is below `enough`; otherwise some number that is
+// not below `enough`.
 uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
   if (SurelyBitmap(positions.size(), enough)) return enough;
   uint64_t total = 0;
@@ -36,7 +37,8 @@ uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
   return total;
 }
 
-// An encoding of which only kind and count are written, in `memory` (zeros) if that is large enough.
+// Begins an encoding: only kind and count are written. It uses `memory`, which must be zeros, if
+// that is large enough.
 Bytes Begin(uint8_t kind, uint64_t used_bytes, uint32_t count, Bytes memory = {}) {
   memory.resize(kHeaderBytes + used_bytes + 4 * uint64_t{count});
   memory[0] = kind;
@@ -78,8 +80,8 @@ Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
   const uint64_t bitmap_bytes = BitmapBytes(position_count);
   const uint64_t gap_bytes = GapBytes(batch.positions, bitmap_bytes);
   const bool gaps = gap_bytes < bitmap_bytes;
-  Bytes out = Begin(gaps ? kGaps : kBitmap, gaps ? gap_bytes : bitmap_bytes,
-                    static_cast<uint32_t>(count));
+  Bytes out =
+      Begin(gaps ? kGaps : kBitmap, gaps ? gap_bytes : bitmap_bytes, static_cast<uint32_t>(count));
   uint8_t* at = out.data() + kHeaderBytes;
   uint64_t next = 0;
   for (uint32_t position : batch.positions) {
@@ -117,7 +119,7 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
   if (kind == kBitmap) {
     if (used.size() != bitmap_bytes) return Bad("wrong length of the bitmap");
     for (size_t byte = 0; byte < used.size(); ++byte) {
-      // Nearly all positions are used, mostly.
+      // A shortcut for eight used positions, as nearly all positions are used in most batches.
       if (used[byte] == 0xff && batch.positions.size() + 8 <= count &&
           8 * (byte + 1) <= position_count) {
         const size_t at = batch.positions.size();
@@ -135,7 +137,8 @@ absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position
       }
     }
     if (batch.positions.size() != count) return Bad("bitmap has fewer bits than its count");
-    if (GapBytes(batch.positions, bitmap_bytes) < bitmap_bytes) return Bad("bitmap where gaps are smaller");
+    if (GapBytes(batch.positions, bitmap_bytes) < bitmap_bytes)
+      return Bad("bitmap where gaps are smaller");
   } else {
     if (used.size() >= bitmap_bytes) return Bad("gaps where the bitmap is not larger");
     uint64_t next = 0;

@@ -3,8 +3,8 @@
 //   u8   kind: 0 = bitmap, 1 = gaps; whichever is smaller, the bitmap on a tie
 //   u32  count of used positions
 //   kind 0: ceil(N / 8) bytes, position i is bit i % 8 (lowest first) of byte i / 8
-//   kind 1: for every used position in order, the number of unused ones before it since the last,
-//           as an unsigned LEB128 of the shortest form
+//   kind 1: for every used position in order, the number of unused positions between it and the
+//           used one before, as an unsigned LEB128 of the shortest form
 //   count * u32: tallies, in position order, each below p = 2^31 - 1
 //
 // One batch has one encoding: the decoder refuses any other.
@@ -31,17 +31,19 @@ struct QueryBatch {
 // well formed (checked).
 Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count);
 
-// The same for a batch that is made in parts, maybe by several threads.
+// Encodes a batch that is made in parts, by one or several threads.
 class QueryBatchWriter {
  public:
-  // At most one query a position (checked). `memory` is used again if it is large enough
-  // (MaxQueryBatchBytes) and the encoding is a bitmap wherever the positions are; zeros.
+  // `count` is at most position_count (checked). The encoding is written to `memory`, which must be
+  // zeros, if that is large enough (MaxQueryBatchBytes) and `count` is so high that the encoding is
+  // a bitmap whatever the positions are.
   QueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory = {});
   QueryBatchWriter(const QueryBatchWriter&) = delete;
   QueryBatchWriter& operator=(const QueryBatchWriter&) = delete;
 
-  // The index-th query. Every index below the count comes once, and positions rise with indices; what
-  // different threads put is not in the same group of eight positions. Both in range (checked).
+  // Writes query number `index`. Every index below the count must be put once, and positions must
+  // rise with indices. Two threads must not put positions of the same group of eight. Index and
+  // position must be in range (checked).
   void Put(uint64_t index, uint32_t position, uint32_t tally) {
     SHOAL_CHECK(index < count_ && position < position_count_);
     if (bitmap_ != nullptr) {
@@ -64,7 +66,7 @@ class QueryBatchWriter {
 // INVALID_ARGUMENT for anything that EncodeQueryBatch cannot have made for this N.
 absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position_count);
 
-// The longest encoding of any batch over N positions: what a receiver must be ready for.
+// Bytes of the longest encoding of any batch over N positions, for which a receiver must be ready.
 uint64_t MaxQueryBatchBytes(uint32_t position_count);
 
 }  // namespace shoal::wire

@@ -39,8 +39,8 @@ TEST(QueryBatchTest, RoundTripsInBothKinds) {
   EXPECT_GT(kinds[1], 0);
 }
 
-// Written in any order of groups of eight positions, into memory that is there or not, a batch has the
-// one encoding.
+// A batch has one encoding, whether its groups of eight positions are written in order or not, and
+// whether memory is handed in or not.
 TEST(QueryBatchTest, ABatchIsWrittenInParts) {
   TestRandom random(3);
   int full = 0, sparse = 0;
@@ -88,34 +88,39 @@ TEST(QueryBatchTest, BadVectorsAreRefused) {
   EXPECT_THAT(DecodeQueryBatch(Raw(2, 0, {}, {}), 16), StatusIs(kInvalid, "unknown kind"));
   EXPECT_THAT(DecodeQueryBatch(Raw(0, 17, {0xff, 0xff}, std::vector<uint32_t>(17)), 16),
               StatusIs(kInvalid, "17 queries for 16 positions"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 5, {0xff}, {1}), 16), StatusIs(kInvalid, "truncated tallies"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 5, {0xff}, {1}), 16),
+              StatusIs(kInvalid, "truncated tallies"));
   EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01}, {1, 2}), 16), StatusIs(kInvalid, "wrong length"));
   EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80, 0}, {1, 2}), 16),
               StatusIs(kInvalid, "wrong length"));
   EXPECT_THAT(DecodeQueryBatch(Raw(0, 3, {0x01, 0x80}, {1, 2, 3}), 16),
               StatusIs(kInvalid, "fewer bits"));
   EXPECT_THAT(DecodeQueryBatch(Raw(0, 1, {0x01, 0x80}, {1}), 16), StatusIs(kInvalid, "more bits"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80}, {1, 2}), 15), StatusIs(kInvalid, "past its end"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(0, 2, {0x01, 0x80}, {1, 2}), 15),
+              StatusIs(kInvalid, "past its end"));
   EXPECT_THAT(DecodeQueryBatch(Raw(0, 1, {0x01, 0x00}, {1}), 16),
               StatusIs(kInvalid, "gaps are smaller"));
   EXPECT_THAT(DecodeQueryBatch(Raw(1, 2, {0x00, 0x0e}, {1, 2}), 16),
               StatusIs(kInvalid, "bitmap is not larger"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x10}, {1}), 16), StatusIs(kInvalid, "position 16 of 16"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x10}, {1}), 16),
+              StatusIs(kInvalid, "position 16 of 16"));
   EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x80, 0x00}, {1}), 100), StatusIs(kInvalid, "shortest"));
   EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x80}, {1}), 100), StatusIs(kInvalid, "truncated gaps"));
   EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x01, 0x01}, {1}), 100), StatusIs(kInvalid, "left over"));
   EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0xff, 0xff, 0xff, 0xff, 0xff, 1}, {1}), 1000),
               StatusIs(kInvalid, "too long"));
-  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x0f}, {kTallyModulus}), 16), StatusIs(kInvalid, "2^31 - 1"));
+  EXPECT_THAT(DecodeQueryBatch(Raw(1, 1, {0x0f}, {kTallyModulus}), 16),
+              StatusIs(kInvalid, "2^31 - 1"));
 }
 
-// Whatever bytes come: refused, or the one encoding of what they decode to.
+// Any bytes are either refused or are the one encoding of what they decode to.
 TEST(QueryBatchTest, MutationsAreRefusedOrCanonical) {
   TestRandom random(2);
   int accepted = 0;
   for (int trial = 0; trial < 20000; ++trial) {
     const uint32_t n = static_cast<uint32_t>(1 + random.Below(100));
-    Bytes encoded = EncodeQueryBatch(RandomBatch(random, n, static_cast<uint32_t>(1 + random.Below(40))), n);
+    Bytes encoded =
+        EncodeQueryBatch(RandomBatch(random, n, static_cast<uint32_t>(1 + random.Below(40))), n);
     for (uint64_t k = 1 + random.Below(3); k > 0 && !encoded.empty(); --k) {
       encoded[random.Below(encoded.size())] ^= static_cast<uint8_t>(1u << random.Below(8));
     }

@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = 1 << 26;
 
-// Keeps the first error; protobuf's lines and columns count from 0.
+// Keeps the first error. Protobuf counts lines and columns from 0.
 class FirstError final : public google::protobuf::io::ErrorCollector {
  public:
   explicit FirstError(absl::string_view name) : name_(name) {}
@@ -35,8 +35,8 @@ absl::Status ParseText(absl::string_view text, absl::string_view name,
     return absl::InvalidArgumentError(absl::StrCat(name, ": too long for text format"));
   }
   if (!parser.ParseFromString(std::string(text), &message)) {
-    return absl::InvalidArgumentError(error.text().empty() ? absl::StrCat(name, ": cannot be parsed")
-                                                           : error.text());
+    return absl::InvalidArgumentError(
+        error.text().empty() ? absl::StrCat(name, ": cannot be parsed") : error.text());
   }
   return absl::OkStatus();
 }

@@ -8,21 +8,21 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
-#include "src/base/file.h"
+#include "src/storage/file.h"
 
 namespace shoal::wire {
 
-// INVALID_ARGUMENT "NAME:LINE:COLUMN: what is wrong"; `name` is the file's, for the message.
-// Unknown and repeated scalar fields are refused. `message` is replaced.
+// Parses `text` and replaces `message`. Unknown fields, and scalar fields that come twice, are
+// refused. INVALID_ARGUMENT "NAME:LINE:COLUMN: what is wrong", where `name` is the file's.
 absl::Status ParseText(absl::string_view text, absl::string_view name,
                        google::protobuf::Message& message);
 
-// Reads and parses; also the errors of shoal::ReadFile.
+// Reads a file and parses it as ParseText does. Also returns the errors of shoal::ReadFile.
 absl::Status ReadTextFile(const std::string& path, google::protobuf::Message& message);
 
 std::string PrintText(const google::protobuf::Message& message);
 
-// Atomically.
+// Writes the file atomically.
 absl::Status WriteTextFile(const std::string& path, const google::protobuf::Message& message,
                            FileMode mode = FileMode::kPublic);
 

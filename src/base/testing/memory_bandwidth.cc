@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "src/base/check.h"
-#include "src/base/testing/processor_time.h"
+#include "src/base/stopwatch.h"
 
 namespace shoal::testing {
 namespace {
@@ -68,9 +68,9 @@ double Best(size_t threads, const std::function<void(Pages& from, Pages& to)>& p
     Pages from, to;
     for (int i = 0; i < kPasses; ++i) {
       together.arrive_and_wait();
-      const double before = ThreadSeconds();
+      const Stopwatch cpu(Stopwatch::kThread);
       pass(from, to);
-      mine = std::max(mine, static_cast<double>(kBytes) / (ThreadSeconds() - before));
+      mine = std::max(mine, static_cast<double>(kBytes) / cpu.Seconds());
     }
     together.arrive_and_wait();
   };
@@ -88,8 +88,8 @@ MemoryBandwidth MeasureMemoryBandwidth(size_t threads) {
   bandwidth.read = Best(threads, [](Pages& from, Pages&) { Read(from); });
   bandwidth.write = Best(threads, [](Pages&, Pages& to) { Write(to); });
   bandwidth.copy = 2 * Best(threads, [](Pages& from, Pages& to) {
-    std::memcpy(to.words(), from.words(), kBytes);
-  });
+                     std::memcpy(to.words(), from.words(), kBytes);
+                   });
   return bandwidth;
 }
 

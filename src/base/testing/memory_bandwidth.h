@@ -6,17 +6,17 @@
 
 namespace shoal::testing {
 
-// In bytes a second of processor time, added up over the threads.
+// Rates in bytes per second of processor time, summed over the threads.
 struct MemoryBandwidth {
   double read;   // one sequential stream a thread, read once
-  double write;  // overwritten once, past the caches
-  double copy;   // memcpy; what is read and what is written both count
+  double write;  // one sequential stream a thread, overwritten past the caches
+  double copy;   // memcpy, counting the bytes read plus the bytes written
 };
 
-// Every thread's best of nine passes over 128 MiB of its own, far more than the caches hold, in
-// huge pages where there are any. Where other programs keep the threads from running at the same
-// time, what several reach together comes out too high, and whatever is compared with it too low.
-// Takes about half a second.
+// Measures passes over 128 MiB for each thread, far more than the caches hold, in huge pages where
+// there are any. Each thread counts its best of nine passes. If other programs keep the threads
+// from running at the same time, the sum for several threads comes out too high, and a percentage
+// of it too low. Takes about half a second.
 MemoryBandwidth MeasureMemoryBandwidth(size_t threads = 1);
 
 }  // namespace shoal::testing

@@ -30,14 +30,13 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
   wire::Roster roster;
   roster.set_deployment("fake");
   roster.set_epoch(options_.roster_epoch);
-  *roster.mutable_noise() =
-      roster::NoiseToWire({.mechanism = noise::Mechanism::kGeometric,
-                           .epsilon = 1,
-                           .delta = 1e-3,
-                           .phi = 1,
-                           .mode = 15,
-                           .left_scale = 1.25,
-                           .right_scale = 5.0});
+  *roster.mutable_noise() = roster::NoiseToWire({.mechanism = noise::Mechanism::kGeometric,
+                                                 .epsilon = 1,
+                                                 .delta = 1e-3,
+                                                 .phi = 1,
+                                                 .mode = 15,
+                                                 .left_scale = 1.25,
+                                                 .right_scale = 5.0});
   roster.set_valid_from_s(clock_.now_s - 1000);
   roster.set_expires_s(clock_.now_s + 1'000'000);
   roster.set_clock_tolerance_s(60);
@@ -221,8 +220,8 @@ absl::StatusOr<wire::GetPlacementResponse> FakeFrontend::GetPlacement(
   wire::GetPlacementResponse response;
   response.set_total_bytes(placement.size());
   // Small pieces, so that a client must put them together.
-  const size_t count = std::min<size_t>({placement.size() - request.offset(),
-                                         request.max_bytes(), 17});
+  const size_t count =
+      std::min<size_t>({placement.size() - request.offset(), request.max_bytes(), 17});
   response.set_data(ToString(placement.subspan(request.offset(), count)));
   return End("GetPlacement", response);
 }
@@ -268,13 +267,13 @@ absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
   if (round->slots.size() + more > options_.max_slots) {
     return absl::ResourceExhaustedError("the round is full");
   }
-  // What is new, peeled layer by layer.
+  // Peels the new onions layer by layer.
   std::vector<std::string> fresh;
   std::vector<uint32_t> numbers;
   for (size_t at = 0; at < request.onions().size(); at += onion_bytes) {
     std::string onion = request.onions().substr(at, onion_bytes);
-    const auto [slot, is_new] =
-        round->slot_of_onion.emplace(onion, static_cast<uint32_t>(round->slots.size() + fresh.size()));
+    const auto [slot, is_new] = round->slot_of_onion.emplace(
+        onion, static_cast<uint32_t>(round->slots.size() + fresh.size()));
     if (is_new) fresh.push_back(std::move(onion));
     numbers.push_back(slot->second);
   }
@@ -287,7 +286,7 @@ absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
     std::vector<uint8_t> valid(fresh.size());
     onion::PeelOnions(round->keys[j], id, options_.parties - j, layers, seeds, inner, valid);
     for (size_t i = 0; i < fresh.size(); ++i) {
-      SHOAL_CHECK(valid[i] != 0);  // a client that sends garbage is a bug
+      SHOAL_CHECK(valid[i] != 0);  // a client that sends garbage has a bug
       slots[i].seeds.push_back(
           ToBytes(BytesView(seeds).subspan(i * onion::kSeedBytes, onion::kSeedBytes)));
     }
@@ -390,16 +389,15 @@ namespace {
 
 class SharedTransport final : public Transport {
  public:
-  SharedTransport(FakeFrontend* frontend, std::mutex* mutex)
-      : frontend_(frontend), mutex_(mutex) {}
+  SharedTransport(FakeFrontend* frontend, std::mutex* mutex) : frontend_(frontend), mutex_(mutex) {}
 
-#define SHOAL_SHARED_CALL(Name)                                                                \
-  absl::StatusOr<wire::Name##Response> Name(const wire::Name##Request& request) override {     \
-    const std::lock_guard lock(*mutex_);                                                       \
-    traffic_.sent += request.ByteSizeLong();                                                   \
-    auto response = frontend_->Name(request);                                                  \
-    if (response.ok()) traffic_.received += response->ByteSizeLong();                          \
-    return response;                                                                           \
+#define SHOAL_SHARED_CALL(Name)                                                            \
+  absl::StatusOr<wire::Name##Response> Name(const wire::Name##Request& request) override { \
+    const std::lock_guard lock(*mutex_);                                                   \
+    traffic_.sent += request.ByteSizeLong();                                               \
+    auto response = frontend_->Name(request);                                              \
+    if (response.ok()) traffic_.received += response->ByteSizeLong();                      \
+    return response;                                                                       \
   }
   SHOAL_SHARED_CALL(GetDeployment)
   SHOAL_SHARED_CALL(GetPlacement)

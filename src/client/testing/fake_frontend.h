@@ -1,5 +1,6 @@
-// A deployment that stands behind a Transport, for tests of clients: real keys, a real signed table,
-// real onions and tallies, but one process that knows everything, adds no noise and does not shuffle.
+// A deployment behind a Transport, for tests of clients. It has real keys, a real signed table,
+// real onions and tallies, but is one process that knows everything, adds no noise and does not
+// shuffle.
 #ifndef SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
 #define SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
 
@@ -16,9 +17,9 @@
 
 #include "src/base/clock.h"
 #include "src/base/testing/test_random.h"
-#include "src/base/thread_pool.h"
 #include "src/client/transport.h"
 #include "src/onion/sealed_box.h"
+#include "src/parallel/thread_pool.h"
 #include "src/roster/roster.h"
 #include "src/round/header.h"
 #include "src/signature/bls.h"
@@ -41,10 +42,10 @@ struct FakeOptions {
   uint64_t table_epoch = 1;
   uint32_t row_bytes = 256;
   uint64_t seed = 1;
-  // What its clock says at the start.
+  // The time of its clock at the start.
   uint64_t now_s = 1'800'000'000;
   uint32_t max_slots = 1 << 16;
-  // What the roster says of party 1; nothing: random bytes.
+  // The certificate that the roster names for party 1; random bytes if it is not set.
   std::optional<Digest> certificate_sha256 = {};
 };
 
@@ -52,7 +53,7 @@ class FakeFrontend final : public Transport {
  public:
   explicit FakeFrontend(FakeOptions options = {});
 
-  // A new round that takes onions.
+  // Opens a new round for onions.
   Digest OpenRound();
   void SetState(const Digest& round_id, wire::RoundState state);
   // The rows that were asked in a round, by slot.
@@ -74,15 +75,16 @@ class FakeFrontend final : public Transport {
 
   // --- what a test may change ---
 
-  // What the deployment says of itself.
+  // The response to GetDeployment.
   wire::GetDeploymentResponse deployment;
-  // A client that waits for a state finds it reached, and the round goes on from there by itself.
+  // Whether a round advances by itself to the state that a client waits for.
   bool advance = true;
-  // Instead of advancing to the state that is waited for: this one.
+  // If set, a round goes to the state that this returns, not to the state that the client waits
+  // for.
   std::function<wire::RoundState(const Digest& round_id, wire::RoundState wanted)> reach;
-  // Before a request is served; an error is the answer then. `name` is the method's.
+  // Called before a request is served. An error is the answer then. `name` is the method's.
   std::function<absl::Status(const std::string& name)> before;
-  // After it was served; an error is the answer then (a lost response).
+  // Called after a request was served. An error is the answer then, as if the response were lost.
   std::function<absl::Status(const std::string& name)> after;
   // Spoils the answer to a row before it is masked.
   std::function<void(uint32_t row, MutableBytes answer)> spoil;
@@ -102,16 +104,14 @@ class FakeFrontend final : public Transport {
       const wire::GetPlacementRequest& request) override;
   absl::StatusOr<wire::ListRoundsResponse> ListRounds(
       const wire::ListRoundsRequest& request) override;
-  absl::StatusOr<wire::WaitRoundResponse> WaitRound(
-      const wire::WaitRoundRequest& request) override;
+  absl::StatusOr<wire::WaitRoundResponse> WaitRound(const wire::WaitRoundRequest& request) override;
   absl::StatusOr<wire::SubmitOnionsResponse> SubmitOnions(
       const wire::SubmitOnionsRequest& request) override;
   absl::StatusOr<wire::SubmitQueriesResponse> SubmitQueries(
       const wire::SubmitQueriesRequest& request) override;
   absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
       const wire::FetchAnswersRequest& request) override;
-  absl::StatusOr<wire::GetStatusResponse> GetStatus(
-      const wire::GetStatusRequest& request) override;
+  absl::StatusOr<wire::GetStatusResponse> GetStatus(const wire::GetStatusRequest& request) override;
   absl::Status RequireFrontend(const roster::Roster& roster) override;
   void HangUp() override { sent.emplace_back("HangUp", ""); }
   Traffic traffic() const override { return traffic_; }
@@ -154,7 +154,7 @@ class FakeFrontend final : public Transport {
   Traffic traffic_;
 };
 
-// A connection to a frontend that several threads use: each call in turn.
+// A connection to a frontend that several threads may use: calls take turns.
 std::unique_ptr<Transport> ConnectTo(FakeFrontend* frontend, std::mutex* mutex);
 
 }  // namespace shoal::client::testing

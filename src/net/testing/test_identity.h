@@ -1,4 +1,4 @@
-// A fresh certificate and key, for tests of whatever speaks TLS.
+// A fresh certificate and key, for tests that use TLS.
 #ifndef SHOAL_SRC_NET_TESTING_TEST_IDENTITY_H_
 #define SHOAL_SRC_NET_TESTING_TEST_IDENTITY_H_
 
@@ -17,7 +17,8 @@ class TestIdentity {
   // The same number gives the same key.
   explicit TestIdentity(uint64_t number) {
     shoal::testing::TestRandom random(number);
-    auto made = roster::GenerateTlsIdentity("test-" + std::to_string(number), 1'700'000'000, random);
+    auto made =
+        roster::GenerateTlsIdentity("test-" + std::to_string(number), 1'700'000'000, random);
     SHOAL_CHECK(made.ok());
     tls_ = *std::move(made);
     digest_ = tls_.certificate_sha256();

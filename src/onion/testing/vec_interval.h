@@ -22,7 +22,7 @@ struct VecInterval {
   struct Mask {};
   uint64_t low, high;
 
-  // What went wrong since the last Reset(), and the largest values seen.
+  // The violations since the last Reset(), and the largest values seen.
   struct Record {
     std::vector<std::string> violations;
     uint64_t largest_factor = 0;  // into MaddLo, MaddHi, Mul32, AddProduct
@@ -35,7 +35,7 @@ struct VecInterval {
   static void Reset() { record() = Record(); }
 
   static VecInterval Set1(uint64_t a) { return {a, a}; }
-  // Memory holds upper bounds, but words from outside may be anything.
+  // Store writes the upper bound. A load gives the full range, as it reads words from outside.
   static VecInterval Load(const uint64_t*) { return Any(); }
   void Store(uint64_t* to) const { *to = high; }
 
@@ -131,10 +131,9 @@ struct VecInterval {
     record().violations.push_back(what);
     return Any();
   }
-  static uint64_t AllBits(uint64_t a) {
-    return a == 0 ? 0 : ~uint64_t{0} >> std::countl_zero(a);
-  }
-  __attribute__((noinline)) static unsigned __int128 Product(VecInterval a, VecInterval b, int bits) {
+  static uint64_t AllBits(uint64_t a) { return a == 0 ? 0 : ~uint64_t{0} >> std::countl_zero(a); }
+  __attribute__((noinline)) static unsigned __int128 Product(VecInterval a, VecInterval b,
+                                                             int bits) {
     for (uint64_t factor : {a.high, b.high}) {
       record().largest_factor = std::max(record().largest_factor, factor);
       if (factor >> bits != 0) Violation("factor too large");

@@ -1,6 +1,6 @@
-// One lane of plain 64-bit arithmetic for the kernels' templates: what the vector instructions
-// compute, in C++. Lets valgrind, which lacks AVX-512, see the same formulas, and every machine
-// test both fields.
+// One lane of plain 64-bit arithmetic for the kernels' templates: it computes in C++ what the
+// vector instructions do. So valgrind, which lacks AVX-512, sees the same formulas, and every
+// machine can test both fields.
 #ifndef SHOAL_SRC_ONION_TESTING_VEC_SCALAR_H_
 #define SHOAL_SRC_ONION_TESTING_VEC_SCALAR_H_
 

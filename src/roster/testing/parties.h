@@ -47,12 +47,12 @@ class Parties {
     draft_.set_max_slots(1 << 20);
   }
 
-  // Change it before the calls below to see what they make of it.
+  // The roster that the calls below sign. A test may change it first.
   wire::Roster& draft() { return draft_; }
   const PartyKeys& keys(uint32_t number) const { return keys_[number - 1]; }
   uint32_t size() const { return static_cast<uint32_t>(keys_.size()); }
 
-  // All parties' signature on the draft as it is, checked or not.
+  // The draft with all parties' signature. The draft is not checked.
   wire::SignedRoster Signed() const {
     wire::SignedRoster out;
     *out.mutable_roster() = draft_;

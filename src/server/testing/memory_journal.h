@@ -20,7 +20,7 @@ struct Disk {
   // When not negative: this many more writes succeed.
   int writes_left = -1;
   absl::Status failure = absl::ResourceExhaustedError("disk full");  // of the others
-  std::function<void()> before_write = nullptr;  // may wait: a slow disk
+  std::function<void()> before_write = nullptr;                      // may wait: a slow disk
 
   absl::Status Write() {
     if (before_write) before_write();
@@ -43,20 +43,20 @@ class MemoryJournal final : public Journal {
 
   absl::Status StoreSeed(RoundCounter round, BytesView seed) override {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(disk_mutex_);
     SHOAL_CHECK(disk_->seeds.emplace(round, ToBytes(seed)).second);
     return absl::OkStatus();
   }
   absl::Status AppendSubmission(RoundCounter round, BytesView record) override {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(disk_mutex_);
     disk_->submissions[round].push_back(ToBytes(record));
     return absl::OkStatus();
   }
   absl::Status Sync(RoundCounter) override { return absl::OkStatus(); }
   absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
                                                               uint64_t bytes) override {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(disk_mutex_);
     Bytes all;
     for (const Bytes& record : disk_->submissions[round]) Append(all, record);
     if (all.size() != bytes) return absl::DataLossError("submissions are missing");
@@ -70,18 +70,18 @@ class MemoryJournal final : public Journal {
     return absl::OkStatus();
   }
   absl::Status WipeSeed(RoundCounter round) override {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(disk_mutex_);
     disk_->seeds.erase(round);
     return absl::OkStatus();
   }
   absl::Status DeleteSubmissions(RoundCounter round) override {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(disk_mutex_);
     disk_->submissions.erase(round);
     return absl::OkStatus();
   }
 
  private:
-  std::mutex mutex_;
+  std::mutex disk_mutex_;
   Disk* const disk_;
 };
 

@@ -1,5 +1,5 @@
-// Sixteen lanes, as on AVX-512, compiled for AVX2: for tests of the one on machines that have only
-// the other. Slow.
+// The sixteen-lane kernel of AVX-512, compiled for AVX2: for tests on machines without AVX-512.
+// Slow.
 #ifndef SHOAL_SRC_SHARING_TESTING_KERNEL_WIDE_H_
 #define SHOAL_SRC_SHARING_TESTING_KERNEL_WIDE_H_
 

@@ -1,0 +1,922 @@
+#include "src/client/chain_client.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/client/retrieval.h"
+#include "src/client/testing/fake_frontend.h"
+#include "src/onion/onion.h"
+#include "src/storage/file.h"
+
+namespace shoal::client {
+namespace {
+
+namespace fs = std::filesystem;
+using shoal::testing::IsOk;
+using shoal::testing::StatusIs;
+using testing::FakeFrontend;
+using testing::FakeOptions;
+using Outcome = Lookup::Outcome;
+
+std::vector<Bytes> Keys(const std::vector<std::string>& texts) {
+  std::vector<Bytes> keys;
+  for (const std::string& text : texts) keys.push_back(ToBytes(AsBytes(text)));
+  return keys;
+}
+
+// A device: what it knows of the deployment, and the chain as the source of its rows.
+class Device {
+ public:
+  static absl::StatusOr<std::unique_ptr<Device>> Open(const roster::PinnedParties& pins,
+                                                      const ChainOptions& options,
+                                                      const std::string& placement_cache,
+                                                      Transport* transport, StateStore* store,
+                                                      Environment environment) {
+    SHOAL_ASSIGN_OR_RETURN(Deployment deployment, Deployment::Open(*transport, pins, *store,
+                                                                   environment, placement_cache));
+    std::unique_ptr<Device> device(new Device(std::move(deployment), std::move(environment)));
+    SHOAL_ASSIGN_OR_RETURN(
+        device->chain_,
+        ChainClient::Create(&device->deployment_, options, transport, store, device->environment_));
+    return device;
+  }
+
+  absl::StatusOr<std::vector<Lookup>> LookUp(std::span<const Bytes> keys) {
+    return client::LookUp(deployment_, *chain_, keys, environment_);
+  }
+  absl::Status LookUp(client::Keys& keys, Results& results) {
+    return client::LookUp(deployment_, *chain_, keys, results, environment_);
+  }
+  const Deployment& deployment() const { return deployment_; }
+  ChainClient& chain() { return *chain_; }
+
+ private:
+  Device(Deployment deployment, Environment environment)
+      : deployment_(std::move(deployment)), environment_(std::move(environment)) {}
+  const Deployment deployment_;
+  const Environment environment_;
+  std::unique_ptr<ChainClient> chain_;
+};
+
+// A store that shows a test what was durable at any time.
+class WatchedStore final : public StateStore {
+ public:
+  State& state() override { return state_; }
+  absl::Status Save() override {
+    if (!fail.ok()) return fail;
+    ++saves;
+    durable_rows.clear();
+    durable_rounds = 0;
+    for (const HeldRound& round : state_.rounds) {
+      if (round.over) continue;
+      ++durable_rounds;
+      durable_rows.insert(round.rows.begin(), round.rows.end());
+    }
+    durable_charges = state_.ledger.submissions();
+    return absl::OkStatus();
+  }
+  std::string AnswersPath(uint64_t) const override { return ""; }
+  absl::Status fail;
+  int saves = 0;
+  size_t durable_rounds = 0;
+  std::set<uint32_t> durable_rows;
+  uint64_t durable_charges = 0;
+
+ private:
+  State state_;
+};
+
+class ClientTest : public ::testing::Test {
+ protected:
+  void Start(FakeOptions options = {}) {
+    frontend_ = std::make_unique<FakeFrontend>(options);
+    options_.pad_to = 8;
+    options_.timeout_s = 30;
+  }
+
+  absl::StatusOr<std::unique_ptr<Device>> TryOpen() {
+    return Device::Open(frontend_->pins(), options_, placement_cache_, frontend_.get(), &store_,
+                        {.clock = &frontend_->clock(),
+                         .random = &frontend_->random(),
+                         .pool = &frontend_->pool(),
+                         .sleep = [this](uint32_t milliseconds) { Sleep(milliseconds); },
+                         .progress = [this](absl::string_view what) { told_(what); }});
+  }
+  std::unique_ptr<Device> Open() {
+    auto client = TryOpen();
+    EXPECT_THAT(client.status(), IsOk());
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  void Sleep(uint32_t milliseconds) {
+    slept_ms_ += milliseconds;
+    if (slept_ms_ >= 1000) {
+      frontend_->clock().now_s += slept_ms_ / 1000;
+      slept_ms_ %= 1000;
+    }
+  }
+  size_t SentCount(const std::string& name) const {
+    return static_cast<size_t>(
+        std::count_if(frontend_->sent.begin(), frontend_->sent.end(),
+                      [&](const auto& request) { return request.first == name; }));
+  }
+  std::vector<std::string> SentNames() const {
+    std::vector<std::string> names;
+    for (const auto& request : frontend_->sent) names.push_back(request.first);
+    return names;
+  }
+
+  std::unique_ptr<FakeFrontend> frontend_;
+  ChainOptions options_;
+  std::string placement_cache_;
+  WatchedStore store_;
+  uint64_t slept_ms_ = 0;
+  std::function<void(absl::string_view)> told_ = [](absl::string_view) {};
+};
+
+TEST_F(ClientTest, FindsValuesAndProvesAbsence) {
+  for (uint32_t parties : {2u, 3u, 5u}) {
+    Start({.parties = parties});
+    store_.state() = State();
+    frontend_->OpenRound();
+    auto client = Open();
+    ASSERT_NE(client, nullptr);
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const std::vector<Lookup> results,
+        client->LookUp(Keys({"key-7", "no such key", "key-299", "key-7", "", "key-300"})));
+    ASSERT_EQ(results.size(), 6u);
+    EXPECT_EQ(results[0].outcome, Outcome::kFound);
+    EXPECT_EQ(ToString(results[0].value), "value of key-7");
+    EXPECT_EQ(results[1].outcome, Outcome::kAbsent);
+    EXPECT_EQ(results[2].outcome, Outcome::kFound);
+    EXPECT_EQ(ToString(results[2].value), "value of key-299");
+    EXPECT_EQ(ToString(results[3].value), "value of key-7");
+    EXPECT_EQ(results[4].outcome, Outcome::kAbsent);
+    EXPECT_EQ(results[5].outcome, Outcome::kAbsent);
+    for (const Lookup& result : results) SHOAL_EXPECT_OK(result.error);
+  }
+}
+
+TEST_F(ClientTest, DenseTables) {
+  Start({.dense = true});
+  frontend_->OpenRound();
+  auto client = Open();
+  EXPECT_THAT(client->LookUp(Keys({"1", "01"})),
+              StatusIs(absl::StatusCode::kInvalidArgument, "key 2"));
+  EXPECT_TRUE(frontend_->sent.empty()) << "a bad key is found before anything is sent";
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Lookup> results,
+                             client->LookUp(Keys({"0", "299", "300"})));
+  EXPECT_EQ(ToString(results[0].value), "value of key-0");
+  EXPECT_EQ(ToString(results[1].value), "value of key-299");
+  EXPECT_EQ(results[2].outcome, Outcome::kAbsent);
+}
+
+// Nobody may see that a key is out of the table's range: it takes as many queries as any other.
+TEST_F(ClientTest, AKeyWithoutARowIsPaddedLikeAnyOther) {
+  Start({.dense = true});
+  const Digest round_id = frontend_->OpenRound();
+  SHOAL_ASSERT_OK(Open()->LookUp(Keys({"300"})));
+  EXPECT_EQ(frontend_->Asked(round_id).size(), 8u);
+}
+
+TEST_F(ClientTest, AFixedNumberOfDistinctRows) {
+  Start({.records = 2000});
+  std::vector<size_t> counts;
+  for (size_t n : {1u, 3u, 30u}) {
+    const Digest round_id = frontend_->OpenRound();
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < n; ++i) {
+      keys.push_back(FakeFrontend::Key(i));
+      keys.push_back(FakeFrontend::Key(i));
+    }
+    auto client = Open();
+    SHOAL_ASSERT_OK(client->LookUp(Keys(keys)));
+    std::set<uint32_t> wanted, asked;
+    for (const std::string& key : keys) {
+      wanted.insert(static_cast<uint32_t>(*client->deployment().map().RowOf(AsBytes(key))));
+    }
+    const auto by_slot = frontend_->Asked(round_id);
+    for (const auto& [slot, row] : by_slot) asked.insert(row);
+    EXPECT_EQ(asked.size(), by_slot.size()) << "no row is asked twice in a round";
+    EXPECT_TRUE(std::includes(asked.begin(), asked.end(), wanted.begin(), wanted.end()));
+    counts.push_back(by_slot.size());
+    frontend_->SetState(round_id, wire::CLOSED);
+  }
+  EXPECT_EQ(counts, (std::vector<size_t>{8, 8, 32}));
+}
+
+// Guarantees 3, 6 and 7: the seed before the onions, the rows and the charge before the queries.
+TEST_F(ClientTest, StateIsDurableBeforeAnythingIsSent) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  auto client = Open();
+  bool onions_checked = false, queries_checked = false;
+  frontend_->before = [&](const std::string& name) {
+    if (name == "SubmitOnions") {
+      EXPECT_EQ(store_.durable_rounds, 1u);
+      EXPECT_EQ(store_.durable_charges, 0u) << "onions say nothing yet";
+      onions_checked = true;
+    }
+    if (name == "SubmitQueries") {
+      EXPECT_EQ(store_.durable_rows.size(), 8u);
+      EXPECT_EQ(store_.durable_charges, 1u);
+      queries_checked = true;
+    }
+    return absl::OkStatus();
+  };
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  EXPECT_TRUE(onions_checked);
+  EXPECT_TRUE(queries_checked);
+  for (const auto& [slot, row] : frontend_->Asked(round_id)) {
+    EXPECT_FALSE(store_.durable_rows.contains(row)) << "wiped once the answers are there";
+  }
+  EXPECT_EQ(store_.state().ledger.queries(), 8u);
+}
+
+TEST_F(ClientTest, NothingIsSentWhenTheStateCannotBeSaved) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  store_.fail = absl::ResourceExhaustedError("disk full");
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  EXPECT_TRUE(frontend_->sent.empty());
+
+  // Full only when the rows are to be written.
+  Start();
+  store_.fail = absl::OkStatus();
+  store_.state() = State();
+  frontend_->OpenRound();
+  client = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest round_id, client->chain().Obtain(8));
+  store_.fail = absl::ResourceExhaustedError("disk full");
+  const std::vector<uint32_t> rows = {1};
+  EXPECT_THAT(client->chain().Submit(round_id, rows),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  EXPECT_EQ(SentCount("SubmitQueries"), 0u);
+}
+
+// A lost response, a crash, the same lookup again: the same bytes (guarantees 3 and 7).
+TEST_F(ClientTest, GoesOnAfterACrashWithTheSameBytes) {
+  Start();
+  frontend_->OpenRound();
+  for (const std::string stage : {"SubmitOnions", "SubmitQueries", "FetchAnswers"}) {
+    auto client = Open();
+    frontend_->after = [&](const std::string& name) {
+      return name == stage ? absl::UnavailableError("connection lost") : absl::OkStatus();
+    };
+    EXPECT_THAT(client->LookUp(Keys({"key-1", "key-2"})),
+                StatusIs(absl::StatusCode::kUnavailable, "connection lost"));
+  }
+  frontend_->after = nullptr;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"key-1", "key-2"})));
+  EXPECT_EQ(ToString(results[1].value), "value of key-2");
+  std::map<std::string, std::set<std::string>> distinct;
+  for (const auto& [name, bytes] : frontend_->sent) distinct[name].insert(bytes);
+  EXPECT_GT(frontend_->sent.size(), 10u);
+  EXPECT_EQ(distinct["SubmitOnions"].size(), 1u);
+  EXPECT_EQ(distinct["SubmitQueries"].size(), 1u);
+  EXPECT_EQ(distinct["FetchAnswers"].size(), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u) << "one submission, one charge";
+}
+
+// After a crash between submission and answers, other keys go into another round.
+TEST_F(ClientTest, ASlotNeverCarriesASecondRow) {
+  Start();
+  const Digest first = frontend_->OpenRound();
+  frontend_->after = [](const std::string& name) {
+    return name == "SubmitQueries" ? absl::UnavailableError("lost") : absl::OkStatus();
+  };
+  EXPECT_FALSE(Open()->LookUp(Keys({"key-1"})).ok());
+  frontend_->after = nullptr;
+  const auto asked = frontend_->Asked(first);
+  const Digest second = frontend_->OpenRound();
+  std::vector<std::string> others;
+  for (size_t i = 100; i < 120; ++i) others.push_back(FakeFrontend::Key(i));
+  SHOAL_ASSERT_OK(Open()->LookUp(Keys(others)));
+  EXPECT_EQ(frontend_->Asked(first), asked);
+  EXPECT_FALSE(frontend_->Asked(second).empty());
+}
+
+TEST_F(ClientTest, EverySlotIsUsedOnce) {
+  Start();
+  for (int i = 0; i < 3; ++i) frontend_->OpenRound();
+  auto client = Open();
+  for (int i = 0; i < 3; ++i) SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  std::set<std::string> onions;
+  for (const auto& [name, bytes] : frontend_->sent) {
+    if (name != "SubmitOnions") continue;
+    wire::SubmitOnionsRequest request;
+    ASSERT_TRUE(request.ParseFromString(bytes));
+    EXPECT_TRUE(onions.insert(request.round_id()).second) << "a round is entered once";
+  }
+  EXPECT_EQ(onions.size(), 3u);
+}
+
+// A frontend claims that an old round takes onions again, whose secrets are gone or in use.
+TEST_F(ClientTest, ARoundIsNotEnteredAgain) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  frontend_->SetState(round_id, wire::OPEN_FOR_ONIONS);
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_EQ(SentCount("SubmitOnions"), 1u);
+
+  // The same while its queries are under way.
+  const Digest second = frontend_->OpenRound();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest obtained, client->chain().Obtain(8));
+  EXPECT_EQ(obtained, second);
+  const std::vector<uint32_t> rows = {1};
+  SHOAL_ASSERT_OK(client->chain().Submit(second, rows));
+  frontend_->SetState(second, wire::OPEN_FOR_ONIONS);
+  EXPECT_THAT(client->chain().Obtain(8), StatusIs(absl::StatusCode::kDeadlineExceeded, ""));
+  EXPECT_EQ(SentCount("SubmitOnions"), 2u);
+}
+
+TEST_F(ClientTest, SlotsCanBeHadAhead) {
+  Start();
+  const Digest a = frontend_->OpenRound();
+  const Digest b = frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest first, client->chain().ObtainAhead(16));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest second, client->chain().ObtainAhead(8));
+  EXPECT_EQ((std::set<Digest>{first, second}), (std::set<Digest>{a, b}));
+  EXPECT_EQ(store_.state().ledger.submissions(), 0u) << "slots cost no privacy";
+  const size_t before = SentCount("SubmitOnions");
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-2"})));
+  EXPECT_EQ(SentCount("SubmitOnions"), before) << "slots at hand are used";
+}
+
+TEST_F(ClientTest, LargeSubmissionsAreCut) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  const uint32_t count = static_cast<uint32_t>(kMaxBulkBytes / onion::OnionBytes(3)) + 10;
+  SHOAL_ASSERT_OK(client->chain().ObtainAhead(count));
+  EXPECT_EQ(SentCount("SubmitOnions"), 2u);
+  EXPECT_EQ(store_.state().rounds[0].slots.size(), count);
+}
+
+// Guarantee 6. What is sent, and when, is the same whether or not an answer is wrong.
+TEST_F(ClientTest, ABadAnswerChangesNothingThatIsSent) {
+  std::vector<std::vector<std::string>> names;
+  std::vector<uint64_t> slept;
+  for (bool spoiled : {false, true}) {
+    Start();
+    store_.state() = State();
+    slept_ms_ = 0;
+    frontend_->OpenRound();
+    auto client = Open();
+    const auto row = client->deployment().map().RowOf(AsBytes("key-1"));
+    SHOAL_ASSERT_OK(row);
+    if (spoiled) {
+      frontend_->spoil = [&](uint32_t r, MutableBytes answer) {
+        if (r == *row) answer[0] ^= 1;
+      };
+    }
+    std::vector<std::string> keys;
+    for (size_t i = 0; i < 40; ++i) keys.push_back(FakeFrontend::Key(i));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys(keys)));
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const bool hit = spoiled && *client->deployment().map().RowOf(AsBytes(keys[i])) == *row;
+      EXPECT_EQ(results[i].outcome, hit ? Outcome::kFailed : Outcome::kFound) << i;
+      if (hit) {
+        EXPECT_THAT(results[i].error, StatusIs(absl::StatusCode::kUnauthenticated, ""));
+      }
+    }
+    names.push_back(SentNames());
+    slept.push_back(slept_ms_);
+  }
+  EXPECT_EQ(names[0], names[1]);
+  EXPECT_EQ(slept[0], slept[1]);
+}
+
+// Guarantee 6. The time to verify answers depends on them, so the connection is closed before.
+TEST_F(ClientTest, HangsUpBeforeItLooksAtTheAnswers) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  bool verifying = false;
+  told_ = [&](absl::string_view what) {
+    if (!absl::StartsWith(what, "verifying")) return;
+    verifying = true;
+    EXPECT_EQ(frontend_->sent.back().first, "HangUp");
+  };
+  SHOAL_ASSERT_OK(client->LookUp(Keys({"key-1"})));
+  EXPECT_TRUE(verifying);
+  EXPECT_EQ(frontend_->sent.back().first, "HangUp");
+}
+
+TEST_F(ClientTest, AnotherRowInPlaceOfTheRightOneIsRefused) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  const auto row = client->deployment().map().RowOf(AsBytes("key-1"));
+  frontend_->spoil = [&](uint32_t r, MutableBytes answer) {
+    if (r == *row) frontend_->table().CopyAnswer((r + 1) % frontend_->table().rows(), answer);
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFailed);
+}
+
+// A response with fewer or more bytes than the answers have, or none, is an error, without a second
+// attempt.
+TEST_F(ClientTest, AnswersOfAnotherSizeAreRefused) {
+  for (int change : {-1, 1}) {
+    Start();
+    store_.state() = State();
+    frontend_->OpenRound();
+    frontend_->OpenRound();
+    frontend_->spoil_fetch = [&](wire::FetchAnswersResponse& response) {
+      response.mutable_answers()->resize(
+          static_cast<size_t>(static_cast<int>(response.answers().size()) + change));
+    };
+    EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+                StatusIs(absl::StatusCode::kDataLoss, "8 answers of 304"));
+    EXPECT_TRUE(store_.state().rounds[0].over);
+    EXPECT_EQ(SentCount("SubmitQueries"), 1u);
+    EXPECT_EQ(SentCount("FetchAnswers"), 1u);
+  }
+}
+
+TEST_F(ClientTest, ARefusalToAnswerIsFinal) {
+  Start();
+  frontend_->OpenRound();
+  frontend_->OpenRound();
+  frontend_->after = [&](const std::string& name) {
+    return name == "FetchAnswers" ? absl::PermissionDeniedError("no") : absl::OkStatus();
+  };
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kPermissionDenied, "fetching answers"));
+  EXPECT_TRUE(store_.state().rounds[0].over);
+  EXPECT_EQ(SentCount("SubmitQueries"), 1u);
+}
+
+TEST_F(ClientTest, AbortedRoundsAreRetriedAndCharged) {
+  Start();
+  std::vector<Digest> rounds;
+  for (int i = 0; i < 5; ++i) rounds.push_back(frontend_->OpenRound());
+  int aborted = 0;
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    if (wanted == wire::ANSWERED && aborted < 2) {
+      ++aborted;
+      return wire::ABORTED;
+    }
+    return wanted;
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFound);
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u) << "each submission is charged";
+  EXPECT_EQ(SentCount("SubmitQueries"), 3u);
+}
+
+TEST_F(ClientTest, RetriesAreCapped) {
+  Start();
+  for (int i = 0; i < 5; ++i) frontend_->OpenRound();
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED ? wire::ABORTED : wanted;
+  };
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+  EXPECT_EQ(SentCount("SubmitQueries"), 3u);
+}
+
+// Only the state of the round says that it was aborted for everybody.
+TEST_F(ClientTest, AnErrorThatSaysAbortedIsNoReasonToAskAgain) {
+  for (const std::string stage : {"SubmitQueries", "FetchAnswers"}) {
+    Start();
+    store_.state() = State();
+    for (int i = 0; i < 3; ++i) frontend_->OpenRound();
+    frontend_->before = [&](const std::string& name) {
+      return name == stage ? absl::AbortedError("try again") : absl::OkStatus();
+    };
+    EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+                StatusIs(absl::StatusCode::kInternal, "try again"));
+    EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+    EXPECT_EQ(SentCount("SubmitQueries"), 1u);
+  }
+}
+
+TEST_F(ClientTest, ARoundThatClosedTooEarlyIsNotChargedAndAnotherOneTaken) {
+  Start();
+  frontend_->OpenRound();
+  frontend_->OpenRound();
+  bool missed = false;
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    if (wanted == wire::OPEN_FOR_QUERIES && !std::exchange(missed, true)) return wire::ANSWERING;
+    return wanted;
+  };
+  SHOAL_ASSERT_OK(Open()->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+}
+
+TEST_F(ClientTest, NoRoundInTime) {
+  Start();
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took 8 onions within 30"));
+}
+
+TEST_F(ClientTest, ForgedRoundsAreRefused) {
+  Start();
+  frontend_->OpenRound();
+  frontend_->spoil_round = [](wire::RoundInfo& info) {
+    // The parties signed another key.
+    (*info.mutable_header()->mutable_header()->mutable_onion_keys(1))[3] ^= 1;
+  };
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  EXPECT_TRUE(frontend_->sent.empty());
+}
+
+TEST_F(ClientTest, OneCounterHasOneHeader) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK(client->chain().ObtainAhead(8));
+  wire::SignedHeader fork = frontend_->Sign(frontend_->MakeHeader(1));
+  frontend_->spoil_round = [&](wire::RoundInfo& info) { *info.mutable_header() = fork; };
+  EXPECT_THAT(client->chain().ObtainAhead(8),
+              StatusIs(absl::StatusCode::kUnauthenticated, "two headers"));
+}
+
+// The number of rounds is bounded, however many a frontend shows.
+TEST_F(ClientTest, KeepsABoundedNumberOfRounds) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  std::vector<HeldRound>& rounds = store_.state().rounds;
+  rounds.resize(State::kMaxRounds);
+  for (size_t i = 0; i < rounds.size(); ++i) {
+    rounds[i].header.mutable_header()->set_counter(1000 + i);
+    rounds[i].over = true;
+  }
+  EXPECT_THAT(client->chain().ObtainAhead(8),
+              StatusIs(absl::StatusCode::kResourceExhausted, "keeps 4096 rounds"));
+  EXPECT_EQ(rounds.size(), State::kMaxRounds);
+  EXPECT_TRUE(frontend_->sent.empty());
+  rounds.pop_back();
+  SHOAL_EXPECT_OK(client->chain().ObtainAhead(8));
+}
+
+TEST_F(ClientTest, SlotsThatMakeNoSenseAreRefused) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK(client->chain().ObtainAhead(8));
+  // A frontend that hands out the first eight slots again.
+  for (HeldRound& held : store_.state().rounds) held.slots.resize(4);
+  for (size_t i = 0; i < 4; ++i) store_.state().rounds[0].slots[i] = static_cast<uint32_t>(i + 4);
+  EXPECT_THAT(client->chain().Obtain(8), StatusIs(absl::StatusCode::kDataLoss, "slot twice"));
+  EXPECT_EQ(frontend_->Asked(round_id).size(), 0u);
+}
+
+TEST_F(ClientTest, EpochsNeverGoBack) {
+  Start({.roster_epoch = 5, .table_epoch = 9});
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(store_.state().roster->epoch, 5u);
+  EXPECT_EQ(store_.state().table->epoch, 9u);
+  // The same parties sign an older table: the pins are the same, the client has seen a newer one.
+  wire::Manifest older = frontend_->table().manifest().content();
+  older.set_epoch(8);
+  *frontend_->deployment.mutable_manifest() = frontend_->Sign(older);
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "table"));
+  // Another table of the same epoch.
+  wire::Manifest fork = frontend_->table().manifest().content();
+  fork.set_created_s(fork.created_s() + 1);
+  *frontend_->deployment.mutable_manifest() = frontend_->Sign(fork);
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "table"));
+  EXPECT_EQ(store_.state().table->epoch, 9u);
+}
+
+TEST_F(ClientTest, ForeignDeploymentsAreRefused) {
+  Start();
+  const FakeFrontend other({.seed = 2});
+  const wire::GetDeploymentResponse real = frontend_->deployment;
+  frontend_->deployment = other.deployment;
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  frontend_->deployment = real;
+  (*frontend_->deployment.mutable_manifest()->mutable_signature()) =
+      other.deployment.manifest().signature();
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  frontend_->deployment = real;
+  frontend_->clock().now_s += 200'000;  // the table's expiry is past
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  frontend_->clock().now_s -= 200'000;
+  store_.state().deployment = "another";
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kFailedPrecondition, "one state file"));
+}
+
+// The whole lookup fails, as no signature proves anything of the present table; no result is
+// handed on. Nothing is erased: a clock that was wrong for a while costs no second round.
+TEST_F(ClientTest, ATableThatExpiresMeanwhileIsNotBelieved) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  frontend_->after = [&](const std::string& name) {
+    if (name == "FetchAnswers") frontend_->clock().now_s += 200'000;
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "expired"));
+  EXPECT_EQ(frontend_->sent.back().first, "HangUp");
+  EXPECT_FALSE(store_.state().rounds[0].over);
+
+  frontend_->clock().now_s -= 200'000;
+  frontend_->after = nullptr;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFound);
+  EXPECT_EQ(SentCount("SubmitQueries"), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+}
+
+TEST_F(ClientTest, ThePlacementIsCachedAndNotTrusted) {
+  Start();
+  placement_cache_ = ::testing::TempDir() + "/placement";
+  int fetched = 0;
+  frontend_->before = [&](const std::string& name) {
+    fetched += name == "GetPlacement";
+    return absl::OkStatus();
+  };
+  ASSERT_NE(Open(), nullptr);
+  const int once = fetched;
+  EXPECT_GT(once, 1) << "in several pieces";
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(fetched, once);
+  SHOAL_ASSERT_OK(WriteFileAtomically(placement_cache_, AsBytes("spoiled"), FileMode::kPublic));
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(fetched, 2 * once);
+}
+
+// A state on disk, and the files beside it.
+class FileState {
+ public:
+  FileState() {
+    std::string name = ::testing::TempDir() + "/client.XXXXXX";
+    SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
+    directory_ = name;
+  }
+  ~FileState() { fs::remove_all(directory_); }
+
+  std::unique_ptr<FileStateStore> Open() {
+    auto store = FileStateStore::Open(path(), random_);
+    SHOAL_CHECK(store.ok());
+    return *std::move(store);
+  }
+  std::string path() const { return directory_ + "/state"; }
+  uint64_t Submissions() const {
+    const auto state = ReadState(path());
+    return state.ok() ? state->ledger.submissions() : 0;
+  }
+  std::set<std::string> Leftovers() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_)) {
+      const std::string name = entry.path().filename();
+      if (name != "state" && name != "state.guard" && name != "state.lock") names.insert(name);
+    }
+    return names;
+  }
+
+ private:
+  SystemRandom random_;
+  std::string directory_;
+};
+
+// A batch that takes many requests, over several connections at a time.
+class BatchTest : public ClientTest {
+ protected:
+  BatchTest() {
+    // A round has room for this batch, and for nothing else.
+    Start({.parties = 2, .dense = true, .records = 900, .row_bytes = 64, .max_slots = 300});
+    control_ = testing::ConnectTo(frontend_.get(), &mutex_);
+    options_.piece_bytes = 2048;  // 9 onions, 85 queries, 18 answers
+    for (size_t i = 0; i < 900; ++i) keys_.push_back(std::to_string(899 - i));
+    keys_.push_back("5");
+    keys_.push_back("900");
+  }
+  std::unique_ptr<Device> OpenLanes(StateStore* store) {
+    auto client = Device::Open(frontend_->pins(), options_, placement_cache_, control_.get(), store,
+                               {.clock = &frontend_->clock(),
+                                .random = &frontend_->random(),
+                                .pool = &frontend_->pool(),
+                                .sleep = [](uint32_t) {},
+                                .progress = nullptr,
+                                .count =
+                                    [this](absl::string_view stage, uint64_t done, uint64_t total) {
+                                      const std::lock_guard lock(count_mutex_);
+                                      EXPECT_LE(done, total);
+                                      if (done == total) finished_.insert(std::string(stage));
+                                    },
+                                .connect =
+                                    [this] {
+                                      ++connections_;
+                                      return absl::StatusOr<std::unique_ptr<Transport>>(
+                                          testing::ConnectTo(frontend_.get(), &mutex_));
+                                    }});
+    EXPECT_THAT(client.status(), IsOk());
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  std::unique_ptr<Device> OpenLanes() { return OpenLanes(&store_); }
+  void ExpectRight(const std::vector<Lookup>& results) {
+    ASSERT_EQ(results.size(), keys_.size());
+    for (size_t i = 0; i + 1 < keys_.size(); ++i) {
+      ASSERT_EQ(results[i].outcome, Outcome::kFound) << i << ": " << results[i].error;
+      EXPECT_EQ(ToString(results[i].value), "value of key-" + keys_[i]);
+    }
+    EXPECT_EQ(results.back().outcome, Outcome::kAbsent);
+  }
+
+  std::mutex mutex_;
+  std::unique_ptr<Transport> control_;
+  std::vector<Digest> rounds_;
+  std::vector<std::string> keys_;
+  std::mutex count_mutex_;
+  std::set<std::string> finished_;
+  std::atomic<int> connections_ = 0;
+};
+
+TEST_F(BatchTest, GoesOverSeveralConnections) {
+  const Digest round_id = frontend_->OpenRound();
+  auto client = OpenLanes();
+  const uint64_t rows = frontend_->table().rows();
+  ASSERT_EQ(rows, 300u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  const auto asked = frontend_->Asked(round_id);
+  EXPECT_EQ(asked.size(), rows) << "each row once, though most keys share theirs";
+  EXPECT_EQ(SentCount("SubmitOnions"), (rows + 8) / 9);
+  EXPECT_EQ(SentCount("SubmitQueries"), (rows + 84) / 85);
+  EXPECT_EQ(SentCount("FetchAnswers"), (rows + 17) / 18);
+  EXPECT_GT(connections_, 1);
+  EXPECT_LE(connections_, 3 * 4) << "four at a time, anew in each stage";
+  EXPECT_GT(client->chain().traffic().received, rows * 112);
+  const pir::Costs costs = client->chain().costs();
+  EXPECT_EQ(costs.bytes.query_bytes, onion::OnionBytes(2) + 24);
+  EXPECT_EQ(costs.bytes.answer_bytes, 64u + 48);
+  EXPECT_GT(costs.query_seconds, 0);
+  EXPECT_GT(costs.answer_seconds, 0);
+  EXPECT_EQ(finished_, (std::set<std::string>{"obtaining slots", "sending queries",
+                                              "fetching answers", "verifying"}));
+  EXPECT_EQ(store_.state().ledger.queries(), rows);
+}
+
+// Whatever breaks, and wherever, the next run continues, and no slot and no secret gets a second
+// content (the frontend would refuse it).
+TEST_F(BatchTest, GoesOnWhereverItWasInterrupted) {
+  FileState files;
+  for (const std::string stage : {"SubmitOnions", "SubmitQueries", "FetchAnswers"}) {
+    for (const int at : {1, 3, stage == "SubmitQueries" ? 4 : 15}) {
+      for (const bool served : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(stage, " ", at, served ? " after" : " before"));
+        for (auto& info : rounds_) frontend_->SetState(info, wire::CLOSED);
+        const Digest round_id = frontend_->OpenRound();
+        rounds_.push_back(round_id);
+        // From request number `at` on nothing gets through.
+        int requests = 0;
+        const auto breaks = [&](const std::string& name) {
+          requests += name == stage;
+          return requests >= at ? absl::UnavailableError("lost") : absl::OkStatus();
+        };
+        (served ? frontend_->after : frontend_->before) = breaks;
+        const uint64_t submissions = files.Submissions();
+        {
+          auto store = files.Open();
+          EXPECT_THAT(OpenLanes(store.get())->LookUp(Keys(keys_)),
+                      StatusIs(absl::StatusCode::kUnavailable, "lost"));
+        }
+        frontend_->before = frontend_->after = nullptr;
+        {
+          auto store = files.Open();
+          EXPECT_EQ(store->discarded_rounds(), 0u);
+          SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
+                                     OpenLanes(store.get())->LookUp(Keys(keys_)));
+          ExpectRight(results);
+        }
+        EXPECT_EQ(frontend_->Asked(round_id).size(), frontend_->table().rows());
+        EXPECT_EQ(files.Submissions(), submissions + 1) << "one submission, one charge";
+        EXPECT_EQ(files.Leftovers(), std::set<std::string>{});
+      }
+    }
+  }
+}
+
+// Other lookups do not touch an interrupted one: whether they share a row with it or not, they have
+// rounds of their own.
+TEST_F(BatchTest, OtherLookupsLeaveAnInterruptedOneAlone) {
+  FileState files;
+  const Digest first = frontend_->OpenRound();
+  frontend_->before = [&](const std::string& name) {
+    return name == "FetchAnswers" ? absl::UnavailableError("lost") : absl::OkStatus();
+  };
+  EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
+  frontend_->before = nullptr;
+  options_.pad_to = 8;
+  for (const std::string key : {"17", "900"}) {
+    const Digest other = frontend_->OpenRound();
+    SHOAL_ASSERT_OK(OpenLanes(files.Open().get())->LookUp(Keys({key})));
+    EXPECT_EQ(frontend_->Asked(other).size(), 8u);
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
+                             OpenLanes(files.Open().get())->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  EXPECT_EQ(files.Submissions(), 3u);
+  EXPECT_EQ(frontend_->Asked(first).size(), 300u);
+}
+
+// Slots that were given before the connection broke are not asked for again, nor are answers.
+TEST_F(BatchTest, WhatCameIsKept) {
+  FileState files;
+  frontend_->OpenRound();
+  options_.connections = 1;
+  int requests = 0;
+  frontend_->before = [&](const std::string& name) {
+    requests += name == "SubmitOnions" || name == "FetchAnswers";
+    return requests > 10 ? absl::UnavailableError("lost") : absl::OkStatus();
+  };
+  const size_t rows = frontend_->table().rows();
+  EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
+  frontend_->sent.clear();
+  requests = -1000;
+  frontend_->before = [&](const std::string& name) {
+    requests += name == "FetchAnswers";
+    return requests > -1000 + 10 ? absl::UnavailableError("lost") : absl::OkStatus();
+  };
+  EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
+  EXPECT_EQ(SentCount("SubmitOnions"), (rows - 90 + 8) / 9);
+  frontend_->sent.clear();
+  frontend_->before = nullptr;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
+                             OpenLanes(files.Open().get())->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  EXPECT_EQ(SentCount("SubmitOnions"), 0u);
+  EXPECT_EQ(SentCount("FetchAnswers"), (rows + 17) / 18 - 10);
+}
+
+// Once all answers are there, results can be made again without asking, as often as they get lost.
+TEST_F(BatchTest, ResultsThatWereNotKeptComeAgain) {
+  FileState files;
+  const Digest round_id = frontend_->OpenRound();
+  class LosingResults final : public Results {
+   public:
+    absl::Status Add(BytesView, const Lookup&) override {
+      return ++added_ < 500 ? absl::OkStatus() : absl::ResourceExhaustedError("disk full");
+    }
+    absl::Status Finish() override { return absl::OkStatus(); }
+
+   private:
+    int added_ = 0;
+  } losing;
+  class VectorKeys final : public client::Keys {
+   public:
+    explicit VectorKeys(std::vector<Bytes> keys) : keys_(std::move(keys)) {}
+    absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
+      for (const Bytes& key : keys_) SHOAL_RETURN_IF_ERROR(take(key));
+      return absl::OkStatus();
+    }
+
+   private:
+    const std::vector<Bytes> keys_;
+  } keys(Keys(keys_));
+  EXPECT_THAT(OpenLanes(files.Open().get())->LookUp(keys, losing),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  frontend_->SetState(round_id, wire::CLOSED);
+  frontend_->sent.clear();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
+                             OpenLanes(files.Open().get())->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  for (const auto& [name, bytes] : frontend_->sent) EXPECT_EQ(name, "HangUp");
+  EXPECT_EQ(files.Leftovers(), std::set<std::string>{});
+}
+
+// A full disk under the answers: the submission is not lost.
+TEST_F(BatchTest, AFullDiskUnderTheAnswersIsNoReasonToGiveUp) {
+  FileState files;
+  const std::string answers =
+      absl::StrCat(files.path(), ".answers-", frontend_->counter(frontend_->OpenRound()));
+  fs::create_directory(answers);  // a directory stands for a file on a full disk
+  EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
+  fs::remove(answers);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
+                             OpenLanes(files.Open().get())->LookUp(Keys(keys_)));
+  ExpectRight(results);
+  EXPECT_EQ(files.Submissions(), 1u);
+}
+
+TEST_F(ClientTest, OptionsAreChecked) {
+  Start();
+  options_.pad_to = 0;
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kInvalidArgument, "pad_to"));
+  options_.pad_to = 8;
+  options_.max_attempts = 11;
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kInvalidArgument, "max_attempts"));
+}
+
+}  // namespace
+}  // namespace shoal::client

@@ -1,0 +1,58 @@
+// What a client needs of the world, and how often it tries when the world does not answer.
+#ifndef SHOAL_SRC_CLIENT_ENVIRONMENT_H_
+#define SHOAL_SRC_CLIENT_ENVIRONMENT_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "src/client/transport.h"
+#include "src/parallel/thread_pool.h"
+
+namespace shoal::client {
+
+using Sleep = std::function<void(uint32_t milliseconds)>;
+
+// Sleeps in real time; tests pass another function.
+void SleepFor(uint32_t milliseconds);
+
+// Repeats a call that ends with UNAVAILABLE: six attempts in all, with pauses from 0.2 s that
+// double.
+template <typename Call>
+auto WithRetries(const Sleep& sleep, const Call& call) -> decltype(call()) {
+  uint32_t pause_ms = 200;
+  for (int attempt = 1;; ++attempt) {
+    auto result = call();
+    if (attempt >= 6 || result.ok() || !absl::IsUnavailable(result.status())) return result;
+    sleep(pause_ms);
+    pause_ms *= 2;
+  }
+}
+
+// The pointers outlive the client.
+struct Environment {
+  const Clock* clock;
+  RandomSource* random;
+  ThreadPool* pool;
+  Sleep sleep;
+  // What the client is doing, for people; may be empty.
+  std::function<void(absl::string_view what)> progress = nullptr;
+  // How far it is with what takes long; may be empty. From any thread, one at a time.
+  std::function<void(absl::string_view stage, uint64_t done, uint64_t total)> count = nullptr;
+  // More connections to the frontend; empty: everything goes over the one.
+  TransportFactory connect = nullptr;
+
+  void Tell(absl::string_view what) const {
+    if (progress) progress(what);
+  }
+  void Count(absl::string_view stage, uint64_t done, uint64_t total) const {
+    if (count) count(stage, done, total);
+  }
+};
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_ENVIRONMENT_H_

@@ -1,0 +1,241 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
+#include "src/client/device.h"
+#include "src/client/exchange.h"
+#include "src/crowd/work.h"
+#include "src/onion/onion.h"
+#include "src/round/header.h"
+
+namespace shoal::crowd {
+namespace {
+
+constexpr uint32_t kPollMs = 250;
+// Requests that a unit of small devices fills.
+constexpr size_t kUnitPieces = 8;
+
+class ChainCrowd {
+ public:
+  explicit ChainCrowd(const Work& work)
+      : work_(work),
+        devices_(work.devices),
+        report_(work.recorder.report()),
+        control_(MakeExchange(work.control)) {}
+
+  absl::Status Run() {
+    const size_t answer_bytes = work_.deployment.manifest().answer_bytes();
+    SHOAL_RETURN_IF_ERROR(devices_.Check(answer_bytes));
+    SHOAL_RETURN_IF_ERROR(devices_.Draw(work_.environment, work_.recorder));
+    slots_.resize(devices_.queries());
+    submitted_s_.resize(devices_.count());
+    SHOAL_ASSIGN_OR_RETURN(round_, PickRound());
+    report_.round = round_->counter().value();
+    report_.parties = round_->parties();
+
+    Obtain();
+    SHOAL_RETURN_IF_ERROR(work_.CheckNotAllLost());
+    SHOAL_RETURN_IF_ERROR(CheckSlots());
+    SHOAL_RETURN_IF_ERROR(
+        Wait("wait offline", wire::OPEN_FOR_QUERIES, round_->header().queries_close_s()));
+    Submit();
+    SHOAL_RETURN_IF_ERROR(work_.CheckNotAllLost());
+    SHOAL_RETURN_IF_ERROR(Wait("wait online", wire::ANSWERED, round_->header().expires_s()));
+    FetchAndCheck();
+    AskForReport();
+    report_.costs.bytes.query_bytes = onion::OnionBytes(round_->parties()) + client::kQueryBytes;
+    report_.costs.bytes.answer_bytes = answer_bytes;
+    for (const wire::StageReport& stage : report_.round_report.stages()) {
+      (stage.stage() == "noise" ? report_.costs.setup_seconds : report_.costs.answer_seconds) +=
+          stage.cpu_seconds();
+    }
+    report_.costs.answer_seconds /= static_cast<double>(report_.queries);
+    return absl::OkStatus();
+  }
+
+ private:
+  client::Exchange MakeExchange(client::Transport& transport) const {
+    return {&transport, work_.environment.sleep, work_.environment.clock};
+  }
+
+  absl::StatusOr<round::Round> PickRound() {
+    const uint64_t deadline_s = work_.environment.clock->NowSeconds() + work_.options.timeout_s;
+    for (;;) {
+      SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, control_.ListRounds());
+      const wire::RoundInfo* best = nullptr;
+      for (const wire::RoundInfo& info : list.rounds()) {
+        const wire::RoundHeader& header = info.header().header();
+        if (info.state() != wire::OPEN_FOR_ONIONS) continue;
+        if (header.manifest_digest() != AsText(work_.deployment.manifest().digest())) continue;
+        if (header.max_slots() < report_.queries) {
+          return absl::ResourceExhaustedError(absl::StrCat(
+              "the crowd has ", report_.queries, " queries, rounds take ", header.max_slots()));
+        }
+        if (info.onions() > header.max_slots() - report_.queries) continue;
+        // A crowd takes its time: half of the window should be left.
+        const uint64_t now_s = work_.environment.clock->NowSeconds();
+        if (now_s + (header.onions_close_s() - header.announced_s()) / 2 >
+            header.onions_close_s()) {
+          continue;
+        }
+        if (best == nullptr || header.counter() < best->header().header().counter()) best = &info;
+      }
+      if (best != nullptr) {
+        return round::Round::Verify(best->header(), work_.deployment.roster(),
+                                    work_.deployment.table_facts(),
+                                    work_.environment.clock->NowSeconds());
+      }
+      if (work_.environment.clock->NowSeconds() >= deadline_s) {
+        return absl::DeadlineExceededError(absl::StrCat("no round took ", report_.queries,
+                                                        " onions within ", work_.options.timeout_s,
+                                                        " seconds"));
+      }
+      work_.environment.sleep(kPollMs);
+    }
+  }
+
+  void Obtain() {
+    const size_t per_piece = client::OnionsPerPiece(*round_, work_.options.piece_bytes);
+    work_.ForUnits("obtain", kUnitPieces * per_piece, [&](Unit unit) {
+      return work_.OverConnection([&](client::Transport& transport) -> absl::Status {
+        client::Exchange exchange = MakeExchange(transport);
+        for (const Piece& piece : devices_.Cut(unit, per_piece)) {
+          const Stopwatch cpu(Stopwatch::kThread);
+          std::string onions = client::BuildOnions(*round_, piece.ranges, /*pool=*/nullptr);
+          work_.recorder.AddSealing(cpu.Seconds());
+          std::vector<uint32_t> slots(piece.count);
+          SHOAL_RETURN_IF_ERROR(exchange.SubmitOnions(*round_, std::move(onions), slots));
+          piece.Scatter(slots, slots_);
+        }
+        return absl::OkStatus();
+      });
+    });
+  }
+
+  absl::Status CheckSlots() const {
+    std::vector<bool> given(round_->header().max_slots());
+    for (uint32_t device = 0; device < devices_.count(); ++device) {
+      if (devices_.IsLost(device)) continue;
+      for (uint64_t i = devices_.First(device), end = devices_.First(device + 1); i < end; ++i) {
+        if (given[slots_[i]]) return absl::DataLossError("the frontend gave a slot twice");
+        given[slots_[i]] = true;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Wait(const std::string& stage, wire::RoundState state, uint64_t until_s) {
+    work_.recorder.Progress(stage, 0, 1);
+    const Stopwatch stopwatch;
+    SHOAL_ASSIGN_OR_RETURN(
+        const wire::RoundState reached,
+        control_.WaitFor(round_->id(), state,
+                         until_s + work_.deployment.roster().clock_tolerance_s()));
+    work_.recorder.AddStage(stage, stopwatch.Seconds());
+    if (reached == state) return absl::OkStatus();
+    if (reached == wire::ABORTED) return absl::AbortedError("the round was aborted");
+    return absl::FailedPreconditionError(
+        absl::StrCat("too late: the round is ", wire::RoundState_Name(reached), " already"));
+  }
+
+  void Submit() {
+    const size_t per_piece = client::QueriesPerPiece(work_.options.piece_bytes);
+    work_.ForUnits("submit", kUnitPieces * per_piece, [&](Unit unit) {
+      return work_.OverConnection([&](client::Transport& transport) -> absl::Status {
+        client::Exchange exchange = MakeExchange(transport);
+        for (uint32_t device = unit.first; device < unit.end; ++device) {
+          submitted_s_[device] = since_start_.Seconds();
+        }
+        for (const Piece& piece : devices_.Cut(unit, per_piece)) {
+          SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(*round_, piece.ranges, piece.Gather(slots_),
+                                                       piece.Gather(devices_.rows())));
+        }
+        return absl::OkStatus();
+      });
+    });
+  }
+
+  // As every client: all answers first, then the connection ends, then they are looked at.
+  void FetchAndCheck() {
+    const size_t answer_bytes = round_->answer_bytes();
+    const size_t per_piece = client::AnswersPerPiece(*round_, work_.options.piece_bytes);
+    work_.ForUnits("fetch", kUnitPieces * per_piece, [&](Unit unit) -> absl::Status {
+      const std::vector<Piece> pieces = devices_.Cut(unit, per_piece);
+      size_t count = 0;
+      for (const Piece& piece : pieces) count += piece.count;
+      Bytes answers(count * answer_bytes);
+      const auto fetch = [&](client::Transport& transport) -> absl::Status {
+        client::Exchange exchange = MakeExchange(transport);
+        MutableBytes rest = answers;
+        for (const Piece& piece : pieces) {
+          const MutableBytes part = rest.first(piece.count * answer_bytes);
+          SHOAL_RETURN_IF_ERROR(
+              exchange.FetchAnswers(*round_, piece.ranges, piece.Gather(slots_), part));
+          rest = rest.subspan(part.size());
+          const double fetched_s = since_start_.Seconds();
+          for (size_t i = 0; i < piece.ranges.size(); ++i) {
+            work_.recorder.AddLatency(fetched_s - submitted_s_[piece.devices[i]],
+                                      piece.ranges[i].count);
+          }
+        }
+        return absl::OkStatus();
+      };
+      SHOAL_RETURN_IF_ERROR(work_.OverConnection(fetch));
+      Check(unit, pieces, answers);
+      return absl::OkStatus();
+    });
+  }
+
+  void Check(Unit unit, std::span<const Piece> pieces, MutableBytes answers) {
+    const Stopwatch cpu(Stopwatch::kThread);
+    const size_t answer_bytes = round_->answer_bytes();
+    MutableBytes rest = answers;
+    for (const Piece& piece : pieces) {
+      for (const client::OnionRange& range : piece.ranges) {
+        client::Unmask(*round_, range, rest.first(range.count * answer_bytes));
+        rest = rest.subspan(range.count * answer_bytes);
+      }
+    }
+    std::vector<AnswersOf> all;
+    for (uint32_t device = unit.first; device < unit.end; ++device) {
+      if (devices_.IsLost(device)) continue;
+      const size_t bytes = devices_.QueriesOf(device) * answer_bytes;
+      all.push_back({device, answers.first(bytes)});
+      answers = answers.subspan(bytes);
+    }
+    SeededRandom random = devices_.Random("shoal crowd weights v1", unit.first);
+    const Tally tally = work_.checker.Check(all, random);
+    work_.recorder.AddChecked(tally, cpu.Seconds());
+  }
+
+  // For people and studies; a frontend that says nothing spoils no run.
+  void AskForReport() {
+    const auto status = work_.control.GetStatus(wire::GetStatusRequest());
+    if (!status.ok()) return;
+    for (const wire::RoundReport& report : status->rounds()) {
+      if (report.round().header().header().counter() == report_.round) {
+        report_.round_report = report;
+      }
+    }
+  }
+
+  const Work& work_;
+  Devices& devices_;
+  CrowdReport& report_;
+  client::Exchange control_;
+  std::optional<round::Round> round_;
+  std::vector<uint32_t> slots_;      // by query
+  std::vector<double> submitted_s_;  // by device
+  const Stopwatch since_start_;
+};
+
+}  // namespace
+
+absl::Status RunChain(const Work& work) { return ChainCrowd(work).Run(); }
+
+}  // namespace shoal::crowd

@@ -1,0 +1,37 @@
+// A crowd of devices in one process: each with a master seed, slots and queries of its own, every
+// answer verified. They ask through one round of the chain, or through a single-server engine.
+#ifndef SHOAL_SRC_CROWD_CROWD_H_
+#define SHOAL_SRC_CROWD_CROWD_H_
+
+#include "absl/status/statusor.h"
+#include "src/client/environment.h"
+#include "src/client/transport.h"
+#include "src/crowd/options.h"
+#include "src/crowd/report.h"
+#include "src/roster/roster.h"
+#include "src/table/table.h"
+
+namespace shoal::crowd {
+
+// One round of the whole crowd, or all its queries to an engine. `expected`, if there is one, is
+// what answers are compared with; it must be the deployment's table. That single devices are lost
+// or answers wrong is in the report.
+//
+// Errors: as ChainClient::Ask with the chain, FetchSetup's and ObtainHint's with an engine;
+// INVALID_ARGUMENT when a device's queries are more than fits memory at a time; FAILED_PRECONDITION
+// as LookUp (src/client/retrieval.h) when the table expired meanwhile.
+//
+// Memory: 8 bytes a query (slot and row), 57 a device (seed, whether it is lost, when it submitted,
+// a latency; more if its queries take several requests), Popularity's, 33 a row of the table unless
+// verify_each; for every connection all answers of one device, or some pieces of kMaxBulkBytes
+// where small devices share connections, and about 30 bytes for every query of one device. With an
+// engine: its client (Sizes::hint_memory_bytes), and 256 MiB of queries and answers at a time.
+absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
+                                     const CrowdKeys& keys, const table::UnsignedTable* expected,
+                                     const client::TransportFactory& connect,
+                                     client::Environment environment,
+                                     const CrowdProgress& progress);
+
+}  // namespace shoal::crowd
+
+#endif  // SHOAL_SRC_CROWD_CROWD_H_

@@ -1,0 +1,237 @@
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/check.h"
+#include "src/base/secret.h"
+#include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
+#include "src/client/engine_client.h"
+#include "src/client/hint_cache.h"
+#include "src/crowd/work.h"
+#include "src/pir/registry.h"
+
+namespace shoal::crowd {
+namespace {
+
+// Queries and their answers that are held at a time.
+constexpr uint64_t kWaveBytes = uint64_t{256} << 20;
+// Answers of small devices that are verified together where connections are shared.
+constexpr uint64_t kCheckedTogether = 256;
+
+// The whole crowd through the engine, in waves of whole devices: their queries are made, sent, and
+// recovered one after the other, so that what is timed as the server's is the server's.
+class EngineCrowd {
+ public:
+  EngineCrowd(const Work& work, pir::Engine engine)
+      : work_(work),
+        engine_(engine),
+        devices_(work.devices),
+        report_(work.recorder.report()),
+        record_bytes_(work.deployment.manifest().answer_bytes()) {}
+
+  absl::Status Run() {
+    report_.engine = std::string(pir::EngineName(engine_));
+    report_.parties = 1;
+    const client::EngineCall call = CallOver(work_.control);
+    const Stopwatch stopwatch;
+    SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse before,
+                           client::FetchSetup(work_.deployment, engine_, call));
+    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, pir::SizesOf(before.setup()));
+    client::HintFetch fetch;
+    SHOAL_ASSIGN_OR_RETURN(client_, client::ObtainHint(
+                                        before.setup(), /*path=*/"", call, {},
+                                        [&](uint64_t done, uint64_t total) {
+                                          work_.recorder.Progress("hint", done, total);
+                                        },
+                                        fetch));
+    work_.recorder.AddStage("hint", stopwatch.Seconds());
+    const pir::Sizes& sizes = report_.costs.bytes;
+    const uint64_t each = sizes.query_bytes + sizes.answer_bytes + record_bytes_;
+    SHOAL_RETURN_IF_ERROR(devices_.Check(each));
+    SHOAL_RETURN_IF_ERROR(devices_.Draw(work_.environment, work_.recorder));
+    work_.recorder.BeginQueries();
+    for (uint32_t first = 0, end = 0; first < devices_.count(); first = end) {
+      while (end < devices_.count() &&
+             (end == first ||
+              (devices_.First(end + 1) - devices_.First(first)) * each <= kWaveBytes)) {
+        ++end;
+      }
+      Wave({first, end});
+    }
+    work_.recorder.AddStage("make", make_seconds_);
+    work_.recorder.AddStage("wait online", wait_seconds_);
+    work_.recorder.AddStage("check", check_seconds_);
+    SHOAL_RETURN_IF_ERROR(work_.CheckNotAllLost());
+    report_.costs.setup_seconds = before.report().setup_seconds();
+    report_.costs.open_seconds = fetch.open_seconds;
+    // As a round's report: a server that says nothing spoils no run.
+    const auto after = client::FetchSetup(work_.deployment, engine_, call);
+    if (after.ok() && after->report().queries() > before.report().queries()) {
+      const auto queries =
+          static_cast<double>(after->report().queries() - before.report().queries());
+      report_.costs.answer_seconds =
+          (after->report().answer_cpu_seconds() - before.report().answer_cpu_seconds()) / queries;
+      report_.queries_per_pass =
+          queries / static_cast<double>(after->report().passes() - before.report().passes());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Request {
+    Piece piece;
+    std::vector<pir::Asked> asked;
+    Bytes answers;
+    absl::Status status;
+  };
+
+  client::EngineCall CallOver(client::Transport& transport) const {
+    return [&](const wire::Frame& request, uint64_t max_bulk_bytes) {
+      return client::WithRetries(work_.environment.sleep,
+                                 [&] { return transport.CallEngine(request, max_bulk_bytes); });
+    };
+  }
+
+  // body(i) for all i below n; adds the wall time to `seconds`.
+  static void Timed(double& seconds, size_t n, ThreadPool* threads,
+                    const std::function<void(size_t i)>& body) {
+    const Stopwatch stopwatch;
+    const absl::Status never_fails = client::ForPieces(n, 1, threads, [&](size_t i, size_t) {
+      body(i);
+      return absl::OkStatus();
+    });
+    SHOAL_CHECK(never_fails.ok());
+    seconds += stopwatch.Seconds();
+  }
+
+  void Wave(Unit wave) {
+    std::vector<Request> requests;
+    std::vector<size_t> jobs;  // the first request of each connection
+    for (const Unit unit :
+         work_.options.own_connections ? devices_.Units(wave, 0) : std::vector<Unit>{wave}) {
+      const size_t before = requests.size();
+      for (Piece& piece : devices_.Cut(unit, client::QueriesPerRequest(report_.costs.bytes))) {
+        // A device's own connection carries all its requests, one after the other.
+        if (!work_.options.own_connections || requests.size() == before) {
+          jobs.push_back(requests.size());
+        }
+        requests.emplace_back().piece = std::move(piece);
+      }
+    }
+    jobs.push_back(requests.size());
+    // Of all queries of the wave, in their order.
+    SecretVector<uint8_t> records((devices_.First(wave.end) - devices_.First(wave.first)) *
+                                  record_bytes_);
+
+    ThreadPool* const pool = work_.environment.pool;
+    Timed(make_seconds_, requests.size(), pool, [&](size_t i) { MakeQueries(requests[i]); });
+    Timed(wait_seconds_, jobs.size() - 1, work_.threads, [&](size_t j) {
+      SendQueries(std::span(requests).subspan(jobs[j], jobs[j + 1] - jobs[j]));
+    });
+    work_.connections.HangUp();
+    Timed(check_seconds_, requests.size(), pool,
+          [&](size_t i) { Recover(requests[i], devices_.First(wave.first), records); });
+    for (const Request& request : requests) {
+      if (request.status.ok()) continue;
+      work_.recorder.AddError(request.status);
+      for (const uint32_t device : request.piece.devices) devices_.Lose({device, device + 1});
+    }
+    const std::vector<Unit> units = devices_.Units(wave, kCheckedTogether);
+    Timed(check_seconds_, units.size(), pool,
+          [&](size_t i) { Check(units[i], devices_.First(wave.first), records); });
+  }
+
+  void MakeQueries(Request& request) {
+    const Stopwatch cpu(Stopwatch::kThread);
+    SeededRandom random = devices_.Random("shoal crowd engine v1", request.piece.firsts.front());
+    const std::vector<uint32_t> rows = request.piece.Gather(devices_.rows());
+    // All at once: the public matrix is expanded once for them.
+    auto asked = client_->Ask(std::vector<uint64_t>(rows.begin(), rows.end()), random);
+    if (asked.ok()) {
+      request.asked = *std::move(asked);
+    } else {
+      request.status = asked.status();
+    }
+    work_.recorder.AddSealing(cpu.Seconds());
+  }
+
+  void SendQueries(std::span<Request> requests) {
+    const absl::Status connected =
+        work_.OverConnection([&](client::Transport& transport) -> absl::Status {
+          for (Request& request : requests) {
+            if (request.status.ok()) request.status = Send(transport, request);
+            work_.recorder.CountQueries("wait online", request.piece.count);
+          }
+          return absl::OkStatus();
+        });
+    for (Request& request : requests) request.status.Update(connected);
+  }
+
+  absl::Status Send(client::Transport& transport, Request& request) {
+    Bytes queries;
+    for (pir::Asked& asked : request.asked) {
+      Append(queries, asked.query);
+      asked.query = {};
+    }
+    const Stopwatch stopwatch;
+    SHOAL_ASSIGN_OR_RETURN(request.answers, client::FetchEngineAnswers(
+                                                engine_, report_.costs.bytes, request.piece.count,
+                                                std::move(queries), CallOver(transport)));
+    work_.recorder.AddLatency(stopwatch.Seconds(), request.piece.count);
+    return absl::OkStatus();
+  }
+
+  // Decrypts the answers into their queries' places in `records`, which begin with query `first`.
+  void Recover(Request& request, uint64_t first, MutableBytes records) {
+    const Stopwatch cpu(Stopwatch::kThread);
+    const size_t each = report_.costs.bytes.answer_bytes;
+    const Piece& piece = request.piece;
+    for (size_t i = 0, k = 0; i < piece.ranges.size(); ++i) {
+      for (uint64_t query = piece.firsts[i]; query < piece.firsts[i] + piece.ranges[i].count;
+           ++query, ++k) {
+        if (!request.status.ok()) return;
+        const auto record =
+            client_->Recover(request.asked[k], BytesView(request.answers).subspan(k * each, each));
+        if (record.ok()) {
+          std::copy(record->begin(), record->end(),
+                    records.begin() + static_cast<ptrdiff_t>((query - first) * record_bytes_));
+        } else {
+          request.status = record.status();
+        }
+      }
+    }
+    work_.recorder.AddChecked({}, cpu.Seconds());
+  }
+
+  void Check(Unit unit, uint64_t first, BytesView records) {
+    const Stopwatch cpu(Stopwatch::kThread);
+    std::vector<AnswersOf> all;
+    for (uint32_t device = unit.first; device < unit.end; ++device) {
+      if (devices_.IsLost(device)) continue;
+      all.push_back({device, records.subspan((devices_.First(device) - first) * record_bytes_,
+                                             devices_.QueriesOf(device) * record_bytes_)});
+    }
+    SeededRandom random = devices_.Random("shoal crowd weights v1", unit.first);
+    const Tally tally = work_.checker.Check(all, random);
+    work_.recorder.AddChecked(tally, cpu.Seconds());
+  }
+
+  const Work& work_;
+  const pir::Engine engine_;
+  Devices& devices_;
+  CrowdReport& report_;
+  const size_t record_bytes_;
+  std::unique_ptr<pir::Client> client_;
+  double make_seconds_ = 0, wait_seconds_ = 0, check_seconds_ = 0;
+};
+
+}  // namespace
+
+absl::Status RunEngine(const Work& work, pir::Engine engine) {
+  return EngineCrowd(work, engine).Run();
+}
+
+}  // namespace shoal::crowd

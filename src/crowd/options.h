@@ -1,0 +1,68 @@
+// What a crowd is: how many devices, what they have installed, how they connect.
+#ifndef SHOAL_SRC_CROWD_OPTIONS_H_
+#define SHOAL_SRC_CROWD_OPTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "src/base/bytes.h"
+#include "src/client/transport.h"
+#include "src/pir/registry.h"
+
+namespace shoal::crowd {
+
+// What devices can have installed.
+struct CrowdKeys {
+  std::vector<Bytes> listed;
+  // If not 0: the keys 0 .. dense - 1 of a dense table, in place of `listed`.
+  uint64_t dense = 0;
+
+  uint64_t size() const { return dense != 0 ? dense : listed.size(); }
+  Bytes At(uint64_t number) const;
+};
+
+struct CrowdOptions {
+  // Nothing: the chain.
+  std::optional<pir::Engine> engine;
+  uint32_t devices = 1000;
+  // Queries of every device, or:
+  uint32_t pad_to = 64;
+  // of all devices together, shared out evenly; 0: pad_to each.
+  uint64_t queries = 0;
+  // Applications of a device: uniform between these, different ones.
+  uint32_t min_apps = 20;
+  uint32_t max_apps = 60;
+  // Or as many as the device has queries.
+  bool fill = false;
+  // Popularity: the application of rank r is drawn with probability proportional to r^-zipf. 0 is
+  // uniform; about 1 fits what people install.
+  double zipf = 1.0;
+  // This share of a device's applications is not in the table.
+  double absent = 0;
+  // Connections at a time.
+  uint32_t connections = 16;
+  // Every device has connections of its own, a new one for each stage, as in a real crowd.
+  // Otherwise `connections` connections carry the requests of all, small devices' together in
+  // pieces of a megabyte: for crowds whose handshakes would be most of the work.
+  bool own_connections = true;
+  // Of the popularity's ranks and of what every device has installed. Nothing cryptographic.
+  uint64_t seed = 1;
+  // Verify the signature of every answer, as the devices of a real crowd do. Otherwise an answer
+  // that is byte for byte one that was verified for the same row counts as verified: as sure, and
+  // much faster where many devices ask the same rows.
+  bool verify_each = true;
+  // For a round that takes onions.
+  uint32_t timeout_s = 600;
+  // Of arrays in one request or response.
+  size_t piece_bytes = client::kMaxBulkBytes;
+};
+
+// INVALID_ARGUMENT names what is wrong. `keys`: how many there are to choose from.
+absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys);
+
+}  // namespace shoal::crowd
+
+#endif  // SHOAL_SRC_CROWD_OPTIONS_H_

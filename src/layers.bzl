@@ -1,0 +1,73 @@
+"""Who may include whom among the folders of src, from the bottom to the top.
+
+A folder without a row is a part of the folder that it lies in. A folder may include itself and the folders that its
+row names. These must have their own rows further up in this table, so that no arrow points up and no folder is in a
+circle. A folder's tests, benchmarks and `testing` folder may include every folder above the row,
+with its `testing` folder, but not the folders that are to be kept apart (APART). //scripts/checks:layers_test compares
+this table with what Bazel says about every target, and with the table of folders in docs/architecture.md.
+"""
+
+LAYERS = {
+    # Basic values, storage of large data, and parallel work.
+    "base": [],
+    "parallel": ["base"],
+    "storage": ["base", "parallel"],
+    # Encodings.
+    "wire": ["base", "storage"],
+    # The five primitives of the chain.
+    "noise": ["base"],
+    "onion": ["base"],
+    "sharing": ["base"],
+    "shuffle": ["base", "parallel", "storage"],
+    "signature": ["base", "parallel"],
+    # Signed things.
+    "roster": ["base", "noise", "signature", "storage", "wire"],
+    "round": ["base", "onion", "roster", "signature", "wire"],
+    "table": ["base", "parallel", "roster", "storage", "wire"],
+    # Sockets.
+    "net": ["base", "parallel", "storage", "wire"],
+    # The engines, the two sides of the chain, and the folders built on them.
+    "pir": ["base", "noise", "parallel", "storage", "wire"],
+    "server": ["base", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
+    "client": ["base", "net", "onion", "parallel", "pir", "roster", "round", "sharing", "storage", "table", "wire"],
+    "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "table", "wire"],
+    "plan": ["base", "noise", "onion", "parallel", "pir", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
+    # Programs: they parse flags, print and initialise the process, and so lie above every library.
+    "cli": ["base", "parallel"],
+    "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "plan", "roster", "storage", "table", "wire"],
+    "shoald": ["base", "cli", "net", "parallel", "pir", "roster", "round", "server", "storage", "table", "wire"],
+    # Tests and benchmarks over several folders.
+    "bench": ["base", "noise", "onion", "parallel", "server", "sharing", "shuffle", "storage", "wire"],
+    "sim": ["base", "client", "crowd", "net", "onion", "pir", "roster", "round", "server", "sharing", "shoal", "shoald", "storage", "table", "wire"],
+}
+
+# No folder of such a group includes another one of the same group, not even in tests.
+APART = [
+    ["client", "server"],
+    ["noise", "onion", "sharing", "shuffle", "signature"],
+]
+
+# Folders of programs, which may print, parse flags and initialise the process.
+PROGRAMS = ["cli", "shoal", "shoald"]
+
+# Folders that hold nothing but tests and benchmarks.
+TESTS = ["bench", "sim"]
+
+# Every package of src, for //scripts/checks:layers_test.
+PACKAGES = list(LAYERS) + [
+    "base/testing",
+    "client/testing",
+    "net/testing",
+    "onion/testing",
+    "pir/lwe",
+    "pir/testing",
+    "roster/testing",
+    "server/testing",
+]
+
+def folders_above(folder):
+    """The folders that may include this one, and those whose tests may: for visibility."""
+    order = LAYERS.keys()
+    above = order[order.index(folder) + 1:]
+    apart = [other for group in APART if folder in group for other in group]
+    return [other for other in above if other not in apart]

@@ -1,0 +1,113 @@
+// A keyed digest for very large byte strings, at the speed of the processor's carry-less
+// multiplication: with it a party notices that a list it is given again is not the one it had.
+//
+// The content is cut into chunks of a fixed size. A chunk's tag is its GMAC (NIST SP 800-38D:
+// AES-256-GCM of no plaintext, the chunk as additional data) under the chunk's number as nonce; the
+// digest is keyed BLAKE2b of chunk size, total length and all tags. Both keys are derived from the
+// caller's for one domain.
+//
+// What it promises. Let c be the chunk size. Under a random key, two different contents have the
+// same digest with probability at most (c / 16 + 2) / 2^128, provided that keyed BLAKE2b cannot be
+// told from a random function, nor AES-256 from a random permutation. (Contents of different
+// lengths differ in what BLAKE2b reads. Contents of the same length differ in some chunk. The two
+// tags of that chunk, under the same nonce, are equal only if the key of GHASH, a secret field
+// element, is a root of a polynomial of degree c / 16 + 1 at most.) With the default c that is
+// below 2^-113 for each content that an adversary tries, even if the adversary learns whether each
+// try was accepted.
+//
+// What it rests on. Every content uses the same nonces, so the usual promise of GMAC does not hold:
+// whoever sees tags can solve for the key. Tags are therefore as secret as the key. Only the
+// digest, which tells nothing about the tags, is stored. Do not show the digest to others: it is
+// for comparing digests under one key on one machine.
+#ifndef SHOAL_SRC_PARALLEL_CONTENT_MAC_H_
+#define SHOAL_SRC_PARALLEL_CONTENT_MAC_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/strings/string_view.h"
+#include "src/base/bytes.h"
+#include "src/base/secret.h"
+#include "src/parallel/thread_pool.h"
+
+struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
+
+namespace shoal {
+
+// A MAC with one key, domain and chunk size. Thread-safe. There are three ways to digest a content,
+// which give the same result: `Of`, the tags of the chunks by number, and a Stream.
+class ContentMac {
+ public:
+  // Starting a tag costs about as much as 3 KiB of content; a chunk of this size stays in a
+  // second-level cache.
+  static constexpr size_t kDefaultChunkBytes = size_t{256} << 10;
+
+  using Tag = std::array<uint8_t, 16>;
+
+  // `key` is 32 secret bytes; chunk_bytes is in [1, 2^30] and part of what is digested. A caller
+  // whose content is made of items of a fixed size chooses a multiple of that size.
+  ContentMac(BytesView key, absl::string_view domain, size_t chunk_bytes = kDefaultChunkBytes);
+  ~ContentMac();
+  ContentMac(const ContentMac&) = delete;
+  ContentMac& operator=(const ContentMac&) = delete;
+
+  size_t chunk_bytes() const { return chunk_bytes_; }
+  size_t Chunks(uint64_t total_bytes) const {
+    return total_bytes / chunk_bytes_ + (total_bytes % chunk_bytes_ != 0);
+  }
+
+  // The digest of all of `content`, chunks in parallel.
+  Digest Of(BytesView content, ThreadPool& pool) const;
+
+  // For callers that have the chunks one by one, on several threads, while they are in the cache.
+  // Chunk `index` (from 0) is the content from byte index * chunk_bytes on; it is chunk_bytes long,
+  // or shorter but not empty if it is the last one. A tag is secret.
+  Tag ChunkTag(uint64_t index, BytesView chunk) const;
+  // The digest from the tags of all chunks, in order. There must be Chunks(total_bytes) tags
+  // (checked).
+  Digest Combine(uint64_t total_bytes, std::span<const Tag> tags) const;
+
+  // The content in pieces, cut anywhere.
+  class Stream;
+
+ private:
+  struct FreeContext {
+    void operator()(evp_cipher_ctx_st* context) const;
+  };
+  using Context = std::unique_ptr<evp_cipher_ctx_st, FreeContext>;
+
+  // A tag in the making: BeginTag, AddToTag any number of times, EndTag.
+  Context BeginTag(uint64_t index) const;
+  static void AddToTag(evp_cipher_ctx_st* context, BytesView piece);
+  static Tag EndTag(evp_cipher_ctx_st* context);
+
+  size_t chunk_bytes_;
+  Context keyed_;  // copied for every tag
+  Seed combine_key_;
+};
+
+// Thread-compatible. The mac must outlive it.
+class ContentMac::Stream {
+ public:
+  explicit Stream(const ContentMac& mac) : mac_(&mac) {}
+
+  void Update(BytesView piece);
+  // The same, but chunks that lie wholly in the piece are digested in parallel.
+  void Update(BytesView piece, ThreadPool& pool);
+  // Call it once.
+  Digest Finish();
+
+ private:
+  const ContentMac* mac_;
+  Context chunk_;          // null between chunks
+  size_t chunk_left_ = 0;  // bytes that the chunk still takes
+  uint64_t total_bytes_ = 0;
+  SecretVector<Tag> tags_;
+  bool finished_ = false;
+};
+
+}  // namespace shoal
+
+#endif  // SHOAL_SRC_PARALLEL_CONTENT_MAC_H_

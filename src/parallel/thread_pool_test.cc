@@ -1,0 +1,46 @@
+#include "src/parallel/thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace shoal {
+namespace {
+
+TEST(ThreadPoolTest, ParallelForCoversEveryIndexOnceAlsoNested) {
+  ThreadPool pool(3);
+  std::vector<std::atomic<int>> hits(1000);
+  pool.ParallelFor(10, 1, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      pool.ParallelFor(100, 7, [&, i](size_t b, size_t e) {
+        for (size_t k = b; k < e; ++k) ++hits[i * 100 + k];
+      });
+    }
+  });
+  for (const auto& hit : hits) EXPECT_EQ(hit.load(), 1);
+  pool.ParallelFor(0, 1, [](size_t, size_t) { FAIL(); });
+}
+
+// While one loop keeps running, a second loop of two parts runs both of them at the same time: its
+// caller runs one part, and the pool's only worker leaves the first loop to run the other.
+TEST(ThreadPoolTest, LoopsShareTheWorkers) {
+  ThreadPool pool(1);
+  std::atomic<bool> done = false;
+  std::thread long_loop([&] {
+    pool.ParallelFor(1 << 20, 1, [&](size_t, size_t) {
+      if (!done) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    });
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the worker joins the first loop
+  std::latch both(2);
+  pool.ParallelFor(2, 1, [&](size_t, size_t) { both.arrive_and_wait(); });
+  done = true;
+  long_loop.join();
+}
+
+}  // namespace
+}  // namespace shoal

@@ -1,0 +1,212 @@
+#include "src/pir/lwe/simple_pir.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/lwe/rounding.h"
+#include "src/storage/memory.h"
+
+namespace shoal::pir::lwe {
+namespace {
+
+constexpr absl::string_view kName = "simplepir";
+
+absl::StatusOr<uint32_t> HintDrop(const wire::PirSetup& setup) {
+  return HintBitsToDrop(setup.columns(), setup.record_bytes(), kAnswerBitsDropped);
+}
+
+Digest MatrixSeed(const wire::PirSetup& setup) {
+  Digest id;
+  std::copy(setup.table_id().begin(), setup.table_id().end(), id.begin());
+  return PublicMatrixSeed(kName, id, 1);
+}
+
+}  // namespace
+
+absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup) {
+  SHOAL_RETURN_IF_ERROR(CheckShape(setup));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
+  const uint64_t rows = MatrixRows(setup);
+  Sizes sizes;
+  sizes.hint_bytes = RoundedBytes(rows * kDimension, dropped);
+  sizes.hint_memory_bytes = rows * kDimension * sizeof(uint32_t);
+  sizes.query_bytes = kQueryHeaderBytes + setup.columns() * sizeof(uint32_t);
+  sizes.answer_bytes = RoundedBytes(rows, kAnswerBitsDropped);
+  sizes.server_bytes = rows * setup.columns() + sizes.hint_memory_bytes + sizes.hint_bytes;
+  return sizes;
+}
+
+absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content,
+                                              const ServerOptions& options) {
+  wire::PirSetup setup = MakeShape(kName, content, options, 1);
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
+  if (sizes.hint_bytes > options.max_hint_bytes) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "simplepir: a hint of %d MiB is larger than the allowed %d MiB: use fewer rows a column",
+        sizes.hint_bytes >> 20, options.max_hint_bytes >> 20));
+  }
+  return setup;
+}
+
+absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(const Content& content,
+                                                                         ServerOptions options) {
+  std::unique_ptr<SimplePirServer> server(new SimplePirServer);
+  SHOAL_ASSIGN_OR_RETURN(server->setup_, SimplePirShape(content, options));
+  SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
+  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
+  SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "simplepir: the server"));
+  server->kernel_ = &KernelOr(options.kernel);
+  server->pool_ = options.pool;
+  SHOAL_ASSIGN_OR_RETURN(server->room_, PanelRoom(*server->kernel_));
+  SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, server->setup_, options.pool));
+  SHOAL_ASSIGN_OR_RETURN(server->product_, ProductOf(*server->matrix_, MatrixSeed(server->setup_),
+                                                     *server->room_, options));
+  server->PackHint();
+  return server;
+}
+
+void SimplePirServer::PackHint() {
+  hint_.clear();
+  AppendRounded(product_, hint_bits_dropped_, hint_);
+  SetHint(hint_, setup_);
+  id_ = SetupId(setup_);
+}
+
+absl::StatusOr<PackedVectors> SimplePirServer::Pack(std::span<const BytesView> queries) const {
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors packed,
+                         PackedVectors::Create(*kernel_, setup_.columns(), queries.size()));
+  for (size_t i = 0; i < queries.size(); ++i) SetQuery(queries[i], 0, i, packed);
+  return packed;
+}
+
+std::vector<absl::StatusOr<Bytes>> SimplePirServer::Answer(
+    std::span<const BytesView> queries) const {
+  std::vector<absl::StatusOr<Bytes>> answers(queries.size(), Bytes());
+  std::vector<BytesView> good;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < queries.size(); ++i) {
+    if (absl::Status status = CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]);
+        !status.ok()) {
+      answers[i] = status;
+    } else {
+      good.push_back(queries[i]);
+      places.push_back(i);
+    }
+  }
+  if (good.empty()) return answers;
+  const auto packed = Pack(good);
+  if (!packed.ok()) {
+    for (size_t place : places) answers[place] = packed.status();
+    return answers;
+  }
+  const auto products = matrix_->Multiply(*packed, 0, matrix_->rows(), pool_);
+  for (size_t i = 0; i < good.size(); ++i) {
+    AppendRounded(products[i], kAnswerBitsDropped, *answers[places[i]]);
+  }
+  return answers;
+}
+
+absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
+    std::span<const BytesView> queries) const {
+  SHOAL_ASSIGN_OR_RETURN(const auto products, MultiplyChunks(setup_, id_, sizes_.query_bytes,
+                                                             queries, *kernel_, *matrix_, pool_));
+  std::vector<Bytes> answers(queries.size());
+  for (size_t i = 0; i < queries.size(); ++i) {
+    AppendRounded(products[i], kAnswerBitsDropped, answers[i]);
+  }
+  return answers;
+}
+
+absl::StatusOr<std::optional<Delta>> SimplePirServer::Refresh(
+    const Content& content, std::span<const uint64_t> changed_rows) {
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
+  const Digest from = id_;
+  std::optional<Bytes> changes = RefreshProduct({.room = &*room_,
+                                                 .pool = pool_,
+                                                 .seed = MatrixSeed(setup_),
+                                                 .hint_bits_dropped = hint_bits_dropped_,
+                                                 .max_delta_bytes = sizes_.hint_bytes - 1,
+                                                 .matrix = &*matrix_,
+                                                 .product = &product_},
+                                                RunsOf(setup_, content, changed_rows));
+  SetEpoch(content, setup_);
+  PackHint();
+  return DeltaOf(from, setup_, std::move(changes));
+}
+
+absl::StatusOr<double> SimplePirServer::RefreshShare(const Content& content,
+                                                     std::span<const uint64_t> changed_rows) const {
+  SHOAL_RETURN_IF_ERROR(CheckRefreshRows(setup_, content, changed_rows));
+  return lwe::RefreshShare(*matrix_, hint_bits_dropped_, /*told=*/true,
+                           RunsOf(setup_, content, changed_rows));
+}
+
+SimplePirClient::SimplePirClient(const wire::PirSetup& setup, const ClientOptions& options)
+    : setup_(setup), product_(MatrixSeed(setup), setup.columns(), options) {}
+
+absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
+    const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(sizes.hint_memory_bytes, "simplepir: the hint"));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
+  std::unique_ptr<SimplePirClient> client(new SimplePirClient(setup, options));
+  client->kernel_ = &KernelOr(options.kernel);
+  client->hint_.resize(MatrixRows(setup) * kDimension);
+  SHOAL_RETURN_IF_ERROR(ParseRounded(hint, dropped, client->hint_));
+  return client;
+}
+
+absl::StatusOr<std::vector<Asked>> SimplePirClient::Ask(std::span<const uint64_t> rows,
+                                                        RandomSource& random) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, BeginQueries(setup_, rows));
+  std::vector<PublicProduct::Wanted> wanted;
+  for (Asked& one : asked) {
+    wanted.push_back({one.row / setup_.rows_per_column(), &one.secret, &one.query});
+  }
+  product_.Encrypt(wanted, random);
+  return asked;
+}
+
+Bytes SimplePirClient::Decrypt(const Asked& asked, std::span<const uint32_t> words) const {
+  const uint64_t first = asked.row % setup_.rows_per_column() * setup_.record_bytes();
+  Bytes record(setup_.record_bytes());
+  for (size_t w = 0; w < record.size(); ++w) {
+    const uint32_t mask =
+        kernel_->dot(hint_.data() + (first + w) * kDimension, asked.secret.data(), kDimension);
+    record[w] = DecodeByte(words[w] - mask);
+  }
+  return record;
+}
+
+absl::StatusOr<Bytes> SimplePirClient::Recover(const Asked& asked, BytesView answer) const {
+  SHOAL_CHECK(asked.row < setup_.rows() && asked.secret.size() == kDimension);
+  std::vector<uint32_t> words(MatrixRows(setup_));
+  SHOAL_RETURN_IF_ERROR(ParseRounded(answer, kAnswerBitsDropped, words));
+  const uint64_t first = asked.row % setup_.rows_per_column() * setup_.record_bytes();
+  return Decrypt(asked, std::span(words).subspan(first, setup_.record_bytes()));
+}
+
+absl::StatusOr<Bytes> SimplePirClient::RecoverChunk(const Asked& asked, uint64_t chunks,
+                                                    BytesView answer) const {
+  SHOAL_CHECK(asked.row < setup_.rows() && asked.secret.size() == kDimension && chunks > 0);
+  const uint64_t blocks = ChunkBlocks(setup_, chunks);
+  const uint64_t block = asked.row % setup_.rows_per_column();
+  const uint64_t here = std::min(blocks, setup_.rows_per_column() - block / blocks * blocks);
+  std::vector<uint32_t> words(here * setup_.record_bytes());
+  SHOAL_RETURN_IF_ERROR(ParseRounded(answer, kAnswerBitsDropped, words));
+  return Decrypt(asked, std::span(words).subspan(block % blocks * setup_.record_bytes(),
+                                                 setup_.record_bytes()));
+}
+
+absl::Status SimplePirClient::Apply(const DeltaView& delta) {
+  SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta, SimplePirSizes));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup_));
+  SHOAL_RETURN_IF_ERROR(
+      ApplyChanges(*kernel_, MatrixSeed(setup_), dropped, setup_.columns(), delta.changes, hint_));
+  setup_ = delta.to;
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::pir::lwe

@@ -1,0 +1,57 @@
+// What a party's offline stage hands to its online stage. An online stage cannot run without it.
+#ifndef SHOAL_SRC_SERVER_ONLINE_MATERIAL_H_
+#define SHOAL_SRC_SERVER_ONLINE_MATERIAL_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "src/base/bytes.h"
+#include "src/base/secret.h"
+#include "src/server/forward_memory.h"
+#include "src/server/round_memory.h"
+#include "src/sharing/sharing.h"
+#include "src/storage/arena.h"
+#include "src/storage/page_buffer.h"
+#include "src/storage/spool.h"
+
+namespace shoal::server {
+
+// A noise query of this party, ready to be sent.
+struct NoiseQuery {
+  uint32_t position;  // among the next party's positions
+  uint32_t tally;     // what the next party is sent there
+};
+
+// Takes 44 bytes for every position and 8 for every noise query. Where memory is plentiful also a
+// mask, of an answer's size, for every position, and 16 bytes for every position of the next party.
+struct OnlineMaterial {
+  static constexpr uint32_t kDead = 0xffffffff;
+
+  // What the masks, forward_memory and the answers on their way back lie in. Null: these have none
+  // of their own, and answers go where there is room.
+  std::shared_ptr<Arena> arena;
+
+  uint32_t positions = 0;       // N_j: this party's input
+  uint32_t next_positions = 0;  // N_(j+1); 0 at the backend
+  PageBuffer seeds;             // seed_j of position i at 32 * i; zeros if dead
+
+  // Expanded from the seeds ahead of time (MakeReady in offline.h): the share of every position,
+  // and its mask if there was memory for all masks.
+  PageArray<sharing::QueryShare> shares;
+  Spool masks;  // empty, or in memory, with the mask of position i at answer_bytes * i
+
+  // Where position i goes among the next party's positions, or kDead. At the backend, which does
+  // not shuffle, 0 or kDead.
+  PageArray<uint32_t> target;
+  SecretVector<NoiseQuery> noise;  // any order
+  ForwardMemory forward_memory;    // if it has no positions, ForwardQueries makes one
+
+  bool dead(uint32_t position) const { return target[position] == kDead; }
+  BytesView seed(uint32_t position) const {
+    return BytesView(seeds).subspan(size_t{32} * position, 32);
+  }
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_ONLINE_MATERIAL_H_

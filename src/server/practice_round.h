@@ -1,0 +1,42 @@
+// A made-up round, for calibration, benchmarks and tests of the stages: what all its parties know
+// and the secrets that each of them drew, without rosters, headers and clients.
+#ifndef SHOAL_SRC_SERVER_PRACTICE_ROUND_H_
+#define SHOAL_SRC_SERVER_PRACTICE_ROUND_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "src/base/random.h"
+#include "src/noise/noise.h"
+#include "src/onion/onion.h"
+#include "src/server/round_context.h"
+
+namespace shoal::server {
+
+class PracticeRound {
+ public:
+  struct Shape {
+    uint32_t parties = 2;
+    size_t answer_bytes = 32;
+    uint64_t max_rows = 1;
+    uint32_t max_slots = 1000;
+    noise::Distribution noise;
+  };
+  // Draws one seed for each party, in their order. The round's id is all zeros.
+  PracticeRound(const Shape& shape, RandomSource& random);
+
+  // Of party 1, 2 and so on.
+  const RoundContext& context(uint32_t party) const { return contexts_[party - 1]; }
+  const RoundSecrets& secrets(uint32_t party) const { return secrets_[party - 1]; }
+  // Of all parties, the first party's first: whom a client seals its onions for.
+  const std::vector<onion::Recipient>& recipients() const { return recipients_; }
+
+ private:
+  std::vector<RoundSecrets> secrets_;
+  std::vector<onion::Recipient> recipients_;
+  std::vector<RoundContext> contexts_;
+};
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_PRACTICE_ROUND_H_

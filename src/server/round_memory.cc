@@ -1,0 +1,109 @@
+#include "src/server/round_memory.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/onion/onion.h"
+#include "src/shuffle/scatter.h"
+#include "src/storage/arena.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::server {
+namespace {
+
+// Of a position: seed, validity and fingerprint while its layer is opened; then seed, share and
+// target. Of a query that came in: position and tally. Of a place in the permutation: its bucket,
+// the place in it, the place.
+constexpr uint64_t kIntakeBytes = 32 + 1 + 16, kRestBytes = 32 + 8 + 4, kQueryBytes = 4 + 4;
+constexpr uint64_t kPlaceBytes = 2 + 4 + 4;
+constexpr uint64_t kNoiseBytes = 8;  // position and tally
+
+// Hands out memory, list after list.
+class Division {
+ public:
+  explicit Division(uint64_t free_bytes) : free_(free_bytes) {}
+
+  ListMemory Always(uint64_t bytes, uint64_t room = 0) {
+    if (room > bytes && Leaves(room, 2 * room)) return Take(bytes, room);
+    return Leaves(bytes, 0) ? Take(bytes, bytes) : ListMemory{bytes, 0};
+  }
+  ListMemory IfPlentiful(uint64_t bytes) {
+    return Leaves(bytes, bytes) ? Take(bytes, bytes) : ListMemory{bytes, 0};
+  }
+
+ private:
+  bool Leaves(uint64_t taken, uint64_t rest) const {
+    return taken <= free_ && rest <= free_ - taken;
+  }
+  ListMemory Take(uint64_t bytes, uint64_t memory) {
+    free_ -= memory;
+    return {bytes, memory};
+  }
+  uint64_t free_;
+};
+
+}  // namespace
+
+RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise) {
+  return {.positions = positions,
+          .noise = context.is_backend() ? 0 : noise,
+          .inner_bytes = context.onion_bytes() - onion::kLayerBytes,
+          .answer_bytes = context.answer_bytes,
+          .frontend = context.is_frontend()};
+}
+
+uint64_t ExpectedNoise(const RoundContext& context) {
+  return static_cast<uint64_t>(
+      std::llround(context.noise.mean() * static_cast<double>(context.max_rows)));
+}
+
+RoundMemory DivideMemory(const RoundSize& size, uint64_t free_bytes) {
+  const ListMemory opened = Division(free_bytes)
+                                .Always(size.positions * size.inner_bytes,
+                                        size.frontend ? size.positions * size.answer_bytes : 0);
+  return DivideLater(size, opened, free_bytes - opened.memory);
+}
+
+RoundMemory DivideLater(const RoundSize& size, const ListMemory& opened, uint64_t free_bytes) {
+  Division division(free_bytes);
+  RoundMemory memory;
+  memory.opened = opened;
+  memory.masks = division.IfPlentiful(size.positions * size.answer_bytes);
+  if (size.inner_bytes == 0) return memory;
+  memory.forward = division.IfPlentiful(size.next_positions() * kForwardPositionBytes);
+  memory.ordered = division.Always(
+      shuffle::Scatter::MemoryBytes(size.next_positions(), size.inner_bytes), ReturnedBytes(size));
+  return memory;
+}
+
+uint64_t RestArrayBytes(const RoundSize& size) {
+  return kRestBytes * size.positions + kNoiseBytes * size.noise;
+}
+
+uint64_t PeakArrayBytes(const RoundSize& size, const RoundMemory& memory) {
+  const uint64_t next = size.next_positions();
+  const uint64_t message = next == 0 ? 0 : wire::MaxQueryBatchBytes(static_cast<uint32_t>(next));
+  const uint64_t offline = kIntakeBytes * size.positions + kPlaceBytes * next;
+  const uint64_t forward = memory.forward.memory > 0 ? 0 : next * kForwardPositionBytes;
+  const uint64_t online = kQueryBytes * size.positions + forward + message;
+  return RestArrayBytes(size) + std::max(offline, online);
+}
+
+uint64_t ReturnedBytes(const RoundSize& size) {
+  return shuffle::Scatter::MemoryBytes(size.next_positions(), size.answer_bytes);
+}
+
+absl::Status CheckEmptyRound(const RoundContext& context, const Resources& resources) {
+  const uint64_t noise = ExpectedNoise(context);
+  const RoundSize size = SizeOf(context, (context.party.value() - 1) * noise, noise);
+  const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
+  // Dies here: memory is reserved when the number of onions is known.
+  return Arena::Reserve(
+             resources.spools, memory.lists(), PeakArrayBytes(size, memory),
+             absl::StrCat("party ", context.party.value(), ": the noise alone of a round"))
+      .status();
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,91 @@
+// The rule that divides memory among a round's lists, at its borders.
+#include "src/server/round_memory.h"
+
+#include "gtest/gtest.h"
+#include "src/shuffle/scatter.h"
+
+namespace shoal::server {
+namespace {
+
+constexpr RoundSize kFrontend = {
+    .positions = 1000, .noise = 100, .inner_bytes = 224, .answer_bytes = 304, .frontend = true};
+constexpr RoundSize kMiddle = {
+    .positions = 1000, .noise = 100, .inner_bytes = 112, .answer_bytes = 304};
+constexpr RoundSize kBackend = {.positions = 1000, .answer_bytes = 304};
+constexpr uint64_t kPlenty = uint64_t{1} << 40;
+
+constexpr uint64_t Opened(const RoundSize& size) { return size.positions * size.inner_bytes; }
+constexpr uint64_t Masks(const RoundSize& size) { return size.positions * size.answer_bytes; }
+uint64_t Forward(const RoundSize& size) { return size.next_positions() * kForwardPositionBytes; }
+uint64_t Ordered(const RoundSize& size) {
+  return shuffle::Scatter::MemoryBytes(size.next_positions(), size.inner_bytes);
+}
+
+TEST(RoundMemoryTest, WithPlentyEverythingIsInMemoryWithRoomForTheAnswers) {
+  const RoundMemory memory = DivideMemory(kFrontend, kPlenty);
+  EXPECT_EQ(memory.opened.bytes, Opened(kFrontend));
+  EXPECT_EQ(memory.opened.memory, Masks(kFrontend));  // the answers that it keeps
+  EXPECT_EQ(memory.masks.memory, Masks(kFrontend));
+  EXPECT_EQ(memory.forward.memory, Forward(kFrontend));
+  EXPECT_EQ(memory.ordered.bytes, Ordered(kFrontend));
+  EXPECT_EQ(memory.ordered.memory, ReturnedBytes(kFrontend));
+  EXPECT_EQ(memory.lists(), memory.opened.memory + memory.later());
+  // Only the frontend keeps answers.
+  EXPECT_EQ(DivideMemory(kMiddle, kPlenty).opened.memory, Opened(kMiddle));
+}
+
+TEST(RoundMemoryTest, TheBackendHasMasksAlone) {
+  const RoundMemory memory = DivideMemory(kBackend, kPlenty);
+  EXPECT_EQ(memory.lists(), Masks(kBackend));
+  EXPECT_EQ(kBackend.next_positions(), 0u);
+}
+
+TEST(RoundMemoryTest, WithNothingFreeListsAreInFilesAndNothingIsMadeAhead) {
+  for (const RoundSize& size : {kFrontend, kMiddle, kBackend}) {
+    const RoundMemory memory = DivideMemory(size, 0);
+    EXPECT_EQ(memory.lists(), 0u);
+    EXPECT_EQ(memory.opened.bytes, Opened(size));
+  }
+}
+
+// Masks must leave as much as they take, and queries' places after them.
+TEST(RoundMemoryTest, WhatIsMadeAheadLeavesAsMuchFree) {
+  const uint64_t border = Opened(kMiddle) + 2 * Masks(kMiddle);
+  EXPECT_EQ(DivideMemory(kMiddle, border).masks.memory, Masks(kMiddle));
+  EXPECT_EQ(DivideMemory(kMiddle, border - 1).masks.memory, 0u);
+  const uint64_t later = Opened(kMiddle) + 2 * Forward(kMiddle);
+  EXPECT_EQ(DivideMemory(kMiddle, later).forward.memory, Forward(kMiddle));
+  EXPECT_EQ(DivideMemory(kMiddle, later - 1).forward.memory, 0u);
+}
+
+// A list gets its own bytes before it gets room for answers.
+TEST(RoundMemoryTest, RoomForAnswersLeavesTwiceAsMuchFree) {
+  const uint64_t room = Masks(kFrontend);
+  EXPECT_EQ(DivideMemory(kFrontend, 3 * room).opened.memory, room);
+  EXPECT_EQ(DivideMemory(kFrontend, 3 * room - 1).opened.memory, Opened(kFrontend));
+  EXPECT_EQ(DivideMemory(kFrontend, Opened(kFrontend)).opened.memory, Opened(kFrontend));
+  EXPECT_EQ(DivideMemory(kFrontend, Opened(kFrontend) - 1).opened.memory, 0u);
+}
+
+// What was decided for the onions stays; the rest is decided again for the noise that was drawn.
+TEST(RoundMemoryTest, LaterListsFollowTheNoiseThatWasDrawn) {
+  const RoundMemory expected = DivideMemory(kMiddle, kPlenty);
+  RoundSize drawn = kMiddle;
+  drawn.noise += 50;
+  const RoundMemory memory = DivideLater(drawn, expected.opened, kPlenty);
+  EXPECT_EQ(memory.opened.memory, expected.opened.memory);
+  EXPECT_EQ(memory.ordered.memory, ReturnedBytes(drawn));
+  EXPECT_GT(memory.ordered.memory, expected.ordered.memory);
+}
+
+// Never more than there is, whatever there is.
+TEST(RoundMemoryTest, NeverMoreThanIsFree) {
+  for (const RoundSize& size : {kFrontend, kMiddle, kBackend}) {
+    for (uint64_t free = 0; free < 4'000'000; free += 997) {
+      EXPECT_LE(DivideMemory(size, free).lists(), free);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shoal::server

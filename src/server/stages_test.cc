@@ -1,0 +1,409 @@
+// The stages of a party alone, without network, journal and clients: input and output. These tests
+// also run under sanitizers (scripts/test), with every byte that the stages move, on several
+// threads, in memory and in files.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "gtest/gtest.h"
+#include "src/base/instruction_set.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/onion/onion.h"
+#include "src/parallel/content_mac.h"
+#include "src/server/offline.h"
+#include "src/server/online.h"
+#include "src/server/practice_round.h"
+#include "src/shuffle/permutation.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::server {
+namespace {
+
+noise::Distribution SomeNoise() {
+  return *noise::Distribution::Create({.mechanism = noise::Mechanism::kGeometric,
+                                       .epsilon = 1,
+                                       .delta = 1e-2,
+                                       .phi = 1,
+                                       .mode = 6,
+                                       .left_scale = 1.25,
+                                       .right_scale = 5.0});
+}
+
+PracticeRound TwoParties(uint64_t rows, RandomSource& random) {
+  return PracticeRound({.max_rows = rows, .noise = SomeNoise()}, random);
+}
+
+// Noise and the offline stage give the same output byte for byte, and the same material, for every
+// instruction set, any number of threads, and with lists in memory or in files. Some onions come
+// twice, and some are garbage.
+TEST(StagesTest, TheOfflineStageIsTheSameEverywhere) {
+  testing::TestRandom random(5);
+  const PracticeRound round = TwoParties(700, random);
+  const RoundContext& context = round.context(1);
+  constexpr size_t kOnions = 700;  // several batches
+  constexpr uint32_t kBad[] = {7, 150, 641}, kAgain[] = {100, 299, 699};
+  Bytes onions(kOnions * onion::OnionBytes(2));
+  {
+    Bytes seeds(kOnions * 64), ephemeral(kOnions * 64);
+    random.Fill(seeds);
+    random.Fill(ephemeral);
+    onion::BuildOnions(context.round_id, round.recipients(), seeds, ephemeral, onions);
+    const auto one = [&](uint32_t i) {
+      return MutableBytes(onions).subspan(i * context.onion_bytes(), context.onion_bytes());
+    };
+    for (const uint32_t i : kBad) random.Fill(one(i));
+    for (const uint32_t i : kAgain) std::ranges::copy(one(3), one(i).begin());
+  }
+
+  struct Output {
+    Bytes onions;
+    OnlineMaterial state;
+  };
+  std::optional<Output> expected;
+  const auto run = [&](ThreadPool& pool, SpoolPlace& spools) {
+    const Resources resources = {&pool, &spools};
+    SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise, MakeNoise(context, round.secrets(1), resources));
+    EXPECT_GT(noise.size(), 2048u);  // several chunks
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        auto out, RunOffline(context, round.secrets(1), std::move(noise), onions, resources));
+    EXPECT_EQ(out.dead, std::size(kBad) + std::size(kAgain));
+    Output output{*ReadAll(*out.onions), std::move(out.material)};
+    if (!expected.has_value()) {
+      for (const uint32_t i : kBad) EXPECT_TRUE(output.state.dead(i));
+      for (const uint32_t i : kAgain) EXPECT_TRUE(output.state.dead(i));
+      EXPECT_FALSE(output.state.dead(3));
+      expected = std::move(output);
+      return;
+    }
+    const OnlineMaterial &a = expected->state, &b = output.state;
+    EXPECT_TRUE(output.onions == expected->onions);
+    EXPECT_TRUE(std::ranges::equal(BytesView(a.seeds), BytesView(b.seeds)));
+    EXPECT_TRUE(std::ranges::equal(a.target.span(), b.target.span()));
+    EXPECT_TRUE(std::ranges::equal(a.noise, b.noise, [](const NoiseQuery& x, const NoiseQuery& y) {
+      return x.position == y.position && x.tally == y.tally;
+    }));
+  };
+  ThreadPool one(1), many(5);
+  SpoolPlace memory("/tmp", 1 << 30), files("/tmp", 0);
+  const InstructionSet before = ActiveInstructionSet();
+  for (InstructionSet set : kAllInstructionSets) {
+    if (!IsSupported(set)) continue;
+    UseInstructionSet(set);
+    run(one, memory);
+    run(many, memory);
+    run(many, files);
+  }
+  UseInstructionSet(before);
+}
+
+// The secret shuffle: the place of an onion is uniform over all places, for living onions and for
+// noise, and independent between rounds. `next_recipients` stay the same, so that only the seed
+// differs.
+TEST(StagesTest, TheOfflineStageShufflesUniformly) {
+  testing::TestRandom random(11);
+  ThreadPool pool(1);
+  SpoolPlace spools("/tmp", 1 << 30);
+  const PracticeRound round = TwoParties(1, random);
+  const RoundContext& context = round.context(1);
+  constexpr int kTrials = 3000;
+  constexpr uint32_t kLiving = 2, kNoise = 2, kPlaces = kLiving + kNoise;
+  std::array<std::array<int, kPlaces>, kPlaces> seen = {};
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const RoundSecrets secrets(random.NewSeed());
+    const auto own = onion::Recipient::Create(secrets.OnionKeyPair().public_key);
+    const std::vector<onion::Recipient> path = {*own, context.next_recipients[0]};
+    Bytes seeds(kLiving * 64), ephemeral(kLiving * 64), onions(kLiving * onion::OnionBytes(2));
+    random.Fill(seeds);
+    random.Fill(ephemeral);
+    onion::BuildOnions(context.round_id, path, seeds, ephemeral, onions);
+    NoiseBatch noise;
+    noise.tallies.assign(kNoise, 1);
+    SHOAL_ASSERT_OK_AND_ASSIGN(noise.onions, spools.Create(kNoise * onion::OnionBytes(1)));
+    const auto out = RunOffline(context, secrets, std::move(noise), onions, {&pool, &spools});
+    ASSERT_TRUE(out.ok() && out->dead == 0);
+    for (uint32_t i = 0; i < kLiving; ++i) ++seen[i][out->material.target[i]];
+    for (uint32_t k = 0; k < kNoise; ++k) ++seen[kLiving + k][out->material.noise[k].position];
+  }
+  for (const auto& counts : seen) {
+    double chi_squared = 0;
+    for (const int count : counts) {
+      const double d = count - kTrials / double{kPlaces};
+      chi_squared += d * d / (kTrials / double{kPlaces});
+    }
+    EXPECT_LT(chi_squared, 16.3);  // 3 degrees of freedom, p = 0.001
+  }
+}
+
+// With masks that were kept ready, answers have the same bytes, at the backend and on the way back,
+// as with masks that are expanded when they are needed.
+TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
+  testing::TestRandom random(13);
+  ThreadPool pool(3);
+  SpoolPlace roomy("/tmp", 1 << 30), narrow("/tmp", 0);
+  constexpr uint32_t kPositions = 3000;
+  constexpr uint64_t kRows = 40;
+  const PracticeRound round = TwoParties(kRows, random);
+  const RoundContext &frontend = round.context(1), &backend = round.context(2);
+  OnlineMaterial state;
+  state.positions = state.next_positions = kPositions;
+  SHOAL_ASSERT_OK_AND_ASSIGN(state.seeds,
+                             PageBuffer::Create(32 * kPositions, PageBuffer::Content::kSecret));
+  random.Fill(state.seeds);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      state.target,
+      shuffle::RandomPermutation(kPositions, round.secrets(1).PermutationKey().view(), pool));
+  Bytes rows(kRows * backend.answer_bytes);
+  random.Fill(rows);
+  wire::QueryBatch queries;
+  for (uint32_t i = 0; i < kPositions; i += 1 + i % 3) {
+    // Some queries name a row, others name none.
+    const auto share = sharing::Expand(state.seed(i), backend.round_id).share;
+    queries.positions.push_back(i);
+    queries.tallies.push_back(
+        i % 5 == 0 ? i : sharing::FirstTally({&share, 1}, static_cast<uint32_t>(i % kRows)));
+  }
+  Bytes incoming(queries.positions.size() * backend.answer_bytes);
+  random.Fill(incoming);
+  std::vector<Bytes> answers, returned;
+  for (SpoolPlace* const spools : {&roomy, &narrow}) {
+    const Resources resources = {&pool, spools};
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(spools, 0, 0, "a test"));
+    SHOAL_ASSERT_OK(MakeReady(backend, *arena, pool, state));
+    EXPECT_EQ(state.masks.size() > 0, spools == &roomy);
+    answers.push_back(
+        *ReadAll(**AnswerQueries(backend, round.secrets(2), state, queries, {rows, kRows}, pool)));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto forwarding,
+                               ForwardQueries(frontend, state, queries, pool));
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, AnswerIntake::Begin(frontend, queries, forwarding,
+                                                                incoming.size(), resources));
+    SHOAL_ASSERT_OK(intake.Take(incoming));
+    returned.push_back(*ReadAll(
+        **ReturnAnswers(frontend, round.secrets(1), state, queries, std::move(intake), resources)));
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+  EXPECT_EQ(returned[0], returned[1]);
+  // The answers are also what the definition says.
+  Bytes expected(
+      rows.begin() + static_cast<ptrdiff_t>(queries.positions[1] * backend.answer_bytes),
+      rows.begin() + static_cast<ptrdiff_t>((queries.positions[1] + 1) * backend.answer_bytes));
+  sharing::XorMask(state.seed(queries.positions[1]), backend.round_id, expected);
+  EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
+                         answers[0].begin() + static_cast<ptrdiff_t>(backend.answer_bytes)));
+}
+
+// Guarantee 2: a dead position's answer is pseudorandom before any other party's mask is on it, and
+// the same when it is asked for again. No two such answers are equal.
+TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
+  testing::TestRandom random(12);
+  ThreadPool pool(1);
+  SpoolPlace spools("/tmp", 1 << 30);
+  const PracticeRound round = TwoParties(5, random);
+  const RoundContext& backend = round.context(2);
+  Bytes garbage(2 * backend.onion_bytes());
+  random.Fill(garbage);
+  const auto last = RunOffline(backend, round.secrets(2), {}, garbage, {&pool, &spools});
+  ASSERT_EQ(last->dead, 2u);
+  const Bytes rows(5 * backend.answer_bytes, 1);
+  const wire::QueryBatch queries = {.positions = {0, 1}, .tallies = {1, 1}};
+  const auto ask = [&] {
+    return ReadAll(
+        **AnswerQueries(backend, round.secrets(2), last->material, queries, {rows, 5}, pool));
+  };
+  const auto answers = ask();
+  ASSERT_EQ(answers->size(), 2 * backend.answer_bytes);
+  const Bytes first(answers->begin(), answers->begin() + 32),
+      second(answers->begin() + 32, answers->end());
+  for (const Bytes& answer : {first, second}) {
+    EXPECT_GT(std::set<uint8_t>(answer.begin(), answer.end()).size(), 20u);
+  }
+  EXPECT_NE(first, second);
+  EXPECT_EQ(*ask(), *answers);
+}
+
+// Every noise query reaches the backend as the row it was drawn for, as often as it was drawn:
+// the histogram that the backend sees is the honest one plus exactly the noise.
+TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
+  constexpr uint64_t kRows = 30;
+  testing::TestRandom random(6);
+  const PracticeRound round = TwoParties(kRows, random);
+  const RoundContext &frontend = round.context(1), &backend = round.context(2);
+  ThreadPool pool(1);
+  std::vector<uint32_t> expected(kRows);
+  SeededRandom counts = round.secrets(1).NoiseCounts();
+  frontend.noise.Sample(counts, expected);
+  SpoolPlace spools("/tmp", 1 << 30);
+  const Resources resources = {&pool, &spools};
+  SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise, MakeNoise(frontend, round.secrets(1), resources));
+  const size_t noise_queries = noise.size();
+  auto first = RunOffline(frontend, round.secrets(1), std::move(noise), BytesView(), resources);
+  const auto last = RunOffline(backend, round.secrets(2), {}, *ReadAll(*first->onions), resources);
+  ASSERT_EQ(last->dead, 0u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Forwarding forwarding,
+                             ForwardQueries(frontend, first->material, {}, pool));
+  const auto batch = wire::DecodeQueryBatch(forwarding.queries, first->material.next_positions);
+  ASSERT_EQ(batch->positions.size(), noise_queries);
+  std::vector<uint32_t> seen(kRows);
+  for (size_t i = 0; i < batch->positions.size(); ++i) {
+    const auto share =
+        sharing::Expand(last->material.seed(batch->positions[i]), backend.round_id).share;
+    const uint32_t row = sharing::Advance(share, batch->tallies[i]);
+    ASSERT_LT(row, kRows);
+    ++seen[row];
+  }
+  EXPECT_EQ(seen, expected);
+}
+
+// What positions tell a coalition around one honest party (docs/threat-model.md): the output
+// position of a client's input position is uniform, whichever clients take part. One of three slots
+// is used, and the place where its query comes out must not depend on which.
+TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
+  testing::TestRandom random(7);
+  ThreadPool pool(1);
+  testing::TestRandom keys(8);
+  const PracticeRound round = TwoParties(5, keys);
+  constexpr int kTrials = 6000, kSlots = 3;
+  std::array<std::map<uint32_t, int>, kSlots> seen;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    // Without noise and curve work: three living positions, shuffled by a fresh seed.
+    const RoundSecrets secrets(random.NewSeed());
+    OnlineMaterial state;
+    state.positions = state.next_positions = kSlots;
+    SHOAL_ASSERT_OK_AND_ASSIGN(state.seeds,
+                               PageBuffer::Create(32 * kSlots, PageBuffer::Content::kSecret));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        state.target, shuffle::RandomPermutation(kSlots, secrets.PermutationKey().view(), pool));
+    const uint32_t slot = static_cast<uint32_t>(trial % kSlots);
+    static SpoolPlace spools("/tmp", 0);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(&spools, 0, 0, "a test"));
+    SHOAL_ASSERT_OK(MakeReady(round.context(1), *arena, pool, state));
+    const auto out =
+        ForwardQueries(round.context(1), state, {.positions = {slot}, .tallies = {1}}, pool);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, wire::DecodeQueryBatch(out->queries, kSlots));
+    ASSERT_EQ(batch.positions.size(), 1u);
+    ++seen[slot][batch.positions[0]];
+  }
+  for (const auto& counts : seen) {
+    double chi_squared = 0;
+    constexpr double kExpected = kTrials / (1.0 * kSlots * kSlots);
+    for (uint32_t p = 0; p < kSlots; ++p) {
+      const double d = (counts.contains(p) ? counts.at(p) : 0) - kExpected;
+      chi_squared += d * d / kExpected;
+    }
+    EXPECT_LT(chi_squared, 13.8);  // 2 degrees of freedom, p = 0.001
+  }
+}
+
+// The whole online path between two parties, from seeds that are made up: queries forwarded with
+// noise, rows read, answers returned. Every answer is right, and no byte of any message depends on
+// threads, instruction set, the place of spools, or on whether masks were kept ready.
+TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
+  constexpr uint32_t kQueries = 6000, kNoise = 2500, kNext = kQueries + kNoise;
+  constexpr uint64_t kRows = 50;
+  testing::TestRandom random(17);
+  const PracticeRound round({.answer_bytes = 112, .max_rows = kRows, .noise = SomeNoise()}, random);
+  const RoundContext &first = round.context(1), &last = round.context(2);
+  const size_t answer_bytes = first.answer_bytes;  // not a multiple of a vector's size
+  Bytes table(kRows * answer_bytes);
+  random.Fill(table);
+  const ContentMac mac(round.secrets(1).ContentKey().view(), "test");
+
+  ThreadPool one(1), many(4);
+  OnlineMaterial front, back;
+  front.positions = kQueries;
+  front.next_positions = back.positions = kNext;
+  constexpr auto kSecret = PageBuffer::Content::kSecret;
+  SHOAL_ASSERT_OK_AND_ASSIGN(front.seeds, PageBuffer::Create(32 * kQueries, kSecret));
+  SHOAL_ASSERT_OK_AND_ASSIGN(back.seeds, PageBuffer::Create(32 * kNext, kSecret));
+  random.Fill(front.seeds);
+  random.Fill(back.seeds);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto place,
+      shuffle::RandomPermutation(kNext, round.secrets(1).PermutationKey().view(), one));
+  SHOAL_ASSERT_OK_AND_ASSIGN(front.target, PageArray<uint32_t>::Create(kQueries, kSecret));
+  SHOAL_ASSERT_OK_AND_ASSIGN(back.target, PageArray<uint32_t>::Create(kNext, kSecret));
+  std::copy_n(place.begin(), kQueries, front.target.begin());
+  for (uint32_t k = 0; k < kNoise; ++k) front.noise.push_back({place[kQueries + k], 1 + k});
+
+  // Every third slot is not used.
+  const auto row_of = [](uint32_t slot) { return static_cast<uint32_t>(slot * 7 % kRows); };
+  wire::QueryBatch queries;
+  for (uint32_t slot = 0; slot < kQueries; ++slot) {
+    if (slot % 3 == 2) continue;
+    const sharing::QueryShare shares[] = {sharing::Expand(front.seed(slot), {}).share,
+                                          sharing::Expand(back.seed(front.target[slot]), {}).share};
+    queries.positions.push_back(slot);
+    queries.tallies.push_back(sharing::FirstTally(shares, row_of(slot)));
+  }
+  const Bytes encoded = wire::EncodeQueryBatch(queries, kQueries);
+
+  std::optional<std::vector<Bytes>> expected;
+  const auto run = [&](ThreadPool& pool, SpoolPlace& spools, SpoolPlace& for_masks) {
+    const Resources resources = {&pool, &spools};
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto early, Arena::Reserve(&for_masks, 0, 0, "a test"));
+    SHOAL_ASSERT_OK(MakeReady(first, *early, pool, front));
+    SHOAL_ASSERT_OK(MakeReady(last, *early, pool, back));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto came, wire::DecodeQueryBatch(encoded, kQueries));
+    SHOAL_ASSERT_OK_AND_ASSIGN(front.forward_memory, ForwardMemory::MakeReady(kNext, *early, pool));
+    SHOAL_ASSERT_OK_AND_ASSIGN(Forwarding forwarding, ForwardQueries(first, front, came, pool));
+    const Bytes forwarded = std::move(forwarding.queries);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto asked, wire::DecodeQueryBatch(forwarded, kNext));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto source, AnswerQueries(last, round.secrets(2), back, asked,
+                                                                {table, kRows}, pool));
+    SHOAL_ASSERT_OK_AND_ASSIGN(AnswerIntake intake, AnswerIntake::Begin(first, came, forwarding,
+                                                                        source->size(), resources));
+    Bytes answers;
+    ContentMac::Stream digest(mac);
+    for (;;) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(BytesView piece, source->Next());
+      if (piece.empty()) break;
+      digest.Update(piece, pool);
+      Append(answers, piece);
+      // Cut into odd pieces, as no sender would.
+      for (size_t n = 1; !piece.empty(); n = 3 * n + 1) {
+        const BytesView some = piece.first(std::min(n, piece.size()));
+        SHOAL_ASSERT_OK(intake.Take(some));
+        piece = piece.subspan(some.size());
+      }
+    }
+    EXPECT_EQ(digest.Finish(), mac.Of(answers, one));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const auto back_to_clients,
+        ReturnAnswers(first, round.secrets(1), front, came, std::move(intake), resources));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Spool kept, SpoolAll(*back_to_clients, spools, &pool));
+    Bytes returned(kept.size());
+    SHOAL_ASSERT_OK(kept.Read(0, returned));
+    const std::vector<Bytes> messages = {forwarded, answers, returned};
+    if (!expected.has_value()) {
+      expected = messages;
+      for (size_t i = 0; i < queries.positions.size(); ++i) {
+        const uint32_t slot = queries.positions[i];
+        Bytes answer(returned.begin() + static_cast<ptrdiff_t>(i * answer_bytes),
+                     returned.begin() + static_cast<ptrdiff_t>((i + 1) * answer_bytes));
+        sharing::XorMask(front.seed(slot), {}, answer);
+        sharing::XorMask(back.seed(front.target[slot]), {}, answer);
+        ASSERT_TRUE(std::equal(answer.begin(), answer.end(),
+                               table.begin() + static_cast<ptrdiff_t>(row_of(slot) * answer_bytes)))
+            << slot;
+      }
+    }
+    EXPECT_TRUE(messages == *expected);
+  };
+  const InstructionSet before = ActiveInstructionSet();
+  SpoolPlace memory(::testing::TempDir(), 1 << 30), files(::testing::TempDir(), 0);
+  for (InstructionSet set : kAllInstructionSets) {
+    if (!IsSupported(set)) continue;
+    UseInstructionSet(set);
+    for (ThreadPool* const pool : {&one, &many}) {
+      run(*pool, memory, memory);
+      run(*pool, memory, files);
+      run(*pool, files, memory);
+    }
+  }
+  UseInstructionSet(before);
+}
+
+}  // namespace
+}  // namespace shoal::server

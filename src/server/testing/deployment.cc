@@ -1,0 +1,308 @@
+#include "src/server/testing/deployment.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/hash.h"
+#include "src/base/status_macros.h"
+#include "src/onion/onion.h"
+
+namespace shoal::server::testing {
+namespace {
+
+Digest RowMessage(uint64_t row, BytesView bytes) {
+  return Transcript("shoal sim row").U64(row).Blob(bytes).Finish();
+}
+
+}  // namespace
+
+// One party's process and its disk.
+struct Deployment::Machine {
+  Disk disk;
+  Tamper tamper;
+  std::unique_ptr<MemoryJournal> journal;
+  std::unique_ptr<Party> party;
+  std::unique_ptr<Link> next;
+  std::unique_ptr<ChainNode> node;
+};
+
+// Looks up the next party at every call, as it may have been restarted.
+class Deployment::TamperedLink final : public Link {
+ public:
+  TamperedLink(Deployment* deployment, uint32_t from) : deployment_(deployment), from_(from) {}
+
+  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    wire::RoundHeader changed = draft;
+    if (tamper().draft) tamper().draft(changed);
+    SHOAL_ASSIGN_OR_RETURN(wire::SignedHeader back, next().Propose(changed));
+    if (tamper().signed_back) tamper().signed_back(back);
+    if (tamper().loses_headers) return absl::UnavailableError("the connection broke");
+    return back;
+  }
+  absl::Status Offline(const wire::SignedHeader& header,
+                       std::unique_ptr<ByteSource> onions) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    SHOAL_RETURN_IF_ERROR(Change(tamper().onions, onions));
+    return next().Offline(header, std::move(onions));
+  }
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
+                                                     Bytes queries) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    if (tamper().queries) tamper().queries(queries);
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> answers,
+                           next().Online(round_id, std::move(queries)));
+    SHOAL_RETURN_IF_ERROR(Change(tamper().answers, answers));
+    return answers;
+  }
+  absl::StatusOr<StageReports> Reports(const Digest& round_id) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    SHOAL_ASSIGN_OR_RETURN(StageReports reports, next().Reports(round_id));
+    if (tamper().reports) tamper().reports(reports);
+    return reports;
+  }
+  absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    return next().End(round_id, aborted, reason);
+  }
+  absl::Status Withdraw(RoundCounter counter) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    return next().Withdraw(counter);
+  }
+
+ private:
+  Tamper& tamper() { return deployment_->tamper(from_); }
+  ChainNode& next() { return deployment_->node(from_ + 1); }
+  static absl::Status Change(const std::function<void(Bytes&)>& change,
+                             std::unique_ptr<ByteSource>& source) {
+    if (!change) return absl::OkStatus();
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, ReadAll(*source));
+    change(bytes);
+    source = std::make_unique<BytesSource>(std::move(bytes));
+    return absl::OkStatus();
+  }
+  absl::Status Up() {
+    return tamper().down ? absl::UnavailableError(absl::StrCat("party ", from_ + 1, " is down"))
+                         : absl::OkStatus();
+  }
+  Deployment* const deployment_;
+  const uint32_t from_;
+};
+
+Deployment::Deployment(DeploymentOptions options)
+    : options_(std::move(options)),
+      random_(options_.seed),
+      pool_(options_.threads),
+      spools_("/tmp", options_.spool_memory_bytes),
+      parties_(options_.parties, random_) {
+  *parties_.draft().mutable_noise() = roster::NoiseToWire(options_.noise);
+  // Valid for longer than any test's clock runs.
+  parties_.draft().set_expires_s(clock_.now_s + 1'000'000);
+  roster_ = parties_.roster(clock_.now_s);
+
+  random_.Fill(table_.manifest_digest);
+  table_.rows = options_.rows;
+  table_.row_bytes = options_.row_bytes;
+  Bytes row(options_.row_bytes);
+  for (uint64_t number = 0; number < options_.rows; ++number) {
+    random_.Fill(row);
+    Append(answers_, row);
+    Append(answers_, parties_.SignByAll(RowMessage(number, row)).bytes());
+  }
+  for (uint32_t number = 1; number <= options_.parties; ++number) {
+    machines_.push_back(std::make_unique<Machine>());
+  }
+  for (uint32_t number = 1; number <= options_.parties; ++number) Start(number);
+}
+
+Deployment::~Deployment() = default;
+
+void Deployment::Start(uint32_t number) {
+  Machine& machine = *machines_[number - 1];
+  if (number == 1) frontend_.reset();
+  machine.node.reset();
+  machine.party.reset();
+  machine.journal = std::make_unique<MemoryJournal>(&machine.disk);
+  const bool backend = number == options_.parties;
+  Party::Options options{.number = PartyNumber(number),
+                         .roster = *roster_,
+                         .table = table_,
+                         .table_id = {},
+                         .table_epoch = 1,
+                         .answers = {}};
+  if (backend) options.answers = {answers_, table_.rows};
+  auto party = Party::Create(std::move(options), key(number), machine.journal.get(), &random_,
+                             &clock_, {.pool = &pool_, .spools = &spools_});
+  SHOAL_CHECK(party.ok());
+  machine.party = *std::move(party);
+  machine.next = backend ? nullptr : std::make_unique<TamperedLink>(this, number);
+  machine.node = std::make_unique<ChainNode>(machine.party.get(), machine.next.get());
+  if (number == 1) {
+    auto frontend = Frontend::Create(options_.plan, machine.party.get(), machine.journal.get(),
+                                     &clock_, {.pool = &pool_, .spools = &spools_});
+    SHOAL_CHECK(frontend.ok());
+    frontend_ = *std::move(frontend);
+  }
+}
+
+void Deployment::Restart(uint32_t number) { Start(number); }
+Party& Deployment::party(uint32_t number) { return *machines_[number - 1]->party; }
+ChainNode& Deployment::node(uint32_t number) { return *machines_[number - 1]->node; }
+Disk& Deployment::disk(uint32_t number) { return machines_[number - 1]->disk; }
+Tamper& Deployment::tamper(uint32_t number) { return machines_[number - 1]->tamper; }
+
+BytesView Deployment::Answer(uint64_t row) const {
+  const size_t answer_bytes = table_.row_bytes + signature::kSignatureBytes;
+  return BytesView(answers_).subspan(row * answer_bytes, answer_bytes);
+}
+
+absl::StatusOr<round::Round> Deployment::Announce() {
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, node(1).Propose(frontend_->NewDraft()));
+  SHOAL_ASSIGN_OR_RETURN(round::Round round,
+                         round::Round::Verify(header, *roster_, table_, clock_.now_s));
+  SHOAL_RETURN_IF_ERROR(frontend_->Open(round));
+  return round;
+}
+
+absl::Status Deployment::RunOffline(const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> onions, frontend_->Seal(round_id));
+  SHOAL_RETURN_IF_ERROR(node(1).Offline(header, std::move(onions)));
+  SHOAL_ASSIGN_OR_RETURN(StageReports reports, node(1).Reports(round_id));
+  return frontend_->OfflineDone(round_id, std::move(reports));
+}
+
+absl::Status Deployment::RunOnline(const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(Bytes queries, frontend_->CloseQueries(round_id));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> answers,
+                         node(1).Online(round_id, std::move(queries)));
+  return frontend_->AnswersReady(
+      round_id, *answers, [&] { return node(1).Reports(round_id).value_or(StageReports()); });
+}
+
+absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, Bytes onions) {
+  BytesSource source(std::move(onions));
+  SHOAL_ASSIGN_OR_RETURN(const auto list, party.Offline(header, source));
+  return ReadAll(*list);
+}
+
+absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesView queries) {
+  SHOAL_ASSIGN_OR_RETURN(const auto answers, party.AnswerQueries(round_id, queries));
+  return ReadAll(*answers);
+}
+
+absl::StatusOr<Bytes> Answers(Party& party, const Digest& round_id, Bytes answers) {
+  BytesSource source(std::move(answers));
+  SHOAL_ASSIGN_OR_RETURN(const auto returned, party.Answers(round_id, source));
+  return ReadAll(*returned);
+}
+
+absl::StatusOr<Bytes> Seal(Frontend& frontend, const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(const auto onions, frontend.Seal(round_id));
+  return ReadAll(*onions);
+}
+
+absl::Status Deployment::EndRound(const Digest& round_id) {
+  frontend_->Close(round_id);
+  return node(1).End(round_id, /*aborted=*/false, "");
+}
+
+absl::Status Deployment::Verify(uint64_t row, BytesView answer) const {
+  SHOAL_ASSIGN_OR_RETURN(const auto signature,
+                         signature::Signature::FromBytes(answer.subspan(table_.row_bytes)));
+  return signature::Verify(roster_->aggregate_key(),
+                           RowMessage(row, answer.first(table_.row_bytes)), signature);
+}
+
+sharing::Token Secret::token(const Digest& round_id) const {
+  return sharing::Expand(seeds[0].view(), round_id).token;
+}
+
+uint32_t Secret::FirstTally(const Digest& round_id) const {
+  std::vector<sharing::QueryShare> shares;
+  for (const Seed& seed : seeds) shares.push_back(sharing::Expand(seed.view(), round_id).share);
+  return sharing::FirstTally(shares, static_cast<uint32_t>(row));
+}
+
+void Secret::Unmask(const Digest& round_id, MutableBytes answer) const {
+  for (const Seed& seed : seeds) sharing::XorMask(seed.view(), round_id, answer);
+}
+
+Secret Client::Make(std::vector<Seed> seeds) {
+  Secret secret;
+  Bytes flat, ephemeral(32 * seeds.size());
+  for (const Seed& seed : seeds) Append(flat, seed.view());
+  deployment_->random().Fill(ephemeral);
+  secret.onion.resize(onion::OnionBytes(seeds.size()));
+  onion::BuildOnions(round_.id(), round_.recipients(), flat, ephemeral, secret.onion);
+  secret.seeds = std::move(seeds);
+  return secret;
+}
+
+Secret Client::Make() {
+  std::vector<Seed> seeds;
+  for (uint32_t j = 0; j < round_.parties(); ++j) seeds.push_back(deployment_->random().NewSeed());
+  return Make(std::move(seeds));
+}
+
+absl::Status Client::Obtain(size_t count) {
+  for (size_t i = 0; i < count; ++i) Add(Make());
+  return Submit();
+}
+
+absl::Status Client::Submit() {
+  Bytes onions;
+  for (size_t i = submitted_; i < secrets_.size(); ++i) Append(onions, secrets_[i].onion);
+  SHOAL_ASSIGN_OR_RETURN(const auto submission,
+                         deployment_->frontend().SubmitOnions(round_.id(), onions));
+  SHOAL_CHECK(submission.slots.size() == secrets_.size() - submitted_);
+  for (uint32_t slot : submission.slots) secrets_[submitted_++].slot = slot;
+  return absl::OkStatus();
+}
+
+wire::SubmitQueriesRequest Client::QueriesRequest() const {
+  wire::SubmitQueriesRequest request;
+  request.set_round_id(ToString(round_.id()));
+  Bytes slots, tallies;
+  for (size_t i = 0; i < used_; ++i) {
+    AppendLe(slots, secrets_[i].slot);
+    AppendLe(tallies, secrets_[i].FirstTally(round_.id()));
+    request.mutable_tokens()->append(ToString(secrets_[i].token(round_.id())));
+  }
+  request.set_slots(ToString(slots));
+  request.set_tallies(ToString(tallies));
+  return request;
+}
+
+wire::FetchAnswersRequest Client::AnswersRequest() const {
+  const wire::SubmitQueriesRequest queries = QueriesRequest();
+  wire::FetchAnswersRequest request;
+  request.set_round_id(queries.round_id());
+  request.set_slots(queries.slots());
+  request.set_tokens(queries.tokens());
+  return request;
+}
+
+absl::Status Client::Query(const std::vector<uint64_t>& rows) {
+  SHOAL_CHECK(rows.size() <= secrets_.size());
+  used_ = rows.size();
+  for (size_t i = 0; i < rows.size(); ++i) secrets_[i].row = rows[i];
+  return deployment_->frontend().SubmitQueries(QueriesRequest()).status();
+}
+
+absl::StatusOr<std::vector<Bytes>> Client::Fetch() {
+  SHOAL_ASSIGN_OR_RETURN(const wire::FetchAnswersResponse response,
+                         deployment_->frontend().FetchAnswers(AnswersRequest()));
+  const size_t answer_bytes = round_.answer_bytes();
+  SHOAL_CHECK(response.answers().size() == used_ * answer_bytes);
+  std::vector<Bytes> out;
+  for (size_t i = 0; i < used_; ++i) {
+    out.push_back(ToBytes(AsBytes(response.answers()).subspan(i * answer_bytes, answer_bytes)));
+    secrets_[i].Unmask(round_.id(), out.back());
+  }
+  return out;
+}
+
+}  // namespace shoal::server::testing

@@ -1,0 +1,170 @@
+// A whole deployment in one process, for tests: keys, roster, a signed table, parties with journals
+// that survive a restart, and a frontend. Its clients are written independently of the client
+// library, so that the two check each other. Everything is a function of one seed. Links between
+// parties can be tampered with.
+#ifndef SHOAL_SRC_SERVER_TESTING_DEPLOYMENT_H_
+#define SHOAL_SRC_SERVER_TESTING_DEPLOYMENT_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "src/base/byte_source.h"
+#include "src/base/clock.h"
+#include "src/base/testing/test_random.h"
+#include "src/parallel/thread_pool.h"
+#include "src/roster/testing/parties.h"
+#include "src/round/header.h"
+#include "src/server/chain.h"
+#include "src/server/frontend.h"
+#include "src/server/testing/memory_journal.h"
+#include "src/sharing/sharing.h"
+#include "src/signature/bls.h"
+#include "src/storage/spool.h"
+
+namespace shoal::server::testing {
+
+class TestClock final : public Clock {
+ public:
+  uint64_t NowSeconds() const override { return now_s; }
+  uint64_t now_s = roster::testing::kNowS;
+};
+
+// How a malicious link or neighbour changes the messages from party j to j+1 and back.
+struct Tamper {
+  std::function<void(wire::RoundHeader&)> draft;
+  std::function<void(wire::SignedHeader&)> signed_back;
+  std::function<void(Bytes&)> onions;
+  std::function<void(Bytes&)> queries;
+  std::function<void(Bytes&)> answers;
+  std::function<void(StageReports&)> reports;
+  bool down = false;           // the next party cannot be reached
+  bool loses_headers = false;  // its answers to proposals are lost
+};
+
+struct DeploymentOptions {
+  uint32_t parties = 3;
+  uint64_t rows = 40;
+  uint32_t row_bytes = 64;
+  uint64_t seed = 1;
+  size_t threads = 2;
+  // Lists and answers that do not fit this go to files; with 0 all of them do.
+  uint64_t spool_memory_bytes = 1 << 30;
+  RoundPlan plan = {};
+  noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
+                             .epsilon = 1,
+                             .delta = 1e-2,
+                             .phi = 1,
+                             .mode = 6,
+                             .left_scale = 1.25,
+                             .right_scale = 5.0};
+};
+
+class Deployment {
+ public:
+  explicit Deployment(DeploymentOptions options);
+  ~Deployment();
+
+  uint32_t parties() const { return options_.parties; }
+  const roster::Roster& roster() const { return *roster_; }
+  const round::TableFacts& table() const { return table_; }
+  Frontend& frontend() { return *frontend_; }
+  // Parties are numbered from 1, as everywhere.
+  Party& party(uint32_t number);
+  ChainNode& node(uint32_t number);
+  Disk& disk(uint32_t number);
+  const signature::SecretKey& key(uint32_t number) const { return parties_.keys(number).bls(); }
+  // Between party `number` and the next.
+  Tamper& tamper(uint32_t number);
+  TestClock& clock() { return clock_; }
+  ::shoal::testing::TestRandom& random() { return random_; }
+
+  // row | signature.
+  BytesView Answer(uint64_t row) const;
+
+  // The process of a party dies and comes back with its disk; that of party 1 includes the
+  // frontend.
+  void Restart(uint32_t number);
+
+  // Steps of a round, as the driver takes them.
+  absl::StatusOr<round::Round> Announce();
+  absl::Status RunOffline(const Digest& round_id);
+  absl::Status RunOnline(const Digest& round_id);
+  absl::Status EndRound(const Digest& round_id);
+
+  // OK if `answer` (unmasked) is this row, signed by all parties.
+  absl::Status Verify(uint64_t row, BytesView answer) const;
+
+ private:
+  struct Machine;
+  class TamperedLink;
+  void Start(uint32_t number);
+
+  const DeploymentOptions options_;
+  ::shoal::testing::TestRandom random_;
+  TestClock clock_;
+  ThreadPool pool_;
+  SpoolPlace spools_;
+  roster::testing::Parties parties_;
+  std::optional<roster::Roster> roster_;
+  round::TableFacts table_;
+  Bytes answers_;
+  std::vector<std::unique_ptr<Machine>> machines_;
+  std::unique_ptr<Frontend> frontend_;
+};
+
+// Run a party's stages on complete input and return the complete output.
+absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, Bytes onions);
+absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesView queries);
+absl::StatusOr<Bytes> Answers(Party& party, const Digest& round_id, Bytes answers);
+absl::StatusOr<Bytes> Seal(Frontend& frontend, const Digest& round_id);
+
+// What a client holds for one slot.
+struct Secret {
+  std::vector<Seed> seeds;  // of party 1, 2, ..
+  Bytes onion;
+  uint32_t slot = 0;
+  uint64_t row = 0;
+  sharing::Token token(const Digest& round_id) const;
+  uint32_t FirstTally(const Digest& round_id) const;
+  void Unmask(const Digest& round_id, MutableBytes answer) const;
+};
+
+// A client of the simplest kind, with a secret for each query.
+class Client {
+ public:
+  Client(Deployment* deployment, const round::Round& round)
+      : deployment_(deployment), round_(round) {}
+  Client(Client&&) = default;
+  Client& operator=(Client&&) = default;
+
+  // Makes and submits `count` secrets.
+  absl::Status Obtain(size_t count);
+  // A secret with given seeds, sealed with fresh ephemeral keys; not submitted.
+  Secret Make(std::vector<Seed> seeds);
+  Secret Make();
+  absl::Status Submit();  // all that have been added and not submitted
+  void Add(Secret secret) { secrets_.push_back(std::move(secret)); }
+
+  // Uses the first rows.size() slots.
+  absl::Status Query(const std::vector<uint64_t>& rows);
+  // Masked answers of the used slots, in order, unmasked.
+  absl::StatusOr<std::vector<Bytes>> Fetch();
+
+  std::vector<Secret>& secrets() { return secrets_; }
+  const round::Round& round() const { return round_; }
+  wire::SubmitQueriesRequest QueriesRequest() const;
+  wire::FetchAnswersRequest AnswersRequest() const;
+
+ private:
+  Deployment* deployment_;
+  round::Round round_;
+  std::vector<Secret> secrets_;
+  size_t submitted_ = 0;
+  size_t used_ = 0;
+};
+
+}  // namespace shoal::server::testing
+
+#endif  // SHOAL_SRC_SERVER_TESTING_DEPLOYMENT_H_

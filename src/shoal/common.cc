@@ -1,0 +1,48 @@
+#include "src/shoal/common.h"
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "src/base/status_macros.h"
+#include "src/storage/file.h"
+#include "src/wire/text.h"
+
+namespace shoal::commands {
+
+uint64_t NowSeconds() { return static_cast<uint64_t>(absl::ToUnixSeconds(absl::Now())); }
+
+std::string FormatTime(uint64_t seconds) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ",
+                          absl::FromUnixSeconds(static_cast<int64_t>(seconds)),
+                          absl::UTCTimeZone());
+}
+
+void AddRosterOptions(cli::Options& options) {
+  options.add_options()("roster", cli::File()->required(), "the signed roster");
+  options.add_options()("pinned", cli::File()->required(),
+                        "the parties that you trust, from `shoal roster pins`");
+}
+
+absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values) {
+  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
+                         roster::PinnedParties::Read(values["pinned"].as<std::string>()));
+  const std::string path = values["roster"].as<std::string>();
+  wire::SignedRoster signed_roster;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, signed_roster));
+  absl::StatusOr<roster::Roster> roster =
+      roster::Roster::Verify(signed_roster, pinned, NowSeconds());
+  if (!roster.ok()) return Annotate(roster.status(), path);
+  return roster;
+}
+
+void AddOutOption(cli::Options& options) {
+  options.add_options()("out", cli::File(), "write to this file instead of standard output");
+}
+
+absl::Status WriteResult(const cli::Values& values, cli::Io& io, absl::string_view text) {
+  const std::string path = cli::TextOr(values, "out", "");
+  if (!path.empty()) return WriteFileAtomically(path, AsBytes(text), FileMode::kPublic);
+  io.out << text;
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::commands

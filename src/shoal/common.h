@@ -1,0 +1,31 @@
+// Functions that several commands share: the clock, and options for roster and output.
+#ifndef SHOAL_SRC_SHOAL_COMMON_H_
+#define SHOAL_SRC_SHOAL_COMMON_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/cli/command.h"
+#include "src/roster/roster.h"
+
+namespace shoal::commands {
+
+// Seconds since 1970, UTC.
+uint64_t NowSeconds();
+
+// "2026-11-21T07:30:00Z".
+std::string FormatTime(uint64_t seconds);
+
+// --roster and --pinned, both required.
+void AddRosterOptions(cli::Options& options);
+absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values);
+
+// --out. WriteResult writes to its file, or without it to io.out.
+void AddOutOption(cli::Options& options);
+absl::Status WriteResult(const cli::Values& values, cli::Io& io, absl::string_view text);
+
+}  // namespace shoal::commands
+
+#endif  // SHOAL_SRC_SHOAL_COMMON_H_

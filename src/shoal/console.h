@@ -1,0 +1,43 @@
+// The messages of a command on standard error while it runs: lines, and on a terminal a bar for
+// long stages.
+#ifndef SHOAL_SRC_SHOAL_CONSOLE_H_
+#define SHOAL_SRC_SHOAL_CONSOLE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "src/cli/command.h"
+#include "src/cli/progress.h"
+#include "src/parallel/mutex.h"
+
+namespace shoal::commands {
+
+// Thread-safe. A bar on the terminal is erased when the console dies.
+class Console {
+ public:
+  // `name` begins every line ("shoal query"). With `quiet` only warnings are printed. With
+  // `announce`, if no bar can be drawn, a line says that a stage begins. `io` must outlive the
+  // console.
+  Console(std::string name, bool quiet, bool announce, cli::Io& io)
+      : name_(std::move(name)), quiet_(quiet), announce_(announce), io_(io) {}
+
+  void Tell(absl::string_view what);
+  void Warn(absl::string_view what);
+  void Count(absl::string_view stage, uint64_t done, uint64_t total);
+
+ private:
+  void LineLocked(absl::string_view what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string name_;
+  const bool quiet_, announce_;
+  cli::Io& io_;
+  Mutex mutex_;
+  std::string stage_ ABSL_GUARDED_BY(mutex_);
+  std::optional<cli::ProgressBar> bar_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace shoal::commands
+
+#endif  // SHOAL_SRC_SHOAL_CONSOLE_H_

@@ -1,0 +1,26 @@
+// `shoal query`, `shoal updates`, `shoal simulate`, `shoal status`.
+#ifndef SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_
+#define SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "src/cli/command.h"
+#include "src/client/transport.h"
+
+namespace shoal::commands {
+
+// Connects to a frontend (host:port): over TLS in the program, otherwise in tests. Thread-safe.
+using Connector =
+    std::function<absl::StatusOr<std::unique_ptr<client::Transport>>(const std::string& address)>;
+
+cli::Command Query(Connector connect);
+cli::Command Updates(Connector connect);
+cli::Command Simulate(Connector connect);
+cli::Command Status(Connector connect);
+
+}  // namespace shoal::commands
+
+#endif  // SHOAL_SRC_SHOAL_LOOKUP_COMMANDS_H_

@@ -1,0 +1,428 @@
+#include "src/shoal/lookup_commands.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "src/base/clock.h"
+#include "src/base/testing/matchers.h"
+#include "src/client/config.h"
+#include "src/client/testing/fake_frontend.h"
+#include "src/storage/file.h"
+#include "src/wire/text.h"
+
+namespace shoal::commands {
+namespace {
+
+namespace fs = std::filesystem;
+using client::testing::FakeFrontend;
+using shoal::testing::StatusIs;
+
+class CommandsTest : public ::testing::Test {
+ protected:
+  CommandsTest() : frontend_({.now_s = SystemClock().NowSeconds()}) {
+    std::string name = ::testing::TempDir() + "/commands.XXXXXX";
+    SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
+    directory_ = name;
+    WriteConfig("");
+  }
+  ~CommandsTest() override { fs::remove_all(directory_); }
+
+  void WriteConfig(const std::string& more) {
+    const auto pins = roster::PinsOf(frontend_.roster().wire().roster());
+    SHOAL_CHECK(pins.ok());
+    SHOAL_CHECK(wire::WriteTextFile(directory_ + "/pins.textproto", *pins).ok());
+    const std::string config = absl::StrCat(
+        "frontend: \"localhost:7000\"\npinned_parties_file: \"pins.textproto\"\n"
+        "state: \"state\"\npad_to: 8\ntimeout_s: 1\n",
+        more);
+    SHOAL_CHECK(WriteFileAtomically(ConfigPath(), AsBytes(config), FileMode::kPublic).ok());
+  }
+  std::string ConfigPath() const { return directory_ + "/client.textproto"; }
+
+  struct Outcome {
+    cli::ExitCode code;
+    std::string out;
+    std::string err;
+  };
+  Outcome Run(std::vector<std::string> arguments, const std::string& input = "") {
+    const Connector connect =
+        [this](const std::string& address) -> absl::StatusOr<std::unique_ptr<client::Transport>> {
+      EXPECT_EQ(address, "localhost:7000");
+      return client::testing::ConnectTo(&frontend_, &mutex_);
+    };
+    const std::vector<cli::Command> commands = {Query(connect), Simulate(connect), Status(connect)};
+    std::ostringstream out, err;
+    std::istringstream in(input);
+    cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = terminal_};
+    const cli::ExitCode code = cli::RunProgram("shoal", "", commands, arguments, io);
+    return {code, out.str(), err.str()};
+  }
+  Outcome RunQuery(std::vector<std::string> more, const std::string& input = "") {
+    more.insert(more.begin(), {"query", "--config", ConfigPath()});
+    return Run(more, input);
+  }
+
+  FakeFrontend frontend_;
+  std::mutex mutex_;
+  std::string directory_;
+  bool terminal_ = false;
+};
+
+TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
+  frontend_.OpenRound();
+  const Outcome outcome =
+      RunQuery({"key-5", "--file", "-", "absent"}, "key-3\nkey-5\n\xff\xfe\nlast");
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            "key-5\tfound\tvalue of key-5\tyes\n"
+            "absent\tabsent\t\tyes\n"
+            "key-3\tfound\tvalue of key-3\tyes\n"
+            "key-5\tfound\tvalue of key-5\tyes\n"
+            "\\xff\\xfe\tabsent\t\tyes\n"
+            "last\tabsent\t\tyes\n");
+  EXPECT_NE(outcome.err.find("for any 1 of the 8 queries; epsilon 8, delta 1 for all"),
+            std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(CommandsTest, QueryPrintsJsonLines) {
+  frontend_.OpenRound();
+  const Outcome outcome =
+      RunQuery({"--format", "json", "--escapes", "--quiet", "key\\x2d7", "\\xff"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out,
+            R"({"key":"key-7","status":"found","value":"value of key-7","verified":true})"
+            "\n"
+            R"({"key_hex":"ff","status":"absent","verified":true})"
+            "\n");
+  EXPECT_EQ(outcome.err, "");
+}
+
+TEST_F(CommandsTest, QueryReadsThousandsFromAFile) {
+  frontend_.OpenRound();
+  std::string keys;
+  for (size_t i = 0; i < 3000; ++i) absl::StrAppend(&keys, FakeFrontend::Key(i), "\n");
+  SHOAL_ASSERT_OK(WriteFileAtomically(directory_ + "/keys", AsBytes(keys), FileMode::kPublic));
+  const Outcome outcome = RunQuery({"--file", directory_ + "/keys"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  const std::vector<std::string> lines = absl::StrSplit(outcome.out, '\n');
+  ASSERT_EQ(lines.size(), 3001u);
+  for (size_t i = 0; i < 3000; ++i) {
+    EXPECT_EQ(lines[i], i < 300 ? absl::StrCat(FakeFrontend::Key(i), "\tfound\t",
+                                               FakeFrontend::Value(i), "\tyes")
+                                : absl::StrCat(FakeFrontend::Key(i), "\tabsent\t\tyes"));
+  }
+}
+
+TEST_F(CommandsTest, QueryWritesAFileThatIsWhole) {
+  frontend_.OpenRound();
+  const std::string path = directory_ + "/results";
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes("earlier results"), FileMode::kPublic));
+  // Interrupts the command, as a broken connection would.
+  frontend_.after = [&](const std::string& name) {
+    return name == "FetchAnswers" ? absl::PermissionDeniedError("no") : absl::OkStatus();
+  };
+  EXPECT_EQ(RunQuery({"--output", path, "key-1"}).code, cli::kExitFailed);
+  EXPECT_EQ(*ReadFile(path), "earlier results");
+  EXPECT_FALSE(fs::exists(path + ".part"));
+  frontend_.after = nullptr;
+  frontend_.OpenRound();
+  // Another user has put a link to their own file where the results will be written at first.
+  SHOAL_ASSERT_OK(WriteFileAtomically(path + ".theirs", {}, FileMode::kPublic));
+  fs::create_hard_link(path + ".theirs", path + ".part");
+  const Outcome outcome = RunQuery({"--output", path, "key-1", "key-2"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out, "");
+  EXPECT_EQ(*ReadFile(path),
+            "key-1\tfound\tvalue of key-1\tyes\nkey-2\tfound\tvalue of key-2\tyes\n");
+  EXPECT_EQ(*ReadFile(path + ".theirs"), "");
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_FALSE(fs::exists(path + ".part"));
+}
+
+// Results that could not be written are written by the next run, which asks nothing a second time.
+TEST_F(CommandsTest, QueryGivesResultsAgainThatCouldNotBeWritten) {
+  const Digest round_id = frontend_.OpenRound();
+  const std::string folder = directory_ + "/folder";
+  fs::create_directory(folder);
+  // The directory is gone when the results are there.
+  frontend_.after = [&](const std::string& name) {
+    if (name == "FetchAnswers") fs::remove_all(folder);
+    return absl::OkStatus();
+  };
+  const Outcome full = RunQuery({"--output", folder + "/results", "key-1"});
+  frontend_.after = nullptr;
+  EXPECT_EQ(full.code, cli::kExitFailed);
+  EXPECT_NE(full.err.find("/folder/results.part"), std::string::npos) << full.err;
+  const size_t sent = frontend_.sent.size();
+  frontend_.SetState(round_id, wire::CLOSED);
+  EXPECT_EQ(RunQuery({"key-1"}).out, "key-1\tfound\tvalue of key-1\tyes\n");
+  frontend_.sent.resize(sent);  // nothing was sent but the end of a connection
+  EXPECT_EQ(std::count_if(frontend_.sent.begin(), frontend_.sent.end(),
+                          [](const auto& request) { return request.first == "SubmitQueries"; }),
+            1);
+  // Once the results are written, the round is over.
+  EXPECT_EQ(RunQuery({"key-1"}).code, cli::kExitFailed) << "there is no round";
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    EXPECT_EQ(entry.path().string().find("answers"), std::string::npos) << entry.path();
+  }
+}
+
+// A mistyped directory must be found before a round is waited for and charged.
+TEST_F(CommandsTest, QueryLooksWhereResultsGoBeforeItAsks) {
+  frontend_.OpenRound();
+  const Outcome outcome = RunQuery({"--output", directory_ + "/none/results", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find("/none/results.part: No such file"), std::string::npos) << outcome.err;
+  const Outcome directory = RunQuery({"--output", directory_, "key-1"});
+  EXPECT_EQ(directory.code, cli::kExitFailed);
+  EXPECT_NE(directory.err.find("is a directory"), std::string::npos) << directory.err;
+  EXPECT_TRUE(frontend_.sent.empty());
+  EXPECT_FALSE(fs::exists(directory_ + "/state")) << "nothing was begun";
+}
+
+// Lines may have any length below the limit, which is less than a megabyte.
+TEST_F(CommandsTest, QueryReadsLinesOfAnyFile) {
+  const std::string path = directory_ + "/keys";
+  const auto write = [&](const std::string& text) {
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic));
+  };
+  // A line that crosses the border between two pieces that are read.
+  frontend_.OpenRound();
+  const std::string filler(65'530, 'x');
+  write(filler + "\nkey-1\nkey-2");
+  EXPECT_EQ(RunQuery({"--file", path}).out,
+            filler +
+                "\tabsent\t\tyes\nkey-1\tfound\tvalue of key-1\tyes\n"
+                "key-2\tfound\tvalue of key-2\tyes\n");
+  // An empty line is an empty key.
+  frontend_.OpenRound();
+  write("\nkey-1\n");
+  EXPECT_EQ(RunQuery({"--file", path}).out, "\tabsent\t\tyes\nkey-1\tfound\tvalue of key-1\tyes\n");
+  write("");
+  EXPECT_EQ(RunQuery({"--file", path}).code, cli::kExitUsage);
+  write("key-1\n" + std::string(70'000, 'x') + "\n");
+  const Outcome outcome = RunQuery({"--file", path});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find("keys:2: has more than 65536 bytes"), std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(RunQuery({"--file", directory_}).code, cli::kExitFailed);
+}
+
+// A pipe can be read only once, so it is read once.
+TEST_F(CommandsTest, QueryReadsAPipe) {
+  frontend_.OpenRound();
+  const std::string path = directory_ + "/pipe";
+  ASSERT_EQ(0, ::mkfifo(path.c_str(), 0600));
+  std::thread writer([&] { std::ofstream(path) << "key-3\nkey-4\n"; });
+  EXPECT_EQ(RunQuery({"--file", path}).out,
+            "key-3\tfound\tvalue of key-3\tyes\nkey-4\tfound\tvalue of key-4\tyes\n");
+  writer.join();
+}
+
+TEST_F(CommandsTest, QueryNoticesThatTheKeysHaveChanged) {
+  frontend_.OpenRound();
+  const std::string path = directory_ + "/keys";
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes("key-1\nkey-2\n"), FileMode::kPublic));
+  frontend_.after = [&](const std::string& name) {
+    if (name == "FetchAnswers") {
+      EXPECT_TRUE(WriteFileAtomically(path, AsBytes("key-1\nkey-250\n"), FileMode::kPublic).ok());
+    }
+    return absl::OkStatus();
+  };
+  const Outcome changed = RunQuery({"--file", path});
+  EXPECT_EQ(changed.code, cli::kExitFailed);
+  EXPECT_NE(changed.err.find("key 2: was not among the keys"), std::string::npos) << changed.err;
+  EXPECT_EQ(changed.out.find("key-250"), std::string::npos);
+  frontend_.after = nullptr;
+  EXPECT_EQ(RunQuery({"key-1", "key-2"}).out,
+            "key-1\tfound\tvalue of key-1\tyes\nkey-2\tfound\tvalue of key-2\tyes\n")
+      << "its answers are there still";
+}
+
+TEST_F(CommandsTest, QueryDrawsBarsOnATerminal) {
+  frontend_.OpenRound();
+  terminal_ = true;
+  std::string keys;
+  for (size_t i = 0; i < 300; ++i) absl::StrAppend(&keys, FakeFrontend::Key(i), "\n");
+  const Outcome outcome = RunQuery({"--file", "-"}, keys);
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  for (const std::string stage :
+       {"obtaining slots", "sending queries", "fetching answers", "verifying", "writing results"}) {
+    EXPECT_NE(outcome.err.find("\r" + stage + "  ["), std::string::npos) << stage;
+  }
+  EXPECT_EQ(outcome.err.find("key-"), std::string::npos);
+}
+
+TEST_F(CommandsTest, SimulateTakesKeysByTheirNumber) {
+  frontend_.OpenRound();
+  EXPECT_EQ(Run({"simulate", "--config", ConfigPath()}).code, cli::kExitUsage);
+  EXPECT_EQ(
+      Run({"simulate", "--config", ConfigPath(), "--dense-keys", "10", "--queries", "0"}).code,
+      cli::kExitUsage);
+  // The fake table is hashed, so that any bytes are a key; these keys are absent.
+  const Outcome outcome = Run({"simulate", "--config", ConfigPath(), "--dense-keys", "1k",
+                               "--queries", "50", "--devices", "7", "--apps", "all", "--zipf", "0",
+                               "--share-connections", "--verify", "distinct", "--format", "json"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_NE(outcome.out.find(R"("queries":50,)"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find(R"("answers_correct":50,)"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find(R"("keys_absent":50,)"), std::string::npos) << outcome.out;
+}
+
+TEST_F(CommandsTest, QueryEndsWithItsOwnCodeWhenAnAnswerIsWrong) {
+  frontend_.OpenRound();
+  frontend_.spoil = [](uint32_t, MutableBytes answer) { answer[0] ^= 1; };
+  const Outcome outcome = RunQuery({"--format", "json", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitVerification);
+  EXPECT_NE(outcome.out.find(R"("status":"failed","verified":false,"error":)"), std::string::npos)
+      << outcome.out;
+  EXPECT_EQ(outcome.out.find("value\""), std::string::npos);
+  EXPECT_NE(outcome.err.find("1 of 1 keys"), std::string::npos);
+}
+
+TEST_F(CommandsTest, QuerySaysWhatIsWrongWithItsUse) {
+  EXPECT_EQ(RunQuery({}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--format", "xml", "a"}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--obtain", "8", "a"}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--obtain", "0"}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--obtain", "-5"}).code, cli::kExitUsage);
+  const Outcome padded = RunQuery({"--pad", "8", "a"});
+  EXPECT_EQ(padded.code, cli::kExitUsage);
+  EXPECT_NE(padded.err.find("--pad goes with --engine"), std::string::npos) << padded.err;
+  EXPECT_EQ(Run({"query", "a"}).code, cli::kExitUsage);
+  EXPECT_EQ(RunQuery({"--escapes", "a\\q"}).code, cli::kExitFailed);
+  EXPECT_EQ(RunQuery({"--file", directory_ + "/none"}).code, cli::kExitFailed);
+  EXPECT_EQ(RunQuery({"a"}).code, cli::kExitFailed) << "there is no round";
+}
+
+TEST_F(CommandsTest, QueryObtainsSlotsAhead) {
+  frontend_.OpenRound();
+  const Outcome outcome = RunQuery({"--obtain", "8"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out, "round\t1\nslots\t8\n");
+  const size_t sent = frontend_.sent.size();
+  EXPECT_EQ(RunQuery({"key-1"}).out, "key-1\tfound\tvalue of key-1\tyes\n");
+  EXPECT_EQ(frontend_.sent.size(), sent + 2) << "queries and answers, no onions";
+}
+
+TEST_F(CommandsTest, QueryWarnsAboutAnOldState) {
+  frontend_.OpenRound();
+  EXPECT_EQ(RunQuery({"--obtain", "8"}).code, cli::kExitOk);
+  fs::remove(directory_ + "/state.guard");
+  const Outcome outcome = RunQuery({"key-1"});
+  EXPECT_NE(outcome.err.find("old copy; gave up the slots of 1 rounds"), std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(CommandsTest, StatusShowsRoundsAndLedger) {
+  const Digest first = frontend_.OpenRound();
+  RunQuery({"key-1"});
+  frontend_.SetState(first, wire::CLOSED);
+  frontend_.OpenRound();
+  const Outcome table = Run({"status", "--config", ConfigPath()});
+  EXPECT_EQ(table.code, cli::kExitOk) << table.err;
+  EXPECT_NE(table.out.find("open for onions"), std::string::npos) << table.out;
+  EXPECT_NE(table.out.find("onions close in"), std::string::npos);
+  EXPECT_NE(table.out.find("this client so far: 1 submissions, 8 queries"), std::string::npos);
+  const Outcome json = Run({"status", "--config", ConfigPath(), "--format", "json"});
+  EXPECT_EQ(json.code, cli::kExitOk) << json.err;
+  EXPECT_NE(json.out.find(R"("state":"open for onions")"), std::string::npos) << json.out;
+  EXPECT_NE(json.out.find(R"("ledger":{"submissions":1,"queries":8)"), std::string::npos);
+}
+
+TEST_F(CommandsTest, StatusBelievesNoOtherDeployment) {
+  FakeFrontend other({.seed = 2, .now_s = SystemClock().NowSeconds()});
+  frontend_.deployment = other.deployment;
+  EXPECT_EQ(Run({"status", "--config", ConfigPath()}).code, cli::kExitVerification);
+}
+
+TEST_F(CommandsTest, SimulateChecksACrowd) {
+  frontend_.OpenRound();
+  SHOAL_ASSERT_OK(frontend_.table().content().Save(directory_ + "/table"));
+  const std::vector<std::string> arguments = {
+      "simulate", "--config", ConfigPath(), "--table", directory_ + "/table", "--devices", "5",
+      "--apps",   "2-6",      "--absent",   "0.3",     "--connections",       "2"};
+  const Outcome outcome = Run(arguments);
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  for (const char* line :
+       {"devices\t5\n", "queries\t40\n", "answers_correct\t40\n", "answers_wrong\t0\n",
+        "answers_failed\t0\n", "keys_failed\t0\n", "answers_compared_with_table\t1\n",
+        "seconds_wait_online\t", "engine\tchain\n", "cost_hint_bytes\t0\n", "cost_query_bytes\t",
+        "cost_query_seconds\t", "latency_seconds_p99\t"}) {
+    EXPECT_NE(outcome.out.find(line), std::string::npos) << line << outcome.out;
+  }
+  EXPECT_FALSE(FileExists(directory_ + "/state")) << "a crowd leaves the client's state alone";
+
+  frontend_.OpenRound();
+  frontend_.spoil = [](uint32_t, MutableBytes answer) { answer[0] ^= 1; };
+  std::vector<std::string> json = arguments;
+  json.insert(json.end(), {"--format", "json"});
+  const Outcome spoiled = Run(json);
+  EXPECT_EQ(spoiled.code, cli::kExitVerification) << spoiled.err;
+  EXPECT_NE(spoiled.out.find(R"("answers_failed":40)"), std::string::npos) << spoiled.out;
+}
+
+TEST_F(CommandsTest, SimulateSaysWhatIsWrongWithItsUse) {
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"simulate", "--config", ConfigPath()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Run(arguments).code;
+  };
+  SHOAL_ASSERT_OK(frontend_.table().content().Save(directory_ + "/table"));
+  const std::string table = directory_ + "/table";
+  EXPECT_EQ(run({}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "5-x"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "1-2-3"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "9"}), cli::kExitUsage) << "do not fit 8 queries";
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--zipf", "much"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--devices", "0"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--verify", "none"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table + "x", "--apps", "2"}), cli::kExitFailed);
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--engine", "piano"}), cli::kExitUsage);
+  // The chain's frontend has no such engine.
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--engine", "simplepir"}), cli::kExitFailed);
+}
+
+TEST_F(CommandsTest, ConfigErrorsNameTheField) {
+  const auto with = [&](const std::string& text) {
+    SHOAL_CHECK(WriteFileAtomically(ConfigPath(), AsBytes(text), FileMode::kPublic).ok());
+    return client::ReadConfig(ConfigPath()).status();
+  };
+  const std::string pins = "pinned_parties_file: 'pins.textproto' ";
+  EXPECT_THAT(with("frontend: 'host' state: 's' " + pins),
+              StatusIs(absl::StatusCode::kInvalidArgument, "frontend"));
+  EXPECT_THAT(with("frontend: 'h:1' " + pins),
+              StatusIs(absl::StatusCode::kInvalidArgument, "state"));
+  EXPECT_THAT(with("frontend: 'h:1' state: 's'"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "pinned_parties"));
+  EXPECT_THAT(with("frontend: 'h:1' state: 's' pad_to: 16777217 " + pins),
+              StatusIs(absl::StatusCode::kInvalidArgument, "pad_to"));
+  EXPECT_THAT(with("frontend: 'h:1' state: 's' max_attempts: 11 " + pins),
+              StatusIs(absl::StatusCode::kInvalidArgument, "max_attempts"));
+  EXPECT_THAT(with("frontend: 'h:1' no_such_field: 3"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "client.textproto:1"));
+  EXPECT_THAT(with("frontend: 'h:1' state: 's' pinned_parties_file: 'none'"),
+              StatusIs(absl::StatusCode::kNotFound, "none"));
+  SHOAL_EXPECT_OK(with("frontend: 'h:1' state: 's' " + pins));
+}
+
+// configs/client.textproto is complete but for the file with the pins, which every deployment makes
+// for itself.
+TEST(ClientConfig, TheSampleIsValid) {
+  EXPECT_THAT(client::ReadConfig("configs/client.textproto"),
+              StatusIs(absl::StatusCode::kNotFound, "configs/pinned.textproto"));
+}
+
+}  // namespace
+}  // namespace shoal::commands

@@ -1,0 +1,251 @@
+// Makes keys, a roster and a table with nothing but the commands, as operators do.
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/testing/matchers.h"
+#include "src/shoal/party_commands.h"
+#include "src/shoal/table_commands.h"
+#include "src/storage/file.h"
+
+namespace shoal::commands {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CommandsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = std::string(::getenv("TEST_TMPDIR")) + "/commands.XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+
+  // Words beginning with @ are files in the test's directory.
+  int RunShoal(std::vector<std::string> arguments) {
+    const std::vector<cli::Command> commands = {
+        KeysGenerate(), RosterAssemble(), RosterSign(),    RosterAggregate(),
+        RosterPins(),   RosterInspect(),  TableBuild(),    TableInspect(),
+        TableVerify(),  TableSign(),      TableAggregate()};
+    for (std::string& argument : arguments) {
+      if (argument[0] == '@') argument = Path(argument.substr(1));
+    }
+    std::ostringstream out, err;
+    std::istringstream in;
+    cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = false};
+    const int code = cli::RunProgram("shoal", "", commands, arguments, io);
+    out_ = out.str();
+    err_ = err.str();
+    return code;
+  }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  void Write(const std::string& name, const std::string& text) {
+    SHOAL_ASSERT_OK(WriteFileAtomically(Path(name), AsBytes(text), FileMode::kPublic));
+  }
+
+  void MakeRoster() {
+    std::vector<std::string> assemble = {"roster",    "assemble", "--settings",
+                                         "@settings", "--out",    "@roster"};
+    for (const std::string name : {"alice", "bob", "carol"}) {
+      ASSERT_EQ(RunShoal({"keys", "generate", "--name", name, "--out", "@" + name}), cli::kExitOk)
+          << err_;
+      Write(name + ".announcement", out_);
+      assemble.insert(assemble.end(), {"--announcement", "@" + name + ".announcement"});
+    }
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string settings,
+                               ReadFile("configs/roster.settings.textproto"));
+    Write("settings", settings);
+    ASSERT_EQ(RunShoal(assemble), cli::kExitOk) << err_;
+    std::vector<std::string> aggregate = {"roster",  "aggregate", "--roster",
+                                          "@roster", "--out",     "@signed"};
+    for (const std::string name : {"alice", "bob", "carol"}) {
+      ASSERT_EQ(RunShoal({"roster", "sign", "--roster", "@roster", "--keys", "@" + name, "--out",
+                          "@" + name + ".share"}),
+                cli::kExitOk)
+          << err_;
+      aggregate.insert(aggregate.end(), {"--share", "@" + name + ".share"});
+    }
+    ASSERT_EQ(RunShoal(aggregate), cli::kExitOk) << err_;
+    ASSERT_EQ(RunShoal({"roster", "pins", "--roster", "@signed", "--out", "@pinned"}), cli::kExitOk)
+        << err_;
+  }
+  int OnTable(const std::string& command, std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"table",   command,    "@table", "--roster",
+                                          "@signed", "--pinned", "@pinned"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunShoal(arguments);
+  }
+
+  std::string directory_;
+  std::string out_, err_;
+};
+
+TEST_F(CommandsTest, FromKeysToASignedTable) {
+  MakeRoster();
+  ASSERT_EQ(RunShoal({"roster", "inspect", "--roster", "@signed", "--pinned", "@pinned"}),
+            cli::kExitOk);
+  EXPECT_THAT(out_, HasSubstr("verified\tby all 3 pinned parties"));
+
+  std::string tsv;
+  for (int i = 0; i < 500; ++i) absl::StrAppend(&tsv, "key-", i, "\tvalue ", i, "\n");
+  Write("words.tsv", tsv);
+  ASSERT_EQ(RunShoal({"table", "build", "--tsv", "@words.tsv", "--name", "words", "--deployment",
+                      "demo", "--row-bytes", "512", "--out", "@table"}),
+            cli::kExitOk)
+      << err_;
+  EXPECT_THAT(out_, HasSubstr("records\t500\n"));
+  EXPECT_EQ(OnTable("verify"), cli::kExitVerification);
+  EXPECT_THAT(err_, HasSubstr("not signed yet"));
+  for (const std::string name : {"alice", "bob", "carol"}) {
+    ASSERT_EQ(OnTable("sign", {"--keys", "@" + name}), cli::kExitOk) << err_;
+  }
+  ASSERT_EQ(OnTable("aggregate"), cli::kExitOk) << err_;
+  ASSERT_EQ(OnTable("verify"), cli::kExitOk) << err_;
+  ASSERT_EQ(RunShoal({"table", "inspect", "@table", "--key", "key-77"}), cli::kExitOk);
+  EXPECT_EQ(out_, "key-77\tpresent\tvalue 77\n");
+  ASSERT_EQ(RunShoal({"table", "inspect", "@table", "--key", "key-\\x39\\\\"}), cli::kExitOk);
+  EXPECT_EQ(out_, "key-9\\\\\tabsent\t\n");
+  ASSERT_EQ(RunShoal({"table", "inspect", "@table"}), cli::kExitOk);
+  EXPECT_THAT(out_, HasSubstr("signed\tyes"));
+
+  // One changed bit of a row.
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::string rows, ReadFile(Path("table/rows.bin")));
+  rows[100] ^= 1;
+  Write("table/rows.bin", rows);
+  EXPECT_EQ(OnTable("verify"), cli::kExitVerification);
+  EXPECT_EQ(RunShoal({"table", "inspect", "@table"}), cli::kExitVerification);
+
+  // The next epoch has the same table id.
+  rows[100] ^= 1;
+  Write("table/rows.bin", rows);
+  ASSERT_EQ(RunShoal({"table", "build", "--tsv", "@words.tsv", "--previous", "@table",
+                      "--deployment", "demo", "--out", "@table-2"}),
+            cli::kExitOk)
+      << err_;
+  ASSERT_EQ(RunShoal({"table", "inspect", "@table-2"}), cli::kExitOk);
+  EXPECT_THAT(out_, HasSubstr("epoch\t2\n"));
+  EXPECT_THAT(out_, HasSubstr("name\twords\n"));
+  EXPECT_THAT(out_, HasSubstr("row bytes\t512\n"));
+}
+
+// Standard error tells operators whether keys keep their rows in the next epoch.
+TEST_F(CommandsTest, TheNextEpochSaysWhetherKeysKeepTheirRows) {
+  const auto write = [&](const std::string& name, int keys) {
+    std::string tsv;
+    for (int i = 0; i < keys; ++i) absl::StrAppend(&tsv, "key-", i, "\tvalue ", i, "\n");
+    Write(name, tsv);
+  };
+  write("some.tsv", 500);
+  write("others.tsv", 2000);
+  const auto build = [&](const std::string& records, const std::string& out,
+                         std::vector<std::string> more) {
+    std::vector<std::string> command = {"table",        "build", "--tsv", records,
+                                        "--deployment", "demo",  "--out", out};
+    command.insert(command.end(), more.begin(), more.end());
+    EXPECT_EQ(RunShoal(command), cli::kExitOk) << err_;
+    return err_;
+  };
+  EXPECT_THAT(build("@some.tsv", "@first", {"--name", "t", "--row-bytes", "512"}),
+              Not(HasSubstr("row")));
+  EXPECT_THAT(build("@some.tsv", "@same", {"--previous", "@first"}),
+              HasSubstr("keys keep their rows, but for those of 0 in 250 buckets\n"));
+  EXPECT_THAT(build("@others.tsv", "@more", {"--previous", "@first"}),
+              HasSubstr("every key has a new row: the records no longer suit"));
+  EXPECT_THAT(build("@some.tsv", "@longer", {"--previous", "@first", "--row-bytes", "600"}),
+              HasSubstr("every key has a new row: rows have another size"));
+}
+
+// A party signs one content for an epoch: a second content is refused.
+TEST_F(CommandsTest, APartySignsOneTableForAnEpoch) {
+  MakeRoster();
+  Write("a.tsv", "a\t1\n");
+  Write("b.tsv", "a\t2\n");
+  ASSERT_EQ(RunShoal({"table", "build", "--tsv", "@a.tsv", "--name", "t", "--deployment", "demo",
+                      "--out", "@earlier"}),
+            cli::kExitOk);
+  for (const std::string name : {"a", "b"}) {
+    ASSERT_EQ(RunShoal({"table", "build", "--tsv", "@" + name + ".tsv", "--previous", "@earlier",
+                        "--deployment", "demo", "--out", "@table-" + name}),
+              cli::kExitOk)
+        << err_;
+  }
+  const auto sign = [&](const std::string& table) {
+    return RunShoal(
+        {"table", "sign", table, "--roster", "@signed", "--pinned", "@pinned", "--keys", "@alice"});
+  };
+  EXPECT_EQ(sign("@table-a"), cli::kExitOk) << err_;
+  EXPECT_EQ(sign("@table-a"), cli::kExitOk) << err_;
+  EXPECT_EQ(sign("@table-b"), cli::kExitVerification);
+  EXPECT_THAT(err_, HasSubstr("second content for epoch 2"));
+  EXPECT_EQ(sign("@earlier"), cli::kExitVerification);
+  EXPECT_THAT(err_, HasSubstr("after epoch 2"));
+}
+
+TEST_F(CommandsTest, APartySignsOneRosterForAnEpoch) {
+  MakeRoster();
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::string roster, ReadFile(Path("roster")));
+  const size_t at = roster.find(":7301");
+  ASSERT_NE(at, std::string::npos);
+  roster.replace(at, 5, ":7309");
+  Write("other", roster);
+  EXPECT_EQ(RunShoal({"roster", "sign", "--roster", "@other", "--keys", "@bob"}),
+            cli::kExitVerification);
+  EXPECT_THAT(err_, HasSubstr("second content"));
+}
+
+TEST_F(CommandsTest, RefusesARosterOfStrangers) {
+  MakeRoster();
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::string pinned, ReadFile(Path("pinned")));
+  // The keys of alice and bob, exchanged.
+  const size_t first = pinned.find("bls_public_keys_hex");
+  const size_t second = pinned.find("bls_public_keys_hex", first + 1);
+  const size_t third = pinned.find("bls_public_keys_hex", second + 1);
+  Write("pinned", pinned.substr(0, first) + pinned.substr(second, third - second) +
+                      pinned.substr(first, second - first) + pinned.substr(third));
+  EXPECT_EQ(RunShoal({"roster", "inspect", "--roster", "@signed", "--pinned", "@pinned"}),
+            cli::kExitVerification);
+  EXPECT_THAT(err_, HasSubstr("party 1 is not the pinned one"));
+}
+
+TEST_F(CommandsTest, BadInputNamesFileAndLine) {
+  Write("bad.tsv", "a\t1\nb\n");
+  const std::vector<std::string> build = {"table",        "build", "--name", "t",
+                                          "--deployment", "demo",  "--out",  "@table"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = build;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunShoal(arguments);
+  };
+  EXPECT_EQ(with({"--tsv", "@bad.tsv"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("bad.tsv:2: no tab between key and value"));
+  EXPECT_EQ(with({"--tsv", "@none.tsv"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("none.tsv: No such file"));
+  Write("twice.csv", "k,v\na,1\na,2\n");
+  EXPECT_EQ(with({"--csv", "@twice.csv", "--csv-header"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("twice.csv:3: the key \"a\" is there twice, first at line 2"));
+  EXPECT_EQ(with({}), cli::kExitUsage);
+  EXPECT_EQ(with({"--csv", "@twice.csv", "--tsv", "@bad.tsv"}), cli::kExitUsage);
+  EXPECT_EQ(with({"--tsv", "@bad.tsv", "--layout", "cuckoo"}), cli::kExitUsage);
+  EXPECT_EQ(with({"--tsv", "@bad.tsv", "--csv-header"}), cli::kExitUsage);
+  EXPECT_FALSE(FileExists(Path("table")));
+
+  Write("settings", "deployment: \"demo\"\nparty { }\n");
+  EXPECT_EQ(
+      RunShoal({"roster", "assemble", "--settings", "@settings", "--announcement", "@bad.tsv"}),
+      cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("settings:2:"));
+}
+
+TEST_F(CommandsTest, KeysAreNeverOverwritten) {
+  ASSERT_EQ(RunShoal({"keys", "generate", "--name", "a", "--out", "@a"}), cli::kExitOk);
+  EXPECT_EQ(RunShoal({"keys", "generate", "--name", "a", "--out", "@a"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("never overwritten"));
+}
+
+}  // namespace
+}  // namespace shoal::commands

@@ -1,0 +1,291 @@
+#include "src/shoal/party_commands.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/random.h"
+#include "src/base/status_macros.h"
+#include "src/roster/party_keys.h"
+#include "src/roster/roster.h"
+#include "src/roster/signing_record.h"
+#include "src/shoal/common.h"
+#include "src/wire/text.h"
+
+namespace shoal::commands {
+namespace {
+
+constexpr uint64_t kDefaultRosterDays = 90;
+constexpr uint64_t kSecondsADay = 24 * 3600;
+
+std::string MechanismName(wire::Mechanism mechanism) { return wire::Mechanism_Name(mechanism); }
+
+absl::Status Generate(const cli::Values& values, cli::Io& io) {
+  SystemRandom random;
+  const std::string directory = values["out"].as<std::string>();
+  SHOAL_ASSIGN_OR_RETURN(
+      const roster::PartyKeys keys,
+      roster::PartyKeys::Generate(values["name"].as<std::string>(), NowSeconds(), random));
+  SHOAL_RETURN_IF_ERROR(keys.Save(directory));
+  io.err << "keys of " << keys.name() << " are in " << directory
+         << "; the others need its announcement.textproto\n";
+  io.out << wire::PrintText(keys.announcement());
+  return absl::OkStatus();
+}
+
+absl::Status Assemble(const cli::Values& values, cli::Io& io) {
+  const std::string settings_path = values["settings"].as<std::string>();
+  wire::Roster roster;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(settings_path, roster));
+  std::map<std::string, wire::PartyAnnouncement> announcements;
+  for (const std::string& path : cli::TextsOf(values, "announcement")) {
+    wire::PartyAnnouncement announcement;
+    SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, announcement));
+    if (!announcements.emplace(announcement.name(), announcement).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": a second announcement of ", announcement.name()));
+    }
+  }
+  uint32_t number = 0;
+  for (wire::Party& party : *roster.mutable_parties()) {
+    const auto announcement = announcements.find(party.name());
+    if (announcement == announcements.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(settings_path, ": no announcement of party ", party.name()));
+    }
+    SHOAL_ASSIGN_OR_RETURN(const wire::Party announced,
+                           roster::PartyFromAnnouncement(announcement->second));
+    announcements.erase(announcement);
+    party.set_number(++number);
+    party.set_bls_public_key(announced.bls_public_key());
+    party.set_proof_of_possession(announced.proof_of_possession());
+    party.set_tls_certificate_sha256(announced.tls_certificate_sha256());
+    if (party.machines() == 0) party.set_machines(1);
+  }
+  if (!announcements.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(settings_path, ": names no party ", announcements.begin()->first));
+  }
+  if (roster.epoch() == 0) roster.set_epoch(1);
+  if (roster.valid_from_s() == 0) roster.set_valid_from_s(NowSeconds());
+  if (roster.expires_s() == 0) {
+    roster.set_expires_s(roster.valid_from_s() +
+                         cli::NumberOr(values, "valid-days", kDefaultRosterDays) * kSecondsADay);
+  }
+  SHOAL_RETURN_IF_ERROR(roster::CheckRoster(roster));
+  wire::SignedRoster unsigned_roster;
+  *unsigned_roster.mutable_roster() = std::move(roster);
+  return WriteResult(values, io, wire::PrintText(unsigned_roster));
+}
+
+absl::StatusOr<wire::SignedRoster> ReadAnyRoster(const cli::Values& values) {
+  wire::SignedRoster roster;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(values["roster"].as<std::string>(), roster));
+  return roster;
+}
+
+absl::Status Sign(const cli::Values& values, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster roster, ReadAnyRoster(values));
+  const std::string directory = values["keys"].as<std::string>();
+  SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys, roster::PartyKeys::Load(directory));
+  SHOAL_ASSIGN_OR_RETURN(const wire::RosterShare share,
+                         roster::SignRoster(roster.roster(), keys.bls()));
+  // The party's entry must pin the certificate of its own TLS key.
+  const wire::Party& entry = roster.roster().parties(static_cast<int>(share.party()) - 1);
+  if (entry.tls_certificate_sha256() != ToString(keys.tls().certificate_sha256())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the roster names another TLS certificate than ", directory));
+  }
+  SHOAL_RETURN_IF_ERROR(
+      roster::RecordSigning(directory, absl::StrCat("roster ", roster.roster().deployment()),
+                            roster.roster().epoch(), roster::RosterDigest(roster.roster())));
+  return WriteResult(values, io, wire::PrintText(share));
+}
+
+absl::Status Aggregate(const cli::Values& values, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster roster, ReadAnyRoster(values));
+  std::vector<wire::RosterShare> shares;
+  for (const std::string& path : cli::TextsOf(values, "share")) {
+    SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, shares.emplace_back()));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster signed_roster,
+                         roster::AggregateRoster(roster.roster(), shares));
+  return WriteResult(values, io, wire::PrintText(signed_roster));
+}
+
+absl::Status Pins(const cli::Values& values, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster roster, ReadAnyRoster(values));
+  SHOAL_ASSIGN_OR_RETURN(const wire::PinnedParties pins, roster::PinsOf(roster.roster()));
+  return WriteResult(values, io, wire::PrintText(pins));
+}
+
+absl::Status Inspect(const cli::Values& values, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster signed_roster, ReadAnyRoster(values));
+  const wire::Roster& roster = signed_roster.roster();
+  io.out << "deployment\t" << roster.deployment() << "\n"
+         << "epoch\t" << roster.epoch() << "\n"
+         << "valid\t" << FormatTime(roster.valid_from_s()) << " to "
+         << FormatTime(roster.expires_s()) << "\n"
+         << "clock tolerance\t" << roster.clock_tolerance_s() << " s\n"
+         << "slots a round\t" << roster.max_slots() << "\n"
+         << "noise\t" << MechanismName(roster.noise().mechanism()) << ", epsilon "
+         << roster.noise().epsilon() << ", delta " << roster.noise().delta() << ", phi "
+         << roster.noise().phi() << "\n"
+         << "digest\t" << Hex(roster::RosterDigest(roster)) << "\n";
+  for (const wire::Party& party : roster.parties()) {
+    io.out << "party " << party.number() << "\t" << party.name() << "\t"
+           << (party.client_address().empty() ? party.peer_address() : party.client_address())
+           << "\t" << Hex(AsBytes(party.bls_public_key())).substr(0, 16) << "..\n";
+  }
+  if (values.count("pinned") > 0) {
+    SHOAL_ASSIGN_OR_RETURN(const roster::Roster verified, ReadRoster(values));
+    io.out << "verified\tby all " << verified.size() << " pinned parties\n";
+    return absl::OkStatus();
+  }
+  SHOAL_RETURN_IF_ERROR(roster::CheckRoster(roster));
+  io.out << "verified\tno: only well-formed; give --pinned to check who signed it\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+cli::Command KeysGenerate() {
+  return {
+      .name = "keys generate",
+      .summary = "make a party's long-lived keys",
+      .help =
+          R"(Makes a party's BLS12-381 signing key and its TLS certificate in a new directory that
+only its owner may enter, and prints the announcement that the other parties need.
+Existing keys are never overwritten. Onion keys are not made here, as each lives for
+one round only.
+)",
+      .examples =
+          R"(  shoal keys generate --name alice --out parties/alice > alice.announcement.textproto
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("name", cli::Text()->required(), "the party's name")(
+                "out", cli::Directory()->required(), "the directory for its secrets");
+          },
+      .positional = "",
+      .run = Generate,
+  };
+}
+
+cli::Command RosterAssemble() {
+  return {
+      .name = "roster assemble",
+      .summary = "make a roster from the parties' announcements",
+      .help =
+          R"(Reads the deployment's settings (a roster in text format whose parties have names and
+addresses but no keys yet), adds the keys that the parties announced, and prints the
+roster for all of them to sign. If the settings name no times, the roster is valid from
+now on.
+)",
+      .examples =
+          R"(  shoal roster assemble --settings demo.textproto --announcement alice.textproto \
+      --announcement bob.textproto --out roster.textproto
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("settings", cli::File()->required(), "the deployment's settings")(
+                "announcement", cli::Files()->required(),
+                "one party's announcement; repeat for every party")(
+                "valid-days", cli::Number(),
+                "days that the roster is valid, if the settings name no end (default 90)");
+            AddOutOption(options);
+          },
+      .positional = "",
+      .run = Assemble,
+  };
+}
+
+cli::Command RosterSign() {
+  return {
+      .name = "roster sign",
+      .summary = "sign a roster as one of its parties",
+      .help =
+          R"(Checks the roster (proofs of possession, limits, and that the noise gives the privacy
+that the roster claims) and prints this party's share of the signature. A party signs
+only one content for an epoch, for ever: it keeps a record of what it has signed beside
+its keys.
+)",
+      .examples =
+          R"(  shoal roster sign --roster roster.textproto --keys parties/alice --out alice.share
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("roster", cli::File()->required(),
+                                  "from `shoal roster assemble`")(
+                "keys", cli::Directory()->required(), "the party's keys");
+            AddOutOption(options);
+          },
+      .positional = "",
+      .run = Sign,
+  };
+}
+
+cli::Command RosterAggregate() {
+  return {
+      .name = "roster aggregate",
+      .summary = "add up the parties' shares of a roster's signature",
+      .help = R"(Verifies every party's share and prints the roster with all parties' signature.
+)",
+      .examples = R"(  shoal roster aggregate --roster roster.textproto --share alice.share \
+      --share bob.share --out roster.signed.textproto
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("roster", cli::File()->required(),
+                                  "from `shoal roster assemble`")(
+                "share", cli::Files()->required(), "one party's share; repeat for every party");
+            AddOutOption(options);
+          },
+      .positional = "",
+      .run = Aggregate,
+  };
+}
+
+cli::Command RosterPins() {
+  return {
+      .name = "roster pins",
+      .summary = "print the keys that clients and parties pin",
+      .help =
+          R"(Prints the deployment's name and the parties' public keys, which everybody who trusts
+this roster puts into the configuration. Compare the keys with the parties first, by
+phone if need be: from here on these keys are the root of trust.
+)",
+      .examples = "  shoal roster pins --roster roster.textproto --out pinned.textproto\n",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("roster", cli::File()->required(), "the roster, signed or not");
+            AddOutOption(options);
+          },
+      .positional = "",
+      .run = Pins,
+  };
+}
+
+cli::Command RosterInspect() {
+  return {
+      .name = "roster inspect",
+      .summary = "show a roster, and check who signed it",
+      .help =
+          R"(Prints a roster in words. With --pinned the roster is verified as a client does it:
+exit code 0 if it can be trusted, 3 if a signature, time, epoch or pin does not hold, 1
+if it is malformed or its noise does not give the privacy that it claims.
+)",
+      .examples =
+          R"(  shoal roster inspect --roster roster.signed.textproto --pinned pinned.textproto
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("roster", cli::File()->required(), "the roster")(
+                "pinned", cli::File(), "the parties that you trust");
+          },
+      .positional = "",
+      .run = Inspect,
+  };
+}
+
+}  // namespace shoal::commands

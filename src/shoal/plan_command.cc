@@ -1,0 +1,292 @@
+#include "src/shoal/plan_command.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "google/protobuf/util/json_util.h"
+#include "src/base/random.h"
+#include "src/base/status_macros.h"
+#include "src/noise/search.h"
+#include "src/parallel/thread_pool.h"
+#include "src/plan/calibrate.h"
+#include "src/plan/engines.h"
+#include "src/plan/figure.h"
+#include "src/plan/model.h"
+#include "src/plan/report.h"
+#include "src/storage/file.h"
+#include "src/storage/memory.h"
+#include "src/wire/text.h"
+
+namespace shoal::commands {
+namespace {
+
+absl::StatusOr<double> Real(const cli::Values& values, const char* option, double otherwise) {
+  const std::string text = cli::TextOr(values, option, "");
+  double number = otherwise;
+  if (!text.empty() && (!absl::SimpleAtod(text, &number) || !std::isfinite(number))) {
+    return cli::UsageError(absl::StrCat("--", option, ": \"", text, "\" is no number"));
+  }
+  return number;
+}
+
+// The option's value, or 2^32 - 1 if it is larger. Its range is checked later.
+uint32_t Small(const cli::Values& values, const char* option, uint32_t otherwise) {
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(cli::NumberOr(values, option, otherwise), ~uint32_t{0}));
+}
+
+absl::StatusOr<plan::Workload> WorkloadOf(const cli::Values& values) {
+  plan::Workload w;
+  const std::string layout = cli::TextOr(values, "layout", "hashed");
+  if (layout != "hashed" && layout != "dense") {
+    return cli::UsageError(absl::StrCat("--layout ", layout, ": there are hashed and dense"));
+  }
+  w.layout = layout == "dense" ? plan::LayoutKind::kDense : plan::LayoutKind::kHashed;
+  for (const char* option : {"records", "value-bytes", "queries"}) {
+    if (!values.count(option)) return cli::UsageError(absl::StrCat("--", option, " is missing"));
+  }
+  w.records = cli::NumberOr(values, "records", 0);
+  w.key_bytes = Small(values, "key-bytes", 16);
+  w.value_bytes = Small(values, "value-bytes", 0);
+  w.queries = cli::NumberOr(values, "queries", 0);
+  w.parties = Small(values, "parties", 3);
+  w.cores = Small(values, "cores", 1);
+  w.one_machine = values.count("one-machine") > 0;
+  const uint64_t spool_mib = cli::NumberOr(values, "spool-memory-mib", MachineMemory() / 4 >> 20);
+  w.spool_memory_bytes = 1048576.0 * static_cast<double>(spool_mib);
+  SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, Real(values, "rounds-per-day", 1));
+  SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
+  SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));
+  if (absl::Status checked = plan::CheckWorkload(w); !checked.ok()) {
+    return cli::UsageError(checked.message());
+  }
+  return w;
+}
+
+absl::StatusOr<plan::EngineOptions> EngineOptionsOf(const cli::Values& values) {
+  plan::EngineOptions options;
+  options.max_hint_bytes =
+      std::min<uint64_t>(cli::NumberOr(values, "max-hint-mib", 1024), uint64_t{1} << 40) << 20;
+  SHOAL_ASSIGN_OR_RETURN(options.lookups_per_hint,
+                         Real(values, "lookups-per-hint", options.lookups_per_hint));
+  if (absl::Status checked = plan::CheckEngineOptions(options); !checked.ok()) {
+    return cli::UsageError(checked.message());
+  }
+  return options;
+}
+
+absl::StatusOr<noise::Choice> FindNoise(const std::string& mechanism, const noise::Target& target) {
+  if (mechanism == "auto") return noise::FindLeastNoise(target);
+  for (const auto candidate : {noise::Mechanism::kClampedLaplace, noise::Mechanism::kGeometric,
+                               noise::Mechanism::kSplitGaussian}) {
+    if (noise::MechanismName(candidate) == mechanism) {
+      return noise::FindLeastNoise(candidate, target);
+    }
+  }
+  return cli::UsageError(
+      absl::StrCat("--mechanism ", mechanism,
+                   ": there are auto, clamped_laplace, geometric and split_gaussian"));
+}
+
+absl::StatusOr<plan::UnitCosts> CostsOf(const cli::Values& values, cli::Io& io) {
+  const bool named = values.count("costs") > 0;
+  const std::string path = cli::TextOr(values, "costs", plan::DefaultCostsPath());
+  if (values.count("calibrate")) {
+    if (path.empty()) return cli::UsageError("--costs: say where to keep the costs");
+    io.err << "shoal plan: measuring this machine; let it do nothing else" << std::endl;
+    SystemRandom random;
+    ThreadPool pool;
+    const plan::UnitCosts costs = plan::Calibrate(random, pool);
+    if (const size_t slash = path.rfind('/'); slash != std::string::npos && slash > 0) {
+      SHOAL_RETURN_IF_ERROR(MakeDirectory(path.substr(0, slash), FileMode::kPublic));
+    }
+    SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(path, costs));
+    io.err << "shoal plan: unit costs written to " << path << std::endl;
+    return costs;
+  }
+  if (named) return plan::ReadCosts(path);
+  if (!path.empty() && FileExists(path)) {
+    auto costs = plan::ReadCosts(path);
+    if (costs.ok() || !absl::IsInvalidArgument(costs.status())) return costs;
+    // The file may be another version's.
+    io.err << "shoal plan: not used: " << costs.status().message() << std::endl;
+  }
+  plan::UnitCosts costs = plan::DefaultCosts();
+  costs.set_machine(absl::StrCat("built in, measured on ", costs.machine(),
+                                 "; --calibrate measures this machine"));
+  return costs;
+}
+
+absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
+  const std::string format = cli::TextOr(values, "format", "table");
+  if (format != "table" && format != "json") {
+    return cli::UsageError(absl::StrCat("--format ", format, ": there are table and json"));
+  }
+  // --calibrate may stand alone, without a plan.
+  const bool only_calibrate = values.count("calibrate") && !values.count("records") &&
+                              !values.count("queries") && !values.count("value-bytes");
+  plan::Workload workload;
+  if (!only_calibrate) {
+    SHOAL_ASSIGN_OR_RETURN(workload, WorkloadOf(values));
+  }
+  noise::Target target;
+  SHOAL_ASSIGN_OR_RETURN(target.epsilon, Real(values, "epsilon", 1));
+  SHOAL_ASSIGN_OR_RETURN(target.delta, Real(values, "delta", 1e-6));
+  target.exposure.phi = Small(values, "phi", 1);
+  if (!(target.epsilon >= noise::kMinEpsilon && target.epsilon <= noise::kMaxEpsilon)) {
+    return cli::UsageError(absl::StrFormat("--epsilon must be in [%g, %g], got %g",
+                                           noise::kMinEpsilon, noise::kMaxEpsilon, target.epsilon));
+  }
+  if (!(target.delta >= noise::kMinDelta && target.delta < 1)) {
+    return cli::UsageError(
+        absl::StrFormat("--delta must be in [%g, 1), got %g", noise::kMinDelta, target.delta));
+  }
+  if (target.exposure.phi < 1 || target.exposure.phi > noise::kMaxPhi) {
+    return cli::UsageError(
+        absl::StrFormat("--phi must be in [1, %d], got %d", noise::kMaxPhi, target.exposure.phi));
+  }
+  const uint32_t row_bytes = Small(values, "row-bytes", 0);
+  if (values.count("row-bytes")) {
+    if (auto layout = plan::LayOut(workload, row_bytes); !only_calibrate && !layout.ok()) {
+      return cli::UsageError(layout.status().message());
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(const plan::EngineOptions engine_options, EngineOptionsOf(values));
+  SHOAL_ASSIGN_OR_RETURN(const plan::UnitCosts costs, CostsOf(values, io));
+  if (only_calibrate) {
+    io.out << wire::PrintText(costs);
+    return absl::OkStatus();
+  }
+
+  const std::string mechanism = cli::TextOr(values, "mechanism", "auto");
+  if (target.exposure.phi > 1) {
+    io.err << "shoal plan: searching the least noise; some ten seconds for phi above 1"
+           << std::endl;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const noise::Choice choice, FindNoise(mechanism, target));
+  SHOAL_ASSIGN_OR_RETURN(plan::Plan plan, plan::ChooseRows(workload, row_bytes, choice, costs));
+  if (const auto noise = noise::Distribution::Create(choice.parameters); noise.ok()) {
+    plan.mutable_noise()->set_max_per_row(noise->max());
+  }
+
+  SHOAL_RETURN_IF_ERROR(plan::CompareEngines(workload, values.count("row-bytes") ? row_bytes : 0,
+                                             choice, costs, engine_options, plan));
+
+  // The same workload with other epsilons. If many queries change, a search over mechanisms is
+  // slow, so the mechanism that was chosen stays.
+  const std::string same = target.exposure.phi == 1 ? mechanism : plan.noise().mechanism();
+  const std::vector<double> factors = target.exposure.phi == 1
+                                          ? std::vector<double>{0.1, 0.2, 0.5, 1, 2, 5, 10}
+                                          : std::vector<double>{0.5, 1, 2};
+  for (double factor : factors) {
+    noise::Target other = target;
+    other.epsilon = target.epsilon * factor;
+    if (other.epsilon < noise::kMinEpsilon || other.epsilon > noise::kMaxEpsilon) continue;
+    const auto moved = [&]() -> absl::StatusOr<plan::Plan> {
+      if (factor == 1) return plan;
+      SHOAL_ASSIGN_OR_RETURN(const noise::Choice least, FindNoise(same, other));
+      return plan::ChooseRows(workload, row_bytes, least, costs);
+    }();
+    plan::Alternative& line = *plan.add_by_epsilon();
+    if (moved.ok()) {
+      line = plan::Summarise(*moved);
+    } else {
+      line.set_note(std::string(moved.status().message()));
+    }
+    line.set_epsilon(other.epsilon);
+    line.set_chosen(factor == 1);
+  }
+
+  if (values.count("plot")) {
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cli::TextOr(values, "plot", ""),
+                                              AsBytes(plan::DrawPlan(plan)), FileMode::kPublic));
+  }
+  if (format == "table") {
+    plan::PrintPlan(plan, io.out);
+    return absl::OkStatus();
+  }
+  google::protobuf::util::JsonPrintOptions options;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  if (!google::protobuf::util::MessageToJsonString(plan, &json, options).ok()) {
+    return absl::InternalError("the plan does not print as JSON");
+  }
+  io.out << json << '\n';
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+cli::Command PlanCommand() {
+  return {
+      .name = "plan",
+      .summary = "predict what a deployment will cost before anything runs",
+      .help =
+          R"(Chooses the noise (the least that gives epsilon and delta) and the row size (of those
+within 2 % of the lowest price, the one with the least processor time) and predicts,
+for one round: noise, processor time of every stage at every party, wall times of the
+stages over the whole chain, memory, traffic on every hop and per client, and the cost
+of a million queries; then how all of these depend on the row size and on epsilon.
+epsilon and delta are those of one round, for phi changed queries of one client.
+
+Times come from unit costs: those of this machine if --calibrate has measured them (in
+ten or twenty seconds, with up to a gigabyte of memory; alone or together with a plan),
+otherwise built-in ones. Prices have no currency; the defaults are examples. A gigabyte
+is 10^9 bytes and paid on every hop.
+
+The plan also shows what each single-server engine would cost with its own best row
+size, and from how many queries a round the chain takes less processor time and costs
+less. An engine's set-up is counted once a day, a hint once for every
+--lookups-per-hint queries of a client.
+)",
+      .examples = R"(  shoal plan --calibrate
+  shoal plan --records 1M --key-bytes 24 --value-bytes 60 --queries 1M --epsilon 0.1
+  shoal plan --records 1M --layout dense --value-bytes 8 --queries 100k \
+      --rounds-per-day 24 --parties 2 --cores 16 --plot plan.svg
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("records", cli::Number(), "records in the table");
+            options.add_options()("key-bytes", cli::Number(), "bytes of a key; hashed layout (16)");
+            options.add_options()("value-bytes", cli::Number(), "bytes of a value");
+            options.add_options()("layout", cli::Text(), "hashed (default) or dense");
+            options.add_options()("queries", cli::Number(), "queries a round, of all clients");
+            options.add_options()("rounds-per-day", cli::Text(), "rounds a day (1)");
+            options.add_options()("parties", cli::Number(), "parties, 2 to 8 (3)");
+            options.add_options()("cores", cli::Number(), "cores of each party's machine (1)");
+            options.add_options()("one-machine", "all parties share one machine with these cores");
+            options.add_options()("spool-memory-mib", cli::Number(),
+                                  "of each party, as in its configuration; decides whether masks "
+                                  "are made ahead of time (a quarter of this machine's memory)");
+            options.add_options()("lookups-per-hint", cli::Text(),
+                                  "queries that a client makes with one hint (100)");
+            options.add_options()("max-hint-mib", cli::Number(),
+                                  "refuse an engine whose hint is larger, as shoald does (1024)");
+            options.add_options()("epsilon", cli::Text(), "privacy of one round (1)");
+            options.add_options()("delta", cli::Text(), "privacy of one round (1e-6)");
+            options.add_options()("phi", cli::Number(),
+                                  "queries of one client to hide together (1)");
+            options.add_options()("mechanism", cli::Text(),
+                                  "auto (default), clamped_laplace, geometric, split_gaussian");
+            options.add_options()("row-bytes", cli::Number(), "fixes the row size");
+            options.add_options()("price-core-hour", cli::Text(),
+                                  "price of an hour of one core (0.04)");
+            options.add_options()("price-gb", cli::Text(), "price of 10^9 bytes on one hop (0.05)");
+            options.add_options()("calibrate", "measure this machine and keep its unit costs");
+            options.add_options()("costs", cli::File(),
+                                  "file of unit costs (~/.config/shoal/costs.textproto)");
+            options.add_options()("format", cli::Text(), "table (default) or json");
+            options.add_options()("plot", cli::File(), "draw the plan here, as SVG");
+          },
+      .positional = "",
+      .run = RunPlan,
+  };
+}
+
+}  // namespace shoal::commands

@@ -1,0 +1,160 @@
+#include "src/shoal/plan_command.h"
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/util/json_util.h"
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/cli/command.h"
+#include "src/plan/calibrate.h"
+#include "src/plan/plan.pb.h"
+#include "src/storage/file.h"
+#include "src/wire/text.h"
+
+namespace shoal::commands {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Result {
+  cli::ExitCode code;
+  std::string out, err;
+};
+
+Result RunPlanCommand(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "plan");
+  std::ostringstream out, err;
+  std::istringstream in;
+  cli::Io io{.out = out, .err = err, .in = in, .err_is_terminal = false};
+  const std::vector<cli::Command> commands = {PlanCommand()};
+  const cli::ExitCode code = cli::RunProgram("shoal", "", commands, arguments, io);
+  return {code, out.str(), err.str()};
+}
+
+std::string Path(const std::string& name) { return ::testing::TempDir() + "/" + name; }
+
+// A file of unit costs for every test, so that no test depends on the home directory.
+std::string Costs() {
+  const std::string path = Path("costs.textproto");
+  plan::UnitCosts costs = plan::DefaultCosts();
+  costs.set_machine("a test");
+  const std::string text = wire::PrintText(costs);
+  EXPECT_TRUE(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic).ok());
+  return path;
+}
+
+std::vector<std::string> Good(std::vector<std::string> more = {}) {
+  std::vector<std::string> all = {"--costs",       Costs(), "--records", "10k", "--key-bytes", "20",
+                                  "--value-bytes", "40",    "--queries", "1000"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+TEST(PlanCommandTest, PrintsThePlan) {
+  const Result result = RunPlanCommand(Good());
+  ASSERT_EQ(result.code, cli::kExitOk) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("unit costs: a test"));
+  EXPECT_THAT(result.out, HasSubstr("10,000 records in"));
+  EXPECT_THAT(result.out, HasSubstr("if epsilon moves"));
+  EXPECT_THAT(result.out, HasSubstr("the chain beats simplepir in processor time never"));
+  EXPECT_THAT(result.out, HasSubstr("its online stage alone from"));
+  EXPECT_THAT(result.out, HasSubstr("the chain beats doublepir in processor time from"));
+  EXPECT_THAT(result.out, HasSubstr("wall time over the whole chain: offline stage"));
+}
+
+TEST(PlanCommandTest, JsonIsThePlanAndThePlotIsSvg) {
+  const std::string plot = Path("plan.svg");
+  const Result result =
+      RunPlanCommand(Good({"--format", "json", "--plot", plot, "--row-bytes", "1000", "--mechanism",
+                           "clamped_laplace", "--parties", "2"}));
+  ASSERT_EQ(result.code, cli::kExitOk) << result.err;
+  plan::Plan plan;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(result.out, &plan).ok()) << result.out;
+  EXPECT_EQ(plan.table().row_bytes(), 1000u);
+  EXPECT_EQ(plan.noise().mechanism(), "clamped_laplace");
+  EXPECT_LE(plan.noise().true_delta(), 1e-6);
+  EXPECT_GT(plan.noise().max_per_row(), plan.noise().mean_per_row());
+  EXPECT_EQ(plan.party_size(), 2);
+  ASSERT_EQ(plan.engine_size(), 3);
+  EXPECT_EQ(plan.engine(1).engine(), "simplepir");
+  EXPECT_EQ(plan.engine(1).row_bytes(), 1000u);
+  EXPECT_GT(plan.engine(1).chain_online_beats_cpu_from_queries(), 0);
+  EXPECT_THAT(plan.engine(2).refused(), HasSubstr("use simplepir for wide rows"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::string svg, ReadFile(plot));
+  EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
+  EXPECT_THAT(svg, HasSubstr("price of a million queries"));
+  EXPECT_THAT(svg, HasSubstr(">simplepir</text>"));
+  EXPECT_THAT(svg, HasSubstr("</svg>"));
+}
+
+TEST(PlanCommandTest, BadParametersAreNamedWithTheirRange) {
+  const struct {
+    std::vector<std::string> options;
+    const char* message;
+  } kBad[] = {
+      {{"--epsilon", "0"}, "--epsilon must be in [1e-06, 50], got 0"},
+      {{"--epsilon", "51"}, "--epsilon must be in [1e-06, 50], got 51"},
+      {{"--epsilon", "nan"}, "--epsilon: \"nan\" is no number"},
+      {{"--delta", "1"}, "--delta must be in [1e-15, 1), got 1"},
+      {{"--delta", "1e-30"}, "--delta must be in [1e-15, 1), got 1e-30"},
+      {{"--phi", "0"}, "--phi must be in [1, 1000000], got 0"},
+      {{"--parties", "1"}, "--parties must be in [2, 8], got 1"},
+      {{"--cores", "0"}, "--cores must be in [1, 65536], got 0"},
+      {{"--rounds-per-day", "0"}, "--rounds-per-day must be above 0"},
+      {{"--price-gb", "-1"}, "--price-gb must be in [0, 1e6], got -1"},
+      {{"--row-bytes", "30"}, "--row-bytes must be at least 62"},
+      {{"--row-bytes", "2M"}, "--row-bytes must be in [1, 1048576], got 2e+06"},
+      {{"--layout", "round"}, "there are hashed and dense"},
+      {{"--mechanism", "none"}, "there are auto, clamped_laplace"},
+      {{"--max-hint-mib", "0"}, "--max-hint-mib must be in [1, 1048576], got 0"},
+      {{"--lookups-per-hint", "0.5"}, "--lookups-per-hint must be in [1, 1e9], got 0.5"},
+      {{"--lookups-per-hint", "few"}, "--lookups-per-hint: \"few\" is no number"},
+      {{"--format", "xml"}, "there are table and json"},
+  };
+  for (const auto& bad : kBad) {
+    const Result result = RunPlanCommand(Good(bad.options));
+    EXPECT_EQ(result.code, cli::kExitUsage) << bad.message;
+    EXPECT_THAT(result.err, HasSubstr(bad.message));
+    EXPECT_EQ(result.out, "");
+  }
+  EXPECT_THAT(RunPlanCommand({"--records", "5"}).err, HasSubstr("--value-bytes is missing"));
+  // Noise beyond what a roster can name, and more positions than there are numbers for.
+  const Result noise = RunPlanCommand(Good({"--epsilon", "1e-6", "--delta", "1e-15"}));
+  EXPECT_EQ(noise.code, cli::kExitFailed);
+  EXPECT_THAT(noise.err, HasSubstr("noise"));
+}
+
+// A file of another version in the default place is reported and not used.
+TEST(PlanCommandTest, OldCostsGiveWayToBuiltInOnes) {
+  const std::string home = Path("config");
+  ASSERT_TRUE(MakeDirectory(home, FileMode::kPublic).ok());
+  ASSERT_TRUE(MakeDirectory(home + "/shoal", FileMode::kPublic).ok());
+  ASSERT_TRUE(WriteFileAtomically(home + "/shoal/costs.textproto", AsBytes("box_byte_ns: 1"),
+                                  FileMode::kPublic)
+                  .ok());
+  ASSERT_EQ(setenv("XDG_CONFIG_HOME", home.c_str(), 1), 0);
+  const Result result =
+      RunPlanCommand({"--records", "10k", "--value-bytes", "8", "--queries", "10"});
+  unsetenv("XDG_CONFIG_HOME");
+  EXPECT_EQ(result.code, cli::kExitOk) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("not used:"));
+  EXPECT_THAT(result.out, HasSubstr("built in, measured on"));
+}
+
+TEST(PlanCommandTest, CostsThatMissOneAreRefused) {
+  const std::string path = Path("short.textproto");
+  ASSERT_TRUE(
+      WriteFileAtomically(path, AsBytes("seal_ns: 5 place { few_ns: 3 }"), FileMode::kPublic).ok());
+  const Result result = RunPlanCommand(Good({"--costs", path}));
+  EXPECT_NE(result.code, cli::kExitOk);
+  const Result other =
+      RunPlanCommand({"--costs", path, "--records", "10", "--value-bytes", "8", "--queries", "10"});
+  EXPECT_EQ(other.code, cli::kExitFailed);
+  EXPECT_THAT(other.err, HasSubstr("must be above 0 and below 1e9, got 0"));
+}
+
+}  // namespace
+}  // namespace shoal::commands

@@ -1,0 +1,423 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/shoal/format.h"
+#include "src/shoal/lookup_commands.h"
+#include "src/shoal/session.h"
+#include "src/storage/file.h"
+#include "src/table/records.h"
+
+namespace shoal::commands {
+namespace {
+
+// A key has up to 4,096 bytes, each written with up to four.
+constexpr size_t kMaxLineBytes = 1 << 16;
+// The most bytes of keys from a pipe, which can be read only once and so are held in memory.
+constexpr size_t kMaxHeldBytes = 1 << 30;
+constexpr size_t kBufferBytes = 1 << 16;
+
+// Cuts text that comes in pieces into lines. The last line feed may be missing.
+class LineCutter {
+ public:
+  using Take = std::function<absl::Status(absl::string_view line)>;
+  LineCutter(std::string source, const Take& take) : source_(std::move(source)), take_(take) {}
+
+  absl::Status Feed(absl::string_view text) {
+    for (size_t end; (end = text.find('\n')) != absl::string_view::npos;) {
+      SHOAL_RETURN_IF_ERROR(Line(text.substr(0, end)));
+      text.remove_prefix(end + 1);
+    }
+    if (rest_.size() + text.size() > kMaxLineBytes) return TooLong();
+    absl::StrAppend(&rest_, text);
+    return absl::OkStatus();
+  }
+  absl::Status Finish() { return rest_.empty() ? absl::OkStatus() : Line(""); }
+
+ private:
+  absl::Status Line(absl::string_view end) {
+    if (rest_.size() + end.size() > kMaxLineBytes) return TooLong();
+    ++number_;
+    absl::Status status;
+    if (rest_.empty()) {
+      status = take_(end);
+    } else {
+      absl::StrAppend(&rest_, end);
+      status = take_(rest_);
+      rest_.clear();
+    }
+    return status.ok() ? status : Annotate(status, absl::StrCat(source_, ":", number_));
+  }
+  absl::Status TooLong() const {
+    return absl::InvalidArgumentError(absl::StrCat(source_, ":", number_ + 1, ": has more than ",
+                                                   kMaxLineBytes,
+                                                   " bytes: no table has such keys"));
+  }
+
+  const std::string source_;
+  const Take& take_;
+  std::string rest_;  // the beginning of a line
+  uint64_t number_ = 0;
+};
+
+// The keys of the command line, then those of the files, line by line. Files are read twice. Input
+// that can be read only once (standard input, a pipe) is held in memory.
+class CommandKeys final : public client::Keys {
+ public:
+  static absl::StatusOr<CommandKeys> Make(const cli::Values& values, cli::Io& io) {
+    CommandKeys keys;
+    keys.escapes_ = values.count("escapes") > 0;
+    keys.words_ = cli::TextsOf(values, "key");
+    for (const std::string& path : cli::TextsOf(values, "file")) {
+      Source source{.name = path == "-" ? "standard input" : path};
+      struct stat info;
+      if (path == "-") {
+        SHOAL_ASSIGN_OR_RETURN(source.held, ReadAll(io.in));
+      } else if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) &&
+                 !S_ISDIR(info.st_mode)) {
+        SHOAL_ASSIGN_OR_RETURN(source.held, ReadFile(path, kMaxHeldBytes));
+      }
+      keys.sources_.push_back(std::move(source));
+    }
+    return keys;
+  }
+
+  absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
+    uint64_t count = 0;
+    const LineCutter::Take take_text = [&](absl::string_view text) -> absl::Status {
+      ++count;
+      if (!escapes_) return take(AsBytes(text));
+      SHOAL_ASSIGN_OR_RETURN(const Bytes key, table::UnescapeTsv(text));
+      return take(key);
+    };
+    for (const std::string& word : words_) SHOAL_RETURN_IF_ERROR(take_text(word));
+    for (const Source& source : sources_) {
+      LineCutter cutter(source.name, take_text);
+      if (source.held) {
+        SHOAL_RETURN_IF_ERROR(cutter.Feed(*source.held));
+      } else {
+        SHOAL_RETURN_IF_ERROR(FeedFile(source.name, cutter));
+      }
+      SHOAL_RETURN_IF_ERROR(cutter.Finish());
+    }
+    count_ = count;
+    return absl::OkStatus();
+  }
+
+  // The number of keys in the last complete reading.
+  uint64_t count() const { return count_; }
+
+ private:
+  struct Source {
+    std::string name;
+    std::optional<std::string> held = {};
+  };
+
+  static absl::StatusOr<std::string> ReadAll(std::istream& in) {
+    std::string text;
+    std::string buffer(kBufferBytes, '\0');
+    while (in.read(buffer.data(), static_cast<std::streamsize>(buffer.size())) || in.gcount() > 0) {
+      text.append(buffer, 0, static_cast<size_t>(in.gcount()));
+      if (text.size() > kMaxHeldBytes) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "standard input: more than ", kMaxHeldBytes, " bytes of keys; give a file"));
+      }
+    }
+    return text;
+  }
+  static absl::Status FeedFile(const std::string& path, LineCutter& cutter) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ErrnoStatus(errno, path);
+    auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+    std::string buffer(kBufferBytes, '\0');
+    for (;;) {
+      const ssize_t n = ::read(fd, buffer.data(), buffer.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return ErrnoStatus(errno, path);
+      if (n == 0) return absl::OkStatus();
+      SHOAL_RETURN_IF_ERROR(
+          cutter.Feed(absl::string_view(buffer).substr(0, static_cast<size_t>(n))));
+    }
+  }
+
+  bool escapes_ = false;
+  std::vector<std::string> words_;
+  std::vector<Source> sources_;
+  uint64_t count_ = 0;
+};
+
+// Standard output or a file. The file is FILE.part until it is complete, then it takes its name;
+// only its owner can read it.
+class Output {
+ public:
+  Output(std::string path, std::ostream& out) : path_(std::move(path)), out_(out) {}
+  ~Output() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  // Finds a mistyped path before anything is asked and charged. An existing file stays as it is.
+  absl::Status Check() const {
+    if (path_.empty()) return absl::OkStatus();
+    if (std::error_code ignored; std::filesystem::is_directory(path_, ignored)) {
+      return absl::FailedPreconditionError(absl::StrCat(path_, ": is a directory"));
+    }
+    // Not FILE.part itself, which another run may be writing.
+    std::string trial = Part() + ".XXXXXX";
+    const int fd = ::mkostemp(trial.data(), O_CLOEXEC);
+    if (fd < 0) return ErrnoStatus(errno, Part());
+    ::close(fd);
+    ::unlink(trial.c_str());
+    return absl::OkStatus();
+  }
+  absl::Status Open() {
+    if (path_.empty()) return absl::OkStatus();
+    SHOAL_ASSIGN_OR_RETURN(fd_, CreatePart());
+    return absl::OkStatus();
+  }
+  std::string& text() { return text_; }
+  // Writes the text that has gathered, if it is enough.
+  absl::Status Continue() { return text_.size() < kBufferBytes ? absl::OkStatus() : Write(); }
+  absl::Status Finish() {
+    SHOAL_RETURN_IF_ERROR(Write());
+    if (fd_ < 0) {
+      return out_.flush() ? absl::OkStatus() : Unwritten();
+    }
+    if (::fsync(fd_) != 0) return ErrnoStatus(errno, path_);
+    struct stat mine, there;
+    if (::fstat(fd_, &mine) != 0 || ::lstat(Part().c_str(), &there) != 0 ||
+        mine.st_ino != there.st_ino || mine.st_dev != there.st_dev) {
+      return absl::AbortedError(absl::StrCat(Part(), ": somebody else writes this file, too"));
+    }
+    if (::rename(Part().c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, path_);
+    const std::string parent = std::filesystem::path(path_).parent_path();
+    return SyncDirectory(parent.empty() ? "." : parent);
+  }
+
+ private:
+  std::string Part() const { return path_ + ".part"; }
+  // Creates a new file: an existing one may belong to another user, who could read along.
+  absl::StatusOr<int> CreatePart() const {
+    ::unlink(Part().c_str());
+    const int fd = ::open(Part().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) return ErrnoStatus(errno, Part());
+    return fd;
+  }
+  absl::Status Write() {
+    if (fd_ >= 0) {
+      SHOAL_RETURN_IF_ERROR(WriteAll(fd_, AsBytes(text_), Part()));
+    } else if (!out_.write(text_.data(), static_cast<std::streamsize>(text_.size()))) {
+      return Unwritten();
+    }
+    text_.clear();
+    return absl::OkStatus();
+  }
+  static absl::Status Unwritten() {
+    return absl::UnavailableError("standard output cannot be written; is its disk full?");
+  }
+
+  const std::string path_;
+  std::ostream& out_;
+  int fd_ = -1;
+  std::string text_;
+};
+
+const char* OutcomeName(client::Lookup::Outcome outcome) {
+  switch (outcome) {
+    case client::Lookup::Outcome::kFound:
+      return "found";
+    case client::Lookup::Outcome::kAbsent:
+      return "absent";
+    case client::Lookup::Outcome::kFailed:
+      return "failed";
+  }
+  return "failed";
+}
+
+class CommandResults final : public client::Results {
+ public:
+  CommandResults(bool json, const CommandKeys& keys, Console& console, Output& output)
+      : json_(json), keys_(keys), console_(console), output_(output) {}
+
+  absl::Status Add(BytesView key, const client::Lookup& result) override {
+    // Made only when there is something to write: an existing file stays until then.
+    if (added_ == 0) {
+      total_ = keys_.count();
+      SHOAL_RETURN_IF_ERROR(output_.Open());
+    }
+    Append(key, result);
+    failed_ += result.outcome == client::Lookup::Outcome::kFailed;
+    ++added_;
+    console_.Count("writing results", added_, std::max(total_, added_));
+    return output_.Continue();
+  }
+  absl::Status Finish() override { return output_.Finish(); }
+
+  uint64_t failed() const { return failed_; }
+  uint64_t added() const { return added_; }
+
+ private:
+  void Append(BytesView key, const client::Lookup& result) {
+    const bool verified = result.outcome != client::Lookup::Outcome::kFailed;
+    if (!json_) {
+      absl::StrAppend(&output_.text(), table::EscapeTsv(key), "\t", OutcomeName(result.outcome),
+                      "\t", table::EscapeTsv(result.value), "\t", verified ? "yes" : "no", "\n");
+      return;
+    }
+    JsonObject object;
+    object.Blob("key", key).Text("status", OutcomeName(result.outcome));
+    if (result.outcome == client::Lookup::Outcome::kFound) object.Blob("value", result.value);
+    object.Bool("verified", verified);
+    if (!verified) object.Text("error", std::string(result.error.message()));
+    absl::StrAppend(&output_.text(), object.Take(), "\n");
+  }
+
+  const bool json_;
+  const CommandKeys& keys_;
+  Console& console_;
+  Output& output_;
+  uint64_t total_ = 0, added_ = 0, failed_ = 0;
+};
+
+absl::Status OutcomeOf(const CommandResults& results) {
+  if (results.failed() == 0) return absl::OkStatus();
+  return absl::UnauthenticatedError(
+      absl::StrCat(results.failed(), " of ", results.added(),
+                   " keys have no verified answer; a second try "
+                   "would tell the parties which rows failed, so there is none"));
+}
+
+absl::Status ObtainAhead(Session& session, uint32_t slots, bool json, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(client::ChainClient* const chain, session.UseChain());
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, chain->ObtainAhead(slots));
+  const uint64_t counter = session.state().FindRound(round_id)->counter();
+  if (json) {
+    io.out << JsonObject().Integer("round", counter).Integer("slots", slots).Take() << '\n';
+  } else {
+    io.out << "round\t" << counter << "\nslots\t" << slots << '\n';
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::Io& io) {
+  const std::string format = cli::TextOr(values, "format", "tsv");
+  if (format != "tsv" && format != "json") {
+    return cli::UsageError(absl::StrCat("--format ", format, ": there are tsv and json"));
+  }
+  const uint64_t ahead = cli::NumberOr(values, "obtain", 0);
+  const bool obtain = values.count("obtain") > 0;
+  const bool asks = !cli::TextsOf(values, "key").empty() || !cli::TextsOf(values, "file").empty();
+  if (obtain && asks) return cli::UsageError("--obtain asks no keys");
+  if (obtain && (ahead == 0 || ahead > client::kMaxPadTo)) {
+    return cli::UsageError(absl::StrCat("--obtain: 1 to ", client::kMaxPadTo, " slots"));
+  }
+  if (!obtain && !asks) return cli::UsageError("no keys: give some, or --file FILE");
+  SHOAL_ASSIGN_OR_RETURN(CommandKeys keys, CommandKeys::Make(values, io));
+  if (!obtain) {
+    // Finds mistakes in the input before a connection is made.
+    SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
+    if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
+  }
+  Output output(cli::TextOr(values, "output", ""), io.out);
+  SHOAL_RETURN_IF_ERROR(output.Check());
+  std::optional<pir::Engine> engine;
+  if (const std::string name = cli::TextOr(values, "engine", "chain"); name != "chain") {
+    const absl::StatusOr<pir::Engine> parsed = pir::ParseEngine(name);
+    if (!parsed.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
+    if (obtain) return cli::UsageError("--obtain takes slots of the chain alone");
+    engine = *parsed;
+  } else if (values.count("pad") > 0) {
+    return cli::UsageError(
+        "--pad goes with --engine; the chain pads to pad_to of the configuration");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                         Session::Open("shoal query", values["config"].as<std::string>(), connect,
+                                       values.count("quiet") > 0, io));
+  if (obtain) return ObtainAhead(*session, static_cast<uint32_t>(ahead), format == "json", io);
+  if (engine) {
+    const uint64_t pad = std::min<uint64_t>(cli::NumberOr(values, "pad", 1), ~uint32_t{0});
+    SHOAL_RETURN_IF_ERROR(session->UseEngine(*engine, static_cast<uint32_t>(pad)));
+  } else {
+    SHOAL_RETURN_IF_ERROR(session->UseChain().status());
+  }
+  CommandResults results(format == "json", keys, session->console(), output);
+  SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
+  session->TellCosts();
+  return OutcomeOf(results);
+}
+
+}  // namespace
+
+cli::Command Query(Connector connect) {
+  return {
+      .name = "query",
+      .summary = "look keys up without telling anybody which",
+      .help =
+          R"(Looks keys up in the deployment's table through one round of the chain and verifies the
+answers. Takes slots in a round first, unless there are some from --obtain. Prints one
+line for every key, in the order of the input:
+  key, found | absent | failed, value, yes | no (verified)          with tabs, or
+  {"key":..,"status":..,"value":..,"verified":..}                 with --format json
+In TSV, backslash, tab, line feed, carriage return and bytes that are not UTF-8 are
+written as \\ \t \n \r \xHH. In JSON, keys and values that are not UTF-8 are written as
+key_hex and value_hex. A key that is reported absent is proved to be absent.
+
+After a crash, a lost connection or a full disk run the same command again: it
+continues where it stopped. Exit code 3 means that an answer could not be verified; do
+not let a script run the command again then, as that would tell which rows failed.
+
+All keys go into one round, and each row is asked once. A million keys take some 100 MB
+of memory, and a temporary file beside the state file that is as large as their
+answers. Files of keys are read twice and must not change meanwhile; keys from a pipe
+are held in memory.
+
+With --engine, the frontend alone answers, at once. Encryption hides which keys are
+asked for, but not how many (--pad rounds their number up). The engine's hint is
+fetched once for each version of the table and kept beside the state; an interrupted
+download is continued.
+)",
+      .examples = R"(  shoal query --config client.textproto bash openssl
+  shoal query --config client.textproto --file keys --output results.tsv
+  dpkg-query -Wf '${Package}\n' | shoal query --config client.textproto --file -
+  shoal query --config client.textproto --obtain 64     slots for a later query
+  shoal query --config client.textproto --engine simplepir bash     one server, no round
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            options.add_options()("key", cli::Texts(), "a key; --key may be left out");
+            options.add_options()("file", cli::Files(),
+                                  "keys from a file, one a line; - is standard input");
+            options.add_options()("escapes",
+                                  "keys are written with \\\\ \\t \\n \\r \\xHH, for any bytes");
+            options.add_options()("format", cli::Text(), "tsv (default) or json");
+            options.add_options()("output", cli::File(),
+                                  "write results to this file instead of standard output, when all "
+                                  "are there; only its owner can read it");
+            options.add_options()("obtain", cli::Number(),
+                                  "only take this many slots, for a later query");
+            options.add_options()("engine", cli::Text(), "chain (default), simplepir or doublepir");
+            options.add_options()("pad", cli::Number(),
+                                  "with --engine only: round the number of queries up to a "
+                                  "multiple of this (1)");
+            options.add_options()("quiet", "print only errors on standard error");
+          },
+      .positional = "key",
+      .run = [connect = std::move(connect)](const cli::Values& values,
+                                            cli::Io& io) { return RunQuery(connect, values, io); },
+  };
+}
+
+}  // namespace shoal::commands

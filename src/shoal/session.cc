@@ -1,0 +1,113 @@
+#include "src/shoal/session.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "src/base/status_macros.h"
+#include "src/pir/costs.h"
+#include "src/shoal/format.h"
+
+namespace shoal::commands {
+namespace {
+
+std::string SizeText(uint64_t bytes) { return BytesText(static_cast<double>(bytes)); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
+                                                       const std::string& config_path,
+                                                       const Connector& connect, bool quiet,
+                                                       cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(client::Config config, client::ReadConfig(config_path));
+  std::unique_ptr<Session> session(new Session(name, std::move(config), quiet, io));
+  Session& s = *session;
+  s.environment_ = {
+      .clock = &s.clock_,
+      .random = &s.random_,
+      .pool = &s.pool_,
+      .sleep = client::SleepFor,
+      .progress = [&s](absl::string_view what) { s.console_.Tell(what); },
+      .count = [&s](absl::string_view stage, uint64_t done,
+                    uint64_t total) { s.console_.Count(stage, done, total); },
+      .connect = [connect, address = s.config_.frontend] { return connect(address); }};
+  SHOAL_ASSIGN_OR_RETURN(s.store_, client::FileStateStore::Open(s.config_.state_path, s.random_));
+  if (s.store_->discarded_rounds() > 0) {
+    s.console_.Warn(absl::StrCat(s.config_.state_path, " is an old copy; gave up the slots of ",
+                                 s.store_->discarded_rounds(),
+                                 " rounds, which could have been used already"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(s.transport_, connect(s.config_.frontend));
+  SHOAL_ASSIGN_OR_RETURN(client::Deployment deployment,
+                         client::Deployment::Open(*s.transport_, s.config_.pins, *s.store_,
+                                                  s.environment_, s.config_.placement_cache));
+  s.deployment_.emplace(std::move(deployment));
+  return session;
+}
+
+absl::StatusOr<client::ChainClient*> Session::UseChain() {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::ChainClient> chain,
+                         client::ChainClient::Create(&*deployment_, config_.options,
+                                                     transport_.get(), store_.get(), environment_));
+  client::ChainClient* const kept = chain.get();
+  source_ = std::move(chain);
+  return kept;
+}
+
+absl::Status Session::UseEngine(pir::Engine engine, uint32_t pad_to) {
+  const std::string name(pir::EngineName(engine));
+  SHOAL_ASSIGN_OR_RETURN(
+      std::unique_ptr<client::EngineClient> client,
+      client::EngineClient::Create(&*deployment_, transport_.get(),
+                                   {.engine = engine,
+                                    .hint_path = absl::StrCat(config_.state_path, ".", name),
+                                    .pad_to = pad_to},
+                                   environment_));
+  SHOAL_RETURN_IF_ERROR(client->Prepare());
+  const client::HintFetch& fetch = client->hint_fetch();
+  if (!fetch.unwritten.ok()) {
+    console_.Warn(
+        absl::StrCat(name, ": what was fetched cannot be kept: ", fetch.unwritten.message()));
+  }
+  hint_ = absl::StrCat(name, ": hint ", SizeText(client->costs().bytes.hint_bytes), " (",
+                       SizeText(fetch.received_bytes), " fetched",
+                       fetch.by_delta ? " as a delta" : "", ")");
+  source_ = std::move(client);
+  return absl::OkStatus();
+}
+
+absl::Status Session::LookUp(client::Keys& keys, client::Results& results) {
+  return client::LookUp(*deployment_, *source_, keys, results, environment_);
+}
+
+void Session::TellCosts() {
+  if (!hint_.empty()) {
+    Tell(hint_);
+  } else if (const client::Ledger& ledger = state().ledger; ledger.submissions() > 0) {
+    const client::Charge& charge = ledger.latest().back();
+    const client::Loss last = client::LossOf(charge);
+    Tell(
+        absl::StrFormat("privacy: epsilon %.4g, delta %.3g for any %d of the %s queries; epsilon "
+                        "%.4g, delta %.3g for all of them together",
+                        charge.epsilon, charge.delta, std::min(charge.phi, charge.queries),
+                        WithCommas(charge.queries), last.epsilon, last.delta));
+    Tell(absl::StrFormat("privacy: epsilon %.4g, delta %.3g for all %s submissions so far",
+                         ledger.loss().epsilon, ledger.loss().delta,
+                         WithCommas(ledger.submissions())));
+  }
+  std::vector<std::string> costs;
+  pir::ForEachCost(source_->costs(), [&](const char* cost, double value) {
+    const int decimals = absl::StrContains(cost, "bytes") ? 0 : 6;
+    costs.push_back(absl::StrFormat("%s %.*f", cost, decimals, value));
+  });
+  Tell(absl::StrCat("costs: ", absl::StrJoin(costs, ", ")));
+  const client::Traffic traffic = source_->traffic();
+  Tell(absl::StrCat("traffic: ", SizeText(traffic.sent), " sent, ", SizeText(traffic.received),
+                    " received"));
+}
+
+}  // namespace shoal::commands

@@ -1,0 +1,74 @@
+// What every command that looks keys up opens and closes: the state, the connection, the
+// deployment, and the source of rows.
+#ifndef SHOAL_SRC_SHOAL_SESSION_H_
+#define SHOAL_SRC_SHOAL_SESSION_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "src/cli/command.h"
+#include "src/client/chain_client.h"
+#include "src/client/config.h"
+#include "src/client/deployment.h"
+#include "src/client/engine_client.h"
+#include "src/client/environment.h"
+#include "src/client/retrieval.h"
+#include "src/client/state.h"
+#include "src/parallel/thread_pool.h"
+#include "src/pir/registry.h"
+#include "src/shoal/console.h"
+#include "src/shoal/lookup_commands.h"
+
+namespace shoal::commands {
+
+// One command's client, from its configuration file. Thread-compatible.
+class Session {
+ public:
+  // `name` begins every line on io.err ("shoal query"). With `quiet` only warnings are printed.
+  // `io` must outlive the session. Returns errors of the configuration, the state, the connection
+  // and the deployment.
+  static absl::StatusOr<std::unique_ptr<Session>> Open(const std::string& name,
+                                                       const std::string& config_path,
+                                                       const Connector& connect, bool quiet,
+                                                       cli::Io& io);
+
+  // The source of the lookups' rows: one of these, once. The session keeps it.
+  absl::StatusOr<client::ChainClient*> UseChain();
+  // With its hint, which is kept beside the state. `pad_to`: see EngineOptions.
+  absl::Status UseEngine(pir::Engine engine, uint32_t pad_to);
+
+  // See retrieval.h.
+  absl::Status LookUp(client::Keys& keys, client::Results& results);
+
+  client::State& state() { return store_->state(); }
+  Console& console() { return console_; }
+  void Tell(absl::string_view what) { console_.Tell(what); }
+  // Prints what the lookups have cost: privacy with the chain, time and bytes.
+  void TellCosts();
+
+ private:
+  Session(std::string name, client::Config config, bool quiet, cli::Io& io)
+      : console_(std::move(name), quiet, /*announce=*/false, io), config_(std::move(config)) {}
+
+  Console console_;
+  SystemRandom random_;
+  SystemClock clock_;
+  ThreadPool pool_;
+  const client::Config config_;
+  client::Environment environment_ = {};
+  std::unique_ptr<client::FileStateStore> store_;
+  std::unique_ptr<client::Transport> transport_;
+  std::optional<client::Deployment> deployment_;
+  std::unique_ptr<client::RowSource> source_;
+  // What an engine fetched of its hint, for people.
+  std::string hint_;
+};
+
+}  // namespace shoal::commands
+
+#endif  // SHOAL_SRC_SHOAL_SESSION_H_

@@ -1,0 +1,364 @@
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "src/base/status_macros.h"
+#include "src/client/config.h"
+#include "src/crowd/crowd.h"
+#include "src/parallel/thread_pool.h"
+#include "src/pir/costs.h"
+#include "src/shoal/console.h"
+#include "src/shoal/format.h"
+#include "src/shoal/lookup_commands.h"
+#include "src/storage/file.h"
+#include "src/table/records.h"
+#include "src/table/row.h"
+#include "src/table/table.h"
+
+namespace shoal::commands {
+namespace {
+
+constexpr uint64_t kMaxKeysBytes = 1 << 28;
+
+absl::StatusOr<crowd::CrowdKeys> KeysOfTable(const table::UnsignedTable& table) {
+  crowd::CrowdKeys keys;
+  if (table.manifest().has_dense()) {
+    keys.dense = table.manifest().records();
+    return keys;
+  }
+  for (uint64_t row = 0; row < table.rows(); ++row) {
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<table::RecordView> records,
+                           table::DecodeHashedRow(table.row(row)));
+    for (const table::RecordView& record : records) keys.listed.push_back(ToBytes(record.key));
+  }
+  return keys;
+}
+
+absl::StatusOr<crowd::CrowdKeys> KeysOfFile(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxKeysBytes));
+  crowd::CrowdKeys keys;
+  size_t line = 0;
+  for (absl::string_view key : absl::StrSplit(text, '\n')) {
+    ++line;
+    if (key.empty()) continue;
+    auto unescaped = table::UnescapeTsv(key);
+    if (!unescaped.ok()) return Annotate(unescaped.status(), absl::StrCat(path, ":", line));
+    keys.listed.push_back(*std::move(unescaped));
+  }
+  return keys;
+}
+
+absl::StatusOr<uint32_t> Small(absl::string_view option, absl::string_view text) {
+  uint32_t number = 0;
+  if (text.empty() || text[0] == '+' || text[0] == '-' || !absl::SimpleAtoi(text, &number)) {
+    return cli::UsageError(absl::StrCat("--", option, ": \"", text, "\" is no such number"));
+  }
+  return number;
+}
+
+absl::StatusOr<double> Real(const cli::Values& values, const char* option, double otherwise) {
+  const std::string text = cli::TextOr(values, option, "");
+  double number = otherwise;
+  if (!text.empty() && !absl::SimpleAtod(text, &number)) {
+    return cli::UsageError(absl::StrCat("--", option, ": \"", text, "\" is no number"));
+  }
+  return number;
+}
+
+absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
+                                              const client::Config& config) {
+  crowd::CrowdOptions options;
+  if (const std::string name = cli::TextOr(values, "engine", "chain"); name != "chain") {
+    const absl::StatusOr<pir::Engine> engine = pir::ParseEngine(name);
+    if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
+    options.engine = *engine;
+  }
+  const auto number = [&](const char* name, uint32_t otherwise) {
+    return static_cast<uint32_t>(
+        std::min<uint64_t>(cli::NumberOr(values, name, otherwise), ~uint32_t{0}));
+  };
+  options.devices = number("devices", options.devices);
+  options.connections = number("connections", options.connections);
+  options.pad_to = number("pad", config.options.pad_to);
+  options.queries = cli::NumberOr(values, "queries", 0);
+  if (values.count("queries") > 0 && options.queries == 0) {
+    return cli::UsageError("--queries: at least one");
+  }
+  if (values.count("queries") > 0 && values.count("pad") > 0) {
+    return cli::UsageError("--queries and --pad: one of them says how many queries there are");
+  }
+  options.own_connections = values.count("share-connections") == 0;
+  options.seed = cli::NumberOr(values, "seed", options.seed);
+  options.timeout_s = config.options.timeout_s;
+  const std::string verify = cli::TextOr(values, "verify", "each");
+  if (verify != "each" && verify != "distinct") {
+    return cli::UsageError(absl::StrCat("--verify ", verify, ": there are each and distinct"));
+  }
+  options.verify_each = verify == "each";
+  SHOAL_ASSIGN_OR_RETURN(options.zipf, Real(values, "zipf", options.zipf));
+  SHOAL_ASSIGN_OR_RETURN(options.absent, Real(values, "absent", options.absent));
+  const std::string apps_text = cli::TextOr(values, "apps", "20-60");
+  options.fill = apps_text == "all";
+  if (options.fill) return options;
+  const std::vector<absl::string_view> apps = absl::StrSplit(apps_text, '-');
+  if (apps.size() > 2) return cli::UsageError("--apps: N, FROM-TO or all");
+  SHOAL_ASSIGN_OR_RETURN(options.min_apps, Small("apps", apps.front()));
+  SHOAL_ASSIGN_OR_RETURN(options.max_apps, Small("apps", apps.back()));
+  return options;
+}
+
+double PerSecond(uint64_t count, double seconds) {
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+struct Line {
+  std::string name;
+  double value;
+  bool whole;
+};
+
+std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
+  std::vector<Line> lines;
+  const auto whole = [&](const std::string& name, uint64_t value) {
+    lines.push_back({name, static_cast<double>(value), true});
+  };
+  const auto real = [&](const std::string& name, double value) {
+    lines.push_back({name, value, false});
+  };
+  whole("round", report.round);
+  whole("parties", report.parties);
+  whole("devices", report.devices);
+  whole("devices_lost", report.devices_lost);
+  whole("queries", report.queries);
+  whole("distinct_rows", report.distinct_rows);
+  whole("table_rows", report.table_rows);
+  whole("answer_bytes", report.answer_bytes);
+  // Costs have the same names for every engine.
+  pir::ForEachCost(report.costs, [&](const char* name, double value) {
+    lines.push_back({absl::StrCat("cost_", name), value, absl::StrContains(name, "bytes")});
+  });
+  real("queries_per_pass", report.queries_per_pass);
+  double waited = 0;
+  for (const crowd::CrowdReport::Stage& stage : report.stages) {
+    std::string name = absl::StrCat("seconds_", stage.name);
+    for (char& c : name) c = c == ' ' ? '_' : c;
+    real(name, stage.seconds);
+    if (stage.name == "wait online") waited = stage.seconds;
+  }
+  real("seconds_total", report.seconds);
+  real("queries_per_second_total", PerSecond(report.queries, report.seconds));
+  real("queries_per_second_wait_online", PerSecond(report.queries, waited));
+  real("latency_seconds_p50", report.latency_seconds.p50);
+  real("latency_seconds_p90", report.latency_seconds.p90);
+  real("latency_seconds_p99", report.latency_seconds.p99);
+  real("latency_seconds_max", report.latency_seconds.most);
+  real("cpu_seconds_seal", report.seal_cpu_seconds);
+  real("cpu_seconds_check", report.check_cpu_seconds);
+  real("cpu_seconds_total", report.cpu_seconds);
+  whole("peak_memory_bytes", report.peak_memory_bytes);
+  whole("bytes_sent", report.bytes_sent);
+  whole("bytes_received", report.bytes_received);
+  real("bytes_sent_per_device", static_cast<double>(report.bytes_sent) / report.devices);
+  // One device fetched the hint for all; every real device would fetch it.
+  real("bytes_received_per_device", static_cast<double>(report.bytes_received) / report.devices +
+                                        static_cast<double>(report.costs.bytes.hint_bytes));
+  whole("answers_correct", report.answers_correct);
+  whole("answers_wrong", report.answers_wrong);
+  whole("answers_failed", report.answers_failed);
+  whole("answers_compared_with_table", report.compared ? 1 : 0);
+  whole("keys_found", report.keys_found);
+  whole("keys_absent", report.keys_absent);
+  whole("keys_failed", report.keys_failed);
+  // The frontend's report: of each stage over the whole chain, from the moment the frontend holds
+  // the batch, and of every party's own part.
+  real("chain_offline_seconds", 1e-3 * static_cast<double>(report.round_report.offline_ms()));
+  real("chain_online_seconds", 1e-3 * static_cast<double>(report.round_report.online_ms()));
+  for (const wire::StageReport& stage : report.round_report.stages()) {
+    const std::string prefix = absl::StrCat("party", stage.party(), "_", stage.stage(), "_");
+    real(prefix + "seconds", stage.seconds());
+    real(prefix + "cpu_seconds", stage.cpu_seconds());
+    whole(prefix + "positions_in", stage.positions_in());
+    whole(prefix + "positions_out", stage.positions_out());
+    whole(prefix + "noise_queries", stage.noise_queries());
+    whole(prefix + "bytes_in", stage.bytes_in());
+    whole(prefix + "bytes_out", stage.bytes_out());
+  }
+  return lines;
+}
+
+absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cli::Io& io) {
+  const std::string format = cli::TextOr(values, "format", "tsv");
+  if (format != "tsv" && format != "json") {
+    return cli::UsageError(absl::StrCat("--format ", format, ": there are tsv and json"));
+  }
+  const std::string directory = cli::TextOr(values, "table", "");
+  const std::string keys_path = cli::TextOr(values, "keys", "");
+  const uint64_t dense = cli::NumberOr(values, "dense-keys", 0);
+  if (directory.empty() && keys_path.empty() && dense == 0) {
+    return cli::UsageError(
+        "--table, --keys or --dense-keys says what the devices can have installed");
+  }
+  if (!keys_path.empty() && dense != 0) {
+    return cli::UsageError("--keys and --dense-keys: one of them");
+  }
+  SHOAL_ASSIGN_OR_RETURN(const client::Config config,
+                         client::ReadConfig(values["config"].as<std::string>()));
+  SHOAL_ASSIGN_OR_RETURN(const crowd::CrowdOptions options, OptionsOf(values, config));
+
+  std::optional<table::UnsignedTable> expected;
+  crowd::CrowdKeys keys;
+  if (!directory.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(expected, table::UnsignedTable::Open(directory));
+  }
+  if (!keys_path.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(keys, KeysOfFile(keys_path));
+  } else if (dense != 0) {
+    keys.dense = dense;
+  } else {
+    SHOAL_ASSIGN_OR_RETURN(keys, KeysOfTable(*expected));
+  }
+  if (absl::Status checked = crowd::CheckCrowd(options, keys.size()); !checked.ok()) {
+    return cli::UsageError(absl::StrCat("--", checked.message()));
+  }
+  SystemRandom random;
+  SystemClock clock;
+  ThreadPool pool;
+  Console console("shoal simulate", /*quiet=*/false, /*announce=*/true, io);
+  SHOAL_ASSIGN_OR_RETURN(
+      const crowd::CrowdReport report,
+      crowd::RunCrowd(
+          options, config.pins, keys, expected ? &*expected : nullptr,
+          [&] { return connect(config.frontend); },
+          {.clock = &clock, .random = &random, .pool = &pool, .sleep = client::SleepFor},
+          [&](const std::string& stage, uint64_t done, uint64_t total) {
+            console.Count(stage, done, total);
+          }));
+  if (format == "json") {
+    JsonObject object;
+    object.Text("engine", report.engine);
+    for (const Line& line : LinesOf(report)) {
+      if (line.whole) {
+        object.Integer(line.name, static_cast<uint64_t>(line.value));
+      } else {
+        object.Number(line.name, line.value);
+      }
+    }
+    io.out << object.Take() << '\n';
+  } else {
+    io.out << "engine\t" << report.engine << '\n';
+    for (const Line& line : LinesOf(report)) {
+      // Six decimals for the time of one query.
+      const int decimals = absl::StartsWith(line.name, "cost_") ? 6 : 3;
+      io.out << line.name << '\t'
+             << (line.whole ? absl::StrCat(static_cast<uint64_t>(line.value))
+                            : absl::StrFormat("%.*f", decimals, line.value))
+             << '\n';
+    }
+  }
+  if (report.answers_wrong > 0) {
+    return absl::DataLossError(
+        absl::StrCat(report.answers_wrong, " answers are signed but not what the table says"));
+  }
+  if (report.answers_failed > 0 || report.keys_failed > 0) {
+    return Annotate(
+        report.first_error.ok() ? absl::UnauthenticatedError("not verified") : report.first_error,
+        absl::StrCat(report.answers_failed, " of ", report.queries, " answers failed; the first"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+cli::Command Simulate(Connector connect) {
+  return {
+      .name = "simulate",
+      .summary = "play a crowd of devices in one round or at an engine, and check every answer",
+      .help =
+          R"(Plays many devices against a running deployment, in one round. Each device has its own
+master seed, slots, queries and installed applications. The application of rank r is
+chosen with probability proportional to r^-ZIPF (the ranks are a random order of the
+keys, from --seed); with --zipf 0 all are equally likely. Every device asks for the
+rows of its applications, each row once, and pads to its number of queries. Every
+answer is verified (see --verify), and with --table its row is compared with the
+table's. Secrets and padding always come from the system's randomness, whatever --seed
+is.
+Exit code 3: an answer was wrong or not verified; 1: an answer never came, or another
+failure.
+Memory: 8 bytes a query, 57 a device, 12 a key unless --zipf 0, and with --verify
+distinct 33 a row of the table.
+
+Prints names and values, one pair a line, or one JSON object. seconds_* are wall times
+of the steps: drawing what devices have, obtaining slots (sealing, sending), waiting
+for the offline stage (and its window), submitting, waiting for the online stage,
+fetching (and checking). cpu_seconds_* are processor times of this process: for
+sealing, for unmasking and checking, and in all. Bytes are those of the devices, with
+frames but without TLS. chain_* are the frontend's report of a stage over the whole
+chain, from having the batch to having what comes back; party*_* are each party's own
+part.
+
+With --engine simplepir or doublepir the same devices ask the frontend's engine
+instead, and there is no round. The hint is fetched once for all devices of this
+process, and counts in every device's bytes. Queries are made first, then sent over
+--connections connections at a time (seconds_wait_online), then recovered and checked,
+256 MiB of them at a time. cost_* are the costs of one query, by the same names for all
+engines. For the chain, set-up is the noise of the round, and seconds are those of all
+parties' processors.
+)",
+      .examples =
+          R"(  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60
+  shoal simulate --config client.textproto --dense-keys 2500k --queries 100M \
+      --devices 1000 --apps all --zipf 0 --share-connections --verify distinct
+  shoal simulate --config client.textproto --table table/ --engine simplepir --devices 200 \
+      --apps 1 --pad 1
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("config", cli::File()->required(),
+                                  "a client's configuration; its state is not used");
+            options.add_options()("table", cli::Directory(),
+                                  "the table: devices choose from its keys, answers must equal it");
+            options.add_options()("keys", cli::File(),
+                                  "choose from these keys, one a line with the escapes of TSV");
+            options.add_options()("dense-keys", cli::Number(),
+                                  "choose from the keys 0 to N - 1 of a dense table");
+            options.add_options()("engine", cli::Text(), "chain (default), simplepir or doublepir");
+            options.add_options()("devices", cli::Number(), "devices (1000)");
+            options.add_options()(
+                "apps", cli::Text(),
+                "applications of a device: N, or FROM-TO to draw uniformly (20-60), or "
+                "all: as many as it has queries");
+            options.add_options()("zipf", cli::Text(), "exponent of the popularity (1.0)");
+            options.add_options()("absent", cli::Text(),
+                                  "share of applications that are not in the table (0)");
+            options.add_options()("pad", cli::Number(),
+                                  "queries of every device (pad_to of the configuration)");
+            options.add_options()("queries", cli::Number(),
+                                  "queries of all devices together, shared evenly, instead of "
+                                  "--pad");
+            options.add_options()("connections", cli::Number(), "connections at a time (16)");
+            options.add_options()("share-connections",
+                                  "the devices share --connections connections and requests of up "
+                                  "to a megabyte; otherwise each device has its own for every "
+                                  "stage");
+            options.add_options()("verify", cli::Text(),
+                                  "each (default): verify every answer's signature; distinct: do "
+                                  "not verify an answer that equals a verified one of its row");
+            options.add_options()("seed", cli::Number(), "seed of what is installed where (1)");
+            options.add_options()("format", cli::Text(), "tsv (default) or json");
+          },
+      .positional = "",
+      .run = [connect = std::move(connect)](
+                 const cli::Values& values,
+                 cli::Io& io) { return RunSimulate(connect, values, io); },
+  };
+}
+
+}  // namespace shoal::commands

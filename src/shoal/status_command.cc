@@ -1,0 +1,210 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "src/base/clock.h"
+#include "src/base/status_macros.h"
+#include "src/client/config.h"
+#include "src/client/deployment.h"
+#include "src/client/state.h"
+#include "src/shoal/format.h"
+#include "src/shoal/lookup_commands.h"
+
+namespace shoal::commands {
+namespace {
+
+// What comes next in a round's life, and in how many seconds.
+struct Next {
+  const char* what;
+  uint64_t in_s;
+};
+Next NextOf(const wire::RoundInfo& round, uint64_t now_s) {
+  const wire::RoundHeader& header = round.header().header();
+  const auto left = [&](uint64_t time_s) { return time_s > now_s ? time_s - now_s : 0; };
+  switch (round.state()) {
+    case wire::OPEN_FOR_ONIONS:
+      return {"onions close in", left(header.onions_close_s())};
+    case wire::SEALED:
+    case wire::OPEN_FOR_QUERIES:
+      return {"queries close in", left(header.queries_close_s())};
+    case wire::ANSWERING:
+    case wire::ANSWERED:
+      return {"erased within", left(header.expires_s())};
+    default:
+      return {"", 0};
+  }
+}
+
+std::string RoundJson(const wire::RoundReport& report, uint64_t now_s) {
+  const wire::RoundInfo& round = report.round();
+  const wire::RoundHeader& header = round.header().header();
+  std::vector<std::string> stages;
+  for (const wire::StageReport& stage : report.stages()) {
+    stages.push_back(JsonObject()
+                         .Integer("party", stage.party())
+                         .Text("stage", stage.stage())
+                         .Number("seconds", stage.seconds())
+                         .Number("cpu_seconds", stage.cpu_seconds())
+                         .Integer("positions_in", stage.positions_in())
+                         .Integer("positions_out", stage.positions_out())
+                         .Integer("noise_queries", stage.noise_queries())
+                         .Integer("bytes_in", stage.bytes_in())
+                         .Integer("bytes_out", stage.bytes_out())
+                         .Take());
+  }
+  JsonObject object;
+  object.Integer("round", header.counter())
+      .Text("state", StateName(round.state()))
+      .Integer("slots", round.onions())
+      .Integer("max_slots", header.max_slots())
+      .Integer("queries", round.queries())
+      .Integer("onions_close_s", header.onions_close_s())
+      .Integer("queries_close_s", header.queries_close_s())
+      .Integer("expires_s", header.expires_s())
+      .Integer("seconds_left", NextOf(round, now_s).in_s)
+      .Integer("offline_ms", report.offline_ms())
+      .Integer("online_ms", report.online_ms());
+  if (!round.abort_reason().empty()) object.Text("abort_reason", round.abort_reason());
+  return object.Raw("stages", JsonArray(stages)).Take();
+}
+
+void PrintTables(const wire::GetStatusResponse& status, uint64_t now_s, std::ostream& out) {
+  if (status.rounds().empty()) {
+    out << "\nno open rounds\n";
+    return;
+  }
+  out << absl::StrFormat("\n%8s  %-16s %12s %12s  %s\n", "round", "state", "slots", "queries",
+                         "next");
+  bool stages = false;
+  for (const wire::RoundReport& report : status.rounds()) {
+    const wire::RoundInfo& round = report.round();
+    const Next next = NextOf(round, now_s);
+    std::string what = *next.what ? absl::StrCat(next.what, " ", DurationText(next.in_s)) : "";
+    if (!round.abort_reason().empty()) what = Printable(round.abort_reason());
+    out << absl::StrFormat("%8d  %-16s %12s %12s  %s\n", round.header().header().counter(),
+                           StateName(round.state()), WithCommas(round.onions()),
+                           WithCommas(round.queries()), what);
+    stages |= report.stages_size() > 0;
+  }
+  if (!stages) return;
+  out << absl::StrFormat("\n%8s  %5s  %-8s %9s %9s %12s %12s %12s %9s %9s\n", "round", "party",
+                         "stage", "seconds", "cpu", "in", "out", "own noise", "received", "sent");
+  for (const wire::RoundReport& report : status.rounds()) {
+    for (const wire::StageReport& stage : report.stages()) {
+      out << absl::StrFormat("%8d  %5d  %-8s %9.2f %9.2f %12s %12s %12s %9s %9s\n",
+                             report.round().header().header().counter(), stage.party(),
+                             Printable(stage.stage()), stage.seconds(), stage.cpu_seconds(),
+                             WithCommas(stage.positions_in()), WithCommas(stage.positions_out()),
+                             WithCommas(stage.noise_queries()),
+                             BytesText(static_cast<double>(stage.bytes_in())),
+                             BytesText(static_cast<double>(stage.bytes_out())));
+    }
+  }
+}
+
+std::string LedgerJson(const client::Ledger& ledger) {
+  return JsonObject()
+      .Integer("submissions", ledger.submissions())
+      .Integer("queries", ledger.queries())
+      .Number("epsilon", ledger.loss().epsilon)
+      .Number("delta", ledger.loss().delta)
+      .Take();
+}
+
+absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli::Io& io) {
+  const std::string format = cli::TextOr(values, "format", "table");
+  if (format != "table" && format != "json") {
+    return cli::UsageError(absl::StrCat("--format ", format, ": there are table and json"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const client::Config config,
+                         client::ReadConfig(values["config"].as<std::string>()));
+  // The epochs that the state has seen must not go back; nothing is written.
+  client::State state;
+  if (auto saved = client::ReadState(config.state_path); saved.ok()) {
+    state = *std::move(saved);
+  } else if (!absl::IsNotFound(saved.status())) {
+    return saved.status();
+  }
+  const uint64_t now_s = SystemClock().NowSeconds();
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<client::Transport> transport,
+                         connect(config.frontend));
+  SHOAL_ASSIGN_OR_RETURN(
+      const client::Deployment deployment,
+      client::Deployment::Fetch(*transport, config.pins, state, now_s, config.placement_cache));
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetStatusResponse status,
+                         transport->GetStatus(wire::GetStatusRequest()));
+  const wire::Manifest& manifest = deployment.manifest().content();
+  const noise::Parameters& noise = deployment.roster().noise();
+  if (format == "json") {
+    std::vector<std::string> rounds;
+    for (const wire::RoundReport& report : status.rounds()) {
+      rounds.push_back(RoundJson(report, now_s));
+    }
+    io.out << JsonObject()
+                  .Text("deployment", deployment.roster().deployment())
+                  .Text("version", status.version())
+                  .Number("uptime_seconds", status.uptime_seconds())
+                  .Integer("parties", deployment.roster().size())
+                  .Integer("roster_epoch", deployment.roster().epoch())
+                  .Text("table", manifest.name())
+                  .Integer("table_epoch", manifest.epoch())
+                  .Integer("records", manifest.records())
+                  .Integer("rows", manifest.rows())
+                  .Integer("row_bytes", manifest.row_bytes())
+                  .Integer("table_expires_s", manifest.expires_s())
+                  .Number("epsilon", noise.epsilon)
+                  .Number("delta", noise.delta)
+                  .Integer("phi", noise.phi)
+                  .Raw("rounds", JsonArray(rounds))
+                  .Raw("ledger", LedgerJson(state.ledger))
+                  .Take()
+           << '\n';
+    return absl::OkStatus();
+  }
+  io.out << "deployment " << deployment.roster().deployment() << ": " << deployment.roster().size()
+         << " parties, roster " << deployment.roster().epoch() << ", frontend version "
+         << Printable(status.version()) << ", up "
+         << DurationText(static_cast<uint64_t>(std::max(0.0, status.uptime_seconds()))) << '\n'
+         << "table " << manifest.name() << ", epoch " << manifest.epoch() << ": "
+         << WithCommas(manifest.records()) << " records in " << WithCommas(manifest.rows())
+         << " rows of " << WithCommas(manifest.row_bytes()) << " bytes, expires in "
+         << DurationText(manifest.expires_s() > now_s ? manifest.expires_s() - now_s : 0) << '\n'
+         << absl::StrFormat("privacy: epsilon %.4g, delta %.3g for %d queries of a round\n",
+                            noise.epsilon, noise.delta, noise.phi);
+  PrintTables(status, now_s, io.out);
+  io.out << absl::StrFormat(
+      "\nthis client so far: %s submissions, %s queries, epsilon %.4g, delta %.3g\n",
+      WithCommas(state.ledger.submissions()), WithCommas(state.ledger.queries()),
+      state.ledger.loss().epsilon, state.ledger.loss().delta);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+cli::Command Status(Connector connect) {
+  return {
+      .name = "status",
+      .summary = "show a deployment's open rounds, and this client's ledger",
+      .help =
+          R"(Asks the frontend for its rounds: what they wait for, how many slots and queries they
+hold, and what their stages cost at every party. Roster and table are verified;
+everything else is only what the frontend says. At the end it shows what this client's
+own lookups have cost so far in privacy.
+)",
+      .examples = "  shoal status --config client.textproto\n",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            options.add_options()("format", cli::Text(), "table (default) or json");
+          },
+      .positional = "",
+      .run = [connect = std::move(connect)](const cli::Values& values,
+                                            cli::Io& io) { return RunStatus(connect, values, io); },
+  };
+}
+
+}  // namespace shoal::commands

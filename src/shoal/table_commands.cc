@@ -1,0 +1,398 @@
+#include "src/shoal/table_commands.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "src/base/random.h"
+#include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
+#include "src/cli/progress.h"
+#include "src/parallel/thread_pool.h"
+#include "src/roster/party_keys.h"
+#include "src/roster/signing_record.h"
+#include "src/shoal/common.h"
+#include "src/storage/file.h"
+#include "src/table/packages.h"
+#include "src/table/records.h"
+#include "src/table/table.h"
+#include "src/wire/text.h"
+
+namespace shoal::commands {
+namespace {
+
+constexpr uint64_t kDefaultTableDays = 7;
+constexpr uint64_t kSecondsADay = 24 * 3600;
+constexpr uint64_t kMaxShareBytes = uint64_t{1} << 37;
+
+std::string SecondsOf(const Stopwatch& stopwatch) {
+  return absl::StrFormat("%.2f s", stopwatch.Seconds());
+}
+
+absl::StatusOr<table::RecordSet> ReadRecords(const cli::Values& values) {
+  const bool tsv = values.count("tsv") > 0, csv = values.count("csv") > 0;
+  const bool packages = values.count("packages") > 0;
+  if (tsv + csv + packages != 1) {
+    return cli::UsageError("one of --tsv, --csv and --packages says where the records come from");
+  }
+  if (values.count("csv-header") > 0 && !csv)
+    return cli::UsageError("--csv-header goes with --csv");
+  if (packages) return table::ReadPackageIndex();
+  const std::string path = values[tsv ? "tsv" : "csv"].as<std::string>();
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return tsv ? table::ParseTsv(text, path)
+             : table::ParseCsv(text, path, values.count("csv-header") > 0);
+}
+
+std::string MetadataText(const wire::Manifest& manifest) {
+  if (!manifest.has_hashed()) return "none";
+  return absl::StrFormat("%d bytes, %.3f a key", manifest.hashed().buckets(),
+                         static_cast<double>(manifest.hashed().buckets()) /
+                             static_cast<double>(std::max<uint64_t>(1, manifest.records())));
+}
+
+// Tells whether keys kept their rows, which decides what clients of a single-server engine fetch.
+void TellPlacement(const table::RowMap& earlier, const table::RowMap& now, cli::Io& io) {
+  const wire::Manifest& before = earlier.manifest();
+  if (!before.has_hashed() || !now.manifest().has_hashed()) return;
+  if (before.hashed().hash_seed() != now.manifest().hashed().hash_seed()) {
+    io.err << "every key has a new row: "
+           << (before.row_bytes() != now.row_bytes() ? "rows have another size"
+                                                     : "the records no longer suit the old rows")
+           << "; clients of a single-server engine fetch the whole hint\n";
+    return;
+  }
+  const uint64_t buckets = earlier.placement().size();
+  uint64_t moved = 0;
+  for (uint64_t b = 0; b < buckets; ++b) moved += earlier.placement()[b] != now.placement()[b];
+  io.err << "keys keep their rows, but for those of " << moved << " in " << buckets << " buckets\n";
+}
+
+absl::Status Build(const cli::Values& values, cli::Io& io) {
+  const std::string layout = cli::TextOr(values, "layout", "hashed");
+  if (layout != "hashed" && layout != "dense") {
+    return cli::UsageError(absl::StrCat("--layout ", layout, ": there are hashed and dense"));
+  }
+  const uint64_t row_bytes = cli::NumberOr(values, "row-bytes", 0);
+  if (row_bytes > std::numeric_limits<uint32_t>::max())
+    return cli::UsageError("--row-bytes: too many");
+
+  table::TableOptions options{
+      .name = cli::TextOr(values, "name", ""),
+      .deployment = values["deployment"].as<std::string>(),
+      .epoch = cli::NumberOr(values, "epoch", 1),
+      .created_s = NowSeconds(),
+      .row_bytes = static_cast<uint32_t>(row_bytes),
+  };
+  options.expires_s =
+      options.created_s + cli::NumberOr(values, "valid-days", kDefaultTableDays) * kSecondsADay;
+  std::optional<table::RowMap> earlier;
+  if (const std::string previous = cli::TextOr(values, "previous", ""); !previous.empty()) {
+    if (values.count("epoch") > 0)
+      return cli::UsageError("--previous sets the epoch; leave --epoch out");
+    SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable opened, table::UnsignedTable::Open(previous));
+    earlier = opened.map();
+    options.previous = &*earlier;
+    const BytesView id = AsBytes(earlier->manifest().table_id());
+    std::copy(id.begin(), id.end(), options.table_id.begin());
+    options.epoch = earlier->manifest().epoch() + 1;
+    if (options.name.empty()) options.name = earlier->manifest().name();
+  }
+  if (options.name.empty()) {
+    if (values.count("packages") == 0) return cli::UsageError("--name is missing");
+    SHOAL_ASSIGN_OR_RETURN(const std::string architecture, table::NativeArchitecture());
+    options.name = absl::StrCat("debian-packages-", architecture);
+  }
+
+  const Stopwatch reading;
+  SHOAL_ASSIGN_OR_RETURN(const table::RecordSet records, ReadRecords(values));
+  io.err << "read " << records.size() << " records in " << SecondsOf(reading) << "\n";
+  const Stopwatch building;
+  SystemRandom random;
+  SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table,
+                         layout == "dense" ? table::BuildDense(records, options, random)
+                                           : table::BuildHashed(records, options, random));
+  SHOAL_RETURN_IF_ERROR(table.CheckContent());
+  const std::string directory = values["out"].as<std::string>();
+  SHOAL_RETURN_IF_ERROR(table.Save(directory));
+  io.err << "built " << directory << " in " << SecondsOf(building) << "\n";
+  if (earlier.has_value()) TellPlacement(*earlier, table.map(), io);
+  io.out << "records\t" << records.size() << "\n"
+         << "rows\t" << table.rows() << "\n"
+         << "row bytes\t" << table.row_bytes() << "\n"
+         << "fill\t" << absl::StrFormat("%.1f %%", 100 * table.fill()) << "\n"
+         << "placement\t" << MetadataText(table.manifest()) << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Inspect(const cli::Values& values, cli::Io& io) {
+  const std::string directory = values["table"].as<std::string>();
+  SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table, table::UnsignedTable::Open(directory));
+  if (values.count("key") > 0) {
+    const absl::StatusOr<Bytes> key = table::UnescapeTsv(values["key"].as<std::string>());
+    if (!key.ok()) return Annotate(key.status(), "--key");
+    SHOAL_ASSIGN_OR_RETURN(const uint64_t row, table.map().RowOf(*key));
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<Bytes> value,
+                           table.map().Find(row, table.row(row), *key));
+    io.err << "row " << row << "\n";
+    io.out << table::EscapeTsv(*key) << "\t"
+           << (value.has_value() ? absl::StrCat("present\t", table::EscapeTsv(*value)) : "absent\t")
+           << "\n";
+    return absl::OkStatus();
+  }
+  SHOAL_RETURN_IF_ERROR(table.CheckContent());
+  wire::SignedManifest signed_manifest;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(directory + "/manifest.textproto", signed_manifest));
+  const wire::Manifest& manifest = table.manifest();
+  io.out << "name\t" << manifest.name() << "\n"
+         << "table id\t" << Hex(AsBytes(manifest.table_id())) << "\n"
+         << "deployment\t" << manifest.deployment() << "\n"
+         << "epoch\t" << manifest.epoch() << "\n"
+         << "valid\t" << FormatTime(manifest.created_s()) << " to "
+         << FormatTime(manifest.expires_s()) << "\n"
+         << "layout\t" << (manifest.has_dense() ? "dense" : "hashed") << "\n"
+         << "records\t" << manifest.records() << "\n"
+         << "rows\t" << manifest.rows() << "\n"
+         << "row bytes\t" << manifest.row_bytes() << "\n"
+         << "fill\t" << absl::StrFormat("%.1f %%", 100 * table.fill()) << "\n"
+         << "placement\t" << MetadataText(manifest) << "\n"
+         << "digest\t" << Hex(table::ManifestDigest(manifest)) << "\n"
+         << "signed\t"
+         << (signed_manifest.signature().empty() ? "no"
+                                                 : "yes, not verified here: shoal table verify")
+         << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Verify(const cli::Values& values, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
+  SystemRandom random;
+  ThreadPool pool;
+  const Stopwatch stopwatch;
+  SHOAL_ASSIGN_OR_RETURN(
+      const table::Table table,
+      table::Table::Open(values["table"].as<std::string>(), roster, NowSeconds(), random, pool));
+  SHOAL_RETURN_IF_ERROR(table.content().CheckContent());
+  io.err << "verified in " << SecondsOf(stopwatch) << "\n";
+  io.out << "verified\t" << table.manifest().name() << "\tepoch " << table.manifest().epoch()
+         << "\t" << table.rows() << " rows\n";
+  return absl::OkStatus();
+}
+
+absl::Status Sign(const cli::Values& values, cli::Io& io) {
+  const std::string directory = values["table"].as<std::string>();
+  const std::string keys_directory = values["keys"].as<std::string>();
+  SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
+  SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys, roster::PartyKeys::Load(keys_directory));
+  SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table, table::UnsignedTable::Open(directory));
+  // A bad table is refused before it is recorded, so that it does not use up its epoch.
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t party,
+                         table::CheckBeforeSigning(table, roster, keys.bls().public_key()));
+  SHOAL_RETURN_IF_ERROR(roster::RecordSigning(
+      keys_directory, absl::StrCat("table ", Hex(AsBytes(table.manifest().table_id()))),
+      table.manifest().epoch(), table::ManifestDigest(table.manifest())));
+  ThreadPool pool;
+  const Stopwatch stopwatch;
+  absl::StatusOr<table::TableShare> share;
+  {
+    cli::ProgressBar bar(io.err, io.err_is_terminal, "signing rows");
+    share = table::SignTable(table, roster, keys.bls(), pool,
+                             [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
+  }
+  SHOAL_RETURN_IF_ERROR(share.status());
+  const std::string path = cli::TextOr(values, "out", table::SharePath(directory, party));
+  if (values.count("out") == 0) {
+    SHOAL_RETURN_IF_ERROR(MakeDirectory(directory + "/shares", FileMode::kPublic));
+  }
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(path, share->Serialize(), FileMode::kPublic));
+  io.err << "signed " << table.rows() << " rows as party " << party << " in "
+         << SecondsOf(stopwatch) << "\n";
+  io.out << path << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Aggregate(const cli::Values& values, cli::Io& io) {
+  const std::string directory = values["table"].as<std::string>();
+  SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
+  SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table, table::UnsignedTable::Open(directory));
+  std::vector<std::string> paths = cli::TextsOf(values, "share");
+  if (paths.empty()) {
+    for (const roster::Party& party : roster.parties()) {
+      paths.push_back(table::SharePath(directory, party.number));
+    }
+  }
+  std::vector<table::TableShare> shares;
+  for (const std::string& path : paths) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string bytes, ReadFile(path, kMaxShareBytes));
+    absl::StatusOr<table::TableShare> share = table::TableShare::Parse(AsBytes(bytes));
+    if (!share.ok()) return Annotate(share.status(), path);
+    shares.push_back(*std::move(share));
+  }
+  SystemRandom random;
+  ThreadPool pool;
+  const Stopwatch stopwatch;
+  absl::StatusOr<table::Table> signed_table = absl::UnknownError("not run");
+  {
+    cli::ProgressBar bar(io.err, io.err_is_terminal, "verifying and adding signatures");
+    signed_table =
+        table::AggregateTable(table, roster, shares, NowSeconds(), random, pool,
+                              [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
+  }
+  SHOAL_RETURN_IF_ERROR(signed_table.status());
+  SHOAL_RETURN_IF_ERROR(signed_table->SaveSignatures(directory));
+  io.err << "aggregated the signatures of " << roster.size() << " parties on " << table.rows()
+         << " rows in " << SecondsOf(stopwatch) << "\n";
+  io.out << "signed\t" << table.manifest().name() << "\tepoch " << table.manifest().epoch() << "\t"
+         << table.rows() << " rows\n";
+  return absl::OkStatus();
+}
+
+void AddTableOption(cli::Options& options) {
+  options.add_options()("table", cli::Directory()->required(), "the table's directory");
+}
+
+}  // namespace
+
+cli::Command TableBuild() {
+  return {
+      .name = "table build",
+      .summary = "build a table from records",
+      .help =
+          R"(Builds a table into a new directory, for the parties to sign. Records come from a TSV
+file (key, tab, value; \t \n \r \\ \xHH stand for bytes), from a CSV file of two
+fields, or from apt's package index on this machine (package name and newest version;
+name:architecture for foreign architectures). The layout `hashed` takes any keys;
+`dense` takes the numbers 0 to n-1. With --previous, the keys of a hashed table keep
+their rows as far as these have room, so that clients of a single-server engine fetch
+only what changed and not the whole hint. Standard error says whether the keys kept
+their rows.
+)",
+      .examples = R"(  shoal table build --packages --deployment demo --out table
+  shoal table build --tsv words.tsv --name words --deployment demo --out t
+  shoal table build --csv prices.csv --csv-header --layout dense --name prices \
+      --row-bytes 512 --deployment demo --out t
+  shoal table build --packages --deployment demo --previous table --out table-2
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("tsv", cli::File(), "records as TSV")(
+                "csv", cli::File(), "records as CSV (RFC 4180)")(
+                "csv-header", "the CSV's first line is a header, not a record")(
+                "packages", "records from this machine's package index")(
+                "layout", cli::Text(), "hashed (default) or dense")(
+                "name", cli::Text(), "the table's name (packages: debian-packages-ARCH)")(
+                "deployment", cli::Text()->required(), "the deployment whose parties will sign it")(
+                "epoch", cli::Number(),
+                "number of this version, higher than all before (default 1)")(
+                "previous", cli::Directory(),
+                "an earlier version: keeps its id and rows, takes the next epoch")(
+                "valid-days", cli::Number(), "days that the table may be used (default 7)")(
+                "row-bytes", cli::Number(),
+                "bytes of a row (default, hashed: 1024, or as --previous; dense: one record, at "
+                "least 16). Every row costs noise: see `shoal plan`")(
+                "out", cli::Directory()->required(), "the new directory");
+          },
+      .positional = "",
+      .run = Build,
+  };
+}
+
+cli::Command TableInspect() {
+  return {
+      .name = "table inspect",
+      .summary = "show what a table is, or look up a key in it",
+      .help =
+          R"(Checks a table's files against its manifest, and the bytes of every row, and prints
+what the table is. Signatures are not checked: see `shoal table verify`. With --key,
+looks the key up in the local files.
+)",
+      .examples = R"(  shoal table inspect table
+  shoal table inspect table --key bash
+)",
+      .options =
+          [](cli::Options& options) {
+            AddTableOption(options);
+            options.add_options()("key", cli::Text(), "a key, with the escapes of TSV");
+          },
+      .positional = "table",
+      .run = Inspect,
+  };
+}
+
+cli::Command TableVerify() {
+  return {
+      .name = "table verify",
+      .summary = "check a table and all parties' signatures on it",
+      .help =
+          R"(Checks a table as a client and a backend do: the roster against the pinned parties, the
+manifest, times, every row and its signature. Exit code 0 if all is right, 3 if a
+signature, digest, time, epoch or pin does not hold, 1 if a file is missing or
+malformed.
+)",
+      .examples =
+          R"(  shoal table verify table --roster roster.signed.textproto --pinned pinned.textproto
+)",
+      .options =
+          [](cli::Options& options) {
+            AddTableOption(options);
+            AddRosterOptions(options);
+          },
+      .positional = "table",
+      .run = Verify,
+  };
+}
+
+cli::Command TableSign() {
+  return {
+      .name = "table sign",
+      .summary = "sign every row of a table as one party",
+      .help =
+          R"(Checks the table's content and signs its manifest and every row, on all cores. Writes
+the party's share to TABLE/shares/party-N.share, or to --out, and prints the path. A
+party signs only one content for an epoch, for ever: it keeps a record of what it has
+signed beside its keys.
+)",
+      .examples =
+          R"(  shoal table sign table --keys parties/alice --roster roster.signed.textproto \
+      --pinned pinned.textproto
+)",
+      .options =
+          [](cli::Options& options) {
+            AddTableOption(options);
+            AddRosterOptions(options);
+            options.add_options()("keys", cli::Directory()->required(), "the party's keys")(
+                "out", cli::File(), "write the share here");
+          },
+      .positional = "table",
+      .run = Sign,
+  };
+}
+
+cli::Command TableAggregate() {
+  return {
+      .name = "table aggregate",
+      .summary = "add up all parties' signatures on a table",
+      .help =
+          R"(Verifies every party's share (by default those in TABLE/shares), adds the signatures
+up, and completes the table, which can then be served.
+)",
+      .examples =
+          R"(  shoal table aggregate table --roster roster.signed.textproto \
+      --pinned pinned.textproto
+)",
+      .options =
+          [](cli::Options& options) {
+            AddTableOption(options);
+            AddRosterOptions(options);
+            options.add_options()("share", cli::Files(),
+                                  "one party's share; repeat for every party");
+          },
+      .positional = "table",
+      .run = Aggregate,
+  };
+}
+
+}  // namespace shoal::commands

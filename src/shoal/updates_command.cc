@@ -1,0 +1,190 @@
+#include <functional>
+#include <map>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/shoal/format.h"
+#include "src/shoal/lookup_commands.h"
+#include "src/shoal/session.h"
+#include "src/table/packages.h"
+
+namespace shoal::commands {
+namespace {
+
+// The differences between two answers as text for people; empty if there are none.
+std::string Difference(const std::map<std::string, std::string>& ours,
+                       const std::map<std::string, std::string>& theirs) {
+  std::string text;
+  const auto add = [&](const std::string& name, absl::string_view a, absl::string_view b) {
+    absl::StrAppend(&text, "  ", name, ": the table says ", a, ", apt says ", b, "\n");
+  };
+  for (const auto& [name, version] : ours) {
+    const auto found = theirs.find(name);
+    if (found == theirs.end()) {
+      add(name, version, "up to date");
+    } else if (found->second != version) {
+      add(name, version, found->second);
+    }
+  }
+  for (const auto& [name, version] : theirs) {
+    if (!ours.contains(name)) add(name, "up to date", version);
+  }
+  return text;
+}
+
+absl::Status CompareWithApt(std::map<std::string, std::string> ours, const std::string& native,
+                            Session& session) {
+  SHOAL_ASSIGN_OR_RETURN(auto theirs, table::AptUpgradable(native));
+  const std::set<std::string> pinned = table::PinnedNames();
+  if (pinned.contains("*")) {
+    return absl::FailedPreconditionError(
+        "this machine pins whole sets of packages, which the table does not follow: its answer and "
+        "apt's cannot be compared");
+  }
+  size_t left_out = 0;
+  for (const std::string& name : pinned) left_out += ours.erase(name) + theirs.erase(name) > 0;
+  if (left_out > 0) {
+    session.Tell(
+        absl::StrCat("left out of the comparison: ", left_out, " packages that this machine pins"));
+  }
+  if (const std::string difference = Difference(ours, theirs); !difference.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the private answer differs from `apt list --upgradable`:\n", difference));
+  }
+  session.Tell(absl::StrCat("the private answer equals `apt list --upgradable`: ", ours.size(),
+                            " packages"));
+  return absl::OkStatus();
+}
+
+class InstalledKeys final : public client::Keys {
+ public:
+  InstalledKeys(const std::vector<table::Package>& installed, const std::string& native) {
+    for (const table::Package& package : installed) {
+      keys_.push_back(table::PackageKey(package.name, package.architecture, native));
+    }
+  }
+  absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
+    for (const std::string& key : keys_) SHOAL_RETURN_IF_ERROR(take(AsBytes(key)));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<std::string> keys_;
+};
+
+// Prints those that have a newer version.
+class UpdateResults final : public client::Results {
+ public:
+  UpdateResults(const std::vector<table::Package>& installed, bool json, std::ostream& out)
+      : installed_(installed), json_(json), out_(out) {}
+
+  absl::Status Add(BytesView name, const client::Lookup& result) override {
+    const table::Package& package = installed_[added_++];
+    failed_ += result.outcome == client::Lookup::Outcome::kFailed;
+    absent_ += result.outcome == client::Lookup::Outcome::kAbsent;
+    if (result.outcome != client::Lookup::Outcome::kFound) return absl::OkStatus();
+    const std::string key = ToString(name), version = ToString(result.value);
+    if (table::CompareVersions(package.version, version) >= 0) return absl::OkStatus();
+    newer_[key] = version;
+    if (json_) {
+      out_ << JsonObject()
+                  .Text("package", key)
+                  .Text("installed", package.version)
+                  .Text("newest", version)
+                  .Take()
+           << '\n';
+    } else {
+      out_ << key << '\t' << package.version << '\t' << version << '\n';
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Finish() override {
+    return out_.flush() ? absl::OkStatus()
+                        : absl::UnavailableError("standard output cannot be written");
+  }
+
+  // By key.
+  const std::map<std::string, std::string>& newer() const { return newer_; }
+  size_t failed() const { return failed_; }
+  size_t absent() const { return absent_; }
+
+ private:
+  const std::vector<table::Package>& installed_;
+  const bool json_;
+  std::ostream& out_;
+  std::map<std::string, std::string> newer_;
+  size_t added_ = 0, failed_ = 0, absent_ = 0;
+};
+
+absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli::Io& io) {
+  const std::string format = cli::TextOr(values, "format", "tsv");
+  if (format != "tsv" && format != "json") {
+    return cli::UsageError(absl::StrCat("--format ", format, ": there are tsv and json"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::vector<table::Package> installed,
+      table::ReadInstalled(cli::TextOr(values, "installed", "/var/lib/dpkg/status")));
+  SHOAL_ASSIGN_OR_RETURN(const std::string native, table::NativeArchitecture());
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                         Session::Open("shoal updates", values["config"].as<std::string>(), connect,
+                                       values.count("quiet") > 0, io));
+  SHOAL_RETURN_IF_ERROR(session->UseChain().status());
+  InstalledKeys keys(installed, native);
+  UpdateResults results(installed, format == "json", io.out);
+  SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
+  session->Tell(absl::StrCat(installed.size(), " packages are installed, ", results.newer().size(),
+                             " have a newer version, ", results.absent(), " are not in the table"));
+  session->TellCosts();
+  if (results.failed() > 0) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(results.failed(), " of ", installed.size(),
+                     " packages have no verified answer; a second try would tell the parties which "
+                     "rows failed, so there is none"));
+  }
+  if (values.count("compare-with-apt") > 0) {
+    return CompareWithApt(results.newer(), native, *session);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+cli::Command Updates(Connector connect) {
+  return {
+      .name = "updates",
+      .summary = "learn which installed packages have a newer version, privately",
+      .help =
+          R"(Looks up every package that dpkg says is installed, in one round of the chain, in a
+table made by `shoal table build --packages`, and prints those that have a newer
+version:
+  package, installed version, newest version                       with tabs, or
+  {"package":..,"installed":..,"newest":..}                         with --format json
+Nobody learns which packages are asked for. Exit code 3: an answer could not be
+verified.
+)",
+      .examples = R"(  shoal updates --config client.textproto
+  shoal updates --config client.textproto --compare-with-apt
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            options.add_options()("installed", cli::File(),
+                                  "dpkg's status file (default /var/lib/dpkg/status)");
+            options.add_options()("compare-with-apt",
+                                  "fail unless `apt list --upgradable` says the same");
+            options.add_options()("format", cli::Text(), "tsv (default) or json");
+            options.add_options()("quiet", "print only errors on standard error");
+          },
+      .positional = "",
+      .run = [connect = std::move(connect)](
+                 const cli::Values& values,
+                 cli::Io& io) { return RunUpdates(connect, values, io); },
+  };
+}
+
+}  // namespace shoal::commands

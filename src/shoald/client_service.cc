@@ -1,0 +1,242 @@
+#include "src/shoald/client_service.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "spdlog/spdlog.h"
+#include "src/base/status_macros.h"
+#include "src/base/version.h"
+#include "src/shoald/table_service.h"
+
+namespace shoal::shoald {
+namespace {
+
+using wire::FrameType;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kWaitTick(20);
+constexpr uint32_t kMaxWaitMs = 60'000;
+constexpr size_t kMaxWaiters = 1 << 16;
+
+}  // namespace
+
+ClientService::ClientService(server::Frontend* frontend, const roster::Roster* roster,
+                             const table::Table* table, server::Journal* journal)
+    : frontend_(frontend),
+      roster_(roster),
+      table_(table),
+      journal_(journal),
+      store_thread_([this] { StoreLoop(); }),
+      wait_thread_([this] { WaitLoop(); }) {}
+
+ClientService::~ClientService() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.NotifyAll();
+  store_thread_.join();
+  wait_thread_.join();
+}
+
+absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
+  switch (type) {
+    case FrameType::kGetDeployment:
+    case FrameType::kGetPlacement:
+    case FrameType::kListRounds:
+    case FrameType::kWaitRound:
+    case FrameType::kGetStatus:
+      return wire::FrameLimits{.control_bytes = 4096, .bulk_bytes = 0};
+    case FrameType::kSubmitOnions:
+    case FrameType::kSubmitQueries:
+    case FrameType::kFetchAnswers:
+      return wire::FrameLimits{.control_bytes = wire::kMaxClientControlBytes, .bulk_bytes = 0};
+    default:
+      return absl::InvalidArgumentError("this port serves clients alone");
+  }
+}
+
+void ClientService::Handle(wire::Frame request, net::Reply reply) { Dispatch(request, reply); }
+
+void ClientService::Dispatch(wire::Frame& request, net::Reply& reply) {
+  const auto answer = [&](const absl::StatusOr<wire::Frame>& frame) {
+    frame.ok() ? reply(*frame) : reply(frame.status());
+  };
+  const auto parsed = [&](auto& message) {
+    const absl::Status status = wire::ParseFrame(request, request.type, message);
+    if (!status.ok()) reply(status);
+    return status.ok();
+  };
+  switch (request.type) {
+    case FrameType::kGetDeployment:
+      return answer(GetDeployment(*roster_, *table_, request));
+    case FrameType::kGetPlacement:
+      return answer(GetPlacement(*table_, request));
+    case FrameType::kListRounds:
+      return answer(wire::MakeFrame(request.type, frontend_->ListRounds()));
+    case FrameType::kWaitRound: {
+      if (absl::Status status = WaitRound(request, reply); !status.ok()) reply(status);
+      return;
+    }
+    case FrameType::kSubmitOnions: {
+      if (absl::Status status = QueueOnions(request, reply); !status.ok()) reply(status);
+      return;
+    }
+    case FrameType::kSubmitQueries: {
+      wire::SubmitQueriesRequest message;
+      if (!parsed(message)) return;
+      const absl::StatusOr<uint32_t> accepted = frontend_->SubmitQueries(message);
+      if (!accepted.ok()) return reply(accepted.status());
+      wire::SubmitQueriesResponse response;
+      response.set_accepted(*accepted);
+      return answer(wire::MakeFrame(request.type, response));
+    }
+    case FrameType::kFetchAnswers: {
+      wire::FetchAnswersRequest message;
+      if (!parsed(message)) return;
+      const auto response = frontend_->FetchAnswers(message);
+      if (!response.ok()) {
+        // The client does not hear of the file.
+        if (ForOthers(response.status()) != response.status()) {
+          spdlog::error("answers cannot be read: {}", response.status().ToString());
+        }
+        return reply(response.status());
+      }
+      return answer(wire::MakeFrame(request.type, *response));
+    }
+    case FrameType::kGetStatus: {
+      wire::GetStatusResponse response;
+      response.set_deployment(roster_->deployment());
+      response.set_version(cli::kVersion);
+      response.set_uptime_seconds(std::chrono::duration<double>(Clock::now() - start_).count());
+      for (wire::RoundReport& report : frontend_->Reports()) {
+        *response.add_rounds() = std::move(report);
+      }
+      return answer(wire::MakeFrame(request.type, response));
+    }
+    default:
+      return reply(absl::InvalidArgumentError("not a client's request"));
+  }
+}
+
+absl::Status ClientService::QueueOnions(wire::Frame& request, net::Reply& reply) {
+  {
+    const MutexLock lock(mutex_);
+    const uint64_t bytes = request.control.size();
+    if (unstored_bytes_ + bytes > kMaxUnstoredBytes) {
+      return absl::UnavailableError("too many onions wait to be stored; try again later");
+    }
+    unstored_bytes_ += bytes;
+    unstored_.push_back({std::move(request), std::move(reply)});
+  }
+  wake_.NotifyAll();
+  return absl::OkStatus();
+}
+
+absl::Status ClientService::StoreOnions(const wire::Frame& request, net::Reply& reply,
+                                        std::vector<Unsynced>& unsynced) {
+  wire::SubmitOnionsRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, server::ParseRoundId(message.round_id()));
+  SHOAL_ASSIGN_OR_RETURN(const server::Frontend::Submission submission,
+                         frontend_->SubmitOnions(round_id, AsBytes(message.onions())));
+  wire::SubmitOnionsResponse response;
+  response.mutable_slots()->Assign(submission.slots.begin(), submission.slots.end());
+  unsynced.push_back(
+      {submission.counter, round_id, wire::MakeFrame(request.type, response), std::move(reply)});
+  return absl::OkStatus();
+}
+
+// Stores what has come, and acknowledges it once it is durable. While one group is on its way to
+// the disk the next one gathers.
+void ClientService::StoreLoop() {
+  for (;;) {
+    std::vector<Unstored> group;
+    {
+      const MutexLock lock(mutex_);
+      while (!stopping_ && unstored_.empty()) wake_.Wait(mutex_);
+      if (stopping_) return;
+      group.swap(unstored_);
+      unstored_bytes_ = 0;
+    }
+    std::vector<Unsynced> unsynced;
+    for (Unstored& onions : group) {
+      if (absl::Status status = StoreOnions(onions.request, onions.reply, unsynced); !status.ok()) {
+        onions.reply(status);
+      }
+      onions.request = {};
+    }
+    std::map<RoundCounter, absl::Status> synced;
+    for (const Unsynced& entry : unsynced) {
+      if (synced.contains(entry.round)) continue;
+      absl::Status& status = synced[entry.round];
+      status = journal_->Sync(entry.round);
+      if (!status.ok()) status = frontend_->StorageFailed(entry.round_id, status);
+    }
+    for (Unsynced& entry : unsynced) {
+      const absl::Status& status = synced[entry.round];
+      status.ok() ? entry.reply(std::move(entry.answer)) : entry.reply(status);
+    }
+  }
+}
+
+absl::Status ClientService::WaitRound(const wire::Frame& request, net::Reply& reply) {
+  wire::WaitRoundRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, server::ParseRoundId(message.round_id()));
+  Waiter waiter{.round_id = round_id,
+                .state = message.state(),
+                .deadline = Clock::now() +
+                            std::chrono::milliseconds(std::min(message.timeout_ms(), kMaxWaitMs)),
+                .reply = std::move(reply)};
+  if (AnswerWaiter(waiter, /*at_deadline=*/message.timeout_ms() == 0)) return absl::OkStatus();
+  const MutexLock lock(mutex_);
+  if (waiters_.size() + waiters_at_hand_ >= kMaxWaiters) {
+    // As where there is no room for a request: only after UNAVAILABLE does a client ask again.
+    waiter.reply(absl::UnavailableError("too many clients wait; try again later"));
+    return absl::OkStatus();
+  }
+  waiters_.push_back(std::move(waiter));
+  return absl::OkStatus();
+}
+
+bool ClientService::AnswerWaiter(Waiter& waiter, bool at_deadline) {
+  // Thousands wait, and are asked after at every tick: the state first, which is cheap.
+  const absl::StatusOr<wire::RoundState> state = frontend_->State(waiter.round_id);
+  if (state.ok() && *state < waiter.state && !at_deadline) return false;
+  absl::StatusOr<wire::RoundInfo> info = frontend_->Info(waiter.round_id);
+  if (!info.ok()) {
+    waiter.reply(info.status());
+    return true;
+  }
+  wire::WaitRoundResponse response;
+  *response.mutable_round() = *std::move(info);
+  waiter.reply(wire::MakeFrame(FrameType::kWaitRound, response));
+  return true;
+}
+
+void ClientService::WaitLoop() {
+  for (;;) {
+    std::vector<Waiter> waiters;
+    {
+      const Clock::time_point tick = Clock::now() + kWaitTick;
+      const MutexLock lock(mutex_);
+      while (!stopping_ && wake_.WaitUntil(mutex_, tick)) {
+      }
+      if (stopping_) break;
+      waiters.swap(waiters_);
+      waiters_at_hand_ = waiters.size();
+    }
+    const Clock::time_point now = Clock::now();
+    std::erase_if(waiters, [&](Waiter& w) { return AnswerWaiter(w, now >= w.deadline); });
+    const MutexLock lock(mutex_);
+    waiters_.insert(waiters_.end(), std::make_move_iterator(waiters.begin()),
+                    std::make_move_iterator(waiters.end()));
+    waiters_at_hand_ = 0;
+  }
+  const MutexLock lock(mutex_);
+  waiters_.clear();
+}
+
+}  // namespace shoal::shoald

@@ -1,0 +1,87 @@
+// Serves clients at the frontend (src/wire/client.proto; docs/protocol.md).
+#ifndef SHOAL_SRC_SHOALD_CLIENT_SERVICE_H_
+#define SHOAL_SRC_SHOALD_CLIENT_SERVICE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "src/net/server.h"
+#include "src/parallel/mutex.h"
+#include "src/server/frontend.h"
+#include "src/server/journal.h"
+#include "src/table/table.h"
+
+namespace shoal::shoald {
+
+// Thread-safe. Two threads of its own: one stores onions and makes them durable, all that wait with
+// one sync; one answers those who wait for a round's next state.
+class ClientService {
+ public:
+  // All outlive the service.
+  ClientService(server::Frontend* frontend, const roster::Roster* roster, const table::Table* table,
+                server::Journal* journal);
+  // Waiting requests are dropped.
+  ~ClientService();
+  ClientService(const ClientService&) = delete;
+  ClientService& operator=(const ClientService&) = delete;
+
+  absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
+  void Handle(wire::Frame request, net::Reply reply);
+
+ private:
+  struct Unstored {
+    wire::Frame request;
+    net::Reply reply;
+  };
+  struct Unsynced {
+    RoundCounter round;
+    Digest round_id;
+    wire::Frame answer;
+    net::Reply reply;
+  };
+  struct Waiter {
+    Digest round_id;
+    wire::RoundState state;
+    std::chrono::steady_clock::time_point deadline;
+    net::Reply reply;
+  };
+
+  // Onions that wait for the disk; beyond, UNAVAILABLE: a client tries again.
+  static constexpr uint64_t kMaxUnstoredBytes = uint64_t{256} << 20;
+
+  // The answer, or nothing if it comes later.
+  void Dispatch(wire::Frame& request, net::Reply& reply);
+  // Leaves the request to StoreLoop: I/O threads wait for no disk.
+  absl::Status QueueOnions(wire::Frame& request, net::Reply& reply);
+  // Gives the onions slots, and leaves the answer to the next sync.
+  absl::Status StoreOnions(const wire::Frame& request, net::Reply& reply,
+                           std::vector<Unsynced>& unsynced);
+  absl::Status WaitRound(const wire::Frame& request, net::Reply& reply);
+  // True if answered.
+  bool AnswerWaiter(Waiter& waiter, bool at_deadline);
+  void StoreLoop();
+  void WaitLoop();
+
+  server::Frontend* const frontend_;
+  const roster::Roster* const roster_;
+  const table::Table* const table_;
+  server::Journal* const journal_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Unstored> unstored_ ABSL_GUARDED_BY(mutex_);
+  uint64_t unstored_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  // Waiters that WaitLoop looks at just now, beside those.
+  size_t waiters_at_hand_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread store_thread_;
+  std::thread wait_thread_;
+};
+
+}  // namespace shoal::shoald
+
+#endif  // SHOAL_SRC_SHOALD_CLIENT_SERVICE_H_

@@ -1,0 +1,67 @@
+#include "src/shoald/config.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/storage/memory.h"
+#include "src/wire/text.h"
+
+namespace shoal::shoald {
+namespace {
+
+template <typename T>
+T Or(T value, T fallback) {
+  return value == 0 ? fallback : value;
+}
+
+}  // namespace
+
+absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
+  ServerConfig config;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, config));
+  const auto bad = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
+  };
+  if (config.party() == 0) return bad("party is missing (1 is the frontend)");
+  const std::filesystem::path base = std::filesystem::absolute(path).parent_path();
+  const auto required = [&](absl::string_view name, std::string* value) {
+    if (value->empty()) return bad(absl::StrCat(name, " is missing"));
+    *value = (base / *value).lexically_normal().string();
+    return absl::OkStatus();
+  };
+  SHOAL_RETURN_IF_ERROR(required("keys_directory", config.mutable_keys_directory()));
+  SHOAL_RETURN_IF_ERROR(required("roster_file", config.mutable_roster_file()));
+  SHOAL_RETURN_IF_ERROR(required("pinned_parties_file", config.mutable_pinned_parties_file()));
+  SHOAL_RETURN_IF_ERROR(required("table_directory", config.mutable_table_directory()));
+  SHOAL_RETURN_IF_ERROR(required("state_directory", config.mutable_state_directory()));
+  if (config.party() != 1 && config.has_rounds()) return bad("rounds are party 1's alone");
+  if (config.threads() > 1024) return bad("threads: at most 1024");
+  if (config.max_connections() > 1'000'000) return bad("max_connections: at most 1000000");
+  if (config.stage_limit_s() > 86'400) return bad("stage_limit_s: at most 86400");
+  if (config.spool_memory_mib() > uint64_t{1} << 24) return bad("spool_memory_mib: at most 2^24");
+  if (config.spool_directory().empty()) config.set_spool_directory(config.state_directory());
+  config.set_spool_directory((base / config.spool_directory()).lexically_normal().string());
+  if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);
+  config.set_max_connections(Or(config.max_connections(), 4096u));
+  config.set_stage_limit_s(Or(config.stage_limit_s(), 3600u));
+  return config;
+}
+
+server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& roster) {
+  const Rounds& rounds = config.rounds();
+  server::RoundPlan plan;
+  plan.open_ahead = Or(rounds.open_ahead(), plan.open_ahead);
+  plan.onions_window_s = Or(rounds.onions_window_s(), plan.onions_window_s);
+  plan.onions_count = rounds.onions_count();
+  plan.queries_window_s = Or(rounds.queries_window_s(), plan.queries_window_s);
+  plan.queries_count = rounds.queries_count();
+  plan.answers_window_s = Or(rounds.answers_window_s(), plan.answers_window_s);
+  plan.stage_limit_s = config.stage_limit_s();
+  plan.max_slots = Or(rounds.max_slots(), roster.max_slots());
+  plan.max_rounds = Or(rounds.max_rounds(), std::max(plan.max_rounds, plan.open_ahead));
+  return plan;
+}
+
+}  // namespace shoal::shoald

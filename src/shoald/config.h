@@ -1,0 +1,23 @@
+// Reads a party's configuration file.
+#ifndef SHOAL_SRC_SHOALD_CONFIG_H_
+#define SHOAL_SRC_SHOALD_CONFIG_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "src/server/frontend.h"
+#include "src/shoald/config.pb.h"
+
+namespace shoal::shoald {
+
+// Parses the file, makes its paths absolute and fills in the defaults. INVALID_ARGUMENT names
+// file, line and what is wrong; NOT_FOUND.
+absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path);
+
+// The plan in the configuration of party 1. Windows that are not given take 60 s, and 120 s for
+// answers.
+server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& roster);
+
+}  // namespace shoal::shoald
+
+#endif  // SHOAL_SRC_SHOALD_CONFIG_H_

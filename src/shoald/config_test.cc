@@ -1,0 +1,131 @@
+#include "src/shoald/config.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/roster/testing/parties.h"
+#include "src/storage/file.h"
+
+namespace shoal::shoald {
+namespace {
+
+using ::shoal::testing::StatusIs;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+constexpr char kGood[] =
+    "party: 2 keys_directory: 'keys' roster_file: '../roster' pinned_parties_file: '/etc/pins' "
+    "table_directory: './table' state_directory: 'state/here' ";
+
+std::string PathOf(const std::string& name) { return absl::StrCat(::testing::TempDir(), name); }
+
+absl::StatusOr<ServerConfig> Read(const std::string& text) {
+  const std::string path = PathOf("party.textproto");
+  SHOAL_CHECK(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic).ok());
+  return ReadServerConfig(path);
+}
+
+TEST(ConfigTest, PathsStartAtTheFilesDirectoryAndDefaultsAreFilledIn) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const ServerConfig config, Read(kGood));
+  const std::filesystem::path base = std::filesystem::path(PathOf("x")).parent_path();
+  EXPECT_EQ(config.party(), 2u);
+  EXPECT_EQ(config.keys_directory(), (base / "keys").string());
+  EXPECT_EQ(config.roster_file(), (base.parent_path() / "roster").string());
+  EXPECT_EQ(config.pinned_parties_file(), "/etc/pins");
+  EXPECT_EQ(config.table_directory(), (base / "table").string());
+  EXPECT_EQ(config.state_directory(), (base / "state/here").string());
+  EXPECT_EQ(config.listen_address(), "");
+  EXPECT_EQ(config.max_connections(), 4096u);
+  EXPECT_EQ(config.stage_limit_s(), 3600u);
+}
+
+TEST(ConfigTest, ARelativePathOfTheFileItselfIsFine) {
+  SHOAL_ASSERT_OK(Read(kGood));
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(::testing::TempDir());
+  const auto config = ReadServerConfig("party.textproto");
+  std::filesystem::current_path(before);
+  SHOAL_ASSERT_OK(config);
+  EXPECT_EQ(config->keys_directory(), PathOf("keys"));
+}
+
+TEST(ConfigTest, ErrorsNameTheFileAndWhatIsWrong) {
+  EXPECT_THAT(ReadServerConfig(PathOf("none")), StatusIs(absl::StatusCode::kNotFound, "none"));
+  struct Case {
+    std::string text, part;
+  };
+  std::vector<Case> cases = {
+      {"", "party is missing"},
+      {absl::StrCat(kGood, "nonsense: 1"), "party.textproto:1:"},
+      {absl::StrCat(kGood, "\nparty: 3"), "party.textproto:2:"},
+      {absl::StrCat(kGood, "\n\nthreads: -1"), "party.textproto:3:"},
+      {absl::StrCat(kGood, "rounds { open_ahead: 1 }"), "rounds are party 1's"},
+      {absl::StrCat(kGood, "threads: 1025"), "threads: at most"},
+      {absl::StrCat(kGood, "max_connections: 1000001"), "max_connections: at most"},
+      {absl::StrCat(kGood, "stage_limit_s: 86401"), "stage_limit_s: at most"},
+      {std::string(kGood).replace(7, 1, "x"), "party.textproto:1:"},
+  };
+  const std::string good = kGood;
+  for (const std::string field : {"keys_directory", "roster_file", "pinned_parties_file",
+                                  "table_directory", "state_directory"}) {
+    const size_t at = good.find(field);
+    const size_t end = good.find(" ", good.find("'", at)) + 1;
+    cases.push_back({good.substr(0, at) + good.substr(end), field + " is missing"});
+  }
+  for (const Case& c : cases) {
+    EXPECT_THAT(Read(c.text), StatusIs(kInvalid, c.part)) << c.text;
+    EXPECT_THAT(Read(c.text), StatusIs(kInvalid, "party.textproto")) << c.text;
+  }
+}
+
+TEST(ConfigTest, ThePlanTakesWhatIsGivenAndDefaultsForTheRest) {
+  shoal::testing::TestRandom random(1);
+  const roster::Roster roster = roster::testing::Parties(3, random).roster();
+  SHOAL_ASSERT_OK_AND_ASSIGN(ServerConfig config, Read(kGood));
+  server::RoundPlan plan = PlanFrom(config, roster);
+  SHOAL_EXPECT_OK(server::CheckPlan(plan, roster));
+  EXPECT_EQ(plan.onions_window_s, 60u);
+  EXPECT_EQ(plan.queries_window_s, 60u);
+  EXPECT_EQ(plan.answers_window_s, 120u);
+  EXPECT_EQ(plan.onions_count, 0u);
+  EXPECT_EQ(plan.max_slots, roster.max_slots());
+  EXPECT_EQ(plan.stage_limit_s, 3600u);
+
+  std::string party1 = kGood;
+  party1[7] = '1';
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      config, Read(party1 + "rounds { open_ahead: 20 onions_window_s: 2 onions_count: 3 "
+                            "queries_window_s: 4 queries_count: 5 answers_window_s: 6 "
+                            "max_slots: 7 } stage_limit_s: 8"));
+  plan = PlanFrom(config, roster);
+  SHOAL_EXPECT_OK(server::CheckPlan(plan, roster));
+  EXPECT_EQ(plan.open_ahead, 20u);
+  EXPECT_EQ(plan.onions_window_s, 2u);
+  EXPECT_EQ(plan.onions_count, 3u);
+  EXPECT_EQ(plan.queries_window_s, 4u);
+  EXPECT_EQ(plan.queries_count, 5u);
+  EXPECT_EQ(plan.answers_window_s, 6u);
+  EXPECT_EQ(plan.max_slots, 7u);
+  EXPECT_EQ(plan.stage_limit_s, 8u);
+  EXPECT_GE(plan.max_rounds, 20u);
+}
+
+TEST(ConfigTest, PlansOutsideTheLimitsNameTheField) {
+  shoal::testing::TestRandom random(1);
+  const roster::Roster roster = roster::testing::Parties(3, random).roster();
+  std::string party1 = kGood;
+  party1[7] = '1';
+  for (const std::string field :
+       {"open_ahead: 65", "onions_window_s: 86401", "queries_window_s: 86401",
+        "answers_window_s: 86401", "max_slots: 4294967295", "max_rounds: 257"}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const ServerConfig config,
+                               Read(absl::StrCat(party1, "rounds { ", field, " }")));
+    EXPECT_THAT(server::CheckPlan(PlanFrom(config, roster), roster),
+                StatusIs(kInvalid, field.substr(0, field.find(':'))));
+  }
+}
+
+}  // namespace
+}  // namespace shoal::shoald

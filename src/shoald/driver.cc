@@ -1,0 +1,179 @@
+#include "src/shoald/driver.h"
+
+#include <chrono>
+#include <utility>
+
+#include "spdlog/spdlog.h"
+#include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
+#include "src/round/header.h"
+
+namespace shoal::shoald {
+namespace {
+
+constexpr std::chrono::milliseconds kTick(20);
+constexpr uint64_t kPauseAfterFailureS = 2;
+
+std::string ShortId(const Digest& id) { return Hex(BytesView(id).first(8)); }
+
+}  // namespace
+
+Driver::Driver(server::Frontend* frontend, server::ChainNode* node, const Clock* clock)
+    : frontend_(frontend), node_(node), clock_(clock), loop_([this] { Loop(); }) {}
+
+Driver::~Driver() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.NotifyAll();
+  loop_.join();
+  tasks_.Wait();
+  // The other parties would keep the rounds that are left until they expire. When one cannot be
+  // told, the others cannot either.
+  const wire::ListRoundsResponse left = frontend_->ListRounds();
+  for (const wire::RoundInfo& round : left.rounds()) {
+    if (round.state() == wire::CLOSED || round.state() == wire::ABORTED) continue;
+    if (!End(round::RoundId(round.header().header()), "the frontend ends")) break;
+  }
+}
+
+void Driver::Loop() {
+  for (;;) {
+    for (const server::Due& due : frontend_->WhatIsDue()) Run(due);
+    const auto next = std::chrono::steady_clock::now() + kTick;
+    const MutexLock lock(mutex_);
+    while (!stopping_ && wake_.WaitUntil(mutex_, next)) {
+    }
+    if (stopping_) return;
+  }
+}
+
+// The change of state happens here, on the loop's thread, so that nothing is started twice; the
+// work goes to a thread of its own.
+void Driver::Run(const server::Due& due) {
+  switch (due.action) {
+    case server::Action::kAnnounce:
+      if (announcing_ || clock_->NowSeconds() < next_announcement_s_) return;
+      announcing_ = true;
+      tasks_.Spawn([this] { Announce(); });
+      return;
+    case server::Action::kSeal: {
+      absl::StatusOr<std::unique_ptr<ByteSource>> onions = frontend_->Seal(due.round_id);
+      // A function that can be copied needs onions that can be.
+      auto shared =
+          std::make_shared<absl::StatusOr<std::unique_ptr<ByteSource>>>(std::move(onions));
+      tasks_.Spawn([this, id = due.round_id, shared] {
+        if (shared->ok()) {
+          RunOffline(id, *std::move(*shared));
+        } else {
+          Fail(id, "sealing", shared->status());
+        }
+      });
+      return;
+    }
+    case server::Action::kAnswer: {
+      absl::StatusOr<Bytes> queries = frontend_->CloseQueries(due.round_id);
+      if (!queries.ok()) return;
+      tasks_.Spawn([this, id = due.round_id, bytes = *std::move(queries)]() mutable {
+        RunOnline(id, std::move(bytes));
+      });
+      return;
+    }
+    case server::Action::kClose:
+      frontend_->Close(due.round_id);
+      tasks_.Spawn([this, id = due.round_id] { End(id, ""); });
+      return;
+    case server::Action::kAbort: {
+      const std::string reason = "what clients sent could not be stored";
+      spdlog::error("round {}..: {}: {}", ShortId(due.round_id), reason, due.why.ToString());
+      frontend_->Abort(due.round_id, reason);
+      tasks_.Spawn([this, id = due.round_id, reason] { End(id, reason); });
+      return;
+    }
+  }
+}
+
+void Driver::Announce() {
+  const absl::StatusOr<wire::SignedHeader> header = node_->Propose(frontend_->NewDraft());
+  absl::Status status = header.status();
+  if (header.ok()) {
+    const auto round = round::Round::Verify(*header, node_->party().roster(),
+                                            node_->party().table(), clock_->NowSeconds());
+    status = round.ok() ? frontend_->Open(*round) : round.status();
+    if (status.ok()) {
+      spdlog::info("round {} ({}..): open for onions", round->counter().value(),
+                   ShortId(round->id()));
+      announcing_ = false;
+      // Ahead of time, while the onions come in.
+      if (absl::Status noise = node_->party().PrepareNoise(round->id()); !noise.ok()) {
+        spdlog::warn("round {}: {}", ShortId(round->id()), noise.ToString());
+      }
+      return;
+    }
+    // All parties have signed it, and would keep it until it expires.
+    Fail(round::RoundId(header->header()), "announcing", status);
+  }
+  spdlog::error("no round could be opened: {}", status.ToString());
+  next_announcement_s_ = clock_->NowSeconds() + kPauseAfterFailureS;
+  announcing_ = false;
+}
+
+server::StageReports Driver::Reports(const Digest& round_id) {
+  absl::StatusOr<server::StageReports> reports = node_->Reports(round_id);
+  if (reports.ok()) return *std::move(reports);
+  spdlog::warn("round {}..: what it cost is not known: {}", ShortId(round_id),
+               reports.status().ToString());
+  return {};
+}
+
+void Driver::RunOffline(const Digest& round_id, std::unique_ptr<ByteSource> onions) {
+  const absl::StatusOr<wire::SignedHeader> header = frontend_->Header(round_id);
+  if (!header.ok()) return;
+  const Stopwatch stopwatch;
+  const absl::Status done = node_->Offline(*header, std::move(onions));
+  if (!done.ok()) {
+    Fail(round_id, "offline stage", done);
+    return;
+  }
+  if (!frontend_->OfflineDone(round_id, Reports(round_id)).ok()) return;
+  spdlog::info("round {}..: open for queries; the offline stage took {:.2f} s", ShortId(round_id),
+               stopwatch.Seconds());
+}
+
+void Driver::RunOnline(const Digest& round_id, Bytes queries) {
+  const Stopwatch stopwatch;
+  const auto answers = node_->Online(round_id, std::move(queries));
+  absl::Status done = answers.status();
+  if (done.ok()) {
+    done = frontend_->AnswersReady(round_id, **answers, [&] { return Reports(round_id); });
+  }
+  if (!done.ok()) {
+    Fail(round_id, "online stage", done);
+    return;
+  }
+  spdlog::info("round {}..: answered; the online stage took {:.2f} s", ShortId(round_id),
+               stopwatch.Seconds());
+}
+
+void Driver::Fail(const Digest& round_id, const std::string& stage, const absl::Status& why) {
+  const absl::Status told = ForOthers(why);
+  if (told != why) spdlog::error("round {}..: {}: {}", ShortId(round_id), stage, why.ToString());
+  End(round_id, stage + ": " + told.ToString());
+}
+
+bool Driver::End(const Digest& round_id, const std::string& reason) {
+  if (!reason.empty()) {
+    frontend_->Abort(round_id, reason);
+    spdlog::error("round {}..: aborted: {}", ShortId(round_id), reason);
+  }
+  if (absl::Status ended = node_->End(round_id, !reason.empty(), reason); !ended.ok()) {
+    // Parties that did not hear of it erase the round when it expires.
+    spdlog::warn("round {}..: not ended everywhere: {}", ShortId(round_id), ended.ToString());
+    return false;
+  }
+  if (reason.empty()) spdlog::info("round {}..: closed and erased", ShortId(round_id));
+  return true;
+}
+
+}  // namespace shoal::shoald

@@ -1,0 +1,59 @@
+// Drives the rounds of a frontend: watches windows and counts, and runs every stage over the whole
+// chain. Threads and time, no bytes: what a stage does is in ChainNode and Frontend.
+#ifndef SHOAL_SRC_SHOALD_DRIVER_H_
+#define SHOAL_SRC_SHOALD_DRIVER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "src/base/clock.h"
+#include "src/parallel/mutex.h"
+#include "src/parallel/task_group.h"
+#include "src/server/chain.h"
+#include "src/server/frontend.h"
+
+namespace shoal::shoald {
+
+class Driver {
+ public:
+  // All outlive the driver. When it dies it waits for the stages that run, and ends the rounds that
+  // are left, everywhere.
+  Driver(server::Frontend* frontend, server::ChainNode* node, const Clock* clock);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+ private:
+  void Loop();
+  void Run(const server::Due& due);
+  void Announce();
+  void RunOffline(const Digest& round_id, std::unique_ptr<ByteSource> onions);
+  // What the round cost at all parties; nothing if one cannot be asked.
+  server::StageReports Reports(const Digest& round_id);
+  void RunOnline(const Digest& round_id, Bytes queries);
+  // Ends the round everywhere; `reason` empty: in good order. False if not all parties know of it.
+  bool End(const Digest& round_id, const std::string& reason);
+  // Ends it everywhere because of an error, of which clients and parties hear what is for others.
+  void Fail(const Digest& round_id, const std::string& stage, const absl::Status& why);
+
+  server::Frontend* const frontend_;
+  server::ChainNode* const node_;
+  const Clock* const clock_;
+
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> announcing_ = false;
+  std::atomic<uint64_t> next_announcement_s_ = 0;  // after a failure: not at once again
+  TaskGroup tasks_;
+
+  std::thread loop_;
+};
+
+}  // namespace shoal::shoald
+
+#endif  // SHOAL_SRC_SHOALD_DRIVER_H_

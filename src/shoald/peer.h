@@ -1,0 +1,88 @@
+// The chain over TLS: calls to the next party, and calls from the previous one.
+#ifndef SHOAL_SRC_SHOALD_PEER_H_
+#define SHOAL_SRC_SHOALD_PEER_H_
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "src/net/connection.h"
+#include "src/net/server.h"
+#include "src/parallel/task_group.h"
+#include "src/roster/party_keys.h"
+#include "src/server/chain.h"
+
+namespace shoal::shoald {
+
+// Calls to the next party. Every call has a connection of its own: there are few calls a round, and
+// no connection must be kept alive for hours. Thread-safe.
+class RemoteLink final : public server::Link {
+ public:
+  // `answer_bytes` is the size of a row and its signature, which bounds what the next party may
+  // send back.
+  RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity, size_t answer_bytes,
+             std::chrono::seconds stage_limit);
+
+  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
+  absl::Status Offline(const wire::SignedHeader& header,
+                       std::unique_ptr<ByteSource> onions) override;
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
+                                                     Bytes queries) override;
+  absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
+  absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
+  absl::Status Withdraw(RoundCounter counter) override;
+
+  // For the end of the process: calls that wait for the rest of the chain return CANCELLED, now and
+  // from now on. End and Withdraw, which are short, are still sent.
+  void CancelStages() { cancelled_ = true; }
+
+ private:
+  absl::StatusOr<std::unique_ptr<net::Connection>> Connect(bool ends) const;
+  // A call without bulk in the answer.
+  absl::StatusOr<wire::Frame> Call(const wire::Frame& request, ByteSource* bulk,
+                                   std::chrono::milliseconds timeout) const;
+
+  const uint32_t number_;
+  const std::string address_;
+  const Digest pin_;
+  const roster::TlsIdentity* const identity_;
+  const size_t answer_bytes_;
+  const std::chrono::seconds stage_limit_;
+  std::atomic<bool> cancelled_ = false;
+};
+
+// Serves the party before this one.
+class PeerService {
+ public:
+  explicit PeerService(server::ChainNode* node) : node_(node) {}
+
+  absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
+  void Handle(wire::Frame request, net::Reply reply);
+  // The onions of an offline stage are opened while they come in. Other requests are collected
+  // first.
+  absl::StatusOr<std::unique_ptr<net::BulkSink>> Sink(const wire::Frame& request,
+                                                      uint64_t bulk_bytes);
+
+ private:
+  class OfflineSink;
+  struct Response {
+    wire::Frame frame;
+    std::unique_ptr<ByteSource> bulk = nullptr;  // sent in place of the frame's, if there is one
+  };
+  // Runs `answer` on a thread of its own and replies with what it returns.
+  void Run(std::function<Response()> answer, net::Reply reply);
+
+  // Calls that may be under way at once; the party before needs one for each of its stages.
+  static constexpr int kMaxCalls = 64;
+  Response Answer(wire::Frame request);
+
+  server::ChainNode* const node_;
+  std::atomic<int> calls_ = 0;
+  TaskGroup tasks_;
+};
+
+}  // namespace shoal::shoald
+
+#endif  // SHOAL_SRC_SHOALD_PEER_H_

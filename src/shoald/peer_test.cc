@@ -1,0 +1,248 @@
+// Parties on both sides of a TLS connection: party 1 calls a real party 2, which calls party 3 in
+// this process.
+#include "src/shoald/peer.h"
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/net/testing/test_identity.h"
+#include "src/server/testing/deployment.h"
+#include "src/wire/peer.pb.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::shoald {
+namespace {
+
+using net::testing::TestIdentity;
+using ::shoal::testing::StatusIs;
+using wire::FrameType;
+using namespace std::chrono_literals;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
+
+class PeerTest : public ::testing::Test {
+ protected:
+  PeerTest() : deployment_({.rows = 10, .plan = {.stage_limit_s = 100}}) { Start(); }
+
+  void Start() {
+    server_.reset();
+    service_ = std::make_unique<PeerService>(&deployment_.node(2));
+    auto server = net::Server::Start(
+        {.address = "127.0.0.1:0",
+         .identity = party2_.identity(),
+         .clients = {party1_.digest()},
+         .limits = [this](FrameType type) { return service_->Limits(type); },
+         .sink = [this](const wire::Frame& request,
+                        uint64_t bytes) { return service_->Sink(request, bytes); }},
+        [this](wire::Frame request, net::Reply reply) {
+          service_->Handle(std::move(request), std::move(reply));
+        });
+    SHOAL_CHECK(server.ok());
+    server_ = *std::move(server);
+  }
+
+  roster::Party Party2() const {
+    roster::Party party = deployment_.roster().party(2);
+    party.peer_address = absl::StrCat("127.0.0.1:", server_->port());
+    party.tls_certificate_sha256 = party2_.digest();
+    return party;
+  }
+  RemoteLink MakeLink(std::chrono::seconds stage_limit = 60s) const {
+    return RemoteLink(Party2(), &party1_.tls(),
+                      deployment_.table().row_bytes + signature::kSignatureBytes, stage_limit);
+  }
+  absl::StatusOr<round::Round> Announce(server::ChainNode& chain) {
+    server::Frontend& frontend = deployment_.frontend();
+    SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, chain.Propose(frontend.NewDraft()));
+    SHOAL_ASSIGN_OR_RETURN(round::Round round,
+                           round::Round::Verify(header, deployment_.roster(), deployment_.table(),
+                                                deployment_.clock().NowSeconds()));
+    SHOAL_RETURN_IF_ERROR(frontend.Open(round));
+    return round;
+  }
+  // A frame as party 1 could send it.
+  absl::StatusOr<wire::Frame> Send(const wire::Frame& frame) {
+    const net::Identity identity = party1_.identity();
+    SHOAL_ASSIGN_OR_RETURN(
+        const auto connection,
+        net::Connection::Connect({.address = absl::StrCat("127.0.0.1:", server_->port()),
+                                  .pin = party2_.digest(),
+                                  .identity = &identity}));
+    return connection->Call(frame, {.control_bytes = 1 << 20, .bulk_bytes = 1 << 20}, 30s);
+  }
+
+  static std::vector<uint32_t> PartiesWith(const std::string& stage,
+                                           const server::StageReports& reports) {
+    std::vector<uint32_t> parties;
+    for (const wire::StageReport& report : reports) {
+      if (report.stage() == stage) parties.push_back(report.party());
+    }
+    return parties;
+  }
+
+  const TestIdentity party1_{1}, party2_{2};
+  server::testing::Deployment deployment_;
+  std::unique_ptr<PeerService> service_;
+  std::unique_ptr<net::Server> server_;
+};
+
+TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
+  RemoteLink link = MakeLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  server::Frontend& frontend = deployment_.frontend();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, Announce(chain));
+  server::testing::Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(20));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto onions, frontend.Seal(round.id()));
+  SHOAL_ASSERT_OK(chain.Offline(round.wire(), std::move(onions)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(server::StageReports reports, chain.Reports(round.id()));
+  EXPECT_EQ(PartiesWith("offline", reports), (std::vector<uint32_t>{1, 2, 3}));
+  SHOAL_ASSERT_OK(frontend.OfflineDone(round.id(), std::move(reports)));
+
+  const std::vector<uint64_t> rows = {0, 1, 2, 3, 9, 9, 5};
+  SHOAL_ASSERT_OK(client.Query(rows));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, frontend.CloseQueries(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto masked, chain.Online(round.id(), std::move(queries)));
+  SHOAL_ASSERT_OK(
+      frontend.AnswersReady(round.id(), *masked, [&] { return *chain.Reports(round.id()); }));
+  const auto stages = frontend.Reports().at(0).stages();
+  reports.assign(stages.begin(), stages.end());
+  EXPECT_EQ(PartiesWith("offline", reports), (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_EQ(PartiesWith("online", reports), (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_EQ(PartiesWith("answers", reports), (std::vector<uint32_t>{1, 2}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
+  ASSERT_EQ(answers.size(), rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(answers[i], deployment_.Answer(rows[i])));
+    SHOAL_EXPECT_OK(deployment_.Verify(rows[i], answers[i]));
+  }
+
+  SHOAL_ASSERT_OK(chain.End(round.id(), /*aborted=*/false, ""));
+  for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+}
+
+TEST_F(PeerTest, ErrorsComeBackWithTheirCodeAndParty) {
+  RemoteLink link = MakeLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  deployment_.tamper(2).down = true;
+  EXPECT_THAT(Announce(chain), StatusIs(absl::StatusCode::kUnavailable, "party 3 is down"));
+  deployment_.tamper(2).down = false;
+  wire::RoundHeader draft = deployment_.frontend().NewDraft();
+  draft.set_max_rows(draft.max_rows() + 1);
+  EXPECT_THAT(link.Propose(draft), StatusIs(kInvalid, "party 2"));
+  SHOAL_EXPECT_OK(Announce(chain));
+}
+
+TEST_F(PeerTest, AProposalIsWithdrawnOverTheConnection) {
+  RemoteLink link = MakeLink();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundHeader draft,
+                             deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
+  SHOAL_ASSERT_OK(link.Propose(draft));
+  for (uint32_t j : {2u, 3u}) EXPECT_EQ(deployment_.disk(j).seeds.size(), 1u) << j;
+  SHOAL_EXPECT_OK(link.Withdraw(RoundCounter(draft.counter())));
+  for (uint32_t j : {2u, 3u}) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  SHOAL_EXPECT_OK(link.Withdraw(RoundCounter(draft.counter())));
+  // A request with neither an id nor a counter.
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kEndRound, wire::EndRoundRequest())),
+              StatusIs(kInvalid, "32 bytes"));
+}
+
+TEST_F(PeerTest, OnlyThePreviousPartyMayCallAndOnlyTheNextIsCalled) {
+  const Digest id = {};
+  const TestIdentity stranger(3);
+  RemoteLink from_stranger(Party2(), &stranger.tls(), 112, 60s);
+  EXPECT_THAT(from_stranger.End(id, true, ""), StatusIs(kUnauthenticated, "certificate"));
+  // The next party may not call back either: its own certificate is not in the list.
+  RemoteLink from_itself(Party2(), &party2_.tls(), 112, 60s);
+  EXPECT_THAT(from_itself.End(id, true, ""), StatusIs(kUnauthenticated, "certificate"));
+
+  roster::Party moved = Party2();
+  moved.tls_certificate_sha256 = stranger.digest();
+  RemoteLink to_stranger(moved, &party1_.tls(), 112, 60s);
+  EXPECT_THAT(to_stranger.End(id, true, ""), StatusIs(kUnauthenticated, "reaching party 2"));
+
+  server_.reset();
+  moved = deployment_.roster().party(2);
+  moved.peer_address = "127.0.0.1:1";
+  RemoteLink to_nobody(moved, &party1_.tls(), 112, 60s);
+  EXPECT_THAT(to_nobody.End(id, true, ""),
+              StatusIs(absl::StatusCode::kUnavailable, "reaching party 2: 127.0.0.1:1"));
+}
+
+TEST_F(PeerTest, WhatIsNoRequestBetweenPartiesIsRefused) {
+  EXPECT_THAT(Send({.type = FrameType::kSubmitOnions, .control = "", .bulk = {}}),
+              StatusIs(kInvalid, "serves the party before"));
+  EXPECT_THAT(Send({.type = FrameType::kGetStatus, .control = "", .bulk = {}}),
+              StatusIs(kInvalid, "serves the party before"));
+  for (FrameType type : {FrameType::kProposeRound, FrameType::kOffline, FrameType::kOnline,
+                         FrameType::kEndRound, FrameType::kRoundReports}) {
+    EXPECT_THAT(Send({.type = type, .control = "\xff\xff", .bulk = {}}),
+                StatusIs(kInvalid, "malformed"));
+    EXPECT_THAT(Send({.type = type, .control = std::string((1 << 20) + 1, 'x'), .bulk = {}}),
+                StatusIs(absl::StatusCode::kResourceExhausted, "at most"));
+  }
+  for (FrameType type : {FrameType::kProposeRound, FrameType::kEndRound}) {
+    EXPECT_THAT(Send({.type = type, .control = "", .bulk = Bytes(1)}),
+                StatusIs(absl::StatusCode::kResourceExhausted, "at most"));
+  }
+  wire::OnlineRequest online;
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kOnline, online)), StatusIs(kInvalid, "32 bytes"));
+  online.set_round_id(std::string(31, 'x'));
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kOnline, online)), StatusIs(kInvalid, "32 bytes"));
+  online.set_round_id(std::string(32, 'x'));
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kOnline, online, Bytes(100, 7))),
+              StatusIs(absl::StatusCode::kNotFound, "party 2"));
+  wire::OfflineRequest offline;
+  EXPECT_FALSE(Send(wire::MakeFrame(FrameType::kOffline, offline, Bytes(100))).ok());
+}
+
+TEST_F(PeerTest, NoMoreIsReadThanAnyRoundCanHold) {
+  const server::Party::InputLimits limits = deployment_.party(2).MaxInput();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::FrameLimits offline,
+                             service_->Limits(FrameType::kOffline));
+  EXPECT_EQ(offline.bulk_bytes, limits.offline_bytes);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::FrameLimits online, service_->Limits(FrameType::kOnline));
+  EXPECT_EQ(online.bulk_bytes, limits.queries_bytes);
+  EXPECT_FALSE(service_->Limits(FrameType::kGetDeployment).ok());
+}
+
+TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
+  // A peer that holds party 2's key, takes the call and never answers.
+  std::vector<net::Reply> kept;
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto silent,
+      net::Server::Start({.address = "127.0.0.1:0",
+                          .identity = party2_.identity(),
+                          .clients = {},
+                          .limits = [this](FrameType type) { return service_->Limits(type); }},
+                         [&](wire::Frame, net::Reply reply) { kept.push_back(std::move(reply)); }));
+  roster::Party party = Party2();
+  party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
+  RemoteLink link(party, &party1_.tls(), 112, 1s);
+  EXPECT_THAT(link.Offline({}, std::make_unique<BytesSource>(Bytes(100))),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, party.peer_address));
+}
+
+TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {
+  // A next party that answers a batch of two queries with three answers.
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto generous,
+      net::Server::Start({.address = "127.0.0.1:0",
+                          .identity = party2_.identity(),
+                          .clients = {},
+                          .limits = [this](FrameType type) { return service_->Limits(type); }},
+                         [&](wire::Frame request, net::Reply reply) {
+                           reply(wire::MakeFrame(request.type, wire::OnlineResponse(),
+                                                 Bytes(3 * 112)));
+                         }));
+  roster::Party party = Party2();
+  party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
+  RemoteLink link(party, &party1_.tls(), 112, 10s);
+  const Bytes two = wire::EncodeQueryBatch({.positions = {1, 3}, .tallies = {7, 8}}, 5);
+  EXPECT_THAT(link.Online({}, two).status(), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
+}
+
+}  // namespace
+}  // namespace shoal::shoald

@@ -1,0 +1,448 @@
+#include "src/shoald/pir_service.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "spdlog/spdlog.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/base/version.h"
+#include "src/shoald/product_file.h"
+#include "src/shoald/table_service.h"
+#include "src/storage/memory.h"
+#include "src/wire/client.pb.h"
+#include "src/wire/pir.pb.h"
+
+namespace shoal::shoald {
+namespace {
+
+using wire::FrameType;
+
+// A refresh is not worth that nobody is answered meanwhile, if this part of the product is made
+// anew.
+constexpr double kMaxRefreshShare = 0.9;
+
+double Since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Hundredths of a second tell what an engine costs; finer ones would tell of other clients' caches.
+double Coarse(double seconds) { return std::round(seconds * 100) / 100; }
+
+// What a client asked of something that is sent in pieces. OUT_OF_RANGE beyond its end.
+absl::StatusOr<Bytes> PieceOf(BytesView whole, uint64_t offset, uint32_t max_bytes) {
+  if (offset > whole.size()) {
+    return absl::OutOfRangeError(absl::StrCat("there are ", whole.size(), " bytes"));
+  }
+  const BytesView rest = whole.subspan(offset);
+  return ToBytes(rest.first(std::min<size_t>({rest.size(), max_bytes, PirService::kMaxPiece})));
+}
+
+void Tell(net::Reply& reply, absl::StatusOr<wire::Frame> frame) {
+  frame.ok() ? reply(*std::move(frame)) : reply(frame.status());
+}
+
+}  // namespace
+
+pir::Content ContentOf(std::shared_ptr<const table::Table> table) {
+  const table::Manifest& manifest = table->manifest();
+  pir::Content content;
+  std::ranges::copy(AsBytes(manifest.content().table_id()), content.table_id.begin());
+  content.epoch = manifest.epoch();
+  content.manifest_digest = manifest.digest();
+  content.rows = table->rows();
+  content.record_bytes = table->answer_bytes();
+  content.copy = [table = std::move(table)](uint64_t row, MutableBytes out) {
+    table->CopyAnswer(row, out);
+  };
+  return content;
+}
+
+std::vector<uint64_t> ChangedRows(const table::Table& before, const table::Table& after) {
+  const auto same = [](BytesView a, BytesView b) { return std::ranges::equal(a, b); };
+  std::vector<uint64_t> changed;
+  const uint64_t both = std::min(before.rows(), after.rows());
+  for (uint64_t row = 0; row < std::max(before.rows(), after.rows()); ++row) {
+    if (row >= both || !same(before.row(row), after.row(row)) ||
+        !same(before.signature(row), after.signature(row))) {
+      changed.push_back(row);
+    }
+  }
+  return changed;
+}
+
+absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(
+    const roster::Roster* roster, std::shared_ptr<const table::Table> table,
+    PirServiceOptions options) {
+  std::unique_ptr<PirService> service(new PirService(roster, std::move(options)));
+  const pir::Content content = ContentOf(table);
+  const WriterLock lock(service->served_mutex_);
+  for (pir::Engine engine : service->options_.engines) {
+    Served& served = service->served_[engine];
+    SHOAL_ASSIGN_OR_RETURN(Made made, service->Make(engine, content));
+    if (!made.kept) service->Keep(*made.server);
+    service->SetSetupSeconds(engine, made.seconds);
+    served.server = std::move(made.server);
+    served.id = pir::SetupId(served.server->setup());
+  }
+  service->table_ = std::move(table);
+  SHOAL_ASSIGN_OR_RETURN(service->most_query_bytes_, service->MostQueryBytes());
+  service->worker_ = std::thread([s = service.get()] { s->Work(); });
+  return service;
+}
+
+PirService::~PirService() {
+  {
+    const MutexLock lock(queue_mutex_);
+    stopping_ = true;
+  }
+  wake_.NotifyAll();
+  if (worker_.joinable()) worker_.join();
+}
+
+absl::StatusOr<PirService::Made> PirService::Make(pir::Engine engine,
+                                                  const pir::Content& content) const {
+  pir::ServerOptions options;
+  options.max_hint_bytes = options_.max_hint_bytes;
+  options.pool = options_.pool;
+  if (options_.progress) {
+    options.progress = [this, engine](uint64_t done, uint64_t total) {
+      options_.progress(engine, done, total);
+    };
+  }
+  if (!options_.directory.empty()) {
+    const std::string name(pir::EngineName(engine));
+    if (absl::Status taken = TakeProduct(options_.directory, engine, content, options);
+        taken.ok()) {
+      spdlog::info("{}: the hint of this table is taken from {}", name,
+                   ProductPath(options_.directory, name));
+    } else if (!absl::IsNotFound(taken)) {
+      spdlog::warn("{}: the hint is made anew: {}", name, taken.ToString());
+    }
+  }
+  Made made;
+  made.kept = !options.product.empty();
+  const auto start = std::chrono::steady_clock::now();
+  SHOAL_ASSIGN_OR_RETURN(made.server, pir::CreateServer(engine, content, std::move(options)));
+  made.seconds = Since(start);
+  return made;
+}
+
+void PirService::Keep(const pir::Server& server) const {
+  if (options_.directory.empty()) return;
+  if (absl::Status status = WriteProduct(options_.directory, server); !status.ok()) {
+    spdlog::warn("{}: the next start makes the hint anew: {}", server.setup().engine(),
+                 status.ToString());
+  }
+}
+
+void PirService::SetSetupSeconds(pir::Engine engine, double seconds) {
+  const MutexLock lock(reports_mutex_);
+  reports_[engine].set_setup_seconds(seconds);
+}
+
+bool PirService::Serves(FrameType type) {
+  return type == FrameType::kGetPirSetup || type == FrameType::kGetPirHint ||
+         type == FrameType::kGetPirDelta || type == FrameType::kPirQuery;
+}
+
+absl::StatusOr<wire::FrameLimits> PirService::Limits(FrameType type) const {
+  wire::FrameLimits limits{.control_bytes = 4096, .bulk_bytes = 0};
+  switch (type) {
+    case FrameType::kGetDeployment:
+    case FrameType::kGetPlacement:
+    case FrameType::kGetStatus:
+    case FrameType::kGetPirSetup:
+    case FrameType::kGetPirHint:
+    case FrameType::kGetPirDelta:
+      return limits;
+    case FrameType::kPirQuery:
+      limits.bulk_bytes = most_query_bytes_;
+      return limits;
+    default:
+      return absl::InvalidArgumentError("this server runs no chain: its engines answer alone");
+  }
+}
+
+absl::StatusOr<uint64_t> PirService::MostQueryBytes() const {
+  uint64_t most = 0;
+  for (const auto& [engine, served] : served_) {
+    SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(served.server->setup()));
+    most = std::max(most, pir::kMaxQueriesPerRequest * sizes.query_bytes);
+  }
+  return most;
+}
+
+void PirService::Handle(wire::Frame request, net::Reply reply) {
+  if (request.type == FrameType::kPirQuery) {
+    if (absl::Status status = Enqueue(request, reply); !status.ok()) reply(status);
+    return;
+  }
+  if (!served_mutex_.ReaderTryLock()) {
+    {
+      const MutexLock queue_lock(queue_mutex_);
+      deferred_.emplace_back(std::move(request), std::move(reply));
+    }
+    wake_.NotifyOne();
+    return;
+  }
+  absl::StatusOr<wire::Frame> answer = Answer(request);
+  served_mutex_.ReaderUnlock();
+  Tell(reply, std::move(answer));
+}
+
+absl::Status PirService::NoSuchEngine() const {
+  return absl::NotFoundError(
+      absl::StrCat("this server does not run that engine; it runs ",
+                   absl::StrJoin(options_.engines, ", ", [](std::string* out, pir::Engine engine) {
+                     absl::StrAppend(out, pir::EngineName(engine));
+                   })));
+}
+
+absl::StatusOr<const PirService::Served*> PirService::Find(const std::string& engine) const {
+  const absl::StatusOr<pir::Engine> parsed = pir::ParseEngine(engine);
+  const auto found = parsed.ok() ? served_.find(*parsed) : served_.end();
+  return found == served_.end() ? NoSuchEngine() : absl::StatusOr<const Served*>(&found->second);
+}
+
+absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const {
+  switch (request.type) {
+    case FrameType::kGetDeployment:
+      return GetDeployment(*roster_, *table_, request);
+    case FrameType::kGetPlacement:
+      return GetPlacement(*table_, request);
+    case FrameType::kGetStatus: {
+      wire::GetStatusResponse response;
+      response.set_deployment(roster_->deployment());
+      response.set_version(cli::kVersion);
+      response.set_uptime_seconds(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+      return wire::MakeFrame(request.type, response);
+    }
+    case FrameType::kGetPirSetup: {
+      wire::GetPirSetupRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const Served* served, Find(message.engine()));
+      wire::GetPirSetupResponse response;
+      *response.mutable_setup() = served->server->setup();
+      wire::PirReport& report = *response.mutable_report();
+      {
+        const MutexLock reports_lock(reports_mutex_);
+        report = reports_.at(*pir::ParseEngine(message.engine()));
+      }
+      report.set_setup_seconds(Coarse(report.setup_seconds()));
+      report.set_answer_seconds(Coarse(report.answer_seconds()));
+      report.set_answer_cpu_seconds(Coarse(report.answer_cpu_seconds()));
+      return wire::MakeFrame(request.type, response);
+    }
+    case FrameType::kGetPirHint: {
+      wire::GetPirHintRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      for (const auto& [engine, served] : served_) {
+        if (AsText(served.id) != message.setup_id()) continue;
+        const BytesView hint = served.server->hint();
+        SHOAL_ASSIGN_OR_RETURN(Bytes piece, PieceOf(hint, message.offset(), message.max_bytes()));
+        wire::GetPirHintResponse response;
+        response.set_total_bytes(hint.size());
+        return wire::MakeFrame(request.type, response, std::move(piece));
+      }
+      return absl::NotFoundError("no engine has that setup (any more); ask for the setup again");
+    }
+    case FrameType::kGetPirDelta: {
+      wire::GetPirDeltaRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const Served* served, Find(message.engine()));
+      if (served->delta && AsText(served->delta->from) == message.from_setup_id()) {
+        const BytesView changes = served->delta->changes;
+        SHOAL_ASSIGN_OR_RETURN(Bytes piece,
+                               PieceOf(changes, message.offset(), message.max_bytes()));
+        wire::GetPirDeltaResponse response;
+        *response.mutable_to() = served->delta->to;
+        response.set_total_bytes(changes.size());
+        response.set_digest(ToString(served->delta_digest));
+        return wire::MakeFrame(request.type, response, std::move(piece));
+      }
+      return absl::NotFoundError("nothing is known of the way from that setup: fetch the hint");
+    }
+    default:
+      return absl::InvalidArgumentError("not a request to an engine");
+  }
+}
+
+absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
+  wire::PirQueryRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  SHOAL_ASSIGN_OR_RETURN(const pir::Engine engine, pir::ParseEngine(message.engine()));
+  if (!options_.engines.contains(engine)) return NoSuchEngine();
+  if (message.count() == 0 || message.count() > pir::kMaxQueriesPerRequest ||
+      request.bulk.size() % message.count() != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a request has 1 to ", pir::kMaxQueriesPerRequest, " queries of equal length, not ",
+        message.count(), " in ", request.bulk.size(), " bytes"));
+  }
+  {
+    const MutexLock lock(queue_mutex_);
+    if (waiting_bytes_ + request.bulk.size() > kMaxWaitingBytes) {
+      return absl::ResourceExhaustedError("too many queries wait; ask again later");
+    }
+    const double passes = static_cast<double>(waiting_queries_) / kMaxPass;
+    if (passes * pass_seconds_ > options_.max_wait_seconds) {
+      return absl::ResourceExhaustedError(absl::StrCat("the queries that wait take the next ",
+                                                       std::lround(passes * pass_seconds_),
+                                                       " seconds; ask again later"));
+    }
+    waiting_bytes_ += request.bulk.size();
+    waiting_queries_ += message.count();
+    queue_.push_back({engine, message.count(), std::move(request.bulk), std::move(reply)});
+  }
+  wake_.NotifyOne();
+  return absl::OkStatus();
+}
+
+void PirService::Work() {
+  for (;;) {
+    std::vector<Waiting> pass;
+    std::deque<std::pair<wire::Frame, net::Reply>> deferred;
+    {
+      const MutexLock lock(queue_mutex_);
+      while (!stopping_ && queue_.empty() && deferred_.empty()) wake_.Wait(queue_mutex_);
+      if (stopping_) return;
+      deferred = std::exchange(deferred_, {});
+    }
+    for (auto& [request, reply] : deferred) {
+      const ReaderLock lock(served_mutex_);
+      Tell(reply, Answer(request));
+    }
+    {
+      const MutexLock lock(queue_mutex_);
+      if (queue_.empty()) continue;
+      // The oldest one's engine; those of the same engine that wait come along, in order.
+      const pir::Engine engine = queue_.front().engine;
+      size_t queries = 0;
+      for (auto it = queue_.begin(); it != queue_.end();) {
+        if (it->engine != engine || (queries > 0 && queries + it->count > kMaxPass)) {
+          ++it;
+          continue;
+        }
+        queries += it->count;
+        waiting_bytes_ -= it->queries.size();
+        waiting_queries_ -= it->count;
+        pass.push_back(std::move(*it));
+        it = queue_.erase(it);
+      }
+    }
+    AnswerPass(std::move(pass));
+  }
+}
+
+void PirService::AnswerPass(std::vector<Waiting> pass) {
+  std::vector<BytesView> queries;
+  for (const Waiting& waiting : pass) {
+    const size_t each = waiting.queries.size() / waiting.count;
+    for (uint32_t i = 0; i < waiting.count; ++i) {
+      queries.push_back(BytesView(waiting.queries).subspan(i * each, each));
+    }
+  }
+  std::vector<absl::StatusOr<Bytes>> answers;
+  {
+    const ReaderLock lock(served_mutex_);
+    const CpuMeter cpu;
+    const auto start = std::chrono::steady_clock::now();
+    answers = served_.at(pass.front().engine).server->Answer(queries);
+    const MutexLock reports_lock(reports_mutex_);
+    wire::PirReport& report = reports_.at(pass.front().engine);
+    report.set_queries(report.queries() + queries.size());
+    report.set_passes(report.passes() + 1);
+    report.set_answer_seconds(report.answer_seconds() + Since(start));
+    report.set_answer_cpu_seconds(report.answer_cpu_seconds() + cpu.Seconds());
+    const MutexLock queue_lock(queue_mutex_);
+    // A small pass says little of a full one.
+    pass_seconds_ = Since(start) * std::max(1.0, static_cast<double>(kMaxPass) / 2 /
+                                                     static_cast<double>(queries.size()));
+  }
+  size_t next = 0;
+  for (Waiting& waiting : pass) {
+    absl::Status status;
+    Bytes bulk;
+    for (uint32_t i = 0; i < waiting.count; ++i, ++next) {
+      if (!answers[next].ok()) {
+        status.Update(answers[next].status());
+      } else {
+        Append(bulk, *answers[next]);
+      }
+    }
+    status.ok() ? waiting.reply(wire::MakeFrame(FrameType::kPirQuery, wire::PirQueryResponse(),
+                                                std::move(bulk)))
+                : waiting.reply(status);
+  }
+}
+
+absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
+  const MutexLock reloading(reload_mutex_);
+  const pir::Content content = ContentOf(table);
+  // What takes a whole new server is made beside the old one, which goes on answering.
+  std::map<pir::Engine, Made> made;
+  std::vector<uint64_t> changed;
+  uint64_t refresh_bytes = 0;
+  {
+    const ReaderLock lock(served_mutex_);
+    if (table->manifest().epoch() <= table_->manifest().epoch()) {
+      return absl::FailedPreconditionError(absl::StrCat("the table's epoch ",
+                                                        table->manifest().epoch(), " is not after ",
+                                                        table_->manifest().epoch()));
+    }
+    changed = ChangedRows(*table_, *table);
+    for (const auto& [engine, served] : served_) {
+      const auto share = served.server->RefreshShare(content, changed);
+      if (share.ok() && *share <= kMaxRefreshShare) {
+        refresh_bytes += served.server->hint().size();
+        continue;
+      }
+      absl::StatusOr<Made> server = Make(engine, content);
+      if (server.ok()) {
+        made[engine] = *std::move(server);
+      } else if (share.ok() && absl::IsResourceExhausted(server.status())) {
+        spdlog::warn("{}: answers wait while the hint is made anew: {}",
+                     std::string(pir::EngineName(engine)), server.status().ToString());
+        refresh_bytes += served.server->hint().size();
+      } else {
+        return server.status();
+      }
+    }
+    // What is refreshed in place can no longer fail: its delta may be nearly as long as the hint.
+    SHOAL_RETURN_IF_ERROR(CheckMemory(refresh_bytes, "what changed of the hints"));
+  }
+  std::vector<const pir::Server*> to_keep;
+  {
+    // Answers wait while hints are refreshed.
+    const WriterLock lock(served_mutex_);
+    for (auto& [engine, served] : served_) {
+      served.delta.reset();
+      if (auto fresh = made.find(engine); fresh != made.end()) {
+        served.server = std::move(fresh->second.server);
+        SetSetupSeconds(engine, fresh->second.seconds);
+        if (!fresh->second.kept) to_keep.push_back(served.server.get());
+      } else {
+        const auto start = std::chrono::steady_clock::now();
+        auto delta = served.server->Refresh(content, changed);
+        SHOAL_CHECK(delta.ok());
+        SetSetupSeconds(engine, Since(start));
+        to_keep.push_back(served.server.get());
+        served.delta = *std::move(delta);
+        if (served.delta) served.delta_digest = pir::DeltaDigest(*served.delta);
+      }
+      served.id = pir::SetupId(served.server->setup());
+    }
+    table_ = std::move(table);
+    SHOAL_ASSIGN_OR_RETURN(most_query_bytes_, MostQueryBytes());
+  }
+  // Only this function, one call at a time, changes what is served: reading needs no lock, and
+  // answers need not wait for a disk.
+  for (const pir::Server* server : to_keep) Keep(*server);
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::shoald

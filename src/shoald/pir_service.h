@@ -1,0 +1,152 @@
+// Serves the single-server engines on the clients' port (src/wire/pir.proto; docs/protocol.md).
+#ifndef SHOAL_SRC_SHOALD_PIR_SERVICE_H_
+#define SHOAL_SRC_SHOALD_PIR_SERVICE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/net/server.h"
+#include "src/parallel/mutex.h"
+#include "src/parallel/thread_pool.h"
+#include "src/pir/registry.h"
+#include "src/roster/roster.h"
+#include "src/table/table.h"
+#include "src/wire/frame.h"
+#include "src/wire/pir.pb.h"
+
+namespace shoal::shoald {
+
+struct PirServiceOptions {
+  std::set<pir::Engine> engines;
+  uint64_t max_hint_bytes = uint64_t{1} << 30;
+  ThreadPool* pool = nullptr;  // outlives the service
+  // As long as a query waits at most, by the time that the last pass took; beyond,
+  // RESOURCE_EXHAUSTED. Callers give up after a minute: a server that answers those who are gone
+  // answers nobody.
+  double max_wait_seconds = 30;
+  // Where what took so long to make is kept for the next start (product_file.h); empty: nowhere.
+  std::string directory = {};
+  // Of making the hints.
+  std::function<void(pir::Engine engine, uint64_t done, uint64_t total)> progress = nullptr;
+};
+
+// A table's answers (row and signature) as an engine's content. Keeps the table alive.
+pir::Content ContentOf(std::shared_ptr<const table::Table> table);
+
+// The rows in which two epochs of one table differ, those of only one of them included; each row's
+// signature counts too. Most rows of an epoch differ: signatures bind the epoch.
+std::vector<uint64_t> ChangedRows(const table::Table& before, const table::Table& after);
+
+// Thread-safe. One thread of its own answers queries: whatever has come in while it worked is
+// answered in one pass over the table, kMaxPass queries at a time.
+class PirService {
+ public:
+  static constexpr size_t kMaxPass = 16;
+  // Of queries that wait; beyond, RESOURCE_EXHAUSTED.
+  static constexpr uint64_t kMaxWaitingBytes = uint64_t{256} << 20;
+  // Of a hint or a delta in one answer: I/O threads copy it, and hold it while a client reads.
+  static constexpr uint32_t kMaxPiece = 1 << 20;
+
+  // Makes the hints: minutes for gigabytes. Errors of pir::CreateServer, of every engine that is
+  // asked for. `roster` outlives the service.
+  static absl::StatusOr<std::unique_ptr<PirService>> Create(
+      const roster::Roster* roster, std::shared_ptr<const table::Table> table,
+      PirServiceOptions options);
+  ~PirService();
+  PirService(const PirService&) = delete;
+  PirService& operator=(const PirService&) = delete;
+
+  // Whether a request is for this service, and what is taken of it.
+  static bool Serves(wire::FrameType type);
+  absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
+  void Handle(wire::Frame request, net::Reply reply);
+
+  // A later epoch of the table: hints are refreshed where that saves work, and clients of the epoch
+  // before can ask for what changed; others are made anew, beside what goes on answering. On an
+  // error nothing has changed, in the directory neither.
+  absl::Status Reload(std::shared_ptr<const table::Table> table) ABSL_LOCKS_EXCLUDED(reload_mutex_);
+
+ private:
+  struct Waiting {
+    pir::Engine engine;
+    uint32_t count;
+    Bytes queries;
+    net::Reply reply;
+  };
+  struct Served {
+    std::unique_ptr<pir::Server> server;
+    Digest id = {};
+    // From the epoch before: clients that are further behind fetch the hint.
+    std::optional<pir::Delta> delta;
+    Digest delta_digest = {};
+  };
+
+  PirService(const roster::Roster* roster, PirServiceOptions options)
+      : roster_(roster), options_(std::move(options)) {}
+  struct Made {
+    std::unique_ptr<pir::Server> server;
+    double seconds = 0;
+    bool kept = false;  // on disk, where its product was taken from
+  };
+  // Changes nothing, on disk neither: what it makes may not come to be served.
+  absl::StatusOr<Made> Make(pir::Engine engine, const pir::Content& content) const;
+  // Failures are logged: the service runs without.
+  void Keep(const pir::Server& server) const;
+  void SetSetupSeconds(pir::Engine engine, double seconds);
+  // NOT_FOUND, with the names of the engines that there are.
+  absl::Status NoSuchEngine() const;
+  // NOT_FOUND as above.
+  absl::StatusOr<const Served*> Find(const std::string& engine) const
+      ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
+  // What is no query.
+  absl::StatusOr<wire::Frame> Answer(const wire::Frame& request) const
+      ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
+  absl::Status Enqueue(wire::Frame& request, net::Reply& reply);
+  // Of the largest request of queries that any engine takes.
+  absl::StatusOr<uint64_t> MostQueryBytes() const ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
+  void Work();
+  void AnswerPass(std::vector<Waiting> pass);
+
+  const roster::Roster* const roster_;
+  const PirServiceOptions options_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+
+  Mutex reload_mutex_;  // of Reload, which runs once at a time
+  // Readers answer, Reload writes, for as long as a hint takes to refresh. I/O threads never wait
+  // for it.
+  mutable SharedMutex served_mutex_ ABSL_ACQUIRED_AFTER(reload_mutex_);
+  std::shared_ptr<const table::Table> table_ ABSL_GUARDED_BY(served_mutex_);
+  std::map<pir::Engine, Served> served_ ABSL_GUARDED_BY(served_mutex_);
+
+  mutable Mutex reports_mutex_;
+  std::map<pir::Engine, wire::PirReport> reports_ ABSL_GUARDED_BY(reports_mutex_);
+
+  Mutex queue_mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(queue_mutex_) = false;
+  std::deque<Waiting> queue_ ABSL_GUARDED_BY(queue_mutex_);
+  uint64_t waiting_bytes_ ABSL_GUARDED_BY(queue_mutex_) = 0;
+  uint64_t waiting_queries_ ABSL_GUARDED_BY(queue_mutex_) = 0;
+  double pass_seconds_ ABSL_GUARDED_BY(queue_mutex_) = 0;  // the last one's
+  // Other requests that came while a hint was refreshed.
+  std::deque<std::pair<wire::Frame, net::Reply>> deferred_ ABSL_GUARDED_BY(queue_mutex_);
+  std::atomic<uint64_t> most_query_bytes_ = 0;
+  std::thread worker_;
+};
+
+}  // namespace shoal::shoald
+
+#endif  // SHOAL_SRC_SHOALD_PIR_SERVICE_H_

@@ -1,0 +1,448 @@
+// shoald: one party of a deployment.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+#include "src/base/check.h"
+#include "src/base/clock.h"
+#include "src/base/random.h"
+#include "src/base/status_macros.h"
+#include "src/cli/command.h"
+#include "src/net/server.h"
+#include "src/parallel/mutex.h"
+#include "src/parallel/thread_pool.h"
+#include "src/roster/party_keys.h"
+#include "src/roster/roster.h"
+#include "src/server/chain.h"
+#include "src/server/frontend.h"
+#include "src/server/journal.h"
+#include "src/shoald/client_service.h"
+#include "src/shoald/config.h"
+#include "src/shoald/driver.h"
+#include "src/shoald/peer.h"
+#include "src/shoald/pir_service.h"
+#include "src/storage/memory.h"
+#include "src/storage/spool.h"
+#include "src/storage/wiping_heap.h"
+#include "src/table/table.h"
+#include "src/wire/text.h"
+
+namespace shoal::shoald {
+namespace {
+
+constexpr char kHelp[] =
+    R"(Runs one party of a deployment. Party 1, the frontend, serves clients and drives the
+rounds; every other party serves the party before it; the last party answers from the
+table. Logs go to standard error. SIGINT and SIGTERM end the process in good order:
+open rounds are lost, and their secrets are erased. With --engine, party 1 answers
+queries by itself: its clients hide what they ask by encryption, and the other parties
+are not needed. Without the chain, SIGHUP takes the next epoch of the table from the
+same directory; with the chain, SIGHUP changes nothing.
+Exit codes: 0 ended in good order, 1 failed, 2 wrong usage, 3 the roster, table or
+journal cannot be trusted.
+)";
+constexpr char kExamples[] = R"(  shoald --config party2.textproto            run party 2
+  shoald --config party1.textproto --check    check configuration, roster and table, and exit
+  shoald --config party1.textproto --engine simplepir    one server alone, no chain
+  shoald --config party1.textproto --engine chain --engine simplepir    both on one port
+)";
+
+// Of all clients' requests that are coming in at a time.
+constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
+
+// row | signature for every row: a copy, as the table has the two apart. RESOURCE_EXHAUSTED as
+// CheckMemory.
+absl::StatusOr<Bytes> AnswersOf(const table::Table& table) {
+  const uint64_t bytes = table.rows() * table.answer_bytes();
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, "the copy of the table that answers come from"));
+  Bytes answers(bytes);
+  for (uint64_t row = 0; row < table.rows(); ++row) {
+    table.CopyAnswer(
+        row, MutableBytes(answers).subspan(row * table.answer_bytes(), table.answer_bytes()));
+  }
+  return answers;
+}
+
+// Logs how far a long stage has got, at most once in two seconds.
+class ProgressLog {
+ public:
+  void Tell(RoundCounter round, uint64_t opened, uint64_t onions) {
+    using Clock = std::chrono::steady_clock;
+    const int64_t now = Clock::now().time_since_epoch() / std::chrono::milliseconds(1);
+    int64_t last = last_ms_;
+    if (opened == onions || now < last + 2000 || !last_ms_.compare_exchange_strong(last, now)) {
+      return;
+    }
+    spdlog::info("round {}: opened {} of {} onions ({} %)", round.value(), opened, onions,
+                 100 * opened / onions);
+  }
+
+ private:
+  std::atomic<int64_t> last_ms_ =
+      std::chrono::steady_clock::now().time_since_epoch() / std::chrono::milliseconds(1);
+};
+
+// A verified manifest's id has 32 bytes.
+Digest DigestOf(const std::string& bytes) {
+  Digest digest;
+  SHOAL_CHECK(bytes.size() == digest.size());
+  std::ranges::copy(AsBytes(bytes), digest.begin());
+  return digest;
+}
+
+// No core file, and no other process of the same user reads the memory: it holds the secrets of
+// open rounds.
+void KeepMemoryPrivate() {
+  const rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+  setrlimit(RLIMIT_CORE, &none);
+  prctl(PR_SET_DUMPABLE, 0);
+}
+
+// Of the party itself: files of its rounds, spools, links.
+constexpr rlim_t kOwnDescriptors = 512;
+
+// Takes as many descriptors as the system gives. How many of `wanted` connections fit beside the
+// party's own files: a stage that finds no descriptor would abort its round for everybody.
+size_t ConnectionsThatFit(size_t wanted) {
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return wanted;
+  const rlim_t before = std::exchange(files.rlim_cur, files.rlim_max);
+  if (setrlimit(RLIMIT_NOFILE, &files) != 0) files.rlim_cur = before;
+  const rlim_t fit = files.rlim_cur - std::min(kOwnDescriptors, files.rlim_cur / 2);
+  if (fit >= wanted) return wanted;
+  spdlog::warn(
+      "the system allows {} open files: {} connections are taken at a time instead of {}; "
+      "raise the hard limit (ulimit -Hn)",
+      files.rlim_cur, fit, wanted);
+  return static_cast<size_t>(fit);
+}
+
+// The rounds of a party that its neighbours have forgotten end when they expire.
+class Expiry {
+ public:
+  explicit Expiry(server::Party* party)
+      : thread_([this, party] {
+          while (Wait(std::chrono::seconds(1))) {
+            for (const Digest& id : party->EndExpired()) {
+              spdlog::warn("round {}..: expired, erased", Hex(BytesView(id).first(8)));
+            }
+          }
+        }) {}
+  ~Expiry() {
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.NotifyAll();
+    thread_.join();
+  }
+
+ private:
+  // False once this ends.
+  bool Wait(std::chrono::seconds time) {
+    const auto until = std::chrono::steady_clock::now() + time;
+    const MutexLock lock(mutex_);
+    while (!stopping_ && wake_.WaitUntil(mutex_, until)) {
+    }
+    return !stopping_;
+  }
+
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+// --engine: "chain" is one, the single-server engines are the others.
+struct Engines {
+  bool chain = false;
+  std::set<pir::Engine> pir;
+};
+absl::StatusOr<Engines> EnginesOf(const cli::Values& values, uint32_t party) {
+  Engines engines;
+  for (const std::string& name : cli::TextsOf(values, "engine")) {
+    if (name == "chain") {
+      engines.chain = true;
+      continue;
+    }
+    auto engine = pir::ParseEngine(name);
+    if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
+    engines.pir.insert(*engine);
+  }
+  if (engines.pir.empty()) engines.chain = true;
+  if (!engines.pir.empty() && party != 1) {
+    return cli::UsageError("--engine: clients connect to party 1 alone, so it runs the engines");
+  }
+  return engines;
+}
+
+absl::StatusOr<std::unique_ptr<PirService>> StartEngines(
+    const Engines& engines, const cli::Values& values, const ServerConfig& config,
+    const roster::Roster& roster, std::shared_ptr<const table::Table> table, ThreadPool& pool) {
+  if (engines.pir.empty()) return nullptr;
+  PirServiceOptions options{
+      .engines = engines.pir, .pool = &pool, .directory = config.state_directory()};
+  // Beyond 2^40 MiB there is no machine, and no shift.
+  options.max_hint_bytes = std::min(cli::NumberOr(values, "max-hint-mib", 1024), uint64_t{1} << 40)
+                           << 20;
+  options.progress = [](pir::Engine engine, uint64_t done, uint64_t total) {
+    if (done == total || done % std::max<uint64_t>(1, total / 10) == 0) {
+      spdlog::info("{}: hint {} %", std::string(pir::EngineName(engine)), 100 * done / total);
+    }
+  };
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<PirService> service,
+                         PirService::Create(&roster, std::move(table), std::move(options)));
+  for (pir::Engine engine : engines.pir) {
+    spdlog::info("{} is ready", std::string(pir::EngineName(engine)));
+  }
+  return service;
+}
+
+int WaitFor(const sigset_t& signals) {
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  return signal_number;
+}
+
+// Engines without a chain: no rounds, no other party, no state. SIGHUP takes the table's next
+// epoch.
+absl::Status ServeEngines(PirService& service, const ServerConfig& config,
+                          const roster::Roster& roster, net::Server::Options listen,
+                          const sigset_t& signals, ThreadPool& pool) {
+  if (listen.address.empty()) listen.address = roster.party(1).client_address;
+  listen.max_buffered_bytes = kMaxClientBufferBytes;
+  listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
+  const std::string address = listen.address;
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<net::Server> server,
+      net::Server::Start(std::move(listen), [&](wire::Frame request, net::Reply reply) {
+        service.Handle(std::move(request), std::move(reply));
+      }));
+  spdlog::info("{} of {} listens on {}; no chain", roster.party(1).name, roster.deployment(),
+               address);
+  const SystemClock clock;
+  SystemRandom random;
+  while (WaitFor(signals) == SIGHUP) {
+    auto table =
+        table::Table::Open(config.table_directory(), roster, clock.NowSeconds(), random, pool);
+    absl::Status status = table.status();
+    if (table.ok()) {
+      const uint64_t epoch = table->manifest().epoch();
+      status = service.Reload(std::make_shared<const table::Table>(*std::move(table)));
+      if (status.ok()) spdlog::info("serves epoch {} of the table", epoch);
+    }
+    if (!status.ok()) spdlog::error("the table was not reloaded: {}", status.ToString());
+  }
+  spdlog::info("ending");
+  return absl::OkStatus();
+}
+
+absl::Status Run(const cli::Values& values, cli::Io&) {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("shoald"));
+  SHOAL_ASSIGN_OR_RETURN(const ServerConfig config,
+                         ReadServerConfig(values["config"].as<std::string>()));
+  spdlog::set_pattern(absl::StrCat("%Y-%m-%dT%H:%M:%S.%e party ", config.party(), " %^%l%$ %v"));
+  // Before any thread: all of them leave these signals to the wait at the end.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  SHOAL_ASSIGN_OR_RETURN(const Engines engines, EnginesOf(values, config.party()));
+  signal(SIGPIPE, SIG_IGN);
+  KeepMemoryPrivate();
+
+  const SystemClock clock;
+  SystemRandom random;
+  ThreadPool pool(config.threads());
+  SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys,
+                         roster::PartyKeys::Load(config.keys_directory()));
+  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
+                         roster::PinnedParties::Read(config.pinned_parties_file()));
+  wire::SignedRoster signed_roster;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
+  SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster,
+                         roster::Roster::Verify(signed_roster, pinned, clock.NowSeconds()));
+  if (config.party() > roster.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("party ", config.party(), ": the roster has ", roster.size(), " parties"));
+  }
+  const roster::Party& self = roster.party(config.party());
+  if (keys.tls().certificate_sha256() != self.tls_certificate_sha256) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        config.keys_directory(),
+        ": its TLS certificate is not the one that the roster pins for party ", config.party()));
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      table::Table verified,
+      table::Table::Open(config.table_directory(), roster, clock.NowSeconds(), random, pool));
+  auto shared = std::make_shared<const table::Table>(std::move(verified));
+  const table::Table& table = *shared;
+
+  const bool backend = config.party() == roster.size();
+  Bytes answers;
+  if (backend) {
+    SHOAL_ASSIGN_OR_RETURN(answers, AnswersOf(table));
+  }
+  ProgressLog progress;
+  server::Party::Options options{
+      .number = PartyNumber(config.party()),
+      .roster = roster,
+      .table = {.manifest_digest = table.manifest().digest(),
+                .rows = table.rows(),
+                .row_bytes = table.manifest().row_bytes()},
+      .table_id = DigestOf(table.manifest().content().table_id()),
+      .table_epoch = table.manifest().epoch(),
+      .answers = {answers, backend ? table.rows() : 0},
+      .max_open_rounds = std::max<size_t>(16, 2 * config.rounds().max_rounds()),
+      .progress = [&progress](RoundCounter round, uint64_t opened,
+                              uint64_t onions) { progress.Tell(round, opened, onions); },
+  };
+  if (config.party() == 1) {
+    SHOAL_RETURN_IF_ERROR(server::CheckPlan(PlanFrom(config, roster), roster));
+  }
+  if (values.count("check") > 0) {
+    spdlog::info("configuration, roster and table are in order");
+    return absl::OkStatus();
+  }
+  const auto& tls_key = keys.tls().private_key_pem;
+  net::Server::Options listen{
+      .address = config.listen_address(),
+      .identity = {.certificate_pem = keys.tls().certificate_pem,
+                   .private_key_pem = {reinterpret_cast<const uint8_t*>(tls_key.data()),
+                                       tls_key.size()}},
+      .clients = {},
+      .limits = nullptr,
+      .max_connections = ConnectionsThatFit(config.max_connections())};
+  // Engines alone let go of it when its next epoch comes.
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PirService> pir_service,
+                         StartEngines(engines, values, config, roster,
+                                      engines.chain ? shared : std::move(shared), pool));
+  if (!engines.chain) {
+    return ServeEngines(*pir_service, config, roster, std::move(listen), signals, pool);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<server::FileJournal> journal,
+                         server::FileJournal::Open(config.state_directory()));
+  SpoolPlace spools(config.spool_directory(), config.spool_memory_mib() << 20);
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<server::Party> party,
+      server::Party::Create(std::move(options), keys.bls(), journal.get(), &random, &clock,
+                            {.pool = &pool, .spools = &spools}));
+
+  std::unique_ptr<RemoteLink> next;
+  if (!backend) {
+    next = std::make_unique<RemoteLink>(roster.party(config.party() + 1), &keys.tls(),
+                                        table.answer_bytes(),
+                                        std::chrono::seconds(config.stage_limit_s()));
+  }
+  server::ChainNode node(party.get(), next.get());
+  if (config.party() == 1) {
+    // A crash left them open elsewhere, where they would count until they expire.
+    for (const Digest& id : journal->abandoned()) {
+      if (absl::Status ended = next->End(id, /*aborted=*/true, "the frontend was restarted");
+          !ended.ok()) {
+        spdlog::warn("round {}..: not ended everywhere: {}", Hex(BytesView(id).first(8)),
+                     ended.ToString());
+        break;  // the next party is not there yet
+      }
+    }
+  }
+  const Expiry expiry(party.get());
+
+  // What listens dies first, then what it calls.
+  std::unique_ptr<server::Frontend> frontend;
+  std::unique_ptr<ClientService> clients;
+  std::unique_ptr<PeerService> peers;
+  std::unique_ptr<Driver> driver;
+  std::unique_ptr<net::Server> server;
+
+  net::Handler handler;
+  if (config.party() == 1) {
+    if (listen.address.empty()) listen.address = self.client_address;
+    SHOAL_ASSIGN_OR_RETURN(
+        frontend, server::Frontend::Create(PlanFrom(config, roster), party.get(), journal.get(),
+                                           &clock, {.pool = &pool, .spools = &spools}));
+    clients = std::make_unique<ClientService>(frontend.get(), &roster, &table, journal.get());
+    listen.max_buffered_bytes = kMaxClientBufferBytes;
+    listen.limits = [&](wire::FrameType type) {
+      return pir_service != nullptr && PirService::Serves(type) ? pir_service->Limits(type)
+                                                                : clients->Limits(type);
+    };
+    handler = [&](wire::Frame request, net::Reply reply) {
+      if (pir_service != nullptr && PirService::Serves(request.type)) {
+        pir_service->Handle(std::move(request), std::move(reply));
+      } else {
+        clients->Handle(std::move(request), std::move(reply));
+      }
+    };
+  } else {
+    if (listen.address.empty()) listen.address = self.peer_address;
+    listen.clients = {roster.party(config.party() - 1).tls_certificate_sha256};
+    peers = std::make_unique<PeerService>(&node);
+    listen.limits = [&](wire::FrameType type) { return peers->Limits(type); };
+    listen.sink = [&](const wire::Frame& request, uint64_t bulk_bytes) {
+      return peers->Sink(request, bulk_bytes);
+    };
+    handler = [&](wire::Frame request, net::Reply reply) {
+      peers->Handle(std::move(request), std::move(reply));
+    };
+  }
+  const std::string address = listen.address;
+  SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
+  if (frontend != nullptr) driver = std::make_unique<Driver>(frontend.get(), &node, &clock);
+  spdlog::info("{} of {} listens on {}; table {}, epoch {}: {} rows of {} bytes", self.name,
+               roster.deployment(), address, table.manifest().name(), table.manifest().epoch(),
+               table.rows(), table.manifest().row_bytes());
+
+  while (WaitFor(signals) == SIGHUP) {
+    spdlog::warn("SIGHUP: with the chain, restart all parties to take a new epoch of the table");
+  }
+  spdlog::info("ending");
+  server.reset();
+  if (next != nullptr) next->CancelStages();
+  driver.reset();
+  peers.reset();
+  party->EndAll();
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace shoal::shoald
+
+int main(int argc, char** argv) {
+  using namespace shoal;
+  WipeWhatIsFreed();
+  const cli::Command command = {
+      .name = "shoald",
+      .summary = "one party of a deployment",
+      .help = shoald::kHelp,
+      .examples = shoald::kExamples,
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("config", cli::File()->required(),
+                                  "the party's configuration (text-format protobuf)")(
+                "check", "check everything that can be checked without a network, and exit")(
+                "engine", cli::Texts(),
+                "which engine answers: chain (default), simplepir, doublepir; may be repeated")(
+                "max-hint-mib", cli::Number(),
+                "refuse to start an engine whose hint is larger (default 1024)");
+          },
+      .positional = "",
+      .run = shoald::Run,
+  };
+  return cli::MainOfOne(command, argc, argv);
+}

@@ -1,0 +1,22 @@
+// Answers to clients about the table, which every server gives, whatever engines it runs.
+#ifndef SHOAL_SRC_SHOALD_TABLE_SERVICE_H_
+#define SHOAL_SRC_SHOALD_TABLE_SERVICE_H_
+
+#include "absl/status/statusor.h"
+#include "src/roster/roster.h"
+#include "src/table/table.h"
+#include "src/wire/frame.h"
+
+namespace shoal::shoald {
+
+// GET_DEPLOYMENT.
+absl::StatusOr<wire::Frame> GetDeployment(const roster::Roster& roster, const table::Table& table,
+                                          const wire::Frame& request);
+
+// GET_PLACEMENT: a piece of the placement. NOT_FOUND if the request is for another table,
+// OUT_OF_RANGE beyond the end.
+absl::StatusOr<wire::Frame> GetPlacement(const table::Table& table, const wire::Frame& request);
+
+}  // namespace shoal::shoald
+
+#endif  // SHOAL_SRC_SHOALD_TABLE_SERVICE_H_

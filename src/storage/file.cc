@@ -1,0 +1,183 @@
+#include "src/storage/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "sodium.h"
+#include "src/base/status_macros.h"
+
+namespace shoal {
+namespace {
+
+std::string DirectoryOf(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+absl::StatusOr<std::string> Read(const std::string& path, uint64_t max_bytes, bool private_only) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, path);
+  if (S_ISDIR(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": is a directory"));
+  }
+  if (private_only && (info.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, ": holds secrets but others may read it; run: chmod 600 ", path));
+  }
+  std::string content;
+  char buffer[1 << 16];
+  auto wipe = absl::MakeCleanup([&] { sodium_memzero(buffer, sizeof buffer); });
+  if (S_ISREG(info.st_mode)) {
+    if (static_cast<uint64_t>(info.st_size) > max_bytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(path, ": has ", info.st_size, " bytes, more than ", max_bytes));
+    }
+    // Allocated in one piece, as growth would leave copies of a secret behind.
+    content.reserve(static_cast<size_t>(info.st_size));
+  }
+  for (;;) {
+    const ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, path);
+    if (n == 0) return content;
+    if (content.size() + static_cast<size_t>(n) > max_bytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(path, ": more than ", max_bytes, " bytes"));
+    }
+    content.append(buffer, static_cast<size_t>(n));
+  }
+}
+
+}  // namespace
+
+absl::Status WriteAll(int fd, BytesView content, absl::string_view what) {
+  while (!content.empty()) {
+    const ssize_t n = ::write(fd, content.data(), content.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return ErrnoStatus(errno, absl::StrCat("writing ", what));
+    content = content.subspan(static_cast<size_t>(n));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ErrnoStatus(int error, absl::string_view what) {
+  const std::string message = absl::StrCat(what, ": ", std::strerror(error));
+  switch (error) {
+    case ENOENT:
+      return StorageError(absl::StatusCode::kNotFound, message);
+    case EEXIST:
+      return StorageError(absl::StatusCode::kAlreadyExists, message);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return StorageError(absl::StatusCode::kPermissionDenied, message);
+    case ENOSPC:
+    case EDQUOT:
+      return StorageError(absl::StatusCode::kResourceExhausted, message);
+    default:
+      return StorageError(absl::StatusCode::kUnavailable, message);
+  }
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes) {
+  return Read(path, max_bytes, /*private_only=*/false);
+}
+
+absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t max_bytes) {
+  return Read(path, max_bytes, /*private_only=*/true);
+}
+
+absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode) {
+  // mkstemp creates it 0600, so a secret is never readable by others, not even briefly.
+  std::string temporary = absl::StrCat(path, kTemporarySuffix, "XXXXXX");
+  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, absl::StrCat("creating ", path));
+  absl::Status status = WriteAll(fd, content, temporary);
+  if (status.ok() && ::fchmod(fd, static_cast<mode_t>(mode)) != 0) {
+    status = ErrnoStatus(errno, temporary);
+  }
+  if (status.ok() && ::fsync(fd) != 0) status = ErrnoStatus(errno, temporary);
+  if (::close(fd) != 0 && status.ok()) status = ErrnoStatus(errno, temporary);
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) {
+    status = ErrnoStatus(errno, path);
+  }
+  if (!status.ok()) {
+    if (mode == FileMode::kPrivate) {
+      WipeFile(temporary).IgnoreError();  // it may hold a part of a secret
+    } else {
+      ::unlink(temporary.c_str());
+    }
+    return status;
+  }
+  return SyncDirectory(DirectoryOf(path));
+}
+
+absl::Status MakeDirectory(const std::string& path, FileMode mode) {
+  std::error_code error;
+  const std::string parent = DirectoryOf(path);
+  std::filesystem::create_directories(parent, error);
+  if (error) return ErrnoStatus(error.value(), parent);
+  const bool is_private = mode == FileMode::kPrivate;
+  if (::mkdir(path.c_str(), is_private ? 0700 : 0755) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, path);
+  }
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, path);
+  if (!S_ISDIR(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": is not a directory"));
+  }
+  if (is_private && (info.st_mode & 077) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(path, ": is for secrets but others may enter it; run: chmod 700 ", path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeleteFile(const std::string& path) {
+  return ::unlink(path.c_str()) == 0 || errno == ENOENT ? absl::OkStatus()
+                                                        : ErrnoStatus(errno, path);
+}
+
+absl::Status WipeFile(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, path);
+  struct stat info;
+  absl::Status status;
+  if (::fstat(fd, &info) != 0) status = ErrnoStatus(errno, path);
+  const Bytes zeros(1 << 16, 0);
+  for (off_t left = status.ok() ? info.st_size : 0; status.ok() && left > 0;) {
+    const size_t n = std::min<size_t>(static_cast<size_t>(left), zeros.size());
+    status = WriteAll(fd, BytesView(zeros).first(n), path);
+    left -= static_cast<off_t>(n);
+  }
+  if (status.ok() && ::fsync(fd) != 0) status = ErrnoStatus(errno, path);
+  ::close(fd);
+  if (::unlink(path.c_str()) != 0 && status.ok()) status = ErrnoStatus(errno, path);
+  return status;
+}
+
+absl::Status SyncDirectory(const std::string& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, absl::StrCat("opening ", directory));
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0) return ErrnoStatus(error, absl::StrCat("syncing ", directory));
+  return absl::OkStatus();
+}
+
+bool FileExists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
+
+}  // namespace shoal

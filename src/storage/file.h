@@ -1,0 +1,59 @@
+// Files: private ones (0600), atomic replacement, durable writes.
+#ifndef SHOAL_SRC_STORAGE_FILE_H_
+#define SHOAL_SRC_STORAGE_FILE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+
+namespace shoal {
+
+enum class FileMode : uint32_t {
+  kPublic = 0644,
+  kPrivate = 0600,  // keys and state: only the owner may read them
+};
+
+// NOT_FOUND, PERMISSION_DENIED or RESOURCE_EXHAUSTED (larger than `max_bytes`), each
+// naming the path.
+absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes = 1ull << 32);
+
+// As ReadFile, and refuses (PERMISSION_DENIED) a file that others may read or write.
+absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t max_bytes = 1 << 26);
+
+// Writes a temporary file beside `path`, makes it durable, renames it over `path` and makes
+// the directory durable: a reader sees the old content or the new, also after a crash. A process
+// that is killed meanwhile leaves the temporary file behind: PATH, kTemporarySuffix, six letters.
+inline constexpr char kTemporarySuffix[] = ".tmp-";
+absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode);
+
+// Makes the names in a directory durable, for files that were created by other means than the
+// above.
+absl::Status SyncDirectory(const std::string& directory);
+
+// Creates the directory (0700 when private) and its parents. OK if it exists, but a private
+// directory that others may enter is refused.
+absl::Status MakeDirectory(const std::string& path, FileMode mode);
+
+// OK if there is no such file.
+absl::Status DeleteFile(const std::string& path);
+
+// Overwrites the content with zeros, makes that durable, unlinks. On file systems that
+// copy on write or on flash this is the best that can be done from here; docs/threat-model.md
+// says what remains. OK if there is no such file.
+absl::Status WipeFile(const std::string& path);
+
+// Writes all of `content` to an open file, however often the system stops half way. `what` names
+// the file in the error.
+absl::Status WriteAll(int fd, BytesView content, absl::string_view what);
+
+bool FileExists(const std::string& path);
+
+// "what: No such file or directory" and so on: a StorageError with a fitting code.
+absl::Status ErrnoStatus(int error, absl::string_view what);
+
+}  // namespace shoal
+
+#endif  // SHOAL_SRC_STORAGE_FILE_H_

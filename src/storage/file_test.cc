@@ -1,0 +1,65 @@
+#include "src/storage/file.h"
+
+#include <sys/stat.h>
+
+#include <string>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+
+namespace shoal {
+namespace {
+
+using ::shoal::testing::StatusIs;
+
+std::string TempPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
+
+TEST(FileTest, PrivateFilesArePrivateAndReplacedAtomically) {
+  const std::string path = TempPath("private");
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes("one"), FileMode::kPrivate));
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes("two"), FileMode::kPrivate));
+  struct stat info;
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::string content, ReadPrivateFile(path));
+  EXPECT_EQ(content, "two");
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+  EXPECT_THAT(ReadPrivateFile(path), StatusIs(absl::StatusCode::kPermissionDenied, "chmod 600"));
+}
+
+TEST(FileTest, ErrorsNameThePath) {
+  EXPECT_THAT(ReadFile("/nonexistent/x"), StatusIs(absl::StatusCode::kNotFound, "/nonexistent/x"));
+  const std::string path = TempPath("big");
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, Bytes(100, 1), FileMode::kPublic));
+  EXPECT_THAT(ReadFile(path, 99), StatusIs(absl::StatusCode::kResourceExhausted, "100 bytes"));
+}
+
+// A server logs the text with the path and sends the text without it.
+TEST(FileTest, ErrorsTellOthersNoPath) {
+  const absl::Status error = Annotate(Annotate(ReadFile("/nonexistent/x").status(), "b"), "a");
+  EXPECT_THAT(error, StatusIs(absl::StatusCode::kNotFound, "a: b: /nonexistent/x: No such file"));
+  EXPECT_EQ(ForOthers(error), absl::NotFoundError("a: b: storage failed"));
+  EXPECT_EQ(ForOthers(Annotate(absl::NotFoundError("no slot"), "a")),
+            absl::NotFoundError("a: no slot"));
+  SHOAL_EXPECT_OK(ForOthers(absl::OkStatus()));
+}
+
+TEST(FileTest, WipedFilesAreGone) {
+  const std::string path = TempPath("wiped");
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, Bytes(100000, 1), FileMode::kPrivate));
+  SHOAL_EXPECT_OK(WipeFile(path));
+  EXPECT_FALSE(FileExists(path));
+  SHOAL_EXPECT_OK(WipeFile(path));
+}
+
+TEST(FileTest, PrivateDirectoriesOpenToOthersAreRefused) {
+  const std::string path = TempPath("dir");
+  SHOAL_ASSERT_OK(MakeDirectory(path, FileMode::kPrivate));
+  SHOAL_EXPECT_OK(MakeDirectory(path, FileMode::kPrivate));
+  ASSERT_EQ(chmod(path.c_str(), 0755), 0);
+  EXPECT_THAT(MakeDirectory(path, FileMode::kPrivate),
+              StatusIs(absl::StatusCode::kPermissionDenied, "chmod 700"));
+}
+
+}  // namespace
+}  // namespace shoal
