@@ -57,8 +57,8 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
     if (with_ours.ok()) return with_ours;
     failed = AtParty(*party_, with_ours.status());
   }
-  // Whether the answer is wrong, late or lost, the parties after this one may have signed the
-  // round, and would keep it until it expires.
+  // Withdraws the round: even if the answer is wrong, late or lost, later parties may have signed
+  // the round and would keep it until it expires.
   const RoundCounter counter(draft.counter());
   const absl::Status withdrawn = party_->Withdraw(counter);
   if (next_ != nullptr) next_->Withdraw(counter).IgnoreError();
@@ -120,7 +120,7 @@ absl::Status ChainNode::End(const Digest& round_id, bool aborted, const std::str
 
 absl::Status ChainNode::Withdraw(RoundCounter counter) {
   const absl::Status here = party_->Withdraw(counter);
-  // Sent even if nothing is left here: an earlier message to the next party may have been lost.
+  // Sent even if this party has nothing to withdraw: an earlier message may have been lost.
   const absl::Status later = next_ == nullptr ? absl::OkStatus() : next_->Withdraw(counter);
   return here.ok() ? later : AtParty(*party_, here);
 }

@@ -1,5 +1,5 @@
-// The chain: what a party does with a message, and with its neighbour's answer to it. Propose,
-// Offline, Online and End, read in this order, are the way of a round through a party.
+// The chain: what a party does with a message and with its neighbour's answer. A round passes
+// through a party by Propose, Offline, Online and End, in this order.
 #ifndef SHOAL_SRC_SERVER_CHAIN_H_
 #define SHOAL_SRC_SERVER_CHAIN_H_
 
@@ -19,8 +19,8 @@ namespace shoal::server {
 using StageReports = std::vector<wire::StageReport>;
 
 // The calls from a party to the one after it. ChainNode implements them itself, so that a chain can
-// run in one process; src/shoald implements them over TLS. Calls block until all parties after this
-// one have done their part. Bulk that they return is made as it is read. Thread-safe.
+// run in one process; src/shoald implements them over TLS. Calls block until all later parties have
+// done their part. Sources that calls return compute their bytes as they are read. Thread-safe.
 class Link {
  public:
   virtual ~Link() = default;
@@ -32,8 +32,8 @@ class Link {
   // What the round has cost so far, at the called party and all parties after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
   virtual absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) = 0;
-  // The same for a proposal whose answer was lost or refused, so that the caller does not know the
-  // round's id.
+  // Ends a round whose proposal was refused or whose answer was lost: the caller does not know its
+  // id.
   virtual absl::Status Withdraw(RoundCounter counter) = 0;
 };
 
@@ -47,7 +47,7 @@ class ChainNode final : public Link {
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
   absl::Status Offline(const wire::SignedHeader& header,
                        std::unique_ptr<ByteSource> onions) override;
-  // The same for a list that came piece by piece (Party::BeginOffline).
+  // The same for a list that arrived piece by piece (Party::BeginOffline).
   absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake);
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;

@@ -1,5 +1,5 @@
-// Memory in which a party puts queries to their places before it sends them on, and keeps the way
-// back for their answers.
+// Memory in which a party permutes queries before it sends them on, and records how to return their
+// answers.
 #ifndef SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
 #define SHOAL_SRC_SERVER_FORWARD_MEMORY_H_
 
@@ -16,16 +16,16 @@
 
 namespace shoal::server {
 
-// Twelve bytes for every position of the next party, zero at first. Getting pages from the system
-// takes longer than using them, so where memory is plentiful the offline stage gets them before
-// clients wait. Movable; an object that was moved from may only be assigned to or destroyed.
+// Twelve bytes for every position of the next party, initially zero. Getting pages from the system
+// takes longer than using them, so where memory is plentiful the offline stage gets them ahead of
+// the online stage. Movable; an object that was moved from may only be assigned to or destroyed.
 // Thread-compatible; different threads may write disjoint parts.
 class ForwardMemory {
  public:
   // What the next party will be sent at one of its positions.
   struct Item {
     uint32_t tally;
-    uint32_t from;  // 1 + the number of the query (noise queries after the others); 0: no query
+    uint32_t from;  // 1 + the query's number (noise queries come last); 0: no query
   };
 
   static constexpr uint64_t kPositionBytes = sizeof(Item) + sizeof(uint32_t);
@@ -35,21 +35,21 @@ class ForwardMemory {
   ForwardMemory() = default;
   // RESOURCE_EXHAUSTED if the system has no memory.
   static absl::StatusOr<ForwardMemory> Create(uint32_t positions);
-  // The same, already touched, out of an arena, and with memory for the message. If the arena has
-  // no memory for it, the result has no positions.
+  // The same with touched pages from an arena, and with memory for the message. If the arena has no
+  // memory left, the result has no positions.
   static absl::StatusOr<ForwardMemory> MakeReady(uint32_t positions, Arena& arena,
                                                  ThreadPool& pool);
 
   uint32_t positions() const { return static_cast<uint32_t>(place_.size()); }
   std::span<Item> items() { return items_; }
-  // place()[a] says which query the a-th query of the message is: its number among the queries that
-  // came in, or that of a noise query, which are numbered after them.
+  // place()[a] is the number of the a-th query in the message. Queries that came in are numbered
+  // first, noise queries after them.
   std::span<uint32_t> place() { return place_; }
   std::span<const uint32_t> place() const { return place_; }
-  // Memory for the message to the next party: either empty, or zeros of the message's largest size.
+  // Memory for the message to the next party: empty, or zeros of the message's largest size.
   Bytes& message() { return message_; }
 
-  // Frees the memory of items(), unless it is an arena's. place() stays, as the way back needs it.
+  // Frees the memory of items() unless it belongs to an arena. Keeps place() for the way back.
   void FreeItems();
 
  private:

@@ -23,23 +23,24 @@
 namespace shoal::server {
 namespace {
 
-constexpr uint32_t kUnused = 0xffffffff;  // no tally: those are below p
+constexpr uint32_t kUnused = 0xffffffff;  // not a tally, as tallies are below p
 // Closed rounds that `status` still shows.
 constexpr size_t kRememberedRounds = 32;
-// Of answers in one response, which is a message of at most wire::kMaxClientControlBytes.
+// Answers in one response; the whole message has at most wire::kMaxClientControlBytes.
 constexpr uint64_t kMaxFetchBytes = 2 << 20;
 static_assert(kMaxFetchBytes + 1024 <= wire::kMaxClientControlBytes);
-// Room for the rounds' own clocks: a header is announced at the second it is drafted.
+// The most that a plan may set for a window or the stage limit.
 constexpr uint32_t kMaxWindowS = 24 * 3600;
 
-// What clients are told.
+// The error for clients.
 absl::Status WrongState(FrontendStage stage, absl::string_view wanted) {
   return absl::FailedPreconditionError(
       absl::StrCat("the round is ", wire::RoundState_Name(Shown(stage)), ": ", wanted));
 }
 
-// What finds an onion's slot again: 16 bytes of a digest under a key of this process, so that
-// senders cannot aim at the table's buckets. 20 bytes an entry, in a flat table.
+// Identifies an onion whose slot is looked up again: 16 bytes of a digest under a key of this
+// process, so that senders cannot aim at the table's buckets. An entry takes 20 bytes in a flat
+// table.
 using OnionPrint = std::array<uint8_t, 16>;
 struct OnionPrintHash {
   size_t operator()(const OnionPrint& print) const { return LoadLe<size_t>(print.data()); }
@@ -47,23 +48,23 @@ struct OnionPrintHash {
 
 }  // namespace
 
-// One round. Its locks are held for moments, on I/O threads too, except `storing`.
+// One round. All locks but `storing` are held briefly, on I/O threads too.
 struct Frontend::Entry {
-  // What a round holds, by its stage; nothing in the others.
+  // What a round holds in each stage. Stages without a struct hold nothing.
   struct TakingOnions {
     absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> slot_of_onion;
   };
   struct TakingQueries {
-    SecretVector<uint32_t> tallies;  // by slot, kUnused where there is none
+    SecretVector<uint32_t> tallies;  // by slot; kUnused: none
   };
-  struct Online {                // and until the answers are there
-    std::vector<uint32_t> rank;  // by slot: where its answer stands
+  struct Online {                // until the answers are there
+    std::vector<uint32_t> rank;  // by slot: its answer's index
   };
   struct Answers {
     std::vector<uint32_t> rank;
     Spool spool;
   };
-  // Clients are handed answers without a lock: memory is cleared once the last of them has its own.
+  // Answers are handed out without a lock. The last reference clears their memory.
   using AnswersPointer = std::shared_ptr<const Answers>;
   using Held = std::variant<std::monostate, TakingOnions, TakingQueries, Online, AnswersPointer>;
 
@@ -78,10 +79,10 @@ struct Frontend::Entry {
 
   const round::Round round;
   const size_t onion_bytes;
-  Digest print_key;  // never changes
+  Digest print_key;  // constant
 
-  // Of those who give slots and append to the journal, one after the other, as the journal keeps
-  // the order of the slots. Held while the disk works, so never taken on an I/O thread.
+  // Held while slots are given out and onions appended to the journal, which must hold them in the
+  // order of their slots. Held while the disk works, so never taken on an I/O thread.
   Mutex storing ABSL_ACQUIRED_BEFORE(mutex);
   Journal* const submissions ABSL_PT_GUARDED_BY(storing);
 
@@ -89,19 +90,19 @@ struct Frontend::Entry {
   RoundStage<FrontendStage> stage ABSL_GUARDED_BY(mutex){FrontendStage::kTakingOnions};
   uint64_t stage_since_s ABSL_GUARDED_BY(mutex);
   Held held ABSL_GUARDED_BY(mutex);
-  // The first error of the journal over what clients sent, in whatever stage it comes.
+  // The journal's first error, in any stage, when storing what clients sent.
   absl::Status storage ABSL_GUARDED_BY(mutex);
   std::string abort_reason ABSL_GUARDED_BY(mutex);
   uint64_t slots ABSL_GUARDED_BY(mutex) = 0;
   uint64_t used ABSL_GUARDED_BY(mutex) = 0;
   StageReports reports ABSL_GUARDED_BY(mutex);
-  Stopwatch chain_time ABSL_GUARDED_BY(mutex);  // since the stage that runs began
-  // Over the whole chain.
+  Stopwatch chain_time ABSL_GUARDED_BY(mutex);  // since the running stage began
+  // Time that the stages took over the whole chain.
   uint64_t offline_ms ABSL_GUARDED_BY(mutex) = 0, online_ms ABSL_GUARDED_BY(mutex) = 0;
 
-  // Goes on to a stage with what it holds. FAILED_PRECONDITION, naming both, and nothing changes if
-  // it may not come next. What was held before is in `held`, to be dropped without the lock: it
-  // takes a while to clear.
+  // Advances to stage `to`, which holds `content`. FAILED_PRECONDITION, naming both stages, and
+  // nothing changes, if `to` may not come next. Leaves the old content in `content`, for the caller
+  // to drop without the lock, as clearing it takes a while.
   absl::Status BecomeLocked(FrontendStage to, Held& content, uint64_t now_s)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     SHOAL_RETURN_IF_ERROR(stage.Advance(to));
@@ -163,13 +164,13 @@ absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party
 
 wire::RoundHeader Frontend::NewDraft() {
   const uint64_t now_s = clock_->NowSeconds();
-  // The journal may be writing: that must not hold up the clients.
+  // Called without the lock, because the journal may be writing, which must not hold up clients.
   const uint64_t highest = journal_->highest_round().value();
   wire::RoundHeader draft;
   {
     const MutexLock lock(mutex_);
-    // Starts above whatever the journal has seen, and above the time: a frontend that has lost its
-    // journal still goes up.
+    // Counters start above all that the journal has seen and above the time, so that they rise even
+    // at a frontend that has lost its journal.
     last_counter_ = std::max({last_counter_ + 1, highest + 1, now_s});
     draft.set_counter(last_counter_);
   }
@@ -200,7 +201,7 @@ absl::Status Frontend::Open(const round::Round& round) {
     return absl::AlreadyExistsError("the round is open already");
   }
   order_.push_back(round.id());
-  // Forget the oldest of the ended ones.
+  // Forgets the oldest ended rounds.
   size_t remembered = 0;
   for (const Digest& id : order_) remembered += ended(*rounds_.at(id)) ? 1 : 0;
   for (auto it = order_.begin(); it != order_.end() && remembered > kRememberedRounds;) {
@@ -250,7 +251,7 @@ std::vector<Due> Frontend::WhatIsDue() {
       case FrontendStage::kTakingOnions:
         if (now_s >= header.onions_close_s() || full(entry.slots, plan_.onions_count) ||
             entry.slots == header.max_slots()) {
-          // A round without onions has nothing to hide and nothing to do.
+          // A round without onions has nothing to do.
           due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id, {}});
         }
         break;
@@ -287,7 +288,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Frontend::Seal(const Digest& round_i
     entry->StartStageLocked();
     slots = entry->slots;
   }
-  // Every onion was written before it was acknowledged: they need not be in memory as well.
+  // Reads the onions back: all were written before they were acknowledged.
   return journal_->ReadSubmissions(entry->round.counter(), slots * entry->onion_bytes);
 }
 
@@ -324,7 +325,7 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
     rank[slot] = next++;
   }
   const MutexLock lock(entry->mutex);
-  // Nowhere to be put if the round has ended meanwhile.
+  // If the round has ended meanwhile, drops the ranks.
   if (auto* const online = std::get_if<Entry::Online>(&entry->held)) online->rank = std::move(rank);
   return std::move(writer).Take();
 }
@@ -337,7 +338,7 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
     SHOAL_RETURN_IF_ERROR(entry->stage.Advance(FrontendStage::kCollecting));
     SHOAL_CHECK(answers.size() == entry->used * entry->round.answer_bytes());
   }
-  // Not locked meanwhile: clients ask how far the round is.
+  // Reads without the lock: clients ask how far the round is.
   absl::StatusOr<Spool> all = SpoolAll(answers, *resources_.spools, resources_.pool);
   StageReports stages;
   uint64_t online_ms = 0;
@@ -368,7 +369,7 @@ void Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view 
   if (!entry.ok()) return;
   Entry::Held nothing;
   const MutexLock lock((*entry)->mutex);
-  // Ended before, it stays as it is.
+  // A round that has ended stays as it is.
   if (!(*entry)->BecomeLocked(end, nothing, clock_->NowSeconds()).ok()) return;
   (*entry)->abort_reason = std::string(reason);
 }
@@ -444,8 +445,8 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
     std::copy_n(digest.begin(), prints[i].size(), prints[i].begin());
   }
   const MutexLock storing(entry->storing);
-  // What is new, in order and once. Nothing else is written: a client that repeats itself for ever
-  // fills no disk. A full round still acknowledges again what it has.
+  // Collects new onions, in order and once. Only these are written, so that a client that repeats
+  // itself does not fill the disk. A full round still acknowledges onions that it has.
   absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> fresh;
   std::vector<size_t> added;
   {
@@ -475,7 +476,7 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
   }
   const MutexLock lock(entry->mutex);
   if (!kept.ok()) return entry->StorageFailedLocked(std::move(kept));
-  // It may have ended meanwhile, but not been sealed: that waits for who stores.
+  // The round may have ended meanwhile. It cannot have been sealed, as that takes `storing`.
   auto* const taking = std::get_if<Entry::TakingOnions>(&entry->held);
   if (taking == nullptr) return WrongState(entry->stage.get(), "takes no onions");
   entry->slots += fresh.size();
@@ -521,7 +522,7 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry,
   }
   if (const size_t wrong = party_->FirstWrongToken(entry.round.id(), request.slots, request.tokens);
       wrong < count) {
-    // Of a round that has ended meanwhile no token is right, and that is not the client's fault.
+    // Every token is wrong if the round has ended meanwhile, which is not the client's fault.
     const MutexLock lock(entry.mutex);
     if (entry.stage.get() != stage) return WrongState(entry.stage.get(), "came too late");
     return absl::PermissionDeniedError(
@@ -550,7 +551,7 @@ absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesReques
   if (count == 0 || request.tallies().size() != 4 * count) {
     return absl::InvalidArgumentError("slots and tallies are arrays of different lengths");
   }
-  // Everything is checked before anything is taken.
+  // Checks everything before it takes anything.
   SecretVector<uint32_t> tallies(count);
   for (size_t i = 0; i < count; ++i) {
     tallies[i] = LoadLe<uint32_t>(AsBytes(request.tallies()).data() + 4 * i);
@@ -581,7 +582,7 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
     const wire::FetchAnswersRequest& request) const {
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, ParseRoundId(request.round_id()));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  // From here on the answers are there until this has read them, even if the round ends.
+  // Keeps the answers until this call has read them, even if the round ends.
   Entry::AnswersPointer held;
   {
     const MutexLock lock(entry->mutex);
@@ -590,7 +591,7 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
     }
     held = std::get<Entry::AnswersPointer>(entry->held);
   }
-  // One answer may always be had: a row may be a megabyte, and a response four.
+  // One answer is always allowed: rows have up to 1 MiB, and a response may have 4 MiB.
   if (const uint64_t most = std::max<uint64_t>(1, kMaxFetchBytes / entry->round.answer_bytes());
       request.slots().size() / 4 > most) {
     return absl::InvalidArgumentError(absl::StrCat(request.slots().size() / 4, " answers of ",
@@ -608,7 +609,7 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
   }
   std::string& answers = *response.mutable_answers();
   answers.resize(parsed.slots.size() * answer_bytes);
-  // A client's slots are neighbours mostly: one read for each run of them.
+  // Reads once for each run of adjacent slots, as a client's slots mostly are adjacent.
   for (size_t i = 0; i < parsed.slots.size();) {
     const uint64_t first = held->rank[parsed.slots[i]];
     size_t n = 1;

@@ -1,12 +1,13 @@
-// The frontend's side towards clients: slots, submissions, and the life of its rounds. No I/O but
-// the journal's and the spools'; the runner moves the bytes and asks `Due` what to do next.
+// The frontend's side towards clients: slots, submissions and the life of its rounds. Does no I/O
+// except through the journal and the spools. The driver moves the bytes and asks WhatIsDue what to
+// do next.
 //
 //   OPEN_FOR_ONIONS --(window or count)--> SEALED --(offline stage)--> OPEN_FOR_QUERIES
 //     --(window or count)--> ANSWERING --(online stage)--> ANSWERED --(window)--> CLOSED
-//   and ABORTED from anywhere, for everybody. round_stage.h has it with what the driver sees.
+//   and ABORTED from anywhere, for everybody. round_stage.h has the stages that the driver sees.
 //
-// What a client sees of a round depends on times, counts and its own requests alone, never on an
-// answer: refusals name a slot, a token or a state.
+// What a client sees of a round depends only on times, counts and its own requests, never on an
+// answer. Refusals name a slot, a token or a state.
 #ifndef SHOAL_SRC_SERVER_FRONTEND_H_
 #define SHOAL_SRC_SERVER_FRONTEND_H_
 
@@ -41,9 +42,9 @@ struct RoundPlan {
   uint32_t queries_window_s = 60;
   uint64_t queries_count = 0;
   uint32_t answers_window_s = 120;  // answers wait this long for their owners
-  uint32_t stage_limit_s = 3600;    // offline or online stage: longer means something is broken
+  uint32_t stage_limit_s = 3600;    // the longest that an offline or online stage may take
   uint32_t max_slots = 1 << 20;
-  uint32_t max_rounds = 8;  // not yet closed
+  uint32_t max_rounds = 8;  // the most rounds not yet closed
 };
 
 // INVALID_ARGUMENT names the field and the allowed range.
@@ -60,38 +61,39 @@ enum class Action {
 struct Due {
   Action action;
   Digest round_id;   // not for kAnnounce
-  absl::Status why;  // of kAbort; for the log: it may name files
+  absl::Status why;  // of kAbort; only for the log, as it may name files
 };
 
-// Thread-safe. What a client's request does is for I/O threads, and waits for no disk, no cipher of
-// another request and no stage; SubmitOnions alone waits for the journal.
+// Thread-safe. Calls for clients may be made on I/O threads: except SubmitOnions, which waits for
+// the journal, they wait for no disk, stage or other request's cipher.
 class Frontend {
  public:
-  // `party` is number 1 and outlives this, as journal, clock and resources do.
+  // `party` must be number 1. It, the journal, the clock and the resources must outlive the
+  // frontend.
   static absl::StatusOr<std::unique_ptr<Frontend>> Create(RoundPlan plan, Party* party,
                                                           Journal* journal, const Clock* clock,
                                                           const Resources& resources);
 
-  // --- for the driver: FAILED_PRECONDITION, naming both stages, for what may not come next ---
+  // --- for the driver: FAILED_PRECONDITION, naming both stages, if the stage may not come next ---
 
-  // A header without onion keys: the beginning of a round.
+  // A header without onion keys, with which a round begins.
   wire::RoundHeader NewDraft();
-  // A round that all parties have signed begins to take onions.
+  // Begins to take onions for a round that all parties have signed.
   absl::Status Open(const round::Round& round);
-  // What is due, oldest round first. A round that is being worked on is not due.
+  // What is due, oldest round first. Leaves out rounds that the driver works on.
   std::vector<Due> WhatIsDue();
-  // No more onions. The input of party 1: the onions in the order of their slots.
+  // Takes no more onions. Returns them in the order of their slots, as party 1's input.
   absl::StatusOr<std::unique_ptr<ByteSource>> Seal(const Digest& round_id);
   absl::Status OfflineDone(const Digest& round_id, StageReports reports);
-  // No more queries. The input of party 1, encoded.
+  // Takes no more queries. Returns them encoded, as party 1's input.
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
-  // One answer for every used slot, in order: what party 1's node returns. Takes all of them before
-  // anybody gets one, and asks for `reports` when they are there. Errors of the source and of the
-  // spool: the round stays ANSWERING, and the same answers may come again.
+  // Takes what party 1's node returns: one answer for every used slot, in order. No client gets an
+  // answer before all are taken. Calls `reports` after that. After an error of the source or the
+  // spool the round stays ANSWERING, and the same answers may come again.
   absl::Status AnswersReady(const Digest& round_id, ByteSource& answers,
                             const std::function<StageReports()>& reports);
-  // Erases what is held of the round, answers once the last client who is being handed some has
-  // them. OK again.
+  // Erases what is held of the round. A client that is just being handed answers still gets them.
+  // May be called again.
   void Close(const Digest& round_id);
   void Abort(const Digest& round_id, absl::string_view reason);
   absl::StatusOr<wire::SignedHeader> Header(const Digest& round_id) const;
@@ -102,33 +104,36 @@ class Frontend {
   absl::StatusOr<wire::RoundInfo> Info(const Digest& round_id) const;
   absl::StatusOr<wire::RoundState> State(const Digest& round_id) const;
   absl::StatusOr<FrontendStage> Stage(const Digest& round_id) const;
-  // Rounds with what their stages cost at every party.
+  // The rounds, with the cost of their stages at every party.
   std::vector<wire::RoundReport> Reports() const;
 
-  // Gives every onion a slot; bytes that have one get the same again. All or nothing. The caller
-  // acknowledges after journal->Sync(counter), which one call does for many submissions. Writes to
-  // the journal: not for I/O threads.
-  // INVALID_ARGUMENT: not a whole number of onions; FAILED_PRECONDITION: the round takes no onions
-  // (any more); RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round. Where the journal
-  // fails: as StorageFailed.
+  // Gives every onion a slot, and an onion that has a slot the same again. All or nothing. The
+  // caller must call journal->Sync(counter) before it acknowledges; one call serves many
+  // submissions. Writes to the journal, so not for I/O threads. INVALID_ARGUMENT: not a whole
+  // number of onions; FAILED_PRECONDITION: the round takes no onions (any more);
+  // RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round. If the journal fails, the
+  // error of StorageFailed.
   struct Submission {
     std::vector<uint32_t> slots;
     RoundCounter counter;
   };
   absl::StatusOr<Submission> SubmitOnions(const Digest& round_id, BytesView onions);
-  // The journal has not kept, or not made durable, what clients sent: the round takes no more and
-  // is due to be aborted for everybody, unless `why` is UNAVAILABLE, after which nothing is lost.
-  // What clients are told: FAILED_PRECONDITION or UNAVAILABLE, and nothing of `why`.
+  // To be called when the journal has failed to store what clients sent, or to make it durable.
+  // Unless `why` is UNAVAILABLE, which loses nothing, the round takes no more onions and is due to
+  // be aborted. Returns the error for clients, FAILED_PRECONDITION or UNAVAILABLE, without the text
+  // of `why`.
   absl::Status StorageFailed(const Digest& round_id, absl::Status why);
 
-  // Takes a tally for every slot. All or nothing; the same again is fine. INVALID_ARGUMENT: arrays
-  // of different lengths, a tally not below p, a slot named twice or not given out;
-  // PERMISSION_DENIED: a token that is not the slot's (or a dead slot); FAILED_PRECONDITION: the
-  // round takes no queries, or the slot was used for another one; NOT_FOUND: no such round.
+  // Takes a tally for every slot. All or nothing; the same request may come again.
+  // INVALID_ARGUMENT: arrays of different lengths, a tally not below p, a slot named twice or not
+  // given out; PERMISSION_DENIED: a token that is not the slot's (or a dead slot);
+  // FAILED_PRECONDITION: the round takes no queries, or the slot was used for another query;
+  // NOT_FOUND: no such round.
   absl::StatusOr<uint32_t> SubmitQueries(const wire::SubmitQueriesRequest& request);
 
-  // Answers of used slots. Codes as above; INVALID_ARGUMENT for more than 2 MiB of answers (one may
-  // always be had); FAILED_PRECONDITION: not answered (yet, any more), or a slot that was not used.
+  // Returns the answers of used slots. Codes as above. INVALID_ARGUMENT also for more than 2 MiB of
+  // answers, unless it is one answer; FAILED_PRECONDITION: the round is not answered (yet, or any
+  // more), or a slot was not used.
   absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
       const wire::FetchAnswersRequest& request) const;
 
@@ -154,7 +159,7 @@ class Frontend {
   const Clock* const clock_;
   const Resources resources_;
 
-  mutable Mutex mutex_;  // taken before an entry's
+  mutable Mutex mutex_;  // taken before an entry's lock
   uint64_t last_counter_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<Digest, std::shared_ptr<Entry>> rounds_ ABSL_GUARDED_BY(mutex_);
   // Oldest first; the last few closed ones stay for `status`.

@@ -49,14 +49,14 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
   return id;
 }
 
-// What never changes of a round once its header is signed. The secrets are wiped with the last
-// reference: the round has one until it ends, and a call that works on it has one more.
+// The immutable part of a round whose header is signed. The round holds a reference until it ends,
+// and so does every call that works on it; the secrets are wiped with the last reference.
 struct Party::RoundKeys {
   RoundSecrets secrets;
   RoundContext context;
 
-  // Digests of contents are MACs under a key that dies with the round: nobody else can tell what
-  // would collide.
+  // Contents are digested with a MAC under a key that is erased with the round, so that nobody else
+  // can find collisions.
   ContentMac Mac(Content content) const {
     return ContentMac(secrets.ContentKey().view(), ContentName(content));
   }
@@ -65,10 +65,10 @@ struct Party::RoundKeys {
   }
 };
 
-// One round. Its stage has a name (round_stage.h) that anyone may ask for at any time; what it
-// holds in that stage is for the one call that works on it.
+// One round. Any thread may ask for its stage (round_stage.h) at any time; only the call that works
+// on the round uses what it holds in that stage.
 struct Party::OpenRound {
-  // What a round holds, by its stage; nothing in the others.
+  // What a round holds in each stage. Stages without a struct hold nothing.
   struct Drafted {
     RoundSecrets secrets;
   };
@@ -79,7 +79,7 @@ struct Party::OpenRound {
     // Shared with FirstWrongToken, which only reads.
     std::shared_ptr<OnlineMaterial> material;
   };
-  struct Queried {  // and answered
+  struct Queried {  // also in kAnswered
     std::shared_ptr<OnlineMaterial> material;
     wire::QueryBatch queries;
     std::optional<Forwarding> forwarding;  // none at the backend
@@ -91,19 +91,19 @@ struct Party::OpenRound {
 
   const wire::RoundHeader draft;  // as this party sent it on
 
-  // Held by the one call that works on the round, through a whole stage: making noise takes
-  // minutes. Never taken on an I/O thread, nor under `gate`.
+  // Held by the call that works on the round, for a whole stage: making noise takes minutes. Never
+  // taken on an I/O thread or under `gate`.
   Mutex work ABSL_ACQUIRED_BEFORE(gate);
   Held held ABSL_GUARDED_BY(work);
 
-  // Held for moments, on I/O threads too.
+  // Held briefly, on I/O threads too.
   mutable Mutex gate;
   RoundStage<PartyStage> stage ABSL_GUARDED_BY(gate){PartyStage::kDrafted};
-  // Counts the changes of what is held: what was made of something before is over.
+  // Counts the changes of `held`. What was made from an earlier generation is no longer valid.
   uint64_t generation ABSL_GUARDED_BY(gate) = 0;
   KeysPointer keys ABSL_GUARDED_BY(gate);              // from kSigned to the end
   std::weak_ptr<Intake> intake ABSL_GUARDED_BY(gate);  // one offline list at a time
-  // Of the offline list that was committed to.
+  // The length of the offline list that was committed to.
   std::optional<uint64_t> list_bytes ABSL_GUARDED_BY(gate);
   // From kReady to the end.
   std::shared_ptr<const OnlineMaterial> material ABSL_GUARDED_BY(gate);
@@ -117,8 +117,8 @@ struct Party::OpenRound {
     return stage.Check(to);
   }
 
-  // Goes on to a stage with what it holds. FAILED_PRECONDITION, and nothing changes, if it may not
-  // come next: the round may have ended meanwhile.
+  // Advances to stage `to`, which holds `content`. FAILED_PRECONDITION, and nothing changes, if
+  // `to` may not come next; the round may have ended meanwhile.
   template <typename Content>
   absl::Status Become(PartyStage to, Content content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
       ABSL_LOCKS_EXCLUDED(gate) {
@@ -132,7 +132,7 @@ struct Party::OpenRound {
     return absl::OkStatus();
   }
 
-  // The same for a stage that holds what the one before it did.
+  // The same for a stage that holds what the stage before it held.
   absl::Status Advance(PartyStage to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work)
       ABSL_LOCKS_EXCLUDED(gate) {
     const MutexLock lock(gate);
@@ -150,15 +150,15 @@ struct Party::OpenRound {
     const MutexLock lock(gate);
     return generation;
   }
-  // FAILED_PRECONDITION if what is held is not what it was then, or soon will not be.
+  // FAILED_PRECONDITION if `held` has changed since generation `then`, or the round has ended.
   absl::Status CheckGeneration(uint64_t then) const ABSL_LOCKS_EXCLUDED(gate) {
     const MutexLock lock(gate);
     if (generation == then && stage.get() != PartyStage::kEnded) return absl::OkStatus();
     return absl::FailedPreconditionError("the round has ended, or its stage was begun again");
   }
 
-  // Decodes queries and commits to them, and puts what they cost into `report`. The round is kReady
-  // after it: of the same queries, taken before, nothing is left.
+  // Decodes queries, commits to them and adds their cost to `report`. Sets the round back to kReady
+  // if the same queries were taken before.
   absl::StatusOr<wire::QueryBatch> TakeQueries(BytesView encoded, const RoundKeys& round_keys,
                                                Journal& journal, ThreadPool& pool,
                                                wire::StageReport& report)
@@ -253,8 +253,8 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
         absl::StrCat("round ", counter.value(), ": counters only rise, and ",
                      journal_->highest_round().value(), " was used"));
   }
-  // An honest proposal is fresh, whatever the counter: a journal restored from an old copy cannot
-  // be led through the rounds it has forgotten.
+  // Refuses an old proposal whatever its counter: a party whose journal was restored from an old
+  // copy must not repeat rounds that the copy lacks.
   if (draft.announced_s() + roster().clock_tolerance_s() < now_s) {
     return absl::UnauthenticatedError(absl::StrCat("round ", counter.value(), ": announced ",
                                                    now_s - draft.announced_s(),
@@ -275,7 +275,7 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   RoundSecrets secrets(random_->NewSeed());
   SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, secrets.seed()));
   wire::RoundHeader extended = draft;
-  extended.DiscardUnknownFields();  // what goes on is what was checked
+  extended.DiscardUnknownFields();  // only what was checked is sent on
   extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
   drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets));
   return extended;
@@ -300,7 +300,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   SHOAL_RETURN_IF_ERROR(
       Annotate(open->Check(PartyStage::kSigned),
                absl::StrCat("round ", counter.value(), ": not drafted here, or signed already")));
-  // What this party sent on, completed by the others' keys and nothing else.
+  // The header must be the draft that this party sent on, plus the others' keys.
   wire::RoundHeader completed = open->draft;
   for (int i = completed.onion_keys_size(); i < header.onion_keys_size(); ++i) {
     completed.add_onion_keys(header.onion_keys(i));
@@ -334,7 +334,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
                          signature::AggregateSignatures(signatures));
   absl::Status signed_now;
   {
-    // Withdrawn meanwhile, it has ended. Then the seed on disk may be of another draft.
+    // If the draft was withdrawn meanwhile, the seed on disk may be another draft's.
     const MutexLock lock(mutex_);
     const MutexLock gate(open->gate);
     signed_now = open->stage.Advance(PartyStage::kSigned);
@@ -348,7 +348,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     }
   }
   if (!signed_now.ok()) {
-    // What has just been committed to. A draft of the same counter cannot be signed any more.
+    // Ends what was just committed to. No draft of this counter can be signed any more.
     SHOAL_RETURN_IF_ERROR(journal_->EndRound(counter));
     return Annotate(signed_now, absl::StrCat("round ", counter.value(), ": withdrawn or too old"));
   }
@@ -403,7 +403,7 @@ absl::StatusOr<NoiseBatch> Party::MakeNoise(OpenRound& open, const RoundKeys& ke
   const StageTimer timer;
   SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise,
                          server::MakeNoise(keys.context, keys.secrets, resources_));
-  if (is_backend()) return noise;  // of nothing
+  if (is_backend()) return noise;  // empty
   wire::StageReport report = ReportOf(number(), "noise");
   report.set_noise_queries(noise.size());
   timer.AddTo(report);
@@ -415,7 +415,7 @@ absl::Status Party::PrepareNoise(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   const MutexLock working(open->work);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
-  // Made already, or used up already.
+  // The noise is made already, or used up already.
   if (!open->Check(PartyStage::kPrepared).ok()) return absl::OkStatus();
   SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise, MakeNoise(*open, *keys));
   return open->Become(PartyStage::kPrepared, OpenRound::Prepared{std::move(noise)});
@@ -429,11 +429,11 @@ Party::InputLimits Party::MaxInput() const {
           .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
 }
 
-// Bytes on their way to a neighbour. Checks before every piece that they still are of this round,
-// and commits to the whole of them before it hands out the last piece.
+// Output on its way to a neighbour. Checks before every piece that the round still holds what the
+// output is made of. Commits to the whole output before it hands out the last piece.
 class Party::Outgoing final : public ByteSource {
  public:
-  // For the one who works on the round, as Start is: `inner` is made of what it holds now.
+  // The constructor and Start need open->work: `inner` reads what the round holds now.
   Outgoing(Party* party, RoundPointer open, const RoundKeys& keys, Content content,
            std::unique_ptr<ByteSource> inner, wire::StageReport report)
       : party_(party),
@@ -447,7 +447,7 @@ class Party::Outgoing final : public ByteSource {
     report_.set_bytes_out(size_);
   }
 
-  // What has nothing to hand out is committed to at once.
+  // Commits to an empty output at once.
   absl::Status Start() { return size() == 0 ? Commit() : absl::OkStatus(); }
 
   uint64_t size() const override { return size_; }
@@ -484,7 +484,7 @@ class Party::Outgoing final : public ByteSource {
   const ContentMac mac_;
   ContentMac::Stream digest_{mac_};
   const uint64_t generation_;
-  const uint64_t size_;  // the inner one may look at what the round holds
+  const uint64_t size_;  // a copy, as inner_->size() may read what the round holds
   uint64_t given_ = 0;
 };
 
@@ -533,7 +533,7 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::S
   if (!open->intake.expired()) {
     return absl::FailedPreconditionError("another offline list is on its way in for this round");
   }
-  // The same list again is fine, and nothing else needs to be opened to see that it is not.
+  // The same list may come again. One of another length need not be opened to be refused.
   if (open->list_bytes.has_value() && *open->list_bytes != bytes) {
     return absl::FailedPreconditionError(
         "another offline list was taken before; a round has one for ever");
@@ -559,7 +559,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHea
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intake> list) {
-  // Dies here, whoever made the argument: then another list may come in.
+  // Dies at the end of this call, after which another list may come in.
   const std::shared_ptr<Intake> intake = std::move(list);
   OpenRound& open = *intake->open_;
   const MutexLock working(open.work);
@@ -571,14 +571,14 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
     return absl::InvalidArgumentError(absl::StrCat(
         "offline list: ended after ", work->onions.opened(), " of ", count, " onions"));
   }
-  // Made ahead of time, or now; used up either way.
+  // Uses up the noise that was made ahead of time, or makes it now.
   NoiseBatch noise;
   if (auto* const prepared = std::get_if<OpenRound::Prepared>(&open.held)) {
     noise = std::move(prepared->noise);
   } else {
     SHOAL_ASSIGN_OR_RETURN(noise, MakeNoise(open, *keys));
   }
-  // In a repetition the round keeps what it holds until the same has been made again.
+  // When the stage is repeated, the round keeps what it holds until the same has been made again.
   if (open.Check(PartyStage::kOffline).ok()) {
     SHOAL_RETURN_IF_ERROR(open.Become(PartyStage::kOffline, std::monostate()));
   }
@@ -599,7 +599,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
                                     std::move(work->onions), resources_));
   report.set_positions_in(out.material.positions);
   report.set_positions_out(out.material.next_positions);
-  // A repetition brings the same material; what was made of the one before is made again.
+  // A repeated stage makes equal material. Whatever was made from the old one must be made again.
   SHOAL_RETURN_IF_ERROR(
       open.Become(PartyStage::kReady,
                   OpenRound::Ready{std::make_shared<OnlineMaterial>(std::move(out.material))}));
@@ -622,7 +622,7 @@ absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) 
   const std::shared_ptr<OnlineMaterial> material = std::get<OpenRound::Ready>(open->held).material;
   SHOAL_ASSIGN_OR_RETURN(Forwarding forwarding,
                          ForwardQueries(keys->context, *material, queries, *resources_.pool));
-  // The way back needs their places alone.
+  // The way back needs only the queries' places.
   Bytes out = std::move(forwarding.queries);
   SHOAL_RETURN_IF_ERROR(
       journal_->CommitRound(open->counter(), Content::kQueriesOutput,
@@ -678,14 +678,14 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
         Annotate(open->Check(PartyStage::kAnswered), "answers came before the queries"));
     generation = open->Generation();
     const auto& queried = std::get<OpenRound::Queried>(open->held);
-    // A list of a wrong length is no complete input: it is refused, not committed to.
+    // A list of a wrong length is refused, not committed to.
     SHOAL_ASSIGN_OR_RETURN(intake,
                            AnswerIntake::Begin(keys->context, queried.queries, *queried.forwarding,
                                                answers.size(), resources_));
   }
   const ContentMac mac = keys->Mac(Content::kAnswersInput);
   ContentMac::Stream digest(mac);
-  // Nobody works on the round while the next piece is on its way.
+  // Releases `work` while the next piece is on its way.
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answers.Next());
     if (piece.empty()) break;
@@ -736,8 +736,8 @@ absl::Status Party::End(const Digest& round_id) {
     open->material.reset();
     intake = open->intake.lock();
   }
-  // No list begins any more, and one that is on its way loses its keys now, whenever the neighbour
-  // sends the rest. What still works on the round is this party's own work, and comes to its end.
+  // From here on no list can begin. A list on its way in loses its keys now, whenever the neighbour
+  // sends the rest. A call that still works on the round finishes first.
   if (intake != nullptr) intake->TakeWork();
   const MutexLock working(open->work);
   open->held = std::monostate();
@@ -773,7 +773,7 @@ std::vector<Digest> Party::EndExpired() {
     }
     for (RoundCounter counter : dropped) DropDraftLocked(counter);
   }
-  // A failure to wipe is reported by the journal's own next call; the memory is gone either way.
+  // The journal's next call reports a failure to wipe. The memory is erased either way.
   for (const Digest& id : expired) End(id).IgnoreError();
   for (RoundCounter counter : dropped) journal_->EndRound(counter).IgnoreError();
   return expired;
@@ -784,14 +784,14 @@ size_t Party::FirstWrongToken(const Digest& round_id, std::span<const uint32_t> 
   SHOAL_CHECK(slots.size() == tokens.size());
   const auto open = Find(round_id);
   if (!open.ok()) return 0;
-  // The material for as long as this reads it: the round may be worked on meanwhile, or end.
+  // Keeps the material while this reads it: the round may go on or end meanwhile.
   std::shared_ptr<const OnlineMaterial> material;
   {
     const MutexLock lock((*open)->gate);
     material = (*open)->material;
   }
   if (material == nullptr) return 0;
-  // As far as there are living positions of this round.
+  // Checks tokens up to the first slot that is no living position.
   const auto good = std::ranges::find_if_not(
       slots, [&](uint32_t slot) { return slot < material->positions && !material->dead(slot); });
   const auto known = static_cast<size_t>(good - slots.begin());

@@ -1,5 +1,5 @@
-// One party of the chain: every check and every state of its rounds, no I/O but the journal's and
-// the spools'.
+// One party of the chain: it makes every check and keeps every state of its rounds. Does no I/O
+// except through the journal and the spools.
 //
 //   header    party 1 --- draft, one more onion key at every hop ---> party m
 //             party 1 <--- one more signature at every hop ---------- party m
@@ -8,13 +8,14 @@
 //             party 1 <-- answers --- 2 <-- answers --- ... <--- party m
 //   end       party 1 --- end -----> 2 --- end ------> ... ---> party m
 //
-// Frontend, middle and backend are this one class: they differ by their neighbours. The caller
-// (src/shoald, or a test) moves the bytes: what a call returns goes to the neighbour, and what
-// the neighbour answers goes into the next call.
+// Frontend, middle parties and backend are instances of this class and differ only in their
+// neighbours. The caller (src/shoald, or a test) moves the bytes: what a call returns goes to the
+// neighbour, and what the neighbour answers goes into the next call.
 //
-// Before a call returns anything for a neighbour it has committed the digest of its whole input to
-// the journal, and before the last piece of what it returned is handed out, the digest of that; the
-// same call with the same input returns the same bytes, with another input it is refused for ever.
+// Before a call returns anything for a neighbour, the journal holds the digest of the call's whole
+// input. Before the last piece of an output is handed out, the journal holds the digest of the
+// whole output. A call repeated with the same input returns the same bytes; a call with another
+// input is refused for ever.
 #ifndef SHOAL_SRC_SERVER_PARTY_H_
 #define SHOAL_SRC_SERVER_PARTY_H_
 
@@ -49,7 +50,7 @@ namespace shoal::server {
 // A round id from a message. INVALID_ARGUMENT unless it has 32 bytes.
 absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes);
 
-// A draft that is not completed by then is dropped.
+// A draft that is not completed within this time is dropped.
 inline constexpr uint64_t kDraftLifetimeS = 120;
 
 // Thread-safe: calls for different rounds run at the same time, calls for one round in turn.
@@ -59,18 +60,21 @@ class Party {
     PartyNumber number;
     roster::Roster roster;
     round::TableFacts table;
-    // What the journal knows the table by: an epoch has one content for ever.
+    // Name the table in the journal, which takes one content for each epoch.
     Digest table_id;
     uint64_t table_epoch;
     AnswerTable answers;  // the backend's; empty elsewhere
-    // Rounds that may be open at once: a neighbour cannot fill our memory with drafts.
+    // The most rounds open at once, so that a neighbour cannot fill this party's memory with
+    // drafts.
     size_t max_open_rounds = 16;
-    // Told of long work, for people; may be empty. From any thread, often: it should be cheap.
+    // Shows the progress of long work to people; may be empty. Called often and from any thread, so
+    // it should be cheap.
     std::function<void(RoundCounter round, uint64_t opened, uint64_t onions)> progress = nullptr;
   };
 
-  // The pointers outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster or
-  // table, or another one of the same epoch. INVALID_ARGUMENT for options that do not fit together.
+  // The pointers must outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster
+  // or table, or another one of the same epoch. INVALID_ARGUMENT for options that do not fit
+  // together.
   static absl::StatusOr<std::unique_ptr<Party>> Create(Options options,
                                                        const signature::SecretKey& key,
                                                        Journal* journal, RandomSource* random,
@@ -81,81 +85,81 @@ class Party {
   PartyNumber number() const { return options_.number; }
   bool is_backend() const { return number().value() == roster().size(); }
 
-  // The draft of the previous party (party 1: its own, without keys) with this party's onion key
-  // added. Its seed is durable by then. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that an
-  // honest party does not sign; FAILED_PRECONDITION for a counter that was used;
+  // Returns the previous party's draft (at party 1 its own, without keys) with this party's onion
+  // key added. The key's seed is then durable. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that
+  // an honest party does not sign; FAILED_PRECONDITION for a counter that was used;
   // RESOURCE_EXHAUSTED when too many rounds are open.
   absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft);
 
-  // The complete header with this party's signature added to those of the parties after it (at the
-  // backend: none yet). It must be this party's draft, completed. Commits to it.
-  // FAILED_PRECONDITION if there is no such draft (any more).
+  // Commits to the complete header and returns it with this party's signature added to those of the
+  // parties after it; the backend signs first. INVALID_ARGUMENT unless the header is this party's
+  // draft plus later parties' keys. FAILED_PRECONDITION if there is no such draft (any more).
   absl::StatusOr<wire::SignedHeader> SignHeader(const wire::SignedHeader& from_next);
 
-  // Erases the draft or the round with this counter: its proposal has failed. OK if there is none.
+  // Erases the draft or the round with this counter after its proposal failed. OK if there is none.
   absl::Status Withdraw(RoundCounter counter);
 
-  // Makes this party's noise for a round whose header it has signed, if it is not made yet: may be
+  // Makes this party's noise for a round that it has signed, unless that is made already. May be
   // called ahead of time, from any thread.
   absl::Status PrepareNoise(const Digest& round_id);
 
-  // A bound on the bytes that Offline and Queries can be given in any round: the receiver reads no
-  // more.
+  // Bounds on the input of Offline and Queries in any round. Receivers read no more.
   struct InputLimits {
     uint64_t offline_bytes;
     uint64_t queries_bytes;
   };
   InputLimits MaxInput() const;
 
-  // The input of the offline stage on its way in: opened as it comes, committed to when it is
-  // complete. One at a time for a round, for as long as the pointer lives.
+  // The input of the offline stage while it arrives: opened piece by piece, committed to when
+  // complete. A round has at most one living Intake.
   class Intake;
-  // `bytes` of onions will come. UNAUTHENTICATED unless the header is signed by all and is the one
-  // that this party signed; INVALID_ARGUMENT for a number of bytes that is no list of this party's.
-  // FAILED_PRECONDITION while another list is on its way in, or once one of another length was
-  // taken. Waits for nothing that takes long, nor does the intake but for its own work: for I/O
-  // threads.
+  // Begins an input of `bytes` bytes of onions. UNAUTHENTICATED unless the header is signed by all
+  // and is the one that this party signed; INVALID_ARGUMENT if `bytes` is not the length of a list
+  // for this party; FAILED_PRECONDITION while another list is on its way in, or once one of another
+  // length was taken. For I/O threads: neither this call nor the intake waits for other long work.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
-  // The list for the next party (nothing at the backend), made as it is read. INVALID_ARGUMENT if
-  // the input is not complete.
+  // Returns the list for the next party (empty at the backend), made as it is read.
+  // INVALID_ARGUMENT if the input is not complete.
   //
-  // What this and the calls below return lives no longer than the party, and gives
-  // FAILED_PRECONDITION once its round has ended or the call before it was repeated.
+  // Sources that this and the calls below return must not outlive the party. Reading them gives
+  // FAILED_PRECONDITION once the round has ended or an earlier call was repeated.
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(std::shared_ptr<Intake> intake);
-  // The same for a list of this process, and errors of the source.
+  // The same for a list read from a source, whose errors it returns.
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
                                                       ByteSource& onions);
 
-  // Not at the backend: encoded queries for the next party. FAILED_PRECONDITION, naming both stages
-  // (round_stage.h), before the offline stage is done, and for answers before the queries.
+  // At every party but the backend: takes encoded queries and returns those for the next party.
+  // Here and below FAILED_PRECONDITION, naming both stages (round_stage.h), if the stage before is
+  // not done.
   absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded);
-  // Not at the backend: takes all answers of the next party, then answers for the previous one.
-  // INVALID_ARGUMENT for a wrong number of bytes; errors of the source.
+  // At every party but the backend: takes all answers of the next party and returns those for the
+  // previous one. INVALID_ARGUMENT for a wrong number of bytes; errors of the source.
   absl::StatusOr<std::unique_ptr<ByteSource>> Answers(const Digest& round_id, ByteSource& answers);
-  // The backend: answers for the previous party.
+  // At the backend: takes encoded queries and returns the answers for the previous party.
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const Digest& round_id,
                                                             BytesView encoded);
 
   // Erases the round: seeds, onion key, permutation, noise. OK if there is no such round.
   absl::Status End(const Digest& round_id);
-  // Erases every round and draft: before the process ends.
+  // Erases every round and draft. To be called before the process ends.
   void EndAll();
-  // Erases rounds past their expiry and drafts that were never completed; says which.
+  // Erases expired rounds and drafts that were not completed in time. Returns the rounds' ids.
   std::vector<Digest> EndExpired();
 
-  // The first i for which tokens[i] is not the one of position slots[i] (a dead one has none), or
-  // the number of them. Party 1, after Offline; the arrays are of one length.
+  // Returns the first i for which tokens[i] is not the token of position slots[i], or the number of
+  // tokens if there is none. Dead positions have no token. At party 1, after Offline. The arrays
+  // have equal length.
   size_t FirstWrongToken(const Digest& round_id, std::span<const uint32_t> slots,
                          std::span<const sharing::Token> tokens) const;
 
-  // Where a round stands that this party has signed and that has not ended; NOT_FOUND otherwise. At
-  // any time, whoever works on it.
+  // The stage of a round that this party has signed and that has not ended; NOT_FOUND otherwise.
+  // Waits for no call that works on the round.
   absl::StatusOr<PartyStage> Stage(const Digest& round_id) const;
 
-  // What the round cost here so far, times in hundredths of a second. For people: it travels to the
-  // frontend and to whoever asks there. Of its numbers only the noise total is not on the links
-  // for everyone to count, and the neighbours can count it (docs/threat-model.md).
+  // What the round has cost at this party so far, times in hundredths of a second. Reports are
+  // public: the frontend shows them to anybody who asks. An observer of the links can count
+  // everything in them but the noise total, which the neighbours can count (docs/threat-model.md).
   std::vector<wire::StageReport> Reports(const Digest& round_id) const;
 
  private:
@@ -169,7 +173,7 @@ class Party {
   Party(Options options, const signature::SecretKey& key, Journal* journal, RandomSource* random,
         const Clock* clock, Resources resources);
   absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends a draft; false if there is none. What the journal has of it is left to the caller.
+  // Ends a draft; false if there is none. Leaves the journal's part to the caller.
   bool DropDraftLocked(RoundCounter counter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<NoiseBatch> MakeNoise(OpenRound& open, const RoundKeys& keys) const;
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
@@ -187,23 +191,22 @@ class Party {
   std::map<Digest, RoundPointer> rounds_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Thread-compatible; the round may end meanwhile.
+// Thread-compatible. The round may end at any time.
 class Party::Intake {
  public:
   ~Intake();
   Intake(const Intake&) = delete;
   Intake& operator=(const Intake&) = delete;
 
-  // FAILED_PRECONDITION once the round has ended: nothing is opened for it any more.
-  // INVALID_ARGUMENT beyond the announced end.
+  // FAILED_PRECONDITION once the round has ended; INVALID_ARGUMENT beyond the announced end.
   absl::Status Take(BytesView piece);
 
  private:
   friend class Party;
   struct Work;
   Intake(const Party* party, RoundPointer open, std::unique_ptr<Work> work);
-  // The keys and what they have opened; nothing any more if the round has ended. The round's end
-  // takes it and drops it: the neighbour that sends the rest may take as long as it likes.
+  // Takes out the keys and what they have opened; null if they were taken before. The round's end
+  // takes and drops them, however slowly the neighbour sends the rest.
   std::unique_ptr<Work> TakeWork();
 
   const Party* const party_;
