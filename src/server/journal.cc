@@ -24,7 +24,8 @@ enum class Kind : uint8_t { kContent = 1, kEpoch = 2, kEnd = 3 };
 
 constexpr size_t kChecksumBytes = 16;
 constexpr size_t kFrameBytes = 4 + kChecksumBytes;
-// Of the journal proper. Small, so that a damaged length is nearly always told from a torn tail.
+// Limits of the file `journal`. Records are small, so that a damaged length is nearly always
+// distinguished from a torn tail.
 constexpr uint32_t kMaxRecordBytes = 1 << 10;
 constexpr uint64_t kMaxJournalBytes = uint64_t{1} << 32;
 
@@ -51,7 +52,7 @@ absl::Status BrokenSubmissions(const std::string& path) {
       path, "an earlier write failed, and what is on the disk is not known; the round is lost");
 }
 
-// The first error of a file that is broken from then on, whatever its code.
+// The error, of whatever code, that breaks a file for good.
 absl::Status Lost(const absl::Status& why) {
   return StorageError(absl::StatusCode::kDataLoss, why.message());
 }
@@ -143,7 +144,7 @@ absl::Status Journal::PersistEnd(RoundCounter round) {
                   contents_.lower_bound({RoundCounter(round.value() + 1), Content{0}}));
   Bytes record = {static_cast<uint8_t>(Kind::kEnd)};
   AppendLe(record, round.value());
-  // Secrets go whatever becomes of the record.
+  // Wipes the secrets even if the record cannot be written.
   const absl::Status persisted = Persist(record);
   const absl::Status wiped = WipeSeed(round);
   return persisted.ok() ? wiped : persisted;
@@ -245,8 +246,8 @@ FileJournal::~FileJournal() {
 }
 
 absl::Status FileJournal::Load() {
-  // Before anything that can fail, be it a damaged journal or a full disk, which this may give room
-  // again: what an earlier process left of its rounds is never used, whatever the journal says.
+  // Removes what an earlier process left of its rounds, which is never used. First, because later
+  // steps can fail over a damaged journal or a full disk, on which this may make room.
   SHOAL_RETURN_IF_ERROR(RemoveLeftovers());
   const std::string path = directory_ + "/journal";
   std::string content;
@@ -271,7 +272,7 @@ absl::Status FileJournal::Load() {
   }
   journal_fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (journal_fd_ < 0) return ErrnoStatus(errno, path);
-  // A new file whose name is lost would take every counter with it.
+  // A new file whose directory entry is lost would lose every counter.
   SHOAL_RETURN_IF_ERROR(SyncDirectory(directory_));
   const uint64_t whole_bytes = content.size() - rest.size();
   if (!rest.empty() && ::ftruncate(journal_fd_, static_cast<off_t>(whole_bytes)) != 0) {
@@ -284,8 +285,8 @@ absl::Status FileJournal::Load() {
   return EndOpenRounds();
 }
 
-// Seeds and submissions of rounds that were open, or were being ended. One that cannot be removed
-// keeps none of the others.
+// Removes seeds and submissions of rounds that were open or being ended. Goes on after a file that
+// cannot be removed.
 absl::Status FileJournal::RemoveLeftovers() {
   std::error_code error;
   absl::Status first_error;
@@ -312,7 +313,7 @@ absl::Status FileJournal::Persist(BytesView record) {
   }
   const Bytes framed = Frame(record);
   if (absl::Status written = WriteAll(journal_fd_, framed, path); !written.ok()) {
-    // No half record stays in front of the next one.
+    // Cuts off the half record, so that the next one follows whole records.
     broken_ = ::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0;
     return written;
   }
@@ -341,8 +342,7 @@ absl::Status FileJournal::AppendSubmission(RoundCounter round, BytesView record)
   if (submissions.broken) return BrokenSubmissions(path);
   if (submissions.file == nullptr) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    // UNAVAILABLE where all descriptors are in use: by clients, most likely, who will let go of
-    // some.
+    // UNAVAILABLE if all descriptors are in use, most likely by clients, who will free some.
     if (fd < 0) return ErrnoStatus(errno, path);
     submissions.file = std::make_shared<const OpenFile>(fd);
     if (::fsync(directory_fd_) != 0) {
@@ -352,7 +352,7 @@ absl::Status FileJournal::AppendSubmission(RoundCounter round, BytesView record)
   }
   const absl::Status written = WriteAll(submissions.file->fd(), Frame(record), path);
   if (written.ok()) return written;
-  // Behind half a record nothing is found again.
+  // Records after a half record cannot be found.
   submissions.broken = true;
   return Lost(written);
 }
@@ -365,11 +365,11 @@ absl::Status FileJournal::Sync(RoundCounter round) {
     const auto found = submissions_.find(round);
     if (found == submissions_.end()) return absl::OkStatus();
     if (found->second.broken) return BrokenSubmissions(path);
-    file = found->second.file;  // the end of the round does not close it under the sync
+    file = found->second.file;  // the round's end must not close it during the sync
   }
   if (file == nullptr || ::fdatasync(file->fd()) == 0) return absl::OkStatus();
   const absl::Status lost = Lost(ErrnoStatus(errno, path));
-  // The next sync would succeed over what this one has lost.
+  // The next sync would succeed although this one has lost data.
   const MutexLock lock(submissions_mutex_);
   if (const auto found = submissions_.find(round); found != submissions_.end()) {
     found->second.broken = true;
@@ -381,13 +381,13 @@ class FileJournal::SubmissionsSource final : public ByteSource {
  public:
   SubmissionsSource(int fd, std::string path, uint64_t bytes)
       : fd_(fd), path_(std::move(path)), bytes_(bytes) {
-    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a wish
+    ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint
   }
   ~SubmissionsSource() override { ::close(fd_); }
   uint64_t size() const override { return bytes_; }
 
-  // One record after the other: a record is what one client sent at a time. Its checksum is for the
-  // reader after a crash; this process has written it itself.
+  // Returns one record at a time: what one client sent in one request. Does not check the checksum,
+  // since this process wrote the record.
   absl::StatusOr<BytesView> Next() override {
     if (given_ == bytes_) return BytesView();
     std::array<uint8_t, kFrameBytes> frame;

@@ -1,14 +1,14 @@
-// What a party must never forget, written before it acts on it.
+// The record of what a party must never forget. Entries are durable before the party acts on them.
 //
 // "One content for ever" (docs/threat-model.md): before a party sends anything for a round in a
-// direction, it has stored the digest of its complete input; the same input again is fine, any
+// direction, it has stored the digest of its complete input. The same input may come again; any
 // other is refused for ever. A party signs one header for a counter and one manifest or roster for
-// an epoch. Seeds are stored before anything that derives from them is sent, and are wiped with
-// the round. What clients sent is deleted with it, not overwritten: onions that were on the wire,
-// and that nobody opens without the seed.
+// an epoch. Seeds are stored before anything that derives from them is sent, and are wiped when the
+// round ends. Onions are then deleted without being overwritten: they were on the wire, and cannot
+// be opened without the seed.
 //
-// A process that starts over a journal with unfinished rounds ends those rounds: their counters
-// stay refused, their secrets are wiped.
+// A process that starts with a journal of unfinished rounds ends those rounds: their secrets are
+// wiped, and their counters stay refused.
 #ifndef SHOAL_SRC_SERVER_JOURNAL_H_
 #define SHOAL_SRC_SERVER_JOURNAL_H_
 
@@ -28,7 +28,7 @@
 
 namespace shoal::server {
 
-// What of a round is committed to. The values are in files: never change them.
+// The parts of a round that are committed to. Never change the values: they are stored in files.
 enum class Content : uint8_t {
   kHeader = 1,
   kOfflineInput = 2,
@@ -40,9 +40,9 @@ enum class Content : uint8_t {
 };
 absl::string_view ContentName(Content content);
 
-// Thread-safe. Every call that returns OK has made its record durable. An error of the storage is
-// returned as it is; the record then counts as committed all the same, so that a later different
-// one is refused, and the same one is written again.
+// Thread-safe. A call that returns OK has made its record durable. Errors of the storage are
+// returned as they are. The record then still counts as committed: a different one is refused
+// later, and the same one is written again.
 class Journal {
  public:
   virtual ~Journal() = default;
@@ -54,21 +54,21 @@ class Journal {
   // ones; for any other content of a round without a header or that has ended.
   absl::Status CommitRound(RoundCounter round, Content content, const Digest& digest);
 
-  // For what has epochs (`subject` names it: "roster", "table <id>"): OK for a new highest epoch,
-  // and for the highest again with the same digest. FAILED_PRECONDITION otherwise.
+  // Commits to an epoch of `subject` ("roster", "table <id>"). OK for a new highest epoch, and for
+  // the highest again with the same digest. FAILED_PRECONDITION otherwise.
   absl::Status CommitEpoch(absl::string_view subject, uint64_t epoch, const Digest& digest);
 
-  // Keeps the seed of a round, until it ends. Once for each round.
+  // Keeps the seed of a round until the round ends. To be called once for each round.
   virtual absl::Status StoreSeed(RoundCounter round, BytesView seed) = 0;
 
-  // Keeps what clients sent for a round (frontend). Appended records are durable after Sync, which
-  // makes all appended so far durable at once: acknowledgements are grouped over one Sync.
-  // UNAVAILABLE from either: nothing was lost, and the same may work later. After any other error
-  // what was appended for the round cannot be relied on any more.
+  // Keeps what clients sent for a round (frontend). Sync makes all records appended so far durable,
+  // so that one call serves many acknowledgements. After UNAVAILABLE from either, nothing is lost,
+  // and the call may succeed later. After any other error, nothing that was appended for the round
+  // can be relied on.
   virtual absl::Status AppendSubmission(RoundCounter round, BytesView record) = 0;
   virtual absl::Status Sync(RoundCounter round) = 0;
-  // All records appended for the round, one after the other, `bytes` in all: DATA_LOSS, then or
-  // while it is read, if there are not as many. Nothing may be appended any more.
+  // Returns all records of the round, one after the other, `bytes` bytes in all. DATA_LOSS, at once
+  // or while it is read, if there are fewer or more. Nothing may be appended afterwards.
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
                                                                       uint64_t bytes) = 0;
 
@@ -76,11 +76,11 @@ class Journal {
   // again for a round that has ended.
   absl::Status EndRound(RoundCounter round);
 
-  // Ids of the rounds that were open when the process before this one ended: the parties after this
-  // one may still wait for them.
+  // Ids of the rounds that were open when the previous process ended. Later parties may still wait
+  // for them.
   const std::vector<Digest>& abandoned() const { return abandoned_; }
 
-  // Headers are only signed for counters above this.
+  // The highest counter used so far. Headers are signed only for counters above it.
   RoundCounter highest_round() const;
 
  protected:
@@ -93,7 +93,7 @@ class Journal {
   // Deletes what AppendSubmission has written. Called without the lock: gigabytes take a while.
   virtual absl::Status DeleteSubmissions(RoundCounter round) = 0;
 
-  // Of what was committed, and held while that is written.
+  // Guards what was committed. Held while records are written.
   mutable Mutex mutex_;
 
   // For start-up: takes a record that Persist has written. DATA_LOSS if it makes no sense.
@@ -114,20 +114,20 @@ class Journal {
   absl::Status PersistEnd(RoundCounter round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   RoundCounter highest_round_ ABSL_GUARDED_BY(mutex_);
-  // Of open rounds.
+  // The contents of open rounds.
   std::map<std::pair<RoundCounter, Content>, Committed> contents_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Epoch> epochs_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Digest> abandoned_;  // written at start-up alone
+  std::vector<Digest> abandoned_;  // written only at start-up
 };
 
-// In a directory that is the party's own (0700):
+// A journal in a directory of its own (0700):
 //   journal             records, each: u32 length | 16-byte BLAKE2b checksum | record
 //   round-N.seed        (0600)
 //   round-N.submissions (0600)
 //   lock                held while a process uses the directory
-// A record that was being written when the power failed is cut off at the next start: nothing was
-// sent because of it. A damaged record elsewhere is DATA_LOSS: a party that cannot know what it
-// has sent must not go on. Every start removes the rounds' files first, also one that fails.
+// A record that was half written when the power failed is cut off at the next start, as nothing was
+// sent because of it. Any other damaged record is DATA_LOSS: a party that does not know what it has
+// sent must not go on. Every start first removes the rounds' files, even if it then fails.
 class FileJournal final : public Journal {
  public:
   // FAILED_PRECONDITION if another process holds the directory.
@@ -153,17 +153,17 @@ class FileJournal final : public Journal {
   std::string RoundFile(RoundCounter round, absl::string_view suffix) const;
 
   const std::string directory_;
-  // Held open, so that what clients do to the process's descriptors stands in the way of no sync.
+  // Held open, so that a sync needs no free descriptor: clients may have taken all.
   int directory_fd_ = -1;
   int lock_fd_ = -1;
   int journal_fd_ = -1;
   uint64_t journal_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of whole records
-  // What is on the disk is not known any more.
+  // What is on the disk is no longer known.
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   class OpenFile;
   struct Submissions {
     std::shared_ptr<const OpenFile> file;  // shared with a sync that is under way
-    bool broken = false;                   // as above, of this file: the round acknowledges no more
+    bool broken = false;                   // the same for this file: the round acknowledges no more
   };
   Mutex submissions_mutex_;
   std::map<RoundCounter, Submissions> submissions_ ABSL_GUARDED_BY(submissions_mutex_);

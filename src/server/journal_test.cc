@@ -24,8 +24,8 @@ Digest D(uint8_t fill) {
   return digest;
 }
 
-// While it lives, no file of this process can grow beyond `bytes`, as on a full disk. The tests'
-// own output may go to a file, too, so nothing must be printed meanwhile.
+// While it lives, no file of this process can grow beyond `bytes`, as on a full disk. Nothing may
+// be printed meanwhile, as the test's output may go to a file.
 class FullDisk {
  public:
   explicit FullDisk(uint64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -128,8 +128,8 @@ TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndWipesTheirSecrets) {
               StatusIs(kRefused, "not open"));
 }
 
-// A party may start on a disk that clients' submissions have filled: nothing can be written, but
-// secrets are erased, and so are the submissions.
+// A party may start on a disk that clients' submissions have filled. Nothing can be written, but
+// secrets and submissions are erased.
 TEST_F(FileJournalTest, AStartOnAFullDiskErasesEveryRound) {
   for (uint64_t round : {7, 8, 9}) {
     SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(round), Content::kHeader, D(1)));
@@ -246,8 +246,8 @@ TEST_F(FileJournalTest, ATornTailIsCutOffAndDamageIsDataLoss) {
   journal_.reset();
   const std::string path = directory_ + "/journal";
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::string whole, ReadFile(path));
-  // The file is cut at any byte: complete records are known, the rest is gone, and the file can be
-  // appended to.
+  // Cuts the file at every byte: complete records are known, the rest is gone, and records can be
+  // appended.
   for (size_t size = 0; size <= whole.size(); ++size) {
     SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(whole).first(size), FileMode::kPrivate));
     Reopen();
@@ -256,7 +256,7 @@ TEST_F(FileJournalTest, ATornTailIsCutOffAndDamageIsDataLoss) {
     EXPECT_EQ(journal_->highest_round(), RoundCounter(20));
     journal_.reset();
   }
-  // One flipped bit in a record that is not the last.
+  // Flips one bit in a record that is not the last.
   for (size_t at : {0u, 3u, 10u, 25u, 40u}) {
     std::string damaged = whole;
     damaged[at] ^= 1;

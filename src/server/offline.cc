@@ -18,10 +18,9 @@
 namespace shoal::server {
 namespace {
 
-// Onions that one thread handles at a time: a few batches of the onion kernels, and few enough for
-// the cache.
+// Onions that one thread handles at a time: a few batches of the onion kernels that fit the cache.
 constexpr size_t kChunk = 1024;
-// Onions that are moved from a spool to their places at a time.
+// Onions moved at a time from a spool to their places.
 constexpr size_t kRun = 1 << 16;
 
 constexpr auto kSecret = PageBuffer::Content::kSecret;
@@ -41,7 +40,7 @@ SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const RoundSec
   return rows;
 }
 
-// Sorts on all threads: halves around the median, each half by itself.
+// Sorts on all threads: splits around the median and sorts each half by itself.
 template <typename T>
 void ParallelSort(std::span<T> items, ThreadPool& pool) {
   constexpr size_t kSmall = 1 << 16;
@@ -107,7 +106,7 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
   SHOAL_ASSIGN_OR_RETURN(batch.onions, resources.spools->Create(rows.size() * onion_bytes));
   const auto make = [&](size_t begin, size_t end) {
     const size_t n = end - begin;
-    // Every chunk has a stream of its own, so that the result does not depend on the threads.
+    // Every chunk has its own random stream, so that the result does not depend on the threads.
     SeededRandom random = secrets.NoiseOnions(begin / kChunk);
     SecretVector<uint8_t> seeds(n * hops * 32), ephemeral(n * hops * 32);
     random.Fill(seeds);
@@ -193,8 +192,8 @@ absl::Status OnionIntake::OpenWhole(BytesView onions) {
   });
 }
 
-// Marks all but the first of equal seeds among the living. One seed can be sealed twice under
-// different ciphertexts, so it is the seeds that are compared. Returns how many it marked.
+// Marks all but the first of equal seeds among the living; returns how many it marked. Compares
+// seeds, as one seed can be sealed twice under different ciphertexts.
 uint64_t OnionIntake::MarkDuplicates() {
   const auto seed = [&](uint32_t position) {
     return BytesView(seeds_).subspan(size_t{32} * position, 32);
@@ -209,8 +208,8 @@ uint64_t OnionIntake::MarkDuplicates() {
   for (size_t begin = 0; begin < prints.size();) {
     size_t end = begin + 1;
     while (end < prints.size() && prints[end].value == prints[begin].value) ++end;
-    // Nearly always a run has one element. Positions rise within a run, so if a seed has come
-    // before, its first copy is among the living elements before this one.
+    // A run nearly always has one element. Positions rise within a run, so the first copy of a
+    // repeated seed is among the earlier living elements.
     for (size_t later = begin + 1; later < end; ++later) {
       for (size_t earlier = begin; earlier < later; ++earlier) {
         const uint32_t a = prints[earlier].position, b = prints[later].position;
@@ -282,7 +281,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
     ++out.dead;
     sodium_memzero(material.seeds.data() + size_t{32} * i, 32);
   }
-  // The noise is known now.
+  // Divides memory again, now that the amount of noise is known.
   const RoundSize size = SizeOf(context, material.positions, noise.size());
   material.arena = std::move(intake.arena_);
   const RoundMemory memory = DivideLater(size, intake.opened_memory_, material.arena->free_bytes());
@@ -298,8 +297,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
     return out;
   }
 
-  // Shuffles the living onions, then the noise, to their places: first computes where everything
-  // goes, then moves the bytes.
+  // Shuffles the living onions and the noise: first computes all places, then moves the bytes.
   const size_t inner_bytes = context.onion_bytes() - onion::kLayerBytes;
   const uint64_t next_positions = material.positions - out.dead + noise.size();
   if (next_positions >= OnlineMaterial::kDead) {

@@ -1,5 +1,5 @@
-// The offline stage of one party (paper, algorithm 2; docs/architecture.md). Computes on bytes,
-// without I/O but that of spools.
+// The offline stage of one party (paper, algorithm 2; docs/architecture.md). Computes on bytes; its
+// only I/O is that of spools.
 //
 //   party j-1 --- N_j onions of 112 * (m - j + 1) bytes ---> party j
 //                   open a layer; mark invalid, foreign and duplicate ones dead;
@@ -24,32 +24,33 @@
 
 namespace shoal::server {
 
-// A party's noise for one round, made ahead of time. It depends on the header and on the party's
-// secrets alone, never on the onions that come in.
+// A party's noise for one round, made ahead of time. Depends only on the header and the party's
+// secrets, never on the onions that come in.
 struct NoiseBatch {
-  Spool onions;                    // for the next party, each as long as that party's onions
-  SecretVector<uint32_t> tallies;  // the tally that the next party will be sent for each
+  Spool onions;                    // for the next party, of its onion size
+  SecretVector<uint32_t> tallies;  // what the next party is sent for each
   size_t size() const { return tallies.size(); }
 };
 
-// Makes the noise of every party but the backend, which has none. Costs one seal for every noise
-// query and following party. Errors of the spool.
+// Makes a party's noise; the backend has none. Costs one seal for every noise query and later
+// party. Errors of the spool.
 absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSecrets& secrets,
                                      const Resources& resources);
 
-// A party's input, opened piece by piece while the rest is still on its way: layers are opened and
-// seeds fingerprinted as they come, so that the network and the curve work overlap. Memory for all
-// stages of the round is reserved at the beginning (round_memory.h) and touched as onions come.
+// A party's input, opened while the rest is still on its way: layers are opened and seeds
+// fingerprinted piece by piece, so that the network and the curve work overlap. Memory for all
+// stages of the round is reserved at the beginning (round_memory.h) and touched as onions arrive.
 // Thread-compatible; the context and the secrets must outlive it.
 class OnionIntake {
  public:
-  // Begins an input of `bytes` bytes in all. INVALID_ARGUMENT if that is not a whole number of this
-  // party's onions, or more of them than the header allows. RESOURCE_EXHAUSTED if there is no
-  // memory for the round.
+  // Begins an input of `bytes` bytes. INVALID_ARGUMENT if that is not a whole number of this
+  // party's onions, or more onions than the header allows. RESOURCE_EXHAUSTED if there is no memory
+  // for the round.
   static absl::StatusOr<OnionIntake> Begin(const RoundContext& context, const RoundSecrets& secrets,
                                            uint64_t bytes, const Resources& resources);
 
-  // The next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the spool.
+  // Takes the next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the
+  // spool.
   absl::Status Take(BytesView piece);
 
   bool complete() const { return opened_ == count_; }
@@ -82,27 +83,27 @@ class OnionIntake {
   std::shared_ptr<Arena> arena_;
   ListMemory opened_memory_;
   PageBuffer seeds_;
-  Spool inner_;  // in the order of the input
+  Spool inner_;  // in input order
   PageBuffer valid_;
   PageArray<Fingerprint> prints_;
 };
 
 struct OfflineOutput {
   OnlineMaterial material;
-  // The list for the next party, put in order as it is read; null at the backend.
+  // The list for the next party, sorted as it is read; null at the backend.
   std::unique_ptr<ByteSource> onions;
   uint64_t dead = 0;
 };
 
-// Expands from the seeds what the online stage needs, so that no client waits for it: the shares,
-// and the masks, out of the arena, if the rule has memory for them (round_memory.h).
-// RESOURCE_EXHAUSTED when there is no memory for the shares.
+// Expands the shares from the seeds ahead of the online stage, and the masks if the arena has
+// memory for them by the rule of round_memory.h. RESOURCE_EXHAUSTED when there is no memory for the
+// shares.
 absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& pool,
                        OnlineMaterial& material);
 
-// INVALID_ARGUMENT if the input is not complete; errors of the spools. A single bad onion is no
-// error: its position is dead. The same arguments give the same output, byte for byte, whatever the
-// number of threads, wherever the spools are and however the input was cut.
+// Runs the rest of the stage. INVALID_ARGUMENT if the input is not complete; errors of the spools.
+// A bad onion is no error but makes its position dead. Equal arguments give the same output, byte
+// for byte, for any number of threads, any place of the spools and any cutting of the input.
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
                                          NoiseBatch noise, OnionIntake intake,
                                          const Resources& resources);

@@ -16,7 +16,7 @@
 namespace shoal::server {
 namespace {
 
-// Messages that one thread works on at a time: their data stays in its cache.
+// Messages that one thread works on at a time, so that their data stays in its cache.
 constexpr size_t kChunk = 1024;
 // The same for answers, which may be long.
 size_t ChunkOf(size_t answer_bytes) {
@@ -26,8 +26,7 @@ size_t ChunkOf(size_t answer_bytes) {
 constexpr size_t kPieceBytes = 2 << 20;
 
 absl::Status CheckPositions(const OnlineMaterial& material, const wire::QueryBatch& queries) {
-  // The decoder has checked order and tallies. The number of positions that it was given is checked
-  // here.
+  // The decoder has checked order and tallies. This checks the number of positions.
   if (!queries.positions.empty() && queries.positions.back() >= material.positions) {
     return absl::InvalidArgumentError(absl::StrCat(
         "query batch: position ", queries.positions.back(), " of ", material.positions));
@@ -39,8 +38,8 @@ void XorInto(uint8_t* __restrict to, const uint8_t* __restrict mask, size_t byte
   for (size_t i = 0; i < bytes; ++i) to[i] ^= mask[i];
 }
 
-// Prefetches the first cache lines of bytes that will be read soon; the processor fetches the rest
-// by itself.
+// Prefetches the first cache lines of bytes that will be read soon. The processor fetches the rest
+// itself.
 void Ahead(const uint8_t* bytes, size_t size) {
   for (size_t at = 0; at < std::min<size_t>(size, 256); at += 64) __builtin_prefetch(bytes + at);
 }
@@ -204,8 +203,8 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMat
     }
   });
 
-  // Collects the used positions in order: first counts them in every block, then handles all blocks
-  // in parallel.
+  // Collects the used positions in order: counts them in every block, then handles all blocks in
+  // parallel.
   constexpr size_t kBlock = 1 << 16;
   const size_t blocks = (items.size() + kBlock - 1) / kBlock;
   std::vector<uint64_t> start(blocks + 1);

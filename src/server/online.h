@@ -1,5 +1,5 @@
 // The online stage of one party (paper, algorithm 4; docs/architecture.md). Computes on bytes;
-// lists that do not fit memory go to spools.
+// lists that do not fit in memory go to spools.
 //
 //   party j-1 --- used positions, 4-byte tallies (wire/query_batch.h) ---> party j
 //                   take every tally a step; add the noise queries; put all at their places
@@ -27,8 +27,7 @@
 
 namespace shoal::server {
 
-// The backend's table: row | signature for every row, answer_bytes each, one after the other. It
-// does not own the bytes.
+// The backend's table: for every row, row | signature, answer_bytes in all. Does not own the bytes.
 struct AnswerTable {
   BytesView bytes;
   uint64_t rows = 0;
@@ -39,24 +38,24 @@ struct Forwarding {
   Bytes queries;       // the message to the next party (wire/query_batch.h)
   uint64_t count = 0;  // queries in the message
   // The answer to the a-th query of the message belongs to place memory.place()[a]
-  // (forward_memory.h). Places below the number of queries that came in are those queries; the
-  // others, up to `places`, are noise queries.
+  // (forward_memory.h). Queries that came in have the first places; the others, up to `places`, are
+  // noise queries.
   uint64_t places = 0;
   ForwardMemory memory;
-  std::shared_ptr<Arena> arena;  // the material's, for the answers
+  std::shared_ptr<Arena> arena;  // the material's; holds the answers
 };
 
 // Takes every tally one step and puts queries and noise in order for the next party. Uses up the
-// material's ForwardMemory, if it has one. INVALID_ARGUMENT for a batch that is not one over this
-// party's positions; RESOURCE_EXHAUSTED when there is no memory. A dead position is not forwarded;
-// it is answered on the way back.
+// material's ForwardMemory, if it has one. INVALID_ARGUMENT unless the batch is over this party's
+// positions; RESOURCE_EXHAUSTED when there is no memory. Does not forward dead positions, which are
+// answered on the way back.
 absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMaterial& material,
                                           const wire::QueryBatch& queries, ThreadPool& pool);
 
-// Takes the answers of the next party, to the `queries` from which ForwardQueries made
-// `forwarding`. Every answer is put to its place as it comes. Answers to noise are treated like the
-// others: before the last answer has come, no time depends on which answers are to noise.
-// Thread-compatible; the arguments must outlive it.
+// Takes the next party's answers to the `queries` from which ForwardQueries made `forwarding`, and
+// puts each to its place as it arrives. Answers to noise are treated like all others until the last
+// answer is in, so that timing does not tell them apart. Thread-compatible; the arguments must
+// outlive it.
 class AnswerIntake {
  public:
   // INVALID_ARGUMENT unless `bytes` is exactly one answer of the fixed size for every forwarded
@@ -66,7 +65,8 @@ class AnswerIntake {
                                             const Forwarding& forwarding, uint64_t bytes,
                                             const Resources& resources);
 
-  // The next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the spool.
+  // Takes the next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the
+  // spool.
   absl::Status Take(BytesView piece);
   bool complete() const { return cutter_.complete(); }
 
@@ -93,16 +93,15 @@ class AnswerIntake {
   uint64_t taken_ = 0;  // answers
 };
 
-// The answers for the previous party, masked as they are read. Every used position gets exactly one
+// Returns the answers for the previous party, masked as they are read. Every used position gets one
 // answer of the fixed size; a dead position, for which nobody has a mask, gets pseudorandom bytes.
 // INVALID_ARGUMENT if the intake is not complete. The arguments must outlive the source.
 absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
     const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources);
 
-// At the backend: answers every query with the row that it names, or with zeros if there is no such
-// row, under the mask. As above, answers are computed as they are read. INVALID_ARGUMENT as
-// ForwardQueries.
+// At the backend: answers every query with the row that it names, or zeros if there is no such row,
+// under the mask. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries.
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
     const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool);

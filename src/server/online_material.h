@@ -19,16 +19,17 @@ namespace shoal::server {
 // A noise query of this party, ready to be sent.
 struct NoiseQuery {
   uint32_t position;  // among the next party's positions
-  uint32_t tally;     // what the next party is sent there
+  uint32_t tally;     // sent to the next party
 };
 
-// Takes 44 bytes for every position and 8 for every noise query. Where memory is plentiful also a
-// mask, of an answer's size, for every position, and 16 bytes for every position of the next party.
+// Takes 44 bytes for every position and 8 for every noise query. Where memory is plentiful, also
+// takes a mask of an answer's size for every position, and 16 bytes for every position of the next
+// party.
 struct OnlineMaterial {
   static constexpr uint32_t kDead = 0xffffffff;
 
-  // What the masks, forward_memory and the answers on their way back lie in. Null: these have none
-  // of their own, and answers go where there is room.
+  // Holds the masks, forward_memory and the answers on their way back. If null, there are no masks
+  // and no forward_memory, and answers go where there is room.
   std::shared_ptr<Arena> arena;
 
   uint32_t positions = 0;       // N_j: this party's input
@@ -40,11 +41,11 @@ struct OnlineMaterial {
   PageArray<sharing::QueryShare> shares;
   Spool masks;  // empty, or in memory, with the mask of position i at answer_bytes * i
 
-  // Where position i goes among the next party's positions, or kDead. At the backend, which does
+  // The place of position i among the next party's positions, or kDead. At the backend, which does
   // not shuffle, 0 or kDead.
   PageArray<uint32_t> target;
-  SecretVector<NoiseQuery> noise;  // any order
-  ForwardMemory forward_memory;    // if it has no positions, ForwardQueries makes one
+  SecretVector<NoiseQuery> noise;  // in any order
+  ForwardMemory forward_memory;    // without positions: ForwardQueries makes it
 
   bool dead(uint32_t position) const { return target[position] == kDead; }
   BytesView seed(uint32_t position) const {

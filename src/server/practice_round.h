@@ -1,5 +1,5 @@
-// A made-up round, for calibration, benchmarks and tests of the stages: what all its parties know
-// and the secrets that each of them drew, without rosters, headers and clients.
+// A made-up round for calibration, benchmarks and tests of the stages: the parties' contexts and
+// secrets, without rosters, headers and clients.
 #ifndef SHOAL_SRC_SERVER_PRACTICE_ROUND_H_
 #define SHOAL_SRC_SERVER_PRACTICE_ROUND_H_
 
@@ -22,13 +22,13 @@ class PracticeRound {
     uint32_t max_slots = 1000;
     noise::Distribution noise;
   };
-  // Draws one seed for each party, in their order. The round's id is all zeros.
+  // Draws one seed for each party, in order. The round's id is all zeros.
   PracticeRound(const Shape& shape, RandomSource& random);
 
-  // Of party 1, 2 and so on.
+  // `party` counts from 1.
   const RoundContext& context(uint32_t party) const { return contexts_[party - 1]; }
   const RoundSecrets& secrets(uint32_t party) const { return secrets_[party - 1]; }
-  // Of all parties, the first party's first: whom a client seals its onions for.
+  // The parties that clients seal onions for, party 1 first.
   const std::vector<onion::Recipient>& recipients() const { return recipients_; }
 
  private:

@@ -1,4 +1,4 @@
-// Cuts a stream of bytes that comes in pieces of any length into records of one size.
+// Cuts a stream of bytes, received in pieces of any length, into records of one size.
 #ifndef SHOAL_SRC_SERVER_RECORD_CUTTER_H_
 #define SHOAL_SRC_SERVER_RECORD_CUTTER_H_
 
@@ -15,8 +15,7 @@
 
 namespace shoal::server {
 
-// Copies what lies across the border of two pieces, at most one record, and nothing else.
-// Thread-compatible.
+// Copies only records that span pieces. Thread-compatible.
 class RecordCutter {
  public:
   RecordCutter(uint64_t records, size_t record_bytes)
@@ -24,7 +23,7 @@ class RecordCutter {
 
   // Calls `take(BytesView records)` -> absl::Status with one or more whole records at a time, in
   // order, until less than a record is left of the piece. INVALID_ARGUMENT, beginning with `what`,
-  // beyond the last record: nothing of the piece is taken. The errors of `take`.
+  // if the piece goes beyond the last record; nothing of it is then taken. Errors of `take`.
   template <typename TakeRecords>
   absl::Status Cut(BytesView piece, absl::string_view what, const TakeRecords& take) {
     if (piece.size() > left_bytes_) {
@@ -51,8 +50,8 @@ class RecordCutter {
 
  private:
   size_t record_bytes_;
-  uint64_t left_bytes_;          // that have not come
-  SecretVector<uint8_t> begun_;  // the beginning of a record whose end has not come
+  uint64_t left_bytes_;          // not yet received
+  SecretVector<uint8_t> begun_;  // the received part of the next record
 };
 
 }  // namespace shoal::server

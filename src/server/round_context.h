@@ -1,4 +1,4 @@
-// What a party's stages need to know about a round, and the secrets that the party draws for it.
+// What a party's stages know about a round, and the secrets that the party draws for it.
 #ifndef SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
 #define SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
 
@@ -16,28 +16,27 @@
 
 namespace shoal::server {
 
-// What the stages of all rounds of a party work with. Both must outlive the objects that use them.
+// Shared by the stages of all rounds of a party. Both must outlive the objects that use them.
 struct Resources {
   ThreadPool* pool;
   SpoolPlace* spools;  // for lists and answers of a round, which may be larger than memory
 };
 
-// A bound on a party's positions: the most that its predecessors can send. The receiver of a list
-// takes no more, whatever is announced.
+// The most positions that a party's predecessors can send it. The receiver of a list takes no more,
+// whatever is announced.
 inline uint64_t MaxPositions(PartyNumber party, uint32_t max_slots, uint64_t max_rows,
                              const noise::Distribution& noise) {
   return max_slots + uint64_t{party.value() - 1} * max_rows * noise.max();
 }
 
-// Public facts about a round, which follow from the signed header and the party's number.
-// Immutable.
+// Public facts about a round that follow from the signed header and the party's number. Immutable.
 struct RoundContext {
   RoundCounter counter;
   Digest round_id;
   PartyNumber party;
   uint32_t parties;
   size_t answer_bytes;  // a row and its signature
-  uint64_t max_rows;    // rows that noise is drawn for; row numbers in queries stay below
+  uint64_t max_rows;    // rows that noise is drawn for; queries name lower row numbers
   uint32_t max_slots;
   noise::Distribution noise;
   // The onion keys of the parties after this one, the next party first; empty at the backend.
@@ -49,8 +48,8 @@ struct RoundContext {
   size_t onion_bytes() const { return onion::OnionBytes(layers()); }
 };
 
-// Every random choice of a party for one round, as a function of one seed. The seed is stored
-// durably before anything derived from it is sent, and erased with the round.
+// All random choices of a party for one round, derived from one seed. The seed is durable before
+// anything derived from it is sent, and is erased with the round.
 class RoundSecrets {
  public:
   explicit RoundSecrets(Seed seed) : seed_(std::move(seed)) {}

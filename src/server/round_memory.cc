@@ -13,9 +13,9 @@
 namespace shoal::server {
 namespace {
 
-// Of a position: seed, validity and fingerprint while its layer is opened; then seed, share and
-// target. Of a query that came in: position and tally. Of a place in the permutation: its bucket,
-// the place in it, the place.
+// For a position: seed, validity and fingerprint while its layer is opened; then seed, share and
+// target. For a query that came in: position and tally. For a place in the permutation: its bucket,
+// the place in the bucket, the place.
 constexpr uint64_t kIntakeBytes = 32 + 1 + 16, kRestBytes = 32 + 8 + 4, kQueryBytes = 4 + 4;
 constexpr uint64_t kPlaceBytes = 2 + 4 + 4;
 constexpr uint64_t kNoiseBytes = 8;  // position and tally
@@ -99,7 +99,7 @@ absl::Status CheckEmptyRound(const RoundContext& context, const Resources& resou
   const uint64_t noise = ExpectedNoise(context);
   const RoundSize size = SizeOf(context, (context.party.value() - 1) * noise, noise);
   const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
-  // Dies here: memory is reserved when the number of onions is known.
+  // The reservation is only a test. Memory is reserved again when the number of onions is known.
   return Arena::Reserve(
              resources.spools, memory.lists(), PeakArrayBytes(size, memory),
              absl::StrCat("party ", context.party.value(), ": the noise alone of a round"))

@@ -1,19 +1,18 @@
-// What one party's part in a round takes of memory, and which of its lists lie on disk: one rule,
-// which the stages follow and `shoal plan` asks.
+// The rule for how much memory a round takes at one party, and which of its lists lie on disk. The
+// stages and `shoal plan` both use it.
 //
-// A list goes to memory while there is room for it, in the order in which the stages make them:
-// the noise, what is in the onions that came, the list for the next party, the answers on their way
-// back. Otherwise it goes to a file. Two things are made ahead of time where memory is plentiful,
-// so that no client waits for them: the masks of the answers, and the memory that queries are put
-// in order in. Each is made only if it leaves as much free as it takes. Lists of the offline stage
-// get memory that is large enough for the answers that will lie there, if that leaves twice as much
-// free.
+// A list goes to memory while there is room, otherwise to a file. Lists get memory in the order in
+// which the stages make them: the noise, the opened onions, the list for the next party, the
+// answers on their way back. Two things are made ahead of time where memory is plentiful, so that
+// no client waits for them: the masks of the answers, and the memory in which queries are put in
+// order. Each is made only if it leaves as much free as it takes. A list of the offline stage gets
+// enough memory for the answers that will later lie there, if that leaves twice as much free.
 //
-// When: as a round is drafted, each party checks that there is memory for what the round takes
-// without any onion of a client (CheckEmptyRound). When a list of onions is announced, before
-// its first byte is read, their number is known, and the round's arena reserves memory for all
-// stages (OnionIntake::Begin). Both are long before a client sends a query. Nothing is reserved for
-// slots that nobody has taken, and what is reserved is touched as onions arrive.
+// When a round is drafted, each party checks that there is memory for the round without any
+// client's onion (CheckEmptyRound). When a list of onions is announced, its length is known, and
+// the round's arena reserves memory for all stages before the first byte is read
+// (OnionIntake::Begin). Both happen long before a client sends a query. Nothing is reserved for
+// slots that nobody has taken; reserved memory is touched as onions arrive.
 #ifndef SHOAL_SRC_SERVER_ROUND_MEMORY_H_
 #define SHOAL_SRC_SERVER_ROUND_MEMORY_H_
 
@@ -25,9 +24,9 @@
 
 namespace shoal::server {
 
-// What decides over memory.
+// The sizes from which the rule follows.
 struct RoundSize {
-  uint64_t positions = 0;   // N_j: of the party's input
+  uint64_t positions = 0;   // N_j: the party's input
   uint64_t noise = 0;       // S_j: its own noise; 0 at the backend
   size_t inner_bytes = 0;   // an onion of the next party; 0 at the backend
   size_t answer_bytes = 0;  // a row and its signature
@@ -38,45 +37,45 @@ struct RoundSize {
 };
 
 RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise);
-// How much noise every party makes, as far as that is known before it is drawn.
+// The expected number of a party's noise queries, before they are drawn.
 uint64_t ExpectedNoise(const RoundContext& context);
 
 // In bytes.
 struct ListMemory {
   uint64_t bytes = 0;   // the list
-  uint64_t memory = 0;  // what it gets: its own bytes or more; 0: it is in a file, or not made
+  uint64_t memory = 0;  // at least `bytes`, or 0: in a file, or not made
 };
 
 struct RoundMemory {
-  ListMemory opened;   // what is in the onions that came
+  ListMemory opened;   // the opened onions
   ListMemory masks;    // of all answers; not made where memory is scarce
-  ListMemory forward;  // for queries to be put in order in; made anew online where it is scarce
-  ListMemory ordered;  // the list for the next party, later the answers that come back
+  ListMemory forward;  // where queries are put in order; allocated online where memory is scarce
+  ListMemory ordered;  // the list for the next party, later the returned answers
 
-  // What the arena is to hold at once.
+  // The most that the arena holds at once.
   uint64_t lists() const { return opened.memory + later(); }
-  // The same from the end of the offline stage on.
+  // The same after the offline stage.
   uint64_t later() const { return masks.memory + forward.memory + ordered.memory; }
 };
 
-// The rule. `free_bytes`: of the memory for lists, what nobody else has (Arena::free_bytes).
+// The rule. `free_bytes` is the memory for lists that nobody has reserved (Arena::free_bytes).
 RoundMemory DivideMemory(const RoundSize& size, uint64_t free_bytes);
-// The same once `opened` has its memory: for the sizes that are known by then.
+// The same for the sizes that are known once `opened` has its memory.
 RoundMemory DivideLater(const RoundSize& size, const ListMemory& opened, uint64_t free_bytes);
 
-// Bytes of the arrays, which are in memory always: from the offline stage to the end of the round,
-// and at most, in either stage.
+// Bytes of the arrays, which are always in memory: from the offline stage to the end of the round,
+// and the most in either stage.
 uint64_t RestArrayBytes(const RoundSize& size);
 uint64_t PeakArrayBytes(const RoundSize& size, const RoundMemory& memory);
 
-// Answers that come back, each with its place (shuffle::Scatter).
+// Bytes of the returned answers, each with its place (shuffle::Scatter).
 uint64_t ReturnedBytes(const RoundSize& size);
 
-// To forward queries: for every position of the next party.
+// Memory to forward queries, for every position of the next party.
 inline constexpr uint64_t kForwardPositionBytes = 8 + 4;
 
-// RESOURCE_EXHAUSTED if this machine does not have the memory that the round takes at this party
-// even if no client sends an onion: the noise, and arrays for it.
+// RESOURCE_EXHAUSTED if this machine lacks the memory that the round takes at this party even
+// without any client's onion: for noise and its arrays.
 absl::Status CheckEmptyRound(const RoundContext& context, const Resources& resources);
 
 }  // namespace shoal::server

@@ -1,4 +1,4 @@
-// The rule that divides memory among a round's lists, at its borders.
+// Tests the rule that divides memory among a round's lists, at its borders.
 #include "src/server/round_memory.h"
 
 #include "gtest/gtest.h"
@@ -48,7 +48,7 @@ TEST(RoundMemoryTest, WithNothingFreeListsAreInFilesAndNothingIsMadeAhead) {
   }
 }
 
-// Masks must leave as much as they take, and queries' places after them.
+// Masks must leave as much memory as they take, and so must the queries' places after them.
 TEST(RoundMemoryTest, WhatIsMadeAheadLeavesAsMuchFree) {
   const uint64_t border = Opened(kMiddle) + 2 * Masks(kMiddle);
   EXPECT_EQ(DivideMemory(kMiddle, border).masks.memory, Masks(kMiddle));
@@ -67,7 +67,7 @@ TEST(RoundMemoryTest, RoomForAnswersLeavesTwiceAsMuchFree) {
   EXPECT_EQ(DivideMemory(kFrontend, Opened(kFrontend) - 1).opened.memory, 0u);
 }
 
-// What was decided for the onions stays; the rest is decided again for the noise that was drawn.
+// The opened onions keep their memory. The rest is divided again for the noise that was drawn.
 TEST(RoundMemoryTest, LaterListsFollowTheNoiseThatWasDrawn) {
   const RoundMemory expected = DivideMemory(kMiddle, kPlenty);
   RoundSize drawn = kMiddle;
@@ -78,7 +78,7 @@ TEST(RoundMemoryTest, LaterListsFollowTheNoiseThatWasDrawn) {
   EXPECT_GT(memory.ordered.memory, expected.ordered.memory);
 }
 
-// Never more than there is, whatever there is.
+// Lists never get more memory than is free.
 TEST(RoundMemoryTest, NeverMoreThanIsFree) {
   for (const RoundSize& size : {kFrontend, kMiddle, kBackend}) {
     for (uint64_t free = 0; free < 4'000'000; free += 997) {

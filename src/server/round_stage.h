@@ -1,5 +1,5 @@
-// Where a round stands: at a party, and at the frontend, which has the clients' side of it. The
-// only place that says which stage may follow which.
+// The stages of a round, at a party and at the frontend. Only this file says which stage may follow
+// which.
 #ifndef SHOAL_SRC_SERVER_ROUND_STAGE_H_
 #define SHOAL_SRC_SERVER_ROUND_STAGE_H_
 
@@ -16,22 +16,22 @@ namespace shoal::server {
 //
 //   kDrafted -> kSigned -> kPrepared -> kOffline -> kReady -> kQueried -> kAnswered
 //
-// Noise need not be made ahead of time: kOffline may follow kSigned. The same input again leads to
-// the stage that it led to before: kOffline, which an error has interrupted, is followed by itself,
-// and of the last three stages each by itself and by those of them before it. What a party holds of
-// a round changes with its stage, except from kQueried to kAnswered.
+// kOffline may follow kSigned, as noise need not be made ahead of time. A repeated input leads to
+// the same stage as before: kOffline may follow itself after an error, and each of kReady, kQueried
+// and kAnswered may be followed by itself or an earlier one of them. What a party holds of a round
+// changes with every stage except from kQueried to kAnswered.
 enum class PartyStage : uint8_t {
-  kDrafted,   // its seed is stored, its onion key sent on
-  kSigned,    // this party has signed the header that all onion keys are in
-  kPrepared,  // its noise is made
-  kOffline,   // the offline stage has begun, and used the noise up
+  kDrafted,   // the seed is stored, the onion key sent on
+  kSigned,    // this party has signed the header with all onion keys
+  kPrepared,  // the noise is made
+  kOffline,   // the offline stage has begun and used up the noise
   kReady,     // the offline stage is done: queries may come
-  kQueried,   // the queries are committed to, and sent on except by the backend
-  kAnswered,  // answers are there to be handed out
+  kQueried,   // the queries are committed to and, but at the backend, sent on
+  kAnswered,  // the answers can be handed out
   kEnded,     // nothing is left
 };
 
-// A round at the frontend. Every stage but the last two may be followed by these.
+// A round at the frontend. kClosed and kAborted may follow every stage but these two.
 //
 //   kTakingOnions -> kOffline -> kTakingQueries -> kOnline -> kCollecting -> kAnswered
 //                                                   kCollecting <-> kBrokenOff
@@ -43,14 +43,14 @@ enum class FrontendStage : uint8_t {
   kOffline,        // the chain's offline stage runs
   kTakingQueries,  // clients submit queries
   kOnline,         // the chain's online stage runs
-  kCollecting,     // its answers are coming in
-  kBrokenOff,      // they have broken off, and may come again
+  kCollecting,     // the answers are coming in
+  kBrokenOff,      // the answers broke off, and may come again
   kAnswered,       // clients fetch their answers
   kClosed,         // ended in good order
   kAborted,        // ended for everybody, with a reason
 };
 
-// In the words of errors: "drafted", "taking queries".
+// The stage as error messages name it: "drafted", "taking queries".
 absl::string_view Name(PartyStage stage);
 absl::string_view Name(FrontendStage stage);
 
@@ -58,9 +58,9 @@ absl::string_view Name(FrontendStage stage);
 std::span<const PartyStage> After(PartyStage stage);
 std::span<const FrontendStage> After(FrontendStage stage);
 
-// What clients see.
+// The state that clients see.
 wire::RoundState Shown(FrontendStage stage);
-// The driver works on the round: nothing else is due.
+// Whether the driver works on the round, so that nothing else is due.
 bool IsWorkedOn(FrontendStage stage);
 bool IsFinal(FrontendStage stage);
 
@@ -71,7 +71,7 @@ class RoundStage {
   explicit RoundStage(Stage first) : stage_(first) {}
   Stage get() const { return stage_; }
 
-  // FAILED_PRECONDITION, naming both, unless `to` is one of After(get()).
+  // FAILED_PRECONDITION, naming both stages, unless `to` is one of After(get()).
   absl::Status Check(Stage to) const;
   // Changes the stage if Check is OK.
   absl::Status Advance(Stage to);

@@ -1,4 +1,4 @@
-// Which stage may follow which: every pair, legal or not.
+// Tests which stage may follow which, for every pair.
 #include "src/server/round_stage.h"
 
 #include <set>
@@ -13,7 +13,7 @@ namespace {
 
 using ::shoal::testing::StatusIs;
 
-// Tries every pair of the first `count` stages; `legal` are those that may follow each other.
+// Tries every pair of the first `count` stages. Only the pairs in `legal` may follow each other.
 template <typename Stage>
 void TryAllPairs(size_t count, const std::set<std::pair<Stage, Stage>>& legal) {
   for (size_t i = 0; i < count; ++i) {
@@ -61,7 +61,7 @@ TEST(RoundStageTest, AFrontendsRoundGoesOnByTheTableAlone) {
           {kBrokenOff, kAborted},     {kAnswered, kClosed},      {kAnswered, kAborted}});
 }
 
-// Clients wait for a state by its number: it never goes back, whatever the driver does.
+// Clients wait for a state by its number, so the number never goes back.
 TEST(RoundStageTest, WhatClientsSeeNeverGoesBack) {
   for (uint8_t i = 0; i < 9; ++i) {
     const auto stage = static_cast<FrontendStage>(i);

@@ -1,6 +1,5 @@
-// The stages of a party alone, without network, journal and clients: input and output. These tests
-// also run under sanitizers (scripts/test), with every byte that the stages move, on several
-// threads, in memory and in files.
+// Tests a party's stages by their input and output, without network, journal and clients. Also run
+// under sanitizers (scripts/test), on several threads, with lists in memory and in files.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -99,9 +98,8 @@ TEST(StagesTest, TheOfflineStageIsTheSameEverywhere) {
   UseInstructionSet(before);
 }
 
-// The secret shuffle: the place of an onion is uniform over all places, for living onions and for
-// noise, and independent between rounds. `next_recipients` stay the same, so that only the seed
-// differs.
+// The secret shuffle: places are uniform, for living onions and for noise, and independent between
+// rounds. Rounds differ only in the seed, as `next_recipients` stay the same.
 TEST(StagesTest, TheOfflineStageShufflesUniformly) {
   testing::TestRandom random(11);
   ThreadPool pool(1);
@@ -137,8 +135,8 @@ TEST(StagesTest, TheOfflineStageShufflesUniformly) {
   }
 }
 
-// With masks that were kept ready, answers have the same bytes, at the backend and on the way back,
-// as with masks that are expanded when they are needed.
+// Answers have the same bytes with masks kept ready as with masks expanded when needed, at the
+// backend and on the way back.
 TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
   testing::TestRandom random(13);
   ThreadPool pool(3);
@@ -195,7 +193,7 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
 }
 
 // Guarantee 2: a dead position's answer is pseudorandom before any other party's mask is on it, and
-// the same when it is asked for again. No two such answers are equal.
+// the same when asked for again. No two such answers are equal.
 TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   testing::TestRandom random(12);
   ThreadPool pool(1);
@@ -257,8 +255,8 @@ TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
 }
 
 // What positions tell a coalition around one honest party (docs/threat-model.md): the output
-// position of a client's input position is uniform, whichever clients take part. One of three slots
-// is used, and the place where its query comes out must not depend on which.
+// position of a client's query is uniform, whichever clients take part. One of three slots is used,
+// and the place where its query comes out must not depend on which one.
 TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
   testing::TestRandom random(7);
   ThreadPool pool(1);
@@ -296,9 +294,9 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
   }
 }
 
-// The whole online path between two parties, from seeds that are made up: queries forwarded with
-// noise, rows read, answers returned. Every answer is right, and no byte of any message depends on
-// threads, instruction set, the place of spools, or on whether masks were kept ready.
+// The whole online path between two parties, from made-up seeds: queries forwarded with noise, rows
+// read, answers returned. Every answer is right, and no byte of any message depends on threads, the
+// instruction set, the place of spools, or masks kept ready.
 TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
   constexpr uint32_t kQueries = 6000, kNoise = 2500, kNext = kQueries + kNoise;
   constexpr uint64_t kRows = 50;
