@@ -97,7 +97,7 @@ void ClientService::Dispatch(wire::Frame& request, net::Reply& reply) {
       if (!parsed(message)) return;
       const auto response = frontend_->FetchAnswers(message);
       if (!response.ok()) {
-        // The client does not hear of the file.
+        // Logs the file's name, which the client is not told.
         if (ForOthers(response.status()) != response.status()) {
           spdlog::error("answers cannot be read: {}", response.status().ToString());
         }
@@ -148,8 +148,8 @@ absl::Status ClientService::StoreOnions(const wire::Frame& request, net::Reply& 
   return absl::OkStatus();
 }
 
-// Stores what has come, and acknowledges it once it is durable. While one group is on its way to
-// the disk the next one gathers.
+// Stores onions in groups and acknowledges a group once it is durable. The next group gathers
+// meanwhile.
 void ClientService::StoreLoop() {
   for (;;) {
     std::vector<Unstored> group;
@@ -193,7 +193,7 @@ absl::Status ClientService::WaitRound(const wire::Frame& request, net::Reply& re
   if (AnswerWaiter(waiter, /*at_deadline=*/message.timeout_ms() == 0)) return absl::OkStatus();
   const MutexLock lock(mutex_);
   if (waiters_.size() + waiters_at_hand_ >= kMaxWaiters) {
-    // As where there is no room for a request: only after UNAVAILABLE does a client ask again.
+    // UNAVAILABLE, because no other code makes a client ask again.
     waiter.reply(absl::UnavailableError("too many clients wait; try again later"));
     return absl::OkStatus();
   }
@@ -202,7 +202,7 @@ absl::Status ClientService::WaitRound(const wire::Frame& request, net::Reply& re
 }
 
 bool ClientService::AnswerWaiter(Waiter& waiter, bool at_deadline) {
-  // Thousands wait, and are asked after at every tick: the state first, which is cheap.
+  // Checks the state first, which is cheap: thousands of waiters are checked at every tick.
   const absl::StatusOr<wire::RoundState> state = frontend_->State(waiter.round_id);
   if (state.ok() && *state < waiter.state && !at_deadline) return false;
   absl::StatusOr<wire::RoundInfo> info = frontend_->Info(waiter.round_id);

@@ -15,14 +15,14 @@
 
 namespace shoal::shoald {
 
-// Thread-safe. Two threads of its own: one stores onions and makes them durable, all that wait with
-// one sync; one answers those who wait for a round's next state.
+// Thread-safe. Has two threads: one stores onions, with one sync for all that wait; the other
+// answers clients that wait for a round's next state.
 class ClientService {
  public:
-  // All outlive the service.
+  // The pointers must outlive the service.
   ClientService(server::Frontend* frontend, const roster::Roster* roster, const table::Table* table,
                 server::Journal* journal);
-  // Waiting requests are dropped.
+  // Drops waiting requests.
   ~ClientService();
   ClientService(const ClientService&) = delete;
   ClientService& operator=(const ClientService&) = delete;
@@ -48,14 +48,15 @@ class ClientService {
     net::Reply reply;
   };
 
-  // Onions that wait for the disk; beyond, UNAVAILABLE: a client tries again.
+  // The most bytes of onions that wait for the disk. Beyond it clients get UNAVAILABLE and try
+  // again.
   static constexpr uint64_t kMaxUnstoredBytes = uint64_t{256} << 20;
 
-  // The answer, or nothing if it comes later.
+  // Answers the request, or lets another thread answer later.
   void Dispatch(wire::Frame& request, net::Reply& reply);
-  // Leaves the request to StoreLoop: I/O threads wait for no disk.
+  // Leaves the request to StoreLoop, because I/O threads must not wait for the disk.
   absl::Status QueueOnions(wire::Frame& request, net::Reply& reply);
-  // Gives the onions slots, and leaves the answer to the next sync.
+  // Gives the onions slots. Adds the answer to `unsynced`, to be sent after the next sync.
   absl::Status StoreOnions(const wire::Frame& request, net::Reply& reply,
                            std::vector<Unsynced>& unsynced);
   absl::Status WaitRound(const wire::Frame& request, net::Reply& reply);
@@ -76,7 +77,7 @@ class ClientService {
   std::vector<Unstored> unstored_ ABSL_GUARDED_BY(mutex_);
   uint64_t unstored_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
-  // Waiters that WaitLoop looks at just now, beside those.
+  // Waiters that WaitLoop has taken out of `waiters_` for the moment.
   size_t waiters_at_hand_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread store_thread_;
   std::thread wait_thread_;

@@ -10,8 +10,8 @@
 
 namespace shoal::shoald {
 
-// Parses the file, makes its paths absolute and fills in the defaults. INVALID_ARGUMENT names
-// file, line and what is wrong; NOT_FOUND.
+// Parses the file, makes its paths absolute and fills in the defaults. INVALID_ARGUMENT names the
+// file, the line and the fault; NOT_FOUND without a file.
 absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path);
 
 // The plan in the configuration of party 1. Windows that are not given take 60 s, and 120 s for

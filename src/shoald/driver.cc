@@ -29,8 +29,8 @@ Driver::~Driver() {
   wake_.NotifyAll();
   loop_.join();
   tasks_.Wait();
-  // The other parties would keep the rounds that are left until they expire. When one cannot be
-  // told, the others cannot either.
+  // Ends the rounds that are left, which the other parties would keep until they expire. Stops at
+  // the first failure: when one round's end cannot be sent, the others' cannot either.
   const wire::ListRoundsResponse left = frontend_->ListRounds();
   for (const wire::RoundInfo& round : left.rounds()) {
     if (round.state() == wire::CLOSED || round.state() == wire::ABORTED) continue;
@@ -49,8 +49,8 @@ void Driver::Loop() {
   }
 }
 
-// The change of state happens here, on the loop's thread, so that nothing is started twice; the
-// work goes to a thread of its own.
+// Changes the state on the loop's thread, so that nothing is started twice. The work gets its own
+// thread.
 void Driver::Run(const server::Due& due) {
   switch (due.action) {
     case server::Action::kAnnounce:
@@ -60,7 +60,7 @@ void Driver::Run(const server::Due& due) {
       return;
     case server::Action::kSeal: {
       absl::StatusOr<std::unique_ptr<ByteSource>> onions = frontend_->Seal(due.round_id);
-      // A function that can be copied needs onions that can be.
+      // std::function must be copyable, so the onions are shared.
       auto shared =
           std::make_shared<absl::StatusOr<std::unique_ptr<ByteSource>>>(std::move(onions));
       tasks_.Spawn([this, id = due.round_id, shared] {
@@ -105,13 +105,13 @@ void Driver::Announce() {
       spdlog::info("round {} ({}..): open for onions", round->counter().value(),
                    ShortId(round->id()));
       announcing_ = false;
-      // Ahead of time, while the onions come in.
+      // Makes the noise ahead of time, while onions come in.
       if (absl::Status noise = node_->party().PrepareNoise(round->id()); !noise.ok()) {
         spdlog::warn("round {}: {}", ShortId(round->id()), noise.ToString());
       }
       return;
     }
-    // All parties have signed it, and would keep it until it expires.
+    // Ends the round, which all parties have signed and would keep until it expires.
     Fail(round::RoundId(header->header()), "announcing", status);
   }
   spdlog::error("no round could be opened: {}", status.ToString());
@@ -168,7 +168,7 @@ bool Driver::End(const Digest& round_id, const std::string& reason) {
     spdlog::error("round {}..: aborted: {}", ShortId(round_id), reason);
   }
   if (absl::Status ended = node_->End(round_id, !reason.empty(), reason); !ended.ok()) {
-    // Parties that did not hear of it erase the round when it expires.
+    // Parties that were not told erase the round when it expires.
     spdlog::warn("round {}..: not ended everywhere: {}", ShortId(round_id), ended.ToString());
     return false;
   }

@@ -1,5 +1,5 @@
 // Drives the rounds of a frontend: watches windows and counts, and runs every stage over the whole
-// chain. Threads and time, no bytes: what a stage does is in ChainNode and Frontend.
+// chain. Handles only threads and time; ChainNode and Frontend do the work of the stages.
 #ifndef SHOAL_SRC_SHOALD_DRIVER_H_
 #define SHOAL_SRC_SHOALD_DRIVER_H_
 
@@ -20,8 +20,8 @@ namespace shoal::shoald {
 
 class Driver {
  public:
-  // All outlive the driver. When it dies it waits for the stages that run, and ends the rounds that
-  // are left, everywhere.
+  // The pointers must outlive the driver. The destructor waits for running stages and ends all open
+  // rounds at all parties.
   Driver(server::Frontend* frontend, server::ChainNode* node, const Clock* clock);
   ~Driver();
   Driver(const Driver&) = delete;
@@ -32,12 +32,13 @@ class Driver {
   void Run(const server::Due& due);
   void Announce();
   void RunOffline(const Digest& round_id, std::unique_ptr<ByteSource> onions);
-  // What the round cost at all parties; nothing if one cannot be asked.
+  // What the round cost at all parties; empty if one of them cannot be asked.
   server::StageReports Reports(const Digest& round_id);
   void RunOnline(const Digest& round_id, Bytes queries);
-  // Ends the round everywhere; `reason` empty: in good order. False if not all parties know of it.
+  // Ends the round at all parties; an empty `reason` means in good order. False if a party was not
+  // reached.
   bool End(const Digest& round_id, const std::string& reason);
-  // Ends it everywhere because of an error, of which clients and parties hear what is for others.
+  // Ends the round at all parties because of an error; clients and parties are told ForOthers(why).
   void Fail(const Digest& round_id, const std::string& stage, const absl::Status& why);
 
   server::Frontend* const frontend_;
@@ -48,7 +49,7 @@ class Driver {
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> announcing_ = false;
-  std::atomic<uint64_t> next_announcement_s_ = 0;  // after a failure: not at once again
+  std::atomic<uint64_t> next_announcement_s_ = 0;  // later after a failure
   TaskGroup tasks_;
 
   std::thread loop_;

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kShortCall = 30s;
 
-// The number of tallies in the header of an encoded batch that this party has made itself.
+// The number of tallies in the header of an encoded batch that this party made.
 uint64_t CountOf(BytesView queries) {
   return queries.size() < 5 ? 0 : LoadLe<uint32_t>(queries.data() + 1);
 }
@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(bool ends) 
   const net::Identity identity = {
       .certificate_pem = identity_->certificate_pem,
       .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
-  // The end of a round is sent to a party that listens; a process that is ending waits for no other
+  // A process that is ending still sends the ends of rounds, but waits only briefly for the other
   // party.
   auto connection = net::Connection::Connect({.address = address_,
                                               .pin = pin_,

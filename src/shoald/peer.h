@@ -16,12 +16,12 @@
 
 namespace shoal::shoald {
 
-// Calls to the next party. Every call has a connection of its own: there are few calls a round, and
-// no connection must be kept alive for hours. Thread-safe.
+// Calls to the next party. Every call opens a connection: there are few calls in a round, and no
+// connection need be kept alive for hours. Thread-safe.
 class RemoteLink final : public server::Link {
  public:
-  // `answer_bytes` is the size of a row and its signature, which bounds what the next party may
-  // send back.
+  // `answer_bytes` is the size of a row with its signature. It bounds what the next party may send
+  // back.
   RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity, size_t answer_bytes,
              std::chrono::seconds stage_limit);
 
@@ -34,8 +34,8 @@ class RemoteLink final : public server::Link {
   absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
   absl::Status Withdraw(RoundCounter counter) override;
 
-  // For the end of the process: calls that wait for the rest of the chain return CANCELLED, now and
-  // from now on. End and Withdraw, which are short, are still sent.
+  // For the end of the process: calls that wait for the rest of the chain, and later ones, return
+  // CANCELLED. End and Withdraw, which are short, are still sent.
   void CancelStages() { cancelled_ = true; }
 
  private:
@@ -60,8 +60,7 @@ class PeerService {
 
   absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
   void Handle(wire::Frame request, net::Reply reply);
-  // The onions of an offline stage are opened while they come in. Other requests are collected
-  // first.
+  // Opens the onions of an offline stage while they come in. Other requests are collected first.
   absl::StatusOr<std::unique_ptr<net::BulkSink>> Sink(const wire::Frame& request,
                                                       uint64_t bulk_bytes);
 
@@ -74,7 +73,7 @@ class PeerService {
   // Runs `answer` on a thread of its own and replies with what it returns.
   void Run(std::function<Response()> answer, net::Reply reply);
 
-  // Calls that may be under way at once; the party before needs one for each of its stages.
+  // The most calls at once. The party before needs one for each of its stages.
   static constexpr int kMaxCalls = 64;
   Response Answer(wire::Frame request);
 

@@ -1,4 +1,4 @@
-// Answers to clients about the table, which every server gives, whatever engines it runs.
+// Answers clients' requests about the table, at every server, whatever engines it runs.
 #ifndef SHOAL_SRC_SHOALD_TABLE_SERVICE_H_
 #define SHOAL_SRC_SHOALD_TABLE_SERVICE_H_
 
