@@ -61,7 +61,7 @@ absl::StatusOr<std::optional<Spool>> Arena::MakeInMemory(uint64_t bytes) {
 
 std::pair<uint64_t, uint64_t> Arena::Untouched(uint64_t other_bytes) {
   const MutexLock lock(place_->mutex_);
-  // Memory of spools that are gone was touched long ago.
+  // Memory of freed spools has been touched already.
   const uint64_t fresh = account().unspent - std::min(account().unspent, place_->SpareBytes());
   const uint64_t others = place_->untouched_;
   account().untouched = fresh + other_bytes;

@@ -92,12 +92,12 @@ TEST(ArenaTest, WhatTheMachineDoesNotHaveIsRefused) {
   EXPECT_THAT(Arena::Reserve(&place, kMiB, available + (64 * kMiB), "round 7 at party 2").status(),
               StatusIs(absl::StatusCode::kResourceExhausted, "round 7 at party 2 takes"));
   EXPECT_EQ(place.free_bytes(), 10 * kMiB);
-  // Nothing of what was refused is left: the same again may be asked for less.
+  // A refused reservation leaves nothing reserved, so a smaller one succeeds.
   SHOAL_EXPECT_OK(Arena::Reserve(&place, kMiB, 0, "a round").status());
 }
 
-// Two that fit one by one do not fit together, until the first has touched what it has: then the
-// system counts it.
+// Two arenas that fit one by one do not fit together until the first has touched its memory, which
+// the system then counts.
 TEST(ArenaTest, WhatOthersHaveReservedCounts) {
   SpoolPlace place(::testing::TempDir(), 10 * kMiB);
   const uint64_t most = AvailableMemory() / 3 * 2;

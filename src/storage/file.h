@@ -20,17 +20,16 @@ enum class FileMode : uint32_t {
 // naming the path.
 absl::StatusOr<std::string> ReadFile(const std::string& path, uint64_t max_bytes = 1ull << 32);
 
-// As ReadFile, and refuses (PERMISSION_DENIED) a file that others may read or write.
+// As ReadFile; also PERMISSION_DENIED for a file that others may read or write.
 absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t max_bytes = 1 << 26);
 
-// Writes a temporary file beside `path`, makes it durable, renames it over `path` and makes
-// the directory durable: a reader sees the old content or the new, also after a crash. A process
-// that is killed meanwhile leaves the temporary file behind: PATH, kTemporarySuffix, six letters.
+// Writes a temporary file beside `path`, makes it durable, renames it over `path` and makes the
+// directory durable. A reader sees the old content or the new, even after a crash. A process that
+// is killed meanwhile leaves the temporary file behind: PATH, kTemporarySuffix, six letters.
 inline constexpr char kTemporarySuffix[] = ".tmp-";
 absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode);
 
-// Makes the names in a directory durable, for files that were created by other means than the
-// above.
+// Makes the names in a directory durable, for files that WriteFileAtomically did not create.
 absl::Status SyncDirectory(const std::string& directory);
 
 // Creates the directory (0700 when private) and its parents. OK if it exists, but a private
@@ -40,13 +39,12 @@ absl::Status MakeDirectory(const std::string& path, FileMode mode);
 // OK if there is no such file.
 absl::Status DeleteFile(const std::string& path);
 
-// Overwrites the content with zeros, makes that durable, unlinks. On file systems that
-// copy on write or on flash this is the best that can be done from here; docs/threat-model.md
-// says what remains. OK if there is no such file.
+// Overwrites the content with zeros, makes that durable, unlinks. File systems that copy on write,
+// and flash, may keep old blocks all the same (docs/threat-model.md). OK if there is no such file.
 absl::Status WipeFile(const std::string& path);
 
-// Writes all of `content` to an open file, however often the system stops half way. `what` names
-// the file in the error.
+// Writes all of `content` to an open file, in as many writes as it takes. `what` names the file in
+// the error.
 absl::Status WriteAll(int fd, BytesView content, absl::string_view what);
 
 bool FileExists(const std::string& path);

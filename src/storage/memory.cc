@@ -19,14 +19,14 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
 
-// The number in a file, or nothing if there is none ("max", or no such file).
+// The number in a file; none if the file is missing or says "max".
 std::optional<uint64_t> NumberIn(const fs::path& path) {
   std::ifstream file(path);
   uint64_t number = 0;
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// The number after `name` in a file of lines that are names and numbers.
+// The number after `name` in a file whose lines have a name and a number.
 std::optional<uint64_t> NumberOf(absl::string_view name, const fs::path& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

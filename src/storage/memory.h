@@ -1,5 +1,5 @@
-// The memory that this process can get, so that data that does not fit is refused before it is
-// allocated.
+// Measures the memory that this process can get, so that data that does not fit is refused before
+// it is allocated.
 #ifndef SHOAL_SRC_STORAGE_MEMORY_H_
 #define SHOAL_SRC_STORAGE_MEMORY_H_
 
@@ -14,19 +14,19 @@ namespace shoal {
 // Bytes of memory that the machine has, used or not, without limits of control groups.
 uint64_t MachineMemory();
 
-// Bytes that this process may still take: the least that the machine, its control group (version 2)
-// and all groups above that have left. Pages of files count as available, as the system takes those
-// back first. Numbers that cannot be read do not limit. The two directories are where the system
-// keeps these numbers; tests have others.
+// Bytes that this process may still take: the least that is left to the machine, the process's
+// control group (version 2) and all groups above it. Pages of files count as available, since the
+// system reclaims them first. Numbers that cannot be read set no limit. The two directories hold
+// the system's numbers; tests pass others.
 uint64_t AvailableMemory(const std::string& proc = "/proc",
                          const std::string& groups = "/sys/fs/cgroup");
 
-// Smaller amounts are never refused: checking would cost more than it saves, and a single query
+// Amounts up to this are never refused: checking would cost more than it saves, and a single query
 // must not depend on it.
 inline constexpr uint64_t kUncheckedMemoryBytes = uint64_t{16} << 20;
 
-// RESOURCE_EXHAUSTED if that much memory is not available now: the system would grant it all the
-// same, and kill the process when it is used. `what` names the data in the message.
+// RESOURCE_EXHAUSTED if that much memory is not available now. The system would still grant it, and
+// kill the process when it is used. `what` names the data in the message.
 absl::Status CheckMemory(uint64_t bytes, absl::string_view what);
 
 }  // namespace shoal

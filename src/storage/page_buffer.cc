@@ -17,13 +17,13 @@ absl::StatusOr<PageBuffer> PageBuffer::Reserve(uint64_t capacity, Content conten
   PageBuffer buffer;
   buffer.content_ = content;
   if (capacity == 0) return buffer;
-  // MAP_NORESERVE, so that a large list is not charged when it is announced but when it comes.
+  // MAP_NORESERVE, so that a large list is charged when it arrives, not when it is announced.
   void* const at = mmap(nullptr, capacity, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
     return absl::ResourceExhaustedError(absl::StrCat("no room for ", capacity, " bytes of memory"));
   }
-  // Both are optional: a kernel that does not know them refuses, and nothing is lost.
+  // Both are optional; a kernel that does not know them refuses harmlessly.
   if (capacity >= kHugePageBytes) madvise(at, capacity, MADV_HUGEPAGE);
   if (content == Content::kSecret) madvise(at, capacity, MADV_DONTDUMP);
   buffer.data_ = static_cast<uint8_t*>(at);

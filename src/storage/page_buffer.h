@@ -1,4 +1,4 @@
-// Large arrays whose pages come straight from the system: bytes that are never touched cost no
+// Large arrays whose pages come straight from the system. Bytes that are never touched cost no
 // memory.
 #ifndef SHOAL_SRC_STORAGE_PAGE_BUFFER_H_
 #define SHOAL_SRC_STORAGE_PAGE_BUFFER_H_
@@ -20,13 +20,13 @@ class PageBuffer {
  public:
   enum class Content {
     kPublic,
-    kSecret,  // wiped when it dies, as far as it grew; not in core dumps
+    kSecret,  // wiped when the buffer dies, as far as it grew; not in core dumps
   };
 
   PageBuffer() = default;
-  // RESOURCE_EXHAUSTED when the system has no such room. The size is 0.
+  // An empty buffer. RESOURCE_EXHAUSTED when the system has no such room.
   static absl::StatusOr<PageBuffer> Reserve(uint64_t capacity, Content content);
-  // The same, with the full size from the start.
+  // A buffer of full size.
   static absl::StatusOr<PageBuffer> Create(uint64_t size, Content content);
   PageBuffer(PageBuffer&& other) noexcept { *this = std::move(other); }
   PageBuffer& operator=(PageBuffer&& other) noexcept {

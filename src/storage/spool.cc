@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr uint64_t kBlockBytes = 16;  // of AES
-// Smaller ones are not worth keeping.
+// Smaller memory is not worth keeping.
 constexpr uint64_t kLeastSpareBytes = 1 << 20;
 constexpr size_t kMaxSpares = 8;
 
@@ -45,7 +45,7 @@ absl::StatusOr<std::optional<PageBuffer>> SpoolPlace::Claim(uint64_t bytes, Acco
   const MutexLock lock(mutex_);
   const uint64_t own = account == nullptr ? 0 : std::min(account->unspent, bytes);
   if (bytes - own > FreeBytes()) return std::nullopt;
-  const uint64_t beside = FreeBytes() - (bytes - own);  // what may be taken of a larger spare
+  const uint64_t beside = FreeBytes() - (bytes - own);  // what a larger spare may take in addition
   auto best = spare_.end();
   for (auto it = spare_.begin(); it != spare_.end(); ++it) {
     if (Reuses(it->size(), bytes) && it->size() - bytes <= beside &&
@@ -71,7 +71,7 @@ absl::StatusOr<std::optional<PageBuffer>> SpoolPlace::Claim(uint64_t bytes, Acco
 }
 
 void SpoolPlace::Release(PageBuffer memory, Account* account) {
-  // Nothing of an ended round stays behind.
+  // Zeroes the memory, so that nothing of an ended round stays behind.
   const uint64_t bytes = memory.size();
   const bool keep = bytes >= kLeastSpareBytes;
   if (keep) sodium_memzero(memory.data(), bytes);
@@ -116,8 +116,8 @@ absl::StatusOr<Spool> SpoolPlace::CreateInFile(uint64_t bytes) {
   }
   spool.place_ = this;
   file_bytes_ += bytes;
-  // Said now, not after hours: the disk has room for all of it. A file system that cannot reserve
-  // says so, and is taken as it is.
+  // Reserves the disk space, so that a full disk fails now and not after hours. A file system that
+  // cannot reserve is accepted.
   if (bytes > 0) {
     const int error = posix_fallocate(spool.fd_, 0, static_cast<off_t>(bytes));
     if (error != 0 && error != EOPNOTSUPP && error != EINVAL) {
@@ -154,7 +154,7 @@ void Spool::Touch(uint64_t from, ThreadPool& pool) {
   if (!in_memory()) return;
   const MutableBytes untouched = MutableBytes(memory_).subspan(from);
   pool.ParallelFor(untouched.size(), kPieceBytes, [&](size_t begin, size_t end) {
-    std::ranges::fill(untouched.subspan(begin, end - begin), 0);  // as it is
+    std::ranges::fill(untouched.subspan(begin, end - begin), 0);  // it is zero already
   });
 }
 

@@ -1,5 +1,5 @@
-// Byte strings that may be larger than memory: in memory while there is room for them, else in a
-// file without a name.
+// Byte strings that may be larger than memory. They are in memory while there is room, otherwise in
+// an unnamed file.
 #ifndef SHOAL_SRC_STORAGE_SPOOL_H_
 #define SHOAL_SRC_STORAGE_SPOOL_H_
 
@@ -24,27 +24,27 @@ namespace shoal {
 
 class Spool;
 
-// Where a process keeps its spools. Memory of spools that are gone is zeroed and kept for the next
-// ones: to get pages from the system and have it clear them takes longer than most of what is done
-// with them. Thread-safe; outlives them.
+// Where a process keeps its spools. Memory of freed spools is zeroed and kept for new ones, as
+// getting cleared pages from the system takes longer than most work on them. Thread-safe; must
+// outlive its spools.
 class SpoolPlace {
  public:
-  // Spools of together at most `memory_bytes` are in memory; what does not fit goes to files in
+  // At most `memory_bytes` of all spools are in memory; spools that do not fit go to files in
   // `directory`, on any disk of this machine.
   SpoolPlace(std::string directory, uint64_t memory_bytes)
       : directory_(std::move(directory)), memory_bytes_(memory_bytes) {}
   SpoolPlace(const SpoolPlace&) = delete;
   SpoolPlace& operator=(const SpoolPlace&) = delete;
 
-  // In memory if so much of it is neither taken nor reserved (Arena), else in a file.
-  // RESOURCE_EXHAUSTED, or what the file system says, naming the directory.
+  // Makes a spool in memory if enough of it is neither taken nor reserved (Arena), otherwise in a
+  // file. RESOURCE_EXHAUSTED or the file system's error, naming the directory.
   absl::StatusOr<Spool> Create(uint64_t bytes);
 
-  // Of the memory, what is neither taken nor reserved.
+  // Bytes of memory that are neither taken nor reserved.
   uint64_t free_bytes() const;
 
-  // Whether a spool that needs `memory` bytes is put where one with `kept` bytes was: if it fits,
-  // and is not a waste.
+  // Whether a spool that needs `memory` bytes reuses spare memory of `kept` bytes: it must fit and
+  // take at least a quarter.
   static bool Reuses(uint64_t kept, uint64_t memory) {
     return kept >= memory && kept / 4 <= memory;
   }
@@ -55,16 +55,16 @@ class SpoolPlace {
  private:
   friend class Arena;
   friend class Spool;
-  // What an arena has here, in bytes. The mutex guards it.
+  // An arena's account, in bytes. The mutex guards it.
   struct Account {
-    uint64_t limit = 0;      // it has no more than this
+    uint64_t limit = 0;      // the most that it has
     uint64_t spent = 0;      // in spools that live
-    uint64_t unspent = 0;    // reserved for later ones
-    uint64_t untouched = 0;  // of all that its round takes, what may still be to be touched
+    uint64_t unspent = 0;    // reserved for later spools
+    uint64_t untouched = 0;  // of the round's memory, possibly not yet touched
   };
 
-  // A spool in memory that is large enough for `memory` bytes: out of what the account has
-  // reserved, if there is an account, and of what is free. None if there is less.
+  // Makes a spool in memory that is large enough for `memory` bytes, from the account's
+  // reservation, if there is an account, and from what is free. None if there is less.
   absl::StatusOr<std::optional<Spool>> CreateInMemory(uint64_t bytes, uint64_t memory,
                                                       std::shared_ptr<Account> account);
   absl::StatusOr<Spool> CreateInFile(uint64_t bytes);
@@ -81,15 +81,14 @@ class SpoolPlace {
   uint64_t used_ ABSL_GUARDED_BY(mutex_) = 0;       // bytes of spools in memory
   uint64_t reserved_ ABSL_GUARDED_BY(mutex_) = 0;   // unspent bytes of all accounts
   uint64_t untouched_ ABSL_GUARDED_BY(mutex_) = 0;  // of all accounts
-  // Zeroed; with the spools, within the memory.
+  // Zeroed memory of freed spools. Together with the living spools it stays within memory_bytes_.
   std::vector<PageBuffer> spare_ ABSL_GUARDED_BY(mutex_);
 };
 
-// `size` bytes, each written once and read any number of times. A file has no name from the start
-// (O_TMPFILE, 0600), so that nothing of it is left behind by a crash, and its bytes are encrypted
-// (AES-256-CTR) under a key that never leaves memory: what a disk keeps of it is noise. That is
-// also why a byte may be written only once. Nothing authenticates it: the file belongs to the
-// process as its memory does.
+// `size` bytes, each written once and read any number of times. A file never has a name (O_TMPFILE,
+// 0600), so a crash leaves none behind. Its bytes are encrypted (AES-256-CTR) under a key that
+// never leaves memory, so what a disk keeps is noise; because of the cipher a byte may be written
+// only once. Nothing authenticates the bytes: the file is as trusted as the process's memory.
 //
 // Disjoint ranges may be written and read by different threads.
 class Spool {
@@ -101,17 +100,17 @@ class Spool {
 
   uint64_t size() const { return size_; }
   bool in_memory() const { return fd_ < 0; }
-  // The bytes themselves; empty unless in memory.
+  // The bytes; empty unless the spool is in memory.
   MutableBytes memory() { return MutableBytes(memory_).first(in_memory() ? size_ : 0); }
   BytesView memory() const { return BytesView(memory_).first(in_memory() ? size_ : 0); }
 
-  // Writes zeros to the memory from `from` on and to its room beyond the size, so that the system
-  // provides it now: before anything else is written there. `from` is within the size (checked).
-  // Nothing in a file.
+  // Writes zeros to the memory from `from` on, including its room beyond the size, so that the
+  // system provides the pages now. To be called before anything else is written there. `from` is
+  // within the size (checked). Does nothing for a file.
   void Touch(uint64_t from, ThreadPool& pool);
 
-  // Within the size (checked). Errors of the file system. With a pool, what is long is encrypted,
-  // decrypted and copied by all its threads.
+  // The range is within the size (checked). Errors of the file system. With a pool, all its threads
+  // encrypt, decrypt and copy long ranges.
   absl::Status Write(uint64_t offset, BytesView bytes, ThreadPool* pool = nullptr);
   absl::Status Read(uint64_t offset, MutableBytes into, ThreadPool* pool = nullptr) const;
 
@@ -124,7 +123,7 @@ class Spool {
   SpoolPlace* place_ = nullptr;
   uint64_t size_ = 0;
   PageBuffer memory_;
-  std::shared_ptr<SpoolPlace::Account> account_;  // that gets the memory back, or null
+  std::shared_ptr<SpoolPlace::Account> account_;  // gets the memory back; may be null
   int fd_ = -1;
   Seed key_;
 };
@@ -142,8 +141,8 @@ class SpoolSource final : public ByteSource {
   SecretVector<uint8_t> piece_;
 };
 
-// All of a source in a spool. RESOURCE_EXHAUSTED as Create; the source's error; DATA_LOSS if it
-// ends early.
+// Reads a whole source into a spool. RESOURCE_EXHAUSTED as Create; the source's error; DATA_LOSS if
+// it ends early.
 absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool = nullptr);
 
 }  // namespace shoal

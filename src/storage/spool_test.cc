@@ -24,7 +24,7 @@ Bytes SomeBytes(size_t n) {
   return bytes;
 }
 
-// The parameter is the bytes of memory that the place has.
+// The parameter is the place's memory in bytes.
 class SpoolTest : public ::testing::TestWithParam<uint64_t> {
  protected:
   SpoolPlace place_{::testing::TempDir(), GetParam()};
@@ -102,8 +102,8 @@ TEST(SpoolPlaceTest, FilesTakeWhatMemoryDoesNotHoldAndRoomComesBack) {
   EXPECT_TRUE(third.in_memory());
 }
 
-// Memory of a spool that is gone is zeroed and used again; it is freed if a new spool does not fit
-// it.
+// Memory of a freed spool is zeroed and reused, or given back to the system if a new spool does not
+// fit it.
 TEST(SpoolPlaceTest, MemoryIsUsedAgainWithNothingLeftInIt) {
   constexpr uint64_t kBytes = 3 << 20;
   SpoolPlace place(::testing::TempDir(), kBytes);

@@ -21,7 +21,7 @@ void WipeAndFree(void* block) noexcept {
   std::free(block);
 }
 
-// `alignment` 0: that of malloc. Null when there is no memory and no new-handler that makes some.
+// `alignment` 0 means malloc's. Null when there is no memory and no new-handler that frees some.
 void* Allocate(size_t bytes, size_t alignment) {
   bytes = std::max<size_t>(bytes, 1);
   for (;;) {

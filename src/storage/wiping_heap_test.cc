@@ -1,4 +1,4 @@
-// That freed blocks are wiped: what was written to them is not found again in the same place.
+// Tests that freed blocks are wiped: their content is not found again in the same place.
 #include "src/storage/wiping_heap.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace shoal {
 namespace {
 
-// Before anything of OpenSSL runs.
+// Runs before any call of OpenSSL.
 const bool kInstalled = (WipeWhatIsFreed(), true);
 
 constexpr uint8_t kMark = 0xa7;
@@ -21,8 +21,8 @@ constexpr uint8_t kMark = 0xa7;
 // malloc writes its own lists into the first bytes of a free block.
 constexpr size_t kListBytes = 16;
 
-// Blocks of one size that were freed and are handed out again: how many bytes of them still hold
-// what was written before.
+// Frees blocks of one size and allocates them again. Returns how many of their bytes still hold the
+// old content.
 template <typename Allocate, typename Free>
 size_t MarksLeft(size_t bytes, const Allocate& allocate, const Free& free) {
   constexpr size_t kBlocks = 32;
