@@ -1,5 +1,5 @@
 // A keyed digest for very large byte strings, at the speed of the processor's carry-less
-// multiplication: with it a party notices that a list it is given again is not the one it had.
+// multiplication. With it a party notices that a repeated list differs from the first one.
 //
 // The content is cut into chunks of a fixed size. A chunk's tag is its GMAC (NIST SP 800-38D:
 // AES-256-GCM of no plaintext, the chunk as additional data) under the chunk's number as nonce; the
@@ -7,18 +7,18 @@
 // caller's for one domain.
 //
 // What it promises. Let c be the chunk size. Under a random key, two different contents have the
-// same digest with probability at most (c / 16 + 2) / 2^128, provided that keyed BLAKE2b cannot be
-// told from a random function, nor AES-256 from a random permutation. (Contents of different
-// lengths differ in what BLAKE2b reads. Contents of the same length differ in some chunk. The two
-// tags of that chunk, under the same nonce, are equal only if the key of GHASH, a secret field
-// element, is a root of a polynomial of degree c / 16 + 1 at most.) With the default c that is
-// below 2^-113 for each content that an adversary tries, even if the adversary learns whether each
-// try was accepted.
+// same digest with probability at most (c / 16 + 2) / 2^128, provided that keyed BLAKE2b is
+// indistinguishable from a random function, and AES-256 from a random permutation. (Contents of
+// different lengths differ in what BLAKE2b reads. Contents of the same length differ in some chunk.
+// The two tags of that chunk, under the same nonce, are equal only if the key of GHASH, a secret
+// field element, is a root of a polynomial of degree c / 16 + 1 at most.) With the default c that
+// is below 2^-113 for each content that an adversary tries, even if the adversary learns whether
+// each try was accepted.
 //
 // What it rests on. Every content uses the same nonces, so the usual promise of GMAC does not hold:
 // whoever sees tags can solve for the key. Tags are therefore as secret as the key. Only the
-// digest, which tells nothing about the tags, is stored. Do not show the digest to others: it is
-// for comparing digests under one key on one machine.
+// digest, which tells nothing about the tags, is stored. Do not show it to others: it is for
+// comparison with other digests under one key on one machine.
 #ifndef SHOAL_SRC_PARALLEL_CONTENT_MAC_H_
 #define SHOAL_SRC_PARALLEL_CONTENT_MAC_H_
 
@@ -37,7 +37,7 @@ struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
 namespace shoal {
 
 // A MAC with one key, domain and chunk size. Thread-safe. There are three ways to digest a content,
-// which give the same result: `Of`, the tags of the chunks by number, and a Stream.
+// with the same result: `Of`; ChunkTag and Combine; a Stream.
 class ContentMac {
  public:
   // Starting a tag costs about as much as 3 KiB of content; a chunk of this size stays in a
@@ -46,8 +46,8 @@ class ContentMac {
 
   using Tag = std::array<uint8_t, 16>;
 
-  // `key` is 32 secret bytes; chunk_bytes is in [1, 2^30] and part of what is digested. A caller
-  // whose content is made of items of a fixed size chooses a multiple of that size.
+  // `key` is 32 secret bytes; chunk_bytes is in [1, 2^30] and is digested too. A caller whose
+  // content consists of items of a fixed size chooses a multiple of that size.
   ContentMac(BytesView key, absl::string_view domain, size_t chunk_bytes = kDefaultChunkBytes);
   ~ContentMac();
   ContentMac(const ContentMac&) = delete;
@@ -69,7 +69,7 @@ class ContentMac {
   // (checked).
   Digest Combine(uint64_t total_bytes, std::span<const Tag> tags) const;
 
-  // The content in pieces, cut anywhere.
+  // Digests a content in pieces, cut anywhere.
   class Stream;
 
  private:
@@ -78,7 +78,7 @@ class ContentMac {
   };
   using Context = std::unique_ptr<evp_cipher_ctx_st, FreeContext>;
 
-  // A tag in the making: BeginTag, AddToTag any number of times, EndTag.
+  // Make one tag: BeginTag, AddToTag any number of times, EndTag.
   Context BeginTag(uint64_t index) const;
   static void AddToTag(evp_cipher_ctx_st* context, BytesView piece);
   static Tag EndTag(evp_cipher_ctx_st* context);
@@ -102,7 +102,7 @@ class ContentMac::Stream {
  private:
   const ContentMac* mac_;
   Context chunk_;          // null between chunks
-  size_t chunk_left_ = 0;  // bytes that the chunk still takes
+  size_t chunk_left_ = 0;  // missing bytes of the chunk
   uint64_t total_bytes_ = 0;
   SecretVector<Tag> tags_;
   bool finished_ = false;

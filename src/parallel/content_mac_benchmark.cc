@@ -1,7 +1,7 @@
-// Bytes a second of ContentMac, by the size of its chunks and by threads, beside two other MACs
-// (Poly1305, BLAKE2b) and beside the machine's memory. Rates are per second of processor time,
-// which other programs do not change, summed over the threads. `percent` compares the rate with one
-// sequential read by as many threads, measured in the same run.
+// Bytes a second of ContentMac, by chunk size and threads, beside two other MACs (Poly1305,
+// BLAKE2b) and the machine's memory. Rates are per second of processor time, summed over the
+// threads, which other programs do not change. `percent` compares the rate with one sequential read
+// by as many threads in the same run.
 //
 //   bazel run --config=opt //src/parallel:content_mac_benchmark
 #include <map>

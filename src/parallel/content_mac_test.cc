@@ -145,7 +145,7 @@ TEST(ContentMacTest, OrderOfChunksCounts) {
       EXPECT_NE(StreamOf(mac, swapped), whole) << a << " " << b;
     }
   }
-  // Tags bind their chunk's number by themselves, too.
+  // A tag alone also binds its chunk's number.
   const BytesView chunk = BytesView(content).first(64);
   EXPECT_NE(mac.ChunkTag(0, chunk), mac.ChunkTag(1, chunk));
   EXPECT_NE(mac.ChunkTag(0, chunk), mac.ChunkTag(uint64_t{1} << 32, chunk));

@@ -1,12 +1,12 @@
-// Locks that say what they guard, in annotations that clang's thread-safety analysis checks
-// (//scripts/checks/locks:locks_test; the build itself, by gcc, sees none of them).
+// Locks with annotations of what they guard, which clang's thread-safety analysis checks
+// (//scripts/checks/locks:locks_test). The build itself, by gcc, ignores them.
 //
 //   Mutex mutex_;
 //   std::deque<Task> queue_ ABSL_GUARDED_BY(mutex_);
 //   void TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 //
-// They are the standard library's, which carries no annotations, and whose locks ThreadSanitizer
-// knows: those in Debian's Abseil are compiled without it.
+// They wrap the standard library's locks, which have no annotations but are known to
+// ThreadSanitizer, unlike those in Debian's Abseil.
 #ifndef SHOAL_SRC_PARALLEL_MUTEX_H_
 #define SHOAL_SRC_PARALLEL_MUTEX_H_
 
@@ -47,8 +47,8 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
-// Waits have no predicate: the analysis does not look into a lambda with the lock held. The caller
-// asks again in a loop, as a wait may end for no reason.
+// Waits take no predicate, because the analysis does not know that a lambda runs with the lock
+// held. A wait may end for no reason, so the caller waits in a loop.
 class CondVar {
  public:
   CondVar() = default;
@@ -58,13 +58,13 @@ class CondVar {
   void NotifyOne() { wake_.notify_one(); }
   void NotifyAll() { wake_.notify_all(); }
 
-  // The mutex is free for others while this waits, and held again when it returns.
+  // Releases the mutex while waiting and holds it again when it returns.
   void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);
     wake_.wait(lock);
     lock.release();
   }
-  // False if nobody called before `deadline`.
+  // The same; false if nobody notified before `deadline`.
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);

@@ -1,5 +1,5 @@
-// Threads for work that blocks: a stage of a round, a call to the next party. Few and long, so each
-// gets a thread of its own.
+// Threads for work that blocks: a stage of a round, a call to the next party. Each task gets its
+// own thread, as tasks are few and long.
 #ifndef SHOAL_SRC_PARALLEL_TASK_GROUP_H_
 #define SHOAL_SRC_PARALLEL_TASK_GROUP_H_
 
@@ -13,8 +13,8 @@
 
 namespace shoal {
 
-// Thread-safe. Wait, and destruction, wait for all tasks and for those that they have spawned.
-// Tasks must not throw.
+// Thread-safe. Wait and the destructor wait for all tasks and for the tasks that those spawn. Tasks
+// must not throw.
 class TaskGroup {
  public:
   ~TaskGroup() { Wait(); }
@@ -38,7 +38,7 @@ class TaskGroup {
         ++it;
         continue;
       }
-      it->thread.join();  // at its very end
+      it->thread.join();  // the task is about to end
       it = tasks_.erase(it);
     }
     Task& task = tasks_.emplace_back();

@@ -11,7 +11,7 @@
 namespace shoal {
 namespace {
 
-// The innermost meter of this thread, or of the thread that it works for.
+// The innermost meter of this thread, or of the thread whose loop it helps with.
 thread_local CpuMeter* meter = nullptr;
 
 int64_t ThreadCpuNs() {
@@ -78,14 +78,14 @@ void ThreadPool::ParallelFor(size_t n, size_t grain,
     ThreadPool* pool;
     std::atomic<size_t> next{0};
     size_t n, grain;
-    CpuMeter* meter;  // of the caller; lives until all is done
+    CpuMeter* meter;  // the caller's; lives until all chunks are done
     const std::function<void(size_t, size_t)>* body;
     Mutex mutex;
     CondVar done_wake;
     size_t done ABSL_GUARDED_BY(mutex) = 0;
-    // Chunks are claimed one by one; a helper that comes late finds none and never touches
-    // `body`, which may be gone by then. What a thread has done it says when it leaves, its time
-    // with it: until then the caller waits, and its meter is there.
+    // Claims chunks one by one. A late helper finds none and never touches `body`, which may be
+    // gone by then. A thread reports its chunks and its time when it leaves; until then the caller
+    // waits, so its meter lives.
     void Run(bool helper) {
       size_t begin = next.fetch_add(grain);
       if (begin >= n) return;
@@ -105,7 +105,7 @@ void ThreadPool::ParallelFor(size_t n, size_t grain,
         meter->Add(ThreadCpuNs() - start_ns);
         shoal::meter = own;
       }
-      // Behind what waits.
+      // Queues the rest of this loop behind the tasks that wait.
       if (others_wait && next < n) {
         pool->Schedule([loop = shared_from_this()] { loop->Run(/*helper=*/true); });
       }

@@ -14,10 +14,10 @@
 
 namespace shoal {
 
-// Processor time of the calling thread, and of all pools in loops that this thread runs, since the
-// meter was made: what a piece of work costs while other work runs beside it. Made and read on one
-// thread; meters on one thread nest like scopes, and the inner one's loops count in the outer one
-// too.
+// Measures what a piece of work costs while other work runs beside it: the processor time, since
+// the meter was made, of the calling thread and of pools in loops that this thread runs. Make and
+// read it on the same thread. Meters on one thread nest like scopes; an outer one counts the inner
+// one's loops too.
 class CpuMeter {
  public:
   CpuMeter();
@@ -35,7 +35,7 @@ class CpuMeter {
   std::atomic<int64_t> helpers_ns_{0};
 };
 
-// Thread-safe. Tasks must not throw. Destruction waits for running tasks.
+// Thread-safe. Tasks must not throw. The destructor waits for running tasks.
 class ThreadPool {
  public:
   // 0 takes one thread per core.
@@ -49,12 +49,12 @@ class ThreadPool {
   // Runs `task` some time later on a worker.
   void Schedule(std::function<void()> task);
 
-  // Calls body(begin, end) over [0, n) in chunks of at most `grain`, on the workers and on
-  // the caller, and returns when all are done. May be called from a worker. Loops that run at the
-  // same time share the workers chunk by chunk: a long one does not keep the others waiting.
+  // Calls body(begin, end) over [0, n) in chunks of at most `grain`, on the workers and on the
+  // caller, and returns when all are done. May be called from a worker. Concurrent loops share the
+  // workers chunk by chunk, so a long loop does not keep the others waiting.
   void ParallelFor(size_t n, size_t grain, const std::function<void(size_t, size_t)>& body);
-  // The same for what may fail: the error of the first chunk that has one. The others run all the
-  // same.
+  // The same for a body that may fail. Runs all chunks and returns the error of the first chunk
+  // that failed.
   absl::Status TryParallelFor(size_t n, size_t grain,
                               const std::function<absl::Status(size_t, size_t)>& body);
 
@@ -62,7 +62,7 @@ class ThreadPool {
   void Work();
 
   Mutex mutex_;
-  CondVar wake_;  // for a task, or for the end
+  CondVar wake_;  // notified of a task, or of the end
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> waiting_ = false;  // whether there are tasks; read without the lock

@@ -25,8 +25,8 @@ TEST(ThreadPoolTest, ParallelForCoversEveryIndexOnceAlsoNested) {
   pool.ParallelFor(0, 1, [](size_t, size_t) { FAIL(); });
 }
 
-// While one loop keeps running, a second loop of two parts runs both of them at the same time: its
-// caller runs one part, and the pool's only worker leaves the first loop to run the other.
+// While one loop keeps running, both parts of a second loop run at the same time: its caller runs
+// one part, and the pool's only worker leaves the first loop to run the other.
 TEST(ThreadPoolTest, LoopsShareTheWorkers) {
   ThreadPool pool(1);
   std::atomic<bool> done = false;
