@@ -12,8 +12,8 @@
 namespace shoal {
 namespace {
 
-// The type of the payload that marks an error as one of storage. The payload holds the text that
-// others may be told; ToString, and so the log, shows it too.
+// The type of the payload that marks a storage error. The payload holds the text for others;
+// ToString, and so the log, shows it too.
 constexpr char kTold[] = "told to others";
 
 }  // namespace

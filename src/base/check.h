@@ -1,5 +1,5 @@
-// Broken invariants stop the process, in release builds too. For bytes from
-// outside use a Status instead: an attacker must not be able to reach a CHECK.
+// Stops the process on broken invariants, in release builds too. For bytes from outside use a
+// Status instead: an attacker must not be able to reach a CHECK.
 #ifndef SHOAL_SRC_BASE_CHECK_H_
 #define SHOAL_SRC_BASE_CHECK_H_
 

@@ -1,5 +1,5 @@
-// BLAKE2b-256 over an unambiguous encoding: every digest, id and signed message
-// of Shoal is made here, so that no two meanings share one byte string.
+// BLAKE2b-256 over an unambiguous encoding. Makes every digest, id and signed message of Shoal, so
+// that no two meanings share one byte string.
 #ifndef SHOAL_SRC_BASE_HASH_H_
 #define SHOAL_SRC_BASE_HASH_H_
 
@@ -40,7 +40,7 @@ class Transcript {
 
  private:
   crypto_generichash_state state_;
-  uint64_t blob_left_ = 0;  // bytes that a blob in pieces still lacks
+  uint64_t blob_left_ = 0;  // missing bytes of a blob in pieces
   bool finished_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Hints that the speed of vector kernels rests on: the compiler keeps limbs and lanes in registers
-// only when every function is inlined and every loop over them is unrolled.
+// Hints that make vector kernels fast: the compiler keeps limbs and lanes in registers only when
+// every function is inlined and every loop over them is unrolled.
 #ifndef SHOAL_SRC_BASE_INLINE_H_
 #define SHOAL_SRC_BASE_INLINE_H_
 

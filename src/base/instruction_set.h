@@ -20,7 +20,7 @@ inline constexpr InstructionSet kAllInstructionSets[] = {
 // "portable", "avx2", "avx512".
 absl::string_view NameOf(InstructionSet set);
 
-// Whether this machine, with its operating system, has them.
+// Whether this machine and its operating system support `set`.
 bool IsSupported(InstructionSet set);
 
 InstructionSet ActiveInstructionSet();

@@ -1,5 +1,5 @@
-// The one source of randomness. It is passed in everywhere, so that a test can
-// pass a deterministic one (src/base/testing) and nothing else can.
+// The only source of randomness. It is passed in everywhere, so that tests, and only tests, can
+// pass a deterministic one (src/base/testing).
 #ifndef SHOAL_SRC_BASE_RANDOM_H_
 #define SHOAL_SRC_BASE_RANDOM_H_
 

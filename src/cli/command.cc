@@ -212,8 +212,8 @@ std::vector<std::string> Begin(int argc, const char* const* argv) {
     std::cerr << "libsodium cannot be initialised\n";
     std::exit(kExitFailed);
   }
-  // A message that cannot be parsed gives a Status. Protobuf would also log a line for each, as
-  // often as a stranger sends one.
+  // Turns protobuf's log off: it would log a line for every malformed message that a stranger
+  // sends. Callers get a Status.
   google::protobuf::SetLogHandler(nullptr);
   return {argv + std::min(argc, 1), argv + argc};
 }

@@ -1,5 +1,6 @@
-// Commands of a program: `shoal table build --tsv FILE`. A command says what it takes with
-// boost::program_options and gets the parsed values; parsing, --help and error reports are here.
+// Commands of a program, such as `shoal table build --tsv FILE`. A command declares its options
+// with boost::program_options and gets the parsed values. This file does the parsing, --help and
+// error reports.
 //
 //   const Command kStatus = {
 //       .name = "status",
@@ -35,7 +36,7 @@ using Options = boost::program_options::options_description;
 using Values = boost::program_options::variables_map;
 
 // A number from the command line, with an optional suffix k, M or G for powers of 1,000. "-1" and
-// "1x" are errors, other than with boost's own reading of unsigned types.
+// "1x" are errors, unlike in boost's own reading of unsigned types.
 struct Count {
   uint64_t value = 0;
 };
@@ -64,7 +65,7 @@ struct Command {
   std::string name;
   // One line.
   std::string summary;
-  // What it does, in a paragraph or a few.
+  // What the command does, in one or a few paragraphs.
   std::string help;
   // Command lines and what they do, indented by two.
   std::string examples;
@@ -80,13 +81,13 @@ std::string TextOr(const Values& values, const char* option, absl::string_view o
 uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise);
 std::vector<std::string> TextsOf(const Values& values, const char* option);
 
-// An error for a command line that is well-formed but makes no sense: the program ends with
+// An error for a well-formed command line that makes no sense. The program then ends with
 // kExitUsage.
 absl::Status UsageError(absl::string_view message);
 bool IsUsageError(const absl::Status& status);
 
 // Finds the command, parses its options, runs it and reports errors. Returns what main() must
-// return. `arguments` lack the program's name. No exception leaves it.
+// return. `arguments` lack the program's name. Throws nothing.
 ExitCode RunProgram(const std::string& program, const std::string& summary,
                     std::span<const Command> commands, std::span<const std::string> arguments,
                     Io& io);

@@ -1,4 +1,4 @@
-// How Shoal's programs end.
+// Exit codes of Shoal's programs.
 #ifndef SHOAL_SRC_CLI_EXIT_CODE_H_
 #define SHOAL_SRC_CLI_EXIT_CODE_H_
 
