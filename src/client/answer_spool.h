@@ -1,16 +1,16 @@
-// A file of a batch's answers, from the moment they are fetched until they are verified. With it
-// answers need not be in memory, all of them are there before the client looks at the first one,
-// and none is fetched twice if the client is interrupted.
+// A file that holds a batch's answers from the moment they are fetched until they are verified.
+// With it answers need not be in memory, all of them are there before the client looks at the first
+// one, and none is fetched twice if the client is interrupted.
 //
-// The answers are kept under their masks, as they came: without the round's seed, which is in the
-// client's state, the file tells nothing. The file is cut into pieces,
+// The answers are kept under their masks, so the file tells nothing without the round's seed, which
+// is in the client's state. The file is cut into pieces,
 //
 //   piece p, at p * (answers of a piece * answer_bytes + 32):
 //     its answers | Transcript("shoal client answers v1") over round id (Blob), p, answer_bytes,
 //                   the answers (Blob)
 //
-// and a piece that an interrupted process, a full disk or a power cut left incomplete does not
-// count.
+// and a piece that an interrupted process, a full disk or a power cut left incomplete counts as
+// missing.
 #ifndef SHOAL_SRC_CLIENT_ANSWER_SPOOL_H_
 #define SHOAL_SRC_CLIENT_ANSWER_SPOOL_H_
 
@@ -29,13 +29,13 @@ namespace shoal::client {
 
 class AnswerSpool {
  public:
-  // RESOURCE_EXHAUSTED if the file system of `path` has fewer than `bytes` bytes left: to be called
-  // before anything is charged. OK if the file system does not say.
+  // RESOURCE_EXHAUSTED if the file system of `path` has fewer than `bytes` bytes left; OK if it
+  // does not say. To be called before anything is charged.
   static absl::Status CheckRoom(const std::string& path, uint64_t bytes);
 
-  // Opens a spool for `count` answers. If `path` is empty, it is a file without a name in $TMPDIR
-  // or /tmp. Pieces that an earlier run put into the file are there. PERMISSION_DENIED: others may
-  // read the file, or it cannot be made. RESOURCE_EXHAUSTED: no room.
+  // Opens a spool for `count` answers, with the pieces that an earlier run put into the file. An
+  // empty `path` means an unnamed file in $TMPDIR or /tmp. PERMISSION_DENIED: others may read the
+  // file, or it cannot be made. RESOURCE_EXHAUSTED: no room.
   static absl::StatusOr<std::unique_ptr<AnswerSpool>> Open(const std::string& path,
                                                            const Digest& round_id, size_t count,
                                                            size_t answer_bytes, size_t piece_bytes);
@@ -53,11 +53,11 @@ class AnswerSpool {
   bool Has(size_t piece) const { return has_[piece]; }
   bool complete() const { return missing_ == 0; }
 
-  // Writes a piece of CountOf(piece) answers. Different threads may put different pieces at the
-  // same time. RESOURCE_EXHAUSTED: the disk is full.
+  // Writes a piece of CountOf(piece) answers. Threads may put different pieces at the same time.
+  // RESOURCE_EXHAUSTED: the disk is full.
   absl::Status Put(size_t piece, BytesView answers);
 
-  // Reads answers from number `first` on, of pieces that are all there. From any thread.
+  // Reads answers from number `first` on; their pieces must all be there. Thread-safe.
   absl::Status Read(size_t first, MutableBytes answers) const;
 
  private:
@@ -73,7 +73,7 @@ class AnswerSpool {
   const int fd_;
   const Digest round_id_;
   const size_t count_, answer_bytes_, per_piece_;
-  std::vector<uint8_t> has_;  // bytes and not bits, as every thread writes its own
+  std::vector<uint8_t> has_;  // bytes, not bits, as threads write different ones
   std::atomic<size_t> missing_;
 };
 

@@ -23,12 +23,12 @@ bool RoundTakesNoMore(const absl::Status& status) {
          absl::IsNotFound(status);
 }
 
-// Slots that were given are saved at every such part of all, besides at the end.
+// The number of times that slots are saved while they are obtained.
 constexpr size_t kSlotSaves = 8;
 // Answers that one task unmasks.
 constexpr size_t kAnswerGrain = 64;
 
-// Onions first.. of a device.
+// `count` onions of a device, from number `first` on.
 OnionRange Part(const HeldRound& held, size_t first, size_t count) {
   return {&held.master, static_cast<uint32_t>(first), static_cast<uint32_t>(count)};
 }
@@ -38,8 +38,8 @@ std::vector<uint32_t> Sorted(std::vector<uint32_t> items) {
   return items;
 }
 
-// Which rows (rising) a round is for, as its state keeps it: another lookup, even for some of the
-// same rows, is none of its business.
+// The digest by which the state knows which rows (rising) a round is for. A lookup for other rows
+// does not match, even if some are the same.
 Digest WantedDigest(const HeldRound& held, std::span<const uint32_t> rows) {
   return Transcript("shoal client wanted v1", held.master.view())
       .Blob(BytesView(reinterpret_cast<const uint8_t*>(rows.data()), rows.size_bytes()))
@@ -145,7 +145,8 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
   round_id = round.id();
   if (state.FindRound(round_id) == nullptr) {
     if (state.rounds.size() >= State::kMaxRounds) {
-      // A frontend that shows header after header must not make the state too large to be read.
+      // Otherwise a frontend that shows header after header could make the state too large to be
+      // read.
       return absl::ResourceExhaustedError(
           absl::StrCat("this client keeps ", state.rounds.size(),
                        " rounds that have not expired, and takes no more: ask again later, or tell "
@@ -156,7 +157,7 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
     held.id = round_id;
     held.master = environment_.random->NewSeed();
     state.rounds.push_back(std::move(held));
-    // The seed first: a submission that is repeated after a crash must be the same bytes.
+    // Saves the seed first, so that a submission repeated after a crash has the same bytes.
     SHOAL_RETURN_IF_ERROR(store_->Save());
   }
   HeldRound& held = *state.FindRound(round_id);
@@ -166,12 +167,12 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
   environment_.Tell(absl::StrCat("obtaining ", slots - first, " slots in ", RoundName(held)));
   std::vector<uint32_t> added(slots - first);
   const size_t piece = OnionsPerPiece(round, options_.piece_bytes);
-  // Pieces come in any order; what is kept is without a gap.
+  // Pieces come in any order. Only slots without a gap before them are kept.
   const size_t all_pieces = (added.size() + piece - 1) / piece;
   struct {
     Mutex mutex;
     std::vector<bool> come ABSL_GUARDED_BY(mutex);
-    size_t count ABSL_GUARDED_BY(mutex) = 0;  // of those that have come
+    size_t count ABSL_GUARDED_BY(mutex) = 0;  // pieces that have come
     size_t kept ABSL_GUARDED_BY(mutex) = 0;
   } pieces{.mutex = {}, .come = std::vector<bool>(all_pieces)};
   const auto keep_at_least = [&](size_t more)
@@ -199,7 +200,7 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
         return keep_at_least(save_every);
       });
   if (RoundTakesNoMore(obtained)) return false;
-  // After an error too: what came need not be sent again.
+  // Keeps slots after an error too, so that their onions are not sent again.
   const MutexLock lock(pieces.mutex);
   const absl::Status kept = keep_at_least(1);
   SHOAL_RETURN_IF_ERROR(obtained);
@@ -228,12 +229,13 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
     for (const wire::RoundInfo& info : list.rounds()) {
       const wire::RoundHeader& header = info.header().header();
       if (info.state() != wire::OPEN_FOR_ONIONS) continue;
-      // Rounds of the table before this one run out beside those of the new one.
+      // Skips rounds of an earlier table, which run beside the new table's for a while.
       if (header.manifest_digest() != AsText(deployment_.manifest().digest())) continue;
       const HeldRound* const held = store_->state().FindRound(round::RoundId(header));
       if (held != nullptr && (only_new_rounds || held->over || !held->rows.empty())) continue;
-      // Where this client was interrupted, the frontend has onions of it whose slots are not known
-      // here yet: it says itself whether there is room.
+      // Only checks the room of rounds that are new here. In others the frontend may have onions of
+      // this client whose slots an interruption lost, so the frontend decides whether there is
+      // room.
       if (held == nullptr && info.onions() + slots > header.max_slots()) continue;
       candidates.push_back(&info);
     }
@@ -250,7 +252,7 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
             !absl::IsInvalidArgument(obtained.status())) {
           return obtained.status();
         }
-        refused = obtained.status();  // perhaps another round is a good one
+        refused = obtained.status();  // another round may do
       }
     }
     if (!refused.ok()) return refused;
@@ -265,7 +267,7 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
 
 absl::Status ChainClient::DropUnusable() {
   for (HeldRound& held : store_->state().rounds) {
-    // Another table or roster by now, or out of its time: its slots are lost.
+    // The round is of another table or roster, or has expired: its slots are lost.
     if (!held.over && !VerifyRound(held.header).ok()) SHOAL_RETURN_IF_ERROR(GiveUp(held));
   }
   return absl::OkStatus();
@@ -313,9 +315,9 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
     return absl::AbortedError("the round was aborted before it took queries");
   }
   if (state != wire::OPEN_FOR_QUERIES) {
-    if (begun) return absl::OkStatus();  // Collect finds out whether they were in
+    if (begun) return absl::OkStatus();  // Collect finds out whether the queries arrived
     SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-    // Nothing was sent, so that nothing is lost but the slots.
+    // Nothing was sent, so only the slots are lost.
     return absl::AbortedError("the round closed before this client could send its queries");
   }
   if (!begun) {
@@ -332,7 +334,7 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
                                 .epsilon = round.header().noise().epsilon(),
                                 .delta = round.header().noise().delta(),
                                 .phi = round.header().noise().phi()});
-    // The rows and the charge first: after this, these slots carry these rows for ever.
+    // Saves the rows and the charge first. From here on these slots carry these rows for ever.
     if (absl::Status saved = store_->Save(); !saved.ok()) {
       held->End();  // what is on disk is unknown, so the slots must not be used
       return saved;
@@ -358,7 +360,7 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
                   environment_.Count("sending queries", done += count, total);
                   return absl::OkStatus();
                 });
-  // While the frontend cannot be reached, the same bytes can still be sent later on.
+  // If the frontend cannot be reached, the same bytes can still be sent later.
   if (!sent.ok() && !absl::IsUnavailable(sent)) SHOAL_RETURN_IF_ERROR(GiveUp(*held));
   return Annotate(sent, "sending queries");
 }
@@ -403,7 +405,7 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
                   environment_.Count("fetching answers", done += count, total);
                   return absl::OkStatus();
                 });
-  // What is missing can still be fetched when the frontend, or the disk, is there again.
+  // If the frontend or the disk failed, missing answers can still be fetched later.
   if (!fetched.ok() && !absl::IsUnavailable(fetched) && !disk_failed) {
     SHOAL_RETURN_IF_ERROR(GiveUp(*held));
   }
@@ -417,9 +419,9 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wante
   absl::Status aborted;
   for (uint32_t attempt = 1; attempt <= options_.max_attempts; ++attempt) {
     SHOAL_RETURN_IF_ERROR(DropUnusable());
-    std::optional<Digest> round_id = FindBegun(rows);  // before an interruption, perhaps
+    std::optional<Digest> round_id = FindBegun(rows);  // begun before an interruption
     if (!round_id) {
-      // A submission whose answers have no room would be paid for in vain.
+      // Checks for room first, as a submission whose answers have none would be charged in vain.
       SHOAL_RETURN_IF_ERROR(AnswerSpool::CheckRoom(
           store_->AnswersPath(0), uint64_t{count} * deployment_.manifest().answer_bytes()));
       SHOAL_ASSIGN_OR_RETURN(round_id, Obtain(count));
@@ -468,7 +470,7 @@ absl::Status ChainClient::ForPieces(
         connections_.Give(std::move(transport));
         return done;
       });
-  // None waits idle for the round's next state.
+  // Closes the connections rather than leave them idle until the round's next state.
   connections_.HangUp();
   return status;
 }

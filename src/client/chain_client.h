@@ -6,16 +6,16 @@
 //   Collect    once it is answered: all answers, whatever they hold, into a spool (answer_spool.h)
 //   Erase      the round's secrets, slots, rows and answers wiped
 //
-// How often a client submits and when depends on times, counts and the rounds' states, never on
-// an answer: it does not ask again after a bad one. Only when a round is aborted for everybody are
-// its rows asked in another one, at most `max_attempts` times in all, each charged.
+// When and how often a client submits depends on times, counts and the rounds' states, never on an
+// answer: a client does not ask again after a bad answer. Only when a round is aborted for
+// everybody does it ask for the rows in another round, at most `max_attempts` times in all. Each
+// attempt is charged.
 //
-// Interrupted at any point, the same Ask goes on: with the same onions, the same rows in the same
-// slots, the answers that are in the spool; what was sent twice was the same bytes.
+// After an interruption at any point, the same Ask goes on with the same onions, the same rows in
+// the same slots and the answers in the spool. Anything sent twice has the same bytes.
 //
-// Memory: up to 20 bytes for every query of the round (row, slot, and what padding takes for a
-// moment), and some pieces of kMaxBulkBytes for every connection and thread. Answers are in the
-// spool.
+// Memory: up to 20 bytes for every query of the round (row, slot, and padding's temporary arrays),
+// and some pieces of kMaxBulkBytes for every connection and thread. Answers are in the spool.
 #ifndef SHOAL_SRC_CLIENT_CHAIN_CLIENT_H_
 #define SHOAL_SRC_CLIENT_CHAIN_CLIENT_H_
 
@@ -52,55 +52,56 @@ inline constexpr uint32_t kMaxClientConnections = 64;
 struct ChainOptions {
   uint32_t pad_to = kDefaultPadTo;
   uint32_t max_attempts = 3;
-  // For a round that takes onions; and how long after its own times a round is waited for.
+  // How long to wait for a round that takes onions, and how long to wait past a round's own times.
   uint32_t timeout_s = 600;
-  // At a time, for what takes more than one request. What a peer sees of it is a function of the
+  // Connections at a time, for steps of several requests. How many are used depends only on the
   // number of queries.
   uint32_t connections = kDefaultConnections;
-  // Of arrays in one request or response.
+  // Bytes of arrays in one request or response.
   size_t piece_bytes = kMaxBulkBytes;
 };
 
-// Thread-compatible; blocks.
+// Thread-compatible. Calls block.
 class ChainClient final : public RowSource {
  public:
-  // INVALID_ARGUMENT for options out of range. The pointers, and those in `environment`, outlive
-  // the client.
+  // INVALID_ARGUMENT for options out of range. The pointers, and those in `environment`, must
+  // outlive the client.
   static absl::StatusOr<std::unique_ptr<ChainClient>> Create(const Deployment* deployment,
                                                              ChainOptions options,
                                                              Transport* transport,
                                                              StateStore* store,
                                                              Environment environment);
 
-  // Nothing is needed: slots can be obtained ahead, but Ask does so itself.
+  // Does nothing: Ask obtains slots itself.
   absl::Status Prepare() override { return absl::OkStatus(); }
 
   // ABORTED when rounds were aborted max_attempts times; FAILED_PRECONDITION when the round closed
   // before the queries were in; DEADLINE_EXCEEDED; RESOURCE_EXHAUSTED: a full disk. The same call
-  // again after a crash or an error goes on where it stopped, with the same bytes, as long as the
-  // round lives.
+  // after a crash or an error goes on where it stopped, with the same bytes, as long as the round
+  // lives.
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
 
   void HangUp() override;
   pir::Costs costs() const override { return costs_; }
   Traffic traffic() const override;
 
-  // Obtains `slots` slots ahead of time, in a round that this client is not in yet. The round's id.
+  // Obtains `slots` slots ahead of time, in a round that this client is not in yet. Returns its id.
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots);
 
-  // The steps of Ask, for tests and for programs that run them at times of their own.
-  // A round of this deployment with `queries` slots that carry no rows yet.
+  // The steps of Ask, for tests and for programs that time the steps themselves. Obtain returns a
+  // round of this deployment with `queries` slots that carry no rows yet.
   absl::StatusOr<Digest> Obtain(uint32_t queries);
-  // `rows` are distinct; padded to the round's fixed number. Charged even if it fails later.
+  // Pads `rows`, which are distinct, to the round's number of queries. Charged even if it fails
+  // later.
   absl::Status Submit(const Digest& round_id, std::span<const uint32_t> rows);
-  // All answers of the submitted queries, masked and not verified: answer i of the spool belongs to
-  // row i of the round. ABORTED: nobody got any.
+  // Fetches all answers to the submitted queries, masked and not verified. Answer i of the spool
+  // belongs to row i of the round. ABORTED: no client got any answer.
   absl::Status Collect(const Digest& round_id, AnswerSpool& spool);
   // The spool of a round with submitted queries.
   absl::StatusOr<std::unique_ptr<AnswerSpool>> OpenSpool(const HeldRound& held);
 
  private:
-  // A round with all its answers.
+  // The answers of one round.
   class Answers;
 
   ChainClient(const Deployment* deployment, ChainOptions options, Transport* transport,
@@ -112,15 +113,15 @@ class ChainClient final : public RowSource {
   absl::StatusOr<Digest> ObtainNew(uint32_t slots, bool only_new_rounds);
   absl::Status KeepSlots(HeldRound& held, std::span<const uint32_t> more);
   absl::Status DropUnusable();
-  // A round in which queries for just these rows (rising) were charged already.
+  // A round in which queries for exactly these rows (rising) are already charged.
   std::optional<Digest> FindBegun(std::span<const uint32_t> rows);
   absl::Status GiveUp(HeldRound& held);
   uint32_t Padded(size_t rows) const {
     return PaddedCount(rows, options_.pad_to, deployment_.manifest().rows());
   }
 
-  // work(exchange, first, count) over [0, total) in pieces: over the one connection, or over
-  // several if there are several pieces. After an error no more are begun.
+  // Calls work(exchange, first, count) over [0, total) in pieces, over several connections if there
+  // are several pieces. Begins no more pieces after an error.
   absl::Status ForPieces(
       size_t total, size_t piece,
       const std::function<absl::Status(Exchange&, size_t first, size_t count)>& work);
@@ -132,7 +133,7 @@ class ChainClient final : public RowSource {
   Transport* const transport_;
   Exchange exchange_;
   Connections connections_;
-  std::unique_ptr<ThreadPool> lanes_;  // threads of the connections but one; made when needed
+  std::unique_ptr<ThreadPool> lanes_;  // a thread for each connection but one; made when needed
   pir::Costs costs_;
 };
 

@@ -14,12 +14,12 @@ struct Config {
   std::string frontend;  // host:port
   roster::PinnedParties pins;
   std::string state_path;
-  // The file that keeps the placement (Deployment::Fetch): beside the state.
+  // The file beside the state that keeps the placement (Deployment::Fetch).
   std::string placement_cache;
   ChainOptions options;
 };
 
-// NOT_FOUND and so on; INVALID_ARGUMENT names the file and what is wrong.
+// NOT_FOUND or another error of the file; INVALID_ARGUMENT names the file and the fault.
 absl::StatusOr<Config> ReadConfig(const std::string& path);
 
 }  // namespace shoal::client

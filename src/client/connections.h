@@ -1,4 +1,4 @@
-// Several connections to one frontend, for lookups of many requests: while one connection waits for
+// Several connections to one frontend, for lookups of many requests. While one connection waits for
 // its answer the others send, so that round trips cost little.
 #ifndef SHOAL_SRC_CLIENT_CONNECTIONS_H_
 #define SHOAL_SRC_CLIENT_CONNECTIONS_H_
@@ -21,8 +21,8 @@ namespace shoal::client {
 // Thread-safe.
 class Connections {
  public:
-  // `roster` says which frontend it must be, and must outlive this object. With `keep`, connections
-  // that were given back are used again; otherwise every request for one makes a new connection.
+  // `roster` names the frontend and must outlive this object. With `keep`, connections that were
+  // given back are reused; otherwise every Take makes a new connection.
   Connections(TransportFactory connect, const roster::Roster* roster, Sleep sleep, bool keep)
       : connect_(std::move(connect)), roster_(roster), sleep_(std::move(sleep)), keep_(keep) {}
 
@@ -41,12 +41,12 @@ class Connections {
   const bool keep_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Transport>> idle_ ABSL_GUARDED_BY(mutex_);
-  Traffic past_ ABSL_GUARDED_BY(mutex_);  // of those that have ended
+  Traffic past_ ABSL_GUARDED_BY(mutex_);  // of ended connections
 };
 
-// Calls work(first, count) over [0, total) in pieces of at most `piece`, in about this order, on
-// the caller's thread and those of `threads` (may be null). After an error it begins no more
-// pieces, and returns the first error.
+// Calls work(first, count) over [0, total) in pieces of at most `piece`, roughly in order, on the
+// caller's thread and those of `threads` (may be null). After an error begins no more pieces and
+// returns the first error.
 absl::Status ForPieces(size_t total, size_t piece, ThreadPool* threads,
                        const std::function<absl::Status(size_t first, size_t count)>& work);
 

@@ -37,7 +37,7 @@ absl::StatusOr<table::RowMap> MakeMap(Transport& transport, const table::Manifes
                                       const std::string& cache) {
   if (manifest.placement_bytes() == 0) return table::RowMap::Create(manifest, {});
   if (!cache.empty()) {
-    // Errors of the cache do not matter, as the frontend has the placement.
+    // Ignores errors of the cache, as the frontend has the placement.
     if (auto cached = ReadFile(cache, manifest.placement_bytes()); cached.ok()) {
       if (auto map = table::RowMap::Create(manifest, ToBytes(AsBytes(*cached))); map.ok()) {
         return map;
@@ -69,7 +69,7 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
   SHOAL_RETURN_IF_ERROR(transport.RequireFrontend(roster));
   SHOAL_ASSIGN_OR_RETURN(table::Manifest manifest,
                          table::Manifest::Verify(response.manifest(), roster, now_s));
-  // Either both epochs are accepted or none.
+  // Accepts both epochs or neither.
   std::optional<roster::SeenEpoch> seen_roster = state.roster;
   std::optional<roster::SeenEpoch> seen_table = state.table;
   SHOAL_RETURN_IF_ERROR(

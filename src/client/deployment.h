@@ -1,5 +1,5 @@
-// What a client knows about a deployment, all of it verified: the roster, the table's manifest, and
-// the map from keys to rows.
+// What a client knows about a deployment, all verified: the roster, the table's manifest, and the
+// map from keys to rows.
 #ifndef SHOAL_SRC_CLIENT_DEPLOYMENT_H_
 #define SHOAL_SRC_CLIENT_DEPLOYMENT_H_
 
@@ -21,8 +21,8 @@ namespace shoal::client {
 class Deployment {
  public:
   // Asks the frontend and verifies everything: the roster against the pins, the frontend's
-  // certificate against the roster, the manifest, the epochs against those that `state` has seen
-  // (which become the new ones; the caller saves), the placement against its digest.
+  // certificate against the roster, the manifest, the epochs against those in `state`, the
+  // placement against its digest. Puts the new epochs into `state`, which the caller saves.
   // `placement_cache` is a file that keeps the placement between runs (empty: none); its content is
   // not trusted. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: the frontend's responses are
   // malformed or not this deployment's. FAILED_PRECONDITION: the state belongs to another
@@ -31,8 +31,8 @@ class Deployment {
                                           State& state, uint64_t now_s,
                                           const std::string& placement_cache = "");
 
-  // The same for a client that goes on to look up: tries again while the frontend cannot be
-  // reached, drops what has expired from the state, and saves.
+  // The same for a client that goes on to look up. Tries again while the frontend cannot be
+  // reached, drops expired rounds from the state, and saves it.
   static absl::StatusOr<Deployment> Open(Transport& transport, const roster::PinnedParties& pins,
                                          StateStore& store, const Environment& environment,
                                          const std::string& placement_cache = "");

@@ -99,8 +99,7 @@ std::string BuildOnions(const round::Round& round, std::span<const OnionRange> r
   }
   std::string text(total * onion_bytes, '\0');
   const MutableBytes onions(reinterpret_cast<uint8_t*>(text.data()), text.size());
-  // Small ranges (a device's few onions) are joined in one task, so that boxes are sealed in
-  // batches.
+  // Joins small ranges (a device's few onions) in one task, so that boxes are sealed in batches.
   std::vector<size_t> tasks = {0};
   size_t in_task = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {

@@ -35,13 +35,13 @@ struct OnionRange {
   uint32_t count;
 };
 
-// The seeds of a range, onion by onion, party 1's first: count * m * 32 bytes; and the ephemeral
-// secrets in the same order, unless `ephemerals` is empty.
+// Derives the seeds of a range, onion by onion, party 1's first: count * m * 32 bytes. Also derives
+// the ephemeral secrets in the same order, unless `ephemerals` is empty.
 void DeriveSecrets(const OnionRange& range, const Digest& round_id, uint32_t parties,
                    MutableBytes seeds, MutableBytes ephemerals);
 
-// The onions of all ranges, one after the other, OnionBytes(m) each. Runs on all threads of the
-// pool, or on the caller's thread alone if there is no pool.
+// The onions of all ranges, one after the other, OnionBytes(m) each. Runs on the pool's threads, or
+// without a pool on the caller's thread.
 std::string BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
                         ThreadPool* pool);
 
@@ -51,11 +51,11 @@ void AppendQueries(const round::Round& round, const OnionRange& range,
                    std::span<const uint32_t> slots, std::span<const uint32_t> rows,
                    wire::SubmitQueriesRequest& request);
 
-// Adds the slots of the range to what is fetched.
+// Adds the range's slots and tokens to the request.
 void AppendFetch(const round::Round& round, const OnionRange& range,
                  std::span<const uint32_t> slots, wire::FetchAnswersRequest& request);
 
-// Takes all parties' masks off the range's answers, in place: count * answer_bytes bytes. Do not
+// Removes all parties' masks from the range's answers, count * answer_bytes bytes, in place. Do not
 // trust a row before its signature is verified.
 void Unmask(const round::Round& round, const OnionRange& range, MutableBytes answers);
 

@@ -1,4 +1,4 @@
-// What a client needs of the world, and how often it tries when the world does not answer.
+// What a client needs from outside: clock, randomness, connections, and retries.
 #ifndef SHOAL_SRC_CLIENT_ENVIRONMENT_H_
 #define SHOAL_SRC_CLIENT_ENVIRONMENT_H_
 
@@ -19,7 +19,7 @@ using Sleep = std::function<void(uint32_t milliseconds)>;
 // Sleeps in real time; tests pass another function.
 void SleepFor(uint32_t milliseconds);
 
-// Repeats a call that ends with UNAVAILABLE: six attempts in all, with pauses from 0.2 s that
+// Repeats a call that ends with UNAVAILABLE, up to six attempts in all. Pauses start at 0.2 s and
 // double.
 template <typename Call>
 auto WithRetries(const Sleep& sleep, const Call& call) -> decltype(call()) {
@@ -32,17 +32,17 @@ auto WithRetries(const Sleep& sleep, const Call& call) -> decltype(call()) {
   }
 }
 
-// The pointers outlive the client.
+// The pointers must outlive the client.
 struct Environment {
   const Clock* clock;
   RandomSource* random;
   ThreadPool* pool;
   Sleep sleep;
-  // What the client is doing, for people; may be empty.
+  // Told what the client is doing, for people; may be empty.
   std::function<void(absl::string_view what)> progress = nullptr;
-  // How far it is with what takes long; may be empty. From any thread, one at a time.
+  // Told the progress of a long stage; may be empty. Called from any thread, one call at a time.
   std::function<void(absl::string_view stage, uint64_t done, uint64_t total)> count = nullptr;
-  // More connections to the frontend; empty: everything goes over the one.
+  // Makes further connections to the frontend; if empty, there is only one.
   TransportFactory connect = nullptr;
 
   void Tell(absl::string_view what) const {

@@ -50,7 +50,7 @@ absl::StatusOr<wire::ListRoundsResponse> Exchange::ListRounds() {
 }
 
 absl::StatusOr<wire::RoundState> Exchange::StateOf(const Digest& round_id) {
-  wire::WaitRoundRequest request;  // with no time to wait
+  wire::WaitRoundRequest request;  // with a timeout of 0
   request.set_round_id(ToString(round_id));
   request.set_state(wire::OPEN_FOR_ONIONS);
   const auto response = Call(&Transport::WaitRound, request);

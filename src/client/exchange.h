@@ -1,7 +1,7 @@
 // A device's requests to the frontend, over one connection, repeated while the frontend cannot be
-// reached. All of them are idempotent: sending the same bytes again changes nothing. A call with
-// arrays makes one request: the caller cuts the arrays (OnionsPerPiece and so on), and sends many
-// pieces over several connections.
+// reached. All are idempotent: sending the same bytes again changes nothing. A call with arrays
+// makes one request. The caller cuts the arrays (OnionsPerPiece and so on), and may send the pieces
+// over several connections.
 #ifndef SHOAL_SRC_CLIENT_EXCHANGE_H_
 #define SHOAL_SRC_CLIENT_EXCHANGE_H_
 
@@ -21,7 +21,7 @@
 
 namespace shoal::client {
 
-// Bytes that the frontend is sent for one query: slot, token, tally.
+// Bytes of one query in a request: slot, token, tally.
 inline constexpr size_t kQueryBytes = 4 + sharing::kTokenBytes + 4;
 
 // How many items fit a request with `piece_bytes` of arrays, or its response; at least one.
@@ -30,8 +30,8 @@ size_t QueriesPerPiece(size_t piece_bytes);
 size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes);
 
 // Thread-compatible. UNAVAILABLE: the frontend could not be reached. DATA_LOSS: its response makes
-// no sense. Other codes are the frontend's, but ABORTED becomes INTERNAL, as only the round's state
-// may say that it was aborted.
+// no sense. Other codes are the frontend's, except that ABORTED becomes INTERNAL, because only a
+// round's state may say that the round was aborted.
 class Exchange {
  public:
   Exchange(Transport* transport, Sleep sleep, const Clock* clock)
@@ -41,13 +41,13 @@ class Exchange {
 
   // The round's state now; CLOSED if the frontend knows no such round (any more).
   absl::StatusOr<wire::RoundState> StateOf(const Digest& round_id);
-  // Waits until the round is in `state` or a later one, which is returned. DEADLINE_EXCEEDED after
+  // Waits until the round is in `state` or a later state, and returns that. DEADLINE_EXCEEDED after
   // `deadline_s` (seconds since 1970).
   absl::StatusOr<wire::RoundState> WaitFor(const Digest& round_id, wire::RoundState state,
                                            uint64_t deadline_s);
 
-  // The slots of these onions, in order. FAILED_PRECONDITION, RESOURCE_EXHAUSTED, NOT_FOUND: the
-  // round takes no more.
+  // Submits onions and fills in their slots, in order. FAILED_PRECONDITION, RESOURCE_EXHAUSTED,
+  // NOT_FOUND: the round takes no more.
   absl::Status SubmitOnions(const round::Round& round, std::string onions,
                             std::span<uint32_t> slots);
 
@@ -55,7 +55,7 @@ class Exchange {
   absl::Status SubmitQueries(const round::Round& round, std::span<const OnionRange> ranges,
                              std::span<const uint32_t> slots, std::span<const uint32_t> rows);
 
-  // Fetches into `answers`, answer_bytes each. They are still masked (Unmask in device.h).
+  // Fetches answers, answer_bytes each, still masked (Unmask in device.h).
   absl::Status FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
                             std::span<const uint32_t> slots, MutableBytes answers);
 

@@ -14,7 +14,7 @@
 namespace shoal::client {
 namespace {
 
-// Keys that are looked up at a time, and bytes of them, and of what is found.
+// The most keys that are looked up at a time, and the most bytes of keys and of values.
 constexpr size_t kBlockKeys = 8192;
 constexpr size_t kBlockBytes = 4 << 20;
 // Answers that are read and verified at a time.
@@ -44,7 +44,7 @@ class VectorResults final : public Results {
   std::vector<Lookup> results;
 };
 
-// What a row's verified answer says of a key of that row.
+// Looks a key up in its row's verified answer.
 Lookup ResultOf(const table::RowMap& map, const table::RowAnswer& answer, BytesView key) {
   Lookup result;
   auto value = map.Find(answer.row, answer.answer.first(map.row_bytes()), key);
@@ -88,7 +88,7 @@ absl::StatusOr<CheckedAnswers> Verify(const Deployment& deployment, const RowAns
 
 absl::Status Deliver(const CheckedAnswers& checked, size_t answer_bytes, Keys& keys,
                      Results& results, const Environment& environment) {
-  // A block of keys at a time, on all threads. A value is no longer than an answer.
+  // Looks up a block of keys at a time, on all threads. A value is no longer than an answer.
   const size_t most = std::clamp<size_t>(kBlockBytes / answer_bytes, 1, kBlockKeys);
   Bytes text;
   std::vector<size_t> ends;
@@ -151,7 +151,7 @@ absl::StatusOr<Wanted> CollectRows(const table::RowMap& map, Keys& keys) {
   SHOAL_RETURN_IF_ERROR(keys.ForEach([&](BytesView key) -> absl::Status {
     ++wanted.keys;
     const auto row = map.RowOf(key);
-    // The manifest alone says that there is none: it costs no row, and must not show.
+    // The manifest proves the key absent: it needs no row, and nobody may see that.
     if (absl::IsOutOfRange(row.status())) return absl::OkStatus();
     if (!row.ok()) return Annotate(row.status(), absl::StrCat("key ", wanted.keys));
     rows.Add(static_cast<uint32_t>(*row));

@@ -1,16 +1,17 @@
-// Keys to values, from any source of rows (row_source.h): one key, or millions in one batch.
+// Looks up the values of keys, one or millions in a batch, through any source of rows
+// (row_source.h).
 //
 //   CollectRows     the keys, read for the first time -> their rows, each once
 //   source.Prepare  whatever the source needs before it can ask
 //   source.Ask      every query out, every answer in
-//   source.HangUp   nothing is sent any more: from here on it may matter what the answers are
+//   source.HangUp   nothing is sent any more; only later steps depend on the answers' content
 //   Verify          the signature of every wanted row
 //   Deliver         the keys, read a second time -> results, in the keys' order
 //   answers.Erase   secrets and answers wiped, once the results are safe
 //
-// Memory: 8 bytes for every distinct row while keys are read, 5 for every answer while they are
-// verified and looked up, a few blocks of kBlockBytes, and the source's own. Neither the keys nor,
-// with the chain, the answers are in memory.
+// Memory: 8 bytes for every distinct row while keys are read, 5 for every answer while answers are
+// verified and looked up, a few blocks of kBlockBytes, and the source's own. Keys are not kept in
+// memory, and with the chain answers are not either.
 #ifndef SHOAL_SRC_CLIENT_RETRIEVAL_H_
 #define SHOAL_SRC_CLIENT_RETRIEVAL_H_
 
@@ -31,7 +32,7 @@
 
 namespace shoal::client {
 
-// What was found out about one key.
+// The result for one key.
 struct Lookup {
   enum class Outcome {
     kFound,
@@ -43,35 +44,35 @@ struct Lookup {
   absl::Status error;
 };
 
-// Keys to look up, in order. Read twice, so that they need not be in memory.
+// Keys to look up, in order. They are read twice, so that they need not be in memory.
 class Keys {
  public:
   virtual ~Keys() = default;
-  // Calls `take` with one key after the other. Its first error ends this and is returned.
+  // Calls `take` with every key in order. Stops at its first error and returns it.
   virtual absl::Status ForEach(const std::function<absl::Status(BytesView key)>& take) = 0;
 };
 
-// Where results go, in the keys' order.
+// Takes the results, in the keys' order.
 class Results {
  public:
   virtual ~Results() = default;
   virtual absl::Status Add(BytesView key, const Lookup& result) = 0;
-  // All were added. When this returns OK, the lookup's secrets and answers are erased: what was
-  // added is safe by then. After an error, here or from Add, the same lookup gives the results
-  // again without asking for anything, where the source keeps answers.
+  // Called when all results were added. OK must mean that they are safe, as the lookup's secrets
+  // and answers are then erased. After an error, here or from Add, the same lookup gives the
+  // results again without asking, if the source keeps answers.
   virtual absl::Status Finish() = 0;
 };
 
-// One result per key, in order. Keys may repeat. An error means that no answers were obtained, that
-// none may be used, or that `keys` or `results` failed:
+// Gives one result per key, in order. Keys may repeat. An error means that no answers were
+// obtained, that none may be used, or that `keys` or `results` failed:
 //   INVALID_ARGUMENT     a key that the table cannot have (dense layout); nothing was sent
 //   FAILED_PRECONDITION  the keys were not the same the second time; or the table's manifest
 //                        expired while the answers were on their way: no result was added, as a
 //                        signature on an old table proves nothing about the present one
 //   others               of Prepare and Ask
-// After an error nothing is erased: the same call goes on where the source can, with the same
-// bytes. A single answer whose signature is wrong is no error but that key's result: it is never
-// asked for again, and nothing that a server sees depends on it.
+// After an error nothing is erased: the same call goes on with the same bytes, if the source can.
+// An answer with a wrong signature is no error, but kFailed for its keys. It is never asked for
+// again, and nothing that a server sees depends on it.
 absl::Status LookUp(const Deployment& deployment, RowSource& source, Keys& keys, Results& results,
                     const Environment& environment);
 // The same for keys and results in memory.
@@ -79,29 +80,30 @@ absl::StatusOr<std::vector<Lookup>> LookUp(const Deployment& deployment, RowSour
                                            std::span<const Bytes> keys,
                                            const Environment& environment);
 
-// The steps, for those who look up for many devices at a time.
+// The steps of LookUp, for callers that look up for many devices at a time.
 
-// The rows that these keys are in. A key that the manifest alone proves absent has none.
+// The rows that hold these keys. A key that the manifest proves absent has none.
 absl::StatusOr<Wanted> CollectRows(const table::RowMap& map, Keys& keys);
 
-// FAILED_PRECONDITION if the table's manifest has expired: after its answers were fetched, before
-// any of them is used.
+// FAILED_PRECONDITION if the table's manifest has expired. To be called after answers are fetched
+// and before any is used.
 absl::Status CheckNotExpired(const Deployment& deployment, const Clock& clock);
 
-// Answers, which of them are verified, and the way from a key to its answer. Thread-safe for Find.
+// Answers, with a mark for the verified ones, and the map from keys to answers. Find is
+// thread-safe.
 class CheckedAnswers {
  public:
-  // Nothing is verified yet. All three outlive this; `wanted` is rising, and every row of it is in
-  // answers.rows(). Where a row was asked more than once, its first answer counts.
+  // No answer is verified yet. All three must outlive this; `wanted` is rising, and answers.rows()
+  // has every row of it. If a row was asked more than once, its first answer counts.
   CheckedAnswers(const Deployment& deployment, const RowAnswers& answers,
                  std::span<const uint32_t> wanted);
 
-  // Whether answer `place` of answers.rows() is to a wanted row; the others are padding.
+  // Whether answer `place` of answers.rows() is to a wanted row and not padding.
   bool IsWanted(size_t place) const { return states_[place] != kPadding; }
-  // Answer `place` is the table's, signed by all parties.
+  // Marks answer `place` as signed by all parties.
   void SetVerified(size_t place) { states_[place] = kVerified; }
 
-  // What the key's answer says. FAILED_PRECONDITION if its row was not wanted; errors of Read.
+  // Looks the key up in its answer. FAILED_PRECONDITION if its row was not wanted; errors of Read.
   absl::StatusOr<Lookup> Find(BytesView key) const;
 
  private:

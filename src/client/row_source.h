@@ -1,17 +1,17 @@
 // Where a client's rows come from: the chain (chain_client.h), or an engine's servers
-// (engine_client.h). How keys become rows, how answers are verified and how results reach the
-// caller is the same for all of them, and is written once, in retrieval.h.
+// (engine_client.h). retrieval.h does what all sources share: it maps keys to rows, verifies
+// answers and delivers results.
 //
-//   Prepare()        what must be there before the first query: nothing, a hint, a session
+//   Prepare()        obtains what the first query needs: nothing, a hint, a session
 //   Ask(wanted)      every query of the lookup, padded by the source's own rule    ---> servers
 //                    all answers, whatever they hold                               <---
-//   HangUp()         the connections end; only then does anybody look at the answers
+//   HangUp()         the connections end; only then are the answers looked at
 //   answers->Read()  unmasked or decrypted, not verified
 //   answers->Erase() once the results are safe
 //
-// What a server sees of a lookup (how many queries, when, over how many connections) is a function
-// of the counts in `Wanted` and of times, never of a row, of an answer or of what is kept from
-// earlier lookups.
+// What a server sees of a lookup (how many queries, when, over how many connections) depends only
+// on the counts in `Wanted` and on times, never on a row, an answer or what is kept of earlier
+// lookups.
 #ifndef SHOAL_SRC_CLIENT_ROW_SOURCE_H_
 #define SHOAL_SRC_CLIENT_ROW_SOURCE_H_
 
@@ -33,53 +33,53 @@ namespace shoal::client {
 struct Wanted {
   // Distinct and rising; each below the table's number of rows.
   std::vector<uint32_t> rows;
-  // Keys of the lookup, repeated and impossible ones included. A source whose number of queries
-  // depends on the number of keys (the engines) goes by this; the chain goes by the number of rows.
+  // The number of keys in the lookup, repeated and impossible ones included. The engines derive
+  // their number of queries from it; the chain uses the number of rows.
   uint64_t keys = 0;
 };
 
-// The answers to one Ask. Thread-safe for Read.
+// The answers to one Ask. Read is thread-safe.
 class RowAnswers {
  public:
   virtual ~RowAnswers() = default;
 
-  // The row of every answer, in the order of Read: every wanted row, and others that were asked to
-  // hide how many those are. Valid until Erase.
+  // The row of every answer, in the order of Read: the wanted rows, and padding that hides their
+  // number. Valid until Erase.
   virtual std::span<const uint32_t> rows() const = 0;
 
-  // Copies the answers to rows()[first], rows()[first + 1], .. into `out`, which has a multiple of
-  // answer_bytes (row bytes and a signature): unmasked or decrypted, NOT verified. Cheapest for
-  // many answers at a time. Errors are of the disk.
+  // Copies the answers to rows()[first], rows()[first + 1], .. into `out`, whose size is a multiple
+  // of answer_bytes (row bytes and a signature). Answers are unmasked or decrypted, but NOT
+  // verified. Cheapest for many answers at a time. Errors are the disk's.
   virtual absl::Status Read(size_t first, MutableBytes out) const = 0;
 
-  // Erases the secrets and the answers, durably where they are durable. Called once results are
-  // safe with the caller; without it, the same lookup again gives the same answers without asking
-  // where the source can.
+  // Erases the secrets and the answers, on disk too. Called once the caller has stored the results;
+  // before that, the same lookup gives the same answers without asking again, if the source can.
   virtual absl::Status Erase() = 0;
 };
 
-// Thread-compatible; blocks.
+// Thread-compatible. Calls block.
 class RowSource {
  public:
   virtual ~RowSource() = default;
 
-  // Makes what the source needs before it can ask; at once when it is there. After an error it goes
-  // on where it stopped.
+  // Makes what the source needs before it can ask; returns at once if that is there. Called again
+  // after an error, it goes on where it stopped.
   virtual absl::Status Prepare() = 0;
 
-  // One answer for every wanted row. An error means that no answers were obtained (ABORTED,
-  // DEADLINE_EXCEEDED, UNAVAILABLE, RESOURCE_EXHAUSTED, FAILED_PRECONDITION when the table's epoch
-  // changed). Not before Prepare has returned OK. The answers live no longer than the source.
+  // Returns one answer for every wanted row. To be called after Prepare has returned OK. An error
+  // means that no answers were obtained (ABORTED, DEADLINE_EXCEEDED, UNAVAILABLE,
+  // RESOURCE_EXHAUSTED, FAILED_PRECONDITION when the table's epoch changed). The answers must not
+  // outlive the source.
   virtual absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) = 0;
 
-  // Ends all connections: how long looking at the answers takes depends on them, and must not be
-  // seen.
+  // Ends all connections, so that nobody sees how long the client looks at the answers, which
+  // depends on their content.
   virtual void HangUp() = 0;
 
-  // What the last Ask has cost so far; seconds are of one query, wall time, answer_seconds with the
-  // network and the waiting. 0 for what this client cannot know or has not done.
+  // What the last Ask has cost so far. Seconds are wall time for one query; answer_seconds includes
+  // the network and waiting. 0 for what this client cannot know or has not done.
   virtual pir::Costs costs() const = 0;
-  // Over all connections.
+  // The traffic of all connections.
   virtual Traffic traffic() const = 0;
 };
 

@@ -41,8 +41,8 @@ uint32_t PaddedCount(size_t distinct_rows, uint32_t pad_to, uint64_t table_rows)
 void DrawDistinct(size_t count, uint64_t bound, RandomSource& random,
                   std::vector<uint32_t>& distinct) {
   SHOAL_CHECK(count <= bound / 2 && bound <= uint64_t{1} << 32);
-  // Draws as many numbers as are missing, again and again. The result is distributed as with one
-  // draw at a time, since no pass of draws can give too many.
+  // Draws as many numbers as are missing, until none is. The result is distributed as with single
+  // draws, since no pass can give too many.
   while (distinct.size() < count) {
     std::vector<uint32_t> draws(count - distinct.size());
     for (uint32_t& draw : draws) draw = static_cast<uint32_t>(random.Below(bound));
@@ -63,7 +63,7 @@ std::vector<uint32_t> PadRows(std::span<const uint32_t> rows, uint32_t count, ui
   padded.assign(rows.begin(), rows.end());
   SortDistinct(padded);
   SHOAL_CHECK(padded.size() == rows.size());
-  // There are many small draws, so they come from a stream of this call's own.
+  // Draws come from a stream of this call, as there are many small ones.
   const Seed seed = random.NewSeed();
   SeededRandom draws(seed.view(), "shoal client padding v1");
   if (count > table_rows / 2) {

@@ -28,8 +28,7 @@ namespace shoal::client {
 namespace {
 
 constexpr uint64_t kMaxStateBytes = 1 << 28;
-// Arrays of more items have files of their own, so that the state, which is saved often, stays
-// small.
+// Longer arrays have their own files, so that the state, which is saved often, stays small.
 constexpr size_t kInlineItems = 4096;
 constexpr char kArraySuffix[] = ".array-";
 constexpr char kAnswersSuffix[] = ".answers-";
@@ -69,7 +68,7 @@ absl::Status Damaged(absl::string_view what) {
 
 void WipeString(std::string& text) { sodium_memzero(text.data(), text.size()); }
 
-// A record that is wiped when it dies, as it holds seeds.
+// A record with seeds, wiped when it dies.
 struct WipingRecord {
   StateRecord record;
   ~WipingRecord() {
@@ -174,7 +173,7 @@ class StateCodec {
   }
   static absl::StatusOr<StoredArray> ReadStored(const ArrayFile& in) {
     StoredArray stored{.name = in.name(), .count = in.count()};
-    // Only a name of this program's own, never a path.
+    // Accepts only a name that this program makes, never a path.
     if (!absl::StartsWith(stored.name, kArraySuffix) || absl::StrContains(stored.name, '/')) {
       return Damaged("an array's name");
     }
@@ -412,8 +411,8 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   if (current) {
     store->guard_ = *guard;
     store->guard_.generation = expected.generation;
-    // The guard is written at once: after another such crash the two would differ by two
-    // generations, as with an old copy.
+    // Writes the guard at once: after another such crash the two would differ by two generations,
+    // as with an old copy.
     if (guard->generation != expected.generation) SHOAL_RETURN_IF_ERROR(store->WriteGuard());
   } else {
     SHOAL_RETURN_IF_ERROR(store->MakeGuard(random));
@@ -498,7 +497,7 @@ void FileStateStore::RemoveLeftovers() const {
       leftovers.push_back(absl::StrCat(path_, suffix));
     }
   }
-  // Best effort: a file that cannot be removed now is tried again at the next save.
+  // Best effort: the next save tries again to remove what is left.
   for (const std::string& leftover : leftovers) {
     if (absl::StartsWith(absl::StripPrefix(leftover, path_), kAnswersSuffix)) {
       ::unlink(leftover.c_str());  // only masked answers, whose seed is gone

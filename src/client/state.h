@@ -1,10 +1,10 @@
 // What a client keeps between runs: the epochs it has seen, the rounds it holds slots in, and its
 // privacy ledger.
 //
-// A slot carries one row for ever. If an old state came back that had forgotten slot -> row, the
-// slot's secrets could be used for a second row, and the two tallies would tell the frontend about
-// both rows. So the state is durable before anything derived from it is sent, and a file that was
-// restored from an old copy loses its rounds:
+// A slot carries one row for ever. With an old state that lacks slot -> row, the slot's secrets
+// could be used for a second row, and the two tallies would tell the frontend about both rows. So
+// the state is durable before anything derived from it is sent, and a state that was restored from
+// an old copy loses its rounds:
 //   PATH        the state; 0600; replaced atomically; the old content is overwritten with zeros
 //   PATH.guard  an id and the generation of the last save, written in place after every save. A
 //               state that is older than its guard, or whose guard was made anew (another inode or
@@ -16,8 +16,8 @@
 //               names it any more, it is overwritten with zeros and removed
 //   PATH.answers-COUNTER       a round's answers while they come in (answer_spool.h), still masked:
 //               worth nothing without the round's seed, and removed when that is wiped
-// A process that was killed may leave files behind that no state names; the next process removes
-// them. It cannot detect that a whole file system or virtual machine was set back to a snapshot.
+// A killed process may leave files behind that no state names; the next process removes them. A
+// file system or virtual machine that was set back to a snapshot as a whole cannot be detected.
 #ifndef SHOAL_SRC_CLIENT_STATE_H_
 #define SHOAL_SRC_CLIENT_STATE_H_
 
@@ -88,7 +88,7 @@ struct HeldRound {
   std::vector<uint32_t> slots;
   // rows[i] travels in slots[i]. Empty until the queries are charged, and never changed afterwards.
   std::vector<uint32_t> rows;
-  // A digest, keyed with the seed, of the rows that the lookup is for; the others are padding. With
+  // A digest, keyed with the seed, of the rows that the lookup is for; the others are padding. By
   // it the same lookup finds its round again.
   Digest wanted = {};
   // Whether the round is over: the seed is wiped. The entry is kept until the round expires, so
@@ -111,7 +111,7 @@ struct State {
   static constexpr size_t kMaxRounds = 4096;
 
   HeldRound* FindRound(const Digest& id);
-  // Drops rounds that expired before `now_s`. True if there were any.
+  // Drops rounds that expired before `now_s`. True if any did.
   bool DropExpired(uint64_t now_s);
 };
 
@@ -120,7 +120,7 @@ class StateStore {
  public:
   virtual ~StateStore() = default;
   virtual State& state() = 0;
-  // The state is durable when it returns OK. Nothing may be sent after an error.
+  // Makes the state durable. Nothing may be sent after an error.
   virtual absl::Status Save() = 0;
   // The file that keeps the answers of a round between runs; empty if there is none.
   virtual std::string AnswersPath(uint64_t round_counter) const = 0;
@@ -139,19 +139,19 @@ class MemoryStateStore final : public StateStore {
 
 class FileStateStore final : public StateStore {
  public:
-  // Opens the state, or begins one. FAILED_PRECONDITION: another process uses it. DATA_LOSS: it is
-  // damaged. PERMISSION_DENIED: others may read it.
+  // Opens the state, or begins one. FAILED_PRECONDITION: another process uses the state. DATA_LOSS:
+  // the file is damaged. PERMISSION_DENIED: others may read the file.
   static absl::StatusOr<std::unique_ptr<FileStateStore>> Open(const std::string& path,
                                                               RandomSource& random);
   ~FileStateStore() override;
 
   State& state() override { return state_; }
-  // Writes the arrays that are new since the last time, and the rest, which is a few kB.
+  // Writes the arrays that are new since the last save, and the rest, a few kB.
   absl::Status Save() override;
   std::string AnswersPath(uint64_t round_counter) const override;
 
-  // The number of rounds that were given up because the state or one of its arrays is an old copy,
-  // or is of an older version of this program.
+  // The number of rounds given up because the state or one of its arrays is an old copy, or comes
+  // from an older version of this program.
   size_t discarded_rounds() const { return discarded_rounds_; }
 
  private:
@@ -162,7 +162,7 @@ class FileStateStore final : public StateStore {
     uint64_t generation = 0;
   };
   friend class StateCodec;
-  // A long array that has a file of its own.
+  // A long array with its own file.
   struct StoredArray {
     std::string name;  // PATH.name
     uint32_t count = 0;
@@ -172,7 +172,7 @@ class FileStateStore final : public StateStore {
     std::optional<StoredArray> slots;
     std::optional<StoredArray> rows;
   };
-  // Keyed by round id; rounds without a long array are missing.
+  // Keyed by round id. Lacks rounds without a long array.
   using ArrayIndex = std::map<Digest, StoredArrays>;
 
   explicit FileStateStore(std::string path) : path_(std::move(path)) {}
@@ -196,7 +196,7 @@ class FileStateStore final : public StateStore {
   int lock_ = -1;
 };
 
-// Reads a state without locking it, to show it to people: long arrays are left out. NOT_FOUND if
+// Reads a state without locking it, to show it to people. Leaves out long arrays. NOT_FOUND if
 // there is none.
 absl::StatusOr<State> ReadState(const std::string& path);
 

@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A frontend that has not answered by then counts as gone. It is long because an acknowledgement
-// waits for a disk.
+// A frontend that takes longer to answer counts as gone. The time is long because acknowledgements
+// wait for a disk.
 constexpr milliseconds kCallTimeout(60'000);
 constexpr wire::FrameLimits kResponseLimits = {.control_bytes = wire::kMaxClientControlBytes,
                                                .bulk_bytes = 0};

@@ -10,10 +10,9 @@
 
 namespace shoal::client {
 
-// A transport to the frontend at `address`, which is host:port; INVALID_ARGUMENT otherwise. It
-// connects at its first use, and again after the connection broke. Before RequireFrontend it only
-// asks for the deployment, as anybody could be at the other end; other calls give
-// FAILED_PRECONDITION.
+// A transport to the frontend at `address`; INVALID_ARGUMENT unless that is host:port. Connects at
+// its first use, and again after the connection broke. Before RequireFrontend anybody could be at
+// the other end, so all calls but GetDeployment give FAILED_PRECONDITION.
 absl::StatusOr<std::unique_ptr<Transport>> ConnectTls(const std::string& address);
 
 }  // namespace shoal::client

@@ -15,8 +15,8 @@
 
 namespace shoal::client {
 
-// Arrays are cut so that a request or response holds at most this many bytes of them. That is well
-// below the frame limit; the cut depends on counts alone.
+// The most bytes of arrays in a request or response, well below the frame limit. How arrays are cut
+// depends only on counts.
 inline constexpr size_t kMaxBulkBytes = 1 << 20;
 
 // Bytes on the connection, with frames but without TLS.
@@ -56,19 +56,19 @@ class Transport {
     return absl::UnimplementedError("no engines here");
   }
 
-  // From here on the frontend must be this roster's party 1. A client learns the roster from the
-  // connection itself and verifies it by its own pins; then it calls this. UNAUTHENTICATED if the
-  // peer's certificate is another one; later connections are checked when they are made.
+  // Requires the frontend to be this roster's party 1 from here on. A client calls this after it
+  // has fetched the roster over this connection and verified it by its own pins. UNAUTHENTICATED if
+  // the peer has another certificate. Later connections are checked when they are made.
   virtual absl::Status RequireFrontend(const roster::Roster& roster) = 0;
 
   // Closes the connection; a later request opens another. A client hangs up before it looks at its
-  // answers: the time that this takes depends on the answers, and nobody may see it.
+  // answers, since the time for that depends on them and nobody may see it.
   virtual void HangUp() = 0;
 
   virtual Traffic traffic() const = 0;
 };
 
-// Makes a connection for one device; from any thread.
+// Makes a connection for one device. Thread-safe.
 using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<Transport>>()>;
 
 }  // namespace shoal::client
