@@ -50,7 +50,7 @@ class AnswerSpoolTest : public ::testing::Test {
       SHOAL_ASSERT_OK(spool.Read(i, answer));
       EXPECT_EQ(ToBytes(BytesView(answers_).subspan(i * kAnswerBytes, kAnswerBytes)), answer);
     }
-    // Over the ends of pieces.
+    // Reads across the ends of pieces.
     Bytes most((kCount - 4) * kAnswerBytes);
     SHOAL_ASSERT_OK(spool.Read(3, most));
     EXPECT_EQ(ToBytes(BytesView(answers_).subspan(3 * kAnswerBytes, most.size())), most);

@@ -178,7 +178,8 @@ TEST_F(ClientTest, DenseTables) {
   EXPECT_EQ(results[2].outcome, Outcome::kAbsent);
 }
 
-// Nobody may see that a key is out of the table's range: it takes as many queries as any other.
+// A key that is out of the table's range takes as many queries as any other, so that nobody sees
+// it.
 TEST_F(ClientTest, AKeyWithoutARowIsPaddedLikeAnyOther) {
   Start({.dense = true});
   const Digest round_id = frontend_->OpenRound();
@@ -249,7 +250,7 @@ TEST_F(ClientTest, NothingIsSentWhenTheStateCannotBeSaved) {
               StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
   EXPECT_TRUE(frontend_->sent.empty());
 
-  // Full only when the rows are to be written.
+  // The disk is full only when the rows are written.
   Start();
   store_.fail = absl::OkStatus();
   store_.state() = State();
@@ -263,7 +264,7 @@ TEST_F(ClientTest, NothingIsSentWhenTheStateCannotBeSaved) {
   EXPECT_EQ(SentCount("SubmitQueries"), 0u);
 }
 
-// A lost response, a crash, the same lookup again: the same bytes (guarantees 3 and 7).
+// After a lost response and a crash, the same lookup sends the same bytes (guarantees 3 and 7).
 TEST_F(ClientTest, GoesOnAfterACrashWithTheSameBytes) {
   Start();
   frontend_->OpenRound();
@@ -320,7 +321,7 @@ TEST_F(ClientTest, EverySlotIsUsedOnce) {
   EXPECT_EQ(onions.size(), 3u);
 }
 
-// A frontend claims that an old round takes onions again, whose secrets are gone or in use.
+// A frontend claims that a round takes onions again whose secrets are erased or in use.
 TEST_F(ClientTest, ARoundIsNotEnteredAgain) {
   Start();
   const Digest round_id = frontend_->OpenRound();
@@ -547,7 +548,7 @@ TEST_F(ClientTest, OneCounterHasOneHeader) {
               StatusIs(absl::StatusCode::kUnauthenticated, "two headers"));
 }
 
-// The number of rounds is bounded, however many a frontend shows.
+// The number of rounds kept is bounded, however many a frontend shows.
 TEST_F(ClientTest, KeepsABoundedNumberOfRounds) {
   Start();
   frontend_->OpenRound();
@@ -614,8 +615,8 @@ TEST_F(ClientTest, ForeignDeploymentsAreRefused) {
   EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kFailedPrecondition, "one state file"));
 }
 
-// The whole lookup fails, as no signature proves anything of the present table; no result is
-// handed on. Nothing is erased: a clock that was wrong for a while costs no second round.
+// The whole lookup fails without a result, as no signature proves anything about the present table.
+// Nothing is erased, so that a clock that was wrong for a while costs no second round.
 TEST_F(ClientTest, ATableThatExpiresMeanwhileIsNotBelieved) {
   Start();
   frontend_->OpenRound();
@@ -767,8 +768,8 @@ TEST_F(BatchTest, GoesOverSeveralConnections) {
   EXPECT_EQ(store_.state().ledger.queries(), rows);
 }
 
-// Whatever breaks, and wherever, the next run continues, and no slot and no secret gets a second
-// content (the frontend would refuse it).
+// Wherever a run breaks, the next one continues, and no slot or secret gets a second content (the
+// frontend would refuse it).
 TEST_F(BatchTest, GoesOnWhereverItWasInterrupted) {
   FileState files;
   for (const std::string stage : {"SubmitOnions", "SubmitQueries", "FetchAnswers"}) {
@@ -807,8 +808,8 @@ TEST_F(BatchTest, GoesOnWhereverItWasInterrupted) {
   }
 }
 
-// Other lookups do not touch an interrupted one: whether they share a row with it or not, they have
-// rounds of their own.
+// Other lookups get their own rounds and leave an interrupted one alone, even if they share a row
+// with it.
 TEST_F(BatchTest, OtherLookupsLeaveAnInterruptedOneAlone) {
   FileState files;
   const Digest first = frontend_->OpenRound();
@@ -830,7 +831,7 @@ TEST_F(BatchTest, OtherLookupsLeaveAnInterruptedOneAlone) {
   EXPECT_EQ(frontend_->Asked(first).size(), 300u);
 }
 
-// Slots that were given before the connection broke are not asked for again, nor are answers.
+// Slots and answers that came before the connection broke are not requested again.
 TEST_F(BatchTest, WhatCameIsKept) {
   FileState files;
   frontend_->OpenRound();
@@ -859,7 +860,7 @@ TEST_F(BatchTest, WhatCameIsKept) {
   EXPECT_EQ(SentCount("FetchAnswers"), (rows + 17) / 18 - 10);
 }
 
-// Once all answers are there, results can be made again without asking, as often as they get lost.
+// Once all answers are there, lost results can be made again, any number of times, without asking.
 TEST_F(BatchTest, ResultsThatWereNotKeptComeAgain) {
   FileState files;
   const Digest round_id = frontend_->OpenRound();
@@ -895,7 +896,7 @@ TEST_F(BatchTest, ResultsThatWereNotKeptComeAgain) {
   EXPECT_EQ(files.Leftovers(), std::set<std::string>{});
 }
 
-// A full disk under the answers: the submission is not lost.
+// A submission survives a full disk under the answers.
 TEST_F(BatchTest, AFullDiskUnderTheAnswersIsNoReasonToGiveUp) {
   FileState files;
   const std::string answers =

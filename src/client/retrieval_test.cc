@@ -49,11 +49,11 @@ class FakeSource final : public RowSource {
   pir::Costs costs() const override { return {}; }
   Traffic traffic() const override { return {}; }
 
-  // Without repetition of reads.
+  // Calls in order; repeated reads count once.
   std::vector<std::string> calls;
   std::optional<Wanted> asked;
   absl::Status prepare, ask;
-  // Spoils the answers to these rows, where they are asked first and everywhere.
+  // Spoils every answer to these rows.
   std::set<uint32_t> spoiled;
 
  private:
@@ -85,7 +85,7 @@ class FakeSource final : public RowSource {
   const table::Table& table_;
 };
 
-// Keys that are others the second time, if the test says so.
+// Keys that can change between the first and the second reading.
 class ChangingKeys final : public Keys {
  public:
   absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
@@ -165,7 +165,7 @@ TEST_F(RetrievalTest, AKeyThatCannotBeIsFoundBeforeAnythingIsAsked) {
   EXPECT_TRUE(source_->calls.empty());
 }
 
-// A wrong signature is the result of the keys in that row, and of no others.
+// A wrong signature fails the keys in that row and no others.
 TEST_F(RetrievalTest, AWrongAnswerFailsItsKeysAlone) {
   Start();
   source_->spoiled = {RowOf("key-3")};
@@ -191,7 +191,7 @@ TEST_F(RetrievalTest, ErrorsOfTheSourceEndTheLookup) {
   EXPECT_EQ(source_->calls, (std::vector<std::string>{"Prepare", "Prepare", "Ask"}));
 }
 
-// Neither believed nor erased, whatever the signatures say: see LookUp in retrieval.h.
+// Answers of an expired table are neither believed nor erased (LookUp in retrieval.h).
 TEST_F(RetrievalTest, AnExpiredTableGivesNoResultAtAll) {
   Start();
   class ExpiringClock final : public Clock {
@@ -221,7 +221,7 @@ TEST_F(RetrievalTest, KeysMustNotChangeMeanwhile) {
   EXPECT_EQ(source_->calls.back(), "HangUp");
 }
 
-// A row that was asked as padding alone proves nothing: its signature was not looked at.
+// A row that was asked only as padding proves nothing, as its signature was not verified.
 TEST_F(RetrievalTest, PaddingIsNoAnswer) {
   Start({.dense = true});
   ChangingKeys keys;
@@ -233,7 +233,7 @@ TEST_F(RetrievalTest, PaddingIsNoAnswer) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "was not among the keys"));
 }
 
-// Until results are safe with the caller, nothing is erased.
+// Nothing is erased until the caller has stored the results.
 TEST_F(RetrievalTest, ResultsThatWereNotKeptLeaveTheAnswers) {
   Start();
   for (const bool at_the_end : {false, true}) {

@@ -362,8 +362,8 @@ TEST_F(LongStateTest, ArraysAreWipedWithTheirRound) {
   EXPECT_EQ(old->find_first_not_of('\0'), std::string::npos);
 }
 
-// Runs `work` in a process of its own and kills it (kill -9) before its `at`-th system call. False
-// if it ended before that; nothing if processes cannot be traced here.
+// Runs `work` in a child process and kills that (kill -9) before its `at`-th system call. False if
+// the child ended before; none if processes cannot be traced here.
 std::optional<bool> KillAtSystemCall(int at, const std::function<void()>& work) {
   const pid_t pid = fork();
   SHOAL_CHECK(pid >= 0);
@@ -391,9 +391,8 @@ std::optional<bool> KillAtSystemCall(int at, const std::function<void()>& work) 
   return true;
 }
 
-// Guarantee 7, wherever the process is killed: the state is that of the last save or of the one in
-// progress. It is never damaged and never taken for an old copy, and files that it does not name
-// are removed.
+// Guarantee 7, wherever the process is killed: the state is that of the last save or of the save in
+// progress, never damaged and never taken for an old copy. Files that it does not name are removed.
 TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
   int kills = 0;
   for (int at = 1;; at += 1 + at / 40) {

@@ -103,8 +103,8 @@ TEST_F(TlsTransportTest, ErrorsKeepTheirCodeAndTheConnection) {
   SHOAL_EXPECT_OK(transport->ListRounds({}));
 }
 
-// A server without room says so and closes its side of the connection: the next attempt must use a
-// new one.
+// A server without room refuses and closes its side of the connection, so the next attempt must use
+// a new one.
 TEST_F(TlsTransportTest, ConnectsAgainAfterItWasRefusedForLackOfRoom) {
   server_.Serve("127.0.0.1:0", server_.identity(), /*max_buffered_bytes=*/16);
   const auto transport = Connect();

@@ -1,6 +1,6 @@
-// A deployment behind a Transport, for tests of clients. It has real keys, a real signed table,
-// real onions and tallies, but is one process that knows everything, adds no noise and does not
-// shuffle.
+// A deployment behind a Transport, for tests of clients. Has real keys, a real signed table, real
+// onions and tallies, but runs in one process that knows everything, and neither adds noise nor
+// shuffles.
 #ifndef SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
 #define SHOAL_SRC_CLIENT_TESTING_FAKE_FRONTEND_H_
 
@@ -92,8 +92,8 @@ class FakeFrontend final : public Transport {
   std::function<void(wire::FetchAnswersResponse&)> spoil_fetch;
   // Spoils rounds as they are listed.
   std::function<void(wire::RoundInfo&)> spoil_round;
-  // Every request but those that read, and every end of the connection ("HangUp"), in order: the
-  // method's name and the message's bytes.
+  // Every request that writes and every end of the connection ("HangUp"), in order: the method's
+  // name and the message's bytes.
   std::vector<std::pair<std::string, std::string>> sent;
 
   // --- Transport ---
