@@ -77,7 +77,7 @@ class ChainCrowd {
               "the crowd has ", report_.queries, " queries, rounds take ", header.max_slots()));
         }
         if (info.onions() > header.max_slots() - report_.queries) continue;
-        // A crowd takes its time: half of the window should be left.
+        // Half of the window should be left, as a crowd takes a while.
         const uint64_t now_s = work_.environment.clock->NowSeconds();
         if (now_s + (header.onions_close_s() - header.announced_s()) / 2 >
             header.onions_close_s()) {
@@ -160,7 +160,7 @@ class ChainCrowd {
     });
   }
 
-  // As every client: all answers first, then the connection ends, then they are looked at.
+  // As every client, fetches all answers, ends the connection, and only then looks at the answers.
   void FetchAndCheck() {
     const size_t answer_bytes = round_->answer_bytes();
     const size_t per_piece = client::AnswersPerPiece(*round_, work_.options.piece_bytes);
@@ -213,7 +213,7 @@ class ChainCrowd {
     work_.recorder.AddChecked(tally, cpu.Seconds());
   }
 
-  // For people and studies; a frontend that says nothing spoils no run.
+  // Fetches the frontend's report for people and studies. A frontend without one fails no run.
   void AskForReport() {
     const auto status = work_.control.GetStatus(wire::GetStatusRequest());
     if (!status.ok()) return;

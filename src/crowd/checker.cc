@@ -14,7 +14,7 @@
 namespace shoal::crowd {
 namespace {
 
-// A device's answers, in memory.
+// One device's answers, in memory.
 class HeldAnswers final : public client::RowAnswers {
  public:
   HeldAnswers(std::span<const uint32_t> rows, BytesView answers)
@@ -35,8 +35,8 @@ class HeldAnswers final : public client::RowAnswers {
 
 }  // namespace
 
-// Digests of answers that were verified, one for each row: a row has one signature that all parties
-// gave, so that there is one right answer. Thread-safe.
+// Digests of verified answers. There is one for each row, because a row has one signature, and so
+// one right answer. Thread-safe.
 class Checker::VerifiedAnswers {
  public:
   explicit VerifiedAnswers(size_t rows) : digests_(rows), known_(rows) {}
@@ -55,7 +55,7 @@ class Checker::VerifiedAnswers {
   }
 
  private:
-  Mutex adding_;  // one adds at a time; `known_` tells readers which digests are there
+  Mutex adding_;  // held by the one that adds; `known_` tells readers which digests are there
   std::vector<Digest> digests_;
   std::vector<std::atomic<uint8_t>> known_;
 };
@@ -128,7 +128,7 @@ std::vector<absl::Status> Checker::VerifySignatures(std::span<const table::RowAn
     digests[i] = VerifiedAnswers::DigestOf(rows[i].answer);
     if (!verified_->Has(rows[i].row, digests[i])) unknown.push_back(i);
   }
-  // One of its kind is verified for all.
+  // Verifies one answer of each kind for all.
   const auto kind = [&](size_t i) { return std::pair(rows[i].row, digests[i]); };
   std::sort(unknown.begin(), unknown.end(), [&](size_t a, size_t b) { return kind(a) < kind(b); });
   std::vector<table::RowAnswer> some;

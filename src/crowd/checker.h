@@ -1,5 +1,5 @@
-// Whether the answers of a crowd are right: as every client verifies them and looks its keys up
-// (src/client/retrieval.h), and compared with the table where it is at hand.
+// Checks a crowd's answers: verifies them and looks keys up as every client does
+// (src/client/retrieval.h), and compares values with the table if that is at hand.
 #ifndef SHOAL_SRC_CROWD_CHECKER_H_
 #define SHOAL_SRC_CROWD_CHECKER_H_
 
@@ -19,7 +19,7 @@
 
 namespace shoal::crowd {
 
-// The answers to all queries of a device, in their order: unmasked or decrypted.
+// The answers to all queries of a device, in their order, unmasked or decrypted.
 struct AnswersOf {
   uint32_t device;
   BytesView answers;
@@ -28,9 +28,9 @@ struct AnswersOf {
 // Thread-safe.
 class Checker {
  public:
-  // `expected` may be null. Without `verify_each`, an answer that is byte for byte one that was
-  // verified for the same row counts as verified, which takes 33 bytes a row of the table. All
-  // outlive this.
+  // `expected` may be null. Without `verify_each`, an answer with the same bytes as a verified
+  // answer to the same row counts as verified, which takes 33 bytes a row of the table. The
+  // pointers must outlive this.
   Checker(const client::Deployment* deployment, const Devices* devices,
           const table::UnsignedTable* expected, bool verify_each);
   ~Checker();

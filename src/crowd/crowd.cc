@@ -18,7 +18,7 @@
 namespace shoal::crowd {
 namespace {
 
-// Nothing of a lost device was checked.
+// Counts the answers and keys of lost devices as failed.
 void CountLost(const Devices& devices, CrowdReport& report) {
   for (uint32_t device = 0; device < devices.count(); ++device) {
     if (!devices.IsLost(device)) continue;

@@ -1,5 +1,5 @@
-// A crowd of devices in one process: each with a master seed, slots and queries of its own, every
-// answer verified. They ask through one round of the chain, or through a single-server engine.
+// A crowd of devices in one process, each with its own master seed, slots and queries, every answer
+// verified. They ask through one round of the chain, or through a single-server engine.
 #ifndef SHOAL_SRC_CROWD_CROWD_H_
 #define SHOAL_SRC_CROWD_CROWD_H_
 
@@ -13,17 +13,17 @@
 
 namespace shoal::crowd {
 
-// One round of the whole crowd, or all its queries to an engine. `expected`, if there is one, is
-// what answers are compared with; it must be the deployment's table. That single devices are lost
-// or answers wrong is in the report.
+// Runs one round of the whole crowd, or all its queries to an engine. Answers are compared with
+// `expected`, the deployment's table, unless it is null. Lost devices and wrong answers are no
+// errors but counted in the report.
 //
-// Errors: as ChainClient::Ask with the chain, FetchSetup's and ObtainHint's with an engine;
-// INVALID_ARGUMENT when a device's queries are more than fits memory at a time; FAILED_PRECONDITION
-// as LookUp (src/client/retrieval.h) when the table expired meanwhile.
+// Errors: those of ChainClient::Ask with the chain, of FetchSetup and ObtainHint with an engine;
+// INVALID_ARGUMENT when a device's queries do not fit in memory; FAILED_PRECONDITION as LookUp
+// (src/client/retrieval.h) when the table expired meanwhile.
 //
-// Memory: 8 bytes a query (slot and row), 57 a device (seed, whether it is lost, when it submitted,
-// a latency; more if its queries take several requests), Popularity's, 33 a row of the table unless
-// verify_each; for every connection all answers of one device, or some pieces of kMaxBulkBytes
+// Memory: 8 bytes a query (slot and row); 57 a device (seed, whether it is lost, when it submitted,
+// a latency; more if its queries take several requests); Popularity's; 33 a row of the table unless
+// verify_each. For every connection: all answers of one device, or some pieces of kMaxBulkBytes
 // where small devices share connections, and about 30 bytes for every query of one device. With an
 // engine: its client (Sizes::hint_memory_bytes), and 256 MiB of queries and answers at a time.
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,

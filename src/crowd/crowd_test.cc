@@ -101,7 +101,7 @@ TEST(Popularity, UniformIsUniformAndDistinct) {
       ASSERT_EQ(std::set<uint32_t>(drawn.begin(), drawn.end()).size(), apps);
       for (uint32_t app : drawn) ++seen[app];
     }
-    // A key is had by `apps` in ten devices: the standard deviation is at most 50.
+    // Every key is on `apps` in ten devices. The standard deviation is at most 50.
     ASSERT_EQ(seen.size(), 10u);
     for (const auto& [key, count] : seen) EXPECT_NEAR(count, devices * apps / 10.0, 250) << key;
     EXPECT_EQ(ToString(popularity.KeyOf(3, 7)), "7");
@@ -188,8 +188,7 @@ TEST_F(CrowdTest, EveryAnswerIsChecked) {
   EXPECT_GT(report.bytes_received, 96u * report.answer_bytes);
 }
 
-// Devices that share requests with others, devices that fill one alone, and devices that need
-// several.
+// Devices that share requests with others, that fill a request alone, and that need several.
 TEST(CrowdOfSharedConnections, CarriesTheSame) {
   FakeFrontend frontend({.parties = 2, .dense = true, .records = 900, .row_bytes = 64});
   std::mutex mutex;
@@ -226,7 +225,7 @@ TEST(CrowdOfSharedConnections, CarriesTheSame) {
     EXPECT_EQ(frontend.Asked(round_id).size(), 805u);
     std::map<std::string, size_t> requests;
     for (const auto& [name, bytes] : frontend.sent) ++requests[name];
-    // Full pieces but for the last one of a unit, which is a device or as many as fill eight
+    // Pieces are full except the last one of a unit, which is one device or as many as fill eight
     // pieces.
     EXPECT_LE(requests["SubmitOnions"], 48u);
     EXPECT_EQ(requests["SubmitQueries"], 5u);
@@ -234,7 +233,8 @@ TEST(CrowdOfSharedConnections, CarriesTheSame) {
   }
 }
 
-// Some answers to a row are right and others wrong: a right one must not vouch for a wrong one.
+// Some answers to a row are right and others wrong. A right one must not make a wrong one count as
+// verified.
 class SpoiledCrowdTest : public CrowdTest,
                          public ::testing::WithParamInterface<std::pair<bool, bool>> {};
 INSTANTIATE_TEST_SUITE_P(VerifyEachAndOwnConnections, SpoiledCrowdTest,
@@ -274,8 +274,8 @@ TEST_F(CrowdTest, ALostDeviceIsCounted) {
   EXPECT_THAT(report.first_error, StatusIs(absl::StatusCode::kInternal, "submit: boom"));
 }
 
-// With a table of fewer rows than a device would pad to, it asks for all rows. Applications that do
-// not fit are an error, not the end of the process.
+// A device asks for all rows if the table has fewer than it would pad to. Applications that do not
+// fit are an error, and do not end the process.
 TEST_F(CrowdTest, NobodyAsksForMoreRowsThanThereAre) {
   options_.pad_to = 1000;
   options_.min_apps = options_.max_apps = 100;  // more than there are rows

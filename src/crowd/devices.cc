@@ -12,7 +12,7 @@
 namespace shoal::crowd {
 namespace {
 
-// What the queries or answers of one device may need in memory.
+// The most memory for the queries or the answers of one device.
 constexpr uint64_t kMaxDeviceBytes = uint64_t{4} << 30;
 
 }  // namespace

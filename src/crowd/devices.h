@@ -1,4 +1,4 @@
-// The devices of a crowd: what each asks, which of them are lost, and how their requests are cut.
+// The devices of a crowd: what each asks for, which are lost, and how their requests are cut.
 #ifndef SHOAL_SRC_CROWD_DEVICES_H_
 #define SHOAL_SRC_CROWD_DEVICES_H_
 
@@ -22,7 +22,7 @@
 
 namespace shoal::crowd {
 
-// Queries are numbered over all devices, a device's one after the other.
+// Queries are numbered over all devices; a device's queries have successive numbers.
 
 // Some queries of one or more devices, for one request.
 struct Piece {
@@ -31,12 +31,12 @@ struct Piece {
   std::vector<uint32_t> devices;  // each range's
   size_t count = 0;
 
-  // The piece's items of an array over all queries, and back.
+  // Copy the piece's items out of an array over all queries, and back into one.
   std::vector<uint32_t> Gather(std::span<const uint32_t> from) const;
   void Scatter(std::span<const uint32_t> items, std::span<uint32_t> to) const;
 };
 
-// Devices first .. end - 1, which do something together.
+// Devices first .. end - 1, whose requests are sent together.
 struct Unit {
   uint32_t first;
   uint32_t end;
@@ -54,10 +54,10 @@ class DeviceKeys final : public client::Keys {
   const uint32_t device_;
 };
 
-// Thread-safe once drawn.
+// Thread-safe after Draw.
 class Devices {
  public:
-  // The options have been checked; the others outlive this.
+  // The options must have been checked. The pointers must outlive this.
   Devices(const CrowdOptions& options, const CrowdKeys* keys, const client::Deployment* deployment);
 
   uint32_t count() const { return options_.devices; }
@@ -66,34 +66,34 @@ class Devices {
   // The device's first query.
   uint64_t First(uint32_t device) const { return popularity_.QueriesBefore(device); }
 
-  // INVALID_ARGUMENT if a device's queries are more than the table's rows, or need more memory than
-  // one device may have: `bytes_each` for every query.
+  // INVALID_ARGUMENT if a device has more queries than the table has rows, or its queries need more
+  // memory, at `bytes_each` bytes each, than one device may have.
   absl::Status Check(uint64_t bytes_each) const;
 
-  // Draws every device's secrets, what it has and so asks: the stage "draw". INVALID_ARGUMENT if a
+  // Draws every device's secrets, applications and so rows: the stage "draw". INVALID_ARGUMENT if a
   // device needs more rows than it has queries.
   absl::Status Draw(const client::Environment& environment, Recorder& recorder);
-  // By query, once drawn; and those of one device.
+  // The drawn rows, by query: of all devices, and of one.
   std::span<const uint32_t> rows() const { return rows_; }
   std::span<const uint32_t> RowsOf(uint32_t device) const {
     return rows().subspan(First(device), QueriesOf(device));
   }
   DeviceKeys KeysOf(uint32_t device) const { return {&popularity_, device}; }
   uint64_t NumberOfKeys(uint32_t device) const { return popularity_.AppsOf(device).size(); }
-  // A stream of the run's own secret randomness.
+  // A stream of the run's secret randomness.
   SeededRandom Random(absl::string_view domain, uint64_t number) const {
     return SeededRandom(seed_.view(), domain, number);
   }
 
-  // Devices that could not submit or fetch: nobody waits for them any more.
+  // Whether the device could not submit or fetch. Nothing waits for a lost device.
   bool IsLost(uint32_t device) const { return lost_[device] != 0; }
   void Lose(Unit unit);
   bool AllLost(Unit unit) const;
 
-  // Single devices where each has its own connections; otherwise runs of devices of about so many
-  // queries, each at least one device.
+  // Splits devices into units: single devices if each has its own connections; otherwise runs of
+  // one or more devices with about `queries` queries.
   std::vector<Unit> Units(Unit all, uint64_t queries) const;
-  // The queries of the devices that are not lost.
+  // Cuts the queries of devices that are not lost into pieces.
   std::vector<Piece> Cut(Unit unit, size_t per_piece) const;
 
  private:

@@ -48,7 +48,7 @@ absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys) {
         options.max_apps <= queries,
         absl::StrCat("apps: ", options.max_apps, " of a device do not fit ", queries, " queries")));
   }
-  // Sampling popular ones without repetition stays quick.
+  // With at most half of the keys, sampling by popularity without repetition stays quick.
   const uint64_t most = options.fill ? std::min(queries + 1, keys) : options.max_apps;
   return check(options.zipf == 0 ? most <= keys : most <= std::max<uint64_t>(1, keys / 2),
                absl::StrCat("apps: at most half of the ", keys, " keys, or all with zipf 0"));

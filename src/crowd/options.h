@@ -1,4 +1,4 @@
-// What a crowd is: how many devices, what they have installed, how they connect.
+// Options of a crowd: how many devices, what they have installed, how they connect.
 #ifndef SHOAL_SRC_CROWD_OPTIONS_H_
 #define SHOAL_SRC_CROWD_OPTIONS_H_
 
@@ -25,42 +25,42 @@ struct CrowdKeys {
 };
 
 struct CrowdOptions {
-  // Nothing: the chain.
+  // Unset: the chain.
   std::optional<pir::Engine> engine;
   uint32_t devices = 1000;
-  // Queries of every device, or:
+  // Queries of every device, unless `queries` is set.
   uint32_t pad_to = 64;
-  // of all devices together, shared out evenly; 0: pad_to each.
+  // Queries of all devices together, shared out evenly. 0: pad_to each.
   uint64_t queries = 0;
-  // Applications of a device: uniform between these, different ones.
+  // The number of different applications on a device is uniform between these.
   uint32_t min_apps = 20;
   uint32_t max_apps = 60;
-  // Or as many as the device has queries.
+  // Instead, a device has as many applications as queries.
   bool fill = false;
-  // Popularity: the application of rank r is drawn with probability proportional to r^-zipf. 0 is
-  // uniform; about 1 fits what people install.
+  // The application of rank r is drawn with probability proportional to r^-zipf. 0 is uniform;
+  // about 1 fits what people install.
   double zipf = 1.0;
-  // This share of a device's applications is not in the table.
+  // The share of a device's applications that the table lacks.
   double absent = 0;
   // Connections at a time.
   uint32_t connections = 16;
-  // Every device has connections of its own, a new one for each stage, as in a real crowd.
-  // Otherwise `connections` connections carry the requests of all, small devices' together in
-  // pieces of a megabyte: for crowds whose handshakes would be most of the work.
+  // Every device makes its own connection for each stage, as in a real crowd. Otherwise
+  // `connections` connections carry all requests, those of small devices together in pieces of a
+  // megabyte. This is for crowds whose handshakes would be most of the work.
   bool own_connections = true;
-  // Of the popularity's ranks and of what every device has installed. Nothing cryptographic.
+  // Seeds the ranks and what every device has installed, nothing cryptographic.
   uint64_t seed = 1;
   // Verify the signature of every answer, as the devices of a real crowd do. Otherwise an answer
-  // that is byte for byte one that was verified for the same row counts as verified: as sure, and
-  // much faster where many devices ask the same rows.
+  // with the same bytes as a verified answer to the same row counts as verified, which is as sure,
+  // and much faster where many devices ask for the same rows.
   bool verify_each = true;
-  // For a round that takes onions.
+  // How long to wait for a round that takes onions.
   uint32_t timeout_s = 600;
-  // Of arrays in one request or response.
+  // Bytes of arrays in one request or response.
   size_t piece_bytes = client::kMaxBulkBytes;
 };
 
-// INVALID_ARGUMENT names what is wrong. `keys`: how many there are to choose from.
+// INVALID_ARGUMENT names what is wrong. `keys` is the number of keys to choose from.
 absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys);
 
 }  // namespace shoal::crowd

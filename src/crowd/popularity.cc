@@ -38,7 +38,7 @@ Popularity::Popularity(const CrowdOptions& options, const CrowdKeys* keys, uint6
 
 uint64_t Popularity::QueriesBefore(uint32_t device) const {
   if (options_.queries == 0) return device * pad_to_;
-  // The first ones have one more where it does not divide.
+  // The first devices have one query more if `queries` is not a multiple of `devices`.
   const uint64_t each = options_.queries / options_.devices;
   return device * each + std::min<uint64_t>(device, options_.queries % options_.devices);
 }
@@ -83,7 +83,7 @@ std::vector<uint32_t> Popularity::AppsOf(uint32_t device) const {
     if (options_.zipf == 0) {
       number = static_cast<uint32_t>(random.Below(keys));
     } else {
-      // Popular ones come up again and again: each counts once, as on a device.
+      // Popular applications are drawn repeatedly; each counts once.
       const double at = Uniform(random) * cumulative_.back();
       number = order_[static_cast<size_t>(
           std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, at) - cumulative_.begin())];
@@ -95,7 +95,7 @@ std::vector<uint32_t> Popularity::AppsOf(uint32_t device) const {
 
 Bytes Popularity::KeyOf(uint32_t device, uint32_t app) const {
   if (app < kAbsent) return keys_->At(app);
-  // A dense table takes numbers alone, and has none as large.
+  // A dense table takes only numbers, and has none this large.
   return ToBytes(AsBytes(keys_->dense != 0
                              ? absl::StrCat(uint64_t{1} << 62 | (app - kAbsent))
                              : absl::StrCat("no such application ", device, " ", app - kAbsent)));

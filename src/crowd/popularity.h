@@ -1,4 +1,4 @@
-// What every device of a crowd has installed.
+// The applications that every device of a crowd has installed.
 #ifndef SHOAL_SRC_CROWD_POPULARITY_H_
 #define SHOAL_SRC_CROWD_POPULARITY_H_
 
@@ -11,19 +11,20 @@
 
 namespace shoal::crowd {
 
-// Which keys each device has: a function of options and keys alone. Immutable, thread-safe. Memory:
+// The keys of each device, as a function of options and keys alone. Immutable, thread-safe. Memory:
 // 12 bytes a key unless zipf is 0.
 class Popularity {
  public:
-  // The options have been checked; `keys` outlive it. No device pads to more than `table_rows`.
+  // The options must have been checked; `keys` must outlive this. No device pads to more than
+  // `table_rows`.
   Popularity(const CrowdOptions& options, const CrowdKeys* keys, uint64_t table_rows);
 
-  // Queries of a device, and of all before it.
+  // The number of queries of a device, and of all devices before it.
   uint64_t QueriesOf(uint32_t device) const;
   uint64_t QueriesBefore(uint32_t device) const;
 
-  // The applications of a device, all different: numbers of keys, or kAbsent + i for its i-th one
-  // if that is in no table.
+  // The applications of a device, all different: numbers of keys, or kAbsent + i if the i-th one is
+  // in no table.
   std::vector<uint32_t> AppsOf(uint32_t device) const;
   static constexpr uint32_t kAbsent = 1u << 31;
   Bytes KeyOf(uint32_t device, uint32_t app) const;

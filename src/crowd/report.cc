@@ -10,7 +10,7 @@ CrowdReport::Latency LatencyOf(std::vector<std::pair<double, uint64_t>> all) {
   std::sort(all.begin(), all.end());
   uint64_t total = 0;
   for (const auto& [seconds, queries] : all) total += queries;
-  // The smallest that at least this share of all queries does not exceed.
+  // The smallest latency that at least this share of all queries does not exceed.
   const auto quantile = [&](double share) {
     uint64_t before = 0;
     for (const auto& [seconds, queries] : all) {

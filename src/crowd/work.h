@@ -1,5 +1,5 @@
-// What the crowd of the chain and the crowd of an engine have in common: the deployment, the
-// connections, and devices that do something over one.
+// What crowds of the chain and of an engine share: the deployment, the connections, and running
+// work for every device.
 #ifndef SHOAL_SRC_CROWD_WORK_H_
 #define SHOAL_SRC_CROWD_WORK_H_
 
@@ -20,32 +20,34 @@
 
 namespace shoal::crowd {
 
-// One run. What it refers to outlives it.
+// One run. What it refers to must outlive it.
 struct Work {
   const CrowdOptions& options;
   const client::Environment& environment;
   const client::Deployment& deployment;
-  client::Transport& control;  // of no device
+  client::Transport& control;  // no device's
   client::Connections& connections;
-  ThreadPool* threads;  // of the devices' connections but one; null if there is one
+  ThreadPool* threads;  // one for each connection but one; null if there is only one
   Devices& devices;
   Checker& checker;
   Recorder& recorder;
 
-  // Ends the connection, or gives it to the next one, before it returns.
+  // Runs `body` over a connection. Before it returns, ends the connection or gives it back for the
+  // next call.
   absl::Status OverConnection(const std::function<absl::Status(client::Transport&)>& body) const;
 
-  // The stage in which every device that is not lost does body(unit): alone, or, where connections
-  // are shared, in a unit of about so many queries. A unit whose body fails is lost.
+  // Runs a stage: calls body(unit) so that units cover all devices that are not lost. A unit is one
+  // device, or, where connections are shared, devices with about `queries` queries. A unit whose
+  // body fails is lost.
   void ForUnits(const std::string& stage, uint64_t queries,
                 const std::function<absl::Status(Unit unit)>& body) const;
 
-  // The first error, once all devices are lost.
+  // OK unless all devices are lost; then the first error.
   absl::Status CheckNotAllLost() const;
 };
 
-// The two crowds. Errors are of the whole run: that single devices are lost or answers wrong is in
-// the report.
+// The two crowds. Errors concern the whole run. Lost devices and wrong answers are counted in the
+// report.
 
 // Through one round of the chain.
 absl::Status RunChain(const Work& work);
