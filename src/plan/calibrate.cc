@@ -40,15 +40,15 @@
 namespace shoal::plan {
 namespace {
 
-// What one piece of work takes.
+// The cost of one piece of work.
 struct Cost {
   double cpu_ns = 0;
-  double own_ns = 0;  // of it, the calling thread's
+  double own_ns = 0;  // the calling thread's part of cpu_ns
 
   Cost operator+(const Cost& other) const { return {cpu_ns + other.cpu_ns, own_ns + other.own_ns}; }
 };
 
-// Of this run alone.
+// The cost of one run.
 template <typename Body>
 Cost Once(const Body& body) {
   const Stopwatch own(Stopwatch::kThread), cpu(Stopwatch::kProcess);
@@ -56,15 +56,15 @@ Cost Once(const Body& body) {
   return {static_cast<double>(cpu.Nanoseconds()), static_cast<double>(own.Nanoseconds())};
 }
 
-// Of some runs the middle one: the least would be a round that nothing disturbs, and rounds share
-// their machine with TLS, the kernel and each other.
+// The median run. The fastest run would stand for an undisturbed round, but rounds share their
+// machine with TLS, the kernel and each other.
 Cost Middle(std::vector<Cost> costs) {
   std::sort(costs.begin(), costs.end(),
             [](const Cost& x, const Cost& y) { return x.cpu_ns < y.cpu_ns; });
   return costs[costs.size() / 2];
 }
 
-// `run` makes what the work needs, and returns its cost.
+// The median cost of several runs. `run` prepares what the work needs and returns the work's cost.
 template <typename Run>
 Cost Typical(const Run& run) {
   return Middle({run(), run(), run()});
@@ -78,7 +78,7 @@ Cost Each(const Cost& cost, size_t n) {
 double Positive(double ns) { return std::max(0.01, ns); }
 
 // The share of the processor time that the calling thread spends alone. In a parallel loop it works
-// as much as each of the pool's threads does, so that what it has beyond that was in no loop.
+// as much as each of the pool's threads; any time beyond that was spent outside loops.
 double SerialShare(const Cost& cost, const ThreadPool& pool) {
   const double helpers = cost.cpu_ns - cost.own_ns;
   const double loops = helpers * (1 + 1 / static_cast<double>(pool.size()));
@@ -86,13 +86,13 @@ double SerialShare(const Cost& cost, const ThreadPool& pool) {
 }
 
 constexpr size_t kMostParties = 8;
-// Where what counts is a difference, runs take turns, so many each.
+// Runs of each kind where a difference is measured. The kinds take turns.
 constexpr int kTurns = 5;
 
-// Bytes of a list that are there at a time.
+// Bytes of a list that are handled at a time.
 constexpr size_t kPiece = 1 << 20;
 
-// All of a source, digested as a party does.
+// Reads and digests a whole source as a party does.
 void Digest(ByteSource& source, const ContentMac& mac, ThreadPool& pool) {
   ContentMac::Stream digest(mac);
   for (;;) {
@@ -103,11 +103,11 @@ void Digest(ByteSource& source, const ContentMac& mac, ThreadPool& pool) {
   (void)digest.Finish();
 }
 
-// Where a stage works that nobody has worked in before: its memory comes fresh from the system.
+// Resources for a stage whose memory comes fresh from the system.
 struct FreshPlace {
   explicit FreshPlace(ThreadPool& pool) : resources{.pool = &pool, .spools = &spools} {}
-  // But for that of a spool of so many bytes: pages may be dear whenever they come (fresh_byte_ns),
-  // and the model counts them by itself.
+  // Touches memory for a spool of `bytes` bytes beforehand. The model counts the cost of fresh
+  // pages separately (fresh_byte_ns).
   void Warm(uint64_t bytes) { (void)*spools.Create(bytes); }
   SpoolPlace spools{"/tmp", uint64_t{1} << 40};  // in memory
   const std::shared_ptr<Arena> arena = *Arena::Reserve(&spools, 0, 0, "calibration");
@@ -124,7 +124,7 @@ noise::Distribution SomeNoise() {
                                        .right_scale = 5});
 }
 
-// A party of a made-up round, the one before `hops` others.
+// A party of a made-up round, with `hops` parties after it.
 struct PracticeParty {
   PracticeParty(size_t hops, size_t positions, RandomSource& random)
       : round({.parties = static_cast<uint32_t>(hops + 1),
@@ -137,15 +137,15 @@ struct PracticeParty {
   const server::PracticeRound round;
   const server::RoundSecrets& secrets = round.secrets(1);
   const ContentMac mac;
-  server::RoundContext context;  // which measurements change
+  server::RoundContext context;  // changed by measurements
 };
 
 void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
-  // The ends of what there can be: what lies between them is told best.
+  // The fewest and the most hops, which give the best interpolation between them.
   constexpr size_t kFew = 1, kMany = kMostParties - 1;
   const auto once = [&](size_t hops) {
     PracticeParty party(hops, 0, random);
-    party.context.max_rows = n / (19 * hops) + 1;  // of so many noise queries each
+    party.context.max_rows = n / (19 * hops) + 1;  // rows with about 19 noise queries each
     FreshPlace place(pool);
     server::NoiseBatch made;
     const Cost cost =
@@ -158,7 +158,7 @@ void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& c
     of_many.push_back(once(kMany));
   }
   const Cost few = Middle(of_few), many = Middle(of_many);
-  // Bytes in all boxes of one onion.
+  // Bytes in all boxes of an onion.
   const auto bytes_of = [](size_t hops) {
     double bytes = 0;
     for (size_t l = 1; l <= hops; ++l) {
@@ -166,10 +166,10 @@ void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& c
     }
     return bytes;
   };
-  // As dear as a byte that is opened: the same cipher.
+  // Sealing a byte costs as much as opening it, with the same cipher.
   const double byte = costs.open_byte_ns();
   const double of_one = few.cpu_ns - byte * bytes_of(kFew);
-  // What a query takes beside its boxes is little, and may drown in the difference.
+  // The cost of a query beside its boxes is small, and may vanish in the noise of the difference.
   const double seal =
       std::min(of_one, (many.cpu_ns - few.cpu_ns - byte * (bytes_of(kMany) - bytes_of(kFew))) /
                            static_cast<double>(kMany - kFew));
@@ -179,7 +179,7 @@ void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& c
   costs.set_noise_serial(SerialShare(few, pool));
 }
 
-// Puts n records of some bytes to the places of a permutation and reads them.
+// Puts n records to the places of a permutation and reads them. Returns the cost of a byte.
 double MoveByteNs(size_t n, std::span<const uint32_t> places, ThreadPool& pool) {
   constexpr size_t kRecord = onion::OnionBytes(1), kRun = 1 << 16;
   Bytes records(std::min(n, kRun) * kRecord, 1);
@@ -201,7 +201,7 @@ double MoveByteNs(size_t n, std::span<const uint32_t> places, ThreadPool& pool) 
   return cost.cpu_ns / static_cast<double>(n * kRecord);
 }
 
-// Fingerprints sorted and a permutation drawn.
+// Sorts n fingerprints and draws a permutation. Returns the cost of an item.
 double SortAndDrawNs(size_t n, RandomSource& random, ThreadPool& pool) {
   struct Print {
     uint64_t value;
@@ -222,7 +222,7 @@ double SortAndDrawNs(size_t n, RandomSource& random, ThreadPool& pool) {
          static_cast<double>(n);
 }
 
-// n onions opened and shuffled, by a party before `hops` others.
+// Opens and shuffles n onions at a party with `hops` parties after it.
 class PracticeOffline {
  public:
   PracticeOffline(size_t n, size_t hops, RandomSource& random, ThreadPool& pool)
@@ -246,7 +246,7 @@ class PracticeOffline {
     });
   }
 
-  // The stage once more, as Party::Intake and Party::Offline.
+  // Runs the stage once, as Party::Intake and Party::Offline do.
   void Run() {
     FreshPlace place(pool_);
     ContentMac::Stream digest(party_.mac);
@@ -271,7 +271,7 @@ class PracticeOffline {
     }));
   }
 
-  // An onion's, typically: opened; and everything after.
+  // The median cost of an onion: of opening it, and of everything after that.
   Cost Open() const { return Each(Middle(open_), n_); }
   Cost Rest() const { return Each(Middle(rest_), n_); }
 
@@ -293,7 +293,7 @@ void MeasureOffline(size_t opened, size_t few, size_t many, RandomSource& random
   constexpr size_t kMost = kMostParties - 1;
   PracticeOffline backend(opened, 0, random, pool), one(opened, 1, random, pool),
       most(opened / 4, kMost, random, pool);
-  // In turns: it is their differences that count.
+  // The parties take turns, as their differences are measured.
   for (int run = 0; run < kTurns; ++run) {
     for (PracticeOffline* party : {&backend, &one, &most}) party->Run();
   }
@@ -306,7 +306,8 @@ void MeasureOffline(size_t opened, size_t few, size_t many, RandomSource& random
   const double move = Positive((most.Rest().cpu_ns - one.Rest().cpu_ns) / ((kMost - 1) * kLayer));
   const double place = Positive(one.Rest().cpu_ns - kLayer * move);
   costs.set_offline_serial(SerialShare(one.Open() + one.Rest(), pool));
-  // Stages of many onions would take long; what makes them dearer is measured by itself.
+  // Stages of many onions would take long, so the parts that cost more in them are measured
+  // separately.
   const auto sort_and_draw = [&](size_t n) { return SortAndDrawNs(n, random, pool); };
   const auto move_byte = [&](size_t n) {
     const Seed key = random.NewSeed();
@@ -322,8 +323,7 @@ void MeasureOffline(size_t opened, size_t few, size_t many, RandomSource& random
   set(move, move_byte, *costs.mutable_move_byte());
 }
 
-// One party's online stage over n positions of a state that is made up: its cost depends on no
-// value.
+// One party's online stage over n positions of a made-up state. Its cost depends on no value.
 class PracticeOnline {
  public:
   PracticeOnline(size_t n, RandomSource& random, ThreadPool& pool)
@@ -336,8 +336,8 @@ class PracticeOnline {
     noisy_ = StateOf(n, random);
   }
 
-  // What the offline stage makes ready for these answers, masks and all; without masks where
-  // answers have no bytes.
+  // Makes what the offline stage makes ahead for these answers. There are no masks if answers have
+  // no bytes.
   Cost Ready(size_t answer_bytes) {
     Cost cost;
     forwarding_ = {};
@@ -355,7 +355,7 @@ class PracticeOnline {
     return Each(cost, n_);
   }
 
-  // Queries go on, with as much noise as there are queries or none: as Party::Queries.
+  // Forwards queries as Party::Queries does, with as many noise queries or with none.
   Cost Forward(bool noise) {
     server::OnlineMaterial& state = noise ? noisy_ : plain_;
     forwarding_ = {};
@@ -370,7 +370,7 @@ class PracticeOnline {
                 n_);
   }
 
-  // As Party::Answers, after Ready and Forward.
+  // Returns answers as Party::Answers does, after Ready and Forward.
   Cost Back(bool noise, size_t answer_bytes) {
     const server::OnlineMaterial& state = noise ? noisy_ : plain_;
     party_.context.answer_bytes = answer_bytes;
@@ -396,7 +396,7 @@ class PracticeOnline {
                 n_);
   }
 
-  // As Party::AnswerQueries, after Ready.
+  // Answers queries as Party::AnswerQueries does, after Ready.
   Cost Answer(size_t answer_bytes, double table_bytes) {
     const auto rows = static_cast<uint64_t>(table_bytes / static_cast<double>(answer_bytes));
     const Bytes table(rows * answer_bytes, 1);
@@ -440,21 +440,21 @@ class PracticeOnline {
   ThreadPool& pool_;
   wire::QueryBatch queries_;
   Bytes encoded_;
-  std::unique_ptr<FreshPlace> plain_place_, noisy_place_;  // of the states' masks
+  std::unique_ptr<FreshPlace> plain_place_, noisy_place_;  // for the states' masks
   server::OnlineMaterial plain_, noisy_;
   server::Forwarding forwarding_;
 };
 
-// Costs for one number of positions, put to one end of every curve.
+// Measures the costs for n positions and sets one end of every curve.
 void MeasureOnline(size_t n, void (Curve::*set)(double), RandomSource& random, ThreadPool& pool,
                    UnitCosts& costs) {
   constexpr size_t kShort = 112, kLong = 1072;
-  // Long answers by fewer: as many bytes.
+  // Long answers use fewer positions, for as many bytes.
   PracticeOnline online(n, random, pool), fewer(std::max<size_t>(n / 8, 1024), random, pool);
   const auto put = [&](Curve& curve, double ns) { (curve.*set)(Positive(ns)); };
   const auto line = [&](double at_short, double at_long, Curve& constant, Curve& slope) {
     double byte = (at_long - at_short) / static_cast<double>(kLong - kShort);
-    // No less than nothing for an answer of no bytes.
+    // Keeps the cost of an answer without bytes from being negative.
     byte = std::min(byte, at_short / static_cast<double>(kShort));
     put(slope, byte);
     put(constant, at_short - byte * static_cast<double>(kShort));
@@ -495,7 +495,7 @@ void MeasureOnline(size_t n, void (Curve::*set)(double), RandomSource& random, T
   costs.set_back_serial(SerialShare(drop, pool));
 }
 
-// One end of a link: a TLS record's AES-256-GCM, and half of a local socket's two copies.
+// Measures one end of a link: a TLS record's AES-256-GCM, and half of a local socket's two copies.
 void MeasureLink(size_t n, RandomSource& random, UnitCosts& costs) {
   Bytes bytes(n);
   random.Fill(std::span(bytes).first(std::min<size_t>(n, 1 << 16)));
@@ -537,7 +537,7 @@ void MeasureLink(size_t n, RandomSource& random, UnitCosts& costs) {
   costs.set_link_byte_ns(cipher + copies);
 }
 
-// Must come first: what is given back is not fresh for some seconds.
+// Must be measured first, because memory given back to the system is not fresh for some seconds.
 void MeasureFreshMemory(size_t bytes, UnitCosts& costs) {
   double ns[2];
   for (double& each : ns) {
@@ -550,7 +550,7 @@ void MeasureFreshMemory(size_t bytes, UnitCosts& costs) {
   costs.set_fresh_byte_ns(std::max(0.001, ns[0] - ns[1]));
 }
 
-// A table of zeros for an engine: no cost depends on a value.
+// A table of zeros for an engine, as no cost depends on a value.
 pir::Content Zeros(uint64_t rows, uint32_t record_bytes) {
   return {.table_id = {1},
           .epoch = 1,
@@ -560,8 +560,8 @@ pir::Content Zeros(uint64_t rows, uint32_t record_bytes) {
           .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 0); }};
 }
 
-// The engine's client and server over a small table: what a query costs to make, to answer in a
-// full pass, and to recover from.
+// What a query over a small table costs an engine's client to make, its server to answer in a full
+// pass, and the client to recover from.
 struct EngineTimes {
   double ask_ns, answer_ns, recover_ns;
   wire::PirSetup setup;
@@ -626,7 +626,7 @@ void MeasureEngines(size_t bytes, RandomSource& random, ThreadPool& pool, UnitCo
   costs.set_pir_pass_byte_ns(Positive(one));
   costs.set_pir_query_byte_ns(Positive((all - one) / kMore));
 
-  // One row a column: a query is nearly all of what there is to pack.
+  // One row in a column, so that queries are nearly all that is packed.
   constexpr uint32_t kRecord = 64;
   const EngineTimes simple =
       TimeEngine(pir::Engine::kSimplePir, kColumns, kRecord, 1, random, pool);
@@ -667,8 +667,8 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   const auto size = [&](double full) {
     return std::max<size_t>(2048, static_cast<size_t>(full * effort));
   };
-  // A process gets what is this large fresh from the system when its first round needs it; by
-  // itself the allocator would begin to keep and reuse it, run after run.
+  // Makes large blocks come fresh from the system in every run, as in a process's first round. By
+  // default the allocator would begin to keep and reuse them.
   mallopt(M_MMAP_THRESHOLD, 512 << 10);
   UnitCosts costs;
   costs.set_machine(MachineName());
@@ -695,7 +695,7 @@ std::string DefaultCostsPath() {
 
 namespace {
 
-// Every number of the message and of those in it.
+// Checks every number of the message and of the messages in it.
 absl::Status CheckCosts(const google::protobuf::Message& costs, const std::string& path) {
   using Field = google::protobuf::FieldDescriptor;
   const google::protobuf::Descriptor& fields = *costs.GetDescriptor();

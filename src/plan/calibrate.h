@@ -1,4 +1,4 @@
-// Unit costs of the machine at hand.
+// Measures the unit costs of this machine.
 #ifndef SHOAL_SRC_PLAN_CALIBRATE_H_
 #define SHOAL_SRC_PLAN_CALIBRATE_H_
 
@@ -14,23 +14,23 @@ namespace shoal::plan {
 
 // The two numbers of positions for which every Curve has a cost.
 inline constexpr double kFewPositions = 1 << 17, kManyPositions = 1 << 20;
-// The two sizes of table for which the cost of an answer is measured.
+// The two table sizes for which the cost of an answer is measured.
 inline constexpr double kNearTableBytes = 1 << 19, kFarTableBytes = 1 << 24;
 
 // Measures the processor time of the parties' and the engines' own functions on made-up rounds and
-// tables: as large as real ones, over memory fresh from the system, with all work that a party's
-// stage report counts, on all of the pool's threads at once. Takes ten or twenty seconds in all,
-// and up to a gigabyte of memory. `effort` scales the sizes; users get 1.
+// tables as large as real ones, over memory fresh from the system, on all of the pool's threads at
+// once. Covers all work that a party's stage report counts. Takes ten or twenty seconds, and up to
+// a gigabyte of memory. `effort` scales the sizes; only tests pass other values than 1.
 UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort = 1);
 
 // Built-in costs, measured on the machine that their field `machine` names.
 const UnitCosts& DefaultCosts();
 
-// "~/.config/shoal/costs.textproto", or below $XDG_CONFIG_HOME; empty without a home.
+// "~/.config/shoal/costs.textproto", or the same below $XDG_CONFIG_HOME; empty without a home.
 std::string DefaultCostsPath();
 
-// INVALID_ARGUMENT names a cost that is missing, negative or not finite, or the place of a syntax
-// error.
+// Reads costs from a file. INVALID_ARGUMENT names a cost that is missing, negative or not finite,
+// or the place of a syntax error.
 absl::StatusOr<UnitCosts> ReadCosts(const std::string& path);
 
 }  // namespace shoal::plan

@@ -20,8 +20,8 @@
 namespace shoal::plan {
 namespace {
 
-// How full table::Place makes rows (src/table/placement.h): this share of a row's bytes, and of the
-// whole records that fit into it.
+// How full table::Place makes rows (src/table/placement.h): the share of a row's bytes, and of the
+// whole records that fit in it.
 constexpr double kHashedFill = 0.97, kHashedRecordsFill = 0.99;
 constexpr double kMaxPositions = 4294967294.0;
 // Prices that differ by less count as the same, as unit costs are not known more precisely.
@@ -53,12 +53,12 @@ double Far(double table_bytes) {
 
 uint64_t Whole(double number) { return static_cast<uint64_t>(std::llround(number)); }
 
-// The wall time for processor time of which the share `serial` is spent by one thread alone.
+// The wall time of `cpu_s` of processor time, a share `serial` of which one thread spends alone.
 double Wall(double cpu_s, double serial, double cores) {
   return cpu_s * (serial + (1 - serial) / cores);
 }
 
-// Memory of spools that are gone, which is used again: the smallest piece that SpoolPlace::Reuses.
+// Memory of freed spools. A new spool reuses the smallest piece that SpoolPlace::Reuses allows.
 class Spares {
  public:
   explicit Spares(std::initializer_list<double> bytes) : bytes_(bytes) {}
@@ -101,16 +101,16 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   for (double l = 1; l <= hops; ++l) {
     seals += unit.seal_ns() + (onion::kLayerBytes * l - onion::kSealBytes) * unit.seal_byte_ns();
   }
-  // Large arrays are counted as touched for the first time, though in a process's later rounds less
-  // of them is. The memory of the offline stage's lists is there for the answers.
+  // Counts large arrays as touched for the first time, although a process's later rounds touch
+  // fewer new pages. Answers reuse the memory of the offline stage's lists.
   const double fresh = unit.fresh_byte_ns();
   party.set_noise_cpu_s(ns * own * (seals + unit.noise_ns() + inner * fresh));
 
   const double open = unit.open_ns() + onion * unit.open_byte_ns();
   const double place = backend ? in * At(unit.backend_place(), in)
                                : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
-  // The stages' own rule says what is in memory, here for a party whose memory holds nothing but
-  // this round's noise. A list in a file passes through as many bytes of the system's memory.
+  // The stages' own rule decides what is in memory, for a party whose memory holds only this
+  // round's noise. A list in a file passes through as many bytes of the system's memory.
   const double masks = in * answer;
   const server::RoundSize size = {.positions = Whole(in),
                                   .noise = Whole(own),
@@ -156,8 +156,8 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
 
   const double ahead = (ready ? masks : 0) + (forward_ready ? forward_bytes : 0);
   const double rest = static_cast<double>(server::RestArrayBytes(size)) + ahead;
-  // The lists of the offline stage with the noise, or the answers. The backend makes its answers as
-  // they are sent; the frontend keeps them for its clients.
+  // The larger of the offline stage's lists with the noise, and the answers. The backend makes its
+  // answers as they are sent; the frontend keeps them for its clients.
   const double lists =
       std::max(opened + ordered + own * (inner + 4), returned + (j == 1 ? masks : 0));
   const double peak = static_cast<double>(server::PeakArrayBytes(size, memory)) + ahead + lists;
@@ -190,10 +190,10 @@ double CpuSeconds(const Plan& plan) {
   return sum;
 }
 
-// Parties work one after the other. Between two of them, bytes are encrypted and decrypted while
-// others are computed on: on one machine that uses the same cores, on two machines the receiver's.
-// All parties make the next round's noise at the same time: with a machine for each party, only the
-// frontend is still making noise when its onions come.
+// Parties work one after the other. Encryption on the link between two parties runs beside their
+// computation: on the same cores if they share a machine, otherwise on the receiver's. All parties
+// make the next round's noise at the same time. With a machine for each party, only the frontend is
+// still making noise when its onions come.
 ChainTimes PredictTimes(const Workload& w, const Plan& plan, const UnitCosts& unit) {
   double offline = 0, online = 0, noise = 0, onion_bytes = 0, online_bytes = 0;
   for (const Party& party : plan.party()) {
@@ -281,7 +281,7 @@ absl::StatusOr<Layout> LayOut(const Workload& w, uint32_t row_bytes) {
 }
 
 std::vector<uint32_t> RowSizes(const Workload& w) {
-  // Powers of two and their middles; a row that holds exactly one dense record besides.
+  // Powers of two and their middles, and the size of exactly one dense record.
   std::vector<uint32_t> sizes;
   if (w.layout == LayoutKind::kDense) sizes.push_back(w.value_bytes);
   for (uint32_t size = 64; size <= 1 << 17; size *= 2) {

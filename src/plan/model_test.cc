@@ -94,7 +94,7 @@ TEST(LayOutTest, IsWhatTheBuilderMakes) {
   }
 }
 
-// A round run by the stages themselves has the sizes that are predicted for as much noise.
+// A round run by the real stages has the sizes that are predicted for the same amount of noise.
 TEST(PredictTest, SizesAreThoseOfTheStages) {
   constexpr uint32_t kParties = 3;
   constexpr uint64_t kQueries = 300, kRows = 40;
@@ -122,7 +122,7 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
   const server::Resources resources = {.pool = &pool, .spools = &spools};
   for (uint32_t j = 1; j <= kParties; ++j) {
     const server::RoundContext& context = round.context(j);
-    // As the model has it, with the noise so far in place of its mean.
+    // The model's workload, with the actual noise so far in place of its mean.
     Workload w = SomeWorkload();
     w.queries = batch.positions.size();
     w.parties = kParties;
@@ -154,7 +154,7 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
         batch, wire::DecodeQueryBatch(forwarding.queries, out.material.next_positions));
     SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(*out.onions));
   }
-  // Noise is what the model says it is on average: 80 rows of standard deviation about 5.
+  // The noise is near the model's mean: 80 rows with a standard deviation of about 5.
   EXPECT_NEAR(noise_queries, 2 * kRows * SomeNoise().mean, 5 * 5 * 9);
 }
 
@@ -192,7 +192,7 @@ TEST(PredictTest, UnitsFitEachOther) {
   const double noise_answers = plan.hop(1).answer_bytes() - plan.hop(0).answer_bytes();
   EXPECT_NEAR(noise_answers, SomeNoise().mean * plan.table().rows() * plan.table().answer_bytes(),
               1);
-  // One box per position is what most of the backend's offline stage is.
+  // One box per position is most of the backend's offline stage.
   EXPECT_GT(plan.party(2).offline_cpu_s(),
             1e-9 * DefaultCosts().open_ns() * plan.party(2).positions_in());
 }
@@ -208,7 +208,7 @@ TEST(PredictTest, BreakEvenIsWhereThePricesMeet) {
               0.05 * download);
 }
 
-// Of those that cost the same, but for 2 %, the one with the least work.
+// Among row sizes within 2 % of the lowest price, takes the one with the least work.
 TEST(ChooseRowsTest, TakesTheCheapest) {
   // The paper's Table 2 workload: the price is flat where the offline stage is not.
   const Workload table2 = {.records = 100'000,
@@ -261,7 +261,7 @@ TEST(PredictTest, BadParametersAreNamed) {
   EXPECT_THAT(CheckWorkload(w).message(), HasSubstr("--rounds-per-day"));
 }
 
-// Of a layout with rows of one short dense record.
+// A workload whose layout has rows of one short dense record.
 Workload ShortRecords() {
   Workload w = SomeWorkload();
   w.layout = LayoutKind::kDense;
@@ -271,7 +271,7 @@ Workload ShortRecords() {
   return w;
 }
 
-// What is predicted of an engine's bytes is what its server and client make.
+// An engine's server and client make as many bytes as predicted.
 TEST(EnginesTest, SizesAreThoseOfTheEngine) {
   Workload w = ShortRecords();
   w.records = 300;
@@ -297,7 +297,7 @@ TEST(EnginesTest, SizesAreThoseOfTheEngine) {
   EXPECT_EQ(predicted.hint_bytes(), static_cast<double>(server->hint().size()));
   EXPECT_EQ(predicted.query_bytes(), static_cast<double>(asked.query.size()));
   EXPECT_EQ(predicted.answer_bytes(), static_cast<double>(answers[0]->size()));
-  // DoublePIR, whose hint is too large to make here: its own sizes, and its own refusal.
+  // DoublePIR's hint is too large to make here: compares its own sizes and its own refusal.
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto setup, pir::ShapeOf(pir::Engine::kDoublePir, content, {}));
   SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOfShape(setup));
   const EngineCosts twice = PredictEngine(w, pir::Engine::kDoublePir, layout, DefaultCosts(), {});
@@ -314,7 +314,7 @@ TEST(EnginesTest, SizesAreThoseOfTheEngine) {
               HasSubstr("larger than the allowed 1 MiB"));
 }
 
-// At the crossover the two cost the same; before it the chain costs more, after it less.
+// At the crossover both cost the same; below it the chain costs more, above it less.
 TEST(EnginesTest, TheChainBeatsThemFromTheCrossoverOn) {
   Workload w = ShortRecords();
   w.records = 2'000'000;
@@ -358,19 +358,18 @@ TEST(EnginesTest, TheChainBeatsThemFromTheCrossoverOn) {
     EXPECT_LT(plan.engine(e).chain_online_beats_cpu_from_queries(),
               plan.engine(e).chain_beats_cpu_from_queries());
   }
-  // The chain's own curve falls: the same noise for more queries.
+  // The chain's own curve falls, as more queries share the same noise.
   for (int i = 1; i < plan.chain_by_queries_size(); ++i) {
     EXPECT_LT(plan.chain_by_queries(i).server_seconds_per_query(),
               plan.chain_by_queries(i - 1).server_seconds_per_query());
   }
-  // A table that a server reads in less time than an onion is opened: the chain never is ahead, but
-  // online.
+  // A server reads this table in less time than an onion is opened: the chain is ahead only online.
   w.records = 5000;
   Plan small = PlanOf(w, 64);
   SHOAL_ASSERT_OK(CompareEngines(w, 64, SomeNoise(), DefaultCosts(), {}, small));
   EXPECT_EQ(small.engine(1).chain_beats_cpu_from_queries(), 0);
   w.records = 2'000'000;
-  // More privacy is more noise: the chain needs more queries to be ahead.
+  // More privacy takes more noise, so the chain needs more queries to be ahead.
   const auto stricter = *noise::FindLeastNoise({.epsilon = 0.5, .delta = 1e-6, .exposure = {}});
   Plan strict = *ChooseRows(w, 64, stricter, DefaultCosts());
   SHOAL_ASSERT_OK(CompareEngines(w, 64, stricter, DefaultCosts(), {}, strict));
@@ -416,7 +415,7 @@ TEST(PredictTest, MasksNeedRoom) {
     EXPECT_NEAR(Cpu(a), Cpu(b), 1e-9 * Cpu(b));  // the same work
     EXPECT_GT(a.rest_memory_bytes(), b.rest_memory_bytes());
   }
-  // The backend, which has no lists, touches memory for the masks first, and no other.
+  // The backend, which has no lists, touches new memory only for the masks.
   const Party dear_tight = PlanOf(w).party(roomy.party_size() - 1);
   const Party dear = PlanOf(SomeWorkload()).party(roomy.party_size() - 1);
   const double masks = dear.positions_in() * roomy.table().answer_bytes();
@@ -424,8 +423,9 @@ TEST(PredictTest, MasksNeedRoom) {
               1e-9 * Cpu(dear));
 }
 
-// Short answers find room in what the offline stage's lists took; those lists make room for long
-// ones where memory is plentiful; elsewhere these touch memory of their own, while clients wait.
+// Short answers reuse the memory of the offline stage's lists. Where memory is plentiful those
+// lists also make room for long answers; elsewhere long answers touch new memory while clients
+// wait.
 TEST(PredictTest, MemoryOfListsIsUsedAgain) {
   UnitCosts free = DefaultCosts(), dear = DefaultCosts();
   free.set_fresh_byte_ns(0);
@@ -444,13 +444,14 @@ TEST(PredictTest, MemoryOfListsIsUsedAgain) {
   EXPECT_GT(fresh(4096), 0);
 }
 
-// Parties follow each other; on one machine they also share what is made for the next round.
+// Parties work one after the other. On one machine they also share its cores with the next round's
+// noise.
 TEST(PredictTest, WallTimes) {
   Workload w = SomeWorkload();
   const Plan apart = PlanOf(w);
   double offline = 0, online = 0;
   for (const Party& party : apart.party()) {
-    // More cores help, but not what one thread does.
+    // More cores help, except with what one thread does alone.
     EXPECT_GE(party.offline_seconds(), party.offline_cpu_s() / w.cores);
     EXPECT_LE(party.offline_seconds(), party.offline_cpu_s());
     offline += party.offline_seconds();

@@ -1,4 +1,4 @@
-// Text of a plan, for people to read.
+// Prints a plan as text for people.
 #ifndef SHOAL_SRC_PLAN_REPORT_H_
 #define SHOAL_SRC_PLAN_REPORT_H_
 
