@@ -1,4 +1,4 @@
-// Frames over TLS 1.3, the calling side. Blocking.
+// Frames over TLS 1.3, the calling side. Calls block.
 #ifndef SHOAL_SRC_NET_CONNECTION_H_
 #define SHOAL_SRC_NET_CONNECTION_H_
 
@@ -23,13 +23,13 @@ class Connection {
  public:
   struct Options {
     std::string address;  // host:port
-    // The peer's certificate must have this digest. Without it the connection is open to anyone
-    // in the middle until the caller has checked certificate_sha256().
+    // The peer's certificate must have this digest. Without a pin anyone in the middle could be the
+    // peer, until the caller has checked certificate_sha256().
     std::optional<Digest> pin = std::nullopt;
     const Identity* identity = nullptr;
     std::chrono::milliseconds connect_timeout{10'000};
-    // Once it is true, the call that runs ends (CANCELLED) within a tenth of a second. May be null;
-    // must outlive the connection.
+    // Once true, a running call ends (CANCELLED) within a tenth of a second. May be null; must
+    // outlive the connection.
     const std::atomic<bool>* cancelled = nullptr;
   };
 
@@ -46,9 +46,9 @@ class Connection {
                                    std::chrono::milliseconds timeout);
 
   // The same for bulk that is made, or used, piece by piece. `bulk` is sent after the request's
-  // control bytes, in place of the request's own bulk; null means no bulk. On return the answer is
-  // complete but for its bulk: read all of `answer_bulk` before the next call, and within `timeout`
-  // of the begin of this one. `answer_bulk` must not outlive the connection.
+  // control bytes, in place of the request's own bulk; null means no bulk. On return the answer
+  // lacks only its bulk: read all of `answer_bulk` before the next call, and within `timeout` from
+  // the start of this call. `answer_bulk` must not outlive the connection.
   struct Streamed {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk;

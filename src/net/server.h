@@ -73,8 +73,8 @@ class Server {
                                                             uint64_t bulk_bytes)>
         sink = nullptr;
     size_t max_connections = 4096;
-    // The most bytes of all requests that are coming in and all answers that go out, without bulk
-    // that streams. Further ones are refused (UNAVAILABLE), as many slow peers would take all
+    // The most bytes of all incoming requests and outgoing answers together, without bulk that
+    // streams. Beyond it requests are refused (UNAVAILABLE), since many slow peers could take all
     // memory.
     uint64_t max_buffered_bytes = std::numeric_limits<uint64_t>::max();
     size_t threads = 2;
@@ -85,8 +85,8 @@ class Server {
     std::chrono::milliseconds idle_timeout{300'000};
   };
 
-  // ALREADY_EXISTS: the address is in use; INVALID_ARGUMENT: it is no address, or certificate and
-  // key do not fit; PERMISSION_DENIED and other errors from the system.
+  // ALREADY_EXISTS: the address is in use; INVALID_ARGUMENT: the address is malformed, or
+  // certificate and key do not fit; PERMISSION_DENIED and other errors from the system.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options, Handler handler);
 
   // Cuts all connections and waits for the I/O threads. Replies that come later are dropped.

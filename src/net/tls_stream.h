@@ -1,9 +1,9 @@
 // TLS over a socket, for messages of many megabytes.
 //
-// asio::ssl::stream hands every record of 16 KiB to the system by itself, and copies it four times
-// on its way there. For parties, which send hundreds of megabytes a round to their neighbours, that
-// costs more than the cipher. Here OpenSSL writes its records to one buffer and reads them from
-// another, and the system sees several at a time.
+// asio::ssl::stream hands every record of 16 KiB to the system separately, and copies it four times
+// on the way. For parties, which send hundreds of megabytes a round to their neighbours, that costs
+// more than the cipher. Here OpenSSL writes records to one buffer and reads them from another, and
+// the system gets several at a time.
 #ifndef SHOAL_SRC_NET_TLS_STREAM_H_
 #define SHOAL_SRC_NET_TLS_STREAM_H_
 
@@ -15,16 +15,16 @@
 
 namespace shoal::net {
 
-// Runs one operation at a time; an operation ends early, with an error, when the socket is closed.
-// Thread-compatible; must outlive its operations. Buffers at most some 64 KiB for reading and twice
-// as much for writing, and less while less is sent.
+// Runs one operation at a time. An operation fails early when the socket is closed.
+// Thread-compatible; must outlive its operations. Buffers at most about 64 KiB for reading and
+// twice as much for writing, and less while less is sent.
 class TlsStream {
  public:
   using Socket = boost::asio::ip::tcp::socket;
   using Result = boost::asio::awaitable<boost::system::error_code>;
   enum class Role { kClient, kServer };
 
-  // The context outlives the stream. Throws std::bad_alloc.
+  // The context must outlive the stream. Throws std::bad_alloc.
   TlsStream(Socket socket, boost::asio::ssl::context& context);
 
   // The connection underneath, to connect and to close it.
@@ -32,7 +32,7 @@ class TlsStream {
   Socket::executor_type get_executor() { return socket_.get_executor(); }
   SSL* native_handle() { return ssl_.get(); }
 
-  // Each returns no error, or the system's, or OpenSSL's; asio::error::eof if the peer ended the
+  // Each returns success, the system's error or OpenSSL's; asio::error::eof if the peer ended the
   // connection.
   Result Handshake(Role role);
   // Fills all of `into`.
@@ -57,7 +57,7 @@ class TlsStream {
     boost::system::error_code error;
   };
   Outcome OutcomeOf(int result) const;
-  // Makes it possible to try again, or returns the error.
+  // Does the I/O that the SSL function wants, or returns its error.
   Result Advance(Outcome outcome);
   Result Flush();
   Result Fill();
@@ -65,7 +65,7 @@ class TlsStream {
   Socket socket_;
   std::unique_ptr<SSL, FreeSsl> ssl_;
   Bytes in_, out_;
-  size_t begin_ = 0, end_ = 0;  // the part of in_ that was read and not yet used
+  size_t begin_ = 0, end_ = 0;  // the unused part of in_
 };
 
 }  // namespace shoal::net

@@ -116,7 +116,7 @@ std::string Printable(absl::string_view text) {
 }
 
 std::string StateName(wire::RoundState state) {
-  // A number that this version does not know is shown as such.
+  // Shows the number of a state that this version does not know.
   if (!wire::RoundState_IsValid(state)) return absl::StrCat("state ", static_cast<int>(state));
   return absl::StrReplaceAll(absl::AsciiStrToLower(wire::RoundState_Name(state)), {{"_", " "}});
 }

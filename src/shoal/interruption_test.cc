@@ -1,6 +1,6 @@
 // Runs `shoal query` as a process and kills it (kill -9) at every request that it makes, before or
-// after the request is served, at every step of its output, and at random times. Run again it must
-// continue, and in the end there must have been one submission with one row for every slot.
+// after the request is served, at every step of its output, and at random times. The next run must
+// continue. In the end there must have been one submission, with one row for every slot.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -40,8 +40,8 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// More rows than a state file holds by itself; enough for two requests with onions, and several
-// with answers.
+// More rows than a state file holds itself; enough for two requests with onions and several with
+// answers.
 constexpr size_t kRecords = 80'000;
 constexpr uint32_t kRowBytes = 320;
 
@@ -123,7 +123,7 @@ class InterruptionTest : public ::testing::Test {
   void Kill() {
     if (pid_ != 0) kill(pid_, SIGKILL);
   }
-  // 128 + the signal if there was one.
+  // The exit code, or 128 + the signal.
   int Wait() {
     int status = 0;
     SHOAL_CHECK(waitpid(pid_, &status, 0) == pid_);
@@ -242,7 +242,7 @@ TEST_F(InterruptionTest, KilledWhileItVerifiesAndWrites) {
   EXPECT_EQ(KillWhen(says("verifying")), 128 + SIGKILL);
   EXPECT_FALSE(fs::exists(Path("results")));
   {
-    // From here on nothing must be asked.
+    // From here on the program must send nothing.
     const std::lock_guard lock(server_->mutex());
     frontend().sent.clear();
     frontend().SetState(round_id_, wire::CLOSED);

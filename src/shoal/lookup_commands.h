@@ -12,7 +12,7 @@
 
 namespace shoal::commands {
 
-// Connects to a frontend (host:port): over TLS in the program, otherwise in tests. Thread-safe.
+// Connects to a frontend (host:port), in the program over TLS. Thread-safe.
 using Connector =
     std::function<absl::StatusOr<std::unique_ptr<client::Transport>>(const std::string& address)>;
 

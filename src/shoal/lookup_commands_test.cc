@@ -150,7 +150,7 @@ TEST_F(CommandsTest, QueryWritesAFileThatIsWhole) {
   EXPECT_FALSE(fs::exists(path + ".part"));
 }
 
-// Results that could not be written are written by the next run, which asks nothing a second time.
+// After results could not be written, the next run writes them without asking again.
 TEST_F(CommandsTest, QueryGivesResultsAgainThatCouldNotBeWritten) {
   const Digest round_id = frontend_.OpenRound();
   const std::string folder = directory_ + "/folder";

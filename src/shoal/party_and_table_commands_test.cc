@@ -1,4 +1,4 @@
-// Makes keys, a roster and a table with nothing but the commands, as operators do.
+// Makes keys, a roster and a table only with commands, as operators do.
 #include <sys/stat.h>
 
 #include <cstdlib>
@@ -113,7 +113,7 @@ TEST_F(CommandsTest, FromKeysToASignedTable) {
   ASSERT_EQ(RunShoal({"table", "inspect", "@table"}), cli::kExitOk);
   EXPECT_THAT(out_, HasSubstr("signed\tyes"));
 
-  // One changed bit of a row.
+  // Changes one bit of a row.
   SHOAL_ASSERT_OK_AND_ASSIGN(std::string rows, ReadFile(Path("table/rows.bin")));
   rows[100] ^= 1;
   Write("table/rows.bin", rows);

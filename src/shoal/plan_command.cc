@@ -113,7 +113,7 @@ absl::StatusOr<plan::UnitCosts> CostsOf(const cli::Values& values, cli::Io& io) 
   if (!path.empty() && FileExists(path)) {
     auto costs = plan::ReadCosts(path);
     if (costs.ok() || !absl::IsInvalidArgument(costs.status())) return costs;
-    // The file may be another version's.
+    // Ignores the file, which another version may have written.
     io.err << "shoal plan: not used: " << costs.status().message() << std::endl;
   }
   plan::UnitCosts costs = plan::DefaultCosts();

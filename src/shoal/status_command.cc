@@ -17,7 +17,7 @@
 namespace shoal::commands {
 namespace {
 
-// What comes next in a round's life, and in how many seconds.
+// A round's next event, and the seconds until then.
 struct Next {
   const char* what;
   uint64_t in_s;
@@ -122,7 +122,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
   }
   SHOAL_ASSIGN_OR_RETURN(const client::Config config,
                          client::ReadConfig(values["config"].as<std::string>()));
-  // The epochs that the state has seen must not go back; nothing is written.
+  // Reads the state, so that epochs cannot go back, but writes nothing.
   client::State state;
   if (auto saved = client::ReadState(config.state_path); saved.ok()) {
     state = *std::move(saved);

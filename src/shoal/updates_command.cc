@@ -77,7 +77,7 @@ class InstalledKeys final : public client::Keys {
   std::vector<std::string> keys_;
 };
 
-// Prints those that have a newer version.
+// Prints packages that have a newer version.
 class UpdateResults final : public client::Results {
  public:
   UpdateResults(const std::vector<table::Package>& installed, bool json, std::ostream& out)
