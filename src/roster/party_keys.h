@@ -4,7 +4,7 @@
 //   bls.key                  64 hexadecimal digits, the secret scalar, big endian   0600
 //   tls.key                  PEM, PKCS #8, Ed25519                                  0600
 //   tls.crt                  PEM, self-signed, valid for 20 years; peers pin its digest
-//   announcement.textproto wire::PartyAnnouncement: what others need; public
+//   announcement.textproto   wire::PartyAnnouncement, for others; public
 #ifndef SHOAL_SRC_ROSTER_PARTY_KEYS_H_
 #define SHOAL_SRC_ROSTER_PARTY_KEYS_H_
 

@@ -59,7 +59,7 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
   std::set<std::string> distinct;
   for (const std::string& key : header.onion_keys()) {
     if (key.size() != sizeof(onion::PublicKey)) return Bad("an onion key is not 32 bytes long");
-    // Two parties with one key would be one party.
+    // Refuses equal keys: two parties with one key would be one party.
     if (!distinct.insert(key).second) return Bad("two parties have the same onion key");
   }
   if (header.max_rows() != table.rows) {
@@ -108,7 +108,7 @@ absl::StatusOr<Round> Round::Verify(const wire::SignedHeader& signed_header,
   SHOAL_RETURN_IF_ERROR(
       Annotate(roster.VerifyByAll(round.id_, AsBytes(signed_header.signature())), "round header"));
   round.wire_ = signed_header;
-  // The signature does not cover unknown fields, and they would be sent to every client.
+  // Drops unknown fields, which the signature does not cover and which every client would be sent.
   round.wire_.DiscardUnknownFields();
   for (const std::string& key : signed_header.header().onion_keys()) {
     auto recipient = onion::Recipient::Create(KeyFrom(key));

@@ -16,12 +16,11 @@
 
 namespace shoal::round {
 
-// A round lives at most this long. Traffic recorded today cannot be opened once the round's keys
-// are erased.
+// The longest life of a round. Once its keys are erased, recorded traffic cannot be opened.
 inline constexpr uint64_t kMaxLifetimeS = 7 * 24 * 3600;
-// How far a counter may be above the time of its announcement in seconds. As counters only rise, a
-// signed counter that is very high would end the deployment. With this limit the deployment only
-// has to wait.
+// The most by which a counter may exceed the time of its announcement in seconds. As counters only
+// rise, one very high signed counter would otherwise end the deployment; with this limit the
+// deployment only has to wait.
 inline constexpr uint64_t kMaxCounterLead = 3600;
 
 // The facts about the table that a round's header is checked against.
@@ -37,11 +36,11 @@ struct TableFacts {
 // need not have been checked.
 Digest RoundId(const wire::RoundHeader& header);
 
-// Checks everything about a header but its signature, for a deployment and a table, at a time.
-// `keys` is the number of onion keys that it must have: a draft on its way down the chain has fewer
-// than there are parties. INVALID_ARGUMENT: malformed or against the roster or the table; the
-// message names the field. UNAUTHENTICATED: announced in the future or expired, give or take the
-// roster's tolerance.
+// Checks everything about a header except its signature, for a deployment and a table, at time
+// `now_s`. `keys` is the required number of onion keys: a draft on its way down the chain has fewer
+// than there are parties. INVALID_ARGUMENT: the header is malformed or contradicts the roster or
+// the table; the message names the field. UNAUTHENTICATED: announced in the future or expired,
+// beyond the roster's tolerance.
 absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
                          const roster::Roster& roster, const TableFacts& table, uint64_t now_s);
 

@@ -68,8 +68,8 @@ class Manifest {
     return content().has_hashed() ? content().hashed().buckets() : 0;
   }
 
-  // UNAUTHENTICATED once the manifest has expired, give or take the roster's tolerance. A client
-  // checks again when answers arrive.
+  // UNAUTHENTICATED once the manifest has expired, beyond the roster's tolerance. A client checks
+  // again when answers arrive.
   absl::Status CheckTime(const roster::Roster& roster, uint64_t now_s) const;
 
  private:

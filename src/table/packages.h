@@ -1,5 +1,5 @@
-// Debian packages: the packages that apt knows, as records; the packages that dpkg says are
-// installed; and the order of versions.
+// Debian packages: those that apt knows, as records; those that dpkg has installed; and the order
+// of versions.
 //
 // The key of a package is its plain name if its architecture is the table's native one or `all`
 // ("bash", "adduser"), else name:architecture ("libc6:i386"). That is apt's own rule, by which a
@@ -73,8 +73,8 @@ absl::StatusOr<RecordSet> ReadPackageIndex();
 absl::StatusOr<std::map<std::string, std::string>> AptUpgradable(
     absl::string_view native_architecture);
 
-// Names that the administrator has pinned in /etc/apt/preferences(.d), which a table does not
-// follow; "*" among them when a pin is for a pattern.
+// Names that the administrator has pinned in /etc/apt/preferences(.d), with "*" for a pin of a
+// pattern. A table does not follow pins.
 std::set<std::string> PinnedNames();
 
 }  // namespace shoal::table

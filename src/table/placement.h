@@ -1,6 +1,6 @@
 // Hash and displace (after Belazzougui, Botelho, Dietzfelbinger 2009, with bins of bytes in place
-// of slots): maps any key, of the table or not, to the row that it belongs to. It takes one public
-// byte for every few keys of the table.
+// of slots). Maps any key, of the table or not, to its row. Takes one public byte for every few
+// keys of the table.
 //
 //   h_0, h_1 = SipHash-2-4-128(hash_seed, key) as two 64-bit little-endian words
 //   bucket   = floor(h_0 * buckets / 2^64)
@@ -54,15 +54,15 @@ struct Placement {
 
 // Chooses the number of rows, the seed and the displacements so that every row gets at most
 // `row_bytes` bytes; the key that `key(i)` returns takes record_bytes[i]. Keys are distinct. Aims
-// for rows that are 98 % full, then gives way in small steps. The worst case, records just longer
-// than half a row, makes rows that are half full. RESOURCE_EXHAUSTED if rows 30 % full are still
-// too full, which no input is known to cause.
+// for rows that are 98 % full, then adds rows in small steps. The worst case, records just longer
+// than half a row, makes rows half full. RESOURCE_EXHAUSTED if a placement fails even with rows 30
+// % full, which no input is known to cause.
 //
 // `previous` is an earlier epoch's placement, for rows of the same size. With it keys stay in their
-// rows, so that few rows change: where a row overflows, its shortest buckets move, new keys' among
-// them. Seed and number of rows are chosen anew if that fails (keys chosen for this seed can cause
-// it), if it saves a quarter of the rows, or if there are fewer keys than buckets, as every bucket
-// is a byte of metadata.
+// rows, so that few rows change; only the shortest buckets of a row that overflows move. Seed and
+// number of rows are chosen anew if that fails (keys chosen for this seed can cause it), if it
+// saves a quarter of the rows, or if there are fewer keys than buckets, as every bucket is a byte
+// of metadata.
 absl::StatusOr<Placement> Place(const std::vector<uint32_t>& record_bytes,
                                 const std::function<BytesView(size_t)>& key, uint32_t row_bytes,
                                 RandomSource& random, const Placement* previous = nullptr);

@@ -40,7 +40,7 @@ class RecordSet {
   // "SOURCE:LINE".
   std::string Where(size_t i) const;
 
-  // INVALID_ARGUMENT names both lines of the first key that comes twice.
+  // INVALID_ARGUMENT names both lines of the first repeated key.
   absl::Status CheckUnique() const;
 
  private:

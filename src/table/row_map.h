@@ -1,5 +1,4 @@
-// A client's view of a table. It tells which row a key is in, what a row says about a key, and
-// whether a row is the table's.
+// A client's view of a table: maps a key to its row, finds the key in the row, and verifies rows.
 //
 //   RowMap map = RowMap::Create(manifest, placement_bytes)      both from the network
 //   uint64_t row = map.RowOf(key)                               private from here on
@@ -51,8 +50,8 @@ class RowMap {
   // record: the manifest alone proves that, but the caller must not let others see it.
   absl::StatusOr<uint64_t> RowOf(BytesView key) const;
 
-  // The key's value in the bytes of its row; nothing if the row proves it absent. DATA_LOSS if the
-  // bytes are not a proper row; INVALID_ARGUMENT if `row` is not the key's.
+  // The key's value in the bytes of its row; none if the row proves the key absent. DATA_LOSS if
+  // the bytes are not a well-formed row; INVALID_ARGUMENT if `row` is not the key's.
   absl::StatusOr<std::optional<Bytes>> Find(uint64_t row, BytesView row_bytes, BytesView key) const;
 
   // UNAUTHENTICATED unless the answer is the row with this number, signed by all parties.

@@ -33,7 +33,7 @@
 
 namespace shoal::table {
 
-// Is told that `done` of `total` is done. Calls come from any thread, one at a time.
+// Told progress: `done` of `total`. Called from any thread, one call at a time.
 using ProgressCallback = std::function<void(uint64_t done, uint64_t total)>;
 
 struct TableOptions {
@@ -51,8 +51,8 @@ struct TableOptions {
   const RowMap* previous = nullptr;
 };
 
-// Rows, placement and a manifest that match: sizes and digests have been checked. The content of
-// the rows is checked by CheckContent alone. Immutable; copies share the bytes.
+// Rows, placement and a manifest that match: sizes and digests have been checked. Only CheckContent
+// checks the rows' content. Immutable; copies share the bytes.
 class UnsignedTable {
  public:
   // INVALID_ARGUMENT or DATA_LOSS if they do not match.

@@ -77,12 +77,12 @@ FrameHeader HeaderOf(const Frame& frame);
 // INVALID_ARGUMENT: not a frame of this protocol, or an unknown type.
 absl::StatusOr<FrameHeader> ParseFrameHeader(const FrameHeaderBytes& bytes);
 
-// RESOURCE_EXHAUSTED if the frame is larger than the limits: nothing of it is read.
+// RESOURCE_EXHAUSTED if the frame is larger than the limits; nothing of it is then read.
 absl::Status CheckLimits(const FrameHeader& header, const FrameLimits& limits);
 
 Frame MakeFrame(FrameType type, const google::protobuf::MessageLite& message, Bytes bulk = {});
 
-// INVALID_ARGUMENT if the frame is of another type or its control bytes are no such message.
+// INVALID_ARGUMENT if the frame is of another type, or its control bytes do not parse.
 absl::Status ParseFrame(const Frame& frame, FrameType type, google::protobuf::MessageLite& message);
 
 // Makes an ERROR frame of a status, and a status of an ERROR frame. `status` must not be OK

@@ -21,11 +21,11 @@ size_t VarintBytes(uint32_t value) {
   return n;
 }
 
-// Whether the bitmap is surely the smaller encoding: every gap takes at least one byte.
+// Whether the bitmap is surely the smaller encoding, as every gap takes at least one byte.
 bool SurelyBitmap(uint64_t count, uint64_t bitmap_bytes) { return count >= bitmap_bytes; }
 
-// Bytes of the positions encoded as gaps, if that is below `enough`; otherwise some number that is
-// not below `enough`.
+// Bytes of the positions encoded as gaps if below `enough`; otherwise any number not below
+// `enough`.
 uint64_t GapBytes(const std::vector<uint32_t>& positions, uint64_t enough) {
   if (SurelyBitmap(positions.size(), enough)) return enough;
   uint64_t total = 0;

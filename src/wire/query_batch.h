@@ -34,9 +34,9 @@ Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count);
 // Encodes a batch that is made in parts, by one or several threads.
 class QueryBatchWriter {
  public:
-  // `count` is at most position_count (checked). The encoding is written to `memory`, which must be
-  // zeros, if that is large enough (MaxQueryBatchBytes) and `count` is so high that the encoding is
-  // a bitmap whatever the positions are.
+  // `count` is at most position_count (checked). Writes the encoding to `memory`, which must be
+  // zeros, if `memory` is large enough (MaxQueryBatchBytes) and `count` is so high that any
+  // positions are encoded as a bitmap.
   QueryBatchWriter(uint32_t count, uint32_t position_count, Bytes memory = {});
   QueryBatchWriter(const QueryBatchWriter&) = delete;
   QueryBatchWriter& operator=(const QueryBatchWriter&) = delete;
@@ -66,7 +66,7 @@ class QueryBatchWriter {
 // INVALID_ARGUMENT for anything that EncodeQueryBatch cannot have made for this N.
 absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position_count);
 
-// Bytes of the longest encoding of any batch over N positions, for which a receiver must be ready.
+// Bytes of the longest encoding of any batch over N positions.
 uint64_t MaxQueryBatchBytes(uint32_t position_count);
 
 }  // namespace shoal::wire

@@ -5,7 +5,7 @@
 namespace shoal::wire {
 namespace {
 
-// Two runs that differ by less than a hundredth of a second look alike.
+// Reports do not show differences below a hundredth of a second.
 TEST(VisibleTimeTest, StagesAreToldInHundredthsOfASecond) {
   EXPECT_EQ(VisibleSeconds(0), 0);
   EXPECT_EQ(VisibleSeconds(0.0049), 0);
