@@ -1,8 +1,8 @@
-// The exact privacy of noise on a histogram: which (epsilon, delta) really holds.
+// Computes the exact privacy of noise on a histogram: which (epsilon, delta) really holds.
 //
-// Neighbours are two batches that differ in queries of one client, each of which asks for row b
-// instead of row a: count a falls by one and count b rises by one (substitution). The backend sees
-// counts plus independent noise, so that only the changed rows tell the two batches apart:
+// Neighbours are two batches that differ in queries of one client. A changed query asks for row b
+// instead of row a, so count a falls by one and count b rises by one (substitution). The backend
+// sees counts plus independent noise, so only the changed rows tell the two batches apart:
 //
 //   row a:  1 + N  against  N         loss at x: ln P(x - 1) / P(x)
 //   row b:      N  against  1 + N     loss at y: ln P(y) / P(y - 1)
@@ -24,7 +24,7 @@ namespace shoal::noise {
 // A probability as an integer over 2^128.
 using Weight = unsigned __int128;
 
-// How much of one client's behaviour is to stay hidden.
+// How much of one client's behaviour the noise must hide.
 struct Exposure {
   // Changed queries in one round, on distinct rows.
   uint32_t phi = 1;

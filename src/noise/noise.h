@@ -1,4 +1,5 @@
-// Noise queries: how many a party makes up for every row (paper, algorithm 6; docs/privacy.md).
+// The number of noise queries that a party makes for every row (paper, algorithm 6;
+// docs/privacy.md).
 #ifndef SHOAL_SRC_NOISE_NOISE_H_
 #define SHOAL_SRC_NOISE_NOISE_H_
 

@@ -1,4 +1,4 @@
-// The least noise that gives a wanted privacy.
+// Finds the least noise that gives a wanted privacy.
 #ifndef SHOAL_SRC_NOISE_SEARCH_H_
 #define SHOAL_SRC_NOISE_SEARCH_H_
 
@@ -30,8 +30,8 @@ struct Choice {
 // (noise.h).
 absl::StatusOr<Choice> FindLeastNoise(Mechanism mechanism, const Target& target);
 
-// The cheapest of the mechanisms ("auto"): the geometric for a few changes, the split Gaussian for
-// many.
+// The same with the cheapest mechanism ("auto"): the geometric for a few changes, the split
+// Gaussian for many.
 absl::StatusOr<Choice> FindLeastNoise(const Target& target);
 
 }  // namespace shoal::noise

@@ -15,9 +15,8 @@
 // and the constant, and starts the accumulator. The others are mixed additions: Hisil, Wong,
 // Carter, Dawson 2008, section 3.1, complete on this curve (-1 is a square, d is not).
 //
-// Constant time: no branch and no address depends on scalars. The arrays that hold data derived
-// from scalars are wiped. Values that the compiler spilled to the stack inside one function are
-// not.
+// Constant time: no branch and no address depends on scalars. Arrays with data derived from scalars
+// are wiped, but not values that the compiler spilled to the stack inside a function.
 #ifndef SHOAL_SRC_ONION_CURVE_BATCH_H_
 #define SHOAL_SRC_ONION_CURVE_BATCH_H_
 

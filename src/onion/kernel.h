@@ -2,9 +2,9 @@
 // on many items at once. Implementations are made from the templates in field51.h, field51_fma.h,
 // curve_batch.h and symmetric_batch.h, one per instruction set and file.
 //
-// The files that implement it are compiled with more instructions than the machine may have, so
-// they include nothing whose inline functions another file could end up sharing: no standard
-// library, no absl, and pointers in place of spans.
+// The implementing files are compiled for instructions that the machine may lack. So they include
+// nothing whose inline functions the linker could share with other files: no standard library, no
+// absl, and pointers in place of spans.
 #ifndef SHOAL_SRC_ONION_KERNEL_H_
 #define SHOAL_SRC_ONION_KERNEL_H_
 

@@ -1,4 +1,4 @@
-// The field Z_p, p = 2^31 - 1 (a Mersenne prime), that tallies live in.
+// The field Z_p of tallies, p = 2^31 - 1 (a Mersenne prime).
 #ifndef SHOAL_SRC_SHARING_FIELD_H_
 #define SHOAL_SRC_SHARING_FIELD_H_
 

@@ -1,9 +1,9 @@
 // The functions of batch.h as one instruction set implements them. Implementations are made from
 // the template in kernel_lanes.h, one per instruction set and file.
 //
-// The files that implement it are compiled with more instructions than the machine may have, so
-// they include nothing whose inline functions another file could end up sharing: no standard
-// library, no absl, and pointers in place of spans.
+// The implementing files are compiled for instructions that the machine may lack. So they include
+// nothing whose inline functions the linker could share with other files: no standard library, no
+// absl, and pointers in place of spans.
 #ifndef SHOAL_SRC_SHARING_KERNEL_H_
 #define SHOAL_SRC_SHARING_KERNEL_H_
 
@@ -15,8 +15,8 @@ namespace shoal::sharing {
 // Bytes that a kernel may leave on the stack below its caller; gcc uses at most half of them.
 inline constexpr size_t kKernelStackBytes = 8192;
 
-// batch.h says what the functions do; here are their shapes. `nonce` is 12 bytes. Seeds are 32
-// bytes each, seed i of a call at 32 * positions[i].
+// batch.h says what the functions do. `nonce` is 12 bytes. Seeds are 32 bytes each, seed i of a
+// call at 32 * positions[i].
 struct Kernel {
   size_t lanes;
 

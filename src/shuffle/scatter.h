@@ -1,4 +1,4 @@
-// Puts records of one size in the order of their places, also when they are more than memory holds.
+// Sorts records of one size by their places, even if they do not fit in memory.
 #ifndef SHOAL_SRC_SHUFFLE_SCATTER_H_
 #define SHOAL_SRC_SHUFFLE_SCATTER_H_
 
@@ -17,10 +17,10 @@
 namespace shoal::shuffle {
 
 // Call Put for all records, in any order, then Next until it is empty. In memory a record goes
-// straight to its place. In a file, records gather in buckets of neighbouring places; each bucket
-// is written in long runs, and read back once to be put in order in memory. That takes two passes
-// over the disk, and memory for two buckets and for the records that wait to be written: half a
-// mebibyte (or one record) for each bucket. Thread-compatible.
+// straight to its place. In a file, records gather in buckets of neighbouring places. Each bucket
+// is written in long runs, then read back once and sorted in memory. That takes two passes over the
+// disk, and memory for two buckets and for records that wait to be written: half a mebibyte (or one
+// record) for each bucket. Thread-compatible.
 class Scatter {
  public:
   static constexpr uint32_t kNowhere = 0xffffffff;
@@ -37,9 +37,9 @@ class Scatter {
   // once. Errors of the file system.
   absl::Status Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool);
 
-  // The records of the next places, from place 0 on: at least one record, some megabytes at most,
-  // empty at the end. A place that was never put has arbitrary bytes. The caller may write to the
-  // bytes; they are valid until the next call.
+  // Returns the records of the next places, from place 0 on: at least one record and at most some
+  // megabytes, empty at the end. A place that was never put has arbitrary bytes. The caller may
+  // write to the bytes, which are valid until the next call.
   absl::StatusOr<MutableBytes> Next(ThreadPool& pool);
 
   // Bytes of all records that Next hands out.
