@@ -1,13 +1,13 @@
-// The online stage of every party by itself, compared with the speed of memory: messages a second
-// through a party's own computation (decoding, digests, field arithmetic, places, masks, encoding),
-// the bytes that have to be moved, and this machine's memory bandwidth, measured in the same run.
+// Compares the online stage of each party with the speed of memory: messages a second through a
+// party's own computation (decoding, digests, field arithmetic, places, masks, encoding), the bytes
+// that have to be moved, and this machine's memory bandwidth, measured in the same run.
 //
 //   bazel run --config=opt //src/bench:online_benchmark -- --queries 1000000 --rows 6250
 //   --row-bytes 64
 //
-// Two parties, without network. The offline stage's output is made up, so that a hundred million
-// queries do not need an hour of curve work. With --spool-memory-mib, lists that do not fit go to
-// files. Answers are checked.
+// Runs two parties without network. The offline stage's output is made up, so that a hundred
+// million queries do not need an hour of curve work. With --spool-memory-mib, lists that do not fit
+// go to files. Answers are checked.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -63,8 +63,8 @@ class Stage {
     std::fflush(stdout);
   }
 
-  // Times the party's own computation. Work outside, such as the copies that stand for the sockets,
-  // does not count.
+  // Times the party's own computation, without work outside, such as copies that stand for the
+  // sockets.
   template <typename F>
   auto Do(const F& work) {
     const Stopwatch wall;
@@ -267,11 +267,11 @@ int Main(const Sizes& sizes) {
       stage.Do([&] { digest_out.Finish(); });
     }
     {
-      // After the answers have been sent, when nobody waits.
+      // Happens after the answers have been sent, when no client waits.
       Stage stage("wiping, party 1", next, dnext * answer, bandwidth);
       stage.Do([&] { back_in_order.reset(); });
     }
-    // Clients take both masks off, which leaves the row.
+    // Clients remove both masks, which leaves the row.
     pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
       const size_t count = end - begin;
       Bytes answers(count * answer_bytes);

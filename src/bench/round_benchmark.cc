@@ -1,4 +1,4 @@
-// The cost of a round at every party, stage by stage, in processor time a message: the parties' own
+// Measures the processor time a message of every stage of a round, at every party: the parties' own
 // computation, all in one process, without the network. Sizes are flags:
 //
 //   bazel run --config=opt //src/bench:round_benchmark -- --parties 2 --queries 1000000 --rows 6250
@@ -139,7 +139,7 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
     batches.push_back(*wire::DecodeQueryBatch(ways[j].queries, materials[j].next_positions));
     Row("queries", j + 1, batches[j + 1].positions.size(), timer);
   }
-  // Memory for answers that is used again, like the sockets' buffers of a real chain.
+  // Memory for answers that is reused, like the sockets' buffers of a real chain.
   Bytes answers;
   const auto read = [&](ByteSource& source) {
     answers.resize(source.size());

@@ -1,6 +1,6 @@
-// Whole chains in one process: honest rounds work, and a party that follows the protocol stops
-// every attack that the guarantees of docs/threat-model.md name. Tests give the number of the
-// guarantee that they protect.
+// Tests whole chains in one process: honest rounds work, and an honest party stops every attack
+// that the guarantees of docs/threat-model.md name. Tests give the number of the guarantee that
+// they protect.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -42,8 +42,8 @@ std::vector<uint64_t> RandomRows(Deployment& deployment, size_t count) {
   return rows;
 }
 
-// Counts the answers that are the rows that were asked, bit for bit and signed. Fails if any other
-// answer verifies: an answer must never be wrong and accepted.
+// Counts the answers that are exactly the signed rows that were asked. Fails if any other answer
+// verifies: a wrong answer must never be accepted.
 size_t CountCorrect(Deployment& deployment, Client& client, const std::vector<uint64_t>& rows) {
   const auto answers = client.Fetch();
   EXPECT_THAT(answers, testing::IsOk());
@@ -143,7 +143,7 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   other = onions;
   other.back() ^= 1;
   EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
-  // It matters most at the middle party.
+  // The same at the middle party, where it matters most.
   server::Party& middle = deployment_.party(2);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, Offline(middle, round.wire(), list));
   SHOAL_ASSERT_OK(Offline(deployment_.party(3), round.wire(), last));
@@ -188,8 +188,8 @@ TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
   EXPECT_EQ(whole, *ReadAll(*pieces));
 }
 
-// Lists are taken on the threads that serve all connections, so a list for a round at which the
-// party is working, making noise for example, must not keep these threads waiting.
+// Lists are taken on the threads that serve all connections. These must not wait while the party
+// works on the list's round, for example makes noise.
 TEST_F(GuardTest, AListIsLetInWhileItsRoundIsWorkedOn) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -241,7 +241,7 @@ TEST_F(GuardTest, ARestartedPartyRefusesItsOldRounds) {
   deployment_.Restart(2);
   EXPECT_FALSE(deployment_.RunOnline(round.id()).ok());
   EXPECT_FALSE(Offline(deployment_.party(2), round.wire(), {}).ok());
-  // Nor does it draft that counter again, whoever asks.
+  // The party does not draft that counter again, whoever asks.
   wire::RoundHeader draft = round.header();
   while (draft.onion_keys_size() > 1) draft.mutable_onion_keys()->RemoveLast();
   EXPECT_THAT(deployment_.party(2).ExtendDraft(draft), StatusIs(kRefused, "only rise"));
@@ -309,8 +309,8 @@ TEST_F(GuardTest, DuplicateSeedsDieBeforeTheShuffle) {
   const round::Round round = Announce();
   Client honest(&deployment_, round), thief(&deployment_, round);
   SHOAL_ASSERT_OK(honest.Obtain(5));
-  // The thief knows seed 1 of a victim (a colluding party 1 does) and seals it again; party 1 kills
-  // it. Then the same for seed 2, which party 2 must find.
+  // The thief knows seed 1 of a victim, as a colluding party 1 does, and seals it again; party 1
+  // kills the copy. Then the thief does the same with seed 2, which party 2 must find.
   for (size_t shared : {0u, 1u}) {
     Secret copy = thief.Make();
     std::vector<Seed> seeds;
@@ -379,8 +379,8 @@ TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
       {"expires", [](auto& h) { h.set_expires_s(h.expires_s() + 1); }},
   };
   for (const auto& [what, change] : changes) {
-    // On the way back, every party before sees that the header is not what it sent on. On the way
-    // there, a change is seen at the latest by the party that sent something else.
+    // On the way back, every earlier party sees that the header is not what it sent on. On the way
+    // there, a change is detected at the latest by the party that sent something else.
     deployment_.tamper(1).signed_back = [&](wire::SignedHeader& h) { change(*h.mutable_header()); };
     EXPECT_FALSE(deployment_.Announce().ok()) << what;
     deployment_.tamper(1).signed_back = nullptr;
@@ -605,8 +605,8 @@ TEST_F(GuardTest, AFailedProposalLeavesNothingBehind) {
   for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
 }
 
-// Later parties sign rounds of which the others never hear: without a withdrawal these would fill
-// them until they expire.
+// Later parties sign rounds that the others never learn of. Without a withdrawal these rounds would
+// fill the later parties until they expire.
 TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
   for (uint32_t link : {1u, 2u}) {
     deployment_.tamper(link).loses_headers = true;
@@ -616,7 +616,7 @@ TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
     }
     deployment_.tamper(link).loses_headers = false;
   }
-  // Nothing is left either if a party's answer is refused by the others: here it names another
+  // Nothing is left if the others refuse a party's answer either; here the answer names another
   // counter.
   deployment_.tamper(2).signed_back = [](wire::SignedHeader& header) {
     header.mutable_header()->set_counter(header.header().counter() + 1);
@@ -653,7 +653,7 @@ TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
   auto signed_header = std::async(std::launch::async, [&] { return backend.SignHeader(header); });
   signing.get_future().wait();
   auto withdrawn = std::async(std::launch::async, [&] { return backend.Withdraw(counter); });
-  // Gives the withdrawal time to come in between. Whichever comes first, nothing stays.
+  // Gives the withdrawal time to come in between. In either order nothing stays.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   finish.set_value();
   SHOAL_EXPECT_OK(withdrawn.get());
@@ -664,9 +664,9 @@ TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
               StatusIs(absl::StatusCode::kNotFound, "not open"));
 }
 
-// A hostile neighbour may propose the same counter again while the party signs: the party must not
-// sign one draft and keep the other. The race is run often enough for some proposals to come at
-// that moment.
+// A hostile neighbour may propose the same counter again while the party signs. The party must not
+// sign one draft and keep the other. The race is run often enough that some proposals come at that
+// moment.
 TEST_F(GuardTest, ADraftThatReplacesTheOneThatIsBeingSignedIsNotOpen) {
   server::Party& party = deployment_.party(2);
   for (int i = 0; i < 100; ++i) {
@@ -739,8 +739,8 @@ TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
   EXPECT_EQ(written(), 4u);
 }
 
-// Storing fails for a moment, as if all file descriptors were in use. Somebody who fills them with
-// connections must not abort a round.
+// Storing fails for a moment, as if connections had taken all file descriptors. That must not abort
+// a round.
 TEST_F(GuardTest, ARoundGoesOnAfterOnionsThatCouldNotBeStoredForAMoment) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
@@ -758,8 +758,8 @@ TEST_F(GuardTest, ARoundGoesOnAfterOnionsThatCouldNotBeStoredForAMoment) {
   EXPECT_EQ(submission.slots, (std::vector<uint32_t>{4}));
 }
 
-// Onions that could not be written have no slot, and clients get an error that makes them ask in
-// another round. The round takes no more onions, as they could not be written either.
+// Onions that could not be written get no slot, and clients get an error that makes them try
+// another round. The round takes no more onions.
 TEST_F(GuardTest, ARoundWhoseOnionsCannotBeStoredIsDueToBeAborted) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
@@ -828,7 +828,7 @@ TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
     EXPECT_FALSE(deployment_.frontend().SubmitQueries(request).ok()) << what;
     EXPECT_EQ(deployment_.frontend().Info(round.id())->queries(), 4u) << what;
   }
-  // A tally that is not below p, on a slot that is not used yet: no other check sees it.
+  // A tally that is not below p, on an unused slot, where no other check would refuse it.
   const Secret& unused = again.secrets()[4];
   wire::SubmitQueriesRequest request;
   request.set_round_id(ToString(round.id()));
@@ -842,7 +842,7 @@ TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
   request.set_tallies("\xfe\xff\xff\x7f");
   SHOAL_EXPECT_OK(deployment_.frontend().SubmitQueries(request));
 
-  // A request for more answers than a response may have is refused, whoever sends it.
+  // A request for more answers than a response may have is refused before its tokens are checked.
   SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
   const size_t most = (2 << 20) / round.answer_bytes();
   wire::FetchAnswersRequest fetch;
@@ -878,8 +878,8 @@ TEST_F(GuardTest, NothingIsSentWhoseDigestIsNotStored) {
   EXPECT_THAT(deployment_.node(1).Online(round.id(), queries),
               StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
   EXPECT_FALSE(reached);
-  // When there is room again, the same call writes the record and does not take it for durable
-  // before that.
+  // Once there is room again, the same call must write the record, and not take it for durable
+  // before.
   const size_t records = deployment_.disk(2).records.size();
   deployment_.disk(2).writes_left = -1;
   SHOAL_EXPECT_OK(
@@ -1054,7 +1054,7 @@ TEST_F(GuardTest, ReportsThatNoPartyMakesAreRefused) {
   }
 }
 
-// If any one party or link tampers, an answer is refused or random, never wrong and accepted.
+// If a single party or link tampers, an answer is refused or random, never wrong and accepted.
 TEST_F(GuardTest, TamperedTalliesComeOutRandom) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -1173,7 +1173,7 @@ TEST(PartyTest, RefusesATableOfFewerRowsThanPhi) {
               ::testing::HasSubstr("phi must be at most the number of rows, 2, got 3"));
 }
 
-// Random bytes, at every entrance, never stop a party.
+// Random bytes in any call never stop a party.
 TEST_F(GuardTest, RandomBytesAreRefusedOrHarmless) {
   testing::TestRandom random(9);
   for (int trial = 0; trial < 30; ++trial) {

@@ -19,8 +19,8 @@ namespace shoal::sim {
 namespace {
 
 constexpr uint64_t kLow = (1 << 24) - 1;
-// Read at a time and, if not all zeros, looked through at a time; what lies across the border of
-// two pieces is in the overlap.
+// Bytes read at a time, and bytes searched at a time unless all zeros. The overlap covers secrets
+// that span two pieces.
 constexpr size_t kReadBytes = 1 << 20, kLookBytes = 4096, kOverlapBytes = 128;
 constexpr size_t kWindowWords = 16, kWordsFound = 4;
 
@@ -48,7 +48,7 @@ void Secrets::AddWord(const std::string& group, uint32_t word) {
   words.filter->set(word & kLow);
 }
 
-// One look at one process.
+// One scan of one process.
 class Scan {
  public:
   explicit Scan(const Secrets& secrets) : secrets_(secrets) {}
@@ -84,7 +84,7 @@ class Scan {
 
   void LookForWords(BytesView memory, const Secrets::Words& words) {
     for (size_t shift = 0; shift < 4; ++shift) {
-      // Of the known words in the window that ends here.
+      // The latest known words in the window that ends here.
       std::array<size_t, kWordsFound> last_at = {};
       std::array<uint32_t, kWordsFound> last = {};
       size_t seen = 0;

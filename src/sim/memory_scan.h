@@ -1,4 +1,4 @@
-// Looks for secrets that a test knows in the whole memory of a process.
+// Searches the whole memory of a process for secrets that a test knows.
 #ifndef SHOAL_SRC_SIM_MEMORY_SCAN_H_
 #define SHOAL_SRC_SIM_MEMORY_SCAN_H_
 
@@ -21,13 +21,13 @@
 
 namespace shoal::sim {
 
-// What to look for, each under the name of a group of secrets.
+// The secrets to search for, each in a named group.
 class Secrets {
  public:
-  // Any 16 bytes of it in a row that begin at a multiple of 16 from its beginning, wherever they
-  // lie in memory. At least 16 bytes (checked).
+  // Adds a secret of at least 16 bytes (checked). Finding any of its aligned 16-byte pieces,
+  // anywhere in memory, counts as finding the secret.
   void Add(const std::string& group, BytesView secret);
-  // One of many numbers that are too short to be told from chance one by one: four of them within
+  // Adds one of many numbers that are too short to be told from chance alone. Four of them within
   // 16 neighbouring words, in any order, count as found.
   void AddWord(const std::string& group, uint32_t word);
 
@@ -51,10 +51,10 @@ class Secrets {
   std::map<std::string, Words> words_;
 };
 
-// How many secrets of each group lie in the memory of a process now, in all of its mappings that
-// can be read; of words, how many are found beside others. Groups of which none was found are left
-// out. PERMISSION_DENIED if the system does not let this process look (shoald forbids it to all but
-// those with CAP_SYS_PTRACE). The process goes on meanwhile: what moves may be missed.
+// Counts the secrets of each group in all readable mappings of a process, and the words found
+// beside others. Leaves out groups of which none was found. PERMISSION_DENIED if the system does
+// not let this process look (shoald allows it only with CAP_SYS_PTRACE). The process keeps running,
+// so data that moves may be missed.
 absl::StatusOr<std::map<std::string, uint64_t>> ScanMemory(pid_t process, const Secrets& secrets);
 
 }  // namespace shoal::sim

@@ -1,5 +1,5 @@
-// Three parties as processes, and a client that knows its own seeds, onions and tallies: nothing of
-// a round can be read in any party's memory once the round is closed.
+// Runs three parties as processes, and a client that knows its own seeds, onions and tallies. Once
+// the round is closed, no party's memory holds anything of it.
 #include "src/sim/memory_scan.h"
 
 #include <unistd.h>
@@ -62,7 +62,7 @@ struct Round {
     random.Fill(seeds);
     random.Fill(ephemeral);
     onion::BuildOnions(id, recipients, seeds, ephemeral, onions);
-    // Layers are sealed in place: what is inside comes out of building it alone.
+    // Layers are sealed in place, so the inner onions are built separately.
     for (uint32_t opened = 1; opened < kParties; ++opened) {
       const size_t layers = kParties - opened;
       Bytes inner_seeds, inner_ephemeral;
@@ -97,7 +97,7 @@ struct Round {
     return BytesView(seeds).subspan((i * kParties + party) * 32, 32);
   }
 
-  // Of the whole round, whoever knows them.
+  // All secrets of the round, whoever knows them.
   Secrets All() const {
     Secrets all;
     for (uint32_t party = 0; party < kParties; ++party) {
@@ -234,7 +234,7 @@ TEST_F(MemoryScanTest, NothingOfAClosedRoundIsLeft) {
   if (const auto first = Scan(1, secrets); absl::IsPermissionDenied(first.status())) {
     GTEST_SKIP() << first.status() << ": looking into shoald's memory takes CAP_SYS_PTRACE";
   }
-  // The scan finds what is there: all of it in this process.
+  // In this process the scan finds all secrets.
   SHOAL_ASSERT_OK_AND_ASSIGN(const Found own, ScanMemory(getpid(), secrets));
   for (uint32_t party = 1; party <= kParties; ++party) {
     EXPECT_EQ(own.at(absl::StrCat("seeds of party ", party)), kOnions);
@@ -246,7 +246,7 @@ TEST_F(MemoryScanTest, NothingOfAClosedRoundIsLeft) {
 
   SubmitOnions(round);
   WaitFor(round.id, wire::OPEN_FOR_QUERIES);
-  // Between the stages a party holds its own seeds and nothing else of these.
+  // Between the stages a party holds only its own seeds of these.
   for (uint32_t party = 1; party <= kParties; ++party) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Found found, Scan(party, secrets));
     EXPECT_THAT(found, UnorderedElementsAre(Pair(absl::StrCat("seeds of party ", party), kOnions)));
@@ -267,7 +267,7 @@ TEST_F(MemoryScanTest, NothingOfAClosedRoundIsLeft) {
   Connect();
   WaitFor(round.id, wire::CLOSED);
   for (uint32_t party = 1; party <= kParties; ++party) {
-    // The end is told down the chain, and threads let go of what they have in hand.
+    // Waits until the end has been passed down the chain and threads have freed their memory.
     Found left;
     for (int tries = 0; tries < 40; ++tries) {
       SHOAL_ASSERT_OK_AND_ASSIGN(left, Scan(party, secrets));

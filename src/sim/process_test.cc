@@ -42,7 +42,7 @@ using namespace std::chrono_literals;
 
 constexpr uint32_t kParties = 3;
 // A deployment in a directory, made once, and its processes. Every client's lookup fills a round,
-// so that none waits for a window; the table has more rows than a lookup asks for.
+// so that none waits for a window. The table has more rows than a lookup asks for.
 class Chain {
  public:
   Chain() : port_(FreePorts(kParties)), directory_(fs::path(::testing::TempDir()) / "chain") {
@@ -89,7 +89,7 @@ class Chain {
   Process& process(uint32_t party) { return *parties_[party - 1]; }
   void Kill(uint32_t party) { parties_[party - 1].reset(); }
 
-  // A client of its own: configuration and state.
+  // A new client's configuration and state.
   std::string NewClient() {
     const std::string name = absl::StrCat("client-", ++clients_);
     SetTimeout(path(name + ".textproto"), 100);

@@ -1,4 +1,4 @@
-// Real processes for tests: programs that die with the test, their output, and free ports.
+// Processes for tests: programs that die with the test, their output, and free ports.
 #ifndef SHOAL_SRC_SIM_PROCESSES_H_
 #define SHOAL_SRC_SIM_PROCESSES_H_
 
@@ -13,7 +13,7 @@
 
 namespace shoal::sim {
 
-// Longer than anything takes on a machine that others keep busy: only what hangs reaches it.
+// Longer than anything takes even on a busy machine, so that only a hang reaches it.
 inline constexpr std::chrono::seconds kLong{200};
 
 // The programs, in the test's data.
@@ -33,11 +33,11 @@ class Process {
 
   // The output on both streams so far.
   std::string Output() const { return Text(output_); }
-  // The exit code (128 + signal if it was killed), or nothing after `limit`.
+  // The exit code (128 + signal if it was killed), or none after `limit`.
   std::optional<int> Wait(std::chrono::milliseconds limit = kLong);
   bool WaitForOutput(const std::string& part, std::chrono::milliseconds limit = kLong);
   void Signal(int number);
-  // 0 once it was seen to have ended.
+  // 0 once the process is known to have ended.
   pid_t pid() const { return pid_; }
   void Kill();
 
@@ -54,11 +54,11 @@ struct Result {
 };
 Result RunToEnd(const std::vector<std::string>& command, std::chrono::milliseconds limit = kLong);
 
-// Ends the test program if the condition is false, as no test makes sense then.
+// Ends the test program if the condition is false.
 void Require(bool condition, const std::string& output);
 
-// The first of `count` ports in a row on which nobody listens, below those that the system gives to
-// clients. Another program may take them before they are used: then the test fails and says so.
+// The first of `count` consecutive ports on which nobody listens, below those that the system gives
+// to clients. If another program takes one before it is used, the test fails and says so.
 uint16_t FreePorts(uint32_t count);
 
 }  // namespace shoal::sim

@@ -1,5 +1,5 @@
-// The life of a round, at a party and at the frontend: what is asked of it in every stage, and that
-// nobody who serves clients waits for a stage, a disk or another client's answers.
+// Tests the life of a round, at a party and at the frontend: what each call does in every stage,
+// and that serving clients never waits for a stage, a disk or another client's answers.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -91,8 +91,8 @@ class PartyLifeTest : public RoundLifeTest {
     return absl::InternalError("no such call");
   }
 
-  // A round that stands at `stage` at party 2 or 3. The parties before it have done all that they
-  // can: its inputs are there.
+  // Brings a round to `stage` at party 2 or 3. The parties before it have done all that they can,
+  // so its inputs are there.
   void BringTo(uint32_t number, PartyStage stage) {
     Begin();
     if (::testing::Test::HasFatalFailure()) return;
@@ -133,8 +133,8 @@ class PartyLifeTest : public RoundLifeTest {
   Bytes answers_;
 };
 
-// What a call leads to in each stage; where it is refused, its Status names the stage that the
-// round is in and the one that the call would have led to.
+// What a call leads to in each stage. If the call is refused, its Status names the round's stage
+// and the stage that the call would have led to.
 TEST_F(PartyLifeTest, EveryCallInEveryStageOfAMiddleParty) {
   using enum PartyStage;
   struct Row {
@@ -205,7 +205,7 @@ TEST_F(PartyLifeTest, TheBackendAnswersWhatItIsAsked) {
   }
 }
 
-// A header is signed once for a draft; what was withdrawn has ended.
+// A draft's header is signed once. A withdrawn draft has ended.
 TEST_F(PartyLifeTest, ADraftIsSignedOnce) {
   wire::RoundHeader header = deployment_.frontend().NewDraft();
   for (uint32_t j = 1; j <= 3; ++j) header = *deployment_.party(j).ExtendDraft(header);
@@ -254,7 +254,7 @@ class FrontendLifeTest : public RoundLifeTest {
   }
   BytesSource SomeAnswers() const { return BytesSource(Bytes(kSlots * round_->answer_bytes())); }
 
-  // What the driver may ask for, and the stage that it leads to.
+  // The driver's steps, each with the stage that it leads to.
   std::vector<std::pair<Step, FrontendStage>> Steps() {
     return {
         {[this] { return frontend().Seal(id()).status(); }, FrontendStage::kOffline},
@@ -268,7 +268,7 @@ class FrontendLifeTest : public RoundLifeTest {
     };
   }
 
-  // Each step in this stage: the one that `goes_on` names leads on to `next`, the others are
+  // Tries each step in this stage: the one that `goes_on` names leads to `next`; the others are
   // refused and change nothing. Begins a round for each with `bring`.
   void TryAll(const std::function<void()>& bring, FrontendStage stage,
               std::optional<FrontendStage> goes_on, FrontendStage next) {
@@ -322,7 +322,7 @@ TEST_F(FrontendLifeTest, EveryStepInEveryStage) {
   }
 }
 
-// A source that waits in the middle until it is told how to go on.
+// A source that waits half way until it is told how to go on.
 class SlowSource final : public ByteSource {
  public:
   explicit SlowSource(Bytes all) : all_(std::move(all)) {}
@@ -363,7 +363,7 @@ TEST_F(FrontendLifeTest, WhileAnswersComeInNothingElseBegins) {
     broken.go_on.set_value(absl::UnavailableError("the connection broke"));
     EXPECT_THAT(collected.get(), StatusIs(absl::StatusCode::kUnavailable, "broke"));
   }
-  // They may come again.
+  // The same answers may come again.
   EXPECT_EQ(*frontend().Stage(id()), kBrokenOff);
   EXPECT_EQ(*frontend().State(id()), wire::ANSWERING);
   {
@@ -377,9 +377,9 @@ TEST_F(FrontendLifeTest, WhileAnswersComeInNothingElseBegins) {
   EXPECT_EQ(*frontend().Stage(id()), kAborted);
 }
 
-// --- who serves clients waits for nobody ---
+// --- serving clients never waits ---
 
-// Makes the next write of party 1's disk wait until this dies.
+// While it lives, the next write to party 1's disk waits.
 class StuckDisk {
  public:
   explicit StuckDisk(server::testing::Disk& disk) : disk_(disk) {
@@ -388,7 +388,7 @@ class StuckDisk {
       finished.wait();
     };
   }
-  // Until somebody writes.
+  // Waits until a write has begun.
   void Wait() { stuck_.get_future().wait(); }
   void GoOn() { finish_.set_value(); }
   ~StuckDisk() { disk_.before_write = nullptr; }
@@ -408,8 +408,8 @@ TEST_F(FrontendLifeTest, ClientsAreServedWhileTheirRoundIsWorkedOn) {
   ASSERT_FALSE(HasFatalFailure());
   const Digest answered = id();
   Client client = *std::move(client_);
-  // Another round's queries wait for the disk, with the journal's lock held, and this one's wait
-  // for that, with the round's.
+  // Another round's queries wait for the disk and hold the journal's lock. This round's queries
+  // wait for that lock and hold the round's.
   Begin();
   ASSERT_FALSE(HasFatalFailure());
   SHOAL_ASSERT_OK(deployment_.RunOffline(id()));
@@ -464,8 +464,8 @@ class AnswersInFilesTest : public FrontendLifeTest {
   AnswersInFilesTest() : FrontendLifeTest(/*spool_memory_bytes=*/0) {}
 };
 
-// Who is being handed answers when their round ends gets all of them, or hears that it is over:
-// never half of them, nor that a token is wrong.
+// A client that is fetching answers when the round ends gets all of them or hears that the round is
+// over. It never gets half of them or hears that a token is wrong.
 TEST_F(AnswersInFilesTest, AFetchEndsWellWhenItsRoundEnds) {
   for (int i = 0; i < 10; ++i) {
     BringTo(FrontendStage::kAnswered);
