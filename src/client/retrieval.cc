@@ -151,7 +151,7 @@ absl::StatusOr<Wanted> CollectRows(const table::RowMap& map, Keys& keys) {
   SHOAL_RETURN_IF_ERROR(keys.ForEach([&](BytesView key) -> absl::Status {
     ++wanted.keys;
     const auto row = map.RowOf(key);
-    // The manifest proves the key absent: it needs no row, and nobody may see that.
+    // The manifest proves the key absent. It needs no row, and nobody may see that.
     if (absl::IsOutOfRange(row.status())) return absl::OkStatus();
     if (!row.ok()) return Annotate(row.status(), absl::StrCat("key ", wanted.keys));
     rows.Add(static_cast<uint32_t>(*row));

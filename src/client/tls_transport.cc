@@ -15,8 +15,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A frontend that takes longer to answer counts as gone. The time is long because acknowledgements
-// wait for a disk.
+// A frontend that takes longer to answer counts as unreachable. The time is long because
+// acknowledgements wait for a disk.
 constexpr milliseconds kCallTimeout(60'000);
 constexpr wire::FrameLimits kResponseLimits = {.control_bytes = wire::kMaxClientControlBytes,
                                                .bulk_bytes = 0};
@@ -124,7 +124,7 @@ class TlsTransport final : public Transport {
     return frame;
   }
 
-  // A frontend that is too slow counts as gone: the request may be repeated.
+  // A frontend that is too slow counts as unreachable, so that the request may be repeated.
   static absl::Status Broken(const absl::Status& status) {
     return absl::IsDeadlineExceeded(status) ? absl::UnavailableError(status.message()) : status;
   }

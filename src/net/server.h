@@ -66,7 +66,7 @@ class Server {
     // The limits for a frame of a type; an error refuses the type. Called when only the frame's
     // header has been read.
     std::function<absl::StatusOr<wire::FrameLimits>(wire::FrameType)> limits;
-    // Makes the sink of a request whose bulk is taken as it comes; called once the control bytes
+    // Makes the sink of a request whose bulk is taken as it arrives; called once the control bytes
     // are there. If it is null, or returns null, the bulk is collected and the handler called. An
     // error refuses the request.
     std::function<absl::StatusOr<std::unique_ptr<BulkSink>>(const wire::Frame& request,

@@ -80,7 +80,7 @@ struct Field51 {
     word[3] = l[3].template Srl<39>() | l[4].template Sll<12>();
   }
 
-  // The right side of a product, with whatever can be precomputed. In this field that is nothing.
+  // The right side of a product, with precomputed values. This field has none.
   using Factor = Element;
   SHOAL_INLINE static const Factor& Prepare(const Element& b) { return b; }
 

@@ -5,8 +5,8 @@
 //   public key | recipient)
 //
 // The boxes are byte for byte those of libsodium, so a client in any language that has sealed boxes
-// can take part. Two things differ from libsodium's call: the ephemeral secret is an argument (a
-// client derives it, so that a repeated submission is the same bytes), and many boxes go at once.
+// can take part. Unlike libsodium's call, the ephemeral secret is an argument (a client derives it,
+// so that a repeated submission has the same bytes), and a call takes many boxes.
 #ifndef SHOAL_SRC_ONION_SEALED_BOX_H_
 #define SHOAL_SRC_ONION_SEALED_BOX_H_
 
@@ -34,8 +34,8 @@ struct KeyPair {
 // Makes a key pair from 32 uniformly random bytes, which are the secret key.
 KeyPair KeyPairFromSecret(BytesView secret);
 
-// A public key that many boxes are sealed for, with whatever the fast paths precompute for it.
-// Immutable, thread-safe, cheap to copy.
+// A public key that many boxes are sealed for, with the fast paths' precomputed values. Immutable,
+// thread-safe, cheap to copy.
 class Recipient {
  public:
   // INVALID_ARGUMENT for a low-order key, which libsodium refuses to seal for.
@@ -64,10 +64,11 @@ struct MutableItems {
 };
 
 // Seals message i under ephemeral secret i (32 bytes each, uniformly random, used once) into box i.
-// boxes.bytes must be messages.bytes + kSealBytes. Messages and boxes must not overlap, unless
-// message i stands kSealBytes behind the start of box i: then it is sealed in place. Cannot fail: a
-// key that libsodium refuses never becomes a Recipient. Constant time in messages and secrets. One
-// thread: the caller splits batches over threads; from 128 boxes on, larger batches are no faster.
+// boxes.bytes must be messages.bytes + kSealBytes. Messages and boxes must not overlap, except that
+// message i may start kSealBytes after the start of box i, and is then sealed in place. Cannot
+// fail: a key that libsodium refuses never becomes a Recipient. Constant time in messages and
+// secrets. One thread: the caller splits batches over threads; from 128 boxes on, larger batches
+// are no faster.
 void SealBatch(const Recipient& recipient, Items ephemeral_secrets, Items messages,
                MutableItems boxes, size_t count);
 

@@ -16,8 +16,8 @@
 // each try was accepted.
 //
 // What it rests on. Every content uses the same nonces, so the usual promise of GMAC does not hold:
-// whoever sees tags can solve for the key. Tags are therefore as secret as the key. Only the
-// digest, which tells nothing about the tags, is stored. Do not show it to others: it is for
+// an adversary that sees tags can solve for the key. Tags are therefore as secret as the key. Only
+// the digest, which tells nothing about the tags, is stored. Do not show it to others: it is for
 // comparison with other digests under one key on one machine.
 #ifndef SHOAL_SRC_PARALLEL_CONTENT_MAC_H_
 #define SHOAL_SRC_PARALLEL_CONTENT_MAC_H_

@@ -1,5 +1,5 @@
-// One party's long-lived secrets: its BLS key and its TLS identity, in a directory that nobody else
-// may enter. Onion keys are not kept here, as they live for one round.
+// One party's long-lived secrets: its BLS key and its TLS identity, in a directory that only the
+// party may enter. Onion keys, which live for one round, are not here.
 //
 //   bls.key                  64 hexadecimal digits, the secret scalar, big endian   0600
 //   tls.key                  PEM, PKCS #8, Ed25519                                  0600

@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& roun
   } else {
     absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries);
     if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-    Bytes().swap(queries);  // nobody needs them any more
+    Bytes().swap(queries);  // frees memory
     SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
                            next_->Online(round_id, *std::move(forwarded)));
     answers = party_->Answers(round_id, *later);

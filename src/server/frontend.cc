@@ -50,7 +50,7 @@ struct OnionPrintHash {
 
 // One round. All locks but `storing` are held briefly, on I/O threads too.
 struct Frontend::Entry {
-  // What a round holds in each stage. Stages without a struct hold nothing.
+  // What a round holds in each stage. The remaining stages hold nothing.
   struct TakingOnions {
     absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> slot_of_onion;
   };

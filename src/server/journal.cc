@@ -52,7 +52,7 @@ absl::Status BrokenSubmissions(const std::string& path) {
       path, "an earlier write failed, and what is on the disk is not known; the round is lost");
 }
 
-// The error, of whatever code, that breaks a file for good.
+// DATA_LOSS with the message of an error that breaks a file for good.
 absl::Status Lost(const absl::Status& why) {
   return StorageError(absl::StatusCode::kDataLoss, why.message());
 }

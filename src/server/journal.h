@@ -68,7 +68,7 @@ class Journal {
   virtual absl::Status AppendSubmission(RoundCounter round, BytesView record) = 0;
   virtual absl::Status Sync(RoundCounter round) = 0;
   // Returns all records of the round, one after the other, `bytes` bytes in all. DATA_LOSS, at once
-  // or while it is read, if there are fewer or more. Nothing may be appended afterwards.
+  // or while it is read, if there are fewer. Nothing may be appended afterwards.
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
                                                                       uint64_t bytes) = 0;
 

@@ -68,7 +68,7 @@ struct Party::RoundKeys {
 // One round. Any thread may ask for its stage (round_stage.h) at any time; only the call that works
 // on the round uses what it holds in that stage.
 struct Party::OpenRound {
-  // What a round holds in each stage. Stages without a struct hold nothing.
+  // What a round holds in each stage. The remaining stages hold nothing.
   struct Drafted {
     RoundSecrets secrets;
   };
@@ -253,8 +253,8 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
         absl::StrCat("round ", counter.value(), ": counters only rise, and ",
                      journal_->highest_round().value(), " was used"));
   }
-  // Refuses an old proposal whatever its counter: a party whose journal was restored from an old
-  // copy must not repeat rounds that the copy lacks.
+  // Refuses an old proposal even if its counter is new: a party whose journal was restored from an
+  // old copy must not repeat rounds that the copy lacks.
   if (draft.announced_s() + roster().clock_tolerance_s() < now_s) {
     return absl::UnauthenticatedError(absl::StrCat("round ", counter.value(), ": announced ",
                                                    now_s - draft.announced_s(),

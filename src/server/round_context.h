@@ -23,7 +23,7 @@ struct Resources {
 };
 
 // The most positions that a party's predecessors can send it. The receiver of a list takes no more,
-// whatever is announced.
+// even if more are announced.
 inline uint64_t MaxPositions(PartyNumber party, uint32_t max_slots, uint64_t max_rows,
                              const noise::Distribution& noise) {
   return max_slots + uint64_t{party.value() - 1} * max_rows * noise.max();

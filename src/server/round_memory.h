@@ -12,7 +12,7 @@
 // client's onion (CheckEmptyRound). When a list of onions is announced, its length is known, and
 // the round's arena reserves memory for all stages before the first byte is read
 // (OnionIntake::Begin). Both happen long before a client sends a query. Nothing is reserved for
-// slots that nobody has taken; reserved memory is touched as onions arrive.
+// unused slots; reserved memory is touched as onions arrive.
 #ifndef SHOAL_SRC_SERVER_ROUND_MEMORY_H_
 #define SHOAL_SRC_SERVER_ROUND_MEMORY_H_
 

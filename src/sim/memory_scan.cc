@@ -121,7 +121,7 @@ absl::StatusOr<std::map<std::string, uint64_t>> ScanMemory(pid_t process, const 
     for (uint64_t at = begin; at < end; at += kReadBytes) {
       const ssize_t n = pread(memory, piece.data(), std::min<uint64_t>(piece.size(), end - at),
                               static_cast<off_t>(at));
-      if (n <= 0) break;  // the kernel's own pages, or a mapping that is gone
+      if (n <= 0) break;  // the kernel's pages, or an ended mapping
       scan.Look(BytesView(piece).first(static_cast<size_t>(n)));
     }
   }

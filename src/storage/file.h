@@ -40,7 +40,7 @@ absl::Status MakeDirectory(const std::string& path, FileMode mode);
 absl::Status DeleteFile(const std::string& path);
 
 // Overwrites the content with zeros, makes that durable, unlinks. File systems that copy on write,
-// and flash, may keep old blocks all the same (docs/threat-model.md). OK if there is no such file.
+// and flash, may still keep old blocks (docs/threat-model.md). OK if there is no such file.
 absl::Status WipeFile(const std::string& path);
 
 // Writes all of `content` to an open file, in as many writes as it takes. `what` names the file in

@@ -50,7 +50,7 @@ uint64_t GroupBytes(const fs::path& group) {
   return *most - std::min(*most, kept);
 }
 
-// The path of this process's group below the groups' directory; "" if the group lies outside.
+// The path of this process's group below the groups' directory; "" if the group is outside.
 fs::path OwnGroup(const std::string& proc) {
   std::ifstream file(proc + "/self/cgroup");
   for (std::string line; std::getline(file, line);) {

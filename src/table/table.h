@@ -96,7 +96,7 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
 absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOptions& options,
                                          RandomSource& random);
 
-// One party's signatures on a table, which it sends to whoever aggregates.
+// One party's signatures on a table, for aggregation.
 struct TableShare {
   uint32_t party = 0;
   Digest manifest_digest = {};
