@@ -11,6 +11,7 @@ namespace {
 
 constexpr uint64_t kBucketBytes = 128 << 20;
 constexpr size_t kFlushBytes = 512 << 10;  // what is written to the file at a time
+constexpr size_t kReadBytes = 16 << 20;    // what is read back, by all threads, at a time
 constexpr size_t kPieceBytes = 2 << 20;    // what Next gives
 constexpr size_t kChunkBytes = 128 << 10;  // what one thread moves at a time
 constexpr size_t kChunkRecords = 1024;
@@ -42,7 +43,8 @@ absl::StatusOr<Scatter> Scatter::CreateInBuckets(uint64_t wanted, uint64_t place
   scatter.bucket_places_ = std::max<uint64_t>(1, bucket_bytes / scatter.entry_bytes());
   scatter.buckets_.resize((places + scatter.bucket_places_ - 1) / scatter.bucket_places_);
   const uint64_t most = std::min(places, scatter.bucket_places_);
-  SHOAL_ASSIGN_OR_RETURN(scatter.entries_, PageBuffer::Create(most * scatter.entry_bytes(),
+  const uint64_t read = std::min(most, std::max<uint64_t>(1, kReadBytes / scatter.entry_bytes()));
+  SHOAL_ASSIGN_OR_RETURN(scatter.entries_, PageBuffer::Create(read * scatter.entry_bytes(),
                                                               PageBuffer::Content::kSecret));
   SHOAL_ASSIGN_OR_RETURN(scatter.ordered_,
                          PageBuffer::Create(most * record_bytes, PageBuffer::Content::kSecret));
@@ -113,15 +115,19 @@ absl::Status Scatter::Load(ThreadPool& pool) {
   SecretVector<uint8_t>().swap(buckets_[loaded_].waiting);
   const uint64_t first = loaded_ * bucket_places_;
   const uint64_t bytes = buckets_[loaded_].written;
-  SHOAL_RETURN_IF_ERROR(
-      spool_.Read(first * entry_bytes(), MutableBytes(entries_).first(bytes), &pool));
-  pool.ParallelFor(bytes / entry_bytes(), kChunkRecords, [&](size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const uint8_t* const entry = entries_.data() + i * entry_bytes();
-      const uint64_t place = LoadLe<uint32_t>(entry) - first;
-      std::copy_n(entry + sizeof(uint32_t), record_bytes_, ordered_.data() + place * record_bytes_);
-    }
-  });
+  for (uint64_t at = 0; at < bytes; at += entries_.size()) {
+    const MutableBytes entries =
+        MutableBytes(entries_).first(std::min(entries_.size(), bytes - at));
+    SHOAL_RETURN_IF_ERROR(spool_.Read(first * entry_bytes() + at, entries, &pool));
+    pool.ParallelFor(entries.size() / entry_bytes(), kChunkRecords, [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i) {
+        const uint8_t* const entry = entries.data() + i * entry_bytes();
+        const uint64_t place = LoadLe<uint32_t>(entry) - first;
+        std::copy_n(entry + sizeof(uint32_t), record_bytes_,
+                    ordered_.data() + place * record_bytes_);
+      }
+    });
+  }
   ++loaded_;
   return absl::OkStatus();
 }

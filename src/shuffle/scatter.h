@@ -19,7 +19,7 @@ namespace shoal::shuffle {
 // Call Put for all records, in any order, then Next until it is empty. In memory a record goes
 // straight to its place. In a file, records gather in buckets of neighbouring places. Each bucket
 // is written in long runs, then read back once and sorted in memory. That takes two passes over the
-// disk, and memory for two buckets and for records that wait to be written: half a mebibyte (or one
+// disk, and memory for one bucket and for records that wait to be written: half a mebibyte (or one
 // record) for each bucket. Thread-compatible.
 class Scatter {
  public:
@@ -81,8 +81,9 @@ class Scatter {
 
   uint64_t bucket_places_ = 0;
   std::vector<Bucket> buckets_;
-  PageBuffer entries_, ordered_;  // of one bucket
-  uint64_t loaded_ = 0;           // buckets
+  PageBuffer entries_;   // as they are read back, a part of a bucket at a time
+  PageBuffer ordered_;   // the records of one bucket
+  uint64_t loaded_ = 0;  // buckets
 };
 
 }  // namespace shoal::shuffle
