@@ -494,15 +494,13 @@ absl::Status Frontend::StorageFailed(const Digest& round_id, absl::Status why) {
   return entry->StorageFailedLocked(std::move(why));
 }
 
-absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry,
+absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry, FrontendStage stage,
                                                          const std::string& slots,
                                                          const std::string& tokens) const {
   uint64_t given_out;
-  FrontendStage stage;
   {
     const MutexLock lock(entry.mutex);
     given_out = entry.slots;
-    stage = entry.stage.get();
   }
   const size_t count = slots.size() / 4;
   if (slots.size() % 4 != 0 || tokens.size() != count * sharing::kTokenBytes) {
@@ -522,7 +520,6 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry,
   }
   if (const size_t wrong = party_->FirstWrongToken(entry.round.id(), request.slots, request.tokens);
       wrong < count) {
-    // Every token is wrong if the round has ended meanwhile, which is not the client's fault.
     const MutexLock lock(entry.mutex);
     if (entry.stage.get() != stage) return WrongState(entry.stage.get(), "came too late");
     return absl::PermissionDeniedError(
@@ -546,7 +543,7 @@ absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesReques
   SHOAL_ASSIGN_OR_RETURN(const FrontendStage stage, Stage(round_id));
   SHOAL_RETURN_IF_ERROR(open_for_queries(stage));
   SHOAL_ASSIGN_OR_RETURN(const Request parsed,
-                         ParseRequest(*entry, request.slots(), request.tokens()));
+                         ParseRequest(*entry, stage, request.slots(), request.tokens()));
   const size_t count = parsed.slots.size();
   if (count == 0 || request.tallies().size() != 4 * count) {
     return absl::InvalidArgumentError("slots and tallies are arrays of different lengths");
@@ -598,8 +595,8 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
                                                    entry->round.answer_bytes(),
                                                    " bytes in one request; at most ", most));
   }
-  SHOAL_ASSIGN_OR_RETURN(const Request parsed,
-                         ParseRequest(*entry, request.slots(), request.tokens()));
+  SHOAL_ASSIGN_OR_RETURN(const Request parsed, ParseRequest(*entry, FrontendStage::kAnswered,
+                                                            request.slots(), request.tokens()));
   wire::FetchAnswersResponse response;
   const size_t answer_bytes = entry->round.answer_bytes();
   for (uint32_t slot : parsed.slots) {

@@ -149,8 +149,10 @@ class Frontend {
       : plan_(plan), party_(party), journal_(journal), clock_(clock), resources_(resources) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<Request> ParseRequest(const Entry& entry, const std::string& slots,
-                                       const std::string& tokens) const;
+  // `stage`: in which the caller found the round. A round that has left it meanwhile is the error,
+  // not the tokens, which are all wrong then.
+  absl::StatusOr<Request> ParseRequest(const Entry& entry, FrontendStage stage,
+                                       const std::string& slots, const std::string& tokens) const;
   void End(const Digest& round_id, FrontendStage end, absl::string_view reason);
 
   const RoundPlan plan_;
