@@ -1,6 +1,6 @@
 """Who may include whom among the folders of src, from the bottom to the top.
 
-A folder without a row is a part of the folder that it lies in. A folder may include itself and the folders that its
+A folder without a row (`testing`) is a part of the folder that it lies in. A folder may include itself and the folders that its
 row names. These must have their own rows further up in this table, so that no arrow points up and no folder is in a
 circle. A folder's tests, benchmarks and `testing` folder may include every folder above the row,
 with its `testing` folder, but not the folders that are to be kept apart (APART). //scripts/checks:layers_test compares
@@ -27,18 +27,21 @@ LAYERS = {
     # Sockets.
     "net": ["base", "parallel", "storage", "wire"],
     # The engines, the two sides of the chain, and the folders built on them.
-    "pir": ["base", "noise", "parallel", "storage", "wire"],
+    "pir": ["base", "parallel", "storage", "wire"],
+    "pir/lwe": ["base", "noise", "parallel", "pir", "storage", "wire"],
+    "pir/membership": ["base", "pir", "storage"],
+    "pir/registry": ["pir", "pir/lwe"],
     "server": ["base", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
     "client": ["base", "net", "onion", "parallel", "pir", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "table", "wire"],
-    "plan": ["base", "noise", "onion", "parallel", "pir", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
+    "plan": ["base", "noise", "onion", "parallel", "pir", "pir/registry", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
-    "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "plan", "roster", "storage", "table", "wire"],
-    "shoald": ["base", "cli", "net", "parallel", "pir", "roster", "round", "server", "storage", "table", "wire"],
+    "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "plan", "roster", "storage", "table", "wire"],
+    "shoald": ["base", "cli", "net", "parallel", "pir", "pir/registry", "roster", "round", "server", "storage", "table", "wire"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "noise", "onion", "parallel", "server", "sharing", "shuffle", "storage", "wire"],
-    "sim": ["base", "client", "crowd", "net", "onion", "pir", "roster", "round", "server", "sharing", "shoal", "shoald", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "net", "onion", "pir/lwe", "roster", "round", "server", "sharing", "shoal", "shoald", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.
@@ -59,7 +62,6 @@ PACKAGES = list(LAYERS) + [
     "client/testing",
     "net/testing",
     "onion/testing",
-    "pir/lwe",
     "pir/testing",
     "roster/testing",
     "server/testing",

@@ -15,8 +15,8 @@
 #include "experiments/engines/measure.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/lwe/scheme.h"
 #include "src/pir/lwe/shape.h"
-#include "src/pir/registry.h"
 
 namespace shoal::experiments {
 namespace {
@@ -33,8 +33,8 @@ void FillRecord(uint64_t row, MutableBytes out) {
 // Asks for random rows. If several fall into the same chunk, only one of them is fetched.
 absl::Status AskChunks(const Bench& bench, const pir::Content& content, uint64_t chunks,
                        uint64_t batches, RandomSource& random) {
-  const pir::Server* const server = bench.server.get();
-  const pir::Client* const client = bench.client.get();
+  const pir::lwe::Server* const server = bench.server.get();
+  const pir::lwe::Client* const client = bench.client.get();
   std::vector<Times> answering;
   uint64_t fetched = 0;
   Bytes expected(content.record_bytes);
@@ -47,9 +47,9 @@ absl::Status AskChunks(const Bench& bench, const pir::Content& content, uint64_t
       rows[chunk] = row;
       wanted[chunk] = true;
     }
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<pir::Asked> asked, client->Ask(rows, random));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<pir::lwe::Asked> asked, client->Ask(rows, random));
     std::vector<BytesView> queries;
-    for (const pir::Asked& one : asked) queries.push_back(one.query);
+    for (const pir::lwe::Asked& one : asked) queries.push_back(one.query);
     absl::StatusOr<std::vector<Bytes>> answers;
     answering.push_back(TimesOf([&] { answers = server->AnswerChunks(queries); }));
     SHOAL_RETURN_IF_ERROR(answers.status());
@@ -69,7 +69,7 @@ absl::Status AskChunks(const Bench& bench, const pir::Content& content, uint64_t
   return absl::OkStatus();
 }
 
-absl::Status Run(pir::Engine engine, uint64_t table_bytes, uint32_t record_bytes,
+absl::Status Run(pir::lwe::Scheme engine, uint64_t table_bytes, uint32_t record_bytes,
                  const std::string& mode, uint64_t batch, uint64_t queries) {
   SystemRandom random;
   ThreadPool pool;
@@ -92,7 +92,7 @@ absl::Status Run(pir::Engine engine, uint64_t table_bytes, uint32_t record_bytes
 int main(int argc, char** argv) {
   uint64_t table_bytes = 0, batch = 0, queries = 0;
   uint32_t record_bytes = 0;
-  const auto engine = shoal::pir::ParseEngine(argc > 1 ? argv[1] : "");
+  const auto engine = shoal::pir::lwe::ParseScheme(argc > 1 ? argv[1] : "");
   const std::string mode = argc > 4 ? argv[4] : "";
   if (argc != 7 || !engine.ok() || !absl::SimpleAtoi(argv[2], &table_bytes) ||
       !absl::SimpleAtoi(argv[3], &record_bytes) || (mode != "clients" && mode != "chunks") ||

@@ -34,18 +34,20 @@ Times Median(std::vector<Times> times) {
 
 void Print(const char* name, double value) { std::printf("%s\t%.9g\n", name, value); }
 
-absl::StatusOr<Bench> SetUp(pir::Engine engine, const pir::Content& content, ThreadPool& pool) {
+absl::StatusOr<Bench> SetUp(pir::lwe::Scheme engine, const pir::Content& content,
+                            ThreadPool& pool) {
   Bench bench;
   absl::Status status;
   const Times setup = TimesOf([&] {
-    auto server = pir::CreateServer(engine, content, {.pool = &pool});
+    auto server = pir::lwe::CreateServer(engine, content, {.pool = &pool});
     status = server.status();
     if (server.ok()) bench.server = *std::move(server);
   });
   SHOAL_RETURN_IF_ERROR(status);
-  SHOAL_ASSIGN_OR_RETURN(bench.client, pir::CreateClient(bench.server->setup(),
-                                                         bench.server->hint(), {.pool = &pool}));
-  SHOAL_ASSIGN_OR_RETURN(bench.sizes, pir::SizesOf(bench.server->setup()));
+  SHOAL_ASSIGN_OR_RETURN(
+      bench.client,
+      pir::lwe::CreateClient(bench.server->setup(), bench.server->hint(), {.pool = &pool}));
+  SHOAL_ASSIGN_OR_RETURN(bench.sizes, pir::lwe::SizesOf(bench.server->setup()));
   Print("setup_s", setup.wall_s);
   Print("setup_cpu_s", setup.cpu_s);
   Print("columns", static_cast<double>(bench.server->setup().columns()));
@@ -67,13 +69,13 @@ absl::StatusOr<std::vector<Bytes>> Ask(const Bench& bench, const pir::Content& c
   Bytes expected(content.record_bytes);
   for (size_t first = 0; first < rows.size(); first += batch) {
     const size_t count = std::min<size_t>(batch, rows.size() - first);
-    absl::StatusOr<std::vector<pir::Asked>> asked;
+    absl::StatusOr<std::vector<pir::lwe::Asked>> asked;
     asking.push_back(each(
         TimesOf([&] { asked = bench.client->Ask(std::span(rows).subspan(first, count), random); }),
         count));
     SHOAL_RETURN_IF_ERROR(asked.status());
     std::vector<BytesView> queries;
-    for (const pir::Asked& one : *asked) queries.push_back(one.query);
+    for (const pir::lwe::Asked& one : *asked) queries.push_back(one.query);
     std::vector<absl::StatusOr<Bytes>> answers;
     answering.push_back(each(TimesOf([&] { answers = bench.server->Answer(queries); }), count));
     for (size_t i = 0; i < count; ++i) {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/random.h"
 #include "src/parallel/thread_pool.h"
-#include "src/pir/registry.h"
+#include "src/pir/lwe/scheme.h"
 
 namespace shoal::experiments {
 
@@ -30,11 +30,11 @@ void Print(const char* name, double value);
 // A server on all threads of the pool, which prints its sizes and the cost of its set-up, and a
 // client that keeps the public matrix, as a client that asks often does.
 struct Bench {
-  std::unique_ptr<pir::Server> server;
-  std::unique_ptr<pir::Client> client;
+  std::unique_ptr<pir::lwe::Server> server;
+  std::unique_ptr<pir::lwe::Client> client;
   pir::Sizes sizes;
 };
-absl::StatusOr<Bench> SetUp(pir::Engine engine, const pir::Content& content, ThreadPool& pool);
+absl::StatusOr<Bench> SetUp(pir::lwe::Scheme engine, const pir::Content& content, ThreadPool& pool);
 
 // Asks for the rows, `batch` at a time in one pass of the server, and returns their records. Prints
 // the median cost of one row. DATA_LOSS if a record is not the content's.

@@ -19,7 +19,7 @@
 #include "experiments/engines/measure.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
-#include "src/pir/membership.h"
+#include "src/pir/membership/membership.h"
 
 namespace shoal::experiments {
 namespace {
@@ -67,7 +67,7 @@ absl::Status Rates(uint32_t filters, uint64_t strings, uint64_t tries) {
   return absl::OkStatus();
 }
 
-absl::Status Query(pir::Engine engine, uint32_t log2_bits, uint64_t queries) {
+absl::Status Query(pir::lwe::Scheme engine, uint32_t log2_bits, uint64_t queries) {
   SystemRandom random;
   ThreadPool pool;
   pir::MembershipParameters parameters;
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
   absl::Status status;
   uint32_t small = 0;
   uint64_t strings = 0, count = 0;
-  const auto engine = shoal::pir::ParseEngine(argc > 2 ? argv[2] : "");
+  const auto engine = shoal::pir::lwe::ParseScheme(argc > 2 ? argv[2] : "");
   if (argc == 5 && mode == "rates" && absl::SimpleAtoi(argv[2], &small) &&
       absl::SimpleAtoi(argv[3], &strings) && absl::SimpleAtoi(argv[4], &count) && count > 0) {
     status = shoal::experiments::Rates(small, strings, count);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
@@ -10,6 +11,15 @@
 
 namespace shoal::client {
 namespace {
+
+// The parties that serve clients.
+std::vector<uint32_t> ServersOf(const roster::Roster& roster) {
+  std::vector<uint32_t> parties;
+  for (const roster::Party& party : roster.parties()) {
+    if (!party.client_address.empty()) parties.push_back(party.number);
+  }
+  return parties;
+}
 
 absl::StatusOr<Bytes> FetchPlacement(Transport& transport, const table::Manifest& manifest) {
   Bytes placement;
@@ -66,7 +76,7 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
                          transport.GetDeployment(wire::GetDeploymentRequest()));
   SHOAL_ASSIGN_OR_RETURN(roster::Roster roster,
                          roster::Roster::Verify(response.roster(), pins, now_s));
-  SHOAL_RETURN_IF_ERROR(transport.RequireFrontend(roster));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t party, transport.RequireParty(roster, ServersOf(roster)));
   SHOAL_ASSIGN_OR_RETURN(table::Manifest manifest,
                          table::Manifest::Verify(response.manifest(), roster, now_s));
   // Accepts both epochs or neither.
@@ -80,7 +90,7 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
   state.deployment = pins.deployment();
   state.roster = seen_roster;
   state.table = seen_table;
-  return Deployment(std::move(roster), std::move(manifest), std::move(map));
+  return Deployment(party, std::move(roster), std::move(manifest), std::move(map));
 }
 
 absl::StatusOr<Deployment> Deployment::Open(Transport& transport, const roster::PinnedParties& pins,

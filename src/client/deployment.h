@@ -20,9 +20,10 @@ namespace shoal::client {
 // Immutable, thread-safe.
 class Deployment {
  public:
-  // Asks the frontend and verifies everything: the roster against the pins, the frontend's
-  // certificate against the roster, the manifest, the epochs against those in `state`, the
-  // placement against its digest. Puts the new epochs into `state`, which the caller saves.
+  // Asks the party at the other end, which is the frontend or another one that serves clients, and
+  // verifies everything: the roster against the pins, the party's certificate against the roster,
+  // the manifest, the epochs against those in `state`, the placement against its digest. Puts the
+  // new epochs into `state`, which the caller saves.
   // `placement_cache` is a file that keeps the placement between runs (empty: none); its content is
   // not trusted. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: the frontend's responses are
   // malformed or not this deployment's. FAILED_PRECONDITION: the state belongs to another
@@ -37,6 +38,8 @@ class Deployment {
                                          StateStore& store, const Environment& environment,
                                          const std::string& placement_cache = "");
 
+  // The party that was asked.
+  uint32_t party() const { return party_; }
   const roster::Roster& roster() const { return roster_; }
   const table::Manifest& manifest() const { return manifest_; }
   const table::RowMap& map() const { return map_; }
@@ -45,8 +48,12 @@ class Deployment {
   }
 
  private:
-  Deployment(roster::Roster roster, table::Manifest manifest, table::RowMap map)
-      : roster_(std::move(roster)), manifest_(std::move(manifest)), map_(std::move(map)) {}
+  Deployment(uint32_t party, roster::Roster roster, table::Manifest manifest, table::RowMap map)
+      : party_(party),
+        roster_(std::move(roster)),
+        manifest_(std::move(manifest)),
+        map_(std::move(map)) {}
+  uint32_t party_;
   roster::Roster roster_;
   table::Manifest manifest_;
   table::RowMap map_;

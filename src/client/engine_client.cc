@@ -1,26 +1,18 @@
 #include "src/client/engine_client.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/secret.h"
 #include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
 #include "src/client/rows.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::client {
 namespace {
-
-// Of queries in one request, so that slow links see progress.
-constexpr uint64_t kRequestBytes = 4 << 20;
-
-double Since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // Decrypted, in memory.
 class EngineAnswers final : public RowAnswers {
@@ -50,25 +42,26 @@ class EngineAnswers final : public RowAnswers {
 }  // namespace
 
 absl::Status CheckSetup(const wire::PirSetup& setup, const Deployment& deployment,
-                        pir::Engine engine) {
+                        const pir::Engine& engine) {
   const auto differs = [](absl::string_view what) {
     return absl::DataLossError(
         absl::StrCat("the server's engine is not set up for its table: ", what));
   };
   const table::Manifest& manifest = deployment.manifest();
-  if (setup.engine() != pir::EngineName(engine)) return differs("engine");
+  if (setup.engine() != engine.name()) return differs("engine");
   if (setup.manifest_digest() != AsText(manifest.digest())) return differs("manifest_digest");
   if (setup.table_id() != manifest.content().table_id()) return differs("table_id");
   if (setup.epoch() != manifest.epoch()) return differs("epoch");
   if (setup.rows() != manifest.rows()) return differs("rows");
   if (setup.record_bytes() != manifest.answer_bytes()) return differs("record_bytes");
-  return pir::SizesOf(setup).status();
+  return engine.SizesOf(setup).status();
 }
 
 absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deployment,
-                                                     pir::Engine engine, const EngineCall& call) {
+                                                     const pir::Engine& engine,
+                                                     const EngineCall& call) {
   wire::GetPirSetupRequest request;
-  request.set_engine(std::string(pir::EngineName(engine)));
+  request.set_engine(std::string(engine.name()));
   SHOAL_ASSIGN_OR_RETURN(const wire::Frame frame,
                          call(wire::MakeFrame(wire::FrameType::kGetPirSetup, request), 0));
   wire::GetPirSetupResponse response;
@@ -77,108 +70,142 @@ absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deploymen
   return response;
 }
 
-size_t QueriesPerRequest(const pir::Sizes& sizes) {
-  return std::clamp<size_t>(kRequestBytes / sizes.query_bytes, 1, pir::kMaxQueriesPerRequest);
-}
-
-absl::StatusOr<Bytes> FetchEngineAnswers(pir::Engine engine, const pir::Sizes& sizes, size_t count,
-                                         Bytes queries, const EngineCall& call) {
-  wire::PirQueryRequest request;
-  request.set_engine(std::string(pir::EngineName(engine)));
-  request.set_count(static_cast<uint32_t>(count));
+absl::StatusOr<Bytes> FetchAnswer(const pir::Engine& engine, pir::Request& request,
+                                  const EngineCall& call) {
+  wire::PirQueryRequest message;
+  message.set_engine(std::string(engine.name()));
+  message.set_count(request.count);
+  if (request.role != pir::Role::kSingle) {
+    message.set_role(std::string(pir::RoleName(request.role)));
+  }
+  message.set_kind(request.kind);
   SHOAL_ASSIGN_OR_RETURN(wire::Frame frame, call(wire::MakeFrame(wire::FrameType::kPirQuery,
-                                                                 request, std::move(queries)),
-                                                 count * sizes.answer_bytes));
+                                                                 message, std::move(request.body)),
+                                                 request.answer_bytes));
   wire::PirQueryResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kPirQuery, response));
-  if (frame.bulk.size() != count * sizes.answer_bytes) {
+  if (frame.bulk.size() != request.answer_bytes) {
     return absl::DataLossError(absl::StrCat("the server sent ", frame.bulk.size(),
-                                            " bytes of answers, not ", count * sizes.answer_bytes));
+                                            " bytes of answers, not ", request.answer_bytes));
   }
   return std::move(frame.bulk);
 }
 
-absl::StatusOr<wire::Frame> EngineClient::Call(const wire::Frame& request,
-                                               uint64_t max_bulk_bytes) {
-  return WithRetries(environment_.sleep,
-                     [&] { return transport_->CallEngine(request, max_bulk_bytes); });
+EngineCall EngineClient::CallTo(size_t server) const {
+  return [this, server](const wire::Frame& request, uint64_t max_bulk_bytes) {
+    return WithRetries(environment_.sleep,
+                       [&] { return servers_[server]->CallEngine(request, max_bulk_bytes); });
+  };
+}
+
+absl::StatusOr<Bytes> EngineClient::Fetch(pir::Request& request) const {
+  const auto roles = engine_.roles();
+  const auto role = std::ranges::find(roles, request.role);
+  SHOAL_CHECK(role != roles.end());
+  return FetchAnswer(engine_, request, CallTo(static_cast<size_t>(role - roles.begin())));
 }
 
 absl::StatusOr<std::unique_ptr<EngineClient>> EngineClient::Create(const Deployment* deployment,
-                                                                   Transport* transport,
+                                                                   std::vector<Transport*> servers,
                                                                    EngineOptions options,
                                                                    Environment environment) {
+  SHOAL_CHECK(options.engine != nullptr && servers.size() == options.engine->roles().size());
   if (options.pad_to == 0 || options.pad_to > kMaxPadTo) {
     return absl::InvalidArgumentError(absl::StrCat("pad: 1 to ", kMaxPadTo));
   }
+  if (options.engine->keeps_state() && options.store == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        options.engine->name(), " keeps state between lookups, and has no place for it here"));
+  }
   return std::unique_ptr<EngineClient>(
-      new EngineClient(deployment, transport, std::move(options), std::move(environment)));
+      new EngineClient(deployment, std::move(servers), std::move(options), std::move(environment)));
+}
+
+void EngineClient::HangUp() {
+  for (Transport* const server : servers_) server->HangUp();
+}
+
+Traffic EngineClient::traffic() const {
+  Traffic all;
+  for (const Transport* const server : servers_) {
+    const Traffic traffic = server->traffic();
+    all.sent += traffic.sent;
+    all.received += traffic.received;
+  }
+  return all;
 }
 
 absl::Status EngineClient::Prepare() {
-  if (client_ != nullptr) return absl::OkStatus();
-  const EngineCall call = [this](const wire::Frame& f, uint64_t bulk) { return Call(f, bulk); };
-  SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
-                         FetchSetup(deployment_, options_.engine, call));
-  SHOAL_ASSIGN_OR_RETURN(costs_.bytes, pir::SizesOf(response.setup()));
-  costs_.setup_seconds = response.report().setup_seconds();
-  SHOAL_ASSIGN_OR_RETURN(
-      client_, ObtainHint(
-                   response.setup(), options_.hint_path, call, {.pool = environment_.pool},
-                   [this](uint64_t done, uint64_t total) {
-                     environment_.Count("fetching the hint", done, total);
-                   },
-                   fetch_));
-  costs_.open_seconds = fetch_.open_seconds;
+  if (session_ == nullptr) {
+    std::vector<wire::PirSetup> setups;
+    for (size_t server = 0; server < servers_.size(); ++server) {
+      SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
+                             FetchSetup(deployment_, engine_, CallTo(server)));
+      setups.push_back(response.setup());
+      costs_.setup_seconds += response.report().setup_seconds();
+    }
+    SHOAL_ASSIGN_OR_RETURN(costs_.bytes, engine_.SizesOf(setups[0]));
+    const pir::SessionOptions options = {.pool = environment_.pool, .store = options_.store};
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
+                           engine_.OpenSession(setups, options));
+    if (session->needed() == pir::Session::Need::kHint) {
+      SHOAL_ASSIGN_OR_RETURN(session,
+                             ObtainHint(
+                                 engine_, setups[0], options_.hint_path, CallTo(0), options,
+                                 [this](uint64_t done, uint64_t total) {
+                                   environment_.Count("fetching the hint", done, total);
+                                 },
+                                 fetch_));
+      costs_.open_seconds = fetch_.open_seconds;
+    }
+    session_ = std::move(session);
+  }
+  while (session_->needed() == pir::Session::Need::kRequests) {
+    SHOAL_ASSIGN_OR_RETURN(pir::Request request, session_->Prepare(*environment_.random));
+    SHOAL_ASSIGN_OR_RETURN(const Bytes answer, Fetch(request));
+    SHOAL_RETURN_IF_ERROR(session_->TakePrepared(answer));
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<RowAnswers>> EngineClient::Ask(const Wanted& wanted) {
-  SHOAL_CHECK(client_ != nullptr && wanted.rows.size() <= wanted.keys);
-  const size_t count = (wanted.keys + options_.pad_to - 1) / options_.pad_to * options_.pad_to;
-  const pir::Sizes& sizes = costs_.bytes;
-  const size_t record_bytes = deployment_.manifest().answer_bytes();
-  const size_t batch = QueriesPerRequest(sizes);
+  SHOAL_CHECK(session_ != nullptr && wanted.rows.size() <= wanted.keys);
+  const uint64_t count = (wanted.keys + options_.pad_to - 1) / options_.pad_to * options_.pad_to;
+  if (const std::optional<uint64_t> budget = session_->Budget(); budget && *budget < count) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(engine_.name(), ": this lookup takes ", count,
+                     " queries, and what was prepared is enough for ", *budget));
+  }
+  const std::vector<uint64_t> rows(wanted.rows.begin(), wanted.rows.end());
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<pir::Batch> batch,
+      session_->Ask(
+          {.rows = rows, .keys = count, .spread = deployment_.manifest().content().has_hashed()}));
   double query_seconds = 0, answer_seconds = 0, recover_seconds = 0;
-  SecretVector<uint8_t> records;
-  records.reserve(wanted.rows.size() * record_bytes);
-  for (size_t first = 0; first < count; first += batch) {
-    const size_t n = std::min(batch, count - first);
-    // Row 0 stands in for what is not wanted: no one can tell.
-    std::vector<uint64_t> rows(n);
-    for (size_t i = 0; i < n && first + i < wanted.rows.size(); ++i)
-      rows[i] = wanted.rows[first + i];
-    auto start = std::chrono::steady_clock::now();
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<pir::Asked> asked,
-                           client_->Ask(rows, *environment_.random));
-    Bytes queries;
-    for (const pir::Asked& one : asked) Append(queries, one.query);
-    query_seconds += Since(start);
-    start = std::chrono::steady_clock::now();
-    SHOAL_ASSIGN_OR_RETURN(
-        const Bytes answers,
-        FetchEngineAnswers(options_.engine, sizes, n, std::move(queries),
-                           [this](const wire::Frame& f, uint64_t bulk) { return Call(f, bulk); }));
-    answer_seconds += Since(start);
-    start = std::chrono::steady_clock::now();
-    // Those that stand in, too: when the next request goes out tells nothing of how many they are.
-    for (size_t i = 0; i < n; ++i) {
-      SHOAL_ASSIGN_OR_RETURN(
-          const Bytes record,
-          client_->Recover(asked[i],
-                           BytesView(answers).subspan(i * sizes.answer_bytes, sizes.answer_bytes)));
-      if (first + i >= wanted.rows.size()) continue;
-      records.insert(records.end(), record.begin(), record.end());
+  const uint64_t steps = batch->steps();
+  for (uint64_t left = steps; left > 0; left = batch->steps()) {
+    Stopwatch stopwatch;
+    SHOAL_ASSIGN_OR_RETURN(std::vector<pir::Request> requests, batch->Next(*environment_.random));
+    query_seconds += stopwatch.Seconds();
+    stopwatch = Stopwatch();
+    std::vector<Bytes> answers;
+    for (pir::Request& request : requests) {
+      SHOAL_ASSIGN_OR_RETURN(Bytes answer, Fetch(request));
+      answers.push_back(std::move(answer));
     }
-    recover_seconds += Since(start);
-    environment_.Count("asking", first + n, count);
+    answer_seconds += stopwatch.Seconds();
+    stopwatch = Stopwatch();
+    SHOAL_RETURN_IF_ERROR(batch->Finish(std::vector<BytesView>(answers.begin(), answers.end())));
+    recover_seconds += stopwatch.Seconds();
+    environment_.Count("asking", steps - left + 1, steps);
   }
   if (count > 0) {
     costs_.query_seconds = query_seconds / static_cast<double>(count);
     costs_.answer_seconds = answer_seconds / static_cast<double>(count);
     costs_.recover_seconds = recover_seconds / static_cast<double>(count);
   }
-  return std::make_unique<EngineAnswers>(wanted.rows, std::move(records), record_bytes);
+  return std::make_unique<EngineAnswers>(wanted.rows, batch->TakeRecords(),
+                                         deployment_.manifest().answer_bytes());
 }
 
 }  // namespace shoal::client

@@ -1,12 +1,13 @@
-// One server's engine as a source of rows (row_source.h), for one device.
+// An engine's servers as a source of rows (row_source.h), for one device.
 //
-//   Prepare  the engine's setup, checked against the verified manifest; the hint (hint_cache.h)
-//   Ask      one query for every key of the lookup, padded: some for the wanted rows, the others
-//            for a row that stands in                                                 ---> server
-//            all answers, whatever they hold: every one decrypted; those that were wanted are kept
-//                                                                                     <---
+//   Prepare  each server's setup, checked against the verified manifest; what the session needs
+//            first: a public hint (hint_cache.h), or answers to requests of its own
+//   Ask      the steps of one lookup, padded: the session decides how many queries there are by
+//            the number of keys                                                       ---> servers
+//            all answers, whatever they hold: every one is decrypted; those that were wanted
+//            are kept                                                                 <---
 //
-// What the server sees is how many queries there are and when: these depend on the number of keys
+// What the servers see is how many queries there are and when: these depend on the number of keys
 // alone. Nothing is sent after an answer that depends on it: no second try, no complaint.
 //
 // Memory: the hint's (pir::Sizes), a request of queries and its answers, and answer_bytes for every
@@ -16,78 +17,85 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "src/client/deployment.h"
 #include "src/client/environment.h"
 #include "src/client/hint_cache.h"
 #include "src/client/row_source.h"
-#include "src/pir/registry.h"
+#include "src/pir/engine.h"
 
 namespace shoal::client {
 
 struct EngineOptions {
-  pir::Engine engine = pir::Engine::kSimplePir;
+  // Lives as long as the process (src/pir/registry).
+  const pir::Engine* engine = nullptr;
   // See hint_cache.h.
-  std::string hint_path;
-  // The number of queries is the number of keys, rounded up to a multiple of this.
+  std::string hint_path = {};
+  // For an engine that keeps state (session_file.h). It outlives the client.
+  pir::SessionStore* store = nullptr;
+  // The number of queries is that of this many keys: the number of keys, rounded up to a multiple.
   uint32_t pad_to = 1;
 };
 
 // The deployment's answer records as this setup says? DATA_LOSS names what differs: the server's
 // engine and its table do not belong together.
 absl::Status CheckSetup(const wire::PirSetup& setup, const Deployment& deployment,
-                        pir::Engine engine);
+                        const pir::Engine& engine);
 
 // The server's setup of `engine`, checked (CheckSetup), and what the engine has cost there so far.
 // NOT_FOUND if the server has no such engine.
 absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deployment,
-                                                     pir::Engine engine, const EngineCall& call);
+                                                     const pir::Engine& engine,
+                                                     const EngineCall& call);
 
-// How many queries one request carries.
-size_t QueriesPerRequest(const pir::Sizes& sizes);
-
-// The answers to `count` queries, one after the other as the queries are. DATA_LOSS if they are not
-// as long as they must be.
-absl::StatusOr<Bytes> FetchEngineAnswers(pir::Engine engine, const pir::Sizes& sizes, size_t count,
-                                         Bytes queries, const EngineCall& call);
+// The answer to a request, whose body is moved out of it. DATA_LOSS if it is not as long as it must
+// be.
+absl::StatusOr<Bytes> FetchAnswer(const pir::Engine& engine, pir::Request& request,
+                                  const EngineCall& call);
 
 // Thread-compatible; blocks.
 class EngineClient final : public RowSource {
  public:
-  // INVALID_ARGUMENT for options out of range. The pointers, and those in `environment`, outlive
-  // the client.
+  // `servers`: one for each of the engine's roles, in their order. INVALID_ARGUMENT for options out
+  // of range. The pointers, and those in `environment`, outlive the client.
   static absl::StatusOr<std::unique_ptr<EngineClient>> Create(const Deployment* deployment,
-                                                              Transport* transport,
+                                                              std::vector<Transport*> servers,
                                                               EngineOptions options,
                                                               Environment environment);
 
-  // NOT_FOUND if the server has no such engine; errors of FetchSetup and ObtainHint. What came of
-  // the hint before an error is on disk, and is not fetched again.
+  // NOT_FOUND if a server has no such engine; errors of FetchSetup and ObtainHint. What came of the
+  // preparation before an error is on disk, and is not fetched again.
   absl::Status Prepare() override;
 
-  // FAILED_PRECONDITION when the table's epoch changed since Prepare.
+  // FAILED_PRECONDITION when the table's epoch changed since Prepare. RESOURCE_EXHAUSTED, before
+  // anything is sent, if the session has not so many queries left: Prepare makes more.
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
 
-  void HangUp() override { transport_->HangUp(); }
+  void HangUp() override;
   pir::Costs costs() const override { return costs_; }
-  Traffic traffic() const override { return transport_->traffic(); }
+  Traffic traffic() const override;
   const HintFetch& hint_fetch() const { return fetch_; }
 
  private:
-  EngineClient(const Deployment* deployment, Transport* transport, EngineOptions options,
+  EngineClient(const Deployment* deployment, std::vector<Transport*> servers, EngineOptions options,
                Environment environment)
       : deployment_(*deployment),
-        transport_(transport),
+        servers_(std::move(servers)),
+        engine_(*options.engine),
         options_(std::move(options)),
         environment_(std::move(environment)) {}
-  absl::StatusOr<wire::Frame> Call(const wire::Frame& request, uint64_t max_bulk_bytes);
+  // To the server of a role, with retries.
+  EngineCall CallTo(size_t server) const;
+  absl::StatusOr<Bytes> Fetch(pir::Request& request) const;
 
   const Deployment& deployment_;
-  Transport* const transport_;
+  const std::vector<Transport*> servers_;
+  const pir::Engine& engine_;
   const EngineOptions options_;
   const Environment environment_;
-  std::unique_ptr<pir::Client> client_;  // once prepared
+  std::unique_ptr<pir::Session> session_;  // once prepared
   pir::Costs costs_;
   HintFetch fetch_;
 };

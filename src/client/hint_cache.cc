@@ -5,29 +5,23 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 
 namespace shoal::client {
 namespace {
 
-using std::chrono::steady_clock;
-
 constexpr uint32_t kPieceBytes = 1 << 20;
 
 std::string SetupPath(const std::string& path) { return path + ".setup"; }
 std::string HintPath(const std::string& path) { return path + ".hint"; }
 std::string DeltasPath(const std::string& path) { return path + ".deltas"; }
-
-double Since(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
 
 // Whether the error means that the server's content is missing or malformed, so that asking again
 // would not help. Other errors may be temporary.
@@ -84,34 +78,45 @@ std::optional<wire::GetPirDeltaResponse> TakeHead(BytesView& bytes) {
   return head;
 }
 
-// Applies a delta, which brings the client to the delta's epoch. DATA_LOSS or INVALID_ARGUMENT:
-// these bytes are not the delta of this head; then the client is unchanged.
-absl::Status Apply(pir::Client& client, const wire::GetPirDeltaResponse& head, BytesView changes) {
+// Applies a delta, which brings the session to the delta's epoch. DATA_LOSS or INVALID_ARGUMENT:
+// these bytes are not the delta of this head; then the session is unchanged.
+absl::Status Apply(pir::Session& session, const wire::GetPirDeltaResponse& head,
+                   BytesView changes) {
   const pir::DeltaView delta = {
-      .from = pir::SetupId(client.setup()), .to = head.to(), .changes = changes};
+      .from = pir::SetupId(session.setup()), .to = head.to(), .changes = changes};
   if (head.digest() != AsText(pir::DeltaDigest(delta))) {
     return absl::DataLossError("the delta does not have its digest");
   }
-  return client.Apply(delta);
+  return session.Advance(delta);
 }
 
 // What the files on disk contain.
 struct Kept {
-  std::unique_ptr<pir::Client> client;  // null if there is no complete hint
-  uint64_t deltas_bytes = 0;            // the part of PATH.deltas that the client was made with
+  std::unique_ptr<pir::Session> session;  // null if there is no complete hint
+  uint64_t deltas_bytes = 0;              // the part of PATH.deltas that the session has
   // The next delta, of which only a part has come.
   Bytes head, changes;
 };
 
-absl::StatusOr<Kept> FromDisk(const std::string& path, const pir::ClientOptions& options) {
+absl::StatusOr<std::unique_ptr<pir::Session>> WithHint(const pir::Engine& engine,
+                                                       const wire::PirSetup& setup, BytesView hint,
+                                                       const pir::SessionOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
+                         engine.OpenSession({&setup, 1}, options));
+  SHOAL_RETURN_IF_ERROR(session->TakeHint(hint));
+  return session;
+}
+
+absl::StatusOr<Kept> FromDisk(const pir::Engine& engine, const std::string& path,
+                              const pir::SessionOptions& options) {
   Kept kept;
   const std::optional<wire::PirSetup> setup = ReadSetup(path);
-  if (!setup || !pir::SizesOf(*setup).ok()) return kept;
+  if (!setup || !engine.SizesOf(*setup).ok()) return kept;
   {
     SHOAL_ASSIGN_OR_RETURN(const std::string hint, ReadKept(HintPath(path), setup->hint_bytes()));
-    auto client = pir::CreateClient(*setup, AsBytes(hint), options);
-    if (IsNone(client.status())) return kept;
-    SHOAL_ASSIGN_OR_RETURN(kept.client, std::move(client));
+    auto session = WithHint(engine, *setup, AsBytes(hint), options);
+    if (IsNone(session.status())) return kept;
+    SHOAL_ASSIGN_OR_RETURN(kept.session, std::move(session));
   }
   SHOAL_ASSIGN_OR_RETURN(const std::string deltas, ReadKept(DeltasPath(path), setup->hint_bytes()));
   // Bytes after the last good delta will be written over.
@@ -123,7 +128,7 @@ absl::StatusOr<Kept> FromDisk(const std::string& path, const pir::ClientOptions&
       kept.changes = ToBytes(rest);
       break;
     }
-    if (!Apply(*kept.client, *head, rest.first(head->total_bytes())).ok()) break;
+    if (!Apply(*kept.session, *head, rest.first(head->total_bytes())).ok()) break;
     rest = rest.subspan(head->total_bytes());
     kept.deltas_bytes = deltas.size() - rest.size();
   }
@@ -143,9 +148,9 @@ class Fetcher {
   // Sends `request` with this offset and max_bytes. INVALID_ARGUMENT: the response is malformed.
   template <typename Response, typename Request>
   absl::StatusOr<Response> Ask(wire::FrameType type, const Request& request, Bytes& piece) {
-    const auto start = steady_clock::now();
+    const Stopwatch stopwatch;
     auto frame = call_(wire::MakeFrame(type, request), request.max_bytes());
-    wait_seconds_ += Since(start);
+    wait_seconds_ += stopwatch.Seconds();
     SHOAL_RETURN_IF_ERROR(frame.status());
     Response response;
     SHOAL_RETURN_IF_ERROR(wire::ParseFrame(*frame, type, response));
@@ -191,7 +196,7 @@ class Fetcher {
   double wait_seconds_ = 0;
 };
 
-// Brings the kept client, which is of an earlier epoch, to that of `setup`. An error for which
+// Brings the kept session, which is of an earlier epoch, to that of `setup`. An error for which
 // IsNone is true means that the server has no delta from there, that its delta is malformed, or
 // that the hint is smaller.
 absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::string& path,
@@ -199,7 +204,7 @@ absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::st
   constexpr auto kType = wire::FrameType::kGetPirDelta;
   wire::GetPirDeltaRequest request;
   request.set_engine(setup.engine());
-  request.set_from_setup_id(ToString(pir::SetupId(kept.client->setup())));
+  request.set_from_setup_id(ToString(pir::SetupId(kept.session->setup())));
   Bytes none;
   SHOAL_ASSIGN_OR_RETURN(const auto head,
                          fetcher.Ask<wire::GetPirDeltaResponse>(kType, request, none));
@@ -220,14 +225,15 @@ absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::st
   };
   SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirDeltaResponse>(kType, std::move(request),
                                                                 head.total_bytes(), keep, changes));
-  return Apply(*kept.client, head, changes);
+  return Apply(*kept.session, head, changes);
 }
 
 // Fetches the hint, or the part that is missing. Files of another hint are deleted when the first
 // piece of this one has come.
-absl::StatusOr<std::unique_ptr<pir::Client>> FetchHint(const wire::PirSetup& setup,
-                                                       const std::string& path, Fetcher& fetcher,
-                                                       const pir::ClientOptions& options) {
+absl::StatusOr<std::unique_ptr<pir::Session>> FetchHint(const pir::Engine& engine,
+                                                        const wire::PirSetup& setup,
+                                                        const std::string& path, Fetcher& fetcher,
+                                                        const pir::SessionOptions& options) {
   const Digest id = pir::SetupId(setup);
   Bytes hint;
   if (const std::optional<wire::PirSetup> begun = path.empty() ? std::nullopt : ReadSetup(path);
@@ -250,42 +256,43 @@ absl::StatusOr<std::unique_ptr<pir::Client>> FetchHint(const wire::PirSetup& set
   request.set_setup_id(ToString(id));
   SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirHintResponse>(
       wire::FrameType::kGetPirHint, std::move(request), setup.hint_bytes(), keep, hint));
-  auto client = pir::CreateClient(setup, hint, options);
-  if (absl::IsDataLoss(client.status()) && !path.empty()) {
+  auto session = WithHint(engine, setup, hint, options);
+  if (absl::IsDataLoss(session.status()) && !path.empty()) {
     // The next download begins from the start.
     unlink(HintPath(path).c_str());
   }
-  return client;
+  return session;
 }
 
-absl::StatusOr<std::unique_ptr<pir::Client>> Obtain(const wire::PirSetup& setup,
-                                                    const std::string& path, Fetcher& fetcher,
-                                                    const pir::ClientOptions& options,
-                                                    HintFetch& fetch) {
-  if (path.empty()) return FetchHint(setup, path, fetcher, options);
-  SHOAL_ASSIGN_OR_RETURN(Kept kept, FromDisk(path, options));
-  if (kept.client != nullptr) {
+absl::StatusOr<std::unique_ptr<pir::Session>> Obtain(const pir::Engine& engine,
+                                                     const wire::PirSetup& setup,
+                                                     const std::string& path, Fetcher& fetcher,
+                                                     const pir::SessionOptions& options,
+                                                     HintFetch& fetch) {
+  if (path.empty()) return FetchHint(engine, setup, path, fetcher, options);
+  SHOAL_ASSIGN_OR_RETURN(Kept kept, FromDisk(engine, path, options));
+  if (kept.session != nullptr) {
     fetch.resumed_bytes = setup.hint_bytes();
-    if (pir::SetupId(kept.client->setup()) == pir::SetupId(setup)) return std::move(kept.client);
+    if (pir::SetupId(kept.session->setup()) == pir::SetupId(setup)) return std::move(kept.session);
     const absl::Status forward = BringForward(kept, setup, path, fetcher);
     fetch.by_delta = forward.ok();
-    if (forward.ok()) return std::move(kept.client);
+    if (forward.ok()) return std::move(kept.session);
     if (!IsNone(forward)) return forward;
     fetch.resumed_bytes = 0;
     // Frees the memory of the old hint for the new one.
     kept = {};
   }
-  return FetchHint(setup, path, fetcher, options);
+  return FetchHint(engine, setup, path, fetcher, options);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
-    const wire::PirSetup& setup, const std::string& path, const EngineCall& call,
-    const pir::ClientOptions& options,
+absl::StatusOr<std::unique_ptr<pir::Session>> ObtainHint(
+    const pir::Engine& engine, const wire::PirSetup& setup, const std::string& path,
+    const EngineCall& call, const pir::SessionOptions& options,
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch) {
-  const auto start = steady_clock::now();
-  SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(setup));
+  const Stopwatch stopwatch;
+  SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, engine.SizesOf(setup));
   // Checked before the hint is fetched, as the server chose its size. In addition to the expanded
   // hint, memory holds either the hint as it came, or deltas, which are not longer than that, with
   // a part of the last delta a second time.
@@ -293,9 +300,9 @@ absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
   if (!path.empty() && FileExists(DeltasPath(path))) bytes += sizes.hint_bytes;
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, absl::StrCat(setup.engine(), ": the hint")));
   Fetcher fetcher(call, progress, fetch);
-  auto client = Obtain(setup, path, fetcher, options, fetch);
-  fetch.open_seconds = Since(start) - fetcher.wait_seconds();
-  return client;
+  auto session = Obtain(engine, setup, path, fetcher, options, fetch);
+  fetch.open_seconds = stopwatch.Seconds() - fetcher.wait_seconds();
+  return session;
 }
 
 }  // namespace shoal::client

@@ -23,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/client/transport.h"
-#include "src/pir/registry.h"
+#include "src/pir/engine.h"
 
 namespace shoal::client {
 
@@ -37,9 +37,9 @@ struct HintFetch {
   double open_seconds = 0;  // wall time of reading, checking and applying deltas
 };
 
-// The engine's client for the server's present `setup`, which the caller has checked against the
-// table. If `path` is empty, nothing is kept. `call` is Transport::CallEngine with retries.
-// `progress` is told about the download of the hint or the delta, whichever is fetched.
+// The engine's session for the server's present `setup`, which the caller has checked against the
+// table, with its hint. If `path` is empty, nothing is kept. `call` is Transport::CallEngine with
+// retries. `progress` is told about the download of the hint or the delta, whichever is fetched.
 //
 // The hint is fetched if the server has no delta, if its delta is malformed, or if the delta is not
 // worth it. Errors of writing are reported in HintFetch::unwritten. Any other error is returned,
@@ -48,9 +48,9 @@ struct HintFetch {
 // the memory.
 using EngineCall =
     std::function<absl::StatusOr<wire::Frame>(const wire::Frame& request, uint64_t max_bulk_bytes)>;
-absl::StatusOr<std::unique_ptr<pir::Client>> ObtainHint(
-    const wire::PirSetup& setup, const std::string& path, const EngineCall& call,
-    const pir::ClientOptions& options,
+absl::StatusOr<std::unique_ptr<pir::Session>> ObtainHint(
+    const pir::Engine& engine, const wire::PirSetup& setup, const std::string& path,
+    const EngineCall& call, const pir::SessionOptions& options,
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch);
 
 }  // namespace shoal::client

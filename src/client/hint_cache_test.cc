@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -17,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/pir/lwe/family.h"
 #include "src/pir/testing/records.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
@@ -37,7 +39,7 @@ class HintCacheTest : public ::testing::Test {
  protected:
   HintCacheTest() : path_(::testing::TempDir() + "/hint-cache-test") {
     for (const std::string& file : Files()) unlink(file.c_str());
-    server_ = *pir::CreateServer(pir::Engine::kSimplePir, records_.content(1), {});
+    server_ = *engine_.CreateServer(records_.content(1), {});
   }
 
   std::vector<std::string> Files() const {
@@ -90,10 +92,11 @@ class HintCacheTest : public ::testing::Test {
     const BytesView rest = whole.subspan(offset);
     return ToBytes(rest.first(std::min(rest.size(), most)));
   }
-  absl::StatusOr<std::unique_ptr<pir::Client>> Obtain() {
+  absl::StatusOr<std::unique_ptr<pir::Session>> Obtain() {
     fetch_ = HintFetch();
     return ObtainHint(
-        server_->setup(), path_, [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
+        engine_, server_->setup(), path_,
+        [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
         [this](uint64_t done, uint64_t total) {
           progress_.push_back({done, total});
         },
@@ -105,15 +108,19 @@ class HintCacheTest : public ::testing::Test {
     return contents;
   }
   void ExpectServed() {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<pir::Client> client, Obtain());
-    ASSERT_EQ(pir::SetupId(client->setup()), pir::SetupId(server_->setup()));
-    for (uint64_t row : {uint64_t{3}, uint64_t{250}, kRows - 1}) {
-      SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Asked asked, client->Ask(row, random_));
-      const BytesView query = asked.query;
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, server_->Answer({&query, 1})[0]);
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, client->Recover(asked, answer));
-      ASSERT_EQ(record, records_.at(row));
-    }
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::unique_ptr<pir::Session> session, Obtain());
+    ASSERT_EQ(pir::SetupId(session->setup()), pir::SetupId(server_->setup()));
+    const std::vector<uint64_t> rows = {3, 250, kRows - 1};
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = rows.size()}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random_));
+    const pir::RequestView view = {requests[0].kind, requests[0].count, requests[0].body};
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer,
+                               server_->Answer(pir::Role::kSingle, {&view, 1})[0]);
+    const BytesView answers = answer;
+    SHOAL_ASSERT_OK(batch->Finish({&answers, 1}));
+    Bytes expected;
+    for (const uint64_t row : rows) Append(expected, records_.at(row));
+    ASSERT_TRUE(std::ranges::equal(batch->TakeRecords(), expected));
   }
   static Bytes Read(const std::string& file) {
     const auto text = ReadFile(file);
@@ -124,6 +131,7 @@ class HintCacheTest : public ::testing::Test {
   }
 
   testing::TestRandom random_{5};
+  const pir::Engine& engine_ = pir::lwe::SimplePir();
   const std::string path_;
   uint64_t epoch_ = 1;
   Records records_{kRows, 4};
@@ -551,13 +559,13 @@ TEST_F(HintCacheTest, AHintLargerThanTheMemoryIsNotFetched) {
   setup.set_rows_per_column(uint64_t{1} << 31);
   setup.set_columns(64);
   // 2^33 rows of 1024 words of so many bits.
-  for (uint64_t bits = 32; bits > 0 && !pir::SizesOf(setup).ok(); --bits) {
+  for (uint64_t bits = 32; bits > 0 && !engine_.SizesOf(setup).ok(); --bits) {
     setup.set_hint_bytes(bits << 40);
   }
-  SHOAL_ASSERT_OK(pir::SizesOf(setup));
+  SHOAL_ASSERT_OK(engine_.SizesOf(setup));
   const auto obtained = ObtainHint(
-      setup, path_, [this](const Frame& frame, uint64_t) { return Call(frame); }, {}, nullptr,
-      fetch_);
+      engine_, setup, path_, [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
+      nullptr, fetch_);
   EXPECT_THAT(obtained, StatusIs(absl::StatusCode::kResourceExhausted, "the hint takes"));
   EXPECT_EQ(fetch_.received_bytes, 0u);
 }
@@ -569,17 +577,17 @@ TEST_F(HintCacheTest, DeltasCountAsMemory) {
     wire::PirSetup setup = server_->setup();
     setup.set_columns(64);
     setup.set_rows_per_column(1000);
-    const auto of_1000 = pir::SizesOfShape(setup);
+    const auto of_1000 = engine_.SizesOfShape(setup);
     SHOAL_CHECK(of_1000.ok());
     // The limit lies between the memory without deltas and the memory with them.
     const double bytes = static_cast<double>(of_1000->hint_memory_bytes) +
                          1.5 * static_cast<double>(of_1000->hint_bytes);
     setup.set_rows_per_column(
         static_cast<uint64_t>(1000 * static_cast<double>(AvailableMemory()) / bytes));
-    setup.set_hint_bytes(pir::SizesOfShape(setup)->hint_bytes);
+    setup.set_hint_bytes(engine_.SizesOfShape(setup)->hint_bytes);
     return ObtainHint(
-               setup, path_, [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
-               nullptr, fetch_)
+               engine_, setup, path_, [this](const Frame& frame, uint64_t) { return Call(frame); },
+               {}, nullptr, fetch_)
         .status();
   };
   EXPECT_THAT(obtain(), StatusIs(absl::StatusCode::kUnavailable, "cut off"));

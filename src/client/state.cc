@@ -1,12 +1,8 @@
 #include "src/client/state.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -34,9 +30,6 @@ constexpr char kArraySuffix[] = ".array-";
 constexpr char kAnswersSuffix[] = ".answers-";
 constexpr char kDomain[] = "shoal client state v2";
 constexpr char kOldDomain[] = "shoal client state v1";
-// The guard's content: id, generation, and a digest of both, so that a torn write is found.
-constexpr size_t kGuardBytes = 16 + 8 + sizeof(Digest);
-
 Digest StateDigest(absl::string_view domain, BytesView record) {
   return Transcript(domain).Blob(record).Finish();
 }
@@ -47,17 +40,6 @@ BytesView ArrayBytes(const std::vector<uint32_t>& items) {
 
 Digest ArrayDigest(const Digest& round_id, BytesView bytes) {
   return Transcript("shoal client array v1").Blob(round_id).Blob(bytes).Finish();
-}
-
-Digest GuardDigest(BytesView id, uint64_t generation) {
-  return Transcript("shoal client guard v1").Blob(id).U64(generation).Finish();
-}
-
-Bytes GuardContent(BytesView id, uint64_t generation) {
-  Bytes content = ToBytes(id);
-  AppendLe<uint64_t>(content, generation);
-  Append(content, GuardDigest(id, generation));
-  return content;
 }
 
 absl::Status Damaged(absl::string_view what) {
@@ -96,25 +78,19 @@ absl::StatusOr<std::optional<roster::SeenEpoch>> ReadSeen(const SeenEpochRecord&
 // Converts state and guard to and from bytes.
 class StateCodec {
  public:
-  struct GuardFields {
-    std::array<uint8_t, 16> id = {};
-    uint64_t inode = 0;
-    uint64_t birth_ns = 0;
-    uint64_t generation = 0;
-  };
   using ArrayIndex = FileStateStore::ArrayIndex;
   using StoredArray = FileStateStore::StoredArray;
   using StoredArrays = FileStateStore::StoredArrays;
   struct Decoded {
     State state;
-    GuardFields guard;
+    Guard guard;
     // The arrays' files, for rounds whose arrays are not in `state` yet.
     ArrayIndex arrays;
     bool old_version = false;
   };
 
   static SecretVector<uint8_t> Encode(const State& state, const ArrayIndex& arrays,
-                                      const GuardFields& guard) {
+                                      const Guard& guard) {
     WipingRecord wiping;
     StateRecord& record = wiping.record;
     record.set_deployment(state.deployment);
@@ -305,82 +281,14 @@ bool State::DropExpired(uint64_t now_s) {
   return dropped;
 }
 
-absl::Status FileStateStore::Lock() {
-  const std::string lock_path = absl::StrCat(path_, ".lock");
-  lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock_ < 0) return ErrnoStatus(errno, lock_path);
-  while (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EWOULDBLOCK) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path_, ": another process uses this state"));
-    }
-    return ErrnoStatus(errno, lock_path);
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::optional<FileStateStore::Guard>> FileStateStore::ReadGuard() const {
-  const std::string guard_path = absl::StrCat(path_, ".guard");
-  auto content = ReadPrivateFile(guard_path, 4096);
-  if (absl::IsNotFound(content.status())) return std::nullopt;
-  if (!content.ok()) return content.status();
-  struct statx info;
-  if (::statx(AT_FDCWD, guard_path.c_str(), 0, STATX_INO | STATX_BTIME, &info) != 0) {
-    return ErrnoStatus(errno, guard_path);
-  }
-  Guard guard;
-  guard.inode = info.stx_ino;
-  if (info.stx_mask & STATX_BTIME) {
-    guard.birth_ns =
-        static_cast<uint64_t>(info.stx_btime.tv_sec) * 1'000'000'000 + info.stx_btime.tv_nsec;
-  }
-  if (content->size() != kGuardBytes) return std::nullopt;
-  const BytesView bytes = AsBytes(*content);
-  std::copy_n(bytes.begin(), guard.id.size(), guard.id.begin());
-  guard.generation = LoadLe<uint64_t>(bytes.data() + guard.id.size());
-  const Digest digest = GuardDigest(guard.id, guard.generation);
-  if (!std::equal(digest.begin(), digest.end(), bytes.begin() + 24)) return std::nullopt;
-  return std::optional<Guard>(guard);
-}
-
-absl::Status FileStateStore::WriteGuard() const {
-  const std::string guard_path = absl::StrCat(path_, ".guard");
-  const Bytes content = GuardContent(guard_.id, guard_.generation);
-  // Written in place, as a copy is recognised by the file's identity.
-  const int fd = ::open(guard_path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(errno, guard_path);
-  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
-  const ssize_t written = ::pwrite(fd, content.data(), content.size(), 0);
-  if (written != static_cast<ssize_t>(content.size())) {
-    return ErrnoStatus(written < 0 ? errno : EIO, guard_path);
-  }
-  if (::fdatasync(fd) != 0) return ErrnoStatus(errno, guard_path);
-  return absl::OkStatus();
-}
-
-absl::Status FileStateStore::MakeGuard(RandomSource& random) {
-  // WriteFileAtomically makes a new file each time, so the guard's identity changes.
-  guard_ = {};
-  random.Fill(guard_.id);
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(path_, ".guard"),
-                                            GuardContent(guard_.id, guard_.generation),
-                                            FileMode::kPrivate));
-  SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> made, ReadGuard());
-  if (!made) return absl::UnavailableError(absl::StrCat(path_, ".guard: cannot be read back"));
-  guard_ = *made;
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::string& path,
                                                                      RandomSource& random) {
-  std::unique_ptr<FileStateStore> store(new FileStateStore(path));
-  SHOAL_RETURN_IF_ERROR(store->Lock());
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path));
+  std::unique_ptr<FileStateStore> store(new FileStateStore(path, std::move(file)));
   auto content = ReadPrivateFile(path, kMaxStateBytes);
   if (absl::IsNotFound(content.status())) {
-    SHOAL_RETURN_IF_ERROR(store->MakeGuard(random));
+    SHOAL_RETURN_IF_ERROR(store->file_->Accept(std::nullopt, random).status());
     SHOAL_RETURN_IF_ERROR(store->Save());
-    store->RemoveLeftovers();
     return store;
   }
   if (!content.ok()) return content.status();
@@ -388,15 +296,7 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   WipeString(*content);
   if (!decoded.ok()) return Annotate(decoded.status(), path);
   store->state_ = std::move(decoded->state);
-
-  SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> guard, store->ReadGuard());
-  const StateCodec::GuardFields& expected = decoded->guard;
-  // The state is saved before its guard, so after a crash between the two it is one generation
-  // ahead.
-  const bool current =
-      guard && guard->id == expected.id && guard->inode == expected.inode &&
-      guard->birth_ns == expected.birth_ns &&
-      (guard->generation == expected.generation || guard->generation + 1 == expected.generation);
+  SHOAL_ASSIGN_OR_RETURN(const bool current, store->file_->Accept(decoded->guard, random));
   for (HeldRound& round : store->state_.rounds) {
     if (round.over) continue;
     const auto arrays = decoded->arrays.find(round.id);
@@ -408,15 +308,6 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
     decoded->arrays.erase(round.id);
   }
   store->arrays_ = std::move(decoded->arrays);
-  if (current) {
-    store->guard_ = *guard;
-    store->guard_.generation = expected.generation;
-    // Writes the guard at once: after another such crash the two would differ by two generations,
-    // as with an old copy.
-    if (guard->generation != expected.generation) SHOAL_RETURN_IF_ERROR(store->WriteGuard());
-  } else {
-    SHOAL_RETURN_IF_ERROR(store->MakeGuard(random));
-  }
   if (!current || store->discarded_rounds_ > 0) SHOAL_RETURN_IF_ERROR(store->Save());
   store->RemoveLeftovers();
   return store;
@@ -507,33 +398,11 @@ void FileStateStore::RemoveLeftovers() const {
   }
 }
 
-FileStateStore::~FileStateStore() {
-  if (lock_ >= 0) ::close(lock_);
-}
-
 absl::Status FileStateStore::Save() {
-  Guard next = guard_;
-  ++next.generation;
+  const Guard next = file_->next();
   SHOAL_ASSIGN_OR_RETURN(ArrayIndex arrays, WriteArrays(next.generation));
-  const SecretVector<uint8_t> encoded =
-      StateCodec::Encode(state_, arrays, {next.id, next.inode, next.birth_ns, next.generation});
-  // Keeps the old content reachable, to overwrite it.
-  const int old = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
-  auto close_old = absl::MakeCleanup([old] {
-    if (old >= 0) ::close(old);
-  });
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(path_, encoded, FileMode::kPrivate));
-  guard_ = next;
+  SHOAL_RETURN_IF_ERROR(file_->Save(StateCodec::Encode(state_, arrays, next)));
   arrays_ = std::move(arrays);
-  if (old >= 0) {
-    struct stat info;
-    if (::fstat(old, &info) == 0) {
-      // Best effort: the new state is already in place.
-      const Bytes zeros(static_cast<size_t>(info.st_size), 0);
-      if (::pwrite(old, zeros.data(), zeros.size(), 0) > 0) ::fdatasync(old);
-    }
-  }
-  SHOAL_RETURN_IF_ERROR(WriteGuard());
   RemoveLeftovers();
   return absl::OkStatus();
 }

@@ -5,19 +5,14 @@
 // could be used for a second row, and the two tallies would tell the frontend about both rows. So
 // the state is durable before anything derived from it is sent, and a state that was restored from
 // an old copy loses its rounds:
-//   PATH        the state; 0600; replaced atomically; the old content is overwritten with zeros
-//   PATH.guard  an id and the generation of the last save, written in place after every save. A
-//               state that is older than its guard, or whose guard was made anew (another inode or
-//               time of birth: both files copied back), is an old copy.
-//   PATH.lock   locked while a process uses the state
+//   PATH        the state, with PATH.guard and PATH.lock beside it (guarded_file.h)
 //   PATH.array-GENERATION-N
 //               a long array of a round (slots, rows): 0600; written once, and durable before the
 //               state names it with its digest, so that state and guard cover it; when no state
 //               names it any more, it is overwritten with zeros and removed
 //   PATH.answers-COUNTER       a round's answers while they come in (answer_spool.h), still masked:
 //               worth nothing without the round's seed, and removed when that is wiped
-// A killed process may leave files behind that no state names; the next process removes them. A
-// file system or virtual machine that was set back to a snapshot as a whole cannot be detected.
+// A killed process may leave files behind that no state names; the next process removes them.
 #ifndef SHOAL_SRC_CLIENT_STATE_H_
 #define SHOAL_SRC_CLIENT_STATE_H_
 
@@ -34,6 +29,7 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
+#include "src/client/guarded_file.h"
 #include "src/roster/roster.h"
 #include "src/wire/round.pb.h"
 
@@ -143,7 +139,6 @@ class FileStateStore final : public StateStore {
   // the file is damaged. PERMISSION_DENIED: others may read the file.
   static absl::StatusOr<std::unique_ptr<FileStateStore>> Open(const std::string& path,
                                                               RandomSource& random);
-  ~FileStateStore() override;
 
   State& state() override { return state_; }
   // Writes the arrays that are new since the last save, and the rest, a few kB.
@@ -155,12 +150,6 @@ class FileStateStore final : public StateStore {
   size_t discarded_rounds() const { return discarded_rounds_; }
 
  private:
-  struct Guard {
-    std::array<uint8_t, 16> id = {};
-    uint64_t inode = 0;
-    uint64_t birth_ns = 0;
-    uint64_t generation = 0;
-  };
   friend class StateCodec;
   // A long array with its own file.
   struct StoredArray {
@@ -175,8 +164,8 @@ class FileStateStore final : public StateStore {
   // Keyed by round id. Lacks rounds without a long array.
   using ArrayIndex = std::map<Digest, StoredArrays>;
 
-  explicit FileStateStore(std::string path) : path_(std::move(path)) {}
-  absl::Status Lock();
+  FileStateStore(std::string path, std::unique_ptr<GuardedFile> file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   // Writes the files of arrays that are new in the state, as of `generation`.
   absl::StatusOr<ArrayIndex> WriteArrays(uint64_t generation) const;
   // Reads a round's arrays into `round`; false if a file does not have the digest that the state
@@ -184,16 +173,12 @@ class FileStateStore final : public StateStore {
   bool Load(const StoredArrays& stored, HeldRound& round) const;
   // Removes files beside the state that it does not name.
   void RemoveLeftovers() const;
-  absl::StatusOr<std::optional<Guard>> ReadGuard() const;
-  absl::Status MakeGuard(RandomSource& random);
-  absl::Status WriteGuard() const;
 
   const std::string path_;
+  const std::unique_ptr<GuardedFile> file_;
   State state_;
-  Guard guard_;
   ArrayIndex arrays_;  // the files that the state on disk names
   size_t discarded_rounds_ = 0;
-  int lock_ = -1;
 };
 
 // Reads a state without locking it, to show it to people. Leaves out long arrays. NOT_FOUND if

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,7 @@ constexpr wire::FrameLimits kResponseLimits = {.control_bytes = wire::kMaxClient
 
 class TlsTransport final : public Transport {
  public:
+  using Transport::RequireParty;
   explicit TlsTransport(std::string address) : address_(std::move(address)) {}
 
   absl::StatusOr<wire::GetDeploymentResponse> GetDeployment(
@@ -66,16 +68,18 @@ class TlsTransport final : public Transport {
                     kCallTimeout);
   }
 
-  absl::Status RequireFrontend(const roster::Roster& roster) override {
-    pin_ = roster.party(1).tls_certificate_sha256;
-    if (connection_ != nullptr && connection_->certificate_sha256() != *pin_) {
-      Disconnect();
-      return absl::UnauthenticatedError(absl::StrCat(
-          address_,
-          " shows another TLS certificate than the roster's frontend: something stands "
-          "between it and this client, or it runs with other keys"));
+  absl::StatusOr<uint32_t> RequireParty(const roster::Roster& roster,
+                                        std::span<const uint32_t> any_of) override {
+    for (const uint32_t party : any_of) {
+      pin_ = roster.party(party).tls_certificate_sha256;
+      if (connection_ == nullptr || connection_->certificate_sha256() == *pin_) return party;
     }
-    return absl::OkStatus();
+    pin_ = roster.party(any_of.front()).tls_certificate_sha256;
+    Disconnect();
+    return absl::UnauthenticatedError(absl::StrCat(
+        address_,
+        " shows another TLS certificate than the roster's party: something stands between it and "
+        "this client, or it runs with other keys"));
   }
 
   void HangUp() override { Disconnect(); }
@@ -108,7 +112,7 @@ class TlsTransport final : public Transport {
   absl::StatusOr<wire::Frame> Exchange(const wire::Frame& request, const wire::FrameLimits& limits,
                                        milliseconds timeout) {
     if (!pin_ && request.type != wire::FrameType::kGetDeployment) {
-      return absl::FailedPreconditionError("the frontend's certificate has not been checked yet");
+      return absl::FailedPreconditionError("the party's certificate has not been checked yet");
     }
     if (connection_ != nullptr && !connection_->usable()) Disconnect();
     if (connection_ == nullptr) {

@@ -1,4 +1,4 @@
-// A frontend over TLS 1.3.
+// A party over TLS 1.3.
 #ifndef SHOAL_SRC_CLIENT_TLS_TRANSPORT_H_
 #define SHOAL_SRC_CLIENT_TLS_TRANSPORT_H_
 
@@ -10,9 +10,9 @@
 
 namespace shoal::client {
 
-// A transport to the frontend at `address`; INVALID_ARGUMENT unless that is host:port. Connects at
-// its first use, and again after the connection broke. Before RequireFrontend anybody could be at
-// the other end, so all calls but GetDeployment give FAILED_PRECONDITION.
+// A transport to the party at `address`; INVALID_ARGUMENT unless that is host:port. Connects at its
+// first use, and again after the connection broke. Before RequireParty anybody could be at the
+// other end, so all calls but GetDeployment give FAILED_PRECONDITION.
 absl::StatusOr<std::unique_ptr<Transport>> ConnectTls(const std::string& address);
 
 }  // namespace shoal::client

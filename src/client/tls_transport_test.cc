@@ -62,7 +62,7 @@ TEST_F(TlsTransportTest, OnlyAsksForTheDeploymentBeforeTheFrontendIsKnown) {
   EXPECT_THAT(transport->ListRounds({}),
               StatusIs(absl::StatusCode::kFailedPrecondition, "not been checked"));
   EXPECT_EQ(server_.Seen(FrameType::kListRounds), 0);
-  SHOAL_EXPECT_OK(transport->RequireFrontend(frontend_.roster()));
+  SHOAL_EXPECT_OK(transport->RequireParty(frontend_.roster(), 1));
   SHOAL_EXPECT_OK(transport->ListRounds({}));
 }
 
@@ -70,15 +70,29 @@ TEST_F(TlsTransportTest, AnotherCertificateThanTheRostersIsRefused) {
   server_.Serve("127.0.0.1:0", testing::MakeTlsIdentity());
   const auto transport = Connect();
   SHOAL_ASSERT_OK(transport->GetDeployment({}));  // anybody can pass a signed roster on
-  EXPECT_THAT(transport->RequireFrontend(frontend_.roster()),
+  EXPECT_THAT(transport->RequireParty(frontend_.roster(), 1),
               StatusIs(absl::StatusCode::kUnauthenticated, "another TLS certificate"));
   EXPECT_THAT(transport->ListRounds({}), StatusIs(absl::StatusCode::kUnauthenticated, ""));
   EXPECT_EQ(server_.Seen(FrameType::kListRounds), 0);
 }
 
+// Any party may serve clients: the certificate says which it is.
+TEST_F(TlsTransportTest, TellsWhichPartyItIs) {
+  const auto transport = Connect();
+  SHOAL_ASSERT_OK(transport->GetDeployment({}));
+  const std::vector<uint32_t> others = {2, 3}, all = {2, 1, 3};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const uint32_t party,
+                             transport->RequireParty(frontend_.roster(), all));
+  EXPECT_EQ(party, 1u);
+  SHOAL_EXPECT_OK(transport->ListRounds({}));
+  EXPECT_THAT(transport->RequireParty(frontend_.roster(), others),
+              StatusIs(absl::StatusCode::kUnauthenticated, "another TLS certificate"));
+  EXPECT_THAT(transport->ListRounds({}), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+}
+
 TEST_F(TlsTransportTest, ConnectsAgainToTheSameFrontendAlone) {
   const auto transport = Connect();
-  SHOAL_ASSERT_OK(transport->RequireFrontend(frontend_.roster()));
+  SHOAL_ASSERT_OK(transport->RequireParty(frontend_.roster(), 1));
   SHOAL_ASSERT_OK(transport->ListRounds({}));
   const Traffic before = transport->traffic();
   server_.Stop();
@@ -95,7 +109,7 @@ TEST_F(TlsTransportTest, ConnectsAgainToTheSameFrontendAlone) {
 
 TEST_F(TlsTransportTest, ErrorsKeepTheirCodeAndTheConnection) {
   const auto transport = Connect();
-  SHOAL_ASSERT_OK(transport->RequireFrontend(frontend_.roster()));
+  SHOAL_ASSERT_OK(transport->RequireParty(frontend_.roster(), 1));
   wire::WaitRoundRequest request;
   request.set_round_id(std::string(32, 'x'));
   EXPECT_THAT(transport->WaitRound(request),
@@ -108,7 +122,7 @@ TEST_F(TlsTransportTest, ErrorsKeepTheirCodeAndTheConnection) {
 TEST_F(TlsTransportTest, ConnectsAgainAfterItWasRefusedForLackOfRoom) {
   server_.Serve("127.0.0.1:0", server_.identity(), /*max_buffered_bytes=*/16);
   const auto transport = Connect();
-  SHOAL_ASSERT_OK(transport->RequireFrontend(frontend_.roster()));
+  SHOAL_ASSERT_OK(transport->RequireParty(frontend_.roster(), 1));
   wire::WaitRoundRequest request;
   request.set_round_id(std::string(32, 'x'));
   for (int i = 0; i < 3; ++i) {

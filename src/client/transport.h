@@ -1,4 +1,5 @@
-// How a client reaches the frontend: one method for every request of src/wire/client.proto.
+// How a client reaches a party that serves clients: one method for every request of
+// src/wire/client.proto.
 #ifndef SHOAL_SRC_CLIENT_TRANSPORT_H_
 #define SHOAL_SRC_CLIENT_TRANSPORT_H_
 
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -49,17 +51,23 @@ class Transport {
   virtual absl::StatusOr<wire::GetStatusResponse> GetStatus(
       const wire::GetStatusRequest& request) = 0;
 
-  // A request to a single-server engine (src/wire/pir.proto), whose arrays are in the frame's bulk.
+  // A request to an engine (src/wire/pir.proto), whose arrays are in the frame's bulk.
   // The response has at most `max_bulk_bytes` of bulk. UNIMPLEMENTED if there are no engines.
   virtual absl::StatusOr<wire::Frame> CallEngine(const wire::Frame& /*request*/,
                                                  uint64_t /*max_bulk_bytes*/) {
     return absl::UnimplementedError("no engines here");
   }
 
-  // Requires the frontend to be this roster's party 1 from here on. A client calls this after it
-  // has fetched the roster over this connection and verified it by its own pins. UNAUTHENTICATED if
-  // the peer has another certificate. Later connections are checked when they are made.
-  virtual absl::Status RequireFrontend(const roster::Roster& roster) = 0;
+  // From here on the other end must be one of these parties of the roster (1 is the frontend): the
+  // one that it is now, or the first if there is no connection. Returns its number. A client learns
+  // the roster from the connection itself and verifies it by its own pins; then it calls this.
+  // UNAUTHENTICATED if the peer's certificate is none of theirs; later connections are checked when
+  // they are made.
+  virtual absl::StatusOr<uint32_t> RequireParty(const roster::Roster& roster,
+                                                std::span<const uint32_t> any_of) = 0;
+  absl::Status RequireParty(const roster::Roster& roster, uint32_t party) {
+    return RequireParty(roster, {&party, 1}).status();
+  }
 
   // Closes the connection; a later request opens another. A client hangs up before it looks at its
   // answers, since the time for that depends on them and nobody may see it.
@@ -68,7 +76,7 @@ class Transport {
   virtual Traffic traffic() const = 0;
 };
 
-// Makes a connection for one device. Thread-safe.
+// Makes a connection to the frontend for one device; from any thread.
 using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<Transport>>()>;
 
 }  // namespace shoal::client

@@ -62,7 +62,8 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
   const Work work = {options,  environment, deployment,
                      *control, connections, threads ? &*threads : nullptr,
                      devices,  checker,     recorder};
-  SHOAL_RETURN_IF_ERROR(options.engine ? RunEngine(work, *options.engine) : RunChain(work));
+  SHOAL_RETURN_IF_ERROR(options.engine != nullptr ? RunEngine(work, *options.engine)
+                                                  : RunChain(work));
   SHOAL_RETURN_IF_ERROR(client::CheckNotExpired(deployment, *environment.clock));
   connections.HangUp();
   CountLost(devices, report);

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/secret.h"
 #include "src/base/status_macros.h"
@@ -11,7 +13,7 @@
 #include "src/client/engine_client.h"
 #include "src/client/hint_cache.h"
 #include "src/crowd/work.h"
-#include "src/pir/registry.h"
+#include "src/pir/engine.h"
 
 namespace shoal::crowd {
 namespace {
@@ -25,7 +27,7 @@ constexpr uint64_t kCheckedTogether = 256;
 // recovered one after the other, so that what is timed as the server's is the server's.
 class EngineCrowd {
  public:
-  EngineCrowd(const Work& work, pir::Engine engine)
+  EngineCrowd(const Work& work, const pir::Engine& engine)
       : work_(work),
         engine_(engine),
         devices_(work.devices),
@@ -33,20 +35,24 @@ class EngineCrowd {
         record_bytes_(work.deployment.manifest().answer_bytes()) {}
 
   absl::Status Run() {
-    report_.engine = std::string(pir::EngineName(engine_));
+    report_.engine = std::string(engine_.name());
     report_.parties = 1;
+    if (engine_.keeps_state() || engine_.roles().size() != 1) {
+      return absl::UnimplementedError(
+          absl::StrCat(report_.engine, ": crowds ask engines of one server that keep no state"));
+    }
     const client::EngineCall call = CallOver(work_.control);
     const Stopwatch stopwatch;
     SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse before,
                            client::FetchSetup(work_.deployment, engine_, call));
-    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, pir::SizesOf(before.setup()));
+    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, engine_.SizesOf(before.setup()));
     client::HintFetch fetch;
-    SHOAL_ASSIGN_OR_RETURN(client_, client::ObtainHint(
-                                        before.setup(), /*path=*/"", call, {},
-                                        [&](uint64_t done, uint64_t total) {
-                                          work_.recorder.Progress("hint", done, total);
-                                        },
-                                        fetch));
+    SHOAL_ASSIGN_OR_RETURN(session_, client::ObtainHint(
+                                         engine_, before.setup(), /*path=*/"", call, {},
+                                         [&](uint64_t done, uint64_t total) {
+                                           work_.recorder.Progress("hint", done, total);
+                                         },
+                                         fetch));
     work_.recorder.AddStage("hint", stopwatch.Seconds());
     const pir::Sizes& sizes = report_.costs.bytes;
     const uint64_t each = sizes.query_bytes + sizes.answer_bytes + record_bytes_;
@@ -83,8 +89,9 @@ class EngineCrowd {
  private:
   struct Request {
     Piece piece;
-    std::vector<pir::Asked> asked;
-    Bytes answers;
+    std::unique_ptr<pir::Batch> batch;  // of one step
+    pir::Request message;
+    Bytes answer;
     absl::Status status;
   };
 
@@ -113,7 +120,7 @@ class EngineCrowd {
     for (const Unit unit :
          work_.options.own_connections ? devices_.Units(wave, 0) : std::vector<Unit>{wave}) {
       const size_t before = requests.size();
-      for (Piece& piece : devices_.Cut(unit, client::QueriesPerRequest(report_.costs.bytes))) {
+      for (Piece& piece : devices_.Cut(unit, session_->KeysPerStep())) {
         // A device's own connection carries all its requests, one after the other.
         if (!work_.options.own_connections || requests.size() == before) {
           jobs.push_back(requests.size());
@@ -148,13 +155,14 @@ class EngineCrowd {
     const Stopwatch cpu(Stopwatch::kThread);
     SeededRandom random = devices_.Random("shoal crowd engine v1", request.piece.firsts.front());
     const std::vector<uint32_t> rows = request.piece.Gather(devices_.rows());
-    // All at once: the public matrix is expanded once for them.
-    auto asked = client_->Ask(std::vector<uint64_t>(rows.begin(), rows.end()), random);
-    if (asked.ok()) {
-      request.asked = *std::move(asked);
-    } else {
-      request.status = asked.status();
-    }
+    request.status = [&]() -> absl::Status {
+      const std::vector<uint64_t> wide(rows.begin(), rows.end());
+      SHOAL_ASSIGN_OR_RETURN(request.batch, session_->Ask({.rows = wide, .keys = wide.size()}));
+      SHOAL_CHECK(request.batch->steps() == 1);
+      SHOAL_ASSIGN_OR_RETURN(std::vector<pir::Request> messages, request.batch->Next(random));
+      request.message = std::move(messages.at(0));
+      return absl::OkStatus();
+    }();
     work_.recorder.AddSealing(cpu.Seconds());
   }
 
@@ -171,15 +179,9 @@ class EngineCrowd {
   }
 
   absl::Status Send(client::Transport& transport, Request& request) {
-    Bytes queries;
-    for (pir::Asked& asked : request.asked) {
-      Append(queries, asked.query);
-      asked.query = {};
-    }
     const Stopwatch stopwatch;
-    SHOAL_ASSIGN_OR_RETURN(request.answers, client::FetchEngineAnswers(
-                                                engine_, report_.costs.bytes, request.piece.count,
-                                                std::move(queries), CallOver(transport)));
+    SHOAL_ASSIGN_OR_RETURN(request.answer,
+                           client::FetchAnswer(engine_, request.message, CallOver(transport)));
     work_.recorder.AddLatency(stopwatch.Seconds(), request.piece.count);
     return absl::OkStatus();
   }
@@ -187,22 +189,23 @@ class EngineCrowd {
   // Decrypts the answers into their queries' places in `records`, which begin with query `first`.
   void Recover(Request& request, uint64_t first, MutableBytes records) {
     const Stopwatch cpu(Stopwatch::kThread);
-    const size_t each = report_.costs.bytes.answer_bytes;
-    const Piece& piece = request.piece;
-    for (size_t i = 0, k = 0; i < piece.ranges.size(); ++i) {
-      for (uint64_t query = piece.firsts[i]; query < piece.firsts[i] + piece.ranges[i].count;
-           ++query, ++k) {
-        if (!request.status.ok()) return;
-        const auto record =
-            client_->Recover(request.asked[k], BytesView(request.answers).subspan(k * each, each));
-        if (record.ok()) {
-          std::copy(record->begin(), record->end(),
-                    records.begin() + static_cast<ptrdiff_t>((query - first) * record_bytes_));
-        } else {
-          request.status = record.status();
-        }
+    if (request.status.ok()) {
+      const BytesView answer = request.answer;
+      request.status = request.batch->Finish({&answer, 1});
+    }
+    if (request.status.ok()) {
+      const SecretVector<uint8_t> found = request.batch->TakeRecords();
+      auto from = found.begin();
+      const Piece& piece = request.piece;
+      for (size_t i = 0; i < piece.ranges.size(); ++i) {
+        const auto bytes = static_cast<ptrdiff_t>(piece.ranges[i].count * record_bytes_);
+        std::copy_n(
+            from, bytes,
+            records.begin() + static_cast<ptrdiff_t>((piece.firsts[i] - first) * record_bytes_));
+        from += bytes;
       }
     }
+    request.batch.reset();
     work_.recorder.AddChecked({}, cpu.Seconds());
   }
 
@@ -220,17 +223,17 @@ class EngineCrowd {
   }
 
   const Work& work_;
-  const pir::Engine engine_;
+  const pir::Engine& engine_;
   Devices& devices_;
   CrowdReport& report_;
   const size_t record_bytes_;
-  std::unique_ptr<pir::Client> client_;
+  std::unique_ptr<pir::Session> session_;
   double make_seconds_ = 0, wait_seconds_ = 0, check_seconds_ = 0;
 };
 
 }  // namespace
 
-absl::Status RunEngine(const Work& work, pir::Engine engine) {
+absl::Status RunEngine(const Work& work, const pir::Engine& engine) {
   return EngineCrowd(work, engine).Run();
 }
 

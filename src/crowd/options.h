@@ -4,13 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "src/base/bytes.h"
 #include "src/client/transport.h"
-#include "src/pir/registry.h"
+#include "src/pir/engine.h"
 
 namespace shoal::crowd {
 
@@ -25,8 +24,8 @@ struct CrowdKeys {
 };
 
 struct CrowdOptions {
-  // Unset: the chain.
-  std::optional<pir::Engine> engine;
+  // Null: the chain. An engine of one server that keeps no state.
+  const pir::Engine* engine = nullptr;
   uint32_t devices = 1000;
   // Queries of every device, unless `queries` is set.
   uint32_t pad_to = 64;

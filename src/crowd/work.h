@@ -52,7 +52,7 @@ struct Work {
 // Through one round of the chain.
 absl::Status RunChain(const Work& work);
 // Through an engine.
-absl::Status RunEngine(const Work& work, pir::Engine engine);
+absl::Status RunEngine(const Work& work, const pir::Engine& engine);
 
 }  // namespace shoal::crowd
 

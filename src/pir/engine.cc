@@ -1,7 +1,8 @@
 #include "src/pir/engine.h"
 
-#include <utility>
-
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 // Engine, table and shape: what hint and product are functions of.
 Transcript& AddShape(const wire::PirSetup& setup, Transcript& transcript) {
-  return transcript.Blob(setup.engine())
+  transcript.Blob(setup.engine())
       .Blob(setup.table_id())
       .U64(setup.epoch())
       .Blob(setup.manifest_digest())
@@ -18,9 +19,33 @@ Transcript& AddShape(const wire::PirSetup& setup, Transcript& transcript) {
       .U64(setup.record_bytes())
       .U64(setup.rows_per_column())
       .U64(setup.columns());
+  // Which families have a shape of their own follows from the engine's name.
+  if (!setup.shape().empty()) transcript.Blob(setup.shape());
+  return transcript;
 }
 
 }  // namespace
+
+absl::string_view RoleName(Role role) {
+  switch (role) {
+    case Role::kSingle:
+      return "single";
+    case Role::kOffline:
+      return "offline";
+    case Role::kOnline:
+      return "online";
+  }
+  SHOAL_CHECK(false);
+}
+
+absl::StatusOr<Role> ParseRole(absl::string_view name) {
+  if (name.empty()) return Role::kSingle;
+  for (const Role role : {Role::kSingle, Role::kOffline, Role::kOnline}) {
+    if (RoleName(role) == name) return role;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no role \"", name, "\": single, offline or online"));
+}
 
 Digest SetupId(const wire::PirSetup& setup) {
   Transcript transcript("shoal pir setup v1");
@@ -42,9 +67,31 @@ Digest DeltaDigest(const DeltaView& delta) {
       .Finish();
 }
 
-absl::StatusOr<Asked> Client::Ask(uint64_t row, RandomSource& random) const {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, Ask({&row, 1}, random));
-  return std::move(asked[0]);
+absl::Status Session::TakeHint(BytesView) {
+  return absl::FailedPreconditionError("pir: this engine has no public hint");
+}
+
+absl::StatusOr<Request> Session::Prepare(RandomSource&) {
+  return absl::FailedPreconditionError("pir: this engine prepares nothing");
+}
+
+absl::Status Session::TakePrepared(BytesView) {
+  return absl::FailedPreconditionError("pir: this engine prepares nothing");
+}
+
+absl::StatusOr<Sizes> Engine::SizesOf(const wire::PirSetup& setup) const {
+  if (setup.engine() != name()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pir setup: of the engine \"", setup.engine(), "\", not ", name()));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOfShape(setup));
+  const size_t digest_bytes = sizes.hint_bytes == 0 ? 0 : sizeof(Digest);
+  if (setup.hint_bytes() != sizes.hint_bytes || setup.hint_digest().size() != digest_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pir setup: a hint of %d bytes, where this shape has %d",
+                        setup.hint_bytes(), sizes.hint_bytes));
+  }
+  return sizes;
 }
 
 }  // namespace shoal::pir

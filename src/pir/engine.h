@@ -1,15 +1,15 @@
-// Private information retrieval from one server: the client learns one record of a table, the
-// server which record it was learns under no circumstances, as long as learning with errors is hard
-// (docs/engines.md).
+// What a system of private information retrieval does to serve beside the others (docs/engines.md):
+// a client learns records of a public table, and no server learns which.
 //
-//   server  Create(content)  ->  setup, hint           once for a table epoch
-//   client  Create(setup, hint)                        once for a table epoch
-//   client  Ask(row)         ->  query                 ---> server
-//   server  Answer(queries)  ->  answers               <---, one pass over the table for all of
-//   them client  Recover(asked, answer)  ->  record
+//   Engine   one system: its name, the roles of its servers, sizes, factories
+//   Server   one server's side: a setup, answers to requests, the step to the next epoch
+//   Session  one client's side: what it needs first, the queries of a lookup, what it keeps
+//   Family   engines that share code, shape and units of cost
 //
-// What a record is (a row and its signature), which row a key is in, what a row proves, and whether
-// it is the table's, is the table layer's: every engine returns the same bytes.
+// Two servers with roles, preparation by a public hint or by messages, state that every query
+// consumes, and any arithmetic fit behind these classes. What a record is (a row and its
+// signature), which row a key is in, and whether a record is the table's belong to the table's
+// layer: every engine returns the same bytes.
 #ifndef SHOAL_SRC_PIR_ENGINE_H_
 #define SHOAL_SRC_PIR_ENGINE_H_
 
@@ -32,10 +32,6 @@
 
 namespace shoal::pir {
 
-namespace lwe {
-struct Kernel;
-}
-
 // What a server serves: `rows` records of `record_bytes` each.
 struct Content {
   Digest table_id = {};
@@ -50,8 +46,13 @@ struct Content {
 inline constexpr uint32_t kMaxRecordBytes = (1u << 20) + 48;
 // Queries of one request (src/wire/pir.proto) at most.
 inline constexpr uint32_t kMaxQueriesPerRequest = 16;
-// In front of every query: the epoch (8 bytes), the setup's id.
-inline constexpr size_t kQueryHeaderBytes = 8 + 32;
+
+// Which server of an engine: `single` where there is one, `offline` and `online` where there are
+// two that do not collude.
+enum class Role { kSingle, kOffline, kOnline };
+absl::string_view RoleName(Role role);
+// INVALID_ARGUMENT for an unknown name. The empty name is `single`.
+absl::StatusOr<Role> ParseRole(absl::string_view name);
 
 // Transcript("shoal pir setup v1") over the fields in order: what a query is bound to.
 Digest SetupId(const wire::PirSetup& setup);
@@ -59,12 +60,12 @@ Digest HintDigest(BytesView hint);
 // What a server's product is a function of: engine, table (by the manifest's digest), shape.
 Digest ProductId(const wire::PirSetup& setup);
 
-// Bytes of everything that is sent or kept: a function of the setup alone (registry.h).
+// Bytes of everything that is sent or kept: a function of the setup alone. Over all roles.
 struct Sizes {
   uint64_t hint_bytes = 0;         // down, once an epoch
   uint64_t hint_memory_bytes = 0;  // at the client
-  uint64_t query_bytes = 0;        // up
-  uint64_t answer_bytes = 0;       // down
+  uint64_t query_bytes = 0;        // up, for one record
+  uint64_t answer_bytes = 0;       // down, for one record
   uint64_t server_bytes = 0;       // memory of the server, the table itself not counted
 };
 
@@ -79,34 +80,45 @@ struct Costs {
   double recover_seconds = 0;  // client, one record
 };
 
-struct ServerOptions {
-  // A larger hint is refused.
-  uint64_t max_hint_bytes = uint64_t{1} << 30;
-  // 0: about as many rows as columns in SimplePIR, which makes the fewest bytes, a third in
-  // DoublePIR.
-  uint64_t rows_per_column = 0;
-  // 0: as many as the rows need. More leave room: a server that was refreshed keeps those it had.
-  uint64_t columns = 0;
-  const lwe::Kernel* kernel = nullptr;  // null: the fastest
-  ThreadPool* pool = nullptr;  // null: everything on the caller's thread; must outlive the server
-  // Server::product of an earlier server of the same content and options, which saves nearly all of
-  // the work; empty: made. Nothing is checked but its length: whose it is, the caller knows by
-  // ProductId.
-  std::vector<uint32_t> product = {};
-  // Of making the hint: done of total, in any unit.
-  std::function<void(uint64_t done, uint64_t total)> progress = nullptr;
+// An amount of an engine's own unit of work. The unit "pir_pass_byte" costs what the field
+// pir_pass_byte_ns of plan::UnitCosts says, and so on: bytes of a table that a pass reads, rows
+// that are gathered, operations in a ring.
+struct Amount {
+  absl::string_view unit;
+  double amount = 0;
+};
+// The work of an engine, processor time at its servers (over all roles) and at its client.
+struct Work {
+  std::vector<Amount> setup;    // server, once an epoch
+  std::vector<Amount> query;    // client, one query
+  std::vector<Amount> answer;   // server, one query
+  std::vector<Amount> recover;  // client, one record
 };
 
-struct ClientOptions {
-  const lwe::Kernel* kernel = nullptr;
-  ThreadPool* pool = nullptr;
+// One message to the server of one role. Its length and that of its answer follow from the setup,
+// from `kind` and from `count`.
+struct Request {
+  Role role = Role::kSingle;
+  // Which of the engine's kinds of request; 0 is the ordinary query.
+  uint32_t kind = 0;
+  // Queries in the body, of equal length; at most kMaxQueriesPerRequest.
+  uint32_t count = 1;
+  Bytes body;
+  // The answer has exactly so many.
+  uint64_t answer_bytes = 0;
+};
+// The same at the server, as it came from the network.
+struct RequestView {
+  uint32_t kind = 0;
+  uint32_t count = 1;
+  BytesView body;
 };
 
 // What changed from one epoch to the next, much smaller than a hint if few rows did.
 struct DeltaView {
   Digest from = {};  // SetupId
   wire::PirSetup to;
-  // refresh.h has the bytes.
+  // The family's own encoding (src/pir/lwe/refresh.h).
   BytesView changes;
 };
 // The same with bytes of its own.
@@ -118,83 +130,186 @@ struct Delta {
   operator DeltaView() const { return {.from = from, .to = to, .changes = changes}; }
 };
 
-// Of everything in it: what came in pieces is known to be whole, and what was kept to be undamaged.
+// Over everything in the delta: a client knows by it that the pieces make the whole, and that a
+// kept delta is undamaged.
 Digest DeltaDigest(const DeltaView& delta);
 
-// Thread-safe but for Refresh.
+struct ServerOptions {
+  // A larger hint is refused.
+  uint64_t max_hint_bytes = uint64_t{1} << 30;
+  ThreadPool* pool = nullptr;  // null: everything on the caller's thread; must outlive the server
+  // The setup whose shape the server is to have; nothing: the engine chooses one. A server that
+  // was refreshed keeps its shape, and one that starts again must have the same.
+  std::optional<wire::PirSetup> shape = std::nullopt;
+  // Server::product of an earlier server of the same content and shape, which saves nearly all of
+  // the set-up; empty: it is made. Nothing is checked but its length: the caller knows by ProductId
+  // whose it is.
+  std::vector<uint32_t> product = {};
+  // Of the set-up: done of total, in any unit.
+  std::function<void(uint64_t done, uint64_t total)> progress = nullptr;
+};
+
+// All roles of an engine at one server. Thread-safe but for Refresh.
 class Server {
  public:
   virtual ~Server() = default;
 
   virtual const wire::PirSetup& setup() const = 0;
-  // The hint as it is sent; setup().hint_digest is of these bytes.
-  virtual BytesView hint() const = 0;
-
-  // The table times the public matrix, 1024 words for every row of the matrix: what takes so long
-  // to make, for ServerOptions::product. Valid until Refresh.
-  virtual std::span<const uint32_t> product() const = 0;
-
-  // Answers in the order of the queries, in one pass over the table. A bad query has its own error,
-  // and the others their answers: INVALID_ARGUMENT for a query of the wrong length,
-  // FAILED_PRECONDITION for one of another epoch or another setup.
-  virtual std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const = 0;
-
-  // One client's batch (SimplePIR's sections 4.3 and 5.2): the table is dealt into queries.size()
-  // chunks (ChunkOf), and query i finds what is in chunk i, for Client::RecoverChunk. All of them
-  // together are one pass over the table; DoublePIR's second level is as much work as for so many
-  // clients. The hint is the same. Errors as Answer, for all queries at once.
-  virtual absl::StatusOr<std::vector<Bytes>> AnswerChunks(
-      std::span<const BytesView> queries) const = 0;
-
-  // What part of the product a Refresh with these arguments would make anew, 0 to 1: near 1 it
-  // takes as long as a new server, or its delta has as many bytes as a hint. INVALID_ARGUMENT as
+  // The public hint as it is sent, which setup().hint_digest is of; empty for an engine without.
+  virtual BytesView hint() const { return {}; }
+  // What takes long to make, for ServerOptions::product; empty if nothing does. Valid until
   // Refresh.
+  virtual std::span<const uint32_t> product() const { return {}; }
+  // No request body has more.
+  virtual uint64_t max_request_bytes() const = 0;
+
+  // The answers to requests to one role, in their order. They share what can be shared, such as a
+  // pass over the table. A bad request has its own error, and the others have their answers:
+  // INVALID_ARGUMENT for an unknown role or kind, or a wrong length; FAILED_PRECONDITION for
+  // another epoch or another setup.
+  virtual std::vector<absl::StatusOr<Bytes>> Answer(
+      Role role, std::span<const RequestView> requests) const = 0;
+
+  // The part, 0 to 1, of the set-up that a Refresh with these arguments would make anew. Near 1 a
+  // new server takes as long. INVALID_ARGUMENT as Refresh.
   virtual absl::StatusOr<double> RefreshShare(const Content& content,
                                               std::span<const uint64_t> changed_rows) const = 0;
 
-  // Makes this the server of a later epoch of the same table, with the same size of rows and no
-  // more columns: setup and hint change. `changed_rows` names every row whose bytes differ, in
-  // ascending order. Costs about 1024 multiply-adds for a byte that changed, and never more than a
-  // new hint would; takes as much memory as the delta has, less than a hint. No delta if it would
-  // be as long as the hint, which then serves a client better. INVALID_ARGUMENT if the content does
-  // not fit: then make a new server.
+  // Makes this the server of a later epoch of the same table, with rows of the same size.
+  // `changed_rows` names every row whose bytes differ, in ascending order. Returns what clients
+  // need to follow, if that is less than a hint. INVALID_ARGUMENT if the content does not fit: then
+  // a new server must be made.
   virtual absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
                                                        std::span<const uint64_t> changed_rows) = 0;
 };
 
-// A client's part of one query that is under way: what it needs to understand the answer, and no
-// one else may have.
-struct Asked {
-  uint64_t row = 0;
-  Bytes query;
-  SecretVector<int32_t> secret;
+// Where a session keeps its secret state between runs of the program, for example a file that knows
+// whether it is an old copy (src/client/session_file.h). Thread-compatible.
+class SessionStore {
+ public:
+  virtual ~SessionStore() = default;
+  // The last state that was saved; empty if there is none, or if it is an old copy, whose hints may
+  // be spent.
+  virtual BytesView saved() const = 0;
+  // Durable when it returns OK. Nothing that follows from the state may be sent after an error.
+  virtual absl::Status Save(BytesView state) = 0;
 };
 
-// Thread-safe but for Apply. Keeps no state between queries: every query has fresh secrets.
-class Client {
+// The queries of one lookup, in steps. Thread-compatible.
+class Batch {
  public:
-  virtual ~Client() = default;
+  virtual ~Batch() = default;
+
+  // Steps that are left.
+  virtual uint64_t steps() const = 0;
+  // The requests of the next step, at most one for each role. What they spend of the session is
+  // durably spent before this returns. RESOURCE_EXHAUSTED if the session's budget is spent.
+  virtual absl::StatusOr<std::vector<Request>> Next(RandomSource& random) = 0;
+  // Takes the answers to the requests of Next, in their order, and refreshes the session. The work
+  // is the same whatever the answers hold. INVALID_ARGUMENT for a wrong length, which everyone on
+  // the wire can see. Any answer of the right length gives some bytes: records of a lying server
+  // are found out by their signatures, and the server is not told.
+  virtual absl::Status Finish(std::span<const BytesView> answers) = 0;
+  // After the last step: the records of the wanted rows, one after the other, in the rows' order.
+  virtual SecretVector<uint8_t> TakeRecords() = 0;
+};
+
+// What one lookup asks of a session.
+struct Wanted {
+  // Each below the setup's rows.
+  std::span<const uint64_t> rows;
+  // How many keys the servers are to see, at least rows.size(): number, size and order of the
+  // requests depend on it and on the setup alone.
+  uint64_t keys = 0;
+  // A hash that does not depend on the keys spread them over the rows, so that an engine may count
+  // on few of them lying together (lwe/batch.h).
+  bool spread = false;
+};
+
+// One client's side of one engine. Thread-compatible; where Budget() is nothing, Ask and the
+// batches of different lookups may run on several threads.
+class Session {
+ public:
+  virtual ~Session() = default;
 
   virtual const wire::PirSetup& setup() const = 0;
 
-  // One query for each of the rows. OUT_OF_RANGE if there is no such row. Several at a time are
-  // cheaper: the public matrix is expanded once for all of them.
-  virtual absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
-                                                 RandomSource& random) const = 0;
-  absl::StatusOr<Asked> Ask(uint64_t row, RandomSource& random) const;
+  // What the session needs before it can ask.
+  enum class Need {
+    kNothing,
+    kHint,     // the server's public hint, whole: TakeHint
+    kRequests  // answers to requests of its own, until there are enough: Prepare, TakePrepared
+  };
+  virtual Need needed() const = 0;
+  // DATA_LOSS if these bytes are not the setup's hint.
+  virtual absl::Status TakeHint(BytesView hint);
+  // The next request of the preparation, and its answer. What an answer gave is durable when
+  // TakePrepared returns, so that an interrupted preparation goes on where it stopped.
+  // FAILED_PRECONDITION if nothing is needed.
+  virtual absl::StatusOr<Request> Prepare(RandomSource& random);
+  virtual absl::Status TakePrepared(BytesView answer);
 
-  // The record. INVALID_ARGUMENT for an answer of the wrong length, which everyone on the wire can
-  // see; any answer of the right length gives some bytes, in the same time whatever they are: that
-  // they are not the table's is found by their signature, and never told to the server.
-  virtual absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const = 0;
+  // Records that can be asked for before the session needs a preparation again; nothing if there is
+  // no such limit.
+  virtual std::optional<uint64_t> Budget() const { return std::nullopt; }
 
-  // As Recover, of a row in its chunk's answer of AnswerChunks.
-  virtual absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
-                                             BytesView answer) const = 0;
+  // Begins a lookup, once nothing is needed. The session outlives it. OUT_OF_RANGE if there is no
+  // such row.
+  virtual absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) = 0;
+  // A lookup of at most so many keys that are not spread takes one step.
+  virtual uint64_t KeysPerStep() const = 0;
 
-  // Makes this a client of the delta's epoch. FAILED_PRECONDITION if the delta starts elsewhere,
-  // INVALID_ARGUMENT if it is malformed; the client is then what it was.
-  virtual absl::Status Apply(const DeltaView& delta) = 0;
+  // Makes this a session of the delta's epoch. FAILED_PRECONDITION if the delta starts elsewhere,
+  // INVALID_ARGUMENT if it is malformed; then the session is unchanged.
+  virtual absl::Status Advance(const DeltaView& delta) = 0;
+};
+
+struct SessionOptions {
+  ThreadPool* pool = nullptr;  // null: everything on the caller's thread; outlives the session
+  // For engines whose sessions must be durable; it outlives the session. Others ignore it.
+  SessionStore* store = nullptr;
+};
+
+// One system. Immutable, lives as long as the process.
+class Engine {
+ public:
+  virtual ~Engine() = default;
+
+  virtual absl::string_view name() const = 0;
+  // The roles of its servers: one, or two that different parties must have.
+  virtual std::span<const Role> roles() const = 0;
+  // Whether a session must be durable (SessionOptions::store).
+  virtual bool keeps_state() const = 0;
+
+  // The setup, without its hint, that a server of this content would have. INVALID_ARGUMENT, or
+  // RESOURCE_EXHAUSTED for a table or a hint too large, which says what would do.
+  virtual absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
+                                                 const ServerOptions& options) const = 0;
+  // Of a setup without its hint (ShapeOf). INVALID_ARGUMENT names the field that is out of range or
+  // does not fit the others: a setup may come from the network.
+  virtual absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape) const = 0;
+  // Of a whole setup, whose hint must be as long as the shape makes it.
+  absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) const;
+  // Of a shape that SizesOfShape accepts, if `together` queries reach the server together.
+  virtual Work WorkOf(const wire::PirSetup& shape, double together) const = 0;
+
+  // Errors as ShapeOf, and RESOURCE_EXHAUSTED if it does not fit the memory.
+  virtual absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
+                                                               ServerOptions options) const = 0;
+  // One setup for each of roles(), in their order. INVALID_ARGUMENT names what is wrong with them.
+  virtual absl::StatusOr<std::unique_ptr<Session>> OpenSession(
+      std::span<const wire::PirSetup> setups, const SessionOptions& options) const = 0;
+};
+
+// Engines of one shape, with kernels of their own. Immutable, lives as long as the process.
+class Family {
+ public:
+  virtual ~Family() = default;
+  virtual std::span<const Engine* const> engines() const = 0;
+  // Measures what the family's units of work cost on this machine: processor nanoseconds for each
+  // unit that WorkOf names, on all of the pool's threads at once. Over tables of about `bytes`.
+  virtual std::vector<Amount> MeasureUnits(uint64_t bytes, RandomSource& random,
+                                           ThreadPool& pool) const = 0;
 };
 
 }  // namespace shoal::pir

@@ -25,9 +25,7 @@
 #include "src/base/stopwatch.h"
 #include "src/onion/onion.h"
 #include "src/parallel/content_mac.h"
-#include "src/pir/lwe/byte_matrix.h"
-#include "src/pir/lwe/shape.h"
-#include "src/pir/registry.h"
+#include "src/pir/registry/registry.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/practice_round.h"
@@ -550,95 +548,21 @@ void MeasureFreshMemory(size_t bytes, UnitCosts& costs) {
   costs.set_fresh_byte_ns(std::max(0.001, ns[0] - ns[1]));
 }
 
-// A table of zeros for an engine, as no cost depends on a value.
-pir::Content Zeros(uint64_t rows, uint32_t record_bytes) {
-  return {.table_id = {1},
-          .epoch = 1,
-          .manifest_digest = {2},
-          .rows = rows,
-          .record_bytes = record_bytes,
-          .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 0); }};
-}
-
-// What a query over a small table costs an engine's client to make, its server to answer in a full
-// pass, and the client to recover from.
-struct EngineTimes {
-  double ask_ns, answer_ns, recover_ns;
-  wire::PirSetup setup;
-};
-EngineTimes TimeEngine(pir::Engine engine, uint64_t rows, uint32_t record_bytes,
-                       uint64_t rows_per_column, RandomSource& random, ThreadPool& pool) {
-  pir::ServerOptions options;
-  options.rows_per_column = rows_per_column;
-  options.pool = &pool;
-  const auto server = *pir::CreateServer(engine, Zeros(rows, record_bytes), options);
-  const auto client = *pir::CreateClient(server->setup(), server->hint(), {});
-  std::vector<pir::Asked> asked(pir::kMaxQueriesPerRequest);
-  std::vector<BytesView> queries(asked.size());
-  std::vector<absl::StatusOr<Bytes>> answers;
-  const auto each = [&](const Cost& cost) {
-    return cost.cpu_ns / static_cast<double>(asked.size());
-  };
-  EngineTimes times;
-  times.setup = server->setup();
-  times.ask_ns = each(Typical([&] {
-    return Once([&] {
-      for (size_t i = 0; i < asked.size(); ++i) asked[i] = *client->Ask(i % rows, random);
-    });
-  }));
-  for (size_t i = 0; i < asked.size(); ++i) queries[i] = asked[i].query;
-  times.answer_ns = each(Typical([&] { return Once([&] { answers = server->Answer(queries); }); }));
-  times.recover_ns = each(Typical([&] {
-    return Once([&] {
-      for (size_t i = 0; i < asked.size(); ++i) {
-        SHOAL_CHECK(client->Recover(asked[i], *answers[i]).ok());
-      }
-    });
-  }));
-  return times;
+// Null if no field has the name UNIT_ns.
+const google::protobuf::FieldDescriptor* FieldOf(absl::string_view unit) {
+  const auto* const field = UnitCosts::descriptor()->FindFieldByName(absl::StrCat(unit, "_ns"));
+  using Field = google::protobuf::FieldDescriptor;
+  return field != nullptr && field->cpp_type() == Field::CPPTYPE_DOUBLE ? field : nullptr;
 }
 
 void MeasureEngines(size_t bytes, RandomSource& random, ThreadPool& pool, UnitCosts& costs) {
-  constexpr uint64_t kColumns = 16384;
-  const pir::lwe::Kernel& kernel = pir::lwe::KernelOr(nullptr);
-  const auto matrix_of = [&](size_t size) {
-    return *pir::lwe::ByteMatrix::Create(std::max<uint64_t>(16, size / kColumns), kColumns);
-  };
-  {
-    const pir::lwe::ByteMatrix matrix = matrix_of(bytes / 32);
-    pir::lwe::PackedVectors room = *pir::lwe::PanelRoom(kernel);
-    const Cost cost =
-        Typical([&] { return Once([&] { (void)matrix.MultiplyPublic(room, {}, &pool); }); });
-    costs.set_pir_public_byte_ns(Positive(cost.cpu_ns / static_cast<double>(matrix.bytes())));
+  for (const pir::Family* family : pir::Families()) {
+    for (const pir::Amount& unit : family->MeasureUnits(bytes, random, pool)) {
+      const auto* const field = FieldOf(unit.unit);
+      SHOAL_CHECK(field != nullptr);
+      UnitCosts::GetReflection()->SetDouble(&costs, field, unit.amount);
+    }
   }
-  const pir::lwe::ByteMatrix matrix = matrix_of(bytes);
-  const auto pass = [&](uint64_t queries) {
-    pir::lwe::PackedVectors vectors = *pir::lwe::PackedVectors::Create(kernel, kColumns, queries);
-    const std::vector<uint32_t> words(kColumns, 0x12345678);
-    for (uint64_t i = 0; i < queries; ++i) vectors.Set(i, words);
-    return Typical([&] {
-             return Once([&] { (void)matrix.Multiply(vectors, 0, matrix.rows(), &pool); });
-           }).cpu_ns /
-           static_cast<double>(matrix.bytes());
-  };
-  const double one = pass(1), all = pass(pir::kMaxQueriesPerRequest);
-  constexpr double kMore = pir::kMaxQueriesPerRequest - 1;
-  costs.set_pir_pass_byte_ns(Positive(one));
-  costs.set_pir_query_byte_ns(Positive((all - one) / kMore));
-
-  // One row in a column, so that queries are nearly all that is packed.
-  constexpr uint32_t kRecord = 64;
-  const EngineTimes simple =
-      TimeEngine(pir::Engine::kSimplePir, kColumns, kRecord, 1, random, pool);
-  costs.set_pir_ask_column_ns(Positive(simple.ask_ns / kColumns));
-  costs.set_simplepir_recover_byte_ns(Positive(simple.recover_ns / kRecord));
-  const double table = kColumns * kRecord;
-  const double product =
-      table * (costs.pir_pass_byte_ns() + kMore * costs.pir_query_byte_ns()) / (kMore + 1);
-  costs.set_pir_word_ns(Positive((simple.answer_ns - product) / (kColumns + kRecord)));
-  constexpr uint32_t kShort = 4;
-  const EngineTimes twice = TimeEngine(pir::Engine::kDoublePir, 4096, kShort, 64, random, pool);
-  costs.set_doublepir_recover_byte_ns(Positive(twice.recover_ns / kShort));
 }
 
 std::string MachineName() {
@@ -682,6 +606,14 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   MeasureLink(size(1 << 26), random, costs);
   MeasureEngines(size(1 << 26), random, pool, costs);
   return costs;
+}
+
+absl::StatusOr<double> CostOf(const UnitCosts& costs, absl::string_view unit) {
+  const auto* const field = FieldOf(unit);
+  if (field == nullptr) {
+    return absl::UnimplementedError(absl::StrCat("no cost is known for the unit ", unit));
+  }
+  return UnitCosts::GetReflection()->GetDouble(costs, field);
 }
 
 std::string DefaultCostsPath() {

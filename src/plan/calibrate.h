@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/base/random.h"
 #include "src/parallel/thread_pool.h"
 #include "src/plan/plan.pb.h"
@@ -26,7 +27,11 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort = 1);
 // Built-in costs, measured on the machine that their field `machine` names.
 const UnitCosts& DefaultCosts();
 
-// "~/.config/shoal/costs.textproto", or the same below $XDG_CONFIG_HOME; empty without a home.
+// The cost of a unit of an engine's work (pir::Amount): "pir_pass_byte" is the field
+// pir_pass_byte_ns. UNIMPLEMENTED if there is no such field.
+absl::StatusOr<double> CostOf(const UnitCosts& costs, absl::string_view unit);
+
+// "~/.config/shoal/costs.textproto", or below $XDG_CONFIG_HOME; empty without a home.
 std::string DefaultCostsPath();
 
 // Reads costs from a file. INVALID_ARGUMENT names a cost that is missing, negative or not finite,

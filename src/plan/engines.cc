@@ -4,63 +4,48 @@
 #include <cmath>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "src/base/status_macros.h"
-#include "src/pir/lwe/lwe.h"
-#include "src/pir/registry.h"
+#include "src/pir/registry/registry.h"
+#include "src/plan/calibrate.h"
 
 namespace shoal::plan {
 namespace {
 
+// Queries that share a pass at a busy server.
 constexpr double kPass = pir::kMaxQueriesPerRequest;
 
-// A matrix of so many bytes times the queries of one pass.
-double PassNs(double bytes, double queries, const UnitCosts& unit) {
-  return bytes * (unit.pir_pass_byte_ns() + (queries - 1) * unit.pir_query_byte_ns());
+// Nanoseconds of some work: each unit's cost is the field of that name.
+absl::StatusOr<double> NsOf(std::span<const pir::Amount> work, const UnitCosts& unit) {
+  double ns = 0;
+  for (const pir::Amount& amount : work) {
+    SHOAL_ASSIGN_OR_RETURN(const double cost, CostOf(unit, amount.unit));
+    ns += amount.amount * cost;
+  }
+  return ns;
 }
 
-// What the servers compute for one query when `queries` of them share a pass.
-double AnswerNs(const wire::PirSetup& setup, pir::Engine engine, double queries,
-                const UnitCosts& unit) {
-  const auto columns = static_cast<double>(setup.columns());
-  const double blocks = static_cast<double>(setup.rows_per_column());
-  const double width = setup.record_bytes();
-  const double rows = blocks * width;
-  double ns =
-      PassNs(rows * columns, queries, unit) / queries + (columns + rows) * unit.pir_word_ns();
-  if (engine == pir::Engine::kSimplePir) return ns;
-  // The second level (src/pir/lwe/double_pir.h): E, 3072 W rows and a column for every block; F, 3
-  // W rows of each query's own, times its query and times the whole public matrix.
-  const double padded = std::ceil(blocks / 64) * 64;
-  ns += PassNs(3 * pir::lwe::kDimension * width * padded, queries, unit) / queries;
-  ns += 3 * width * padded * unit.pir_public_byte_ns();
-  // E's product and F's: 3072 W words each.
-  return ns + (padded + 6 * pir::lwe::kDimension * width) * unit.pir_word_ns();
-}
-
-// The products with the public matrix, and the hint's words rounded.
-double SetupNs(const wire::PirSetup& setup, pir::Engine engine, const UnitCosts& unit) {
-  const double hint_rows = engine == pir::Engine::kSimplePir
-                               ? static_cast<double>(setup.rows_per_column())
-                               : 3.0 * pir::lwe::kDimension;
-  const double words = hint_rows * setup.record_bytes() * pir::lwe::kDimension;
-  const double first = static_cast<double>(setup.rows_per_column()) * setup.record_bytes() *
-                       static_cast<double>(setup.columns());
-  const double second = engine == pir::Engine::kSimplePir
-                            ? 0
-                            : 3.0 * pir::lwe::kDimension * setup.record_bytes() *
-                                  std::ceil(static_cast<double>(setup.rows_per_column()) / 64) * 64;
-  return (first + second) * unit.pir_public_byte_ns() + words * unit.pir_word_ns();
-}
-
-double AskColumns(const wire::PirSetup& setup, pir::Engine engine) {
-  const double second = engine == pir::Engine::kSimplePir
-                            ? 0
-                            : std::ceil(static_cast<double>(setup.rows_per_column()) / 64) * 64;
-  return static_cast<double>(setup.columns()) + second;
+// In seconds.
+struct Times {
+  double setup = 0, query = 0, answer = 0, alone = 0, recover = 0;
+};
+absl::StatusOr<Times> TimesOf(const pir::Engine& engine, const wire::PirSetup& shape,
+                              const UnitCosts& unit) {
+  const pir::Work full = engine.WorkOf(shape, kPass), alone = engine.WorkOf(shape, 1);
+  Times times;
+  for (const auto& [seconds, work] :
+       {std::pair(&times.setup, &full.setup), std::pair(&times.query, &full.query),
+        std::pair(&times.answer, &full.answer), std::pair(&times.alone, &alone.answer),
+        std::pair(&times.recover, &full.recover)}) {
+    SHOAL_ASSIGN_OR_RETURN(const double ns, NsOf(*work, unit));
+    *seconds = 1e-9 * ns;
+  }
+  return times;
 }
 
 double Price(const Workload& w, double server_seconds, double bytes) {
@@ -140,10 +125,10 @@ absl::Status CheckEngineOptions(const EngineOptions& options) {
   return absl::OkStatus();
 }
 
-EngineCosts PredictEngine(const Workload& w, pir::Engine engine, const Layout& layout,
+EngineCosts PredictEngine(const Workload& w, const pir::Engine& engine, const Layout& layout,
                           const UnitCosts& unit, const EngineOptions& options) {
   EngineCosts costs;
-  costs.set_engine(std::string(pir::EngineName(engine)));
+  costs.set_engine(std::string(engine.name()));
   costs.set_row_bytes(layout.row_bytes());
   costs.set_rows(layout.rows());
   pir::Content content;
@@ -151,10 +136,11 @@ EngineCosts PredictEngine(const Workload& w, pir::Engine engine, const Layout& l
   content.record_bytes = layout.answer_bytes();
   pir::ServerOptions server;
   server.max_hint_bytes = options.max_hint_bytes;
-  const auto setup = pir::ShapeOf(engine, content, server);
-  const absl::StatusOr<pir::Sizes> sizes = setup.ok() ? pir::SizesOfShape(*setup) : setup.status();
-  if (!sizes.ok()) {
-    costs.set_refused(std::string(sizes.status().message()));
+  const auto setup = engine.ShapeOf(content, server);
+  const auto sizes = setup.ok() ? engine.SizesOfShape(*setup) : setup.status();
+  const auto times = sizes.ok() ? TimesOf(engine, *setup, unit) : sizes.status();
+  if (!times.ok()) {
+    costs.set_refused(std::string(times.status().message()));
     return costs;
   }
   const auto hint = static_cast<double>(sizes->hint_bytes);
@@ -164,14 +150,12 @@ EngineCosts PredictEngine(const Workload& w, pir::Engine engine, const Layout& l
   costs.set_query_bytes(static_cast<double>(sizes->query_bytes));
   costs.set_answer_bytes(static_cast<double>(sizes->answer_bytes));
   costs.set_server_bytes(static_cast<double>(sizes->server_bytes));
-  costs.set_setup_seconds(1e-9 * SetupNs(*setup, engine, unit));
-  costs.set_query_seconds(1e-9 * AskColumns(*setup, engine) * unit.pir_ask_column_ns());
+  costs.set_setup_seconds(times->setup);
+  costs.set_query_seconds(times->query);
   const double links = 1e-9 * bytes * unit.link_byte_ns();
-  costs.set_answer_seconds(1e-9 * AnswerNs(*setup, engine, kPass, unit) + links);
-  costs.set_alone_seconds(1e-9 * AnswerNs(*setup, engine, 1, unit) + links);
-  costs.set_recover_seconds(1e-9 * setup->record_bytes() *
-                            (engine == pir::Engine::kSimplePir ? unit.simplepir_recover_byte_ns()
-                                                               : unit.doublepir_recover_byte_ns()));
+  costs.set_answer_seconds(times->answer + links);
+  costs.set_alone_seconds(times->alone + links);
+  costs.set_recover_seconds(times->recover);
   const double a_day = static_cast<double>(w.queries) * w.rounds_per_day;
   costs.set_server_seconds_per_query(costs.answer_seconds() + costs.setup_seconds() / a_day +
                                      1e-9 * hint * unit.link_byte_ns() / options.lookups_per_hint);
@@ -193,14 +177,14 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
     if (!moved.ok()) return std::nullopt;
     return *std::move(moved);
   };
-  for (const pir::Engine engine : pir::kAllEngines) {
+  for (const pir::Engine* engine : pir::Engines()) {
     std::vector<uint32_t> sizes = RowSizes(w);
     if (row_bytes != 0) sizes = {row_bytes};
     std::optional<Layout> best_layout;
     EngineCosts best;
     for (const uint32_t size : sizes) {
       SHOAL_ASSIGN_OR_RETURN(const Layout layout, LayOut(w, size));
-      EngineCosts costs = PredictEngine(w, engine, layout, unit, options);
+      EngineCosts costs = PredictEngine(w, *engine, layout, unit, options);
       if (!costs.refused().empty()) {
         // The narrowest rows say best what would have to change.
         if (best.engine().empty()) best = std::move(costs);
@@ -218,7 +202,7 @@ absl::Status CompareEngines(const Workload& w, uint32_t row_bytes, const noise::
           if (!chain) return std::nullopt;
           Workload other = w;
           other.queries = static_cast<uint64_t>(queries);
-          return better(*chain, PredictEngine(other, engine, *best_layout, unit, options));
+          return better(*chain, PredictEngine(other, *engine, *best_layout, unit, options));
         });
       };
       const auto records = static_cast<double>(w.records);

@@ -1,4 +1,4 @@
-// The single-server engines beside the chain: what they would cost for the same workload, and from
+// The engines beside the chain: what they would cost for the same workload, and from
 // how many queries on the chain costs less.
 #ifndef SHOAL_SRC_PLAN_ENGINES_H_
 #define SHOAL_SRC_PLAN_ENGINES_H_
@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "src/noise/search.h"
-#include "src/pir/registry.h"
+#include "src/pir/engine.h"
 #include "src/plan/model.h"
 #include "src/plan/plan.pb.h"
 
@@ -23,9 +23,9 @@ struct EngineOptions {
 // INVALID_ARGUMENT names the option that is out of range.
 absl::Status CheckEngineOptions(const EngineOptions& options);
 
-// One engine over rows of a layout, by its own shape and sizes (src/pir). `refused` says why it
-// would not start.
-EngineCosts PredictEngine(const Workload& workload, pir::Engine engine, const Layout& layout,
+// One engine over rows of a layout, by its own shape, sizes and work (src/pir). `refused` says why
+// it would not start, or which of its units has no cost.
+EngineCosts PredictEngine(const Workload& workload, const pir::Engine& engine, const Layout& layout,
                           const UnitCosts& costs, const EngineOptions& options);
 
 // Fills `engine` and `chain_by_queries` of a plan that ChooseRows made: every engine with the row

@@ -9,7 +9,8 @@
 #include "src/base/testing/test_random.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
-#include "src/pir/registry.h"
+#include "src/pir/lwe/family.h"
+#include "src/pir/registry/registry.h"
 #include "src/plan/calibrate.h"
 #include "src/plan/engines.h"
 #include "src/server/offline.h"
@@ -276,8 +277,9 @@ TEST(EnginesTest, SizesAreThoseOfTheEngine) {
   Workload w = ShortRecords();
   w.records = 300;
   SHOAL_ASSERT_OK_AND_ASSIGN(const Layout layout, LayOut(w, 64));
-  const EngineCosts predicted =
-      PredictEngine(w, pir::Engine::kSimplePir, layout, DefaultCosts(), {});
+  const pir::Engine& simple = pir::lwe::SimplePir();
+  const pir::Engine& twofold = pir::lwe::DoublePir();
+  const EngineCosts predicted = PredictEngine(w, simple, layout, DefaultCosts(), {});
   EXPECT_EQ(predicted.refused(), "");
   const pir::Content content{.table_id = {1},
                              .epoch = 3,
@@ -285,33 +287,56 @@ TEST(EnginesTest, SizesAreThoseOfTheEngine) {
                              .rows = static_cast<uint64_t>(layout.rows()),
                              .record_bytes = layout.answer_bytes(),
                              .copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, 7); }};
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto server,
-                             pir::CreateServer(pir::Engine::kSimplePir, content, {}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto client,
-                             pir::CreateClient(server->setup(), server->hint(), {}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto server, simple.CreateServer(content, {}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto session, simple.OpenSession({&server->setup(), 1}, {}));
+  SHOAL_ASSERT_OK(session->TakeHint(server->hint()));
   testing::TestRandom random(4);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Asked asked, client->Ask(3, random));
-  const BytesView query = asked.query;
-  const auto answers = server->Answer({&query, 1});
+  const uint64_t row = 3;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = {&row, 1}, .keys = 1}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random));
+  const pir::RequestView view = {requests[0].kind, requests[0].count, requests[0].body};
+  const auto answers = server->Answer(requests[0].role, {&view, 1});
   SHOAL_ASSERT_OK(answers[0].status());
   EXPECT_EQ(predicted.hint_bytes(), static_cast<double>(server->hint().size()));
-  EXPECT_EQ(predicted.query_bytes(), static_cast<double>(asked.query.size()));
+  EXPECT_EQ(predicted.query_bytes(), static_cast<double>(view.body.size()));
   EXPECT_EQ(predicted.answer_bytes(), static_cast<double>(answers[0]->size()));
-  // DoublePIR's hint is too large to make here: compares its own sizes and its own refusal.
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto setup, pir::ShapeOf(pir::Engine::kDoublePir, content, {}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOfShape(setup));
-  const EngineCosts twice = PredictEngine(w, pir::Engine::kDoublePir, layout, DefaultCosts(), {});
+  // DoublePIR, whose hint is too large to make here: its own sizes, and its own refusal.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto setup, twofold.ShapeOf(content, {}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, twofold.SizesOfShape(setup));
+  const EngineCosts twice = PredictEngine(w, twofold, layout, DefaultCosts(), {});
   EXPECT_EQ(twice.hint_bytes(), static_cast<double>(sizes.hint_bytes));
   EXPECT_EQ(twice.query_bytes(), static_cast<double>(sizes.query_bytes));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Layout wide, LayOut(w, 200));
-  EXPECT_THAT(PredictEngine(w, pir::Engine::kDoublePir, wide, DefaultCosts(), {}).refused(),
+  EXPECT_THAT(PredictEngine(w, twofold, wide, DefaultCosts(), {}).refused(),
               HasSubstr("use simplepir for wide rows"));
   w.records = 300'000;
   SHOAL_ASSERT_OK_AND_ASSIGN(const Layout long_one, LayOut(w, 200));
-  EXPECT_THAT(PredictEngine(w, pir::Engine::kSimplePir, long_one, DefaultCosts(),
-                            {.max_hint_bytes = 1 << 20})
-                  .refused(),
-              HasSubstr("larger than the allowed 1 MiB"));
+  EXPECT_THAT(
+      PredictEngine(w, simple, long_one, DefaultCosts(), {.max_hint_bytes = 1 << 20}).refused(),
+      HasSubstr("larger than the allowed 1 MiB"));
+}
+
+// Every unit that an engine names has a cost, and no other name has.
+TEST(EnginesTest, EveryUnitHasACost) {
+  pir::Content content;
+  content.rows = 1000;
+  content.record_bytes = 4;
+  for (const pir::Engine* engine : pir::Engines()) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto shape, engine->ShapeOf(content, {}));
+    const pir::Work work = engine->WorkOf(shape, 16);
+    for (const auto* amounts : {&work.setup, &work.query, &work.answer, &work.recover}) {
+      EXPECT_FALSE(amounts->empty());
+      for (const pir::Amount& amount : *amounts) {
+        SHOAL_ASSERT_OK_AND_ASSIGN(const double cost, CostOf(DefaultCosts(), amount.unit));
+        EXPECT_GT(cost, 0);
+        EXPECT_GT(amount.amount, 0);
+      }
+    }
+  }
+  EXPECT_THAT(CostOf(DefaultCosts(), "machine"),
+              testing::StatusIs(absl::StatusCode::kUnimplemented, ""));
+  EXPECT_THAT(CostOf(DefaultCosts(), "ring_product"),
+              testing::StatusIs(absl::StatusCode::kUnimplemented, "ring_product"));
 }
 
 // At the crossover both cost the same; below it the chain costs more, above it less.
@@ -338,8 +363,8 @@ TEST(EnginesTest, TheChainBeatsThemFromTheCrossoverOn) {
         return PlanOf(other, 64);
       };
       const auto engine_at = [&] {
-        const auto kind = *pir::ParseEngine(engine.engine());
-        return PredictEngine(other, kind, plan.table(), DefaultCosts(), {});
+        const auto kind = *pir::FindEngine(engine.engine());
+        return PredictEngine(other, *kind, plan.table(), DefaultCosts(), {});
       };
       Plan chain = chain_at(engine.chain_beats_cpu_from_queries());
       EXPECT_EQ(chain.per_round().core_hours() * 3600 / chain.queries() <
@@ -383,9 +408,9 @@ TEST(EnginesTest, EveryEngineHasItsOwnBestRows) {
   SHOAL_ASSERT_OK(CompareEngines(w, 0, SomeNoise(), DefaultCosts(), {}, plan));
   for (const EngineCosts& engine : plan.engine()) {
     if (engine.engine() == "chain") continue;
-    const auto kind = *pir::ParseEngine(engine.engine());
+    const auto kind = *pir::FindEngine(engine.engine());
     for (const uint32_t size : RowSizes(w)) {
-      const EngineCosts other = PredictEngine(w, kind, *LayOut(w, size), DefaultCosts(), {});
+      const EngineCosts other = PredictEngine(w, *kind, *LayOut(w, size), DefaultCosts(), {});
       if (!other.refused().empty()) continue;
       EXPECT_GE(other.price_per_million_queries(), engine.price_per_million_queries()) << size;
     }

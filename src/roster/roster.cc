@@ -39,8 +39,10 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
     }
   } else {
     SHOAL_RETURN_IF_ERROR(CheckAddress(absl::StrCat(what, ", peer_address"), party.peer_address()));
+    // Where the party serves an engine; rounds are entered at party 1.
     if (!party.client_address().empty()) {
-      return Bad(absl::StrCat(what, ": clients connect to party 1 alone; no client_address"));
+      SHOAL_RETURN_IF_ERROR(
+          CheckAddress(absl::StrCat(what, ", client_address"), party.client_address()));
     }
   }
   if (party.tls_certificate_sha256().size() != sizeof(Digest)) {

@@ -261,7 +261,7 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
       {"client_address", [](auto& r) { r.mutable_parties(0)->set_client_address("host"); }},
       {"no peer_address", [](auto& r) { r.mutable_parties(0)->set_peer_address("a:1"); }},
       {"peer_address", [](auto& r) { r.mutable_parties(2)->set_peer_address(""); }},
-      {"no client_address", [](auto& r) { r.mutable_parties(2)->set_client_address("a:1"); }},
+      {"party 3, client_address", [](auto& r) { r.mutable_parties(2)->set_client_address("a"); }},
       {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(0); }},
       {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(2); }},
       {"tls_certificate_sha256",
@@ -294,6 +294,16 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
     bad.change(draft);
     EXPECT_THAT(CheckRoster(draft), StatusIs(kInvalid, bad.message));
   }
+}
+
+// Every party can serve an engine.
+TEST(CheckRoster, AnyPartyMayHaveAClientAddress) {
+  TestRandom random(13);
+  Parties parties(3, random);
+  wire::Roster draft = parties.draft();
+  draft.mutable_parties(1)->set_client_address("b:1");
+  draft.mutable_parties(2)->set_client_address("c:1");
+  SHOAL_EXPECT_OK(CheckRoster(draft));
 }
 
 TEST(SignRoster, SharesAddUp) {

@@ -1,8 +1,10 @@
 #include "src/shoal/common.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "src/base/status_macros.h"
+#include "src/pir/registry/registry.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
 
@@ -32,6 +34,22 @@ absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values) {
       roster::Roster::Verify(signed_roster, pinned, NowSeconds());
   if (!roster.ok()) return Annotate(roster.status(), path);
   return roster;
+}
+
+void AddEngineOption(cli::Options& options) {
+  static const auto* const help =
+      new std::string(absl::StrCat("chain (default), ", pir::EngineNames()));
+  options.add_options()("engine", cli::Text(), help->c_str());
+}
+
+absl::StatusOr<const pir::Engine*> EngineOf(const cli::Values& values) {
+  const std::string name = cli::TextOr(values, "engine", "chain");
+  if (name == "chain") return nullptr;
+  const absl::StatusOr<const pir::Engine*> engine = pir::FindEngine(name);
+  if (!engine.ok()) {
+    return cli::UsageError(absl::StrCat("--engine: there are chain, ", pir::EngineNames(" and ")));
+  }
+  return engine;
 }
 
 void AddOutOption(cli::Options& options) {

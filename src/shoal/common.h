@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/cli/command.h"
+#include "src/pir/engine.h"
 #include "src/roster/roster.h"
 
 namespace shoal::commands {
@@ -21,6 +22,11 @@ std::string FormatTime(uint64_t seconds);
 // --roster and --pinned, both required.
 void AddRosterOptions(cli::Options& options);
 absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values);
+
+// --engine: the engine of that name, or null for the chain, which is the default. A usage error
+// names those there are.
+void AddEngineOption(cli::Options& options);
+absl::StatusOr<const pir::Engine*> EngineOf(const cli::Values& values);
 
 // --out. WriteResult writes to its file, or without it to io.out.
 void AddOutOption(cli::Options& options);

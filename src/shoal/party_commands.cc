@@ -133,9 +133,10 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
          << roster.noise().phi() << "\n"
          << "digest\t" << Hex(roster::RosterDigest(roster)) << "\n";
   for (const wire::Party& party : roster.parties()) {
-    io.out << "party " << party.number() << "\t" << party.name() << "\t"
-           << (party.client_address().empty() ? party.peer_address() : party.client_address())
-           << "\t" << Hex(AsBytes(party.bls_public_key())).substr(0, 16) << "..\n";
+    const bool both = !party.client_address().empty() && !party.peer_address().empty();
+    io.out << "party " << party.number() << "\t" << party.name() << "\t" << party.peer_address()
+           << (both ? ", clients " : "") << party.client_address() << "\t"
+           << Hex(AsBytes(party.bls_public_key())).substr(0, 16) << "..\n";
   }
   if (values.count("pinned") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const roster::Roster verified, ReadRoster(values));

@@ -16,6 +16,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/shoal/common.h"
 #include "src/shoal/format.h"
 #include "src/shoal/lookup_commands.h"
 #include "src/shoal/session.h"
@@ -332,23 +333,25 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   }
   Output output(cli::TextOr(values, "output", ""), io.out);
   SHOAL_RETURN_IF_ERROR(output.Check());
-  std::optional<pir::Engine> engine;
-  if (const std::string name = cli::TextOr(values, "engine", "chain"); name != "chain") {
-    const absl::StatusOr<pir::Engine> parsed = pir::ParseEngine(name);
-    if (!parsed.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
-    if (obtain) return cli::UsageError("--obtain takes slots of the chain alone");
-    engine = *parsed;
-  } else if (values.count("pad") > 0) {
-    return cli::UsageError(
-        "--pad goes with --engine; the chain pads to pad_to of the configuration");
+  SHOAL_ASSIGN_OR_RETURN(const pir::Engine* const engine, EngineOf(values));
+  if (engine != nullptr && obtain) {
+    return cli::UsageError("--obtain takes slots of the chain alone");
+  }
+  for (const char* option : {"pad", "party"}) {
+    if (engine == nullptr && values.count(option) > 0) {
+      return cli::UsageError(absl::StrCat(
+          "--", option,
+          " goes with --engine; the chain pads to pad_to of the configuration and asks party 1"));
+    }
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                          Session::Open("shoal query", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
   if (obtain) return ObtainAhead(*session, static_cast<uint32_t>(ahead), format == "json", io);
-  if (engine) {
+  if (engine != nullptr) {
     const uint64_t pad = std::min<uint64_t>(cli::NumberOr(values, "pad", 1), ~uint32_t{0});
-    SHOAL_RETURN_IF_ERROR(session->UseEngine(*engine, static_cast<uint32_t>(pad)));
+    SHOAL_RETURN_IF_ERROR(
+        session->UseEngine(*engine, cli::TextsOf(values, "party"), static_cast<uint32_t>(pad)));
   } else {
     SHOAL_RETURN_IF_ERROR(session->UseChain().status());
   }
@@ -383,16 +386,19 @@ of memory, and a temporary file beside the state file that is as large as their
 answers. Files of keys are read twice and must not change meanwhile; keys from a pipe
 are held in memory.
 
-With --engine, the frontend alone answers, at once. Encryption hides which keys are
-asked for, but not how many (--pad rounds their number up). The engine's hint is
-fetched once for each version of the table and kept beside the state; an interrupted
-download is continued.
+With --engine, one server answers, at once: the frontend, or with --party another
+party that runs the engine. Encryption hides which keys are asked for, but not how many
+(--pad rounds their number up). The engine's hint is fetched once for each version of
+the table and kept beside the state; an interrupted download is continued. Many keys of
+a hashed table are asked together in batches, whose number depends on the number of
+keys alone.
 )",
       .examples = R"(  shoal query --config client.textproto bash openssl
   shoal query --config client.textproto --file keys --output results.tsv
   dpkg-query -Wf '${Package}\n' | shoal query --config client.textproto --file -
   shoal query --config client.textproto --obtain 64     slots for a later query
   shoal query --config client.textproto --engine simplepir bash     one server, no round
+  shoal query --config client.textproto --engine simplepir --party 2 bash
 )",
       .options =
           [](cli::Options& options) {
@@ -408,7 +414,10 @@ download is continued.
                                   "are there; only its owner can read it");
             options.add_options()("obtain", cli::Number(),
                                   "only take this many slots, for a later query");
-            options.add_options()("engine", cli::Text(), "chain (default), simplepir or doublepir");
+            AddEngineOption(options);
+            options.add_options()("party", cli::Texts(),
+                                  "with --engine only: ask the engine of this party (1); for an "
+                                  "engine of two servers given twice, offline first (1 and 2)");
             options.add_options()("pad", cli::Number(),
                                   "with --engine only: round the number of queries up to a "
                                   "multiple of this (1)");

@@ -1,10 +1,12 @@
 #include "src/shoal/session.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -24,24 +26,23 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
                                                        const Connector& connect, bool quiet,
                                                        cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(client::Config config, client::ReadConfig(config_path));
-  std::unique_ptr<Session> session(new Session(name, std::move(config), quiet, io));
+  std::unique_ptr<Session> session(new Session(name, std::move(config), connect, quiet, io));
   Session& s = *session;
-  s.environment_ = {
-      .clock = &s.clock_,
-      .random = &s.random_,
-      .pool = &s.pool_,
-      .sleep = client::SleepFor,
-      .progress = [&s](absl::string_view what) { s.console_.Tell(what); },
-      .count = [&s](absl::string_view stage, uint64_t done,
-                    uint64_t total) { s.console_.Count(stage, done, total); },
-      .connect = [connect, address = s.config_.frontend] { return connect(address); }};
+  s.environment_ = {.clock = &s.clock_,
+                    .random = &s.random_,
+                    .pool = &s.pool_,
+                    .sleep = client::SleepFor,
+                    .progress = [&s](absl::string_view what) { s.console_.Tell(what); },
+                    .count = [&s](absl::string_view stage, uint64_t done,
+                                  uint64_t total) { s.console_.Count(stage, done, total); },
+                    .connect = [&s] { return s.connect_(s.config_.frontend); }};
   SHOAL_ASSIGN_OR_RETURN(s.store_, client::FileStateStore::Open(s.config_.state_path, s.random_));
   if (s.store_->discarded_rounds() > 0) {
     s.console_.Warn(absl::StrCat(s.config_.state_path, " is an old copy; gave up the slots of ",
                                  s.store_->discarded_rounds(),
                                  " rounds, which could have been used already"));
   }
-  SHOAL_ASSIGN_OR_RETURN(s.transport_, connect(s.config_.frontend));
+  SHOAL_ASSIGN_OR_RETURN(s.transport_, s.connect_(s.config_.frontend));
   SHOAL_ASSIGN_OR_RETURN(client::Deployment deployment,
                          client::Deployment::Open(*s.transport_, s.config_.pins, *s.store_,
                                                   s.environment_, s.config_.placement_cache));
@@ -50,6 +51,12 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
 }
 
 absl::StatusOr<client::ChainClient*> Session::UseChain() {
+  if (deployment_->party() != 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        config_.frontend, " is party ", deployment_->party(),
+        ": the chain begins at party 1, and this party answers queries to engines alone "
+        "(--engine)"));
+  }
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::ChainClient> chain,
                          client::ChainClient::Create(&*deployment_, config_.options,
                                                      transport_.get(), store_.get(), environment_));
@@ -58,15 +65,58 @@ absl::StatusOr<client::ChainClient*> Session::UseChain() {
   return kept;
 }
 
-absl::Status Session::UseEngine(pir::Engine engine, uint32_t pad_to) {
-  const std::string name(pir::EngineName(engine));
+absl::StatusOr<client::Transport*> Session::ConnectTo(uint32_t party) {
+  if (party == deployment_->party()) return transport_.get();
+  const roster::Roster& roster = deployment_->roster();
+  if (party == 0 || party > roster.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("party ", party, ": the roster has the parties 1 to ", roster.size()));
+  }
+  const std::string& address = roster.party(party).client_address;
+  if (address.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "party ", party, " serves no clients: the roster has no client_address of it"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::Transport> transport, connect_(address));
+  SHOAL_RETURN_IF_ERROR(transport->RequireParty(roster, party));
+  others_.push_back(std::move(transport));
+  return others_.back().get();
+}
+
+absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
+                                uint32_t pad_to) {
+  const std::string name(engine.name());
+  if (!parties.empty() && parties.size() != engine.roles().size()) {
+    return cli::UsageError(absl::StrCat("--party: ", name, " has ", engine.roles().size(),
+                                        " servers, and ", parties.size(), " are given"));
+  }
+  std::vector<client::Transport*> servers;
+  std::set<uint32_t> taken;
+  for (size_t i = 0; i < engine.roles().size(); ++i) {
+    // With one server: the party that the configuration names.
+    auto party = engine.roles().size() == 1 ? deployment_->party() : static_cast<uint32_t>(i + 1);
+    if (!parties.empty() && !absl::SimpleAtoi(parties[i], &party)) {
+      return cli::UsageError(absl::StrCat("--party: \"", parties[i], "\" is no number"));
+    }
+    if (!taken.insert(party).second) {
+      return cli::UsageError(absl::StrCat("--party: one party must not be both servers of ", name));
+    }
+    SHOAL_ASSIGN_OR_RETURN(client::Transport* const server, ConnectTo(party));
+    servers.push_back(server);
+  }
+  const std::string path = absl::StrCat(config_.state_path, ".", name);
+  if (engine.keeps_state()) {
+    SHOAL_ASSIGN_OR_RETURN(session_file_, client::SessionFile::Open(path + ".session", random_));
+    if (session_file_->discarded()) {
+      console_.Warn(absl::StrCat(path, ".session is an old copy; what was prepared is made anew"));
+    }
+  }
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<client::EngineClient> client,
-      client::EngineClient::Create(&*deployment_, transport_.get(),
-                                   {.engine = engine,
-                                    .hint_path = absl::StrCat(config_.state_path, ".", name),
-                                    .pad_to = pad_to},
-                                   environment_));
+      client::EngineClient::Create(
+          &*deployment_, std::move(servers),
+          {.engine = &engine, .hint_path = path, .store = session_file_.get(), .pad_to = pad_to},
+          environment_));
   SHOAL_RETURN_IF_ERROR(client->Prepare());
   const client::HintFetch& fetch = client->hint_fetch();
   if (!fetch.unwritten.ok()) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,9 +19,10 @@
 #include "src/client/engine_client.h"
 #include "src/client/environment.h"
 #include "src/client/retrieval.h"
+#include "src/client/session_file.h"
 #include "src/client/state.h"
 #include "src/parallel/thread_pool.h"
-#include "src/pir/registry.h"
+#include "src/pir/engine.h"
 #include "src/shoal/console.h"
 #include "src/shoal/lookup_commands.h"
 
@@ -39,8 +41,10 @@ class Session {
 
   // The source of the lookups' rows: one of these, once. The session keeps it.
   absl::StatusOr<client::ChainClient*> UseChain();
-  // With its hint, which is kept beside the state. `pad_to`: see EngineOptions.
-  absl::Status UseEngine(pir::Engine engine, uint32_t pad_to);
+  // With its hint or session, which is kept beside the state. `parties`: the party of each of the
+  // engine's roles; empty: the first ones. `pad_to`: see EngineOptions.
+  absl::Status UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
+                         uint32_t pad_to);
 
   // See retrieval.h.
   absl::Status LookUp(client::Keys& keys, client::Results& results);
@@ -52,10 +56,16 @@ class Session {
   void TellCosts();
 
  private:
-  Session(std::string name, client::Config config, bool quiet, cli::Io& io)
-      : console_(std::move(name), quiet, /*announce=*/false, io), config_(std::move(config)) {}
+  Session(std::string name, client::Config config, Connector connect, bool quiet, cli::Io& io)
+      : console_(std::move(name), quiet, /*announce=*/false, io),
+        connect_(std::move(connect)),
+        config_(std::move(config)) {}
+
+  // A connection to a party, which the session keeps.
+  absl::StatusOr<client::Transport*> ConnectTo(uint32_t party);
 
   Console console_;
+  const Connector connect_;
   SystemRandom random_;
   SystemClock clock_;
   ThreadPool pool_;
@@ -63,6 +73,8 @@ class Session {
   client::Environment environment_ = {};
   std::unique_ptr<client::FileStateStore> store_;
   std::unique_ptr<client::Transport> transport_;
+  std::vector<std::unique_ptr<client::Transport>> others_;  // to other parties than the frontend
+  std::unique_ptr<client::SessionFile> session_file_;       // of an engine that keeps state
   std::optional<client::Deployment> deployment_;
   std::unique_ptr<client::RowSource> source_;
   // What an engine fetched of its hint, for people.

@@ -15,6 +15,7 @@
 #include "src/crowd/crowd.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/costs.h"
+#include "src/shoal/common.h"
 #include "src/shoal/console.h"
 #include "src/shoal/format.h"
 #include "src/shoal/lookup_commands.h"
@@ -76,11 +77,7 @@ absl::StatusOr<double> Real(const cli::Values& values, const char* option, doubl
 absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
                                               const client::Config& config) {
   crowd::CrowdOptions options;
-  if (const std::string name = cli::TextOr(values, "engine", "chain"); name != "chain") {
-    const absl::StatusOr<pir::Engine> engine = pir::ParseEngine(name);
-    if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
-    options.engine = *engine;
-  }
+  SHOAL_ASSIGN_OR_RETURN(options.engine, EngineOf(values));
   const auto number = [&](const char* name, uint32_t otherwise) {
     return static_cast<uint32_t>(
         std::min<uint64_t>(cli::NumberOr(values, name, otherwise), ~uint32_t{0}));
@@ -308,9 +305,9 @@ With --engine simplepir or doublepir the same devices ask the frontend's engine
 instead, and there is no round. The hint is fetched once for all devices of this
 process, and counts in every device's bytes. Queries are made first, then sent over
 --connections connections at a time (seconds_wait_online), then recovered and checked,
-256 MiB of them at a time. cost_* are the costs of one query, by the same names for all
-engines. For the chain, set-up is the noise of the round, and seconds are those of all
-parties' processors.
+256 MiB of them at a time; each key has a query of its own. cost_* are the costs of one
+query, by the same names for all engines. For the chain, set-up is the noise of the
+round, and seconds are those of all parties' processors.
 )",
       .examples =
           R"(  shoal simulate --config client.textproto --table table/ --devices 2000 --apps 20-60
@@ -329,7 +326,7 @@ parties' processors.
                                   "choose from these keys, one a line with the escapes of TSV");
             options.add_options()("dense-keys", cli::Number(),
                                   "choose from the keys 0 to N - 1 of a dense table");
-            options.add_options()("engine", cli::Text(), "chain (default), simplepir or doublepir");
+            AddEngineOption(options);
             options.add_options()("devices", cli::Number(), "devices (1000)");
             options.add_options()(
                 "apps", cli::Text(),

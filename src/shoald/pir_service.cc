@@ -15,6 +15,7 @@
 #include "src/storage/memory.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/pir.pb.h"
+#include "src/wire/visible_time.h"
 
 namespace shoal::shoald {
 namespace {
@@ -24,13 +25,6 @@ using wire::FrameType;
 // A refresh is not worth that nobody is answered meanwhile, if this part of the product is made
 // anew.
 constexpr double kMaxRefreshShare = 0.9;
-
-double Since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Hundredths of a second tell what an engine costs; finer ones would tell of other clients' caches.
-double Coarse(double seconds) { return std::round(seconds * 100) / 100; }
 
 // What a client asked of something that is sent in pieces. OUT_OF_RANGE beyond its end.
 absl::StatusOr<Bytes> PieceOf(BytesView whole, uint64_t offset, uint32_t max_bytes) {
@@ -80,16 +74,16 @@ absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(
   std::unique_ptr<PirService> service(new PirService(roster, std::move(options)));
   const pir::Content content = ContentOf(table);
   const WriterLock lock(service->served_mutex_);
-  for (pir::Engine engine : service->options_.engines) {
+  for (const pir::Engine* engine : service->options_.engines) {
     Served& served = service->served_[engine];
-    SHOAL_ASSIGN_OR_RETURN(Made made, service->Make(engine, content));
+    SHOAL_ASSIGN_OR_RETURN(Made made, service->Make(*engine, content));
     if (!made.kept) service->Keep(*made.server);
-    service->SetSetupSeconds(engine, made.seconds);
+    service->SetSetupSeconds(*engine, made.seconds);
     served.server = std::move(made.server);
     served.id = pir::SetupId(served.server->setup());
   }
   service->table_ = std::move(table);
-  SHOAL_ASSIGN_OR_RETURN(service->most_query_bytes_, service->MostQueryBytes());
+  service->most_query_bytes_ = service->MostQueryBytes();
   service->worker_ = std::thread([s = service.get()] { s->Work(); });
   return service;
 }
@@ -103,18 +97,18 @@ PirService::~PirService() {
   if (worker_.joinable()) worker_.join();
 }
 
-absl::StatusOr<PirService::Made> PirService::Make(pir::Engine engine,
+absl::StatusOr<PirService::Made> PirService::Make(const pir::Engine& engine,
                                                   const pir::Content& content) const {
   pir::ServerOptions options;
   options.max_hint_bytes = options_.max_hint_bytes;
   options.pool = options_.pool;
   if (options_.progress) {
-    options.progress = [this, engine](uint64_t done, uint64_t total) {
+    options.progress = [this, &engine](uint64_t done, uint64_t total) {
       options_.progress(engine, done, total);
     };
   }
   if (!options_.directory.empty()) {
-    const std::string name(pir::EngineName(engine));
+    const std::string name(engine.name());
     if (absl::Status taken = TakeProduct(options_.directory, engine, content, options);
         taken.ok()) {
       spdlog::info("{}: the hint of this table is taken from {}", name,
@@ -125,23 +119,23 @@ absl::StatusOr<PirService::Made> PirService::Make(pir::Engine engine,
   }
   Made made;
   made.kept = !options.product.empty();
-  const auto start = std::chrono::steady_clock::now();
-  SHOAL_ASSIGN_OR_RETURN(made.server, pir::CreateServer(engine, content, std::move(options)));
-  made.seconds = Since(start);
+  const Stopwatch stopwatch;
+  SHOAL_ASSIGN_OR_RETURN(made.server, engine.CreateServer(content, std::move(options)));
+  made.seconds = stopwatch.Seconds();
   return made;
 }
 
 void PirService::Keep(const pir::Server& server) const {
-  if (options_.directory.empty()) return;
+  if (options_.directory.empty() || server.product().empty()) return;
   if (absl::Status status = WriteProduct(options_.directory, server); !status.ok()) {
     spdlog::warn("{}: the next start makes the hint anew: {}", server.setup().engine(),
                  status.ToString());
   }
 }
 
-void PirService::SetSetupSeconds(pir::Engine engine, double seconds) {
+void PirService::SetSetupSeconds(const pir::Engine& engine, double seconds) {
   const MutexLock lock(reports_mutex_);
-  reports_[engine].set_setup_seconds(seconds);
+  reports_[&engine].set_setup_seconds(seconds);
 }
 
 bool PirService::Serves(FrameType type) {
@@ -167,11 +161,10 @@ absl::StatusOr<wire::FrameLimits> PirService::Limits(FrameType type) const {
   }
 }
 
-absl::StatusOr<uint64_t> PirService::MostQueryBytes() const {
+uint64_t PirService::MostQueryBytes() const {
   uint64_t most = 0;
   for (const auto& [engine, served] : served_) {
-    SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, pir::SizesOf(served.server->setup()));
-    most = std::max(most, pir::kMaxQueriesPerRequest * sizes.query_bytes);
+    most = std::max(most, served.server->max_request_bytes());
   }
   return most;
 }
@@ -194,18 +187,15 @@ void PirService::Handle(wire::Frame request, net::Reply reply) {
   Tell(reply, std::move(answer));
 }
 
-absl::Status PirService::NoSuchEngine() const {
-  return absl::NotFoundError(
-      absl::StrCat("this server does not run that engine; it runs ",
-                   absl::StrJoin(options_.engines, ", ", [](std::string* out, pir::Engine engine) {
-                     absl::StrAppend(out, pir::EngineName(engine));
-                   })));
-}
-
-absl::StatusOr<const PirService::Served*> PirService::Find(const std::string& engine) const {
-  const absl::StatusOr<pir::Engine> parsed = pir::ParseEngine(engine);
-  const auto found = parsed.ok() ? served_.find(*parsed) : served_.end();
-  return found == served_.end() ? NoSuchEngine() : absl::StatusOr<const Served*>(&found->second);
+absl::StatusOr<const pir::Engine*> PirService::Find(const std::string& name) const {
+  for (const pir::Engine* engine : options_.engines) {
+    if (engine->name() == name) return engine;
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "this server does not run that engine; it runs ",
+      absl::StrJoin(options_.engines, ", ", [](std::string* out, const pir::Engine* engine) {
+        absl::StrAppend(out, engine->name());
+      })));
 }
 
 absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const {
@@ -218,24 +208,23 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
       wire::GetStatusResponse response;
       response.set_deployment(roster_->deployment());
       response.set_version(cli::kVersion);
-      response.set_uptime_seconds(
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count());
+      response.set_uptime_seconds(since_start_.Seconds());
       return wire::MakeFrame(request.type, response);
     }
     case FrameType::kGetPirSetup: {
       wire::GetPirSetupRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-      SHOAL_ASSIGN_OR_RETURN(const Served* served, Find(message.engine()));
+      SHOAL_ASSIGN_OR_RETURN(const pir::Engine* engine, Find(message.engine()));
       wire::GetPirSetupResponse response;
-      *response.mutable_setup() = served->server->setup();
+      *response.mutable_setup() = served_.at(engine).server->setup();
       wire::PirReport& report = *response.mutable_report();
       {
         const MutexLock reports_lock(reports_mutex_);
-        report = reports_.at(*pir::ParseEngine(message.engine()));
+        report = reports_.at(engine);
       }
-      report.set_setup_seconds(Coarse(report.setup_seconds()));
-      report.set_answer_seconds(Coarse(report.answer_seconds()));
-      report.set_answer_cpu_seconds(Coarse(report.answer_cpu_seconds()));
+      report.set_setup_seconds(wire::VisibleSeconds(report.setup_seconds()));
+      report.set_answer_seconds(wire::VisibleSeconds(report.answer_seconds()));
+      report.set_answer_cpu_seconds(wire::VisibleSeconds(report.answer_cpu_seconds()));
       return wire::MakeFrame(request.type, response);
     }
     case FrameType::kGetPirHint: {
@@ -254,15 +243,16 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
     case FrameType::kGetPirDelta: {
       wire::GetPirDeltaRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-      SHOAL_ASSIGN_OR_RETURN(const Served* served, Find(message.engine()));
-      if (served->delta && AsText(served->delta->from) == message.from_setup_id()) {
-        const BytesView changes = served->delta->changes;
+      SHOAL_ASSIGN_OR_RETURN(const pir::Engine* engine, Find(message.engine()));
+      const Served& served = served_.at(engine);
+      if (served.delta && AsText(served.delta->from) == message.from_setup_id()) {
+        const BytesView changes = served.delta->changes;
         SHOAL_ASSIGN_OR_RETURN(Bytes piece,
                                PieceOf(changes, message.offset(), message.max_bytes()));
         wire::GetPirDeltaResponse response;
-        *response.mutable_to() = served->delta->to;
+        *response.mutable_to() = served.delta->to;
         response.set_total_bytes(changes.size());
-        response.set_digest(ToString(served->delta_digest));
+        response.set_digest(ToString(served.delta_digest));
         return wire::MakeFrame(request.type, response, std::move(piece));
       }
       return absl::NotFoundError("nothing is known of the way from that setup: fetch the hint");
@@ -275,8 +265,8 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
 absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
   wire::PirQueryRequest message;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-  SHOAL_ASSIGN_OR_RETURN(const pir::Engine engine, pir::ParseEngine(message.engine()));
-  if (!options_.engines.contains(engine)) return NoSuchEngine();
+  SHOAL_ASSIGN_OR_RETURN(const pir::Engine* engine, Find(message.engine()));
+  SHOAL_ASSIGN_OR_RETURN(const pir::Role role, pir::ParseRole(message.role()));
   if (message.count() == 0 || message.count() > pir::kMaxQueriesPerRequest ||
       request.bulk.size() % message.count() != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -296,7 +286,8 @@ absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
     }
     waiting_bytes_ += request.bulk.size();
     waiting_queries_ += message.count();
-    queue_.push_back({engine, message.count(), std::move(request.bulk), std::move(reply)});
+    queue_.push_back(
+        {engine, role, message.kind(), message.count(), std::move(request.bulk), std::move(reply)});
   }
   wake_.NotifyOne();
   return absl::OkStatus();
@@ -319,16 +310,18 @@ void PirService::Work() {
     {
       const MutexLock lock(queue_mutex_);
       if (queue_.empty()) continue;
-      // The oldest one's engine; those of the same engine that wait come along, in order.
-      const pir::Engine engine = queue_.front().engine;
+      // The oldest one's engine and role; those of the same that wait come along, in order.
+      const pir::Engine* const engine = queue_.front().engine;
+      const pir::Role role = queue_.front().role;
       size_t queries = 0;
       for (auto it = queue_.begin(); it != queue_.end();) {
-        if (it->engine != engine || (queries > 0 && queries + it->count > kMaxPass)) {
+        if (it->engine != engine || it->role != role ||
+            (queries > 0 && queries + it->count > kMaxPass)) {
           ++it;
           continue;
         }
         queries += it->count;
-        waiting_bytes_ -= it->queries.size();
+        waiting_bytes_ -= it->body.size();
         waiting_queries_ -= it->count;
         pass.push_back(std::move(*it));
         it = queue_.erase(it);
@@ -339,44 +332,35 @@ void PirService::Work() {
 }
 
 void PirService::AnswerPass(std::vector<Waiting> pass) {
-  std::vector<BytesView> queries;
+  const pir::Engine* const engine = pass.front().engine;
+  std::vector<pir::RequestView> requests;
+  uint64_t queries = 0;
   for (const Waiting& waiting : pass) {
-    const size_t each = waiting.queries.size() / waiting.count;
-    for (uint32_t i = 0; i < waiting.count; ++i) {
-      queries.push_back(BytesView(waiting.queries).subspan(i * each, each));
-    }
+    requests.push_back({waiting.kind, waiting.count, waiting.body});
+    queries += waiting.count;
   }
   std::vector<absl::StatusOr<Bytes>> answers;
   {
     const ReaderLock lock(served_mutex_);
     const CpuMeter cpu;
-    const auto start = std::chrono::steady_clock::now();
-    answers = served_.at(pass.front().engine).server->Answer(queries);
+    const Stopwatch stopwatch;
+    answers = served_.at(engine).server->Answer(pass.front().role, requests);
+    const double seconds = stopwatch.Seconds();
     const MutexLock reports_lock(reports_mutex_);
-    wire::PirReport& report = reports_.at(pass.front().engine);
-    report.set_queries(report.queries() + queries.size());
+    wire::PirReport& report = reports_.at(engine);
+    report.set_queries(report.queries() + queries);
     report.set_passes(report.passes() + 1);
-    report.set_answer_seconds(report.answer_seconds() + Since(start));
+    report.set_answer_seconds(report.answer_seconds() + seconds);
     report.set_answer_cpu_seconds(report.answer_cpu_seconds() + cpu.Seconds());
     const MutexLock queue_lock(queue_mutex_);
     // A small pass says little of a full one.
-    pass_seconds_ = Since(start) * std::max(1.0, static_cast<double>(kMaxPass) / 2 /
-                                                     static_cast<double>(queries.size()));
+    pass_seconds_ =
+        seconds * std::max(1.0, static_cast<double>(kMaxPass) / 2 / static_cast<double>(queries));
   }
-  size_t next = 0;
-  for (Waiting& waiting : pass) {
-    absl::Status status;
-    Bytes bulk;
-    for (uint32_t i = 0; i < waiting.count; ++i, ++next) {
-      if (!answers[next].ok()) {
-        status.Update(answers[next].status());
-      } else {
-        Append(bulk, *answers[next]);
-      }
-    }
-    status.ok() ? waiting.reply(wire::MakeFrame(FrameType::kPirQuery, wire::PirQueryResponse(),
-                                                std::move(bulk)))
-                : waiting.reply(status);
+  for (size_t i = 0; i < pass.size(); ++i) {
+    answers[i].ok() ? pass[i].reply(wire::MakeFrame(FrameType::kPirQuery, wire::PirQueryResponse(),
+                                                    *std::move(answers[i])))
+                    : pass[i].reply(answers[i].status());
   }
 }
 
@@ -384,7 +368,7 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
   const MutexLock reloading(reload_mutex_);
   const pir::Content content = ContentOf(table);
   // What takes a whole new server is made beside the old one, which goes on answering.
-  std::map<pir::Engine, Made> made;
+  std::map<const pir::Engine*, Made> made;
   std::vector<uint64_t> changed;
   uint64_t refresh_bytes = 0;
   {
@@ -401,12 +385,12 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
         refresh_bytes += served.server->hint().size();
         continue;
       }
-      absl::StatusOr<Made> server = Make(engine, content);
+      absl::StatusOr<Made> server = Make(*engine, content);
       if (server.ok()) {
         made[engine] = *std::move(server);
       } else if (share.ok() && absl::IsResourceExhausted(server.status())) {
         spdlog::warn("{}: answers wait while the hint is made anew: {}",
-                     std::string(pir::EngineName(engine)), server.status().ToString());
+                     std::string(engine->name()), server.status().ToString());
         refresh_bytes += served.server->hint().size();
       } else {
         return server.status();
@@ -423,13 +407,13 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
       served.delta.reset();
       if (auto fresh = made.find(engine); fresh != made.end()) {
         served.server = std::move(fresh->second.server);
-        SetSetupSeconds(engine, fresh->second.seconds);
+        SetSetupSeconds(*engine, fresh->second.seconds);
         if (!fresh->second.kept) to_keep.push_back(served.server.get());
       } else {
-        const auto start = std::chrono::steady_clock::now();
+        const Stopwatch stopwatch;
         auto delta = served.server->Refresh(content, changed);
         SHOAL_CHECK(delta.ok());
-        SetSetupSeconds(engine, Since(start));
+        SetSetupSeconds(*engine, stopwatch.Seconds());
         to_keep.push_back(served.server.get());
         served.delta = *std::move(delta);
         if (served.delta) served.delta_digest = pir::DeltaDigest(*served.delta);
@@ -437,7 +421,7 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
       served.id = pir::SetupId(served.server->setup());
     }
     table_ = std::move(table);
-    SHOAL_ASSIGN_OR_RETURN(most_query_bytes_, MostQueryBytes());
+    most_query_bytes_ = MostQueryBytes();
   }
   // Only this function, one call at a time, changes what is served: reading needs no lock, and
   // answers need not wait for a disk.

@@ -1,16 +1,14 @@
-// Serves the single-server engines on the clients' port (src/wire/pir.proto; docs/protocol.md).
+// Serves engines on a clients' port (src/wire/pir.proto; docs/protocol.md). Any party can.
 #ifndef SHOAL_SRC_SHOALD_PIR_SERVICE_H_
 #define SHOAL_SRC_SHOALD_PIR_SERVICE_H_
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -18,10 +16,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/stopwatch.h"
 #include "src/net/server.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
-#include "src/pir/registry.h"
+#include "src/pir/engine.h"
 #include "src/roster/roster.h"
 #include "src/table/table.h"
 #include "src/wire/frame.h"
@@ -30,7 +29,8 @@
 namespace shoal::shoald {
 
 struct PirServiceOptions {
-  std::set<pir::Engine> engines;
+  // Each once.
+  std::vector<const pir::Engine*> engines;
   uint64_t max_hint_bytes = uint64_t{1} << 30;
   ThreadPool* pool = nullptr;  // outlives the service
   // As long as a query waits at most, by the time that the last pass took; beyond,
@@ -40,7 +40,7 @@ struct PirServiceOptions {
   // Where what took so long to make is kept for the next start (product_file.h); empty: nowhere.
   std::string directory = {};
   // Of making the hints.
-  std::function<void(pir::Engine engine, uint64_t done, uint64_t total)> progress = nullptr;
+  std::function<void(const pir::Engine& engine, uint64_t done, uint64_t total)> progress = nullptr;
 };
 
 // A table's answers (row and signature) as an engine's content. Keeps the table alive.
@@ -60,8 +60,8 @@ class PirService {
   // Of a hint or a delta in one answer: I/O threads copy it, and hold it while a client reads.
   static constexpr uint32_t kMaxPiece = 1 << 20;
 
-  // Makes the hints: minutes for gigabytes. Errors of pir::CreateServer, of every engine that is
-  // asked for. `roster` outlives the service.
+  // Makes the hints: minutes for gigabytes. Errors of pir::Engine::CreateServer, of every engine
+  // that is asked for. `roster` outlives the service.
   static absl::StatusOr<std::unique_ptr<PirService>> Create(
       const roster::Roster* roster, std::shared_ptr<const table::Table> table,
       PirServiceOptions options);
@@ -81,9 +81,11 @@ class PirService {
 
  private:
   struct Waiting {
-    pir::Engine engine;
+    const pir::Engine* engine;
+    pir::Role role;
+    uint32_t kind;
     uint32_t count;
-    Bytes queries;
+    Bytes body;
     net::Reply reply;
   };
   struct Served {
@@ -102,37 +104,34 @@ class PirService {
     bool kept = false;  // on disk, where its product was taken from
   };
   // Changes nothing, on disk neither: what it makes may not come to be served.
-  absl::StatusOr<Made> Make(pir::Engine engine, const pir::Content& content) const;
+  absl::StatusOr<Made> Make(const pir::Engine& engine, const pir::Content& content) const;
   // Failures are logged: the service runs without.
   void Keep(const pir::Server& server) const;
-  void SetSetupSeconds(pir::Engine engine, double seconds);
+  void SetSetupSeconds(const pir::Engine& engine, double seconds);
   // NOT_FOUND, with the names of the engines that there are.
-  absl::Status NoSuchEngine() const;
-  // NOT_FOUND as above.
-  absl::StatusOr<const Served*> Find(const std::string& engine) const
-      ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
+  absl::StatusOr<const pir::Engine*> Find(const std::string& name) const;
   // What is no query.
   absl::StatusOr<wire::Frame> Answer(const wire::Frame& request) const
       ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
   absl::Status Enqueue(wire::Frame& request, net::Reply& reply);
   // Of the largest request of queries that any engine takes.
-  absl::StatusOr<uint64_t> MostQueryBytes() const ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
+  uint64_t MostQueryBytes() const ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
   void Work();
   void AnswerPass(std::vector<Waiting> pass);
 
   const roster::Roster* const roster_;
   const PirServiceOptions options_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Stopwatch since_start_;
 
   Mutex reload_mutex_;  // of Reload, which runs once at a time
   // Readers answer, Reload writes, for as long as a hint takes to refresh. I/O threads never wait
   // for it.
   mutable SharedMutex served_mutex_ ABSL_ACQUIRED_AFTER(reload_mutex_);
   std::shared_ptr<const table::Table> table_ ABSL_GUARDED_BY(served_mutex_);
-  std::map<pir::Engine, Served> served_ ABSL_GUARDED_BY(served_mutex_);
+  std::map<const pir::Engine*, Served> served_ ABSL_GUARDED_BY(served_mutex_);
 
   mutable Mutex reports_mutex_;
-  std::map<pir::Engine, wire::PirReport> reports_ ABSL_GUARDED_BY(reports_mutex_);
+  std::map<const pir::Engine*, wire::PirReport> reports_ ABSL_GUARDED_BY(reports_mutex_);
 
   Mutex queue_mutex_;
   CondVar wake_;

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
-#include "src/pir/lwe/lwe.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 
@@ -43,44 +44,39 @@ std::string ProductPath(const std::string& directory, absl::string_view engine) 
   return absl::StrCat(directory, "/", engine, ".product");
 }
 
-absl::Status TakeProduct(const std::string& directory, pir::Engine engine,
+absl::Status TakeProduct(const std::string& directory, const pir::Engine& engine,
                          const pir::Content& content, pir::ServerOptions& options) {
-  const std::string path = ProductPath(directory, pir::EngineName(engine));
+  const std::string path = ProductPath(directory, engine.name());
   const absl::Status damaged = absl::DataLossError(absl::StrCat(path, " is damaged"));
   const absl::Status other = absl::NotFoundError(absl::StrCat(path, " is another table's"));
-  if (!FileExists(path)) return absl::NotFoundError(absl::StrCat(path, ": there is none"));
-  // The shape first, which says how long the file is.
-  Bytes start(kIdAt);
+  std::error_code error;
+  const uint64_t file_bytes = std::filesystem::file_size(path, error);
+  if (error) return absl::NotFoundError(absl::StrCat(path, ": there is none"));
+  // The header first: whose it is, before there is memory for it.
+  Bytes header(kHeaderBytes);
   std::ifstream file(path, std::ios::binary);
-  file.read(reinterpret_cast<char*>(start.data()), static_cast<std::streamsize>(start.size()));
-  if (!file || !std::ranges::equal(BytesView(start).first(kShapeAt), AsBytes(kMagic))) {
+  file.read(reinterpret_cast<char*>(header.data()), static_cast<std::streamsize>(header.size()));
+  if (!file || !std::ranges::equal(BytesView(header).first(kShapeAt), AsBytes(kMagic)) ||
+      (file_bytes - kHeaderBytes) % sizeof(uint32_t) != 0) {
     return damaged;
   }
   pir::ServerOptions taken = options;
-  taken.rows_per_column = LoadLe<uint64_t>(&start[kShapeAt]);
-  taken.columns = LoadLe<uint64_t>(&start[kShapeAt + 8]);
-  const absl::StatusOr<wire::PirSetup> shape = pir::ShapeOf(engine, content, taken);
-  if (!shape.ok()) return other;
-  const uint64_t words =
-      shape->rows_per_column() * shape->record_bytes() * uint64_t{pir::lwe::kDimension};
-  // The file's bytes, and the words that become of them.
-  SHOAL_RETURN_IF_ERROR(CheckMemory(2 * words * sizeof(uint32_t), path));
-  const uint64_t file_bytes = kHeaderBytes + words * sizeof(uint32_t);
-  const auto text = ReadPrivateFile(path, file_bytes);
-  // Larger than this table's.
-  if (absl::IsResourceExhausted(text.status())) return other;
-  SHOAL_RETURN_IF_ERROR(text.status());
-  const BytesView bytes = AsBytes(*text);
-  if (bytes.size() < kHeaderBytes) return damaged;
-  if (!std::ranges::equal(bytes.subspan(kIdAt, sizeof(Digest)), pir::ProductId(*shape))) {
+  taken.shape.emplace();
+  taken.shape->set_rows_per_column(LoadLe<uint64_t>(&header[kShapeAt]));
+  taken.shape->set_columns(LoadLe<uint64_t>(&header[kShapeAt + 8]));
+  const absl::StatusOr<wire::PirSetup> shape = engine.ShapeOf(content, taken);
+  if (!shape.ok() || !std::ranges::equal(BytesView(header).subspan(kIdAt, sizeof(Digest)),
+                                         pir::ProductId(*shape))) {
     return other;
   }
+  // The file's bytes, and the words that become of them.
+  SHOAL_RETURN_IF_ERROR(CheckMemory(2 * file_bytes, path));
+  SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadPrivateFile(path, file_bytes));
+  const BytesView bytes = AsBytes(text);
+  if (bytes.size() != file_bytes) return damaged;
   const BytesView kept = bytes.subspan(kHeaderBytes);
-  if (bytes.size() != file_bytes ||
-      !std::ranges::equal(bytes.first(kHeaderBytes), HeaderOf(*shape, kept))) {
-    return damaged;
-  }
-  taken.product.resize(words);
+  if (!std::ranges::equal(bytes.first(kHeaderBytes), HeaderOf(*shape, kept))) return damaged;
+  taken.product.resize(kept.size() / sizeof(uint32_t));
   std::memcpy(taken.product.data(), kept.data(), kept.size());
   options = std::move(taken);
   return absl::OkStatus();

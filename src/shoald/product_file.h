@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "src/pir/registry.h"
+#include "src/pir/engine.h"
 
 namespace shoal::shoald {
 
@@ -23,7 +23,7 @@ std::string ProductPath(const std::string& directory, absl::string_view engine);
 // are what they were. NOT_FOUND: there is none, or it is another table's or epoch's, or such a
 // server would be refused. PERMISSION_DENIED: others may read or write it. DATA_LOSS: damaged.
 // RESOURCE_EXHAUSTED: no memory for it.
-absl::Status TakeProduct(const std::string& directory, pir::Engine engine,
+absl::Status TakeProduct(const std::string& directory, const pir::Engine& engine,
                          const pir::Content& content, pir::ServerOptions& options);
 
 // Makes the directory too.

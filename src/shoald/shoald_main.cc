@@ -8,10 +8,10 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
@@ -24,6 +24,7 @@
 #include "src/net/server.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
+#include "src/pir/registry/registry.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
 #include "src/server/chain.h"
@@ -47,10 +48,11 @@ constexpr char kHelp[] =
     R"(Runs one party of a deployment. Party 1, the frontend, serves clients and drives the
 rounds; every other party serves the party before it; the last party answers from the
 table. Logs go to standard error. SIGINT and SIGTERM end the process in good order:
-open rounds are lost, and their secrets are erased. With --engine, party 1 answers
+open rounds are lost, and their secrets are erased. With --engine, the party answers
 queries by itself: its clients hide what they ask by encryption, and the other parties
-are not needed. Without the chain, SIGHUP takes the next epoch of the table from the
-same directory; with the chain, SIGHUP changes nothing.
+are not needed. Any party can that has a client_address in the roster. Without the
+chain, SIGHUP takes the next epoch of the table from the same directory; with the
+chain, SIGHUP changes nothing.
 Exit codes: 0 ended in good order, 1 failed, 2 wrong usage, 3 the roster, table or
 journal cannot be trusted.
 )";
@@ -58,6 +60,7 @@ constexpr char kExamples[] = R"(  shoald --config party2.textproto            ru
   shoald --config party1.textproto --check    check configuration, roster and table, and exit
   shoald --config party1.textproto --engine simplepir    one server alone, no chain
   shoald --config party1.textproto --engine chain --engine simplepir    both on one port
+  shoald --config party2.textproto --engine simplepir    the same engine at another party
 )";
 
 // Of all clients' requests that are coming in at a time.
@@ -166,26 +169,28 @@ class Expiry {
   std::thread thread_;
 };
 
-// --engine: "chain" is one, the single-server engines are the others.
+// --engine: "chain" is one, those of src/pir/registry are the others.
 struct Engines {
   bool chain = false;
-  std::set<pir::Engine> pir;
+  std::vector<const pir::Engine*> pir;  // each once
 };
-absl::StatusOr<Engines> EnginesOf(const cli::Values& values, uint32_t party) {
+absl::StatusOr<Engines> EnginesOf(const cli::Values& values) {
   Engines engines;
   for (const std::string& name : cli::TextsOf(values, "engine")) {
     if (name == "chain") {
       engines.chain = true;
       continue;
     }
-    auto engine = pir::ParseEngine(name);
-    if (!engine.ok()) return cli::UsageError("--engine: there are chain, simplepir and doublepir");
-    engines.pir.insert(*engine);
+    const absl::StatusOr<const pir::Engine*> engine = pir::FindEngine(name);
+    if (!engine.ok()) {
+      return cli::UsageError(
+          absl::StrCat("--engine: there are chain, ", pir::EngineNames(" and ")));
+    }
+    if (std::ranges::find(engines.pir, *engine) == engines.pir.end()) {
+      engines.pir.push_back(*engine);
+    }
   }
   if (engines.pir.empty()) engines.chain = true;
-  if (!engines.pir.empty() && party != 1) {
-    return cli::UsageError("--engine: clients connect to party 1 alone, so it runs the engines");
-  }
   return engines;
 }
 
@@ -198,15 +203,15 @@ absl::StatusOr<std::unique_ptr<PirService>> StartEngines(
   // Beyond 2^40 MiB there is no machine, and no shift.
   options.max_hint_bytes = std::min(cli::NumberOr(values, "max-hint-mib", 1024), uint64_t{1} << 40)
                            << 20;
-  options.progress = [](pir::Engine engine, uint64_t done, uint64_t total) {
+  options.progress = [](const pir::Engine& engine, uint64_t done, uint64_t total) {
     if (done == total || done % std::max<uint64_t>(1, total / 10) == 0) {
-      spdlog::info("{}: hint {} %", std::string(pir::EngineName(engine)), 100 * done / total);
+      spdlog::info("{}: hint {} %", std::string(engine.name()), 100 * done / total);
     }
   };
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<PirService> service,
                          PirService::Create(&roster, std::move(table), std::move(options)));
-  for (pir::Engine engine : engines.pir) {
-    spdlog::info("{} is ready", std::string(pir::EngineName(engine)));
+  for (const pir::Engine* engine : engines.pir) {
+    spdlog::info("{} is ready", std::string(engine->name()));
   }
   return service;
 }
@@ -217,22 +222,42 @@ int WaitFor(const sigset_t& signals) {
   return signal_number;
 }
 
+// Takes requests to engines alone. Party 1 listens where its clients are in any case.
+absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& service,
+                                                              const ServerConfig& config,
+                                                              const roster::Roster& roster,
+                                                              net::Server::Options listen) {
+  const roster::Party& self = roster.party(config.party());
+  listen.address = config.party() == 1 ? config.listen_address() : config.client_listen_address();
+  if (listen.address.empty()) listen.address = self.client_address;
+  if (self.client_address.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--engine: clients cannot find party ", config.party(),
+                     ", as the roster has no client_address of it"));
+  }
+  listen.clients = {};
+  listen.sink = nullptr;
+  listen.max_buffered_bytes = kMaxClientBufferBytes;
+  listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
+  const std::string address = listen.address;
+  auto server = net::Server::Start(std::move(listen), [&](wire::Frame request, net::Reply reply) {
+    service.Handle(std::move(request), std::move(reply));
+  });
+  if (server.ok()) {
+    spdlog::info("{} of {} listens on {} for clients of engines", self.name, roster.deployment(),
+                 address);
+  }
+  return server;
+}
+
 // Engines without a chain: no rounds, no other party, no state. SIGHUP takes the table's next
 // epoch.
 absl::Status ServeEngines(PirService& service, const ServerConfig& config,
                           const roster::Roster& roster, net::Server::Options listen,
                           const sigset_t& signals, ThreadPool& pool) {
-  if (listen.address.empty()) listen.address = roster.party(1).client_address;
-  listen.max_buffered_bytes = kMaxClientBufferBytes;
-  listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
-  const std::string address = listen.address;
-  SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<net::Server> server,
-      net::Server::Start(std::move(listen), [&](wire::Frame request, net::Reply reply) {
-        service.Handle(std::move(request), std::move(reply));
-      }));
-  spdlog::info("{} of {} listens on {}; no chain", roster.party(1).name, roster.deployment(),
-               address);
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::Server> server,
+                         ListenForEngines(service, config, roster, std::move(listen)));
+  spdlog::info("{} of {} serves no chain", roster.party(config.party()).name, roster.deployment());
   const SystemClock clock;
   SystemRandom random;
   while (WaitFor(signals) == SIGHUP) {
@@ -262,7 +287,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  SHOAL_ASSIGN_OR_RETURN(const Engines engines, EnginesOf(values, config.party()));
+  SHOAL_ASSIGN_OR_RETURN(const Engines engines, EnginesOf(values));
   signal(SIGPIPE, SIG_IGN);
   KeepMemoryPrivate();
 
@@ -364,6 +389,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   const Expiry expiry(party.get());
 
   // What listens dies first, then what it calls.
+  std::unique_ptr<net::Server> engines_server;  // of another party than the first
   std::unique_ptr<server::Frontend> frontend;
   std::unique_ptr<ClientService> clients;
   std::unique_ptr<PeerService> peers;
@@ -401,6 +427,9 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
       peers->Handle(std::move(request), std::move(reply));
     };
   }
+  if (pir_service != nullptr && config.party() != 1) {
+    SHOAL_ASSIGN_OR_RETURN(engines_server, ListenForEngines(*pir_service, config, roster, listen));
+  }
   const std::string address = listen.address;
   SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
   if (frontend != nullptr) driver = std::make_unique<Driver>(frontend.get(), &node, &clock);
@@ -426,18 +455,19 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
 int main(int argc, char** argv) {
   using namespace shoal;
   WipeWhatIsFreed();
+  const std::string engines_help = absl::StrCat("which engine answers: chain (default), ",
+                                                pir::EngineNames(), "; may be repeated");
   const cli::Command command = {
       .name = "shoald",
       .summary = "one party of a deployment",
       .help = shoald::kHelp,
       .examples = shoald::kExamples,
       .options =
-          [](cli::Options& options) {
+          [&](cli::Options& options) {
             options.add_options()("config", cli::File()->required(),
                                   "the party's configuration (text-format protobuf)")(
                 "check", "check everything that can be checked without a network, and exit")(
-                "engine", cli::Texts(),
-                "which engine answers: chain (default), simplepir, doublepir; may be repeated")(
+                "engine", cli::Texts(), engines_help.c_str())(
                 "max-hint-mib", cli::Number(),
                 "refuse to start an engine whose hint is larger (default 1024)");
           },

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/net/connection.h"
-#include "src/pir/registry.h"
+#include "src/pir/lwe/family.h"
 #include "src/sim/processes.h"
 #include "src/wire/frame.h"
 #include "src/wire/pir.pb.h"
@@ -42,7 +42,7 @@ class Deployment {
  public:
   // Keys are the numbers below `records`.
   Deployment(const std::string& name, int records, const Words& table_options)
-      : port_(FreePorts(2)), directory_(fs::path(::testing::TempDir()) / name) {
+      : port_(FreePorts(3)), directory_(fs::path(::testing::TempDir()) / name) {
     const Result created = RunToEnd(
         Words{LocalChain(), "create", directory_, "--parties", "2", "--port", absl::StrCat(port_),
               "--rounds",
@@ -55,6 +55,8 @@ class Deployment {
 
   fs::path path(const std::string& name) const { return directory_ / name; }
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  // Where party 2 listens for clients of its engines.
+  std::string engine_address() const { return absl::StrCat("127.0.0.1:", port_ + 2); }
 
   // A TSV file: "KEY<tab>value KEY", but `hundredth` in place of "value" for every hundredth.
   std::string Records(int records, const std::string& hundredth = "value") const {
@@ -252,7 +254,7 @@ TEST_F(EngineProcessTest, RequestsThatNoClientSendsAreRefused) {
   wire::GetPirSetupResponse response;
   SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, response));
   const wire::PirSetup& setup = response.setup();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOf(setup));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::lwe::SimplePir().SizesOf(setup));
 
   // A query that the server takes: a header, and any words.
   const auto query_of = [&](const wire::PirSetup& of) {
@@ -283,7 +285,11 @@ TEST_F(EngineProcessTest, RequestsThatNoClientSendsAreRefused) {
   request.set_engine("doublepir");
   EXPECT_THAT(ask(query_of(setup)), StatusIs(absl::StatusCode::kNotFound, "it runs simplepir"));
   request.set_engine("nonsense");
-  EXPECT_THAT(ask(query_of(setup)), StatusIs(absl::StatusCode::kInvalidArgument, "no engine"));
+  EXPECT_THAT(ask(query_of(setup)), StatusIs(absl::StatusCode::kNotFound, "it runs simplepir"));
+  request.set_engine("simplepir");
+  request.set_role("offline");
+  EXPECT_THAT(ask(query_of(setup)), StatusIs(absl::StatusCode::kInvalidArgument, "offline"));
+  request.clear_role();
   wire::GetPirHintRequest hint;
   hint.set_setup_id(ToString(pir::SetupId(other)));
   EXPECT_THAT(call(FrameType::kGetPirHint, hint).status(),
@@ -315,6 +321,40 @@ TEST_F(EngineProcessTest, ChainAndEngineOnOnePort) {
   }
 }
 
+// Any party that has a client_address can serve an engine, alone or beside the chain.
+TEST_F(EngineProcessTest, AnotherPartyServesTheEngine) {
+  const std::string client = deployment().NewClient();
+  {
+    const Process other = deployment().Start(2, kSimple);
+    // Its address is in the client's configuration: no other party runs.
+    const std::string config = Text(deployment().path(client + ".textproto"));
+    std::string changed = config;
+    const std::string address = deployment().address();
+    changed.replace(changed.find(address), address.size(), deployment().engine_address());
+    WriteText(deployment().path(client + ".textproto"), changed);
+    ExpectServed(client);
+    // It is not the frontend, and says so.
+    const Result chain = deployment().Query(client, {"7"});
+    EXPECT_EQ(chain.code, 1) << chain.output;
+    EXPECT_THAT(chain.output, HasSubstr("the chain begins at party 1"));
+    WriteText(deployment().path(client + ".textproto"), config);
+  }
+  const Process backend = deployment().Start(2, {"--engine", "chain", "--engine", "simplepir"});
+  const Process frontend = deployment().Start(1, {});
+  ExpectServed(client, kSimple + Words{"--party", "2"});
+  ExpectServed(client, {});
+  const auto refused = [&](const Words& options, int code, const std::string& part) {
+    const Result result = deployment().Query(client, options + Words{"7"});
+    EXPECT_EQ(result.code, code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(part));
+  };
+  refused(kSimple, 1, "this port serves clients alone");
+  refused(kSimple + Words{"--party", "3"}, 1, "the parties 1 to 2");
+  refused(kSimple + Words{"--party", "two"}, 2, "no number");
+  refused(kSimple + Words{"--party", "1", "--party", "2"}, 2, "has 1 servers, and 2 are given");
+  refused({"--party", "2"}, 2, "goes with --engine");
+}
+
 TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
   const auto refused = [&](uint32_t party, const Words& options, int code,
                            const std::string& part) {
@@ -323,7 +363,6 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
     EXPECT_THAT(result.output, HasSubstr(part));
   };
   refused(1, {"--engine", "triplepir"}, 2, "there are chain, simplepir and doublepir");
-  refused(2, kSimple, 2, "party 1");
   refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
   refused(1, {"--engine", "doublepir"}, 1, "use simplepir for wide rows");
   // Rows of 64 KiB: the second level would have a terabyte.

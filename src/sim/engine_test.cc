@@ -26,8 +26,11 @@
 #include "src/base/testing/test_random.h"
 #include "src/client/engine_client.h"
 #include "src/client/retrieval.h"
+#include "src/client/session_file.h"
 #include "src/client/state.h"
 #include "src/crowd/crowd.h"
+#include "src/pir/lwe/family.h"
+#include "src/pir/testing/xor_engine.h"
 #include "src/roster/testing/parties.h"
 #include "src/shoald/pir_service.h"
 #include "src/storage/file.h"
@@ -93,10 +96,10 @@ class World {
   }
 
   void Serve(std::shared_ptr<const table::Table> table,
-             std::function<void(pir::Engine, uint64_t, uint64_t)> progress = nullptr) {
+             std::function<void(const pir::Engine&, uint64_t, uint64_t)> progress = nullptr) {
     auto service = shoald::PirService::Create(
         &*roster_, std::move(table),
-        {.engines = {pir::Engine::kSimplePir}, .pool = &pool_, .progress = std::move(progress)});
+        {.engines = {&pir::lwe::SimplePir()}, .pool = &pool_, .progress = std::move(progress)});
     SHOAL_CHECK(service.ok());
     service_ = *std::move(service);
   }
@@ -142,7 +145,9 @@ wire::PirSetup SetupOf(shoald::PirService& service) {
 
 class DirectTransport final : public client::Transport {
  public:
-  explicit DirectTransport(World* world) : world_(world) {}
+  // To the world's service, or to another one.
+  explicit DirectTransport(World* world, shoald::PirService* service = nullptr)
+      : world_(world), service_(service) {}
 
   // Ends the connection after this many pieces of a hint.
   int pieces_left = 1 << 30;
@@ -167,12 +172,15 @@ class DirectTransport final : public client::Transport {
     if (request.type == FrameType::kGetPirHint && pieces_left-- <= 0) {
       return absl::UnavailableError("cut off");
     }
-    SHOAL_ASSIGN_OR_RETURN(Frame frame, CallService(world_->service(), request));
+    SHOAL_ASSIGN_OR_RETURN(Frame frame, CallService(service(), request));
     EXPECT_LE(frame.bulk.size(), max_bulk);
     if (spoil && request.type == FrameType::kPirQuery) spoil(frame.bulk);
     return frame;
   }
-  absl::Status RequireFrontend(const roster::Roster&) override { return absl::OkStatus(); }
+  absl::StatusOr<uint32_t> RequireParty(const roster::Roster&,
+                                        std::span<const uint32_t> any_of) override {
+    return any_of.front();
+  }
   void HangUp() override { hung_up = true; }
   client::Traffic traffic() const override { return {}; }
 
@@ -203,12 +211,14 @@ class DirectTransport final : public client::Transport {
   template <typename Response, typename Request>
   absl::StatusOr<Response> Call(FrameType type, const Request& request) {
     SHOAL_ASSIGN_OR_RETURN(const Frame frame,
-                           CallService(world_->service(), wire::MakeFrame(type, request)));
+                           CallService(service(), wire::MakeFrame(type, request)));
     Response response;
     SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, type, response));
     return response;
   }
+  shoald::PirService& service() const { return service_ ? *service_ : world_->service(); }
   World* const world_;
+  shoald::PirService* const service_;
 };
 
 // A device: its transport, its state, its engine's client.
@@ -221,10 +231,11 @@ struct Device {
                                              transport, world->parties().pinned(), state, kNowS));
     deployment.emplace(std::move(fetched));
     client::EngineOptions options;
+    options.engine = &pir::lwe::SimplePir();
     options.hint_path = hint_path;
     options.pad_to = pad_to;
     SHOAL_ASSIGN_OR_RETURN(
-        client, client::EngineClient::Create(&*deployment, &transport, options, Environment()));
+        client, client::EngineClient::Create(&*deployment, {&transport}, options, Environment()));
     return client->Prepare();
   }
   absl::StatusOr<std::vector<Lookup>> LookUp(const std::vector<std::string>& keys) {
@@ -275,6 +286,105 @@ TEST(EngineSim, KeysAreFoundAndOthersProvedAbsent) {
       (Texts{"found value 7", "found value 299", "absent", "found value 10 1", "found value 7"}));
   EXPECT_TRUE(device.transport.hung_up);
   EXPECT_EQ(device.client->costs().bytes.hint_bytes, device.client->hint_fetch().received_bytes);
+}
+
+// An engine of two roles at two parties, prepared by messages, whose session spends a hint for
+// every query and keeps the others over restarts: what Piano and TreePIR will need of every layer.
+TEST(EngineSim, TwoRolesAndASessionThatIsSpent) {
+  const pir::Engine& engine = pir::testing::XorEngine();
+  World world;
+  const auto table = world.MakeTable(1, 100, 128);
+  std::vector<std::unique_ptr<shoald::PirService>> services;
+  std::vector<std::unique_ptr<DirectTransport>> transports;
+  for (int party = 0; party < 2; ++party) {
+    auto service = shoald::PirService::Create(&world.roster(), table,
+                                              {.engines = {&engine}, .pool = &world.pool()});
+    SHOAL_ASSERT_OK(service.status());
+    services.push_back(*std::move(service));
+    transports.push_back(std::make_unique<DirectTransport>(&world, services.back().get()));
+  }
+  Device device(&world);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const client::Deployment deployment,
+      client::Deployment::Fetch(*transports[0], world.parties().pinned(), device.state, kNowS));
+  const std::string path = ::testing::TempDir() + "/xor.session";
+  for (const char* suffix : {"", ".guard", ".lock"}) unlink((path + suffix).c_str());
+  const auto open = [&](pir::SessionStore* store) {
+    return client::EngineClient::Create(&deployment, {transports[0].get(), transports[1].get()},
+                                        {.engine = &engine, .store = store}, device.Environment());
+  };
+  EXPECT_THAT(open(nullptr), StatusIs(absl::StatusCode::kInvalidArgument, "keeps state"));
+
+  const std::vector<Bytes> keys = {ToBytes(AsBytes("key-7")), ToBytes(AsBytes("nobody")),
+                                   ToBytes(AsBytes("key-10"))};
+  for (int run = 0; run < 2; ++run) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto store, client::SessionFile::Open(path, device.random));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto client, open(store.get()));
+    for (const auto& transport : transports) transport->calls.clear();
+    SHOAL_ASSERT_OK(client->Prepare());
+    // One setup each. The hints are made once and kept for the second run.
+    EXPECT_EQ(transports[0]->calls.size(), run == 0 ? 1 + pir::testing::kXorHints : 1u);
+    EXPECT_EQ(transports[1]->calls.size(), 1u);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
+                               client::LookUp(deployment, *client, keys, device.Environment()));
+    ASSERT_EQ(results.size(), 3u);
+    EXPECT_EQ(ToString(results[0].value), "value 7");
+    EXPECT_EQ(results[1].outcome, Lookup::Outcome::kAbsent);
+    EXPECT_EQ(ToString(results[2].value), "value 10 1");
+    // A query at one, a new hint at the other, for every key.
+    EXPECT_EQ(transports[1]->calls.size(), 4u);
+    for (const auto& transport : transports) EXPECT_TRUE(transport->hung_up);
+  }
+  // More keys than hints are refused before anything is sent.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto store, client::SessionFile::Open(path, device.random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto client, open(store.get()));
+  SHOAL_ASSERT_OK(client->Prepare());
+  const size_t before = transports[1]->calls.size();
+  EXPECT_THAT(client->Ask({.rows = {1}, .keys = 100}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "enough for 8"));
+  EXPECT_EQ(transports[1]->calls.size(), before);
+  // A role that a server does not have.
+  wire::PirQueryRequest request;
+  request.set_engine("xor");
+  request.set_count(1);
+  for (const char* role : {"single", "", "backward"}) {
+    request.set_role(role);
+    EXPECT_THAT(
+        CallService(*services[0], wire::MakeFrame(FrameType::kPirQuery, request, Bytes(64))),
+        StatusIs(absl::StatusCode::kInvalidArgument, ""));
+  }
+}
+
+// A batch over chunks through the service is what the engine's server answers.
+TEST(EngineSim, BatchesOverChunksAreServed) {
+  World world;
+  const auto table = world.MakeTable(1, 300, 256);
+  world.Serve(table);
+  const wire::PirSetup setup = SetupOf(world.service());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto server,
+                             pir::lwe::SimplePir().CreateServer(shoald::ContentOf(table), {}));
+  const uint64_t each = pir::lwe::SimplePir().SizesOf(setup)->query_bytes;
+  const Digest id = pir::SetupId(setup);
+  Bytes body;
+  for (uint8_t i = 0; i < 4; ++i) {
+    AppendLe<uint64_t>(body, setup.epoch());
+    Append(body, id);
+    body.resize((i + 1) * each, static_cast<uint8_t>(i + 3));
+  }
+  wire::PirQueryRequest request;
+  request.set_engine("simplepir");
+  request.set_count(4);
+  const pir::RequestView whole = {0, 4, body}, chunks = {1, 4, body};
+  for (const pir::RequestView& view : {whole, chunks}) {
+    request.set_kind(view.kind);
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const Frame frame,
+        CallService(world.service(), wire::MakeFrame(FrameType::kPirQuery, request, body)));
+    EXPECT_EQ(frame.bulk, *server->Answer(pir::Role::kSingle, {&view, 1})[0]);
+  }
+  request.set_kind(2);
+  EXPECT_THAT(CallService(world.service(), wire::MakeFrame(FrameType::kPirQuery, request, body)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "kind 2"));
 }
 
 TEST(EngineSim, DenseTables) {
@@ -435,7 +545,7 @@ TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
   const auto create = [&](std::shared_ptr<const table::Table> table) {
     auto service = shoald::PirService::Create(
         &world.roster(), std::move(table),
-        {.engines = {pir::Engine::kSimplePir}, .pool = &world.pool(), .directory = directory});
+        {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool(), .directory = directory});
     SHOAL_CHECK(service.ok());
     return *std::move(service);
   };
@@ -449,7 +559,7 @@ TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
     EXPECT_EQ(before.rows(), rows);
     EXPECT_EQ(before.columns(), first.columns());
     SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup shape,
-                               pir::ShapeOf(pir::Engine::kSimplePir, shoald::ContentOf(table), {}));
+                               pir::lwe::SimplePir().ShapeOf(shoald::ContentOf(table), {}));
     EXPECT_NE(shape.rows_per_column(), before.rows_per_column()) << "the test shows nothing";
     service.reset();
     service = create(table);
@@ -472,7 +582,7 @@ TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
   };
   auto service =
       shoald::PirService::Create(&world.roster(), make(1, 1),
-                                 {.engines = {pir::Engine::kSimplePir, pir::Engine::kDoublePir},
+                                 {.engines = {&pir::lwe::SimplePir(), &pir::lwe::DoublePir()},
                                   .max_hint_bytes = uint64_t{400} << 20,
                                   .pool = &world.pool(),
                                   .directory = directory});
@@ -506,7 +616,7 @@ TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
   bool reloading = false;
   // On a thread of its own, as the callback runs within Reload.
   std::future<Texts> answer;
-  world.Serve(make(1), [&](pir::Engine, uint64_t, uint64_t) {
+  world.Serve(make(1), [&](const pir::Engine&, uint64_t, uint64_t) {
     if (!reloading || answer.valid()) return;
     answer = std::async(std::launch::async, [&] { return device.Results({"20"}); });
     EXPECT_EQ(answer.wait_for(std::chrono::seconds(30)), std::future_status::ready)
@@ -647,7 +757,7 @@ TEST(EngineSim, MutatedRequests) {
   Bytes one;
   AppendLe<uint64_t>(one, setup.setup().epoch());
   Append(one, id);
-  one.resize(pir::SizesOf(setup.setup())->query_bytes);
+  one.resize(pir::lwe::SimplePir().SizesOf(setup.setup())->query_bytes);
   Bytes two = one;
   Append(two, one);
   const std::vector<Frame> frames = {setup_frame,
@@ -700,7 +810,7 @@ TEST(EngineSim, ManyClientsAtOnce) {
 // A crowd of devices. Counts what all of them send.
 struct Crowd {
   explicit Crowd(World* of) : world(of) {
-    options.engine = pir::Engine::kSimplePir;
+    options.engine = &pir::lwe::SimplePir();
     options.devices = 30;
     options.pad_to = 3;
     options.min_apps = 1;
@@ -778,7 +888,7 @@ TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
   World world;
   auto service = shoald::PirService::Create(
       &world.roster(), world.MakeTable(1, 3000, 64, /*dense=*/true),
-      {.engines = {pir::Engine::kSimplePir}, .pool = &world.pool(), .max_wait_seconds = 0});
+      {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool(), .max_wait_seconds = 0});
   SHOAL_ASSERT_OK(service.status());
   wire::GetPirSetupRequest ask;
   ask.set_engine("simplepir");
@@ -786,7 +896,7 @@ TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
                              CallService(**service, wire::MakeFrame(FrameType::kGetPirSetup, ask)));
   wire::GetPirSetupResponse setup;
   SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, setup));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::SizesOf(setup.setup()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::lwe::SimplePir().SizesOf(setup.setup()));
   // Queries of the right length but for another setup: they are refused one by one, after a pass.
   wire::PirQueryRequest query;
   query.set_engine("simplepir");
@@ -840,9 +950,9 @@ TEST(EngineSim, ACrowdSaysWhatIsWrong) {
   World world;
   world.Serve(world.MakeTable(1, 90, 64, /*dense=*/true));
   Crowd crowd(&world);
-  crowd.options.engine = pir::Engine::kDoublePir;
+  crowd.options.engine = &pir::lwe::DoublePir();
   EXPECT_THAT(crowd.Run(nullptr), StatusIs(absl::StatusCode::kNotFound, "it runs simplepir"));
-  crowd.options.engine = pir::Engine::kSimplePir;
+  crowd.options.engine = &pir::lwe::SimplePir();
   const auto other = world.MakeTable(2, 90, 64, /*dense=*/true);
   EXPECT_THAT(crowd.Run(&other->content()),
               StatusIs(absl::StatusCode::kFailedPrecondition, "not the deployment's"));
@@ -870,7 +980,7 @@ TEST(EngineSim, ASetupOfAnotherTableIsRefused) {
   const auto check = [&](const std::function<void(wire::PirSetup&)>& change) {
     wire::PirSetup setup = response.setup();
     change(setup);
-    return client::CheckSetup(setup, *device.deployment, pir::Engine::kSimplePir);
+    return client::CheckSetup(setup, *device.deployment, pir::lwe::SimplePir());
   };
   SHOAL_EXPECT_OK(check([](auto&) {}));
   EXPECT_THAT(check([](auto& s) { s.set_engine("doublepir"); }),
@@ -892,7 +1002,7 @@ TEST(EngineSim, DoublePirRefusesWideRows) {
   World world;
   EXPECT_THAT(
       shoald::PirService::Create(&world.roster(), world.MakeTable(1, 300, 1024),
-                                 {.engines = {pir::Engine::kDoublePir}, .pool = &world.pool()}),
+                                 {.engines = {&pir::lwe::DoublePir()}, .pool = &world.pool()}),
       StatusIs(absl::StatusCode::kResourceExhausted, "use simplepir"));
 }
 

@@ -383,8 +383,6 @@ absl::StatusOr<wire::GetStatusResponse> FakeFrontend::GetStatus(
   return End("GetStatus", response);
 }
 
-absl::Status FakeFrontend::RequireFrontend(const roster::Roster&) { return absl::OkStatus(); }
-
 namespace {
 
 class SharedTransport final : public Transport {
@@ -409,8 +407,9 @@ class SharedTransport final : public Transport {
   SHOAL_SHARED_CALL(GetStatus)
 #undef SHOAL_SHARED_CALL
 
-  absl::Status RequireFrontend(const roster::Roster& roster) override {
-    return frontend_->RequireFrontend(roster);
+  absl::StatusOr<uint32_t> RequireParty(const roster::Roster& roster,
+                                        std::span<const uint32_t> any_of) override {
+    return frontend_->RequireParty(roster, any_of);
   }
   void HangUp() override {}
   Traffic traffic() const override { return traffic_; }

@@ -112,7 +112,10 @@ class FakeFrontend final : public Transport {
   absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
       const wire::FetchAnswersRequest& request) override;
   absl::StatusOr<wire::GetStatusResponse> GetStatus(const wire::GetStatusRequest& request) override;
-  absl::Status RequireFrontend(const roster::Roster& roster) override;
+  absl::StatusOr<uint32_t> RequireParty(const roster::Roster&,
+                                        std::span<const uint32_t> any_of) override {
+    return any_of.front();
+  }
   void HangUp() override { sent.emplace_back("HangUp", ""); }
   Traffic traffic() const override { return traffic_; }
 

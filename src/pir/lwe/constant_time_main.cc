@@ -21,8 +21,8 @@
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/gaussian.h"
 #include "src/pir/lwe/lwe.h"
+#include "src/pir/lwe/scheme.h"
 #include "src/pir/lwe/shape.h"
-#include "src/pir/registry.h"
 #include "src/pir/testing/records.h"
 #include "valgrind/memcheck.h"
 
@@ -72,7 +72,7 @@ void RunQuery(const Kernel& kernel) {
   std::printf("%s: query\n", kernel.name);
 }
 
-void RunRecover(Engine engine, const Kernel& kernel) {
+void RunRecover(Scheme engine, const Kernel& kernel) {
   const testing::Records records(70, 1);
   const auto server = CreateServer(engine, records.content(), {.kernel = &kernel});
   SHOAL_CHECK(server.ok());
@@ -89,7 +89,7 @@ void RunRecover(Engine engine, const Kernel& kernel) {
   SHOAL_CHECK(record.ok());
   MakePublic(*record);
   SHOAL_CHECK(*record == records.at(66));
-  std::printf("%s: %s\n", kernel.name, std::string(EngineName(engine)).c_str());
+  std::printf("%s: %s\n", kernel.name, std::string(SchemeName(engine)).c_str());
 }
 
 int Leak() {
@@ -109,9 +109,9 @@ int main(int argc, char** argv) {
   for (const Kernel* kernel : SupportedKernels()) {
     RunSampler(*kernel);
     RunQuery(*kernel);
-    RunRecover(Engine::kSimplePir, *kernel);
+    RunRecover(Scheme::kSimplePir, *kernel);
   }
   // Its hint takes long under valgrind, so it runs once, with the fastest kernel.
-  RunRecover(Engine::kDoublePir, FastestKernel());
+  RunRecover(Scheme::kDoublePir, FastestKernel());
   return 0;
 }

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "src/pir/engine.h"
 #include "src/pir/lwe/byte_matrix.h"
+#include "src/pir/lwe/scheme.h"
 #include "src/pir/lwe/shape.h"
 
 namespace shoal::pir::lwe {

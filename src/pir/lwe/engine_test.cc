@@ -14,9 +14,9 @@
 #include "src/base/testing/test_random.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/double_pir.h"
+#include "src/pir/lwe/scheme.h"
 #include "src/pir/lwe/shape.h"
 #include "src/pir/lwe/simple_pir.h"
-#include "src/pir/registry.h"
 #include "src/pir/testing/records.h"
 
 namespace shoal::pir::lwe {
@@ -50,7 +50,7 @@ absl::StatusOr<Delta> Refresh(Server& server, const Content& content,
   return *std::move(delta);
 }
 
-class EngineTest : public ::testing::TestWithParam<Engine> {
+class EngineTest : public ::testing::TestWithParam<Scheme> {
  protected:
   std::unique_ptr<Server> Serve(const Content& content, ServerOptions options = {}) {
     auto server = CreateServer(GetParam(), content, options);
@@ -60,8 +60,8 @@ class EngineTest : public ::testing::TestWithParam<Engine> {
   TestRandom random_{77};
 };
 
-INSTANTIATE_TEST_SUITE_P(Engines, EngineTest, ::testing::ValuesIn(kAllEngines),
-                         [](const auto& tested) { return std::string(EngineName(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Engines, EngineTest, ::testing::ValuesIn(kAllSchemes),
+                         [](const auto& tested) { return std::string(SchemeName(tested.param)); });
 
 // Every index of every shape: several rows in a column, row counts that are no multiple of 8 or of
 // the rows in a column, records of one byte and of more than 64 bits. (The authors' prototypes get
@@ -104,7 +104,7 @@ TEST_P(EngineTest, ExtremeBytesOverManyColumns) {
 
 // Portable, AVX2 and AVX-512, on one thread and on several, give the same bytes.
 TEST_P(EngineTest, AllPathsAgree) {
-  const Records records(300, GetParam() == Engine::kSimplePir ? 3 : 1);
+  const Records records(300, GetParam() == Scheme::kSimplePir ? 3 : 1);
   ThreadPool pool(3);
   Bytes hint, query, answer;
   for (const Kernel* kernel : SupportedKernels()) {
@@ -248,7 +248,7 @@ TEST_P(EngineTest, BadQueriesAreRefusedAndTheServerGoesOn) {
   query[20] ^= 1;
   EXPECT_THAT(refusal(query), StatusIs(absl::StatusCode::kFailedPrecondition, "parameters"));
   // The other engine's query for the same table.
-  const Engine other = GetParam() == Engine::kSimplePir ? Engine::kDoublePir : Engine::kSimplePir;
+  const Scheme other = GetParam() == Scheme::kSimplePir ? Scheme::kDoublePir : Scheme::kSimplePir;
   const auto other_server = CreateServer(other, records.content(), {}).value();
   EXPECT_THAT(refusal(ClientOf(*other_server)->Ask(7, random_)->query),
               StatusIs(absl::StatusCode::kFailedPrecondition, "another engine"));
@@ -376,7 +376,7 @@ TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
 // changes. Together they are far less than a hint.
 TEST_P(EngineTest, BytesThatChangeEverywhere) {
   Records records(4000, 2);
-  const uint64_t k = GetParam() == Engine::kSimplePir ? 2 : 600;
+  const uint64_t k = GetParam() == Scheme::kSimplePir ? 2 : 600;
   const auto server = Serve(records.content(), {.rows_per_column = k});
   const auto client = ClientOf(*server);
   std::vector<uint64_t> all(4000);
@@ -386,7 +386,7 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
   }
   records.Fill(9, 1);
   SHOAL_ASSERT_OK_AND_ASSIGN(const double share, server->RefreshShare(records.content(2), all));
-  if (GetParam() == Engine::kSimplePir) {
+  if (GetParam() == Scheme::kSimplePir) {
     EXPECT_NEAR(share, 0.5, 0.01) << "one byte of two, in 2,000 columns";
   } else {
     EXPECT_LT(share, 0.01) << "7 columns";
@@ -406,7 +406,7 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
 // delta can make a client expand a column of the public matrix again and again for a few bytes
 // each.
 TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
-  const bool simple = GetParam() == Engine::kSimplePir;
+  const bool simple = GetParam() == Scheme::kSimplePir;
   Records records(4000, 2);
   const auto server = Serve(records.content(), {.rows_per_column = simple ? 2u : 600u});
   const auto client = ClientOf(*server);
@@ -486,7 +486,7 @@ TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
 // anew much sooner than those with long runs, and the share counts the delta's bytes.
 TEST(EngineTest, ChangesThatStandAloneCountWithTheirHeaders) {
   Records records(4000, 40);
-  const auto server = *CreateServer(Engine::kSimplePir, records.content(), {.rows_per_column = 1});
+  const auto server = *CreateServer(Scheme::kSimplePir, records.content(), {.rows_per_column = 1});
   const auto client = ClientOf(*server);
   const uint64_t hint_row = server->hint().size() / 40;
   std::vector<uint64_t> changed;
@@ -532,7 +532,7 @@ TEST_P(EngineTest, TheShareOfARefreshIsToldBefore) {
   EXPECT_EQ(none, 0);
   EXPECT_EQ(ToBytes(server->hint()), hint);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto delta, server->Refresh(records.content(2), all));
-  EXPECT_EQ(delta.has_value(), GetParam() == Engine::kDoublePir);
+  EXPECT_EQ(delta.has_value(), GetParam() == Scheme::kDoublePir);
   EXPECT_EQ(ToBytes(server->hint()),
             ToBytes(Serve(records.content(2), {.rows_per_column = 2})->hint()));
   EXPECT_THAT(server->RefreshShare(records.content(1), all),
@@ -541,10 +541,10 @@ TEST_P(EngineTest, TheShareOfARefreshIsToldBefore) {
 
 // The paper's batch: one query for each chunk, and one pass for all.
 TEST(EngineTest, BatchOfChunks) {
-  for (const auto& [engine, width] :
-       {std::pair(Engine::kSimplePir, 5), std::pair(Engine::kDoublePir, 2)}) {
+  for (const auto& [scheme, width] :
+       {std::pair(Scheme::kSimplePir, 5), std::pair(Scheme::kDoublePir, 2)}) {
     const Records records(331, width);
-    const auto server = CreateServer(engine, records.content(), {.rows_per_column = 9}).value();
+    const auto server = CreateServer(scheme, records.content(), {.rows_per_column = 9}).value();
     const auto client = CreateClient(server->setup(), server->hint(), ClientOptions()).value();
     TestRandom random(3);
     EXPECT_EQ(server->AnswerChunks({}).value().size(), 0u);
@@ -566,7 +566,7 @@ TEST(EngineTest, BatchOfChunks) {
         SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record,
                                    client->RecoverChunk(asked[c], chunks, answers[c]));
         EXPECT_EQ(record, records.at(wanted[c]))
-            << EngineName(engine) << ", " << chunks << " chunks, row " << wanted[c];
+            << SchemeName(scheme) << ", " << chunks << " chunks, row " << wanted[c];
       }
       // One bad query refuses the batch.
       queries.back() = queries.back().first(queries.back().size() - 1);
@@ -592,7 +592,7 @@ TEST(DoublePirTest, HintIsTheSameForEveryTable) {
        {uint64_t{1} << 20, uint64_t{1} << 26, uint64_t{1} << 30, uint64_t{1} << 33}) {
     content.rows = rows;
     SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup setup,
-                               ShapeOf(Engine::kDoublePir, content, {}));
+                               ShapeOf(Scheme::kDoublePir, content, {}));
     SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, DoublePirSizes(setup));
     EXPECT_LT(sizes.hint_bytes, 8u << 20);
     if (hint == 0) hint = sizes.hint_bytes;

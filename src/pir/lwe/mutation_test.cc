@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
-#include "src/pir/registry.h"
+#include "src/pir/lwe/scheme.h"
 #include "src/pir/testing/records.h"
 
 namespace shoal::pir::lwe {
@@ -46,7 +46,7 @@ void Mutate(TestRandom& random, Bytes& bytes) {
   }
 }
 
-class MutationTest : public ::testing::TestWithParam<Engine> {
+class MutationTest : public ::testing::TestWithParam<Scheme> {
  protected:
   MutationTest() {
     server_ = *CreateServer(GetParam(), records_.content(), {.rows_per_column = 3});
@@ -56,7 +56,7 @@ class MutationTest : public ::testing::TestWithParam<Engine> {
     return *CreateClient(server_->setup(), server_->hint(), {});
   }
   // DoublePIR's hint is a hundred times as large.
-  int Trials(int simple) const { return GetParam() == Engine::kSimplePir ? simple : simple / 5; }
+  int Trials(int simple) const { return GetParam() == Scheme::kSimplePir ? simple : simple / 5; }
   absl::StatusOr<Bytes> AnswerOne(BytesView query) { return server_->Answer({&query, 1})[0]; }
   void ExpectServed(const Client& client, uint64_t row) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Asked asked, client.Ask(row, random_));
@@ -71,8 +71,8 @@ class MutationTest : public ::testing::TestWithParam<Engine> {
   std::unique_ptr<Client> client_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Engines, MutationTest, ::testing::ValuesIn(kAllEngines),
-                         [](const auto& tested) { return std::string(EngineName(tested.param)); });
+INSTANTIATE_TEST_SUITE_P(Engines, MutationTest, ::testing::ValuesIn(kAllSchemes),
+                         [](const auto& tested) { return std::string(SchemeName(tested.param)); });
 
 // A setup is refused, or all sizes that follow from it are computed without overflow. No other hint
 // is accepted for it.

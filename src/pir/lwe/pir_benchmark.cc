@@ -37,7 +37,7 @@
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/lwe.h"
-#include "src/pir/registry.h"
+#include "src/pir/lwe/scheme.h"
 
 namespace shoal::pir::lwe {
 namespace {
@@ -214,9 +214,9 @@ std::vector<BytesView> QueriesOf(const std::vector<Asked>& asked) {
 }
 
 // Set-up, sizes, and the client's part.
-Bench SetUp(Engine engine, const Options& options) {
+Bench SetUp(Scheme engine, const Options& options) {
   Bench bench;
-  bench.name = std::string(EngineName(engine));
+  bench.name = std::string(SchemeName(engine));
   const std::string& name = bench.name;
   SystemRandom random;
   const Content content = {.table_id = {1},
@@ -453,13 +453,13 @@ int Main(int argc, char** argv) {
   }
   std::vector<Bench> benches;
   for (absl::string_view engine : absl::StrSplit(engines, ',')) {
-    const auto parsed = ParseEngine(engine);
+    const auto parsed = ParseScheme(engine);
     if (!parsed.ok()) {
       std::cerr << parsed.status().message() << "\n";
       return 2;
     }
     Options of = options;
-    if (*parsed == Engine::kDoublePir) of.record_bytes = static_cast<uint32_t>(double_record_bytes);
+    if (*parsed == Scheme::kDoublePir) of.record_bytes = static_cast<uint32_t>(double_record_bytes);
     benches.push_back(SetUp(*parsed, of));
   }
   RunAnswers(benches, options, pages);

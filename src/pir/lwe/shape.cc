@@ -40,6 +40,7 @@ const Kernel& KernelOr(const Kernel* kernel) {
 absl::Status CheckShape(const wire::PirSetup& setup) {
   if (setup.table_id().size() != 32) return Bad("table_id must have 32 bytes");
   if (setup.manifest_digest().size() != 32) return Bad("manifest_digest must have 32 bytes");
+  if (!setup.shape().empty()) return Bad("shape is another family's");
   if (setup.rows() == 0 || setup.rows() > kMaxRows) {
     return Bad(absl::StrFormat("rows must be in [1, %d], got %d", kMaxRows, setup.rows()));
   }

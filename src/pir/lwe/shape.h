@@ -14,6 +14,7 @@
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/lwe/lwe.h"
 #include "src/pir/lwe/refresh.h"
+#include "src/pir/lwe/scheme.h"
 
 namespace shoal::pir::lwe {
 

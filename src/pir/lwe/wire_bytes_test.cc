@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "src/base/hash.h"
 #include "src/base/testing/test_random.h"
-#include "src/pir/registry.h"
+#include "src/pir/lwe/scheme.h"
 #include "src/pir/testing/records.h"
 
 namespace shoal::pir::lwe {
@@ -19,7 +19,7 @@ std::string Short(BytesView bytes) {
   return Hex(BytesView(Transcript("shoal pir wire bytes test").Blob(bytes).Finish()).first(16));
 }
 
-std::vector<std::string> DigestsOf(Engine engine) {
+std::vector<std::string> DigestsOf(Scheme engine) {
   pir::testing::Records records(700, 3);
   const auto server = CreateServer(engine, records.content(1), {.rows_per_column = 6}).value();
   const auto client = CreateClient(server->setup(), server->hint(), {}).value();
@@ -47,7 +47,7 @@ std::vector<std::string> DigestsOf(Engine engine) {
 }
 
 TEST(WireBytesTest, SimplePir) {
-  EXPECT_EQ(DigestsOf(Engine::kSimplePir),
+  EXPECT_EQ(DigestsOf(Scheme::kSimplePir),
             (std::vector<std::string>{
                 "cd5865d6cf42f2bb91c210e9ff4052a1", "8a27211a00d88c8c4783d54da65e0ea6",
                 "77d3d6a36e092aa5eac2ddb70ce69dc7", "387420f527d8a450bc88c11a3cbca6d7",
@@ -57,7 +57,7 @@ TEST(WireBytesTest, SimplePir) {
 }
 
 TEST(WireBytesTest, DoublePir) {
-  EXPECT_EQ(DigestsOf(Engine::kDoublePir),
+  EXPECT_EQ(DigestsOf(Scheme::kDoublePir),
             (std::vector<std::string>{
                 "d4c33c4fab083c1aa6b5445aedf74740", "f2d89a29d0bb4efeed0250734d24e740",
                 "6cab3a4b2701d6d2b253abc75eb81bf5", "7e11766ace01d47181a89fb51e74254e",

@@ -1,4 +1,4 @@
-#include "src/pir/membership.h"
+#include "src/pir/membership/membership.h"
 
 #include <cmath>
 

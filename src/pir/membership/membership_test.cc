@@ -1,4 +1,4 @@
-#include "src/pir/membership.h"
+#include "src/pir/membership/membership.h"
 
 #include <algorithm>
 #include <memory>
@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
-#include "src/pir/registry.h"
+#include "src/pir/lwe/scheme.h"
 
 namespace shoal::pir {
 namespace {
@@ -131,14 +131,15 @@ TEST(MembershipTest, BitsAreReadThroughTheEngines) {
   const auto chosen = MembershipClient::Create(parameters, random).value();
   auto filter = MembershipFilter::Create(parameters, chosen.filter()).value();
   for (uint64_t i = 0; i < 101; ++i) filter.Add(StringOf("in", i));
-  for (Engine engine : kAllEngines) {
-    const auto server = CreateServer(engine, filter.content(1), {.rows_per_column = 7}).value();
-    const auto client = CreateClient(server->setup(), server->hint(), {}).value();
+  for (const lwe::Scheme scheme : lwe::kAllSchemes) {
+    const auto server =
+        lwe::CreateServer(scheme, filter.content(1), {.rows_per_column = 7}).value();
+    const auto client = lwe::CreateClient(server->setup(), server->hint(), {}).value();
     bool places[8] = {};
     int found = 0;
     for (uint64_t i = 0; i < 60; ++i) {
       const Bytes string = StringOf(i % 2 == 0 ? "in" : "out", i);
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Asked asked, client->Ask(chosen.RowOf(string), random));
+      SHOAL_ASSERT_OK_AND_ASSIGN(const lwe::Asked asked, client->Ask(chosen.RowOf(string), random));
       const BytesView query = asked.query;
       SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, server->Answer({&query, 1})[0]);
       SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, client->Recover(asked, answer));

@@ -1,0 +1,77 @@
+#include "src/pir/lwe/scheme.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/lwe/double_pir.h"
+#include "src/pir/lwe/shape.h"
+#include "src/pir/lwe/simple_pir.h"
+
+namespace shoal::pir::lwe {
+
+absl::string_view SchemeName(Scheme scheme) {
+  switch (scheme) {
+    case Scheme::kSimplePir:
+      return "simplepir";
+    case Scheme::kDoublePir:
+      return "doublepir";
+  }
+  SHOAL_CHECK(false);
+}
+
+absl::StatusOr<Scheme> ParseScheme(absl::string_view name) {
+  for (const Scheme scheme : kAllSchemes) {
+    if (SchemeName(scheme) == name) return scheme;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("no engine \"", name, "\": simplepir or doublepir"));
+}
+
+absl::StatusOr<Asked> Client::Ask(uint64_t row, RandomSource& random) const {
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, Ask({&row, 1}, random));
+  return std::move(asked[0]);
+}
+
+absl::StatusOr<Sizes> SizesOfShape(Scheme scheme, const wire::PirSetup& shape) {
+  return scheme == Scheme::kSimplePir ? SimplePirSizes(shape) : DoublePirSizes(shape);
+}
+
+absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) {
+  SHOAL_ASSIGN_OR_RETURN(const Scheme scheme, ParseScheme(setup.engine()));
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOfShape(scheme, setup));
+  SHOAL_RETURN_IF_ERROR(CheckHint(setup, sizes));
+  return sizes;
+}
+
+absl::StatusOr<wire::PirSetup> ShapeOf(Scheme scheme, const Content& content,
+                                       const ServerOptions& options) {
+  return scheme == Scheme::kSimplePir ? SimplePirShape(content, options)
+                                      : DoublePirShape(content, options);
+}
+
+absl::StatusOr<std::unique_ptr<Server>> CreateServer(Scheme scheme, const Content& content,
+                                                     ServerOptions options) {
+  if (scheme == Scheme::kSimplePir) return SimplePirServer::Create(content, std::move(options));
+  return DoublePirServer::Create(content, std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,
+                                                     const ClientOptions& options) {
+  SHOAL_RETURN_IF_ERROR(SizesOf(setup).status());
+  if (hint.size() != setup.hint_bytes()) {
+    return absl::DataLossError(absl::StrFormat("pir: a hint of %d bytes, not %d: truncated?",
+                                               hint.size(), setup.hint_bytes()));
+  }
+  if (ToString(HintDigest(hint)) != setup.hint_digest()) {
+    return absl::DataLossError("pir: the hint does not have the setup's digest");
+  }
+  if (setup.engine() == SchemeName(Scheme::kSimplePir)) {
+    return SimplePirClient::Create(setup, hint, options);
+  }
+  return DoublePirClient::Create(setup, hint, options);
+}
+
+}  // namespace shoal::pir::lwe

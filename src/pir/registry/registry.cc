@@ -1,0 +1,46 @@
+#include "src/pir/registry/registry.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/pir/lwe/family.h"
+
+namespace shoal::pir {
+
+std::span<const Family* const> Families() {
+  static const Family* const families[] = {&lwe::LweFamily()};
+  return families;
+}
+
+std::span<const Engine* const> Engines() {
+  static const auto* const engines = [] {
+    auto* all = new std::vector<const Engine*>;
+    for (const Family* family : Families()) {
+      all->insert(all->end(), family->engines().begin(), family->engines().end());
+    }
+    return all;
+  }();
+  return *engines;
+}
+
+absl::StatusOr<const Engine*> FindEngine(absl::string_view name) {
+  for (const Engine* engine : Engines()) {
+    if (engine->name() == name) return engine;
+  }
+  return absl::InvalidArgumentError(absl::StrCat("no engine \"", name, "\": ", EngineNames()));
+}
+
+std::string EngineNames(absl::string_view last_separator) {
+  std::string names;
+  const std::span<const Engine* const> engines = Engines();
+  for (size_t i = 0; i < engines.size(); ++i) {
+    absl::StrAppend(&names,
+                    i == 0                    ? ""
+                    : i + 1 == engines.size() ? last_separator
+                                              : ", ",
+                    engines[i]->name());
+  }
+  return names;
+}
+
+}  // namespace shoal::pir
