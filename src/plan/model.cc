@@ -125,8 +125,8 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
     return static_cast<double>(std::max(list.bytes, list.memory));
   };
   const double opened = passed(memory.opened), ordered = passed(memory.ordered);
+  const double returned = passed(memory.returned), kept = passed(memory.kept);
   const bool ready = memory.masks.memory > 0, forward_ready = memory.forward.memory > 0;
-  const auto returned = static_cast<double>(server::ReturnedBytes(size));
   Spares spares({noise_bytes, opened, ordered});
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
   party.set_masks_ready(ready);
@@ -148,7 +148,7 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
                              own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
                              (ready ? 0 : mask) + spares.Fresh(returned) * fresh));
     // The frontend keeps the answers for its clients, which no stage's report counts.
-    if (j == 1) party.set_keep_seconds(ns * spares.Fresh(masks) * fresh);
+    if (j == 1) party.set_keep_seconds(ns * spares.Fresh(kept) * fresh);
   }
 
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
@@ -158,8 +158,7 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double rest = static_cast<double>(server::RestArrayBytes(size)) + ahead;
   // The larger of the offline stage's lists with the noise, and the answers. The backend makes its
   // answers as they are sent; the frontend keeps them for its clients.
-  const double lists =
-      std::max(opened + ordered + own * (inner + 4), returned + (j == 1 ? masks : 0));
+  const double lists = std::max(opened + ordered + own * (inner + 4), returned + kept);
   const double peak = static_cast<double>(server::PeakArrayBytes(size, memory)) + ahead + lists;
   const double table = backend ? layout.rows() * answer : 0;
   party.set_rest_memory_bytes(rest + own * (inner + 4));

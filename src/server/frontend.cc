@@ -339,10 +339,11 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
     SHOAL_CHECK(answers.size() == entry->used * entry->round.answer_bytes());
   }
   // Reads without the lock: clients ask how far the round is.
-  absl::StatusOr<Spool> all = SpoolAll(answers, *resources_.spools, resources_.pool);
+  absl::StatusOr<Spool> all = party_->MakeAnswerList(round_id, answers.size());
+  const absl::Status kept = all.ok() ? FillSpool(answers, *all, resources_.pool) : all.status();
   StageReports stages;
   uint64_t online_ms = 0;
-  if (all.ok()) {
+  if (kept.ok()) {
     {
       const MutexLock lock(entry->mutex);
       online_ms = entry->StageMsLocked();
@@ -350,10 +351,10 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
     stages = reports();
   }
   const MutexLock lock(entry->mutex);
-  if (!all.ok()) {
+  if (!kept.ok()) {
     // The same answers may come again, if the round has not ended.
     entry->stage.Advance(FrontendStage::kBrokenOff).IgnoreError();
-    return all.status();
+    return kept;
   }
   SHOAL_RETURN_IF_ERROR(entry->stage.Check(FrontendStage::kAnswered));
   Entry::Held held = std::make_shared<const Entry::Answers>(

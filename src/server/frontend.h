@@ -1,6 +1,7 @@
 // The frontend's side towards clients: slots, submissions and the life of its rounds. Does no I/O
 // except through the journal and the spools. The driver moves the bytes and asks WhatIsDue what to
-// do next.
+// do next. Answers wait for their clients in memory that the round reserved for them when its list
+// of onions was announced, or in a file (round_memory.h).
 //
 //   OPEN_FOR_ONIONS --(window or count)--> SEALED --(offline stage)--> OPEN_FOR_QUERIES
 //     --(window or count)--> ANSWERING --(online stage)--> ANSWERED --(window)--> CLOSED

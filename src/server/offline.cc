@@ -284,7 +284,8 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
   // Divides memory again, now that the amount of noise is known.
   const RoundSize size = SizeOf(context, material.positions, noise.size());
   material.arena = std::move(intake.arena_);
-  const RoundMemory memory = DivideLater(size, intake.opened_memory_, material.arena->free_bytes());
+  material.memory = DivideLater(size, intake.opened_memory_, material.arena->free_bytes());
+  const RoundMemory& memory = material.memory;
   material.arena->Limit(memory.lists());
   SHOAL_RETURN_IF_ERROR(MakeReady(context, *material.arena, *resources.pool, material));
   if (context.is_backend()) {
@@ -333,9 +334,9 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
   SHOAL_RETURN_IF_ERROR(
       PutAll(intake.inner_, inner_bytes, material.target.span(), scatter, *resources.pool));
   SHOAL_RETURN_IF_ERROR(PutAll(noise.onions, inner_bytes, noise_places, scatter, *resources.pool));
-  // The arena gives up the memory of the opened onions; the rest stays for the answers.
+  // From here on the arena holds what the answers need.
   material.arena->Limit(memory.later());
-  material.arena->Touched();
+  material.arena->Touched(memory.untouched());
   out.onions = std::make_unique<ScatterSource>(std::move(scatter), resources.pool);
   return out;
 }

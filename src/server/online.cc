@@ -182,6 +182,7 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMat
   constexpr uint32_t kUnused = 0;
   Forwarding out;
   out.arena = material.arena;
+  out.returned = material.memory.returned;
   out.memory = std::exchange(material.forward_memory, {});
   if (out.memory.positions() != material.next_positions) {
     SHOAL_ASSIGN_OR_RETURN(out.memory, ForwardMemory::Create(material.next_positions));
@@ -253,9 +254,8 @@ absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
                                                    context.answer_bytes, " bytes each were asked"));
   }
   const uint64_t memory = shuffle::Scatter::MemoryBytes(forwarding.places, context.answer_bytes);
-  SHOAL_ASSIGN_OR_RETURN(Spool returned, forwarding.arena != nullptr
-                                             ? forwarding.arena->MakeList(memory, memory)
-                                             : resources.spools->Create(memory));
+  SHOAL_ASSIGN_OR_RETURN(Spool returned, MakeAnswerList(forwarding.arena.get(), forwarding.returned,
+                                                        memory, *resources.spools));
   SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
                          shuffle::Scatter::CreateFor(queries.positions.size(), forwarding.places,
                                                      context.answer_bytes, std::move(returned)));
@@ -279,8 +279,17 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
     const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
   if (!intake.complete()) return absl::InvalidArgumentError("answers: not all of them came");
+  if (material.arena != nullptr) material.arena->Touched(material.memory.untouched_kept());
   return std::make_unique<ReturnedAnswers>(context, secrets, material, queries,
                                            std::move(intake.scatter_), *resources.pool);
+}
+
+absl::StatusOr<Spool> MakeAnswerList(Arena* arena, const ListMemory& reserved, uint64_t bytes,
+                                     SpoolPlace& spools) {
+  // Without a reservation it may have what nobody has reserved, but not what this round's other
+  // lists will need.
+  if (arena == nullptr || bytes > reserved.memory) return spools.Create(bytes);
+  return arena->MakeList(bytes, bytes);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(

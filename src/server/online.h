@@ -21,8 +21,10 @@
 #include "src/server/online_material.h"
 #include "src/server/record_cutter.h"
 #include "src/server/round_context.h"
+#include "src/server/round_memory.h"
 #include "src/shuffle/scatter.h"
 #include "src/storage/arena.h"
+#include "src/storage/spool.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::server {
@@ -42,7 +44,9 @@ struct Forwarding {
   // noise queries.
   uint64_t places = 0;
   ForwardMemory memory;
-  std::shared_ptr<Arena> arena;  // the material's; holds the answers
+  // The material's, and what it has reserved for the answers on their way back.
+  std::shared_ptr<Arena> arena;
+  ListMemory returned;
 };
 
 // Takes every tally one step and puts queries and noise in order for the next party. Uses up the
@@ -99,6 +103,12 @@ class AnswerIntake {
 absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
     const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources);
+
+// Makes an empty list for `bytes` of answers, which the caller fills at once: in the memory that
+// the round has reserved for it (round_memory.h), else wherever there is room, which may be a file.
+// The list may outlive the arena, which may be null. Errors of SpoolPlace::Create.
+absl::StatusOr<Spool> MakeAnswerList(Arena* arena, const ListMemory& reserved, uint64_t bytes,
+                                     SpoolPlace& spools);
 
 // At the backend: answers every query with the row that it names, or zeros if there is no such row,
 // under the mask. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries.

@@ -28,9 +28,11 @@ struct NoiseQuery {
 struct OnlineMaterial {
   static constexpr uint32_t kDead = 0xffffffff;
 
-  // Holds the masks, forward_memory and the answers on their way back. If null, there are no masks
-  // and no forward_memory, and answers go where there is room.
+  // Holds the masks, forward_memory and the answers; `memory` says how much of it each list has. If
+  // the arena is null, there are no masks and no forward_memory, and answers go where there is
+  // room.
   std::shared_ptr<Arena> arena;
+  RoundMemory memory;
 
   uint32_t positions = 0;       // N_j: this party's input
   uint32_t next_positions = 0;  // N_(j+1); 0 at the backend

@@ -717,6 +717,26 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
   return out;
 }
 
+absl::StatusOr<Spool> Party::MakeAnswerList(const Digest& round_id, uint64_t bytes) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  // The memory, and none of the secrets: these die when the round ends.
+  std::shared_ptr<Arena> arena;
+  ListMemory reserved;
+  {
+    const MutexLock lock(open->gate);
+    if (open->material == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("answers to keep: the round is ", std::string(Name(open->stage.get()))));
+    }
+    arena = open->material->arena;
+    reserved = open->material->memory.kept;
+  }
+  SHOAL_ASSIGN_OR_RETURN(Spool kept,
+                         server::MakeAnswerList(arena.get(), reserved, bytes, *resources_.spools));
+  arena->Touched();
+  return kept;
+}
+
 absl::Status Party::End(const Digest& round_id) {
   RoundPointer open;
   {

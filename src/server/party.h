@@ -136,6 +136,11 @@ class Party {
   // At every party but the backend: takes all answers of the next party and returns those for the
   // previous one. INVALID_ARGUMENT for a wrong number of bytes; errors of the source.
   absl::StatusOr<std::unique_ptr<ByteSource>> Answers(const Digest& round_id, ByteSource& answers);
+  // At party 1: makes an empty list for what Answers returns. The caller fills it at once and keeps
+  // it for clients. It lies in the memory that the round has reserved for it, or in a file if there
+  // was none (round_memory.h), and may outlive the round. NOT_FOUND if there is no such round;
+  // FAILED_PRECONDITION before the offline stage is done; errors of the spool.
+  absl::StatusOr<Spool> MakeAnswerList(const Digest& round_id, uint64_t bytes);
   // At the backend: takes encoded queries and returns the answers for the previous party.
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const Digest& round_id,
                                                             BytesView encoded);

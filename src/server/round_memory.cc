@@ -68,13 +68,17 @@ RoundMemory DivideMemory(const RoundSize& size, uint64_t free_bytes) {
 
 RoundMemory DivideLater(const RoundSize& size, const ListMemory& opened, uint64_t free_bytes) {
   Division division(free_bytes);
+  const uint64_t answers = size.positions * size.answer_bytes;
   RoundMemory memory;
   memory.opened = opened;
-  memory.masks = division.IfPlentiful(size.positions * size.answer_bytes);
+  memory.masks = division.IfPlentiful(answers);
   if (size.inner_bytes == 0) return memory;
   memory.forward = division.IfPlentiful(size.next_positions() * kForwardPositionBytes);
   memory.ordered = division.Always(
       shuffle::Scatter::MemoryBytes(size.next_positions(), size.inner_bytes), ReturnedBytes(size));
+  Division online(opened.memory + free_bytes - memory.masks.memory - memory.forward.memory);
+  memory.returned = online.Always(ReturnedBytes(size));
+  if (size.frontend) memory.kept = online.Always(answers);
   return memory;
 }
 

@@ -3,10 +3,14 @@
 //
 // A list goes to memory while there is room, otherwise to a file. Lists get memory in the order in
 // which the stages make them: the noise, the opened onions, the list for the next party, the
-// answers on their way back. Two things are made ahead of time where memory is plentiful, so that
-// no client waits for them: the masks of the answers, and the memory in which queries are put in
-// order. Each is made only if it leaves as much free as it takes. A list of the offline stage gets
-// enough memory for the answers that will later lie there, if that leaves twice as much free.
+// answers on their way back, the answers that the frontend keeps for its clients. Two things are
+// made ahead of time where memory is plentiful, so that no client waits for them: the masks of the
+// answers, and the memory in which queries are put in order. Each is made only if it leaves as much
+// free as it takes.
+//
+// Lists of answers get the memory that the lists of the offline stage had, and more if there is
+// more. A list of the offline stage gets enough memory for the answers that will later lie there,
+// so that it is touched before clients wait, if that leaves twice as much free.
 //
 // When a round is drafted, each party checks that there is memory for the round without any
 // client's onion (CheckEmptyRound). When a list of onions is announced, its length is known, and
@@ -16,6 +20,7 @@
 #ifndef SHOAL_SRC_SERVER_ROUND_MEMORY_H_
 #define SHOAL_SRC_SERVER_ROUND_MEMORY_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -47,15 +52,31 @@ struct ListMemory {
 };
 
 struct RoundMemory {
-  ListMemory opened;   // the opened onions
+  // From the offline stage to the end of the round.
   ListMemory masks;    // of all answers; not made where memory is scarce
   ListMemory forward;  // where queries are put in order; allocated online where memory is scarce
-  ListMemory ordered;  // the list for the next party, later the returned answers
+  // In the offline stage; `ordered` until it has been sent.
+  ListMemory opened;   // the opened onions
+  ListMemory ordered;  // the list for the next party
+  // In the online stage. They lie where `ordered` and `opened` lay if there is room.
+  ListMemory returned;  // answers with their places, until they have been sent
+  ListMemory kept;      // answers that the frontend keeps until its clients have them
 
   // The most that the arena holds at once.
-  uint64_t lists() const { return opened.memory + later(); }
-  // The same after the offline stage.
-  uint64_t later() const { return masks.memory + forward.memory + ordered.memory; }
+  uint64_t lists() const { return ready() + std::max(opened.memory + ordered.memory, answers()); }
+  // The same after the offline stage, when `opened` is gone.
+  uint64_t later() const { return ready() + std::max(ordered.memory, answers()); }
+
+  // What the offline stage leaves untouched of the answers' memory: a list that is larger than the
+  // one that lay there gets new pages.
+  uint64_t untouched_kept() const { return kept.memory > opened.memory ? kept.memory : 0; }
+  uint64_t untouched() const {
+    return untouched_kept() + (returned.memory > ordered.memory ? returned.memory : 0);
+  }
+
+ private:
+  uint64_t ready() const { return masks.memory + forward.memory; }
+  uint64_t answers() const { return returned.memory + kept.memory; }
 };
 
 // The rule. `free_bytes` is the memory for lists that nobody has reserved (Arena::free_bytes).

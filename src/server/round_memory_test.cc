@@ -24,14 +24,22 @@ uint64_t Ordered(const RoundSize& size) {
 TEST(RoundMemoryTest, WithPlentyEverythingIsInMemoryWithRoomForTheAnswers) {
   const RoundMemory memory = DivideMemory(kFrontend, kPlenty);
   EXPECT_EQ(memory.opened.bytes, Opened(kFrontend));
-  EXPECT_EQ(memory.opened.memory, Masks(kFrontend));  // the answers that it keeps
+  EXPECT_EQ(memory.opened.memory, Masks(kFrontend));  // as much as the answers that it keeps
   EXPECT_EQ(memory.masks.memory, Masks(kFrontend));
   EXPECT_EQ(memory.forward.memory, Forward(kFrontend));
   EXPECT_EQ(memory.ordered.bytes, Ordered(kFrontend));
   EXPECT_EQ(memory.ordered.memory, ReturnedBytes(kFrontend));
-  EXPECT_EQ(memory.lists(), memory.opened.memory + memory.later());
+  EXPECT_EQ(memory.returned.memory, ReturnedBytes(kFrontend));
+  EXPECT_EQ(memory.kept.memory, Masks(kFrontend));
+  EXPECT_EQ(memory.lists(), memory.masks.memory + memory.forward.memory + memory.opened.memory +
+                                memory.ordered.memory);
+  EXPECT_EQ(memory.later(), memory.lists());  // the answers lie where the onions lay
+  EXPECT_EQ(memory.untouched(), 0u);
   // Only the frontend keeps answers.
-  EXPECT_EQ(DivideMemory(kMiddle, kPlenty).opened.memory, Opened(kMiddle));
+  const RoundMemory middle = DivideMemory(kMiddle, kPlenty);
+  EXPECT_EQ(middle.opened.memory, Opened(kMiddle));
+  EXPECT_EQ(middle.kept.bytes, 0u);
+  EXPECT_EQ(middle.lists(), middle.opened.memory + middle.later());
 }
 
 TEST(RoundMemoryTest, TheBackendHasMasksAlone) {
@@ -65,6 +73,36 @@ TEST(RoundMemoryTest, RoomForAnswersLeavesTwiceAsMuchFree) {
   EXPECT_EQ(DivideMemory(kFrontend, 3 * room - 1).opened.memory, Opened(kFrontend));
   EXPECT_EQ(DivideMemory(kFrontend, Opened(kFrontend)).opened.memory, Opened(kFrontend));
   EXPECT_EQ(DivideMemory(kFrontend, Opened(kFrontend) - 1).opened.memory, 0u);
+}
+
+// Answers are longer than onions here. Those that come back have what the offline stage's lists
+// had, and more; those that are kept have the rest, or are in a file.
+TEST(RoundMemoryTest, AnswersGetMemoryInTheOrderInWhichTheyCome) {
+  const uint64_t returned = ReturnedBytes(kFrontend), kept = Masks(kFrontend);
+  const uint64_t both = Forward(kFrontend) + returned + kept;
+  const RoundMemory enough = DivideMemory(kFrontend, both);
+  EXPECT_EQ(enough.opened.memory, Opened(kFrontend));
+  EXPECT_EQ(enough.ordered.memory, Ordered(kFrontend));
+  EXPECT_EQ(enough.returned.memory, returned);
+  EXPECT_EQ(enough.kept.memory, kept);
+  EXPECT_EQ(enough.lists(), both);
+  EXPECT_EQ(enough.later(), both);
+  // Neither fits where the onions lay.
+  EXPECT_EQ(enough.untouched(), returned + kept);
+  EXPECT_EQ(enough.untouched_kept(), kept);
+
+  const RoundMemory less = DivideMemory(kFrontend, both - 1);
+  EXPECT_EQ(less.returned.memory, returned);
+  EXPECT_EQ(less.kept.bytes, kept);
+  EXPECT_EQ(less.kept.memory, 0u);
+  EXPECT_LT(less.lists(), both);
+
+  const uint64_t one = Forward(kFrontend) + returned;
+  EXPECT_EQ(DivideMemory(kFrontend, one).returned.memory, returned);
+  EXPECT_EQ(DivideMemory(kFrontend, one).kept.memory, 0u);
+  // Where not even these fit, those that are kept may.
+  EXPECT_EQ(DivideMemory(kFrontend, one - 1).returned.memory, 0u);
+  EXPECT_EQ(DivideMemory(kFrontend, one - 1).kept.memory, kept);
 }
 
 // The opened onions keep their memory. The rest is divided again for the noise that was drawn.

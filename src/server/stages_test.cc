@@ -16,6 +16,7 @@
 #include "src/server/online.h"
 #include "src/server/practice_round.h"
 #include "src/shuffle/permutation.h"
+#include "src/storage/memory.h"
 #include "src/wire/query_batch.h"
 
 namespace shoal::server {
@@ -133,6 +134,34 @@ TEST(StagesTest, TheOfflineStageShufflesUniformly) {
     }
     EXPECT_LT(chi_squared, 16.3);  // 3 degrees of freedom, p = 0.001
   }
+}
+
+// The frontend reserves memory for the answers that it will keep, or refuses the round, when the
+// number of onions is known.
+TEST(StagesTest, ARoundWhoseAnswersDoNotFitTheMachineIsRefused) {
+  const uint64_t available = AvailableMemory();
+  if (available > uint64_t{1} << 45) GTEST_SKIP() << "this machine does not tell its memory";
+  testing::TestRandom random(14);
+  ThreadPool pool(1);
+  const PracticeRound round({.answer_bytes = available, .max_rows = 5, .noise = SomeNoise()},
+                            random);
+  const RoundContext& frontend = round.context(1);
+  constexpr uint64_t kOnions = 2;
+  const uint64_t kept = kOnions * frontend.answer_bytes;
+  const auto begin = [&](SpoolPlace& spools) {
+    return OnionIntake::Begin(frontend, round.secrets(1), kOnions * frontend.onion_bytes(),
+                              {&pool, &spools})
+        .status();
+  };
+  // Masks get no memory, as they would leave nothing free. Answers on their way back get none, as
+  // with those to the noise they are longer.
+  SpoolPlace enough(::testing::TempDir(), kept + (1 << 20));
+  EXPECT_THAT(begin(enough), testing::StatusIs(absl::StatusCode::kResourceExhausted,
+                                               "party 1: a round of 2 onions takes"));
+  EXPECT_EQ(enough.free_bytes(), kept + (1 << 20));
+  // With less memory for lists, the kept answers will be in a file.
+  SpoolPlace less(::testing::TempDir(), kept - 1);
+  SHOAL_EXPECT_OK(begin(less));
 }
 
 // Answers have the same bytes with masks kept ready as with masks expanded when needed, at the

@@ -459,6 +459,32 @@ TEST_F(FrontendLifeTest, ClientsAreServedWhileOnionsOfTheirRoundAreStored) {
   EXPECT_EQ(frontend().Info(id())->onions(), kSlots + 1);
 }
 
+class ReservedAnswersTest : public FrontendLifeTest {
+ protected:
+  static constexpr uint64_t kMemory = 1 << 20;  // plenty for one round
+  ReservedAnswersTest() : FrontendLifeTest(kMemory) {}
+};
+
+// The answers' memory, on their way back and while clients fetch them, is the round's from the
+// announcement of its onions on: other rounds that begin later cannot drive them to the disk.
+TEST_F(ReservedAnswersTest, OtherRoundsDoNotTakeTheMemoryOfAnswers) {
+  BringTo(FrontendStage::kTakingQueries);
+  ASSERT_FALSE(HasFatalFailure());
+  SpoolPlace& spools = deployment_.spools();
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Spool others, spools.Create(spools.free_bytes()));
+    ASSERT_EQ(spools.free_bytes(), 0u);
+    SHOAL_ASSERT_OK(deployment_.RunOnline(id()));
+    EXPECT_EQ(spools.file_bytes(), 0u);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client_->Fetch());
+    for (size_t i = 0; i < kSlots; ++i) {
+      EXPECT_TRUE(std::ranges::equal(answers[i], deployment_.Answer(Rows()[i])));
+    }
+    SHOAL_ASSERT_OK(deployment_.EndRound(id()));
+  }
+  EXPECT_EQ(spools.free_bytes(), kMemory);
+}
+
 class AnswersInFilesTest : public FrontendLifeTest {
  protected:
   AnswersInFilesTest() : FrontendLifeTest(/*spool_memory_bytes=*/0) {}

@@ -69,9 +69,10 @@ std::pair<uint64_t, uint64_t> Arena::Untouched(uint64_t other_bytes) {
   return {account().untouched, others};
 }
 
-void Arena::Touched() {
+void Arena::Touched(uint64_t left) {
   const MutexLock lock(place_->mutex_);
-  place_->untouched_ -= std::exchange(account().untouched, 0);
+  place_->untouched_ -= std::exchange(account().untouched, left);
+  place_->untouched_ += left;
 }
 
 }  // namespace shoal

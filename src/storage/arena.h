@@ -52,8 +52,9 @@ class Arena {
   // Makes a list of zeros in memory; none if there is no room.
   absl::StatusOr<std::optional<Spool>> MakeInMemory(uint64_t bytes);
 
-  // Tells that all reserved memory has been written to, so that the system counts it as used.
-  void Touched();
+  // Tells that all reserved memory but `left` bytes has been written to, so that the system counts
+  // it as used.
+  void Touched(uint64_t left = 0);
 
  private:
   explicit Arena(SpoolPlace* place) : place_(place) {}

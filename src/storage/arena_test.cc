@@ -105,6 +105,9 @@ TEST(ArenaTest, WhatOthersHaveReservedCounts) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto first, Arena::Reserve(&place, 0, most, "the first"));
   EXPECT_THAT(Arena::Reserve(&place, 0, most, "the second").status(),
               StatusIs(absl::StatusCode::kResourceExhausted, "other rounds' included"));
+  first->Touched(/*left=*/most);
+  EXPECT_THAT(Arena::Reserve(&place, 0, most, "the second").status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "other rounds' included"));
   first->Touched();
   SHOAL_EXPECT_OK(Arena::Reserve(&place, 0, most, "the second").status());
 }

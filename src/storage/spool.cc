@@ -253,12 +253,18 @@ absl::StatusOr<BytesView> SpoolSource::Next() {
 
 absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool) {
   SHOAL_ASSIGN_OR_RETURN(Spool spool, place.Create(source.size()));
+  SHOAL_RETURN_IF_ERROR(FillSpool(source, spool, pool));
+  return spool;
+}
+
+absl::Status FillSpool(ByteSource& source, Spool& spool, ThreadPool* pool) {
+  SHOAL_CHECK(source.size() == spool.size());
   for (uint64_t at = 0;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source.Next());
     if (piece.empty() && at < spool.size()) {
       return absl::DataLossError(absl::StrCat("ended after ", at, " of ", spool.size(), " bytes"));
     }
-    if (piece.empty()) return spool;
+    if (piece.empty()) return absl::OkStatus();
     if (piece.size() > spool.size() - at) return absl::InternalError("more bytes than announced");
     SHOAL_RETURN_IF_ERROR(spool.Write(at, piece, pool));
     at += piece.size();

@@ -144,6 +144,9 @@ class SpoolSource final : public ByteSource {
 // Reads a whole source into a spool. RESOURCE_EXHAUSTED as Create; the source's error; DATA_LOSS if
 // it ends early.
 absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool = nullptr);
+// The same in a spool of the source's size that nothing was written to. INTERNAL if the source has
+// more bytes than it announced.
+absl::Status FillSpool(ByteSource& source, Spool& spool, ThreadPool* pool = nullptr);
 
 }  // namespace shoal
 

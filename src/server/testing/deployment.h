@@ -78,6 +78,8 @@ class Deployment {
   // Between party `number` and the next.
   Tamper& tamper(uint32_t number);
   TestClock& clock() { return clock_; }
+  // Of all parties.
+  SpoolPlace& spools() { return spools_; }
   ::shoal::testing::TestRandom& random() { return random_; }
 
   // row | signature.
