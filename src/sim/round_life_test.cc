@@ -1,5 +1,9 @@
 // Tests the life of a round, at a party and at the frontend: what each call does in every stage,
 // and that serving clients never waits for a stage, a disk or another client's answers.
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -20,6 +24,20 @@
 #include "src/wire/query_batch.h"
 
 namespace shoal::sim {
+namespace {
+
+// If set, called before this program reads from a file at an offset, as spools do.
+std::atomic<const std::function<void()>*> before_read = nullptr;
+
+}  // namespace
+
+// Replaces the library's pread in this whole program, so that a test can have a slow disk.
+extern "C" ssize_t SlowPread(int fd, void* into, size_t bytes, off_t offset) __asm__("pread");
+extern "C" ssize_t SlowPread(int fd, void* into, size_t bytes, off_t offset) {
+  if (const std::function<void()>* const before = before_read) (*before)();
+  return syscall(SYS_pread64, fd, into, bytes, offset);
+}
+
 namespace {
 
 using server::FrontendStage;
@@ -489,6 +507,66 @@ class AnswersInFilesTest : public FrontendLifeTest {
  protected:
   AnswersInFilesTest() : FrontendLifeTest(/*spool_memory_bytes=*/0) {}
 };
+
+// Makes the next read of a file wait until GoOn. Later reads do not wait. Must outlive all reads
+// that begin while it lives.
+class StuckRead {
+ public:
+  StuckRead() {
+    before_ = [this, finished = finish_.get_future().share()] {
+      if (!first_.exchange(false)) return;
+      stuck_.set_value();
+      finished.wait();
+    };
+    before_read = &before_;
+  }
+  ~StuckRead() { before_read = nullptr; }
+  // Until somebody reads.
+  bool Wait() { return stuck_.get_future().wait_for(kSoon) == std::future_status::ready; }
+  void GoOn() { finish_.set_value(); }
+
+ private:
+  std::atomic<bool> first_ = true;
+  std::promise<void> stuck_, finish_;
+  std::function<void()> before_;
+};
+
+// One client's answers lie on a part of the disk that is slow. Other clients of the same round get
+// theirs meanwhile and are told where the round stands. Closing the round does not wait either, and
+// the first client still gets its answers.
+TEST_F(AnswersInFilesTest, ASlowReadHoldsUpNobodyElse) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  Client other(&deployment_, *round_);
+  SHOAL_ASSERT_OK(other.Obtain(2));
+  SHOAL_ASSERT_OK(deployment_.RunOffline(id()));
+  SHOAL_ASSERT_OK(client_->Query(Rows()));
+  SHOAL_ASSERT_OK(other.Query({17, 4}));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(id()));
+
+  StuckRead read;
+  auto slow = Start([&] { return client_->Fetch(); });
+  EXPECT_TRUE(read.Wait()) << "answers are not read from a file";
+  auto fetched = Start([&] { return other.Fetch(); });
+  EXPECT_EQ(fetched.wait_for(kSoon), std::future_status::ready);
+  auto served = Start([&] {
+    EXPECT_EQ(*frontend().State(id()), wire::ANSWERED);
+    EXPECT_EQ(frontend().ListRounds().rounds_size(), 1);
+    SHOAL_EXPECT_OK(deployment_.EndRound(id()));
+    EXPECT_EQ(*frontend().State(id()), wire::CLOSED);
+  });
+  EXPECT_EQ(served.wait_for(kSoon), std::future_status::ready);
+  EXPECT_EQ(slow.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  read.GoOn();
+  served.get();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> others, fetched.get());
+  EXPECT_TRUE(std::ranges::equal(others[0], deployment_.Answer(17)));
+  EXPECT_TRUE(std::ranges::equal(others[1], deployment_.Answer(4)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, slow.get());
+  for (size_t i = 0; i < kSlots; ++i) {
+    EXPECT_TRUE(std::ranges::equal(answers[i], deployment_.Answer(Rows()[i])));
+  }
+}
 
 // A client that is fetching answers when the round ends gets all of them or hears that the round is
 // over. It never gets half of them or hears that a token is wrong.
