@@ -299,6 +299,30 @@ TEST_F(CrowdTest, AnAbortedRoundIsAnError) {
   EXPECT_THAT(Run(nullptr), StatusIs(absl::StatusCode::kAborted, "aborted"));
 }
 
+// As every client's lookup: the run fails as a whole, also for devices whose answers were fetched
+// and verified before, and there is no report that counts them. What the frontend sees is the same.
+TEST_F(CrowdTest, ATableThatExpiresMeanwhileIsNotBelieved) {
+  constexpr uint64_t kLater = 200'000;
+  for (const int expires_at : {1, 7, 12}) {
+    frontend_.OpenRound();
+    int fetches = 0;
+    frontend_.after = [&](const std::string& name) {
+      if (name == "FetchAnswers" && ++fetches == expires_at) frontend_.clock().now_s += kLater;
+      return absl::OkStatus();
+    };
+    EXPECT_THAT(
+        Run(&frontend_.table().content()),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 "the table expired while its answers were on their way, and none is used"));
+    EXPECT_EQ(fetches, 12);
+    frontend_.clock().now_s -= kLater;
+  }
+  frontend_.after = nullptr;
+  frontend_.OpenRound();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, Run(&frontend_.table().content()));
+  EXPECT_EQ(report.answers_correct, 96u);
+}
+
 TEST_F(CrowdTest, OptionsAreChecked) {
   const auto bad = [&](auto change, absl::string_view part) {
     CrowdOptions options = options_;

@@ -847,6 +847,30 @@ struct Crowd {
   std::function<void(int connection, Bytes& answers)> spoil = nullptr;
 };
 
+// As with the chain: the whole run fails, and no report counts answers that were verified before.
+TEST(EngineSim, ACrowdsTableThatExpiresMeanwhileIsNotBelieved) {
+  World world;
+  const auto table = world.MakeTable(1, 90, 64, /*dense=*/true);
+  world.Serve(table);
+  Crowd crowd(&world);
+  crowd.options.connections = 1;  // one request after the other
+  for (const int expires_at : {1, 20, 30}) {
+    crowd.queries = 0;
+    crowd.spoil = [&](int, Bytes&) {
+      if (crowd.queries == expires_at) crowd.clock.now_s += 2 * 24 * 3600;
+    };
+    EXPECT_THAT(
+        crowd.Run(&table->content()).status(),
+        StatusIs(absl::StatusCode::kFailedPrecondition,
+                 "the table expired while its answers were on their way, and none is used"));
+    EXPECT_EQ(crowd.queries, 30);
+    crowd.clock.now_s = kNowS;
+  }
+  crowd.spoil = nullptr;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const crowd::CrowdReport report, crowd.Run(&table->content()));
+  EXPECT_EQ(report.answers_correct, 90u);
+}
+
 TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
   World world;
   const auto table = world.MakeTable(1, 90, 64, /*dense=*/true);
