@@ -6,6 +6,7 @@ import math
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -107,8 +108,17 @@ class ChainTest(unittest.TestCase):
         self.assertIn("left_scale: 12.982998147641723", chain.noise_text(noise))
         self.assertIn("mechanism: GEOMETRIC", chain.noise_text(noise))
 
-    def test_free_ports_are_free(self):
-        self.assertIn(chain.free_ports(3), range(10000, 32000))
+    def test_ports_are_given_once(self):
+        # Only random, two draws would be the same with probability 0.98.
+        held = [chain.Ports(3) for _ in range(100)]
+        self.assertEqual(len({ports.first for ports in held}), 100)
+        for ports in held:
+            self.assertIn(ports.first, range(20000, 32000, 10))
+            with socket.socket() as server:
+                server.bind(("127.0.0.1", ports.first + 2))
+            ports.close()
+        with self.assertRaises(chain.Failed):
+            chain.Ports(11)
 
 
 class PaperTest(unittest.TestCase):

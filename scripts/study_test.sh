@@ -1,6 +1,7 @@
-# !/usr/bin/env bash Runs every study at its smallest, end to end: real processes, results, figures,
-# page. A second run must find everything done. A wrong answer and a missing program must end a
-# study with the right codes.
+#!/usr/bin/env bash
+# Runs every study at its smallest, end to end: real processes, results, figures, page. A second run
+# must find everything done. A wrong answer and a missing program must end a study with the right
+# codes.
 set -euo pipefail
 export SHOAL_BIN=$PWD/src
 fail() { echo "study_test: $*" >&2; exit 1; }

@@ -5,6 +5,7 @@ TLS between all of them), `shoal simulate` for the crowd, `shoal status` for wha
 for the noise.
 """
 
+import fcntl
 import glob
 import json
 import os
@@ -111,22 +112,40 @@ def few_devices(queries, rows):
     return queries // next(each for each in range(most, 0, -1) if queries % each == 0)
 
 
-def free_ports(count):
-    """The first of `count` ports in a row that nothing listens on, below those of outgoing connections."""
-    for _ in range(1000):
-        first = random.randrange(10000, 32000 - count)
-        sockets = []
-        try:
-            for port in range(first, first + count):
-                sockets.append(socket.socket())
-                sockets[-1].bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
-        finally:
-            for one in sockets:
-                one.close()
-    raise Failed(f"no {count} free ports in a row")
+class Ports:
+    """Ports in a row that nothing listens on, below those of outgoing connections.
+
+    No other test or study of this user is given them until this is closed or its process ends: each block of ports has a
+    file that its owner holds a lock of (FreePorts in src/sim/processes.h).
+    """
+
+    BLOCK = 10
+
+    def __init__(self, count):
+        """At most BLOCK ports. Raises Failed."""
+        if count > self.BLOCK:
+            raise Failed(f"{count} ports; a block has {self.BLOCK}")
+        locks = f"/tmp/shoal-ports-{os.getuid()}"
+        os.makedirs(locks, mode=0o700, exist_ok=True)
+        for _ in range(2000):
+            self.first = random.randrange(20000, 32000, self.BLOCK)
+            self._lock = open(os.path.join(locks, str(self.first)), "a", encoding="utf-8")
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._probe(count)
+                return
+            except OSError:
+                self._lock.close()
+        raise Failed(f"no {count} free ports in a row")
+
+    def _probe(self, count):
+        for port in range(self.first, self.first + count):
+            with socket.socket() as one:
+                one.bind(("127.0.0.1", port))
+
+    def close(self):
+        """Others may have them."""
+        self._lock.close()
 
 
 def spool_memory_bytes(parties):
@@ -171,6 +190,7 @@ class Chain:
         self.directory = directory
         self.table = os.path.join(directory, "table")
         self.parties = point["parties"]
+        self._ports = Ports(self.parties)
         self.stages = []  # every party's report of every stage of the last round
         self.crowd = {}   # what `shoal simulate` reported of the last round
         self._log = os.path.join(os.path.dirname(directory), "create.log")
@@ -181,7 +201,7 @@ class Chain:
                 file.write(f"{key}\t{value(i, point['value_bytes'])}\n")
         programs.run(
             [LOCAL_CHAIN, "create", directory, "--parties", str(self.parties),
-             "--port", str(free_ports(self.parties)), "--max-slots", str(_MAX_SLOTS),
+             "--port", str(self._ports.first), "--max-slots", str(_MAX_SLOTS),
              "--noise", noise_text(plan["noise"]), "--rounds", "open_ahead: 1", "--",
              "--tsv", records, "--layout", point["layout"], "--name", "study",
              "--row-bytes", str(plan["table"]["row_bytes"])], log=self._log)
@@ -272,6 +292,11 @@ class Chain:
             # A hint that this server keeps would be found by the next server, whose set-up is to be
             # measured too.
             shutil.rmtree(os.path.join(self.directory, "party-1.state"), ignore_errors=True)
+
+    def remove(self):
+        """Deletes everything, with the processes ended; others may have the ports."""
+        shutil.rmtree(self.directory)
+        self._ports.close()
 
     def stop(self):
         """Ends the processes and deletes their state of the round."""

@@ -73,7 +73,7 @@ class Bench:
     def drop_chain(self):
         """The next point makes a deployment of its own."""
         if self._chain:
-            shutil.rmtree(self._chain.directory)
+            self._chain.remove()
         self._chain = self._chain_key = None
 
 

@@ -2,12 +2,16 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -30,6 +34,32 @@ using namespace std::chrono_literals;
 const fs::path& BinDir() {
   static const fs::path directory = fs::current_path() / "src";
   return directory;
+}
+
+constexpr uint32_t kFirstPort = 20'000, kPorts = 12'000;
+
+// Holds the lock of a block of ports until the descriptor is closed. -1 if somebody else holds it.
+int LockPorts(uint16_t first) {
+  mkdir(PortLocks().c_str(), 0700);  // may be there already
+  const std::string path = absl::StrCat(PortLocks(), "/", first);
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  Require(fd >= 0, absl::StrCat(path, ": ", std::strerror(errno)));
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+// Whether nobody listens on these ports, who may know nothing of locks.
+bool AreFree(uint16_t first, uint32_t count) {
+  asio::io_context io;
+  for (uint32_t i = 0; i < count; ++i) {
+    boost::system::error_code error;
+    tcp::acceptor acceptor(io);
+    acceptor.open(tcp::v4(), error);
+    acceptor.bind({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(first + i)}, error);
+    if (error) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -114,20 +144,18 @@ void Require(bool condition, const std::string& output) {
   SHOAL_CHECK(condition);
 }
 
+std::string PortLocks() { return absl::StrCat("/tmp/shoal-ports-", getuid()); }
+
 uint16_t FreePorts(uint32_t count) {
+  SHOAL_CHECK(count <= kPortBlock);
   SystemRandom random;
-  for (int attempt = 0; attempt < 200; ++attempt) {
-    const auto first = static_cast<uint16_t>(20'000 + random.Below(12'000));
-    asio::io_context io;
-    bool free = true;
-    for (uint32_t i = 0; i < count && free; ++i) {
-      boost::system::error_code error;
-      tcp::acceptor acceptor(io);
-      acceptor.open(tcp::v4(), error);
-      acceptor.bind({asio::ip::make_address("127.0.0.1"), static_cast<uint16_t>(first + i)}, error);
-      free = !error;
-    }
-    if (free) return first;
+  for (int attempt = 0; attempt < 2000; ++attempt) {
+    const auto first =
+        static_cast<uint16_t>(kFirstPort + kPortBlock * random.Below(kPorts / kPortBlock));
+    const int lock = LockPorts(first);
+    if (lock < 0) continue;
+    if (AreFree(first, count)) return first;  // the lock lives as long as the program
+    close(lock);
   }
   SHOAL_CHECK(false);
 }

@@ -57,9 +57,14 @@ Result RunToEnd(const std::vector<std::string>& command, std::chrono::millisecon
 // Ends the test program if the condition is false.
 void Require(bool condition, const std::string& output);
 
-// The first of `count` consecutive ports on which nobody listens, below those that the system gives
-// to clients. If another program takes one before it is used, the test fails and says so.
+// The first of `count` consecutive ports, at most kPortBlock, on which nobody listens, below those
+// that the system gives to clients. No other test or study of this user gets them until this
+// program ends: each block of ports has a file in PortLocks(), and whoever has the block holds the
+// file's lock (flock). experiments/lib/chain.py and experiments/python-client/client_test.sh lock
+// the same files.
+inline constexpr uint32_t kPortBlock = 10;
 uint16_t FreePorts(uint32_t count);
+std::string PortLocks();
 
 }  // namespace shoal::sim
 
