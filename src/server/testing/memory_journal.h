@@ -7,23 +7,33 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
+#include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/parallel/mutex.h"
 #include "src/server/journal.h"
 
 namespace shoal::server::testing {
 
-// What survives a crash.
+// What survives a crash. The journal of one process writes to it on several threads; a test looks
+// at it, and says what goes wrong, while none of them does, and needs no lock for that.
 struct Disk {
-  std::vector<Bytes> records;
-  std::map<RoundCounter, Bytes> seeds;
-  std::map<RoundCounter, std::vector<Bytes>> submissions;
+  mutable Mutex mutex;
+  std::vector<Bytes> records ABSL_GUARDED_BY(mutex);
+  std::map<RoundCounter, Bytes> seeds ABSL_GUARDED_BY(mutex);
+  std::map<RoundCounter, std::vector<Bytes>> submissions ABSL_GUARDED_BY(mutex);
   // When not negative: this many more writes succeed.
-  int writes_left = -1;
-  absl::Status failure = absl::ResourceExhaustedError("disk full");  // of the others
-  std::function<void()> before_write = nullptr;                      // may wait: a slow disk
+  int writes_left ABSL_GUARDED_BY(mutex) = -1;
+  // Of the others.
+  absl::Status failure ABSL_GUARDED_BY(mutex) = absl::ResourceExhaustedError("disk full");
+  // May wait: a slow disk. Nothing is locked meanwhile.
+  std::function<void()> before_write = nullptr;
 
-  absl::Status Write() {
+  absl::Status Write() ABSL_LOCKS_EXCLUDED(mutex) {
     if (before_write) before_write();
+    const MutexLock lock(mutex);
     if (writes_left == 0) return failure;
     if (writes_left > 0) --writes_left;
     return absl::OkStatus();
@@ -34,29 +44,33 @@ class MemoryJournal final : public Journal {
  public:
   // As a process starts over what is on the disk, which outlives the journal.
   explicit MemoryJournal(Disk* disk) : disk_(disk) {
-    const std::vector<Bytes> records = disk->records;
+    std::vector<Bytes> records;
+    {
+      const MutexLock lock(disk->mutex);
+      records = disk->records;
+      disk->seeds.clear();
+      disk->submissions.clear();
+    }
     for (const Bytes& record : records) SHOAL_CHECK(Replay(record).ok());
     SHOAL_CHECK(EndOpenRounds().ok());
-    disk->seeds.clear();
-    disk->submissions.clear();
   }
 
   absl::Status StoreSeed(RoundCounter round, BytesView seed) override {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
-    std::lock_guard lock(disk_mutex_);
+    const MutexLock lock(disk_->mutex);
     SHOAL_CHECK(disk_->seeds.emplace(round, ToBytes(seed)).second);
     return absl::OkStatus();
   }
   absl::Status AppendSubmission(RoundCounter round, BytesView record) override {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
-    std::lock_guard lock(disk_mutex_);
+    const MutexLock lock(disk_->mutex);
     disk_->submissions[round].push_back(ToBytes(record));
     return absl::OkStatus();
   }
   absl::Status Sync(RoundCounter) override { return absl::OkStatus(); }
   absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
                                                               uint64_t bytes) override {
-    std::lock_guard lock(disk_mutex_);
+    const MutexLock lock(disk_->mutex);
     Bytes all;
     for (const Bytes& record : disk_->submissions[round]) Append(all, record);
     if (all.size() != bytes) return absl::DataLossError("submissions are missing");
@@ -64,24 +78,24 @@ class MemoryJournal final : public Journal {
   }
 
  protected:
-  absl::Status Persist(BytesView record) override {
+  absl::Status Persist(BytesView record) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
+    const MutexLock lock(disk_->mutex);
     disk_->records.push_back(ToBytes(record));
     return absl::OkStatus();
   }
-  absl::Status WipeSeed(RoundCounter round) override {
-    std::lock_guard lock(disk_mutex_);
+  absl::Status WipeSeed(RoundCounter round) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const MutexLock lock(disk_->mutex);
     disk_->seeds.erase(round);
     return absl::OkStatus();
   }
   absl::Status DeleteSubmissions(RoundCounter round) override {
-    std::lock_guard lock(disk_mutex_);
+    const MutexLock lock(disk_->mutex);
     disk_->submissions.erase(round);
     return absl::OkStatus();
   }
 
  private:
-  std::mutex disk_mutex_;
   Disk* const disk_;
 };
 
