@@ -205,10 +205,6 @@ TEST_F(CommandsTest, QueryReadsLinesOfAnyFile) {
             filler +
                 "\tabsent\t\tyes\nkey-1\tfound\tvalue of key-1\tyes\n"
                 "key-2\tfound\tvalue of key-2\tyes\n");
-  // An empty line is an empty key.
-  frontend_.OpenRound();
-  write("\nkey-1\n");
-  EXPECT_EQ(RunQuery({"--file", path}).out, "\tabsent\t\tyes\nkey-1\tfound\tvalue of key-1\tyes\n");
   write("");
   EXPECT_EQ(RunQuery({"--file", path}).code, cli::kExitUsage);
   write("key-1\n" + std::string(70'000, 'x') + "\n");
@@ -217,6 +213,50 @@ TEST_F(CommandsTest, QueryReadsLinesOfAnyFile) {
   EXPECT_NE(outcome.err.find("keys:2: has more than 65536 bytes"), std::string::npos)
       << outcome.err;
   EXPECT_EQ(RunQuery({"--file", directory_}).code, cli::kExitFailed);
+}
+
+// A file from another system has the keys that its editor shows. What is no key is refused before
+// anything is sent: its answer would be "absent", with a proof.
+TEST_F(CommandsTest, QueryReadsKeysAsTextFilesHaveThem) {
+  const std::string path = directory_ + "/keys";
+  const auto query = [&](const std::string& text, const std::vector<std::string>& more = {}) {
+    EXPECT_TRUE(WriteFileAtomically(path, AsBytes(text), FileMode::kPublic).ok());
+    std::vector<std::string> arguments = {"--file", path};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunQuery(arguments);
+  };
+  const std::string found =
+      "key-1\tfound\tvalue of key-1\tyes\nkey-2\tfound\tvalue of key-2\tyes\n";
+  struct Case {
+    std::string text, note;
+  };
+  for (const Case& c :
+       {Case{"\xef\xbb\xbfkey-1\r\nkey-2\r\n",
+             "keys: left out of the keys: a byte order mark and the carriage returns of 2 lines\n"},
+        Case{"key-1\r\nkey-2", "keys: left out of the keys: the carriage returns of 1 line\n"},
+        Case{"\xef\xbb\xbfkey-1\nkey-2\n", "keys: left out of the keys: a byte order mark\n"}}) {
+    frontend_.OpenRound();
+    const Outcome outcome = query(c.text);
+    EXPECT_EQ(outcome.out, found);
+    EXPECT_NE(outcome.err.find(c.note), std::string::npos) << outcome.err;
+  }
+  frontend_.OpenRound();
+  EXPECT_EQ(query("key-1\nkey-2\n").err.find("left out"), std::string::npos);
+  // A key that ends with a carriage return can be asked for.
+  frontend_.OpenRound();
+  EXPECT_EQ(query("key-1\\r\n", {"--escapes"}).out, "key-1\\r\tabsent\t\tyes\n");
+  frontend_.sent.clear();
+  for (const Case& c : {Case{"\nkey-1\n", "keys:1: the line is blank"},
+                        Case{"key-1\n\n", "keys:2: the line is blank"},
+                        Case{"key-1\r\n\r\nkey-2", "keys:2: the line is blank"},
+                        Case{"key-1\n \t\n", "keys:2: the line is blank"},
+                        Case{std::string("\xff\xfek\0\n\0", 6), "keys:1: the text is UTF-16"}}) {
+    const Outcome outcome = query(c.text);
+    EXPECT_EQ(outcome.code, cli::kExitFailed);
+    EXPECT_NE(outcome.err.find(c.note), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(RunQuery({"key-1", ""}).code, cli::kExitFailed);
+  EXPECT_TRUE(frontend_.sent.empty());
 }
 
 // A pipe can be read only once, so it is read once.

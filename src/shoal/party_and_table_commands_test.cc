@@ -225,6 +225,16 @@ TEST_F(CommandsTest, BadInputNamesFileAndLine) {
   EXPECT_THAT(err_, HasSubstr("bad.tsv:2: no tab between key and value"));
   EXPECT_EQ(with({"--tsv", "@none.tsv"}), cli::kExitFailed);
   EXPECT_THAT(err_, HasSubstr("none.tsv: No such file"));
+  Write("marked.tsv",
+        "\xef\xbb\xbf"
+        "a\t1\nb\n");
+  EXPECT_EQ(with({"--tsv", "@marked.tsv"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("marked.tsv:2: no tab"));
+  Write("wide.tsv",
+        "\xff\xfe"
+        "a");
+  EXPECT_EQ(with({"--tsv", "@wide.tsv"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("wide.tsv:1: the text is UTF-16"));
   Write("twice.csv", "k,v\na,1\na,2\n");
   EXPECT_EQ(with({"--csv", "@twice.csv", "--csv-header"}), cli::kExitFailed);
   EXPECT_THAT(err_, HasSubstr("twice.csv:3: the key \"a\" is there twice, first at line 2"));
@@ -239,6 +249,28 @@ TEST_F(CommandsTest, BadInputNamesFileAndLine) {
       RunShoal({"roster", "assemble", "--settings", "@settings", "--announcement", "@bad.tsv"}),
       cli::kExitFailed);
   EXPECT_THAT(err_, HasSubstr("settings:2:"));
+}
+
+// One long value makes all rows long: the command says which, and what the others need.
+TEST_F(CommandsTest, BuildSaysWhichRecordMakesRowsLong) {
+  std::string records;
+  for (int i = 0; i < 300; ++i) records += std::to_string(i) + "\tshort\n";
+  const auto build = [&](const std::string& text, const std::string& out,
+                         std::vector<std::string> more = {}) {
+    Write("records.tsv", text);
+    std::vector<std::string> arguments = {"table", "build", "--name",       "t",     "--deployment",
+                                          "demo",  "--tsv", "@records.tsv", "--out", out};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(RunShoal(arguments), cli::kExitOk) << err_;
+    return err_;
+  };
+  EXPECT_THAT(build(records, "@even"), ::testing::Not(HasSubstr("warning")));
+  const std::string with_long = records + "300\t" + std::string(5000, 'x') + "\n";
+  EXPECT_THAT(build(with_long, "@uneven"),
+              HasSubstr("records.tsv:301: its record of 5003 bytes decides that all rows have"));
+  EXPECT_THAT(build(with_long, "@dense", {"--layout", "dense"}), HasSubstr("records.tsv:301"));
+  EXPECT_THAT(build(with_long, "@chosen", {"--row-bytes", "8192"}),
+              ::testing::Not(HasSubstr("warning")));
 }
 
 TEST_F(CommandsTest, KeysAreNeverOverwritten) {

@@ -18,6 +18,7 @@
 #include "src/base/status_macros.h"
 #include "src/shoal/common.h"
 #include "src/shoal/format.h"
+#include "src/shoal/key_lines.h"
 #include "src/shoal/lookup_commands.h"
 #include "src/shoal/session.h"
 #include "src/storage/file.h"
@@ -26,54 +27,9 @@
 namespace shoal::commands {
 namespace {
 
-// A key has up to 4,096 bytes, each written with up to four.
-constexpr size_t kMaxLineBytes = 1 << 16;
 // The most bytes of keys from a pipe, which can be read only once and so are held in memory.
 constexpr size_t kMaxHeldBytes = 1 << 30;
 constexpr size_t kBufferBytes = 1 << 16;
-
-// Cuts text that comes in pieces into lines. The last line feed may be missing.
-class LineCutter {
- public:
-  using Take = std::function<absl::Status(absl::string_view line)>;
-  LineCutter(std::string source, const Take& take) : source_(std::move(source)), take_(take) {}
-
-  absl::Status Feed(absl::string_view text) {
-    for (size_t end; (end = text.find('\n')) != absl::string_view::npos;) {
-      SHOAL_RETURN_IF_ERROR(Line(text.substr(0, end)));
-      text.remove_prefix(end + 1);
-    }
-    if (rest_.size() + text.size() > kMaxLineBytes) return TooLong();
-    absl::StrAppend(&rest_, text);
-    return absl::OkStatus();
-  }
-  absl::Status Finish() { return rest_.empty() ? absl::OkStatus() : Line(""); }
-
- private:
-  absl::Status Line(absl::string_view end) {
-    if (rest_.size() + end.size() > kMaxLineBytes) return TooLong();
-    ++number_;
-    absl::Status status;
-    if (rest_.empty()) {
-      status = take_(end);
-    } else {
-      absl::StrAppend(&rest_, end);
-      status = take_(rest_);
-      rest_.clear();
-    }
-    return status.ok() ? status : Annotate(status, absl::StrCat(source_, ":", number_));
-  }
-  absl::Status TooLong() const {
-    return absl::InvalidArgumentError(absl::StrCat(source_, ":", number_ + 1, ": has more than ",
-                                                   kMaxLineBytes,
-                                                   " bytes: no table has such keys"));
-  }
-
-  const std::string source_;
-  const Take& take_;
-  std::string rest_;  // the beginning of a line
-  uint64_t number_ = 0;
-};
 
 // The keys of the command line, then those of the files, line by line. Files are read twice. Input
 // that can be read only once (standard input, a pipe) is held in memory.
@@ -99,28 +55,39 @@ class CommandKeys final : public client::Keys {
 
   absl::Status ForEach(const std::function<absl::Status(BytesView)>& take) override {
     uint64_t count = 0;
-    const LineCutter::Take take_text = [&](absl::string_view text) -> absl::Status {
+    std::vector<std::string> notes;
+    const KeyLines::Take take_text = [&](absl::string_view text) -> absl::Status {
       ++count;
       if (!escapes_) return take(AsBytes(text));
       SHOAL_ASSIGN_OR_RETURN(const Bytes key, table::UnescapeTsv(text));
       return take(key);
     };
-    for (const std::string& word : words_) SHOAL_RETURN_IF_ERROR(take_text(word));
+    for (const std::string& word : words_) {
+      if (word.empty()) {
+        return absl::InvalidArgumentError(
+            "a key on the command line is empty: is a variable unset?");
+      }
+      SHOAL_RETURN_IF_ERROR(take_text(word));
+    }
     for (const Source& source : sources_) {
-      LineCutter cutter(source.name, take_text);
+      KeyLines cutter(source.name, take_text);
       if (source.held) {
         SHOAL_RETURN_IF_ERROR(cutter.Feed(*source.held));
       } else {
         SHOAL_RETURN_IF_ERROR(FeedFile(source.name, cutter));
       }
       SHOAL_RETURN_IF_ERROR(cutter.Finish());
+      if (std::string note = cutter.Note(); !note.empty()) notes.push_back(std::move(note));
     }
     count_ = count;
+    notes_ = std::move(notes);
     return absl::OkStatus();
   }
 
   // The number of keys in the last complete reading.
   uint64_t count() const { return count_; }
+  // What that reading left out of the keys, for people.
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
   struct Source {
@@ -140,7 +107,7 @@ class CommandKeys final : public client::Keys {
     }
     return text;
   }
-  static absl::Status FeedFile(const std::string& path, LineCutter& cutter) {
+  static absl::Status FeedFile(const std::string& path, KeyLines& cutter) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return ErrnoStatus(errno, path);
     auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
@@ -159,6 +126,7 @@ class CommandKeys final : public client::Keys {
   std::vector<std::string> words_;
   std::vector<Source> sources_;
   uint64_t count_ = 0;
+  std::vector<std::string> notes_;
 };
 
 // Standard output or a file. The file is FILE.part until it is complete, then it takes its name;
@@ -175,12 +143,18 @@ class Output {
     if (std::error_code ignored; std::filesystem::is_directory(path_, ignored)) {
       return absl::FailedPreconditionError(absl::StrCat(path_, ": is a directory"));
     }
-    // Not FILE.part itself, which another run may be writing.
-    std::string trial = Part() + ".XXXXXX";
-    const int fd = ::mkostemp(trial.data(), O_CLOEXEC);
+    // A file without a name, which leaves nothing behind if this process is killed.
+    const std::filesystem::path directory = std::filesystem::path(path_).parent_path();
+    int fd =
+        ::open(directory.empty() ? "." : directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+      // This file system has none. Not FILE.part itself, which another run may be writing.
+      std::string trial = Part() + ".XXXXXX";
+      fd = ::mkostemp(trial.data(), O_CLOEXEC);
+      if (fd >= 0) ::unlink(trial.c_str());
+    }
     if (fd < 0) return ErrnoStatus(errno, Part());
     ::close(fd);
-    ::unlink(trial.c_str());
     return absl::OkStatus();
   }
   absl::Status Open() {
@@ -330,6 +304,7 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     // Finds mistakes in the input before a connection is made.
     SHOAL_RETURN_IF_ERROR(keys.ForEach([](BytesView) { return absl::OkStatus(); }));
     if (keys.count() == 0) return cli::UsageError("no keys: give some, or --file FILE");
+    for (const std::string& note : keys.notes()) io.err << "shoal query: " << note << '\n';
   }
   Output output(cli::TextOr(values, "output", ""), io.out);
   SHOAL_RETURN_IF_ERROR(output.Check());
@@ -380,6 +355,10 @@ key_hex and value_hex. A key that is reported absent is proved to be absent.
 After a crash, a lost connection or a full disk run the same command again: it
 continues where it stopped. Exit code 3 means that an answer could not be verified; do
 not let a script run the command again then, as that would tell which rows failed.
+
+A file of keys has one key a line. Carriage returns before line feeds and a byte order
+mark are left out of the keys, which is said; a blank line is refused with its number.
+Keys have up to 4,096 bytes, values up to 65,535.
 
 All keys go into one round, and each row is asked once. A million keys take some 100 MB
 of memory, and a temporary file beside the state file that is as large as their

@@ -50,6 +50,7 @@ class Session {
   absl::Status LookUp(client::Keys& keys, client::Results& results);
 
   client::State& state() { return store_->state(); }
+  const std::string& table_name() const { return deployment_->manifest().name(); }
   Console& console() { return console_; }
   void Tell(absl::string_view what) { console_.Tell(what); }
   // Prints what the lookups have cost: privacy with the chain, time and bytes.

@@ -18,6 +18,7 @@
 #include "src/shoal/common.h"
 #include "src/shoal/console.h"
 #include "src/shoal/format.h"
+#include "src/shoal/key_lines.h"
 #include "src/shoal/lookup_commands.h"
 #include "src/storage/file.h"
 #include "src/table/records.h"
@@ -43,16 +44,19 @@ absl::StatusOr<crowd::CrowdKeys> KeysOfTable(const table::UnsignedTable& table) 
   return keys;
 }
 
-absl::StatusOr<crowd::CrowdKeys> KeysOfFile(const std::string& path) {
+absl::StatusOr<crowd::CrowdKeys> KeysOfFile(const std::string& path, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxKeysBytes));
   crowd::CrowdKeys keys;
-  size_t line = 0;
-  for (absl::string_view key : absl::StrSplit(text, '\n')) {
-    ++line;
-    if (key.empty()) continue;
-    auto unescaped = table::UnescapeTsv(key);
-    if (!unescaped.ok()) return Annotate(unescaped.status(), absl::StrCat(path, ":", line));
-    keys.listed.push_back(*std::move(unescaped));
+  const KeyLines::Take take = [&](absl::string_view line) -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(Bytes key, table::UnescapeTsv(line));
+    keys.listed.push_back(std::move(key));
+    return absl::OkStatus();
+  };
+  KeyLines lines(path, take);
+  SHOAL_RETURN_IF_ERROR(lines.Feed(text));
+  SHOAL_RETURN_IF_ERROR(lines.Finish());
+  if (const std::string note = lines.Note(); !note.empty()) {
+    io.err << "shoal simulate: " << note << '\n';
   }
   return keys;
 }
@@ -216,7 +220,7 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
     SHOAL_ASSIGN_OR_RETURN(expected, table::UnsignedTable::Open(directory));
   }
   if (!keys_path.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(keys, KeysOfFile(keys_path));
+    SHOAL_ASSIGN_OR_RETURN(keys, KeysOfFile(keys_path, io));
   } else if (dense != 0) {
     keys.dense = dense;
   } else {

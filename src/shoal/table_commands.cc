@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "src/base/random.h"
@@ -71,6 +74,28 @@ void TellPlacement(const table::RowMap& earlier, const table::RowMap& now, cli::
   io.err << "keys keep their rows, but for those of " << moved << " in " << buckets << " buckets\n";
 }
 
+// Tells if few records decide how long all rows are: every row costs noise, memory and traffic.
+void TellLongest(const table::RecordSet& records, uint32_t row_bytes, cli::Io& io) {
+  if (records.size() < 2) return;
+  const auto bytes_of = [&](size_t i) { return records.key(i).size() + records.value(i).size(); };
+  std::vector<size_t> order(records.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  // Of a hundred records, the one longest is left out.
+  const size_t rare = std::max<size_t>(1, records.size() / 100);
+  std::nth_element(order.begin(), order.begin() + static_cast<ptrdiff_t>(rare), order.end(),
+                   [&](size_t a, size_t b) { return bytes_of(a) > bytes_of(b); });
+  const size_t usual = bytes_of(order[rare]);
+  const size_t longest =
+      *std::max_element(order.begin(), order.begin() + static_cast<ptrdiff_t>(rare),
+                        [&](size_t a, size_t b) { return bytes_of(a) < bytes_of(b); });
+  // Nothing to tell if rows have their least size anyway, or if half of it would not do either.
+  if (row_bytes < 64 || bytes_of(longest) + 16 < row_bytes || 2 * usual > bytes_of(longest)) return;
+  io.err << "warning: " << records.Where(longest) << ": its record of " << bytes_of(longest)
+         << " bytes decides that all rows have " << row_bytes << " bytes; all but " << rare
+         << " of the records have at most " << usual
+         << ". Shorten what is longer, or keep it elsewhere and put a digest here\n";
+}
+
 absl::Status Build(const cli::Values& values, cli::Io& io) {
   const std::string layout = cli::TextOr(values, "layout", "hashed");
   if (layout != "hashed" && layout != "dense") {
@@ -101,10 +126,16 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
     options.epoch = earlier->manifest().epoch() + 1;
     if (options.name.empty()) options.name = earlier->manifest().name();
   }
-  if (options.name.empty()) {
-    if (values.count("packages") == 0) return cli::UsageError("--name is missing");
+  if (values.count("packages") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const std::string architecture, table::NativeArchitecture());
-    options.name = absl::StrCat("debian-packages-", architecture);
+    const std::string name = table::PackagesTableName(architecture);
+    if (options.name.empty()) options.name = name;
+    if (options.name != name && !absl::StartsWith(options.name, name + "-")) {
+      return cli::UsageError(absl::StrCat("--name: a table of packages is named ", name, " or ",
+                                          name, "-.., by which `shoal updates` knows it"));
+    }
+  } else if (options.name.empty()) {
+    return cli::UsageError("--name is missing");
   }
 
   const Stopwatch reading;
@@ -120,6 +151,7 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
   SHOAL_RETURN_IF_ERROR(table.Save(directory));
   io.err << "built " << directory << " in " << SecondsOf(building) << "\n";
   if (earlier.has_value()) TellPlacement(*earlier, table.map(), io);
+  if (options.row_bytes == 0) TellLongest(records, table.row_bytes(), io);
   io.out << "records\t" << records.size() << "\n"
          << "rows\t" << table.rows() << "\n"
          << "row bytes\t" << table.row_bytes() << "\n"
@@ -264,11 +296,12 @@ cli::Command TableBuild() {
           R"(Builds a table into a new directory, for the parties to sign. Records come from a TSV
 file (key, tab, value; \t \n \r \\ \xHH stand for bytes), from a CSV file of two
 fields, or from apt's package index on this machine (package name and newest version;
-name:architecture for foreign architectures). The layout `hashed` takes any keys;
-`dense` takes the numbers 0 to n-1. With --previous, the keys of a hashed table keep
-their rows as far as these have room, so that clients of a single-server engine fetch
-only what changed and not the whole hint. Standard error says whether the keys kept
-their rows.
+name:architecture for foreign architectures). Keys have up to 4,096 bytes, values up to
+65,535. The longest record decides how long all rows are, if --row-bytes does not. The
+layout `hashed` takes any keys; `dense` takes the numbers 0 to n-1. With --previous, the
+keys of a hashed table keep their rows as far as these have room, so that clients of a
+single-server engine fetch only what changed and not the whole hint. Standard error
+says whether the keys kept their rows.
 )",
       .examples = R"(  shoal table build --packages --deployment demo --out table
   shoal table build --tsv words.tsv --name words --deployment demo --out t

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/shoal/format.h"
@@ -121,6 +122,16 @@ class UpdateResults final : public client::Results {
   size_t added_ = 0, failed_ = 0, absent_ = 0;
 };
 
+// In another table every package would be absent, with a proof, and so up to date.
+absl::Status CheckIsOfPackages(const std::string& table_name, const std::string& native) {
+  const std::string wanted = table::PackagesTableName(native);
+  if (table_name == wanted || absl::StartsWith(table_name, wanted + "-")) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the deployment's table \"", table_name,
+                   "\" is not one of packages for this machine, which \"", wanted,
+                   "\" would be (shoal table build --packages): it cannot say what is up to date"));
+}
+
 absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli::Io& io) {
   const std::string format = cli::TextOr(values, "format", "tsv");
   if (format != "tsv" && format != "json") {
@@ -133,6 +144,7 @@ absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                          Session::Open("shoal updates", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
+  SHOAL_RETURN_IF_ERROR(CheckIsOfPackages(session->table_name(), native));
   SHOAL_RETURN_IF_ERROR(session->UseChain().status());
   InstalledKeys keys(installed, native);
   UpdateResults results(installed, format == "json", io.out);

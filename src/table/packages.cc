@@ -279,6 +279,10 @@ absl::StatusOr<RecordSet> CandidateVersions(const std::vector<IndexedPackage>& p
   return records;
 }
 
+std::string PackagesTableName(absl::string_view native_architecture) {
+  return absl::StrCat("debian-packages-", native_architecture);
+}
+
 absl::StatusOr<std::string> NativeArchitecture() {
   SHOAL_ASSIGN_OR_RETURN(const std::string output, RunTool({"dpkg", "--print-architecture"}));
   return std::string(absl::StripAsciiWhitespace(output));

@@ -58,6 +58,9 @@ absl::StatusOr<RecordSet> CandidateVersions(const std::vector<IndexedPackage>& p
                                             absl::string_view native_architecture,
                                             std::string source);
 
+// "debian-packages-amd64": the name of a table of packages, or the beginning of it up to a hyphen.
+std::string PackagesTableName(absl::string_view native_architecture);
+
 // `dpkg --print-architecture`.
 absl::StatusOr<std::string> NativeArchitecture();
 

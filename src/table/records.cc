@@ -4,7 +4,9 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "src/base/status_macros.h"
 
 namespace shoal::table {
@@ -12,6 +14,14 @@ namespace {
 
 absl::Status BadLine(const std::string& source, uint64_t line, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(source, ":", line, ": ", what));
+}
+
+absl::Status BeginText(const std::string& source, absl::string_view& text) {
+  if (const absl::Status status = RefuseUtf16(text); !status.ok()) {
+    return BadLine(source, 1, status.message());
+  }
+  absl::ConsumePrefix(&text, kByteOrderMark);
+  return absl::OkStatus();
 }
 
 int HexDigit(char c) {
@@ -96,8 +106,17 @@ absl::Status RecordSet::CheckUnique() const {
                               "\" is there twice, first at line ", entries_[first].line));
 }
 
+absl::Status RefuseUtf16(absl::string_view text) {
+  if (!absl::StartsWith(text, "\xff\xfe") && !absl::StartsWith(text, "\xfe\xff")) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "the text is UTF-16; convert it: iconv -f UTF-16 -t UTF-8 FILE");
+}
+
 absl::StatusOr<RecordSet> ParseTsv(absl::string_view text, std::string source) {
   RecordSet records(std::move(source));
+  SHOAL_RETURN_IF_ERROR(BeginText(records.source(), text));
   uint64_t line = 0;
   while (!text.empty()) {
     ++line;
@@ -127,6 +146,7 @@ absl::StatusOr<RecordSet> ParseTsv(absl::string_view text, std::string source) {
 
 absl::StatusOr<RecordSet> ParseCsv(absl::string_view text, std::string source, bool header) {
   RecordSet records(std::move(source));
+  SHOAL_RETURN_IF_ERROR(BeginText(records.source(), text));
   size_t at = 0;
   uint64_t line = 1;
   bool skip = header;

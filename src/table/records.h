@@ -55,6 +55,12 @@ class RecordSet {
   std::vector<Entry> entries_;
 };
 
+// UTF-8's, at the beginning of a text that some editors write. No part of a key: ParseTsv and
+// ParseCsv skip it.
+inline constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
+// INVALID_ARGUMENT if the text begins with a byte order mark of UTF-16.
+absl::Status RefuseUtf16(absl::string_view text);
+
 // One record a line: key, one tab, value, line feed (the last may miss). In both, \\ \t \n \r and
 // \xHH stand for a backslash, tab, line feed, carriage return and any byte; no other escape is
 // known. A line without exactly one tab, an empty line and a carriage return before the line feed
