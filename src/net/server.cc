@@ -22,8 +22,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Clock = std::chrono::steady_clock;
 
-// Bulk is read in pieces of this size, each under its own deadline, into a buffer that grows with
-// what really arrives: a header alone makes nobody allocate.
+// The server reads bulk in pieces of this size, each under its own deadline. The buffer grows with
+// what arrives, so that a header alone allocates nothing.
 constexpr size_t kPieceBytes = 1 << 20;
 constexpr size_t kFirstPieceBytes = 16 << 10;  // of a message that is held whole
 
@@ -55,7 +55,7 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
 
   static asio::awaitable<void> Accept(std::shared_ptr<State> self);
   void Admit(tcp::socket socket);
-  // Ends Accept and every session, so that the I/O threads run out of work.
+  // Ends Accept and every session. Then the I/O threads have no work and end.
   void Stop();
 
   const Options options;
@@ -76,7 +76,7 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
   std::vector<std::thread> threads;
 };
 
-// One connection: one request at a time, the next one read when the answer is written.
+// One connection. It takes one request at a time: the next one is read when the answer is written.
 //
 // A session lives as long as its two coroutines, Serve and Watch; nothing else owns it. Serve ends
 // in Close, whatever happens, and Close ends Watch.
@@ -99,7 +99,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     asio::co_spawn(self->stream_.get_executor(), Watch(self), asio::detached);
   }
 
-  // From any thread. What is posted owns nothing: it may stay in the queue of a server that ends.
+  // Thread-safe. The posted call owns nothing, as it may stay in the queue of a server that ends.
   static void Cut(const std::shared_ptr<Session>& self) {
     asio::post(self->stream_.get_executor(), [weak = self->weak_from_this()] {
       if (const std::shared_ptr<Session> session = weak.lock()) session->Close();
@@ -126,7 +126,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     stream_.socket().close(ignored);
   }
 
-  // Cuts the connection when a deadline passes; on the same strand as Serve.
+  // Cuts the connection when a deadline passes. Runs on the same strand as Serve.
   static asio::awaitable<void> Watch(std::shared_ptr<Session> self) {
     while (!self->closed_) {
       if (Clock::now() >= self->deadline_) {
@@ -147,7 +147,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
         }
       }
     } catch (const std::exception&) {
-      // Out of memory, most likely: this connection's end, and nobody else's.
+      // Most likely memory is short. This connection ends, and no other.
     }
     self->Close();
   }
@@ -164,10 +164,10 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     co_return false;
   }
 
-  // Says why, and ends the connection. The peer may be sending still: what it sends is read and
-  // dropped for a moment, as closing at once would make the system take back the answer.
+  // Sends the error and ends the connection. For a moment the server reads and drops what the peer
+  // still sends, as the system would take the answer back if the connection closed at once.
   asio::awaitable<void> Refuse(const absl::Status& status) {
-    // A name of its own: gcc 12 destroys a braced temporary of a co_await twice.
+    // A variable, as gcc 12 destroys a braced temporary of a co_await twice.
     Answer refusal{wire::MakeErrorFrame(status), nullptr};
     if (!co_await Write(std::move(refusal))) co_return;
     boost::system::error_code ignored;
@@ -181,7 +181,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     }
   }
 
-  // Room for `bytes` more of the request that is coming in.
+  // Takes room for `bytes` more of the request that is coming in.
   bool Claim(uint64_t bytes) {
     if (server_->buffered.fetch_add(bytes) + bytes > options().max_buffered_bytes) {
       server_->buffered -= bytes;
@@ -205,7 +205,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
       refused = limits.ok() ? wire::CheckLimits(*header, *limits) : limits.status();
     }
     if (!refused.ok()) {
-      // The rest of the frame is not read as a frame, so the connection is at its end.
+      // The connection ends here, as nobody reads the rest of the frame.
       co_await Refuse(refused);
       co_return false;
     }
@@ -228,10 +228,10 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
 
     answer_.reset();
     answered_.expires_at(Clock::time_point::max());
-    deadline_ = Clock::time_point::max();  // the handler takes what it takes
+    deadline_ = Clock::time_point::max();  // the handler has no deadline
     watchdog_.cancel();
-    Release();  // the handler's from here on
-    // A reply may outlive the connection and the server: it owns neither.
+    Release();  // the request belongs to the handler from here on
+    // A reply may outlive the connection and the server, so it owns neither.
     Reply reply([weak = weak_from_this()](wire::Frame frame, std::unique_ptr<ByteSource> bulk) {
       const std::shared_ptr<Session> self = weak.lock();
       if (self == nullptr) return;
@@ -252,8 +252,8 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     while (!answer_.has_value() && !closed_) co_await answered_.async_wait(kUse);
     if (closed_) co_return false;
     Answer answer = *std::exchange(answer_, std::nullopt);
-    // Peers that read slowly must not make us hold all that they asked for. UNAVAILABLE: whoever is
-    // honest asks again, and has lost nothing.
+    // Peers that read slowly must not make this server hold all their answers. With UNAVAILABLE an
+    // honest peer asks again and has lost nothing.
     if (!Claim(answer.frame.control.size() + answer.frame.bulk.size())) {
       answer = Answer{
           wire::MakeErrorFrame(absl::UnavailableError("too many answers at once; try again later")),
@@ -289,7 +289,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<bool> ReadGrowing(uint64_t size, Buffer& buffer) {
     while (buffer.size() < size) {
       const size_t before = buffer.size();
-      // As much again as has come: a header, or a little more, does not hold room that others need.
+      // Asks for as much again as has come, so that a header does not hold room that others need.
       const size_t piece =
           std::min<uint64_t>({size - before, std::max(before, kFirstPieceBytes), kPieceBytes});
       if (!Claim(piece)) {
@@ -356,7 +356,7 @@ asio::awaitable<void> Server::State::Accept(std::shared_ptr<State> self) {
         self->Admit(std::move(socket));
         continue;
       } catch (const std::exception&) {
-        // Out of memory: as out of descriptors.
+        // Without memory the server waits, as without descriptors.
       }
     }
     // Give the open connections time to go.
