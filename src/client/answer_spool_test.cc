@@ -152,7 +152,7 @@ TEST_F(AnswerSpoolTest, AFullDiskIsAnErrorAndNoPiece) {
 }
 
 TEST_F(AnswerSpoolTest, OthersMayNotReadIt) {
-  SHOAL_ASSERT_OK(WriteFileAtomically(path_, {}, FileMode::kPublic));
+  SHOAL_ASSERT_OK(WriteFileAtomically(path_, BytesView(), FileMode::kPublic));
   EXPECT_THAT(AnswerSpool::Open(path_, round_id_, kCount, kAnswerBytes, kPieceBytes),
               StatusIs(absl::StatusCode::kPermissionDenied, path_));
 }

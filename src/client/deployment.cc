@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
@@ -12,13 +11,12 @@
 namespace shoal::client {
 namespace {
 
-// The parties that serve clients.
-std::vector<uint32_t> ServersOf(const roster::Roster& roster) {
-  std::vector<uint32_t> parties;
+// The party whose clients connect to this address: the frontend if the roster does not say.
+uint32_t PartyAt(const std::string& address, const roster::Roster& roster) {
   for (const roster::Party& party : roster.parties()) {
-    if (!party.client_address.empty()) parties.push_back(party.number);
+    if (!address.empty() && party.client_address == address) return party.number;
   }
-  return parties;
+  return 1;
 }
 
 absl::StatusOr<Bytes> FetchPlacement(Transport& transport, const table::Manifest& manifest) {
@@ -66,7 +64,8 @@ absl::StatusOr<table::RowMap> MakeMap(Transport& transport, const table::Manifes
 
 absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
                                              const roster::PinnedParties& pins, State& state,
-                                             uint64_t now_s, const std::string& placement_cache) {
+                                             uint64_t now_s, const std::string& placement_cache,
+                                             const std::string& address) {
   if (!state.deployment.empty() && state.deployment != pins.deployment()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the state is of the deployment \"", state.deployment, "\", the pins are of \"",
@@ -76,7 +75,8 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
                          transport.GetDeployment(wire::GetDeploymentRequest()));
   SHOAL_ASSIGN_OR_RETURN(roster::Roster roster,
                          roster::Roster::Verify(response.roster(), pins, now_s));
-  SHOAL_ASSIGN_OR_RETURN(const uint32_t party, transport.RequireParty(roster, ServersOf(roster)));
+  const uint32_t party = PartyAt(address, roster);
+  SHOAL_RETURN_IF_ERROR(transport.RequireParty(roster, party));
   SHOAL_ASSIGN_OR_RETURN(table::Manifest manifest,
                          table::Manifest::Verify(response.manifest(), roster, now_s));
   // Accepts both epochs or neither.
@@ -95,10 +95,11 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
 
 absl::StatusOr<Deployment> Deployment::Open(Transport& transport, const roster::PinnedParties& pins,
                                             StateStore& store, const Environment& environment,
-                                            const std::string& placement_cache) {
+                                            const std::string& placement_cache,
+                                            const std::string& address) {
   const uint64_t now_s = environment.clock->NowSeconds();
   auto deployment = WithRetries(environment.sleep, [&] {
-    return Fetch(transport, pins, store.state(), now_s, placement_cache);
+    return Fetch(transport, pins, store.state(), now_s, placement_cache, address);
   });
   if (!deployment.ok()) return deployment;
   const uint32_t tolerance_s = deployment->roster().clock_tolerance_s();

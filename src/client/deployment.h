@@ -20,23 +20,25 @@ namespace shoal::client {
 // Immutable, thread-safe.
 class Deployment {
  public:
-  // Asks the party at the other end, which is the frontend or another one that serves clients, and
-  // verifies everything: the roster against the pins, the party's certificate against the roster,
-  // the manifest, the epochs against those in `state`, the placement against its digest. Puts the
-  // new epochs into `state`, which the caller saves.
+  // Asks the party at the other end, which is the one with this client_address in the roster, or
+  // the frontend if none has it, and verifies everything: the roster against the pins, the party's
+  // certificate against the roster, the manifest, the epochs against those in `state`, the
+  // placement against its digest. Puts the new epochs into `state`, which the caller saves.
   // `placement_cache` is a file that keeps the placement between runs (empty: none); its content is
   // not trusted. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: the frontend's responses are
   // malformed or not this deployment's. FAILED_PRECONDITION: the state belongs to another
   // deployment.
   static absl::StatusOr<Deployment> Fetch(Transport& transport, const roster::PinnedParties& pins,
                                           State& state, uint64_t now_s,
-                                          const std::string& placement_cache = "");
+                                          const std::string& placement_cache = "",
+                                          const std::string& address = "");
 
   // The same for a client that goes on to look up. Tries again while the frontend cannot be
   // reached, drops expired rounds from the state, and saves it.
   static absl::StatusOr<Deployment> Open(Transport& transport, const roster::PinnedParties& pins,
                                          StateStore& store, const Environment& environment,
-                                         const std::string& placement_cache = "");
+                                         const std::string& placement_cache = "",
+                                         const std::string& address = "");
 
   // The party that was asked.
   uint32_t party() const { return party_; }

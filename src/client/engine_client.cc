@@ -148,7 +148,7 @@ absl::Status EngineClient::Prepare() {
     const pir::SessionOptions options = {.pool = environment_.pool, .store = options_.store};
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
                            engine_.OpenSession(setups, options));
-    if (session->needed() == pir::Session::Need::kHint) {
+    if (session->needed(0) == pir::Session::Need::kHint) {
       SHOAL_ASSIGN_OR_RETURN(session,
                              ObtainHint(
                                  engine_, setups[0], options_.hint_path, CallTo(0), options,
@@ -160,7 +160,11 @@ absl::Status EngineClient::Prepare() {
     }
     session_ = std::move(session);
   }
-  while (session_->needed() == pir::Session::Need::kRequests) {
+  return PrepareFor(0);
+}
+
+absl::Status EngineClient::PrepareFor(uint64_t keys) {
+  while (session_->needed(keys) == pir::Session::Need::kRequests) {
     SHOAL_ASSIGN_OR_RETURN(pir::Request request, session_->Prepare(*environment_.random));
     SHOAL_ASSIGN_OR_RETURN(const Bytes answer, Fetch(request));
     SHOAL_RETURN_IF_ERROR(session_->TakePrepared(answer));
@@ -171,12 +175,8 @@ absl::Status EngineClient::Prepare() {
 absl::StatusOr<std::unique_ptr<RowAnswers>> EngineClient::Ask(const Wanted& wanted) {
   SHOAL_CHECK(session_ != nullptr && wanted.rows.size() <= wanted.keys);
   const uint64_t count = (wanted.keys + options_.pad_to - 1) / options_.pad_to * options_.pad_to;
-  if (const std::optional<uint64_t> budget = session_->Budget(); budget && *budget < count) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(engine_.name(), ": this lookup takes ", count,
-                     " queries, and what was prepared is enough for ", *budget));
-  }
-  const std::vector<uint64_t> rows(wanted.rows.begin(), wanted.rows.end());
+  SHOAL_RETURN_IF_ERROR(PrepareFor(count));
+  const SecretVector<uint64_t> rows(wanted.rows.begin(), wanted.rows.end());
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<pir::Batch> batch,
       session_->Ask(

@@ -69,8 +69,8 @@ class EngineClient final : public RowSource {
   // preparation before an error is on disk, and is not fetched again.
   absl::Status Prepare() override;
 
-  // FAILED_PRECONDITION when the table's epoch changed since Prepare. RESOURCE_EXHAUSTED, before
-  // anything is sent, if the session has not so many queries left: Prepare makes more.
+  // Prepares more if the session needs it for so many keys. FAILED_PRECONDITION when the table's
+  // epoch changed since Prepare.
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
 
   void HangUp() override;
@@ -89,6 +89,7 @@ class EngineClient final : public RowSource {
   // To the server of a role, with retries.
   EngineCall CallTo(size_t server) const;
   absl::StatusOr<Bytes> Fetch(pir::Request& request) const;
+  absl::Status PrepareFor(uint64_t keys);
 
   const Deployment& deployment_;
   const std::vector<Transport*> servers_;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,16 +53,8 @@ absl::StatusOr<std::optional<Guard>> GuardedFile::ReadGuard() const {
   auto content = ReadPrivateFile(guard_path(), 4096);
   if (absl::IsNotFound(content.status())) return std::nullopt;
   if (!content.ok()) return content.status();
-  struct statx info;
-  if (::statx(AT_FDCWD, guard_path().c_str(), 0, STATX_INO | STATX_BTIME, &info) != 0) {
-    return ErrnoStatus(errno, guard_path());
-  }
   Guard guard;
-  guard.inode = info.stx_ino;
-  if (info.stx_mask & STATX_BTIME) {
-    guard.birth_ns =
-        static_cast<uint64_t>(info.stx_btime.tv_sec) * 1'000'000'000 + info.stx_btime.tv_nsec;
-  }
+  SHOAL_ASSIGN_OR_RETURN(guard.file, IdentityOf(guard_path()));
   if (content->size() != kGuardBytes) return std::nullopt;
   const BytesView bytes = AsBytes(*content);
   std::copy_n(bytes.begin(), kIdBytes, guard.id.begin());
@@ -102,43 +93,43 @@ absl::StatusOr<bool> GuardedFile::Accept(const std::optional<Guard>& kept, Rando
   SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> guard, ReadGuard());
   // The content is saved before its guard, so after a crash between the two it is one generation
   // ahead.
-  const bool current =
-      kept && guard && guard->id == kept->id && guard->inode == kept->inode &&
-      guard->birth_ns == kept->birth_ns &&
+  bool current =
+      kept && guard && guard->id == kept->id && guard->file == kept->file &&
       (guard->generation == kept->generation || guard->generation + 1 == kept->generation);
+  if (current) {
+    SHOAL_ASSIGN_OR_RETURN(const FileIdentity self, IdentityOf(path_));
+    current = self == kept->self;
+  }
   if (!current) {
     SHOAL_RETURN_IF_ERROR(MakeGuard(random));
     return false;
   }
   guard_ = *kept;
-  // The guard is written at once: after another such crash the two would differ by two
-  // generations, as with an old copy.
+  // Writes the guard at once: after another such crash the two would differ by two generations, as
+  // with an old copy.
   if (guard->generation != kept->generation) SHOAL_RETURN_IF_ERROR(WriteGuard());
   return true;
 }
 
-Guard GuardedFile::next() const {
-  Guard next = guard_;
-  ++next.generation;
-  return next;
-}
-
-absl::Status GuardedFile::Save(BytesView content) {
+absl::Status GuardedFile::Save(
+    const std::function<SecretVector<uint8_t>(const Guard& guard)>& content) {
   // Keeps the old content reachable, to overwrite it.
   const int old = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
   auto close_old = absl::MakeCleanup([old] {
     if (old >= 0) ::close(old);
   });
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(path_, content, FileMode::kPrivate));
-  guard_ = next();
-  if (old >= 0) {
-    struct stat info;
-    if (::fstat(old, &info) == 0) {
-      // Best effort: the new content is already in place.
-      const Bytes zeros(static_cast<size_t>(info.st_size), 0);
-      if (::pwrite(old, zeros.data(), zeros.size(), 0) > 0) ::fdatasync(old);
-    }
-  }
+  Guard next = guard_;
+  ++next.generation;
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
+      path_,
+      [&](const FileIdentity& self) {
+        next.self = self;
+        return content(next);
+      },
+      FileMode::kPrivate));
+  guard_ = next;
+  // Best effort: the new content is already in place.
+  if (old >= 0) WipeOpenFile(old, path_).IgnoreError();
   return WriteGuard();
 }
 

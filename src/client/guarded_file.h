@@ -2,11 +2,12 @@
 // once, such as a round's slots or a session's hints. If an old copy came back, they could be used
 // a second time.
 //
-//   PATH        the content, with a Guard inside; 0600; replaced atomically; the old content is
-//               overwritten with zeros
+//   PATH        the content, with a Guard inside; 0600; a new file at every save; the old content
+//               is overwritten with zeros. A content that does not name the inode and the time of
+//               birth of the file that it is in was copied there.
 //   PATH.guard  an id and the generation of the last save, written in place after every save. A
 //               content that is older than its guard, or whose guard was made anew (another inode
-//               or time of birth: both files copied back), is an old copy.
+//               or time of birth), is an old copy.
 //   PATH.lock   locked while a process uses the file
 // A whole file system or virtual machine that was set back to a snapshot cannot be told.
 #ifndef SHOAL_SRC_CLIENT_GUARDED_FILE_H_
@@ -14,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,15 +24,17 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/random.h"
+#include "src/base/secret.h"
+#include "src/storage/file.h"
 
 namespace shoal::client {
 
 // What the content carries of the guard that it goes with.
 struct Guard {
   std::array<uint8_t, 16> id = {};
-  uint64_t inode = 0;
-  uint64_t birth_ns = 0;
+  FileIdentity file;        // of PATH.guard
   uint64_t generation = 0;  // rises with every save
+  FileIdentity self;        // of PATH
 };
 
 // Thread-compatible.
@@ -47,10 +51,11 @@ class GuardedFile {
   // this content says of itself is never current again. Once, before the first Save.
   absl::StatusOr<bool> Accept(const std::optional<Guard>& kept, RandomSource& random);
 
-  // What the content of the next save must carry.
-  Guard next() const;
-  // Replaces the content, which carries next(). Durable when it returns OK.
-  absl::Status Save(BytesView content);
+  // The generation of the next save.
+  uint64_t next_generation() const { return guard_.generation + 1; }
+  // Replaces the content by what `content` makes, which must carry the guard that it is given.
+  // Durable when it returns OK.
+  absl::Status Save(const std::function<SecretVector<uint8_t>(const Guard& guard)>& content);
 
   const std::string& path() const { return path_; }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
@@ -101,8 +102,10 @@ struct Kept {
 absl::StatusOr<std::unique_ptr<pir::Session>> WithHint(const pir::Engine& engine,
                                                        const wire::PirSetup& setup, BytesView hint,
                                                        const pir::SessionOptions& options) {
+  // Setups are functions of the table: all servers of an engine have the same.
+  const std::vector<wire::PirSetup> setups(engine.roles().size(), setup);
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
-                         engine.OpenSession({&setup, 1}, options));
+                         engine.OpenSession(setups, options));
   SHOAL_RETURN_IF_ERROR(session->TakeHint(hint));
   return session;
 }

@@ -15,9 +15,10 @@ namespace shoal::client {
 namespace {
 
 constexpr uint64_t kMaxBytes = uint64_t{1} << 32;
-// A digest of the rest; the guard's id, inode, time of birth and generation; the state.
-constexpr size_t kIdAt = sizeof(Digest), kInodeAt = kIdAt + sizeof(Guard::id);
-constexpr size_t kStateAt = kInodeAt + 3 * 8;
+// A digest of the rest; the servers; the guard's id; the guard's inode, time of birth and
+// generation; this file's inode and time of birth; the state.
+constexpr size_t kServersAt = sizeof(Digest), kIdAt = kServersAt + sizeof(Digest);
+constexpr size_t kNumbersAt = kIdAt + sizeof(Guard::id), kStateAt = kNumbersAt + 5 * 8;
 
 Digest DigestOf(BytesView rest) {
   return Transcript("shoal client session v1").Blob(rest).Finish();
@@ -26,9 +27,10 @@ Digest DigestOf(BytesView rest) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string& path,
+                                                               const Digest& servers,
                                                                RandomSource& random) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path));
-  std::unique_ptr<SessionFile> session(new SessionFile(std::move(file)));
+  std::unique_ptr<SessionFile> session(new SessionFile(std::move(file), servers));
   auto text = ReadPrivateFile(path, kMaxBytes);
   if (absl::IsNotFound(text.status())) {
     SHOAL_RETURN_IF_ERROR(session->file_->Accept(std::nullopt, random).status());
@@ -40,17 +42,18 @@ absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string
   sodium_memzero(text->data(), text->size());
   const BytesView bytes = content;
   if (bytes.size() < kStateAt ||
-      !std::ranges::equal(bytes.first(kIdAt), DigestOf(bytes.subspan(kIdAt)))) {
+      !std::ranges::equal(bytes.first(kServersAt), DigestOf(bytes.subspan(kServersAt)))) {
     return absl::DataLossError(absl::StrCat(
         path, ": the session is damaged; remove it to begin anew (its preparation is lost then)"));
   }
   Guard guard;
   std::ranges::copy(bytes.subspan(kIdAt, guard.id.size()), guard.id.begin());
-  guard.inode = LoadLe<uint64_t>(&bytes[kInodeAt]);
-  guard.birth_ns = LoadLe<uint64_t>(&bytes[kInodeAt + 8]);
-  guard.generation = LoadLe<uint64_t>(&bytes[kInodeAt + 16]);
+  const auto number = [&](size_t i) { return LoadLe<uint64_t>(&bytes[kNumbersAt + 8 * i]); };
+  guard.file = {.inode = number(0), .birth_ns = number(1)};
+  guard.generation = number(2);
+  guard.self = {.inode = number(3), .birth_ns = number(4)};
   SHOAL_ASSIGN_OR_RETURN(const bool current, session->file_->Accept(guard, random));
-  if (current) {
+  if (current && std::ranges::equal(bytes.subspan(kServersAt, sizeof(Digest)), servers)) {
     session->state_.assign(bytes.begin() + kStateAt, bytes.end());
   } else {
     session->discarded_ = bytes.size() > kStateAt;
@@ -60,17 +63,23 @@ absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string
 }
 
 absl::Status SessionFile::Save(BytesView state) {
-  const Guard guard = file_->next();
-  Bytes head = ToBytes(guard.id);
-  AppendLe<uint64_t>(head, guard.inode);
-  AppendLe<uint64_t>(head, guard.birth_ns);
-  AppendLe<uint64_t>(head, guard.generation);
-  SecretVector<uint8_t> content(sizeof(Digest));
-  content.reserve(kStateAt + state.size());
-  content.insert(content.end(), head.begin(), head.end());
-  content.insert(content.end(), state.begin(), state.end());
-  std::ranges::copy(DigestOf(BytesView(content).subspan(kIdAt)), content.begin());
-  return file_->Save(content);
+  SecretVector<uint8_t> next(state.begin(), state.end());
+  SHOAL_RETURN_IF_ERROR(file_->Save([&](const Guard& guard) {
+    Bytes head = ToBytes(servers_);
+    Append(head, guard.id);
+    for (const uint64_t number : {guard.file.inode, guard.file.birth_ns, guard.generation,
+                                  guard.self.inode, guard.self.birth_ns}) {
+      AppendLe<uint64_t>(head, number);
+    }
+    SecretVector<uint8_t> content(sizeof(Digest));
+    content.reserve(kStateAt + next.size());
+    content.insert(content.end(), head.begin(), head.end());
+    content.insert(content.end(), next.begin(), next.end());
+    std::ranges::copy(DigestOf(BytesView(content).subspan(kServersAt)), content.begin());
+    return content;
+  }));
+  state_ = std::move(next);
+  return absl::OkStatus();
 }
 
 }  // namespace shoal::client

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/client/guarded_file.h"
@@ -17,22 +18,27 @@ namespace shoal::client {
 // Thread-compatible.
 class SessionFile final : public pir::SessionStore {
  public:
-  // Opens the file, or begins one. FAILED_PRECONDITION: another process uses it. DATA_LOSS: it is
-  // damaged. PERMISSION_DENIED: others may read it.
+  // Opens the file, or begins one. `servers` names the servers of all roles, in order: a state that
+  // one server knows a part of must not be used with that server in another role.
+  // FAILED_PRECONDITION: another process uses the file. DATA_LOSS: the file is damaged.
+  // PERMISSION_DENIED: others may read the file.
   static absl::StatusOr<std::unique_ptr<SessionFile>> Open(const std::string& path,
+                                                           const Digest& servers,
                                                            RandomSource& random);
 
-  // Empty if the file is an old copy.
+  // Empty if the file is an old copy, or another session's.
   BytesView saved() const override { return state_; }
   absl::Status Save(BytesView state) override;
 
-  // Whether a state was there, and was given up as an old copy.
+  // Whether a state was there and was given up, as an old copy or as that of other servers.
   bool discarded() const { return discarded_; }
 
  private:
-  explicit SessionFile(std::unique_ptr<GuardedFile> file) : file_(std::move(file)) {}
+  SessionFile(std::unique_ptr<GuardedFile> file, const Digest& servers)
+      : file_(std::move(file)), servers_(servers) {}
 
   const std::unique_ptr<GuardedFile> file_;
+  const Digest servers_;
   SecretVector<uint8_t> state_;
   bool discarded_ = false;
 };

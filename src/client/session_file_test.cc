@@ -2,6 +2,7 @@
 #include "src/client/session_file.h"
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -21,7 +22,9 @@ class SessionFileTest : public ::testing::Test {
     fs::create_directories(directory_);
   }
   std::string path() const { return directory_ / "state"; }
-  absl::StatusOr<std::unique_ptr<SessionFile>> Open() { return SessionFile::Open(path(), random_); }
+  absl::StatusOr<std::unique_ptr<SessionFile>> Open(const Digest& servers = {1}) {
+    return SessionFile::Open(path(), servers, random_);
+  }
   // Opens the file, and returns what it holds.
   std::string Saved() {
     const auto file = Open();
@@ -76,6 +79,37 @@ TEST_F(SessionFileTest, AnOldCopyWithItsGuardIsGivenUp) {
     Copy(path() + suffix + ".old", path() + suffix);
   }
   EXPECT_EQ(Saved(), "");
+}
+
+// Copied over both files in place, as `cp` does: they keep inode and time of birth, but the content
+// names those of the file that it was saved in.
+TEST_F(SessionFileTest, AnOldCopyOverBothFilesIsGivenUp) {
+  Save("one");
+  for (const char* suffix : {"", ".guard"}) Copy(path() + suffix, path() + suffix + ".old");
+  Save("two");
+  for (const char* suffix : {"", ".guard"}) {
+    std::ofstream(path() + suffix, std::ios::in | std::ios::out | std::ios::trunc)
+        << std::ifstream(path() + suffix + ".old").rdbuf();
+  }
+  EXPECT_EQ(Saved(), "");
+}
+
+TEST_F(SessionFileTest, BelongsToItsServersInTheirRoles) {
+  Save("one");
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open(Digest{2}));
+    EXPECT_TRUE(file->discarded());
+    EXPECT_TRUE(file->saved().empty());
+  }
+  EXPECT_EQ(Saved(), "") << "given up for ever";
+}
+
+TEST_F(SessionFileTest, SavedIsWhatWasSavedLast) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+  SHOAL_ASSERT_OK(file->Save(AsBytes("one")));
+  EXPECT_EQ(ToString(file->saved()), "one");
+  SHOAL_ASSERT_OK(file->Save(file->saved().first(2)));
+  EXPECT_EQ(ToString(file->saved()), "on");
 }
 
 TEST_F(SessionFileTest, IsLockedAndPrivateAndWhole) {

@@ -95,8 +95,10 @@ class StateCodec {
     StateRecord& record = wiping.record;
     record.set_deployment(state.deployment);
     record.set_guard_id(ToString(guard.id));
-    record.set_guard_inode(guard.inode);
-    record.set_guard_birth_ns(guard.birth_ns);
+    record.set_guard_inode(guard.file.inode);
+    record.set_guard_birth_ns(guard.file.birth_ns);
+    record.set_own_inode(guard.self.inode);
+    record.set_own_birth_ns(guard.self.birth_ns);
     record.set_generation(guard.generation);
     WriteSeen(state.roster, record.mutable_roster());
     WriteSeen(state.table, record.mutable_table());
@@ -176,8 +178,8 @@ class StateCodec {
     }
     if (record.guard_id().size() != decoded.guard.id.size()) return Damaged("its guard's id");
     std::copy(record.guard_id().begin(), record.guard_id().end(), decoded.guard.id.begin());
-    decoded.guard.inode = record.guard_inode();
-    decoded.guard.birth_ns = record.guard_birth_ns();
+    decoded.guard.file = {.inode = record.guard_inode(), .birth_ns = record.guard_birth_ns()};
+    decoded.guard.self = {.inode = record.own_inode(), .birth_ns = record.own_birth_ns()};
     decoded.guard.generation = record.generation();
 
     State& state = decoded.state;
@@ -399,9 +401,9 @@ void FileStateStore::RemoveLeftovers() const {
 }
 
 absl::Status FileStateStore::Save() {
-  const Guard next = file_->next();
-  SHOAL_ASSIGN_OR_RETURN(ArrayIndex arrays, WriteArrays(next.generation));
-  SHOAL_RETURN_IF_ERROR(file_->Save(StateCodec::Encode(state_, arrays, next)));
+  SHOAL_ASSIGN_OR_RETURN(ArrayIndex arrays, WriteArrays(file_->next_generation()));
+  SHOAL_RETURN_IF_ERROR(
+      file_->Save([&](const Guard& guard) { return StateCodec::Encode(state_, arrays, guard); }));
   arrays_ = std::move(arrays);
   RemoveLeftovers();
   return absl::OkStatus();

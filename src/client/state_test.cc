@@ -10,7 +10,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <map>
 #include <optional>
 
 #include "gtest/gtest.h"
@@ -169,6 +171,24 @@ TEST_F(StateTest, AnOldCopyOfBothFilesLosesItsRounds) {
   }
   fs::remove_all(directory_);
   fs::rename(directory_ + ".copy", directory_);
+  EXPECT_EQ(Open()->discarded_rounds(), 1u);
+}
+
+// Copied over the files in place, as `cp` does: they keep inode and time of birth.
+TEST_F(StateTest, AnOldCopyOverBothFilesLosesItsRounds) {
+  SaveOne();
+  std::map<std::string, std::string> copies;
+  for (const char* suffix : {"", ".guard"}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(copies[suffix], ReadFile(path_ + suffix));
+  }
+  {
+    auto store = Open();
+    store->state().rounds[0].rows[0] = 99;
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  for (const auto& [suffix, content] : copies) {
+    std::ofstream(path_ + suffix, std::ios::in | std::ios::out | std::ios::trunc) << content;
+  }
   EXPECT_EQ(Open()->discarded_rounds(), 1u);
 }
 
@@ -348,7 +368,7 @@ TEST_F(LongStateTest, ArraysAreWipedWithTheirRound) {
   fs::create_hard_link(RowsFile(), link);
   {
     auto store = Open();
-    SHOAL_ASSERT_OK(WriteFileAtomically(store->AnswersPath(1), {}, FileMode::kPrivate));
+    SHOAL_ASSERT_OK(WriteFileAtomically(store->AnswersPath(1), BytesView(), FileMode::kPrivate));
     SHOAL_ASSERT_OK(store->Save());
     EXPECT_EQ(Files(".answers-").size(), 1u);
     store->state().rounds[0].End();

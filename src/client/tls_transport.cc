@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,7 +23,6 @@ constexpr wire::FrameLimits kResponseLimits = {.control_bytes = wire::kMaxClient
 
 class TlsTransport final : public Transport {
  public:
-  using Transport::RequireParty;
   explicit TlsTransport(std::string address) : address_(std::move(address)) {}
 
   absl::StatusOr<wire::GetDeploymentResponse> GetDeployment(
@@ -68,18 +66,16 @@ class TlsTransport final : public Transport {
                     kCallTimeout);
   }
 
-  absl::StatusOr<uint32_t> RequireParty(const roster::Roster& roster,
-                                        std::span<const uint32_t> any_of) override {
-    for (const uint32_t party : any_of) {
-      pin_ = roster.party(party).tls_certificate_sha256;
-      if (connection_ == nullptr || connection_->certificate_sha256() == *pin_) return party;
+  absl::Status RequireParty(const roster::Roster& roster, uint32_t party) override {
+    pin_ = roster.party(party).tls_certificate_sha256;
+    if (connection_ != nullptr && connection_->certificate_sha256() != *pin_) {
+      Disconnect();
+      return absl::UnauthenticatedError(absl::StrCat(
+          address_, " shows another TLS certificate than party ", party,
+          " of the roster: something stands between it and this client, or it runs with other "
+          "keys"));
     }
-    pin_ = roster.party(any_of.front()).tls_certificate_sha256;
-    Disconnect();
-    return absl::UnauthenticatedError(absl::StrCat(
-        address_,
-        " shows another TLS certificate than the roster's party: something stands between it and "
-        "this client, or it runs with other keys"));
+    return absl::OkStatus();
   }
 
   void HangUp() override { Disconnect(); }

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -58,16 +57,11 @@ class Transport {
     return absl::UnimplementedError("no engines here");
   }
 
-  // From here on the other end must be one of these parties of the roster (1 is the frontend): the
-  // one that it is now, or the first if there is no connection. Returns its number. A client learns
-  // the roster from the connection itself and verifies it by its own pins; then it calls this.
-  // UNAUTHENTICATED if the peer's certificate is none of theirs; later connections are checked when
-  // they are made.
-  virtual absl::StatusOr<uint32_t> RequireParty(const roster::Roster& roster,
-                                                std::span<const uint32_t> any_of) = 0;
-  absl::Status RequireParty(const roster::Roster& roster, uint32_t party) {
-    return RequireParty(roster, {&party, 1}).status();
-  }
+  // Requires the other end to be this party of the roster from here on (1 is the frontend). A
+  // client calls this after it has fetched the roster over this connection and verified it by its
+  // own pins. UNAUTHENTICATED if the peer has another certificate. Later connections are checked
+  // when they are made.
+  virtual absl::Status RequireParty(const roster::Roster& roster, uint32_t party) = 0;
 
   // Closes the connection; a later request opens another. A client hangs up before it looks at its
   // answers, since the time for that depends on them and nobody may see it.

@@ -206,9 +206,9 @@ class Batch {
   // durably spent before this returns. RESOURCE_EXHAUSTED if the session's budget is spent.
   virtual absl::StatusOr<std::vector<Request>> Next(RandomSource& random) = 0;
   // Takes the answers to the requests of Next, in their order, and refreshes the session. The work
-  // is the same whatever the answers hold. INVALID_ARGUMENT for a wrong length, which everyone on
-  // the wire can see. Any answer of the right length gives some bytes: records of a lying server
-  // are found out by their signatures, and the server is not told.
+  // is the same whatever the answers hold. INVALID_ARGUMENT for a wrong length, or for bits that
+  // must be zero, which everyone on the wire can see. Any other answer gives some bytes: records of
+  // a lying server are found out by their signatures, and the server is not told.
   virtual absl::Status Finish(std::span<const BytesView> answers) = 0;
   // After the last step: the records of the wanted rows, one after the other, in the rows' order.
   virtual SecretVector<uint8_t> TakeRecords() = 0;
@@ -218,8 +218,9 @@ class Batch {
 struct Wanted {
   // Each below the setup's rows.
   std::span<const uint64_t> rows;
-  // How many keys the servers are to see, at least rows.size(): number, size and order of the
-  // requests depend on it and on the setup alone.
+  // How many keys the servers are to see, at least rows.size(). Number, size and order of the
+  // requests depend on it and on the setup alone; a family may have an exception of negligible
+  // probability, which it states (lwe/batch.h).
   uint64_t keys = 0;
   // A hash that does not depend on the keys spread them over the rows, so that an engine may count
   // on few of them lying together (lwe/batch.h).
@@ -240,7 +241,9 @@ class Session {
     kHint,     // the server's public hint, whole: TakeHint
     kRequests  // answers to requests of its own, until there are enough: Prepare, TakePrepared
   };
-  virtual Need needed() const = 0;
+  // Before a lookup of so many keys. A session that has nothing yet needs something for no key,
+  // too.
+  virtual Need needed(uint64_t keys) const = 0;
   // DATA_LOSS if these bytes are not the setup's hint.
   virtual absl::Status TakeHint(BytesView hint);
   // The next request of the preparation, and its answer. What an answer gave is durable when
@@ -249,8 +252,7 @@ class Session {
   virtual absl::StatusOr<Request> Prepare(RandomSource& random);
   virtual absl::Status TakePrepared(BytesView answer);
 
-  // Records that can be asked for before the session needs a preparation again; nothing if there is
-  // no such limit.
+  // Records that can be asked for with what is prepared; nothing if there is no such limit.
   virtual std::optional<uint64_t> Budget() const { return std::nullopt; }
 
   // Begins a lookup, once nothing is needed. The session outlives it. OUT_OF_RANGE if there is no

@@ -138,7 +138,7 @@ TEST_F(CommandsTest, QueryWritesAFileThatIsWhole) {
   frontend_.after = nullptr;
   frontend_.OpenRound();
   // Another user has put a link to their own file where the results will be written at first.
-  SHOAL_ASSERT_OK(WriteFileAtomically(path + ".theirs", {}, FileMode::kPublic));
+  SHOAL_ASSERT_OK(WriteFileAtomically(path + ".theirs", BytesView(), FileMode::kPublic));
   fs::create_hard_link(path + ".theirs", path + ".part");
   const Outcome outcome = RunQuery({"--output", path, "key-1", "key-2"});
   EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;

@@ -369,8 +369,8 @@ With --engine, one server answers, at once: the frontend, or with --party anothe
 party that runs the engine. Encryption hides which keys are asked for, but not how many
 (--pad rounds their number up). The engine's hint is fetched once for each version of
 the table and kept beside the state; an interrupted download is continued. Many keys of
-a hashed table are asked together in batches, whose number depends on the number of
-keys alone.
+a large hashed table are asked together in batches. How many there are depends on the
+number of keys alone (docs/engines.md has the exception).
 )",
       .examples = R"(  shoal query --config client.textproto bash openssl
   shoal query --config client.textproto --file keys --output results.tsv

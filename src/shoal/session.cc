@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/pir/costs.h"
 #include "src/shoal/format.h"
@@ -43,9 +44,10 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
                                  " rounds, which could have been used already"));
   }
   SHOAL_ASSIGN_OR_RETURN(s.transport_, s.connect_(s.config_.frontend));
-  SHOAL_ASSIGN_OR_RETURN(client::Deployment deployment,
-                         client::Deployment::Open(*s.transport_, s.config_.pins, *s.store_,
-                                                  s.environment_, s.config_.placement_cache));
+  SHOAL_ASSIGN_OR_RETURN(
+      client::Deployment deployment,
+      client::Deployment::Open(*s.transport_, s.config_.pins, *s.store_, s.environment_,
+                               s.config_.placement_cache, s.config_.frontend));
   s.deployment_.emplace(std::move(deployment));
   return session;
 }
@@ -87,11 +89,12 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
                                 uint32_t pad_to) {
   const std::string name(engine.name());
   if (!parties.empty() && parties.size() != engine.roles().size()) {
-    return cli::UsageError(absl::StrCat("--party: ", name, " has ", engine.roles().size(),
-                                        " servers, and ", parties.size(), " are given"));
+    return cli::UsageError(absl::StrCat("--party: ", name, " takes ", engine.roles().size(),
+                                        ", not ", parties.size()));
   }
   std::vector<client::Transport*> servers;
   std::set<uint32_t> taken;
+  Transcript transcript("shoal client session servers v1");
   for (size_t i = 0; i < engine.roles().size(); ++i) {
     // With one server: the party that the configuration names.
     auto party = engine.roles().size() == 1 ? deployment_->party() : static_cast<uint32_t>(i + 1);
@@ -103,12 +106,19 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
     }
     SHOAL_ASSIGN_OR_RETURN(client::Transport* const server, ConnectTo(party));
     servers.push_back(server);
+    transcript.Blob(deployment_->roster().party(party).tls_certificate_sha256);
   }
-  const std::string path = absl::StrCat(config_.state_path, ".", name);
+  // One party's hint is not used with another: a wrong delta of the one would spoil the other's.
+  std::string path = absl::StrCat(config_.state_path, ".", name);
+  if (taken != std::set<uint32_t>{1}) {
+    absl::StrAppend(&path, ".party-", absl::StrJoin(taken, "-"));
+  }
   if (engine.keeps_state()) {
-    SHOAL_ASSIGN_OR_RETURN(session_file_, client::SessionFile::Open(path + ".session", random_));
+    SHOAL_ASSIGN_OR_RETURN(
+        session_file_, client::SessionFile::Open(path + ".session", transcript.Finish(), random_));
     if (session_file_->discarded()) {
-      console_.Warn(absl::StrCat(path, ".session is an old copy; what was prepared is made anew"));
+      console_.Warn(absl::StrCat(
+          path, ".session is an old copy or of other servers; what was prepared is made anew"));
     }
   }
   SHOAL_ASSIGN_OR_RETURN(
@@ -117,15 +127,8 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
           &*deployment_, std::move(servers),
           {.engine = &engine, .hint_path = path, .store = session_file_.get(), .pad_to = pad_to},
           environment_));
-  SHOAL_RETURN_IF_ERROR(client->Prepare());
-  const client::HintFetch& fetch = client->hint_fetch();
-  if (!fetch.unwritten.ok()) {
-    console_.Warn(
-        absl::StrCat(name, ": what was fetched cannot be kept: ", fetch.unwritten.message()));
-  }
-  hint_ = absl::StrCat(name, ": hint ", SizeText(client->costs().bytes.hint_bytes), " (",
-                       SizeText(fetch.received_bytes), " fetched",
-                       fetch.by_delta ? " as a delta" : "", ")");
+  engine_ = client.get();
+  engine_name_ = name;
   source_ = std::move(client);
   return absl::OkStatus();
 }
@@ -135,8 +138,16 @@ absl::Status Session::LookUp(client::Keys& keys, client::Results& results) {
 }
 
 void Session::TellCosts() {
-  if (!hint_.empty()) {
-    Tell(hint_);
+  if (engine_ != nullptr) {
+    const client::HintFetch& fetch = engine_->hint_fetch();
+    const std::string& name = engine_name_;
+    if (!fetch.unwritten.ok()) {
+      console_.Warn(
+          absl::StrCat(name, ": what was fetched cannot be kept: ", fetch.unwritten.message()));
+    }
+    Tell(absl::StrCat(name, ": hint ", SizeText(engine_->costs().bytes.hint_bytes), " (",
+                      SizeText(fetch.received_bytes), " fetched",
+                      fetch.by_delta ? " as a delta" : "", ")"));
   } else if (const client::Ledger& ledger = state().ledger; ledger.submissions() > 0) {
     const client::Charge& charge = ledger.latest().back();
     const client::Loss last = client::LossOf(charge);

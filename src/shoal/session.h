@@ -78,8 +78,8 @@ class Session {
   std::unique_ptr<client::SessionFile> session_file_;       // of an engine that keeps state
   std::optional<client::Deployment> deployment_;
   std::unique_ptr<client::RowSource> source_;
-  // What an engine fetched of its hint, for people.
-  std::string hint_;
+  const client::EngineClient* engine_ = nullptr;  // source_, if it is an engine
+  std::string engine_name_;
 };
 
 }  // namespace shoal::commands

@@ -52,6 +52,14 @@ absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
     case FrameType::kSubmitQueries:
     case FrameType::kFetchAnswers:
       return wire::FrameLimits{.control_bytes = wire::kMaxClientControlBytes, .bulk_bytes = 0};
+    case FrameType::kGetPirSetup:
+    case FrameType::kGetPirHint:
+    case FrameType::kGetPirDelta:
+    case FrameType::kPirQuery:
+      return absl::InvalidArgumentError(
+          "this party runs no engine (its operator starts them with shoald --engine); another "
+          "party "
+          "may (--party)");
     default:
       return absl::InvalidArgumentError("this port serves clients alone");
   }

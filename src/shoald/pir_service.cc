@@ -267,11 +267,13 @@ absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
   SHOAL_ASSIGN_OR_RETURN(const pir::Engine* engine, Find(message.engine()));
   SHOAL_ASSIGN_OR_RETURN(const pir::Role role, pir::ParseRole(message.role()));
-  if (message.count() == 0 || message.count() > pir::kMaxQueriesPerRequest ||
-      request.bulk.size() % message.count() != 0) {
+  if (std::ranges::find(engine->roles(), role) == engine->roles().end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no server of ", engine->name(), " is ", pir::RoleName(role)));
+  }
+  if (message.count() == 0 || message.count() > pir::kMaxQueriesPerRequest) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a request has 1 to ", pir::kMaxQueriesPerRequest, " queries of equal length, not ",
-        message.count(), " in ", request.bulk.size(), " bytes"));
+        "a request has 1 to ", pir::kMaxQueriesPerRequest, " queries, not ", message.count()));
   }
   {
     const MutexLock lock(queue_mutex_);
@@ -352,10 +354,12 @@ void PirService::AnswerPass(std::vector<Waiting> pass) {
     report.set_passes(report.passes() + 1);
     report.set_answer_seconds(report.answer_seconds() + seconds);
     report.set_answer_cpu_seconds(report.answer_cpu_seconds() + cpu.Seconds());
-    const MutexLock queue_lock(queue_mutex_);
-    // A small pass says little of a full one.
-    pass_seconds_ =
-        seconds * std::max(1.0, static_cast<double>(kMaxPass) / 2 / static_cast<double>(queries));
+    // A pass that refused everything says nothing of how long others wait, a small one little.
+    if (std::ranges::any_of(answers, [](const auto& answer) { return answer.ok(); })) {
+      const MutexLock queue_lock(queue_mutex_);
+      pass_seconds_ =
+          seconds * std::max(1.0, static_cast<double>(kMaxPass) / 2 / static_cast<double>(queries));
+    }
   }
   for (size_t i = 0; i < pass.size(); ++i) {
     answers[i].ok() ? pass[i].reply(wire::MakeFrame(FrameType::kPirQuery, wire::PirQueryResponse(),

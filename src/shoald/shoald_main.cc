@@ -344,6 +344,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     spdlog::info("configuration, roster and table are in order");
     return absl::OkStatus();
   }
+  const size_t listeners = config.party() != 1 && engines.chain && !engines.pir.empty() ? 2 : 1;
   const auto& tls_key = keys.tls().private_key_pem;
   net::Server::Options listen{
       .address = config.listen_address(),
@@ -352,7 +353,8 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                                        tls_key.size()}},
       .clients = {},
       .limits = nullptr,
-      .max_connections = ConnectionsThatFit(config.max_connections())};
+      // A party that has clients beside a neighbour listens twice, and its files are shared.
+      .max_connections = ConnectionsThatFit(listeners * config.max_connections()) / listeners};
   // Engines alone let go of it when its next epoch comes.
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PirService> pir_service,
                          StartEngines(engines, values, config, roster,

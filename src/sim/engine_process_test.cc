@@ -348,10 +348,10 @@ TEST_F(EngineProcessTest, AnotherPartyServesTheEngine) {
     EXPECT_EQ(result.code, code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(part));
   };
-  refused(kSimple, 1, "this port serves clients alone");
+  refused(kSimple, 1, "runs no engine");
   refused(kSimple + Words{"--party", "3"}, 1, "the parties 1 to 2");
   refused(kSimple + Words{"--party", "two"}, 2, "no number");
-  refused(kSimple + Words{"--party", "1", "--party", "2"}, 2, "has 1 servers, and 2 are given");
+  refused(kSimple + Words{"--party", "1", "--party", "2"}, 2, "simplepir takes 1, not 2");
   refused({"--party", "2"}, 2, "goes with --engine");
 }
 

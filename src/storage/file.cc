@@ -99,12 +99,28 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t ma
   return Read(path, max_bytes, /*private_only=*/true);
 }
 
-absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode) {
+absl::StatusOr<FileIdentity> IdentityOf(const std::string& path) {
+  struct statx info;
+  if (::statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &info) != 0) {
+    return ErrnoStatus(errno, path);
+  }
+  FileIdentity identity{.inode = info.stx_ino};
+  if (info.stx_mask & STATX_BTIME) {
+    identity.birth_ns =
+        static_cast<uint64_t>(info.stx_btime.tv_sec) * 1'000'000'000 + info.stx_btime.tv_nsec;
+  }
+  return identity;
+}
+
+namespace {
+
+absl::Status Replace(const std::string& path, FileMode mode,
+                     const std::function<absl::Status(int fd, const std::string& name)>& write) {
   // mkstemp creates it 0600, so a secret is never readable by others, not even briefly.
   std::string temporary = absl::StrCat(path, kTemporarySuffix, "XXXXXX");
   const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, absl::StrCat("creating ", path));
-  absl::Status status = WriteAll(fd, content, temporary);
+  absl::Status status = write(fd, temporary);
   if (status.ok() && ::fchmod(fd, static_cast<mode_t>(mode)) != 0) {
     status = ErrnoStatus(errno, temporary);
   }
@@ -122,6 +138,22 @@ absl::Status WriteFileAtomically(const std::string& path, BytesView content, Fil
     return status;
   }
   return SyncDirectory(DirectoryOf(path));
+}
+
+}  // namespace
+
+absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode) {
+  return Replace(path, mode,
+                 [&](int fd, const std::string& name) { return WriteAll(fd, content, name); });
+}
+
+absl::Status WriteFileAtomically(
+    const std::string& path,
+    const std::function<SecretVector<uint8_t>(const FileIdentity& self)>& content, FileMode mode) {
+  return Replace(path, mode, [&](int fd, const std::string& name) -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(const FileIdentity self, IdentityOf(name));
+    return WriteAll(fd, content(self), name);
+  });
 }
 
 absl::Status MakeDirectory(const std::string& path, FileMode mode) {
@@ -150,19 +182,22 @@ absl::Status DeleteFile(const std::string& path) {
                                                         : ErrnoStatus(errno, path);
 }
 
+absl::Status WipeOpenFile(int fd, absl::string_view what) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0 || ::lseek(fd, 0, SEEK_SET) != 0) return ErrnoStatus(errno, what);
+  const Bytes zeros(1 << 16, 0);
+  for (off_t left = info.st_size; left > 0;) {
+    const size_t n = std::min<size_t>(static_cast<size_t>(left), zeros.size());
+    SHOAL_RETURN_IF_ERROR(WriteAll(fd, BytesView(zeros).first(n), what));
+    left -= static_cast<off_t>(n);
+  }
+  return ::fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, what);
+}
+
 absl::Status WipeFile(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(errno, path);
-  struct stat info;
-  absl::Status status;
-  if (::fstat(fd, &info) != 0) status = ErrnoStatus(errno, path);
-  const Bytes zeros(1 << 16, 0);
-  for (off_t left = status.ok() ? info.st_size : 0; status.ok() && left > 0;) {
-    const size_t n = std::min<size_t>(static_cast<size_t>(left), zeros.size());
-    status = WriteAll(fd, BytesView(zeros).first(n), path);
-    left -= static_cast<off_t>(n);
-  }
-  if (status.ok() && ::fsync(fd) != 0) status = ErrnoStatus(errno, path);
+  absl::Status status = WipeOpenFile(fd, path);
   ::close(fd);
   if (::unlink(path.c_str()) != 0 && status.ok()) status = ErrnoStatus(errno, path);
   return status;

@@ -3,11 +3,13 @@
 #define SHOAL_SRC_STORAGE_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
+#include "src/base/secret.h"
 
 namespace shoal {
 
@@ -28,6 +30,22 @@ absl::StatusOr<std::string> ReadPrivateFile(const std::string& path, uint64_t ma
 // is killed meanwhile leaves the temporary file behind: PATH, kTemporarySuffix, six letters.
 inline constexpr char kTemporarySuffix[] = ".tmp-";
 absl::Status WriteFileAtomically(const std::string& path, BytesView content, FileMode mode);
+
+// What tells a file from a copy of it, also from one that was made under the same name.
+struct FileIdentity {
+  uint64_t inode = 0;
+  uint64_t birth_ns = 0;  // since 1970; 0 where the file system does not keep it
+  bool operator==(const FileIdentity&) const = default;
+};
+// NOT_FOUND and so on.
+absl::StatusOr<FileIdentity> IdentityOf(const std::string& path);
+// As above, of a content that may hold the identity of the file that it will be in.
+absl::Status WriteFileAtomically(
+    const std::string& path,
+    const std::function<SecretVector<uint8_t>(const FileIdentity& self)>& content, FileMode mode);
+
+// Overwrites an open file with zeros and makes that durable; see WipeFile for what remains.
+absl::Status WipeOpenFile(int fd, absl::string_view what);
 
 // Makes the names in a directory durable, for files that WriteFileAtomically did not create.
 absl::Status SyncDirectory(const std::string& directory);

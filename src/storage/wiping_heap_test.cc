@@ -18,11 +18,12 @@ const bool kInstalled = (WipeWhatIsFreed(), true);
 
 constexpr uint8_t kMark = 0xa7;
 
-// malloc writes its own lists into the first bytes of a free block.
-constexpr size_t kListBytes = 16;
+// malloc writes its own lists into free blocks, and a byte of an address may equal the mark. So
+// only so many marks in a row count as old content.
+constexpr size_t kMarksInARow = 8;
 
-// Frees blocks of one size and allocates them again. Returns how many of their bytes still hold the
-// old content.
+// Frees blocks of one size and allocates them again. Returns how many of them still hold old
+// content.
 template <typename Allocate, typename Free>
 size_t MarksLeft(size_t bytes, const Allocate& allocate, const Free& free) {
   constexpr size_t kBlocks = 32;
@@ -32,7 +33,7 @@ size_t MarksLeft(size_t bytes, const Allocate& allocate, const Free& free) {
   size_t left = 0;
   for (uint8_t*& block : blocks) {
     block = allocate(bytes);
-    left += static_cast<size_t>(std::count(block + kListBytes, block + bytes, kMark));
+    left += std::search_n(block, block + bytes, kMarksInARow, kMark) != block + bytes;
   }
   for (uint8_t* block : blocks) free(block);
   return left;

@@ -407,9 +407,8 @@ class SharedTransport final : public Transport {
   SHOAL_SHARED_CALL(GetStatus)
 #undef SHOAL_SHARED_CALL
 
-  absl::StatusOr<uint32_t> RequireParty(const roster::Roster& roster,
-                                        std::span<const uint32_t> any_of) override {
-    return frontend_->RequireParty(roster, any_of);
+  absl::Status RequireParty(const roster::Roster& roster, uint32_t party) override {
+    return frontend_->RequireParty(roster, party);
   }
   void HangUp() override {}
   Traffic traffic() const override { return traffic_; }

@@ -8,10 +8,11 @@
 // case. B and F follow from the number of keys alone.
 //
 // F is such that, for rows that a hash spread over the table, more than F rows lack a place with
-// probability at most 2^-40. Loads of chunks are negatively associated (Joag-Dev and Proschan,
-// 1983), so that the moment generating function of the sum of what overflows is at most the
-// product of the chunks' own. A chunk's load is binomial, or is dominated by that in convex order
-// (distinct rows: Hoeffding, 1963).
+// probability at most 2^-40. If more do, every key has a whole query beside the batches: the server
+// sees that, but not how many rows had no place. Loads of chunks are negatively associated
+// (Joag-Dev and Proschan, 1983), so that the moment generating function of the sum of what
+// overflows is at most the product of the chunks' own. A chunk's load is binomial, or is dominated
+// by that in convex order (distinct rows: Hoeffding, 1963).
 #ifndef SHOAL_SRC_PIR_LWE_BATCH_H_
 #define SHOAL_SRC_PIR_LWE_BATCH_H_
 
@@ -30,9 +31,17 @@ struct BatchPlan {
 // log2 of the probability of more than F rows without a place.
 inline constexpr double kOverflowLog2 = -40;
 
-// The cheapest plan for so many keys. It has whole queries alone if batches do not pay, if the
-// table has fewer rows than a column, or if the keys' rows are not spread. Bytes that the server
-// passes and bytes that are sent are weighed as if a server passed 20 GB/s and links had 100
+// Plans have batches of so many chunks, and servers take no others.
+inline constexpr uint32_t kNumbersOfChunks[] = {4, 8, 16};
+static_assert(kNumbersOfChunks[2] == kMaxQueriesPerRequest);
+inline bool IsNumberOfChunks(uint32_t chunks) {
+  return chunks == kNumbersOfChunks[0] || chunks == kNumbersOfChunks[1] ||
+         chunks == kNumbersOfChunks[2];
+}
+
+// The cheapest plan for so many keys. It has whole queries alone if batches save less than a fifth,
+// if the table has fewer rows than a column, or if the keys' rows are not spread. Bytes that the
+// server passes and bytes that are sent are weighed as if a server passed 20 GB/s and links had 100
 // Mbit/s. `setup` and `sizes` are a scheme's own; the result depends on no row.
 BatchPlan PlanBatch(const wire::PirSetup& setup, const Sizes& sizes, uint64_t keys, bool spread);
 

@@ -42,11 +42,15 @@ class EngineServer final : public pir::Server {
       const RequestView& request = requests[i];
       const std::vector<BytesView> queries = QueriesOf(request);
       if (role != Role::kSingle || queries.empty()) {
-        answers[i] = absl::InvalidArgumentError(
-            absl::StrFormat("pir: %d queries in %d bytes to role %s: no request of this engine",
-                            request.count, request.body.size(), RoleName(role)));
+        answers[i] = absl::InvalidArgumentError(absl::StrFormat(
+            "pir: a request to a %s server has 1 to %d queries of equal length, not %d in %d bytes",
+            RoleName(Role::kSingle), kMaxQueriesPerRequest, request.count, request.body.size()));
       } else if (request.kind == kWholeQueries) {
         whole.insert(whole.end(), queries.begin(), queries.end());
+      } else if (request.kind == kBatchOverChunks && !IsNumberOfChunks(request.count)) {
+        // With few chunks a request costs more than as many whole queries.
+        answers[i] = absl::InvalidArgumentError(
+            absl::StrCat("pir: no batch has ", request.count, " chunks"));
       } else if (request.kind == kBatchOverChunks) {
         answers[i] = Joined(server_->AnswerChunks(queries));
       } else {
@@ -85,7 +89,10 @@ class EngineServer final : public pir::Server {
   // None if the body cannot be cut.
   static std::vector<BytesView> QueriesOf(const RequestView& request) {
     std::vector<BytesView> queries;
-    if (request.count == 0 || request.body.size() % request.count != 0) return queries;
+    if (request.count == 0 || request.count > kMaxQueriesPerRequest ||
+        request.body.size() % request.count != 0) {
+      return queries;
+    }
     const size_t each = request.body.size() / request.count;
     for (uint32_t i = 0; i < request.count; ++i) {
       queries.push_back(request.body.subspan(i * each, each));
@@ -114,8 +121,8 @@ class EngineBatch final : public Batch {
         sizes_(sizes),
         plan_(PlanBatch(setup_, sizes, wanted.keys, wanted.spread)),
         records_(wanted.rows.size() * setup_.record_bytes()) {
-    std::vector<std::vector<Place>> by_chunk(std::max<uint64_t>(1, plan_.chunks));
-    std::vector<Place> whole;
+    std::vector<SecretVector<Place>> by_chunk(std::max<uint64_t>(1, plan_.chunks));
+    SecretVector<Place> whole;
     for (size_t i = 0; i < wanted.rows.size(); ++i) {
       const Place place = {.row = wanted.rows[i], .index = i};
       if (plan_.batches == 0) {
@@ -135,8 +142,9 @@ class EngineBatch final : public Batch {
       }
       steps_.push_back(std::move(step));
     }
-    // More than the plan has only if rows lie together that no hash spread (batch.h).
-    whole.resize(std::max<size_t>(whole.size(), plan_.whole));
+    // More than the plan has only if rows lie together that no hash spread (batch.h). Then every
+    // key has a whole query, so that how many rows had no place is not seen.
+    whole.resize(whole.size() > plan_.whole ? wanted.keys : plan_.whole);
     const uint64_t most = QueriesPerRequest(sizes_);
     for (size_t first = 0; first < whole.size(); first += most) {
       const size_t end = std::min<size_t>(whole.size(), first + most);
@@ -151,7 +159,7 @@ class EngineBatch final : public Batch {
   absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
     SHOAL_CHECK(next_ < steps_.size() && asked_.empty());
     const Step& step = steps_[next_];
-    std::vector<uint64_t> rows;
+    SecretVector<uint64_t> rows;
     for (const Place& place : step.places) rows.push_back(place.row);
     // Together: the public matrix is expanded once for them.
     SHOAL_ASSIGN_OR_RETURN(asked_, client_.Ask(rows, random));
@@ -207,7 +215,7 @@ class EngineBatch final : public Batch {
   };
   struct Step {
     uint32_t kind = 0;
-    std::vector<Place> places;
+    SecretVector<Place> places;
   };
 
   uint64_t AnswerBytes(const Step& step, size_t i) const {
@@ -233,7 +241,7 @@ class EngineSession final : public Session {
   const wire::PirSetup& setup() const override {
     return client_ == nullptr ? setup_ : client_->setup();
   }
-  Need needed() const override { return client_ == nullptr ? Need::kHint : Need::kNothing; }
+  Need needed(uint64_t) const override { return client_ == nullptr ? Need::kHint : Need::kNothing; }
   absl::Status TakeHint(BytesView hint) override {
     SHOAL_ASSIGN_OR_RETURN(client_, CreateClient(setup_, hint, {.pool = options_.pool}));
     return absl::OkStatus();

@@ -95,14 +95,13 @@ class XorSession final : public Session {
   }
 
   const wire::PirSetup& setup() const override { return setup_; }
-  Need needed() const override { return *Budget() == 0 ? Need::kRequests : preparing_; }
-  absl::StatusOr<Request> Prepare(RandomSource& random) override {
-    preparing_ = Need::kRequests;
-    return AskForHint(random);
+  // Every query makes a new hint, so that no lookup needs more than there are at first.
+  Need needed(uint64_t) const override {
+    return *Budget() < kXorHints ? Need::kRequests : Need::kNothing;
   }
+  absl::StatusOr<Request> Prepare(RandomSource& random) override { return AskForHint(random); }
   absl::Status TakePrepared(BytesView answer) override {
     SHOAL_RETURN_IF_ERROR(TakeHintOf(answer));
-    if (*Budget() >= kXorHints) preparing_ = Need::kNothing;
     return Save();
   }
   std::optional<uint64_t> Budget() const override { return hints_.size() / HintBytes(); }
@@ -149,7 +148,6 @@ class XorSession final : public Session {
   const Digest id_;
   SecretVector<uint8_t> hints_;
   SecretVector<uint8_t> seed_;  // of the hint that is being prepared
-  Need preparing_ = Need::kNothing;
 };
 
 class XorBatch final : public Batch {
