@@ -1,5 +1,5 @@
-// What a system of private information retrieval does to serve beside the others (docs/engines.md):
-// a client learns records of a public table, and no server learns which.
+// The interface of every system of private information retrieval here (docs/engines.md). With such a
+// system a client learns records of a public table, and no server learns which records.
 //
 //   Engine   one system: its name, the roles of its servers, sizes, factories
 //   Server   one server's side: a setup, answers to requests, the step to the next epoch
@@ -60,7 +60,7 @@ Digest HintDigest(BytesView hint);
 // What a server's product is a function of: engine, table (by the manifest's digest), shape.
 Digest ProductId(const wire::PirSetup& setup);
 
-// Bytes of everything that is sent or kept: a function of the setup alone. Over all roles.
+// How many bytes are sent and kept, added up over all roles. The setup alone decides.
 struct Sizes {
   uint64_t hint_bytes = 0;         // down, once an epoch
   uint64_t hint_memory_bytes = 0;  // at the client
@@ -157,8 +157,8 @@ class Server {
   virtual const wire::PirSetup& setup() const = 0;
   // The public hint as it is sent, which setup().hint_digest is of; empty for an engine without.
   virtual BytesView hint() const { return {}; }
-  // What takes long to make, for ServerOptions::product; empty if nothing does. Valid until
-  // Refresh.
+  // The part of the set-up that takes long to make, for ServerOptions::product. Empty if no part
+  // does. Valid until Refresh.
   virtual std::span<const uint32_t> product() const { return {}; }
   // No request body has more.
   virtual uint64_t max_request_bytes() const = 0;
@@ -287,12 +287,12 @@ class Engine {
   // RESOURCE_EXHAUSTED for a table or a hint too large, which says what would do.
   virtual absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
                                                  const ServerOptions& options) const = 0;
-  // Of a setup without its hint (ShapeOf). INVALID_ARGUMENT names the field that is out of range or
-  // does not fit the others: a setup may come from the network.
+  // The sizes of a setup without its hint (ShapeOf). INVALID_ARGUMENT names the field that is out of
+  // range or does not fit the others. The setup may come from the network.
   virtual absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape) const = 0;
-  // Of a whole setup, whose hint must be as long as the shape makes it.
+  // The sizes of a whole setup, whose hint must be as long as the shape makes it.
   absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) const;
-  // Of a shape that SizesOfShape accepts, if `together` queries reach the server together.
+  // The work for a shape that SizesOfShape accepts, if `together` queries reach the server together.
   virtual Work WorkOf(const wire::PirSetup& shape, double together) const = 0;
 
   // Errors as ShapeOf, and RESOURCE_EXHAUSTED if it does not fit the memory.

@@ -16,7 +16,7 @@
 namespace shoal::pir::lwe {
 namespace {
 
-// Of whole queries in one request, so that slow links see progress.
+// The most bytes of whole queries in one request, so that slow links see progress.
 constexpr uint64_t kRequestBytes = 4 << 20;
 
 uint64_t QueriesPerRequest(const Sizes& sizes) {
@@ -110,8 +110,8 @@ class EngineServer final : public pir::Server {
   const Sizes sizes_;
 };
 
-// The places of wanted rows in the plan's batches and whole queries; what has no row asks for one
-// that stands in.
+// Gives every wanted row a place in the plan's batches and whole queries. A place without a wanted
+// row asks for a row that stands in.
 class EngineBatch final : public Batch {
  public:
   // `client` outlives the batch.
@@ -185,7 +185,8 @@ class EngineBatch final : public Batch {
           absl::StrFormat("pir: an answer of %d bytes, not %d", answers[0].size(), total));
     }
     BytesView rest = answers[0];
-    // Those that stand in, too: when the next request goes out tells nothing of how many they are.
+    // Recovers the rows that stand in, too, so that the time of the next request does not tell how
+    // many of them there are.
     for (size_t i = 0; i < asked_.size(); ++i) {
       const BytesView answer = rest.first(AnswerBytes(step, i));
       rest = rest.subspan(answer.size());

@@ -136,8 +136,8 @@ absl::StatusOr<wire::PirSetup> ShapeOf(Scheme scheme, const Content& content,
                                        const ServerOptions& options);
 absl::StatusOr<std::unique_ptr<Server>> CreateServer(Scheme scheme, const Content& content,
                                                      ServerOptions options);
-// Of the setup's own scheme. INVALID_ARGUMENT names what is wrong with the setup, DATA_LOSS if the
-// hint is not the setup's.
+// These two take the setup's own scheme. INVALID_ARGUMENT names what is wrong with the setup.
+// DATA_LOSS: the hint is not the setup's.
 absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup);
 absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,
                                                      const ClientOptions& options);

@@ -55,7 +55,7 @@ std::vector<Amount> SetupWork(Scheme scheme, const wire::PirSetup& shape) {
   return {{"pir_public_byte", bytes}, {"pir_word", hint_rows * kDimension}};
 }
 
-// Of three runs the middle one, processor nanoseconds.
+// The processor nanoseconds of the middle one of three runs.
 double Typical(const std::function<void()>& body) {
   double ns[3];
   for (double& each : ns) {
