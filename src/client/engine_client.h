@@ -39,8 +39,8 @@ struct EngineOptions {
   uint32_t pad_to = 1;
 };
 
-// Checks that a server's setup is of the deployment's table. DATA_LOSS names the field that differs:
-// the server's engine and its table do not belong together.
+// Checks that a server's setup is of the deployment's table. DATA_LOSS names the field that
+// differs: the server's engine and its table do not belong together.
 absl::Status CheckSetup(const wire::PirSetup& setup, const Deployment& deployment,
                         const pir::Engine& engine);
 

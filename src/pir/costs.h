@@ -1,5 +1,5 @@
-// The names under which `shoal query`, `shoal simulate`, `shoal plan` and the studies print the costs
-// of every engine and of the chain.
+// The names under which `shoal query`, `shoal simulate`, `shoal plan` and the studies print the
+// costs of every engine and of the chain.
 #ifndef SHOAL_SRC_PIR_COSTS_H_
 #define SHOAL_SRC_PIR_COSTS_H_
 

@@ -1,5 +1,5 @@
-// The interface of every system of private information retrieval here (docs/engines.md). With such a
-// system a client learns records of a public table, and no server learns which records.
+// The interface of every system of private information retrieval here (docs/engines.md). With such
+// a system a client learns records of a public table, and no server learns which records.
 //
 //   Engine   one system: its name, the roles of its servers, sizes, factories
 //   Server   one server's side: a setup, answers to requests, the step to the next epoch
@@ -287,12 +287,13 @@ class Engine {
   // RESOURCE_EXHAUSTED for a table or a hint too large, which says what would do.
   virtual absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
                                                  const ServerOptions& options) const = 0;
-  // The sizes of a setup without its hint (ShapeOf). INVALID_ARGUMENT names the field that is out of
-  // range or does not fit the others. The setup may come from the network.
+  // The sizes of a setup without its hint (ShapeOf). INVALID_ARGUMENT names the field that is out
+  // of range or does not fit the others. The setup may come from the network.
   virtual absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& shape) const = 0;
   // The sizes of a whole setup, whose hint must be as long as the shape makes it.
   absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup) const;
-  // The work for a shape that SizesOfShape accepts, if `together` queries reach the server together.
+  // The work for a shape that SizesOfShape accepts, if `together` queries reach the server
+  // together.
   virtual Work WorkOf(const wire::PirSetup& shape, double together) const = 0;
 
   // Errors as ShapeOf, and RESOURCE_EXHAUSTED if it does not fit the memory.
