@@ -31,7 +31,7 @@ done
 
 for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TEST_TMPDIR/records.tsv"
 printf 'a key of several words\tfound\n' >>"$TEST_TMPDIR/records.tsv"
-scripts/local-chain create "$chain" --parties 3 --port "$port" \
+scripts/local-chain create "$chain" --parties 3 --port "$port" --protect lookup \
   --rounds 'onions_window_s: 30 onions_count: 8 queries_window_s: 20 queries_count: 8 answers_window_s: 30' \
   -- --tsv "$TEST_TMPDIR/records.tsv" --name squares --row-bytes 128 >/dev/null
 scripts/local-chain start "$chain"

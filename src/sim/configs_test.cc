@@ -1,6 +1,7 @@
-// Every sample in configs/ is accepted by its program.
+// Every sample in configs/ is accepted by its program, and noise gives the privacy beside it.
 #include <filesystem>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,18 @@
 
 namespace shoal::sim {
 namespace {
+
+using ::shoal::testing::StatusIs;
+
+// OK if parties and clients accept a roster with this noise: by the exact accountant, its delta
+// holds at its epsilon for its phi.
+absl::Status CheckNoise(const wire::NoiseParameters& noise) {
+  testing::TestRandom random(1);
+  roster::testing::Parties parties(2, random);
+  *parties.draft().mutable_noise() = noise;
+  return roster::Roster::Verify(parties.Signed(), parties.pinned(), roster::testing::kNowS)
+      .status();
+}
 
 std::string PortOf(const std::string& address) { return address.substr(address.rfind(':') + 1); }
 
@@ -56,6 +69,11 @@ TEST(ConfigsTest, EverySampleIsTaken) {
   SHOAL_EXPECT_OK(wire::ReadTextFile("configs/roster.settings.textproto", settings));
   ASSERT_EQ(settings.parties_size(), 3);
   unknown.erase("roster.settings");
+  // The noise protects all that this client asks in a round, padding included.
+  SHOAL_EXPECT_OK(CheckNoise(settings.noise()));
+  EXPECT_GE(settings.noise().phi(), config.options.pad_to);
+  EXPECT_LE(settings.noise().epsilon(), 1);
+  EXPECT_LE(settings.noise().delta(), 1e-6);
 
   // The samples belong to one deployment: a user who copies all of them gets parties that find each
   // other.
@@ -70,6 +88,35 @@ TEST(ConfigsTest, EverySampleIsTaken) {
   EXPECT_EQ(config.frontend, settings.parties(0).client_address());
 
   EXPECT_TRUE(unknown.empty()) << "no test reads configs/" << *unknown.begin();
+}
+
+// scripts/local-chain takes the first of its lines whose phi is at least the client's pad.
+TEST(ConfigsTest, EveryPresetOfLocalChainGivesTheEpsilonAndDeltaThatItPrints) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::string script, ReadFile("scripts/local-chain"));
+  std::istringstream lines(script);
+  uint32_t presets = 0, phi = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("mechanism: ")) continue;
+    wire::NoiseParameters noise;
+    SHOAL_ASSERT_OK(wire::ParseText(line, "scripts/local-chain", noise));
+    SHOAL_EXPECT_OK(CheckNoise(noise));
+    EXPECT_EQ(noise.epsilon(), 1) << line;
+    EXPECT_EQ(noise.delta(), 1e-6) << line;
+    EXPECT_GT(noise.phi(), phi) << line;
+    phi = noise.phi();
+    if (++presets == 1) {
+      EXPECT_EQ(phi, 1u) << "--protect lookup";
+    }
+  }
+  EXPECT_GE(presets, 10u);
+
+  // The check can fail: with scales rounded down, the second preset misses its delta.
+  wire::NoiseParameters noise;
+  SHOAL_ASSERT_OK(wire::ParseText(
+      "mechanism: GEOMETRIC epsilon: 1 delta: 1e-6 phi: 2 mode: 31 left_scale: 2.57 "
+      "right_scale: 9",
+      "", noise));
+  EXPECT_THAT(CheckNoise(noise), StatusIs(absl::StatusCode::kFailedPrecondition, "gives delta"));
 }
 
 }  // namespace

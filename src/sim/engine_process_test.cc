@@ -45,7 +45,7 @@ class Deployment {
       : port_(FreePorts(3)), directory_(fs::path(::testing::TempDir()) / name) {
     const Result created = RunToEnd(
         Words{LocalChain(), "create", directory_, "--parties", "2", "--port", absl::StrCat(port_),
-              "--rounds",
+              "--protect", "lookup", "--rounds",
               "onions_window_s: 20 onions_count: 16 queries_window_s: 15 queries_count: 16 "
               "answers_window_s: 60",
               "--", "--tsv", Records(records), "--name", "numbers"} +

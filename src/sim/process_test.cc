@@ -51,7 +51,7 @@ class Chain {
     WriteText(fs::path(::testing::TempDir()) / "records.tsv", records);
     const Result created =
         RunToEnd({LocalChain(), "create", directory_, "--parties", absl::StrCat(kParties), "--port",
-                  absl::StrCat(port_), "--rounds",
+                  absl::StrCat(port_), "--protect", "lookup", "--rounds",
                   "onions_window_s: 20 onions_count: 16 queries_window_s: 15 queries_count: 16 "
                   "answers_window_s: 60",
                   "--", "--tsv", fs::path(::testing::TempDir()) / "records.tsv", "--name",
