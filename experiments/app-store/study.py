@@ -9,10 +9,24 @@ from lib import chain, plots, results, runner
 _DAY_S = 24 * 3600
 # Applications of a device. Every device pads to this many queries.
 _APPS = 20
+# The privacy of every round, for as many queries of a device as are protected together.
+_EPSILON, _DELTA = 1.0, 1e-6
+# --protect, as scripts/local-chain has it, and what figures and tables call it.
+_PROTECTS = {"list": "whole lists", "lookup": "single lookups"}
 # What the paper says about Google Play (section 2), for the plans beside the measured rounds.
 _STORE_APPS, _STORE_DEVICES = 2_500_000, 3_000_000_000
 # Examples, as `shoal plan` has them.
 _PRICE_CORE_HOUR, _PRICE_GB = 0.04, 0.05
+
+
+def _phi(protect, queries):
+    """How many of a device's queries in a round the noise protects together."""
+    return queries if protect == "list" else 1
+
+
+def _protection(row):
+    """What the noise of a point, or of a line of results, protects."""
+    return f"{_PROTECTS[row['protect']]} protected (phi = {row['phi']})"
 
 
 class AppStore(runner.ChainStudy):
@@ -22,17 +36,25 @@ class AppStore(runner.ChainStudy):
         f"Every device has {_APPS} applications and looks once a day whether there are newer versions. A day is cut into "
         "windows; the devices that come in one window are one round, and wait for its end. Many windows mean short waits and "
         "small rounds, each of which pays all the noise.\n\n"
-        "Event protection hides any one of a device's queries (phi = 1); user protection hides all that a device asks in a "
-        f"day (phi = {_APPS}: it comes once). Two parties, (epsilon, delta) = (0.1, 1e-6), a hashed table (names of 24 bytes, "
+        f"By default the noise protects whole lists: all {_APPS} queries of a device in a round together (phi = {_APPS}). "
+        "With --protect lookup it protects single lookups: any one query of a device (phi = 1), but not its list. "
+        f"Either is for one round, so for a day, at (epsilon, delta) = ({_EPSILON:g}, {_DELTA:g}); rounds of several days "
+        "add up (docs/privacy.md). Two parties, a hashed table (names of 24 bytes, "
         "versions of 12), rows as the planner chooses them for each window. Every line is one real round; a day is as "
         "many of them as it has windows. Devices really connect: three TLS connections each, from one process. "
         "Processor time and price are those of the parties' whole processes: the stages, and TLS, the system, and the "
         "frontend's work for clients; a device's wait is half a window, the mean, and the online stage.\n\n"
         "Below, what `shoal plan` predicts for the store of the paper (2.5 million applications, 3 billion devices): "
         "predicted, not measured.")
-    point_columns = results.POINT + ("windows_per_day", "devices_per_day")
+    point_columns = results.POINT + ("protect", "windows_per_day", "devices_per_day")
+
+    def add_options(self, parser):
+        parser.add_argument("--protect", choices=list(_PROTECTS), default="list",
+                            help="what the noise protects: a device's whole list in a round (default), or "
+                                 "single lookups only; with the same --out, tables and figures show both")
 
     def points(self, size):
+        protect = self.options.protect
         apps, devices, windows = {
             "tiny": (2000, 40, [2]),
             "quick": (10_000, 2400, [1, 4, 24]),
@@ -40,23 +62,20 @@ class AppStore(runner.ChainStudy):
         }[size]
         points = [
             {"engine": "shoal", "layout": "hashed", "records": apps, "value_bytes": 12, "keys_per_row": 0,
-             "queries": devices // w * _APPS, "devices": devices // w, "parties": 2, "epsilon": 0.1,
-             "delta": 1e-6, "phi": phi, "repetition": 1, "windows_per_day": w, "devices_per_day": devices}
-            # Every process checks the claim of a roster with phi = 20, which adds half a minute a
-            # round.
-            for phi in (1, _APPS) for w in (windows[:1] if size == "quick" and phi > 1 else windows)]
+             "queries": devices // w * _APPS, "devices": devices // w, "parties": 2, "epsilon": _EPSILON,
+             "delta": _DELTA, "phi": _phi(protect, _APPS), "repetition": 1, "protect": protect,
+             "windows_per_day": w, "devices_per_day": devices}
+            for w in windows]
         if size == "tiny":
-            return points[:1]
+            return points
         # One query of each device in 24 windows, and a hundred queries of each in rounds as large
         # as a roster allows.
-        for each, phi, w in ((1, 1, 24), (100, 1, 1440), (100, 100, 1440)):
-            if phi > 1 and size != "full":
-                continue  # the search for its noise takes half a minute
+        for each, w in ((1, 24), (100, 1440)):
             points.append(
                 {"engine": "shoal-plan", "layout": "hashed", "records": _STORE_APPS, "value_bytes": 12,
                  "keys_per_row": 0, "queries": _STORE_DEVICES // w * each, "devices": _STORE_DEVICES // w,
-                 "parties": 2, "epsilon": 0.1, "delta": 1e-6, "phi": phi, "repetition": 1,
-                 "windows_per_day": w, "devices_per_day": _STORE_DEVICES})
+                 "parties": 2, "epsilon": _EPSILON, "delta": _DELTA, "phi": _phi(protect, each), "repetition": 1,
+                 "protect": protect, "windows_per_day": w, "devices_per_day": _STORE_DEVICES})
         return points
 
     def apps(self, point):
@@ -92,9 +111,9 @@ class AppStore(runner.ChainStudy):
     def describe(self, point):
         if point["engine"] != "shoal":
             return (f"predicted: {runner.grouped(point['devices'])} devices in each of {point['windows_per_day']} "
-                    f"windows, phi {point['phi']}")
+                    f"windows, {_protection(point)}")
         return (f"{runner.grouped(point['devices'])} devices in each of {point['windows_per_day']} windows, "
-                f"phi {point['phi']}")
+                f"{_protection(point)}")
 
     def describe_result(self, row):
         if row["engine"] != "shoal":
@@ -124,23 +143,28 @@ class AppStore(runner.ChainStudy):
         figure = plots.Figure("app-store", self.title, panels=3, height=4.2)
         latency, cpu, traffic = figure.axes
 
-        def line(axis, phi, y, **style):
-            points = [(float(row["windows_per_day"]), y(row)) for row in measured if int(row["phi"]) == phi]
+        def line(axis, protect, y, **style):
+            points = [(float(row["windows_per_day"]), y(row)) for row in measured if row["protect"] == protect]
             plots.through_medians(axis, points, **style)
 
-        line(latency, 1, lambda row: self.day(row)["mean_wait_s"],
-             **plots.ours(plots.GRAY, "d", "mean wait for an answer: half a window"))
-        for phi, name, color, marker in ((1, "event", plots.BLUE, "o"), (_APPS, "user", plots.RED, "^")):
-            line(latency, phi, lambda row: float(row["online_s"]),
-                 **plots.ours(color, marker, f"{name} protection (phi = {phi})"))
-            line(cpu, phi, lambda row: 1e3 * self.day(row)["cpu_s"], **plots.ours(color, marker))
-            line(traffic, phi, lambda row: (self.day(row)["client_bytes"] + self.day(row)["link_bytes"]) / 1e3,
-                 **plots.ours(color, marker))
-        line(traffic, 1, lambda row: self.day(row)["client_bytes"] / 1e3,
-             **plots.ours(plots.GREEN, "s", "of it, sent and received by the device (event)"))
+        for protect, color, marker, part in (("list", plots.BLUE, "o", plots.PURPLE),
+                                             ("lookup", plots.RED, "^", plots.GREEN)):
+            some = [row for row in measured if row["protect"] == protect]
+            if not some:
+                continue
+            name = _protection(some[0])
+            if protect == measured[0]["protect"]:
+                line(latency, protect, lambda row: self.day(row)["mean_wait_s"],
+                     **plots.ours(plots.GRAY, "d", "mean wait for an answer: half a window"))
+                line(traffic, protect, lambda row: self.day(row)["client_bytes"] / 1e3,
+                     **plots.ours(plots.GRAY, "s", f"sent and received by the device: {_PROTECTS[protect]}"))
+            line(latency, protect, lambda row: float(row["online_s"]), **plots.ours(color, marker, name))
+            line(cpu, protect, lambda row: 1e3 * self.day(row)["cpu_s"], **plots.ours(color, marker, name))
+            line(cpu, protect, lambda row: 1e3 * self.day(row)["stages_cpu_s"],
+                 **plots.ours(part, "v", f"of it, in the stages: {_PROTECTS[protect]}"))
+            line(traffic, protect, lambda row: (self.day(row)["client_bytes"] + self.day(row)["link_bytes"]) / 1e3,
+                 **plots.ours(color, marker, name))
         latency.set(title="waiting, and the online stage", ylabel="seconds")
-        line(cpu, 1, lambda row: 1e3 * self.day(row)["stages_cpu_s"],
-             **plots.ours(plots.PURPLE, "v", "of it, in the stages (event)"))
         cpu.set(title="all parties' processes", ylabel="processor milliseconds a device and day")
         traffic.set(title="on all links", ylabel="kilobytes a device and day")
         for axis in figure.axes:
@@ -150,11 +174,13 @@ class AppStore(runner.ChainStudy):
             axis.set_xticks(windows, labels=[str(w) for w in windows])
             axis.xaxis.set_minor_locator(NullLocator())
         some = measured[0] if measured else {"records": 0, "devices_per_day": 0}
+        protected = " and ".join(dict.fromkeys(_protection(row) for row in measured))
         return [(figure, f"{runner.grouped(some['records'])} applications, {runner.grouped(some['devices_per_day'])} devices a "
-                         f"day, {_APPS} applications each, two parties, (0.1, 1e-6).")]
+                         f"day, {_APPS} applications each, two parties; {protected} in one round at "
+                         f"({_EPSILON:g}, {_DELTA:g}).")]
 
     def tables(self, rows):
-        header = ("windows a day", "phi", "devices a round", "queries a round", "rows", "noise a row",
+        header = ("windows a day", "protects", "phi", "devices a round", "queries a round", "rows", "noise a row",
                   "noise a round", "mean wait", "online, s", "sent to answered, s: p50", "p99",
                   "processor ms a device and day", "of it, in the stages", "device, kB a day", "between parties, kB a device",
                   "price of a million devices and days")
@@ -166,7 +192,7 @@ class AppStore(runner.ChainStudy):
                     continue
                 day = self.day(row)
                 out.append((
-                    row["windows_per_day"], row["phi"], runner.grouped(row["devices"]), runner.grouped(row["queries"]),
+                    row["windows_per_day"], _PROTECTS[row["protect"]], row["phi"], runner.grouped(row["devices"]), runner.grouped(row["queries"]),
                     runner.grouped(row["rows"]), f"{float(row['noise_per_row']):.1f}",
                     runner.grouped(float(row["noise_queries"])), runner.seconds_text(day["mean_wait_s"]),
                     f"{float(row['online_s']):.3f}" if row["online_s"] else "-",

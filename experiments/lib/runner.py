@@ -106,6 +106,10 @@ class Study:
     measured_columns = results.MEASURED
     timed = True     # False: nothing depends on the machine; captions do not name it, points are run once
     extra_files = ()  # files that prepare() leaves beside points.csv; --fresh deletes them
+    options = None    # the command line's, before points() is called
+
+    def add_options(self, parser):
+        """Adds options that only this study has to an argparse parser."""
 
     def repeats(self, point):
         """Whether a short point is run several times in a full run: if it is timed."""
@@ -313,6 +317,7 @@ def _parser(study):
                         help="only points that --estimate and the progress describe with these words")
     parser.add_argument("--draw", action="store_true", help="draw again what is in DIR; run nothing")
     parser.add_argument("--work", metavar="DIR", help="scratch data (the system's temporary directory)")
+    study.add_options(parser)
     return parser
 
 
@@ -446,7 +451,7 @@ def _keep_logs(work, to):
 
 def main(study, arguments=None):
     """Runs a study from its command line; returns the exit code."""
-    options = _parser(study).parse_args(arguments)
+    options = study.options = _parser(study).parse_args(arguments)
     facts = machine.facts(chain.ROOT)
     out = os.path.abspath(options.out or os.path.join(
         chain.ROOT, "study-results", f"{study.name}-{options.size}-{facts['commit']}"))

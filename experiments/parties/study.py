@@ -9,7 +9,7 @@ class Parties(runner.ChainStudy):
     name = "parties"
     title = "Completion time against parties (figure 5)"
     about = (
-        "100,000 queries on 10,000 records, (epsilon, delta) = (0.1, 1e-6), integer keys, values of 4 bytes. Every party but "
+        "100,000 queries on 10,000 records, (epsilon, delta) = (0.1, 1e-6) for single lookups as in the paper (phi = 1), integer keys, values of 4 bytes. Every party but "
         "the last adds all the noise that is needed if it is the only honest one, and every onion has a layer for "
         "every party: the offline stage grows with the square of the parties.\n\n"
         "All parties share the cores of one machine here; in the paper each has a machine of its own. The stages "
@@ -41,7 +41,7 @@ class Parties(runner.ChainStudy):
             plots.logarithmic(axis, x=False)
             axis.set(title=title, xlabel="parties", ylabel="completion time, seconds")
             axis.set_xticks(range(2, 1 + max([5] + [int(row["parties"]) for row in rows])))
-        return [(figure, "100,000 queries, 10,000 records, (0.1, 1e-6). Paper: r4.xlarge each, one thread a party.")]
+        return [(figure, "100,000 queries, 10,000 records, (0.1, 1e-6) for single lookups. Paper: r4.xlarge each, one thread a party.")]
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class Planner(runner.ChainStudy):
         "Unit costs are measured first (shoal plan --calibrate); then every point is predicted, and only then "
         "run. Processor seconds are those that the parties report of their stages; wall times those that the "
         "frontend reports over the whole chain. All parties and the crowd share this machine. Reports are in "
-        f"hundredths of a second, so that a stage below {SHORTEST_S} s is shown without a ratio.")
+        f"hundredths of a second, so that a stage below {SHORTEST_S} s is shown without a ratio. The noise protects single lookups (phi = 1).")
     measured_columns = results.MEASURED + tuple(names("predicted")) + tuple(names("measured"))
 
     def prepare(self, bench, out):

@@ -9,7 +9,7 @@ class Queries(runner.ChainStudy):
     name = "queries"
     title = "Completion time against queries (figure 3)"
     about = (
-        "A round's time against the queries in it. Two parties, (epsilon, delta) = (0.1, 1e-6), integer keys, values "
+        "A round's time against the queries in it. Two parties, (epsilon, delta) = (0.1, 1e-6) for single lookups as in the paper (phi = 1), integer keys, values "
         "of 4 bytes. The paper's figure 3 has 100,000 records; its figure 8, measured on another occasion, has 10,000 and the "
         "online stage alone.\n\n"
         "Few queries cost what the noise costs. The line rises once there are as many queries as noise queries: with 16 keys "
@@ -47,7 +47,7 @@ class Queries(runner.ChainStudy):
         for axis, title in ((offline, "Offline stage, with its noise"), (online, "Online stage")):
             plots.logarithmic(axis)
             axis.set(title=title, xlabel="queries in the round", ylabel="completion time, seconds")
-        return [(figure, "Two parties, (0.1, 1e-6). Paper: r4.xlarge, one thread a party, 1 key a row.")]
+        return [(figure, "Two parties, (0.1, 1e-6) for single lookups. Paper: r4.xlarge, one thread a party, 1 key a row.")]
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ class Throughput(runner.ChainStudy):
     about = (
         "A round of the chain costs its noise, however few queries are in it; an engine without noise pays for every "
         "query. So the chain's throughput grows with q/n, queries over records, until queries outweigh noise, and "
-        "from some q/n on it is ahead. Online stages alone, as in the paper.\n\n"
+        "from some q/n on it is ahead. Online stages alone, and noise for single lookups (phi = 1), as in the paper.\n\n"
         "The lines of Checklist, DPF and SealPIR are the authors' points, from the authors' machine (r4.xlarge, one thread): "
         "where Shoal's line crosses them compares two machines, not only two engines. A table size at which they "
         "did not measure an engine is reached by a power law through their two nearest. The other engines of this "
@@ -181,7 +181,7 @@ class Throughput(runner.ChainStudy):
                 plots.through_medians(axis, points, **plots.ours(plots.GRAY, "d", f"{engine}: {int(records):,}"))
         plots.logarithmic(axis)
         axis.set(xlabel="queries in the round / records in the table", ylabel="queries a second, online stage")
-        return figure, ("Numbers after the names: records in the table. Two parties, (0.1, 1e-6). "
+        return figure, ("Numbers after the names: records in the table. Two parties, (0.1, 1e-6) for single lookups. "
                         "The paper's engines ran on r4.xlarge, one thread.")
 
     def _crossovers(self, all_rows):
