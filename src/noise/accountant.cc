@@ -12,7 +12,6 @@ namespace shoal::noise {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kMaxEpsilon = 50;
 
 // 113 bits, in software: sums that cancel stay exact far below any delta.
 using Quad = __float128;
@@ -249,18 +248,84 @@ double LogTail(const std::vector<Moment>& moments, const Moment& tilt, double ed
   return best;
 }
 
-// The part of delta that comes from finite losses: E[max(0, 1 - e^(epsilon - S))], where S is the
-// sum of n independent copies of every factor's loss. An upper bound if `upper`, else a lower one.
-double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t points,
-                bool upper) {
-  for (const Factor& factor : factors) {
-    if (factor.atoms.empty()) return 0;
+// `count` independent changes with the same noise: their pair of rows, as one factor or as two.
+struct Term {
+  std::vector<Factor> factors;
+  uint64_t count;
+};
+
+double LogMoment(const std::vector<Term>& terms, double theta) {
+  double sum = 0;
+  for (const Term& term : terms) {
+    sum += LogMoment(term.factors, theta, static_cast<double>(term.count));
   }
+  return sum;
+}
+
+uint64_t CountOf(const std::vector<Term>& terms) {
+  uint64_t count = 0;
+  for (const Term& term : terms) count += term.count;
+  return count;
+}
+
+// Moves a loss onto the grid. For the upper bound each loss is split between its two neighbours so
+// that both worlds keep their mass, which can only help an observer. For the lower bound losses are
+// rounded down.
+void PutOnGrid(long double step, bool upper, Factor& factor) {
+  std::vector<LossMass> on_grid;
+  on_grid.reserve(2 * factor.atoms.size());
+  for (const LossMass& atom : factor.atoms) {
+    const long double below = std::floor(atom.loss / step);
+    // The last two terms keep rounding on the safe side.
+    const long double rest = std::clamp<long double>(
+        atom.loss - below * step + 0x1p-60L * (std::abs(atom.loss) + step), 0, step);
+    const long double share = upper ? std::min(1.0L, std::expm1(-rest) / std::expm1(-step)) : 0.0L;
+    on_grid.push_back({below * step, atom.p * (1 - share)});
+    on_grid.push_back({(below + 1) * step, atom.p * share});
+  }
+  factor.atoms = std::move(on_grid);
+}
+
+// The product of the spectra of a term's tilted factors, whose losses are on the grid.
+std::vector<Complex> SpectrumOf(const Term& term, double theta, long double step,
+                                const Fourier& fourier, size_t points) {
+  // Two factors share one complex transform: one in the real, one in the imaginary part.
+  std::vector<Complex> data(points);
+  for (size_t f = 0; f < term.factors.size(); ++f) {
+    const double log_moment = LogMoment(term.factors[f], theta);
+    for (const LossMass& atom : term.factors[f].atoms) {
+      const double tilted = static_cast<double>(atom.p) *
+                            std::exp(theta * static_cast<double>(atom.loss) - log_moment);
+      const int64_t index = static_cast<int64_t>(std::llround(atom.loss / step));
+      Complex& slot = data[static_cast<uint64_t>(index) & (points - 1)];
+      (f == 0 ? slot.re : slot.im) += tilted;
+    }
+  }
+  fourier.Transform(data);
+  if (term.factors.size() == 1) return data;
+  std::vector<Complex> product(points);
+  for (size_t k = 0; k < points; ++k) {
+    const Complex here = data[k], mirror = data[(points - k) & (points - 1)];
+    const Complex there = {mirror.re, -mirror.im};
+    const Complex sum = here + there, difference = here - there;
+    product[k] = Complex{sum.re / 2, sum.im / 2} * Complex{difference.im / 2, -difference.re / 2};
+  }
+  return product;
+}
+
+// The part of delta that comes from finite losses: E[max(0, 1 - e^(epsilon - S))], where S is the
+// sum of the losses of all terms, each as often as it counts. An upper bound if `upper`, else a
+// lower one.
+double Convolve(std::vector<Term> terms, double epsilon, size_t points, bool upper) {
+  for (const Term& term : terms) {
+    for (const Factor& factor : term.factors) {
+      if (factor.atoms.empty()) return 0;
+    }
+  }
+  const uint64_t n = CountOf(terms);
   // The tilt theta that puts the mean of the tilted sum at epsilon: the minimum of the convex
   // LogMoment(theta) - theta * epsilon, whose value bounds ln delta (Chernoff).
-  const auto objective = [&](double theta) {
-    return LogMoment(factors, theta, n) - theta * epsilon;
-  };
+  const auto objective = [&](double theta) { return LogMoment(terms, theta) - theta * epsilon; };
   double low = 0, high = 1;
   while (high < 1e6 && objective(2 * high) < objective(high)) high *= 2;
   high *= 2;
@@ -273,7 +338,7 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
     }
   }
   const double theta = (low + high) / 2;
-  Moment tilt = {theta, LogMoment(factors, theta, n)};
+  Moment tilt = {theta, LogMoment(terms, theta)};
   const double chernoff = tilt.log_moment - theta * epsilon;
   if (chernoff < -75) return upper ? std::exp(std::max(chernoff, -700.0)) : 0;
 
@@ -283,7 +348,7 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
     // Steps of all sizes, so that some fit the width of the tilted sum for any n.
     for (double step = 1e-4 * (1 + theta); step < 1e4 * (1 + theta); step *= 5) {
       for (const double t : {theta - step, theta + step}) {
-        const double log_moment = LogMoment(factors, t, n);
+        const double log_moment = LogMoment(terms, t);
         if (std::isfinite(log_moment)) moments.push_back({t, log_moment});
       }
     }
@@ -301,69 +366,35 @@ double Convolve(std::vector<Factor> factors, uint64_t n, double epsilon, size_t 
 
   // The grid: fine enough for the window, and with the largest loss of the first factor on it, so
   // that sums of few different losses are exact.
-  const long double largest = factors[0].atoms.back().loss;
+  const long double largest = terms[0].factors[0].atoms.back().loss;
   long double step = std::max<long double>(top - bottom, 1e-9L) * 1.01L / (points - 8);
   if (largest > step) step = largest / std::floor(largest / step);
   const int64_t first = static_cast<int64_t>(std::floor(bottom / step)) - 2;
   const double window_top = static_cast<double>((first + static_cast<int64_t>(points)) * step);
   const double window_bottom = static_cast<double>(first * step);
 
-  // Moves losses onto the grid. For the upper bound each loss is split between its two neighbours
-  // so that both worlds keep their mass, which can only help an observer. For the lower bound
-  // losses are rounded down.
-  for (Factor& factor : factors) {
-    std::vector<LossMass> on_grid;
-    on_grid.reserve(2 * factor.atoms.size());
-    for (const LossMass& atom : factor.atoms) {
-      const long double below = std::floor(atom.loss / step);
-      // The last two terms keep rounding on the safe side.
-      const long double rest = std::clamp<long double>(
-          atom.loss - below * step + 0x1p-60L * (std::abs(atom.loss) + step), 0, step);
-      const long double share =
-          upper ? std::min(1.0L, std::expm1(-rest) / std::expm1(-step)) : 0.0L;
-      on_grid.push_back({below * step, atom.p * (1 - share)});
-      on_grid.push_back({(below + 1) * step, atom.p * share});
-    }
-    factor.atoms = std::move(on_grid);
+  for (Term& term : terms) {
+    for (Factor& factor : term.factors) PutOnGrid(step, upper, factor);
   }
-  tilt.log_moment = LogMoment(factors, theta, n);
+  tilt.log_moment = LogMoment(terms, theta);
   const std::vector<Moment> moments = moments_around();
 
-  // Two factors share one complex transform: one in the real, one in the imaginary part.
-  std::vector<Complex> data(points);
-  for (size_t f = 0; f < factors.size(); ++f) {
-    const double log_moment = LogMoment(factors[f], theta);
-    for (const LossMass& atom : factors[f].atoms) {
-      const double tilted = static_cast<double>(atom.p) *
-                            std::exp(theta * static_cast<double>(atom.loss) - log_moment);
-      const int64_t index = static_cast<int64_t>(std::llround(atom.loss / step));
-      Complex& slot = data[static_cast<uint64_t>(index) & (points - 1)];
-      (f == 0 ? slot.re : slot.im) += tilted;
-    }
-  }
   const Fourier fourier(points);
-  fourier.Transform(data);
-  std::vector<Complex> product(points);
-  for (size_t k = 0; k < points; ++k) {
-    Complex once = data[k];
-    if (factors.size() == 2) {
-      const Complex here = data[k], mirror = data[(points - k) & (points - 1)];
-      const Complex there = {mirror.re, -mirror.im};
-      const Complex sum = here + there, difference = here - there;
-      once = Complex{sum.re / 2, sum.im / 2} * Complex{difference.im / 2, -difference.re / 2};
-    }
-    product[k] = Power(once, n);
+  std::vector<Complex> data(points, Complex{1, 0});
+  for (const Term& term : terms) {
+    const std::vector<Complex> spectrum = SpectrumOf(term, theta, step, fourier, points);
+    for (size_t k = 0; k < points; ++k) data[k] = data[k] * Power(spectrum[k], term.count);
   }
   // Transforming the spectrum of a real sequence gives the sequence backwards.
-  data = std::move(product);
   fourier.Transform(data);
 
   // Bounds the rounding errors. A transform is right to 8 u log2(points) in the 2-norm (Higham
   // 2002, theorem 24.2). The n-th power multiplies an incoming error by n and adds 4 u n. The
-  // tilted masses sum to 1.
+  // tilted masses sum to 1. Multiplying a term's power in adds 4 u.
   constexpr double kUnit = 0x1p-53;
   const double norm_error =
-      kUnit * (8 * std::log2(points) * (4 * static_cast<double>(n) + 1) + 8 * n);
+      kUnit * (8 * std::log2(points) * (4 * static_cast<double>(n) + 1) +
+               8 * static_cast<double>(n) + 4 * static_cast<double>(terms.size()));
   double sum = 0, squares = 0;
   for (size_t k = 0; k < points; ++k) {
     const int64_t index = first + static_cast<int64_t>(k);
@@ -393,9 +424,8 @@ struct Changes {
   uint64_t count;
 };
 
-double ConvolvedDelta(const Changes& changes, double epsilon, size_t points, bool upper) {
-  const uint64_t n = changes.count;
-  const long double budget = 1e-25L / n;
+// `budget`: see Condense.
+Term TermOf(const Changes& changes, long double budget, bool upper) {
   std::vector<Factor> factors = {FactorOf(changes.down, budget, upper),
                                  FactorOf(changes.up, budget, upper)};
   // If the rows have few different losses, as with geometric noise, both rows become one factor, so
@@ -411,15 +441,56 @@ double ConvolvedDelta(const Changes& changes, double epsilon, size_t points, boo
         factors[0].revealed + factors[1].revealed - factors[0].revealed * factors[1].revealed;
     factors = {Condense(std::move(pair), budget, upper)};
   }
-  // `revealed`: the probability that some row's count gives its change away.
+  return {std::move(factors), changes.count};
+}
+
+// The probability that some row's count gives its change away.
+long double RevealedBy(const std::vector<Term>& terms) {
   long double log_hidden = 0;
-  for (const Factor& factor : factors) log_hidden += std::log1p(-factor.revealed);
-  const long double revealed = -std::expm1(n * log_hidden);
-  const double finite = Convolve(std::move(factors), n, epsilon, points, upper);
+  for (const Term& term : terms) {
+    for (const Factor& factor : term.factors) {
+      log_hidden += static_cast<long double>(term.count) * std::log1p(-factor.revealed);
+    }
+  }
+  return -std::expm1(log_hidden);
+}
+
+double TermsDelta(std::vector<Term> terms, double epsilon, size_t points, bool upper) {
+  const long double revealed = RevealedBy(terms);
   // Losses are right to 2^-60 each and probabilities to 2^-63.
-  const long double slack = 4e-18L * n;
+  const long double slack = 4e-18L * static_cast<long double>(CountOf(terms));
+  const double finite = Convolve(std::move(terms), epsilon, points, upper);
   return upper ? RoundUp(revealed * (1 + 1e-15L) + finite + slack)
                : RoundDown(revealed * (1 - 1e-15L) + finite - slack);
+}
+
+// The mass that Condense may remove from a factor, where there are `changes` in all.
+long double BudgetOf(uint64_t changes) { return 1e-25L / static_cast<long double>(changes); }
+
+double ConvolvedDelta(const Changes& changes, double epsilon, size_t points, bool upper) {
+  return TermsDelta({TermOf(changes, BudgetOf(changes.count), upper)}, epsilon, points, upper);
+}
+
+absl::Status CheckWeights(std::span<const Weight> weights) {
+  Weight sum = 0;
+  bool wrapped = false;
+  for (Weight weight : weights) {
+    sum += weight;
+    if (sum < weight) {
+      if (wrapped) return absl::InvalidArgumentError("accountant: weights sum to over 2^128");
+      wrapped = true;
+    }
+  }
+  if (!wrapped || sum != 0) {
+    return absl::InvalidArgumentError("accountant: weights must sum to 2^128");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckEpsilon(double epsilon) {
+  if (epsilon >= 0 && epsilon <= kMaxComposedEpsilon) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "accountant: epsilon must be in [0, %g], got %g", kMaxComposedEpsilon, epsilon));
 }
 
 absl::Status CheckArguments(std::span<const Weight> weights, const Exposure& exposure) {
@@ -436,19 +507,7 @@ absl::Status CheckArguments(std::span<const Weight> weights, const Exposure& exp
     return absl::InvalidArgumentError(absl::StrFormat(
         "accountant: copies must be in [1, %d], got %d", kMaxCopies, exposure.copies));
   }
-  Weight sum = 0;
-  bool wrapped = false;
-  for (Weight weight : weights) {
-    sum += weight;
-    if (sum < weight) {
-      if (wrapped) return absl::InvalidArgumentError("accountant: weights sum to over 2^128");
-      wrapped = true;
-    }
-  }
-  if (!wrapped || sum != 0) {
-    return absl::InvalidArgumentError("accountant: weights must sum to 2^128");
-  }
-  return absl::OkStatus();
+  return CheckWeights(weights);
 }
 
 absl::StatusOr<Changes> ChangesOf(std::span<const Weight> weights, const Exposure& exposure) {
@@ -467,14 +526,55 @@ double UpperDelta(const Changes& changes, double epsilon, Precision precision) {
   return ConvolvedDelta(changes, epsilon, Points(precision), true);
 }
 
+// The terms of a composition, for an upper or a lower bound on its delta. Empty if nothing changes.
+absl::StatusOr<std::vector<Term>> TermsOf(const Composition& composition, bool upper) {
+  uint64_t changes = 0;
+  const auto count = [&](uint64_t more) {
+    // Neither sum can overflow, as every part is checked.
+    if (more > kMaxChanges || changes + more > kMaxChanges) return false;
+    changes += more;
+    return true;
+  };
+  const absl::Status too_many = absl::InvalidArgumentError(
+      absl::StrFormat("accountant: a composition has at most %d changes", kMaxChanges));
+  for (const auto& [weights, times] : composition.noise) {
+    if (absl::Status status = CheckWeights(weights); !status.ok()) return status;
+    if (!count(times)) return too_many;
+  }
+  for (const auto& [epsilon, delta, times] : composition.claims) {
+    if (!(epsilon >= 0 && epsilon <= kMaxComposedEpsilon && delta >= 0 && delta < 1)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "accountant: a claim of epsilon %g, delta %g is out of range", epsilon, delta));
+    }
+    if (!count(times)) return too_many;
+  }
+  std::vector<Term> terms;
+  if (changes == 0) return terms;
+  for (const auto& [weights, times] : composition.noise) {
+    if (times == 0) continue;
+    terms.push_back(TermOf(
+        {LossOfRow(weights, 1, /*falls=*/true), LossOfRow(weights, 1, /*falls=*/false), times},
+        BudgetOf(changes), upper));
+  }
+  for (const auto& [epsilon, delta, times] : composition.claims) {
+    if (times == 0) continue;
+    // The worst mechanism with this claim: it gives its change away with probability delta, and
+    // otherwise answers truthfully with odds e^epsilon (Kairouz, Oh, Viswanath 2015, theorem 3.1).
+    const long double truth = 1 / (1 + std::exp(-static_cast<long double>(epsilon)));
+    Factor worst;
+    worst.revealed = delta;
+    worst.atoms = {{-static_cast<long double>(epsilon), (1 - worst.revealed) * (1 - truth)},
+                   {static_cast<long double>(epsilon), (1 - worst.revealed) * truth}};
+    terms.push_back({{std::move(worst)}, times});
+  }
+  return terms;
+}
+
 }  // namespace
 
 absl::StatusOr<DeltaBounds> SubstitutionDelta(std::span<const Weight> weights, double epsilon,
                                               const Exposure& exposure, Precision precision) {
-  if (!(epsilon >= 0 && epsilon <= kMaxEpsilon)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("accountant: epsilon must be in [0, %g], got %g", kMaxEpsilon, epsilon));
-  }
+  if (absl::Status status = CheckEpsilon(epsilon); !status.ok()) return status;
   absl::StatusOr<Changes> changes = ChangesOf(weights, exposure);
   if (!changes.ok()) return changes.status();
   if (changes->count == 1) return Enumerate(changes->down, std::move(changes->up), epsilon);
@@ -484,13 +584,55 @@ absl::StatusOr<DeltaBounds> SubstitutionDelta(std::span<const Weight> weights, d
 
 absl::StatusOr<double> SubstitutionDeltaUpper(std::span<const Weight> weights, double epsilon,
                                               const Exposure& exposure, Precision precision) {
-  if (!(epsilon >= 0 && epsilon <= kMaxEpsilon)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("accountant: epsilon must be in [0, %g], got %g", kMaxEpsilon, epsilon));
-  }
+  if (absl::Status status = CheckEpsilon(epsilon); !status.ok()) return status;
   absl::StatusOr<Changes> changes = ChangesOf(weights, exposure);
   if (!changes.ok()) return changes.status();
   return UpperDelta(*changes, epsilon, precision);
+}
+
+absl::StatusOr<DeltaBounds> ComposedDelta(const Composition& composition, double epsilon,
+                                          Precision precision) {
+  if (absl::Status status = CheckEpsilon(epsilon); !status.ok()) return status;
+  DeltaBounds bounds;
+  for (const bool upper : {false, true}) {
+    absl::StatusOr<std::vector<Term>> terms = TermsOf(composition, upper);
+    if (!terms.ok()) return terms.status();
+    if (terms->empty()) return bounds;
+    (upper ? bounds.upper : bounds.lower) =
+        TermsDelta(*std::move(terms), epsilon, Points(precision), upper);
+  }
+  return bounds;
+}
+
+absl::StatusOr<double> ComposedEpsilon(const Composition& composition, double delta) {
+  if (!(delta >= 0 && delta <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("accountant: delta must be in [0, 1], got %g", delta));
+  }
+  absl::StatusOr<std::vector<Term>> terms = TermsOf(composition, /*upper=*/true);
+  if (!terms.ok()) return terms.status();
+  if (terms->empty()) return 0;
+  const auto holds = [&](double epsilon, Precision precision) {
+    return TermsDelta(*terms, epsilon, Points(precision), /*upper=*/true) <= delta;
+  };
+  if (RevealedBy(*terms) > delta || !holds(kMaxComposedEpsilon, Precision::kExact)) {
+    return absl::OutOfRangeError(absl::StrFormat(
+        "accountant: no epsilon up to %g holds at delta %g", kMaxComposedEpsilon, delta));
+  }
+  // Finds the place with the coarse grid, whose answers are a little too large, and then narrows it
+  // down with the fine one. `high` always holds.
+  double low = 0, high = kMaxComposedEpsilon;
+  const auto narrow = [&](Precision precision, double relative) {
+    while (high - low > relative * high && high > 1e-9) {
+      const double middle = (low + high) / 2;
+      (holds(middle, precision) ? high : low) = middle;
+    }
+  };
+  narrow(Precision::kSearch, 1e-3);
+  low = std::max(0.0, high * 0.98);
+  if (low > 0 && holds(low, Precision::kExact)) low = 0;
+  narrow(Precision::kExact, 1e-5);
+  return high;
 }
 
 absl::StatusOr<std::vector<Weight>> WeightsFrom(std::span<const double> frequencies) {

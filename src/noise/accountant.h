@@ -68,6 +68,40 @@ absl::StatusOr<double> SubstitutionDeltaUpper(std::span<const Weight> weights, d
                                               const Exposure& exposure,
                                               Precision precision = Precision::kExact);
 
+// Independent changes of different kinds, whose privacy losses add up: what a client has asked
+// under several noise settings, in many rounds.
+struct Composition {
+  // `changes` changed queries under this noise, none of which asks a row twice in a round.
+  struct Noise {
+    std::span<const Weight> weights;
+    uint64_t changes = 0;
+  };
+  // `times` mechanisms of which only the claim (epsilon, delta) is known.
+  struct Claim {
+    double epsilon = 0;
+    double delta = 0;
+    uint64_t times = 0;
+  };
+  std::vector<Noise> noise;
+  std::vector<Claim> claims;
+};
+
+// The largest epsilon that is computed with.
+inline constexpr double kMaxComposedEpsilon = 50;
+
+// The delta that holds at `epsilon` for everything in the composition together, by the same
+// convolution as for several changes. The upper bound contains the worst mechanism for each claim.
+// An empty composition has delta 0. INVALID_ARGUMENT as for SubstitutionDelta, and if there are
+// more than kMaxChanges changes and claims.
+absl::StatusOr<DeltaBounds> ComposedDelta(const Composition& composition, double epsilon,
+                                          Precision precision = Precision::kExact);
+
+// An epsilon that holds at `delta` for everything together, larger than the smallest one by some
+// parts in 10^5 at most. OUT_OF_RANGE if none up to kMaxComposedEpsilon holds, because a change is
+// given away with a higher probability or because the losses are too large. INVALID_ARGUMENT as for
+// ComposedDelta. Takes a fraction of a second for each kind of change.
+absl::StatusOr<double> ComposedEpsilon(const Composition& composition, double delta);
+
 // Turns relative frequencies (finite, non-negative, not all zero) into weights that sum to 2^128.
 // INVALID_ARGUMENT otherwise.
 absl::StatusOr<std::vector<Weight>> WeightsFrom(std::span<const double> frequencies);

@@ -134,5 +134,96 @@ TEST(SubstitutionDeltaTest, BadArgumentsAreNamed) {
   expect(WeightsFrom(std::vector<double>{0, 0}), "all zero");
 }
 
+// One setting in a composition is the same as as many changes.
+TEST(CompositionTest, OneSettingIsManyChanges) {
+  const std::vector<Weight> weights = Weights(kSmooth);
+  for (const uint32_t changes : {2, 6, 40}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds same,
+                               SubstitutionDelta(weights, 1, {.phi = changes}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const DeltaBounds composed,
+        ComposedDelta({.noise = {{weights, changes - 1}, {weights, 1}}, .claims = {}}, 1));
+    EXPECT_NEAR(composed.upper, same.upper, 1e-4 * same.upper);
+    EXPECT_LE(composed.lower, same.upper);
+    EXPECT_GE(composed.upper, same.lower);
+  }
+}
+
+// Two settings that either give a change away or say nothing: the probabilities multiply.
+TEST(CompositionTest, DifferentCoinsMultiply) {
+  const std::vector<Weight> coin = Weights({1, 1}), die = Weights({1, 1, 1, 1});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds delta,
+                             ComposedDelta({.noise = {{coin, 2}, {die, 3}}, .claims = {}}, 0.5));
+  // A row gives a change away with probability 1/2 and 1/4; a change has two rows.
+  const double expected = 1 - std::pow(0.5, 4) * std::pow(0.75, 6);
+  EXPECT_NEAR(delta.upper, expected, 1e-12);
+  EXPECT_NEAR(delta.lower, expected, 1e-12);
+}
+
+// Kairouz, Oh, Viswanath 2015, theorem 3.3: the exact privacy of n claims, by their formula.
+TEST(CompositionTest, ClaimsComposeAsInTheTheorem) {
+  const double epsilon = 0.3, delta = 1e-4;
+  constexpr int kTimes = 7;
+  for (int i = 0; i <= 3; ++i) {
+    double sum = 0, binomial = 1;
+    for (int l = 0; l < i; ++l) {
+      sum +=
+          binomial * (std::exp((kTimes - l) * epsilon) - std::exp((kTimes - 2 * i + l) * epsilon));
+      binomial *= static_cast<double>(kTimes - l) / (l + 1);
+    }
+    const double expected =
+        1 - std::pow(1 - delta, kTimes) * (1 - sum / std::pow(1 + std::exp(epsilon), kTimes));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds composed,
+                               ComposedDelta({.noise = {}, .claims = {{epsilon, delta, kTimes}}},
+                                             (kTimes - 2 * i) * epsilon));
+    EXPECT_NEAR(composed.upper, expected, 1e-9) << i;
+    EXPECT_NEAR(composed.lower, expected, 1e-9) << i;
+  }
+}
+
+TEST(CompositionTest, EpsilonIsTheInverseOfDelta) {
+  const std::vector<Weight> weights = Weights(kSmooth);
+  const Composition composition{.noise = {{weights, 4}}, .claims = {{0.2, 1e-9, 2}}};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds delta, ComposedDelta(composition, 0.8));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const double epsilon, ComposedEpsilon(composition, delta.upper));
+  EXPECT_NEAR(epsilon, 0.8, 1e-3);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const DeltaBounds again, ComposedDelta(composition, epsilon));
+  EXPECT_LE(again.upper, delta.upper);
+}
+
+TEST(CompositionTest, NothingCostsNothing) {
+  EXPECT_EQ(*ComposedEpsilon({}, 0), 0);
+  EXPECT_EQ(ComposedDelta({}, 0)->upper, 0);
+  const std::vector<Weight> weights = Weights(kSmooth);
+  EXPECT_EQ(*ComposedEpsilon({.noise = {{weights, 0}}, .claims = {{1, 1e-6, 0}}}, 0), 0);
+}
+
+TEST(CompositionTest, NoEpsilonHoldsBelowWhatIsGivenAway) {
+  // One claim gives its change away with probability 1e-6, and so three do with three times that.
+  const Composition composition{.noise = {}, .claims = {{1, 1e-6, 3}}};
+  EXPECT_THAT(ComposedEpsilon(composition, 1e-6),
+              StatusIs(absl::StatusCode::kOutOfRange, "no epsilon up to 50 holds at delta 1e-06"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const double epsilon, ComposedEpsilon(composition, 3e-6));
+  EXPECT_NEAR(epsilon, 3, 1e-3);
+}
+
+TEST(CompositionTest, BadArgumentsAreNamed) {
+  const std::vector<Weight> weights = Weights(kSmooth);
+  const auto expect = [](const auto& result, const char* message) {
+    EXPECT_THAT(result, StatusIs(absl::StatusCode::kInvalidArgument, message));
+  };
+  expect(ComposedDelta({.noise = {{weights, 1}}, .claims = {}}, -1), "epsilon must be in [0, 50]");
+  expect(ComposedEpsilon({.noise = {{weights, 1}}, .claims = {}}, NAN), "delta must be in [0, 1]");
+  expect(ComposedEpsilon({.noise = {{weights, kMaxChanges}, {weights, 1}}, .claims = {}}, 0.1),
+         "at most 1000000000 changes");
+  expect(ComposedEpsilon({.noise = {{weights, ~uint64_t{0}}}, .claims = {}}, 0.1),
+         "at most 1000000000 changes");
+  expect(ComposedEpsilon({.noise = {}, .claims = {{INFINITY, 0, 1}}}, 0.1), "out of range");
+  expect(ComposedEpsilon({.noise = {}, .claims = {{1, 1, 1}}}, 0.1), "out of range");
+  std::vector<Weight> wrong = weights;
+  wrong[3] -= 1;
+  expect(ComposedDelta({.noise = {{wrong, 1}}, .claims = {}}, 1), "must sum to 2^128");
+}
+
 }  // namespace
 }  // namespace shoal::noise

@@ -1,9 +1,14 @@
 // Prints the accountant's answers for a grid of parameters, to compare with another implementation.
-// A line has: mechanism mode left right scale_epsilon phi rounds epsilon lower upper.
+// A line has: mechanism mode left right scale_epsilon phi rounds epsilon lower upper. Then come
+// compositions: "composed" epsilon lower upper, a delta, the epsilon that holds at it, and groups
+// of
+// "|" mechanism mode left right scale_epsilon phi changes, or "|" "claim" epsilon delta times.
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "src/noise/accountant.h"
 #include "src/noise/noise.h"
 
@@ -30,6 +35,39 @@ int main() {
                     p.left_scale, p.right_scale, p.epsilon, p.phi, rounds, epsilon, delta.lower,
                     delta.upper);
       }
+    }
+  }
+
+  using shoal::noise::Composition;
+  // Grid points, and how many changes of each; then claims.
+  const std::vector<std::pair<std::vector<uint64_t>, std::vector<Composition::Claim>>> mixed = {
+      {{3, 0, 0, 2, 0, 0}, {}},
+      {{0, 2, 0, 0, 0, 300}, {}},
+      {{0, 0, 0, 0, 10, 100}, {{0.1, 1e-7, 3}}},
+      {{0, 0, 0, 0, 0, 0}, {{0.5, 1e-6, 4}, {0.25, 1e-8, 2}}},
+  };
+  for (const auto& [counts, claims] : mixed) {
+    std::vector<Distribution> distributions;
+    std::string groups;
+    Composition composition{.noise = {}, .claims = claims};
+    for (size_t i = 0; i < grid.size(); ++i) {
+      if (counts[i] == 0) continue;
+      const Parameters& p = grid[i];
+      distributions.push_back(Distribution::Create(p).value());
+      composition.noise.push_back({distributions.back().weights(), counts[i]});
+      groups += absl::StrFormat(" | %s %d %.17g %.17g %.17g %d %d",
+                                shoal::noise::MechanismName(p.mechanism), p.mode, p.left_scale,
+                                p.right_scale, p.epsilon, p.phi, counts[i]);
+    }
+    for (const Composition::Claim& claim : claims) {
+      groups += absl::StrFormat(" | claim %.17g %.17g %d", claim.epsilon, claim.delta, claim.times);
+    }
+    for (double epsilon : {0.7, 1.3}) {
+      const auto delta = shoal::noise::ComposedDelta(composition, epsilon).value();
+      const double target = 2e-5;
+      const double holds = shoal::noise::ComposedEpsilon(composition, target).value();
+      std::printf("composed %.17g %.17g %.17g %.17g %.17g%s\n", epsilon, delta.lower, delta.upper,
+                  target, holds, groups.c_str());
     }
   }
 }

@@ -2,7 +2,8 @@
 
 Reads lines "mechanism mode left right scale_epsilon phi rounds epsilon lower upper". The noise is
 built here again, from the mechanism's definition; dp-accounting rounds privacy losses up to a grid
-(pessimistic) or down (optimistic), so that its two answers bracket the exact delta.
+(pessimistic) or down (optimistic), so that its two answers bracket the exact delta. Compositions
+of several settings and claims come last (accountant_vectors_main.cc has their format).
 """
 
 import math
@@ -34,7 +35,8 @@ def pmf(mechanism, mode, left, right, epsilon, phi):
     return p / p.sum()
 
 
-def delta(p, n, epsilon, interval, pessimistic):
+def changes(p, n, interval, pessimistic):
+    """The privacy loss distribution of n changes under the noise p."""
     still = {k: math.log(x) for k, x in enumerate(p) if x > 0}
     moved = {k + 1: x for k, x in still.items()}
     up = pld.from_two_probability_mass_functions(
@@ -44,12 +46,66 @@ def delta(p, n, epsilon, interval, pessimistic):
     down = pld.from_two_probability_mass_functions(
         moved, still, pessimistic_estimate=pessimistic, value_discretization_interval=interval)
     pair = up.compose(down)
-    return (pair if n == 1 else pair.self_compose(n)).get_delta_for_epsilon(epsilon)
+    return pair if n == 1 else pair.self_compose(n)
+
+
+def delta(p, n, epsilon, interval, pessimistic):
+    return changes(p, n, interval, pessimistic).get_delta_for_epsilon(epsilon)
+
+
+def claim(epsilon, delta_, n, interval, pessimistic):
+    """n mechanisms of which only the claim is known: the worst one says all with probability delta, and otherwise the
+    truth with odds e^epsilon."""
+    truth = 1 / (1 + math.exp(-epsilon))
+    one = {0: delta_, 1: (1 - delta_) * truth, 2: (1 - delta_) * (1 - truth)}
+    other = {1: one[2], 2: one[1], 3: delta_}
+    logs = [{k: math.log(x) for k, x in side.items()} for side in (other, one)]
+    part = pld.from_two_probability_mass_functions(
+        *logs, pessimistic_estimate=pessimistic, value_discretization_interval=interval)
+    return part if n == 1 else part.self_compose(n)
+
+
+def check_composition(line):
+    head, *groups = line.split("|")
+    epsilon, lower, upper, target, holds = map(float, head.split()[1:])
+    interval = 1e-5
+
+    def composed(pessimistic):
+        whole = None
+        for group in groups:
+            kind, *numbers = group.split()
+            numbers = [float(number) for number in numbers]
+            if kind == "claim":
+                part = claim(numbers[0], numbers[1], int(numbers[2]), interval, pessimistic)
+            else:
+                mode, left, right, own_epsilon, phi, n = numbers
+                part = changes(pmf(kind, int(mode), left, right, own_epsilon, phi), int(n), interval, pessimistic)
+            whole = part if whole is None else whole.compose(part)
+        return whole
+
+    high, low = composed(True), composed(False)
+    high_delta, low_delta = high.get_delta_for_epsilon(epsilon), low.get_delta_for_epsilon(epsilon)
+    high_epsilon = high.get_epsilon_for_delta(target)
+    low_epsilon = low.get_epsilon_for_delta(target)
+    print(f"{line.strip()}  dp-accounting delta [{low_delta:.6g}, {high_delta:.6g}], "
+          f"epsilon [{low_epsilon:.6g}, {high_epsilon:.6g}]")
+    # dp-accounting leaves the tails out up to 1e-15 or so.
+    slack = 1e-9 * upper + 1e-13
+    assert lower <= high_delta + slack, "our lower bound is above their upper one"
+    assert upper >= low_delta - slack, "our upper bound is below their lower one"
+    assert upper - lower <= 0.1 * upper + 1e-12, "our interval is too wide"
+    assert upper <= high_delta * 1.001 + slack, "our upper bound is looser than theirs"
+    assert low_epsilon * (1 - 1e-9) - 1e-12 <= holds, "our epsilon is below their lower one"
+    assert holds <= high_epsilon * 1.001 + 1e-9, "our epsilon is looser than theirs"
 
 
 def main():
-    lines = 0
+    lines = compositions = 0
     for line in sys.stdin:
+        if line.startswith("composed"):
+            check_composition(line)
+            compositions += 1
+            continue
         mechanism, *numbers = line.split()
         mode, left, right, own_epsilon, phi, rounds, epsilon, lower, upper = map(float, numbers)
         n = int(phi * rounds)
@@ -71,6 +127,7 @@ def main():
         assert upper <= high * 1.0001 + slack, "our upper bound is looser than theirs"
         lines += 1
     assert lines == 36, f"{lines} lines"
+    assert compositions == 8, f"{compositions} compositions"
     print("ok")
 
 
