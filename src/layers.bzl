@@ -32,7 +32,7 @@ LAYERS = {
     "pir/membership": ["base", "pir", "storage"],
     "pir/registry": ["pir", "pir/lwe"],
     "server": ["base", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
-    "client": ["base", "net", "onion", "parallel", "pir", "roster", "round", "sharing", "storage", "table", "wire"],
+    "client": ["base", "net", "noise", "onion", "parallel", "pir", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "table", "wire"],
     "plan": ["base", "noise", "onion", "parallel", "pir", "pir/registry", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.

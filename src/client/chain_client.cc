@@ -127,7 +127,7 @@ absl::StatusOr<HeldRound*> ChainClient::FindHeld(const Digest& round_id) {
 }
 
 absl::Status ChainClient::GiveUp(HeldRound& held) {
-  held.End();
+  store_->state().End(held);
   return store_->Save();
 }
 
@@ -331,9 +331,7 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
     store_->state().ledger.Add({.sent_s = environment_.clock->NowSeconds(),
                                 .round_counter = held->counter(),
                                 .queries = count,
-                                .epsilon = round.header().noise().epsilon(),
-                                .delta = round.header().noise().delta(),
-                                .phi = round.header().noise().phi()});
+                                .noise = deployment_.roster().noise()});
     // Saves the rows and the charge first. From here on these slots carry these rows for ever.
     if (absl::Status saved = store_->Save(); !saved.ok()) {
       held->End();  // what is on disk is unknown, so the slots must not be used

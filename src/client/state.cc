@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <utility>
@@ -17,6 +18,8 @@
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/client/state.pb.h"
+#include "src/noise/accountant.h"
+#include "src/roster/roster.h"
 #include "src/round/header.h"
 #include "src/storage/file.h"
 
@@ -28,8 +31,14 @@ constexpr uint64_t kMaxStateBytes = 1 << 28;
 constexpr size_t kInlineItems = 4096;
 constexpr char kArraySuffix[] = ".array-";
 constexpr char kAnswersSuffix[] = ".answers-";
-constexpr char kDomain[] = "shoal client state v2";
-constexpr char kOldDomain[] = "shoal client state v1";
+// By version, the oldest first.
+constexpr const char* kDomains[] = {"shoal client state v1", "shoal client state v2",
+                                    "shoal client state v3"};
+constexpr int kVersion = std::size(kDomains);
+// Rounds of an older version's state are given up.
+constexpr int kFirstWithRounds = 2;
+// A ledger of an older version's state has claims instead of noise settings.
+constexpr int kFirstWithSettings = 3;
 Digest StateDigest(absl::string_view domain, BytesView record) {
   return Transcript(domain).Blob(record).Finish();
 }
@@ -86,7 +95,7 @@ class StateCodec {
     Guard guard;
     // The arrays' files, for rounds whose arrays are not in `state` yet.
     ArrayIndex arrays;
-    bool old_version = false;
+    int version = 0;
   };
 
   static SecretVector<uint8_t> Encode(const State& state, const ArrayIndex& arrays,
@@ -121,7 +130,19 @@ class StateCodec {
         out.mutable_rows()->Add(round.rows.begin(), round.rows.end());
       }
     }
-    for (const Charge& charge : state.ledger.latest_) {
+    WriteLedger(state.ledger, record);
+
+    const size_t bytes = record.ByteSizeLong();
+    SecretVector<uint8_t> encoded(sizeof(Digest) + bytes);
+    record.SerializeWithCachedSizesToArray(encoded.data() + sizeof(Digest));
+    const Digest digest =
+        StateDigest(kDomains[kVersion - 1], BytesView(encoded).subspan(sizeof(Digest)));
+    std::copy(digest.begin(), digest.end(), encoded.begin());
+    return encoded;
+  }
+
+  static void WriteLedger(const Ledger& ledger, StateRecord& record) {
+    for (const Charge& charge : ledger.latest_) {
       ChargeRecord& out = *record.add_charges();
       out.set_sent_s(charge.sent_s);
       out.set_round_counter(charge.round_counter);
@@ -131,17 +152,87 @@ class StateCodec {
       out.set_phi(charge.phi);
     }
     LedgerTotal& total = *record.mutable_total();
-    total.set_submissions(state.ledger.submissions_);
-    total.set_queries(state.ledger.queries_);
-    total.set_epsilon(state.ledger.loss_.epsilon);
-    total.set_delta(state.ledger.loss_.delta);
-
-    const size_t bytes = record.ByteSizeLong();
-    SecretVector<uint8_t> encoded(sizeof(Digest) + bytes);
-    record.SerializeWithCachedSizesToArray(encoded.data() + sizeof(Digest));
-    const Digest digest = StateDigest(kDomain, BytesView(encoded).subspan(sizeof(Digest)));
-    std::copy(digest.begin(), digest.end(), encoded.begin());
-    return encoded;
+    total.set_submissions(ledger.submissions_);
+    total.set_queries(ledger.queries_);
+    total.set_epsilon(ledger.earlier_.epsilon);
+    total.set_delta(ledger.earlier_.delta);
+    total.set_idle_rounds(ledger.idle_rounds_);
+    total.set_idle_delta(ledger.idle_delta_);
+    for (const ChargedNoise& charged : ledger.noise_) {
+      ChargedNoiseRecord& out = *record.add_noise();
+      *out.mutable_noise() = roster::NoiseToWire(charged.noise);
+      out.set_submissions(charged.submissions);
+      out.set_queries(charged.queries);
+    }
+    for (const ChargedClaim& claim : ledger.claims_) {
+      ChargedClaimRecord& out = *record.add_claims();
+      out.set_epsilon(claim.epsilon);
+      out.set_delta(claim.delta);
+      out.set_times(claim.times);
+    }
+  }
+  static absl::Status ReadLedger(const StateRecord& record, int version, Ledger& ledger) {
+    for (const ChargeRecord& in : record.charges()) {
+      ledger.latest_.push_back({.sent_s = in.sent_s(),
+                                .round_counter = in.round_counter(),
+                                .queries = in.queries(),
+                                .epsilon = in.epsilon(),
+                                .delta = in.delta(),
+                                .phi = in.phi()});
+    }
+    const LedgerTotal& total = record.total();
+    ledger.submissions_ = total.submissions();
+    ledger.queries_ = total.queries();
+    ledger.earlier_ = {total.epsilon(), total.delta()};
+    if (version < kFirstWithSettings) {
+      TakeOver(ledger);
+      return absl::OkStatus();
+    }
+    ledger.idle_rounds_ = total.idle_rounds();
+    ledger.idle_delta_ = total.idle_delta();
+    for (const ChargedNoiseRecord& in : record.noise()) {
+      auto noise = roster::NoiseFromWire(in.noise());
+      if (!noise.ok()) return Damaged(noise.status().message());
+      ledger.noise_.push_back(
+          {.noise = *noise, .submissions = in.submissions(), .queries = in.queries()});
+    }
+    for (const ChargedClaimRecord& in : record.claims()) {
+      ledger.claims_.push_back({.epsilon = in.epsilon(), .delta = in.delta(), .times = in.times()});
+    }
+    return absl::OkStatus();
+  }
+  // Takes over a ledger of an older version, which kept the claims of its latest charges and a sum
+  // of all of them. Each group of phi queries was within its round's claim, and the groups of a
+  // client are independent.
+  static void TakeOver(Ledger& ledger) {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    Loss rest = std::exchange(ledger.earlier_, {});
+    for (const Charge& charge : ledger.latest_) {
+      if (charge.queries == 0) continue;
+      // There is no privacy claim for phi = 0 or for numbers that make no sense.
+      if (charge.phi == 0 || !(charge.epsilon > 0) ||
+          !(charge.epsilon <= noise::kMaxComposedEpsilon) || !(charge.delta >= 0) ||
+          !(charge.delta < 1)) {
+        ledger.earlier_ = {kNone, 1};
+        return;
+      }
+      const uint64_t groups = (uint64_t{charge.queries} + charge.phi - 1) / charge.phi;
+      auto claim = std::find_if(
+          ledger.claims_.begin(), ledger.claims_.end(), [&](const ChargedClaim& other) {
+            return other.epsilon == charge.epsilon && other.delta == charge.delta;
+          });
+      if (claim == ledger.claims_.end()) {
+        claim = ledger.claims_.insert(claim, {.epsilon = charge.epsilon, .delta = charge.delta});
+      }
+      claim->times += groups;
+      rest.epsilon -= static_cast<double>(groups) * charge.epsilon;
+    }
+    if (ledger.submissions_ <= ledger.latest_.size()) return;
+    // The others are known only as a part of the sum. The delta stays that of the whole sum. The
+    // last term of epsilon makes up for rounding.
+    const double sum = rest.epsilon;
+    ledger.earlier_ = {std::isfinite(sum) ? std::max(0.0, sum) * (1 + 1e-9) + 1e-6 : kNone,
+                       rest.delta};
   }
 
   static void WriteStored(const StoredArray& stored, ArrayFile& out) {
@@ -168,8 +259,9 @@ class StateCodec {
       return std::equal(digest.begin(), digest.end(), encoded.begin());
     };
     Decoded decoded;
-    decoded.old_version = is_of(kOldDomain);
-    if (!decoded.old_version && !is_of(kDomain)) return Damaged("its checksum does not fit");
+    decoded.version = kVersion;
+    while (decoded.version > 0 && !is_of(kDomains[decoded.version - 1])) --decoded.version;
+    if (decoded.version == 0) return Damaged("its checksum does not fit");
     WipingRecord wiping;
     StateRecord& record = wiping.record;
     if (body.size() > kMaxStateBytes ||
@@ -217,41 +309,10 @@ class StateCodec {
       if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");
       state.rounds.push_back(std::move(round));
     }
-    for (const ChargeRecord& in : record.charges()) {
-      state.ledger.latest_.push_back({.sent_s = in.sent_s(),
-                                      .round_counter = in.round_counter(),
-                                      .queries = in.queries(),
-                                      .epsilon = in.epsilon(),
-                                      .delta = in.delta(),
-                                      .phi = in.phi()});
-    }
-    state.ledger.submissions_ = record.total().submissions();
-    state.ledger.queries_ = record.total().queries();
-    state.ledger.loss_ = {record.total().epsilon(), record.total().delta()};
+    SHOAL_RETURN_IF_ERROR(ReadLedger(record, decoded.version, state.ledger));
     return decoded;
   }
 };
-
-Loss LossOf(const Charge& charge) {
-  if (charge.queries == 0) return {};
-  // There is no privacy claim for phi = 0 or for numbers that make no sense.
-  if (charge.phi == 0 || !(charge.epsilon > 0) || !(charge.delta >= 0)) {
-    return {std::numeric_limits<double>::infinity(), 1};
-  }
-  const double groups = std::ceil(static_cast<double>(charge.queries) / charge.phi);
-  const double growth = std::expm1(groups * charge.epsilon) / std::expm1(charge.epsilon);
-  return {groups * charge.epsilon, charge.delta > 0 ? std::min(1.0, charge.delta * growth) : 0.0};
-}
-
-void Ledger::Add(const Charge& charge) {
-  latest_.push_back(charge);
-  if (latest_.size() > kDetailed) latest_.pop_front();
-  ++submissions_;
-  queries_ += charge.queries;
-  const Loss loss = LossOf(charge);
-  loss_.epsilon += loss.epsilon;
-  loss_.delta = std::min(1.0, loss_.delta + loss.delta);
-}
 
 void HeldRound::End() {
   over = true;
@@ -269,11 +330,18 @@ HeldRound* State::FindRound(const Digest& id) {
   return nullptr;
 }
 
+void State::End(HeldRound& round) {
+  if (!round.over && !round.slots.empty() && round.rows.empty()) {
+    ledger.AddIdleRound(round.header.header().noise().delta());
+  }
+  round.End();
+}
+
 bool State::DropExpired(uint64_t now_s) {
   bool dropped = false;
   for (auto it = rounds.begin(); it != rounds.end();) {
     if (it->header.header().expires_s() < now_s) {
-      it->End();
+      End(*it);
       it = rounds.erase(it);
       dropped = true;
     } else {
@@ -302,11 +370,16 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   for (HeldRound& round : store->state_.rounds) {
     if (round.over) continue;
     const auto arrays = decoded->arrays.find(round.id);
-    const bool good = current && !decoded->old_version &&
+    const bool good = current && decoded->version >= kFirstWithRounds &&
                       (arrays == decoded->arrays.end() || store->Load(arrays->second, round));
     if (good) continue;
     ++store->discarded_rounds_;
-    round.End();
+    if (arrays != decoded->arrays.end() && arrays->second.slots && !arrays->second.rows &&
+        round.slots.empty() && round.rows.empty()) {
+      // Its slots are in a file that was not read.
+      store->state_.ledger.AddIdleRound(round.header.header().noise().delta());
+    }
+    store->state_.End(round);
     decoded->arrays.erase(round.id);
   }
   store->arrays_ = std::move(decoded->arrays);

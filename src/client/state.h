@@ -17,7 +17,6 @@
 #define SHOAL_SRC_CLIENT_STATE_H_
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,50 +29,11 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/client/guarded_file.h"
+#include "src/client/ledger.h"
 #include "src/roster/roster.h"
 #include "src/wire/round.pb.h"
 
 namespace shoal::client {
-
-// One submission of queries, charged before it was sent.
-struct Charge {
-  uint64_t sent_s = 0;
-  uint64_t round_counter = 0;
-  uint32_t queries = 0;
-  // The privacy that the round's noise claims for `phi` changed queries.
-  double epsilon = 0;
-  double delta = 0;
-  uint32_t phi = 0;
-};
-
-// The privacy loss of all queries of one submission together. With k = ceil(queries / phi), group
-// privacy gives k * epsilon and delta * (1 + e^epsilon + .. + e^((k-1) epsilon)), at most 1.
-struct Loss {
-  double epsilon = 0;
-  double delta = 0;
-};
-Loss LossOf(const Charge& charge);
-
-// Counts every submission ever made, and keeps the latest ones in detail. Losses add up (basic
-// composition).
-class Ledger {
- public:
-  static constexpr size_t kDetailed = 256;
-
-  void Add(const Charge& charge);
-
-  const std::deque<Charge>& latest() const { return latest_; }
-  uint64_t submissions() const { return submissions_; }
-  uint64_t queries() const { return queries_; }
-  const Loss& loss() const { return loss_; }
-
- private:
-  friend class StateCodec;
-  std::deque<Charge> latest_;
-  uint64_t submissions_ = 0;
-  uint64_t queries_ = 0;
-  Loss loss_;
-};
 
 // A round that this client takes part in.
 struct HeldRound {
@@ -92,7 +52,7 @@ struct HeldRound {
   bool over = false;
 
   uint64_t counter() const { return header.header().counter(); }
-  // Wipes the secrets.
+  // Wipes the secrets. Callers use State::End, which charges the ledger too.
   void End();
 };
 
@@ -107,6 +67,9 @@ struct State {
   static constexpr size_t kMaxRounds = 4096;
 
   HeldRound* FindRound(const Digest& id);
+  // Wipes a round's secrets, and charges the round to the ledger if slots were held in it and
+  // nothing was asked.
+  void End(HeldRound& round);
   // Drops rounds that expired before `now_s`. True if any did.
   bool DropExpired(uint64_t now_s);
 };

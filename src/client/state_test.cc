@@ -19,6 +19,7 @@
 #include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/client/state.pb.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/round/header.h"
 #include "src/storage/file.h"
@@ -28,6 +29,16 @@ namespace {
 
 using shoal::testing::StatusIs;
 namespace fs = std::filesystem;
+
+noise::Parameters Noise(uint32_t phi) {
+  return {.mechanism = noise::Mechanism::kGeometric,
+          .epsilon = 1,
+          .delta = 1e-6,
+          .phi = phi,
+          .mode = 15,
+          .left_scale = 1.25,
+          .right_scale = 5};
+}
 
 class StateTest : public ::testing::Test {
  protected:
@@ -83,8 +94,9 @@ TEST_F(StateTest, KeepsEverything) {
     master = state.rounds[0].master.Clone();
     state.rounds.push_back(MakeRound(8));
     state.rounds[1].End();
-    state.ledger.Add(
-        {.sent_s = 5, .round_counter = 7, .queries = 64, .epsilon = 1, .delta = 1e-6, .phi = 64});
+    state.ledger.Add({.sent_s = 5, .round_counter = 7, .queries = 64, .noise = Noise(64)});
+    state.ledger.Add({.sent_s = 6, .round_counter = 8, .queries = 1, .noise = Noise(1)});
+    state.ledger.AddIdleRound(1e-7);
     SHOAL_ASSERT_OK(store->Save());
   }
   auto store = Open();
@@ -104,11 +116,20 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_FALSE(state.rounds[0].over);
   EXPECT_TRUE(state.rounds[1].over);
   EXPECT_TRUE(state.rounds[1].rows.empty());
-  EXPECT_EQ(state.ledger.submissions(), 1u);
-  EXPECT_EQ(state.ledger.queries(), 64u);
-  ASSERT_EQ(state.ledger.latest().size(), 1u);
+  EXPECT_EQ(state.ledger.submissions(), 2u);
+  EXPECT_EQ(state.ledger.queries(), 65u);
+  EXPECT_EQ(state.ledger.idle_rounds(), 1u);
+  ASSERT_EQ(state.ledger.latest().size(), 2u);
   EXPECT_EQ(state.ledger.latest()[0].round_counter, 7u);
-  EXPECT_DOUBLE_EQ(state.ledger.loss().epsilon, 1);
+  EXPECT_EQ(state.ledger.latest()[0].phi, 64u);
+  Ledger same;
+  same.Add({.queries = 64, .noise = Noise(64)});
+  same.Add({.queries = 1, .noise = Noise(1)});
+  same.AddIdleRound(1e-7);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, state.ledger.LossAt(1e-3));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss expected, same.LossAt(1e-3));
+  ASSERT_TRUE(loss.epsilon.has_value());
+  EXPECT_EQ(loss.epsilon, expected.epsilon);
 }
 
 TEST_F(StateTest, AsManyRoundsAsAreKeptAreReadAgain) {
@@ -314,7 +335,7 @@ TEST_F(LongStateTest, LongArraysHaveFilesOfTheirOwn) {
 
   // Only arrays that changed are written again.
   const std::vector<std::string> files = Files(".array-");
-  store->state().ledger.Add({.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 1});
+  store->state().ledger.Add({.queries = 1, .noise = Noise(1)});
   SHOAL_ASSERT_OK(store->Save());
   EXPECT_EQ(Files(".array-"), files);
   store->state().rounds[0].rows[17] = 5;
@@ -428,7 +449,7 @@ TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
       SHOAL_CHECK(store.ok());
       State& state = (*store)->state();
       state.rounds[0].rows = MakeLong(1).rows;
-      state.ledger.Add({.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 1});
+      state.ledger.Add({.queries = 1, .noise = Noise(1)});
       SHOAL_CHECK((*store)->Save().ok());
       state.rounds[0].End();
       SHOAL_CHECK((*store)->Save().ok());
@@ -483,7 +504,7 @@ TEST_F(StateTest, AStateOfVersion1LosesItsRounds) {
   {
     auto store = Open();
     store->state().rounds.push_back(MakeRound(1));
-    store->state().ledger.Add({.queries = 3, .epsilon = 1, .delta = 1e-6, .phi = 3});
+    store->state().ledger.Add({.queries = 3, .noise = Noise(3)});
     SHOAL_ASSERT_OK(store->Save());
   }
   const std::string content = *ReadFile(path_);
@@ -497,6 +518,133 @@ TEST_F(StateTest, AStateOfVersion1LosesItsRounds) {
   EXPECT_EQ(store->state().ledger.queries(), 3u);
 }
 
+// Version 2 kept a sum of all charges, and the claims of the latest: its rounds go on.
+class Version2Test : public StateTest {
+ protected:
+  // Writes a state with these charges as version 2 did, with a round that goes on, and opens it.
+  std::unique_ptr<FileStateStore> OpenWith(const std::vector<Charge>& charges,
+                                           const LedgerTotal& total) {
+    SaveOne();
+    const std::string content = *ReadFile(path_);
+    StateRecord record;
+    SHOAL_CHECK(record.ParseFromString(content.substr(sizeof(Digest))));
+    for (const Charge& charge : charges) {
+      ChargeRecord& out = *record.add_charges();
+      out.set_queries(charge.queries);
+      out.set_epsilon(charge.epsilon);
+      out.set_delta(charge.delta);
+      out.set_phi(charge.phi);
+    }
+    *record.mutable_total() = total;
+    const std::string body = record.SerializeAsString();
+    Bytes old = ToBytes(Transcript("shoal client state v2").Blob(AsBytes(body)).Finish());
+    Append(old, AsBytes(body));
+    SHOAL_CHECK(WriteFileAtomically(path_, old, FileMode::kPrivate).ok());
+    return Open();
+  }
+  static LedgerTotal Total(uint64_t submissions, uint64_t queries, double epsilon, double delta) {
+    LedgerTotal total;
+    total.set_submissions(submissions);
+    total.set_queries(queries);
+    total.set_epsilon(epsilon);
+    total.set_delta(delta);
+    return total;
+  }
+};
+
+TEST_F(Version2Test, ItsChargesAreTakenOverByTheirClaims) {
+  // One charge within phi, one of three groups. Version 2 called the delta of the second 1.1e-5.
+  auto store = OpenWith({{.queries = 4, .epsilon = 0.5, .delta = 1e-7, .phi = 4},
+                         {.queries = 9, .epsilon = 1, .delta = 1e-6, .phi = 4}},
+                        Total(2, 13, 3.5, 1.12e-5));
+  EXPECT_EQ(store->discarded_rounds(), 0u);
+  EXPECT_FALSE(store->state().rounds[0].over);
+  const Ledger& ledger = store->state().ledger;
+  EXPECT_EQ(ledger.submissions(), 2u);
+  EXPECT_EQ(ledger.queries(), 13u);
+  // The three groups and the one are independent: 0.5 + 3 * 1 at 1e-7 + 3e-6, and less at more.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss sum, ledger.LossAt(3.1e-6));
+  ASSERT_TRUE(sum.epsilon.has_value());
+  EXPECT_NEAR(*sum.epsilon, 3.5, 1e-3);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss none, ledger.LossAt(3e-6));
+  EXPECT_FALSE(none.epsilon.has_value());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss less, ledger.LossAt(0.1));
+  EXPECT_LT(less.epsilon.value_or(9), 3.4);
+  // The same once more, from a file of the present version.
+  SHOAL_ASSERT_OK(store->Save());
+  store.reset();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss again, Open()->state().ledger.LossAt(3.1e-6));
+  EXPECT_EQ(again.epsilon, sum.epsilon);
+}
+
+TEST_F(Version2Test, WhatItDidNotKeepIsAddedUp) {
+  auto store =
+      OpenWith({{.queries = 1, .epsilon = 0.5, .delta = 1e-7, .phi = 1}}, Total(3, 5, 2.5, 4e-6));
+  const Ledger& ledger = store->state().ledger;
+  // The rest: epsilon 2, and the whole sum's delta.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, ledger.LossAt(4.2e-6));
+  ASSERT_TRUE(loss.epsilon.has_value());
+  EXPECT_NEAR(*loss.epsilon, 2.5, 1e-3);
+  EXPECT_GE(*loss.epsilon, 2.5);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss none, ledger.LossAt(4e-6));
+  EXPECT_FALSE(none.epsilon.has_value());
+}
+
+TEST_F(Version2Test, NothingHoldsWithoutAClaim) {
+  auto store =
+      OpenWith({{.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 0}}, Total(1, 1, INFINITY, 1));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, store->state().ledger.LossAt(1e-6));
+  EXPECT_FALSE(loss.epsilon.has_value());
+  EXPECT_FALSE(loss.beyond.has_value());
+}
+
+// A round in which slots were held and nothing was asked is charged its delta when it is over,
+// however it ends. A round that was asked in, or without slots, is not.
+TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
+  const auto idle = [&](uint64_t counter) {
+    HeldRound round = MakeRound(counter);
+    round.header.mutable_header()->mutable_noise()->set_delta(1e-6);
+    round.rows.clear();
+    return round;
+  };
+  State state;
+  state.rounds.push_back(idle(1));       // expires
+  state.rounds.push_back(idle(2));       // is given up
+  state.rounds.push_back(MakeRound(3));  // was asked in
+  state.rounds.push_back(idle(4));       // has no slots
+  state.rounds[3].slots.clear();
+  state.rounds.push_back(idle(5));  // goes on
+  state.End(state.rounds[1]);
+  EXPECT_EQ(state.ledger.idle_rounds(), 1u);
+  state.End(state.rounds[1]);
+  EXPECT_EQ(state.ledger.idle_rounds(), 1u) << "once";
+  EXPECT_TRUE(state.DropExpired(1005));
+  EXPECT_EQ(state.rounds.size(), 1u);
+  EXPECT_EQ(state.ledger.idle_rounds(), 2u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss enough, state.ledger.LossAt(2e-6));
+  EXPECT_EQ(enough.epsilon, 0.0);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss less, state.ledger.LossAt(1.9e-6));
+  EXPECT_FALSE(less.epsilon.has_value());
+}
+
+// A state that was restored from an old copy gives its rounds up: their slots were held.
+TEST_F(StateTest, IdleRoundsOfAnOldCopyAreCharged) {
+  for (const size_t slots : {size_t{3}, size_t{10'000}}) {  // in the state, and in a file
+    {
+      auto store = Open();
+      HeldRound round = MakeRound(1 + slots);
+      round.rows.clear();
+      round.slots.resize(slots);
+      store->state().rounds.push_back(std::move(round));
+      SHOAL_ASSERT_OK(store->Save());
+    }
+    fs::remove(path_ + ".guard");
+    auto store = Open();
+    EXPECT_EQ(store->discarded_rounds(), 1u);
+    EXPECT_EQ(store->state().ledger.idle_rounds(), slots == 3 ? 1u : 2u);
+  }
+}
+
 TEST_F(StateTest, ExpiredRoundsAreDropped) {
   State state;
   state.rounds.push_back(MakeRound(1));  // expires at 1001
@@ -505,33 +653,6 @@ TEST_F(StateTest, ExpiredRoundsAreDropped) {
   EXPECT_TRUE(state.DropExpired(1002));
   ASSERT_EQ(state.rounds.size(), 1u);
   EXPECT_EQ(state.rounds[0].counter(), 2u);
-}
-
-TEST(Ledger, GroupPrivacy) {
-  // Within phi, the loss is what the noise claims.
-  const Loss one = LossOf({.queries = 64, .epsilon = 1, .delta = 1e-6, .phi = 64});
-  EXPECT_DOUBLE_EQ(one.epsilon, 1);
-  EXPECT_DOUBLE_EQ(one.delta, 1e-6);
-  // One more query than phi: two groups.
-  const Loss two = LossOf({.queries = 65, .epsilon = 1, .delta = 1e-6, .phi = 64});
-  EXPECT_DOUBLE_EQ(two.epsilon, 2);
-  EXPECT_NEAR(two.delta, 1e-6 * (1 + std::exp(1.0)), 1e-15);
-  // With many more, delta is 1, which means that nothing is claimed.
-  EXPECT_EQ(LossOf({.queries = 5000, .epsilon = 1, .delta = 1e-6, .phi = 1}).delta, 1);
-  EXPECT_EQ(LossOf({.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 0}).delta, 1);
-  EXPECT_EQ(LossOf({.queries = 0, .epsilon = 1, .delta = 1e-6, .phi = 1}).epsilon, 0);
-}
-
-TEST(Ledger, CountsAllAndKeepsTheLatest) {
-  Ledger ledger;
-  for (uint64_t i = 0; i < Ledger::kDetailed + 10; ++i) {
-    ledger.Add({.round_counter = i, .queries = 2, .epsilon = 0.5, .delta = 1e-9, .phi = 2});
-  }
-  EXPECT_EQ(ledger.submissions(), Ledger::kDetailed + 10);
-  EXPECT_EQ(ledger.queries(), 2 * (Ledger::kDetailed + 10));
-  EXPECT_NEAR(ledger.loss().epsilon, 0.5 * (Ledger::kDetailed + 10), 1e-9);
-  EXPECT_EQ(ledger.latest().size(), Ledger::kDetailed);
-  EXPECT_EQ(ledger.latest().front().round_counter, 10u);
 }
 
 }  // namespace

@@ -615,7 +615,8 @@ absl::StatusOr<double> ComposedEpsilon(const Composition& composition, double de
   const auto holds = [&](double epsilon, Precision precision) {
     return TermsDelta(*terms, epsilon, Points(precision), /*upper=*/true) <= delta;
   };
-  if (RevealedBy(*terms) > delta || !holds(kMaxComposedEpsilon, Precision::kExact)) {
+  if (RevealedBy(*terms) > delta || (!holds(kMaxComposedEpsilon, Precision::kSearch) &&
+                                     !holds(kMaxComposedEpsilon, Precision::kExact))) {
     return absl::OutOfRangeError(absl::StrFormat(
         "accountant: no epsilon up to %g holds at delta %g", kMaxComposedEpsilon, delta));
   }
@@ -628,10 +629,10 @@ absl::StatusOr<double> ComposedEpsilon(const Composition& composition, double de
       (holds(middle, precision) ? high : low) = middle;
     }
   };
-  narrow(Precision::kSearch, 1e-3);
-  low = std::max(0.0, high * 0.98);
+  narrow(Precision::kSearch, 1e-4);
+  low = std::max(0.0, high * 0.998);
   if (low > 0 && holds(low, Precision::kExact)) low = 0;
-  narrow(Precision::kExact, 1e-5);
+  narrow(Precision::kExact, 1e-4);
   return high;
 }
 

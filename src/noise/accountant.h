@@ -97,7 +97,7 @@ absl::StatusOr<DeltaBounds> ComposedDelta(const Composition& composition, double
                                           Precision precision = Precision::kExact);
 
 // An epsilon that holds at `delta` for everything together, larger than the smallest one by some
-// parts in 10^5 at most. OUT_OF_RANGE if none up to kMaxComposedEpsilon holds, because a change is
+// parts in 10^4 at most. OUT_OF_RANGE if none up to kMaxComposedEpsilon holds, because a change is
 // given away with a higher probability or because the losses are too large. INVALID_ARGUMENT as for
 // ComposedDelta. Takes a fraction of a second for each kind of change.
 absl::StatusOr<double> ComposedEpsilon(const Composition& composition, double delta);

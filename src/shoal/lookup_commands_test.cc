@@ -90,7 +90,20 @@ TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
             "key-5\tfound\tvalue of key-5\tyes\n"
             "\\xff\\xfe\tabsent\t\tyes\n"
             "last\tabsent\t\tyes\n");
-  EXPECT_NE(outcome.err.find("for any 1 of the 8 queries; epsilon 8, delta 1 for all"),
+  // The roster protects single lookups, and eight queries were sent.
+  EXPECT_NE(outcome.err.find("privacy: a round protects single lookups, any one query of a device "
+                             "by itself: nobody's odds between what was asked and anything else "
+                             "change by more than a factor of 2.72, but for a chance of 0.001 "
+                             "(epsilon 1, delta 0.001)"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("privacy: all 8 queries of this lookup together, padding included: "
+                             "nobody's odds between what was asked and anything else change by "
+                             "more than a factor of 303, but for a chance of 0.001 (epsilon 5.713, "
+                             "delta 0.001)"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("privacy: all 8 queries in 1 submission of this device so far"),
             std::string::npos)
       << outcome.err;
 }
@@ -374,11 +387,15 @@ TEST_F(CommandsTest, StatusShowsRoundsAndLedger) {
   EXPECT_EQ(table.code, cli::kExitOk) << table.err;
   EXPECT_NE(table.out.find("open for onions"), std::string::npos) << table.out;
   EXPECT_NE(table.out.find("onions close in"), std::string::npos);
-  EXPECT_NE(table.out.find("this client so far: 1 submissions, 8 queries"), std::string::npos);
+  EXPECT_NE(table.out.find("ledger: all 8 queries in 1 submission of this device"),
+            std::string::npos);
   const Outcome json = Run({"status", "--config", ConfigPath(), "--format", "json"});
   EXPECT_EQ(json.code, cli::kExitOk) << json.err;
   EXPECT_NE(json.out.find(R"("state":"open for onions")"), std::string::npos) << json.out;
-  EXPECT_NE(json.out.find(R"("ledger":{"submissions":1,"queries":8)"), std::string::npos);
+  EXPECT_NE(json.out.find(R"("ledger":{"submissions":1,"queries":8,"idle_rounds":0,)"
+                          R"("epsilon":5.71)"),
+            std::string::npos)
+      << json.out;
 }
 
 TEST_F(CommandsTest, StatusBelievesNoOtherDeployment) {

@@ -14,6 +14,7 @@
 #include "src/base/status_macros.h"
 #include "src/pir/costs.h"
 #include "src/shoal/format.h"
+#include "src/shoal/privacy_text.h"
 
 namespace shoal::commands {
 namespace {
@@ -149,16 +150,13 @@ void Session::TellCosts() {
                       SizeText(fetch.received_bytes), " fetched",
                       fetch.by_delta ? " as a delta" : "", ")"));
   } else if (const client::Ledger& ledger = state().ledger; ledger.submissions() > 0) {
-    const client::Charge& charge = ledger.latest().back();
-    const client::Loss last = client::LossOf(charge);
-    Tell(
-        absl::StrFormat("privacy: epsilon %.4g, delta %.3g for any %d of the %s queries; epsilon "
-                        "%.4g, delta %.3g for all of them together",
-                        charge.epsilon, charge.delta, std::min(charge.phi, charge.queries),
-                        WithCommas(charge.queries), last.epsilon, last.delta));
-    Tell(absl::StrFormat("privacy: epsilon %.4g, delta %.3g for all %s submissions so far",
-                         ledger.loss().epsilon, ledger.loss().delta,
-                         WithCommas(ledger.submissions())));
+    const noise::Parameters& noise = deployment_->roster().noise();
+    const auto tell = [this](const absl::StatusOr<std::string>& text) {
+      Tell(absl::StrCat("privacy: ", text.ok() ? *text : text.status().ToString()));
+    };
+    tell(ProtectionText(noise));
+    tell(LookupText(noise, ledger.latest().back().queries, /*rounds=*/1));
+    tell(LedgerText(ledger, noise.delta));
   }
   std::vector<std::string> costs;
   pir::ForEachCost(source_->costs(), [&](const char* cost, double value) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "src/client/state.h"
 #include "src/shoal/format.h"
 #include "src/shoal/lookup_commands.h"
+#include "src/shoal/privacy_text.h"
 
 namespace shoal::commands {
 namespace {
@@ -106,13 +108,20 @@ void PrintTables(const wire::GetStatusResponse& status, uint64_t now_s, std::ost
   }
 }
 
-std::string LedgerJson(const client::Ledger& ledger) {
-  return JsonObject()
-      .Integer("submissions", ledger.submissions())
+// `epsilon` is null if none holds at the deployment's delta.
+absl::StatusOr<std::string> LedgerJson(const client::Ledger& ledger, double delta) {
+  SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss loss, ledger.LossAt(delta));
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  JsonObject json;
+  json.Integer("submissions", ledger.submissions())
       .Integer("queries", ledger.queries())
-      .Number("epsilon", ledger.loss().epsilon)
-      .Number("delta", ledger.loss().delta)
-      .Take();
+      .Integer("idle_rounds", ledger.idle_rounds())
+      .Number("epsilon", loss.epsilon.value_or(kNone))
+      .Number("delta", delta);
+  if (loss.beyond) {
+    json.Number("beyond_epsilon", loss.beyond->epsilon).Number("beyond_delta", loss.beyond->delta);
+  }
+  return json.Take();
 }
 
 absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli::Io& io) {
@@ -140,6 +149,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
   const wire::Manifest& manifest = deployment.manifest().content();
   const noise::Parameters& noise = deployment.roster().noise();
   if (format == "json") {
+    SHOAL_ASSIGN_OR_RETURN(const std::string ledger, LedgerJson(state.ledger, noise.delta));
     std::vector<std::string> rounds;
     for (const wire::RoundReport& report : status.rounds()) {
       rounds.push_back(RoundJson(report, now_s));
@@ -160,7 +170,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
                   .Number("delta", noise.delta)
                   .Integer("phi", noise.phi)
                   .Raw("rounds", JsonArray(rounds))
-                  .Raw("ledger", LedgerJson(state.ledger))
+                  .Raw("ledger", ledger)
                   .Take()
            << '\n';
     return absl::OkStatus();
@@ -173,13 +183,10 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
          << WithCommas(manifest.records()) << " records in " << WithCommas(manifest.rows())
          << " rows of " << WithCommas(manifest.row_bytes()) << " bytes, expires in "
          << DurationText(manifest.expires_s() > now_s ? manifest.expires_s() - now_s : 0) << '\n'
-         << absl::StrFormat("privacy: epsilon %.4g, delta %.3g for %d queries of a round\n",
-                            noise.epsilon, noise.delta, noise.phi);
+         << "privacy: " << ProtectionText(noise) << '\n';
   PrintTables(status, now_s, io.out);
-  io.out << absl::StrFormat(
-      "\nthis client so far: %s submissions, %s queries, epsilon %.4g, delta %.3g\n",
-      WithCommas(state.ledger.submissions()), WithCommas(state.ledger.queries()),
-      state.ledger.loss().epsilon, state.ledger.loss().delta);
+  SHOAL_ASSIGN_OR_RETURN(const std::string ledger, LedgerText(state.ledger, noise.delta));
+  io.out << "\nledger: " << ledger << '\n';
   return absl::OkStatus();
 }
 
@@ -192,8 +199,10 @@ cli::Command Status(Connector connect) {
       .help =
           R"(Asks the frontend for its rounds: what they wait for, how many slots and queries they
 hold, and what their stages cost at every party. Roster and table are verified;
-everything else is only what the frontend says. At the end it shows what this client's
-own lookups have cost so far in privacy.
+everything else is only what the frontend says. At the end it shows what all lookups of
+this client reveal together so far (its ledger): the exact epsilon at the deployment's
+delta. In JSON, ledger.epsilon is null if none holds at that delta; then beyond_epsilon
+holds at the larger beyond_delta.
 )",
       .examples = "  shoal status --config client.textproto\n",
       .options =

@@ -1,0 +1,93 @@
+#include "src/client/ledger.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "src/base/status_macros.h"
+#include "src/noise/accountant.h"
+
+namespace shoal::client {
+namespace {
+
+bool Same(const noise::Parameters& a, const noise::Parameters& b) {
+  return a.mechanism == b.mechanism && a.epsilon == b.epsilon && a.delta == b.delta &&
+         a.phi == b.phi && a.mode == b.mode && a.left_scale == b.left_scale &&
+         a.right_scale == b.right_scale;
+}
+
+}  // namespace
+
+void Ledger::Add(const Submission& submission) {
+  const noise::Parameters& noise = submission.noise;
+  latest_.push_back({.sent_s = submission.sent_s,
+                     .round_counter = submission.round_counter,
+                     .queries = submission.queries,
+                     .epsilon = noise.epsilon,
+                     .delta = noise.delta,
+                     .phi = noise.phi});
+  if (latest_.size() > kDetailed) latest_.pop_front();
+  ++submissions_;
+  queries_ += submission.queries;
+  auto charged = std::find_if(noise_.begin(), noise_.end(),
+                              [&](const ChargedNoise& other) { return Same(other.noise, noise); });
+  if (charged == noise_.end()) charged = noise_.insert(noise_.end(), ChargedNoise{.noise = noise});
+  ++charged->submissions;
+  charged->queries += submission.queries;
+}
+
+void Ledger::AddIdleRound(double delta) {
+  ++idle_rounds_;
+  idle_delta_ = std::min(1.0, idle_delta_ + delta);
+}
+
+absl::StatusOr<std::optional<double>> Ledger::EpsilonAt(double delta) const {
+  // These are added to whatever the rest reveals: basic composition.
+  const double left = delta - idle_delta_ - earlier_.delta;
+  if (!(left >= 0) || !std::isfinite(earlier_.epsilon)) return std::optional<double>();
+  noise::Composition composition;
+  std::vector<noise::Distribution> distributions;
+  uint64_t changes = 0;
+  for (const ChargedNoise& charged : noise_) {
+    SHOAL_ASSIGN_OR_RETURN(noise::Distribution distribution,
+                           noise::Distribution::Create(charged.noise));
+    composition.noise.push_back({distribution.weights(), charged.queries});
+    distributions.push_back(std::move(distribution));
+    changes += std::min(charged.queries, noise::kMaxChanges + 1);
+  }
+  for (const ChargedClaim& claim : claims_) {
+    composition.claims.push_back({claim.epsilon, claim.delta, claim.times});
+    changes += std::min(claim.times, noise::kMaxChanges + 1);
+  }
+  // Nobody computes with as many: no epsilon would hold.
+  if (changes > noise::kMaxChanges) return std::optional<double>();
+  const absl::StatusOr<double> epsilon = noise::ComposedEpsilon(composition, left);
+  if (absl::IsOutOfRange(epsilon.status())) return std::optional<double>();
+  if (!epsilon.ok()) return epsilon.status();
+  return std::optional<double>(*epsilon + earlier_.epsilon);
+}
+
+absl::StatusOr<TotalLoss> Ledger::LossAt(double delta) const {
+  TotalLoss loss{.delta = delta, .epsilon = {}, .beyond = {}};
+  SHOAL_ASSIGN_OR_RETURN(loss.epsilon, EpsilonAt(delta));
+  if (loss.epsilon) return loss;
+  for (double larger = 10 * delta; larger > 0 && larger < 1; larger *= 10) {
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<double> epsilon, EpsilonAt(larger));
+    if (!epsilon) continue;
+    loss.beyond = {*epsilon, larger};
+    break;
+  }
+  return loss;
+}
+
+absl::StatusOr<TotalLoss> LossOf(const noise::Parameters& noise, uint64_t queries, double delta) {
+  Ledger ledger;
+  for (uint64_t left = queries; left > 0;) {
+    const auto part = static_cast<uint32_t>(std::min<uint64_t>(left, ~uint32_t{0}));
+    ledger.Add({.sent_s = 0, .round_counter = 0, .queries = part, .noise = noise});
+    left -= part;
+  }
+  return ledger.LossAt(delta);
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,115 @@
+// A client's privacy ledger: what it has asked under which noise, and what all of it reveals
+// together.
+//
+// Every submission is charged before it is sent. A round in which the client held slots and sent
+// nothing is charged the delta of its noise once it is over, whatever the frontend says became of
+// it. Nothing is ever taken back.
+//
+// Queries of one round are for distinct rows, and rounds have fresh noise, so that all of a
+// client's queries are independent changes (noise/accountant.h): their privacy losses are added up
+// exactly, by convolution.
+#ifndef SHOAL_SRC_CLIENT_LEDGER_H_
+#define SHOAL_SRC_CLIENT_LEDGER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "src/noise/noise.h"
+
+namespace shoal::client {
+
+// Queries that one round takes, padding included.
+struct Submission {
+  uint64_t sent_s = 0;
+  uint64_t round_counter = 0;
+  uint32_t queries = 0;
+  // The round's, from a verified roster.
+  noise::Parameters noise;
+};
+
+// What is kept of one of the latest submissions.
+struct Charge {
+  uint64_t sent_s = 0;
+  uint64_t round_counter = 0;
+  uint32_t queries = 0;
+  // The privacy that the round's noise claims for `phi` changed queries.
+  double epsilon = 0;
+  double delta = 0;
+  uint32_t phi = 0;
+};
+
+// What was asked under one noise setting.
+struct ChargedNoise {
+  noise::Parameters noise;
+  uint64_t submissions = 0;
+  uint64_t queries = 0;
+};
+
+// Charges of which only the claim is known: a state of an older version kept no more of them.
+struct ChargedClaim {
+  double epsilon = 0;
+  double delta = 0;
+  // How often up to phi queries were asked under this claim.
+  uint64_t times = 0;
+};
+
+// With probability at least 1 - delta, nobody's odds between any two lists of queries are moved by
+// a factor of more than e^epsilon.
+struct Loss {
+  double epsilon = 0;
+  double delta = 0;
+};
+
+// The exact loss of several queries together.
+struct TotalLoss {
+  // The delta that was asked for, and the epsilon that holds there; nothing if none up to
+  // noise::kMaxComposedEpsilon does, because a query is given away with a higher probability.
+  double delta = 0;
+  std::optional<double> epsilon;
+  // If none does: the epsilon at 10, 100, .. times that delta, the first that there is below 1.
+  std::optional<Loss> beyond;
+};
+
+class Ledger {
+ public:
+  // How many submissions are kept one by one.
+  static constexpr size_t kDetailed = 256;
+
+  void Add(const Submission& submission);
+  // A round in which slots were held and nothing was sent, whose noise has this delta.
+  void AddIdleRound(double delta);
+
+  const std::deque<Charge>& latest() const { return latest_; }
+  uint64_t submissions() const { return submissions_; }
+  uint64_t queries() const { return queries_; }
+  uint64_t idle_rounds() const { return idle_rounds_; }
+
+  // The loss of everything that was charged. Takes up to some seconds. Errors are those of noise
+  // settings that no roster can have.
+  absl::StatusOr<TotalLoss> LossAt(double delta) const;
+
+ private:
+  friend class StateCodec;
+  absl::StatusOr<std::optional<double>> EpsilonAt(double delta) const;
+
+  std::deque<Charge> latest_;
+  uint64_t submissions_ = 0;
+  uint64_t queries_ = 0;
+  std::vector<ChargedNoise> noise_;
+  std::vector<ChargedClaim> claims_;
+  // What an older version charged and did not keep one by one, by basic composition.
+  Loss earlier_;
+  uint64_t idle_rounds_ = 0;
+  double idle_delta_ = 0;
+};
+
+// The loss of `queries` queries of one client under this noise.
+absl::StatusOr<TotalLoss> LossOf(const noise::Parameters& noise, uint64_t queries, double delta);
+
+}  // namespace shoal::client
+
+#endif  // SHOAL_SRC_CLIENT_LEDGER_H_

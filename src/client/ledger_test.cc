@@ -1,0 +1,129 @@
+#include "src/client/ledger.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/noise/accountant.h"
+#include "src/noise/noise.h"
+
+namespace shoal::client {
+namespace {
+
+// Protects five queries together at (1, 1e-6).
+noise::Parameters Wide() {
+  return {.mechanism = noise::Mechanism::kSplitGaussian,
+          .epsilon = 1,
+          .delta = 1e-6,
+          .phi = 5,
+          .mode = 70,
+          .left_scale = 14,
+          .right_scale = 60};
+}
+// Protects single lookups.
+noise::Parameters Single() {
+  return {.mechanism = noise::Mechanism::kGeometric,
+          .epsilon = 1,
+          .delta = 1e-6,
+          .phi = 1,
+          .mode = 15,
+          .left_scale = 1.25,
+          .right_scale = 5};
+}
+
+Ledger With(const std::vector<Submission>& submissions) {
+  Ledger ledger;
+  for (const Submission& submission : submissions) ledger.Add(submission);
+  return ledger;
+}
+
+// At the epsilon that the ledger shows, the accountant gives a delta that is just below.
+TEST(LedgerTest, AddsUpExactly) {
+  const noise::Parameters noise = Wide();
+  const Ledger ledger = With({{.queries = 5, .noise = noise}, {.queries = 10, .noise = noise}});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, ledger.LossAt(1e-5));
+  ASSERT_TRUE(loss.epsilon.has_value());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto distribution, noise::Distribution::Create(noise));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const noise::DeltaBounds delta,
+      noise::SubstitutionDelta(distribution.weights(), *loss.epsilon, {.phi = 5, .rounds = 3}));
+  EXPECT_LE(delta.upper, 1e-5);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const noise::DeltaBounds below,
+                             noise::SubstitutionDelta(distribution.weights(), *loss.epsilon * 0.999,
+                                                      {.phi = 5, .rounds = 3}));
+  EXPECT_GT(below.upper, 1e-5);
+  // Far below basic composition.
+  EXPECT_LT(*loss.epsilon, 2);
+}
+
+// Only the number of queries under each setting counts, not their order or their rounds.
+TEST(LedgerTest, AddsUpOverSettings) {
+  const Ledger ledger = With({{.queries = 5, .noise = Wide()},
+                              {.queries = 1, .noise = Single()},
+                              {.queries = 5, .noise = Wide()}});
+  const Ledger other = With({{.queries = 1, .noise = Single()}, {.queries = 10, .noise = Wide()}});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, ledger.LossAt(1e-5));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss same, other.LossAt(1e-5));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss wide, LossOf(Wide(), 10, 1e-5));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss one, LossOf(Single(), 1, 1e-6));
+  ASSERT_TRUE(loss.epsilon && same.epsilon && wide.epsilon && one.epsilon);
+  EXPECT_NEAR(*loss.epsilon, *same.epsilon, 1e-4);
+  EXPECT_GT(*loss.epsilon, *wide.epsilon);
+  EXPECT_LT(*loss.epsilon, *wide.epsilon + *one.epsilon);
+  EXPECT_LE(*one.epsilon, 1.06) << "one lookup costs what the roster claims";
+}
+
+TEST(LedgerTest, IdleRoundsCostTheirDelta) {
+  Ledger ledger = With({{.queries = 5, .noise = Wide()}});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss without, ledger.LossAt(2e-6));
+  ledger.AddIdleRound(1.5e-6);
+  EXPECT_EQ(ledger.idle_rounds(), 1u);
+  EXPECT_EQ(ledger.submissions(), 1u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss with, ledger.LossAt(2e-6));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss less, LossOf(Wide(), 5, 2e-6 - 1.5e-6));
+  ASSERT_TRUE(without.epsilon && with.epsilon && less.epsilon);
+  EXPECT_GT(*with.epsilon, *without.epsilon);
+  EXPECT_NEAR(*with.epsilon, *less.epsilon, 1e-4);
+  ledger.AddIdleRound(1.5e-6);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss over, ledger.LossAt(2e-6));
+  EXPECT_FALSE(over.epsilon.has_value());
+  ASSERT_TRUE(over.beyond.has_value());
+  EXPECT_DOUBLE_EQ(over.beyond->delta, 2e-5);
+}
+
+// Under noise for single lookups, a row that shows no noise gives its query away with a chance of
+// nearly delta. Eight queries have a larger chance.
+TEST(LedgerTest, SeveralQueriesAreNotProtectedBySingleNoise) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(Single(), 8, 1e-6));
+  EXPECT_FALSE(loss.epsilon.has_value());
+  ASSERT_TRUE(loss.beyond.has_value());
+  EXPECT_DOUBLE_EQ(loss.beyond->delta, 1e-5);
+  EXPECT_GT(loss.beyond->epsilon, 3);
+}
+
+TEST(LedgerTest, NothingCostsNothing) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, Ledger().LossAt(1e-6));
+  EXPECT_EQ(loss.epsilon, 0.0);
+}
+
+TEST(LedgerTest, TooManyQueriesAreNotProtected) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(Wide(), uint64_t{1} << 40, 1e-6));
+  EXPECT_FALSE(loss.epsilon.has_value());
+  EXPECT_FALSE(loss.beyond.has_value());
+}
+
+TEST(LedgerTest, CountsAllAndKeepsTheLatest) {
+  Ledger ledger;
+  for (uint64_t i = 0; i < Ledger::kDetailed + 10; ++i) {
+    ledger.Add({.round_counter = i, .queries = 2, .noise = Wide()});
+  }
+  EXPECT_EQ(ledger.submissions(), Ledger::kDetailed + 10);
+  EXPECT_EQ(ledger.queries(), 2 * (Ledger::kDetailed + 10));
+  EXPECT_EQ(ledger.latest().size(), Ledger::kDetailed);
+  EXPECT_EQ(ledger.latest().front().round_counter, 10u);
+  EXPECT_EQ(ledger.latest().front().phi, 5u);
+}
+
+}  // namespace
+}  // namespace shoal::client
