@@ -38,14 +38,6 @@ std::vector<uint32_t> Sorted(std::vector<uint32_t> items) {
   return items;
 }
 
-// The digest by which the state knows which rows (rising) a round is for. A lookup for other rows
-// does not match, even if some are the same.
-Digest WantedDigest(const HeldRound& held, std::span<const uint32_t> rows) {
-  return Transcript("shoal client wanted v1", held.master.view())
-      .Blob(BytesView(reinterpret_cast<const uint8_t*>(rows.data()), rows.size_bytes()))
-      .Finish();
-}
-
 std::string RoundName(const HeldRound& held) { return absl::StrCat("round ", held.counter()); }
 
 }  // namespace
@@ -58,6 +50,7 @@ class ChainClient::Answers final : public RowAnswers {
           std::unique_ptr<AnswerSpool> spool)
       : client_(*client), held_(*held), round_(std::move(round)), spool_(std::move(spool)) {}
 
+  const Digest& round_id() const { return held_.id; }
   std::span<const uint32_t> rows() const override { return held_.rows; }
 
   absl::Status Read(size_t first, MutableBytes out) const override {
@@ -78,6 +71,46 @@ class ChainClient::Answers final : public RowAnswers {
   HeldRound& held_;
   const round::Round round_;
   const std::unique_ptr<AnswerSpool> spool_;
+};
+
+// The answers of a lookup that is spread over rounds, unmasked and in memory: a round's entry in
+// the state may end before the last round is answered.
+class ChainClient::AnswersOfRounds final : public RowAnswers {
+ public:
+  explicit AnswersOfRounds(ChainClient* client) : client_(*client) {}
+
+  // To be called before anything else changes the state, which `answers` refers to.
+  absl::Status Add(const Answers& answers) {
+    const size_t each = client_.deployment_.manifest().answer_bytes();
+    const size_t before = answers_.size();
+    answers_.resize(before + answers.rows().size() * each);
+    rows_.insert(rows_.end(), answers.rows().begin(), answers.rows().end());
+    rounds_.push_back(answers.round_id());
+    return answers.Read(0, MutableBytes(answers_).subspan(before));
+  }
+
+  std::span<const uint32_t> rows() const override { return rows_; }
+
+  absl::Status Read(size_t first, MutableBytes out) const override {
+    const size_t each = client_.deployment_.manifest().answer_bytes();
+    const BytesView from = BytesView(answers_).subspan(first * each, out.size());
+    std::copy(from.begin(), from.end(), out.begin());
+    return absl::OkStatus();
+  }
+
+  absl::Status Erase() override {
+    State& state = client_.store_->state();
+    for (const Digest& id : rounds_) {
+      if (HeldRound* const held = state.FindRound(id); held != nullptr) state.End(*held);
+    }
+    return client_.store_->Save();
+  }
+
+ private:
+  ChainClient& client_;
+  std::vector<Digest> rounds_;
+  std::vector<uint32_t> rows_;
+  SecretVector<uint8_t> answers_;
 };
 
 ChainClient::ChainClient(const Deployment* deployment, ChainOptions options, Transport* transport,
@@ -273,9 +306,105 @@ absl::Status ChainClient::DropUnusable() {
   return absl::OkStatus();
 }
 
-std::optional<Digest> ChainClient::FindBegun(std::span<const uint32_t> rows) {
+absl::StatusOr<Division> ChainClient::Divide(size_t distinct_rows) const {
+  const uint32_t queries = Padded(distinct_rows);
+  const uint32_t phi = deployment_.roster().noise().phi;
+  const bool all_in_one = queries <= phi || options_.beyond_phi == BeyondPhi::kAcceptMore ||
+                          (phi == 1 && options_.beyond_phi == BeyondPhi::kRefuse);
+  const Division division{.queries = queries, .in_each = all_in_one ? queries : phi};
+  if (!all_in_one && options_.beyond_phi == BeyondPhi::kRefuse) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this lookup takes ", queries,
+        " queries, padding included, and a round of this deployment "
+        "protects only ",
+        phi,
+        " queries of a device together; nothing was sent. --over-rounds "
+        "spreads them over ",
+        division.rounds(), " rounds, ", phi,
+        " at most in each; --accept-more "
+        "sends them all in one round, with less protection, which is printed first; a smaller "
+        "pad_to in the configuration may make them fewer"));
+  }
+  if (division.rounds() > kMaxRoundsOfLookup) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this lookup takes ", queries, " queries, padding included, which are ",
+                     division.rounds(), " rounds with ", phi, " queries in each: more than ",
+                     kMaxRoundsOfLookup, "; nothing was sent"));
+  }
+  return division;
+}
+
+Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const {
+  const State& state = store_->state();
+  Ledger ledger = state.ledger;
+  uint32_t usable = queries == 0 ? 0 : division.rounds();
+  for (const HeldRound& held : state.rounds) {
+    if (held.over || held.slots.empty() || !held.rows.empty()) continue;
+    if (usable > 0 && held.slots.size() >= division.in_each) {
+      --usable;
+    } else {
+      ledger.AddIdleRound(held.header.header().noise().delta());
+    }
+  }
+  while (queries > 0) {
+    const auto part = static_cast<uint32_t>(std::min<uint64_t>(queries, division.in_each));
+    ledger.Add({.sent_s = environment_.clock->NowSeconds(),
+                .round_counter = 0,
+                .queries = part,
+                .noise = deployment_.roster().noise()});
+    queries -= part;
+  }
+  return ledger;
+}
+
+absl::Status ChainClient::CheckLimit(uint64_t queries, const Division& division) const {
+  if (!options_.max_epsilon) return absl::OkStatus();
+  const double delta = deployment_.roster().noise().delta;
+  Ledger ledger = LedgerWith(queries, division);
+  if (queries == 0) ledger.AddIdleRound(delta);  // a round with slots alone
+  SHOAL_ASSIGN_OR_RETURN(const TotalLoss loss, ledger.LossAt(delta));
+  if (loss.epsilon && *loss.epsilon <= *options_.max_epsilon) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "max_epsilon of the configuration is ", *options_.max_epsilon, ", and with ", queries,
+      " more queries everything that this device has asked would have ",
+      loss.epsilon ? absl::StrCat("epsilon ", *loss.epsilon) : std::string("no epsilon at all"),
+      " at the deployment's delta of ", delta, "; nothing was sent"));
+}
+
+std::vector<ChainClient::Portion> ChainClient::PartsOf(const Division& division,
+                                                       std::span<const uint32_t> rows) const {
+  std::vector<Portion> parts;
+  for (uint32_t number = 0; number < division.rounds(); ++number) {
+    const uint32_t queries = division.InRound(number);
+    const size_t first = std::min(rows.size(), size_t{number} * division.in_each);
+    parts.push_back({.rows = rows.subspan(first, std::min<size_t>(queries, rows.size() - first)),
+                     .queries = queries,
+                     .lookup = rows,
+                     .number = number,
+                     .parts = division.rounds()});
+  }
+  return parts;
+}
+
+// The digest by which the state knows what a round is for. A lookup for other rows does not match,
+// even if some are the same, and neither does another part of the same lookup, which may be for no
+// row but padding.
+Digest ChainClient::WantedDigest(const HeldRound& held, const Portion& part) {
+  const BytesView rows(reinterpret_cast<const uint8_t*>(part.lookup.data()),
+                       part.lookup.size_bytes());
+  if (part.parts == 1) {
+    return Transcript("shoal client wanted v1", held.master.view()).Blob(rows).Finish();
+  }
+  return Transcript("shoal client wanted part v1", held.master.view())
+      .Blob(rows)
+      .U64(part.number)
+      .U64(part.parts)
+      .Finish();
+}
+
+std::optional<Digest> ChainClient::FindBegun(const Portion& part) {
   for (const HeldRound& held : store_->state().rounds) {
-    if (!held.rows.empty() && held.wanted == WantedDigest(held, rows)) return held.id;
+    if (!held.rows.empty() && held.wanted == WantedDigest(held, part)) return held.id;
   }
   return std::nullopt;
 }
@@ -298,10 +427,23 @@ absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
 
 absl::StatusOr<Digest> ChainClient::ObtainAhead(uint32_t slots) {
   if (slots == 0) return absl::InvalidArgumentError("no slots asked for");
+  const uint32_t phi = deployment_.roster().noise().phi;
+  if (phi > 1 && slots > phi && options_.beyond_phi != BeyondPhi::kAcceptMore) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(slots, " slots in one round, and a round of this deployment protects only ",
+                     phi, " queries of a device together; nothing was sent. Take ", phi,
+                     " slots at most, or --accept-more"));
+  }
+  SHOAL_RETURN_IF_ERROR(CheckLimit(0, {.queries = slots, .in_each = slots}));
   return ObtainNew(slots, /*only_new_rounds=*/true);
 }
 
 absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_t> rows) {
+  const std::vector<uint32_t> rising = Sorted({rows.begin(), rows.end()});
+  return SubmitPart(round_id, {.rows = rising, .queries = Padded(rising.size()), .lookup = rising});
+}
+
+absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part) {
   SHOAL_ASSIGN_OR_RETURN(HeldRound* const held, FindHeld(round_id));
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(held->header));
   const uint32_t tolerance_s = deployment_.roster().clock_tolerance_s();
@@ -321,13 +463,14 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
     return absl::AbortedError("the round closed before this client could send its queries");
   }
   if (!begun) {
-    const uint32_t count = Padded(rows.size());
+    const uint32_t count = part.queries;
     if (count > held->slots.size()) {
       return absl::FailedPreconditionError(absl::StrCat(
           count, " queries, but only ", held->slots.size(), " slots in ", RoundName(*held)));
     }
-    held->rows = PadRows(rows, count, deployment_.manifest().rows(), *environment_.random);
-    held->wanted = WantedDigest(*held, Sorted({rows.begin(), rows.end()}));
+    SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
+    held->rows = PadRows(part.rows, count, deployment_.manifest().rows(), *environment_.random);
+    held->wanted = WantedDigest(*held, part);
     store_->state().ledger.Add({.sent_s = environment_.clock->NowSeconds(),
                                 .round_counter = held->counter(),
                                 .queries = count,
@@ -339,8 +482,7 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
     }
   } else {
     const std::vector<uint32_t> asked = Sorted(held->rows);
-    const std::vector<uint32_t> wanted = Sorted({rows.begin(), rows.end()});
-    if (!std::includes(asked.begin(), asked.end(), wanted.begin(), wanted.end())) {
+    if (!std::includes(asked.begin(), asked.end(), part.rows.begin(), part.rows.end())) {
       return absl::FailedPreconditionError(
           absl::StrCat("the slots in ", RoundName(*held), " carry other rows"));
     }
@@ -411,14 +553,46 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
 }
 
 absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wanted) {
-  const std::span<const uint32_t> rows = wanted.rows;
-  const uint32_t count = Padded(rows.size());
+  SHOAL_ASSIGN_OR_RETURN(const Division division, Divide(wanted.rows.size()));
+  if (options_.announce) options_.announce(division);
   costs_.query_seconds = costs_.answer_seconds = 0;
+  const std::vector<Portion> parts = PartsOf(division, wanted.rows);
+  // Checks for all rounds at once what Submit checks for each. Parts that were begun before an
+  // interruption are charged already.
+  uint64_t uncharged = 0;
+  for (const Portion& part : parts) {
+    if (!FindBegun(part)) uncharged += part.queries;
+  }
+  if (uncharged > 0) SHOAL_RETURN_IF_ERROR(CheckLimit(uncharged, division));
+  if (parts.size() == 1) {
+    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<RowAnswers> answers, AskPart(parts[0]));
+    return answers;
+  }
+  auto all = std::make_unique<AnswersOfRounds>(this);
+  double answer_seconds = 0;
+  for (const Portion& part : parts) {
+    environment_.Tell(
+        absl::StrCat("asking in round ", part.number + 1, " of ", part.parts, " of this lookup"));
+    SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Answers> answers, AskPart(part));
+    SHOAL_RETURN_IF_ERROR(all->Add(*answers));
+    answer_seconds += costs_.answer_seconds * part.queries;
+  }
+  costs_.query_seconds /= static_cast<double>(parts.size());
+  costs_.answer_seconds = answer_seconds / division.queries;
+  return all;
+}
+
+absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const Portion& part) {
+  const uint32_t count = part.queries;
   absl::Status aborted;
   for (uint32_t attempt = 1; attempt <= options_.max_attempts; ++attempt) {
     SHOAL_RETURN_IF_ERROR(DropUnusable());
-    std::optional<Digest> round_id = FindBegun(rows);  // begun before an interruption
+    std::optional<Digest> round_id = FindBegun(part);  // begun before an interruption
     if (!round_id) {
+      // Another attempt must not take slots in vain.
+      if (attempt > 1) {
+        SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
+      }
       // Checks for room first, as a submission whose answers have none would be charged in vain.
       SHOAL_RETURN_IF_ERROR(AnswerSpool::CheckRoom(
           store_->AnswersPath(0), uint64_t{count} * deployment_.manifest().answer_bytes()));
@@ -433,7 +607,7 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wante
         SHOAL_ASSIGN_OR_RETURN(spool, OpenSpool(*held));
         if (spool->complete()) return absl::OkStatus();
       }
-      SHOAL_RETURN_IF_ERROR(Submit(*round_id, rows));
+      SHOAL_RETURN_IF_ERROR(SubmitPart(*round_id, part));
       if (spool == nullptr) {
         SHOAL_ASSIGN_OR_RETURN(spool, OpenSpool(*held));
       }

@@ -11,11 +11,17 @@
 // everybody does it ask for the rows in another round, at most `max_attempts` times in all. Each
 // attempt is charged.
 //
+// A round protects up to phi queries of one client together (the roster's noise). A lookup with
+// more, padding included, is refused before anything is sent, or is spread over rounds, or goes
+// into one round if the caller accepts that (BeyondPhi). Where phi is 1 the deployment protects
+// single lookups alone, and lookups of several queries go into one round.
+//
 // After an interruption at any point, the same Ask goes on with the same onions, the same rows in
 // the same slots and the answers in the spool. Anything sent twice has the same bytes.
 //
 // Memory: up to 20 bytes for every query of the round (row, slot, and padding's temporary arrays),
-// and some pieces of kMaxBulkBytes for every connection and thread. Answers are in the spool.
+// and some pieces of kMaxBulkBytes for every connection and thread. Answers are in the spool; those
+// of a lookup that is spread over rounds are also in memory.
 #ifndef SHOAL_SRC_CLIENT_CHAIN_CLIENT_H_
 #define SHOAL_SRC_CLIENT_CHAIN_CLIENT_H_
 
@@ -35,6 +41,7 @@
 #include "src/client/deployment.h"
 #include "src/client/environment.h"
 #include "src/client/exchange.h"
+#include "src/client/ledger.h"
 #include "src/client/row_source.h"
 #include "src/client/rows.h"
 #include "src/client/state.h"
@@ -49,6 +56,29 @@ inline constexpr uint32_t kMaxAttempts = 10;
 inline constexpr uint32_t kDefaultConnections = 4;
 inline constexpr uint32_t kMaxClientConnections = 64;
 
+// What becomes of a lookup whose queries, padding included, are more than a round protects
+// together.
+enum class BeyondPhi {
+  kRefuse,      // nothing is sent (unless phi is 1, which protects no two queries together)
+  kOverRounds,  // phi queries at most in each round
+  kAcceptMore,  // all in one round
+};
+
+// The most rounds of one lookup. Their entries must fit the state.
+inline constexpr uint32_t kMaxRoundsOfLookup = 1024;
+
+// How a lookup's queries are divided over rounds. Depends on the padded number of queries alone.
+struct Division {
+  uint32_t queries = 0;
+  // In every round but the last, which has the rest.
+  uint32_t in_each = 1;
+
+  uint32_t rounds() const { return (queries + in_each - 1) / in_each; }
+  uint32_t InRound(uint32_t number) const {
+    return number + 1 < rounds() ? in_each : queries - number * in_each;
+  }
+};
+
 struct ChainOptions {
   uint32_t pad_to = kDefaultPadTo;
   uint32_t max_attempts = 3;
@@ -59,6 +89,12 @@ struct ChainOptions {
   uint32_t connections = kDefaultConnections;
   // Bytes of arrays in one request or response.
   size_t piece_bytes = kMaxBulkBytes;
+  BeyondPhi beyond_phi = BeyondPhi::kRefuse;
+  // The most that everything in the ledger may reveal together: no submission takes its epsilon, at
+  // the deployment's delta, above this. No limit if it is not set.
+  std::optional<double> max_epsilon = {};
+  // Ask calls it before anything is sent.
+  std::function<void(const Division&)> announce = {};
 };
 
 // Thread-compatible. Calls block.
@@ -75,10 +111,20 @@ class ChainClient final : public RowSource {
   // Does nothing: Ask obtains slots itself.
   absl::Status Prepare() override { return absl::OkStatus(); }
 
-  // ABORTED when rounds were aborted max_attempts times; FAILED_PRECONDITION when the round closed
-  // before the queries were in; DEADLINE_EXCEEDED; RESOURCE_EXHAUSTED: a full disk. The same call
-  // after a crash or an error goes on where it stopped, with the same bytes, as long as the round
-  // lives.
+  // The division of a lookup of so many distinct rows. FAILED_PRECONDITION if they are more than a
+  // round protects, or take more than kMaxRoundsOfLookup rounds; the message says what to do.
+  absl::StatusOr<Division> Divide(size_t distinct_rows) const;
+
+  // The ledger as it will be once these rounds have taken so many more queries. Slots that are held
+  // and not needed for them count as lost.
+  Ledger LedgerWith(uint64_t queries, const Division& division) const;
+  // FAILED_PRECONDITION if max_epsilon does not allow so many more queries.
+  absl::Status CheckLimit(uint64_t queries, const Division& division) const;
+
+  // FAILED_PRECONDITION of Divide and of CheckLimit, and nothing was sent; ABORTED when rounds were
+  // aborted max_attempts times; FAILED_PRECONDITION when the round closed before the queries were
+  // in; DEADLINE_EXCEEDED; RESOURCE_EXHAUSTED: a full disk. The same call after a crash or an error
+  // goes on where it stopped, with the same bytes, as long as the round lives.
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
 
   void HangUp() override;
@@ -86,13 +132,15 @@ class ChainClient final : public RowSource {
   Traffic traffic() const override;
 
   // Obtains `slots` slots ahead of time, in a round that this client is not in yet. Returns its id.
+  // FAILED_PRECONDITION if they are more than a round protects together, unless that is accepted,
+  // or if max_epsilon does not allow a round without queries.
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots);
 
   // The steps of Ask, for tests and for programs that time the steps themselves. Obtain returns a
   // round of this deployment with `queries` slots that carry no rows yet.
   absl::StatusOr<Digest> Obtain(uint32_t queries);
   // Pads `rows`, which are distinct, to the round's number of queries. Charged even if it fails
-  // later.
+  // later. FAILED_PRECONDITION of CheckLimit, and nothing was sent.
   absl::Status Submit(const Digest& round_id, std::span<const uint32_t> rows);
   // Fetches all answers to the submitted queries, masked and not verified. Answer i of the spool
   // belongs to row i of the round. ABORTED: no client got any answer.
@@ -101,8 +149,17 @@ class ChainClient final : public RowSource {
   absl::StatusOr<std::unique_ptr<AnswerSpool>> OpenSpool(const HeldRound& held);
 
  private:
-  // The answers of one round.
+  // The answers of one round, and of several.
   class Answers;
+  class AnswersOfRounds;
+  // What one round carries of a lookup.
+  struct Portion {
+    std::span<const uint32_t> rows;    // rising
+    uint32_t queries = 0;              // the number of `rows`, and padding
+    std::span<const uint32_t> lookup;  // all rows of the lookup, rising
+    uint32_t number = 0;
+    uint32_t parts = 1;
+  };
 
   ChainClient(const Deployment* deployment, ChainOptions options, Transport* transport,
               StateStore* store, Environment environment);
@@ -113,8 +170,12 @@ class ChainClient final : public RowSource {
   absl::StatusOr<Digest> ObtainNew(uint32_t slots, bool only_new_rounds);
   absl::Status KeepSlots(HeldRound& held, std::span<const uint32_t> more);
   absl::Status DropUnusable();
-  // A round in which queries for exactly these rows (rising) are already charged.
-  std::optional<Digest> FindBegun(std::span<const uint32_t> rows);
+  static Digest WantedDigest(const HeldRound& held, const Portion& part);
+  // A round in which queries for exactly this part are already charged.
+  std::optional<Digest> FindBegun(const Portion& part);
+  std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows) const;
+  absl::StatusOr<std::unique_ptr<Answers>> AskPart(const Portion& part);
+  absl::Status SubmitPart(const Digest& round_id, const Portion& part);
   absl::Status GiveUp(HeldRound& held);
   uint32_t Padded(size_t rows) const {
     return PaddedCount(rows, options_.pad_to, deployment_.manifest().rows());

@@ -919,5 +919,204 @@ TEST_F(ClientTest, OptionsAreChecked) {
   EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kInvalidArgument, "max_attempts"));
 }
 
+// ---- More queries than a round protects ---------------------------------------------------------
+
+class BeyondPhiTest : public ClientTest {
+ protected:
+  // A deployment that protects five queries of a device together, with four rounds that take
+  // onions.
+  void StartWith(BeyondPhi beyond_phi, uint32_t pad_to) {
+    Start({.dense = true, .records = 2000, .protects_five = true});
+    options_.beyond_phi = beyond_phi;
+    options_.pad_to = pad_to;
+    for (int i = 0; i < 4; ++i) ids_.push_back(frontend_->OpenRound());
+  }
+  std::vector<size_t> QueriesByRound() const {
+    std::vector<size_t> queries;
+    for (const Digest& id : ids_) queries.push_back(frontend_->Asked(id).size());
+    return queries;
+  }
+  static absl::StatusOr<std::unique_ptr<RowAnswers>> AskRows(Device& device,
+                                                             std::vector<uint32_t> rows) {
+    const uint64_t keys = rows.size();
+    return device.chain().Ask({.rows = std::move(rows), .keys = keys});
+  }
+
+  std::vector<Digest> ids_;
+};
+
+TEST_F(BeyondPhiTest, StopsBeforeAnythingIsSent) {
+  StartWith(BeyondPhi::kRefuse, 8);
+  auto device = Open();
+  frontend_->sent.clear();
+  EXPECT_THAT(AskRows(*device, {1}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "this lookup takes 8 queries, padding included, and a round of this "
+                       "deployment protects only 5 queries of a device together; nothing was sent. "
+                       "--over-rounds spreads them over 2 rounds, 5 at most in each"));
+  EXPECT_THAT(device->chain().ObtainAhead(6),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "Take 5 slots at most"));
+  EXPECT_TRUE(frontend_->sent.empty());
+  EXPECT_EQ(store_.state().ledger.submissions(), 0u);
+  EXPECT_TRUE(store_.state().rounds.empty());
+}
+
+TEST_F(BeyondPhiTest, AsManyAsPhiGoIntoOneRound) {
+  StartWith(BeyondPhi::kRefuse, 5);
+  SHOAL_ASSERT_OK(AskRows(*Open(), {1, 2}).status());
+  EXPECT_EQ(QueriesByRound(), (std::vector<size_t>{5, 0, 0, 0}));
+}
+
+TEST_F(BeyondPhiTest, AllGoIntoOneRoundIfThatIsAccepted) {
+  StartWith(BeyondPhi::kAcceptMore, 8);
+  SHOAL_ASSERT_OK(AskRows(*Open(), {1, 2}).status());
+  EXPECT_EQ(QueriesByRound(), (std::vector<size_t>{8, 0, 0, 0}));
+}
+
+// What anybody sees, the rounds and the number of queries in each, depends on the padded number of
+// queries alone: no wanted row, one, or as many as fit.
+TEST_F(BeyondPhiTest, RoundsDependOnThePaddedNumberAlone) {
+  for (const size_t wanted : {0, 1, 5, 6, 11, 12}) {
+    ids_.clear();
+    store_.state() = State();
+    StartWith(BeyondPhi::kOverRounds, 12);
+    std::vector<uint32_t> rows;
+    for (size_t i = 0; i < wanted; ++i) rows.push_back(static_cast<uint32_t>(2 * i));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, AskRows(*Open(), rows));
+    EXPECT_EQ(QueriesByRound(), (std::vector<size_t>{5, 5, 2, 0})) << wanted;
+    EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+    EXPECT_EQ(store_.state().ledger.queries(), 12u);
+    // Every wanted row has an answer, and no round asks a row twice.
+    std::set<uint32_t> answered(answers->rows().begin(), answers->rows().end());
+    for (const uint32_t row : rows) EXPECT_TRUE(answered.contains(row)) << row;
+    for (const Digest& id : ids_) {
+      std::set<uint32_t> distinct;
+      for (const auto& [slot, row] : frontend_->Asked(id)) {
+        EXPECT_TRUE(distinct.insert(row).second);
+      }
+    }
+    SHOAL_EXPECT_OK(answers->Erase());
+    for (const HeldRound& held : store_.state().rounds) EXPECT_TRUE(held.over);
+  }
+}
+
+TEST_F(BeyondPhiTest, GivesTheValuesOfAllRounds) {
+  StartWith(BeyondPhi::kOverRounds, 12);
+  auto device = Open();
+  std::vector<Bytes> keys;
+  for (size_t i = 0; i < 30; i += 3) keys.push_back(ToBytes(AsBytes(absl::StrCat(i))));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Lookup> results, device->LookUp(keys));
+  ASSERT_EQ(results.size(), 10u);
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_EQ(ToString(results[i].value), FakeFrontend::Value(3 * i));
+  }
+}
+
+// After an interruption in the second round, the first one's answers are not asked for again.
+TEST_F(BeyondPhiTest, GoesOnInTheRoundWhereItStopped) {
+  StartWith(BeyondPhi::kOverRounds, 12);
+  int submissions = 0;
+  frontend_->before = [&](const std::string& name) {
+    return name == "SubmitQueries" && ++submissions == 2 ? absl::PermissionDeniedError("no")
+                                                         : absl::OkStatus();
+  };
+  EXPECT_FALSE(AskRows(*Open(), {3, 4}).ok());
+  frontend_->before = nullptr;
+  EXPECT_EQ(QueriesByRound(), (std::vector<size_t>{5, 0, 0, 0}));
+  SHOAL_ASSERT_OK(AskRows(*Open(), {3, 4}).status());
+  // The second round was given up when it refused the queries, which were charged already.
+  EXPECT_EQ(QueriesByRound(), (std::vector<size_t>{5, 0, 5, 2}));
+  EXPECT_EQ(store_.state().ledger.submissions(), 4u);
+}
+
+TEST_F(BeyondPhiTest, RefusesMoreRoundsThanAStateHolds) {
+  Start({.dense = true, .records = 20'000});  // phi is 1
+  options_.beyond_phi = BeyondPhi::kOverRounds;
+  options_.pad_to = kMaxRoundsOfLookup + 1;
+  auto device = Open();
+  ASSERT_GT(device->deployment().manifest().rows(), options_.pad_to);
+  EXPECT_THAT(AskRows(*device, {1}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "more than 1024; nothing was sent"));
+}
+
+// ---- A limit on what the ledger may reach -------------------------------------------------------
+
+class LimitTest : public BeyondPhiTest {
+ protected:
+  // The exact epsilon of so many queries at the deployment's delta.
+  double EpsilonOf(uint64_t queries) const {
+    const noise::Parameters& noise = frontend_->roster().noise();
+    return LossOf(noise, queries, noise.delta)->epsilon.value();
+  }
+};
+
+TEST_F(LimitTest, AQueryStopsBeforeItIsSent) {
+  StartWith(BeyondPhi::kRefuse, 5);
+  const double one = EpsilonOf(5), two = EpsilonOf(10);
+  ASSERT_LT(one, two);
+  options_.max_epsilon = (one + two) / 2;
+  SHOAL_ASSERT_OK(AskRows(*Open(), {1}).status());
+  auto device = Open();
+  frontend_->sent.clear();
+  EXPECT_THAT(AskRows(*device, {2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "with 5 more queries everything"));
+  EXPECT_TRUE(frontend_->sent.empty()) << "no onions either";
+  EXPECT_EQ(store_.state().ledger.queries(), 5u);
+  // What was charged already may go on: the answers are there.
+  SHOAL_EXPECT_OK(AskRows(*device, {1}).status());
+}
+
+// All rounds of a lookup are checked before the first, which alone would be allowed.
+TEST_F(LimitTest, ALookupOverRoundsStopsBeforeItsFirst) {
+  StartWith(BeyondPhi::kOverRounds, 10);
+  options_.max_epsilon = (EpsilonOf(5) + EpsilonOf(10)) / 2;
+  auto device = Open();
+  frontend_->sent.clear();
+  EXPECT_THAT(AskRows(*device, {2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "with 10 more queries"));
+  EXPECT_TRUE(frontend_->sent.empty());
+}
+
+// A round is aborted after its queries were charged: the next attempt would be a second charge.
+TEST_F(LimitTest, AnotherAttemptStops) {
+  StartWith(BeyondPhi::kRefuse, 5);
+  options_.max_epsilon = (EpsilonOf(5) + EpsilonOf(10)) / 2;
+  frontend_->reach = [](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED ? wire::ABORTED : wanted;
+  };
+  EXPECT_THAT(AskRows(*Open(), {2}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "max_epsilon"));
+  EXPECT_EQ(SentCount("SubmitQueries"), 1u);
+  EXPECT_EQ(SentCount("SubmitOnions"), 1u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+}
+
+// Submit checks by itself, for callers that take the steps one by one.
+TEST_F(LimitTest, SubmitStops) {
+  StartWith(BeyondPhi::kRefuse, 5);
+  options_.max_epsilon = EpsilonOf(5) / 2;
+  auto device = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest id, device->chain().Obtain(5));
+  EXPECT_THAT(device->chain().Submit(id, std::vector<uint32_t>{1}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "max_epsilon"));
+  EXPECT_EQ(SentCount("SubmitQueries"), 0u);
+  EXPECT_EQ(store_.state().ledger.submissions(), 0u);
+}
+
+// Slots that no query needs count as lost, and so do those that are to be taken.
+TEST_F(LimitTest, SlotsAreCounted) {
+  StartWith(BeyondPhi::kRefuse, 5);
+  options_.max_epsilon = 40;
+  auto device = Open();
+  // The delta of one round is the deployment's.
+  SHOAL_ASSERT_OK(device->chain().ObtainAhead(5).status());
+  EXPECT_THAT(device->chain().ObtainAhead(5),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "no epsilon at all"));
+  const Division division{.queries = 5, .in_each = 5};
+  EXPECT_EQ(device->chain().LedgerWith(5, division).idle_rounds(), 0u);
+  EXPECT_EQ(device->chain().LedgerWith(0, division).idle_rounds(), 1u);
+  SHOAL_EXPECT_OK(AskRows(*device, {1}).status());
+}
+
 }  // namespace
 }  // namespace shoal::client

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/client/config.pb.h"
+#include "src/noise/accountant.h"
 #include "src/wire/text.h"
 
 namespace shoal::client {
@@ -43,6 +44,11 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
   SHOAL_RETURN_IF_ERROR(within("max_attempts", config.max_attempts(), kMaxAttempts));
   SHOAL_RETURN_IF_ERROR(within("connections", config.connections(), kMaxClientConnections));
   SHOAL_RETURN_IF_ERROR(within("timeout_s", config.timeout_s(), kMaxTimeoutS));
+  if (!(config.max_epsilon() >= 0 && config.max_epsilon() <= noise::kMaxComposedEpsilon)) {
+    return absl::InvalidArgumentError(absl::StrCat("max_epsilon: ", config.max_epsilon(),
+                                                   " is not between 0 and ",
+                                                   noise::kMaxComposedEpsilon));
+  }
   SHOAL_ASSIGN_OR_RETURN(roster::PinnedParties pins, PinsOf(config, directory));
   Config out{.frontend = config.frontend(),
              .pins = std::move(pins),
@@ -53,6 +59,7 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
   if (config.max_attempts() != 0) out.options.max_attempts = config.max_attempts();
   if (config.timeout_s() != 0) out.options.timeout_s = config.timeout_s();
   if (config.connections() != 0) out.options.connections = config.connections();
+  if (config.max_epsilon() != 0) out.options.max_epsilon = config.max_epsilon();
   return out;
 }
 

@@ -518,10 +518,10 @@ TEST_F(StateTest, AStateOfVersion1LosesItsRounds) {
   EXPECT_EQ(store->state().ledger.queries(), 3u);
 }
 
-// Version 2 kept a sum of all charges, and the claims of the latest: its rounds go on.
+// Version 2 kept a sum of all charges, and the claims of the latest.
 class Version2Test : public StateTest {
  protected:
-  // Writes a state with these charges as version 2 did, with a round that goes on, and opens it.
+  // Writes a state with these charges as version 2 did, and opens it.
   std::unique_ptr<FileStateStore> OpenWith(const std::vector<Charge>& charges,
                                            const LedgerTotal& total) {
     SaveOne();
@@ -557,8 +557,6 @@ TEST_F(Version2Test, ItsChargesAreTakenOverByTheirClaims) {
   auto store = OpenWith({{.queries = 4, .epsilon = 0.5, .delta = 1e-7, .phi = 4},
                          {.queries = 9, .epsilon = 1, .delta = 1e-6, .phi = 4}},
                         Total(2, 13, 3.5, 1.12e-5));
-  EXPECT_EQ(store->discarded_rounds(), 0u);
-  EXPECT_FALSE(store->state().rounds[0].over);
   const Ledger& ledger = store->state().ledger;
   EXPECT_EQ(ledger.submissions(), 2u);
   EXPECT_EQ(ledger.queries(), 13u);

@@ -52,6 +52,26 @@ absl::StatusOr<const pir::Engine*> EngineOf(const cli::Values& values) {
   return engine;
 }
 
+void AddBeyondPhiOptions(cli::Options& options) {
+  options.add_options()("over-rounds",
+                        "spread a lookup that is larger than a round protects over several rounds");
+  options.add_options()("accept-more",
+                        "send such a lookup in one round all the same, at the protection that is "
+                        "printed first");
+  options.add_options()("dry-run", "say what the lookup would cost in privacy; send no query");
+}
+
+absl::StatusOr<client::BeyondPhi> BeyondPhiOf(const cli::Values& values) {
+  const bool over_rounds = values.count("over-rounds") > 0;
+  const bool accept_more = values.count("accept-more") > 0;
+  if (over_rounds && accept_more) {
+    return cli::UsageError("--over-rounds and --accept-more: only one of them makes sense");
+  }
+  return over_rounds   ? client::BeyondPhi::kOverRounds
+         : accept_more ? client::BeyondPhi::kAcceptMore
+                       : client::BeyondPhi::kRefuse;
+}
+
 void AddOutOption(cli::Options& options) {
   options.add_options()("out", cli::File(), "write to this file instead of standard output");
 }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/cli/command.h"
+#include "src/client/chain_client.h"
 #include "src/pir/engine.h"
 #include "src/roster/roster.h"
 
@@ -27,6 +28,11 @@ absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values);
 // names those there are.
 void AddEngineOption(cli::Options& options);
 absl::StatusOr<const pir::Engine*> EngineOf(const cli::Values& values);
+
+// --over-rounds, --accept-more and --dry-run. A usage error if the first
+// two are both given.
+void AddBeyondPhiOptions(cli::Options& options);
+absl::StatusOr<client::BeyondPhi> BeyondPhiOf(const cli::Values& values);
 
 // --out. WriteResult writes to its file, or without it to io.out.
 void AddOutOption(cli::Options& options);

@@ -29,7 +29,8 @@ using shoal::testing::StatusIs;
 
 class CommandsTest : public ::testing::Test {
  protected:
-  CommandsTest() : frontend_({.now_s = SystemClock().NowSeconds()}) {
+  explicit CommandsTest(bool protects_five = false)
+      : frontend_({.now_s = SystemClock().NowSeconds(), .protects_five = protects_five}) {
     std::string name = ::testing::TempDir() + "/commands.XXXXXX";
     SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
     directory_ = name;
@@ -78,6 +79,12 @@ class CommandsTest : public ::testing::Test {
   bool terminal_ = false;
 };
 
+// A deployment whose rounds protect five queries of a device together.
+class FiveCommandsTest : public CommandsTest {
+ protected:
+  FiveCommandsTest() : CommandsTest(/*protects_five=*/true) {}
+};
+
 TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
   frontend_.OpenRound();
   const Outcome outcome =
@@ -106,6 +113,61 @@ TEST_F(CommandsTest, QueryPrintsTsvInOrder) {
   EXPECT_NE(outcome.err.find("privacy: all 8 queries in 1 submission of this device so far"),
             std::string::npos)
       << outcome.err;
+}
+
+TEST_F(FiveCommandsTest, QueryStopsWhenARoundProtectsLess) {
+  frontend_.OpenRound();
+  frontend_.OpenRound();
+  Outcome outcome = RunQuery({"key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.err.find("takes 8 queries, padding included, and a round of this deployment "
+                             "protects only 5"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_TRUE(frontend_.sent.empty());
+  EXPECT_EQ(RunQuery({"--over-rounds", "--accept-more", "key-1"}).code, cli::kExitUsage);
+  outcome = RunQuery({"--over-rounds", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out, "key-1\tfound\tvalue of key-1\tyes\n");
+  EXPECT_NE(
+      outcome.err.find("all 8 queries of this lookup together, padding included, in 2 rounds: "
+                       "nobody's odds"),
+      std::string::npos)
+      << outcome.err;
+  frontend_.OpenRound();
+  outcome = RunQuery({"--accept-more", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  // What is accepted is said before anything is sent.
+  EXPECT_LT(outcome.err.find("all 8 queries of this lookup together, padding included: "),
+            outcome.err.find("obtaining"))
+      << outcome.err;
+}
+
+TEST_F(FiveCommandsTest, DryRunSaysTheCostAndSendsNothing) {
+  frontend_.OpenRound();
+  frontend_.OpenRound();
+  Outcome outcome = RunQuery({"--dry-run", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitFailed) << "it would be stopped";
+  outcome = RunQuery({"--dry-run", "--over-rounds", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  const std::vector<std::string> lines = absl::StrSplit(outcome.out, '\n');
+  ASSERT_EQ(lines.size(), 5u) << outcome.out;
+  EXPECT_EQ(lines[0], "this lookup would send 8 queries, padding included, in 2 rounds");
+  EXPECT_EQ(lines[1].find("a round protects up to 5 queries of a device together"), 0u);
+  EXPECT_EQ(lines[2].find("all 8 queries of this lookup together"), 0u);
+  EXPECT_EQ(lines[3].find("after it, all 8 queries in 2 submissions of this device so far"), 0u);
+  EXPECT_TRUE(frontend_.sent.empty());
+  WriteConfig("max_epsilon: 0.2");
+  outcome = RunQuery({"--dry-run", "--over-rounds", "--format", "json", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_EQ(outcome.out.find(R"({"queries":8,"rounds":2,"queries_in_each":5,"delta":1e-06,)"), 0u)
+      << outcome.out;
+  EXPECT_NE(outcome.err.find("max_epsilon of the configuration is 0.2"), std::string::npos)
+      << outcome.err;
+  outcome = RunQuery({"--over-rounds", "key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_TRUE(frontend_.sent.empty());
+  EXPECT_EQ(RunQuery({"--engine", "simplepir", "--dry-run", "key-1"}).code, cli::kExitUsage);
 }
 
 TEST_F(CommandsTest, QueryPrintsJsonLines) {

@@ -46,6 +46,10 @@ std::string ProtectionText(const noise::Parameters& noise) {
 absl::StatusOr<std::string> LookupText(const noise::Parameters& noise, uint64_t queries,
                                        uint64_t rounds) {
   SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss loss, client::LossOf(noise, queries, noise.delta));
+  return LookupText(loss, queries, rounds);
+}
+
+std::string LookupText(const client::TotalLoss& loss, uint64_t queries, uint64_t rounds) {
   return absl::StrCat(
       "all ", Count(queries, "query", "queries"), " of this lookup together, padding included",
       rounds > 1 ? absl::StrCat(", in ", WithCommas(rounds), " rounds: ") : ": ", LossText(loss));
@@ -56,6 +60,10 @@ absl::StatusOr<std::string> LedgerText(const client::Ledger& ledger, double delt
     return std::string("this device has asked nothing yet");
   }
   SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss loss, ledger.LossAt(delta));
+  return LedgerText(ledger, loss);
+}
+
+std::string LedgerText(const client::Ledger& ledger, const client::TotalLoss& loss) {
   const std::string idle =
       ledger.idle_rounds() == 0
           ? ""

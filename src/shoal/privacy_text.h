@@ -21,8 +21,11 @@ std::string ProtectionText(const noise::Parameters& noise);
 absl::StatusOr<std::string> LookupText(const noise::Parameters& noise, uint64_t queries,
                                        uint64_t rounds);
 
+std::string LookupText(const client::TotalLoss& loss, uint64_t queries, uint64_t rounds);
+
 // What everything in the ledger reveals together, at the deployment's delta. Errors of LossAt.
 absl::StatusOr<std::string> LedgerText(const client::Ledger& ledger, double delta);
+std::string LedgerText(const client::Ledger& ledger, const client::TotalLoss& loss);
 
 }  // namespace shoal::commands
 

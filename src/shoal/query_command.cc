@@ -274,8 +274,9 @@ absl::Status OutcomeOf(const CommandResults& results) {
                    "would tell the parties which rows failed, so there is none"));
 }
 
-absl::Status ObtainAhead(Session& session, uint32_t slots, bool json, cli::Io& io) {
-  SHOAL_ASSIGN_OR_RETURN(client::ChainClient* const chain, session.UseChain());
+absl::Status ObtainAhead(Session& session, uint32_t slots, client::BeyondPhi beyond_phi, bool json,
+                         cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(client::ChainClient* const chain, session.UseChain(beyond_phi));
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, chain->ObtainAhead(slots));
   const uint64_t counter = session.state().FindRound(round_id)->counter();
   if (json) {
@@ -294,6 +295,9 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   const uint64_t ahead = cli::NumberOr(values, "obtain", 0);
   const bool obtain = values.count("obtain") > 0;
   const bool asks = !cli::TextsOf(values, "key").empty() || !cli::TextsOf(values, "file").empty();
+  if (obtain && values.count("dry-run") > 0) {
+    return cli::UsageError("--dry-run is about keys, and --obtain asks none");
+  }
   if (obtain && asks) return cli::UsageError("--obtain asks no keys");
   if (obtain && (ahead == 0 || ahead > client::kMaxPadTo)) {
     return cli::UsageError(absl::StrCat("--obtain: 1 to ", client::kMaxPadTo, " slots"));
@@ -319,17 +323,27 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
           " goes with --engine; the chain pads to pad_to of the configuration and asks party 1"));
     }
   }
+  for (const char* option : {"over-rounds", "accept-more", "dry-run"}) {
+    if (engine != nullptr && values.count(option) > 0) {
+      return cli::UsageError(
+          absl::StrCat("--", option, " is about rounds of the chain, and an engine has none"));
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(const client::BeyondPhi beyond_phi, BeyondPhiOf(values));
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
                          Session::Open("shoal query", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
-  if (obtain) return ObtainAhead(*session, static_cast<uint32_t>(ahead), format == "json", io);
+  if (obtain) {
+    return ObtainAhead(*session, static_cast<uint32_t>(ahead), beyond_phi, format == "json", io);
+  }
   if (engine != nullptr) {
     const uint64_t pad = std::min<uint64_t>(cli::NumberOr(values, "pad", 1), ~uint32_t{0});
     SHOAL_RETURN_IF_ERROR(
         session->UseEngine(*engine, cli::TextsOf(values, "party"), static_cast<uint32_t>(pad)));
   } else {
-    SHOAL_RETURN_IF_ERROR(session->UseChain().status());
+    SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi).status());
   }
+  if (values.count("dry-run") > 0) return session->DryRun(keys, format == "json", io.out);
   CommandResults results(format == "json", keys, session->console(), output);
   SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
   session->TellCosts();
@@ -360,10 +374,18 @@ A file of keys has one key a line. Carriage returns before line feeds and a byte
 mark are left out of the keys, which is said; a blank line is refused with its number.
 Keys have up to 4,096 bytes, values up to 65,535.
 
-All keys go into one round, and each row is asked once. A million keys take some 100 MB
-of memory, and a temporary file beside the state file that is as large as their
-answers. Files of keys are read twice and must not change meanwhile; keys from a pipe
-are held in memory.
+A round protects so many queries of a device together, padding included, as the roster
+says (phi; `shoal status` shows it). A lookup that takes more stops before it sends
+anything: --over-rounds spreads it over rounds, phi queries at most in each, and
+--accept-more sends it in one round. Where phi is 1, single lookups are protected, and a
+lookup of several queries says what all of them reveal together. --dry-run says what a
+lookup would cost and sends no query; max_epsilon of the configuration stops a lookup
+that would take the device's ledger higher.
+
+Without --over-rounds all keys go into one round, and each row is asked once. A
+million keys take some 100 MB of memory, and a temporary file beside the state file that
+is as large as their answers. Files of keys are read twice and must not change
+meanwhile; keys from a pipe are held in memory.
 
 With --engine, one server answers, at once: the frontend, or with --party another
 party that runs the engine. Encryption hides which keys are asked for, but not how many
@@ -393,6 +415,7 @@ number of keys alone (docs/engines.md has the exception).
                                   "are there; only its owner can read it");
             options.add_options()("obtain", cli::Number(),
                                   "only take this many slots, for a later query");
+            AddBeyondPhiOptions(options);
             AddEngineOption(options);
             options.add_options()("party", cli::Texts(),
                                   "with --engine only: ask the engine of this party (1); for an "

@@ -1,6 +1,7 @@
 #include "src/shoal/session.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
@@ -53,19 +54,22 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
   return session;
 }
 
-absl::StatusOr<client::ChainClient*> Session::UseChain() {
+absl::StatusOr<client::ChainClient*> Session::UseChain(client::BeyondPhi beyond_phi) {
   if (deployment_->party() != 1) {
     return absl::FailedPreconditionError(absl::StrCat(
         config_.frontend, " is party ", deployment_->party(),
         ": the chain begins at party 1, and this party answers queries to engines alone "
         "(--engine)"));
   }
+  client::ChainOptions options = config_.options;
+  options.beyond_phi = beyond_phi;
+  options.announce = [this](const client::Division& division) { TellProtection(division); };
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::ChainClient> chain,
-                         client::ChainClient::Create(&*deployment_, config_.options,
+                         client::ChainClient::Create(&*deployment_, std::move(options),
                                                      transport_.get(), store_.get(), environment_));
-  client::ChainClient* const kept = chain.get();
+  chain_ = chain.get();
   source_ = std::move(chain);
-  return kept;
+  return chain_;
 }
 
 absl::StatusOr<client::Transport*> Session::ConnectTo(uint32_t party) {
@@ -138,6 +142,50 @@ absl::Status Session::LookUp(client::Keys& keys, client::Results& results) {
   return client::LookUp(*deployment_, *source_, keys, results, environment_);
 }
 
+absl::Status Session::DryRun(client::Keys& keys, bool json, std::ostream& out) {
+  SHOAL_ASSIGN_OR_RETURN(const client::Wanted wanted,
+                         client::CollectRows(deployment_->map(), keys));
+  SHOAL_ASSIGN_OR_RETURN(const client::Division division, chain_->Divide(wanted.rows.size()));
+  const noise::Parameters& noise = deployment_->roster().noise();
+  const client::Ledger after = chain_->LedgerWith(division.queries, division);
+  SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss lookup,
+                         client::LossOf(noise, division.queries, noise.delta));
+  SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss all, after.LossAt(noise.delta));
+  if (json) {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    out << JsonObject()
+               .Integer("queries", division.queries)
+               .Integer("rounds", division.rounds())
+               .Integer("queries_in_each", division.in_each)
+               .Number("delta", noise.delta)
+               .Number("epsilon", lookup.epsilon.value_or(kNone))
+               .Number("ledger_epsilon", all.epsilon.value_or(kNone))
+               .Take()
+        << '\n';
+  } else {
+    out << "this lookup would send " << WithCommas(division.queries)
+        << " queries, padding included, in " << WithCommas(division.rounds())
+        << (division.rounds() == 1 ? " round\n" : " rounds\n") << ProtectionText(noise) << '\n'
+        << LookupText(lookup, division.queries, division.rounds()) << "\nafter it, "
+        << LedgerText(after, all) << '\n';
+  }
+  return chain_->CheckLimit(division.queries, division);
+}
+
+void Session::TellText(const absl::StatusOr<std::string>& text) {
+  Tell(absl::StrCat("privacy: ", text.ok() ? *text : text.status().ToString()));
+}
+
+void Session::TellProtection(const client::Division& division) {
+  if (quiet_) return;
+  const noise::Parameters& noise = deployment_->roster().noise();
+  TellText(ProtectionText(noise));
+  // Otherwise the round protects them together, as was just said.
+  if (division.queries > noise.phi) {
+    TellText(LookupText(noise, division.queries, division.rounds()));
+  }
+}
+
 void Session::TellCosts() {
   if (engine_ != nullptr) {
     const client::HintFetch& fetch = engine_->hint_fetch();
@@ -150,13 +198,8 @@ void Session::TellCosts() {
                       SizeText(fetch.received_bytes), " fetched",
                       fetch.by_delta ? " as a delta" : "", ")"));
   } else if (const client::Ledger& ledger = state().ledger; ledger.submissions() > 0) {
-    const noise::Parameters& noise = deployment_->roster().noise();
-    const auto tell = [this](const absl::StatusOr<std::string>& text) {
-      Tell(absl::StrCat("privacy: ", text.ok() ? *text : text.status().ToString()));
-    };
-    tell(ProtectionText(noise));
-    tell(LookupText(noise, ledger.latest().back().queries, /*rounds=*/1));
-    tell(LedgerText(ledger, noise.delta));
+    // Not computed for nobody: it takes some seconds.
+    if (!quiet_) TellText(LedgerText(ledger, deployment_->roster().noise().delta));
   }
   std::vector<std::string> costs;
   pir::ForEachCost(source_->costs(), [&](const char* cost, double value) {

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -40,11 +41,15 @@ class Session {
                                                        cli::Io& io);
 
   // The source of the lookups' rows: one of these, once. The session keeps it.
-  absl::StatusOr<client::ChainClient*> UseChain();
+  absl::StatusOr<client::ChainClient*> UseChain(client::BeyondPhi beyond_phi);
   // With its hint or session, which is kept beside the state. `parties`: the party of each of the
   // engine's roles; empty: the first ones. `pad_to`: see EngineOptions.
   absl::Status UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
                          uint32_t pad_to);
+
+  // Writes what a lookup of these keys would cost to `out`, as sentences or as JSON, and sends no
+  // query. To be called after UseChain. FAILED_PRECONDITION if the lookup would be stopped.
+  absl::Status DryRun(client::Keys& keys, bool json, std::ostream& out);
 
   // See retrieval.h.
   absl::Status LookUp(client::Keys& keys, client::Results& results);
@@ -59,13 +64,18 @@ class Session {
  private:
   Session(std::string name, client::Config config, Connector connect, bool quiet, cli::Io& io)
       : console_(std::move(name), quiet, /*announce=*/false, io),
+        quiet_(quiet),
         connect_(std::move(connect)),
         config_(std::move(config)) {}
 
+  void TellText(const absl::StatusOr<std::string>& text);
+  // Says what a lookup reveals, before anything is sent.
+  void TellProtection(const client::Division& division);
   // A connection to a party, which the session keeps.
   absl::StatusOr<client::Transport*> ConnectTo(uint32_t party);
 
   Console console_;
+  const bool quiet_;
   const Connector connect_;
   SystemRandom random_;
   SystemClock clock_;
@@ -78,6 +88,7 @@ class Session {
   std::unique_ptr<client::SessionFile> session_file_;       // of an engine that keeps state
   std::optional<client::Deployment> deployment_;
   std::unique_ptr<client::RowSource> source_;
+  client::ChainClient* chain_ = nullptr;          // source_, if that is the chain
   const client::EngineClient* engine_ = nullptr;  // source_, if it is an engine
   std::string engine_name_;
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/shoal/common.h"
 #include "src/shoal/format.h"
 #include "src/shoal/lookup_commands.h"
 #include "src/shoal/session.h"
@@ -137,6 +138,7 @@ absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli
   if (format != "tsv" && format != "json") {
     return cli::UsageError(absl::StrCat("--format ", format, ": there are tsv and json"));
   }
+  SHOAL_ASSIGN_OR_RETURN(const client::BeyondPhi beyond_phi, BeyondPhiOf(values));
   SHOAL_ASSIGN_OR_RETURN(
       const std::vector<table::Package> installed,
       table::ReadInstalled(cli::TextOr(values, "installed", "/var/lib/dpkg/status")));
@@ -145,8 +147,9 @@ absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli
                          Session::Open("shoal updates", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
   SHOAL_RETURN_IF_ERROR(CheckIsOfPackages(session->table_name(), native));
-  SHOAL_RETURN_IF_ERROR(session->UseChain().status());
+  SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi).status());
   InstalledKeys keys(installed, native);
+  if (values.count("dry-run") > 0) return session->DryRun(keys, format == "json", io.out);
   UpdateResults results(installed, format == "json", io.out);
   SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
   session->Tell(absl::StrCat(installed.size(), " packages are installed, ", results.newer().size(),
@@ -171,12 +174,14 @@ cli::Command Updates(Connector connect) {
       .name = "updates",
       .summary = "learn which installed packages have a newer version, privately",
       .help =
-          R"(Looks up every package that dpkg says is installed, in one round of the chain, in a
+          R"(Looks up every package that dpkg says is installed, through the chain, in a
 table made by `shoal table build --packages`, and prints those that have a newer
 version:
   package, installed version, newest version                       with tabs, or
   {"package":..,"installed":..,"newest":..}                         with --format json
-Nobody learns which packages are asked for. Exit code 3: an answer could not be
+Nobody learns which packages are asked for. If they are more queries than a round
+protects together, nothing is sent without --over-rounds or --accept-more
+(`shoal query --help`). Exit code 3: an answer could not be
 verified.
 )",
       .examples = R"(  shoal updates --config client.textproto
@@ -187,6 +192,7 @@ verified.
             options.add_options()("config", cli::File()->required(), "the client's configuration");
             options.add_options()("installed", cli::File(),
                                   "dpkg's status file (default /var/lib/dpkg/status)");
+            AddBeyondPhiOptions(options);
             options.add_options()("compare-with-apt",
                                   "fail unless `apt list --upgradable` says the same");
             options.add_options()("format", cli::Text(), "tsv (default) or json");

@@ -37,6 +37,15 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
                                                  .mode = 15,
                                                  .left_scale = 1.25,
                                                  .right_scale = 5.0});
+  if (options_.protects_five) {
+    *roster.mutable_noise() = roster::NoiseToWire({.mechanism = noise::Mechanism::kSplitGaussian,
+                                                   .epsilon = 1,
+                                                   .delta = 1e-6,
+                                                   .phi = 5,
+                                                   .mode = 70,
+                                                   .left_scale = 14,
+                                                   .right_scale = 60});
+  }
   roster.set_valid_from_s(clock_.now_s - 1000);
   roster.set_expires_s(clock_.now_s + 1'000'000);
   roster.set_clock_tolerance_s(60);

@@ -45,6 +45,8 @@ struct FakeOptions {
   // The time of its clock at the start.
   uint64_t now_s = 1'800'000'000;
   uint32_t max_slots = 1 << 16;
+  // Noise that protects five queries together at (1, 1e-6), instead of single ones at (1, 1e-3).
+  bool protects_five = false;
   // The certificate that the roster names for party 1; random bytes if it is not set.
   std::optional<Digest> certificate_sha256 = {};
 };
