@@ -176,10 +176,10 @@ wire::RoundHeader Frontend::NewDraft() {
   }
   const roster::Roster& roster = party_->roster();
   draft.set_roster_digest(ToString(roster.digest()));
-  draft.set_manifest_digest(ToString(party_->table().manifest_digest));
-  draft.set_max_rows(party_->table().rows);
-  draft.set_answer_bytes(party_->table().row_bytes +
-                         static_cast<uint32_t>(signature::kSignatureBytes));
+  const round::TableFacts table = party_->table()->facts;
+  draft.set_manifest_digest(ToString(table.manifest_digest));
+  draft.set_max_rows(table.rows);
+  draft.set_answer_bytes(table.row_bytes + static_cast<uint32_t>(signature::kSignatureBytes));
   *draft.mutable_noise() = roster.wire().roster().noise();
   for (const roster::Party& party : roster.parties()) draft.add_machines(party.machines);
   draft.set_max_slots(plan_.max_slots);
@@ -230,6 +230,7 @@ std::vector<Due> Frontend::WhatIsDue() {
   const uint64_t now_s = clock_->NowSeconds();
   std::vector<Due> due;
   uint32_t taking_onions = 0, unfinished = 0;
+  const Digest newest = party_->table()->facts.manifest_digest;
   const MutexLock lock(mutex_);
   for (const Digest& id : order_) {
     Entry& entry = *rounds_.at(id);
@@ -237,7 +238,12 @@ std::vector<Due> Frontend::WhatIsDue() {
     const FrontendStage stage = entry.stage.get();
     if (IsFinal(stage)) continue;
     ++unfinished;
-    if (stage == FrontendStage::kTakingOnions) ++taking_onions;
+    // A round of an earlier epoch of the table takes onions beside those of the newest one, for
+    // clients that have not heard of it yet.
+    if (stage == FrontendStage::kTakingOnions &&
+        entry.round.header().manifest_digest() == AsText(newest)) {
+      ++taking_onions;
+    }
     if (IsWorkedOn(stage)) continue;
     if (!entry.storage.ok()) {
       due.push_back({Action::kAbort, id, entry.storage});

@@ -86,10 +86,12 @@ struct Party::OpenRound {
   };
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
 
-  OpenRound(wire::RoundHeader d, RoundSecrets secrets)
-      : draft(std::move(d)), held(Drafted{std::move(secrets)}) {}
+  OpenRound(wire::RoundHeader d, RoundSecrets secrets, std::shared_ptr<const TableEpoch> t)
+      : draft(std::move(d)), table(std::move(t)), held(Drafted{std::move(secrets)}) {}
 
   const wire::RoundHeader draft;  // as this party sent it on
+  // The epoch that the draft names, also after this party has taken another one.
+  const std::shared_ptr<const TableEpoch> table;
 
   // Held by the call that works on the round, for a whole stage: making noise takes minutes. Never
   // taken on an I/O thread or under `gate`.
@@ -192,6 +194,25 @@ struct Party::OpenRound {
   }
 };
 
+namespace {
+
+// INVALID_ARGUMENT unless a party can serve this epoch of the table.
+absl::Status CheckTable(const TableEpoch& table, const roster::Roster& roster, bool backend) {
+  const size_t answer_bytes = table.facts.row_bytes + signature::kSignatureBytes;
+  if (backend && (table.answers.rows != table.facts.rows ||
+                  table.answers.bytes.size() != table.facts.rows * answer_bytes)) {
+    return absl::InvalidArgumentError("the backend's table does not fit its manifest");
+  }
+  return noise::CheckPhi(roster.noise(), table.facts.rows);
+}
+
+absl::Status CommitTable(const TableEpoch& table, Journal& journal) {
+  return journal.CommitEpoch(absl::StrCat("table ", Hex(table.id)), table.epoch,
+                             table.facts.manifest_digest);
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
                                                      const signature::SecretKey& key,
                                                      Journal* journal, RandomSource* random,
@@ -205,23 +226,18 @@ absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
     return absl::InvalidArgumentError(
         absl::StrCat("party ", number, ": the secret key is not the one that the roster lists"));
   }
-  const bool backend = number == options.roster.size();
-  const size_t answer_bytes = options.table.row_bytes + signature::kSignatureBytes;
-  if (backend && (options.answers.rows != options.table.rows ||
-                  options.answers.bytes.size() != options.table.rows * answer_bytes)) {
-    return absl::InvalidArgumentError("the backend's table does not fit its manifest");
-  }
-  SHOAL_RETURN_IF_ERROR(noise::CheckPhi(options.roster.noise(), options.table.rows));
+  SHOAL_RETURN_IF_ERROR(CheckTable(options.table, options.roster, number == options.roster.size()));
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch("roster " + options.roster.deployment(),
                                              options.roster.epoch(), options.roster.digest()));
-  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(absl::StrCat("table ", Hex(options.table_id)),
-                                             options.table_epoch, options.table.manifest_digest));
+  SHOAL_RETURN_IF_ERROR(CommitTable(options.table, *journal));
+  auto table = std::make_shared<const TableEpoch>(std::exchange(options.table, {}));
   return std::unique_ptr<Party>(
-      new Party(std::move(options), key, journal, random, clock, resources));
+      new Party(std::move(options), std::move(table), key, journal, random, clock, resources));
 }
 
-Party::Party(Options options, const signature::SecretKey& key, Journal* journal,
-             RandomSource* random, const Clock* clock, Resources resources)
+Party::Party(Options options, std::shared_ptr<const TableEpoch> table,
+             const signature::SecretKey& key, Journal* journal, RandomSource* random,
+             const Clock* clock, Resources resources)
     : options_(std::move(options)),
       key_(key),
       journal_(journal),
@@ -229,7 +245,47 @@ Party::Party(Options options, const signature::SecretKey& key, Journal* journal,
       clock_(clock),
       resources_(resources),
       // A Roster exists only with noise parameters that give a distribution.
-      noise_(*noise::Distribution::Create(options_.roster.noise())) {}
+      noise_(*noise::Distribution::Create(options_.roster.noise())),
+      table_(std::move(table)) {}
+
+std::shared_ptr<const TableEpoch> Party::table() const {
+  const MutexLock lock(table_mutex_);
+  return table_;
+}
+
+absl::Status Party::CheckEpoch(const TableEpoch& next) const {
+  const std::shared_ptr<const TableEpoch> present = table();
+  if (next.id != present->id) {
+    return absl::FailedPreconditionError(
+        "another table, and no next epoch of the one that is served: its id is a new one");
+  }
+  if (next.epoch <= present->epoch) {
+    return absl::FailedPreconditionError(absl::StrCat("epoch ", next.epoch,
+                                                      " of the table is not after epoch ",
+                                                      present->epoch, ", which is served"));
+  }
+  return noise::CheckPhi(roster().noise(), next.facts.rows);
+}
+
+absl::Status Party::TakeEpoch(TableEpoch next) {
+  const MutexLock taking(take_mutex_);
+  SHOAL_RETURN_IF_ERROR(CheckEpoch(next));
+  SHOAL_RETURN_IF_ERROR(CheckTable(next, roster(), is_backend()));
+  SHOAL_RETURN_IF_ERROR(CommitTable(next, *journal_));
+  auto shared = std::make_shared<const TableEpoch>(std::move(next));
+  const MutexLock lock(table_mutex_);
+  std::erase_if(earlier_, [](const auto& epoch) { return epoch.expired(); });
+  earlier_.push_back(table_);
+  table_ = std::move(shared);
+  return absl::OkStatus();
+}
+
+absl::Status Party::CheckNewest(const TableEpoch& epoch) const {
+  const std::shared_ptr<const TableEpoch> present = table();
+  if (present.get() == &epoch) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("has taken epoch ", present->epoch, " of the table meanwhile"));
+}
 
 RoundContext Party::MakeContext(const wire::RoundHeader& header, const Digest& round_id) const {
   RoundContext context{.counter = RoundCounter(header.counter()),
@@ -246,7 +302,15 @@ RoundContext Party::MakeContext(const wire::RoundHeader& header, const Digest& r
 
 absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& draft) {
   const uint64_t now_s = clock_->NowSeconds();
-  SHOAL_RETURN_IF_ERROR(round::CheckHeader(draft, number().value() - 1, roster(), table(), now_s));
+  const std::shared_ptr<const TableEpoch> table = this->table();
+  if (draft.roster_digest() == AsText(roster().digest()) &&
+      draft.manifest_digest().size() == sizeof(Digest) &&
+      draft.manifest_digest() != AsText(table->facts.manifest_digest)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "has another epoch of the table than the proposal names: epoch ", table->epoch));
+  }
+  SHOAL_RETURN_IF_ERROR(
+      round::CheckHeader(draft, number().value() - 1, roster(), table->facts, now_s));
   const RoundCounter counter(draft.counter());
   if (counter <= journal_->highest_round()) {
     return absl::FailedPreconditionError(
@@ -277,25 +341,28 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   wire::RoundHeader extended = draft;
   extended.DiscardUnknownFields();  // only what was checked is sent on
   extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
-  drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets));
+  drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets), table);
   return extended;
 }
 
 absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& from_next) {
   const wire::RoundHeader& header = from_next.header();
-  SHOAL_RETURN_IF_ERROR(
-      round::CheckHeader(header, roster().size(), roster(), table(), clock_->NowSeconds()));
   const RoundCounter counter(header.counter());
   RoundPointer open;
   {
     const MutexLock lock(mutex_);
-    const auto found = drafts_.find(counter);
-    if (found == drafts_.end()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("round ", counter.value(), ": not drafted here, or signed already"));
-    }
-    open = found->second;
+    if (const auto found = drafts_.find(counter); found != drafts_.end()) open = found->second;
   }
+  const std::shared_ptr<const TableEpoch> table = open != nullptr ? open->table : this->table();
+  SHOAL_RETURN_IF_ERROR(
+      round::CheckHeader(header, roster().size(), roster(), table->facts, clock_->NowSeconds()));
+  if (open == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("round ", counter.value(), ": not drafted here, or signed already"));
+  }
+  // Spares a draft that can no longer be signed the record in the journal. The check that counts
+  // is the one below.
+  SHOAL_RETURN_IF_ERROR(CheckNewest(*table));
   const MutexLock working(open->work);
   SHOAL_RETURN_IF_ERROR(
       Annotate(open->Check(PartyStage::kSigned),
@@ -337,7 +404,8 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     // If the draft was withdrawn meanwhile, the seed on disk may be another draft's.
     const MutexLock lock(mutex_);
     const MutexLock gate(open->gate);
-    signed_now = open->stage.Advance(PartyStage::kSigned);
+    signed_now = CheckNewest(*table);
+    if (signed_now.ok()) signed_now = open->stage.Advance(PartyStage::kSigned);
     if (signed_now.ok()) {
       ++open->generation;
       open->keys = std::make_shared<const RoundKeys>(
@@ -421,10 +489,22 @@ absl::Status Party::PrepareNoise(const Digest& round_id) {
   return open->Become(PartyStage::kPrepared, OpenRound::Prepared{std::move(noise)});
 }
 
+absl::StatusOr<uint64_t> Party::AnswerBytes(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  return open->draft.answer_bytes();
+}
+
 Party::InputLimits Party::MaxInput() const {
-  const uint64_t positions =
-      std::min<uint64_t>(MaxPositions(number(), roster().max_slots(), table().rows, noise_),
-                         OnlineMaterial::kDead - 1);
+  uint64_t rows;
+  {
+    const MutexLock lock(table_mutex_);
+    rows = table_->facts.rows;
+    for (const auto& earlier : earlier_) {
+      if (const auto epoch = earlier.lock()) rows = std::max(rows, epoch->facts.rows);
+    }
+  }
+  const uint64_t positions = std::min<uint64_t>(
+      MaxPositions(number(), roster().max_slots(), rows, noise_), OnlineMaterial::kDead - 1);
   return {.offline_bytes = positions * onion::OnionBytes(roster().size() - number().value() + 1),
           .queries_bytes = wire::MaxQueryBatchBytes(static_cast<uint32_t>(positions))};
 }
@@ -524,10 +604,13 @@ absl::Status Party::Intake::Take(BytesView piece) {
 
 absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
                                                                    uint64_t bytes) {
-  SHOAL_ASSIGN_OR_RETURN(const round::Round round,
-                         round::Round::Verify(header, roster(), table(), clock_->NowSeconds()));
   // Only headers that this party has signed are found by their id.
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round.id()));
+  const absl::StatusOr<RoundPointer> found = Find(round::RoundId(header.header()));
+  const std::shared_ptr<const TableEpoch> table = found.ok() ? (*found)->table : this->table();
+  SHOAL_RETURN_IF_ERROR(
+      round::Round::Verify(header, roster(), table->facts, clock_->NowSeconds()).status());
+  SHOAL_RETURN_IF_ERROR(found.status());
+  const RoundPointer& open = *found;
   const MutexLock lock(open->gate);
   if (open->keys == nullptr) return absl::NotFoundError("round ended");
   if (!open->intake.expired()) {
@@ -655,7 +738,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& r
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> answers,
       server::AnswerQueries(keys->context, keys->secrets, *queried.material, queried.queries,
-                            options_.answers, *resources_.pool));
+                            open->table->answers, *resources_.pool));
   SHOAL_RETURN_IF_ERROR(open->Advance(PartyStage::kAnswered));
   auto out = std::make_unique<Outgoing>(this, open, *keys, Content::kAnswersOutput,
                                         std::move(answers), std::move(report));

@@ -12,6 +12,10 @@
 // neighbours. The caller (src/shoald, or a test) moves the bytes: what a call returns goes to the
 // neighbour, and what the neighbour answers goes into the next call.
 //
+// A party drafts and signs rounds of the newest epoch of the table that it has taken (TakeEpoch).
+// A round that it has signed ends under the epoch that its header names, whose rows the round
+// keeps.
+//
 // Before a call returns anything for a neighbour, the journal holds the digest of the call's whole
 // input. Before the last piece of an output is handed out, the journal holds the digest of the
 // whole output. A call repeated with the same input returns the same bytes; a call with another
@@ -53,17 +57,25 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes);
 // A draft that is not completed within this time is dropped.
 inline constexpr uint64_t kDraftLifetimeS = 120;
 
+// One epoch of the table, as the rounds of a party need it.
+struct TableEpoch {
+  round::TableFacts facts;
+  // Name the table in the journal, which takes one content for each epoch. All epochs of a table
+  // have the same id.
+  Digest id;
+  uint64_t epoch;
+  AnswerTable answers;  // the backend's; empty elsewhere
+  // Holds the bytes of `answers`; null if they outlive the party.
+  std::shared_ptr<const Bytes> holder = nullptr;
+};
+
 // Thread-safe: calls for different rounds run at the same time, calls for one round in turn.
 class Party {
  public:
   struct Options {
     PartyNumber number;
     roster::Roster roster;
-    round::TableFacts table;
-    // Name the table in the journal, which takes one content for each epoch.
-    Digest table_id;
-    uint64_t table_epoch;
-    AnswerTable answers;  // the backend's; empty elsewhere
+    TableEpoch table;
     // The most rounds open at once, so that a neighbour cannot fill this party's memory with
     // drafts.
     size_t max_open_rounds = 16;
@@ -81,19 +93,33 @@ class Party {
                                                        const Clock* clock, Resources resources);
 
   const roster::Roster& roster() const { return options_.roster; }
-  const round::TableFacts& table() const { return options_.table; }
+  // The newest epoch that this party has taken.
+  std::shared_ptr<const TableEpoch> table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
   PartyNumber number() const { return options_.number; }
   bool is_backend() const { return number().value() == roster().size(); }
 
+  // Checks whether this party may take `next`, except for its answers. FAILED_PRECONDITION, naming
+  // the epochs, if it is another table or no newer epoch; INVALID_ARGUMENT if the table has too few
+  // rows for the noise.
+  absl::Status CheckEpoch(const TableEpoch& next) const ABSL_LOCKS_EXCLUDED(table_mutex_);
+  // Takes the next epoch of the table, for ever: it is in the journal before this call returns.
+  // From then on this party drafts and signs rounds of this epoch alone. Drafts of the epoch before
+  // can no longer be signed; signed rounds go on. After an error the party serves the epoch that it
+  // had. Errors: those of CheckEpoch; INVALID_ARGUMENT if the backend's answers do not fit;
+  // FAILED_PRECONDITION if the journal has another content of that epoch; those of the journal's
+  // storage.
+  absl::Status TakeEpoch(TableEpoch next) ABSL_LOCKS_EXCLUDED(table_mutex_, take_mutex_);
+
   // Returns the previous party's draft (at party 1 its own, without keys) with this party's onion
   // key added. The key's seed is then durable. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that
-  // an honest party does not sign; FAILED_PRECONDITION for a counter that was used;
-  // RESOURCE_EXHAUSTED when too many rounds are open.
+  // an honest party does not sign; FAILED_PRECONDITION for a counter that was used, or for another
+  // epoch of the table than this party's; RESOURCE_EXHAUSTED when too many rounds are open.
   absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft);
 
   // Commits to the complete header and returns it with this party's signature added to those of the
   // parties after it; the backend signs first. INVALID_ARGUMENT unless the header is this party's
-  // draft plus later parties' keys. FAILED_PRECONDITION if there is no such draft (any more).
+  // draft plus later parties' keys. FAILED_PRECONDITION if there is no such draft (any more), or
+  // this party has taken another epoch of the table since it made the draft.
   absl::StatusOr<wire::SignedHeader> SignHeader(const wire::SignedHeader& from_next);
 
   // Erases the draft or the round with this counter after its proposal failed. OK if there is none.
@@ -103,7 +129,11 @@ class Party {
   // called ahead of time, from any thread.
   absl::Status PrepareNoise(const Digest& round_id);
 
-  // Bounds on the input of Offline and Queries in any round. Receivers read no more.
+  // The bytes of an answer in a round that this party has signed. NOT_FOUND if it is not open.
+  absl::StatusOr<uint64_t> AnswerBytes(const Digest& round_id) const;
+
+  // Bounds on the input of Offline and Queries in any round, of any epoch with open rounds.
+  // Receivers read no more.
   struct InputLimits {
     uint64_t offline_bytes;
     uint64_t queries_bytes;
@@ -175,21 +205,30 @@ class Party {
 
   class Outgoing;
 
-  Party(Options options, const signature::SecretKey& key, Journal* journal, RandomSource* random,
-        const Clock* clock, Resources resources);
+  Party(Options options, std::shared_ptr<const TableEpoch> table, const signature::SecretKey& key,
+        Journal* journal, RandomSource* random, const Clock* clock, Resources resources);
   absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // FAILED_PRECONDITION unless `epoch` is the newest one.
+  absl::Status CheckNewest(const TableEpoch& epoch) const ABSL_LOCKS_EXCLUDED(table_mutex_);
   // Ends a draft; false if there is none. Leaves the journal's part to the caller.
   bool DropDraftLocked(RoundCounter counter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<NoiseBatch> MakeNoise(OpenRound& open, const RoundKeys& keys) const;
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
 
-  const Options options_;
+  const Options options_;  // without the table
   const signature::SecretKey& key_;
   Journal* const journal_;
   RandomSource* const random_;
   const Clock* const clock_;
   const Resources resources_;
   const noise::Distribution noise_;
+
+  Mutex take_mutex_;  // held by TakeEpoch, while the journal writes too
+  // Held for moments, on I/O threads too.
+  mutable Mutex table_mutex_ ABSL_ACQUIRED_AFTER(mutex_, take_mutex_);
+  std::shared_ptr<const TableEpoch> table_ ABSL_GUARDED_BY(table_mutex_);
+  // Epochs before it, as long as rounds keep them.
+  std::vector<std::weak_ptr<const TableEpoch>> earlier_ ABSL_GUARDED_BY(table_mutex_);
 
   mutable Mutex mutex_;
   std::map<RoundCounter, RoundPointer> drafts_ ABSL_GUARDED_BY(mutex_);

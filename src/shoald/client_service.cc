@@ -22,11 +22,11 @@ constexpr size_t kMaxWaiters = 1 << 16;
 }  // namespace
 
 ClientService::ClientService(server::Frontend* frontend, const roster::Roster* roster,
-                             const table::Table* table, server::Journal* journal)
+                             std::shared_ptr<const table::Table> table, server::Journal* journal)
     : frontend_(frontend),
       roster_(roster),
-      table_(table),
       journal_(journal),
+      table_(std::move(table)),
       store_thread_([this] { StoreLoop(); }),
       wait_thread_([this] { WaitLoop(); }) {}
 
@@ -38,6 +38,16 @@ ClientService::~ClientService() {
   wake_.NotifyAll();
   store_thread_.join();
   wait_thread_.join();
+}
+
+void ClientService::Serve(std::shared_ptr<const table::Table> table) {
+  const MutexLock lock(table_mutex_);
+  table_.swap(table);  // the old one ends without the lock
+}
+
+std::shared_ptr<const table::Table> ClientService::Table() const {
+  const MutexLock lock(table_mutex_);
+  return table_;
 }
 
 absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
@@ -78,9 +88,9 @@ void ClientService::Dispatch(wire::Frame& request, net::Reply& reply) {
   };
   switch (request.type) {
     case FrameType::kGetDeployment:
-      return answer(GetDeployment(*roster_, *table_, request));
+      return answer(GetDeployment(*roster_, *Table(), request));
     case FrameType::kGetPlacement:
-      return answer(GetPlacement(*table_, request));
+      return answer(GetPlacement(*Table(), request));
     case FrameType::kListRounds:
       return answer(wire::MakeFrame(request.type, frontend_->ListRounds()));
     case FrameType::kWaitRound: {

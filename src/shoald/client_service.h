@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -20,12 +21,15 @@ namespace shoal::shoald {
 class ClientService {
  public:
   // The pointers must outlive the service.
-  ClientService(server::Frontend* frontend, const roster::Roster* roster, const table::Table* table,
-                server::Journal* journal);
+  ClientService(server::Frontend* frontend, const roster::Roster* roster,
+                std::shared_ptr<const table::Table> table, server::Journal* journal);
   // Drops waiting requests.
   ~ClientService();
   ClientService(const ClientService&) = delete;
   ClientService& operator=(const ClientService&) = delete;
+
+  // From now on tells clients of this epoch of the table.
+  void Serve(std::shared_ptr<const table::Table> table) ABSL_LOCKS_EXCLUDED(table_mutex_);
 
   absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
   void Handle(wire::Frame request, net::Reply reply);
@@ -67,9 +71,13 @@ class ClientService {
 
   server::Frontend* const frontend_;
   const roster::Roster* const roster_;
-  const table::Table* const table_;
   server::Journal* const journal_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+
+  std::shared_ptr<const table::Table> Table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
+
+  mutable Mutex table_mutex_;  // held for moments
+  std::shared_ptr<const table::Table> table_ ABSL_GUARDED_BY(table_mutex_);
 
   Mutex mutex_;
   CondVar wake_;

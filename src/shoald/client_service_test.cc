@@ -23,6 +23,7 @@ using namespace std::chrono_literals;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kFailedPrecondition = absl::StatusCode::kFailedPrecondition;
 constexpr auto kNotFound = absl::StatusCode::kNotFound;
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr auto kLong = 30s;
 
 // Counts what is made durable, and can be made to wait or to fail.
@@ -93,13 +94,13 @@ struct TestTable {
     auto made =
         table::AggregateTable(*content, roster, shares, roster::testing::kNowS, random, pool);
     SHOAL_CHECK(made.ok());
-    table = std::make_unique<table::Table>(*std::move(made));
+    table = std::make_shared<const table::Table>(*std::move(made));
   }
   shoal::testing::TestRandom random;
   ThreadPool pool;
   roster::testing::Parties parties;
   roster::Roster roster;
-  std::unique_ptr<table::Table> table;
+  std::shared_ptr<const table::Table> table;
 };
 const TestTable& SharedTable() {
   static const TestTable* const table = new TestTable;
@@ -110,7 +111,7 @@ class ClientServiceTest : public ::testing::Test {
  protected:
   ClientServiceTest() : deployment_({.rows = 10, .plan = {.stage_limit_s = 100}}) {
     service_ = std::make_unique<ClientService>(&deployment_.frontend(), &SharedTable().roster,
-                                               SharedTable().table.get(), &journal_);
+                                               SharedTable().table, &journal_);
   }
   ~ClientServiceTest() override { journal_.Open(); }
 
@@ -201,9 +202,9 @@ TEST_F(ClientServiceTest, ThePlacementComesInPieces) {
   EXPECT_THAT(ask(), StatusIs(absl::StatusCode::kOutOfRange, "bytes"));
   request.set_offset(0);
   request.set_manifest_digest(std::string(32, 'x'));
-  EXPECT_THAT(ask(), StatusIs(kNotFound, "another table"));
+  EXPECT_THAT(ask(), StatusIs(kRefused, "another epoch"));
   request.set_manifest_digest("");
-  EXPECT_THAT(ask(), StatusIs(kNotFound, "another table"));
+  EXPECT_THAT(ask(), StatusIs(kRefused, "another epoch"));
 }
 
 TEST_F(ClientServiceTest, WhatIsNoClientsRequestIsRefused) {

@@ -99,7 +99,7 @@ void Driver::Announce() {
   absl::Status status = header.status();
   if (header.ok()) {
     const auto round = round::Round::Verify(*header, node_->party().roster(),
-                                            node_->party().table(), clock_->NowSeconds());
+                                            node_->party().table()->facts, clock_->NowSeconds());
     status = round.ok() ? frontend_->Open(*round) : round.status();
     if (status.ok()) {
       spdlog::info("round {} ({}..): open for onions", round->counter().value(),
@@ -114,7 +114,8 @@ void Driver::Announce() {
     // Ends the round, which all parties have signed and would keep until it expires.
     Fail(round::RoundId(header->header()), "announcing", status);
   }
-  spdlog::error("no round could be opened: {}", status.ToString());
+  spdlog::error("no round could be opened: {}; trying again in {} s", status.ToString(),
+                kPauseAfterFailureS);
   next_announcement_s_ = clock_->NowSeconds() + kPauseAfterFailureS;
   announcing_ = false;
 }

@@ -48,12 +48,12 @@ class OwnedBulk final : public ByteSource {
 }  // namespace
 
 RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
-                       size_t answer_bytes, std::chrono::seconds stage_limit)
+                       AnswerBytes answer_bytes, std::chrono::seconds stage_limit)
     : number_(next.number),
       address_(next.peer_address),
       pin_(next.tls_certificate_sha256),
       identity_(identity),
-      answer_bytes_(answer_bytes),
+      answer_bytes_(std::move(answer_bytes)),
       stage_limit_(stage_limit) {}
 
 absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(bool ends) const {
@@ -110,7 +110,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& rou
                                                                Bytes queries) {
   wire::OnlineRequest request;
   request.set_round_id(ToString(round_id));
-  const uint64_t expected = CountOf(queries) * answer_bytes_;
+  SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
+  const uint64_t expected = CountOf(queries) * answer_bytes;
   SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(/*ends=*/false));
   SHOAL_ASSIGN_OR_RETURN(
       net::Connection::Streamed answer,

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -20,10 +21,12 @@ namespace shoal::shoald {
 // connection need be kept alive for hours. Thread-safe.
 class RemoteLink final : public server::Link {
  public:
-  // `answer_bytes` is the size of a row with its signature. It bounds what the next party may send
-  // back.
-  RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity, size_t answer_bytes,
-             std::chrono::seconds stage_limit);
+  // Returns the size of a row with its signature in a round's epoch of the table. It bounds what
+  // the next party may send back.
+  using AnswerBytes = std::function<absl::StatusOr<uint64_t>(const Digest& round_id)>;
+
+  RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
+             AnswerBytes answer_bytes, std::chrono::seconds stage_limit);
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
   absl::Status Offline(const wire::SignedHeader& header,
@@ -48,7 +51,7 @@ class RemoteLink final : public server::Link {
   const std::string address_;
   const Digest pin_;
   const roster::TlsIdentity* const identity_;
-  const size_t answer_bytes_;
+  const AnswerBytes answer_bytes_;
   const std::chrono::seconds stage_limit_;
   std::atomic<bool> cancelled_ = false;
 };

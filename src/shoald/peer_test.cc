@@ -22,6 +22,8 @@ using namespace std::chrono_literals;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kUnauthenticated = absl::StatusCode::kUnauthenticated;
 
+absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
+
 class PeerTest : public ::testing::Test {
  protected:
   PeerTest() : deployment_({.rows = 10, .plan = {.stage_limit_s = 100}}) { Start(); }
@@ -50,8 +52,12 @@ class PeerTest : public ::testing::Test {
     return party;
   }
   RemoteLink MakeLink(std::chrono::seconds stage_limit = 60s) const {
-    return RemoteLink(Party2(), &party1_.tls(),
-                      deployment_.table().row_bytes + signature::kSignatureBytes, stage_limit);
+    return RemoteLink(
+        Party2(), &party1_.tls(),
+        [this](const Digest&) {
+          return deployment_.table().row_bytes + signature::kSignatureBytes;
+        },
+        stage_limit);
   }
   absl::StatusOr<round::Round> Announce(server::ChainNode& chain) {
     server::Frontend& frontend = deployment_.frontend();
@@ -152,21 +158,21 @@ TEST_F(PeerTest, AProposalIsWithdrawnOverTheConnection) {
 TEST_F(PeerTest, OnlyThePreviousPartyMayCallAndOnlyTheNextIsCalled) {
   const Digest id = {};
   const TestIdentity stranger(3);
-  RemoteLink from_stranger(Party2(), &stranger.tls(), 112, 60s);
+  RemoteLink from_stranger(Party2(), &stranger.tls(), AnswersOf112Bytes, 60s);
   EXPECT_THAT(from_stranger.End(id, true, ""), StatusIs(kUnauthenticated, "certificate"));
   // The next party may not call back either: its own certificate is not in the list.
-  RemoteLink from_itself(Party2(), &party2_.tls(), 112, 60s);
+  RemoteLink from_itself(Party2(), &party2_.tls(), AnswersOf112Bytes, 60s);
   EXPECT_THAT(from_itself.End(id, true, ""), StatusIs(kUnauthenticated, "certificate"));
 
   roster::Party moved = Party2();
   moved.tls_certificate_sha256 = stranger.digest();
-  RemoteLink to_stranger(moved, &party1_.tls(), 112, 60s);
+  RemoteLink to_stranger(moved, &party1_.tls(), AnswersOf112Bytes, 60s);
   EXPECT_THAT(to_stranger.End(id, true, ""), StatusIs(kUnauthenticated, "reaching party 2"));
 
   server_.reset();
   moved = deployment_.roster().party(2);
   moved.peer_address = "127.0.0.1:1";
-  RemoteLink to_nobody(moved, &party1_.tls(), 112, 60s);
+  RemoteLink to_nobody(moved, &party1_.tls(), AnswersOf112Bytes, 60s);
   EXPECT_THAT(to_nobody.End(id, true, ""),
               StatusIs(absl::StatusCode::kUnavailable, "reaching party 2: 127.0.0.1:1"));
 }
@@ -220,7 +226,7 @@ TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
                          [&](wire::Frame, net::Reply reply) { kept.push_back(std::move(reply)); }));
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
-  RemoteLink link(party, &party1_.tls(), 112, 1s);
+  RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 1s);
   EXPECT_THAT(link.Offline({}, std::make_unique<BytesSource>(Bytes(100))),
               StatusIs(absl::StatusCode::kDeadlineExceeded, party.peer_address));
 }
@@ -239,7 +245,7 @@ TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {
                          }));
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
-  RemoteLink link(party, &party1_.tls(), 112, 10s);
+  RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 10s);
   const Bytes two = wire::EncodeQueryBatch({.positions = {1, 3}, .tallies = {7, 8}}, 5);
   EXPECT_THAT(link.Online({}, two).status(), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
 }

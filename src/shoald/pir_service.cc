@@ -368,7 +368,8 @@ void PirService::AnswerPass(std::vector<Waiting> pass) {
   }
 }
 
-absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
+absl::Status PirService::Reload(std::shared_ptr<const table::Table> table,
+                                const std::function<absl::Status()>& commit) {
   const MutexLock reloading(reload_mutex_);
   const pir::Content content = ContentOf(table);
   // What takes a whole new server is made beside the old one, which goes on answering.
@@ -403,6 +404,7 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table) {
     // What is refreshed in place can no longer fail: its delta may be nearly as long as the hint.
     SHOAL_RETURN_IF_ERROR(CheckMemory(refresh_bytes, "what changed of the hints"));
   }
+  if (commit) SHOAL_RETURN_IF_ERROR(commit());
   std::vector<const pir::Server*> to_keep;
   {
     // Answers wait while hints are refreshed.

@@ -76,8 +76,12 @@ class PirService {
 
   // A later epoch of the table: hints are refreshed where that saves work, and clients of the epoch
   // before can ask for what changed; others are made anew, beside what goes on answering. On an
-  // error nothing has changed, in the directory neither.
-  absl::Status Reload(std::shared_ptr<const table::Table> table) ABSL_LOCKS_EXCLUDED(reload_mutex_);
+  // error nothing has changed, in the directory neither. Calls `commit`, if there is one, once
+  // nothing of this service can fail any more and before it serves the epoch; an error of `commit`
+  // is returned.
+  absl::Status Reload(std::shared_ptr<const table::Table> table,
+                      const std::function<absl::Status()>& commit = nullptr)
+      ABSL_LOCKS_EXCLUDED(reload_mutex_);
 
  private:
   struct Waiting {

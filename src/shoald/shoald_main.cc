@@ -50,9 +50,12 @@ rounds; every other party serves the party before it; the last party answers fro
 table. Logs go to standard error. SIGINT and SIGTERM end the process in good order:
 open rounds are lost, and their secrets are erased. With --engine, the party answers
 queries by itself: its clients hide what they ask by encryption, and the other parties
-are not needed. Any party can that has a client_address in the roster. Without the
-chain, SIGHUP takes the next epoch of the table from the same directory; with the
-chain, SIGHUP changes nothing.
+are not needed. Any party can that has a client_address in the roster.
+SIGHUP reads, verifies and takes the next epoch of the table from the same directory,
+with the chain and without. Open rounds end under the epoch that they began with; the
+next rounds are of the new one, once all parties have taken it. A table that is damaged,
+does not fit the memory or is no newer epoch is refused, and the old one stays in
+service.
 Exit codes: 0 ended in good order, 1 failed, 2 wrong usage, 3 the roster, table or
 journal cannot be trusted.
 )";
@@ -66,17 +69,48 @@ constexpr char kExamples[] = R"(  shoald --config party2.textproto            ru
 // Of all clients' requests that are coming in at a time.
 constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
 
-// row | signature for every row: a copy, as the table has the two apart. RESOURCE_EXHAUSTED as
-// CheckMemory.
-absl::StatusOr<Bytes> AnswersOf(const table::Table& table) {
+// Opens and verifies the party's table. Errors as Table::Open.
+absl::StatusOr<std::shared_ptr<const table::Table>> OpenTable(const ServerConfig& config,
+                                                              const roster::Roster& roster,
+                                                              ThreadPool& pool) {
+  const SystemClock clock;
+  SystemRandom random;
+  SHOAL_ASSIGN_OR_RETURN(table::Table table, table::Table::Open(config.table_directory(), roster,
+                                                                clock.NowSeconds(), random, pool));
+  return std::make_shared<const table::Table>(std::move(table));
+}
+
+// A verified manifest's id has 32 bytes.
+Digest DigestOf(const std::string& bytes) {
+  Digest digest;
+  SHOAL_CHECK(bytes.size() == digest.size());
+  std::ranges::copy(AsBytes(bytes), digest.begin());
+  return digest;
+}
+
+// The table as the chain's rounds need it, without the backend's answers.
+server::TableEpoch EpochOf(const table::Table& table) {
+  return {.facts = {.manifest_digest = table.manifest().digest(),
+                    .rows = table.rows(),
+                    .row_bytes = table.manifest().row_bytes()},
+          .id = DigestOf(table.manifest().content().table_id()),
+          .epoch = table.manifest().epoch(),
+          .answers = {}};
+}
+
+// Adds the backend's answers to `epoch`, row | signature for every row: a copy, as the table has
+// the two apart. RESOURCE_EXHAUSTED as CheckMemory.
+absl::Status AddAnswers(const table::Table& table, server::TableEpoch& epoch) {
   const uint64_t bytes = table.rows() * table.answer_bytes();
   SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, "the copy of the table that answers come from"));
-  Bytes answers(bytes);
+  auto answers = std::make_shared<Bytes>(bytes);
   for (uint64_t row = 0; row < table.rows(); ++row) {
     table.CopyAnswer(
-        row, MutableBytes(answers).subspan(row * table.answer_bytes(), table.answer_bytes()));
+        row, MutableBytes(*answers).subspan(row * table.answer_bytes(), table.answer_bytes()));
   }
-  return answers;
+  epoch.answers = {*answers, table.rows()};
+  epoch.holder = std::move(answers);
+  return absl::OkStatus();
 }
 
 // Logs how far a long stage has got, at most once in two seconds.
@@ -97,14 +131,6 @@ class ProgressLog {
   std::atomic<int64_t> last_ms_ =
       std::chrono::steady_clock::now().time_since_epoch() / std::chrono::milliseconds(1);
 };
-
-// A verified manifest's id has 32 bytes.
-Digest DigestOf(const std::string& bytes) {
-  Digest digest;
-  SHOAL_CHECK(bytes.size() == digest.size());
-  std::ranges::copy(AsBytes(bytes), digest.begin());
-  return digest;
-}
 
 // No core file, and no other process of the same user reads the memory: it holds the secrets of
 // open rounds.
@@ -258,21 +284,48 @@ absl::Status ServeEngines(PirService& service, const ServerConfig& config,
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::Server> server,
                          ListenForEngines(service, config, roster, std::move(listen)));
   spdlog::info("{} of {} serves no chain", roster.party(config.party()).name, roster.deployment());
-  const SystemClock clock;
-  SystemRandom random;
   while (WaitFor(signals) == SIGHUP) {
-    auto table =
-        table::Table::Open(config.table_directory(), roster, clock.NowSeconds(), random, pool);
+    auto table = OpenTable(config, roster, pool);
     absl::Status status = table.status();
     if (table.ok()) {
-      const uint64_t epoch = table->manifest().epoch();
-      status = service.Reload(std::make_shared<const table::Table>(*std::move(table)));
+      const uint64_t epoch = (*table)->manifest().epoch();
+      status = service.Reload(*std::move(table));
       if (status.ok()) spdlog::info("serves epoch {} of the table", epoch);
     }
     if (!status.ok()) spdlog::error("the table was not reloaded: {}", status.ToString());
   }
   spdlog::info("ending");
   return absl::OkStatus();
+}
+
+// What of a party with the chain serves the table.
+struct TableUsers {
+  server::Party* party;
+  ClientService* clients;  // null but at the frontend
+  PirService* engines;     // null if the party runs none
+};
+
+// Takes the next epoch of the table from the party's directory, everywhere or nowhere: open rounds
+// go on under the epoch that they began with. Returns the new table. After an error the old epoch
+// stays in service. Errors: those of OpenTable, AddAnswers, Party::TakeEpoch and
+// PirService::Reload.
+absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(const TableUsers& users,
+                                                                  const ServerConfig& config,
+                                                                  const roster::Roster& roster,
+                                                                  ThreadPool& pool) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const table::Table> table,
+                         OpenTable(config, roster, pool));
+  server::TableEpoch epoch = EpochOf(*table);
+  // Before the work of engines, which can take minutes.
+  SHOAL_RETURN_IF_ERROR(users.party->CheckEpoch(epoch));
+  if (users.party->is_backend()) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
+  const auto take = [&]() -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(users.party->TakeEpoch(std::move(epoch)));
+    if (users.clients != nullptr) users.clients->Serve(table);
+    return absl::OkStatus();
+  };
+  SHOAL_RETURN_IF_ERROR(users.engines != nullptr ? users.engines->Reload(table, take) : take());
+  return table;
 }
 
 absl::Status Run(const cli::Values& values, cli::Io&) {
@@ -312,27 +365,16 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
         config.keys_directory(),
         ": its TLS certificate is not the one that the roster pins for party ", config.party()));
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      table::Table verified,
-      table::Table::Open(config.table_directory(), roster, clock.NowSeconds(), random, pool));
-  auto shared = std::make_shared<const table::Table>(std::move(verified));
-  const table::Table& table = *shared;
-
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
+                         OpenTable(config, roster, pool));
   const bool backend = config.party() == roster.size();
-  Bytes answers;
-  if (backend) {
-    SHOAL_ASSIGN_OR_RETURN(answers, AnswersOf(table));
-  }
+  server::TableEpoch epoch = EpochOf(*table);
+  if (backend) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
   ProgressLog progress;
   server::Party::Options options{
       .number = PartyNumber(config.party()),
       .roster = roster,
-      .table = {.manifest_digest = table.manifest().digest(),
-                .rows = table.rows(),
-                .row_bytes = table.manifest().row_bytes()},
-      .table_id = DigestOf(table.manifest().content().table_id()),
-      .table_epoch = table.manifest().epoch(),
-      .answers = {answers, backend ? table.rows() : 0},
+      .table = std::move(epoch),
       .max_open_rounds = std::max<size_t>(16, 2 * config.rounds().max_rounds()),
       .progress = [&progress](RoundCounter round, uint64_t opened,
                               uint64_t onions) { progress.Tell(round, opened, onions); },
@@ -358,7 +400,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   // Engines alone let go of it when its next epoch comes.
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PirService> pir_service,
                          StartEngines(engines, values, config, roster,
-                                      engines.chain ? shared : std::move(shared), pool));
+                                      engines.chain ? table : std::move(table), pool));
   if (!engines.chain) {
     return ServeEngines(*pir_service, config, roster, std::move(listen), signals, pool);
   }
@@ -372,9 +414,10 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
 
   std::unique_ptr<RemoteLink> next;
   if (!backend) {
-    next = std::make_unique<RemoteLink>(roster.party(config.party() + 1), &keys.tls(),
-                                        table.answer_bytes(),
-                                        std::chrono::seconds(config.stage_limit_s()));
+    next = std::make_unique<RemoteLink>(
+        roster.party(config.party() + 1), &keys.tls(),
+        [&party](const Digest& round_id) { return party->AnswerBytes(round_id); },
+        std::chrono::seconds(config.stage_limit_s()));
   }
   server::ChainNode node(party.get(), next.get());
   if (config.party() == 1) {
@@ -404,7 +447,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     SHOAL_ASSIGN_OR_RETURN(
         frontend, server::Frontend::Create(PlanFrom(config, roster), party.get(), journal.get(),
                                            &clock, {.pool = &pool, .spools = &spools}));
-    clients = std::make_unique<ClientService>(frontend.get(), &roster, &table, journal.get());
+    clients = std::make_unique<ClientService>(frontend.get(), &roster, table, journal.get());
     listen.max_buffered_bytes = kMaxClientBufferBytes;
     listen.limits = [&](wire::FrameType type) {
       return pir_service != nullptr && PirService::Serves(type) ? pir_service->Limits(type)
@@ -436,11 +479,19 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
   if (frontend != nullptr) driver = std::make_unique<Driver>(frontend.get(), &node, &clock);
   spdlog::info("{} of {} listens on {}; table {}, epoch {}: {} rows of {} bytes", self.name,
-               roster.deployment(), address, table.manifest().name(), table.manifest().epoch(),
-               table.rows(), table.manifest().row_bytes());
+               roster.deployment(), address, table->manifest().name(), table->manifest().epoch(),
+               table->rows(), table->manifest().row_bytes());
 
+  const TableUsers users{party.get(), clients.get(), pir_service.get()};
   while (WaitFor(signals) == SIGHUP) {
-    spdlog::warn("SIGHUP: with the chain, restart all parties to take a new epoch of the table");
+    auto taken = TakeNextEpoch(users, config, roster, pool);
+    if (taken.ok()) {
+      table = *std::move(taken);
+      spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",
+                   table->manifest().epoch(), table->rows(), table->manifest().row_bytes());
+    } else {
+      spdlog::error("the table was not reloaded: {}", taken.status().ToString());
+    }
   }
   spdlog::info("ending");
   server.reset();

@@ -25,7 +25,9 @@ absl::StatusOr<wire::Frame> GetPlacement(const table::Table& table, const wire::
   wire::GetPlacementRequest message;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
   if (AsText(table.manifest().digest()) != message.manifest_digest()) {
-    return absl::NotFoundError("this frontend serves another table; ask for the deployment again");
+    return absl::FailedPreconditionError(
+        absl::StrCat("another epoch of the table is served, epoch ", table.manifest().epoch(),
+                     ": ask for the deployment again"));
   }
   const BytesView placement = table.map().placement();
   if (message.offset() > placement.size()) {

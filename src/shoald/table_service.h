@@ -13,8 +13,8 @@ namespace shoal::shoald {
 absl::StatusOr<wire::Frame> GetDeployment(const roster::Roster& roster, const table::Table& table,
                                           const wire::Frame& request);
 
-// GET_PLACEMENT: a piece of the placement. NOT_FOUND if the request is for another table,
-// OUT_OF_RANGE beyond the end.
+// GET_PLACEMENT: a piece of the placement. FAILED_PRECONDITION if the request is for another epoch
+// or another table, OUT_OF_RANGE beyond the end.
 absl::StatusOr<wire::Frame> GetPlacement(const table::Table& table, const wire::Frame& request);
 
 }  // namespace shoal::shoald

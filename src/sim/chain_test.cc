@@ -401,7 +401,7 @@ TEST_F(GuardTest, BadDraftsAreRefusedByEveryPartyAlone) {
       {"counter out of range", [](auto& h) { h.set_counter(0); }},
       {"too far above the time", [](auto& h) { h.set_counter(h.announced_s() + 3601); }},
       {"another roster", [](auto& h) { h.mutable_roster_digest()->at(0) ^= 1; }},
-      {"another table", [](auto& h) { h.mutable_manifest_digest()->at(0) ^= 1; }},
+      {"another table", [](auto& h) { h.mutable_manifest_digest()->pop_back(); }},
       {"2 onion keys instead of 1", [](auto& h) { h.add_onion_keys(std::string(32, 'k')); }},
       {"not 32 bytes", [](auto& h) { h.set_onion_keys(0, "short"); }},
       {"rows of a table", [](auto& h) { h.set_max_rows(h.max_rows() - 1); }},
@@ -1157,13 +1157,11 @@ TEST(PartyTest, RefusesATableOfFewerRowsThanPhi) {
   testing::TestRandom random(9);
   ThreadPool pool(1);
   server::testing::MemoryJournal journal(&deployment.disk(1));
-  server::Party::Options party{.number = PartyNumber(1),
-                               .roster = deployment.roster(),
-                               .table = deployment.table(),
-                               .table_id = {},
-                               .table_epoch = 1,
-                               .answers = {}};
-  party.table.rows = 2;
+  server::Party::Options party{
+      .number = PartyNumber(1),
+      .roster = deployment.roster(),
+      .table = {.facts = deployment.table(), .id = {}, .epoch = 1, .answers = {}}};
+  party.table.facts.rows = 2;
   SpoolPlace spools("/tmp", 0);
   const absl::Status status = server::Party::Create(party, deployment.key(1), &journal, &random,
                                                     &deployment.clock(), {&pool, &spools})

@@ -102,37 +102,46 @@ Deployment::Deployment(DeploymentOptions options)
   parties_.draft().set_expires_s(clock_.now_s + 1'000'000);
   roster_ = parties_.roster(clock_.now_s);
 
-  random_.Fill(table_.manifest_digest);
-  table_.rows = options_.rows;
-  table_.row_bytes = options_.row_bytes;
-  Bytes row(options_.row_bytes);
-  for (uint64_t number = 0; number < options_.rows; ++number) {
-    random_.Fill(row);
-    Append(answers_, row);
-    Append(answers_, parties_.SignByAll(RowMessage(number, row)).bytes());
-  }
+  MakeEpoch(options_.rows, options_.row_bytes);
   for (uint32_t number = 1; number <= options_.parties; ++number) {
     machines_.push_back(std::make_unique<Machine>());
   }
-  for (uint32_t number = 1; number <= options_.parties; ++number) Start(number);
+  for (uint32_t number = 1; number <= options_.parties; ++number) Start(number, 1);
 }
 
 Deployment::~Deployment() = default;
 
-void Deployment::Start(uint32_t number) {
+uint64_t Deployment::MakeEpoch(uint64_t rows, uint32_t row_bytes) {
+  TableContent table{.facts = {.manifest_digest = {}, .rows = rows, .row_bytes = row_bytes},
+                     .answers = nullptr};
+  random_.Fill(table.facts.manifest_digest);
+  Bytes row(row_bytes), answers;
+  for (uint64_t number = 0; number < rows; ++number) {
+    random_.Fill(row);
+    Append(answers, row);
+    Append(answers, parties_.SignByAll(RowMessage(number, row)).bytes());
+  }
+  table.answers = std::make_shared<const Bytes>(std::move(answers));
+  tables_.push_back(std::move(table));
+  return tables_.size();
+}
+
+TableEpoch Deployment::Epoch(uint64_t epoch, uint32_t number) const {
+  const TableContent& table = tables_[epoch - 1];
+  TableEpoch out{.facts = table.facts, .id = {}, .epoch = epoch, .answers = {}};
+  if (number == options_.parties) out.answers = {*table.answers, table.facts.rows};
+  return out;
+}
+
+void Deployment::Start(uint32_t number, uint64_t epoch) {
   Machine& machine = *machines_[number - 1];
   if (number == 1) frontend_.reset();
   machine.node.reset();
   machine.party.reset();
   machine.journal = std::make_unique<MemoryJournal>(&machine.disk);
   const bool backend = number == options_.parties;
-  Party::Options options{.number = PartyNumber(number),
-                         .roster = *roster_,
-                         .table = table_,
-                         .table_id = {},
-                         .table_epoch = 1,
-                         .answers = {}};
-  if (backend) options.answers = {answers_, table_.rows};
+  Party::Options options{
+      .number = PartyNumber(number), .roster = *roster_, .table = Epoch(epoch, number)};
   auto party = Party::Create(std::move(options), key(number), machine.journal.get(), &random_,
                              &clock_, {.pool = &pool_, .spools = &spools_});
   SHOAL_CHECK(party.ok());
@@ -147,21 +156,23 @@ void Deployment::Start(uint32_t number) {
   }
 }
 
-void Deployment::Restart(uint32_t number) { Start(number); }
+void Deployment::Restart(uint32_t number) { Start(number, party(number).table()->epoch); }
 Party& Deployment::party(uint32_t number) { return *machines_[number - 1]->party; }
 ChainNode& Deployment::node(uint32_t number) { return *machines_[number - 1]->node; }
 Disk& Deployment::disk(uint32_t number) { return machines_[number - 1]->disk; }
 Tamper& Deployment::tamper(uint32_t number) { return machines_[number - 1]->tamper; }
 
-BytesView Deployment::Answer(uint64_t row) const {
-  const size_t answer_bytes = table_.row_bytes + signature::kSignatureBytes;
-  return BytesView(answers_).subspan(row * answer_bytes, answer_bytes);
+BytesView Deployment::Answer(uint64_t row, uint64_t epoch) const {
+  const TableContent& table = tables_[epoch - 1];
+  const size_t answer_bytes = table.facts.row_bytes + signature::kSignatureBytes;
+  return BytesView(*table.answers).subspan(row * answer_bytes, answer_bytes);
 }
 
 absl::StatusOr<round::Round> Deployment::Announce() {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, node(1).Propose(frontend_->NewDraft()));
-  SHOAL_ASSIGN_OR_RETURN(round::Round round,
-                         round::Round::Verify(header, *roster_, table_, clock_.now_s));
+  SHOAL_ASSIGN_OR_RETURN(
+      round::Round round,
+      round::Round::Verify(header, *roster_, party(1).table()->facts, clock_.now_s));
   SHOAL_RETURN_IF_ERROR(frontend_->Open(round));
   return round;
 }
@@ -211,9 +222,9 @@ absl::Status Deployment::EndRound(const Digest& round_id) {
 
 absl::Status Deployment::Verify(uint64_t row, BytesView answer) const {
   SHOAL_ASSIGN_OR_RETURN(const auto signature,
-                         signature::Signature::FromBytes(answer.subspan(table_.row_bytes)));
+                         signature::Signature::FromBytes(answer.subspan(table().row_bytes)));
   return signature::Verify(roster_->aggregate_key(),
-                           RowMessage(row, answer.first(table_.row_bytes)), signature);
+                           RowMessage(row, answer.first(table().row_bytes)), signature);
 }
 
 sharing::Token Secret::token(const Digest& round_id) const {

@@ -68,7 +68,8 @@ class Deployment {
 
   uint32_t parties() const { return options_.parties; }
   const roster::Roster& roster() const { return *roster_; }
-  const round::TableFacts& table() const { return table_; }
+  // The first epoch of the table.
+  const round::TableFacts& table() const { return tables_.front().facts; }
   Frontend& frontend() { return *frontend_; }
   // Parties are numbered from 1, as everywhere.
   Party& party(uint32_t number);
@@ -82,11 +83,16 @@ class Deployment {
   SpoolPlace& spools() { return spools_; }
   ::shoal::testing::TestRandom& random() { return random_; }
 
-  // row | signature.
-  BytesView Answer(uint64_t row) const;
+  // row | signature, in an epoch of the table.
+  BytesView Answer(uint64_t row, uint64_t epoch = 1) const;
 
-  // The process of a party dies and comes back with its disk; that of party 1 includes the
-  // frontend.
+  // Makes the next epoch of the table, with other rows. Returns its number.
+  uint64_t MakeEpoch(uint64_t rows, uint32_t row_bytes);
+  // An epoch as party `number` takes it.
+  TableEpoch Epoch(uint64_t epoch, uint32_t number) const;
+
+  // The process of a party dies and comes back with its disk and the epoch of the table that it had
+  // last; that of party 1 includes the frontend.
   void Restart(uint32_t number);
 
   // Steps of a round, as the driver takes them.
@@ -95,13 +101,17 @@ class Deployment {
   absl::Status RunOnline(const Digest& round_id);
   absl::Status EndRound(const Digest& round_id);
 
-  // OK if `answer` (unmasked) is this row, signed by all parties.
+  // OK if `answer` (unmasked) is this row of the first epoch, signed by all parties.
   absl::Status Verify(uint64_t row, BytesView answer) const;
 
  private:
   struct Machine;
   class TamperedLink;
-  void Start(uint32_t number);
+  struct TableContent {
+    round::TableFacts facts;
+    std::shared_ptr<const Bytes> answers;
+  };
+  void Start(uint32_t number, uint64_t epoch);
 
   const DeploymentOptions options_;
   ::shoal::testing::TestRandom random_;
@@ -110,8 +120,7 @@ class Deployment {
   SpoolPlace spools_;
   roster::testing::Parties parties_;
   std::optional<roster::Roster> roster_;
-  round::TableFacts table_;
-  Bytes answers_;
+  std::vector<TableContent> tables_;  // epoch 1 first
   std::vector<std::unique_ptr<Machine>> machines_;
   std::unique_ptr<Frontend> frontend_;
 };
