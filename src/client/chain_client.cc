@@ -12,11 +12,14 @@
 #include "src/client/device.h"
 #include "src/onion/onion.h"
 #include "src/parallel/mutex.h"
+#include "src/table/manifest.h"
 
 namespace shoal::client {
 namespace {
 
 constexpr uint32_t kPollMs = 250;
+// How often a client that waits asks at most whether a newer epoch of the table is served.
+constexpr uint64_t kEpochCheckS = 5;
 
 bool RoundTakesNoMore(const absl::Status& status) {
   return absl::IsFailedPrecondition(status) || absl::IsResourceExhausted(status) ||
@@ -81,7 +84,7 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
 
   // To be called before anything else changes the state, which `answers` refers to.
   absl::Status Add(const Answers& answers) {
-    const size_t each = client_.deployment_.manifest().answer_bytes();
+    const size_t each = client_.deployment_->manifest().answer_bytes();
     const size_t before = answers_.size();
     answers_.resize(before + answers.rows().size() * each);
     rows_.insert(rows_.end(), answers.rows().begin(), answers.rows().end());
@@ -92,7 +95,7 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
   std::span<const uint32_t> rows() const override { return rows_; }
 
   absl::Status Read(size_t first, MutableBytes out) const override {
-    const size_t each = client_.deployment_.manifest().answer_bytes();
+    const size_t each = client_.deployment_->manifest().answer_bytes();
     const BytesView from = BytesView(answers_).subspan(first * each, out.size());
     std::copy(from.begin(), from.end(), out.begin());
     return absl::OkStatus();
@@ -115,16 +118,22 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
 
 ChainClient::ChainClient(const Deployment* deployment, ChainOptions options, Transport* transport,
                          StateStore* store, Environment environment)
-    : deployment_(*deployment),
+    : deployment_(deployment),
       options_(options),
       store_(store),
       environment_(std::move(environment)),
       transport_(transport),
       exchange_(transport, environment_.sleep, environment_.clock),
-      connections_(environment_.connect, &deployment_.roster(), environment_.sleep,
+      connections_(environment_.connect, &deployment_->roster(), environment_.sleep,
                    /*keep=*/true) {
-  costs_.bytes.query_bytes = onion::OnionBytes(deployment_.roster().size()) + kQueryBytes;
-  costs_.bytes.answer_bytes = deployment_.manifest().answer_bytes();
+  Follow(deployment);
+}
+
+void ChainClient::Follow(const Deployment* deployment) {
+  deployment_ = deployment;
+  connections_.Follow(&deployment->roster());
+  costs_.bytes.query_bytes = onion::OnionBytes(deployment->roster().size()) + kQueryBytes;
+  costs_.bytes.answer_bytes = deployment->manifest().answer_bytes();
 }
 
 absl::StatusOr<std::unique_ptr<ChainClient>> ChainClient::Create(const Deployment* deployment,
@@ -147,7 +156,7 @@ absl::StatusOr<std::unique_ptr<ChainClient>> ChainClient::Create(const Deploymen
 }
 
 absl::StatusOr<round::Round> ChainClient::VerifyRound(const wire::SignedHeader& header) const {
-  return round::Round::Verify(header, deployment_.roster(), deployment_.table_facts(),
+  return round::Round::Verify(header, deployment_->roster(), deployment_->table_facts(),
                               environment_.clock->NowSeconds());
 }
 
@@ -252,18 +261,36 @@ absl::Status ChainClient::KeepSlots(HeldRound& held, std::span<const uint32_t> m
   return store_->Save();
 }
 
+absl::Status ChainClient::CheckEpoch() {
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetDeploymentResponse response, exchange_.GetDeployment());
+  // Whoever acts on the error fetches the deployment again and verifies all of it. What does not
+  // verify even here is no reason to stop waiting.
+  const auto manifest = table::Manifest::Verify(response.manifest(), deployment_->roster(),
+                                                environment_.clock->NowSeconds());
+  if (!manifest.ok() || manifest->epoch() <= deployment_->manifest().epoch()) {
+    return absl::OkStatus();
+  }
+  return NewEpochError(manifest->epoch());
+}
+
 absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_rounds) {
+  uint64_t next_check_s = 0;
   const uint64_t deadline_s = environment_.clock->NowSeconds() + options_.timeout_s;
   bool told = false;
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, exchange_.ListRounds());
     const uint64_t now_s = environment_.clock->NowSeconds();
     std::vector<const wire::RoundInfo*> candidates;
+    bool of_another_table = false;
     for (const wire::RoundInfo& info : list.rounds()) {
       const wire::RoundHeader& header = info.header().header();
       if (info.state() != wire::OPEN_FOR_ONIONS) continue;
-      // Skips rounds of an earlier table, which run beside the new table's for a while.
-      if (header.manifest_digest() != AsText(deployment_.manifest().digest())) continue;
+      // Skips rounds of another epoch of the table. Those of the one before and of the next one run
+      // beside this one's for a while.
+      if (header.manifest_digest() != AsText(deployment_->manifest().digest())) {
+        of_another_table = true;
+        continue;
+      }
       const HeldRound* const held = store_->state().FindRound(round::RoundId(header));
       if (held != nullptr && (only_new_rounds || held->over || !held->rows.empty())) continue;
       // Only checks the room of rounds that are new here. In others the frontend may have onions of
@@ -289,6 +316,10 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
       }
     }
     if (!refused.ok()) return refused;
+    if (of_another_table && now_s >= next_check_s) {
+      SHOAL_RETURN_IF_ERROR(CheckEpoch());
+      next_check_s = now_s + kEpochCheckS;
+    }
     if (now_s >= deadline_s) {
       return absl::DeadlineExceededError(
           absl::StrCat("no round took ", slots, " onions within ", options_.timeout_s, " seconds"));
@@ -308,7 +339,7 @@ absl::Status ChainClient::DropUnusable() {
 
 absl::StatusOr<Division> ChainClient::Divide(size_t distinct_rows) const {
   const uint32_t queries = Padded(distinct_rows);
-  const uint32_t phi = deployment_.roster().noise().phi;
+  const uint32_t phi = deployment_->roster().noise().phi;
   const bool all_in_one = queries <= phi || options_.beyond_phi == BeyondPhi::kAcceptMore ||
                           (phi == 1 && options_.beyond_phi == BeyondPhi::kRefuse);
   const Division division{.queries = queries, .in_each = all_in_one ? queries : phi};
@@ -351,7 +382,7 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
     ledger.Add({.sent_s = environment_.clock->NowSeconds(),
                 .round_counter = 0,
                 .queries = part,
-                .noise = deployment_.roster().noise()});
+                .noise = deployment_->roster().noise()});
     queries -= part;
   }
   return ledger;
@@ -359,7 +390,7 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
 
 absl::Status ChainClient::CheckLimit(uint64_t queries, const Division& division) const {
   if (!options_.max_epsilon) return absl::OkStatus();
-  const double delta = deployment_.roster().noise().delta;
+  const double delta = deployment_->roster().noise().delta;
   Ledger ledger = LedgerWith(queries, division);
   if (queries == 0) ledger.AddIdleRound(delta);  // a round with slots alone
   SHOAL_ASSIGN_OR_RETURN(const TotalLoss loss, ledger.LossAt(delta));
@@ -427,7 +458,7 @@ absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
 
 absl::StatusOr<Digest> ChainClient::ObtainAhead(uint32_t slots) {
   if (slots == 0) return absl::InvalidArgumentError("no slots asked for");
-  const uint32_t phi = deployment_.roster().noise().phi;
+  const uint32_t phi = deployment_->roster().noise().phi;
   if (phi > 1 && slots > phi && options_.beyond_phi != BeyondPhi::kAcceptMore) {
     return absl::FailedPreconditionError(
         absl::StrCat(slots, " slots in one round, and a round of this deployment protects only ",
@@ -446,7 +477,7 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
 absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part) {
   SHOAL_ASSIGN_OR_RETURN(HeldRound* const held, FindHeld(round_id));
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(held->header));
-  const uint32_t tolerance_s = deployment_.roster().clock_tolerance_s();
+  const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
   environment_.Tell(absl::StrCat("waiting for ", RoundName(*held), " to take queries"));
   SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state,
                          exchange_.WaitFor(round_id, wire::OPEN_FOR_QUERIES,
@@ -469,12 +500,12 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
           count, " queries, but only ", held->slots.size(), " slots in ", RoundName(*held)));
     }
     SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
-    held->rows = PadRows(part.rows, count, deployment_.manifest().rows(), *environment_.random);
+    held->rows = PadRows(part.rows, count, deployment_->manifest().rows(), *environment_.random);
     held->wanted = WantedDigest(*held, part);
     store_->state().ledger.Add({.sent_s = environment_.clock->NowSeconds(),
                                 .round_counter = held->counter(),
                                 .queries = count,
-                                .noise = deployment_.roster().noise()});
+                                .noise = deployment_->roster().noise()});
     // Saves the rows and the charge first. From here on these slots carry these rows for ever.
     if (absl::Status saved = store_->Save(); !saved.ok()) {
       held->End();  // what is on disk is unknown, so the slots must not be used
@@ -515,7 +546,7 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
   if (held->rows.empty()) return absl::FailedPreconditionError("no queries were sent");
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(held->header));
   environment_.Tell(absl::StrCat("waiting for the answers of ", RoundName(*held)));
-  const uint32_t tolerance_s = deployment_.roster().clock_tolerance_s();
+  const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
   SHOAL_ASSIGN_OR_RETURN(
       const wire::RoundState state,
       exchange_.WaitFor(round_id, wire::ANSWERED, round.header().expires_s() + tolerance_s));
@@ -553,6 +584,12 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
 }
 
 absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wanted) {
+  absl::StatusOr<std::unique_ptr<RowAnswers>> answers = AskOn(wanted);
+  if (!IsNewEpoch(answers.status())) attempts_ = 0;
+  return answers;
+}
+
+absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wanted) {
   SHOAL_ASSIGN_OR_RETURN(const Division division, Divide(wanted.rows.size()));
   if (options_.announce) options_.announce(division);
   costs_.query_seconds = costs_.answer_seconds = 0;
@@ -574,6 +611,7 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wante
     environment_.Tell(
         absl::StrCat("asking in round ", part.number + 1, " of ", part.parts, " of this lookup"));
     SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Answers> answers, AskPart(part));
+    attempts_ = 0;  // of the next part
     SHOAL_RETURN_IF_ERROR(all->Add(*answers));
     answer_seconds += costs_.answer_seconds * part.queries;
   }
@@ -585,17 +623,18 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wante
 absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const Portion& part) {
   const uint32_t count = part.queries;
   absl::Status aborted;
-  for (uint32_t attempt = 1; attempt <= options_.max_attempts; ++attempt) {
+  SHOAL_CHECK(attempts_ < options_.max_attempts);
+  for (; attempts_ < options_.max_attempts; ++attempts_) {
     SHOAL_RETURN_IF_ERROR(DropUnusable());
     std::optional<Digest> round_id = FindBegun(part);  // begun before an interruption
     if (!round_id) {
       // Another attempt must not take slots in vain.
-      if (attempt > 1) {
+      if (attempts_ > 0) {
         SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
       }
       // Checks for room first, as a submission whose answers have none would be charged in vain.
       SHOAL_RETURN_IF_ERROR(AnswerSpool::CheckRoom(
-          store_->AnswersPath(0), uint64_t{count} * deployment_.manifest().answer_bytes()));
+          store_->AnswersPath(0), uint64_t{count} * deployment_->manifest().answer_bytes()));
       SHOAL_ASSIGN_OR_RETURN(round_id, Obtain(count));
     }
     HeldRound* const held = store_->state().FindRound(*round_id);

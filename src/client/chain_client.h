@@ -16,6 +16,12 @@
 // into one round if the caller accepts that (BeyondPhi). Where phi is 1 the deployment protects
 // single lookups alone, and lookups of several queries go into one round.
 //
+// A client that finds no round of its epoch of the table, but rounds of another one, asks whether a
+// newer epoch is served. If so, Ask ends with NewEpochError (deployment.h), and goes on under the
+// new epoch after Follow: a lookup that was spread over rounds begins again with its first part.
+// live_deployment.h does both. A round in which the client holds slots ends under the epoch that it
+// began with. All of this depends on the rounds that the frontend shows.
+//
 // After an interruption at any point, the same Ask goes on with the same onions, the same rows in
 // the same slots and the answers in the spool. Anything sent twice has the same bytes.
 //
@@ -122,10 +128,15 @@ class ChainClient final : public RowSource {
   absl::Status CheckLimit(uint64_t queries, const Division& division) const;
 
   // FAILED_PRECONDITION of Divide and of CheckLimit, and nothing was sent; ABORTED when rounds were
-  // aborted max_attempts times; FAILED_PRECONDITION when the round closed before the queries were
-  // in; DEADLINE_EXCEEDED; RESOURCE_EXHAUSTED: a full disk. The same call after a crash or an error
-  // goes on where it stopped, with the same bytes, as long as the round lives.
+  // aborted max_attempts times; NewEpochError, after which the next call has the attempts that are
+  // left; FAILED_PRECONDITION when the round closed before the queries were in; DEADLINE_EXCEEDED;
+  // RESOURCE_EXHAUSTED: a full disk. The same call after a crash or an error goes on where it
+  // stopped, with the same bytes, as long as the round lives.
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
+
+  // Asks in this deployment from now on, which is a later one of the same parties and must outlive
+  // the client. Slots in rounds of the earlier one are given up at the next Ask.
+  void Follow(const Deployment* deployment);
 
   void HangUp() override;
   pir::Costs costs() const override { return costs_; }
@@ -133,7 +144,7 @@ class ChainClient final : public RowSource {
 
   // Obtains `slots` slots ahead of time, in a round that this client is not in yet. Returns its id.
   // FAILED_PRECONDITION if they are more than a round protects together, unless that is accepted,
-  // or if max_epsilon does not allow a round without queries.
+  // or if max_epsilon does not allow a round without queries. Else errors as Ask.
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots);
 
   // The steps of Ask, for tests and for programs that time the steps themselves. Obtain returns a
@@ -176,9 +187,13 @@ class ChainClient final : public RowSource {
   std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows) const;
   absl::StatusOr<std::unique_ptr<Answers>> AskPart(const Portion& part);
   absl::Status SubmitPart(const Digest& round_id, const Portion& part);
+  // NewEpochError if the frontend serves a newer epoch of the table.
+  absl::Status CheckEpoch();
+  // Asks, with the attempts that are left.
+  absl::StatusOr<std::unique_ptr<RowAnswers>> AskOn(const Wanted& wanted);
   absl::Status GiveUp(HeldRound& held);
   uint32_t Padded(size_t rows) const {
-    return PaddedCount(rows, options_.pad_to, deployment_.manifest().rows());
+    return PaddedCount(rows, options_.pad_to, deployment_->manifest().rows());
   }
 
   // Calls work(exchange, first, count) over [0, total) in pieces, over several connections if there
@@ -187,7 +202,7 @@ class ChainClient final : public RowSource {
       size_t total, size_t piece,
       const std::function<absl::Status(Exchange&, size_t first, size_t count)>& work);
 
-  const Deployment& deployment_;
+  const Deployment* deployment_;
   const ChainOptions options_;
   StateStore* const store_;
   const Environment environment_;
@@ -196,6 +211,8 @@ class ChainClient final : public RowSource {
   Connections connections_;
   std::unique_ptr<ThreadPool> lanes_;  // a thread for each connection but one; made when needed
   pir::Costs costs_;
+  // Rounds of the present lookup that were aborted. A lookup goes on over epochs of the table.
+  uint32_t attempts_ = 0;
 };
 
 }  // namespace shoal::client

@@ -15,9 +15,17 @@ Traffic operator+(const Traffic& a, const Traffic& b) {
 
 }  // namespace
 
+void Connections::Follow(const roster::Roster* roster) {
+  HangUp();
+  const MutexLock lock(mutex_);
+  roster_ = roster;
+}
+
 absl::StatusOr<std::unique_ptr<Transport>> Connections::Take() {
+  const roster::Roster* roster;
   {
     const MutexLock lock(mutex_);
+    roster = roster_;
     if (!idle_.empty()) {
       std::unique_ptr<Transport> transport = std::move(idle_.back());
       idle_.pop_back();
@@ -26,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Connections::Take() {
   }
   auto transport = WithRetries(sleep_, connect_);
   if (!transport.ok()) return transport.status();
-  SHOAL_RETURN_IF_ERROR((*transport)->RequireParty(*roster_, 1));
+  SHOAL_RETURN_IF_ERROR((*transport)->RequireParty(*roster, 1));
   return transport;
 }
 

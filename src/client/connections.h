@@ -21,10 +21,13 @@ namespace shoal::client {
 // Thread-safe.
 class Connections {
  public:
-  // `roster` names the frontend and must outlive this object. With `keep`, connections that were
-  // given back are reused; otherwise every Take makes a new connection.
+  // `roster` names the frontend and must outlive this object, or the next Follow. With `keep`,
+  // connections that were given back are reused; otherwise every Take makes a new connection.
   Connections(TransportFactory connect, const roster::Roster* roster, Sleep sleep, bool keep)
-      : connect_(std::move(connect)), roster_(roster), sleep_(std::move(sleep)), keep_(keep) {}
+      : connect_(std::move(connect)), sleep_(std::move(sleep)), keep_(keep), roster_(roster) {}
+
+  // The roster that names the frontend from now on. Closes the connections that are not in use.
+  void Follow(const roster::Roster* roster);
 
   absl::StatusOr<std::unique_ptr<Transport>> Take();
   void Give(std::unique_ptr<Transport> transport);
@@ -36,10 +39,10 @@ class Connections {
 
  private:
   const TransportFactory connect_;
-  const roster::Roster* const roster_;
   const Sleep sleep_;
   const bool keep_;
   mutable Mutex mutex_;
+  const roster::Roster* roster_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Transport>> idle_ ABSL_GUARDED_BY(mutex_);
   Traffic past_ ABSL_GUARDED_BY(mutex_);  // of ended connections
 };

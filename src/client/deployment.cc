@@ -11,6 +11,10 @@
 namespace shoal::client {
 namespace {
 
+constexpr char kNewEpochMark[] = "shoal/new-epoch";
+// How often a fetch begins again because the next epoch went live meanwhile.
+constexpr int kMaxFetches = 3;
+
 // The party whose clients connect to this address: the frontend if the roster does not say.
 uint32_t PartyAt(const std::string& address, const roster::Roster& roster) {
   for (const roster::Party& party : roster.parties()) {
@@ -62,6 +66,15 @@ absl::StatusOr<table::RowMap> MakeMap(Transport& transport, const table::Manifes
 
 }  // namespace
 
+absl::Status NewEpochError(uint64_t epoch) {
+  absl::Status status =
+      absl::FailedPreconditionError(absl::StrCat("epoch ", epoch, " of the table is served now"));
+  status.SetPayload(kNewEpochMark, absl::Cord());
+  return status;
+}
+
+bool IsNewEpoch(const absl::Status& status) { return status.GetPayload(kNewEpochMark).has_value(); }
+
 absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
                                              const roster::PinnedParties& pins, State& state,
                                              uint64_t now_s, const std::string& placement_cache,
@@ -71,6 +84,19 @@ absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
         "the state is of the deployment \"", state.deployment, "\", the pins are of \"",
         pins.deployment(), "\": one state file serves one deployment"));
   }
+  for (int fetches = 1;; ++fetches) {
+    auto deployment = FetchOnce(transport, pins, state, now_s, placement_cache, address);
+    // The server's answer to a request for an earlier epoch's placement.
+    if (fetches >= kMaxFetches || !absl::IsFailedPrecondition(deployment.status())) {
+      return deployment;
+    }
+  }
+}
+
+absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
+                                                 const roster::PinnedParties& pins, State& state,
+                                                 uint64_t now_s, const std::string& placement_cache,
+                                                 const std::string& address) {
   SHOAL_ASSIGN_OR_RETURN(const wire::GetDeploymentResponse response,
                          transport.GetDeployment(wire::GetDeploymentRequest()));
   SHOAL_ASSIGN_OR_RETURN(roster::Roster roster,

@@ -17,13 +17,19 @@
 
 namespace shoal::client {
 
+// The error of a call that waited while a newer epoch of the table went live: FAILED_PRECONDITION,
+// with a mark by which IsNewEpoch knows it. No server's error has the mark. Annotate drops it.
+absl::Status NewEpochError(uint64_t epoch);
+bool IsNewEpoch(const absl::Status& status);
+
 // Immutable, thread-safe.
 class Deployment {
  public:
   // Asks the party at the other end, which is the one with this client_address in the roster, or
   // the frontend if none has it, and verifies everything: the roster against the pins, the party's
   // certificate against the roster, the manifest, the epochs against those in `state`, the
-  // placement against its digest. Puts the new epochs into `state`, which the caller saves.
+  // placement against its digest. Puts the new epochs into `state`, which the caller saves. Begins
+  // again if the next epoch of the table goes live meanwhile.
   // `placement_cache` is a file that keeps the placement between runs (empty: none); its content is
   // not trusted. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: the frontend's responses are
   // malformed or not this deployment's. FAILED_PRECONDITION: the state belongs to another
@@ -50,6 +56,10 @@ class Deployment {
   }
 
  private:
+  static absl::StatusOr<Deployment> FetchOnce(Transport& transport,
+                                              const roster::PinnedParties& pins, State& state,
+                                              uint64_t now_s, const std::string& placement_cache,
+                                              const std::string& address);
   Deployment(uint32_t party, roster::Roster roster, table::Manifest manifest, table::RowMap map)
       : party_(party),
         roster_(std::move(roster)),

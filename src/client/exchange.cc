@@ -45,6 +45,10 @@ absl::StatusOr<Response> Exchange::Call(
   return response;
 }
 
+absl::StatusOr<wire::GetDeploymentResponse> Exchange::GetDeployment() {
+  return Call(&Transport::GetDeployment, wire::GetDeploymentRequest());
+}
+
 absl::StatusOr<wire::ListRoundsResponse> Exchange::ListRounds() {
   return Call(&Transport::ListRounds, wire::ListRoundsRequest());
 }

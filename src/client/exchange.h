@@ -37,6 +37,8 @@ class Exchange {
   Exchange(Transport* transport, Sleep sleep, const Clock* clock)
       : transport_(transport), sleep_(std::move(sleep)), clock_(clock) {}
 
+  absl::StatusOr<wire::GetDeploymentResponse> GetDeployment();
+
   absl::StatusOr<wire::ListRoundsResponse> ListRounds();
 
   // The round's state now; CLOSED if the frontend knows no such round (any more).

@@ -276,8 +276,8 @@ absl::Status OutcomeOf(const CommandResults& results) {
 
 absl::Status ObtainAhead(Session& session, uint32_t slots, client::BeyondPhi beyond_phi, bool json,
                          cli::Io& io) {
-  SHOAL_ASSIGN_OR_RETURN(client::ChainClient* const chain, session.UseChain(beyond_phi));
-  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, chain->ObtainAhead(slots));
+  SHOAL_RETURN_IF_ERROR(session.UseChain(beyond_phi));
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, session.ObtainAhead(slots));
   const uint64_t counter = session.state().FindRound(round_id)->counter();
   if (json) {
     io.out << JsonObject().Integer("round", counter).Integer("slots", slots).Take() << '\n';
@@ -341,7 +341,7 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
     SHOAL_RETURN_IF_ERROR(
         session->UseEngine(*engine, cli::TextsOf(values, "party"), static_cast<uint32_t>(pad)));
   } else {
-    SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi).status());
+    SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi));
   }
   if (values.count("dry-run") > 0) return session->DryRun(keys, format == "json", io.out);
   CommandResults results(format == "json", keys, session->console(), output);
@@ -381,6 +381,9 @@ anything: --over-rounds spreads it over rounds, phi queries at most in each, and
 lookup of several queries says what all of them reveal together. --dry-run says what a
 lookup would cost and sends no query; max_epsilon of the configuration stops a lookup
 that would take the device's ledger higher.
+
+If a new version of the table goes live while the command waits for a round, it fetches
+that version and goes on.
 
 Without --over-rounds all keys go into one round, and each row is asked once. A
 million keys take some 100 MB of memory, and a temporary file beside the state file that

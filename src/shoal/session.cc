@@ -47,17 +47,16 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
   }
   SHOAL_ASSIGN_OR_RETURN(s.transport_, s.connect_(s.config_.frontend));
   SHOAL_ASSIGN_OR_RETURN(
-      client::Deployment deployment,
-      client::Deployment::Open(*s.transport_, s.config_.pins, *s.store_, s.environment_,
-                               s.config_.placement_cache, s.config_.frontend));
-  s.deployment_.emplace(std::move(deployment));
+      s.deployment_,
+      client::LiveDeployment::Open(s.transport_.get(), &s.config_.pins, s.store_.get(),
+                                   s.environment_, s.config_.placement_cache, s.config_.frontend));
   return session;
 }
 
-absl::StatusOr<client::ChainClient*> Session::UseChain(client::BeyondPhi beyond_phi) {
-  if (deployment_->party() != 1) {
+absl::Status Session::UseChain(client::BeyondPhi beyond_phi) {
+  if (deployment_->current().party() != 1) {
     return absl::FailedPreconditionError(absl::StrCat(
-        config_.frontend, " is party ", deployment_->party(),
+        config_.frontend, " is party ", deployment_->current().party(),
         ": the chain begins at party 1, and this party answers queries to engines alone "
         "(--engine)"));
   }
@@ -65,16 +64,16 @@ absl::StatusOr<client::ChainClient*> Session::UseChain(client::BeyondPhi beyond_
   options.beyond_phi = beyond_phi;
   options.announce = [this](const client::Division& division) { TellProtection(division); };
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::ChainClient> chain,
-                         client::ChainClient::Create(&*deployment_, std::move(options),
+                         client::ChainClient::Create(&deployment_->current(), std::move(options),
                                                      transport_.get(), store_.get(), environment_));
   chain_ = chain.get();
   source_ = std::move(chain);
-  return chain_;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<client::Transport*> Session::ConnectTo(uint32_t party) {
-  if (party == deployment_->party()) return transport_.get();
-  const roster::Roster& roster = deployment_->roster();
+  if (party == deployment_->current().party()) return transport_.get();
+  const roster::Roster& roster = deployment_->current().roster();
   if (party == 0 || party > roster.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("party ", party, ": the roster has the parties 1 to ", roster.size()));
@@ -102,7 +101,8 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
   Transcript transcript("shoal client session servers v1");
   for (size_t i = 0; i < engine.roles().size(); ++i) {
     // With one server: the party that the configuration names.
-    auto party = engine.roles().size() == 1 ? deployment_->party() : static_cast<uint32_t>(i + 1);
+    auto party =
+        engine.roles().size() == 1 ? deployment_->current().party() : static_cast<uint32_t>(i + 1);
     if (!parties.empty() && !absl::SimpleAtoi(parties[i], &party)) {
       return cli::UsageError(absl::StrCat("--party: \"", parties[i], "\" is no number"));
     }
@@ -111,7 +111,7 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
     }
     SHOAL_ASSIGN_OR_RETURN(client::Transport* const server, ConnectTo(party));
     servers.push_back(server);
-    transcript.Blob(deployment_->roster().party(party).tls_certificate_sha256);
+    transcript.Blob(deployment_->current().roster().party(party).tls_certificate_sha256);
   }
   // One party's hint is not used with another: a wrong delta of the one would spoil the other's.
   std::string path = absl::StrCat(config_.state_path, ".", name);
@@ -129,7 +129,7 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<client::EngineClient> client,
       client::EngineClient::Create(
-          &*deployment_, std::move(servers),
+          &deployment_->current(), std::move(servers),
           {.engine = &engine, .hint_path = path, .store = session_file_.get(), .pad_to = pad_to},
           environment_));
   engine_ = client.get();
@@ -139,14 +139,26 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
 }
 
 absl::Status Session::LookUp(client::Keys& keys, client::Results& results) {
-  return client::LookUp(*deployment_, *source_, keys, results, environment_);
+  const auto look_up = [&] {
+    return client::LookUp(deployment_->current(), *source_, keys, results, environment_);
+  };
+  return chain_ != nullptr ? deployment_->Follow(*chain_, look_up) : look_up();
+}
+
+absl::StatusOr<Digest> Session::ObtainAhead(uint32_t slots) {
+  Digest round_id = {};
+  SHOAL_RETURN_IF_ERROR(deployment_->Follow(*chain_, [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(round_id, chain_->ObtainAhead(slots));
+    return absl::OkStatus();
+  }));
+  return round_id;
 }
 
 absl::Status Session::DryRun(client::Keys& keys, bool json, std::ostream& out) {
   SHOAL_ASSIGN_OR_RETURN(const client::Wanted wanted,
-                         client::CollectRows(deployment_->map(), keys));
+                         client::CollectRows(deployment_->current().map(), keys));
   SHOAL_ASSIGN_OR_RETURN(const client::Division division, chain_->Divide(wanted.rows.size()));
-  const noise::Parameters& noise = deployment_->roster().noise();
+  const noise::Parameters& noise = deployment_->current().roster().noise();
   const client::Ledger after = chain_->LedgerWith(division.queries, division);
   SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss lookup,
                          client::LossOf(noise, division.queries, noise.delta));
@@ -178,7 +190,7 @@ void Session::TellText(const absl::StatusOr<std::string>& text) {
 
 void Session::TellProtection(const client::Division& division) {
   if (quiet_) return;
-  const noise::Parameters& noise = deployment_->roster().noise();
+  const noise::Parameters& noise = deployment_->current().roster().noise();
   TellText(ProtectionText(noise));
   // Otherwise the round protects them together, as was just said.
   if (division.queries > noise.phi) {
@@ -199,7 +211,7 @@ void Session::TellCosts() {
                       fetch.by_delta ? " as a delta" : "", ")"));
   } else if (const client::Ledger& ledger = state().ledger; ledger.submissions() > 0) {
     // Not computed for nobody: it takes some seconds.
-    if (!quiet_) TellText(LedgerText(ledger, deployment_->roster().noise().delta));
+    if (!quiet_) TellText(LedgerText(ledger, deployment_->current().roster().noise().delta));
   }
   std::vector<std::string> costs;
   pir::ForEachCost(source_->costs(), [&](const char* cost, double value) {

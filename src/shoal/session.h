@@ -3,8 +3,8 @@
 #ifndef SHOAL_SRC_SHOAL_SESSION_H_
 #define SHOAL_SRC_SHOAL_SESSION_H_
 
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -16,9 +16,9 @@
 #include "src/cli/command.h"
 #include "src/client/chain_client.h"
 #include "src/client/config.h"
-#include "src/client/deployment.h"
 #include "src/client/engine_client.h"
 #include "src/client/environment.h"
+#include "src/client/live_deployment.h"
 #include "src/client/retrieval.h"
 #include "src/client/session_file.h"
 #include "src/client/state.h"
@@ -40,8 +40,8 @@ class Session {
                                                        const Connector& connect, bool quiet,
                                                        cli::Io& io);
 
-  // The source of the lookups' rows: one of these, once. The session keeps it.
-  absl::StatusOr<client::ChainClient*> UseChain(client::BeyondPhi beyond_phi);
+  // The source of the lookups' rows: one of these, once.
+  absl::Status UseChain(client::BeyondPhi beyond_phi);
   // With its hint or session, which is kept beside the state. `parties`: the party of each of the
   // engine's roles; empty: the first ones. `pad_to`: see EngineOptions.
   absl::Status UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
@@ -51,11 +51,14 @@ class Session {
   // query. To be called after UseChain. FAILED_PRECONDITION if the lookup would be stopped.
   absl::Status DryRun(client::Keys& keys, bool json, std::ostream& out);
 
-  // See retrieval.h.
+  // See retrieval.h. With the chain, a lookup that waits for a round goes on under a new epoch of
+  // the table (live_deployment.h).
   absl::Status LookUp(client::Keys& keys, client::Results& results);
+  // With the chain: ChainClient::ObtainAhead, which goes on in the same way.
+  absl::StatusOr<Digest> ObtainAhead(uint32_t slots);
 
   client::State& state() { return store_->state(); }
-  const std::string& table_name() const { return deployment_->manifest().name(); }
+  std::string table_name() const { return deployment_->current().manifest().name(); }
   Console& console() { return console_; }
   void Tell(absl::string_view what) { console_.Tell(what); }
   // Prints what the lookups have cost: privacy with the chain, time and bytes.
@@ -86,7 +89,7 @@ class Session {
   std::unique_ptr<client::Transport> transport_;
   std::vector<std::unique_ptr<client::Transport>> others_;  // to other parties than the frontend
   std::unique_ptr<client::SessionFile> session_file_;       // of an engine that keeps state
-  std::optional<client::Deployment> deployment_;
+  std::unique_ptr<client::LiveDeployment> deployment_;
   std::unique_ptr<client::RowSource> source_;
   client::ChainClient* chain_ = nullptr;          // source_, if that is the chain
   const client::EngineClient* engine_ = nullptr;  // source_, if it is an engine

@@ -147,7 +147,7 @@ absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli
                          Session::Open("shoal updates", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
   SHOAL_RETURN_IF_ERROR(CheckIsOfPackages(session->table_name(), native));
-  SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi).status());
+  SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi));
   InstalledKeys keys(installed, native);
   if (values.count("dry-run") > 0) return session->DryRun(keys, format == "json", io.out);
   UpdateResults results(installed, format == "json", io.out);

@@ -79,9 +79,14 @@ struct TestTable {
     for (int i = 0; i < 500; ++i) {
       SHOAL_CHECK(records.Add(AsBytes(absl::StrCat("key-", i)), AsBytes("value"), i + 1).ok());
     }
+    table = Make(records, 1);
+    next = Make(records, 2);
+  }
+  std::shared_ptr<const table::Table> Make(const table::RecordSet& records, uint64_t epoch) {
     const auto content = table::BuildHashed(records,
                                             {.name = "words",
                                              .deployment = "test",
+                                             .epoch = epoch,
                                              .created_s = roster::testing::kNowS - 100,
                                              .expires_s = roster::testing::kNowS + 1000,
                                              .row_bytes = 2048},
@@ -94,13 +99,13 @@ struct TestTable {
     auto made =
         table::AggregateTable(*content, roster, shares, roster::testing::kNowS, random, pool);
     SHOAL_CHECK(made.ok());
-    table = std::make_shared<const table::Table>(*std::move(made));
+    return std::make_shared<const table::Table>(*std::move(made));
   }
   shoal::testing::TestRandom random;
   ThreadPool pool;
   roster::testing::Parties parties;
   roster::Roster roster;
-  std::shared_ptr<const table::Table> table;
+  std::shared_ptr<const table::Table> table, next;
 };
 const TestTable& SharedTable() {
   static const TestTable* const table = new TestTable;
@@ -205,6 +210,26 @@ TEST_F(ClientServiceTest, ThePlacementComesInPieces) {
   EXPECT_THAT(ask(), StatusIs(kRefused, "another epoch"));
   request.set_manifest_digest("");
   EXPECT_THAT(ask(), StatusIs(kRefused, "another epoch"));
+}
+
+// A client that holds the epoch before is told to ask for the deployment again.
+TEST_F(ClientServiceTest, TheNextEpochIsToldFromWhenItIsServed) {
+  wire::GetPlacementRequest request;
+  request.set_max_bytes(1000);
+  const auto ask = [&](const table::Table& table) {
+    request.set_manifest_digest(ToString(table.manifest().digest()));
+    return Ask<wire::GetPlacementResponse>(FrameType::kGetPlacement, request);
+  };
+  EXPECT_THAT(ask(*SharedTable().next), StatusIs(kRefused, "another epoch"));
+  service_->Serve(SharedTable().next);
+  EXPECT_THAT(ask(*SharedTable().table),
+              StatusIs(kRefused, "epoch 2: ask for the deployment again"));
+  SHOAL_EXPECT_OK(ask(*SharedTable().next).status());
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto response,
+      (Ask<wire::GetDeploymentResponse>(FrameType::kGetDeployment, wire::GetDeploymentRequest())));
+  EXPECT_EQ(response.manifest().SerializeAsString(),
+            SharedTable().next->manifest().wire().SerializeAsString());
 }
 
 TEST_F(ClientServiceTest, WhatIsNoClientsRequestIsRefused) {

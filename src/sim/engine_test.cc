@@ -613,6 +613,40 @@ TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
   EXPECT_TRUE(product() == before);
 }
 
+// Engines beside the chain take an epoch with it or not at all: what the engines refuse does not
+// reach the chain, and what the chain refuses is not served.
+TEST(EngineSim, AnEpochIsServedOnceItIsCommittedTo) {
+  World world;
+  const auto make = [&](uint64_t epoch) {
+    table::RecordSet set("records");
+    for (uint64_t i = 0; i < 100; ++i) {
+      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), Bytes(8, 'x'), i + 1).ok());
+    }
+    return world.Sign(set, epoch, 8, /*dense=*/true);
+  };
+  auto service = shoald::PirService::Create(
+      &world.roster(), make(2), {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool()});
+  SHOAL_ASSERT_OK(service.status());
+  int commits = 0;
+  absl::Status committed = absl::ResourceExhaustedError("the journal");
+  const auto commit = [&] {
+    ++commits;
+    EXPECT_EQ(SetupOf(**service).epoch(), 2u);
+    return committed;
+  };
+  EXPECT_THAT((*service)->Reload(make(1), commit),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "not after 2"));
+  EXPECT_EQ(commits, 0);
+  EXPECT_THAT((*service)->Reload(make(3), commit),
+              StatusIs(absl::StatusCode::kResourceExhausted, "the journal"));
+  EXPECT_EQ(commits, 1);
+  EXPECT_EQ(SetupOf(**service).epoch(), 2u);
+  committed = absl::OkStatus();
+  SHOAL_EXPECT_OK((*service)->Reload(make(3), commit));
+  EXPECT_EQ(commits, 2);
+  EXPECT_EQ(SetupOf(**service).epoch(), 3u);
+}
+
 // An epoch in which everything changed: a new server is made beside the old one, which answers
 // clients of the old epoch until the new one is ready.
 TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {

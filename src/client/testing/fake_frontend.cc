@@ -23,7 +23,10 @@ Digest ToDigest(const std::string& bytes) {
 }  // namespace
 
 std::string FakeFrontend::Key(size_t i) { return absl::StrCat("key-", i); }
-std::string FakeFrontend::Value(size_t i) { return absl::StrCat("value of key-", i); }
+std::string FakeFrontend::Value(size_t i, uint64_t epoch) {
+  return epoch == 1 ? absl::StrCat("value of key-", i)
+                    : absl::StrCat("value ", epoch, " of key-", i);
+}
 
 FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(options.seed) {
   clock_.now_s = options_.now_s;
@@ -79,16 +82,27 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
   auto verified = roster::Roster::Verify(*signed_roster, *pins_, clock_.now_s);
   SHOAL_CHECK(verified.ok());
   roster_ = *std::move(verified);
+  *deployment.mutable_roster() = *signed_roster;
+  MakeTable(options_.records, options_.table_epoch);
+}
 
+void FakeFrontend::NextEpoch(size_t records) { MakeTable(records, table_->manifest().epoch() + 1); }
+
+void FakeFrontend::MakeTable(size_t count, uint64_t epoch) {
   table::RecordSet records("fake");
-  for (size_t i = 0; i < options_.records; ++i) {
+  const uint64_t later = epoch - options_.table_epoch;
+  for (size_t i = 0; i < count; ++i) {
     const std::string key = options_.dense ? absl::StrCat(i) : Key(i);
-    SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(Value(i)), i + 1).ok());
+    SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(Value(i, 1 + later)), i + 1).ok());
   }
   table::TableOptions table_options;
   table_options.name = "fake table";
   table_options.deployment = "fake";
-  table_options.epoch = options_.table_epoch;
+  if (table_ != nullptr) {
+    std::ranges::copy(AsBytes(table_->manifest().content().table_id()),
+                      table_options.table_id.begin());
+  }
+  table_options.epoch = epoch;
   table_options.created_s = clock_.now_s - 100;
   table_options.expires_s = clock_.now_s + 100'000;
   table_options.row_bytes = options_.row_bytes;
@@ -104,8 +118,7 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
   auto signed_table =
       table::AggregateTable(*content, *roster_, table_shares, clock_.now_s, random_, pool_);
   SHOAL_CHECK(signed_table.ok());
-  table_ = *std::move(signed_table);
-  *deployment.mutable_roster() = *signed_roster;
+  table_ = std::make_shared<const table::Table>(*std::move(signed_table));
   *deployment.mutable_manifest() = table_->manifest().wire();
 }
 
@@ -160,6 +173,7 @@ Digest FakeFrontend::OpenRound() {
   const Digest id = round::RoundId(header);
   FakeRound& round = rounds_[id];
   round.header = Sign(header);
+  round.table = table_;
   round.keys = std::move(onion_keys_[id]);
   return id;
 }
@@ -224,6 +238,9 @@ absl::StatusOr<wire::GetDeploymentResponse> FakeFrontend::GetDeployment(
 absl::StatusOr<wire::GetPlacementResponse> FakeFrontend::GetPlacement(
     const wire::GetPlacementRequest& request) {
   SHOAL_RETURN_IF_ERROR(Begin("GetPlacement", request, false));
+  if (request.manifest_digest() != AsText(table_->manifest().digest())) {
+    return absl::FailedPreconditionError("another epoch of the table is served");
+  }
   const BytesView placement = table_->map().placement();
   if (request.offset() > placement.size()) return absl::OutOfRangeError("offset");
   wire::GetPlacementResponse response;
@@ -372,8 +389,8 @@ absl::StatusOr<wire::FetchAnswersResponse> FakeFrontend::FetchAnswers(
   for (uint32_t number : slots) {
     const Slot& slot = round->slots[number];
     if (!slot.row) return absl::FailedPreconditionError("the slot was not used");
-    Bytes answer(table_->answer_bytes());
-    table_->CopyAnswer(*slot.row, answer);
+    Bytes answer(round->table->answer_bytes());
+    round->table->CopyAnswer(*slot.row, answer);
     if (spoil) spoil(*slot.row, answer);
     for (const Bytes& seed : slot.seeds) sharing::XorMask(seed, id, answer);
     response.mutable_answers()->append(AsText(answer).data(), answer.size());

@@ -55,6 +55,9 @@ class FakeFrontend final : public Transport {
  public:
   explicit FakeFrontend(FakeOptions options = {});
 
+  // Serves the next epoch of the table from now on, as the n-th with the values Value(i, n). Rounds
+  // that are open stay as they are.
+  void NextEpoch(size_t records);
   // Opens a new round for onions.
   Digest OpenRound();
   void SetState(const Digest& round_id, wire::RoundState state);
@@ -73,7 +76,7 @@ class FakeFrontend final : public Transport {
   ThreadPool& pool() { return pool_; }
   shoal::testing::TestRandom& random() { return random_; }
   static std::string Key(size_t i);
-  static std::string Value(size_t i);
+  static std::string Value(size_t i, uint64_t epoch = 1);
 
   // --- what a test may change ---
 
@@ -126,11 +129,13 @@ class FakeFrontend final : public Transport {
   };
   struct FakeRound {
     wire::SignedHeader header;
+    std::shared_ptr<const table::Table> table;
     std::vector<onion::KeyPair> keys;
     wire::RoundState state = wire::OPEN_FOR_ONIONS;
     std::vector<Slot> slots;
     std::unordered_map<std::string, uint32_t> slot_of_onion;
   };
+  void MakeTable(size_t records, uint64_t epoch);
   Bytes SignatureOfAll(const Digest& digest) const;
   absl::StatusOr<FakeRound*> Find(const std::string& round_id);
   wire::RoundInfo Info(const FakeRound& round) const;
@@ -149,7 +154,7 @@ class FakeFrontend final : public Transport {
   std::vector<signature::SecretKey> keys_;
   std::optional<roster::PinnedParties> pins_;
   std::optional<roster::Roster> roster_;
-  std::optional<table::Table> table_;
+  std::shared_ptr<const table::Table> table_;
   uint64_t last_counter_ = 0;
   std::map<Digest, FakeRound> rounds_;
   std::map<Digest, std::vector<onion::KeyPair>> onion_keys_;
