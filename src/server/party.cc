@@ -326,21 +326,26 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   }
   EndExpired();
   SHOAL_RETURN_IF_ERROR(CheckEmptyRound(MakeContext(draft, Digest()), resources_));
-  const MutexLock lock(mutex_);
-  if (drafts_.contains(counter)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("round ", counter.value(), ": already drafted here"));
-  }
-  if (drafts_.size() + rounds_.size() >= options_.max_open_rounds) {
-    return absl::ResourceExhaustedError(absl::StrCat("round ", counter.value(), ": ",
-                                                     options_.max_open_rounds,
-                                                     " rounds are open here already"));
+  // Nobody else adds a draft or a round meanwhile, so that what is checked here still holds below.
+  const MutexLock drafting(draft_mutex_);
+  {
+    const MutexLock lock(mutex_);
+    if (drafts_.contains(counter)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("round ", counter.value(), ": already drafted here"));
+    }
+    if (drafts_.size() + rounds_.size() >= options_.max_open_rounds) {
+      return absl::ResourceExhaustedError(absl::StrCat("round ", counter.value(), ": ",
+                                                       options_.max_open_rounds,
+                                                       " rounds are open here already"));
+    }
   }
   RoundSecrets secrets(random_->NewSeed());
   SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, secrets.seed()));
   wire::RoundHeader extended = draft;
   extended.DiscardUnknownFields();  // only what was checked is sent on
   extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
+  const MutexLock lock(mutex_);
   drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets), table);
   return extended;
 }

@@ -230,6 +230,8 @@ class Party {
   // Epochs before it, as long as rounds keep them.
   std::vector<std::weak_ptr<const TableEpoch>> earlier_ ABSL_GUARDED_BY(table_mutex_);
 
+  Mutex draft_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by ExtendDraft, over the journal's disk
+  // Held briefly: I/O threads take it.
   mutable Mutex mutex_;
   std::map<RoundCounter, RoundPointer> drafts_ ABSL_GUARDED_BY(mutex_);
   std::map<Digest, RoundPointer> rounds_ ABSL_GUARDED_BY(mutex_);
