@@ -114,7 +114,8 @@ class Party {
   // key added. The key's seed is then durable. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that
   // an honest party does not sign; FAILED_PRECONDITION for a counter that was used, or for another
   // epoch of the table than this party's; RESOURCE_EXHAUSTED when too many rounds are open.
-  absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft);
+  absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft)
+      ABSL_LOCKS_EXCLUDED(mutex_, draft_mutex_);
 
   // Commits to the complete header and returns it with this party's signature added to those of the
   // parties after it; the backend signs first. INVALID_ARGUMENT unless the header is this party's

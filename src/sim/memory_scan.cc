@@ -95,6 +95,8 @@ class Scan {
         last[seen % kWordsFound] = word;
         ++seen;
         if (seen < kWordsFound || at - last_at[seen % kWordsFound] >= 4 * kWindowWords) continue;
+        // A table of one number over and over is no secret.
+        if (std::set<uint32_t>(last.begin(), last.end()).size() < kWordsFound) continue;
         found_[words.group].insert(last.begin(), last.end());
       }
     }

@@ -27,8 +27,8 @@ class Secrets {
   // Adds a secret of at least 16 bytes (checked). Finding any of its aligned 16-byte pieces,
   // anywhere in memory, counts as finding the secret.
   void Add(const std::string& group, BytesView secret);
-  // Adds one of many numbers that are too short to be told from chance alone. Four of them within
-  // 16 neighbouring words, in any order, count as found.
+  // Adds one of many numbers that are too short to be told from chance alone. Four different
+  // ones within 16 neighbouring words, in any order, count as found.
   void AddWord(const std::string& group, uint32_t word);
 
  private:
