@@ -67,6 +67,16 @@ Digest DeltaDigest(const DeltaView& delta) {
       .Finish();
 }
 
+absl::Status CheckHint(const wire::PirSetup& setup, const Sizes& sizes) {
+  const size_t digest_bytes = sizes.hint_bytes == 0 ? 0 : sizeof(Digest);
+  if (setup.hint_bytes() != sizes.hint_bytes || setup.hint_digest().size() != digest_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pir setup: a hint of %d bytes, where this shape has %d",
+                        setup.hint_bytes(), sizes.hint_bytes));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Session::TakeHint(BytesView) {
   return absl::FailedPreconditionError("pir: this engine has no public hint");
 }
@@ -85,12 +95,7 @@ absl::StatusOr<Sizes> Engine::SizesOf(const wire::PirSetup& setup) const {
         absl::StrCat("pir setup: of the engine \"", setup.engine(), "\", not ", name()));
   }
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SizesOfShape(setup));
-  const size_t digest_bytes = sizes.hint_bytes == 0 ? 0 : sizeof(Digest);
-  if (setup.hint_bytes() != sizes.hint_bytes || setup.hint_digest().size() != digest_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("pir setup: a hint of %d bytes, where this shape has %d",
-                        setup.hint_bytes(), sizes.hint_bytes));
-  }
+  SHOAL_RETURN_IF_ERROR(CheckHint(setup, sizes));
   return sizes;
 }
 

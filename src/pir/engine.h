@@ -69,6 +69,10 @@ struct Sizes {
   uint64_t server_bytes = 0;       // memory of the server, the table itself not counted
 };
 
+// Whether the setup's hint is as long as its shape makes it, with a digest if there is one.
+// INVALID_ARGUMENT.
+absl::Status CheckHint(const wire::PirSetup& setup, const Sizes& sizes);
+
 // What an engine costs, under the same names for every engine (costs.h): `shoal query --engine`,
 // `shoal simulate`, `shoal plan` and the studies print these.
 struct Costs {

@@ -16,7 +16,9 @@
 #ifndef SHOAL_SRC_PIR_LWE_BATCH_H_
 #define SHOAL_SRC_PIR_LWE_BATCH_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "src/pir/lwe/scheme.h"
 
@@ -32,11 +34,9 @@ struct BatchPlan {
 inline constexpr double kOverflowLog2 = -40;
 
 // Plans have batches of so many chunks, and servers take no others.
-inline constexpr uint32_t kNumbersOfChunks[] = {4, 8, 16};
-static_assert(kNumbersOfChunks[2] == kMaxQueriesPerRequest);
+inline constexpr uint32_t kNumbersOfChunks[] = {4, 8, kMaxQueriesPerRequest};
 inline bool IsNumberOfChunks(uint32_t chunks) {
-  return chunks == kNumbersOfChunks[0] || chunks == kNumbersOfChunks[1] ||
-         chunks == kNumbersOfChunks[2];
+  return std::ranges::find(kNumbersOfChunks, chunks) != std::end(kNumbersOfChunks);
 }
 
 // The cheapest plan for so many keys. It has whole queries alone if batches save less than a fifth,

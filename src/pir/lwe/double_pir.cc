@@ -7,7 +7,6 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/pir/lwe/rounding.h"
-#include "src/storage/memory.h"
 
 namespace shoal::pir::lwe {
 namespace {
@@ -103,14 +102,10 @@ absl::StatusOr<wire::PirSetup> DoublePirShape(const Content& content,
 absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const Content& content,
                                                                          ServerOptions options) {
   std::unique_ptr<DoublePirServer> server(new DoublePirServer);
-  wire::PirSetup& setup = server->setup_;
-  SHOAL_ASSIGN_OR_RETURN(setup, DoublePirShape(content, options));
-  SHOAL_ASSIGN_OR_RETURN(server->sizes_, DoublePirSizes(setup));
-  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(setup));
-  SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "doublepir: the server"));
-  server->kernel_ = &KernelOr(options.kernel);
-  server->pool_ = options.pool;
-  SHOAL_ASSIGN_OR_RETURN(server->room_, PanelRoom(*server->kernel_));
+  SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup setup, DoublePirShape(content, options));
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, DoublePirSizes(setup));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
+  SHOAL_RETURN_IF_ERROR(server->Begin(setup, sizes, dropped, options));
   SHOAL_ASSIGN_OR_RETURN(server->first_, LoadMatrix(content, setup, options.pool));
   SHOAL_ASSIGN_OR_RETURN(server->first_product_,
                          ProductOf(*server->first_, MatrixSeed(setup, 1), *server->room_, options));
@@ -141,7 +136,7 @@ absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const C
   SHOAL_ASSIGN_OR_RETURN(server->second_public_,
                          PackPublicMatrix(*server->kernel_, MatrixSeed(setup, 2),
                                           server->second_->columns(), options.pool));
-  server->PackHint();
+  server->PackHint(server->second_product_);
   return server;
 }
 
@@ -158,46 +153,17 @@ Bytes DoublePirServer::Digits(uint64_t block) const {
   return digits;
 }
 
-void DoublePirServer::PackHint() {
-  hint_.clear();
-  AppendRounded(second_product_, hint_bits_dropped_, hint_);
-  SetHint(hint_, setup_);
-  id_ = SetupId(setup_);
-}
-
-std::vector<absl::StatusOr<Bytes>> DoublePirServer::Answer(
+absl::StatusOr<std::vector<Bytes>> DoublePirServer::AnswerChecked(
     std::span<const BytesView> queries) const {
-  std::vector<absl::StatusOr<Bytes>> answers(queries.size(), Bytes());
-  std::vector<size_t> places;
-  for (size_t i = 0; i < queries.size(); ++i) {
-    if (absl::Status status = CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]);
-        !status.ok()) {
-      answers[i] = status;
-    } else {
-      places.push_back(i);
-    }
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors first,
+                         PackedVectors::Create(*kernel_, first_->columns(), queries.size()));
+  SHOAL_ASSIGN_OR_RETURN(PackedVectors second,
+                         PackedVectors::Create(*kernel_, second_->columns(), queries.size()));
+  for (uint64_t v = 0; v < queries.size(); ++v) {
+    SetQuery(queries[v], 0, v, first);
+    SetQuery(queries[v], first_->columns(), v, second);
   }
-  if (places.empty()) return answers;
-  const auto run = [&]() -> absl::StatusOr<std::vector<Bytes>> {
-    SHOAL_ASSIGN_OR_RETURN(PackedVectors first,
-                           PackedVectors::Create(*kernel_, first_->columns(), places.size()));
-    SHOAL_ASSIGN_OR_RETURN(PackedVectors second,
-                           PackedVectors::Create(*kernel_, second_->columns(), places.size()));
-    for (uint64_t v = 0; v < places.size(); ++v) {
-      SetQuery(queries[places[v]], 0, v, first);
-      SetQuery(queries[places[v]], first_->columns(), v, second);
-    }
-    return AnswerSecond(first_->Multiply(first, 0, first_->rows(), pool_), second);
-  };
-  absl::StatusOr<std::vector<Bytes>> good = run();
-  for (size_t v = 0; v < places.size(); ++v) {
-    if (good.ok()) {
-      answers[places[v]] = std::move((*good)[v]);
-    } else {
-      answers[places[v]] = good.status();
-    }
-  }
-  return answers;
+  return AnswerSecond(first_->Multiply(first, 0, first_->rows(), pool_), second);
 }
 
 absl::StatusOr<std::vector<Bytes>> DoublePirServer::AnswerChunks(
@@ -292,7 +258,7 @@ absl::StatusOr<std::optional<Delta>> DoublePirServer::Refresh(
        .read = [&](size_t run,
                    MutableBytes out) { std::ranges::copy(Digits(blocks[run]), out.begin()); }});
   SetEpoch(content, setup_);
-  PackHint();
+  PackHint(second_product_);
   return DeltaOf(from, setup_, std::move(changes));
 }
 
@@ -305,36 +271,28 @@ absl::StatusOr<double> DoublePirServer::RefreshShare(const Content& content,
 }
 
 DoublePirClient::DoublePirClient(const wire::PirSetup& setup, const ClientOptions& options)
-    : setup_(setup),
+    : ClientBase(setup),
       first_(MatrixSeed(setup, 1), setup.columns(), options),
       second_(MatrixSeed(setup, 2), SecondColumns(setup), options) {}
 
 absl::StatusOr<std::unique_ptr<DoublePirClient>> DoublePirClient::Create(
     const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, DoublePirSizes(setup));
-  SHOAL_RETURN_IF_ERROR(CheckMemory(sizes.hint_memory_bytes, "doublepir: the hint"));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
   std::unique_ptr<DoublePirClient> client(new DoublePirClient(setup, options));
-  SHOAL_ASSIGN_OR_RETURN(client->hint_bits_dropped_, HintDrop(setup));
-  client->kernel_ = &KernelOr(options.kernel);
-  client->hint_.resize(SecondRows(setup) * kDimension);
-  SHOAL_RETURN_IF_ERROR(ParseRounded(hint, client->hint_bits_dropped_, client->hint_));
+  SHOAL_RETURN_IF_ERROR(client->Begin(hint, sizes, dropped, options));
   return client;
 }
 
 absl::StatusOr<std::vector<Asked>> DoublePirClient::Ask(std::span<const uint64_t> rows,
                                                         RandomSource& random) const {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, BeginQueries(setup_, rows));
-  std::vector<PublicProduct::Wanted> wanted;
-  for (Asked& one : asked) {
-    wanted.push_back({one.row / setup_.rows_per_column(), &one.secret, &one.query});
-  }
-  first_.Encrypt(wanted, random);
+  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, AskForColumns(first_, rows, random));
   std::vector<SecretVector<int32_t>> second(asked.size());
+  std::vector<PublicProduct::Wanted> blocks;
   for (size_t i = 0; i < asked.size(); ++i) {
-    wanted[i].column = asked[i].row % setup_.rows_per_column();
-    wanted[i].secret = &second[i];
+    blocks.push_back({asked[i].row % setup_.rows_per_column(), &second[i], &asked[i].query});
   }
-  second_.Encrypt(wanted, random);
+  second_.Encrypt(blocks, random);
   for (size_t i = 0; i < asked.size(); ++i) {
     asked[i].secret.insert(asked[i].secret.end(), second[i].begin(), second[i].end());
   }
@@ -389,11 +347,7 @@ absl::StatusOr<Bytes> DoublePirClient::RecoverChunk(const Asked& asked, uint64_t
 }
 
 absl::Status DoublePirClient::Apply(const DeltaView& delta) {
-  SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta, DoublePirSizes));
-  SHOAL_RETURN_IF_ERROR(ApplyChanges(*kernel_, MatrixSeed(setup_, 2), hint_bits_dropped_,
-                                     setup_.rows_per_column(), delta.changes, hint_));
-  setup_ = delta.to;
-  return absl::OkStatus();
+  return ApplyTo(delta, DoublePirSizes, MatrixSeed(setup_, 2), setup_.rows_per_column());
 }
 
 }  // namespace shoal::pir::lwe

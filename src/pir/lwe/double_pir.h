@@ -28,6 +28,7 @@
 #include "src/pir/engine.h"
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/lwe/scheme.h"
+#include "src/pir/lwe/scheme_base.h"
 #include "src/pir/lwe/shape.h"
 
 namespace shoal::pir::lwe {
@@ -36,15 +37,12 @@ absl::StatusOr<Sizes> DoublePirSizes(const wire::PirSetup& setup);
 // As ShapeOf.
 absl::StatusOr<wire::PirSetup> DoublePirShape(const Content& content, const ServerOptions& options);
 
-class DoublePirServer final : public Server {
+class DoublePirServer final : public ServerBase {
  public:
   static absl::StatusOr<std::unique_ptr<DoublePirServer>> Create(const Content& content,
                                                                  ServerOptions options);
 
-  const wire::PirSetup& setup() const override { return setup_; }
-  BytesView hint() const override { return hint_; }
   std::span<const uint32_t> product() const override { return first_product_; }
-  std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const override;
   // Answers are as those of Answer; their last part, F' A2, is the same for all.
   absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const override;
@@ -59,34 +57,26 @@ class DoublePirServer final : public Server {
   DoublePirServer() = default;
   // E's column of a block, from the first level's product: 3072 W bytes.
   Bytes Digits(uint64_t block) const;
-  void PackHint();
+  absl::StatusOr<std::vector<Bytes>> AnswerChecked(
+      std::span<const BytesView> queries) const override;
   // The answers to queries whose second vectors are `second`. `first` holds the first level's
   // answer for each of them, or one for all.
   absl::StatusOr<std::vector<Bytes>> AnswerSecond(
       std::span<const std::vector<uint32_t>> first_answers, const PackedVectors& second) const;
 
-  wire::PirSetup setup_;
-  Digest id_ = {};
-  Sizes sizes_;
-  uint32_t hint_bits_dropped_ = 0;
-  const Kernel* kernel_ = nullptr;
-  ThreadPool* pool_ = nullptr;
   std::optional<ByteMatrix> first_;             // D
   std::vector<uint32_t> first_product_;         // H
   std::optional<ByteMatrix> second_;            // E
   std::optional<PackedVectors> second_public_;  // A2
   std::vector<uint32_t> second_product_;        // E' A2
-  std::optional<PackedVectors> room_;           // PanelRoom, for both levels' products
-  Bytes hint_;
 };
 
-class DoublePirClient final : public Client {
+class DoublePirClient final : public ClientBase {
  public:
   static absl::StatusOr<std::unique_ptr<DoublePirClient>> Create(const wire::PirSetup& setup,
                                                                  BytesView hint,
                                                                  const ClientOptions& options);
 
-  const wire::PirSetup& setup() const override { return setup_; }
   using Client::Ask;
   absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
                                          RandomSource& random) const override;
@@ -98,12 +88,8 @@ class DoublePirClient final : public Client {
  private:
   DoublePirClient(const wire::PirSetup& setup, const ClientOptions& options);
 
-  wire::PirSetup setup_;
-  uint32_t hint_bits_dropped_ = 0;
-  const Kernel* kernel_ = nullptr;
   PublicProduct first_;
   PublicProduct second_;
-  std::vector<uint32_t> hint_;
 };
 
 }  // namespace shoal::pir::lwe

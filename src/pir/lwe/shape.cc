@@ -252,15 +252,6 @@ absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& conten
   return absl::OkStatus();
 }
 
-absl::Status CheckHint(const wire::PirSetup& setup, const Sizes& sizes) {
-  if (setup.hint_bytes() != sizes.hint_bytes || setup.hint_digest().size() != 32) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("pir setup: a hint of %d bytes, where this shape has %d",
-                        setup.hint_bytes(), sizes.hint_bytes));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta,
                         absl::StatusOr<Sizes> (*sizes_of)(const wire::PirSetup& shape)) {
   if (delta.from != SetupId(setup)) {

@@ -84,9 +84,6 @@ absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content);
 absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
                               std::span<const uint64_t> changed_rows);
 
-// Whether the setup's hint is as long as its shape makes it. INVALID_ARGUMENT.
-absl::Status CheckHint(const wire::PirSetup& setup, const Sizes& sizes);
-
 // Checks a delta for Apply: it must start at `setup` and lead to a table of the same shape, by the
 // engine's own `sizes_of` (SimplePirSizes).
 absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta,

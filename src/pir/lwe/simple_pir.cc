@@ -6,7 +6,6 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/pir/lwe/rounding.h"
-#include "src/storage/memory.h"
 
 namespace shoal::pir::lwe {
 namespace {
@@ -21,6 +20,14 @@ Digest MatrixSeed(const wire::PirSetup& setup) {
   Digest id;
   std::copy(setup.table_id().begin(), setup.table_id().end(), id.begin());
   return PublicMatrixSeed(kName, id, 1);
+}
+
+std::vector<Bytes> Rounded(const std::vector<std::vector<uint32_t>>& products) {
+  std::vector<Bytes> answers(products.size());
+  for (size_t i = 0; i < products.size(); ++i) {
+    AppendRounded(products[i], kAnswerBitsDropped, answers[i]);
+  }
+  return answers;
 }
 
 }  // namespace
@@ -53,70 +60,30 @@ absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content,
 absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(const Content& content,
                                                                          ServerOptions options) {
   std::unique_ptr<SimplePirServer> server(new SimplePirServer);
-  SHOAL_ASSIGN_OR_RETURN(server->setup_, SimplePirShape(content, options));
-  SHOAL_ASSIGN_OR_RETURN(server->sizes_, SimplePirSizes(server->setup_));
-  SHOAL_ASSIGN_OR_RETURN(server->hint_bits_dropped_, HintDrop(server->setup_));
-  SHOAL_RETURN_IF_ERROR(CheckServerMemory(server->sizes_, options, "simplepir: the server"));
-  server->kernel_ = &KernelOr(options.kernel);
-  server->pool_ = options.pool;
-  SHOAL_ASSIGN_OR_RETURN(server->room_, PanelRoom(*server->kernel_));
-  SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, server->setup_, options.pool));
-  SHOAL_ASSIGN_OR_RETURN(server->product_, ProductOf(*server->matrix_, MatrixSeed(server->setup_),
-                                                     *server->room_, options));
-  server->PackHint();
+  SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup setup, SimplePirShape(content, options));
+  SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
+  SHOAL_RETURN_IF_ERROR(server->Begin(setup, sizes, dropped, options));
+  SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, setup, options.pool));
+  SHOAL_ASSIGN_OR_RETURN(server->product_,
+                         ProductOf(*server->matrix_, MatrixSeed(setup), *server->room_, options));
+  server->PackHint(server->product_);
   return server;
 }
 
-void SimplePirServer::PackHint() {
-  hint_.clear();
-  AppendRounded(product_, hint_bits_dropped_, hint_);
-  SetHint(hint_, setup_);
-  id_ = SetupId(setup_);
-}
-
-absl::StatusOr<PackedVectors> SimplePirServer::Pack(std::span<const BytesView> queries) const {
+absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChecked(
+    std::span<const BytesView> queries) const {
   SHOAL_ASSIGN_OR_RETURN(PackedVectors packed,
                          PackedVectors::Create(*kernel_, setup_.columns(), queries.size()));
   for (size_t i = 0; i < queries.size(); ++i) SetQuery(queries[i], 0, i, packed);
-  return packed;
-}
-
-std::vector<absl::StatusOr<Bytes>> SimplePirServer::Answer(
-    std::span<const BytesView> queries) const {
-  std::vector<absl::StatusOr<Bytes>> answers(queries.size(), Bytes());
-  std::vector<BytesView> good;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < queries.size(); ++i) {
-    if (absl::Status status = CheckQuery(setup_, id_, sizes_.query_bytes, queries[i]);
-        !status.ok()) {
-      answers[i] = status;
-    } else {
-      good.push_back(queries[i]);
-      places.push_back(i);
-    }
-  }
-  if (good.empty()) return answers;
-  const auto packed = Pack(good);
-  if (!packed.ok()) {
-    for (size_t place : places) answers[place] = packed.status();
-    return answers;
-  }
-  const auto products = matrix_->Multiply(*packed, 0, matrix_->rows(), pool_);
-  for (size_t i = 0; i < good.size(); ++i) {
-    AppendRounded(products[i], kAnswerBitsDropped, *answers[places[i]]);
-  }
-  return answers;
+  return Rounded(matrix_->Multiply(packed, 0, matrix_->rows(), pool_));
 }
 
 absl::StatusOr<std::vector<Bytes>> SimplePirServer::AnswerChunks(
     std::span<const BytesView> queries) const {
   SHOAL_ASSIGN_OR_RETURN(const auto products, MultiplyChunks(setup_, id_, sizes_.query_bytes,
                                                              queries, *kernel_, *matrix_, pool_));
-  std::vector<Bytes> answers(queries.size());
-  for (size_t i = 0; i < queries.size(); ++i) {
-    AppendRounded(products[i], kAnswerBitsDropped, answers[i]);
-  }
-  return answers;
+  return Rounded(products);
 }
 
 absl::StatusOr<std::optional<Delta>> SimplePirServer::Refresh(
@@ -132,7 +99,7 @@ absl::StatusOr<std::optional<Delta>> SimplePirServer::Refresh(
                                                  .product = &product_},
                                                 RunsOf(setup_, content, changed_rows));
   SetEpoch(content, setup_);
-  PackHint();
+  PackHint(product_);
   return DeltaOf(from, setup_, std::move(changes));
 }
 
@@ -144,29 +111,20 @@ absl::StatusOr<double> SimplePirServer::RefreshShare(const Content& content,
 }
 
 SimplePirClient::SimplePirClient(const wire::PirSetup& setup, const ClientOptions& options)
-    : setup_(setup), product_(MatrixSeed(setup), setup.columns(), options) {}
+    : ClientBase(setup), product_(MatrixSeed(setup), setup.columns(), options) {}
 
 absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
     const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
-  SHOAL_RETURN_IF_ERROR(CheckMemory(sizes.hint_memory_bytes, "simplepir: the hint"));
   SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
   std::unique_ptr<SimplePirClient> client(new SimplePirClient(setup, options));
-  client->kernel_ = &KernelOr(options.kernel);
-  client->hint_.resize(MatrixRows(setup) * kDimension);
-  SHOAL_RETURN_IF_ERROR(ParseRounded(hint, dropped, client->hint_));
+  SHOAL_RETURN_IF_ERROR(client->Begin(hint, sizes, dropped, options));
   return client;
 }
 
 absl::StatusOr<std::vector<Asked>> SimplePirClient::Ask(std::span<const uint64_t> rows,
                                                         RandomSource& random) const {
-  SHOAL_ASSIGN_OR_RETURN(std::vector<Asked> asked, BeginQueries(setup_, rows));
-  std::vector<PublicProduct::Wanted> wanted;
-  for (Asked& one : asked) {
-    wanted.push_back({one.row / setup_.rows_per_column(), &one.secret, &one.query});
-  }
-  product_.Encrypt(wanted, random);
-  return asked;
+  return AskForColumns(product_, rows, random);
 }
 
 Bytes SimplePirClient::Decrypt(const Asked& asked, std::span<const uint32_t> words) const {
@@ -201,12 +159,7 @@ absl::StatusOr<Bytes> SimplePirClient::RecoverChunk(const Asked& asked, uint64_t
 }
 
 absl::Status SimplePirClient::Apply(const DeltaView& delta) {
-  SHOAL_RETURN_IF_ERROR(CheckDelta(setup_, delta, SimplePirSizes));
-  SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup_));
-  SHOAL_RETURN_IF_ERROR(
-      ApplyChanges(*kernel_, MatrixSeed(setup_), dropped, setup_.columns(), delta.changes, hint_));
-  setup_ = delta.to;
-  return absl::OkStatus();
+  return ApplyTo(delta, SimplePirSizes, MatrixSeed(setup_), setup_.columns());
 }
 
 }  // namespace shoal::pir::lwe

@@ -18,6 +18,7 @@
 #include "src/pir/engine.h"
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/lwe/scheme.h"
+#include "src/pir/lwe/scheme_base.h"
 #include "src/pir/lwe/shape.h"
 
 namespace shoal::pir::lwe {
@@ -26,15 +27,12 @@ absl::StatusOr<Sizes> SimplePirSizes(const wire::PirSetup& setup);
 // As ShapeOf.
 absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content, const ServerOptions& options);
 
-class SimplePirServer final : public Server {
+class SimplePirServer final : public ServerBase {
  public:
   static absl::StatusOr<std::unique_ptr<SimplePirServer>> Create(const Content& content,
                                                                  ServerOptions options);
 
-  const wire::PirSetup& setup() const override { return setup_; }
-  BytesView hint() const override { return hint_; }
   std::span<const uint32_t> product() const override { return product_; }
-  std::vector<absl::StatusOr<Bytes>> Answer(std::span<const BytesView> queries) const override;
   // An answer has only the words of its chunk.
   absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const override;
@@ -45,28 +43,19 @@ class SimplePirServer final : public Server {
 
  private:
   SimplePirServer() = default;
-  absl::StatusOr<PackedVectors> Pack(std::span<const BytesView> queries) const;
-  void PackHint();
+  absl::StatusOr<std::vector<Bytes>> AnswerChecked(
+      std::span<const BytesView> queries) const override;
 
-  wire::PirSetup setup_;
-  Digest id_ = {};
-  Sizes sizes_;
-  uint32_t hint_bits_dropped_ = 0;
-  const Kernel* kernel_ = nullptr;
-  ThreadPool* pool_ = nullptr;
   std::optional<ByteMatrix> matrix_;
-  std::vector<uint32_t> product_;      // D' A, [row][k]
-  std::optional<PackedVectors> room_;  // PanelRoom
-  Bytes hint_;
+  std::vector<uint32_t> product_;  // D' A, [row][k]
 };
 
-class SimplePirClient final : public Client {
+class SimplePirClient final : public ClientBase {
  public:
   static absl::StatusOr<std::unique_ptr<SimplePirClient>> Create(const wire::PirSetup& setup,
                                                                  BytesView hint,
                                                                  const ClientOptions& options);
 
-  const wire::PirSetup& setup() const override { return setup_; }
   using Client::Ask;
   absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
                                          RandomSource& random) const override;
@@ -80,10 +69,7 @@ class SimplePirClient final : public Client {
   // `words`: the answer's words for the record.
   Bytes Decrypt(const Asked& asked, std::span<const uint32_t> words) const;
 
-  wire::PirSetup setup_;
-  const Kernel* kernel_ = nullptr;
   PublicProduct product_;
-  std::vector<uint32_t> hint_;
 };
 
 }  // namespace shoal::pir::lwe
