@@ -37,9 +37,8 @@ absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values) {
 }
 
 void AddEngineOption(cli::Options& options) {
-  static const auto* const help =
-      new std::string(absl::StrCat("chain (default), ", pir::EngineNames()));
-  options.add_options()("engine", cli::Text(), help->c_str());
+  const std::string help = absl::StrCat("chain (default), ", pir::EngineNames());
+  options.add_options()("engine", cli::Text(), help.c_str());
 }
 
 absl::StatusOr<const pir::Engine*> EngineOf(const cli::Values& values) {
@@ -70,6 +69,17 @@ absl::StatusOr<client::BeyondPhi> BeyondPhiOf(const cli::Values& values) {
   return over_rounds   ? client::BeyondPhi::kOverRounds
          : accept_more ? client::BeyondPhi::kAcceptMore
                        : client::BeyondPhi::kRefuse;
+}
+
+void AddFormatOption(cli::Options& options, const std::string& plain) {
+  options.add_options()("format", cli::Text(), (plain + " (default) or json").c_str());
+}
+
+absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& plain) {
+  const std::string format = cli::TextOr(values, "format", plain);
+  if (format == "json") return true;
+  if (format == plain) return false;
+  return cli::UsageError(absl::StrCat("--format ", format, ": there are ", plain, " and json"));
 }
 
 void AddOutOption(cli::Options& options) {

@@ -34,6 +34,10 @@ absl::StatusOr<const pir::Engine*> EngineOf(const cli::Values& values);
 void AddBeyondPhiOptions(cli::Options& options);
 absl::StatusOr<client::BeyondPhi> BeyondPhiOf(const cli::Values& values);
 
+// --format: json, or `plain` ("tsv", "table"), which is the default. A usage error for another.
+void AddFormatOption(cli::Options& options, const std::string& plain);
+absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& plain);
+
 // --out. WriteResult writes to its file, or without it to io.out.
 void AddOutOption(cli::Options& options);
 absl::Status WriteResult(const cli::Values& values, cli::Io& io, absl::string_view text);

@@ -18,6 +18,7 @@
 #include "src/plan/figure.h"
 #include "src/plan/model.h"
 #include "src/plan/report.h"
+#include "src/shoal/common.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 #include "src/wire/text.h"
@@ -123,10 +124,7 @@ absl::StatusOr<plan::UnitCosts> CostsOf(const cli::Values& values, cli::Io& io) 
 }
 
 absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
-  const std::string format = cli::TextOr(values, "format", "table");
-  if (format != "table" && format != "json") {
-    return cli::UsageError(absl::StrCat("--format ", format, ": there are table and json"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "table"));
   // --calibrate may stand alone, without a plan.
   const bool only_calibrate = values.count("calibrate") && !values.count("records") &&
                               !values.count("queries") && !values.count("value-bytes");
@@ -206,7 +204,7 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
     SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cli::TextOr(values, "plot", ""),
                                               AsBytes(plan::DrawPlan(plan)), FileMode::kPublic));
   }
-  if (format == "table") {
+  if (!json_wanted) {
     plan::PrintPlan(plan, io.out);
     return absl::OkStatus();
   }
@@ -281,7 +279,7 @@ less. An engine's set-up is counted once a day, a hint once for every
             options.add_options()("calibrate", "measure this machine and keep its unit costs");
             options.add_options()("costs", cli::File(),
                                   "file of unit costs (~/.config/shoal/costs.textproto)");
-            options.add_options()("format", cli::Text(), "table (default) or json");
+            AddFormatOption(options, "table");
             options.add_options()("plot", cli::File(), "draw the plan here, as SVG");
           },
       .positional = "",

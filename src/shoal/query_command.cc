@@ -288,10 +288,7 @@ absl::Status ObtainAhead(Session& session, uint32_t slots, client::BeyondPhi bey
 }
 
 absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::Io& io) {
-  const std::string format = cli::TextOr(values, "format", "tsv");
-  if (format != "tsv" && format != "json") {
-    return cli::UsageError(absl::StrCat("--format ", format, ": there are tsv and json"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "tsv"));
   const uint64_t ahead = cli::NumberOr(values, "obtain", 0);
   const bool obtain = values.count("obtain") > 0;
   const bool asks = !cli::TextsOf(values, "key").empty() || !cli::TextsOf(values, "file").empty();
@@ -334,7 +331,7 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
                          Session::Open("shoal query", values["config"].as<std::string>(), connect,
                                        values.count("quiet") > 0, io));
   if (obtain) {
-    return ObtainAhead(*session, static_cast<uint32_t>(ahead), beyond_phi, format == "json", io);
+    return ObtainAhead(*session, static_cast<uint32_t>(ahead), beyond_phi, json_wanted, io);
   }
   if (engine != nullptr) {
     const uint64_t pad = std::min<uint64_t>(cli::NumberOr(values, "pad", 1), ~uint32_t{0});
@@ -343,8 +340,8 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   } else {
     SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi));
   }
-  if (values.count("dry-run") > 0) return session->DryRun(keys, format == "json", io.out);
-  CommandResults results(format == "json", keys, session->console(), output);
+  if (values.count("dry-run") > 0) return session->DryRun(keys, json_wanted, io.out);
+  CommandResults results(json_wanted, keys, session->console(), output);
   SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
   session->TellCosts();
   return OutcomeOf(results);
@@ -412,7 +409,7 @@ number of keys alone (docs/engines.md has the exception).
                                   "keys from a file, one a line; - is standard input");
             options.add_options()("escapes",
                                   "keys are written with \\\\ \\t \\n \\r \\xHH, for any bytes");
-            options.add_options()("format", cli::Text(), "tsv (default) or json");
+            AddFormatOption(options, "tsv");
             options.add_options()("output", cli::File(),
                                   "write results to this file instead of standard output, when all "
                                   "are there; only its owner can read it");

@@ -196,10 +196,7 @@ std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
 }
 
 absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cli::Io& io) {
-  const std::string format = cli::TextOr(values, "format", "tsv");
-  if (format != "tsv" && format != "json") {
-    return cli::UsageError(absl::StrCat("--format ", format, ": there are tsv and json"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "tsv"));
   const std::string directory = cli::TextOr(values, "table", "");
   const std::string keys_path = cli::TextOr(values, "keys", "");
   const uint64_t dense = cli::NumberOr(values, "dense-keys", 0);
@@ -242,7 +239,7 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
           [&](const std::string& stage, uint64_t done, uint64_t total) {
             console.Count(stage, done, total);
           }));
-  if (format == "json") {
+  if (json_wanted) {
     JsonObject object;
     object.Text("engine", report.engine);
     for (const Line& line : LinesOf(report)) {
@@ -353,7 +350,7 @@ round, and seconds are those of all parties' processors.
                                   "each (default): verify every answer's signature; distinct: do "
                                   "not verify an answer that equals a verified one of its row");
             options.add_options()("seed", cli::Number(), "seed of what is installed where (1)");
-            options.add_options()("format", cli::Text(), "tsv (default) or json");
+            AddFormatOption(options, "tsv");
           },
       .positional = "",
       .run = [connect = std::move(connect)](

@@ -12,6 +12,7 @@
 #include "src/client/config.h"
 #include "src/client/deployment.h"
 #include "src/client/state.h"
+#include "src/shoal/common.h"
 #include "src/shoal/format.h"
 #include "src/shoal/lookup_commands.h"
 #include "src/shoal/privacy_text.h"
@@ -125,10 +126,7 @@ absl::StatusOr<std::string> LedgerJson(const client::Ledger& ledger, double delt
 }
 
 absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli::Io& io) {
-  const std::string format = cli::TextOr(values, "format", "table");
-  if (format != "table" && format != "json") {
-    return cli::UsageError(absl::StrCat("--format ", format, ": there are table and json"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "table"));
   SHOAL_ASSIGN_OR_RETURN(const client::Config config,
                          client::ReadConfig(values["config"].as<std::string>()));
   // Reads the state, so that epochs cannot go back, but writes nothing.
@@ -151,7 +149,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
                          transport->GetStatus(wire::GetStatusRequest()));
   const wire::Manifest& manifest = deployment.manifest().content();
   const noise::Parameters& noise = deployment.roster().noise();
-  if (format == "json") {
+  if (json_wanted) {
     SHOAL_ASSIGN_OR_RETURN(const std::string ledger, LedgerJson(state.ledger, noise.delta));
     std::vector<std::string> rounds;
     for (const wire::RoundReport& report : status.rounds()) {
@@ -211,7 +209,7 @@ holds at the larger beyond_delta.
       .options =
           [](cli::Options& options) {
             options.add_options()("config", cli::File()->required(), "the client's configuration");
-            options.add_options()("format", cli::Text(), "table (default) or json");
+            AddFormatOption(options, "table");
           },
       .positional = "",
       .run = [connect = std::move(connect)](const cli::Values& values,

@@ -134,10 +134,7 @@ absl::Status CheckIsOfPackages(const std::string& table_name, const std::string&
 }
 
 absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli::Io& io) {
-  const std::string format = cli::TextOr(values, "format", "tsv");
-  if (format != "tsv" && format != "json") {
-    return cli::UsageError(absl::StrCat("--format ", format, ": there are tsv and json"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "tsv"));
   SHOAL_ASSIGN_OR_RETURN(const client::BeyondPhi beyond_phi, BeyondPhiOf(values));
   SHOAL_ASSIGN_OR_RETURN(
       const std::vector<table::Package> installed,
@@ -149,8 +146,8 @@ absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli
   SHOAL_RETURN_IF_ERROR(CheckIsOfPackages(session->table_name(), native));
   SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi));
   InstalledKeys keys(installed, native);
-  if (values.count("dry-run") > 0) return session->DryRun(keys, format == "json", io.out);
-  UpdateResults results(installed, format == "json", io.out);
+  if (values.count("dry-run") > 0) return session->DryRun(keys, json_wanted, io.out);
+  UpdateResults results(installed, json_wanted, io.out);
   SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
   session->Tell(absl::StrCat(installed.size(), " packages are installed, ", results.newer().size(),
                              " have a newer version, ", results.absent(), " are not in the table"));
@@ -195,7 +192,7 @@ verified.
             AddBeyondPhiOptions(options);
             options.add_options()("compare-with-apt",
                                   "fail unless `apt list --upgradable` says the same");
-            options.add_options()("format", cli::Text(), "tsv (default) or json");
+            AddFormatOption(options, "tsv");
             options.add_options()("quiet", "print only errors on standard error");
           },
       .positional = "",
