@@ -6,7 +6,6 @@
 
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
-#include "src/base/version.h"
 #include "src/shoald/table_service.h"
 
 namespace shoal::shoald {
@@ -68,8 +67,7 @@ absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
     case FrameType::kPirQuery:
       return absl::InvalidArgumentError(
           "this party runs no engine (its operator starts them with shoald --engine); another "
-          "party "
-          "may (--party)");
+          "party may (--party)");
     default:
       return absl::InvalidArgumentError("this port serves clients alone");
   }
@@ -124,10 +122,7 @@ void ClientService::Dispatch(wire::Frame& request, net::Reply& reply) {
       return answer(wire::MakeFrame(request.type, *response));
     }
     case FrameType::kGetStatus: {
-      wire::GetStatusResponse response;
-      response.set_deployment(roster_->deployment());
-      response.set_version(cli::kVersion);
-      response.set_uptime_seconds(std::chrono::duration<double>(Clock::now() - start_).count());
+      wire::GetStatusResponse response = StatusOf(*roster_, since_start_);
       for (wire::RoundReport& report : frontend_->Reports()) {
         *response.add_rounds() = std::move(report);
       }

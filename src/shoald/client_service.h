@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/base/stopwatch.h"
 #include "src/net/server.h"
 #include "src/parallel/mutex.h"
 #include "src/server/frontend.h"
@@ -72,7 +73,7 @@ class ClientService {
   server::Frontend* const frontend_;
   const roster::Roster* const roster_;
   server::Journal* const journal_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  const Stopwatch since_start_;
 
   std::shared_ptr<const table::Table> Table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
 

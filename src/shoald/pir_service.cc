@@ -9,11 +9,9 @@
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/base/version.h"
 #include "src/shoald/product_file.h"
 #include "src/shoald/table_service.h"
 #include "src/storage/memory.h"
-#include "src/wire/client.pb.h"
 #include "src/wire/pir.pb.h"
 #include "src/wire/visible_time.h"
 
@@ -204,13 +202,8 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
       return GetDeployment(*roster_, *table_, request);
     case FrameType::kGetPlacement:
       return GetPlacement(*table_, request);
-    case FrameType::kGetStatus: {
-      wire::GetStatusResponse response;
-      response.set_deployment(roster_->deployment());
-      response.set_version(cli::kVersion);
-      response.set_uptime_seconds(since_start_.Seconds());
-      return wire::MakeFrame(request.type, response);
-    }
+    case FrameType::kGetStatus:
+      return wire::MakeFrame(request.type, StatusOf(*roster_, since_start_));
     case FrameType::kGetPirSetup: {
       wire::GetPirSetupRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));

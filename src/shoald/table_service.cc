@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
-#include "src/wire/client.pb.h"
+#include "src/base/version.h"
 
 namespace shoal::shoald {
 namespace {
@@ -39,6 +39,14 @@ absl::StatusOr<wire::Frame> GetPlacement(const table::Table& table, const wire::
   response.set_data(ToString(rest.first(bytes)));
   response.set_total_bytes(placement.size());
   return wire::MakeFrame(request.type, response);
+}
+
+wire::GetStatusResponse StatusOf(const roster::Roster& roster, const Stopwatch& since_start) {
+  wire::GetStatusResponse response;
+  response.set_deployment(roster.deployment());
+  response.set_version(cli::kVersion);
+  response.set_uptime_seconds(since_start.Seconds());
+  return response;
 }
 
 }  // namespace shoal::shoald
