@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "src/base/random.h"
@@ -130,7 +129,7 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
     SHOAL_ASSIGN_OR_RETURN(const std::string architecture, table::NativeArchitecture());
     const std::string name = table::PackagesTableName(architecture);
     if (options.name.empty()) options.name = name;
-    if (options.name != name && !absl::StartsWith(options.name, name + "-")) {
+    if (!table::IsPackagesTableName(options.name, architecture)) {
       return cli::UsageError(absl::StrCat("--name: a table of packages is named ", name, " or ",
                                           name, "-.., by which `shoal updates` knows it"));
     }

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/shoal/common.h"
@@ -125,12 +124,11 @@ class UpdateResults final : public client::Results {
 
 // In another table every package would be absent, with a proof, and so up to date.
 absl::Status CheckIsOfPackages(const std::string& table_name, const std::string& native) {
-  const std::string wanted = table::PackagesTableName(native);
-  if (table_name == wanted || absl::StartsWith(table_name, wanted + "-")) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the deployment's table \"", table_name,
-                   "\" is not one of packages for this machine, which \"", wanted,
-                   "\" would be (shoal table build --packages): it cannot say what is up to date"));
+  if (table::IsPackagesTableName(table_name, native)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the deployment's table \"", table_name,
+      "\" is not one of packages for this machine, which \"", table::PackagesTableName(native),
+      "\" would be (shoal table build --packages): it cannot say what is up to date"));
 }
 
 absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli::Io& io) {

@@ -283,6 +283,11 @@ std::string PackagesTableName(absl::string_view native_architecture) {
   return absl::StrCat("debian-packages-", native_architecture);
 }
 
+bool IsPackagesTableName(absl::string_view name, absl::string_view native_architecture) {
+  return absl::ConsumePrefix(&name, PackagesTableName(native_architecture)) &&
+         (name.empty() || absl::StartsWith(name, "-"));
+}
+
 absl::StatusOr<std::string> NativeArchitecture() {
   SHOAL_ASSIGN_OR_RETURN(const std::string output, RunTool({"dpkg", "--print-architecture"}));
   return std::string(absl::StripAsciiWhitespace(output));

@@ -60,6 +60,8 @@ absl::StatusOr<RecordSet> CandidateVersions(const std::vector<IndexedPackage>& p
 
 // "debian-packages-amd64": the name of a table of packages, or the beginning of it up to a hyphen.
 std::string PackagesTableName(absl::string_view native_architecture);
+// Whether `name` is such a name.
+bool IsPackagesTableName(absl::string_view name, absl::string_view native_architecture);
 
 // `dpkg --print-architecture`.
 absl::StatusOr<std::string> NativeArchitecture();

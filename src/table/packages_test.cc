@@ -89,6 +89,16 @@ TEST(PackageKey, QualifiesForeignArchitectures) {
   EXPECT_EQ(PackageKey("libc6", "i386", "amd64"), "libc6:i386");
 }
 
+// A table for another architecture says of every package here that it is absent.
+TEST(PackagesTableName, IsKnownWithAndWithoutAnEnding) {
+  EXPECT_TRUE(IsPackagesTableName(PackagesTableName("amd64"), "amd64"));
+  EXPECT_TRUE(IsPackagesTableName("debian-packages-amd64-bookworm", "amd64"));
+  EXPECT_FALSE(IsPackagesTableName("debian-packages-amd64x", "amd64"));
+  EXPECT_FALSE(IsPackagesTableName("debian-packages-arm64", "amd64"));
+  EXPECT_FALSE(IsPackagesTableName("debian-packages-", "amd64"));
+  EXPECT_FALSE(IsPackagesTableName("", "amd64"));
+}
+
 TEST(ParsePackages, ReadsStanzas) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const std::vector<Package> packages,
