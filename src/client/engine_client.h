@@ -76,6 +76,7 @@ class EngineClient final : public RowSource {
   void HangUp() override;
   pir::Costs costs() const override { return costs_; }
   Traffic traffic() const override;
+  const pir::Engine& engine() const { return engine_; }
   const HintFetch& hint_fetch() const { return fetch_; }
 
  private:

@@ -23,6 +23,7 @@ class Console {
   Console(std::string name, bool quiet, bool announce, cli::Io& io)
       : name_(std::move(name)), quiet_(quiet), announce_(announce), io_(io) {}
 
+  bool quiet() const { return quiet_; }
   void Tell(absl::string_view what);
   void Warn(absl::string_view what);
   void Count(absl::string_view stage, uint64_t done, uint64_t total);

@@ -133,7 +133,6 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
           {.engine = &engine, .hint_path = path, .store = session_file_.get(), .pad_to = pad_to},
           environment_));
   engine_ = client.get();
-  engine_name_ = name;
   source_ = std::move(client);
   return absl::OkStatus();
 }
@@ -189,7 +188,7 @@ void Session::TellText(const absl::StatusOr<std::string>& text) {
 }
 
 void Session::TellProtection(const client::Division& division) {
-  if (quiet_) return;
+  if (console_.quiet()) return;
   const noise::Parameters& noise = deployment_->current().roster().noise();
   TellText(ProtectionText(noise));
   // Otherwise the round protects them together, as was just said.
@@ -201,7 +200,7 @@ void Session::TellProtection(const client::Division& division) {
 void Session::TellCosts() {
   if (engine_ != nullptr) {
     const client::HintFetch& fetch = engine_->hint_fetch();
-    const std::string& name = engine_name_;
+    const absl::string_view name = engine_->engine().name();
     if (!fetch.unwritten.ok()) {
       console_.Warn(
           absl::StrCat(name, ": what was fetched cannot be kept: ", fetch.unwritten.message()));
@@ -211,7 +210,8 @@ void Session::TellCosts() {
                       fetch.by_delta ? " as a delta" : "", ")"));
   } else if (const client::Ledger& ledger = state().ledger; ledger.submissions() > 0) {
     // Not computed for nobody: it takes some seconds.
-    if (!quiet_) TellText(LedgerText(ledger, deployment_->current().roster().noise().delta));
+    if (!console_.quiet())
+      TellText(LedgerText(ledger, deployment_->current().roster().noise().delta));
   }
   std::vector<std::string> costs;
   pir::ForEachCost(source_->costs(), [&](const char* cost, double value) {

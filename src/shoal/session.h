@@ -67,7 +67,6 @@ class Session {
  private:
   Session(std::string name, client::Config config, Connector connect, bool quiet, cli::Io& io)
       : console_(std::move(name), quiet, /*announce=*/false, io),
-        quiet_(quiet),
         connect_(std::move(connect)),
         config_(std::move(config)) {}
 
@@ -78,7 +77,6 @@ class Session {
   absl::StatusOr<client::Transport*> ConnectTo(uint32_t party);
 
   Console console_;
-  const bool quiet_;
   const Connector connect_;
   SystemRandom random_;
   SystemClock clock_;
@@ -93,7 +91,6 @@ class Session {
   std::unique_ptr<client::RowSource> source_;
   client::ChainClient* chain_ = nullptr;          // source_, if that is the chain
   const client::EngineClient* engine_ = nullptr;  // source_, if it is an engine
-  std::string engine_name_;
 };
 
 }  // namespace shoal::commands
