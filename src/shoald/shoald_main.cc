@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -242,10 +242,16 @@ absl::StatusOr<std::unique_ptr<PirService>> StartEngines(
   return service;
 }
 
-int WaitFor(const sigset_t& signals) {
+// Returns when the process is to end. Until then every SIGHUP calls `reload`, which takes the next
+// epoch of the table and logs that it has.
+void WaitForEnd(const sigset_t& signals, const std::function<absl::Status()>& reload) {
   int signal_number = 0;
-  sigwait(&signals, &signal_number);
-  return signal_number;
+  while (sigwait(&signals, &signal_number), signal_number == SIGHUP) {
+    if (const absl::Status status = reload(); !status.ok()) {
+      spdlog::error("the table was not reloaded: {}", status.ToString());
+    }
+  }
+  spdlog::info("ending");
 }
 
 // Takes requests to engines alone. Party 1 listens where its clients are in any case.
@@ -284,17 +290,14 @@ absl::Status ServeEngines(PirService& service, const ServerConfig& config,
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::Server> server,
                          ListenForEngines(service, config, roster, std::move(listen)));
   spdlog::info("{} of {} serves no chain", roster.party(config.party()).name, roster.deployment());
-  while (WaitFor(signals) == SIGHUP) {
-    auto table = OpenTable(config, roster, pool);
-    absl::Status status = table.status();
-    if (table.ok()) {
-      const uint64_t epoch = (*table)->manifest().epoch();
-      status = service.Reload(*std::move(table));
-      if (status.ok()) spdlog::info("serves epoch {} of the table", epoch);
-    }
-    if (!status.ok()) spdlog::error("the table was not reloaded: {}", status.ToString());
-  }
-  spdlog::info("ending");
+  WaitForEnd(signals, [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
+                           OpenTable(config, roster, pool));
+    const uint64_t epoch = table->manifest().epoch();
+    SHOAL_RETURN_IF_ERROR(service.Reload(std::move(table)));
+    spdlog::info("serves epoch {} of the table", epoch);
+    return absl::OkStatus();
+  });
   return absl::OkStatus();
 }
 
@@ -483,17 +486,12 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                table->rows(), table->manifest().row_bytes());
 
   const TableUsers users{party.get(), clients.get(), pir_service.get()};
-  while (WaitFor(signals) == SIGHUP) {
-    auto taken = TakeNextEpoch(users, config, roster, pool);
-    if (taken.ok()) {
-      table = *std::move(taken);
-      spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",
-                   table->manifest().epoch(), table->rows(), table->manifest().row_bytes());
-    } else {
-      spdlog::error("the table was not reloaded: {}", taken.status().ToString());
-    }
-  }
-  spdlog::info("ending");
+  WaitForEnd(signals, [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(table, TakeNextEpoch(users, config, roster, pool));
+    spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",
+                 table->manifest().epoch(), table->rows(), table->manifest().row_bytes());
+    return absl::OkStatus();
+  });
   server.reset();
   if (next != nullptr) next->CancelStages();
   driver.reset();
