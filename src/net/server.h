@@ -34,6 +34,9 @@ class Reply {
   // answer is not complete.
   void operator()(wire::Frame frame, std::unique_ptr<ByteSource> bulk = nullptr);
   void operator()(const absl::Status& error) { (*this)(wire::MakeErrorFrame(error)); }
+  void operator()(absl::StatusOr<wire::Frame> answer) {
+    (*this)(answer.ok() ? *std::move(answer) : wire::MakeErrorFrame(answer.status()));
+  }
 
  private:
   Send send_;

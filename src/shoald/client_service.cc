@@ -73,63 +73,57 @@ absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
   }
 }
 
-void ClientService::Handle(wire::Frame request, net::Reply reply) { Dispatch(request, reply); }
+void ClientService::Handle(wire::Frame request, net::Reply reply) {
+  absl::Status status;
+  switch (request.type) {
+    case FrameType::kWaitRound:
+      status = WaitRound(request, reply);
+      break;
+    case FrameType::kSubmitOnions:
+      status = QueueOnions(request, reply);
+      break;
+    default:
+      return reply(Answer(request));
+  }
+  if (!status.ok()) reply(status);
+}
 
-void ClientService::Dispatch(wire::Frame& request, net::Reply& reply) {
-  const auto answer = [&](const absl::StatusOr<wire::Frame>& frame) {
-    frame.ok() ? reply(*frame) : reply(frame.status());
-  };
-  const auto parsed = [&](auto& message) {
-    const absl::Status status = wire::ParseFrame(request, request.type, message);
-    if (!status.ok()) reply(status);
-    return status.ok();
-  };
+absl::StatusOr<wire::Frame> ClientService::Answer(const wire::Frame& request) {
   switch (request.type) {
     case FrameType::kGetDeployment:
-      return answer(GetDeployment(*roster_, *Table(), request));
+      return GetDeployment(*roster_, *Table(), request);
     case FrameType::kGetPlacement:
-      return answer(GetPlacement(*Table(), request));
+      return GetPlacement(*Table(), request);
     case FrameType::kListRounds:
-      return answer(wire::MakeFrame(request.type, frontend_->ListRounds()));
-    case FrameType::kWaitRound: {
-      if (absl::Status status = WaitRound(request, reply); !status.ok()) reply(status);
-      return;
-    }
-    case FrameType::kSubmitOnions: {
-      if (absl::Status status = QueueOnions(request, reply); !status.ok()) reply(status);
-      return;
-    }
+      return wire::MakeFrame(request.type, frontend_->ListRounds());
     case FrameType::kSubmitQueries: {
       wire::SubmitQueriesRequest message;
-      if (!parsed(message)) return;
-      const absl::StatusOr<uint32_t> accepted = frontend_->SubmitQueries(message);
-      if (!accepted.ok()) return reply(accepted.status());
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const uint32_t accepted, frontend_->SubmitQueries(message));
       wire::SubmitQueriesResponse response;
-      response.set_accepted(*accepted);
-      return answer(wire::MakeFrame(request.type, response));
+      response.set_accepted(accepted);
+      return wire::MakeFrame(request.type, response);
     }
     case FrameType::kFetchAnswers: {
       wire::FetchAnswersRequest message;
-      if (!parsed(message)) return;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       const auto response = frontend_->FetchAnswers(message);
-      if (!response.ok()) {
-        // Logs the file's name, which the client is not told.
-        if (ForOthers(response.status()) != response.status()) {
-          spdlog::error("answers cannot be read: {}", response.status().ToString());
-        }
-        return reply(response.status());
+      // Logs the file's name, which the client is not told.
+      if (ForOthers(response.status()) != response.status()) {
+        spdlog::error("answers cannot be read: {}", response.status().ToString());
       }
-      return answer(wire::MakeFrame(request.type, *response));
+      if (!response.ok()) return response.status();
+      return wire::MakeFrame(request.type, *response);
     }
     case FrameType::kGetStatus: {
       wire::GetStatusResponse response = StatusOf(*roster_, since_start_);
       for (wire::RoundReport& report : frontend_->Reports()) {
         *response.add_rounds() = std::move(report);
       }
-      return answer(wire::MakeFrame(request.type, response));
+      return wire::MakeFrame(request.type, response);
     }
     default:
-      return reply(absl::InvalidArgumentError("not a client's request"));
+      return absl::InvalidArgumentError("not a client's request");
   }
 }
 

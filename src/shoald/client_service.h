@@ -57,8 +57,8 @@ class ClientService {
   // again.
   static constexpr uint64_t kMaxUnstoredBytes = uint64_t{256} << 20;
 
-  // Answers the request, or lets another thread answer later.
-  void Dispatch(wire::Frame& request, net::Reply& reply);
+  // Of what is answered at once.
+  absl::StatusOr<wire::Frame> Answer(const wire::Frame& request);
   // Leaves the request to StoreLoop, because I/O threads must not wait for the disk.
   absl::Status QueueOnions(wire::Frame& request, net::Reply& reply);
   // Gives the onions slots. Adds the answer to `unsynced`, to be sent after the next sync.

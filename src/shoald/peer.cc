@@ -27,11 +27,6 @@ absl::Status Refused(const absl::Status& status) {
   return status;
 }
 
-wire::Frame OfflineAnswer(const absl::Status& done) {
-  if (!done.ok()) return wire::MakeErrorFrame(Refused(done));
-  return wire::MakeFrame(FrameType::kOffline, wire::OfflineResponse());
-}
-
 // The bulk of an answer, with the connection over which it comes.
 class OwnedBulk final : public ByteSource {
  public:
@@ -74,24 +69,23 @@ absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(bool ends) 
   return connection;
 }
 
-absl::StatusOr<wire::Frame> RemoteLink::Call(const wire::Frame& request, ByteSource* bulk,
-                                             std::chrono::milliseconds timeout) const {
-  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(request.type == FrameType::kEndRound));
+absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLite& request,
+                              google::protobuf::MessageLite& response,
+                              std::chrono::milliseconds timeout, ByteSource* bulk) const {
+  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(type == FrameType::kEndRound));
   SHOAL_ASSIGN_OR_RETURN(
-      net::Connection::Streamed answer,
-      connection->CallStreaming(
-          request, bulk, {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, timeout));
-  return std::move(answer.frame);
+      const net::Connection::Streamed answer,
+      connection->CallStreaming(wire::MakeFrame(type, request), bulk,
+                                {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0},
+                                timeout));
+  return wire::ParseFrame(answer.frame, type, response);
 }
 
 absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& draft) {
   wire::ProposeRoundRequest request;
   *request.mutable_draft() = draft;
-  SHOAL_ASSIGN_OR_RETURN(
-      const wire::Frame frame,
-      Call(wire::MakeFrame(FrameType::kProposeRound, request), nullptr, kShortCall));
   wire::ProposeRoundResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kProposeRound, response));
+  SHOAL_RETURN_IF_ERROR(Call(FrameType::kProposeRound, request, response, kShortCall));
   return std::move(*response.mutable_header());
 }
 
@@ -99,11 +93,8 @@ absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
                                  std::unique_ptr<ByteSource> onions) {
   wire::OfflineRequest request;
   *request.mutable_header() = header;
-  SHOAL_ASSIGN_OR_RETURN(
-      const wire::Frame frame,
-      Call(wire::MakeFrame(FrameType::kOffline, request), onions.get(), stage_limit_));
   wire::OfflineResponse response;
-  return wire::ParseFrame(frame, FrameType::kOffline, response);
+  return Call(FrameType::kOffline, request, response, stage_limit_, onions.get());
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& round_id,
@@ -126,11 +117,8 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& rou
 absl::StatusOr<server::StageReports> RemoteLink::Reports(const Digest& round_id) {
   wire::RoundReportsRequest request;
   request.set_round_id(ToString(round_id));
-  SHOAL_ASSIGN_OR_RETURN(
-      const wire::Frame frame,
-      Call(wire::MakeFrame(FrameType::kRoundReports, request), nullptr, kShortCall));
   wire::RoundReportsResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, FrameType::kRoundReports, response));
+  SHOAL_RETURN_IF_ERROR(Call(FrameType::kRoundReports, request, response, kShortCall));
   return server::StageReports(response.stages().begin(), response.stages().end());
 }
 
@@ -139,14 +127,16 @@ absl::Status RemoteLink::End(const Digest& round_id, bool aborted, const std::st
   request.set_round_id(ToString(round_id));
   request.set_aborted(aborted);
   request.set_reason(reason.substr(0, 1024));
-  return Call(wire::MakeFrame(FrameType::kEndRound, request), nullptr, kShortCall).status();
+  wire::EndRoundResponse response;
+  return Call(FrameType::kEndRound, request, response, kShortCall);
 }
 
 absl::Status RemoteLink::Withdraw(RoundCounter counter) {
   wire::EndRoundRequest request;
   request.set_counter(counter.value());
   request.set_aborted(true);
-  return Call(wire::MakeFrame(FrameType::kEndRound, request), nullptr, kShortCall).status();
+  wire::EndRoundResponse response;
+  return Call(FrameType::kEndRound, request, response, kShortCall);
 }
 
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
@@ -172,7 +162,7 @@ void PeerService::Handle(wire::Frame request, net::Reply reply) {
   Run([this, shared] { return Answer(std::move(*shared)); }, std::move(reply));
 }
 
-void PeerService::Run(std::function<Response()> answer, net::Reply reply) {
+void PeerService::Run(std::function<absl::StatusOr<Response>()> answer, net::Reply reply) {
   if (++calls_ > kMaxCalls) {
     --calls_;
     reply(absl::ResourceExhaustedError("too many calls at once"));
@@ -181,8 +171,9 @@ void PeerService::Run(std::function<Response()> answer, net::Reply reply) {
   // std::function must be copyable, so the reply is shared.
   auto shared = std::make_shared<net::Reply>(std::move(reply));
   tasks_.Spawn([this, shared, answer = std::move(answer)] {
-    Response response = answer();
-    (*shared)(std::move(response.frame), std::move(response.bulk));
+    absl::StatusOr<Response> response = answer();
+    response.ok() ? (*shared)(std::move(response->frame), std::move(response->bulk))
+                  : (*shared)(Refused(response.status()));
     --calls_;
   });
 }
@@ -201,8 +192,9 @@ class PeerService::OfflineSink final : public net::BulkSink {
   void Done(net::Reply reply) override {
     service_->Run(
         [node = service_->node_, header = std::move(header_),
-         intake = std::move(intake_)]() mutable {
-          return Response{OfflineAnswer(node->Offline(header, std::move(intake)))};
+         intake = std::move(intake_)]() mutable -> absl::StatusOr<Response> {
+          SHOAL_RETURN_IF_ERROR(node->Offline(header, std::move(intake)));
+          return Response{wire::MakeFrame(FrameType::kOffline, wire::OfflineResponse())};
         },
         std::move(reply));
   }
@@ -225,66 +217,50 @@ absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Fra
                                        *std::move(intake));
 }
 
-PeerService::Response PeerService::Answer(wire::Frame request) {
-  const auto refuse = [](const absl::Status& status) {
-    return Response{wire::MakeErrorFrame(Refused(status))};
-  };
+absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
   switch (request.type) {
     case FrameType::kProposeRound: {
       wire::ProposeRoundRequest message;
-      absl::Status status = wire::ParseFrame(request, request.type, message);
-      if (!status.ok()) return refuse(status);
-      auto header = node_->Propose(message.draft());
-      if (!header.ok()) return refuse(header.status());
-      // Makes the noise ahead of time, as it needs nothing but the header.
-      const Digest id = round::RoundId(header->header());
-      tasks_.Spawn([this, id] { node_->party().PrepareNoise(id).IgnoreError(); });
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       wire::ProposeRoundResponse response;
-      *response.mutable_header() = *std::move(header);
+      SHOAL_ASSIGN_OR_RETURN(*response.mutable_header(), node_->Propose(message.draft()));
+      // Makes the noise ahead of time, as it needs nothing but the header.
+      const Digest id = round::RoundId(response.header().header());
+      tasks_.Spawn([this, id] { node_->party().PrepareNoise(id).IgnoreError(); });
       return Response{wire::MakeFrame(request.type, response)};
     }
     case FrameType::kOnline: {
       wire::OnlineRequest message;
-      absl::Status status = wire::ParseFrame(request, request.type, message);
-      if (!status.ok()) return refuse(status);
-      const auto id = server::ParseRoundId(message.round_id());
-      if (!id.ok()) return refuse(id.status());
-      auto answers = node_->Online(*id, std::move(request.bulk));
-      if (!answers.ok()) return refuse(answers.status());
-      return Response{wire::MakeFrame(request.type, wire::OnlineResponse()), *std::move(answers)};
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(message.round_id()));
+      SHOAL_ASSIGN_OR_RETURN(auto answers, node_->Online(id, std::move(request.bulk)));
+      return Response{wire::MakeFrame(request.type, wire::OnlineResponse()), std::move(answers)};
     }
     case FrameType::kRoundReports: {
       wire::RoundReportsRequest message;
-      absl::Status status = wire::ParseFrame(request, request.type, message);
-      if (!status.ok()) return refuse(status);
-      const auto id = server::ParseRoundId(message.round_id());
-      if (!id.ok()) return refuse(id.status());
-      const auto reports = node_->Reports(*id);
-      if (!reports.ok()) return refuse(reports.status());
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(message.round_id()));
+      SHOAL_ASSIGN_OR_RETURN(const server::StageReports reports, node_->Reports(id));
       wire::RoundReportsResponse response;
-      response.mutable_stages()->Assign(reports->begin(), reports->end());
+      response.mutable_stages()->Assign(reports.begin(), reports.end());
       return Response{wire::MakeFrame(request.type, response)};
     }
     case FrameType::kEndRound: {
       wire::EndRoundRequest message;
-      absl::Status status = wire::ParseFrame(request, request.type, message);
-      if (!status.ok()) return refuse(status);
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       if (message.round_id().empty() && message.counter() != 0) {
         spdlog::info("round {}: its proposal failed; dropped", message.counter());
-        status = node_->Withdraw(RoundCounter(message.counter()));
-        if (!status.ok()) return refuse(status);
-        return Response{wire::MakeFrame(request.type, wire::EndRoundResponse())};
+        SHOAL_RETURN_IF_ERROR(node_->Withdraw(RoundCounter(message.counter())));
+      } else {
+        SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(message.round_id()));
+        spdlog::info("round {}..: {}", Hex(BytesView(id).first(8)),
+                     message.aborted() ? "aborted by the party before" : "closed and erased");
+        SHOAL_RETURN_IF_ERROR(node_->End(id, message.aborted(), message.reason()));
       }
-      const auto id = server::ParseRoundId(message.round_id());
-      if (!id.ok()) return refuse(id.status());
-      spdlog::info("round {}..: {}", Hex(BytesView(*id).first(8)),
-                   message.aborted() ? "aborted by the party before" : "closed and erased");
-      status = node_->End(*id, message.aborted(), message.reason());
-      if (!status.ok()) return refuse(status);
       return Response{wire::MakeFrame(request.type, wire::EndRoundResponse())};
     }
     default:
-      return refuse(absl::InvalidArgumentError("not a request between parties"));
+      return absl::InvalidArgumentError("not a request between parties");
   }
 }
 

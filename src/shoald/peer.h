@@ -44,8 +44,9 @@ class RemoteLink final : public server::Link {
  private:
   absl::StatusOr<std::unique_ptr<net::Connection>> Connect(bool ends) const;
   // A call without bulk in the answer.
-  absl::StatusOr<wire::Frame> Call(const wire::Frame& request, ByteSource* bulk,
-                                   std::chrono::milliseconds timeout) const;
+  absl::Status Call(wire::FrameType type, const google::protobuf::MessageLite& request,
+                    google::protobuf::MessageLite& response, std::chrono::milliseconds timeout,
+                    ByteSource* bulk = nullptr) const;
 
   const uint32_t number_;
   const std::string address_;
@@ -73,12 +74,12 @@ class PeerService {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk = nullptr;  // sent in place of the frame's, if there is one
   };
-  // Runs `answer` on a thread of its own and replies with what it returns.
-  void Run(std::function<Response()> answer, net::Reply reply);
+  // Runs `answer` on a thread of its own and replies with what it returns. Logs an error.
+  void Run(std::function<absl::StatusOr<Response>()> answer, net::Reply reply);
 
   // The most calls at once. The party before needs one for each of its stages.
   static constexpr int kMaxCalls = 64;
-  Response Answer(wire::Frame request);
+  absl::StatusOr<Response> Answer(wire::Frame request);
 
   server::ChainNode* const node_;
   std::atomic<int> calls_ = 0;

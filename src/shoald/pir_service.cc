@@ -33,10 +33,6 @@ absl::StatusOr<Bytes> PieceOf(BytesView whole, uint64_t offset, uint32_t max_byt
   return ToBytes(rest.first(std::min<size_t>({rest.size(), max_bytes, PirService::kMaxPiece})));
 }
 
-void Tell(net::Reply& reply, absl::StatusOr<wire::Frame> frame) {
-  frame.ok() ? reply(*std::move(frame)) : reply(frame.status());
-}
-
 }  // namespace
 
 pir::Content ContentOf(std::shared_ptr<const table::Table> table) {
@@ -182,7 +178,7 @@ void PirService::Handle(wire::Frame request, net::Reply reply) {
   }
   absl::StatusOr<wire::Frame> answer = Answer(request);
   served_mutex_.ReaderUnlock();
-  Tell(reply, std::move(answer));
+  reply(std::move(answer));
 }
 
 absl::StatusOr<const pir::Engine*> PirService::Find(const std::string& name) const {
@@ -300,7 +296,7 @@ void PirService::Work() {
     }
     for (auto& [request, reply] : deferred) {
       const ReaderLock lock(served_mutex_);
-      Tell(reply, Answer(request));
+      reply(Answer(request));
     }
     {
       const MutexLock lock(queue_mutex_);
