@@ -37,17 +37,12 @@ absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values) {
 }
 
 void AddEngineOption(cli::Options& options) {
-  const std::string help = absl::StrCat("chain (default), ", pir::EngineNames());
-  options.add_options()("engine", cli::Text(), help.c_str());
+  options.add_options()("engine", cli::Text(), pir::EngineNames().c_str());
 }
 
 absl::StatusOr<const pir::Engine*> EngineOf(const cli::Values& values) {
-  const std::string name = cli::TextOr(values, "engine", "chain");
-  if (name == "chain") return nullptr;
-  const absl::StatusOr<const pir::Engine*> engine = pir::FindEngine(name);
-  if (!engine.ok()) {
-    return cli::UsageError(absl::StrCat("--engine: there are chain, ", pir::EngineNames(" and ")));
-  }
+  const auto engine = pir::FindEngine(cli::TextOr(values, "engine", "chain"));
+  if (!engine.ok()) return cli::UsageError(absl::StrCat("--engine: ", engine.status().message()));
   return engine;
 }
 

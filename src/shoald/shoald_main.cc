@@ -203,16 +203,11 @@ struct Engines {
 absl::StatusOr<Engines> EnginesOf(const cli::Values& values) {
   Engines engines;
   for (const std::string& name : cli::TextsOf(values, "engine")) {
-    if (name == "chain") {
+    const auto engine = pir::FindEngine(name);
+    if (!engine.ok()) return cli::UsageError(absl::StrCat("--engine: ", engine.status().message()));
+    if (*engine == nullptr) {
       engines.chain = true;
-      continue;
-    }
-    const absl::StatusOr<const pir::Engine*> engine = pir::FindEngine(name);
-    if (!engine.ok()) {
-      return cli::UsageError(
-          absl::StrCat("--engine: there are chain, ", pir::EngineNames(" and ")));
-    }
-    if (std::ranges::find(engines.pir, *engine) == engines.pir.end()) {
+    } else if (std::ranges::find(engines.pir, *engine) == engines.pir.end()) {
       engines.pir.push_back(*engine);
     }
   }
@@ -506,8 +501,8 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
 int main(int argc, char** argv) {
   using namespace shoal;
   WipeWhatIsFreed();
-  const std::string engines_help = absl::StrCat("which engine answers: chain (default), ",
-                                                pir::EngineNames(), "; may be repeated");
+  const std::string engines_help =
+      absl::StrCat("which engine answers: ", pir::EngineNames(), "; may be repeated");
   const cli::Command command = {
       .name = "shoald",
       .summary = "one party of a deployment",

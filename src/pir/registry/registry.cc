@@ -6,6 +6,23 @@
 #include "src/pir/lwe/family.h"
 
 namespace shoal::pir {
+namespace {
+
+// The names of all engines, the last one behind `last_separator`.
+std::string Names(absl::string_view last_separator) {
+  std::string names;
+  const std::span<const Engine* const> engines = Engines();
+  for (size_t i = 0; i < engines.size(); ++i) {
+    absl::StrAppend(&names,
+                    i == 0                    ? ""
+                    : i + 1 == engines.size() ? last_separator
+                                              : ", ",
+                    engines[i]->name());
+  }
+  return names;
+}
+
+}  // namespace
 
 std::span<const Family* const> Families() {
   static const Family* const families[] = {&lwe::LweFamily()};
@@ -24,23 +41,13 @@ std::span<const Engine* const> Engines() {
 }
 
 absl::StatusOr<const Engine*> FindEngine(absl::string_view name) {
+  if (name == "chain") return nullptr;
   for (const Engine* engine : Engines()) {
     if (engine->name() == name) return engine;
   }
-  return absl::InvalidArgumentError(absl::StrCat("no engine \"", name, "\": ", EngineNames()));
+  return absl::InvalidArgumentError(absl::StrCat("there are chain, ", Names(" and ")));
 }
 
-std::string EngineNames(absl::string_view last_separator) {
-  std::string names;
-  const std::span<const Engine* const> engines = Engines();
-  for (size_t i = 0; i < engines.size(); ++i) {
-    absl::StrAppend(&names,
-                    i == 0                    ? ""
-                    : i + 1 == engines.size() ? last_separator
-                                              : ", ",
-                    engines[i]->name());
-  }
-  return names;
-}
+std::string EngineNames() { return absl::StrCat("chain (default), ", Names(" or ")); }
 
 }  // namespace shoal::pir

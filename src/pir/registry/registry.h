@@ -16,11 +16,12 @@ std::span<const Family* const> Families();
 // Of all families.
 std::span<const Engine* const> Engines();
 
-// INVALID_ARGUMENT names those there are.
+// The engine of that name, or null for "chain", which answers without one. INVALID_ARGUMENT names
+// all that there are.
 absl::StatusOr<const Engine*> FindEngine(absl::string_view name);
 
-// "simplepir or doublepir": for help texts and errors.
-std::string EngineNames(absl::string_view last_separator = " or ");
+// "chain (default), simplepir or doublepir": for help texts.
+std::string EngineNames();
 
 }  // namespace shoal::pir
 
