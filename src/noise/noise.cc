@@ -207,39 +207,27 @@ struct Distribution::Table {
       buckets[i].own_high = static_cast<uint32_t>(own[i] >> (96 - bits));
       own[i] &= (Weight{1} << (96 - bits)) - 1;
     }
-    long double m1 = 0, m2 = 0;
+    long double m1 = 0;
     for (size_t k = 0; k < weights.size(); ++k) {
-      const long double p = std::ldexp(static_cast<long double>(weights[k]), -128);
-      m1 += k * p;
-    }
-    for (size_t k = 0; k < weights.size(); ++k) {
-      const long double p = std::ldexp(static_cast<long double>(weights[k]), -128);
-      m2 += (k - m1) * (k - m1) * p;
+      m1 += k * std::ldexp(static_cast<long double>(weights[k]), -128);
     }
     mean = static_cast<double>(m1);
-    variance = static_cast<double>(m2);
   }
 
-  Parameters parameters;
   std::vector<Weight> weights;
   int bits;
   std::vector<Bucket> buckets;
   std::vector<Weight> own;  // the lower 96 - bits bits alone
   double mean;
-  double variance;
 };
 
 absl::StatusOr<Distribution> Distribution::Create(const Parameters& parameters) {
   SHOAL_RETURN_IF_ERROR(CheckClaim(parameters.epsilon, parameters.delta, parameters.phi));
   SHOAL_RETURN_IF_ERROR(CheckShape(parameters));
-  auto table = std::make_shared<Table>(Round(Frequencies(parameters)));
-  table->parameters = parameters;
-  return Distribution(std::move(table));
+  return Distribution(std::make_shared<const Table>(Round(Frequencies(parameters))));
 }
 
-const Parameters& Distribution::parameters() const { return table_->parameters; }
 double Distribution::mean() const { return table_->mean; }
-double Distribution::variance() const { return table_->variance; }
 uint32_t Distribution::max() const { return static_cast<uint32_t>(table_->weights.size() - 1); }
 std::span<const Weight> Distribution::weights() const { return table_->weights; }
 

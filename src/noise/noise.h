@@ -62,9 +62,7 @@ class Distribution {
   // INVALID_ARGUMENT names the parameter and the allowed range. Takes some 2 microseconds a value.
   static absl::StatusOr<Distribution> Create(const Parameters& parameters);
 
-  const Parameters& parameters() const;
   double mean() const;
-  double variance() const;
   // The largest number of noise queries that a row can get: bounds memory.
   uint32_t max() const;
   // weights()[k] / 2^128 is the probability of k, for k from 0 to max().

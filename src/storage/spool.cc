@@ -251,12 +251,6 @@ absl::StatusOr<BytesView> SpoolSource::Next() {
   return BytesView(piece_);
 }
 
-absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool) {
-  SHOAL_ASSIGN_OR_RETURN(Spool spool, place.Create(source.size()));
-  SHOAL_RETURN_IF_ERROR(FillSpool(source, spool, pool));
-  return spool;
-}
-
 absl::Status FillSpool(ByteSource& source, Spool& spool, ThreadPool* pool) {
   SHOAL_CHECK(source.size() == spool.size());
   for (uint64_t at = 0;;) {

@@ -141,11 +141,8 @@ class SpoolSource final : public ByteSource {
   SecretVector<uint8_t> piece_;
 };
 
-// Reads a whole source into a spool. RESOURCE_EXHAUSTED as Create; the source's error; DATA_LOSS if
-// it ends early.
-absl::StatusOr<Spool> SpoolAll(ByteSource& source, SpoolPlace& place, ThreadPool* pool = nullptr);
-// The same in a spool of the source's size that nothing was written to. INTERNAL if the source has
-// more bytes than it announced.
+// Reads a whole source into a spool of the source's size that nothing was written to. The source's
+// error; DATA_LOSS if it ends early, INTERNAL if it has more bytes than it announced.
 absl::Status FillSpool(ByteSource& source, Spool& spool, ThreadPool* pool = nullptr);
 
 }  // namespace shoal

@@ -62,13 +62,14 @@ TEST_P(SpoolTest, GivesBackWhatWasWrittenInAnyPieces) {
 
 TEST_P(SpoolTest, TakesAllOfASource) {
   BytesSource source(SomeBytes(2'500'000));
-  SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, SpoolAll(source, place_, &pool_));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, place_.Create(source.size()));
+  SHOAL_ASSERT_OK(FillSpool(source, spool, &pool_));
   Bytes read(spool.size());
   SHOAL_ASSERT_OK(spool.Read(0, read));
   EXPECT_EQ(read, SomeBytes(2'500'000));
 }
 
-// A source that ends early, or is too long, gives an error and no half spool.
+// A source that ends early, or is too long, gives an error.
 TEST_P(SpoolTest, RefusesASourceOfAnotherLength) {
   struct Liar final : ByteSource {
     explicit Liar(uint64_t s) : claimed(s) {}
@@ -82,8 +83,10 @@ TEST_P(SpoolTest, RefusesASourceOfAnotherLength) {
     Bytes piece = Bytes(100);
   };
   Liar early(300), late(150);
-  EXPECT_FALSE(SpoolAll(early, place_).ok());
-  EXPECT_FALSE(SpoolAll(late, place_).ok());
+  for (Liar* const source : {&early, &late}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, place_.Create(source->size()));
+    EXPECT_FALSE(FillSpool(*source, spool).ok());
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(InMemoryAndInAFile, SpoolTest, ::testing::Values(0, 1 << 30));

@@ -42,14 +42,4 @@ absl::StatusOr<uint32_t> HintBitsToDrop(uint64_t columns, uint64_t values,
       columns));
 }
 
-uint32_t PaperPlaintextModulus(double log2_elements) {
-  constexpr double kPaperSigma = 6.4;
-  // 2 exp(-x^2 / 2) = 2^-40 at x standard deviations; the error of an answer has the deviation
-  // sigma * p / 2 * sqrt(columns) and must stay below q / 2p.
-  const double x = std::sqrt(2 * 41 * std::log(2.0));
-  const double columns_root = std::exp2(log2_elements / 4);
-  return static_cast<uint32_t>(
-      std::sqrt(std::ldexp(1.0, 31) / (x * kPaperSigma / 2 * columns_root)));
-}
-
 }  // namespace shoal::pir::lwe

@@ -50,11 +50,6 @@ double FailureLog2(const Decryption& decryption);
 absl::StatusOr<uint32_t> HintBitsToDrop(uint64_t columns, uint64_t values,
                                         uint32_t answer_bits_dropped);
 
-// For tests. The paper's choice for a square table of 2^log2_elements elements and sigma = 6.4: the
-// largest p with a failure of at most 2^-40 for one element. The paper's table is
-//   2^26: 991, 2^28: 833, 2^30: 701, 2^34: 495, 2^38: 350, 2^42: 247.
-uint32_t PaperPlaintextModulus(double log2_elements);
-
 }  // namespace shoal::pir::lwe
 
 #endif  // SHOAL_SRC_PIR_LWE_LWE_H_

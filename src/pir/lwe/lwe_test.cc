@@ -14,6 +14,18 @@
 namespace shoal::pir::lwe {
 namespace {
 
+// The paper's choice for a square table of 2^log2_elements elements and sigma = 6.4: the largest p
+// with a failure of at most 2^-40 for one element.
+uint32_t PaperPlaintextModulus(double log2_elements) {
+  constexpr double kPaperSigma = 6.4;
+  // 2 exp(-x^2 / 2) = 2^-40 at x standard deviations; the error of an answer has the deviation
+  // sigma * p / 2 * sqrt(columns) and must stay below q / 2p.
+  const double x = std::sqrt(2 * 41 * std::log(2.0));
+  const double columns_root = std::exp2(log2_elements / 4);
+  return static_cast<uint32_t>(
+      std::sqrt(std::ldexp(1.0, 31) / (x * kPaperSigma / 2 * columns_root)));
+}
+
 // The bound on failures gives the paper's own table.
 TEST(LweTest, ThePapersTableOfModuli) {
   const std::map<int, uint32_t> table = {{26, 991}, {28, 833}, {30, 701},
