@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/lwe/shape.h"
 
@@ -20,6 +24,8 @@ constexpr double kWholeQueryPass = 0.45;
 // A plan with batches must save this share of what whole queries cost. At smaller gains a server
 // measured no difference, as each query of a batch is received, checked and packed like any other.
 constexpr double kLeastGain = 0.2;
+// The most bytes of whole queries in one request, so that slow links see progress.
+constexpr uint64_t kRequestBytes = 4 << 20;
 
 // Blocks of chunk `chunk`, none for the chunks beyond the last block.
 uint64_t BlocksOf(const wire::PirSetup& setup, uint64_t chunks, uint64_t chunk) {
@@ -87,7 +93,137 @@ uint64_t WholeQueries(const wire::PirSetup& setup, uint64_t keys, uint64_t batch
   return static_cast<uint64_t>(fewest);
 }
 
+class PlannedBatch final : public Batch {
+ public:
+  // `client` outlives the batch.
+  PlannedBatch(const Client* client, const Sizes& sizes, const Wanted& wanted)
+      : client_(*client),
+        setup_(client->setup()),
+        sizes_(sizes),
+        plan_(PlanBatch(setup_, sizes, wanted.keys, wanted.spread)),
+        records_(wanted.rows.size() * setup_.record_bytes()) {
+    std::vector<SecretVector<Place>> by_chunk(std::max<uint64_t>(1, plan_.chunks));
+    SecretVector<Place> whole;
+    for (size_t i = 0; i < wanted.rows.size(); ++i) {
+      const Place place = {.row = wanted.rows[i], .index = i};
+      if (plan_.batches == 0) {
+        whole.push_back(place);
+        continue;
+      }
+      auto& chunk = by_chunk[ChunkOf(setup_, plan_.chunks, place.row)];
+      (chunk.size() < plan_.batches ? chunk : whole).push_back(place);
+    }
+    for (uint64_t b = 0; b < plan_.batches; ++b) {
+      Step step{.kind = kBatchOverChunks, .places = {}};
+      for (uint64_t c = 0; c < plan_.chunks; ++c) {
+        // The chunk's first row stands in.
+        step.places.push_back(b < by_chunk[c].size()
+                                  ? by_chunk[c][b]
+                                  : Place{.row = c * ChunkBlocks(setup_, plan_.chunks)});
+      }
+      steps_.push_back(std::move(step));
+    }
+    // More than the plan has only if rows lie together that no hash spread (batch.h). Then every
+    // key has a whole query, so that how many rows had no place is not seen.
+    whole.resize(whole.size() > plan_.whole ? wanted.keys : plan_.whole);
+    const uint64_t most = QueriesPerRequest(sizes_);
+    for (size_t first = 0; first < whole.size(); first += most) {
+      const size_t end = std::min<size_t>(whole.size(), first + most);
+      steps_.push_back({.kind = kWholeQueries,
+                        .places = {whole.begin() + static_cast<ptrdiff_t>(first),
+                                   whole.begin() + static_cast<ptrdiff_t>(end)}});
+    }
+  }
+
+  uint64_t steps() const override { return steps_.size() - next_; }
+
+  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
+    SHOAL_CHECK(next_ < steps_.size() && asked_.empty());
+    const Step& step = steps_[next_];
+    SecretVector<uint64_t> rows;
+    for (const Place& place : step.places) rows.push_back(place.row);
+    // Together: the public matrix is expanded once for them.
+    SHOAL_ASSIGN_OR_RETURN(asked_, client_.Ask(rows, random));
+    Request request;
+    request.kind = step.kind;
+    request.count = static_cast<uint32_t>(rows.size());
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      Append(request.body, std::exchange(asked_[i].query, {}));
+      request.answer_bytes += AnswerBytes(step, i);
+    }
+    std::vector<Request> requests;
+    requests.push_back(std::move(request));
+    return requests;
+  }
+
+  absl::Status Finish(std::span<const BytesView> answers) override {
+    SHOAL_CHECK(answers.size() == 1 && !asked_.empty());
+    const Step& step = steps_[next_];
+    uint64_t total = 0;
+    for (size_t i = 0; i < asked_.size(); ++i) total += AnswerBytes(step, i);
+    if (answers[0].size() != total) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("pir: an answer of %d bytes, not %d", answers[0].size(), total));
+    }
+    BytesView rest = answers[0];
+    // Recovers the rows that stand in, too, so that the time of the next request does not tell how
+    // many of them there are.
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      const BytesView answer = rest.first(AnswerBytes(step, i));
+      rest = rest.subspan(answer.size());
+      SHOAL_ASSIGN_OR_RETURN(const Bytes record,
+                             step.kind == kBatchOverChunks
+                                 ? client_.RecoverChunk(asked_[i], plan_.chunks, answer)
+                                 : client_.Recover(asked_[i], answer));
+      if (const size_t index = step.places[i].index; index != kNobody) {
+        std::ranges::copy(record, records_.begin() + static_cast<ptrdiff_t>(index * record.size()));
+      }
+    }
+    asked_.clear();
+    ++next_;
+    return absl::OkStatus();
+  }
+
+  SecretVector<uint8_t> TakeRecords() override {
+    SHOAL_CHECK(steps() == 0);
+    return std::move(records_);
+  }
+
+ private:
+  static constexpr size_t kNobody = static_cast<size_t>(-1);
+  struct Place {
+    uint64_t row = 0;
+    size_t index = kNobody;  // among the wanted rows
+  };
+  struct Step {
+    uint32_t kind = 0;
+    SecretVector<Place> places;
+  };
+
+  uint64_t AnswerBytes(const Step& step, size_t i) const {
+    return step.kind == kBatchOverChunks ? ChunkAnswerBytes(setup_, sizes_, plan_.chunks, i)
+                                         : sizes_.answer_bytes;
+  }
+
+  const Client& client_;
+  const wire::PirSetup setup_;
+  const Sizes sizes_;
+  const BatchPlan plan_;
+  std::vector<Step> steps_;
+  size_t next_ = 0;
+  std::vector<Asked> asked_;  // of the step under way
+  SecretVector<uint8_t> records_;
+};
+
 }  // namespace
+
+uint64_t QueriesPerRequest(const Sizes& sizes) {
+  return std::clamp<uint64_t>(kRequestBytes / sizes.query_bytes, 1, kMaxQueriesPerRequest);
+}
+
+std::unique_ptr<Batch> NewBatch(const Client* client, const Sizes& sizes, const Wanted& wanted) {
+  return std::make_unique<PlannedBatch>(client, sizes, wanted);
+}
 
 uint64_t ChunkAnswerBytes(const wire::PirSetup& setup, const Sizes& sizes, uint64_t chunks,
                           uint64_t chunk) {

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 
 #include "src/pir/lwe/scheme.h"
 
@@ -39,11 +40,19 @@ inline bool IsNumberOfChunks(uint32_t chunks) {
   return std::ranges::find(kNumbersOfChunks, chunks) != std::end(kNumbersOfChunks);
 }
 
+// The most whole queries in one request.
+uint64_t QueriesPerRequest(const Sizes& sizes);
+
 // The cheapest plan for so many keys. It has whole queries alone if batches save less than a fifth,
 // if the table has fewer rows than a column, or if the keys' rows are not spread. Bytes that the
 // server passes and bytes that are sent are weighed as if a server passed 20 GB/s and links had 100
 // Mbit/s. `setup` and `sizes` are a scheme's own; the result depends on no row.
 BatchPlan PlanBatch(const wire::PirSetup& setup, const Sizes& sizes, uint64_t keys, bool spread);
+
+// A lookup by this plan. Gives every wanted row a place in the batches and whole queries. A place
+// without a wanted row asks for a row that stands in. `client` outlives the batch; `sizes` are its
+// setup's.
+std::unique_ptr<Batch> NewBatch(const Client* client, const Sizes& sizes, const Wanted& wanted);
 
 // Bytes of the answer to a batch of `chunks` queries: of SimplePIR a whole answer's share for each
 // chunk, of DoublePIR a whole answer for each.

@@ -74,7 +74,7 @@ void RunQuery(const Kernel& kernel) {
 
 void RunRecover(Scheme engine, const Kernel& kernel) {
   const testing::Records records(70, 1);
-  const auto server = CreateServer(engine, records.content(), {.kernel = &kernel});
+  const auto server = CreateServer(engine, records.content(), {}, &kernel);
   SHOAL_CHECK(server.ok());
   const auto client = CreateClient((*server)->setup(), (*server)->hint(), {.kernel = &kernel});
   SHOAL_CHECK(client.ok());

@@ -100,12 +100,13 @@ absl::StatusOr<wire::PirSetup> DoublePirShape(const Content& content,
 }
 
 absl::StatusOr<std::unique_ptr<DoublePirServer>> DoublePirServer::Create(const Content& content,
-                                                                         ServerOptions options) {
+                                                                         ServerOptions options,
+                                                                         const Kernel* kernel) {
   std::unique_ptr<DoublePirServer> server(new DoublePirServer);
   SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup setup, DoublePirShape(content, options));
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, DoublePirSizes(setup));
   SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
-  SHOAL_RETURN_IF_ERROR(server->Begin(setup, sizes, dropped, options));
+  SHOAL_RETURN_IF_ERROR(server->Begin(setup, sizes, dropped, options, kernel));
   SHOAL_ASSIGN_OR_RETURN(server->first_, LoadMatrix(content, setup, options.pool));
   SHOAL_ASSIGN_OR_RETURN(server->first_product_,
                          ProductOf(*server->first_, MatrixSeed(setup, 1), *server->room_, options));
@@ -270,18 +271,17 @@ absl::StatusOr<double> DoublePirServer::RefreshShare(const Content& content,
                            RunsOf(setup_, content, changed_rows));
 }
 
-DoublePirClient::DoublePirClient(const wire::PirSetup& setup, const ClientOptions& options)
-    : ClientBase(setup),
+DoublePirClient::DoublePirClient(const wire::PirSetup& setup, const Sizes& sizes,
+                                 uint32_t hint_bits_dropped, const ClientOptions& options)
+    : ClientBase(setup, sizes, hint_bits_dropped, options),
       first_(MatrixSeed(setup, 1), setup.columns(), options),
       second_(MatrixSeed(setup, 2), SecondColumns(setup), options) {}
 
 absl::StatusOr<std::unique_ptr<DoublePirClient>> DoublePirClient::Create(
-    const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
+    const wire::PirSetup& setup, const ClientOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, DoublePirSizes(setup));
   SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
-  std::unique_ptr<DoublePirClient> client(new DoublePirClient(setup, options));
-  SHOAL_RETURN_IF_ERROR(client->Begin(hint, sizes, dropped, options));
-  return client;
+  return std::unique_ptr<DoublePirClient>(new DoublePirClient(setup, sizes, dropped, options));
 }
 
 absl::StatusOr<std::vector<Asked>> DoublePirClient::Ask(std::span<const uint64_t> rows,
@@ -346,8 +346,8 @@ absl::StatusOr<Bytes> DoublePirClient::RecoverChunk(const Asked& asked, uint64_t
   return Recover(asked, answer);
 }
 
-absl::Status DoublePirClient::Apply(const DeltaView& delta) {
-  return ApplyTo(delta, DoublePirSizes, MatrixSeed(setup_, 2), setup_.rows_per_column());
+absl::Status DoublePirClient::Advance(const DeltaView& delta) {
+  return AdvanceTo(delta, DoublePirSizes, MatrixSeed(setup_, 2), setup_.rows_per_column());
 }
 
 }  // namespace shoal::pir::lwe

@@ -40,7 +40,8 @@ absl::StatusOr<wire::PirSetup> DoublePirShape(const Content& content, const Serv
 class DoublePirServer final : public ServerBase {
  public:
   static absl::StatusOr<std::unique_ptr<DoublePirServer>> Create(const Content& content,
-                                                                 ServerOptions options);
+                                                                 ServerOptions options,
+                                                                 const Kernel* kernel);
 
   std::span<const uint32_t> product() const override { return first_product_; }
   // Answers are as those of Answer; their last part, F' A2, is the same for all.
@@ -74,19 +75,19 @@ class DoublePirServer final : public ServerBase {
 class DoublePirClient final : public ClientBase {
  public:
   static absl::StatusOr<std::unique_ptr<DoublePirClient>> Create(const wire::PirSetup& setup,
-                                                                 BytesView hint,
                                                                  const ClientOptions& options);
 
-  using Client::Ask;
+  using ClientBase::Ask;
   absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
                                          RandomSource& random) const override;
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
   absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
                                      BytesView answer) const override;
-  absl::Status Apply(const DeltaView& delta) override;
+  absl::Status Advance(const DeltaView& delta) override;
 
  private:
-  DoublePirClient(const wire::PirSetup& setup, const ClientOptions& options);
+  DoublePirClient(const wire::PirSetup& setup, const Sizes& sizes, uint32_t hint_bits_dropped,
+                  const ClientOptions& options);
 
   PublicProduct first_;
   PublicProduct second_;

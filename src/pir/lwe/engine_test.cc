@@ -25,6 +25,7 @@ namespace {
 // Here `testing` is shoal::testing, not shoal::pir::testing.
 namespace testing = shoal::testing;
 using pir::testing::Records;
+using pir::testing::Shape;
 using testing::StatusIs;
 using testing::TestRandom;
 
@@ -52,8 +53,9 @@ absl::StatusOr<Delta> Refresh(Server& server, const Content& content,
 
 class EngineTest : public ::testing::TestWithParam<Scheme> {
  protected:
-  std::unique_ptr<Server> Serve(const Content& content, ServerOptions options = {}) {
-    auto server = CreateServer(GetParam(), content, options);
+  std::unique_ptr<Server> Serve(const Content& content, ServerOptions options = {},
+                                const Kernel* kernel = nullptr) {
+    auto server = CreateServer(GetParam(), content, std::move(options), kernel);
     EXPECT_THAT(server, testing::IsOk());
     return *std::move(server);
   }
@@ -77,7 +79,7 @@ TEST_P(EngineTest, EveryRecordIsFetchedWhole) {
                         Case{67, 2, 1}, Case{40, 1, 40}}) {
     SCOPED_TRACE(std::to_string(c.rows) + " x " + std::to_string(c.record_bytes));
     const Records records(c.rows, c.record_bytes);
-    const auto server = Serve(records.content(), {.rows_per_column = c.rows_per_column});
+    const auto server = Serve(records.content(), {.shape = Shape(c.rows_per_column)});
     const auto client = ClientOf(*server);
     for (uint64_t row = 0; row < c.rows; ++row) {
       SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
@@ -93,7 +95,7 @@ TEST_P(EngineTest, ExtremeBytesOverManyColumns) {
   for (uint8_t value : {0, 127, 128, 255}) {
     Records records(4500, 1);
     for (uint64_t row = 0; row < 4500; ++row) records.Fill(row, value);
-    const auto server = Serve(records.content(), {.rows_per_column = 2});
+    const auto server = Serve(records.content(), {.shape = Shape(2)});
     const auto client = ClientOf(*server);
     for (uint64_t row : {0, 1, 2047, 4096, 4499}) {
       SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
@@ -109,7 +111,7 @@ TEST_P(EngineTest, AllPathsAgree) {
   Bytes hint, query, answer;
   for (const Kernel* kernel : SupportedKernels()) {
     for (ThreadPool* threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
-      const auto server = Serve(records.content(), {.kernel = kernel, .pool = threads});
+      const auto server = Serve(records.content(), {.pool = threads}, kernel);
       const auto client = ClientOf(*server, {.kernel = kernel, .pool = threads});
       TestRandom random(8);
       SHOAL_ASSERT_OK_AND_ASSIGN(const Asked asked, client->Ask(171, random));
@@ -151,7 +153,7 @@ TEST_P(EngineTest, AProductIsTakenFromAnEarlierServer) {
 // Queries that are made together have the same bytes as those made one by one.
 TEST_P(EngineTest, QueriesMadeTogether) {
   const Records records(4500, 1);
-  const auto server = Serve(records.content(), {.rows_per_column = 1});  // five stripes of columns
+  const auto server = Serve(records.content(), {.shape = Shape(1)});  // five stripes of columns
   const auto client = ClientOf(*server);
   const std::vector<uint64_t> rows = {0, 4499, 700, 700, 1023, 1024, 2047, 2048};
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Asked> asked, client->Ask(rows, random_));
@@ -185,7 +187,7 @@ TEST_P(EngineTest, SizesAreWhatIsSent) {
 // whichever row it is for (top bits: within 6 deviations of one half at fixed seed).
 TEST_P(EngineTest, QueriesOfOneRowDiffer) {
   const Records records(4000, 1);
-  const auto server = Serve(records.content(), {.rows_per_column = 1});
+  const auto server = Serve(records.content(), {.shape = Shape(1)});
   const auto client = ClientOf(*server);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Asked a, client->Ask(5, random_));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Asked b, client->Ask(5, random_));
@@ -315,7 +317,7 @@ TEST_P(EngineTest, TablesThatDoNotFitAreRefused) {
   content.record_bytes = 1024;
   const auto huge = CreateServer(GetParam(), content, {.max_hint_bytes = uint64_t{1} << 60});
   EXPECT_THAT(huge, StatusIs(absl::StatusCode::kResourceExhausted, "memory"));
-  EXPECT_THAT(CreateServer(GetParam(), content, {.rows_per_column = 1, .columns = 64}),
+  EXPECT_THAT(CreateServer(GetParam(), content, {.shape = Shape(1, 64)}),
               StatusIs(absl::StatusCode::kInvalidArgument, "columns"));
   content.rows = 0;
   EXPECT_THAT(CreateServer(GetParam(), content, {}),
@@ -326,7 +328,7 @@ TEST_P(EngineTest, TablesThatDoNotFitAreRefused) {
 // applied the delta reads the new rows, and queries of the old epoch are refused.
 TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
   Records records(250, 2);
-  const auto server = Serve(records.content(), {.rows_per_column = 3});
+  const auto server = Serve(records.content(), {.shape = Shape(3)});
   const auto client = ClientOf(*server);
   const auto other_client = ClientOf(*server);
   const Asked old = client->Ask(8, random_).value();
@@ -334,15 +336,15 @@ TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
   const std::vector<uint64_t> changed = {0, 8, 100, 249};
   for (uint64_t row : changed) records.Fill(row, static_cast<uint8_t>(row + 3));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, Refresh(*server, records.content(2), changed));
-  const auto fresh = Serve(records.content(2), {.rows_per_column = 3});
+  const auto fresh = Serve(records.content(2), {.shape = Shape(3)});
   EXPECT_EQ(ToBytes(server->hint()), ToBytes(fresh->hint()));
   EXPECT_EQ(SetupId(server->setup()), SetupId(fresh->setup()));
 
   const BytesView old_query = old.query;
   EXPECT_THAT(server->Answer({&old_query, 1})[0],
               StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 1"));
-  SHOAL_ASSERT_OK(client->Apply(delta));
-  EXPECT_THAT(client->Apply(delta), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch"));
+  SHOAL_ASSERT_OK(client->Advance(delta));
+  EXPECT_THAT(client->Advance(delta), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch"));
   for (uint64_t row : {0, 1, 8, 99, 100, 249}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
     EXPECT_EQ(record, records.at(row));
@@ -350,14 +352,14 @@ TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
   // Malformed deltas leave a client as it was.
   Delta bad = delta;
   bad.changes.pop_back();
-  EXPECT_THAT(other_client->Apply(bad), StatusIs(absl::StatusCode::kInvalidArgument, "changes"));
+  EXPECT_THAT(other_client->Advance(bad), StatusIs(absl::StatusCode::kInvalidArgument, "changes"));
   bad = delta;
   bad.changes[12] = 1;  // a column far away
-  EXPECT_THAT(other_client->Apply(bad), StatusIs(absl::StatusCode::kInvalidArgument, "outside"));
+  EXPECT_THAT(other_client->Advance(bad), StatusIs(absl::StatusCode::kInvalidArgument, "outside"));
   bad = delta;
   bad.to.set_columns(bad.to.columns() + 64);
-  EXPECT_FALSE(other_client->Apply(bad).ok());
-  SHOAL_EXPECT_OK(other_client->Apply(delta));
+  EXPECT_FALSE(other_client->Advance(bad).ok());
+  SHOAL_EXPECT_OK(other_client->Advance(delta));
 
   Content wrong = records.content(2);
   EXPECT_FALSE(server->Refresh(wrong, changed).ok()) << "not later";
@@ -377,7 +379,7 @@ TEST_P(EngineTest, EpochsAreRefreshedInPlace) {
 TEST_P(EngineTest, BytesThatChangeEverywhere) {
   Records records(4000, 2);
   const uint64_t k = GetParam() == Scheme::kSimplePir ? 2 : 600;
-  const auto server = Serve(records.content(), {.rows_per_column = k});
+  const auto server = Serve(records.content(), {.shape = Shape(k)});
   const auto client = ClientOf(*server);
   std::vector<uint64_t> all(4000);
   for (uint64_t row = 0; row < 4000; ++row) {
@@ -393,9 +395,9 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, Refresh(*server, records.content(2), all));
   EXPECT_EQ(ToBytes(server->hint()),
-            ToBytes(Serve(records.content(2), {.rows_per_column = k})->hint()));
+            ToBytes(Serve(records.content(2), {.shape = Shape(k)})->hint()));
   EXPECT_LT(delta.changes.size(), server->hint().size() * 3 / 4);
-  SHOAL_ASSERT_OK(client->Apply(delta));
+  SHOAL_ASSERT_OK(client->Advance(delta));
   for (uint64_t row : {0, 8, 9, 10, 3999}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random_));
     EXPECT_EQ(record, records.at(row));
@@ -408,7 +410,7 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
 TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
   const bool simple = GetParam() == Scheme::kSimplePir;
   Records records(4000, 2);
-  const auto server = Serve(records.content(), {.rows_per_column = simple ? 2u : 600u});
+  const auto server = Serve(records.content(), {.shape = Shape(simple ? 2u : 600u)});
   const auto client = ClientOf(*server);
   std::vector<uint64_t> all(4000);
   for (uint64_t row = 0; row < 4000; ++row) {
@@ -441,7 +443,7 @@ TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
     AppendLe<uint64_t>(other.changes, with_runs.size());
     for (const Bytes& run : with_runs) Append(other.changes, run);
     for (const Bytes& row : with_rows) Append(other.changes, row);
-    return client->Apply(other);
+    return client->Advance(other);
   };
   const auto swapped = [](std::vector<Bytes> items) {
     std::swap(items[0], items[1]);
@@ -486,7 +488,7 @@ TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
 // anew much sooner than those with long runs, and the share counts the delta's bytes.
 TEST(EngineTest, ChangesThatStandAloneCountWithTheirHeaders) {
   Records records(4000, 40);
-  const auto server = *CreateServer(Scheme::kSimplePir, records.content(), {.rows_per_column = 1});
+  const auto server = *CreateServer(Scheme::kSimplePir, records.content(), {.shape = Shape(1)});
   const auto client = ClientOf(*server);
   const uint64_t hint_row = server->hint().size() / 40;
   std::vector<uint64_t> changed;
@@ -505,7 +507,7 @@ TEST(EngineTest, ChangesThatStandAloneCountWithTheirHeaders) {
   const double bytes = static_cast<double>(2 * hint_row + 50 * (20 + 2 * 10));
   EXPECT_NEAR(share, bytes / static_cast<double>(server->hint().size()), 1e-9);
   EXPECT_NEAR(static_cast<double>(delta.changes.size()), bytes, 50) << "its own headers";
-  SHOAL_ASSERT_OK(client->Apply(delta));
+  SHOAL_ASSERT_OK(client->Advance(delta));
   TestRandom random(7);
   for (uint64_t row : {0, 49, 50, 299, 300}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes record, Fetch(*server, *client, row, random));
@@ -518,7 +520,7 @@ TEST(EngineTest, ChangesThatStandAloneCountWithTheirHeaders) {
 // all the same.
 TEST_P(EngineTest, TheShareOfARefreshIsToldBefore) {
   Records records(4000, 2);
-  const auto server = Serve(records.content(), {.rows_per_column = 2});
+  const auto server = Serve(records.content(), {.shape = Shape(2)});
   const Bytes hint = ToBytes(server->hint());
   std::vector<uint64_t> all(4000);
   for (uint64_t row = 0; row < 4000; ++row) {
@@ -534,7 +536,7 @@ TEST_P(EngineTest, TheShareOfARefreshIsToldBefore) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto delta, server->Refresh(records.content(2), all));
   EXPECT_EQ(delta.has_value(), GetParam() == Scheme::kDoublePir);
   EXPECT_EQ(ToBytes(server->hint()),
-            ToBytes(Serve(records.content(2), {.rows_per_column = 2})->hint()));
+            ToBytes(Serve(records.content(2), {.shape = Shape(2)})->hint()));
   EXPECT_THAT(server->RefreshShare(records.content(1), all),
               StatusIs(absl::StatusCode::kInvalidArgument, "not a later epoch"));
 }
@@ -544,7 +546,7 @@ TEST(EngineTest, BatchOfChunks) {
   for (const auto& [scheme, width] :
        {std::pair(Scheme::kSimplePir, 5), std::pair(Scheme::kDoublePir, 2)}) {
     const Records records(331, width);
-    const auto server = CreateServer(scheme, records.content(), {.rows_per_column = 9}).value();
+    const auto server = CreateServer(scheme, records.content(), {.shape = Shape(9)}).value();
     const auto client = CreateClient(server->setup(), server->hint(), ClientOptions()).value();
     TestRandom random(3);
     EXPECT_EQ(server->AnswerChunks({}).value().size(), 0u);
@@ -580,7 +582,7 @@ TEST(EngineTest, BatchOfChunks) {
 // the hint grows.
 TEST(DoublePirTest, WideRecordsAreRefused) {
   const Records records(100, 1072);
-  EXPECT_THAT(DoublePirServer::Create(records.content(), {}),
+  EXPECT_THAT(CreateServer(Scheme::kDoublePir, records.content(), {}),
               StatusIs(absl::StatusCode::kResourceExhausted, "use simplepir for wide rows"));
 }
 

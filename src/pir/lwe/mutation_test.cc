@@ -19,6 +19,7 @@ namespace {
 // Here `testing` is shoal::testing, not shoal::pir::testing.
 namespace testing = shoal::testing;
 using pir::testing::Records;
+using pir::testing::Shape;
 using testing::StatusIs;
 using testing::TestRandom;
 
@@ -49,7 +50,7 @@ void Mutate(TestRandom& random, Bytes& bytes) {
 class MutationTest : public ::testing::TestWithParam<Scheme> {
  protected:
   MutationTest() {
-    server_ = *CreateServer(GetParam(), records_.content(), {.rows_per_column = 3});
+    server_ = *CreateServer(GetParam(), records_.content(), {.shape = Shape(3)});
     client_ = NewClient();
   }
   std::unique_ptr<Client> NewClient() {
@@ -236,7 +237,7 @@ TEST_P(MutationTest, Deltas) {
       Mutate(random_, bad.changes);
     }
     ASSERT_EQ(DeltaDigest(bad) == DeltaDigest(delta), bad.changes == delta.changes);
-    const absl::Status status = client_->Apply(bad);
+    const absl::Status status = client_->Advance(bad);
     if (status.ok()) {
       ++applied;
       client_ = *CreateClient(setup, hint, {});
@@ -249,7 +250,7 @@ TEST_P(MutationTest, Deltas) {
   }
   EXPECT_GT(applied, 0);
   EXPECT_GT(refused, 0);
-  SHOAL_ASSERT_OK(client_->Apply(delta));
+  SHOAL_ASSERT_OK(client_->Advance(delta));
   ExpectServed(*client_, 12);
   ExpectServed(*client_, 140);
 }

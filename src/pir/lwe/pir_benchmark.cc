@@ -233,7 +233,7 @@ Bench SetUp(Scheme engine, const Options& options) {
   for (double& of : seconds) {
     bench.server.reset();
     of = Seconds([&] {
-      auto created = CreateServer(engine, content, {.kernel = options.kernel, .product = product});
+      auto created = CreateServer(engine, content, {.product = product}, options.kernel);
       if (!created.ok()) {
         std::cerr << created.status().message() << "\n";
         std::exit(1);

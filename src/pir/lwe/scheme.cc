@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/pir/lwe/double_pir.h"
@@ -53,25 +52,27 @@ absl::StatusOr<wire::PirSetup> ShapeOf(Scheme scheme, const Content& content,
 }
 
 absl::StatusOr<std::unique_ptr<Server>> CreateServer(Scheme scheme, const Content& content,
-                                                     ServerOptions options) {
-  if (scheme == Scheme::kSimplePir) return SimplePirServer::Create(content, std::move(options));
-  return DoublePirServer::Create(content, std::move(options));
+                                                     ServerOptions options, const Kernel* kernel) {
+  if (scheme == Scheme::kSimplePir) {
+    return SimplePirServer::Create(content, std::move(options), kernel);
+  }
+  return DoublePirServer::Create(content, std::move(options), kernel);
+}
+
+absl::StatusOr<std::unique_ptr<Client>> OpenClient(const wire::PirSetup& setup,
+                                                   const ClientOptions& options) {
+  SHOAL_RETURN_IF_ERROR(SizesOf(setup).status());
+  if (setup.engine() == SchemeName(Scheme::kSimplePir)) {
+    return SimplePirClient::Create(setup, options);
+  }
+  return DoublePirClient::Create(setup, options);
 }
 
 absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,
                                                      const ClientOptions& options) {
-  SHOAL_RETURN_IF_ERROR(SizesOf(setup).status());
-  if (hint.size() != setup.hint_bytes()) {
-    return absl::DataLossError(absl::StrFormat("pir: a hint of %d bytes, not %d: truncated?",
-                                               hint.size(), setup.hint_bytes()));
-  }
-  if (ToString(HintDigest(hint)) != setup.hint_digest()) {
-    return absl::DataLossError("pir: the hint does not have the setup's digest");
-  }
-  if (setup.engine() == SchemeName(Scheme::kSimplePir)) {
-    return SimplePirClient::Create(setup, hint, options);
-  }
-  return DoublePirClient::Create(setup, hint, options);
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Client> client, OpenClient(setup, options));
+  SHOAL_RETURN_IF_ERROR(client->TakeHint(hint));
+  return client;
 }
 
 }  // namespace shoal::pir::lwe

@@ -1,5 +1,5 @@
 // SimplePIR and DoublePIR: what both do, in their own terms. Programs see them as engines
-// (family.h); benchmarks and studies of the kernels use this interface.
+// (family.h); benchmarks and studies of the kernels use what servers and clients have here beside.
 //
 //   server  Create(content)  ->  setup, hint           once for a table epoch
 //   client  Create(setup, hint)                        once for a table epoch
@@ -13,9 +13,7 @@
 #define SHOAL_SRC_PIR_LWE_SCHEME_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,39 +41,24 @@ absl::StatusOr<Scheme> ParseScheme(absl::string_view name);
 // In front of every query: the epoch (8 bytes), the setup's id.
 inline constexpr size_t kQueryHeaderBytes = 8 + 32;
 
-struct ServerOptions {
-  // A larger hint is refused.
-  uint64_t max_hint_bytes = uint64_t{1} << 30;
-  // 0: about as many rows as columns in SimplePIR, which makes the fewest bytes, a third in
-  // DoublePIR.
-  uint64_t rows_per_column = 0;
-  // 0: as many as the rows need. More leave room: a server that was refreshed keeps those it had.
-  uint64_t columns = 0;
-  const Kernel* kernel = nullptr;  // null: the fastest
-  // These as pir::ServerOptions.
-  ThreadPool* pool = nullptr;
-  std::vector<uint32_t> product = {};
-  std::function<void(uint64_t done, uint64_t total)> progress = nullptr;
-};
+// The kinds of request: queries over the whole table, of any clients, with answers of
+// Sizes::answer_bytes each; and one batch over chunks (batch.h), in which query i is over chunk i,
+// with answers of ChunkAnswerBytes.
+inline constexpr uint32_t kWholeQueries = 0;
+inline constexpr uint32_t kBatchOverChunks = 1;
 
 struct ClientOptions {
-  const Kernel* kernel = nullptr;
+  const Kernel* kernel = nullptr;  // null: the fastest
   ThreadPool* pool = nullptr;
 };
 
-// Thread-safe but for Refresh.
-class Server {
+// A pir::Server, with the kinds of request as functions. Thread-safe but for Refresh, which costs
+// about 1024 multiply-adds for a byte that changed, and never more than a new hint; it takes as
+// much memory as the delta has, less than a hint. There is no delta if it would be as long as the
+// hint. The product is the table times the public matrix, 1024 words for every row of the matrix.
+class Server : public pir::Server {
  public:
-  virtual ~Server() = default;
-
-  virtual const wire::PirSetup& setup() const = 0;
-  // The hint as it is sent; setup().hint_digest is of these bytes.
-  virtual BytesView hint() const = 0;
-
-  // The table times the public matrix, 1024 words for every row of the matrix, for
-  // ServerOptions::product. Valid until Refresh.
-  virtual std::span<const uint32_t> product() const = 0;
-
+  using pir::Server::Answer;
   // Answers in the order of the queries, in one pass over the table. A bad query has its own error,
   // and the others have their answers: INVALID_ARGUMENT for a query of the wrong length,
   // FAILED_PRECONDITION for one of another epoch or another setup.
@@ -87,14 +70,6 @@ class Server {
   // clients. The hint is the same. Errors as Answer, for all queries at once.
   virtual absl::StatusOr<std::vector<Bytes>> AnswerChunks(
       std::span<const BytesView> queries) const = 0;
-
-  // As pir::Server. A refresh costs about 1024 multiply-adds for a byte that changed, and never
-  // more than a new hint; it takes as much memory as the delta has, less than a hint. There is no
-  // delta if it would be as long as the hint.
-  virtual absl::StatusOr<double> RefreshShare(const Content& content,
-                                              std::span<const uint64_t> changed_rows) const = 0;
-  virtual absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
-                                                       std::span<const uint64_t> changed_rows) = 0;
 };
 
 // A client's part of one query that is under way: what it needs to understand the answer, and
@@ -105,13 +80,11 @@ struct Asked {
   SecretVector<int32_t> secret;
 };
 
-// Thread-safe but for Apply. Keeps no state between queries: every query has fresh secrets.
-class Client {
+// A pir::Session, with single queries. Thread-safe but for TakeHint and Advance. Keeps no state
+// between queries: every query has fresh secrets.
+class Client : public pir::Session {
  public:
-  virtual ~Client() = default;
-
-  virtual const wire::PirSetup& setup() const = 0;
-
+  using pir::Session::Ask;
   // One query for each of the rows. OUT_OF_RANGE if there is no such row. Several at a time are
   // cheaper: the public matrix is expanded once for all of them.
   virtual absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
@@ -125,20 +98,22 @@ class Client {
   // As Recover, of a row in its chunk's answer of AnswerChunks.
   virtual absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
                                              BytesView answer) const = 0;
-
-  // As pir::Session::Advance.
-  virtual absl::Status Apply(const DeltaView& delta) = 0;
 };
 
 // As pir::Engine has them.
 absl::StatusOr<Sizes> SizesOfShape(Scheme scheme, const wire::PirSetup& shape);
 absl::StatusOr<wire::PirSetup> ShapeOf(Scheme scheme, const Content& content,
                                        const ServerOptions& options);
+// `kernel`: null for the fastest.
 absl::StatusOr<std::unique_ptr<Server>> CreateServer(Scheme scheme, const Content& content,
-                                                     ServerOptions options);
-// These two take the setup's own scheme. INVALID_ARGUMENT names what is wrong with the setup.
-// DATA_LOSS: the hint is not the setup's.
+                                                     ServerOptions options,
+                                                     const Kernel* kernel = nullptr);
+// These take the setup's own scheme. INVALID_ARGUMENT names what is wrong with the setup.
 absl::StatusOr<Sizes> SizesOf(const wire::PirSetup& setup);
+// A client that lacks its hint.
+absl::StatusOr<std::unique_ptr<Client>> OpenClient(const wire::PirSetup& setup,
+                                                   const ClientOptions& options);
+// The same with its hint. DATA_LOSS: the hint is not the setup's.
 absl::StatusOr<std::unique_ptr<Client>> CreateClient(const wire::PirSetup& setup, BytesView hint,
                                                      const ClientOptions& options);
 

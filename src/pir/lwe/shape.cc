@@ -74,7 +74,7 @@ wire::PirSetup MakeShape(absl::string_view engine, const Content& content,
   setup.set_manifest_digest(ToString(content.manifest_digest));
   setup.set_rows(content.rows);
   setup.set_record_bytes(content.record_bytes);
-  uint64_t rows_per_column = options.rows_per_column;
+  uint64_t rows_per_column = options.shape ? options.shape->rows_per_column() : 0;
   if (rows_per_column == 0 && content.record_bytes > 0) {
     const double square = std::sqrt(static_cast<double>(content.rows) / content.record_bytes);
     rows_per_column = static_cast<uint64_t>(std::max(1.0, std::round(square / divisor)));
@@ -82,8 +82,9 @@ wire::PirSetup MakeShape(absl::string_view engine, const Content& content,
   }
   rows_per_column = std::max<uint64_t>(1, rows_per_column);
   setup.set_rows_per_column(rows_per_column);
-  setup.set_columns(options.columns != 0
-                        ? options.columns
+  const uint64_t columns = options.shape ? options.shape->columns() : 0;
+  setup.set_columns(columns != 0
+                        ? columns
                         : PaddedColumns((content.rows + rows_per_column - 1) / rows_per_column));
   return setup;
 }

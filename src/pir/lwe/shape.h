@@ -25,7 +25,9 @@ inline constexpr uint32_t kAnswerBitsDropped = 20;
 // Checks ranges that do not depend on the engine, of a setup or a content.
 absl::Status CheckShape(const wire::PirSetup& setup);
 
-// The matrix has `divisor` times fewer rows than a square one would have.
+// The options' shape. Where that has no rows_per_column, the matrix has `divisor` times fewer rows
+// than a square one would have, which makes the fewest bytes; where it has no columns, as many as
+// the rows need. More leave room: a server that was refreshed keeps those it had.
 wire::PirSetup MakeShape(absl::string_view engine, const Content& content,
                          const ServerOptions& options, uint64_t divisor);
 
@@ -84,8 +86,8 @@ absl::Status CheckRefresh(const wire::PirSetup& setup, const Content& content);
 absl::Status CheckRefreshRows(const wire::PirSetup& setup, const Content& content,
                               std::span<const uint64_t> changed_rows);
 
-// Checks a delta for Apply: it must start at `setup` and lead to a table of the same shape, by the
-// engine's own `sizes_of` (SimplePirSizes).
+// Checks a delta for Advance: it must start at `setup` and lead to a table of the same shape, by
+// the engine's own `sizes_of` (SimplePirSizes).
 absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta,
                         absl::StatusOr<Sizes> (*sizes_of)(const wire::PirSetup& shape));
 

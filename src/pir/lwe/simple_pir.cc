@@ -58,12 +58,13 @@ absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content,
 }
 
 absl::StatusOr<std::unique_ptr<SimplePirServer>> SimplePirServer::Create(const Content& content,
-                                                                         ServerOptions options) {
+                                                                         ServerOptions options,
+                                                                         const Kernel* kernel) {
   std::unique_ptr<SimplePirServer> server(new SimplePirServer);
   SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup setup, SimplePirShape(content, options));
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
   SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
-  SHOAL_RETURN_IF_ERROR(server->Begin(setup, sizes, dropped, options));
+  SHOAL_RETURN_IF_ERROR(server->Begin(setup, sizes, dropped, options, kernel));
   SHOAL_ASSIGN_OR_RETURN(server->matrix_, LoadMatrix(content, setup, options.pool));
   SHOAL_ASSIGN_OR_RETURN(server->product_,
                          ProductOf(*server->matrix_, MatrixSeed(setup), *server->room_, options));
@@ -110,16 +111,16 @@ absl::StatusOr<double> SimplePirServer::RefreshShare(const Content& content,
                            RunsOf(setup_, content, changed_rows));
 }
 
-SimplePirClient::SimplePirClient(const wire::PirSetup& setup, const ClientOptions& options)
-    : ClientBase(setup), product_(MatrixSeed(setup), setup.columns(), options) {}
+SimplePirClient::SimplePirClient(const wire::PirSetup& setup, const Sizes& sizes,
+                                 uint32_t hint_bits_dropped, const ClientOptions& options)
+    : ClientBase(setup, sizes, hint_bits_dropped, options),
+      product_(MatrixSeed(setup), setup.columns(), options) {}
 
 absl::StatusOr<std::unique_ptr<SimplePirClient>> SimplePirClient::Create(
-    const wire::PirSetup& setup, BytesView hint, const ClientOptions& options) {
+    const wire::PirSetup& setup, const ClientOptions& options) {
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, SimplePirSizes(setup));
   SHOAL_ASSIGN_OR_RETURN(const uint32_t dropped, HintDrop(setup));
-  std::unique_ptr<SimplePirClient> client(new SimplePirClient(setup, options));
-  SHOAL_RETURN_IF_ERROR(client->Begin(hint, sizes, dropped, options));
-  return client;
+  return std::unique_ptr<SimplePirClient>(new SimplePirClient(setup, sizes, dropped, options));
 }
 
 absl::StatusOr<std::vector<Asked>> SimplePirClient::Ask(std::span<const uint64_t> rows,
@@ -158,8 +159,8 @@ absl::StatusOr<Bytes> SimplePirClient::RecoverChunk(const Asked& asked, uint64_t
                                                  setup_.record_bytes()));
 }
 
-absl::Status SimplePirClient::Apply(const DeltaView& delta) {
-  return ApplyTo(delta, SimplePirSizes, MatrixSeed(setup_), setup_.columns());
+absl::Status SimplePirClient::Advance(const DeltaView& delta) {
+  return AdvanceTo(delta, SimplePirSizes, MatrixSeed(setup_), setup_.columns());
 }
 
 }  // namespace shoal::pir::lwe

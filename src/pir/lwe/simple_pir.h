@@ -30,7 +30,8 @@ absl::StatusOr<wire::PirSetup> SimplePirShape(const Content& content, const Serv
 class SimplePirServer final : public ServerBase {
  public:
   static absl::StatusOr<std::unique_ptr<SimplePirServer>> Create(const Content& content,
-                                                                 ServerOptions options);
+                                                                 ServerOptions options,
+                                                                 const Kernel* kernel);
 
   std::span<const uint32_t> product() const override { return product_; }
   // An answer has only the words of its chunk.
@@ -53,19 +54,19 @@ class SimplePirServer final : public ServerBase {
 class SimplePirClient final : public ClientBase {
  public:
   static absl::StatusOr<std::unique_ptr<SimplePirClient>> Create(const wire::PirSetup& setup,
-                                                                 BytesView hint,
                                                                  const ClientOptions& options);
 
-  using Client::Ask;
+  using ClientBase::Ask;
   absl::StatusOr<std::vector<Asked>> Ask(std::span<const uint64_t> rows,
                                          RandomSource& random) const override;
   absl::StatusOr<Bytes> Recover(const Asked& asked, BytesView answer) const override;
   absl::StatusOr<Bytes> RecoverChunk(const Asked& asked, uint64_t chunks,
                                      BytesView answer) const override;
-  absl::Status Apply(const DeltaView& delta) override;
+  absl::Status Advance(const DeltaView& delta) override;
 
  private:
-  SimplePirClient(const wire::PirSetup& setup, const ClientOptions& options);
+  SimplePirClient(const wire::PirSetup& setup, const Sizes& sizes, uint32_t hint_bits_dropped,
+                  const ClientOptions& options);
   // `words`: the answer's words for the record.
   Bytes Decrypt(const Asked& asked, std::span<const uint32_t> words) const;
 

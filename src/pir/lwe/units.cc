@@ -87,7 +87,7 @@ struct Times {
 Times TimeScheme(Scheme scheme, uint64_t rows, uint32_t record_bytes, uint64_t rows_per_column,
                  RandomSource& random, ThreadPool& pool) {
   ServerOptions options;
-  options.rows_per_column = rows_per_column;
+  options.shape.emplace().set_rows_per_column(rows_per_column);
   options.pool = &pool;
   const auto server = *CreateServer(scheme, Zeros(rows, record_bytes), options);
   const auto client = *CreateClient(server->setup(), server->hint(), {});

@@ -21,7 +21,8 @@ std::string Short(BytesView bytes) {
 
 std::vector<std::string> DigestsOf(Scheme engine) {
   pir::testing::Records records(700, 3);
-  const auto server = CreateServer(engine, records.content(1), {.rows_per_column = 6}).value();
+  const auto server =
+      CreateServer(engine, records.content(1), {.shape = pir::testing::Shape(6)}).value();
   const auto client = CreateClient(server->setup(), server->hint(), {}).value();
   std::vector<std::string> digests;
   digests.push_back(Short(AsBytes(server->setup().SerializeAsString())));

@@ -132,8 +132,9 @@ TEST(MembershipTest, BitsAreReadThroughTheEngines) {
   auto filter = MembershipFilter::Create(parameters, chosen.filter()).value();
   for (uint64_t i = 0; i < 101; ++i) filter.Add(StringOf("in", i));
   for (const lwe::Scheme scheme : lwe::kAllSchemes) {
-    const auto server =
-        lwe::CreateServer(scheme, filter.content(1), {.rows_per_column = 7}).value();
+    ServerOptions options;
+    options.shape.emplace().set_rows_per_column(7);
+    const auto server = lwe::CreateServer(scheme, filter.content(1), options).value();
     const auto client = lwe::CreateClient(server->setup(), server->hint(), {}).value();
     bool places[8] = {};
     int found = 0;

@@ -11,6 +11,14 @@
 
 namespace shoal::pir::testing {
 
+// For ServerOptions::shape. 0: the engine chooses.
+inline wire::PirSetup Shape(uint64_t rows_per_column, uint64_t columns = 0) {
+  wire::PirSetup shape;
+  shape.set_rows_per_column(rows_per_column);
+  shape.set_columns(columns);
+  return shape;
+}
+
 class Records {
  public:
   Records(uint64_t rows, uint32_t record_bytes, uint64_t seed = 1)
