@@ -1,6 +1,8 @@
 #include "src/server/round_stage.h"
 
 #include <algorithm>
+#include <map>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
@@ -8,134 +10,62 @@
 
 namespace shoal::server {
 
-absl::string_view Name(PartyStage stage) {
-  switch (stage) {
-    case PartyStage::kDrafted:
-      return "drafted";
-    case PartyStage::kSigned:
-      return "signed";
-    case PartyStage::kPrepared:
-      return "prepared";
-    case PartyStage::kOffline:
-      return "in its offline stage";
-    case PartyStage::kReady:
-      return "ready";
-    case PartyStage::kQueried:
-      return "queried";
-    case PartyStage::kAnswered:
-      return "answered";
-    case PartyStage::kEnded:
-      return "ended";
-  }
-  SHOAL_CHECK(false);
-}
+namespace {
 
-absl::string_view Name(FrontendStage stage) {
-  switch (stage) {
-    case FrontendStage::kTakingOnions:
-      return "taking onions";
-    case FrontendStage::kOffline:
-      return "in its offline stage";
-    case FrontendStage::kTakingQueries:
-      return "taking queries";
-    case FrontendStage::kOnline:
-      return "in its online stage";
-    case FrontendStage::kCollecting:
-      return "collecting answers";
-    case FrontendStage::kBrokenOff:
-      return "waiting for answers that broke off";
-    case FrontendStage::kAnswered:
-      return "answered";
-    case FrontendStage::kClosed:
-      return "closed";
-    case FrontendStage::kAborted:
-      return "aborted";
-  }
-  SHOAL_CHECK(false);
-}
+struct PartyFacts {
+  absl::string_view name;
+  std::vector<PartyStage> after;
+};
+struct FrontendFacts {
+  absl::string_view name;
+  wire::RoundState shown;
+  std::vector<FrontendStage> after;
+};
 
-std::span<const PartyStage> After(PartyStage stage) {
+const PartyFacts& Of(PartyStage stage) {
   using enum PartyStage;
-  static constexpr PartyStage kAfterDrafted[] = {kSigned, kEnded};
-  static constexpr PartyStage kAfterSigned[] = {kPrepared, kOffline, kEnded};
-  static constexpr PartyStage kAfterPrepared[] = {kOffline, kEnded};
-  static constexpr PartyStage kAfterOffline[] = {kOffline, kReady, kEnded};
-  static constexpr PartyStage kAfterReady[] = {kReady, kQueried, kEnded};
-  static constexpr PartyStage kAfterQueried[] = {kReady, kQueried, kAnswered, kEnded};
-  static constexpr PartyStage kAfterAnswered[] = {kReady, kQueried, kAnswered, kEnded};
-  switch (stage) {
-    case kDrafted:
-      return kAfterDrafted;
-    case kSigned:
-      return kAfterSigned;
-    case kPrepared:
-      return kAfterPrepared;
-    case kOffline:
-      return kAfterOffline;
-    case kReady:
-      return kAfterReady;
-    case kQueried:
-      return kAfterQueried;
-    case kAnswered:
-      return kAfterAnswered;
-    case kEnded:
-      return {};
-  }
-  SHOAL_CHECK(false);
+  static const auto* const facts = new std::map<PartyStage, PartyFacts>{
+      {kDrafted, {"drafted", {kSigned, kEnded}}},
+      {kSigned, {"signed", {kPrepared, kOffline, kEnded}}},
+      {kPrepared, {"prepared", {kOffline, kEnded}}},
+      {kOffline, {"in its offline stage", {kOffline, kReady, kEnded}}},
+      {kReady, {"ready", {kReady, kQueried, kEnded}}},
+      {kQueried, {"queried", {kReady, kQueried, kAnswered, kEnded}}},
+      {kAnswered, {"answered", {kReady, kQueried, kAnswered, kEnded}}},
+      {kEnded, {"ended", {}}}};
+  const auto found = facts->find(stage);
+  SHOAL_CHECK(found != facts->end());
+  return found->second;
 }
 
-std::span<const FrontendStage> After(FrontendStage stage) {
+const FrontendFacts& Of(FrontendStage stage) {
   using enum FrontendStage;
-  static constexpr FrontendStage kAfterTakingOnions[] = {kOffline, kClosed, kAborted};
-  static constexpr FrontendStage kAfterOffline[] = {kTakingQueries, kClosed, kAborted};
-  static constexpr FrontendStage kAfterTakingQueries[] = {kOnline, kClosed, kAborted};
-  static constexpr FrontendStage kAfterOnline[] = {kCollecting, kClosed, kAborted};
-  static constexpr FrontendStage kAfterCollecting[] = {kBrokenOff, kAnswered, kClosed, kAborted};
-  static constexpr FrontendStage kAfterBrokenOff[] = {kCollecting, kClosed, kAborted};
-  static constexpr FrontendStage kAfterAnswered[] = {kClosed, kAborted};
-  switch (stage) {
-    case kTakingOnions:
-      return kAfterTakingOnions;
-    case kOffline:
-      return kAfterOffline;
-    case kTakingQueries:
-      return kAfterTakingQueries;
-    case kOnline:
-      return kAfterOnline;
-    case kCollecting:
-      return kAfterCollecting;
-    case kBrokenOff:
-      return kAfterBrokenOff;
-    case kAnswered:
-      return kAfterAnswered;
-    case kClosed:
-    case kAborted:
-      return {};
-  }
-  SHOAL_CHECK(false);
+  static const auto* const facts = new std::map<FrontendStage, FrontendFacts>{
+      {kTakingOnions, {"taking onions", wire::OPEN_FOR_ONIONS, {kOffline, kClosed, kAborted}}},
+      {kOffline, {"in its offline stage", wire::SEALED, {kTakingQueries, kClosed, kAborted}}},
+      {kTakingQueries, {"taking queries", wire::OPEN_FOR_QUERIES, {kOnline, kClosed, kAborted}}},
+      {kOnline, {"in its online stage", wire::ANSWERING, {kCollecting, kClosed, kAborted}}},
+      {kCollecting,
+       {"collecting answers", wire::ANSWERING, {kBrokenOff, kAnswered, kClosed, kAborted}}},
+      {kBrokenOff,
+       {"waiting for answers that broke off", wire::ANSWERING, {kCollecting, kClosed, kAborted}}},
+      {kAnswered, {"answered", wire::ANSWERED, {kClosed, kAborted}}},
+      {kClosed, {"closed", wire::CLOSED, {}}},
+      {kAborted, {"aborted", wire::ABORTED, {}}}};
+  const auto found = facts->find(stage);
+  SHOAL_CHECK(found != facts->end());
+  return found->second;
 }
 
-wire::RoundState Shown(FrontendStage stage) {
-  switch (stage) {
-    case FrontendStage::kTakingOnions:
-      return wire::OPEN_FOR_ONIONS;
-    case FrontendStage::kOffline:
-      return wire::SEALED;
-    case FrontendStage::kTakingQueries:
-      return wire::OPEN_FOR_QUERIES;
-    case FrontendStage::kOnline:
-    case FrontendStage::kCollecting:
-    case FrontendStage::kBrokenOff:
-      return wire::ANSWERING;
-    case FrontendStage::kAnswered:
-      return wire::ANSWERED;
-    case FrontendStage::kClosed:
-      return wire::CLOSED;
-    case FrontendStage::kAborted:
-      return wire::ABORTED;
-  }
-  SHOAL_CHECK(false);
-}
+}  // namespace
+
+absl::string_view Name(PartyStage stage) { return Of(stage).name; }
+absl::string_view Name(FrontendStage stage) { return Of(stage).name; }
+
+std::span<const PartyStage> After(PartyStage stage) { return Of(stage).after; }
+std::span<const FrontendStage> After(FrontendStage stage) { return Of(stage).after; }
+
+wire::RoundState Shown(FrontendStage stage) { return Of(stage).shown; }
 
 bool IsWorkedOn(FrontendStage stage) {
   return stage == FrontendStage::kOffline || stage == FrontendStage::kOnline ||
