@@ -24,6 +24,17 @@ CrowdReport::Latency LatencyOf(std::vector<std::pair<double, uint64_t>> all) {
 
 }  // namespace
 
+Tally& Tally::operator+=(const Tally& more) {
+  answers_correct += more.answers_correct;
+  answers_wrong += more.answers_wrong;
+  answers_failed += more.answers_failed;
+  keys_found += more.keys_found;
+  keys_absent += more.keys_absent;
+  keys_failed += more.keys_failed;
+  first_error.Update(more.first_error);
+  return *this;
+}
+
 void Recorder::AddLatency(double seconds, uint64_t queries) {
   const MutexLock lock(mutex_);
   latencies_.emplace_back(seconds, queries);
@@ -36,37 +47,25 @@ void Recorder::AddSealing(double cpu_seconds) {
 
 void Recorder::AddChecked(const Tally& tally, double cpu_seconds) {
   const MutexLock lock(mutex_);
-  checked_.answers_correct += tally.answers_correct;
-  checked_.answers_wrong += tally.answers_wrong;
-  checked_.answers_failed += tally.answers_failed;
-  checked_.keys_found += tally.keys_found;
-  checked_.keys_absent += tally.keys_absent;
-  checked_.keys_failed += tally.keys_failed;
+  tally_ += tally;
   check_cpu_seconds_ += cpu_seconds;
-  first_error_.Update(tally.first_error);
 }
 
 void Recorder::AddError(const absl::Status& why) {
   const MutexLock lock(mutex_);
-  first_error_.Update(why);
+  tally_.first_error.Update(why);
 }
 
 absl::Status Recorder::FirstError() const {
   const MutexLock lock(mutex_);
-  return first_error_;
+  return tally_.first_error;
 }
 
 CrowdReport Recorder::Take() {
   const MutexLock lock(mutex_);
-  report_.answers_correct += checked_.answers_correct;
-  report_.answers_wrong += checked_.answers_wrong;
-  report_.answers_failed += checked_.answers_failed;
-  report_.keys_found += checked_.keys_found;
-  report_.keys_absent += checked_.keys_absent;
-  report_.keys_failed += checked_.keys_failed;
+  report_ += tally_;
   report_.seal_cpu_seconds = seal_cpu_seconds_;
   report_.check_cpu_seconds = check_cpu_seconds_;
-  report_.first_error = first_error_;
   report_.latency_seconds = LatencyOf(std::move(latencies_));
   const auto queries = static_cast<double>(report_.queries);
   report_.costs.query_seconds = report_.seal_cpu_seconds / queries;

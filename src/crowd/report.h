@@ -16,7 +16,23 @@
 
 namespace shoal::crowd {
 
-struct CrowdReport {
+// What became of some devices' answers and keys, or of all.
+struct Tally {
+  // Answers: one for every query.
+  uint64_t answers_correct = 0;  // signed by all, and equal to the table if compared
+  uint64_t answers_wrong = 0;    // signed by all, but not equal to the table: never expected
+  uint64_t answers_failed = 0;   // not verified, or never fetched
+  // Keys of all devices.
+  uint64_t keys_found = 0;
+  uint64_t keys_absent = 0;
+  uint64_t keys_failed = 0;
+  // Why the first device was lost or the first answer failed.
+  absl::Status first_error;
+
+  Tally& operator+=(const Tally& more);
+};
+
+struct CrowdReport : Tally {
   std::string engine = "chain";
   uint64_t round = 0;    // 0 with an engine
   uint32_t parties = 0;  // 1 with an engine
@@ -62,18 +78,8 @@ struct CrowdReport {
   // Mean over the engine server's passes in this run, for all its clients. 0 for the chain.
   double queries_per_pass = 0;
 
-  // Answers: one for every query.
-  uint64_t answers_correct = 0;  // signed by all, and equal to the table if compared
-  uint64_t answers_wrong = 0;    // signed by all, but not equal to the table: never expected
-  uint64_t answers_failed = 0;   // not verified, or never fetched
   // Whether answers were compared with a table.
   bool compared = false;
-  // Keys of all devices.
-  uint64_t keys_found = 0;
-  uint64_t keys_absent = 0;
-  uint64_t keys_failed = 0;
-  // Why the first device was lost or the first answer failed.
-  absl::Status first_error;
 
   // The frontend's report on the round; empty if there is none.
   wire::RoundReport round_report;
@@ -81,13 +87,6 @@ struct CrowdReport {
 
 // Told a stage's progress, from any thread.
 using CrowdProgress = std::function<void(const std::string& stage, uint64_t done, uint64_t total)>;
-
-// The result of checking some devices' answers. Fields as in CrowdReport.
-struct Tally {
-  uint64_t answers_correct = 0, answers_wrong = 0, answers_failed = 0;
-  uint64_t keys_found = 0, keys_absent = 0, keys_failed = 0;
-  absl::Status first_error;
-};
 
 // Collects a report while devices are at work. Thread-safe except for report() and Take.
 class Recorder {
@@ -132,10 +131,9 @@ class Recorder {
   // Guards what devices add while they are at work.
   mutable Mutex mutex_;
   std::vector<std::pair<double, uint64_t>> latencies_ ABSL_GUARDED_BY(mutex_);  // seconds, queries
-  Tally checked_ ABSL_GUARDED_BY(mutex_);
+  Tally tally_ ABSL_GUARDED_BY(mutex_);
   double seal_cpu_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   double check_cpu_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::crowd
