@@ -129,6 +129,11 @@ uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise) 
   return values.count(option) > 0 ? values[option].as<Count>().value : otherwise;
 }
 
+uint32_t SmallOr(const Values& values, const char* option, uint32_t otherwise) {
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(NumberOr(values, option, otherwise), ~uint32_t{0}));
+}
+
 std::vector<std::string> TextsOf(const Values& values, const char* option) {
   return values.count(option) > 0 ? values[option].as<std::vector<std::string>>()
                                   : std::vector<std::string>();
@@ -138,6 +143,13 @@ absl::Status UsageError(absl::string_view message) {
   absl::Status status = absl::InvalidArgumentError(message);
   status.SetPayload(kUsagePayload, absl::Cord());
   return status;
+}
+
+absl::StatusOr<bool> Chosen(const Values& values, const char* option, absl::string_view usual,
+                            absl::string_view other) {
+  const std::string value = TextOr(values, option, usual);
+  if (value == usual || value == other) return value == other;
+  return UsageError(absl::StrCat("--", option, " ", value, ": there are ", usual, " and ", other));
 }
 
 bool IsUsageError(const absl::Status& status) {

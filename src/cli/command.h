@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "boost/program_options.hpp"
 #include "src/cli/exit_code.h"
@@ -79,11 +80,17 @@ struct Command {
 // The option's value, or `otherwise` if it was not given.
 std::string TextOr(const Values& values, const char* option, absl::string_view otherwise);
 uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise);
+// The same, or 2^32 - 1 if the number is larger. Its range is checked later.
+uint32_t SmallOr(const Values& values, const char* option, uint32_t otherwise);
 std::vector<std::string> TextsOf(const Values& values, const char* option);
 
 // An error for a well-formed command line that makes no sense. The program then ends with
 // kExitUsage.
 absl::Status UsageError(absl::string_view message);
+// Whether the option's value is `other`, and not `usual`, which is the default. A usage error for
+// any other value.
+absl::StatusOr<bool> Chosen(const Values& values, const char* option, absl::string_view usual,
+                            absl::string_view other);
 bool IsUsageError(const absl::Status& status);
 
 // Finds the command, parses its options, runs it and reports errors. Returns what main() must

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/cli/progress.h"
 
@@ -24,12 +25,14 @@ Result RunShoal(std::vector<std::string> arguments) {
        .examples = "  prog greet --name Ada\n",
        .options =
            [](Options& options) {
-             options.add_options()("name", Text()->required(), "whom")("times", Number(), "often");
+             options.add_options()("name", Text()->required(), "whom")("times", Number(), "often")(
+                 "voice", Text(), "low or loud");
            },
        .positional = "",
        .run = [](const Values& values, Io& io) -> absl::Status {
+         SHOAL_ASSIGN_OR_RETURN(const bool loud, Chosen(values, "voice", "low", "loud"));
          for (uint64_t i = 0; i < NumberOr(values, "times", 1); ++i) {
-           io.out << "hello " << values["name"].as<std::string>() << "\n";
+           io.out << (loud ? "HELLO " : "hello ") << values["name"].as<std::string>() << "\n";
          }
          return absl::OkStatus();
        }},
@@ -60,6 +63,14 @@ TEST(RunProgram, RunsACommand) {
   EXPECT_EQ(result.code, kExitOk);
   EXPECT_EQ(result.out, "hello Ada\nhello Ada\n");
   EXPECT_EQ(result.err, "");
+}
+
+TEST(Chosen, TakesOneOfTwoAndNamesThem) {
+  EXPECT_EQ(RunShoal({"greet", "--name", "Ada", "--voice", "low"}).out, "hello Ada\n");
+  EXPECT_EQ(RunShoal({"greet", "--name", "Ada", "--voice", "loud"}).out, "HELLO Ada\n");
+  const Result neither = RunShoal({"greet", "--name", "Ada", "--voice", "l"});
+  EXPECT_EQ(neither.code, kExitUsage);
+  EXPECT_NE(neither.err.find("--voice l: there are low and loud"), std::string::npos);
 }
 
 TEST(RunProgram, PrintsHelpOnStandardOutput) {

@@ -71,10 +71,7 @@ void AddFormatOption(cli::Options& options, const std::string& plain) {
 }
 
 absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& plain) {
-  const std::string format = cli::TextOr(values, "format", plain);
-  if (format == "json") return true;
-  if (format == plain) return false;
-  return cli::UsageError(absl::StrCat("--format ", format, ": there are ", plain, " and json"));
+  return cli::Chosen(values, "format", plain, "json");
 }
 
 void AddOutOption(cli::Options& options) {

@@ -35,28 +35,19 @@ absl::StatusOr<double> Real(const cli::Values& values, const char* option, doubl
   return number;
 }
 
-// The option's value, or 2^32 - 1 if it is larger. Its range is checked later.
-uint32_t Small(const cli::Values& values, const char* option, uint32_t otherwise) {
-  return static_cast<uint32_t>(
-      std::min<uint64_t>(cli::NumberOr(values, option, otherwise), ~uint32_t{0}));
-}
-
 absl::StatusOr<plan::Workload> WorkloadOf(const cli::Values& values) {
   plan::Workload w;
-  const std::string layout = cli::TextOr(values, "layout", "hashed");
-  if (layout != "hashed" && layout != "dense") {
-    return cli::UsageError(absl::StrCat("--layout ", layout, ": there are hashed and dense"));
-  }
-  w.layout = layout == "dense" ? plan::LayoutKind::kDense : plan::LayoutKind::kHashed;
+  SHOAL_ASSIGN_OR_RETURN(const bool dense, cli::Chosen(values, "layout", "hashed", "dense"));
+  w.layout = dense ? plan::LayoutKind::kDense : plan::LayoutKind::kHashed;
   for (const char* option : {"records", "value-bytes", "queries"}) {
     if (!values.count(option)) return cli::UsageError(absl::StrCat("--", option, " is missing"));
   }
   w.records = cli::NumberOr(values, "records", 0);
-  w.key_bytes = Small(values, "key-bytes", 16);
-  w.value_bytes = Small(values, "value-bytes", 0);
+  w.key_bytes = cli::SmallOr(values, "key-bytes", 16);
+  w.value_bytes = cli::SmallOr(values, "value-bytes", 0);
   w.queries = cli::NumberOr(values, "queries", 0);
-  w.parties = Small(values, "parties", 3);
-  w.cores = Small(values, "cores", 1);
+  w.parties = cli::SmallOr(values, "parties", 3);
+  w.cores = cli::SmallOr(values, "cores", 1);
   w.one_machine = values.count("one-machine") > 0;
   const uint64_t spool_mib = cli::NumberOr(values, "spool-memory-mib", MachineMemory() / 4 >> 20);
   w.spool_memory_bytes = 1048576.0 * static_cast<double>(spool_mib);
@@ -135,7 +126,7 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
   noise::Target target;
   SHOAL_ASSIGN_OR_RETURN(target.epsilon, Real(values, "epsilon", 1));
   SHOAL_ASSIGN_OR_RETURN(target.delta, Real(values, "delta", 1e-6));
-  target.exposure.phi = Small(values, "phi", 1);
+  target.exposure.phi = cli::SmallOr(values, "phi", 1);
   if (!(target.epsilon >= noise::kMinEpsilon && target.epsilon <= noise::kMaxEpsilon)) {
     return cli::UsageError(absl::StrFormat("--epsilon must be in [%g, %g], got %g",
                                            noise::kMinEpsilon, noise::kMaxEpsilon, target.epsilon));
@@ -148,7 +139,7 @@ absl::Status RunPlan(const cli::Values& values, cli::Io& io) {
     return cli::UsageError(
         absl::StrFormat("--phi must be in [1, %d], got %d", noise::kMaxPhi, target.exposure.phi));
   }
-  const uint32_t row_bytes = Small(values, "row-bytes", 0);
+  const uint32_t row_bytes = cli::SmallOr(values, "row-bytes", 0);
   if (values.count("row-bytes")) {
     if (auto layout = plan::LayOut(workload, row_bytes); !only_calibrate && !layout.ok()) {
       return cli::UsageError(layout.status().message());

@@ -82,13 +82,9 @@ absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
                                               const client::Config& config) {
   crowd::CrowdOptions options;
   SHOAL_ASSIGN_OR_RETURN(options.engine, EngineOf(values));
-  const auto number = [&](const char* name, uint32_t otherwise) {
-    return static_cast<uint32_t>(
-        std::min<uint64_t>(cli::NumberOr(values, name, otherwise), ~uint32_t{0}));
-  };
-  options.devices = number("devices", options.devices);
-  options.connections = number("connections", options.connections);
-  options.pad_to = number("pad", config.options.pad_to);
+  options.devices = cli::SmallOr(values, "devices", options.devices);
+  options.connections = cli::SmallOr(values, "connections", options.connections);
+  options.pad_to = cli::SmallOr(values, "pad", config.options.pad_to);
   options.queries = cli::NumberOr(values, "queries", 0);
   if (values.count("queries") > 0 && options.queries == 0) {
     return cli::UsageError("--queries: at least one");
@@ -99,11 +95,8 @@ absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
   options.own_connections = values.count("share-connections") == 0;
   options.seed = cli::NumberOr(values, "seed", options.seed);
   options.timeout_s = config.options.timeout_s;
-  const std::string verify = cli::TextOr(values, "verify", "each");
-  if (verify != "each" && verify != "distinct") {
-    return cli::UsageError(absl::StrCat("--verify ", verify, ": there are each and distinct"));
-  }
-  options.verify_each = verify == "each";
+  SHOAL_ASSIGN_OR_RETURN(const bool distinct, cli::Chosen(values, "verify", "each", "distinct"));
+  options.verify_each = !distinct;
   SHOAL_ASSIGN_OR_RETURN(options.zipf, Real(values, "zipf", options.zipf));
   SHOAL_ASSIGN_OR_RETURN(options.absent, Real(values, "absent", options.absent));
   const std::string apps_text = cli::TextOr(values, "apps", "20-60");

@@ -96,10 +96,7 @@ void TellLongest(const table::RecordSet& records, uint32_t row_bytes, cli::Io& i
 }
 
 absl::Status Build(const cli::Values& values, cli::Io& io) {
-  const std::string layout = cli::TextOr(values, "layout", "hashed");
-  if (layout != "hashed" && layout != "dense") {
-    return cli::UsageError(absl::StrCat("--layout ", layout, ": there are hashed and dense"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const bool dense, cli::Chosen(values, "layout", "hashed", "dense"));
   const uint64_t row_bytes = cli::NumberOr(values, "row-bytes", 0);
   if (row_bytes > std::numeric_limits<uint32_t>::max())
     return cli::UsageError("--row-bytes: too many");
@@ -143,8 +140,8 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
   const Stopwatch building;
   SystemRandom random;
   SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table,
-                         layout == "dense" ? table::BuildDense(records, options, random)
-                                           : table::BuildHashed(records, options, random));
+                         dense ? table::BuildDense(records, options, random)
+                               : table::BuildHashed(records, options, random));
   SHOAL_RETURN_IF_ERROR(table.CheckContent());
   const std::string directory = values["out"].as<std::string>();
   SHOAL_RETURN_IF_ERROR(table.Save(directory));
