@@ -51,8 +51,7 @@ void PrintEngines(const Plan& plan, std::ostream& out) {
   if (plan.engine_size() == 0) return;
   out << absl::StrFormat(
       "\nengines: a query's costs, with the set-up shared out over a day's queries and the hint "
-      "over %g "
-      "lookups\n",
+      "over %g lookups\n",
       plan.lookups_per_hint());
   out << absl::StrFormat("  %-10s %9s %9s %10s %10s %10s %11s %11s %11s %10s\n", "engine",
                          "row bytes", "set-up s", "hint", "query", "answer", "server s", "client s",
@@ -126,8 +125,7 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   const char* where = plan.one_machine() ? "that all parties share" : "of each party";
   out << absl::StrFormat(
       "  links: TLS and kernel, which no report counts. offline s, online s (the way out): "
-      "computing "
-      "alone, on\n  %d core%s %s.\n",
+      "computing alone, on\n  %d core%s %s.\n",
       plan.cores(), plan.cores() == 1 ? "" : "s", where);
   for (const Party& p : plan.party()) {
     if (p.masks_ready()) continue;
@@ -138,8 +136,7 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
   }
   out << absl::StrFormat(
       "\nwall time over the whole chain: offline stage %.3g s (%.3g s while the next round's noise "
-      "is "
-      "made), online\nstage %.3g s\n",
+      "is made), online\nstage %.3g s\n",
       plan.chain_times().offline_seconds(), plan.chain_times().offline_beside_noise_seconds(),
       plan.chain_times().online_seconds());
 
