@@ -3,18 +3,20 @@
 
 Takes slots in a round, asks keys, verifies the answers, prints "key TAB value" or "key TAB (absent)".
 It keeps no state: every run draws new secrets, and nothing is repeated after a failure. It knows the
-hashed layout alone. Needs protoc, and PyNaCl, py_ecc and protobuf (scripts/setup --test).
+hashed layout alone. Needs protoc and scripts/setup --test.
 """
 import argparse, hashlib, pathlib, secrets, socket, ssl, struct, subprocess, sys, tempfile, time
 
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from google.protobuf import text_format
-from nacl.public import PublicKey, SealedBox
 from py_ecc.bls.g2_primitives import subgroup_check
 from py_ecc.bls.hash_to_curve import hash_to_G1
 from py_ecc.bls.point_compression import decompress_G1, decompress_G2
 from py_ecc.optimized_bls12_381 import FQ12, G2, add, final_exponentiate, is_inf, neg, pairing
+from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
 P = 2**31 - 1
+SUITE = "hpke-x25519-sha256-chacha20poly1305"
 OPEN_FOR_ONIONS, OPEN_FOR_QUERIES, ANSWERED = 1, 3, 5  # round states
 
 def require(condition, message):
@@ -49,9 +51,9 @@ def noise_fields(n):
 def roster_digest(r):
     parties = [(p.number, p.name, p.peer_address, p.client_address, p.bls_public_key,
                 p.proof_of_possession, p.tls_certificate_sha256, p.machines) for p in r.parties]
-    return transcript("shoal roster v1", r.deployment, r.epoch, len(parties), *sum(parties, ()),
+    return transcript("shoal roster v2", r.deployment, r.epoch, len(parties), *sum(parties, ()),
                       *noise_fields(r.noise), r.valid_from_s, r.expires_s, r.clock_tolerance_s,
-                      r.max_slots)
+                      r.max_slots, r.onion_suite)
 
 def manifest_digest(m):
     return transcript("shoal manifest v1", m.name, m.table_id, m.epoch, m.created_s, m.expires_s,
@@ -59,10 +61,10 @@ def manifest_digest(m):
                       m.hashed.placement_digest, m.rows_digest, m.deployment)
 
 def round_id_of(h):
-    return transcript("shoal round v1", h.counter, h.roster_digest, h.manifest_digest,
+    return transcript("shoal round v2", h.counter, h.roster_digest, h.manifest_digest,
                       len(h.onion_keys), *h.onion_keys, h.max_rows, h.answer_bytes,
                       *noise_fields(h.noise), len(h.machines), *h.machines, h.max_slots,
-                      h.announced_s, h.onions_close_s, h.queries_close_s, h.expires_s)
+                      h.announced_s, h.onions_close_s, h.queries_close_s, h.expires_s, h.onion_suite)
 
 # --- BLS signatures: public keys in G2, signatures in G1 ---
 
@@ -97,9 +99,9 @@ class Frontend:
 
     def call(self, kind, name, **fields):
         control = getattr(self.messages, name + "Request")(**fields).SerializeToString()
-        self.socket.sendall(struct.pack("<4sHHIQ", b"SHL1", kind, 0, len(control), 0) + control)
+        self.socket.sendall(struct.pack("<4sHHIQ", b"SHL2", kind, 0, len(control), 0) + control)
         magic, answered, zero, size, bulk = struct.unpack("<4sHHIQ", self.read(20))
-        require(magic == b"SHL1" and zero == bulk == 0 and size <= 4 << 20, "a bad frame")
+        require(magic == b"SHL2" and zero == bulk == 0 and size <= 4 << 20, "a bad frame")
         body = self.read(size)
         if answered == 1:
             error = self.messages.Error.FromString(body)
@@ -159,20 +161,13 @@ def find(row, key):
             return row[value_at:value_at + value_bytes]
         at = value_at + value_bytes
 
-def chacha20_block(key, counter, nonce):
-    state = struct.unpack("<16I", b"expand 32-byte k" + key + struct.pack("<I", counter) + nonce)
-    x = list(state)
-    for _ in range(10):
-        for a, b, c, d in ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
-                           (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)):
-            for to, by, at, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-                x[to] = (x[to] + x[by]) % 2**32
-                x[at] = ((x[at] ^ x[to]) << bits | (x[at] ^ x[to]) >> (32 - bits)) % 2**32
-    return struct.pack("<16I", *((a + b) % 2**32 for a, b in zip(x, state)))
+def chacha20(seed, round_id, block, data):
+    cipher = Cipher(algorithms.ChaCha20(seed, struct.pack("<I", block) + round_id[:12]), mode=None)
+    return cipher.encryptor().update(data)
 
 def expand(seed, round_id):
     """Token, x and y."""
-    block = chacha20_block(seed, 0, round_id[:12])
+    block = chacha20(seed, round_id, 0, bytes(64))
     words = [word & P for (word,) in struct.iter_unpack("<I", block[16:])]
     x_at = next(i for i, word in enumerate(words) if word < P)
     return block[:16], words[x_at], next(word for word in words[x_at + 1:] if 0 < word < P)
@@ -183,17 +178,30 @@ def first_tally(seeds, round_id, row):
         row = (row - x) * pow(y, P - 2, P) % P
     return row
 
-def build_onion(header, round_id, seeds):
-    onion = b""
-    for key, seed in zip(reversed(header.onion_keys), reversed(seeds)):
-        onion = SealedBox(PublicKey(key)).encrypt(round_id + seed + onion)
-    return onion
+def seal_layer(header, round_id, party, plaintext):
+    """HPKE to one party: the layer, and the context that exports its seeds. The last seals nothing."""
+    aead = AEADId.CHACHA20_POLY1305 if plaintext else AEADId.EXPORT_ONLY
+    suite = CipherSuite.new(KEMId.DHKEM_X25519_HKDF_SHA256, KDFId.HKDF_SHA256, aead)
+    key = suite.kem.deserialize_public_key(header.onion_keys[party - 1])
+    enc, context = suite.create_sender_context(key, b"shoal onion v2" + round_id + bytes([party]))
+    return enc + (context.seal(plaintext) if plaintext else b""), context
+
+def build_submission(header, round_id, count):
+    """All onions in one submission, and for each of them the seeds of all parties."""
+    onions, seeds = [b""] * count, [[] for _ in range(count)]
+    for i in range(count):
+        for party in range(len(header.onion_keys), 1, -1):
+            onions[i], context = seal_layer(header, round_id, party, onions[i])
+            seeds[i].insert(0, context.export(b"seed", 32))
+    submission, context = seal_layer(header, round_id, 1, b"".join(onions))
+    require(len(submission) <= 1 << 20, "too many onions for one submission")
+    for i in range(count):
+        seeds[i].insert(0, context.export(b"slot" + struct.pack("<I", i), 32))
+    return submission, seeds
 
 def unmask(answer, seeds, round_id):
     for seed in seeds:
-        blocks = range(1, 1 + (len(answer) + 63) // 64)
-        stream = b"".join(chacha20_block(seed, block, round_id[:12]) for block in blocks)
-        answer = bytes(a ^ b for a, b in zip(answer, stream))
+        answer = chacha20(seed, round_id, 1, answer)
     return answer
 
 def verify_deployment(deployment, pins, certificate):
@@ -209,6 +217,7 @@ def verify_deployment(deployment, pins, certificate):
         aggregate = add(aggregate, key) if aggregate else key
     verify("roster", aggregate, roster_digest(roster), deployment.roster.signature)
     verify("table", aggregate, manifest_digest(manifest), deployment.manifest.signature)
+    require(roster.onion_suite == SUITE, f"the roster's onion suite is {roster.onion_suite}")
     require(roster.epoch >= pins.minimum_roster_epoch and manifest.epoch >= pins.minimum_table_epoch,
             "an old roster or table")
     slack = roster.clock_tolerance_s
@@ -234,7 +243,8 @@ def pick_round(frontend, roster, manifest, aggregate, count):
                     and h.manifest_digest == manifest_digest(manifest) and now + 3 < h.onions_close_s):
                 require(h.roster_digest == roster_digest(roster), "a round of another roster")
                 require(h.answer_bytes == manifest.row_bytes + 48 and h.max_rows == manifest.rows
-                        and h.noise == roster.noise, "a round of other rows, or with other noise")
+                        and h.noise == roster.noise and h.onion_suite == roster.onion_suite,
+                        "a round of other rows, or with other noise or onions")
                 require(len(set(h.onion_keys)) == len(roster.parties), "onion keys")
                 require(h.announced_s - roster.clock_tolerance_s <= now, "a round of the future")
                 verify("round", aggregate, round_id_of(h), info.header.signature)
@@ -258,13 +268,12 @@ def look_up(frontend, pins, keys, pad):
     rows = sorted(rows, key=lambda row: secrets.randbits(64))
 
     header, round_id = pick_round(frontend, roster, manifest, aggregate, count)
-    seeds = [[secrets.token_bytes(32) for _ in roster.parties] for _ in rows]
-    slots = frontend.call(20, "SubmitOnions", round_id=round_id, onions=b"".join(
-        build_onion(header, round_id, s) for s in seeds)).slots
-    require(len(slots) == len(set(slots)) == count, "not one slot for every onion")
+    submission, seeds = build_submission(header, round_id, count)
+    slots = frontend.call(20, "SubmitOnions", round_id=round_id, submissions=[submission]).first_slots
+    require(len(slots) == 1 and slots[0] + count <= header.max_slots, "slots that do not exist")
     wait_for(frontend, round_id, OPEN_FOR_QUERIES)
     tallies = [first_tally(s, round_id, row) for s, row in zip(seeds, rows)]
-    used = {"round_id": round_id, "slots": struct.pack(f"<{count}I", *slots),
+    used = {"round_id": round_id, "slots": struct.pack(f"<{count}I", *range(slots[0], slots[0] + count)),
             "tokens": b"".join(expand(s[0], round_id)[0] for s in seeds)}
     frontend.call(21, "SubmitQueries", tallies=struct.pack(f"<{count}I", *tallies), **used)
     wait_for(frontend, round_id, ANSWERED)
@@ -296,4 +305,5 @@ def main():
     for key, value in zip(keys, look_up(frontend, pins, keys, arguments.pad)):
         print(key.decode(), "(absent)" if value is None else value.decode(), sep="\t")
 
-main()
+if __name__ == "__main__":
+    main()

@@ -63,13 +63,20 @@ def own_engine(rows, engine):
     return [(*point, plots.median(seconds)) for point, seconds in groups.items()]
 
 
+def total_cpu(row):
+    """Processor seconds of all servers for a query: for the chain with its noise, which is made before the clients come."""
+    return (float(row["noise_cpu_s"] or 0) + float(row["parties_cpu_s"])) / float(row["queries"])
+
+
 class Throughput(runner.ChainStudy):
     name = "throughput"
     title = "Throughput against queries per record, and where engines meet (figures 1, 2, 6 to 9)"
     about = (
         "A round of the chain costs its noise, however few queries are in it; an engine without noise pays for every "
         "query. So the chain's throughput grows with q/n, queries over records, until queries outweigh noise, and "
-        "from some q/n on it is ahead. Online stages alone, and noise for single lookups (phi = 1), as in the paper.\n\n"
+        "from some q/n on it is ahead. The first and the last figure show online stages alone, and noise for single "
+        "lookups (phi = 1), as in the paper. The figure between them counts the offline stage too, which costs the chain "
+        "most of its processor time.\n\n"
         "The lines of Checklist, DPF and SealPIR are the authors' points, from the authors' machine (r4.xlarge, one thread): "
         "where Shoal's line crosses them compares two machines, not only two engines. A table size at which they "
         "did not measure an engine is reached by a power law through their two nearest. The other engines of this "
@@ -137,7 +144,7 @@ class Throughput(runner.ChainStudy):
 
     def figures(self, rows, out):
         del out
-        return [self._throughput(rows), self._crossovers(rows)]
+        return [self._throughput(rows), self._total(rows), self._crossovers(rows)]
 
     @staticmethod
     def _chain(rows):
@@ -183,6 +190,31 @@ class Throughput(runner.ChainStudy):
         axis.set(xlabel="queries in the round / records in the table", ylabel="queries a second, online stage")
         return figure, ("Numbers after the names: records in the table. Two parties, (0.1, 1e-6) for single lookups. "
                         "The paper's engines ran on r4.xlarge, one thread.")
+
+    def _total(self, all_rows):
+        """What a query costs the servers in processor time, with the offline stage and its noise."""
+        rows = self._chain(all_rows)
+        figure = plots.Figure("total", "Servers' processor time a query, offline stage included", width=8.6, height=5)
+        axis, = figure.axes
+        shades = {1: (plots.GREEN, ("^", "<", ">", "v")), 16: (plots.BLUE, ("o", "P", "X", "*", "p"))}
+        for keys, (color, markers) in shades.items():
+            sizes = sorted({int(r["records"]) for r in rows if int(r["keys_per_row"]) == keys})
+            for records, marker in zip(sizes, markers):
+                points = [(float(r["queries"]) / records, total_cpu(r)) for r in rows
+                          if int(r["records"]) == records and int(r["keys_per_row"]) == keys]
+                plots.through_medians(axis, points, **plots.ours(
+                    color, marker, f"chain, all parties: {records:,}, {keys} key{'s' if keys > 1 else ''} a row"))
+        across = [float(r["queries"]) / float(r["records"]) for r in rows] or [1]
+        for engine, label, color in _OWN:
+            mine = [row for row in all_rows if row["engine"] == engine]
+            for records, marker in zip(sorted({int(r["records"]) for r in mine}), ("s", "D", "v", "h", "*")):
+                cost = plots.median([total_cpu(r) for r in mine if int(r["records"]) == records])
+                axis.plot([min(across), max(across)], [cost, cost], **plots.ours(
+                    color, marker, f"{label}, its one server: {records:,}"))
+        plots.logarithmic(axis)
+        axis.set(xlabel="queries in the round / records in the table", ylabel="processor seconds a query")
+        return figure, ("Noise, offline and online stage, TLS and the kernel of all parties; of an engine's server all but "
+                        "the set-up, which is made once for a version of the table. Lower is better.")
 
     def _crossovers(self, all_rows):
         rows = self._chain(all_rows)

@@ -16,7 +16,7 @@ namespace shoal {
 // are their length as such an integer, then their bytes. The first field is
 // always the domain.
 //
-//   Digest id = Transcript("shoal round v1").U64(counter).Blob(key).Finish();
+//   Digest id = Transcript("shoal round v2").U64(counter).Blob(key).Finish();
 //
 // Thread-compatible. Costs one pass over the input, about 1 byte a cycle.
 class Transcript {

@@ -4,7 +4,7 @@
 namespace shoal::cli {
 
 // The version of all programs. CHANGELOG.md says what it contains.
-inline constexpr char kVersion[] = "0.1.0";
+inline constexpr char kVersion[] = "0.2.0";
 
 }  // namespace shoal::cli
 

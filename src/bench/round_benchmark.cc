@@ -26,6 +26,9 @@
 namespace shoal::server {
 namespace {
 
+// As a client of the paper's experiments asks in a round.
+constexpr size_t kSlotsOfAClient = 1000;
+
 struct Timer {
   Stopwatch wall;
   Stopwatch cpu{Stopwatch::kProcess};
@@ -60,20 +63,9 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
 
   // The clients.
   Timer timer;
-  Bytes seeds(queries * parties * 32);
-  Bytes list(queries * onion::OnionBytes(parties));
   constexpr size_t kChunk = 1024;
-  random.Fill(seeds);
-  pool.ParallelFor(queries, kChunk, [&](size_t begin, size_t end) {
-    const size_t n = end - begin;
-    SystemRandom mine;
-    Bytes ephemeral(n * parties * 32);
-    mine.Fill(ephemeral);
-    onion::BuildOnions({}, round.recipients(),
-                       BytesView(seeds).subspan(begin * parties * 32, n * parties * 32), ephemeral,
-                       MutableBytes(list).subspan(begin * onion::OnionBytes(parties),
-                                                  n * onion::OnionBytes(parties)));
-  });
+  const auto [input, seeds] = round.MakeInput(queries, kSlotsOfAClient, random, pool);
+  Bytes list = input;
   Row("clients-seal", 0, queries, timer);
 
   std::vector<OnlineMaterial> materials(parties);
@@ -85,8 +77,8 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
     SHOAL_CHECK(made.ok());
     Row("noise", j + 1, made->size(), timer);
     timer = {};
-    auto out =
-        RunOffline(round.context(j + 1), round.secrets(j + 1), *std::move(made), list, resources);
+    auto out = RunOffline(round.context(j + 1), round.secrets(j + 1), *std::move(made), list,
+                          queries, resources);
     SHOAL_CHECK(out.ok() && out->dead == 0);
     list = *ReadAll(*out->onions);
     materials[j] = std::move(out->material);

@@ -28,13 +28,8 @@ bool RoundTakesNoMore(const absl::Status& status) {
 
 // The number of times that slots are saved while they are obtained.
 constexpr size_t kSlotSaves = 8;
-// Answers that one task unmasks.
-constexpr size_t kAnswerGrain = 64;
-
-// `count` onions of a device, from number `first` on.
-OnionRange Part(const HeldRound& held, size_t first, size_t count) {
-  return {&held.master, static_cast<uint32_t>(first), static_cast<uint32_t>(count)};
-}
+// Answers that one task unmasks: a batch of onions, whose seeds are computed again.
+constexpr size_t kAnswerGrain = 128;
 
 std::vector<uint32_t> Sorted(std::vector<uint32_t> items) {
   std::sort(items.begin(), items.end());
@@ -61,7 +56,7 @@ class ChainClient::Answers final : public RowAnswers {
     const size_t each = round_.answer_bytes();
     client_.environment_.pool->ParallelFor(
         out.size() / each, kAnswerGrain, [&](size_t begin, size_t end) {
-          Unmask(round_, Part(held_, first + begin, end - begin),
+          Unmask(round_, held_.Onions(first + begin, end - begin),
                  out.subspan(begin * each, (end - begin) * each));
         });
     return absl::OkStatus();
@@ -132,7 +127,8 @@ ChainClient::ChainClient(const Deployment* deployment, ChainOptions options, Tra
 void ChainClient::Follow(const Deployment* deployment) {
   deployment_ = deployment;
   connections_.Follow(&deployment->roster());
-  costs_.bytes.query_bytes = onion::OnionBytes(deployment->roster().size()) + kQueryBytes;
+  // Without party 1's layer: one for all onions of a submission.
+  costs_.bytes.query_bytes = onion::OnionBytes(deployment->roster().size() - 1) + kQueryBytes;
   costs_.bytes.answer_bytes = deployment->manifest().answer_bytes();
 }
 
@@ -185,7 +181,63 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
     }
   }
   round_id = round.id();
-  if (state.FindRound(round_id) == nullptr) {
+  SHOAL_ASSIGN_OR_RETURN(HeldRound* const held, PrepareOnions(round, info.header(), slots));
+  environment_.Tell(
+      absl::StrCat("obtaining ", slots - held->slots(), " slots in ", RoundName(*held)));
+  // Submissions are answered in any order.
+  struct {
+    Mutex mutex;
+    SlotSet given ABSL_GUARDED_BY(mutex);
+    size_t come ABSL_GUARDED_BY(mutex) = 0;
+    size_t unsaved ABSL_GUARDED_BY(mutex) = 0;
+  } slots_of;
+  std::vector<OnionSubmission*> missing;
+  {
+    const MutexLock lock(slots_of.mutex);
+    for (OnionSubmission& submission : held->submissions) {
+      if (submission.first_slot) {
+        slots_of.given.Add(*submission.first_slot, submission.count);
+      } else if (submission.first < slots) {
+        missing.push_back(&submission);
+      }
+    }
+  }
+  const size_t save_every = missing.size() / kSlotSaves + 1;
+  const absl::Status obtained =
+      ForPieces(missing.size(), 1, [&](Exchange& exchange, size_t i, size_t) -> absl::Status {
+        OnionSubmission submission = *missing[i];
+        const Stopwatch sealing;
+        const SubmissionToMake to_make{&held->master, &submission};
+        std::vector<std::string> sealed = MakeSubmissions(round, {&to_make, 1}, environment_.pool);
+        const double seconds = sealing.Seconds();
+        SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> first_slots,
+                               exchange.SubmitOnions(round, std::move(sealed)));
+        submission.first_slot = first_slots[0];
+        const MutexLock lock(slots_of.mutex);
+        if (!slots_of.given.Add(first_slots[0], submission.count)) {
+          return absl::DataLossError("the frontend gave a slot twice");
+        }
+        *missing[i] = submission;
+        costs_.query_seconds += seconds / slots;
+        environment_.Count("obtaining slots", ++slots_of.come, missing.size());
+        if (++slots_of.unsaved < save_every) return absl::OkStatus();
+        slots_of.unsaved = 0;
+        return store_->Save();
+      });
+  if (RoundTakesNoMore(obtained)) return false;
+  // Keeps slots after an error too, so that their onions are not sent again.
+  const MutexLock lock(slots_of.mutex);
+  const absl::Status saved = slots_of.unsaved > 0 ? store_->Save() : absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(obtained);
+  SHOAL_RETURN_IF_ERROR(saved);
+  return true;
+}
+
+absl::StatusOr<HeldRound*> ChainClient::PrepareOnions(const round::Round& round,
+                                                      const wire::SignedHeader& header,
+                                                      uint32_t slots) {
+  State& state = store_->state();
+  if (state.FindRound(round.id()) == nullptr) {
     if (state.rounds.size() >= State::kMaxRounds) {
       // Otherwise a frontend that shows header after header could make the state too large to be
       // read.
@@ -195,70 +247,25 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
                        "the operators"));
     }
     HeldRound held;
-    held.header = info.header();
-    held.id = round_id;
+    held.header = header;
+    held.id = round.id();
     held.master = environment_.random->NewSeed();
     state.rounds.push_back(std::move(held));
-    // Saves the seed first, so that a submission repeated after a crash has the same bytes.
-    SHOAL_RETURN_IF_ERROR(store_->Save());
   }
-  HeldRound& held = *state.FindRound(round_id);
-  SHOAL_CHECK(!held.over && held.rows.empty());  // its seed is wiped, or its slots carry rows
-  const size_t first = held.slots.size();
-  SHOAL_CHECK(first < slots);
-  environment_.Tell(absl::StrCat("obtaining ", slots - first, " slots in ", RoundName(held)));
-  std::vector<uint32_t> added(slots - first);
-  const size_t piece = OnionsPerPiece(round, options_.piece_bytes);
-  // Pieces come in any order. Only slots without a gap before them are kept.
-  const size_t all_pieces = (added.size() + piece - 1) / piece;
-  struct {
-    Mutex mutex;
-    std::vector<bool> come ABSL_GUARDED_BY(mutex);
-    size_t count ABSL_GUARDED_BY(mutex) = 0;  // pieces that have come
-    size_t kept ABSL_GUARDED_BY(mutex) = 0;
-  } pieces{.mutex = {}, .come = std::vector<bool>(all_pieces)};
-  const auto keep_at_least = [&](size_t more)
-                                 ABSL_EXCLUSIVE_LOCKS_REQUIRED(pieces.mutex) -> absl::Status {
-    size_t end = pieces.kept;
-    while (end < all_pieces && pieces.come[end]) ++end;
-    if (end < pieces.kept + more) return absl::OkStatus();
-    const size_t from = std::exchange(pieces.kept, end) * piece;
-    return KeepSlots(held,
-                     std::span(added).subspan(from, std::min(added.size(), end * piece) - from));
-  };
-  const size_t save_every = all_pieces / kSlotSaves + 1;
-  const absl::Status obtained = ForPieces(
-      added.size(), piece, [&](Exchange& exchange, size_t from, size_t count) -> absl::Status {
-        const OnionRange range = Part(held, first + from, count);
-        const Stopwatch sealing;
-        std::string onions = BuildOnions(round, {&range, 1}, environment_.pool);
-        const double seconds = sealing.Seconds();
-        SHOAL_RETURN_IF_ERROR(
-            exchange.SubmitOnions(round, std::move(onions), std::span(added).subspan(from, count)));
-        const MutexLock lock(pieces.mutex);
-        costs_.query_seconds += seconds / slots;
-        pieces.come[from / piece] = true;
-        environment_.Count("obtaining slots", ++pieces.count, all_pieces);
-        return keep_at_least(save_every);
-      });
-  if (RoundTakesNoMore(obtained)) return false;
-  // Keeps slots after an error too, so that their onions are not sent again.
-  const MutexLock lock(pieces.mutex);
-  const absl::Status kept = keep_at_least(1);
-  SHOAL_RETURN_IF_ERROR(obtained);
-  SHOAL_RETURN_IF_ERROR(kept);
-  return true;
-}
-
-absl::Status ChainClient::KeepSlots(HeldRound& held, std::span<const uint32_t> more) {
-  std::vector<uint32_t> slots = held.slots;
-  slots.insert(slots.end(), more.begin(), more.end());
-  const std::vector<uint32_t> sorted = Sorted(slots);
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
-    return absl::DataLossError("the frontend gave a slot twice");
+  HeldRound* const held = state.FindRound(round.id());
+  SHOAL_CHECK(!held->over && held->rows.empty());  // its seed is wiped, or its slots carry rows
+  if (held->onions() < slots) {
+    // What an earlier run cut stays as it is.
+    const std::vector<OnionSubmission> more =
+        Split(held->onions(), slots, OnionsPerPiece(round, options_.piece_bytes));
+    held->submissions.insert(held->submissions.end(), more.begin(), more.end());
+    // Saves seed and cut first, so that a submission repeated after a crash has the same bytes.
+    if (absl::Status saved = store_->Save(); !saved.ok()) {
+      state.End(*held);  // what is on disk is unknown, so nothing may be sent
+      return saved;
+    }
   }
-  held.slots = std::move(slots);
-  return store_->Save();
+  return held;
 }
 
 absl::Status ChainClient::CheckEpoch() {
@@ -370,8 +377,8 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
   Ledger ledger = state.ledger;
   uint32_t usable = queries == 0 ? 0 : division.rounds();
   for (const HeldRound& held : state.rounds) {
-    if (held.over || held.slots.empty() || !held.rows.empty()) continue;
-    if (usable > 0 && held.slots.size() >= division.in_each) {
+    if (held.over || !held.has_slots() || !held.rows.empty()) continue;
+    if (usable > 0 && held.slots() >= division.in_each) {
       --usable;
     } else {
       ledger.AddIdleRound(held.header.header().noise().delta());
@@ -444,7 +451,7 @@ absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
   SHOAL_RETURN_IF_ERROR(DropUnusable());
   std::vector<HeldRound*> unused;
   for (HeldRound& held : store_->state().rounds) {
-    if (!held.over && held.rows.empty() && held.slots.size() >= queries) unused.push_back(&held);
+    if (!held.over && held.rows.empty() && held.slots() >= queries) unused.push_back(&held);
   }
   std::sort(unused.begin(), unused.end(),
             [](const auto* a, const auto* b) { return a->counter() < b->counter(); });
@@ -495,9 +502,9 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
   }
   if (!begun) {
     const uint32_t count = part.queries;
-    if (count > held->slots.size()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          count, " queries, but only ", held->slots.size(), " slots in ", RoundName(*held)));
+    if (count > held->slots()) {
+      return absl::FailedPreconditionError(absl::StrCat(count, " queries, but only ", held->slots(),
+                                                        " slots in ", RoundName(*held)));
     }
     SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
     held->rows = PadRows(part.rows, count, deployment_->manifest().rows(), *environment_.random);
@@ -520,15 +527,22 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
   }
   environment_.Tell(absl::StrCat("sending ", held->rows.size(), " queries"));
   const size_t total = held->rows.size();
-  std::atomic<size_t> done = 0;
+  struct {
+    Mutex mutex;
+    size_t done ABSL_GUARDED_BY(mutex) = 0;
+  } queries;
   const absl::Status sent =
       ForPieces(total, QueriesPerPiece(options_.piece_bytes),
                 [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
-                  const OnionRange range = Part(*held, first, count);
-                  SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(
-                      round, {&range, 1}, std::span(held->slots).subspan(first, count),
-                      std::span(held->rows).subspan(first, count)));
-                  environment_.Count("sending queries", done += count, total);
+                  const Stopwatch making;
+                  const wire::SubmitQueriesRequest request =
+                      MakeQueries(round, held->Onions(first, count),
+                                  std::span(held->rows).subspan(first, count), environment_.pool);
+                  const double seconds = making.Seconds();
+                  SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(request));
+                  const MutexLock lock(queries.mutex);
+                  costs_.query_seconds += seconds / static_cast<double>(total);
+                  environment_.Count("sending queries", queries.done += count, total);
                   return absl::OkStatus();
                 });
   // If the frontend cannot be reached, the same bytes can still be sent later.
@@ -559,23 +573,21 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
   environment_.Tell(absl::StrCat("fetching ", total, " answers"));
   std::atomic<size_t> done = 0;
   std::atomic<bool> disk_failed = false;
-  const absl::Status fetched =
-      ForPieces(total, spool.per_piece(),
-                [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
-                  const size_t piece = first / spool.per_piece();
-                  if (!spool.Has(piece)) {
-                    const OnionRange range = Part(*held, first, count);
-                    Bytes answers(count * round.answer_bytes());
-                    SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(
-                        round, {&range, 1}, std::span(held->slots).subspan(first, count), answers));
-                    if (absl::Status put = spool.Put(piece, answers); !put.ok()) {
-                      disk_failed = true;
-                      return put;
-                    }
-                  }
-                  environment_.Count("fetching answers", done += count, total);
-                  return absl::OkStatus();
-                });
+  const absl::Status fetched = ForPieces(
+      total, spool.per_piece(),
+      [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
+        const size_t piece = first / spool.per_piece();
+        if (!spool.Has(piece)) {
+          Bytes answers(count * round.answer_bytes());
+          SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(round, held->Onions(first, count), answers));
+          if (absl::Status put = spool.Put(piece, answers); !put.ok()) {
+            disk_failed = true;
+            return put;
+          }
+        }
+        environment_.Count("fetching answers", done += count, total);
+        return absl::OkStatus();
+      });
   // If the frontend or the disk failed, missing answers can still be fetched later.
   if (!fetched.ok() && !absl::IsUnavailable(fetched) && !disk_failed) {
     SHOAL_RETURN_IF_ERROR(GiveUp(*held));

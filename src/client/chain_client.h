@@ -1,6 +1,7 @@
 // The chain as a source of rows (row_source.h), for one device.
 //
-//   Obtain     a round that takes onions -> master seed (durable) -> onions -> slots (durable)
+//   Obtain     a round that takes onions -> master seed, and how many onions go into each
+//              submission (durable) -> submissions -> slots (durable)
 //   Submit     once the round is open for queries: rows, padded, written to the state together with
 //              the charge to the ledger (durable) -> slot, token, tally of every query
 //   Collect    once it is answered: all answers, whatever they hold, into a spool (answer_spool.h)
@@ -25,8 +26,8 @@
 // After an interruption at any point, the same Ask goes on with the same onions, the same rows in
 // the same slots and the answers in the spool. Anything sent twice has the same bytes.
 //
-// Memory: up to 20 bytes for every query of the round (row, slot, and padding's temporary arrays),
-// and some pieces of kMaxBulkBytes for every connection and thread. Answers are in the spool; those
+// Memory: up to 16 bytes for every query of the round (row, and padding's temporary arrays), and
+// some pieces of kMaxBulkBytes for every connection and thread. Answers are in the spool; those
 // of a lookup that is spread over rounds are also in memory.
 #ifndef SHOAL_SRC_CLIENT_CHAIN_CLIENT_H_
 #define SHOAL_SRC_CLIENT_CHAIN_CLIENT_H_
@@ -93,7 +94,7 @@ struct ChainOptions {
   // Connections at a time, for steps of several requests. How many are used depends only on the
   // number of queries.
   uint32_t connections = kDefaultConnections;
-  // Bytes of arrays in one request or response.
+  // Bytes of arrays in one request or response; of a round's onions, when they are cut.
   size_t piece_bytes = kMaxBulkBytes;
   BeyondPhi beyond_phi = BeyondPhi::kRefuse;
   // The most that everything in the ledger may reveal together: no submission takes its epsilon, at
@@ -179,7 +180,9 @@ class ChainClient final : public RowSource {
   absl::StatusOr<HeldRound*> FindHeld(const Digest& round_id);
   absl::StatusOr<bool> TryObtain(const wire::RoundInfo& info, uint32_t slots, Digest& round_id);
   absl::StatusOr<Digest> ObtainNew(uint32_t slots, bool only_new_rounds);
-  absl::Status KeepSlots(HeldRound& held, std::span<const uint32_t> more);
+  // Stores a master seed, if the round is new, and how the onions up to number `slots` are cut.
+  absl::StatusOr<HeldRound*> PrepareOnions(const round::Round& round,
+                                           const wire::SignedHeader& header, uint32_t slots);
   absl::Status DropUnusable();
   static Digest WantedDigest(const HeldRound& held, const Portion& part);
   // A round in which queries for exactly this part are already charged.

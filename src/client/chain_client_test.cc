@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -11,9 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/client/device.h"
+#include "src/client/exchange.h"
 #include "src/client/retrieval.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/onion/onion.h"
+#include "src/round/header.h"
 #include "src/storage/file.h"
 
 namespace shoal::client {
@@ -75,9 +79,11 @@ class WatchedStore final : public StateStore {
     ++saves;
     durable_rows.clear();
     durable_rounds = 0;
+    durable_onions = 0;
     for (const HeldRound& round : state_.rounds) {
       if (round.over) continue;
       ++durable_rounds;
+      durable_onions += round.onions();
       durable_rows.insert(round.rows.begin(), round.rows.end());
     }
     durable_charges = state_.ledger.submissions();
@@ -87,6 +93,7 @@ class WatchedStore final : public StateStore {
   absl::Status fail;
   int saves = 0;
   size_t durable_rounds = 0;
+  size_t durable_onions = 0;  // of submissions whose cut is durable
   std::set<uint32_t> durable_rows;
   uint64_t durable_charges = 0;
 
@@ -213,7 +220,8 @@ TEST_F(ClientTest, AFixedNumberOfDistinctRows) {
   EXPECT_EQ(counts, (std::vector<size_t>{8, 8, 32}));
 }
 
-// Guarantees 3, 6 and 7: the seed before the onions, the rows and the charge before the queries.
+// Guarantees 3, 6 and 7: the seed and the cut before the onions, the rows and the charge before the
+// queries.
 TEST_F(ClientTest, StateIsDurableBeforeAnythingIsSent) {
   Start();
   const Digest round_id = frontend_->OpenRound();
@@ -222,6 +230,7 @@ TEST_F(ClientTest, StateIsDurableBeforeAnythingIsSent) {
   frontend_->before = [&](const std::string& name) {
     if (name == "SubmitOnions") {
       EXPECT_EQ(store_.durable_rounds, 1u);
+      EXPECT_EQ(store_.durable_onions, 8u);
       EXPECT_EQ(store_.durable_charges, 0u) << "onions say nothing yet";
       onions_checked = true;
     }
@@ -361,10 +370,82 @@ TEST_F(ClientTest, LargeSubmissionsAreCut) {
   Start();
   frontend_->OpenRound();
   auto client = Open();
-  const uint32_t count = static_cast<uint32_t>(kMaxBulkBytes / onion::OnionBytes(3)) + 10;
+  const auto count = static_cast<uint32_t>(onion::MaxSubmissionOnions(3)) + 10;
   SHOAL_ASSERT_OK(client->chain().ObtainAhead(count));
   EXPECT_EQ(SentCount("SubmitOnions"), 2u);
-  EXPECT_EQ(store_.state().rounds[0].slots.size(), count);
+  const HeldRound& held = store_.state().rounds[0];
+  EXPECT_EQ(held.slots(), count);
+  ASSERT_EQ(held.submissions.size(), 2u);
+  EXPECT_EQ(held.submissions[1].count, 10u);
+}
+
+// The state has a digest for each submission, from a response or from the same bytes sent again.
+TEST_F(ClientTest, ARestartWithOtherPiecesUsesTheStoredCut) {
+  for (const bool served : {false, true}) {
+    Start({.parties = 2, .dense = true, .records = 2000});
+    store_.state() = State();
+    const Digest round_id = frontend_->OpenRound();
+    options_.pad_to = 64;
+    options_.piece_bytes = 48 + 32 * 20;  // 20, 20, 20 and 4 onions
+    int requests = 0;
+    const auto breaks = [&](const std::string& name) {
+      requests += name == "SubmitOnions";
+      return requests >= 3 ? absl::UnavailableError("lost") : absl::OkStatus();
+    };
+    (served ? frontend_->after : frontend_->before) = breaks;
+    EXPECT_FALSE(Open()->LookUp(Keys({"1"})).ok());
+    frontend_->before = frontend_->after = nullptr;
+    std::set<std::string> before;
+    for (const auto& [name, bytes] : frontend_->sent) {
+      if (name == "SubmitOnions") before.insert(bytes);
+    }
+    EXPECT_EQ(before.size(), 3u);
+    frontend_->sent.clear();
+
+    options_.piece_bytes = kMaxBulkBytes;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"1"})));
+    EXPECT_EQ(ToString(results[0].value), FakeFrontend::Value(1));
+    std::vector<std::string> after;
+    for (const auto& [name, bytes] : frontend_->sent) {
+      if (name == "SubmitOnions") after.push_back(bytes);
+    }
+    ASSERT_EQ(after.size(), 2u) << "the third submission and the last";
+    EXPECT_TRUE(before.contains(after[0])) << "the same bytes again";
+    EXPECT_FALSE(before.contains(after[1]));
+    EXPECT_EQ(frontend_->Asked(round_id).size(), 64u);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto list, frontend_->ListRounds({}));
+    EXPECT_EQ(list.rounds(0).onions(), 64u) << "no slot was given in vain";
+  }
+}
+
+// A lookup that needs more slots than an interrupted one adds submissions, and leaves the others as
+// they were cut.
+TEST_F(ClientTest, MoreSlotsInTheSameRoundAreSubmissionsOfTheirOwn) {
+  Start({.parties = 2, .dense = true, .records = 2000});
+  const Digest round_id = frontend_->OpenRound();
+  frontend_->after = [](const std::string& name) {
+    return name == "SubmitOnions" ? absl::UnavailableError("lost") : absl::OkStatus();
+  };
+  EXPECT_FALSE(Open()->LookUp(Keys({"1"})).ok());
+  frontend_->after = nullptr;
+  options_.pad_to = 50;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Digest obtained, Open()->chain().Obtain(50));
+  EXPECT_EQ(obtained, round_id);
+  const HeldRound& held = *store_.state().FindRound(round_id);
+  ASSERT_EQ(held.submissions.size(), 2u);
+  EXPECT_EQ(held.submissions[0].count, 8u);
+  EXPECT_EQ(held.submissions[1].count, 42u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"1"})));
+  EXPECT_EQ(ToString(results[0].value), FakeFrontend::Value(1));
+  EXPECT_EQ(frontend_->Asked(round_id).size(), 50u);
+}
+
+TEST_F(ClientTest, AQueryCostsAsManyBytesAsTheDesignSays) {
+  for (const auto& [parties, bytes] : std::map<uint32_t, size_t>{{2, 32}, {3, 80}, {5, 176}}) {
+    Start({.parties = parties});
+    store_.state() = State();
+    EXPECT_EQ(Open()->chain().costs().bytes.query_bytes, bytes + 24);
+  }
 }
 
 // Guarantee 6. What is sent, and when, is the same whether or not an answer is wrong.
@@ -571,12 +652,77 @@ TEST_F(ClientTest, SlotsThatMakeNoSenseAreRefused) {
   Start();
   const Digest round_id = frontend_->OpenRound();
   auto client = Open();
-  SHOAL_ASSERT_OK(client->chain().ObtainAhead(8));
-  // A frontend that hands out the first eight slots again.
-  for (HeldRound& held : store_.state().rounds) held.slots.resize(4);
-  for (size_t i = 0; i < 4; ++i) store_.state().rounds[0].slots[i] = static_cast<uint32_t>(i + 4);
-  EXPECT_THAT(client->chain().Obtain(8), StatusIs(absl::StatusCode::kDataLoss, "slot twice"));
+  const auto obtain = [&](uint32_t slots, auto spoil) {
+    frontend_->spoil_submission = spoil;
+    return client->chain().Obtain(slots);
+  };
+  // The round has 65,536 slots.
+  for (const uint32_t first : {65'529u, 65'536u, ~0u}) {
+    EXPECT_THAT(obtain(8, [&](auto& r) { r.set_first_slots(0, first); }),
+                StatusIs(absl::StatusCode::kDataLoss, "a slot that does not exist"));
+  }
+  EXPECT_THAT(obtain(8, [](auto& r) { r.add_first_slots(8); }),
+              StatusIs(absl::StatusCode::kDataLoss, "slots for 2 submissions instead of 1"));
+  EXPECT_THAT(obtain(8, [](auto& r) { r.clear_first_slots(); }),
+              StatusIs(absl::StatusCode::kDataLoss, "slots for 0 submissions instead of 1"));
+  EXPECT_FALSE(store_.state().rounds[0].has_slots());
+  SHOAL_ASSERT_OK(obtain(8, [](auto& r) { r.set_first_slots(0, 100); }));
+  // Slots 100 to 107 are given: no other submission may have one of them.
+  for (const uint32_t first : {93u, 100u, 107u}) {
+    EXPECT_THAT(obtain(16, [&](auto& r) { r.set_first_slots(0, first); }),
+                StatusIs(absl::StatusCode::kDataLoss, "slot twice"));
+  }
+  SHOAL_EXPECT_OK(obtain(16, [](auto& r) { r.set_first_slots(0, 92); }));
   EXPECT_EQ(frontend_->Asked(round_id).size(), 0u);
+}
+
+// Submissions that share a request.
+TEST_F(ClientTest, SlotsOfOneResponseMustDiffer) {
+  Start();
+  frontend_->OpenRound();
+  auto client = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto list, frontend_->ListRounds({}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto round,
+      round::Round::Verify(list.rounds(0).header(), frontend_->roster(),
+                           client->deployment().table_facts(), frontend_->clock().now_s));
+  const Seed master = frontend_->random().NewSeed();
+  std::vector<OnionSubmission> submissions = Split(0, 10, 4);
+  std::vector<SubmissionToMake> to_make;
+  for (OnionSubmission& submission : submissions) to_make.push_back({&master, &submission});
+  const std::vector<std::string> sealed = MakeSubmissions(round, to_make, nullptr);
+  Exchange exchange(
+      frontend_.get(), [](uint32_t) {}, &frontend_->clock());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<uint32_t> given,
+                             exchange.SubmitOnions(round, sealed));
+  EXPECT_EQ(given, (std::vector<uint32_t>{0, 4, 8}));
+  for (const std::vector<uint32_t>& slots :
+       std::vector<std::vector<uint32_t>>{{0, 0, 8}, {0, 3, 8}, {4, 1, 8}, {4, 0, 7}, {4, 0, 3}}) {
+    frontend_->spoil_submission = [&](auto& r) {
+      r.mutable_first_slots()->Assign(slots.begin(), slots.end());
+    };
+    EXPECT_THAT(exchange.SubmitOnions(round, sealed),
+                StatusIs(absl::StatusCode::kDataLoss, "slot twice"));
+  }
+}
+
+// The frontend of the tests refuses what a client never sends, so that a client that does is found.
+TEST_F(ClientTest, AnEncWithAnotherBodyIsRefusedAndChangesNothing) {
+  Start();
+  const Digest round_id = frontend_->OpenRound();
+  SHOAL_ASSERT_OK(Open()->chain().ObtainAhead(8));
+  wire::SubmitOnionsRequest request;
+  ASSERT_TRUE(request.ParseFromString(frontend_->sent[0].second));
+  SHOAL_EXPECT_OK(frontend_->SubmitOnions(request)) << "the same once more";
+  wire::SubmitOnionsRequest other = request;
+  other.add_submissions(std::string(onion::SubmissionBytes(3, 1), 'x'));
+  (*other.mutable_submissions(0))[100] ^= 1;
+  EXPECT_THAT(frontend_->SubmitOnions(other),
+              StatusIs(absl::StatusCode::kInvalidArgument, "same encapsulated key"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto response, frontend_->SubmitOnions(request));
+  EXPECT_EQ(response.first_slots(0), 0u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto list, frontend_->ListRounds({}));
+  EXPECT_EQ(list.rounds(0).onions(), 8u) << frontend_->counter(round_id);
 }
 
 TEST_F(ClientTest, EpochsNeverGoBack) {
@@ -697,7 +843,7 @@ class BatchTest : public ClientTest {
     // A round has room for this batch, and for nothing else.
     Start({.parties = 2, .dense = true, .records = 900, .row_bytes = 64, .max_slots = 300});
     control_ = testing::ConnectTo(frontend_.get(), &mutex_);
-    options_.piece_bytes = 2048;  // 9 onions, 85 queries, 18 answers
+    options_.piece_bytes = 2048;  // 62 onions, 85 queries, 18 answers
     for (size_t i = 0; i < 900; ++i) keys_.push_back(std::to_string(899 - i));
     keys_.push_back("5");
     keys_.push_back("900");
@@ -752,14 +898,14 @@ TEST_F(BatchTest, GoesOverSeveralConnections) {
   ExpectRight(results);
   const auto asked = frontend_->Asked(round_id);
   EXPECT_EQ(asked.size(), rows) << "each row once, though most keys share theirs";
-  EXPECT_EQ(SentCount("SubmitOnions"), (rows + 8) / 9);
+  EXPECT_EQ(SentCount("SubmitOnions"), (rows + 61) / 62);
   EXPECT_EQ(SentCount("SubmitQueries"), (rows + 84) / 85);
   EXPECT_EQ(SentCount("FetchAnswers"), (rows + 17) / 18);
   EXPECT_GT(connections_, 1);
   EXPECT_LE(connections_, 3 * 4) << "four at a time, anew in each stage";
   EXPECT_GT(client->chain().traffic().received, rows * 112);
   const pir::Costs costs = client->chain().costs();
-  EXPECT_EQ(costs.bytes.query_bytes, onion::OnionBytes(2) + 24);
+  EXPECT_EQ(costs.bytes.query_bytes, 32u + 24);
   EXPECT_EQ(costs.bytes.answer_bytes, 64u + 48);
   EXPECT_GT(costs.query_seconds, 0);
   EXPECT_GT(costs.answer_seconds, 0);
@@ -773,7 +919,8 @@ TEST_F(BatchTest, GoesOverSeveralConnections) {
 TEST_F(BatchTest, GoesOnWhereverItWasInterrupted) {
   FileState files;
   for (const std::string stage : {"SubmitOnions", "SubmitQueries", "FetchAnswers"}) {
-    for (const int at : {1, 3, stage == "SubmitQueries" ? 4 : 15}) {
+    const int last = stage == "SubmitOnions" ? 5 : stage == "SubmitQueries" ? 4 : 15;
+    for (const int at : {1, 3, last}) {
       for (const bool served : {false, true}) {
         SCOPED_TRACE(absl::StrCat(stage, " ", at, served ? " after" : " before"));
         for (auto& info : rounds_) frontend_->SetState(info, wire::CLOSED);
@@ -839,7 +986,7 @@ TEST_F(BatchTest, WhatCameIsKept) {
   int requests = 0;
   frontend_->before = [&](const std::string& name) {
     requests += name == "SubmitOnions" || name == "FetchAnswers";
-    return requests > 10 ? absl::UnavailableError("lost") : absl::OkStatus();
+    return requests > 3 ? absl::UnavailableError("lost") : absl::OkStatus();
   };
   const size_t rows = frontend_->table().rows();
   EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
@@ -850,7 +997,7 @@ TEST_F(BatchTest, WhatCameIsKept) {
     return requests > -1000 + 10 ? absl::UnavailableError("lost") : absl::OkStatus();
   };
   EXPECT_FALSE(OpenLanes(files.Open().get())->LookUp(Keys(keys_)).ok());
-  EXPECT_EQ(SentCount("SubmitOnions"), (rows - 90 + 8) / 9);
+  EXPECT_EQ(SentCount("SubmitOnions"), (rows - 3 * 62 + 61) / 62);
   frontend_->sent.clear();
   frontend_->before = nullptr;
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,

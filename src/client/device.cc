@@ -1,6 +1,8 @@
 #include "src/client/device.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "sodium.h"
 #include "src/base/check.h"
@@ -13,19 +15,26 @@ namespace shoal::client {
 namespace {
 
 constexpr size_t kSeedBytes = onion::kSeedBytes;
-// Onions that one task derives and seals: a few batches of boxes each.
+// Onions that one task builds: a few batches.
 constexpr size_t kOnionGrain = 128;
 
+// A keyed digest over the round id, to be continued.
+Transcript Keyed(const Seed& master, absl::string_view domain, const Digest& round_id) {
+  Transcript transcript(domain, master.view());
+  transcript.Blob(round_id);
+  return transcript;
+}
+
 // Fills `out` with a key stream, from its byte `from` on.
-void KeyStream(const Digest& key, uint8_t number, uint64_t from, MutableBytes out) {
+void KeyStream(const Digest& key, uint64_t from, MutableBytes out) {
   if (out.empty()) return;
   constexpr size_t kBlock = 64;
-  const uint8_t nonce[crypto_stream_chacha20_ietf_NONCEBYTES] = {number};
+  constexpr uint8_t kNonce[crypto_stream_chacha20_ietf_NONCEBYTES] = {};
   uint64_t block = from / kBlock;
   SHOAL_CHECK(block + out.size() / kBlock + 2 < uint64_t{1} << 32);  // the counter has 32 bits
   std::fill(out.begin(), out.end(), 0);
   const auto xor_blocks = [&](MutableBytes into) {
-    crypto_stream_chacha20_ietf_xor_ic(into.data(), into.data(), into.size(), nonce,
+    crypto_stream_chacha20_ietf_xor_ic(into.data(), into.data(), into.size(), kNonce,
                                        static_cast<uint32_t>(block), key.data());
   };
   if (const size_t skip = from % kBlock; skip != 0) {
@@ -39,18 +48,106 @@ void KeyStream(const Digest& key, uint8_t number, uint64_t from, MutableBytes ou
   xor_blocks(out);
 }
 
-SecretVector<uint8_t> SeedsOf(const OnionRange& range, const round::Round& round) {
-  SecretVector<uint8_t> seeds(size_t{range.count} * round.parties() * kSeedBytes);
-  DeriveSecrets(range, round.id(), round.parties(), seeds, {});
+// The recipients of the inner onions: parties 2 to m.
+std::span<const onion::Recipient> InnerRecipients(const round::Round& round) {
+  return std::span(round.recipients()).subspan(1);
+}
+
+Seed SubmissionSecret(const round::Round& round, const Seed& master,
+                      const OnionSubmission& submission) {
+  Digest digest = Keyed(master, "shoal client submission v3", round.id())
+                      .U64(submission.first)
+                      .Blob(submission.plaintext)
+                      .Finish();
+  Seed secret(digest);
+  sodium_memzero(digest.data(), digest.size());
+  return secret;
+}
+
+size_t CountOf(std::span<const OnionRange> ranges) {
+  size_t count = 0;
+  for (const OnionRange& range : ranges) count += range.count;
+  return count;
+}
+
+// Onions that are built together: parts of ranges, so that those of many devices share a batch.
+struct Batch {
+  std::vector<OnionRange> parts;
+  size_t first = 0;  // the number of its first onion among all of the ranges
+  size_t count = 0;
+};
+std::vector<Batch> Batches(std::span<const OnionRange> ranges) {
+  std::vector<Batch> batches;
+  size_t total = 0;
+  for (const OnionRange& range : ranges) {
+    for (uint32_t done = 0; done < range.count;) {
+      if (batches.empty() || batches.back().count == kOnionGrain) {
+        batches.emplace_back().first = total;
+      }
+      Batch& batch = batches.back();
+      const auto count =
+          static_cast<uint32_t>(std::min<size_t>(range.count - done, kOnionGrain - batch.count));
+      batch.parts.push_back({range.master, range.submission, range.first + done, count});
+      batch.count += count;
+      done += count;
+      total += count;
+    }
+  }
+  return batches;
+}
+
+void ForBatches(std::span<const OnionRange> ranges, ThreadPool* pool,
+                const std::function<void(const Batch&)>& work) {
+  const std::vector<Batch> batches = Batches(ranges);
+  const auto some = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) work(batches[i]);
+  };
+  if (pool != nullptr) {
+    pool->ParallelFor(batches.size(), 1, some);
+  } else {
+    some(0, batches.size());
+  }
+}
+
+// Builds the inner onions of a batch, or only the seeds of parties 2 to m if `onions` is empty.
+SecretVector<uint8_t> BuildBatch(const round::Round& round, const Batch& batch,
+                                 MutableBytes onions) {
+  const size_t onion_secrets = InnerRecipients(round).size() * kSeedBytes;
+  SecretVector<uint8_t> secrets(batch.count * onion_secrets), seeds(secrets.size());
+  MutableBytes rest = secrets;
+  for (const OnionRange& part : batch.parts) {
+    Digest key = Keyed(*part.master, "shoal client onions v3", round.id()).Finish();
+    KeyStream(key, (uint64_t{part.submission->first} + part.first) * onion_secrets,
+              rest.first(part.count * onion_secrets));
+    sodium_memzero(key.data(), key.size());
+    rest = rest.subspan(part.count * onion_secrets);
+  }
+  onion::BuildOnions(round.id(), 2, InnerRecipients(round), secrets, seeds, onions);
   return seeds;
 }
 
-// The positions of one party's seeds (parties counted from 0) among the seeds of `count` onions.
-std::vector<uint32_t> SeedsOfParty(const round::Round& round, size_t count, size_t party) {
-  std::vector<uint32_t> positions(count);
-  for (size_t i = 0; i < count; ++i) {
-    positions[i] = static_cast<uint32_t>(i * round.parties() + party);
+// The seeds of party 1, of onions that a range is a part of.
+void FirstSeeds(const round::Round& round, std::span<const OnionRange> ranges, MutableBytes seeds) {
+  std::vector<Seed> secrets;
+  secrets.reserve(ranges.size());
+  std::vector<onion::SubmissionToSeal> to_export;
+  for (const OnionRange& range : ranges) {
+    secrets.push_back(SubmissionSecret(round, *range.master, *range.submission));
+    const size_t bytes = range.count * kSeedBytes;
+    to_export.push_back({.ephemeral_secret = secrets.back().view(),
+                         .onions = {},
+                         .submission = {},
+                         .seeds = seeds.first(bytes),
+                         .first = range.first});
+    seeds = seeds.subspan(bytes);
   }
+  onion::SealSubmissions(round.recipients()[0], round.id(), to_export);
+}
+
+// The positions of one party's seeds (parties counted from 0) among the seeds of `count` onions.
+std::vector<uint32_t> SeedsOfParty(size_t parties, size_t count, size_t party) {
+  std::vector<uint32_t> positions(count);
+  for (size_t i = 0; i < count; ++i) positions[i] = static_cast<uint32_t>(i * parties + party);
   return positions;
 }
 
@@ -59,110 +156,143 @@ void AppendArray(std::span<const T> items, std::string& to) {
   to.append(reinterpret_cast<const char*>(items.data()), items.size_bytes());
 }
 
-void AppendTokens(const round::Round& round, const SecretVector<uint8_t>& seeds, std::string& to) {
-  const size_t count = seeds.size() / (round.parties() * kSeedBytes);
-  std::vector<sharing::Token> tokens(count);
-  sharing::ExpandTokens(seeds.data(), SeedsOfParty(round, count, 0), round.id(), tokens);
+void AppendSlots(std::span<const OnionRange> ranges, std::string& to) {
+  for (const OnionRange& range : ranges) {
+    SHOAL_CHECK(range.submission->first_slot.has_value());
+    std::vector<uint32_t> slots(range.count);
+    std::iota(slots.begin(), slots.end(), *range.submission->first_slot + range.first);
+    AppendArray(std::span<const uint32_t>(slots), to);
+  }
+}
+
+// Adds the tokens of the seeds at these positions.
+void AppendTokens(const round::Round& round, const SecretVector<uint8_t>& seeds,
+                  std::span<const uint32_t> positions, std::string& to) {
+  std::vector<sharing::Token> tokens(positions.size());
+  sharing::ExpandTokens(seeds.data(), positions, round.id(), tokens);
   AppendArray(std::span<const sharing::Token>(tokens), to);
 }
 
 }  // namespace
 
-void DeriveSecrets(const OnionRange& range, const Digest& round_id, uint32_t parties,
-                   MutableBytes seeds, MutableBytes ephemerals) {
-  const size_t onion_bytes = parties * kSeedBytes;
-  SHOAL_CHECK(seeds.size() == range.count * onion_bytes);
-  SHOAL_CHECK(ephemerals.empty() || ephemerals.size() == seeds.size());
-  Digest key = Transcript("shoal client secrets v2", range.master->view()).Blob(round_id).Finish();
-  KeyStream(key, 0, range.first * uint64_t{onion_bytes}, seeds);
-  KeyStream(key, 1, range.first * uint64_t{onion_bytes}, ephemerals);
-  sodium_memzero(key.data(), key.size());
+std::vector<OnionSubmission> Split(uint32_t first, uint32_t end, uint32_t most) {
+  SHOAL_CHECK(most > 0);
+  std::vector<OnionSubmission> submissions;
+  while (first < end) {
+    const uint32_t count = std::min(end - first, most);
+    submissions.push_back(
+        {.first = first, .count = count, .plaintext = {}, .first_slot = std::nullopt});
+    first += count;
+  }
+  return submissions;
 }
 
-std::string BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
-                        ThreadPool* pool) {
-  const size_t onion_bytes = onion::OnionBytes(round.parties());
-  // Pieces of at most kOnionGrain onions, each of one range.
-  struct Piece {
-    OnionRange range;
-    size_t offset;  // in onions
-  };
-  std::vector<Piece> pieces;
-  size_t total = 0;
-  for (const OnionRange& range : ranges) {
-    for (uint32_t done = 0; done < range.count;) {
-      const uint32_t count = std::min<uint32_t>(range.count - done, kOnionGrain);
-      pieces.push_back({{range.master, range.first + done, count}, total});
-      done += count;
-      total += count;
-    }
+std::vector<OnionRange> Ranges(const Seed& master, std::span<const OnionSubmission> submissions,
+                               size_t first, size_t count) {
+  std::vector<OnionRange> ranges;
+  if (count == 0) return ranges;
+  // The first submission that begins after `first` follows the one that holds it.
+  auto submission = std::ranges::upper_bound(submissions, first, {}, &OnionSubmission::first);
+  SHOAL_CHECK(submission != submissions.begin());
+  for (--submission; count > 0; ++submission) {
+    SHOAL_CHECK(submission != submissions.end());
+    const size_t skipped = first - submission->first;
+    const size_t part = std::min(count, submission->count - skipped);
+    ranges.push_back(
+        {&master, &*submission, static_cast<uint32_t>(skipped), static_cast<uint32_t>(part)});
+    first += part;
+    count -= part;
   }
-  std::string text(total * onion_bytes, '\0');
-  const MutableBytes onions(reinterpret_cast<uint8_t*>(text.data()), text.size());
-  // Joins small ranges (a device's few onions) in one task, so that boxes are sealed in batches.
-  std::vector<size_t> tasks = {0};
-  size_t in_task = 0;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    if (in_task != 0 && in_task + pieces[i].range.count > kOnionGrain) {
-      tasks.push_back(i);
-      in_task = 0;
-    }
-    in_task += pieces[i].range.count;
-  }
-  tasks.push_back(pieces.size());
-  const auto seal = [&](size_t begin, size_t end) {
-    for (size_t task = begin; task < end; ++task) {
-      if (tasks[task] == tasks[task + 1]) continue;
-      size_t count = 0;
-      for (size_t i = tasks[task]; i < tasks[task + 1]; ++i) count += pieces[i].range.count;
-      const size_t secret_bytes = round.parties() * kSeedBytes;
-      SecretVector<uint8_t> seeds(count * secret_bytes);
-      SecretVector<uint8_t> ephemerals(count * secret_bytes);
-      size_t at = 0;
-      for (size_t i = tasks[task]; i < tasks[task + 1]; ++i) {
-        const size_t bytes = pieces[i].range.count * secret_bytes;
-        DeriveSecrets(pieces[i].range, round.id(), round.parties(),
-                      MutableBytes(seeds).subspan(at, bytes),
-                      MutableBytes(ephemerals).subspan(at, bytes));
-        at += bytes;
-      }
-      onion::BuildOnions(
-          round.id(), round.recipients(), seeds, ephemerals,
-          onions.subspan(pieces[tasks[task]].offset * onion_bytes, count * onion_bytes));
-    }
-  };
-  if (pool != nullptr) {
-    pool->ParallelFor(tasks.size() - 1, 1, seal);
-  } else {
-    seal(0, tasks.size() - 1);
-  }
-  return text;
+  return ranges;
 }
 
-void AppendQueries(const round::Round& round, const OnionRange& range,
-                   std::span<const uint32_t> slots, std::span<const uint32_t> rows,
-                   wire::SubmitQueriesRequest& request) {
-  SHOAL_CHECK(slots.size() == range.count && rows.size() == range.count);
-  const SecretVector<uint8_t> seeds = SeedsOf(range, round);
-  AppendArray(slots, *request.mutable_slots());
-  AppendTokens(round, seeds, *request.mutable_tokens());
-  std::vector<uint32_t> tallies(range.count);
+std::vector<std::string> MakeSubmissions(const round::Round& round,
+                                         std::span<const SubmissionToMake> submissions,
+                                         ThreadPool* pool) {
+  std::vector<OnionRange> ranges;
+  for (const auto& [master, submission] : submissions) {
+    ranges.push_back({master, submission, 0, submission->count});
+  }
+  const size_t onion_bytes = onion::OnionBytes(round.parties() - 1);
+  Bytes onions(CountOf(ranges) * onion_bytes);
+  ForBatches(ranges, pool, [&](const Batch& batch) {
+    BuildBatch(round, batch,
+               MutableBytes(onions).subspan(batch.first * onion_bytes, batch.count * onion_bytes));
+  });
+
+  std::vector<std::string> sealed(submissions.size());
+  std::vector<Seed> secrets;
+  secrets.reserve(submissions.size());
+  std::vector<onion::SubmissionToSeal> to_seal;
+  BytesView rest = onions;
+  for (size_t i = 0; i < submissions.size(); ++i) {
+    OnionSubmission& submission = *submissions[i].submission;
+    const BytesView plaintext = rest.first(submission.count * onion_bytes);
+    rest = rest.subspan(plaintext.size());
+    submission.plaintext = Transcript("shoal client plaintext v3").Blob(plaintext).Finish();
+    secrets.push_back(SubmissionSecret(round, *submissions[i].master, submission));
+    sealed[i].resize(onion::SubmissionBytes(round.parties(), submission.count));
+    to_seal.push_back(
+        {.ephemeral_secret = secrets.back().view(),
+         .onions = plaintext,
+         .submission = {reinterpret_cast<uint8_t*>(sealed[i].data()), sealed[i].size()},
+         .seeds = {}});
+  }
+  onion::SealSubmissions(round.recipients()[0], round.id(), to_seal);
+  return sealed;
+}
+
+SecretVector<uint8_t> SeedsOf(const round::Round& round, std::span<const OnionRange> ranges,
+                              ThreadPool* pool) {
+  const size_t parties = round.parties();
+  SecretVector<uint8_t> seeds(CountOf(ranges) * parties * kSeedBytes);
+  ForBatches(ranges, pool, [&](const Batch& batch) {
+    const SecretVector<uint8_t> inner = BuildBatch(round, batch, {});
+    SecretVector<uint8_t> first(batch.count * kSeedBytes);
+    FirstSeeds(round, batch.parts, first);
+    uint8_t* to = seeds.data() + batch.first * parties * kSeedBytes;
+    const size_t inner_bytes = (parties - 1) * kSeedBytes;
+    for (size_t i = 0; i < batch.count; ++i) {
+      to = std::copy_n(first.data() + i * kSeedBytes, kSeedBytes, to);
+      to = std::copy_n(inner.data() + i * inner_bytes, inner_bytes, to);
+    }
+  });
+  return seeds;
+}
+
+wire::SubmitQueriesRequest MakeQueries(const round::Round& round,
+                                       std::span<const OnionRange> ranges,
+                                       std::span<const uint32_t> rows, ThreadPool* pool) {
+  SHOAL_CHECK(rows.size() == CountOf(ranges));
+  const SecretVector<uint8_t> seeds = SeedsOf(round, ranges, pool);
+  std::vector<uint32_t> tallies(rows.size());
   sharing::FirstTallies(seeds, round.parties(), round.id(), rows, tallies);
+  wire::SubmitQueriesRequest request;
+  request.set_round_id(ToString(round.id()));
+  AppendSlots(ranges, *request.mutable_slots());
+  AppendTokens(round, seeds, SeedsOfParty(round.parties(), rows.size(), 0),
+               *request.mutable_tokens());
   AppendArray(std::span<const uint32_t>(tallies), *request.mutable_tallies());
+  return request;
 }
 
-void AppendFetch(const round::Round& round, const OnionRange& range,
-                 std::span<const uint32_t> slots, wire::FetchAnswersRequest& request) {
-  SHOAL_CHECK(slots.size() == range.count);
-  AppendArray(slots, *request.mutable_slots());
-  AppendTokens(round, SeedsOf(range, round), *request.mutable_tokens());
+wire::FetchAnswersRequest MakeFetch(const round::Round& round, std::span<const OnionRange> ranges) {
+  const size_t count = CountOf(ranges);
+  SecretVector<uint8_t> seeds(count * kSeedBytes);
+  FirstSeeds(round, ranges, seeds);
+  wire::FetchAnswersRequest request;
+  request.set_round_id(ToString(round.id()));
+  AppendSlots(ranges, *request.mutable_slots());
+  AppendTokens(round, seeds, SeedsOfParty(1, count, 0), *request.mutable_tokens());
+  return request;
 }
 
-void Unmask(const round::Round& round, const OnionRange& range, MutableBytes answers) {
-  SHOAL_CHECK(answers.size() == range.count * round.answer_bytes());
-  const SecretVector<uint8_t> seeds = SeedsOf(range, round);
+void Unmask(const round::Round& round, std::span<const OnionRange> ranges, MutableBytes answers) {
+  const size_t count = CountOf(ranges);
+  SHOAL_CHECK(answers.size() == count * round.answer_bytes());
+  const SecretVector<uint8_t> seeds = SeedsOf(round, ranges, /*pool=*/nullptr);
   for (size_t party = 0; party < round.parties(); ++party) {
-    sharing::XorMasks(seeds.data(), SeedsOfParty(round, range.count, party), round.id(),
+    sharing::XorMasks(seeds.data(), SeedsOfParty(round.parties(), count, party), round.id(),
                       round.answer_bytes(), answers);
   }
 }

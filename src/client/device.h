@@ -1,25 +1,32 @@
 // What a device computes for a round, without I/O. Everything is derived from one master seed, so
 // that computing it again gives the same bytes.
 //
-//   key        = BLAKE2b-256 keyed with the master seed: Transcript("shoal client secrets v2")
-//                over the round id (Blob)
-//   seeds      = ChaCha20 (RFC 8439), key, nonce 0, counter 0
-//   ephemerals = ChaCha20, key, nonce 1 (its first byte), counter 0
+// A device submits its onions in one or more submissions (src/onion/onion.h). Onions are numbered
+// over all of them; a submission is named by its first onion.
 //
-// Onion i has bytes 32 * m * i .. of both: seed_1 .. seed_m, and the secrets of its m sealed boxes
-// in the same order.
+//   ephemeral secrets of the inner onions, for parties 2 to m
+//       ChaCha20 (RFC 8439), nonce 0, counter 0, under BLAKE2b-256 keyed with the master seed:
+//       Transcript("shoal client onions v3") over the round id (Blob).
+//       Onion i has bytes 32 (m - 1) i .., party 2's secret first
+//   ephemeral secret of a submission, for party 1
+//       BLAKE2b-256 keyed with the master seed: Transcript("shoal client submission v3") over the
+//       round id (Blob), the number of its first onion, and the digest of its plaintext (Blob):
+//       Transcript("shoal client plaintext v3") over the inner onions (Blob)
 //
-// A server cannot see this derivation. Another client may use a different one, as long as no seed
-// is used twice and a repeated submission has the same bytes.
+// So two plaintexts never share an ephemeral key, not even in a client that cuts its onions into
+// other submissions than before. Seeds are not derived but exported from the layers. A server
+// cannot see any of this. Another client may derive its secrets differently, as long as no seed is
+// used twice, no ephemeral key serves two plaintexts, and a repeated submission has the same bytes.
 #ifndef SHOAL_SRC_CLIENT_DEVICE_H_
 #define SHOAL_SRC_CLIENT_DEVICE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
 #include "src/parallel/thread_pool.h"
@@ -28,36 +35,64 @@
 
 namespace shoal::client {
 
-// Onions first .. first + count - 1 of the device with this master seed.
+// One of a device's submissions in a round: successive onions, which get successive slots.
+struct OnionSubmission {
+  uint32_t first = 0;  // the number of its first onion
+  uint32_t count = 0;
+  // The digest of its plaintext, once that was built: for the seeds of party 1 the inner onions
+  // need not be built again.
+  Digest plaintext = {};
+  // The slot of its first onion, once the frontend has given it.
+  std::optional<uint32_t> first_slot;
+};
+
+// Cuts onions first .. end - 1 into submissions of `most` onions each, but for the last.
+std::vector<OnionSubmission> Split(uint32_t first, uint32_t end, uint32_t most);
+
+// Some onions of a submission: its onions first .. first + count - 1, counted from 0.
 struct OnionRange {
   const Seed* master;
+  const OnionSubmission* submission;
   uint32_t first;
   uint32_t count;
 };
 
-// Derives the seeds of a range, onion by onion, party 1's first: count * m * 32 bytes. Also derives
-// the ephemeral secrets in the same order, unless `ephemerals` is empty.
-void DeriveSecrets(const OnionRange& range, const Digest& round_id, uint32_t parties,
-                   MutableBytes seeds, MutableBytes ephemerals);
+// Onions first .. first + count - 1 of a device, which are numbered over its submissions. These
+// must outlive the ranges.
+std::vector<OnionRange> Ranges(const Seed& master, std::span<const OnionSubmission> submissions,
+                               size_t first, size_t count);
 
-// The onions of all ranges, one after the other, OnionBytes(m) each. Runs on the pool's threads, or
-// without a pool on the caller's thread.
-std::string BuildOnions(const round::Round& round, std::span<const OnionRange> ranges,
-                        ThreadPool* pool);
+// Seals a submission. Writes the digest of its plaintext to `submission`.
+struct SubmissionToMake {
+  const Seed* master;
+  OnionSubmission* submission;
+};
+// Seals submissions, of one or many devices. Runs on the pool's threads, or without a pool on the
+// caller's thread; onions of small submissions share batches. Takes one multiplication by a fixed
+// and one by a new point for every layer.
+std::vector<std::string> MakeSubmissions(const round::Round& round,
+                                         std::span<const SubmissionToMake> submissions,
+                                         ThreadPool* pool);
 
-// Adds one query for every onion of the range: slots[i] and rows[i] belong to onion first + i.
-// Rows are below p.
-void AppendQueries(const round::Round& round, const OnionRange& range,
-                   std::span<const uint32_t> slots, std::span<const uint32_t> rows,
-                   wire::SubmitQueriesRequest& request);
+// The functions below compute seeds again, of submissions whose plaintext's digest is known. All
+// but MakeFetch take as long as making the onions did.
 
-// Adds the range's slots and tokens to the request.
-void AppendFetch(const round::Round& round, const OnionRange& range,
-                 std::span<const uint32_t> slots, wire::FetchAnswersRequest& request);
+// The seeds of all onions of the ranges, one after the other, party 1's first: m * 32 bytes each.
+SecretVector<uint8_t> SeedsOf(const round::Round& round, std::span<const OnionRange> ranges,
+                              ThreadPool* pool);
 
-// Removes all parties' masks from the range's answers, count * answer_bytes bytes, in place. Do not
-// trust a row before its signature is verified.
-void Unmask(const round::Round& round, const OnionRange& range, MutableBytes answers);
+// A request with one query for every onion of the ranges: rows[i], which is below p, belongs to
+// onion i. The slots must be known.
+wire::SubmitQueriesRequest MakeQueries(const round::Round& round,
+                                       std::span<const OnionRange> ranges,
+                                       std::span<const uint32_t> rows, ThreadPool* pool);
+
+// A request for the answers of the ranges' onions, which takes the seeds of party 1 alone.
+wire::FetchAnswersRequest MakeFetch(const round::Round& round, std::span<const OnionRange> ranges);
+
+// Removes all parties' masks from the ranges' answers, answer_bytes bytes each, in place. Do not
+// trust a row before its signature is verified. One thread.
+void Unmask(const round::Round& round, std::span<const OnionRange> ranges, MutableBytes answers);
 
 }  // namespace shoal::client
 

@@ -1,6 +1,7 @@
 #include "src/client/exchange.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,16 +16,12 @@ namespace {
 constexpr uint32_t kLongPollMs = 20'000;
 constexpr uint32_t kPollMs = 250;
 
-size_t CountOf(std::span<const OnionRange> ranges) {
-  size_t count = 0;
-  for (const OnionRange& range : ranges) count += range.count;
-  return count;
-}
-
 }  // namespace
 
-size_t OnionsPerPiece(const round::Round& round, size_t piece_bytes) {
-  return std::max<size_t>(1, piece_bytes / onion::OnionBytes(round.parties()));
+uint32_t OnionsPerPiece(const round::Round& round, size_t piece_bytes) {
+  const size_t parties = round.parties(), each = onion::OnionBytes(parties - 1);
+  const size_t fit = piece_bytes < onion::kSealBytes ? 0 : (piece_bytes - onion::kSealBytes) / each;
+  return static_cast<uint32_t>(std::clamp<size_t>(fit, 1, onion::MaxSubmissionOnions(parties)));
 }
 
 size_t QueriesPerPiece(size_t piece_bytes) {
@@ -82,61 +79,59 @@ absl::StatusOr<wire::RoundState> Exchange::WaitFor(const Digest& round_id, wire:
   }
 }
 
-absl::Status Exchange::SubmitOnions(const round::Round& round, std::string onions,
-                                    std::span<uint32_t> slots) {
-  const size_t count = slots.size();
-  SHOAL_CHECK(onions.size() == count * onion::OnionBytes(round.parties()));
+absl::StatusOr<std::vector<uint32_t>> Exchange::SubmitOnions(const round::Round& round,
+                                                             std::vector<std::string> submissions) {
   wire::SubmitOnionsRequest request;
   request.set_round_id(ToString(round.id()));
-  request.set_onions(std::move(onions));
+  for (std::string& submission : submissions) request.add_submissions(std::move(submission));
   SHOAL_ASSIGN_OR_RETURN(const wire::SubmitOnionsResponse response,
                          Call(&Transport::SubmitOnions, request));
-  if (static_cast<size_t>(response.slots_size()) != count) {
-    return absl::DataLossError(
-        absl::StrCat("the frontend gave ", response.slots_size(), " slots for ", count, " onions"));
+  if (response.first_slots_size() != request.submissions_size()) {
+    return absl::DataLossError(absl::StrCat("the frontend gave slots for ",
+                                            response.first_slots_size(), " submissions instead of ",
+                                            request.submissions_size()));
   }
-  for (const uint32_t slot : response.slots()) {
-    if (slot >= round.header().max_slots()) {
+  SlotSet given;
+  std::vector<uint32_t> first_slots;
+  for (int i = 0; i < response.first_slots_size(); ++i) {
+    const uint32_t first = response.first_slots(i);
+    const auto count = static_cast<uint32_t>(
+        onion::SubmissionOnions(round.parties(), request.submissions(i).size()));
+    if (uint64_t{first} + count > round.header().max_slots()) {
       return absl::DataLossError("the frontend gave a slot that does not exist");
     }
+    if (!given.Add(first, count)) return absl::DataLossError("the frontend gave a slot twice");
+    first_slots.push_back(first);
   }
-  std::copy(response.slots().begin(), response.slots().end(), slots.begin());
-  return absl::OkStatus();
+  return first_slots;
 }
 
-absl::Status Exchange::SubmitQueries(const round::Round& round, std::span<const OnionRange> ranges,
-                                     std::span<const uint32_t> slots,
-                                     std::span<const uint32_t> rows) {
-  SHOAL_CHECK(slots.size() == CountOf(ranges) && rows.size() == slots.size());
-  wire::SubmitQueriesRequest request;
-  request.set_round_id(ToString(round.id()));
-  for (const OnionRange& range : ranges) {
-    AppendQueries(round, range, slots.first(range.count), rows.first(range.count), request);
-    slots = slots.subspan(range.count);
-    rows = rows.subspan(range.count);
-  }
+absl::Status Exchange::SubmitQueries(const wire::SubmitQueriesRequest& request) {
   return Call(&Transport::SubmitQueries, request).status();
 }
 
 absl::Status Exchange::FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
-                                    std::span<const uint32_t> slots, MutableBytes answers) {
-  const size_t count = slots.size();
-  SHOAL_CHECK(count == CountOf(ranges) && answers.size() == count * round.answer_bytes());
-  wire::FetchAnswersRequest request;
-  request.set_round_id(ToString(round.id()));
-  for (const OnionRange& range : ranges) {
-    AppendFetch(round, range, slots.first(range.count), request);
-    slots = slots.subspan(range.count);
-  }
+                                    MutableBytes answers) {
+  const wire::FetchAnswersRequest request = MakeFetch(round, ranges);
+  SHOAL_CHECK(answers.size() == request.slots().size() / 4 * round.answer_bytes());
   SHOAL_ASSIGN_OR_RETURN(const wire::FetchAnswersResponse response,
                          Call(&Transport::FetchAnswers, request));
   if (response.answers().size() != answers.size()) {
     return absl::DataLossError(absl::StrCat("the frontend sent ", response.answers().size(),
-                                            " bytes for ", count, " answers of ",
-                                            round.answer_bytes()));
+                                            " bytes for ", answers.size() / round.answer_bytes(),
+                                            " answers of ", round.answer_bytes()));
   }
   std::copy(response.answers().begin(), response.answers().end(), answers.begin());
   return absl::OkStatus();
+}
+
+bool SlotSet::Add(uint32_t first, uint32_t count) {
+  const uint64_t end = uint64_t{first} + count;
+  const auto after = end_of_.lower_bound(first);
+  if (after != end_of_.end() && after->first < end) return false;
+  if (after != end_of_.begin() && std::prev(after)->second > first) return false;
+  end_of_.emplace_hint(after, first, end);
+  return true;
 }
 
 }  // namespace shoal::client

@@ -5,9 +5,12 @@
 #ifndef SHOAL_SRC_CLIENT_EXCHANGE_H_
 #define SHOAL_SRC_CLIENT_EXCHANGE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,8 +27,9 @@ namespace shoal::client {
 // Bytes of one query in a request: slot, token, tally.
 inline constexpr size_t kQueryBytes = 4 + sharing::kTokenBytes + 4;
 
-// How many items fit a request with `piece_bytes` of arrays, or its response; at least one.
-size_t OnionsPerPiece(const round::Round& round, size_t piece_bytes);
+// How many items fit a request with `piece_bytes` of arrays, or its response; at least one. For
+// onions: of one submission.
+uint32_t OnionsPerPiece(const round::Round& round, size_t piece_bytes);
 size_t QueriesPerPiece(size_t piece_bytes);
 size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes);
 
@@ -48,18 +52,18 @@ class Exchange {
   absl::StatusOr<wire::RoundState> WaitFor(const Digest& round_id, wire::RoundState state,
                                            uint64_t deadline_s);
 
-  // Submits onions and fills in their slots, in order. FAILED_PRECONDITION, RESOURCE_EXHAUSTED,
-  // NOT_FOUND: the round takes no more.
-  absl::Status SubmitOnions(const round::Round& round, std::string onions,
-                            std::span<uint32_t> slots);
+  // Sends submissions, together at most kMaxBulkBytes or only one. Returns the slot of each one's
+  // first onion; all slots of the request are different ones of the round. FAILED_PRECONDITION,
+  // RESOURCE_EXHAUSTED, NOT_FOUND: the round takes no more.
+  absl::StatusOr<std::vector<uint32_t>> SubmitOnions(const round::Round& round,
+                                                     std::vector<std::string> submissions);
 
-  // slots[i] and rows[i] belong to onion i of the ranges.
-  absl::Status SubmitQueries(const round::Round& round, std::span<const OnionRange> ranges,
-                             std::span<const uint32_t> slots, std::span<const uint32_t> rows);
+  absl::Status SubmitQueries(const wire::SubmitQueriesRequest& request);
 
-  // Fetches answers, answer_bytes each, still masked (Unmask in device.h).
+  // Fetches the answers of the ranges' onions, answer_bytes each, still masked (Unmask in
+  // device.h).
   absl::Status FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
-                            std::span<const uint32_t> slots, MutableBytes answers);
+                            MutableBytes answers);
 
   // See Transport::HangUp.
   void HangUp() { transport_->HangUp(); }
@@ -71,6 +75,16 @@ class Exchange {
   Transport* const transport_;
   const Sleep sleep_;
   const Clock* const clock_;
+};
+
+// The slots that a frontend has given in a round.
+class SlotSet {
+ public:
+  // False, and nothing changes, if one of slots first .. first + count - 1 is there already.
+  bool Add(uint32_t first, uint32_t count);
+
+ private:
+  std::map<uint64_t, uint64_t> end_of_;  // by first slot
 };
 
 }  // namespace shoal::client

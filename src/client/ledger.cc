@@ -1,7 +1,6 @@
 #include "src/client/ledger.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "src/base/status_macros.h"
@@ -42,9 +41,9 @@ void Ledger::AddIdleRound(double delta) {
 }
 
 absl::StatusOr<std::optional<double>> Ledger::EpsilonAt(double delta) const {
-  // These are added to whatever the rest reveals: basic composition.
-  const double left = delta - idle_delta_ - earlier_.delta;
-  if (!(left >= 0) || !std::isfinite(earlier_.epsilon)) return std::optional<double>();
+  // Added to whatever the rest reveals: basic composition.
+  const double left = delta - idle_delta_;
+  if (!(left >= 0)) return std::optional<double>();
   noise::Composition composition;
   std::vector<noise::Distribution> distributions;
   uint64_t changes = 0;
@@ -55,16 +54,12 @@ absl::StatusOr<std::optional<double>> Ledger::EpsilonAt(double delta) const {
     distributions.push_back(std::move(distribution));
     changes += std::min(charged.queries, noise::kMaxChanges + 1);
   }
-  for (const ChargedClaim& claim : claims_) {
-    composition.claims.push_back({claim.epsilon, claim.delta, claim.times});
-    changes += std::min(claim.times, noise::kMaxChanges + 1);
-  }
   // Nobody computes with as many: no epsilon would hold.
   if (changes > noise::kMaxChanges) return std::optional<double>();
   const absl::StatusOr<double> epsilon = noise::ComposedEpsilon(composition, left);
   if (absl::IsOutOfRange(epsilon.status())) return std::optional<double>();
   if (!epsilon.ok()) return epsilon.status();
-  return std::optional<double>(*epsilon + earlier_.epsilon);
+  return std::optional<double>(*epsilon);
 }
 
 absl::StatusOr<TotalLoss> Ledger::LossAt(double delta) const {

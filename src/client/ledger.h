@@ -49,14 +49,6 @@ struct ChargedNoise {
   uint64_t queries = 0;
 };
 
-// Charges of which only the claim is known: a state of an older version kept no more of them.
-struct ChargedClaim {
-  double epsilon = 0;
-  double delta = 0;
-  // How often up to phi queries were asked under this claim.
-  uint64_t times = 0;
-};
-
 // With probability at least 1 - delta, nobody's odds between any two lists of queries are moved by
 // a factor of more than e^epsilon.
 struct Loss {
@@ -100,9 +92,6 @@ class Ledger {
   uint64_t submissions_ = 0;
   uint64_t queries_ = 0;
   std::vector<ChargedNoise> noise_;
-  std::vector<ChargedClaim> claims_;
-  // What an older version charged and did not keep one by one, by basic composition.
-  Loss earlier_;
   uint64_t idle_rounds_ = 0;
   double idle_delta_ = 0;
 };

@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <iterator>
 #include <limits>
 #include <set>
 #include <utility>
@@ -18,7 +16,6 @@
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/client/state.pb.h"
-#include "src/noise/accountant.h"
 #include "src/roster/roster.h"
 #include "src/round/header.h"
 #include "src/storage/file.h"
@@ -31,14 +28,10 @@ constexpr uint64_t kMaxStateBytes = 1 << 28;
 constexpr size_t kInlineItems = 4096;
 constexpr char kArraySuffix[] = ".array-";
 constexpr char kAnswersSuffix[] = ".answers-";
-// By version, the oldest first.
-constexpr const char* kDomains[] = {"shoal client state v1", "shoal client state v2",
-                                    "shoal client state v3"};
-constexpr int kVersion = std::size(kDomains);
-// Rounds of an older version's state are given up.
-constexpr int kFirstWithRounds = 2;
-// A ledger of an older version's state has claims instead of noise settings.
-constexpr int kFirstWithSettings = 3;
+constexpr char kDomain[] = "shoal client state v4";
+constexpr const char* kDomainsOf01[] = {"shoal client state v1", "shoal client state v2",
+                                        "shoal client state v3"};
+
 Digest StateDigest(absl::string_view domain, BytesView record) {
   return Transcript(domain).Blob(record).Finish();
 }
@@ -57,6 +50,13 @@ absl::Status Damaged(absl::string_view what) {
                    "; move it away to begin anew (what it has seen and its ledger are lost then)"));
 }
 
+absl::Status Of01() {
+  return absl::FailedPreconditionError(
+      "Shoal 0.1 wrote this state, and this version does not read it; move it away to begin anew, "
+      "and keep it, as its ledger holds what this device asked until now, which the new state will "
+      "not count");
+}
+
 void WipeString(std::string& text) { sodium_memzero(text.data(), text.size()); }
 
 // A record with seeds, wiped when it dies.
@@ -73,12 +73,18 @@ void WriteSeen(const std::optional<roster::SeenEpoch>& seen, SeenEpochRecord* re
   record->set_digest(ToString(seen->digest));
 }
 
+absl::StatusOr<Digest> ReadDigest(const std::string& bytes) {
+  Digest digest;
+  if (bytes.size() != digest.size()) return Damaged("a digest's length");
+  std::copy(bytes.begin(), bytes.end(), digest.begin());
+  return digest;
+}
+
 absl::StatusOr<std::optional<roster::SeenEpoch>> ReadSeen(const SeenEpochRecord& record) {
   if (record.epoch() == 0 && record.digest().empty()) return std::nullopt;
-  if (record.digest().size() != sizeof(Digest)) return Damaged("a digest's length");
   roster::SeenEpoch seen;
   seen.epoch = record.epoch();
-  std::copy(record.digest().begin(), record.digest().end(), seen.digest.begin());
+  SHOAL_ASSIGN_OR_RETURN(seen.digest, ReadDigest(record.digest()));
   return std::optional<roster::SeenEpoch>(seen);
 }
 
@@ -89,13 +95,11 @@ class StateCodec {
  public:
   using ArrayIndex = FileStateStore::ArrayIndex;
   using StoredArray = FileStateStore::StoredArray;
-  using StoredArrays = FileStateStore::StoredArrays;
   struct Decoded {
     State state;
     Guard guard;
-    // The arrays' files, for rounds whose arrays are not in `state` yet.
+    // The files of rows that are not in `state` yet.
     ArrayIndex arrays;
-    int version = 0;
   };
 
   static SecretVector<uint8_t> Encode(const State& state, const ArrayIndex& arrays,
@@ -117,15 +121,11 @@ class StateCodec {
       if (round.over) continue;
       out.set_master_seed(round.master.data(), Seed::size());
       if (!round.rows.empty()) out.set_wanted(ToString(round.wanted));
-      const auto found = arrays.find(round.id);
-      const StoredArrays stored = found == arrays.end() ? StoredArrays() : found->second;
-      if (stored.slots) {
-        WriteStored(*stored.slots, *out.mutable_slots_file());
-      } else {
-        out.mutable_slots()->Add(round.slots.begin(), round.slots.end());
+      for (const OnionSubmission& submission : round.submissions) {
+        WriteSubmission(submission, *out.add_submissions());
       }
-      if (stored.rows) {
-        WriteStored(*stored.rows, *out.mutable_rows_file());
+      if (const auto stored = arrays.find(round.id); stored != arrays.end()) {
+        WriteStored(stored->second, *out.mutable_rows_file());
       } else {
         out.mutable_rows()->Add(round.rows.begin(), round.rows.end());
       }
@@ -135,8 +135,7 @@ class StateCodec {
     const size_t bytes = record.ByteSizeLong();
     SecretVector<uint8_t> encoded(sizeof(Digest) + bytes);
     record.SerializeWithCachedSizesToArray(encoded.data() + sizeof(Digest));
-    const Digest digest =
-        StateDigest(kDomains[kVersion - 1], BytesView(encoded).subspan(sizeof(Digest)));
+    const Digest digest = StateDigest(kDomain, BytesView(encoded).subspan(sizeof(Digest)));
     std::copy(digest.begin(), digest.end(), encoded.begin());
     return encoded;
   }
@@ -154,8 +153,6 @@ class StateCodec {
     LedgerTotal& total = *record.mutable_total();
     total.set_submissions(ledger.submissions_);
     total.set_queries(ledger.queries_);
-    total.set_epsilon(ledger.earlier_.epsilon);
-    total.set_delta(ledger.earlier_.delta);
     total.set_idle_rounds(ledger.idle_rounds_);
     total.set_idle_delta(ledger.idle_delta_);
     for (const ChargedNoise& charged : ledger.noise_) {
@@ -164,14 +161,8 @@ class StateCodec {
       out.set_submissions(charged.submissions);
       out.set_queries(charged.queries);
     }
-    for (const ChargedClaim& claim : ledger.claims_) {
-      ChargedClaimRecord& out = *record.add_claims();
-      out.set_epsilon(claim.epsilon);
-      out.set_delta(claim.delta);
-      out.set_times(claim.times);
-    }
   }
-  static absl::Status ReadLedger(const StateRecord& record, int version, Ledger& ledger) {
+  static absl::Status ReadLedger(const StateRecord& record, Ledger& ledger) {
     for (const ChargeRecord& in : record.charges()) {
       ledger.latest_.push_back({.sent_s = in.sent_s(),
                                 .round_counter = in.round_counter(),
@@ -183,11 +174,6 @@ class StateCodec {
     const LedgerTotal& total = record.total();
     ledger.submissions_ = total.submissions();
     ledger.queries_ = total.queries();
-    ledger.earlier_ = {total.epsilon(), total.delta()};
-    if (version < kFirstWithSettings) {
-      TakeOver(ledger);
-      return absl::OkStatus();
-    }
     ledger.idle_rounds_ = total.idle_rounds();
     ledger.idle_delta_ = total.idle_delta();
     for (const ChargedNoiseRecord& in : record.noise()) {
@@ -196,43 +182,26 @@ class StateCodec {
       ledger.noise_.push_back(
           {.noise = *noise, .submissions = in.submissions(), .queries = in.queries()});
     }
-    for (const ChargedClaimRecord& in : record.claims()) {
-      ledger.claims_.push_back({.epsilon = in.epsilon(), .delta = in.delta(), .times = in.times()});
-    }
     return absl::OkStatus();
   }
-  // Takes over a ledger of an older version, which kept the claims of its latest charges and a sum
-  // of all of them. Each group of phi queries was within its round's claim, and the groups of a
-  // client are independent.
-  static void TakeOver(Ledger& ledger) {
-    constexpr double kNone = std::numeric_limits<double>::infinity();
-    Loss rest = std::exchange(ledger.earlier_, {});
-    for (const Charge& charge : ledger.latest_) {
-      if (charge.queries == 0) continue;
-      // There is no privacy claim for phi = 0 or for numbers that make no sense.
-      if (charge.phi == 0 || !(charge.epsilon > 0) ||
-          !(charge.epsilon <= noise::kMaxComposedEpsilon) || !(charge.delta >= 0) ||
-          !(charge.delta < 1)) {
-        ledger.earlier_ = {kNone, 1};
-        return;
-      }
-      const uint64_t groups = (uint64_t{charge.queries} + charge.phi - 1) / charge.phi;
-      auto claim = std::find_if(
-          ledger.claims_.begin(), ledger.claims_.end(), [&](const ChargedClaim& other) {
-            return other.epsilon == charge.epsilon && other.delta == charge.delta;
-          });
-      if (claim == ledger.claims_.end()) {
-        claim = ledger.claims_.insert(claim, {.epsilon = charge.epsilon, .delta = charge.delta});
-      }
-      claim->times += groups;
-      rest.epsilon -= static_cast<double>(groups) * charge.epsilon;
-    }
-    if (ledger.submissions_ <= ledger.latest_.size()) return;
-    // The others are known only as a part of the sum. The delta stays that of the whole sum. The
-    // last term of epsilon makes up for rounding.
-    const double sum = rest.epsilon;
-    ledger.earlier_ = {std::isfinite(sum) ? std::max(0.0, sum) * (1 + 1e-9) + 1e-6 : kNone,
-                       rest.delta};
+
+  static void WriteSubmission(const OnionSubmission& submission, SubmissionRecord& out) {
+    out.set_count(submission.count);
+    if (!submission.first_slot) return;
+    out.set_first_slot(*submission.first_slot);
+    out.set_plaintext_digest(ToString(submission.plaintext));
+  }
+  static absl::StatusOr<OnionSubmission> ReadSubmission(const SubmissionRecord& in,
+                                                        uint32_t first) {
+    OnionSubmission submission{
+        .first = first, .count = in.count(), .plaintext = {}, .first_slot = std::nullopt};
+    constexpr uint32_t kMost = std::numeric_limits<uint32_t>::max();
+    if (in.count() == 0 || in.count() > kMost - first) return Damaged("a submission's size");
+    if (!in.has_first_slot()) return submission;
+    if (in.count() > kMost - in.first_slot()) return Damaged("a submission's slots");
+    submission.first_slot = in.first_slot();
+    SHOAL_ASSIGN_OR_RETURN(submission.plaintext, ReadDigest(in.plaintext_digest()));
+    return submission;
   }
 
   static void WriteStored(const StoredArray& stored, ArrayFile& out) {
@@ -246,8 +215,7 @@ class StateCodec {
     if (!absl::StartsWith(stored.name, kArraySuffix) || absl::StrContains(stored.name, '/')) {
       return Damaged("an array's name");
     }
-    if (in.digest().size() != sizeof(Digest)) return Damaged("a digest's length");
-    std::copy(in.digest().begin(), in.digest().end(), stored.digest.begin());
+    SHOAL_ASSIGN_OR_RETURN(stored.digest, ReadDigest(in.digest()));
     return stored;
   }
 
@@ -258,10 +226,11 @@ class StateCodec {
       const Digest digest = StateDigest(domain, body);
       return std::equal(digest.begin(), digest.end(), encoded.begin());
     };
+    if (!is_of(kDomain)) {
+      if (std::ranges::any_of(kDomainsOf01, is_of)) return Of01();
+      return Damaged("its checksum does not fit");
+    }
     Decoded decoded;
-    decoded.version = kVersion;
-    while (decoded.version > 0 && !is_of(kDomains[decoded.version - 1])) --decoded.version;
-    if (decoded.version == 0) return Damaged("its checksum does not fit");
     WipingRecord wiping;
     StateRecord& record = wiping.record;
     if (body.size() > kMaxStateBytes ||
@@ -288,28 +257,26 @@ class StateCodec {
       if (!round.over) {
         if (in.master_seed().size() != Seed::size()) return Damaged("a seed's length");
         round.master = Seed(AsBytes(in.master_seed()));
-        round.slots.assign(in.slots().begin(), in.slots().end());
+        for (const SubmissionRecord& submission : in.submissions()) {
+          SHOAL_ASSIGN_OR_RETURN(OnionSubmission read, ReadSubmission(submission, round.onions()));
+          round.submissions.push_back(read);
+        }
         round.rows.assign(in.rows().begin(), in.rows().end());
-        StoredArrays stored;
-        if (in.has_slots_file()) {
-          SHOAL_ASSIGN_OR_RETURN(stored.slots, ReadStored(in.slots_file()));
-        }
+        size_t rows = round.rows.size();
         if (in.has_rows_file()) {
-          SHOAL_ASSIGN_OR_RETURN(stored.rows, ReadStored(in.rows_file()));
+          SHOAL_ASSIGN_OR_RETURN(StoredArray stored, ReadStored(in.rows_file()));
+          rows = stored.count;
+          decoded.arrays[round.id] = std::move(stored);
         }
-        const size_t slots = stored.slots ? stored.slots->count : round.slots.size();
-        const size_t rows = stored.rows ? stored.rows->count : round.rows.size();
-        if (rows > slots) return Damaged("more rows than slots");
+        if (rows > round.slots()) return Damaged("more rows than slots");
         if (!in.wanted().empty()) {
-          if (in.wanted().size() != sizeof(Digest)) return Damaged("a digest's length");
-          std::copy(in.wanted().begin(), in.wanted().end(), round.wanted.begin());
+          SHOAL_ASSIGN_OR_RETURN(round.wanted, ReadDigest(in.wanted()));
         }
-        if (stored.slots || stored.rows) decoded.arrays[round.id] = std::move(stored);
       }
       if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");
       state.rounds.push_back(std::move(round));
     }
-    SHOAL_RETURN_IF_ERROR(ReadLedger(record, decoded.version, state.ledger));
+    SHOAL_RETURN_IF_ERROR(ReadLedger(record, state.ledger));
     return decoded;
   }
 };
@@ -320,7 +287,24 @@ void HeldRound::End() {
   // The rows that were asked are as secret as the seed.
   sodium_memzero(rows.data(), rows.size() * sizeof(uint32_t));
   rows.clear();
-  slots.clear();
+  submissions.clear();
+}
+
+uint32_t HeldRound::onions() const {
+  return submissions.empty() ? 0 : submissions.back().first + submissions.back().count;
+}
+
+uint32_t HeldRound::slots() const {
+  for (const OnionSubmission& submission : submissions) {
+    if (!submission.first_slot) return submission.first;
+  }
+  return onions();
+}
+
+bool HeldRound::has_slots() const {
+  return std::ranges::any_of(submissions, [](const OnionSubmission& submission) {
+    return submission.first_slot.has_value();
+  });
 }
 
 HeldRound* State::FindRound(const Digest& id) {
@@ -331,7 +315,7 @@ HeldRound* State::FindRound(const Digest& id) {
 }
 
 void State::End(HeldRound& round) {
-  if (!round.over && !round.slots.empty() && round.rows.empty()) {
+  if (!round.over && round.has_slots() && round.rows.empty()) {
     ledger.AddIdleRound(round.header.header().noise().delta());
   }
   round.End();
@@ -369,17 +353,12 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   SHOAL_ASSIGN_OR_RETURN(const bool current, store->file_->Accept(decoded->guard, random));
   for (HeldRound& round : store->state_.rounds) {
     if (round.over) continue;
-    const auto arrays = decoded->arrays.find(round.id);
-    const bool good = current && decoded->version >= kFirstWithRounds &&
-                      (arrays == decoded->arrays.end() || store->Load(arrays->second, round));
-    if (good) continue;
+    const auto rows = decoded->arrays.find(round.id);
+    const bool in_file = rows != decoded->arrays.end();
+    if (current && (!in_file || store->Load(rows->second, round))) continue;
     ++store->discarded_rounds_;
-    if (arrays != decoded->arrays.end() && arrays->second.slots && !arrays->second.rows &&
-        round.slots.empty() && round.rows.empty()) {
-      // Its slots are in a file that was not read.
-      store->state_.ledger.AddIdleRound(round.header.header().noise().delta());
-    }
-    store->state_.End(round);
+    // A round whose rows are in a file was charged with them.
+    in_file ? round.End() : store->state_.End(round);
     decoded->arrays.erase(round.id);
   }
   store->arrays_ = std::move(decoded->arrays);
@@ -388,21 +367,17 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
   return store;
 }
 
-bool FileStateStore::Load(const StoredArrays& stored, HeldRound& round) const {
-  const auto load = [&](const std::optional<StoredArray>& from, std::vector<uint32_t>& into) {
-    if (!from) return true;
-    auto content = ReadPrivateFile(absl::StrCat(path_, from->name), 4 * uint64_t{from->count});
-    if (!content.ok()) return false;
-    auto wipe = absl::MakeCleanup([&] { WipeString(*content); });
-    if (content->size() != 4 * uint64_t{from->count} ||
-        ArrayDigest(round.id, AsBytes(*content)) != from->digest) {
-      return false;
-    }
-    into.resize(from->count);
-    std::copy(content->begin(), content->end(), reinterpret_cast<char*>(into.data()));
-    return true;
-  };
-  return load(stored.slots, round.slots) && load(stored.rows, round.rows);
+bool FileStateStore::Load(const StoredArray& stored, HeldRound& round) const {
+  const uint64_t bytes = 4 * uint64_t{stored.count};
+  auto content = ReadPrivateFile(absl::StrCat(path_, stored.name), bytes);
+  if (!content.ok()) return false;
+  auto wipe = absl::MakeCleanup([&] { WipeString(*content); });
+  if (content->size() != bytes || ArrayDigest(round.id, AsBytes(*content)) != stored.digest) {
+    return false;
+  }
+  round.rows.resize(stored.count);
+  std::copy(content->begin(), content->end(), reinterpret_cast<char*>(round.rows.data()));
+  return true;
 }
 
 std::string FileStateStore::AnswersPath(uint64_t round_counter) const {
@@ -413,37 +388,27 @@ absl::StatusOr<FileStateStore::ArrayIndex> FileStateStore::WriteArrays(uint64_t 
   ArrayIndex index;
   uint32_t number = 0;
   for (const HeldRound& round : state_.rounds) {
-    if (round.over) continue;
-    const auto before = arrays_.find(round.id);
-    const auto write = [&](const std::vector<uint32_t>& items,
-                           std::optional<StoredArray> StoredArrays::*which) -> absl::Status {
-      if (items.size() <= kInlineItems) return absl::OkStatus();
-      const Digest digest = ArrayDigest(round.id, ArrayBytes(items));
-      if (before != arrays_.end() && before->second.*which &&
-          (before->second.*which)->digest == digest) {
-        index[round.id].*which = before->second.*which;
-        return absl::OkStatus();
-      }
-      StoredArray stored{.name = absl::StrCat(kArraySuffix, generation, "-", number++),
-                         .count = static_cast<uint32_t>(items.size()),
-                         .digest = digest};
-      SHOAL_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(path_, stored.name), ArrayBytes(items),
-                                                FileMode::kPrivate));
-      index[round.id].*which = std::move(stored);
-      return absl::OkStatus();
-    };
-    SHOAL_RETURN_IF_ERROR(write(round.slots, &StoredArrays::slots));
-    SHOAL_RETURN_IF_ERROR(write(round.rows, &StoredArrays::rows));
+    if (round.over || round.rows.size() <= kInlineItems) continue;
+    const BytesView bytes = ArrayBytes(round.rows);
+    const Digest digest = ArrayDigest(round.id, bytes);
+    if (const auto before = arrays_.find(round.id);
+        before != arrays_.end() && before->second.digest == digest) {
+      index[round.id] = before->second;
+      continue;
+    }
+    StoredArray stored{.name = absl::StrCat(kArraySuffix, generation, "-", number++),
+                       .count = static_cast<uint32_t>(round.rows.size()),
+                       .digest = digest};
+    SHOAL_RETURN_IF_ERROR(
+        WriteFileAtomically(absl::StrCat(path_, stored.name), bytes, FileMode::kPrivate));
+    index[round.id] = std::move(stored);
   }
   return index;
 }
 
 void FileStateStore::RemoveLeftovers() const {
   std::set<std::string> named;
-  for (const auto& [id, arrays] : arrays_) {
-    if (arrays.slots) named.insert(absl::StrCat(path_, arrays.slots->name));
-    if (arrays.rows) named.insert(absl::StrCat(path_, arrays.rows->name));
-  }
+  for (const auto& [id, stored] : arrays_) named.insert(absl::StrCat(path_, stored.name));
   for (const HeldRound& round : state_.rounds) {
     if (!round.over) named.insert(AnswersPath(round.counter()));
   }

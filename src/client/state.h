@@ -7,9 +7,9 @@
 // an old copy loses its rounds:
 //   PATH        the state, with PATH.guard and PATH.lock beside it (guarded_file.h)
 //   PATH.array-GENERATION-N
-//               a long array of a round (slots, rows): 0600; written once, and durable before the
-//               state names it with its digest, so that state and guard cover it; when no state
-//               names it any more, it is overwritten with zeros and removed
+//               the rows of a round, if they are many: 0600; written once, and durable before the
+//               state names them with their digest, so that state and guard cover them; when no
+//               state names them any more, they are overwritten with zeros and removed
 //   PATH.answers-COUNTER       a round's answers while they come in (answer_spool.h), still masked:
 //               worth nothing without the round's seed, and removed when that is wiped
 // A killed process may leave files behind that no state names; the next process removes them.
@@ -28,6 +28,7 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
+#include "src/client/device.h"
 #include "src/client/guarded_file.h"
 #include "src/client/ledger.h"
 #include "src/roster/roster.h"
@@ -40,9 +41,11 @@ struct HeldRound {
   wire::SignedHeader header;
   Digest id = {};
   Seed master;
-  // slots[i] holds onion i.
-  std::vector<uint32_t> slots;
-  // rows[i] travels in slots[i]. Empty until the queries are charged, and never changed afterwards.
+  // How the onions are cut, in their order. Stored with the seed before anything is sent. More may
+  // be added, but none is ever cut in another way.
+  std::vector<OnionSubmission> submissions;
+  // rows[i] travels in the slot of onion i. Empty until the queries are charged, and never changed
+  // afterwards.
   std::vector<uint32_t> rows;
   // A digest, keyed with the seed, of the rows that the lookup is for; the others are padding. By
   // it the same lookup finds its round again.
@@ -52,6 +55,14 @@ struct HeldRound {
   bool over = false;
 
   uint64_t counter() const { return header.header().counter(); }
+  // The number of onions, and how many of them, from the first on, have slots.
+  uint32_t onions() const;
+  uint32_t slots() const;
+  // Whether any onion has a slot.
+  bool has_slots() const;
+  std::vector<OnionRange> Onions(size_t first, size_t count) const {
+    return Ranges(master, submissions, first, count);
+  }
   // Wipes the secrets. Callers use State::End, which charges the ledger too.
   void End();
 };
@@ -98,8 +109,8 @@ class MemoryStateStore final : public StateStore {
 
 class FileStateStore final : public StateStore {
  public:
-  // Opens the state, or begins one. FAILED_PRECONDITION: another process uses the state. DATA_LOSS:
-  // the file is damaged. PERMISSION_DENIED: others may read the file.
+  // Opens the state, or begins one. FAILED_PRECONDITION: another process uses the state, or Shoal
+  // 0.1 wrote it. DATA_LOSS: the file is damaged. PERMISSION_DENIED: others may read the file.
   static absl::StatusOr<std::unique_ptr<FileStateStore>> Open(const std::string& path,
                                                               RandomSource& random);
 
@@ -108,32 +119,27 @@ class FileStateStore final : public StateStore {
   absl::Status Save() override;
   std::string AnswersPath(uint64_t round_counter) const override;
 
-  // The number of rounds given up because the state or one of its arrays is an old copy, or comes
-  // from an older version of this program.
+  // The number of rounds given up because the state or one of its arrays is an old copy.
   size_t discarded_rounds() const { return discarded_rounds_; }
 
  private:
   friend class StateCodec;
-  // A long array with its own file.
+  // The rows of a round in a file of their own.
   struct StoredArray {
     std::string name;  // PATH.name
     uint32_t count = 0;
     Digest digest = {};
   };
-  struct StoredArrays {
-    std::optional<StoredArray> slots;
-    std::optional<StoredArray> rows;
-  };
-  // Keyed by round id. Lacks rounds without a long array.
-  using ArrayIndex = std::map<Digest, StoredArrays>;
+  // Keyed by round id. Lacks rounds with few rows.
+  using ArrayIndex = std::map<Digest, StoredArray>;
 
   FileStateStore(std::string path, std::unique_ptr<GuardedFile> file)
       : path_(std::move(path)), file_(std::move(file)) {}
   // Writes the files of arrays that are new in the state, as of `generation`.
   absl::StatusOr<ArrayIndex> WriteArrays(uint64_t generation) const;
-  // Reads a round's arrays into `round`; false if a file does not have the digest that the state
+  // Reads a round's rows into `round`; false if the file does not have the digest that the state
   // names.
-  bool Load(const StoredArrays& stored, HeldRound& round) const;
+  bool Load(const StoredArray& stored, HeldRound& round) const;
   // Removes files beside the state that it does not name.
   void RemoveLeftovers() const;
 
@@ -145,7 +151,7 @@ class FileStateStore final : public StateStore {
 };
 
 // Reads a state without locking it, to show it to people. Leaves out long arrays. NOT_FOUND if
-// there is none.
+// there is none; otherwise errors as Open.
 absl::StatusOr<State> ReadState(const std::string& path);
 
 }  // namespace shoal::client

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -62,10 +61,31 @@ class StateTest : public ::testing::Test {
     round.header.mutable_header()->set_expires_s(1000 + counter);
     round.id = round::RoundId(round.header.header());
     round.master = random_.NewSeed();
-    round.slots = {5, 3, 9};
+    round.submissions = MakeSubmissions({2, 1});
     round.rows = {70, 71, 72};
     round.wanted.fill(static_cast<uint8_t>(counter));
     return round;
+  }
+
+  // Submissions of these sizes that have slots, the first one those from 5 on.
+  static std::vector<OnionSubmission> MakeSubmissions(const std::vector<uint32_t>& counts) {
+    std::vector<OnionSubmission> submissions;
+    uint32_t first = 0;
+    for (const uint32_t count : counts) {
+      OnionSubmission submission{
+          .first = first, .count = count, .plaintext = {}, .first_slot = 2 * first + 5};
+      submission.plaintext.fill(static_cast<uint8_t>(first + 1));
+      submissions.push_back(submission);
+      first += count;
+    }
+    return submissions;
+  }
+
+  // Replaces the state's content.
+  void WriteAs(const char* domain, const std::string& body) {
+    Bytes content = ToBytes(Transcript(domain).Blob(body).Finish());
+    Append(content, AsBytes(body));
+    SHOAL_CHECK(WriteFileAtomically(path_, content, FileMode::kPrivate).ok());
   }
 
   // Saves a state with one round and closes its store.
@@ -110,7 +130,12 @@ TEST_F(StateTest, KeepsEverything) {
   ASSERT_EQ(state.rounds.size(), 2u);
   EXPECT_EQ(ToBytes(state.rounds[0].master.view()), ToBytes(master.view()));
   EXPECT_EQ(state.rounds[0].counter(), 7u);
-  EXPECT_EQ(state.rounds[0].slots, (std::vector<uint32_t>{5, 3, 9}));
+  ASSERT_EQ(state.rounds[0].submissions.size(), 2u);
+  const OnionSubmission& second = state.rounds[0].submissions[1];
+  EXPECT_EQ(second.first, 2u);
+  EXPECT_EQ(second.count, 1u);
+  EXPECT_EQ(second.first_slot, 9u);
+  EXPECT_EQ(second.plaintext[31], 3);
   EXPECT_EQ(state.rounds[0].rows, (std::vector<uint32_t>{70, 71, 72}));
   EXPECT_EQ(state.rounds[0].wanted[31], 7);
   EXPECT_FALSE(state.rounds[0].over);
@@ -289,10 +314,9 @@ class LongStateTest : public StateTest {
   static constexpr uint32_t kMany = 100'000;
   HeldRound MakeLong(uint64_t counter) {
     HeldRound round = MakeRound(counter);
-    round.slots.resize(kMany);
-    round.rows.resize(kMany - 1);
-    for (uint32_t i = 0; i < kMany; ++i) round.slots[i] = 7 * i + 1;
-    for (uint32_t i = 0; i + 1 < kMany; ++i) round.rows[i] = 3 * i;
+    round.submissions = MakeSubmissions({kMany / 2, kMany / 2});
+    round.rows.resize(kMany);
+    for (uint32_t i = 0; i < kMany; ++i) round.rows[i] = 3 * i;
     return round;
   }
   void SaveLong() {
@@ -310,37 +334,28 @@ class LongStateTest : public StateTest {
     std::sort(files.begin(), files.end());
     return files;
   }
-  // There is one row fewer than there are slots.
-  std::string RowsFile() const {
-    for (const std::string& file : Files(".array-")) {
-      if (fs::file_size(file) == 4 * (kMany - 1)) return file;
-    }
-    return "";
-  }
+  std::string RowsFile() const { return Files(".array-").at(0); }
 };
 
-TEST_F(LongStateTest, LongArraysHaveFilesOfTheirOwn) {
+TEST_F(LongStateTest, ManyRowsHaveAFileOfTheirOwn) {
   SaveLong();
   EXPECT_LT(fs::file_size(path_), 2000u) << "what is saved often stays small";
-  ASSERT_EQ(Files(".array-").size(), 2u);
-  for (const std::string& file : Files(".array-")) {
-    EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
-  }
+  ASSERT_EQ(Files(".array-").size(), 1u);
+  EXPECT_EQ(fs::status(RowsFile()).permissions(), fs::perms::owner_read | fs::perms::owner_write);
   auto store = Open();
   EXPECT_EQ(store->discarded_rounds(), 0u);
-  const HeldRound expected = MakeLong(1);
   ASSERT_EQ(store->state().rounds.size(), 1u);
-  EXPECT_EQ(store->state().rounds[0].slots, expected.slots);
-  EXPECT_EQ(store->state().rounds[0].rows, expected.rows);
+  EXPECT_EQ(store->state().rounds[0].slots(), kMany);
+  EXPECT_EQ(store->state().rounds[0].rows, MakeLong(1).rows);
 
-  // Only arrays that changed are written again.
+  // Only what changed is written again.
   const std::vector<std::string> files = Files(".array-");
   store->state().ledger.Add({.queries = 1, .noise = Noise(1)});
   SHOAL_ASSERT_OK(store->Save());
   EXPECT_EQ(Files(".array-"), files);
   store->state().rounds[0].rows[17] = 5;
   SHOAL_ASSERT_OK(store->Save());
-  EXPECT_EQ(Files(".array-").size(), 2u);
+  EXPECT_EQ(Files(".array-").size(), 1u);
   EXPECT_NE(Files(".array-"), files);
   store.reset();
   EXPECT_EQ(Open()->state().rounds[0].rows[17], 5u);
@@ -399,7 +414,7 @@ TEST_F(LongStateTest, ArraysAreWipedWithTheirRound) {
   EXPECT_TRUE(Files(".answers-").empty());
   const auto old = ReadFile(link);
   SHOAL_ASSERT_OK(old);
-  EXPECT_EQ(old->size(), 4 * (kMany - 1));
+  EXPECT_EQ(old->size(), 4 * kMany);
   EXPECT_EQ(old->find_first_not_of('\0'), std::string::npos);
 }
 
@@ -441,7 +456,7 @@ TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
     {
       auto store = Open();
       store->state().rounds.push_back(MakeRound(1));
-      store->state().rounds[0].slots.resize(kMany, 7);
+      store->state().rounds[0].submissions = MakeSubmissions({kMany});
       SHOAL_ASSERT_OK(store->Save());
     }
     const auto killed = KillAtSystemCall(at, [&] {
@@ -470,7 +485,7 @@ TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
         EXPECT_EQ(round.rows, MakeRound(1).rows) << at << ": rows and charge come together";
       }
       EXPECT_TRUE(Files(".tmp-").empty()) << at;
-      EXPECT_EQ(Files(".array-").size(), round.over ? 0u : 1u + charges) << at;
+      EXPECT_EQ(Files(".array-").size(), round.over ? 0u : charges) << at;
     }
     if (!*killed) break;
     ++kills;
@@ -498,102 +513,68 @@ TEST_F(LongStateTest, LeftoversAreWiped) {
   for (const std::string& link : links) EXPECT_EQ(*ReadFile(link), std::string(6, '\0'));
 }
 
-// Version 1 derived a round's secrets in another way: its slots cannot be used, but the epochs that
-// it has seen and its ledger are kept.
-TEST_F(StateTest, AStateOfVersion1LosesItsRounds) {
+// A program that is killed before it knows the slots must find what it was about to send.
+TEST_F(StateTest, KeepsTheCutOfWhatHasNoSlotsYet) {
   {
     auto store = Open();
-    store->state().rounds.push_back(MakeRound(1));
-    store->state().ledger.Add({.queries = 3, .noise = Noise(3)});
+    HeldRound round = MakeRound(1);
+    round.rows.clear();
+    round.submissions = MakeSubmissions({4, 5, 6});
+    round.submissions[1].first_slot.reset();
+    store->state().rounds.push_back(std::move(round));
     SHOAL_ASSERT_OK(store->Save());
   }
-  const std::string content = *ReadFile(path_);
-  const BytesView body = AsBytes(content).subspan(sizeof(Digest));
-  Bytes old = ToBytes(Transcript("shoal client state v1").Blob(body).Finish());
-  Append(old, body);
-  SHOAL_ASSERT_OK(WriteFileAtomically(path_, old, FileMode::kPrivate));
   auto store = Open();
-  EXPECT_EQ(store->discarded_rounds(), 1u);
-  EXPECT_TRUE(store->state().rounds[0].over);
-  EXPECT_EQ(store->state().ledger.queries(), 3u);
+  const HeldRound& round = store->state().rounds[0];
+  ASSERT_EQ(round.submissions.size(), 3u);
+  EXPECT_EQ(round.submissions[1].first, 4u);
+  EXPECT_EQ(round.submissions[1].count, 5u);
+  EXPECT_FALSE(round.submissions[1].first_slot.has_value());
+  EXPECT_EQ(round.submissions[2].first_slot, 23u);
+  EXPECT_EQ(round.onions(), 15u);
+  EXPECT_EQ(round.slots(), 4u) << "those without a gap before them";
+  EXPECT_TRUE(round.has_slots());
 }
 
-// Version 2 kept a sum of all charges, and the claims of the latest.
-class Version2Test : public StateTest {
- protected:
-  // Writes a state with these charges as version 2 did, and opens it.
-  std::unique_ptr<FileStateStore> OpenWith(const std::vector<Charge>& charges,
-                                           const LedgerTotal& total) {
+TEST_F(StateTest, SubmissionsThatMakeNoSenseAreDamage) {
+  const auto refused = [&](const std::function<void(RoundRecord&)>& change) {
+    for (const auto& entry : fs::directory_iterator(directory_)) fs::remove(entry.path());
     SaveOne();
     const std::string content = *ReadFile(path_);
     StateRecord record;
     SHOAL_CHECK(record.ParseFromString(content.substr(sizeof(Digest))));
-    for (const Charge& charge : charges) {
-      ChargeRecord& out = *record.add_charges();
-      out.set_queries(charge.queries);
-      out.set_epsilon(charge.epsilon);
-      out.set_delta(charge.delta);
-      out.set_phi(charge.phi);
+    change(*record.mutable_rounds(0));
+    WriteAs("shoal client state v4", record.SerializeAsString());
+    EXPECT_THAT(FileStateStore::Open(path_, random_),
+                StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+  };
+  refused([](auto& r) { r.mutable_submissions(0)->set_count(0); });
+  refused([](auto& r) { r.mutable_submissions(1)->set_count(~uint32_t{0}); });
+  refused([](auto& r) { r.mutable_submissions(0)->set_first_slot(~uint32_t{0}); });
+  refused([](auto& r) { r.mutable_submissions(0)->clear_plaintext_digest(); });
+  refused([](auto& r) { r.mutable_submissions(1)->clear_first_slot(); });  // more rows than slots
+}
+
+// Shoal 0.1 had three versions of the state. None is read, and none is taken for damage.
+TEST_F(StateTest, AStateOf01IsRefusedByName) {
+  SaveOne();
+  const std::string body = ReadFile(path_)->substr(sizeof(Digest));
+  for (const char* domain :
+       {"shoal client state v1", "shoal client state v2", "shoal client state v3"}) {
+    WriteAs(domain, body);
+    for (const absl::Status& status :
+         {FileStateStore::Open(path_, random_).status(), ReadState(path_).status()}) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, path_));
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
+                                   "Shoal 0.1 wrote this state, and this version does not read it; "
+                                   "move it away to begin anew, and keep it, as its ledger"));
     }
-    *record.mutable_total() = total;
-    const std::string body = record.SerializeAsString();
-    Bytes old = ToBytes(Transcript("shoal client state v2").Blob(AsBytes(body)).Finish());
-    Append(old, AsBytes(body));
-    SHOAL_CHECK(WriteFileAtomically(path_, old, FileMode::kPrivate).ok());
-    return Open();
   }
-  static LedgerTotal Total(uint64_t submissions, uint64_t queries, double epsilon, double delta) {
-    LedgerTotal total;
-    total.set_submissions(submissions);
-    total.set_queries(queries);
-    total.set_epsilon(epsilon);
-    total.set_delta(delta);
-    return total;
-  }
-};
-
-TEST_F(Version2Test, ItsChargesAreTakenOverByTheirClaims) {
-  // One charge within phi, one of three groups. Version 2 called the delta of the second 1.1e-5.
-  auto store = OpenWith({{.queries = 4, .epsilon = 0.5, .delta = 1e-7, .phi = 4},
-                         {.queries = 9, .epsilon = 1, .delta = 1e-6, .phi = 4}},
-                        Total(2, 13, 3.5, 1.12e-5));
-  const Ledger& ledger = store->state().ledger;
-  EXPECT_EQ(ledger.submissions(), 2u);
-  EXPECT_EQ(ledger.queries(), 13u);
-  // The three groups and the one are independent: 0.5 + 3 * 1 at 1e-7 + 3e-6, and less at more.
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss sum, ledger.LossAt(3.1e-6));
-  ASSERT_TRUE(sum.epsilon.has_value());
-  EXPECT_NEAR(*sum.epsilon, 3.5, 1e-3);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss none, ledger.LossAt(3e-6));
-  EXPECT_FALSE(none.epsilon.has_value());
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss less, ledger.LossAt(0.1));
-  EXPECT_LT(less.epsilon.value_or(9), 3.4);
-  // The same once more, from a file of the present version.
-  SHOAL_ASSERT_OK(store->Save());
-  store.reset();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss again, Open()->state().ledger.LossAt(3.1e-6));
-  EXPECT_EQ(again.epsilon, sum.epsilon);
-}
-
-TEST_F(Version2Test, WhatItDidNotKeepIsAddedUp) {
-  auto store =
-      OpenWith({{.queries = 1, .epsilon = 0.5, .delta = 1e-7, .phi = 1}}, Total(3, 5, 2.5, 4e-6));
-  const Ledger& ledger = store->state().ledger;
-  // The rest: epsilon 2, and the whole sum's delta.
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, ledger.LossAt(4.2e-6));
-  ASSERT_TRUE(loss.epsilon.has_value());
-  EXPECT_NEAR(*loss.epsilon, 2.5, 1e-3);
-  EXPECT_GE(*loss.epsilon, 2.5);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss none, ledger.LossAt(4e-6));
-  EXPECT_FALSE(none.epsilon.has_value());
-}
-
-TEST_F(Version2Test, NothingHoldsWithoutAClaim) {
-  auto store =
-      OpenWith({{.queries = 1, .epsilon = 1, .delta = 1e-6, .phi = 0}}, Total(1, 1, INFINITY, 1));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, store->state().ledger.LossAt(1e-6));
-  EXPECT_FALSE(loss.epsilon.has_value());
-  EXPECT_FALSE(loss.beyond.has_value());
+  // As it says.
+  fs::rename(path_, path_ + ".old");
+  auto store = Open();
+  ASSERT_NE(store, nullptr);
+  EXPECT_TRUE(store->state().rounds.empty());
 }
 
 // A round in which slots were held and nothing was asked is charged its delta when it is over,
@@ -610,7 +591,7 @@ TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
   state.rounds.push_back(idle(2));       // is given up
   state.rounds.push_back(MakeRound(3));  // was asked in
   state.rounds.push_back(idle(4));       // has no slots
-  state.rounds[3].slots.clear();
+  for (OnionSubmission& submission : state.rounds[3].submissions) submission.first_slot.reset();
   state.rounds.push_back(idle(5));  // goes on
   state.End(state.rounds[1]);
   EXPECT_EQ(state.ledger.idle_rounds(), 1u);
@@ -627,20 +608,26 @@ TEST_F(StateTest, IdleRoundsAreChargedWhenTheyAreOver) {
 
 // A state that was restored from an old copy gives its rounds up: their slots were held.
 TEST_F(StateTest, IdleRoundsOfAnOldCopyAreCharged) {
-  for (const size_t slots : {size_t{3}, size_t{10'000}}) {  // in the state, and in a file
-    {
-      auto store = Open();
-      HeldRound round = MakeRound(1 + slots);
-      round.rows.clear();
-      round.slots.resize(slots);
-      store->state().rounds.push_back(std::move(round));
-      SHOAL_ASSERT_OK(store->Save());
-    }
-    fs::remove(path_ + ".guard");
+  {
     auto store = Open();
-    EXPECT_EQ(store->discarded_rounds(), 1u);
-    EXPECT_EQ(store->state().ledger.idle_rounds(), slots == 3 ? 1u : 2u);
+    store->state().rounds.push_back(MakeRound(1));
+    store->state().rounds.push_back(MakeRound(2));
+    store->state().rounds[1].rows.clear();
+    SHOAL_ASSERT_OK(store->Save());
   }
+  fs::remove(path_ + ".guard");
+  auto store = Open();
+  EXPECT_EQ(store->discarded_rounds(), 2u);
+  EXPECT_EQ(store->state().ledger.idle_rounds(), 1u) << "the first was charged with its rows";
+}
+
+// The same with rows in a file, which is not read then.
+TEST_F(LongStateTest, ChargedRoundsOfAnOldCopyAreNotIdle) {
+  SaveLong();
+  fs::remove(path_ + ".guard");
+  auto store = Open();
+  EXPECT_EQ(store->discarded_rounds(), 1u);
+  EXPECT_EQ(store->state().ledger.idle_rounds(), 0u);
 }
 
 TEST_F(StateTest, ExpiredRoundsAreDropped) {

@@ -1,7 +1,12 @@
 #include "src/client/tls_transport.h"
 
 #include <memory>
+#include <string>
+#include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "boost/asio.hpp"
+#include "boost/asio/ssl.hpp"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
 #include "src/base/testing/matchers.h"
@@ -49,7 +54,7 @@ TEST_F(TlsTransportTest, AWholeLookup) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp(deployment, *chain, keys, environment));
   EXPECT_EQ(ToString(results[0].value), "value of key-3");
   EXPECT_EQ(results[1].outcome, Lookup::Outcome::kAbsent);
-  EXPECT_GT(transport->traffic().sent, 8u * 336);
+  EXPECT_GT(transport->traffic().sent, 8u * (80 + 24));
   EXPECT_GT(transport->traffic().received, 8u * 304);
   wire::GetStatusRequest status;
   SHOAL_EXPECT_OK(transport->GetStatus(status));
@@ -128,6 +133,45 @@ TEST_F(TlsTransportTest, ConnectsAgainAfterItWasRefusedForLackOfRoom) {
   server_.Serve(server_.address(), server_.identity());
   EXPECT_THAT(transport->WaitRound(request),
               StatusIs(absl::StatusCode::kNotFound, "no such round"));
+}
+
+// A server of Shoal 0.1 takes no frame of this version, and says so in a frame of its own.
+TEST_F(TlsTransportTest, AFrontendOf01IsNamed) {
+  namespace asio = boost::asio;
+  const roster::TlsIdentity identity = testing::MakeTlsIdentity();
+  asio::ssl::context context(asio::ssl::context::tls_server);
+  context.use_certificate(asio::buffer(identity.certificate_pem), asio::ssl::context::pem);
+  context.use_private_key(asio::buffer(identity.private_key_pem), asio::ssl::context::pem);
+  asio::io_context io;
+  asio::ip::tcp::acceptor acceptor(io, {asio::ip::make_address("127.0.0.1"), 0});
+  std::thread server([&] {
+    asio::ssl::stream<asio::ip::tcp::socket> stream(acceptor.accept(), context);
+    stream.handshake(asio::ssl::stream_base::server);
+    wire::FrameHeaderBytes header;
+    asio::read(stream, asio::buffer(header));
+    const wire::Frame refusal =
+        wire::MakeErrorFrame(absl::InvalidArgumentError("frame: not a message of this protocol"));
+    wire::FrameHeaderBytes answer = wire::EncodeFrameHeader(wire::HeaderOf(refusal));
+    answer[3] = '1';
+    asio::write(stream, asio::buffer(answer));
+    asio::write(stream, asio::buffer(refusal.control));
+  });
+  const std::string address = absl::StrCat("127.0.0.1:", acceptor.local_endpoint().port());
+  auto transport = ConnectTls(address);
+  SHOAL_ASSERT_OK(transport);
+  MemoryStateStore store;
+  int slept = 0;
+  const Environment environment = {.clock = &frontend_.clock(),
+                                   .random = &frontend_.random(),
+                                   .pool = &frontend_.pool(),
+                                   .sleep = [&](uint32_t) { ++slept; }};
+  EXPECT_THAT(Deployment::Open(**transport, frontend_.pins(), store, environment),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       absl::StrCat(address,
+                                    ": frame: a message of Shoal 0.1, which this version "
+                                    "does not speak; update the other side")));
+  EXPECT_EQ(slept, 0) << "trying again would not help";
+  server.join();
 }
 
 TEST(ConnectTls, WantsAnAddress) {

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/secret.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/client/device.h"
@@ -32,11 +34,11 @@ class ChainCrowd {
     const size_t answer_bytes = work_.deployment.manifest().answer_bytes();
     SHOAL_RETURN_IF_ERROR(devices_.Check(answer_bytes));
     SHOAL_RETURN_IF_ERROR(devices_.Draw(work_.environment, work_.recorder));
-    slots_.resize(devices_.queries());
     submitted_s_.resize(devices_.count());
     SHOAL_ASSIGN_OR_RETURN(round_, PickRound());
     report_.round = round_->counter().value();
     report_.parties = round_->parties();
+    DrawSecrets();
 
     Obtain();
     SHOAL_RETURN_IF_ERROR(work_.CheckNotAllLost());
@@ -48,7 +50,8 @@ class ChainCrowd {
     SHOAL_RETURN_IF_ERROR(Wait("wait online", wire::ANSWERED, round_->header().expires_s()));
     FetchAndCheck();
     AskForReport();
-    report_.costs.bytes.query_bytes = onion::OnionBytes(round_->parties()) + client::kQueryBytes;
+    report_.costs.bytes.query_bytes =
+        onion::OnionBytes(round_->parties() - 1) + client::kQueryBytes;
     report_.costs.bytes.answer_bytes = answer_bytes;
     for (const wire::StageReport& stage : report_.round_report.stages()) {
       (stage.stage() == "noise" ? report_.costs.setup_seconds : report_.costs.answer_seconds) +=
@@ -99,31 +102,79 @@ class ChainCrowd {
     }
   }
 
+  // Every device's master seed, and how its onions are cut.
+  void DrawSecrets() {
+    const uint32_t most = client::OnionsPerPiece(*round_, work_.options.piece_bytes);
+    masters_.reserve(devices_.count());
+    for (uint32_t device = 0; device < devices_.count(); ++device) {
+      masters_.push_back(work_.environment.random->NewSeed());
+      const auto cut = client::Split(0, static_cast<uint32_t>(devices_.QueriesOf(device)), most);
+      submissions_.insert(submissions_.end(), cut.begin(), cut.end());
+      submissions_end_.push_back(submissions_.size());
+    }
+  }
+  std::span<client::OnionSubmission> SubmissionsOf(uint32_t device) {
+    const size_t first = device == 0 ? 0 : submissions_end_[device - 1];
+    return std::span(submissions_).subspan(first, submissions_end_[device] - first);
+  }
+  std::vector<client::OnionRange> OnionsOf(const Piece& piece) {
+    std::vector<client::OnionRange> onions;
+    for (const Piece::Part& part : piece.parts) {
+      const auto some = client::Ranges(masters_[part.device], SubmissionsOf(part.device),
+                                       part.first - devices_.First(part.device), part.count);
+      onions.insert(onions.end(), some.begin(), some.end());
+    }
+    return onions;
+  }
+
   void Obtain() {
     const size_t per_piece = client::OnionsPerPiece(*round_, work_.options.piece_bytes);
     work_.ForUnits("obtain", kUnitPieces * per_piece, [&](Unit unit) {
       return work_.OverConnection([&](client::Transport& transport) -> absl::Status {
         client::Exchange exchange = MakeExchange(transport);
-        for (const Piece& piece : devices_.Cut(unit, per_piece)) {
-          const Stopwatch cpu(Stopwatch::kThread);
-          std::string onions = client::BuildOnions(*round_, piece.ranges, /*pool=*/nullptr);
-          work_.recorder.AddSealing(cpu.Seconds());
-          std::vector<uint32_t> slots(piece.count);
-          SHOAL_RETURN_IF_ERROR(exchange.SubmitOnions(*round_, std::move(onions), slots));
-          piece.Scatter(slots, slots_);
+        // Small devices' submissions share requests.
+        std::vector<client::SubmissionToMake> request;
+        size_t bytes = 0;
+        for (uint32_t device = unit.first; device < unit.end; ++device) {
+          if (devices_.IsLost(device)) continue;
+          for (client::OnionSubmission& submission : SubmissionsOf(device)) {
+            const size_t more = onion::SubmissionBytes(round_->parties(), submission.count);
+            if (!request.empty() && bytes + more > work_.options.piece_bytes) {
+              SHOAL_RETURN_IF_ERROR(Send(exchange, request));
+              request.clear();
+              bytes = 0;
+            }
+            request.push_back({&masters_[device], &submission});
+            bytes += more;
+          }
         }
-        return absl::OkStatus();
+        return request.empty() ? absl::OkStatus() : Send(exchange, request);
       });
     });
   }
 
-  absl::Status CheckSlots() const {
-    std::vector<bool> given(round_->header().max_slots());
+  absl::Status Send(client::Exchange& exchange,
+                    std::span<const client::SubmissionToMake> submissions) {
+    const Stopwatch cpu(Stopwatch::kThread);
+    std::vector<std::string> sealed =
+        client::MakeSubmissions(*round_, submissions, /*pool=*/nullptr);
+    work_.recorder.AddSealing(cpu.Seconds());
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> first_slots,
+                           exchange.SubmitOnions(*round_, std::move(sealed)));
+    for (size_t i = 0; i < submissions.size(); ++i) {
+      submissions[i].submission->first_slot = first_slots[i];
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSlots() {
+    client::SlotSet given;
     for (uint32_t device = 0; device < devices_.count(); ++device) {
       if (devices_.IsLost(device)) continue;
-      for (uint64_t i = devices_.First(device), end = devices_.First(device + 1); i < end; ++i) {
-        if (given[slots_[i]]) return absl::DataLossError("the frontend gave a slot twice");
-        given[slots_[i]] = true;
+      for (const client::OnionSubmission& submission : SubmissionsOf(device)) {
+        if (!given.Add(*submission.first_slot, submission.count)) {
+          return absl::DataLossError("the frontend gave a slot twice");
+        }
       }
     }
     return absl::OkStatus();
@@ -152,8 +203,11 @@ class ChainCrowd {
           submitted_s_[device] = since_start_.Seconds();
         }
         for (const Piece& piece : devices_.Cut(unit, per_piece)) {
-          SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(*round_, piece.ranges, piece.Gather(slots_),
-                                                       piece.Gather(devices_.rows())));
+          const Stopwatch cpu(Stopwatch::kThread);
+          const wire::SubmitQueriesRequest request = client::MakeQueries(
+              *round_, OnionsOf(piece), piece.Gather(devices_.rows()), /*pool=*/nullptr);
+          work_.recorder.AddSealing(cpu.Seconds());
+          SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(request));
         }
         return absl::OkStatus();
       });
@@ -174,13 +228,11 @@ class ChainCrowd {
         MutableBytes rest = answers;
         for (const Piece& piece : pieces) {
           const MutableBytes part = rest.first(piece.count * answer_bytes);
-          SHOAL_RETURN_IF_ERROR(
-              exchange.FetchAnswers(*round_, piece.ranges, piece.Gather(slots_), part));
+          SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(*round_, OnionsOf(piece), part));
           rest = rest.subspan(part.size());
           const double fetched_s = since_start_.Seconds();
-          for (size_t i = 0; i < piece.ranges.size(); ++i) {
-            work_.recorder.AddLatency(fetched_s - submitted_s_[piece.devices[i]],
-                                      piece.ranges[i].count);
+          for (const Piece::Part& queries : piece.parts) {
+            work_.recorder.AddLatency(fetched_s - submitted_s_[queries.device], queries.count);
           }
         }
         return absl::OkStatus();
@@ -196,10 +248,8 @@ class ChainCrowd {
     const size_t answer_bytes = round_->answer_bytes();
     MutableBytes rest = answers;
     for (const Piece& piece : pieces) {
-      for (const client::OnionRange& range : piece.ranges) {
-        client::Unmask(*round_, range, rest.first(range.count * answer_bytes));
-        rest = rest.subspan(range.count * answer_bytes);
-      }
+      client::Unmask(*round_, OnionsOf(piece), rest.first(piece.count * answer_bytes));
+      rest = rest.subspan(piece.count * answer_bytes);
     }
     std::vector<AnswersOf> all;
     for (uint32_t device = unit.first; device < unit.end; ++device) {
@@ -229,8 +279,10 @@ class ChainCrowd {
   CrowdReport& report_;
   client::Exchange control_;
   std::optional<round::Round> round_;
-  std::vector<uint32_t> slots_;      // by query
-  std::vector<double> submitted_s_;  // by device
+  std::vector<Seed> masters_;                         // by device
+  std::vector<client::OnionSubmission> submissions_;  // device by device
+  std::vector<size_t> submissions_end_;               // by device
+  std::vector<double> submitted_s_;                   // by device
   const Stopwatch since_start_;
 };
 

@@ -21,11 +21,12 @@ namespace shoal::crowd {
 // INVALID_ARGUMENT when a device's queries do not fit in memory; FAILED_PRECONDITION as LookUp
 // (src/client/retrieval.h) when the table expired meanwhile.
 //
-// Memory: 8 bytes a query (slot and row); 57 a device (seed, whether it is lost, when it submitted,
-// a latency; more if its queries take several requests); Popularity's; 33 a row of the table unless
-// verify_each. For every connection: all answers of one device, or some pieces of kMaxBulkBytes
-// where small devices share connections, and about 30 bytes for every query of one device. With an
-// engine: its client (Sizes::hint_memory_bytes), and 256 MiB of queries and answers at a time.
+// Memory: 4 bytes a query (row); 110 a device (seed, submission, whether it is lost, when it
+// submitted, a latency; more if its queries take several requests); Popularity's; 33 a row of the
+// table unless verify_each. For every connection: all answers of one device, or some pieces of
+// kMaxBulkBytes where small devices share connections, and about 30 bytes for every query of one
+// device. With an engine: its client (Sizes::hint_memory_bytes), and 256 MiB of queries and answers
+// at a time.
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
                                      const CrowdKeys& keys, const table::UnsignedTable* expected,
                                      const client::TransportFactory& connect,

@@ -20,18 +20,11 @@ constexpr uint64_t kMaxDeviceBytes = uint64_t{4} << 30;
 std::vector<uint32_t> Piece::Gather(std::span<const uint32_t> from) const {
   std::vector<uint32_t> items;
   items.reserve(count);
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    const auto part = from.subspan(firsts[i], ranges[i].count);
-    items.insert(items.end(), part.begin(), part.end());
+  for (const Part& part : parts) {
+    const auto some = from.subspan(part.first, part.count);
+    items.insert(items.end(), some.begin(), some.end());
   }
   return items;
-}
-
-void Piece::Scatter(std::span<const uint32_t> items, std::span<uint32_t> to) const {
-  for (size_t i = 0; i < ranges.size(); ++i) {
-    std::copy_n(items.begin(), ranges[i].count, to.begin() + static_cast<ptrdiff_t>(firsts[i]));
-    items = items.subspan(ranges[i].count);
-  }
 }
 
 absl::Status DeviceKeys::ForEach(const std::function<absl::Status(BytesView key)>& take) {
@@ -65,10 +58,6 @@ absl::Status Devices::Check(uint64_t bytes_each) const {
 absl::Status Devices::Draw(const client::Environment& environment, Recorder& recorder) {
   const Stopwatch stopwatch;
   const table::RowMap& map = deployment_.map();
-  masters_.reserve(count());
-  for (uint32_t device = 0; device < count(); ++device) {
-    masters_.push_back(environment.random->NewSeed());
-  }
   seed_ = environment.random->NewSeed();
   lost_ = std::vector<std::atomic<uint8_t>>(count());
   rows_.resize(queries());
@@ -130,9 +119,7 @@ std::vector<Piece> Devices::Cut(Unit unit, size_t per_piece) const {
       Piece& piece = pieces.back();
       const auto count =
           static_cast<uint32_t>(std::min<size_t>(queries - done, per_piece - piece.count));
-      piece.ranges.push_back({&masters_[device], done, count});
-      piece.firsts.push_back(First(device) + done);
-      piece.devices.push_back(device);
+      piece.parts.push_back({.device = device, .first = First(device) + done, .count = count});
       piece.count += count;
       done += count;
     }

@@ -13,7 +13,6 @@
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
 #include "src/client/deployment.h"
-#include "src/client/device.h"
 #include "src/client/environment.h"
 #include "src/client/retrieval.h"
 #include "src/crowd/options.h"
@@ -26,14 +25,16 @@ namespace shoal::crowd {
 
 // Some queries of one or more devices, for one request.
 struct Piece {
-  std::vector<client::OnionRange> ranges;
-  std::vector<uint64_t> firsts;   // each range's first query
-  std::vector<uint32_t> devices;  // each range's
+  struct Part {
+    uint32_t device;
+    uint64_t first;  // its first query
+    uint32_t count;
+  };
+  std::vector<Part> parts;
   size_t count = 0;
 
-  // Copy the piece's items out of an array over all queries, and back into one.
+  // Copies the piece's items out of an array over all queries.
   std::vector<uint32_t> Gather(std::span<const uint32_t> from) const;
-  void Scatter(std::span<const uint32_t> items, std::span<uint32_t> to) const;
 };
 
 // Devices first .. end - 1, whose requests are sent together.
@@ -70,7 +71,7 @@ class Devices {
   // memory, at `bytes_each` bytes each, than one device may have.
   absl::Status Check(uint64_t bytes_each) const;
 
-  // Draws every device's secrets, applications and so rows: the stage "draw". INVALID_ARGUMENT if a
+  // Draws every device's applications and so rows: the stage "draw". INVALID_ARGUMENT if a
   // device needs more rows than it has queries.
   absl::Status Draw(const client::Environment& environment, Recorder& recorder);
   // The drawn rows, by query: of all devices, and of one.
@@ -100,7 +101,6 @@ class Devices {
   const CrowdOptions& options_;
   const client::Deployment& deployment_;
   const Popularity popularity_;
-  std::vector<Seed> masters_;               // by device
   Seed seed_;                               // of padding, and of weights in verification
   std::vector<std::atomic<uint8_t>> lost_;  // by device
   std::vector<uint32_t> rows_;              // by query

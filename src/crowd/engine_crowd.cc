@@ -144,7 +144,9 @@ class EngineCrowd {
     for (const Request& request : requests) {
       if (request.status.ok()) continue;
       work_.recorder.AddError(request.status);
-      for (const uint32_t device : request.piece.devices) devices_.Lose({device, device + 1});
+      for (const Piece::Part& part : request.piece.parts) {
+        devices_.Lose({part.device, part.device + 1});
+      }
     }
     const std::vector<Unit> units = devices_.Units(wave, kCheckedTogether);
     Timed(check_seconds_, units.size(), pool,
@@ -153,7 +155,8 @@ class EngineCrowd {
 
   void MakeQueries(Request& request) {
     const Stopwatch cpu(Stopwatch::kThread);
-    SeededRandom random = devices_.Random("shoal crowd engine v1", request.piece.firsts.front());
+    SeededRandom random =
+        devices_.Random("shoal crowd engine v1", request.piece.parts.front().first);
     const std::vector<uint32_t> rows = request.piece.Gather(devices_.rows());
     request.status = [&]() -> absl::Status {
       const std::vector<uint64_t> wide(rows.begin(), rows.end());
@@ -196,12 +199,10 @@ class EngineCrowd {
     if (request.status.ok()) {
       const SecretVector<uint8_t> found = request.batch->TakeRecords();
       auto from = found.begin();
-      const Piece& piece = request.piece;
-      for (size_t i = 0; i < piece.ranges.size(); ++i) {
-        const auto bytes = static_cast<ptrdiff_t>(piece.ranges[i].count * record_bytes_);
-        std::copy_n(
-            from, bytes,
-            records.begin() + static_cast<ptrdiff_t>((piece.firsts[i] - first) * record_bytes_));
+      for (const Piece::Part& part : request.piece.parts) {
+        const auto bytes = static_cast<ptrdiff_t>(part.count * record_bytes_);
+        std::copy_n(from, bytes,
+                    records.begin() + static_cast<ptrdiff_t>((part.first - first) * record_bytes_));
         from += bytes;
       }
     }

@@ -52,7 +52,7 @@ struct CrowdReport : Tally {
   // wait online (from sending queries until the answers are here), check (recover and verify).
   std::vector<Stage> stages;
   double seconds = 0;  // the whole run
-  // Processor time of the whole crowd: for sealing onions or making an engine's queries, for
+  // Processor time of the whole crowd: for sealing onions and making queries, for
   // unmasking or recovering answers and checking them, and for everything.
   double seal_cpu_seconds = 0;
   double check_cpu_seconds = 0;

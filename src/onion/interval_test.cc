@@ -9,6 +9,7 @@
 #include "src/onion/curve_batch.h"
 #include "src/onion/field51.h"
 #include "src/onion/field51_fma.h"
+#include "src/onion/poly1305_batch.h"
 #include "src/onion/testing/vec_interval.h"
 
 namespace shoal::onion {
@@ -57,6 +58,21 @@ TYPED_TEST(IntervalTest, TheCombStaysInBounds) {
   const void* tables[2] = {table.get(), table.get()};
   uint8_t* outputs[2] = {products[0], products[1]};
   CurveBatch<TypeParam>::MultiplyFixed(tables, 2, scalars, 0, outputs, 2);
+}
+
+// Many blocks, whole and not: the bounds after two are those after any number.
+TEST(Poly1305IntervalTest, TagsStayInBounds) {
+  VecInterval::Reset();
+  const uint8_t key[32] = {}, text[200] = {};
+  uint8_t tag[16];
+  for (size_t bytes : {0, 1, 16, 200}) {
+    Poly1305Batch<VecInterval>::Tags(key, 0, text, 0, bytes, tag, 1);
+  }
+  const VecInterval::Record& record = VecInterval::record();
+  for (const std::string& violation : record.violations) ADD_FAILURE() << violation;
+  EXPECT_GT(record.largest_factor, uint64_t{1} << 27);
+  // What poly1305_batch.h says of a column.
+  EXPECT_LT(record.largest_sum, uint64_t{1} << 59);
 }
 
 // The proof must be able to fail: inputs beyond the documented bounds are reported.

@@ -1,6 +1,7 @@
-// The functions that one instruction set implements: X25519 and the symmetric part of sealed boxes
-// on many items at once. Implementations are made from the templates in field51.h, field51_fma.h,
-// curve_batch.h and symmetric_batch.h, one per instruction set and file.
+// The functions that one instruction set implements: X25519 and the symmetric part of HPKE on many
+// items at once. Implementations are made from the templates in field51.h, field51_fma.h,
+// curve_batch.h, sha256_batch.h, key_schedule_batch.h, chacha20_batch.h and poly1305_batch.h, one
+// per instruction set and file.
 //
 // The implementing files are compiled for instructions that the machine may lack. So they include
 // nothing whose inline functions the linker could share with other files: no standard library, no
@@ -18,13 +19,51 @@ namespace shoal::onion {
 inline constexpr size_t kKernelBatch = 128;
 
 inline constexpr size_t kKernelTableAlignment = 64;
-inline constexpr size_t kKernelStreamKeyBytes = 40;
+inline constexpr size_t kKernelStreamKeyBytes = 44;  // key of 32 bytes, nonce of 12
+
+// A block of SHA-256 that is the same for all items: the sums of schedule word and constant of each
+// round. Such a block costs a third less, as its message schedule is computed once.
+struct FixedBlock {
+  uint32_t round[64];
+};
+
+// What is the same for all items in RFC 9180's key schedule: key_schedule.h fills it. Only two
+// blocks besides those that hold keys and digests depend on the item. Their words have zeros where
+// the item's 32 bytes belong.
+struct KeyScheduleBlocks {
+  uint32_t empty_inner[8], empty_outer[8];  // HMAC's two states after an empty key
+  uint32_t eae_prk[16];                     // the shared point belongs at byte 19
+  uint32_t kem_context[16];                 // enc belongs at byte 27
+  FixedBlock recipient;                     // the block after it, the end of kem_context
+  FixedBlock secret;
+  FixedBlock key[2], base_nonce[2], exporter_secret[2];
+  FixedBlock exported;
+};
+
+// Where key_schedule writes; null: not wanted.
+struct KeyScheduleOutputs {
+  uint8_t* stream_keys;       // kKernelStreamKeyBytes for each item: key, base_nonce
+  uint8_t* exporter_secrets;  // 32 bytes for each item
+  uint8_t* exports;           // 32 bytes for each item, one every `export_stride` bytes
+  size_t export_stride;
+};
+
+// The one block of HMAC's inner hash of an exporter context that ends with a number. The words have
+// zeros where the number belongs, 4 bytes at byte `number_at`, little endian.
+struct NumberedBlock {
+  uint32_t word[16];
+  size_t number_at;
+};
 
 // All functions are thread-safe. `n` is at most kKernelBatch. Scalars are clamped, points are
 // taken modulo 2^255 and p, products are reduced: RFC 7748, section 5. A product of all zeros
 // means a point of low order. Constant time in scalars; points and tables are public.
 struct Kernel {
   const char* name;
+
+  // From how many items on `multiply` is faster than libsodium's crypto_scalarmult one by one: a
+  // single item takes as long as a vector of them.
+  size_t multiply_from;
 
   // products[i] = scalars[i] * points[i]. A stride of 0 repeats one scalar or one point.
   // Products are 32 bytes each, without gaps.
@@ -41,15 +80,22 @@ struct Kernel {
   void (*multiply_fixed)(const void* const* tables, size_t table_count, const uint8_t* scalars,
                          size_t scalar_stride, uint8_t* const* products, size_t n);
 
-  // keys[i], kKernelStreamKeyBytes each: HSalsa20 of the box's key and the first 16 bytes of its
-  // nonce, then the nonce's last 8 bytes. The box's key is HSalsa20 of shared[i] (32 bytes each)
-  // and zeros; the box's nonce is BLAKE2b-192 of the ephemeral key (one every `stride` bytes) and
-  // the recipient's key.
-  void (*derive_keys)(const uint8_t* shared, const uint8_t* ephemeral, size_t stride,
-                      const uint8_t* recipient, uint8_t* keys, size_t n);
+  // From shared points (32 bytes each) and encs (one every `enc_stride` bytes) to keys and exports.
+  void (*key_schedule)(const KeyScheduleBlocks& blocks, const uint8_t* shared, const uint8_t* encs,
+                       size_t enc_stride, const KeyScheduleOutputs& out, size_t n);
 
-  // Block `counter`, 64 bytes, of the Salsa20 stream of each key.
-  void (*stream_block)(const uint8_t* keys, uint64_t counter, uint8_t* blocks, size_t n);
+  // Exports `n` secrets, any number, 32 bytes each, of one exporter secret: for first, first + 1,
+  // ..
+  void (*export_numbered)(const NumberedBlock& block, uint32_t first,
+                          const uint8_t* exporter_secret, uint8_t* exports, size_t n);
+
+  // Block `counter`, 64 bytes, of the ChaCha20 stream of each key (RFC 8439, section 2.3).
+  void (*stream_block)(const uint8_t* stream_keys, uint32_t counter, uint8_t* blocks, size_t n);
+
+  // The Poly1305 tags of RFC 8439's AEAD with an empty aad, 16 bytes each. A tag key, 32 bytes,
+  // stands every `key_stride` bytes.
+  void (*tags)(const uint8_t* tag_keys, size_t key_stride, const uint8_t* ciphertexts,
+               size_t ciphertext_stride, size_t bytes, uint8_t* tags, size_t n);
 };
 
 // Null where the build is for another processor. src/base/instruction_set.h says whether this

@@ -6,9 +6,11 @@
 #include <immintrin.h>
 
 #include "src/base/inline.h"
+#include "src/onion/chacha20_batch.h"
 #include "src/onion/curve_batch.h"
 #include "src/onion/field51_fma.h"
-#include "src/onion/symmetric_batch.h"
+#include "src/onion/key_schedule_batch.h"
+#include "src/onion/poly1305_batch.h"
 
 namespace shoal::onion {
 namespace {
@@ -44,10 +46,6 @@ struct Vec4 {
   SHOAL_INLINE Vec4 Sll() const {
     return {_mm256_slli_epi64(v, kBits)};
   }
-  template <int kBits>
-  SHOAL_INLINE Vec4 RotateRight() const {
-    return Srl<kBits>() | Sll<64 - kBits>();
-  }
   SHOAL_INLINE Vec4 SrlBy(int bits) const { return {_mm256_srl_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec4 SllBy(int bits) const { return {_mm256_sll_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec4 Times19() const {
@@ -59,6 +57,9 @@ struct Vec4 {
   SHOAL_INLINE static Vec4 AddTimes19(Vec4 acc, Vec4 a) {
     return {_mm256_add_epi64(acc.v, _mm256_mul_epu32(a.v, _mm256_set1_epi64x(19)))};
   }
+
+  // The product of the low halves.
+  SHOAL_INLINE static Vec4 Mul32(Vec4 a, Vec4 b) { return {_mm256_mul_epu32(a.v, b.v)}; }
 
   // field51_fma.h has the equations.
   using Real = __m256d;
@@ -149,13 +150,46 @@ struct Vec8x32 {
     return {_mm256_xor_si256(a.v, b.v)};
   }
   template <int kBits>
-  SHOAL_INLINE Vec8x32 RotateLeft() const {
-    return {_mm256_or_si256(_mm256_slli_epi32(v, kBits), _mm256_srli_epi32(v, 32 - kBits))};
+  SHOAL_INLINE Vec8x32 Srl() const {
+    return {_mm256_srli_epi32(v, kBits)};
+  }
+  template <int kBits>
+  SHOAL_INLINE Vec8x32 Sll() const {
+    return {_mm256_slli_epi32(v, kBits)};
+  }
+  template <int kBits>
+  SHOAL_INLINE Vec8x32 RotateRight() const {
+    if constexpr (kBits % 8 == 0) {
+      constexpr char k = kBits / 8;
+      const __m256i bytes = _mm256_setr_epi8(
+          k, (k + 1) % 4, (k + 2) % 4, (k + 3) % 4, 4 + k, 4 + (k + 1) % 4, 4 + (k + 2) % 4,
+          4 + (k + 3) % 4, 8 + k, 8 + (k + 1) % 4, 8 + (k + 2) % 4, 8 + (k + 3) % 4, 12 + k,
+          12 + (k + 1) % 4, 12 + (k + 2) % 4, 12 + (k + 3) % 4, k, (k + 1) % 4, (k + 2) % 4,
+          (k + 3) % 4, 4 + k, 4 + (k + 1) % 4, 4 + (k + 2) % 4, 4 + (k + 3) % 4, 8 + k,
+          8 + (k + 1) % 4, 8 + (k + 2) % 4, 8 + (k + 3) % 4, 12 + k, 12 + (k + 1) % 4,
+          12 + (k + 2) % 4, 12 + (k + 3) % 4);
+      return {_mm256_shuffle_epi8(v, bytes)};
+    } else {
+      return {_mm256_or_si256(_mm256_srli_epi32(v, kBits), _mm256_slli_epi32(v, 32 - kBits))};
+    }
+  }
+
+  SHOAL_INLINE static Vec8x32 Xor(Vec8x32 a, Vec8x32 b, Vec8x32 c) { return a ^ b ^ c; }
+  // a ? b : c, bit by bit.
+  SHOAL_INLINE static Vec8x32 Choose(Vec8x32 a, Vec8x32 b, Vec8x32 c) {
+    return {_mm256_xor_si256(_mm256_and_si256(_mm256_xor_si256(b.v, c.v), a.v), c.v)};
+  }
+  // The majority of a, b and c, bit by bit. `bc` is b ^ c, and becomes a ^ b, for the next round.
+  SHOAL_INLINE static Vec8x32 Majority(Vec8x32 a, Vec8x32 b, Vec8x32, Vec8x32& bc) {
+    const Vec8x32 ab = a ^ b;
+    const Vec8x32 majority = {_mm256_xor_si256(_mm256_and_si256(ab.v, bc.v), b.v)};
+    bc = ab;
+    return majority;
   }
 };
 
 using Batch = CurveBatch<Field51Fma<Vec4>>;
-using Symmetric = SymmetricBatch<Vec8x32, Vec4>;
+using Schedule = KeyScheduleBatch<Vec8x32>;
 
 // Sets rounding to nearest, for which the bounds of field51_fma.h are proved, and masks traps, as
 // high halves are inexact on purpose. The destructor restores the calling thread's settings.
@@ -192,12 +226,15 @@ void MultiplyFixed(const void* const* tables, size_t table_count, const uint8_t*
 
 const Kernel* Avx2Kernel() {
   static constexpr Kernel kKernel = {"avx2",
+                                     2,
                                      Multiply,
                                      sizeof(Batch::Table),
                                      BuildTable,
                                      MultiplyFixed,
-                                     Symmetric::DeriveKeys,
-                                     Symmetric::StreamBlock};
+                                     Schedule::KeySchedule,
+                                     Schedule::ExportNumbered,
+                                     ChaCha20Batch<Vec8x32>::StreamBlock,
+                                     Poly1305Batch<Vec4>::Tags};
   return &kKernel;
 }
 

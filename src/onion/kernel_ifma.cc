@@ -6,9 +6,11 @@
 #include <immintrin.h>
 
 #include "src/base/inline.h"
+#include "src/onion/chacha20_batch.h"
 #include "src/onion/curve_batch.h"
 #include "src/onion/field51.h"
-#include "src/onion/symmetric_batch.h"
+#include "src/onion/key_schedule_batch.h"
+#include "src/onion/poly1305_batch.h"
 
 namespace shoal::onion {
 namespace {
@@ -36,10 +38,6 @@ struct Vec8 {
   SHOAL_INLINE Vec8 Sll() const {
     return {_mm512_slli_epi64(v, kBits)};
   }
-  template <int kBits>
-  SHOAL_INLINE Vec8 RotateRight() const {
-    return {_mm512_ror_epi64(v, kBits)};
-  }
   SHOAL_INLINE Vec8 SrlBy(int bits) const { return {_mm512_srl_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec8 SllBy(int bits) const { return {_mm512_sll_epi64(v, _mm_cvtsi32_si128(bits))}; }
   SHOAL_INLINE Vec8 Times19() const {
@@ -57,6 +55,9 @@ struct Vec8 {
 
   // acc + 19 a, for a below 2^32.
   SHOAL_INLINE static Vec8 AddTimes19(Vec8 acc, Vec8 a) { return MaddLo(acc, a, Set1(19)); }
+
+  // The product of the low halves.
+  SHOAL_INLINE static Vec8 Mul32(Vec8 a, Vec8 b) { return {_mm512_mul_epu32(a.v, b.v)}; }
 
   // Lanes with any bit of `bits`.
   SHOAL_INLINE static Mask TestBits(Vec8 a, Vec8 bits) {
@@ -104,24 +105,48 @@ struct Vec16 {
   SHOAL_INLINE friend Vec16 operator+(Vec16 a, Vec16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
   SHOAL_INLINE friend Vec16 operator^(Vec16 a, Vec16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
   template <int kBits>
-  SHOAL_INLINE Vec16 RotateLeft() const {
-    return {_mm512_rol_epi32(v, kBits)};
+  SHOAL_INLINE Vec16 Srl() const {
+    return {_mm512_srli_epi32(v, kBits)};
+  }
+  template <int kBits>
+  SHOAL_INLINE Vec16 Sll() const {
+    return {_mm512_slli_epi32(v, kBits)};
+  }
+  template <int kBits>
+  SHOAL_INLINE Vec16 RotateRight() const {
+    return {_mm512_ror_epi32(v, kBits)};
+  }
+
+  // The constants are truth tables: bit 4 a + 2 b + c.
+  SHOAL_INLINE static Vec16 Xor(Vec16 a, Vec16 b, Vec16 c) {
+    return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0x96)};
+  }
+  // a ? b : c, bit by bit.
+  SHOAL_INLINE static Vec16 Choose(Vec16 a, Vec16 b, Vec16 c) {
+    return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0xca)};
+  }
+  // The majority of a, b and c, bit by bit. Instruction sets without it use the last argument.
+  SHOAL_INLINE static Vec16 Majority(Vec16 a, Vec16 b, Vec16 c, Vec16&) {
+    return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0xe8)};
   }
 };
 
 using Batch = CurveBatch<Field51<Vec8>>;
-using Symmetric = SymmetricBatch<Vec16, Vec8>;
+using Schedule = KeyScheduleBatch<Vec16>;
 
 }  // namespace
 
 const Kernel* IfmaKernel() {
   static constexpr Kernel kKernel = {"ifma",
+                                     1,
                                      Batch::Multiply,
                                      sizeof(Batch::Table),
                                      Batch::BuildTable,
                                      Batch::MultiplyFixed,
-                                     Symmetric::DeriveKeys,
-                                     Symmetric::StreamBlock};
+                                     Schedule::KeySchedule,
+                                     Schedule::ExportNumbered,
+                                     ChaCha20Batch<Vec16>::StreamBlock,
+                                     Poly1305Batch<Vec8>::Tags};
   return &kKernel;
 }
 

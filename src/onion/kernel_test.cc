@@ -1,5 +1,6 @@
-// X25519 of every kernel against libsodium: random inputs, and every point and scalar where
-// implementations are known to differ. Expected values come from libsodium while the test runs.
+// Every function of every kernel against libsodium. X25519: random inputs, and every point and
+// scalar where implementations are known to differ. Expected values come from libsodium while the
+// test runs.
 #include <algorithm>
 #include <cfenv>
 #include <memory>
@@ -10,12 +11,18 @@
 #include "sodium.h"
 #include "src/base/bytes.h"
 #include "src/base/testing/test_random.h"
+#include "src/onion/chacha20_batch.h"
 #include "src/onion/curve_batch.h"
 #include "src/onion/dispatch.h"
 #include "src/onion/field51.h"
 #include "src/onion/field51_fma.h"
-#include "src/onion/sealed_box.h"
+#include "src/onion/hpke.h"
+#include "src/onion/key_schedule.h"
+#include "src/onion/key_schedule_batch.h"
+#include "src/onion/poly1305_batch.h"
 #include "src/onion/testing/edge_points.h"
+#include "src/onion/testing/reference_hpke.h"
+#include "src/onion/testing/vec_array.h"
 #include "src/onion/testing/vec_scalar.h"
 
 namespace shoal::onion {
@@ -23,26 +30,33 @@ namespace {
 
 using ::shoal::onion::testing::EdgePoints;
 using ::shoal::onion::testing::EdgeScalars;
+using ::shoal::onion::testing::ReferenceHpke;
+using ::shoal::onion::testing::VecArray;
 using ::shoal::onion::testing::VecScalar;
 using ::shoal::testing::TestRandom;
 
-template <typename Field>
-const Kernel* ScalarKernel(const char* name) {
+// The curve on one lane, the symmetric part on as many as AVX-512 has, in plain C++.
+template <typename Field, size_t kLanes>
+const Kernel* PlainKernel(const char* name) {
   using Batch = CurveBatch<Field>;
+  using Schedule = KeyScheduleBatch<VecArray<uint32_t, kLanes>>;
   static const Kernel kernel = {name,
+                                1,
                                 Batch::Multiply,
                                 sizeof(typename Batch::Table),
                                 Batch::BuildTable,
                                 Batch::MultiplyFixed,
-                                nullptr,
-                                nullptr};
+                                Schedule::KeySchedule,
+                                Schedule::ExportNumbered,
+                                ChaCha20Batch<VecArray<uint32_t, kLanes>>::StreamBlock,
+                                Poly1305Batch<VecArray<uint64_t, (kLanes + 1) / 2>>::Tags};
   return &kernel;
 }
 
 // The kernels that this machine can run, and both fields in plain C++, which every machine can run.
 std::vector<const Kernel*> AllKernels() {
-  std::vector<const Kernel*> kernels = {ScalarKernel<Field51<VecScalar>>("scalar51"),
-                                        ScalarKernel<Field51Fma<VecScalar>>("scalar51fma")};
+  std::vector<const Kernel*> kernels = {PlainKernel<Field51<VecScalar>, 16>("scalar51"),
+                                        PlainKernel<Field51Fma<VecScalar>, 1>("scalar51fma")};
   for (InstructionSet set : kAllInstructionSets) {
     if (KernelOf(set) != nullptr) kernels.push_back(KernelOf(set));
   }
@@ -230,9 +244,169 @@ TEST_P(KernelTest, TheFloatingPointModeOfTheCallerDoesNotMatter) {
   }
 }
 
+TEST_P(KernelTest, ComputesTheKeyScheduleInBatchesOfEverySize) {
+  TestRandom random(8);
+  const KeyPair key = KeyPairFromSecret(Draw(random, 32));
+  for (Aead aead : {Aead::kChaCha20Poly1305, Aead::kExportOnly}) {
+    const bool seals = aead != Aead::kExportOnly;
+    for (size_t n = 0; n <= kKernelBatch; n += n < 34 ? 1 : 47) {
+      const std::string context(random.Below(kMaxExporterContext + 1), 'c');
+      const Bytes info_bytes = Draw(random, random.Below(100));
+      const Info info(aead, info_bytes);
+      const KeySchedule schedule(&kernel(), info, key.public_key, context);
+      const Bytes shared = Draw(random, n * 32), encs = Draw(random, n * 40 + 1);
+      Bytes keys(n * kKernelStreamKeyBytes + 32, 0xee), secrets(n * 32 + 32, 0xee);
+      Bytes exports(n * 50 + 32, 0xee);
+      schedule.Run(shared.data(), encs.data() + 1, 40,
+                   {seals ? keys.data() : nullptr, secrets.data(), exports.data(), 50}, n);
+      for (size_t i = 0; i < n; ++i) {
+        const BytesView enc = BytesView(encs).subspan(1 + i * 40, 32);
+        const ReferenceHpke reference(aead, info_bytes, BytesView(shared).subspan(i * 32, 32), enc,
+                                      key.public_key);
+        if (seals) {
+          Bytes expected = reference.key();
+          Append(expected, reference.base_nonce());
+          ASSERT_EQ(Hex(BytesView(keys).subspan(i * kKernelStreamKeyBytes, kKernelStreamKeyBytes)),
+                    Hex(expected))
+              << "item " << i << " of " << n;
+        }
+        ASSERT_EQ(Hex(BytesView(secrets).subspan(i * 32, 32)), Hex(reference.exporter_secret()));
+        Bytes expected = reference.Export(AsBytes(context));
+        expected.resize(50, 0xee);  // what is between the exports stays
+        ASSERT_EQ(Hex(BytesView(exports).subspan(i * 50, 50)), Hex(expected));
+      }
+      EXPECT_EQ(Hex(BytesView(keys).last(32)), Hex(Bytes(32, 0xee))) << n;
+      EXPECT_EQ(Hex(BytesView(secrets).last(32)), Hex(Bytes(32, 0xee))) << n;
+      // What is not wanted is not written, and changes nothing else.
+      Bytes again(n * 32);
+      schedule.Run(shared.data(), encs.data() + 1, 40, {nullptr, nullptr, again.data(), 32}, n);
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(Hex(BytesView(again).subspan(i * 32, 32)),
+                  Hex(BytesView(exports).subspan(i * 50, 32)));
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, NumbersExports) {
+  TestRandom random(9);
+  for (uint32_t first : {0u, 250u, 0xfffffffau}) {
+    for (size_t n : {0, 1, 2, 15, 16, 17, 33, 1000}) {
+      const Bytes secret = Draw(random, 32);
+      Bytes exports(n * 32 + 1, 0xee), expected(n * 32);
+      const std::string prefix(random.Below(kMaxExporterContext - 3), 'p');
+      NumberedExports(&kernel(), Aead::kChaCha20Poly1305, secret.data(), prefix, first,
+                      exports.data(), n);
+      NumberedExports(nullptr, Aead::kChaCha20Poly1305, secret.data(), prefix, first,
+                      expected.data(), n);
+      EXPECT_EQ(exports.back(), 0xee);
+      exports.pop_back();
+      ASSERT_EQ(Hex(exports), Hex(expected)) << n;
+    }
+  }
+}
+
+TEST_P(KernelTest, ComputesBlocksOfTheStream) {
+  TestRandom random(10);
+  for (size_t n = 0; n <= kKernelBatch; n += n < 34 ? 1 : 47) {
+    for (uint32_t counter : {0u, 1u, 0xffffffffu}) {
+      const Bytes keys = Draw(random, n * kKernelStreamKeyBytes);
+      Bytes blocks(n * 64 + 32, 0xee);
+      kernel().stream_block(keys.data(), counter, blocks.data(), n);
+      for (size_t i = 0; i < n; ++i) {
+        const uint8_t* key = keys.data() + i * kKernelStreamKeyBytes;
+        Bytes expected(64);
+        crypto_stream_chacha20_ietf_xor_ic(expected.data(), expected.data(), 64, key + 32, counter,
+                                           key);
+        ASSERT_EQ(Hex(BytesView(blocks).subspan(i * 64, 64)), Hex(expected));
+      }
+      EXPECT_EQ(Hex(BytesView(blocks).last(32)), Hex(Bytes(32, 0xee))) << n;
+    }
+  }
+}
+
+// Tags of libsodium's one-time authenticator over what RFC 8439, section 2.8, puts together.
+TEST_P(KernelTest, ComputesTags) {
+  TestRandom random(11);
+  // 0xff everywhere gives the largest carries, and keys of zeros a tag that is the pad alone.
+  const auto fill = [&](size_t n, size_t kind) {
+    Bytes bytes(n, kind == 1 ? 0xff : 0);
+    if (kind == 0) random.Fill(bytes);
+    return bytes;
+  };
+  for (size_t bytes : {0, 1, 15, 16, 17, 31, 32, 33, 80, 96, 128, 1000}) {
+    for (size_t n : {0, 1, 2, 3, 4, 5, 7, 8, 9, 31, 128}) {
+      for (size_t kind : {0, 1, 2}) {
+        const Bytes keys = fill(n * 64, kind), texts = fill(n * (bytes + 3), kind == 2 ? 1 : kind);
+        Bytes tags(n * 16 + 1, 0xee);
+        kernel().tags(keys.data(), 64, texts.data(), bytes + 3, bytes, tags.data(), n);
+        for (size_t i = 0; i < n; ++i) {
+          Bytes padded = ToBytes(BytesView(texts).subspan(i * (bytes + 3), bytes));
+          padded.resize((bytes + 15) / 16 * 16 + 8);
+          AppendLe<uint64_t>(padded, bytes);
+          Bytes expected(16);
+          crypto_onetimeauth_poly1305(expected.data(), padded.data(), padded.size(),
+                                      keys.data() + i * 64);
+          ASSERT_EQ(Hex(BytesView(tags).subspan(i * 16, 16)), Hex(expected))
+              << bytes << " bytes, item " << i << " of " << n;
+        }
+        EXPECT_EQ(tags.back(), 0xee);
+      }
+    }
+  }
+}
+
+// Results near 2^130 - 5, where the last reduction matters, and near 2^128, where the pad carries:
+// with r = 1 the sum of blocks is the result.
+TEST_P(KernelTest, ReducesTagsFully) {
+  Bytes keys, texts;
+  constexpr size_t kBytes = 64;
+  for (size_t pad = 0; pad < 2; ++pad) {
+    for (size_t i = 0; i < 16; ++i) {
+      Bytes key(32);
+      key[0] = 1;
+      std::fill(key.begin() + 16, key.end(), pad == 0 ? 0 : 0xff);
+      Append(keys, key);
+      // Four blocks of 2^129 and some, less the length's block: around 2^130 - 5 modulo p.
+      Bytes text(kBytes, 0xff);
+      text[0] = static_cast<uint8_t>(0xff - i);
+      text[16] = static_cast<uint8_t>(0xc0 - i);
+      Append(texts, text);
+    }
+  }
+  // And every value of the lowest byte around p: one block of ones is 2^129 - 1.
+  for (size_t low = 0; low < 64; ++low) {
+    Bytes key(32);
+    key[0] = 1;
+    Append(keys, key);
+    Bytes text(kBytes, 0);
+    std::fill_n(text.begin(), 16, 0xff);
+    text[0] = static_cast<uint8_t>(0xff - low);
+    std::fill_n(text.begin() + 16, 16, 0xff);
+    Append(texts, text);
+  }
+  const size_t n = keys.size() / 32;
+  ASSERT_LE(n, kKernelBatch);
+  Bytes tags(n * 16);
+  kernel().tags(keys.data(), 32, texts.data(), kBytes, kBytes, tags.data(), n);
+  for (size_t i = 0; i < n; ++i) {
+    Bytes padded = ToBytes(BytesView(texts).subspan(i * kBytes, kBytes));
+    padded.resize(kBytes + 8);
+    AppendLe<uint64_t>(padded, kBytes);
+    Bytes expected(16);
+    crypto_onetimeauth_poly1305(expected.data(), padded.data(), padded.size(),
+                                keys.data() + i * 32);
+    EXPECT_EQ(Hex(BytesView(tags).subspan(i * 16, 16)), Hex(expected)) << i;
+  }
+}
+
 TEST_P(KernelTest, DoesNothingForNothing) {
   kernel().multiply(nullptr, 0, nullptr, 0, nullptr, 0);
   kernel().multiply_fixed(nullptr, 0, nullptr, 0, nullptr, 0);
+  kernel().key_schedule({}, nullptr, nullptr, 0, {}, 0);
+  kernel().export_numbered({}, 0, nullptr, nullptr, 0);
+  kernel().stream_block(nullptr, 0, nullptr, 0);
+  kernel().tags(nullptr, 0, nullptr, 0, 0, nullptr, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, KernelTest, ::testing::ValuesIn(AllKernels()),

@@ -1,13 +1,15 @@
-// The long tests: millions of random boxes of every instruction set against libsodium, then a
-// timing test in the manner of dudect (Reparaz, Balasch, Verbauwhede 2017).
+// The long tests: millions of random messages of every instruction set against the reference of
+// testing/reference_hpke.h, then a timing test in the manner of dudect (Reparaz, Balasch,
+// Verbauwhede 2017).
 //
 //   onion_soak [--boxes=1000000] [--timings=200000] [--seed=1]
 //
-// Boxes cost about 0.1 ms each, nearly all of it libsodium's; timings 0.05 ms. Exits with 1 at
+// Boxes cost about 0.1 ms each, nearly all of it the reference's; timings 0.05 ms. Exits with 1 at
 // the first difference (with what is needed to replay it) or if a timing depends on the secret.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +20,15 @@
 #include "src/base/stopwatch.h"
 #include "src/base/testing/test_random.h"
 #include "src/onion/dispatch.h"
-#include "src/onion/sealed_box.h"
+#include "src/onion/hpke.h"
+#include "src/onion/key_schedule.h"
 #include "src/onion/testing/edge_points.h"
+#include "src/onion/testing/reference_hpke.h"
 
 namespace shoal::onion {
 namespace {
 
+using ::shoal::onion::testing::ReferenceHpke;
 using ::shoal::testing::TestRandom;
 
 struct Options {
@@ -32,40 +37,51 @@ struct Options {
   uint64_t seed = 1;
 };
 
-// Seals one batch for a recipient that may be an edge point, spoils some boxes and opens all.
-// Returns false if anything differs from libsodium.
+bool Same(const Bytes& expected, const Bytes& items, size_t i) {
+  return std::equal(expected.begin(), expected.end(),
+                    items.begin() + static_cast<ptrdiff_t>(i * expected.size()));
+}
+
+// Seals one batch for a recipient that may be an edge point, spoils some boxes and opens all; with
+// the export-only suite the boxes are encs alone. Returns false if anything differs from the
+// reference.
 bool CompareBatch(RandomSource& random, const std::vector<PublicKey>& edges,
                   const std::vector<PublicKey>& scalars) {
-  const size_t n = 1 + random.Below(2 * kKernelBatch), bytes = random.Below(200);
-  const size_t box_bytes = bytes + kSealBytes;
+  const bool seals = random.Below(2) == 0;
+  const Aead aead = seals ? Aead::kChaCha20Poly1305 : Aead::kExportOnly;
+  const size_t n = 1 + random.Below(2 * kKernelBatch), bytes = seals ? random.Below(200) : 0;
+  const size_t box_bytes = seals ? bytes + kSealBytes : kEncBytes;
   Seed secret = random.NewSeed();
   const KeyPair key = KeyPairFromSecret(secret.view());
   PublicKey point = key.public_key;
   const bool strange = random.Below(8) == 0;
   if (strange) point = edges[random.Below(edges.size())];
-  Bytes secrets(n * 32), messages(n * bytes), boxes(n * box_bytes), expected(box_bytes);
-  random.Fill(secrets);
-  random.Fill(messages);
+  Bytes secrets(n * 32), messages(n * bytes), boxes(n * box_bytes), exports(n * 32);
+  Bytes info_bytes(random.Below(100)), context(random.Below(kMaxExporterContext + 1));
+  for (Bytes* drawn : {&secrets, &messages, &info_bytes, &context}) random.Fill(*drawn);
   if (random.Below(8) == 0) {
     const PublicKey& scalar = scalars[random.Below(scalars.size())];
     std::copy(scalar.begin(), scalar.end(), secrets.begin());
   }
+  const Info info(aead, info_bytes);
   const absl::StatusOr<Recipient> recipient = Recipient::Create(point);
-  if (recipient.ok()) {
-    SealBatch(*recipient, {secrets.data(), 32, 32}, {messages.data(), bytes, bytes},
-              {boxes.data(), box_bytes, box_bytes}, n);
+  const MutableItems boxes_out = {boxes.data(), box_bytes, box_bytes};
+  const MutableItems exports_out = {exports.data(), 32, 32};
+  if (recipient.ok() && seals) {
+    SealBatch(*recipient, info, AsText(context), {secrets.data(), 32, 32},
+              {messages.data(), bytes, bytes}, boxes_out, exports_out, n);
+  } else if (recipient.ok()) {
+    ExportBatch(*recipient, info, AsText(context), {secrets.data(), 32, 32}, boxes_out, exports_out,
+                n);
   }
   for (size_t i = 0; i < n; ++i) {
-    uint8_t keys[64], nonce[crypto_box_NONCEBYTES];
-    crypto_scalarmult_base(keys, secrets.data() + i * 32);
-    std::copy(point.begin(), point.end(), keys + 32);
-    crypto_generichash(nonce, sizeof nonce, keys, sizeof keys, nullptr, 0);
-    std::copy(keys, keys + 32, expected.begin());
-    const bool sealed = crypto_box_easy(expected.data() + 32, messages.data() + i * bytes, bytes,
-                                        nonce, point.data(), secrets.data() + i * 32) == 0;
-    if (sealed != recipient.ok()) return false;
-    if (sealed && !std::equal(expected.begin(), expected.end(), &boxes[i * box_bytes]))
-      return false;
+    const auto reference =
+        ReferenceHpke::Sender(aead, info_bytes, point, BytesView(secrets).subspan(i * 32, 32));
+    if (reference.has_value() != recipient.ok()) return false;
+    if (!reference) continue;
+    Bytes box = ToBytes(reference->enc());
+    if (seals) Append(box, reference->Seal(BytesView(messages).subspan(i * bytes, bytes)));
+    if (!Same(box, boxes, i) || !Same(reference->Export(context), exports, i)) return false;
   }
   if (strange) return true;
 
@@ -86,15 +102,21 @@ bool CompareBatch(RandomSource& random, const std::vector<PublicKey>& edges,
         break;
     }
   }
-  Bytes opened(n * bytes), ok(n), message(bytes);
-  OpenBatch(key, {boxes.data(), box_bytes, box_bytes}, {opened.data(), bytes, bytes}, ok);
+  Bytes opened(n * bytes), ok(n);
+  const Items boxes_in = {boxes.data(), box_bytes, box_bytes};
+  if (seals) {
+    OpenBatch(key, info, AsText(context), boxes_in, {opened.data(), bytes, bytes}, exports_out, ok);
+  } else {
+    DecapsulateBatch(key, info, AsText(context), boxes_in, exports_out, ok);
+  }
   for (size_t i = 0; i < n; ++i) {
-    const bool sodium_opens =
-        crypto_box_seal_open(message.data(), &boxes[i * box_bytes], box_bytes,
-                             key.public_key.data(), key.secret_key.data()) == 0;
-    if (!sodium_opens) std::fill(message.begin(), message.end(), 0);
-    if ((ok[i] == 1) != sodium_opens) return false;
-    if (!std::equal(message.begin(), message.end(), opened.begin() + i * bytes)) return false;
+    const BytesView box = BytesView(boxes).subspan(i * box_bytes, box_bytes);
+    const auto reference = ReferenceHpke::Receiver(aead, info_bytes, key, box.first(kEncBytes));
+    std::optional<Bytes> message;
+    if (reference) message = seals ? reference->Open(box.subspan(kEncBytes)) : Bytes();
+    if ((ok[i] == 1) != message.has_value()) return false;
+    if (!Same(message.value_or(Bytes(bytes, 0)), opened, i)) return false;
+    if (!Same(message ? reference->Export(context) : Bytes(32, 0), exports, i)) return false;
   }
   return true;
 }
@@ -106,13 +128,13 @@ bool CompareBoxes(InstructionSet set, const Options& options) {
   const uint64_t batches = options.boxes / kKernelBatch + 1;
   for (uint64_t batch = 0; batch < batches; ++batch) {
     if (!CompareBatch(random, edges, scalars)) {
-      std::printf("%s: DIFFERS from libsodium in batch %llu of --seed=%llu\n",
+      std::printf("%s: DIFFERS from the reference in batch %llu of --seed=%llu\n",
                   std::string(NameOf(set)).c_str(), static_cast<unsigned long long>(batch),
                   static_cast<unsigned long long>(options.seed));
       return false;
     }
   }
-  std::printf("%s: about %llu boxes sealed and opened as libsodium does\n",
+  std::printf("%s: about %llu boxes sealed and opened as the reference does\n",
               std::string(NameOf(set)).c_str(),
               static_cast<unsigned long long>(batches * kKernelBatch));
   return true;
@@ -180,9 +202,10 @@ bool TimeKernel(const Kernel& kernel, const Options& options) {
   // dudect's own thresholds: a |t| below 4.5 finds nothing, above 10 a leak is certain.
   constexpr double kCertain = 10;
   TestRandom random(options.seed);
-  uint8_t point[32], products[2][8 * 32];
-  const Seed seed = random.NewSeed();
-  SHOAL_CHECK(crypto_scalarmult_base(point, seed.data()) == 0);
+  uint8_t products[2][8 * 32];
+  const KeyPair pair = KeyPairFromSecret(random.NewSeed().view());
+  const uint8_t* const point = pair.public_key.data();
+  const Info info(Aead::kChaCha20Poly1305, {});
   TableMemory table = AllocateTable(kernel);
   SHOAL_CHECK(kernel.build_table(point, table.get()));
   const void* tables[2] = {BaseTable(kernel), table.get()};
@@ -199,12 +222,22 @@ bool TimeKernel(const Kernel& kernel, const Options& options) {
         LargestT(options.timings, fixed, random, [&](const uint8_t* scalars, size_t n) {
           kernel.multiply_fixed(tables, 2, scalars, 32, outputs, n);
         });
+    // The scalars are the shared points, and their exports the keys of streams and tags.
+    const KeySchedule schedule(&kernel, info, pair.public_key, "seed");
+    const double symmetric =
+        LargestT(options.timings, fixed, random, [&](const uint8_t* scalars, size_t n) {
+          uint8_t keys[8 * kKernelStreamKeyBytes], blocks[8 * 64], tags[8 * kTagBytes];
+          schedule.Run(scalars, scalars, 32, {keys, nullptr, products[0], 32}, n);
+          kernel.stream_block(keys, 0, blocks, n);
+          kernel.tags(blocks, 64, scalars, 32, 32, tags, n);
+        });
     std::printf(
-        "%s: scalars of %02x against random ones: |t| of the ladder %.1f, of the comb %.1f\n",
-        kernel.name, fill, ladder, comb);
-    constant = constant && ladder < kCertain && comb < kCertain;
+        "%s: secrets of %02x against random ones: |t| of the ladder %.1f, of the comb %.1f, of the "
+        "symmetric part %.1f\n",
+        kernel.name, fill, ladder, comb, symmetric);
+    constant = constant && ladder < kCertain && comb < kCertain && symmetric < kCertain;
   }
-  if (!constant) std::printf("%s: TIME DEPENDS ON THE SCALAR\n", kernel.name);
+  if (!constant) std::printf("%s: TIME DEPENDS ON THE SECRET\n", kernel.name);
   return constant;
 }
 

@@ -122,19 +122,20 @@ noise::Distribution SomeNoise() {
                                        .right_scale = 5});
 }
 
-// A party of a made-up round, with `hops` parties after it.
+// Party 1 of a made-up round, or another one, with `hops` parties after it.
 struct PracticeParty {
-  PracticeParty(size_t hops, size_t positions, RandomSource& random)
-      : round({.parties = static_cast<uint32_t>(hops + 1),
+  PracticeParty(size_t hops, size_t positions, RandomSource& random, uint32_t number = 1)
+      : round({.parties = static_cast<uint32_t>(hops + number),
                .answer_bytes = 0,
                .max_slots = static_cast<uint32_t>(2 * positions),
                .noise = SomeNoise()},
               random),
         mac(random.NewSeed().view(), "shoal calibrate"),
-        context(round.context(1)) {}
+        secrets(round.secrets(number)),
+        context(round.context(number)) {}
   const server::PracticeRound round;
-  const server::RoundSecrets& secrets = round.secrets(1);
   const ContentMac mac;
+  const server::RoundSecrets& secrets;
   server::RoundContext context;  // changed by measurements
 };
 
@@ -156,18 +157,16 @@ void MeasureNoise(size_t n, RandomSource& random, ThreadPool& pool, UnitCosts& c
     of_many.push_back(once(kMany));
   }
   const Cost few = Middle(of_few), many = Middle(of_many);
-  // Bytes in all boxes of an onion.
+  // Bytes that the layers of an onion seal.
   const auto bytes_of = [](size_t hops) {
     double bytes = 0;
-    for (size_t l = 1; l <= hops; ++l) {
-      bytes += static_cast<double>(onion::OnionBytes(l) - onion::kSealBytes);
-    }
+    for (size_t l = 2; l <= hops; ++l) bytes += static_cast<double>(onion::OnionBytes(l - 1));
     return bytes;
   };
   // Sealing a byte costs as much as opening it, with the same cipher.
   const double byte = costs.open_byte_ns();
   const double of_one = few.cpu_ns - byte * bytes_of(kFew);
-  // The cost of a query beside its boxes is small, and may vanish in the noise of the difference.
+  // The cost of a query beside its layers is small, and may vanish in the noise of the difference.
   const double seal =
       std::min(of_one, (many.cpu_ns - few.cpu_ns - byte * (bytes_of(kMany) - bytes_of(kFew))) /
                            static_cast<double>(kMany - kFew));
@@ -220,27 +219,28 @@ double SortAndDrawNs(size_t n, RandomSource& random, ThreadPool& pool) {
          static_cast<double>(n);
 }
 
-// Opens and shuffles n onions at a party with `hops` parties after it.
+// Opens and shuffles n onions at party 2 with `hops` parties after it, or at party 1, which gets
+// them in submissions.
 class PracticeOffline {
  public:
-  PracticeOffline(size_t n, size_t hops, RandomSource& random, ThreadPool& pool)
-      : n_(n), party_(hops, n, random), pool_(pool) {
-    const onion::KeyPair key = party_.secrets.OnionKeyPair();
-    std::vector<onion::Recipient> recipients = {*onion::Recipient::Create(key.public_key)};
-    recipients.insert(recipients.end(), party_.context.next_recipients.begin(),
-                      party_.context.next_recipients.end());
+  PracticeOffline(size_t n, size_t hops, RandomSource& random, ThreadPool& pool,
+                  uint32_t number = 2)
+      : n_(n), party_(hops, n, random, number), pool_(pool) {
+    if (number == 1) {
+      input_ = party_.round.MakeInput(n, kSlotsOfASubmission, random, pool).list;
+      return;
+    }
     const size_t layers = hops + 1, bytes = onion::OnionBytes(layers);
     constexpr size_t kChunk = 1024;
-    onions_.resize(n * bytes);
-    Bytes seeds(n * layers * 32), ephemeral(n * layers * 32);
-    random.Fill(seeds);
+    input_.resize(n * bytes);
+    Bytes ephemeral(n * layers * 32), seeds(ephemeral.size());
     random.Fill(ephemeral);
     pool.ParallelFor(n, kChunk, [&](size_t begin, size_t end) {
       const size_t k = end - begin;
-      onion::BuildOnions({}, recipients,
-                         BytesView(seeds).subspan(begin * layers * 32, k * layers * 32),
+      onion::BuildOnions({}, number, std::span(party_.round.recipients()).subspan(number - 1),
                          BytesView(ephemeral).subspan(begin * layers * 32, k * layers * 32),
-                         MutableBytes(onions_).subspan(begin * bytes, k * bytes));
+                         MutableBytes(seeds).subspan(begin * layers * 32, k * layers * 32),
+                         MutableBytes(input_).subspan(begin * bytes, k * bytes));
     });
   }
 
@@ -250,11 +250,13 @@ class PracticeOffline {
     ContentMac::Stream digest(party_.mac);
     std::optional<server::OnionIntake> intake;
     open_.push_back(Once([&] {
-      intake.emplace(*server::OnionIntake::Begin(party_.context, party_.secrets, onions_.size(),
-                                                 place.resources));
-      for (size_t at = 0; at < onions_.size(); at += kPiece) {
-        const BytesView piece =
-            BytesView(onions_).subspan(at, std::min(kPiece, onions_.size() - at));
+      intake.emplace(party_.context.is_frontend()
+                         ? *server::OnionIntake::BeginSubmissions(
+                               party_.context, party_.secrets, input_.size(), n_, place.resources)
+                         : *server::OnionIntake::Begin(party_.context, party_.secrets,
+                                                       input_.size(), place.resources));
+      for (size_t at = 0; at < input_.size(); at += kPiece) {
+        const BytesView piece = BytesView(input_).subspan(at, std::min(kPiece, input_.size() - at));
         SHOAL_CHECK(intake->Take(piece).ok());
         digest.Update(piece, pool_);
       }
@@ -277,7 +279,7 @@ class PracticeOffline {
   const size_t n_;
   PracticeParty party_;
   ThreadPool& pool_;
-  Bytes onions_;
+  Bytes input_;
   std::vector<Cost> open_, rest_;
 };
 
@@ -288,21 +290,23 @@ void SetCurve(double few, double many, Curve& curve) {
 
 void MeasureOffline(size_t opened, size_t few, size_t many, RandomSource& random, ThreadPool& pool,
                     UnitCosts& costs) {
-  constexpr size_t kMost = kMostParties - 1;
-  PracticeOffline backend(opened, 0, random, pool), one(opened, 1, random, pool),
-      most(opened / 4, kMost, random, pool);
+  constexpr size_t kMost = kMostParties - 2;
+  PracticeOffline first(opened, 1, random, pool, 1), backend(opened, 0, random, pool),
+      one(opened, 1, random, pool), most(opened / 4, kMost, random, pool);
   // The parties take turns, as their differences are measured.
   for (int run = 0; run < kTurns; ++run) {
-    for (PracticeOffline* party : {&backend, &one, &most}) party->Run();
+    for (PracticeOffline* party : {&first, &backend, &one, &most}) party->Run();
   }
-  constexpr double kLayer = onion::kLayerBytes;
+  const auto onion = [](size_t layers) { return static_cast<double>(onion::OnionBytes(layers)); };
   const double open_byte =
-      Positive((most.Open().cpu_ns - backend.Open().cpu_ns) / (kMost * kLayer));
+      Positive((most.Open().cpu_ns - one.Open().cpu_ns) / (onion(kMost + 1) - onion(2)));
   costs.set_open_byte_ns(open_byte);
-  costs.set_open_ns(
-      Positive((backend.Open().cpu_ns + one.Open().cpu_ns - 3 * kLayer * open_byte) / 2));
-  const double move = Positive((most.Rest().cpu_ns - one.Rest().cpu_ns) / ((kMost - 1) * kLayer));
-  const double place = Positive(one.Rest().cpu_ns - kLayer * move);
+  costs.set_open_ns(Positive(
+      (backend.Open().cpu_ns + one.Open().cpu_ns - (onion(1) + onion(2)) * open_byte) / 2));
+  costs.set_slot_ns(Positive(first.Open().cpu_ns - onion(1) * open_byte));
+  const double move =
+      Positive((most.Rest().cpu_ns - one.Rest().cpu_ns) / (onion(kMost) - onion(1)));
+  const double place = Positive(one.Rest().cpu_ns - onion(1) * move);
   costs.set_offline_serial(SerialShare(one.Open() + one.Rest(), pool));
   // Stages of many onions would take long, so the parts that cost more in them are measured
   // separately.

@@ -13,6 +13,9 @@
 
 namespace shoal::plan {
 
+// Slots of a submission, as the model counts: what clients pad their lookups to by default.
+inline constexpr size_t kSlotsOfASubmission = 64;
+
 // The two numbers of positions for which every Curve has a cost.
 inline constexpr double kFewPositions = 1 << 17, kManyPositions = 1 << 20;
 // The two table sizes for which the cost of an answer is measured.

@@ -13,6 +13,7 @@ seal_byte_ns: 3.199
 noise_ns: 0.01
 open_ns: 2.074e+04
 open_byte_ns: 3.199
+slot_ns: 1500
 backend_place {
   few_ns: 135.2
   many_ns: 142.2

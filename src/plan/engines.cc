@@ -76,17 +76,15 @@ EngineCosts ChainAsEngine(const Plan& plan) {
   chain.set_setup_seconds(noise);
   chain.set_query_bytes(plan.client().onion_bytes() + plan.client().query_bytes());
   chain.set_answer_bytes(plan.client().answer_bytes());
-  // A client seals a box for every party.
-  double seal_ns = 0;
-  for (uint32_t l = 1; l <= plan.parties(); ++l) {
-    seal_ns += plan.costs().seal_ns() +
-               plan.client().onion_bytes() / plan.parties() * l * plan.costs().seal_byte_ns();
-  }
-  chain.set_query_seconds(1e-9 * seal_ns);
+  // A client makes the onions for party 2 and seals them for party 1, which costs what opening
+  // does. It computes the seeds once more for its tallies, and again to take the masks off.
+  const double seeds_ns = SealNs(plan.costs(), plan.parties() - 1) + plan.costs().slot_ns();
+  chain.set_query_seconds(
+      1e-9 * (2 * seeds_ns + plan.client().onion_bytes() * plan.costs().seal_byte_ns()));
   // As the backend's mask, once for every party.
-  chain.set_recover_seconds(1e-9 * plan.parties() *
-                            (plan.costs().answer().few_ns() +
-                             plan.client().answer_bytes() * plan.costs().answer_byte().few_ns()));
+  const double mask_ns = plan.costs().answer().few_ns() +
+                         plan.client().answer_bytes() * plan.costs().answer_byte().few_ns();
+  chain.set_recover_seconds(1e-9 * (seeds_ns + plan.parties() * mask_ns));
   chain.set_answer_seconds((ServerSeconds(plan) - noise) / plan.queries());
   chain.set_alone_seconds(ServerSeconds(plan));
   chain.set_server_seconds_per_query(ServerSeconds(plan) / plan.queries());

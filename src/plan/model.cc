@@ -79,15 +79,22 @@ class Spares {
   std::vector<double> bytes_;
 };
 
+// Bytes that party j gets for each position.
+double InBytes(uint32_t parties, uint32_t j) {
+  if (j > 1) return static_cast<double>(onion::OnionBytes(parties - j + 1));
+  return static_cast<double>(onion::SubmissionBytes(parties, kSlotsOfASubmission)) /
+         kSlotsOfASubmission;
+}
+
 Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& unit, double noise,
                    uint32_t j) {
-  const double m = w.parties;
   const bool backend = j == w.parties;
   const double in = static_cast<double>(w.queries) + (j - 1) * noise;
   const double own = backend ? 0 : noise;
   const double out = backend ? 0 : in + own;
-  const double layers = m - j + 1, hops = m - j;
-  const double onion = onion::kLayerBytes * layers, inner = onion::kLayerBytes * hops;
+  const uint32_t hops = w.parties - j;
+  const double onion = InBytes(w.parties, j);
+  const auto inner = static_cast<double>(onion::OnionBytes(hops));
   const double answer = layout.answer_bytes();
   const double ns = 1e-9;
 
@@ -96,17 +103,13 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   party.set_positions_in(in);
   party.set_noise_queries(own);
 
-  // Layer l of `hops`, from the innermost, is a box around 64 bytes and l - 1 layers.
-  double seals = 0;
-  for (double l = 1; l <= hops; ++l) {
-    seals += unit.seal_ns() + (onion::kLayerBytes * l - onion::kSealBytes) * unit.seal_byte_ns();
-  }
+  const double seals = SealNs(unit, hops);
   // Counts large arrays as touched for the first time, although a process's later rounds touch
   // fewer new pages. Answers reuse the memory of the offline stage's lists.
   const double fresh = unit.fresh_byte_ns();
   party.set_noise_cpu_s(ns * own * (seals + unit.noise_ns() + inner * fresh));
 
-  const double open = unit.open_ns() + onion * unit.open_byte_ns();
+  const double open = (j == 1 ? unit.slot_ns() : unit.open_ns()) + onion * unit.open_byte_ns();
   const double place = backend ? in * At(unit.backend_place(), in)
                                : out * (At(unit.place(), out) + inner * At(unit.move_byte(), out));
   // The stages' own rule decides what is in memory, for a party whose memory holds only this
@@ -350,14 +353,14 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
     const double into = queries + (j - 1) * own;
     Hop& hop = *plan.add_hop();
     hop.set_from(j - 1);
-    hop.set_onion_bytes(into * static_cast<double>(onion::OnionBytes(w.parties - j + 1)));
+    hop.set_onion_bytes(into * InBytes(w.parties, j));
     hop.set_query_bytes(j == 1 ? into * kClientQueryBytes : QueryBatchBytes(into));
     hop.set_answer_bytes(into * layout.answer_bytes());
     bytes += hop.onion_bytes() + hop.query_bytes() + hop.answer_bytes();
   }
   *plan.mutable_chain_times() = PredictTimes(w, plan, costs);
   Client& client = *plan.mutable_client();
-  client.set_onion_bytes(static_cast<double>(onion::OnionBytes(w.parties)));
+  client.set_onion_bytes(InBytes(w.parties, 1));
   client.set_query_bytes(kClientQueryBytes);
   client.set_answer_bytes(layout.answer_bytes());
 
@@ -379,6 +382,15 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
   const double per_query = client.onion_bytes() + client.query_bytes() + client.answer_bytes();
   download.set_break_even_lookups(download.client_bytes() / per_query);
   return plan;
+}
+
+double SealNs(const UnitCosts& unit, uint32_t layers) {
+  double ns = layers * unit.seal_ns();
+  // The innermost layer seals nothing.
+  for (uint32_t l = 2; l <= layers; ++l) {
+    ns += static_cast<double>(onion::OnionBytes(l - 1)) * unit.seal_byte_ns();
+  }
+  return ns;
 }
 
 absl::StatusOr<Plan> ChooseRows(const Workload& w, uint32_t row_bytes, const noise::Choice& noise,

@@ -59,6 +59,9 @@ absl::StatusOr<Plan> Predict(const Workload& workload, const Layout& layout,
 absl::StatusOr<Plan> ChooseRows(const Workload& workload, uint32_t row_bytes,
                                 const noise::Choice& noise, const UnitCosts& costs);
 
+// Processor time in ns to make an onion of so many layers.
+double SealNs(const UnitCosts& unit, uint32_t layers);
+
 // One line of a table of alternatives.
 Alternative Summarise(const Plan& plan);
 

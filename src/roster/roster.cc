@@ -79,6 +79,17 @@ absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
         absl::StrCat("roster, max_slots: ", roster.max_slots(), " is not in 1..", kMaxSlots));
   }
 
+  if (roster.onion_suite().empty()) {
+    return Bad(
+        absl::StrCat("roster, onion_suite: missing, as in rosters of Shoal 0.1; assemble a "
+                     "roster anew, with ",
+                     kOnionSuite));
+  }
+  if (roster.onion_suite() != kOnionSuite) {
+    return Bad(absl::StrCat("roster, onion_suite: ", roster.onion_suite(),
+                            " is unknown; this program knows ", kOnionSuite));
+  }
+
   std::set<std::string> names, certificates, keys;
   for (uint32_t number = 1; number <= n; ++number) {
     const wire::Party& party = roster.parties(static_cast<int>(number) - 1);
@@ -327,7 +338,7 @@ absl::StatusOr<signature::Signature> Roster::Aggregate(const Digest& digest,
 }
 
 Digest RosterDigest(const wire::Roster& roster) {
-  Transcript transcript("shoal roster v1");
+  Transcript transcript("shoal roster v2");
   transcript.Blob(roster.deployment())
       .U64(roster.epoch())
       .U64(static_cast<uint64_t>(roster.parties_size()));
@@ -346,6 +357,7 @@ Digest RosterDigest(const wire::Roster& roster) {
       .U64(roster.expires_s())
       .U64(roster.clock_tolerance_s())
       .U64(roster.max_slots())
+      .Blob(roster.onion_suite())
       .Finish();
 }
 

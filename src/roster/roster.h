@@ -11,12 +11,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
 #include "src/noise/noise.h"
 #include "src/signature/bls.h"
 #include "src/wire/roster.pb.h"
 
 namespace shoal::roster {
+
+// The onions that this version makes and opens: HPKE (RFC 9180) in base mode, DHKEM(X25519,
+// HKDF-SHA256), HKDF-SHA256, ChaCha20-Poly1305.
+inline constexpr absl::string_view kOnionSuite = "hpke-x25519-sha256-chacha20poly1305";
 
 inline constexpr uint32_t kMinParties = 2;
 inline constexpr uint32_t kMaxParties = 8;
@@ -124,11 +129,11 @@ class Roster {
   uint64_t minimum_table_epoch_ = 0;
 };
 
-// The digest that all parties sign: Transcript("shoal roster v1") over deployment, epoch, number of
+// The digest that all parties sign: Transcript("shoal roster v2") over deployment, epoch, number of
 // parties; for each: number, name, peer address, client address, key, proof, certificate digest,
 // machines; then mechanism, bits of epsilon and delta, phi, mode, bits of both scales;
-// valid_from_s, expires_s, clock_tolerance_s, max_slots. Text and bytes as Blob, all else as U64
-// (doubles by their IEEE-754 bits). The roster need not have been checked.
+// valid_from_s, expires_s, clock_tolerance_s, max_slots, onion_suite. Text and bytes as Blob, all
+// else as U64 (doubles by their IEEE-754 bits). The roster need not have been checked.
 Digest RosterDigest(const wire::Roster& roster);
 
 // What a party checks before it signs: everything that Verify checks but pins, signature and time.

@@ -133,7 +133,7 @@ TEST(RosterDigest, CoversEveryField) {
     ++fields;
     EXPECT_NE(RosterDigest(parties.draft()), digest) << name;
   });
-  EXPECT_EQ(fields, 6 + 7 + 2 * 8);
+  EXPECT_EQ(fields, 7 + 7 + 2 * 8);
   EXPECT_EQ(RosterDigest(parties.draft()), digest);
 }
 
@@ -282,6 +282,8 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
       {"before expires_s", [](auto& r) { r.set_expires_s(std::numeric_limits<uint64_t>::max()); }},
       {"ten years", [](auto& r) { r.set_expires_s(r.valid_from_s() + kMaxValidityS + 1); }},
       {"clock_tolerance_s", [](auto& r) { r.set_clock_tolerance_s(3601); }},
+      {"rosters of Shoal 0.1", [](auto& r) { r.clear_onion_suite(); }},
+      {"x-wing is unknown", [](auto& r) { r.set_onion_suite("x-wing"); }},
       {"max_slots", [](auto& r) { r.set_max_slots(0); }},
       {"max_slots", [](auto& r) { r.set_max_slots(kMaxSlots + 1); }},
       {"mechanism", [](auto& r) { r.mutable_noise()->clear_mechanism(); }},

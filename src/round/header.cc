@@ -28,7 +28,7 @@ onion::PublicKey KeyFrom(const std::string& bytes) {
 }  // namespace
 
 Digest RoundId(const wire::RoundHeader& header) {
-  Transcript transcript("shoal round v1");
+  Transcript transcript("shoal round v2");
   transcript.U64(header.counter())
       .Blob(AsBytes(header.roster_digest()))
       .Blob(AsBytes(header.manifest_digest()))
@@ -43,6 +43,7 @@ Digest RoundId(const wire::RoundHeader& header) {
       .U64(header.onions_close_s())
       .U64(header.queries_close_s())
       .U64(header.expires_s())
+      .Blob(header.onion_suite())
       .Finish();
 }
 
@@ -55,6 +56,10 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
   if (AsText(table.manifest_digest) != header.manifest_digest()) return Bad("names another table");
   if (static_cast<uint32_t>(header.onion_keys_size()) != keys) {
     return Bad(absl::StrCat(header.onion_keys_size(), " onion keys instead of ", keys));
+  }
+  if (header.onion_suite() != roster.wire().roster().onion_suite()) {
+    return Bad(absl::StrCat("its onion suite, ", header.onion_suite(), ", is not the roster's, ",
+                            roster.wire().roster().onion_suite()));
   }
   std::set<std::string> distinct;
   for (const std::string& key : header.onion_keys()) {

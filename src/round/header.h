@@ -1,5 +1,5 @@
 // A round's header and its id. The id binds everything that a round means (docs/protocol.md): an
-// honest party signs one header for a counter, and drops every onion that does not name its id.
+// honest party signs one header for a counter, and opens no onion that was made for another id.
 #ifndef SHOAL_SRC_ROUND_HEADER_H_
 #define SHOAL_SRC_ROUND_HEADER_H_
 
@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/tagged.h"
-#include "src/onion/sealed_box.h"
+#include "src/onion/hpke.h"
 #include "src/roster/roster.h"
 #include "src/wire/round.pb.h"
 
@@ -30,10 +30,10 @@ struct TableFacts {
   uint32_t row_bytes;
 };
 
-// Transcript("shoal round v1") over: counter, roster digest, manifest digest, number of onion keys
+// Transcript("shoal round v2") over: counter, roster digest, manifest digest, number of onion keys
 // and each of them, max_rows, answer_bytes; the noise as in the roster's digest; number of machine
-// counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s. The header
-// need not have been checked.
+// counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s; onion_suite.
+// The header need not have been checked.
 Digest RoundId(const wire::RoundHeader& header);
 
 // Checks everything about a header except its signature, for a deployment and a table, at time

@@ -72,6 +72,12 @@ absl::Status ChainNode::Offline(const wire::SignedHeader& header,
   return SendList(header, std::move(list));
 }
 
+absl::Status ChainNode::Offline(const wire::SignedHeader& header, Submissions submissions) {
+  auto list = party_->Offline(header, *submissions.list, submissions.onions);
+  submissions.list.reset();
+  return SendList(header, std::move(list));
+}
+
 absl::Status ChainNode::Offline(const wire::SignedHeader& header,
                                 std::shared_ptr<Party::Intake> intake) {
   return SendList(header, party_->Offline(std::move(intake)));

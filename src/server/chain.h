@@ -47,6 +47,8 @@ class ChainNode final : public Link {
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
   absl::Status Offline(const wire::SignedHeader& header,
                        std::unique_ptr<ByteSource> onions) override;
+  // The same at party 1, for its clients' submissions.
+  absl::Status Offline(const wire::SignedHeader& header, Submissions submissions);
   // The same for a list that arrived piece by piece (Party::BeginOffline).
   absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake);
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,

@@ -38,13 +38,28 @@ absl::Status WrongState(FrontendStage stage, absl::string_view wanted) {
       absl::StrCat("the round is ", wire::RoundState_Name(Shown(stage)), ": ", wanted));
 }
 
-// Identifies an onion whose slot is looked up again: 16 bytes of a digest under a key of this
-// process, so that senders cannot aim at the table's buckets. An entry takes 20 bytes in a flat
-// table.
-using OnionPrint = std::array<uint8_t, 16>;
-struct OnionPrintHash {
-  size_t operator()(const OnionPrint& print) const { return LoadLe<size_t>(print.data()); }
+// Identifies what a client has sent: 16 bytes of a digest under a key of this process, so that
+// senders cannot aim at a table's buckets.
+using Print = std::array<uint8_t, 16>;
+struct PrintHash {
+  size_t operator()(const Print& print) const { return LoadLe<size_t>(print.data()); }
 };
+Print PrintOf(absl::string_view domain, const Digest& key, BytesView bytes) {
+  const Digest digest = Transcript(domain, key).Blob(bytes).Finish();
+  Print print;
+  std::copy_n(digest.begin(), print.size(), print.begin());
+  return print;
+}
+
+// A submission that has its slots, by the print of its encapsulated key.
+struct KnownSubmission {
+  Print whole;  // of all its bytes
+  uint32_t first_slot;
+};
+using KnownSubmissions = absl::flat_hash_map<Print, KnownSubmission, PrintHash>;
+
+// The length of a submission in front of it, in the journal and in party 1's input.
+constexpr size_t kLengthBytes = 4;
 
 }  // namespace
 
@@ -52,7 +67,7 @@ struct OnionPrintHash {
 struct Frontend::Entry {
   // What a round holds in each stage. The remaining stages hold nothing.
   struct TakingOnions {
-    absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> slot_of_onion;
+    KnownSubmissions known;
   };
   struct TakingQueries {
     SecretVector<uint32_t> tallies;  // by slot; kUnused: none
@@ -69,16 +84,11 @@ struct Frontend::Entry {
   using Held = std::variant<std::monostate, TakingOnions, TakingQueries, Online, AnswersPointer>;
 
   Entry(round::Round r, Journal* journal, uint64_t now_s)
-      : round(std::move(r)),
-        onion_bytes(onion::OnionBytes(round.parties())),
-        submissions(journal),
-        stage_since_s(now_s),
-        held(TakingOnions()) {
+      : round(std::move(r)), submissions(journal), stage_since_s(now_s), held(TakingOnions()) {
     SystemRandom().Fill(print_key);
   }
 
   const round::Round round;
-  const size_t onion_bytes;
   Digest print_key;  // constant
 
   // Held while slots are given out and onions appended to the journal, which must hold them in the
@@ -94,6 +104,7 @@ struct Frontend::Entry {
   absl::Status storage ABSL_GUARDED_BY(mutex);
   std::string abort_reason ABSL_GUARDED_BY(mutex);
   uint64_t slots ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t list_bytes ABSL_GUARDED_BY(mutex) = 0;  // of all submissions with their lengths
   uint64_t used ABSL_GUARDED_BY(mutex) = 0;
   StageReports reports ABSL_GUARDED_BY(mutex);
   Stopwatch chain_time ABSL_GUARDED_BY(mutex);  // since the running stage began
@@ -183,6 +194,7 @@ wire::RoundHeader Frontend::NewDraft() {
   *draft.mutable_noise() = roster.wire().roster().noise();
   for (const roster::Party& party : roster.parties()) draft.add_machines(party.machines);
   draft.set_max_slots(plan_.max_slots);
+  draft.set_onion_suite(roster.wire().roster().onion_suite());
   draft.set_announced_s(now_s);
   draft.set_onions_close_s(now_s + plan_.onions_window_s);
   draft.set_queries_close_s(draft.onions_close_s() + plan_.stage_limit_s + plan_.queries_window_s);
@@ -282,9 +294,10 @@ std::vector<Due> Frontend::WhatIsDue() {
   return due;
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> Frontend::Seal(const Digest& round_id) {
+absl::StatusOr<Submissions> Frontend::Seal(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  uint64_t slots;
+  uint64_t list_bytes;
+  Submissions submissions;
   Entry::Held nothing;
   {
     const MutexLock storing(entry->storing);
@@ -292,10 +305,13 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Frontend::Seal(const Digest& round_i
     SHOAL_RETURN_IF_ERROR(
         entry->BecomeLocked(FrontendStage::kOffline, nothing, clock_->NowSeconds()));
     entry->StartStageLocked();
-    slots = entry->slots;
+    submissions.onions = entry->slots;
+    list_bytes = entry->list_bytes;
   }
-  // Reads the onions back: all were written before they were acknowledged.
-  return journal_->ReadSubmissions(entry->round.counter(), slots * entry->onion_bytes);
+  // Reads the submissions back: all were written before they were acknowledged.
+  SHOAL_ASSIGN_OR_RETURN(submissions.list,
+                         journal_->ReadSubmissions(entry->round.counter(), list_bytes));
+  return submissions;
 }
 
 absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports) {
@@ -435,50 +451,72 @@ absl::StatusOr<wire::RoundInfo> Frontend::Info(const Digest& round_id) const {
   return entry->InfoLocked();
 }
 
-absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_id,
-                                                            BytesView onions) {
+absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_id,
+                                                           std::span<const BytesView> submissions) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  const size_t onion_bytes = entry->onion_bytes;
-  if (onions.empty() || onions.size() % onion_bytes != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        onions.size(), " bytes are not one or more onions of ", onion_bytes, " bytes"));
-  }
-  const size_t count = onions.size() / onion_bytes;
-  std::vector<OnionPrint> prints(count);
-  for (size_t i = 0; i < count; ++i) {
-    const Digest digest = Transcript("shoal onion v1", entry->print_key)
-                              .Blob(onions.subspan(i * onion_bytes, onion_bytes))
-                              .Finish();
-    std::copy_n(digest.begin(), prints[i].size(), prints[i].begin());
+  const uint32_t parties = entry->round.parties();
+  if (submissions.empty()) return absl::InvalidArgumentError("the request has no submission");
+  struct Prints {
+    Print enc, whole;
+  };
+  std::vector<Prints> prints;
+  for (const BytesView submission : submissions) {
+    if (onion::SubmissionOnions(parties, submission.size()) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          submission.size(), " bytes are not a submission, which has ", onion::kSealBytes,
+          " bytes and one or more onions of ", onion::OnionBytes(parties - 1), ", at most ",
+          onion::kMaxSubmissionBytes, " in all"));
+    }
+    prints.push_back(
+        {PrintOf("shoal encapsulated key v1", entry->print_key, submission.first(onion::kEncBytes)),
+         PrintOf("shoal submission v1", entry->print_key, submission)});
   }
   const MutexLock storing(entry->storing);
-  // Collects new onions, in order and once. Only these are written, so that a client that repeats
-  // itself does not fill the disk. A full round still acknowledges onions that it has.
-  absl::flat_hash_map<OnionPrint, uint32_t, OnionPrintHash> fresh;
-  std::vector<size_t> added;
+  // Collects new submissions, in order and once. Only these are written, so that a client that
+  // repeats itself does not fill the disk. A full round still acknowledges what it has.
+  KnownSubmissions fresh;
+  std::vector<BytesView> added;
+  uint64_t slots = 0, list_bytes = 0;  // of the new ones
   {
     const MutexLock lock(entry->mutex);
     if (entry->stage.get() != FrontendStage::kTakingOnions) {
       return WrongState(entry->stage.get(), "takes no onions");
     }
     if (!entry->storage.ok()) return entry->StorageFailedLocked(entry->storage);
-    const auto& slot_of_onion = std::get<Entry::TakingOnions>(entry->held).slot_of_onion;
-    for (size_t i = 0; i < count; ++i) {
-      if (slot_of_onion.contains(prints[i])) continue;
-      const auto slot = static_cast<uint32_t>(entry->slots + fresh.size());
-      if (fresh.emplace(prints[i], slot).second) added.push_back(i);
+    const KnownSubmissions& known = std::get<Entry::TakingOnions>(entry->held).known;
+    for (size_t i = 0; i < submissions.size(); ++i) {
+      auto same_key = known.find(prints[i].enc);
+      if (same_key == known.end()) {
+        const auto [mine, is_new] = fresh.try_emplace(
+            prints[i].enc,
+            KnownSubmission{prints[i].whole, static_cast<uint32_t>(entry->slots + slots)});
+        if (is_new) {
+          added.push_back(submissions[i]);
+          slots += onion::SubmissionOnions(parties, submissions[i].size());
+          list_bytes += kLengthBytes + submissions[i].size();
+        }
+        same_key = mine;
+      }
+      // Two plaintexts under one key would be sealed with one nonce.
+      if (same_key->second.whole != prints[i].whole) {
+        return absl::InvalidArgumentError(
+            "another submission came with the same encapsulated key before");
+      }
     }
-    if (entry->slots + fresh.size() > entry->round.header().max_slots()) {
+    if (entry->slots + slots > entry->round.header().max_slots()) {
       return absl::ResourceExhaustedError(
           absl::StrCat("the round has ", entry->slots, " of ", entry->round.header().max_slots(),
-                       " slots given out, and no room for ", fresh.size(), " more"));
+                       " slots given out, and no room for ", slots, " more"));
     }
   }
   absl::Status kept;
   if (!added.empty()) {
     Bytes record;
-    record.reserve(added.size() * onion_bytes);
-    for (size_t i : added) Append(record, onions.subspan(i * onion_bytes, onion_bytes));
+    record.reserve(list_bytes);
+    for (const BytesView submission : added) {
+      AppendLe(record, static_cast<uint32_t>(submission.size()));
+      Append(record, submission);
+    }
     kept = entry->submissions->AppendSubmission(entry->round.counter(), record);
   }
   const MutexLock lock(entry->mutex);
@@ -486,13 +524,14 @@ absl::StatusOr<Frontend::Submission> Frontend::SubmitOnions(const Digest& round_
   // The round may have ended meanwhile. It cannot have been sealed, as that takes `storing`.
   auto* const taking = std::get_if<Entry::TakingOnions>(&entry->held);
   if (taking == nullptr) return WrongState(entry->stage.get(), "takes no onions");
-  entry->slots += fresh.size();
-  taking->slot_of_onion.merge(fresh);
-  Submission submission{.slots = {}, .counter = entry->round.counter()};
-  submission.slots.reserve(count);
-  for (const OnionPrint& print : prints)
-    submission.slots.push_back(taking->slot_of_onion.at(print));
-  return submission;
+  entry->slots += slots;
+  entry->list_bytes += list_bytes;
+  taking->known.merge(fresh);
+  Submitted submitted{.first_slots = {}, .counter = entry->round.counter()};
+  for (const Prints& print : prints) {
+    submitted.first_slots.push_back(taking->known.at(print.enc).first_slot);
+  }
+  return submitted;
 }
 
 absl::Status Frontend::StorageFailed(const Digest& round_id, absl::Status why) {

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -83,8 +84,8 @@ class Frontend {
   absl::Status Open(const round::Round& round);
   // What is due, oldest round first. Leaves out rounds that the driver works on.
   std::vector<Due> WhatIsDue();
-  // Takes no more onions. Returns them in the order of their slots, as party 1's input.
-  absl::StatusOr<std::unique_ptr<ByteSource>> Seal(const Digest& round_id);
+  // Takes no more onions. Returns the submissions in the order of their slots, as party 1's input.
+  absl::StatusOr<Submissions> Seal(const Digest& round_id);
   absl::Status OfflineDone(const Digest& round_id, StageReports reports);
   // Takes no more queries. Returns them encoded, as party 1's input.
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
@@ -108,17 +109,19 @@ class Frontend {
   // The rounds, with the cost of their stages at every party.
   std::vector<wire::RoundReport> Reports() const;
 
-  // Gives every onion a slot, and an onion that has a slot the same again. All or nothing. The
-  // caller must call journal->Sync(counter) before it acknowledges; one call serves many
-  // submissions. Writes to the journal, so not for I/O threads. INVALID_ARGUMENT: not a whole
-  // number of onions; FAILED_PRECONDITION: the round takes no onions (any more);
+  // Gives the onions of every submission (src/onion/onion.h) slots in a row, and a submission that
+  // is known the same again. All or nothing. The caller must call journal->Sync(counter) before it
+  // acknowledges; one call serves many requests. Writes to the journal, so not for I/O threads.
+  // INVALID_ARGUMENT: none, or one that has not the length of a submission, or has the encapsulated
+  // key of another one; FAILED_PRECONDITION: the round takes no onions (any more);
   // RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round. If the journal fails, the
   // error of StorageFailed.
-  struct Submission {
-    std::vector<uint32_t> slots;
+  struct Submitted {
+    std::vector<uint32_t> first_slots;  // of each submission
     RoundCounter counter;
   };
-  absl::StatusOr<Submission> SubmitOnions(const Digest& round_id, BytesView onions);
+  absl::StatusOr<Submitted> SubmitOnions(const Digest& round_id,
+                                         std::span<const BytesView> submissions);
   // To be called when the journal has failed to store what clients sent, or to make it durable.
   // Unless `why` is UNAVAILABLE, which loses nothing, the round takes no more onions and is due to
   // be aborted. Returns the error for clients, FAILED_PRECONDITION or UNAVAILABLE, without the text

@@ -22,6 +22,11 @@ namespace {
 constexpr size_t kChunk = 1024;
 // Onions moved at a time from a spool to their places.
 constexpr size_t kRun = 1 << 16;
+// Submissions that one thread opens at a time: a batch for the curve's kernels, or less if they
+// have many onions.
+constexpr size_t kSubmissions = 128, kSubmissionOnions = 8192;
+// Bytes of submissions that are gathered, so that small ones are opened in batches.
+constexpr size_t kPendingBytes = 4 << 20;
 
 constexpr auto kSecret = PageBuffer::Content::kSecret;
 constexpr auto kPublic = PageBuffer::Content::kPublic;
@@ -108,11 +113,11 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
     const size_t n = end - begin;
     // Every chunk has its own random stream, so that the result does not depend on the threads.
     SeededRandom random = secrets.NoiseOnions(begin / kChunk);
-    SecretVector<uint8_t> seeds(n * hops * 32), ephemeral(n * hops * 32);
-    random.Fill(seeds);
+    SecretVector<uint8_t> ephemeral(n * hops * 32), seeds(n * hops * 32);
     random.Fill(ephemeral);
     SecretVector<uint8_t> onions(n * onion_bytes);
-    onion::BuildOnions(context.round_id, context.next_recipients, seeds, ephemeral, onions);
+    onion::BuildOnions(context.round_id, context.party.value() + 1, context.next_recipients,
+                       ephemeral, seeds, onions);
     sharing::FirstTallies(seeds, hops, context.round_id, std::span(rows).subspan(begin, n),
                           std::span(batch.tallies).subspan(begin, n));
     return batch.onions.Write(begin * onion_bytes, onions);
@@ -121,14 +126,16 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
   return batch;
 }
 
-OnionIntake::OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t count,
-                         const Resources& resources)
+OnionIntake::OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t bytes,
+                         uint64_t count, const Resources& resources)
     : context_(&context),
       resources_(resources),
       key_(secrets.OnionKeyPair()),
       fingerprint_key_(secrets.FingerprintKey()),
+      bytes_(bytes),
       count_(count),
-      cutter_(count, context.onion_bytes()) {}
+      left_bytes_(bytes),
+      cutter_(context.is_frontend() ? 0 : count, context.onion_bytes()) {}
 
 absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
                                                const RoundSecrets& secrets, uint64_t bytes,
@@ -139,14 +146,28 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
                                                    " bytes are not a whole number of onions of ",
                                                    onion_bytes, " bytes"));
   }
-  const uint64_t count = bytes / onion_bytes;
+  SHOAL_CHECK(!context.is_frontend());
+  return Begin(context, secrets, bytes, bytes / onion_bytes, resources);
+}
+
+absl::StatusOr<OnionIntake> OnionIntake::BeginSubmissions(const RoundContext& context,
+                                                          const RoundSecrets& secrets,
+                                                          uint64_t bytes, uint64_t onions,
+                                                          const Resources& resources) {
+  SHOAL_CHECK(context.is_frontend());
+  return Begin(context, secrets, bytes, onions, resources);
+}
+
+absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
+                                               const RoundSecrets& secrets, uint64_t bytes,
+                                               uint64_t count, const Resources& resources) {
   const uint64_t most =
       MaxPositions(context.party, context.max_slots, context.max_rows, context.noise);
   if (count > most || count >= OnlineMaterial::kDead) {
     return absl::InvalidArgumentError(
         absl::StrCat("offline list: ", count, " onions, where the header allows ", most));
   }
-  OnionIntake intake(context, secrets, count, resources);
+  OnionIntake intake(context, secrets, bytes, count, resources);
   const RoundSize size = SizeOf(context, count, ExpectedNoise(context));
   const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
   SHOAL_ASSIGN_OR_RETURN(
@@ -163,37 +184,109 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
 }
 
 absl::Status OnionIntake::Take(BytesView piece) {
-  return cutter_.Cut(piece, "offline list", [this](BytesView onions) { return OpenWhole(onions); });
+  if (piece.size() > left_bytes_) {
+    return absl::InvalidArgumentError("offline list: more bytes than were announced");
+  }
+  left_bytes_ -= piece.size();
+  if (!context_->is_frontend()) {
+    return cutter_.Cut(piece, "offline list",
+                       [this](BytesView onions) { return OpenWhole(onions); });
+  }
+  Append(pending_, piece);
+  return pending_.size() < kPendingBytes && left_bytes_ > 0 ? absl::OkStatus() : OpenPending();
+}
+
+void OnionIntake::Grow(size_t count) {
+  seeds_.Grow(32 * (opened_ + count));
+  valid_.Grow(opened_ + count);
+  prints_.Grow(opened_ + count);
+  opened_ += count;
+}
+
+absl::Status OnionIntake::Keep(size_t first, size_t count, BytesView inner) {
+  static_assert(crypto_shorthash_KEYBYTES <= 32 && crypto_shorthash_BYTES == 8);
+  for (size_t i = first; i < first + count; ++i) {
+    uint8_t print[8];
+    crypto_shorthash(print, seeds_.data() + 32 * i, 32, fingerprint_key_.data());
+    prints_[i] = {LoadLe<uint64_t>(print), static_cast<uint32_t>(i)};
+  }
+  return inner_.Write(first * context_->inner_bytes(), inner);
 }
 
 absl::Status OnionIntake::OpenWhole(BytesView onions) {
-  static_assert(crypto_shorthash_KEYBYTES <= 32 && crypto_shorthash_BYTES == 8);
-  const size_t onion_bytes = context_->onion_bytes();
-  const size_t inner_bytes = onion_bytes - onion::kLayerBytes;
+  const size_t onion_bytes = context_->onion_bytes(), inner_bytes = context_->inner_bytes();
   const size_t count = onions.size() / onion_bytes;
   const size_t first = opened_;
-  seeds_.Grow(32 * (first + count));
-  valid_.Grow(first + count);
-  prints_.Grow(first + count);
-  opened_ += count;
+  Grow(count);
   return resources_.pool->TryParallelFor(count, kChunk, [&](size_t begin, size_t end) {
     const size_t n = end - begin, at = first + begin;
     SecretVector<uint8_t> inner(n * inner_bytes);
-    onion::PeelOnions(key_, context_->round_id, context_->layers(),
+    onion::PeelOnions(key_, context_->round_id, context_->party.value(), context_->layers(),
                       onions.subspan(begin * onion_bytes, n * onion_bytes),
                       MutableBytes(seeds_).subspan(32 * at, 32 * n), inner,
                       MutableBytes(valid_).subspan(at, n));
-    for (size_t i = at; i < at + n; ++i) {
-      uint8_t print[8];
-      crypto_shorthash(print, seeds_.data() + 32 * i, 32, fingerprint_key_.data());
-      prints_[i] = {LoadLe<uint64_t>(print), static_cast<uint32_t>(i)};
-    }
-    return inner_.Write(at * inner_bytes, inner);
+    return Keep(at, n, inner);
   });
 }
 
+absl::Status OnionIntake::OpenPending() {
+  constexpr size_t kLengthBytes = 4;
+  const size_t inner_bytes = context_->inner_bytes();
+  // A thread's share: submissions that follow one another, and their onions.
+  struct Task {
+    std::vector<BytesView> submissions;
+    size_t first = 0, onions = 0;
+  };
+  std::vector<Task> tasks;
+  size_t at = 0, onions = 0;
+  while (pending_.size() - at >= kLengthBytes) {
+    const uint32_t length = LoadLe<uint32_t>(pending_.data() + at);
+    const size_t count = onion::SubmissionOnions(context_->parties, length);
+    if (count == 0 || count > count_ - opened_ - onions) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "offline list: ", length, " bytes are not a submission, or too many onions"));
+    }
+    if (pending_.size() - at - kLengthBytes < length) break;
+    if (tasks.empty() || tasks.back().submissions.size() == kSubmissions ||
+        tasks.back().onions + count > kSubmissionOnions) {
+      tasks.push_back({.submissions = {}, .first = opened_ + onions});
+    }
+    tasks.back().submissions.push_back(BytesView(pending_).subspan(at + kLengthBytes, length));
+    tasks.back().onions += count;
+    onions += count;
+    at += kLengthBytes + length;
+  }
+  Grow(onions);
+  const auto open = [&](const Task& task) {
+    SecretVector<uint8_t> inner(task.onions * inner_bytes);
+    std::vector<onion::SubmissionToOpen> batch;
+    size_t done = 0;
+    for (const BytesView submission : task.submissions) {
+      const size_t count = onion::SubmissionOnions(context_->parties, submission.size());
+      batch.push_back(
+          {.submission = submission,
+           .seeds = MutableBytes(seeds_).subspan(32 * (task.first + done), 32 * count),
+           .onions = MutableBytes(inner).subspan(done * inner_bytes, count * inner_bytes)});
+      done += count;
+    }
+    onion::OpenSubmissions(key_, context_->round_id, batch);
+    uint8_t* valid = valid_.data() + task.first;
+    for (const onion::SubmissionToOpen& opened : batch) {
+      valid = std::fill_n(valid, opened.seeds.size() / 32, uint8_t{opened.opened});
+    }
+    return Keep(task.first, task.onions, inner);
+  };
+  SHOAL_RETURN_IF_ERROR(resources_.pool->TryParallelFor(
+      tasks.size(), 1, [&](size_t begin, size_t) { return open(tasks[begin]); }));
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(at));
+  if (left_bytes_ == 0 && !pending_.empty()) {
+    return absl::InvalidArgumentError("offline list: ends within a submission");
+  }
+  return absl::OkStatus();
+}
+
 // Marks all but the first of equal seeds among the living; returns how many it marked. Compares
-// seeds, as one seed can be sealed twice under different ciphertexts.
+// seeds, which is what must not come twice, whatever the suite says of encapsulated keys.
 uint64_t OnionIntake::MarkDuplicates() {
   const auto seed = [&](uint32_t position) {
     return BytesView(seeds_).subspan(size_t{32} * position, 32);
@@ -253,11 +346,14 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& po
 }
 
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
-                                         NoiseBatch noise, BytesView onions,
+                                         NoiseBatch noise, BytesView input, uint64_t onions,
                                          const Resources& resources) {
-  SHOAL_ASSIGN_OR_RETURN(OnionIntake intake,
-                         OnionIntake::Begin(context, secrets, onions.size(), resources));
-  SHOAL_RETURN_IF_ERROR(intake.Take(onions));
+  SHOAL_ASSIGN_OR_RETURN(
+      OnionIntake intake,
+      context.is_frontend()
+          ? OnionIntake::BeginSubmissions(context, secrets, input.size(), onions, resources)
+          : OnionIntake::Begin(context, secrets, input.size(), resources));
+  SHOAL_RETURN_IF_ERROR(intake.Take(input));
   return RunOffline(context, secrets, std::move(noise), std::move(intake), resources);
 }
 
@@ -299,7 +395,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
   }
 
   // Shuffles the living onions and the noise: first computes all places, then moves the bytes.
-  const size_t inner_bytes = context.onion_bytes() - onion::kLayerBytes;
+  const size_t inner_bytes = context.inner_bytes();
   const uint64_t next_positions = material.positions - out.dead + noise.size();
   if (next_positions >= OnlineMaterial::kDead) {
     return absl::ResourceExhaustedError(

@@ -1,10 +1,12 @@
 // The offline stage of one party (paper, algorithm 2; docs/architecture.md). Computes on bytes; its
 // only I/O is that of spools.
 //
-//   party j-1 --- N_j onions of 112 * (m - j + 1) bytes ---> party j
+//   party j-1 --- N_j onions of m - j + 1 layers ---> party j
 //                   open a layer; mark invalid, foreign and duplicate ones dead;
 //                   add S_j noise onions for parties j+1..m; shuffle the living and the noise
-//   party j --- N_(j+1) = live + S_j onions of 112 * (m - j) bytes ---> party j+1
+//   party j --- N_(j+1) = live + S_j onions of m - j layers ---> party j+1
+//
+// Party 1 gets clients' submissions, each with one layer around many onions (src/onion/onion.h).
 #ifndef SHOAL_SRC_SERVER_OFFLINE_H_
 #define SHOAL_SRC_SERVER_OFFLINE_H_
 
@@ -37,6 +39,13 @@ struct NoiseBatch {
 absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSecrets& secrets,
                                      const Resources& resources);
 
+// Party 1's input: all submissions of a round as they were received, each after its length (4
+// bytes, little endian).
+struct Submissions {
+  std::unique_ptr<ByteSource> list;
+  uint64_t onions = 0;  // in all of them
+};
+
 // A party's input, opened while the rest is still on its way: layers are opened and seeds
 // fingerprinted piece by piece, so that the network and the curve work overlap. Memory for all
 // stages of the round is reserved at the beginning (round_memory.h) and touched as onions arrive.
@@ -48,14 +57,19 @@ class OnionIntake {
   // for the round.
   static absl::StatusOr<OnionIntake> Begin(const RoundContext& context, const RoundSecrets& secrets,
                                            uint64_t bytes, const Resources& resources);
+  // The same at party 1, for submissions with so many onions.
+  static absl::StatusOr<OnionIntake> BeginSubmissions(const RoundContext& context,
+                                                      const RoundSecrets& secrets, uint64_t bytes,
+                                                      uint64_t onions, const Resources& resources);
 
-  // Takes the next bytes, any number. INVALID_ARGUMENT beyond the announced end. Errors of the
-  // spool.
+  // Takes the next bytes, any number. INVALID_ARGUMENT beyond the announced end, and for what are
+  // not submissions. Errors of the spool.
   absl::Status Take(BytesView piece);
 
-  bool complete() const { return opened_ == count_; }
+  bool complete() const { return opened_ == count_ && left_bytes_ == 0; }
   uint64_t opened() const { return opened_; }
   uint64_t count() const { return count_; }
+  uint64_t bytes() const { return bytes_; }
 
  private:
   friend absl::StatusOr<struct OfflineOutput> RunOffline(const RoundContext&, const RoundSecrets&,
@@ -68,18 +82,30 @@ class OnionIntake {
     }
   };
 
-  OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t count,
-              const Resources& resources);
+  OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t bytes,
+              uint64_t count, const Resources& resources);
+  static absl::StatusOr<OnionIntake> Begin(const RoundContext& context, const RoundSecrets& secrets,
+                                           uint64_t bytes, uint64_t count,
+                                           const Resources& resources);
   absl::Status OpenWhole(BytesView onions);
+  // Opens the whole submissions at the beginning of `pending_`, and drops them from it.
+  absl::Status OpenPending();
+  // Makes room for the next `count` onions.
+  void Grow(size_t count);
+  // Keeps what onions `first` to first + inner.size() / inner_bytes - 1 contained.
+  absl::Status Keep(size_t first, size_t count, BytesView inner);
   uint64_t MarkDuplicates();
 
   const RoundContext* context_;
   Resources resources_;
   onion::KeyPair key_;
   Seed fingerprint_key_;
+  uint64_t bytes_;
   uint64_t count_;
+  uint64_t left_bytes_;  // announced and not taken yet
   uint64_t opened_ = 0;
-  RecordCutter cutter_;
+  RecordCutter cutter_;  // of onions
+  Bytes pending_;        // of submissions
   std::shared_ptr<Arena> arena_;
   ListMemory opened_memory_;
   PageBuffer seeds_;
@@ -108,9 +134,10 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
                                          NoiseBatch noise, OnionIntake intake,
                                          const Resources& resources);
 
-// The same for an input that is complete in memory.
+// The same for an input that is complete in memory; `onions` counts those in party 1's submissions,
+// and is not used elsewhere.
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
-                                         NoiseBatch noise, BytesView onions,
+                                         NoiseBatch noise, BytesView input, uint64_t onions,
                                          const Resources& resources);
 
 }  // namespace shoal::server

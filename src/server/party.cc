@@ -609,6 +609,22 @@ absl::Status Party::Intake::Take(BytesView piece) {
 
 absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
                                                                    uint64_t bytes) {
+  if (number().value() == 1) {
+    return absl::InvalidArgumentError("party 1 gets submissions, and no list of onions");
+  }
+  return BeginIntake(header, bytes, std::nullopt);
+}
+
+absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
+                                                                   uint64_t bytes,
+                                                                   uint64_t onions) {
+  SHOAL_CHECK(number().value() == 1);
+  return BeginIntake(header, bytes, onions);
+}
+
+absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginIntake(const wire::SignedHeader& header,
+                                                                  uint64_t bytes,
+                                                                  std::optional<uint64_t> count) {
   // Only headers that this party has signed are found by their id.
   const absl::StatusOr<RoundPointer> found = Find(round::RoundId(header.header()));
   const std::shared_ptr<const TableEpoch> table = found.ok() ? (*found)->table : this->table();
@@ -626,9 +642,12 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::S
     return absl::FailedPreconditionError(
         "another offline list was taken before; a round has one for ever");
   }
+  const RoundKeys& keys = *open->keys;
   SHOAL_ASSIGN_OR_RETURN(
       OnionIntake onions,
-      OnionIntake::Begin(open->keys->context, open->keys->secrets, bytes, resources_));
+      count.has_value()
+          ? OnionIntake::BeginSubmissions(keys.context, keys.secrets, bytes, *count, resources_)
+          : OnionIntake::Begin(keys.context, keys.secrets, bytes, resources_));
   std::shared_ptr<Intake> intake(
       new Intake(this, open, std::make_unique<Intake::Work>(open->keys, std::move(onions))));
   open->intake = intake;
@@ -637,9 +656,20 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::S
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHeader& header,
                                                            ByteSource& onions) {
-  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Intake> intake, BeginOffline(header, onions.size()));
+  return OfflineFrom(BeginOffline(header, onions.size()), onions);
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHeader& header,
+                                                           ByteSource& submissions,
+                                                           uint64_t onions) {
+  return OfflineFrom(BeginOffline(header, submissions.size(), onions), submissions);
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::OfflineFrom(
+    absl::StatusOr<std::shared_ptr<Intake>> begun, ByteSource& list) {
+  SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Intake> intake, std::move(begun));
   for (;;) {
-    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, onions.Next());
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, list.Next());
     if (piece.empty()) break;
     SHOAL_RETURN_IF_ERROR(intake->Take(piece));
   }
@@ -654,10 +684,11 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open.Keys());
   const std::unique_ptr<Intake::Work> work = intake->TakeWork();
   if (work == nullptr) return absl::NotFoundError("round ended");
-  const uint64_t count = work->onions.count(), list_bytes = count * keys->context.onion_bytes();
+  const uint64_t list_bytes = work->onions.bytes();
   if (!work->onions.complete()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "offline list: ended after ", work->onions.opened(), " of ", count, " onions"));
+    return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ",
+                                                   work->onions.opened(), " of ",
+                                                   work->onions.count(), " onions"));
   }
   // Uses up the noise that was made ahead of time, or makes it now.
   NoiseBatch noise;

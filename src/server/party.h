@@ -150,6 +150,9 @@ class Party {
   // length was taken. For I/O threads: neither this call nor the intake waits for other long work.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
+  // The same at party 1, for submissions (offline.h) with so many onions.
+  absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
+                                                       uint64_t bytes, uint64_t onions);
   // Returns the list for the next party (empty at the backend), made as it is read.
   // INVALID_ARGUMENT if the input is not complete.
   //
@@ -159,6 +162,8 @@ class Party {
   // The same for a list read from a source, whose errors it returns.
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
                                                       ByteSource& onions);
+  absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
+                                                      ByteSource& submissions, uint64_t onions);
 
   // At every party but the backend: takes encoded queries and returns those for the next party.
   // Here and below FAILED_PRECONDITION, naming both stages (round_stage.h), if the stage before is
@@ -208,6 +213,11 @@ class Party {
 
   Party(Options options, std::shared_ptr<const TableEpoch> table, const signature::SecretKey& key,
         Journal* journal, RandomSource* random, const Clock* clock, Resources resources);
+  absl::StatusOr<std::shared_ptr<Intake>> BeginIntake(const wire::SignedHeader& header,
+                                                      uint64_t bytes,
+                                                      std::optional<uint64_t> onions);
+  absl::StatusOr<std::unique_ptr<ByteSource>> OfflineFrom(
+      absl::StatusOr<std::shared_ptr<Intake>> begun, ByteSource& list);
   absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
   // FAILED_PRECONDITION unless `epoch` is the newest one.
   absl::Status CheckNewest(const TableEpoch& epoch) const ABSL_LOCKS_EXCLUDED(table_mutex_);

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
+#include "src/parallel/thread_pool.h"
 #include "src/server/round_context.h"
 
 namespace shoal::server {
@@ -24,6 +26,15 @@ class PracticeRound {
   };
   // Draws one seed for each party, in order. The round's id is all zeros.
   PracticeRound(const Shape& shape, RandomSource& random);
+
+  // What honest clients send for `count` slots, as party 1's input: submissions of `each` slots
+  // (the last one may have fewer), each after its length. Also all slots' seeds, for onion i and
+  // party j at (i * parties + j - 1) * 32.
+  struct Input {
+    Bytes list;
+    Bytes seeds;
+  };
+  Input MakeInput(size_t count, size_t each, RandomSource& random, ThreadPool& pool) const;
 
   // `party` counts from 1.
   const RoundContext& context(uint32_t party) const { return contexts_[party - 1]; }

@@ -45,7 +45,10 @@ struct RoundContext {
   bool is_frontend() const { return party.value() == 1; }
   bool is_backend() const { return party.value() == parties; }
   size_t layers() const { return parties - party.value() + 1; }
+  // Of an onion that comes in, at party 2 and later (party 1 gets submissions), and of one that
+  // goes on; 0 at the backend.
   size_t onion_bytes() const { return onion::OnionBytes(layers()); }
+  size_t inner_bytes() const { return onion::OnionBytes(layers() - 1); }
 };
 
 // All random choices of a party for one round, derived from one seed. The seed is durable before

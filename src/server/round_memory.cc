@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
-#include "src/onion/onion.h"
 #include "src/shuffle/scatter.h"
 #include "src/storage/arena.h"
 #include "src/wire/query_batch.h"
@@ -49,7 +48,7 @@ class Division {
 RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise) {
   return {.positions = positions,
           .noise = context.is_backend() ? 0 : noise,
-          .inner_bytes = context.onion_bytes() - onion::kLayerBytes,
+          .inner_bytes = context.inner_bytes(),
           .answer_bytes = context.answer_bytes,
           .frontend = context.is_frontend()};
 }

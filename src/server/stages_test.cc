@@ -37,25 +37,23 @@ PracticeRound TwoParties(uint64_t rows, RandomSource& random) {
 }
 
 // Noise and the offline stage give the same output byte for byte, and the same material, for every
-// instruction set, any number of threads, and with lists in memory or in files. Some onions come
-// twice, and some are garbage.
+// instruction set, any number of threads, and with lists in memory or in files. One submission
+// comes twice, and one is damaged.
 TEST(StagesTest, TheOfflineStageIsTheSameEverywhere) {
   testing::TestRandom random(5);
   const PracticeRound round = TwoParties(700, random);
   const RoundContext& context = round.context(1);
   constexpr size_t kOnions = 700;  // several batches
-  constexpr uint32_t kBad[] = {7, 150, 641}, kAgain[] = {100, 299, 699};
-  Bytes onions(kOnions * onion::OnionBytes(2));
+  Bytes list;
   {
-    Bytes seeds(kOnions * 64), ephemeral(kOnions * 64);
-    random.Fill(seeds);
-    random.Fill(ephemeral);
-    onion::BuildOnions(context.round_id, round.recipients(), seeds, ephemeral, onions);
-    const auto one = [&](uint32_t i) {
-      return MutableBytes(onions).subspan(i * context.onion_bytes(), context.onion_bytes());
-    };
-    for (const uint32_t i : kBad) random.Fill(one(i));
-    for (const uint32_t i : kAgain) std::ranges::copy(one(3), one(i).begin());
+    ThreadPool pool(1);
+    const Bytes input = round.MakeInput(kOnions, 7, random, pool).list;
+    const size_t each = 4 + onion::SubmissionBytes(2, 7);
+    ASSERT_EQ(input.size(), 100 * each);
+    list = input;
+    list[3 * each + 60] ^= 1;
+    // The same submission again, as only a frontend can make it come.
+    std::copy_n(input.begin() + 5 * each, each, list.begin() + 50 * each);
   }
 
   struct Output {
@@ -67,14 +65,14 @@ TEST(StagesTest, TheOfflineStageIsTheSameEverywhere) {
     const Resources resources = {&pool, &spools};
     SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise, MakeNoise(context, round.secrets(1), resources));
     EXPECT_GT(noise.size(), 2048u);  // several chunks
-    SHOAL_ASSERT_OK_AND_ASSIGN(
-        auto out, RunOffline(context, round.secrets(1), std::move(noise), onions, resources));
-    EXPECT_EQ(out.dead, std::size(kBad) + std::size(kAgain));
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto out, RunOffline(context, round.secrets(1), std::move(noise),
+                                                    list, kOnions, resources));
+    EXPECT_EQ(out.dead, 14u);
     Output output{*ReadAll(*out.onions), std::move(out.material)};
     if (!expected.has_value()) {
-      for (const uint32_t i : kBad) EXPECT_TRUE(output.state.dead(i));
-      for (const uint32_t i : kAgain) EXPECT_TRUE(output.state.dead(i));
-      EXPECT_FALSE(output.state.dead(3));
+      for (uint32_t i = 0; i < kOnions; ++i) {
+        EXPECT_EQ(output.state.dead(i), (i >= 21 && i < 28) || (i >= 350 && i < 357)) << i;
+      }
       expected = std::move(output);
       return;
     }
@@ -113,15 +111,22 @@ TEST(StagesTest, TheOfflineStageShufflesUniformly) {
   for (int trial = 0; trial < kTrials; ++trial) {
     const RoundSecrets secrets(random.NewSeed());
     const auto own = onion::Recipient::Create(secrets.OnionKeyPair().public_key);
-    const std::vector<onion::Recipient> path = {*own, context.next_recipients[0]};
-    Bytes seeds(kLiving * 64), ephemeral(kLiving * 64), onions(kLiving * onion::OnionBytes(2));
-    random.Fill(seeds);
+    Bytes seeds(kLiving * 32), ephemeral(kLiving * 32), onions(kLiving * onion::OnionBytes(1));
     random.Fill(ephemeral);
-    onion::BuildOnions(context.round_id, path, seeds, ephemeral, onions);
+    onion::BuildOnions(context.round_id, 2, context.next_recipients, ephemeral, seeds, onions);
+    Bytes input(4 + onion::SubmissionBytes(2, kLiving));
+    StoreLe(input.data(), static_cast<uint32_t>(input.size() - 4));
+    const Seed outer = random.NewSeed();
+    const onion::SubmissionToSeal submission = {.ephemeral_secret = outer.view(),
+                                                .onions = onions,
+                                                .submission = MutableBytes(input).subspan(4),
+                                                .seeds = {}};
+    onion::SealSubmissions(*own, context.round_id, {&submission, 1});
     NoiseBatch noise;
     noise.tallies.assign(kNoise, 1);
     SHOAL_ASSERT_OK_AND_ASSIGN(noise.onions, spools.Create(kNoise * onion::OnionBytes(1)));
-    const auto out = RunOffline(context, secrets, std::move(noise), onions, {&pool, &spools});
+    const auto out =
+        RunOffline(context, secrets, std::move(noise), input, kLiving, {&pool, &spools});
     ASSERT_TRUE(out.ok() && out->dead == 0);
     for (uint32_t i = 0; i < kLiving; ++i) ++seen[i][out->material.target[i]];
     for (uint32_t k = 0; k < kNoise; ++k) ++seen[kLiving + k][out->material.noise[k].position];
@@ -149,8 +154,8 @@ TEST(StagesTest, ARoundWhoseAnswersDoNotFitTheMachineIsRefused) {
   constexpr uint64_t kOnions = 2;
   const uint64_t kept = kOnions * frontend.answer_bytes;
   const auto begin = [&](SpoolPlace& spools) {
-    return OnionIntake::Begin(frontend, round.secrets(1), kOnions * frontend.onion_bytes(),
-                              {&pool, &spools})
+    return OnionIntake::BeginSubmissions(frontend, round.secrets(1), 1000, kOnions,
+                                         {&pool, &spools})
         .status();
   };
   // Masks get no memory, as they would leave nothing free. Answers on their way back get none, as
@@ -229,9 +234,8 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   SpoolPlace spools("/tmp", 1 << 30);
   const PracticeRound round = TwoParties(5, random);
   const RoundContext& backend = round.context(2);
-  Bytes garbage(2 * backend.onion_bytes());
-  random.Fill(garbage);
-  const auto last = RunOffline(backend, round.secrets(2), {}, garbage, {&pool, &spools});
+  const Bytes zeros(2 * backend.onion_bytes());  // points of low order
+  const auto last = RunOffline(backend, round.secrets(2), {}, zeros, 0, {&pool, &spools});
   ASSERT_EQ(last->dead, 2u);
   const Bytes rows(5 * backend.answer_bytes, 1);
   const wire::QueryBatch queries = {.positions = {0, 1}, .tallies = {1, 1}};
@@ -265,8 +269,9 @@ TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
   const Resources resources = {&pool, &spools};
   SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise, MakeNoise(frontend, round.secrets(1), resources));
   const size_t noise_queries = noise.size();
-  auto first = RunOffline(frontend, round.secrets(1), std::move(noise), BytesView(), resources);
-  const auto last = RunOffline(backend, round.secrets(2), {}, *ReadAll(*first->onions), resources);
+  auto first = RunOffline(frontend, round.secrets(1), std::move(noise), {}, 0, resources);
+  const auto last =
+      RunOffline(backend, round.secrets(2), {}, *ReadAll(*first->onions), 0, resources);
   ASSERT_EQ(last->dead, 0u);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Forwarding forwarding,
                              ForwardQueries(frontend, first->material, {}, pool));

@@ -40,8 +40,7 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// More rows than a state file holds itself; enough for two requests with onions and several with
-// answers.
+// More rows than a state file holds itself, in one request with onions and several with answers.
 constexpr size_t kRecords = 80'000;
 constexpr uint32_t kRowBytes = 320;
 

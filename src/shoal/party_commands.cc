@@ -72,6 +72,7 @@ absl::Status Assemble(const cli::Values& values, cli::Io& io) {
     roster.set_expires_s(roster.valid_from_s() +
                          cli::NumberOr(values, "valid-days", kDefaultRosterDays) * kSecondsADay);
   }
+  if (roster.onion_suite().empty()) roster.set_onion_suite(std::string(roster::kOnionSuite));
   SHOAL_RETURN_IF_ERROR(roster::CheckRoster(roster));
   wire::SignedRoster unsigned_roster;
   *unsigned_roster.mutable_roster() = std::move(roster);
@@ -128,6 +129,7 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
          << FormatTime(roster.expires_s()) << "\n"
          << "clock tolerance\t" << roster.clock_tolerance_s() << " s\n"
          << "slots a round\t" << roster.max_slots() << "\n"
+         << "onions\t" << roster.onion_suite() << "\n"
          << "noise\t" << MechanismName(roster.noise().mechanism()) << ", epsilon "
          << roster.noise().epsilon() << ", delta " << roster.noise().delta() << ", phi "
          << roster.noise().phi() << "\n"

@@ -146,12 +146,17 @@ absl::Status ClientService::StoreOnions(const wire::Frame& request, net::Reply& 
   wire::SubmitOnionsRequest message;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, server::ParseRoundId(message.round_id()));
-  SHOAL_ASSIGN_OR_RETURN(const server::Frontend::Submission submission,
-                         frontend_->SubmitOnions(round_id, AsBytes(message.onions())));
+  std::vector<BytesView> submissions;
+  for (const std::string& submission : message.submissions()) {
+    submissions.push_back(AsBytes(submission));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const server::Frontend::Submitted submitted,
+                         frontend_->SubmitOnions(round_id, submissions));
   wire::SubmitOnionsResponse response;
-  response.mutable_slots()->Assign(submission.slots.begin(), submission.slots.end());
+  response.mutable_first_slots()->Assign(submitted.first_slots.begin(),
+                                         submitted.first_slots.end());
   unsynced.push_back(
-      {submission.counter, round_id, wire::MakeFrame(request.type, response), std::move(reply)});
+      {submitted.counter, round_id, wire::MakeFrame(request.type, response), std::move(reply)});
   return absl::OkStatus();
 }
 

@@ -153,7 +153,7 @@ class ClientServiceTest : public ::testing::Test {
     request.set_round_id(ToString(client.round().id()));
     for (size_t i = 0; i < count; ++i) {
       client.Add(client.Make());
-      request.mutable_onions()->append(ToString(client.secrets().back().onion));
+      request.add_submissions(ToString(client.secrets().back().submission));
     }
     return request;
   }
@@ -281,8 +281,8 @@ TEST_F(ClientServiceTest, ARoundRunsFrameByFrame) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const auto submitted,
       (Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, Onions(client, 5))));
-  ASSERT_EQ(submitted.slots_size(), 5);
-  for (int i = 0; i < 5; ++i) client.secrets()[i].slot = submitted.slots(i);
+  ASSERT_EQ(submitted.first_slots_size(), 5);
+  for (int i = 0; i < 5; ++i) client.secrets()[i].slot = submitted.first_slots(i);
   SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
   SHOAL_ASSERT_OK(client.Query({3, 1, 4, 1, 5}));  // chooses the rows
   SHOAL_ASSERT_OK_AND_ASSIGN(
@@ -360,8 +360,8 @@ TEST_F(ClientServiceTest, SlotsAreAcknowledgedOnceTheyAreDurableAndInGroups) {
     SHOAL_ASSERT_OK_AND_ASSIGN(
         const auto response,
         Read<wire::SubmitOnionsResponse>(std::move(answer), FrameType::kSubmitOnions));
-    ASSERT_EQ(response.slots_size(), 1);
-    slots.insert(response.slots(0));
+    ASSERT_EQ(response.first_slots_size(), 1);
+    slots.insert(response.first_slots(0));
   }
   EXPECT_EQ(slots.size(), 51u);
   EXPECT_EQ(journal_.syncs(), 2);
@@ -425,7 +425,7 @@ TEST_F(ClientServiceTest, SlotsThatAreNotDurableYetAreAcknowledgedToWhoTriesAgai
   EXPECT_TRUE(deployment_.frontend().WhatIsDue().empty());
   journal_.Open();
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto response, ask());
-  EXPECT_EQ(response.slots_size(), 3);
+  EXPECT_EQ(response.first_slots_size(), 3);
 }
 
 TEST_F(ClientServiceTest, WhoWaitsHearsOfTheStateOrOfTheDeadline) {

@@ -59,10 +59,9 @@ void Driver::Run(const server::Due& due) {
       tasks_.Spawn([this] { Announce(); });
       return;
     case server::Action::kSeal: {
-      absl::StatusOr<std::unique_ptr<ByteSource>> onions = frontend_->Seal(due.round_id);
-      // std::function must be copyable, so the onions are shared.
+      // std::function must be copyable, so the submissions are shared.
       auto shared =
-          std::make_shared<absl::StatusOr<std::unique_ptr<ByteSource>>>(std::move(onions));
+          std::make_shared<absl::StatusOr<server::Submissions>>(frontend_->Seal(due.round_id));
       tasks_.Spawn([this, id = due.round_id, shared] {
         if (shared->ok()) {
           RunOffline(id, *std::move(*shared));
@@ -128,11 +127,11 @@ server::StageReports Driver::Reports(const Digest& round_id) {
   return {};
 }
 
-void Driver::RunOffline(const Digest& round_id, std::unique_ptr<ByteSource> onions) {
+void Driver::RunOffline(const Digest& round_id, server::Submissions submissions) {
   const absl::StatusOr<wire::SignedHeader> header = frontend_->Header(round_id);
   if (!header.ok()) return;
   const Stopwatch stopwatch;
-  const absl::Status done = node_->Offline(*header, std::move(onions));
+  const absl::Status done = node_->Offline(*header, std::move(submissions));
   if (!done.ok()) {
     Fail(round_id, "offline stage", done);
     return;

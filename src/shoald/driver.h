@@ -31,7 +31,7 @@ class Driver {
   void Loop();
   void Run(const server::Due& due);
   void Announce();
-  void RunOffline(const Digest& round_id, std::unique_ptr<ByteSource> onions);
+  void RunOffline(const Digest& round_id, server::Submissions submissions);
   // What the round cost at all parties; empty if one of them cannot be asked.
   server::StageReports Reports(const Digest& round_id);
   void RunOnline(const Digest& round_id, Bytes queries);

@@ -61,9 +61,10 @@ TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
         round::Round::Verify(first().header(), deployment_.roster(), deployment_.table(),
                              deployment_.clock().NowSeconds()));
     deployment_.disk(1).writes_left = 0;  // from here on rounds are not even announced
-    EXPECT_THAT(frontend.SubmitOnions(round.id(),
-                                      server::testing::Client(&deployment_, round).Make().onion),
-                StatusIs(absl::StatusCode::kFailedPrecondition, "takes no onions"));
+    EXPECT_THAT(
+        server::testing::Submit(frontend, round.id(),
+                                server::testing::Client(&deployment_, round).Make().submission),
+        StatusIs(absl::StatusCode::kFailedPrecondition, "takes no onions"));
     ASSERT_TRUE(Soon([&] { return first().state() == wire::ABORTED; }));
   }
   EXPECT_EQ(first().abort_reason(), "what clients sent could not be stored");
@@ -86,11 +87,11 @@ TEST_F(DriverTest, WhyAStageFailedNamesNoFile) {
         const round::Round round,
         round::Round::Verify(first().header(), deployment.roster(), deployment.table(),
                              deployment.clock().NowSeconds()));
-    const Bytes onion = server::testing::Client(&deployment, round).Make().onion;
+    const Bytes onion = server::testing::Client(&deployment, round).Make().submission;
     // At the frontend the onion can be written, but not the digest that the offline stage commits
     // to.
     deployment.disk(j).writes_left = j == 1 ? 1 : 0;
-    SHOAL_ASSERT_OK(frontend.SubmitOnions(round.id(), onion));
+    SHOAL_ASSERT_OK(server::testing::Submit(frontend, round.id(), onion));
     ASSERT_TRUE(Soon([&] { return first().state() == wire::ABORTED; }));
     EXPECT_EQ(first().abort_reason(),
               absl::StrCat("offline stage: RESOURCE_EXHAUSTED: party ", j, ": storage failed"));

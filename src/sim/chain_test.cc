@@ -31,7 +31,9 @@ using server::testing::Deployment;
 using server::testing::DeploymentOptions;
 using server::testing::Offline;
 using server::testing::Seal;
+using server::testing::SealedRound;
 using server::testing::Secret;
+using server::testing::Submit;
 using ::shoal::testing::StatusIs;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -132,16 +134,17 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(kQueries));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, Seal(deployment_.frontend(), round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), round.id()));
   server::Party& party = deployment_.party(1);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, Offline(party, round.wire(), onions));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, Offline(party, round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, Offline(party, round.wire(), sealed));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, Offline(party, round.wire(), sealed));
   EXPECT_EQ(list, again);
-  Bytes other = onions;
-  other.resize(other.size() - onion::OnionBytes(3));
+  SealedRound other = sealed;
+  other.list.resize(other.list.size() - 4 - onion::SubmissionBytes(3, 1));
+  --other.onions;
   EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
-  other = onions;
-  other.back() ^= 1;
+  other = sealed;
+  other.list.back() ^= 1;
   EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
   // The same at the middle party, where it matters most.
   server::Party& middle = deployment_.party(2);
@@ -173,11 +176,14 @@ TEST_F(GuardTest, AListInPiecesGivesTheSameOutput) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(kQueries));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, Seal(deployment_.frontend(), round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), round.id()));
+  const Bytes& onions = sealed.list;
   server::Party& party = deployment_.party(1);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes whole, Offline(party, round.wire(), onions));
-  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), onions.size()));
-  EXPECT_THAT(party.BeginOffline(round.wire(), onions.size()), StatusIs(kRefused, "on its way"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes whole, Offline(party, round.wire(), sealed));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
+                             party.BeginOffline(round.wire(), onions.size(), sealed.onions));
+  EXPECT_THAT(party.BeginOffline(round.wire(), onions.size(), sealed.onions),
+              StatusIs(kRefused, "on its way"));
   for (size_t at = 0; at < onions.size();) {
     const size_t n = std::min<size_t>(1 + deployment_.random().Below(2000), onions.size() - at);
     SHOAL_ASSERT_OK(intake->Take(BytesView(onions).subspan(at, n)));
@@ -205,9 +211,9 @@ TEST_F(GuardTest, AListIsLetInWhileItsRoundIsWorkedOn) {
   auto work = std::async(std::launch::async, [&] { return party.Queries(round.id(), queries); });
   working.get_future().wait();
   auto list = std::async(std::launch::async, [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(const auto intake,
-                           party.BeginOffline(round.wire(), kQueries * onion::OnionBytes(3)));
-    return intake->Take(Bytes(onion::OnionBytes(3)));
+    const size_t bytes = kQueries * (4 + onion::SubmissionBytes(3, 1));
+    SHOAL_ASSIGN_OR_RETURN(const auto intake, party.BeginOffline(round.wire(), bytes, kQueries));
+    return intake->Take(Bytes(onion::SubmissionBytes(3, 1)));
   });
   EXPECT_EQ(list.wait_for(std::chrono::minutes(2)), std::future_status::ready);
   finish.set_value();
@@ -220,17 +226,19 @@ TEST_F(GuardTest, AnUnfinishedListCommitsToNothing) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(kQueries));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, Seal(deployment_.frontend(), round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), round.id()));
+  const Bytes& onions = sealed.list;
   server::Party& party = deployment_.party(1);
   {
-    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), onions.size()));
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
+                               party.BeginOffline(round.wire(), onions.size(), sealed.onions));
     SHOAL_ASSERT_OK(intake->Take(BytesView(onions).first(onions.size() - 1)));
     EXPECT_THAT(party.Offline(std::move(intake)), StatusIs(kInvalid, "ended after"));
   }
   {  // the connection broke
-    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), 0));
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, party.BeginOffline(round.wire(), 0, 0));
   }
-  SHOAL_EXPECT_OK(Offline(party, round.wire(), onions));
+  SHOAL_EXPECT_OK(Offline(party, round.wire(), sealed));
 }
 
 // Guarantee 1, after a restart: a party takes no other content for a round that it has seen.
@@ -240,7 +248,7 @@ TEST_F(GuardTest, ARestartedPartyRefusesItsOldRounds) {
   const round::Round round = RunToQueries(client, rows);
   deployment_.Restart(2);
   EXPECT_FALSE(deployment_.RunOnline(round.id()).ok());
-  EXPECT_FALSE(Offline(deployment_.party(2), round.wire(), {}).ok());
+  EXPECT_FALSE(Offline(deployment_.party(2), round.wire(), Bytes()).ok());
   // The party does not draft that counter again, whoever asks.
   wire::RoundHeader draft = round.header();
   while (draft.onion_keys_size() > 1) draft.mutable_onion_keys()->RemoveLast();
@@ -274,16 +282,16 @@ TEST_F(GuardTest, DeadPositionsAndMissingRowsAreAnswered) {
   Client broken(&deployment_, round);
   Secret dead = broken.Make();
   {
-    // Re-seal party 1's layer around rubbish: valid at party 1, dead at party 2.
-    Bytes message(onion::OnionBytes(3) - onion::kSealBytes), box(onion::OnionBytes(3));
-    deployment_.random().Fill(message);
-    std::ranges::copy(round.id(), message.begin());
-    std::ranges::copy(dead.seeds[0].view(), message.begin() + 32);
+    // Party 1's layer around rubbish: valid at party 1, dead at party 2.
+    Bytes rubbish(onion::OnionBytes(2)), seed(32);
+    deployment_.random().Fill(rubbish);
     const Seed ephemeral = deployment_.random().NewSeed();
-    onion::SealBatch(round.recipients()[0], {ephemeral.data(), 32, 32},
-                     {message.data(), message.size(), message.size()},
-                     {box.data(), box.size(), box.size()}, 1);
-    dead.onion = box;
+    const onion::SubmissionToSeal submission = {.ephemeral_secret = ephemeral.view(),
+                                                .onions = rubbish,
+                                                .submission = dead.submission,
+                                                .seeds = seed};
+    onion::SealSubmissions(round.recipients()[0], round.id(), {&submission, 1});
+    dead.seeds[0] = Seed(seed);
   }
   broken.Add(std::move(dead));
   SHOAL_ASSERT_OK(broken.Submit());
@@ -304,58 +312,104 @@ TEST_F(GuardTest, DeadPositionsAndMissingRowsAreAnswered) {
   EXPECT_GT(std::set<uint8_t>(nothing[0].begin(), nothing[0].end()).size(), 40u);  // not constant
 }
 
-// Guarantee 3: of two onions with the same seed but different ciphertexts, one is dead.
+// Guarantee 3: of two onions that export the same seed, one is dead. Seeds are compared, and not
+// encapsulated keys: the layers around them differ.
 TEST_F(GuardTest, DuplicateSeedsDieBeforeTheShuffle) {
   const round::Round round = Announce();
   Client honest(&deployment_, round), thief(&deployment_, round);
   SHOAL_ASSERT_OK(honest.Obtain(5));
-  // The thief knows seed 1 of a victim, as a colluding party 1 does, and seals it again; party 1
-  // kills the copy. Then the thief does the same with seed 2, which party 2 must find.
-  for (size_t shared : {0u, 1u}) {
-    Secret copy = thief.Make();
-    std::vector<Seed> seeds;
-    for (size_t j = 0; j < 3; ++j) {
-      seeds.push_back(j == shared ? honest.secrets()[shared].seeds[j].Clone()
-                                  : deployment_.random().NewSeed());
+  // The thief has the layers of a victim for party 2 and later ones, as a colluding party 1 has;
+  // and those of another for party 3, as a colluding party 2 has.
+  for (uint32_t known : {2u, 3u}) {
+    std::vector<Seed> ephemeral = thief.Make().ephemeral;
+    for (uint32_t party = known; party <= 3; ++party) {
+      ephemeral[party - 1] = honest.secrets()[known].ephemeral[party - 1].Clone();
     }
-    thief.Add(thief.Make(std::move(seeds)));
+    thief.Add(thief.Make(std::move(ephemeral)));
   }
   SHOAL_ASSERT_OK(thief.Submit());
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onions, Seal(deployment_.frontend(), round.id()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, Offline(deployment_.party(1), round.wire(), onions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, Offline(deployment_.party(1), round.wire(), sealed));
   const auto noise = [&](uint32_t number) {
     return deployment_.party(number).Reports(round.id()).back().noise_queries();
   };
-  EXPECT_EQ(list.size() / onion::OnionBytes(2), 6 + noise(1));  // 7 came, one is dead
+  EXPECT_EQ(list.size() / onion::OnionBytes(2), 7 + noise(1));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, Offline(deployment_.party(2), round.wire(), list));
-  EXPECT_EQ(last.size() / onion::OnionBytes(1), 5 + noise(1) + noise(2));
+  EXPECT_EQ(last.size() / onion::OnionBytes(1), 6 + noise(1) + noise(2));  // one was dead
 }
 
 TEST_F(GuardTest, TheFirstOfEqualSeedsLives) {
+  for (uint32_t known : {2u, 3u}) {
+    const round::Round round = Announce();
+    Client honest(&deployment_, round), thief(&deployment_, round);
+    SHOAL_ASSERT_OK(honest.Obtain(1));
+    std::vector<Seed> ephemeral = thief.Make().ephemeral;
+    for (uint32_t party = known; party <= 3; ++party) {
+      ephemeral[party - 1] = honest.secrets()[0].ephemeral[party - 1].Clone();
+    }
+    thief.Add(thief.Make(std::move(ephemeral)));
+    SHOAL_ASSERT_OK(thief.Submit());
+    EXPECT_EQ(Hex(thief.secrets()[0].seeds[2].view()), Hex(honest.secrets()[0].seeds[2].view()));
+    SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+    SHOAL_EXPECT_OK(honest.Query({7}));
+    SHOAL_EXPECT_OK(thief.Query({8}));
+    SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+    // At party 2 the first is the one whose place after party 1's shuffle is the lower one. At most
+    // one of the two is answered; the other one gets bytes that look random.
+    EXPECT_EQ(CountCorrect(deployment_, honest, {7}) + CountCorrect(deployment_, thief, {8}), 1u);
+    SHOAL_ASSERT_OK(deployment_.EndRound(round.id()));
+  }
+}
+
+// Two plaintexts under one encapsulated key would be sealed with one key and nonce. A second
+// submission with a key that came before is refused, and takes nothing from the first.
+TEST_F(GuardTest, AnEncapsulatedKeyComesWithOneBody) {
   const round::Round round = Announce();
-  Client honest(&deployment_, round), thief(&deployment_, round);
-  SHOAL_ASSERT_OK(honest.Obtain(1));
-  std::vector<Seed> seeds;
-  for (const Seed& seed : honest.secrets()[0].seeds) seeds.push_back(seed.Clone());
-  thief.Add(thief.Make(std::move(seeds)));
-  SHOAL_ASSERT_OK(thief.Submit());
-  EXPECT_NE(thief.secrets()[0].slot, honest.secrets()[0].slot);
-  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
-  SHOAL_EXPECT_OK(honest.Query({7}));
-  EXPECT_THAT(thief.Query({8}), StatusIs(absl::StatusCode::kPermissionDenied, "token"));
-  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
-  EXPECT_EQ(CountCorrect(deployment_, honest, {7}), 1u);
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(1));
+  std::vector<Seed> ephemeral = client.Make().ephemeral;
+  ephemeral[0] = client.secrets()[0].ephemeral[0].Clone();
+  const Bytes other = client.Make(std::move(ephemeral)).submission,
+              &first = client.secrets()[0].submission;
+  ASSERT_TRUE(std::equal(other.begin(), other.begin() + 32, first.begin()));
+  Bytes damaged = first;
+  damaged.back() ^= 1;
+  const Bytes fresh = client.Make().submission;
+  for (const Bytes& second : {other, damaged}) {
+    EXPECT_THAT(Submit(deployment_.frontend(), round.id(), second),
+                StatusIs(kInvalid, "the same encapsulated key"));
+    // All or nothing, and also within one request.
+    const std::vector<BytesView> several = {fresh, second};
+    EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), several),
+                StatusIs(kInvalid, "the same encapsulated key"));
+  }
+  EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 1u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto again, Submit(deployment_.frontend(), round.id(), first));
+  EXPECT_EQ(again.first_slots, (std::vector<uint32_t>{0}));
+}
+
+TEST_F(GuardTest, OnlySubmissionsAreTaken) {
+  const round::Round round = Announce();
+  const size_t one = onion::SubmissionBytes(3, 1);
+  for (const size_t bytes : {size_t{0}, size_t{1}, one - onion::OnionBytes(2), one - 1, one + 1,
+                             onion::kMaxSubmissionBytes + size_t{80}}) {
+    EXPECT_THAT(Submit(deployment_.frontend(), round.id(), Bytes(bytes, 9)),
+                StatusIs(kInvalid, "not a submission"));
+  }
+  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), {}),
+              StatusIs(kInvalid, "no submission"));
+  EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 0u);
 }
 
 TEST_F(GuardTest, ARepeatedSubmissionKeepsItsSlots) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(3));
-  Bytes onions;
-  for (const Secret& secret : client.secrets()) Append(onions, secret.onion);
+  std::vector<BytesView> submissions;
+  for (const Secret& secret : client.secrets()) submissions.push_back(secret.submission);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto again,
-                             deployment_.frontend().SubmitOnions(round.id(), onions));
-  EXPECT_EQ(again.slots, (std::vector<uint32_t>{0, 1, 2}));
+                             deployment_.frontend().SubmitOnions(round.id(), submissions));
+  EXPECT_EQ(again.first_slots, (std::vector<uint32_t>{0, 1, 2}));
   EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 3u);
 }
 
@@ -377,6 +431,7 @@ TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
       {"onions close", [](auto& h) { h.set_onions_close_s(h.onions_close_s() - 1); }},
       {"queries close", [](auto& h) { h.set_queries_close_s(h.queries_close_s() - 1); }},
       {"expires", [](auto& h) { h.set_expires_s(h.expires_s() + 1); }},
+      {"suite", [](auto& h) { h.set_onion_suite("x-wing"); }},
   };
   for (const auto& [what, change] : changes) {
     // On the way back, every earlier party sees that the header is not what it sent on. On the way
@@ -410,6 +465,7 @@ TEST_F(GuardTest, BadDraftsAreRefusedByEveryPartyAlone) {
       {"machine counts", [](auto& h) { h.set_machines(0, 2); }},
       {"slots, where", [](auto& h) { h.set_max_slots(0); }},
       {"out of order", [](auto& h) { h.set_queries_close_s(h.expires_s() + 1); }},
+      {"suite, x-wing, is not the roster's", [](auto& h) { h.set_onion_suite("x-wing"); }},
       {"lives longer", [](auto& h) { h.set_expires_s(h.announced_s() + 8 * 24 * 3600); }},
   };
   SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader good,
@@ -432,7 +488,7 @@ TEST_F(GuardTest, HeadersThatAreNotSignedByAllAreRefused) {
   const std::vector<signature::Signature> some = {deployment_.key(1).Sign(round.id()),
                                                   deployment_.key(3).Sign(round.id())};
   header.set_signature(ToString(signature::AggregateSignatures(some)->bytes()));
-  EXPECT_THAT(Offline(deployment_.party(2), header, {}),
+  EXPECT_THAT(Offline(deployment_.party(2), header, Bytes()),
               StatusIs(absl::StatusCode::kUnauthenticated, "round header"));
   EXPECT_FALSE(round::Round::Verify(header, deployment_.roster(), deployment_.table(),
                                     deployment_.clock().now_s)
@@ -457,30 +513,28 @@ TEST_F(GuardTest, StaleAndFutureProposalsAreRefused) {
               StatusIs(absl::StatusCode::kUnauthenticated, ""));
 }
 
-// Guarantee 4: onions of another round are dropped, also when the keys are the same party's.
+// Guarantee 4: layers that were made for another round do not open, or export another seed at the
+// last party, also when the keys are the same party's.
 TEST_F(GuardTest, OnionsOfAnotherRoundAreDead) {
   const round::Round first = Announce(), second = Announce();
-  // Sealed for the second round's keys, naming the first round.
   Client client(&deployment_, second);
-  std::vector<Seed> seeds;
-  Bytes flat, ephemeral(96);
-  for (int j = 0; j < 3; ++j) {
-    seeds.push_back(deployment_.random().NewSeed());
-    Append(flat, seeds.back().view());
+  for (uint32_t from : {1u, 2u, 3u}) {
+    client.Add(client.Make(client.Make().ephemeral, from, first.id()));
   }
-  deployment_.random().Fill(ephemeral);
-  Secret foreign;
-  foreign.onion.resize(onion::OnionBytes(3));
-  onion::BuildOnions(first.id(), second.recipients(), flat, ephemeral, foreign.onion);
-  foreign.seeds = std::move(seeds);
-  client.Add(std::move(foreign));
   client.Add(client.Make());
   SHOAL_ASSERT_OK(client.Submit());
   SHOAL_ASSERT_OK(deployment_.RunOffline(second.id()));
-  const std::vector<sharing::Token> tokens = {client.secrets()[1].token(second.id()),
+  const std::vector<sharing::Token> tokens = {client.secrets()[3].token(second.id()),
                                               client.secrets()[0].token(second.id())};
-  EXPECT_EQ(deployment_.party(1).FirstWrongToken(second.id(), std::vector<uint32_t>{1, 0}, tokens),
+  EXPECT_EQ(deployment_.party(1).FirstWrongToken(second.id(), std::vector<uint32_t>{3, 0}, tokens),
             1u);
+  client.secrets().erase(client.secrets().begin());
+  SHOAL_ASSERT_OK(client.Query({1, 2, 3}));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(second.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
+  EXPECT_FALSE(deployment_.Verify(1, answers[0]).ok());
+  EXPECT_FALSE(deployment_.Verify(2, answers[1]).ok());
+  SHOAL_EXPECT_OK(deployment_.Verify(3, answers[2]));
 }
 
 // Guarantee 5: when a round has ended, its keys and seeds are neither in memory nor on disk.
@@ -494,7 +548,7 @@ TEST_F(GuardTest, AnEndedRoundIsErased) {
     EXPECT_TRUE(deployment_.disk(j).seeds.empty());
     EXPECT_TRUE(deployment_.disk(j).submissions.empty());
     EXPECT_FALSE(deployment_.party(j).PrepareNoise(round.id()).ok());
-    EXPECT_FALSE(Offline(deployment_.party(j), round.wire(), {}).ok());
+    EXPECT_FALSE(Offline(deployment_.party(j), round.wire(), Bytes()).ok());
   }
 }
 
@@ -569,10 +623,10 @@ TEST_F(GuardTest, AListOfAnotherLengthIsNotOpenedOnceOneWasTaken) {
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(kQueries));
   SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
-  const size_t bytes = kQueries * onion::OnionBytes(3);
-  EXPECT_THAT(deployment_.party(1).BeginOffline(round.wire(), bytes + onion::OnionBytes(3)),
+  const size_t each = 4 + onion::SubmissionBytes(3, 1);
+  EXPECT_THAT(deployment_.party(1).BeginOffline(round.wire(), (kQueries + 1) * each, kQueries + 1),
               StatusIs(kRefused, "another offline list"));
-  SHOAL_EXPECT_OK(deployment_.party(1).BeginOffline(round.wire(), bytes));
+  SHOAL_EXPECT_OK(deployment_.party(1).BeginOffline(round.wire(), kQueries * each, kQueries));
 }
 
 TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
@@ -718,24 +772,23 @@ TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(3));
-  const Bytes first = client.secrets()[0].onion, fresh = client.Make().onion;
+  const Bytes first = client.secrets()[0].submission, fresh = client.Make().submission;
   const auto written = [&] {
     size_t bytes = 0;
     for (const auto& record : deployment_.disk(1).submissions.at(RoundCounter(round.counter()))) {
       bytes += record.size();
     }
-    return bytes / onion::OnionBytes(3);
+    return bytes / (4 + onion::SubmissionBytes(3, 1));
   };
   EXPECT_EQ(written(), 3u);
   for (int i = 0; i < 5; ++i) {
-    SHOAL_EXPECT_OK(deployment_.frontend().SubmitOnions(round.id(), first));
+    SHOAL_EXPECT_OK(Submit(deployment_.frontend(), round.id(), first));
   }
   EXPECT_EQ(written(), 3u);
-  Bytes mixed = first;
-  for (int i = 0; i < 2; ++i) Append(mixed, fresh);
+  const std::vector<BytesView> mixed = {first, fresh, fresh};
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto submission,
                              deployment_.frontend().SubmitOnions(round.id(), mixed));
-  EXPECT_EQ(submission.slots, (std::vector<uint32_t>{0, 3, 3}));
+  EXPECT_EQ(submission.first_slots, (std::vector<uint32_t>{0, 3, 3}));
   EXPECT_EQ(written(), 4u);
 }
 
@@ -747,15 +800,15 @@ TEST_F(GuardTest, ARoundGoesOnAfterOnionsThatCouldNotBeStoredForAMoment) {
   SHOAL_ASSERT_OK(client.Obtain(4));
   deployment_.disk(1).writes_left = 0;
   deployment_.disk(1).failure = absl::UnavailableError("/state/round-1: Too many open files");
-  const Bytes onion = client.Make().onion;
-  const absl::Status refused = deployment_.frontend().SubmitOnions(round.id(), onion).status();
+  const Bytes onion = client.Make().submission;
+  const absl::Status refused = Submit(deployment_.frontend(), round.id(), onion).status();
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnavailable, "try again later"));
   EXPECT_EQ(refused.message().find("/state"), absl::string_view::npos) << refused;
   EXPECT_TRUE(deployment_.frontend().WhatIsDue().empty());
   deployment_.disk(1).writes_left = -1;
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto submission,
-                             deployment_.frontend().SubmitOnions(round.id(), onion));
-  EXPECT_EQ(submission.slots, (std::vector<uint32_t>{4}));
+                             Submit(deployment_.frontend(), round.id(), onion));
+  EXPECT_EQ(submission.first_slots, (std::vector<uint32_t>{4}));
 }
 
 // Onions that could not be written get no slot, and clients get an error that makes them try
@@ -765,10 +818,10 @@ TEST_F(GuardTest, ARoundWhoseOnionsCannotBeStoredIsDueToBeAborted) {
   Client client(&deployment_, round);
   SHOAL_ASSERT_OK(client.Obtain(4));
   deployment_.disk(1).writes_left = 0;
-  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion),
+  EXPECT_THAT(Submit(deployment_.frontend(), round.id(), client.Make().submission),
               StatusIs(kRefused, "takes no onions any more"));
   deployment_.disk(1).writes_left = -1;
-  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), client.Make().onion),
+  EXPECT_THAT(Submit(deployment_.frontend(), round.id(), client.Make().submission),
               StatusIs(kRefused, "takes no onions any more"));
   EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 4u);
   const std::vector<server::Due> due = deployment_.frontend().WhatIsDue();
@@ -1108,6 +1161,42 @@ TEST_F(GuardTest, TamperedOnionsAreDeadAndHarmOnlyThemselves) {
   EXPECT_GE(CountCorrect(deployment_, client, rows), kQueries - 1);
 }
 
+// The last layer has no tag: what is changed in it lives, with a seed that nobody has. Its query
+// is lost, and no other.
+TEST_F(GuardTest, AChangedLastLayerLosesItsOwnQueryAlone) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  constexpr size_t kBytes = onion::OnionBytes(1);
+  size_t found = 0;
+  deployment_.tamper(2).onions = [&](Bytes& onions) {
+    const auto layer_of = [&](size_t i) {
+      const Seed& secret = client.secrets()[i].ephemeral[2];
+      const onion::PublicKey enc = onion::KeyPairFromSecret(secret.view()).public_key;
+      for (size_t at = 0; at < onions.size(); at += kBytes) {
+        if (std::equal(enc.begin(), enc.end(), onions.begin() + static_cast<ptrdiff_t>(at))) {
+          ++found;
+          return onions.begin() + static_cast<ptrdiff_t>(at);
+        }
+      }
+      return onions.begin();
+    };
+    const auto a = layer_of(0), b = layer_of(1), c = layer_of(2), d = layer_of(3);
+    a[5] ^= 4;
+    b[31] ^= 0x80;  // the same point in another encoding
+    std::swap_ranges(c, c + kBytes, d);
+  };
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  ASSERT_EQ(found, 4u);
+  const std::vector<uint64_t> rows = RandomRows(deployment_, kQueries);
+  SHOAL_ASSERT_OK(client.Query(rows));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
+  for (size_t i = 0; i < kQueries; ++i) {
+    EXPECT_EQ(deployment_.Verify(rows[i], answers[i]).ok(), i >= 4) << i;
+  }
+}
+
 TEST_F(GuardTest, MalformedListsAreRefused) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;
@@ -1181,7 +1270,7 @@ TEST_F(GuardTest, RandomBytesAreRefusedOrHarmless) {
     Offline(deployment_.party(2), round.wire(), garbage).IgnoreError();
     deployment_.party(2).Queries(round.id(), garbage).IgnoreError();
     Answers(deployment_.party(2), round.id(), garbage).IgnoreError();
-    deployment_.frontend().SubmitOnions(round.id(), garbage).IgnoreError();
+    Submit(deployment_.frontend(), round.id(), garbage).IgnoreError();
     wire::SubmitQueriesRequest request;
     request.set_round_id(ToString(round.id()));
     request.set_slots(ToString(garbage));

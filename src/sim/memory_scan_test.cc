@@ -56,24 +56,34 @@ struct Round {
       std::copy(key.begin(), key.end(), bytes.begin());
       recipients.push_back(*onion::Recipient::Create(bytes));
     }
-    onions.resize(kOnions * onion::OnionBytes(kParties));
     seeds.resize(kOnions * kParties * 32);
-    Bytes ephemeral(seeds.size());
-    random.Fill(seeds);
+    constexpr size_t kLayers = kParties - 1;
+    Bytes ephemeral(kOnions * kLayers * 32), inner_seeds(ephemeral.size()),
+        first_seeds(kOnions * 32);
     random.Fill(ephemeral);
-    onion::BuildOnions(id, recipients, seeds, ephemeral, onions);
     // Layers are sealed in place, so the inner onions are built separately.
-    for (uint32_t opened = 1; opened < kParties; ++opened) {
-      const size_t layers = kParties - opened;
-      Bytes inner_seeds, inner_ephemeral;
+    for (size_t layers = kLayers; layers > 0; --layers) {
+      Bytes secrets, ignored(kOnions * layers * 32);
       for (size_t i = 0; i < kOnions; ++i) {
-        const size_t at = (i * kParties + opened) * 32;
-        Append(inner_seeds, BytesView(seeds).subspan(at, layers * 32));
-        Append(inner_ephemeral, BytesView(ephemeral).subspan(at, layers * 32));
+        Append(secrets,
+               BytesView(ephemeral).subspan((i * kLayers + kLayers - layers) * 32, layers * 32));
       }
       Bytes& inner = inner_onions.emplace_back(kOnions * onion::OnionBytes(layers));
-      onion::BuildOnions(id, std::span(recipients).subspan(opened), inner_seeds, inner_ephemeral,
-                         inner);
+      onion::BuildOnions(id, static_cast<uint32_t>(kParties - layers + 1),
+                         std::span(recipients).subspan(kParties - layers), secrets,
+                         layers == kLayers ? inner_seeds : ignored, inner);
+    }
+    submission.resize(onion::SubmissionBytes(kParties, kOnions));
+    const auto outer = random.NewSeed();
+    const onion::SubmissionToSeal whole = {.ephemeral_secret = outer.view(),
+                                           .onions = inner_onions[0],
+                                           .submission = submission,
+                                           .seeds = first_seeds};
+    onion::SealSubmissions(recipients[0], id, {&whole, 1});
+    for (size_t i = 0; i < kOnions; ++i) {
+      std::copy_n(first_seeds.data() + 32 * i, 32, seeds.data() + 32 * kParties * i);
+      std::copy_n(inner_seeds.data() + 32 * kLayers * i, 32 * kLayers,
+                  seeds.data() + 32 * (kParties * i + 1));
     }
     std::vector<uint32_t> rows(kOnions);
     for (size_t i = 0; i < kOnions; ++i) rows[i] = static_cast<uint32_t>(i % kRows);
@@ -118,7 +128,7 @@ struct Round {
 
   Digest id;
   Bytes seeds;
-  Bytes onions;
+  Bytes submission;
   std::vector<Bytes> inner_onions;             // to party 2, 3, ..
   std::vector<std::vector<uint32_t>> tallies;  // to party 1, 2, ..
   std::vector<sharing::Token> tokens;
@@ -194,10 +204,10 @@ class MemoryScanTest : public ::testing::Test {
   void SubmitOnions(const Round& round) {
     wire::SubmitOnionsRequest request;
     request.set_round_id(ToString(round.id));
-    request.set_onions(ToString(round.onions));
+    request.add_submissions(ToString(round.submission));
     const auto response = Call<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, request);
-    ASSERT_EQ(static_cast<size_t>(response.slots_size()), kOnions);
-    for (size_t i = 0; i < kOnions; ++i) ASSERT_EQ(response.slots(static_cast<int>(i)), i);
+    ASSERT_EQ(response.first_slots_size(), 1);
+    ASSERT_EQ(response.first_slots(0), 0u);
   }
 
   static std::string AsText(const auto& items) {

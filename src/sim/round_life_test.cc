@@ -99,7 +99,8 @@ class PartyLifeTest : public RoundLifeTest {
         return status.ok() ? absl::StatusOr<Bytes>(Bytes()) : status;
       }
       case Call::kOffline:
-        return Offline(party, round_->wire(), lists_[number]);
+        return number == 1 ? Offline(party, round_->wire(), sealed_)
+                           : Offline(party, round_->wire(), lists_[number]);
       case Call::kQueries:
         return number == 3 ? AnswerQueries(party, id(), queries_[3])
                            : party.Queries(id(), queries_[number]);
@@ -114,9 +115,9 @@ class PartyLifeTest : public RoundLifeTest {
   void BringTo(uint32_t number, PartyStage stage) {
     Begin();
     if (::testing::Test::HasFatalFailure()) return;
-    const auto onions = Seal(deployment_.frontend(), id());
-    ASSERT_THAT(onions, IsOk());
-    lists_[1] = *onions;
+    const auto sealed = Seal(deployment_.frontend(), id());
+    ASSERT_THAT(sealed, IsOk());
+    sealed_ = *sealed;
     wire::QueryBatch batch;
     for (uint32_t i = 0; i < kSlots; ++i) {
       batch.positions.push_back(i);
@@ -147,6 +148,7 @@ class PartyLifeTest : public RoundLifeTest {
     SHOAL_ASSERT_OK(Ask(2, Call::kAnswers));
   }
 
+  server::testing::SealedRound sealed_;  // party 1's
   std::map<uint32_t, Bytes> lists_, queries_;
   Bytes answers_;
 };
@@ -460,9 +462,9 @@ TEST_F(FrontendLifeTest, ClientsAreServedWhileTheirRoundIsWorkedOn) {
 TEST_F(FrontendLifeTest, ClientsAreServedWhileOnionsOfTheirRoundAreStored) {
   BringTo(FrontendStage::kTakingOnions);
   ASSERT_FALSE(HasFatalFailure());
-  const Bytes onion = client_->Make().onion;
+  const Bytes onion = client_->Make().submission;
   StuckDisk disk(deployment_.disk(1));
-  auto stored = Start([&] { return frontend().SubmitOnions(id(), onion).status(); });
+  auto stored = Start([&] { return server::testing::Submit(frontend(), id(), onion).status(); });
   disk.Wait();
   auto served = Start([&] {
     EXPECT_EQ(*frontend().State(id()), wire::OPEN_FOR_ONIONS);

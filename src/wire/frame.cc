@@ -12,7 +12,8 @@
 namespace shoal::wire {
 namespace {
 
-constexpr uint32_t kMagic = 0x314c4853;  // "SHL1"
+constexpr uint32_t kMagic = 0x324c4853;      // "SHL2"
+constexpr uint32_t kMagicOf01 = 0x314c4853;  // "SHL1"
 constexpr size_t kMaxErrorBytes = 1024;
 
 bool IsKnown(FrameType type) {
@@ -71,6 +72,10 @@ FrameHeader HeaderOf(const Frame& frame) {
 }
 
 absl::StatusOr<FrameHeader> ParseFrameHeader(const FrameHeaderBytes& bytes) {
+  if (LoadLe<uint32_t>(bytes.data()) == kMagicOf01) {
+    return absl::InvalidArgumentError(
+        "frame: a message of Shoal 0.1, which this version does not speak; update the other side");
+  }
   if (LoadLe<uint32_t>(bytes.data()) != kMagic || LoadLe<uint16_t>(bytes.data() + 6) != 0) {
     return absl::InvalidArgumentError("frame: not a message of this protocol");
   }

@@ -1,6 +1,6 @@
 // One frame for every message, between clients and frontend and between parties:
 //
-//   u32  magic "SHL1"
+//   u32  magic "SHL2"
 //   u16  type
 //   u16  zero
 //   u32  control_bytes

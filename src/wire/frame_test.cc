@@ -14,7 +14,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 TEST(FrameTest, HeaderHasTheDocumentedBytes) {
   const FrameHeaderBytes bytes = EncodeFrameHeader(
       {.type = FrameType::kSubmitOnions, .control_bytes = 0x01020304, .bulk_bytes = 0x1122334455});
-  const FrameHeaderBytes expected = {'S', 'H', 'L',  '1',  20,   0,    0,    0, 4, 3,
+  const FrameHeaderBytes expected = {'S', 'H', 'L',  '2',  20,   0,    0,    0, 4, 3,
                                      2,   1,   0x55, 0x44, 0x33, 0x22, 0x11, 0, 0, 0};
   EXPECT_EQ(bytes, expected);
   SHOAL_ASSERT_OK_AND_ASSIGN(const FrameHeader header, ParseFrameHeader(bytes));
@@ -32,6 +32,9 @@ TEST(FrameTest, BadHeadersAreRefused) {
     EXPECT_THAT(ParseFrameHeader(bad), StatusIs(kInvalid, "not a message")) << at;
   }
   FrameHeaderBytes bad = good;
+  bad[3] = '1';
+  EXPECT_THAT(ParseFrameHeader(bad), StatusIs(kInvalid, "Shoal 0.1"));
+  bad = good;
   bad[5] = 9;
   EXPECT_THAT(ParseFrameHeader(bad), StatusIs(kInvalid, "unknown type"));
 }

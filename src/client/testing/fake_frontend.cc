@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
@@ -53,6 +56,7 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
   roster.set_expires_s(clock_.now_s + 1'000'000);
   roster.set_clock_tolerance_s(60);
   roster.set_max_slots(1 << 16);
+  roster.set_onion_suite(std::string(roster::kOnionSuite));
   for (uint32_t number = 1; number <= options_.parties; ++number) {
     keys_.push_back(signature::SecretKey::Generate(random_));
     wire::Party& party = *roster.add_parties();
@@ -160,6 +164,7 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
   header.set_answer_bytes(table_->answer_bytes());
   *header.mutable_noise() = roster_->wire().roster().noise();
   header.set_max_slots(options_.max_slots);
+  header.set_onion_suite(std::string(roster::kOnionSuite));
   header.set_announced_s(clock_.now_s);
   header.set_onions_close_s(clock_.now_s + 60);
   header.set_queries_close_s(clock_.now_s + 120);
@@ -282,46 +287,69 @@ absl::StatusOr<wire::SubmitOnionsResponse> FakeFrontend::SubmitOnions(
   if (round->state != wire::OPEN_FOR_ONIONS) {
     return absl::FailedPreconditionError("the round takes no onions");
   }
-  const size_t onion_bytes = onion::OnionBytes(options_.parties);
-  if (request.onions().empty() || request.onions().size() % onion_bytes != 0) {
-    return absl::InvalidArgumentError("not a whole number of onions");
+  if (request.ByteSizeLong() > wire::kMaxClientControlBytes) {
+    return absl::ResourceExhaustedError("too large a request");
   }
-  size_t more = 0;
-  for (size_t at = 0; at < request.onions().size(); at += onion_bytes) {
-    more += !round->slot_of_onion.contains(request.onions().substr(at, onion_bytes));
-  }
-  if (round->slots.size() + more > options_.max_slots) {
-    return absl::ResourceExhaustedError("the round is full");
-  }
-  // Peels the new onions layer by layer.
-  std::vector<std::string> fresh;
-  std::vector<uint32_t> numbers;
-  for (size_t at = 0; at < request.onions().size(); at += onion_bytes) {
-    std::string onion = request.onions().substr(at, onion_bytes);
-    const auto [slot, is_new] = round->slot_of_onion.emplace(
-        onion, static_cast<uint32_t>(round->slots.size() + fresh.size()));
-    if (is_new) fresh.push_back(std::move(onion));
-    numbers.push_back(slot->second);
-  }
-  std::vector<Slot> slots(fresh.size());
-  Bytes layers;
-  for (const std::string& onion : fresh) Append(layers, AsBytes(onion));
-  for (uint32_t j = 0; j < options_.parties; ++j) {
-    Bytes seeds(fresh.size() * onion::kSeedBytes);
-    Bytes inner(fresh.size() * onion::OnionBytes(options_.parties - 1 - j));
-    std::vector<uint8_t> valid(fresh.size());
-    onion::PeelOnions(round->keys[j], id, options_.parties - j, layers, seeds, inner, valid);
-    for (size_t i = 0; i < fresh.size(); ++i) {
-      SHOAL_CHECK(valid[i] != 0);  // a client that sends garbage has a bug
-      slots[i].seeds.push_back(
-          ToBytes(BytesView(seeds).subspan(i * onion::kSeedBytes, onion::kSeedBytes)));
+  // Finds out first what is new, and whether it may be: a refusal changes nothing.
+  std::map<Digest, uint32_t> fresh;  // the slot of each new submission's first onion
+  std::set<std::string> fresh_encs;
+  std::vector<std::pair<std::string, size_t>> to_peel;
+  wire::SubmitOnionsResponse response;
+  size_t slots = round->slots.size();
+  for (const std::string& submission : request.submissions()) {
+    const size_t onions = onion::SubmissionOnions(options_.parties, submission.size());
+    if (onions == 0) return absl::InvalidArgumentError("not a submission's length");
+    const Digest digest = Transcript("fake submission").Blob(submission).Finish();
+    const std::string enc = submission.substr(0, onion::kEncBytes);
+    if (const auto known = round->first_slots.find(digest); known != round->first_slots.end()) {
+      response.add_first_slots(known->second);
+      continue;
     }
+    if (const auto known = fresh.find(digest); known != fresh.end()) {
+      response.add_first_slots(known->second);
+      continue;
+    }
+    if (round->encs.contains(enc) || !fresh_encs.insert(enc).second) {
+      return absl::InvalidArgumentError("another submission has the same encapsulated key");
+    }
+    fresh.emplace(digest, static_cast<uint32_t>(slots));
+    response.add_first_slots(static_cast<uint32_t>(slots));
+    to_peel.emplace_back(submission, onions);
+    slots += onions;
+  }
+  if (response.first_slots_size() == 0) return absl::InvalidArgumentError("no submission");
+  if (slots > options_.max_slots) return absl::ResourceExhaustedError("the round is full");
+  round->first_slots.merge(fresh);
+  round->encs.merge(fresh_encs);
+  for (const auto& [submission, onions] : to_peel) Peel(id, submission, onions, *round);
+  if (spoil_submission) spoil_submission(response);
+  return End("SubmitOnions", response);
+}
+
+void FakeFrontend::Peel(const Digest& id, const std::string& submission, size_t onions,
+                        FakeRound& round) const {
+  std::vector<Slot> slots(onions);
+  const auto keep = [&](BytesView seeds) {
+    for (size_t i = 0; i < onions; ++i) {
+      slots[i].seeds.push_back(ToBytes(seeds.subspan(i * onion::kSeedBytes, onion::kSeedBytes)));
+    }
+  };
+  Bytes seeds(onions * onion::kSeedBytes), layers(submission.size() - onion::kSealBytes);
+  onion::SubmissionToOpen to_open{
+      .submission = AsBytes(submission), .seeds = seeds, .onions = layers};
+  onion::OpenSubmissions(round.keys[0], id, {&to_open, 1});
+  SHOAL_CHECK(to_open.opened);  // a client that sends garbage has a bug
+  keep(seeds);
+  for (uint32_t party = 2; party <= options_.parties; ++party) {
+    const size_t left = options_.parties - party + 1;
+    Bytes inner(onions * onion::OnionBytes(left - 1));
+    std::vector<uint8_t> valid(onions);
+    onion::PeelOnions(round.keys[party - 1], id, party, left, layers, seeds, inner, valid);
+    SHOAL_CHECK(std::ranges::find(valid, 0) == valid.end());
+    keep(seeds);
     layers = std::move(inner);
   }
-  std::move(slots.begin(), slots.end(), std::back_inserter(round->slots));
-  wire::SubmitOnionsResponse response;
-  response.mutable_slots()->Add(numbers.begin(), numbers.end());
-  return End("SubmitOnions", response);
+  std::ranges::move(slots, std::back_inserter(round.slots));
 }
 
 absl::StatusOr<std::vector<uint32_t>> FakeFrontend::CheckSlots(const FakeRound& round,

@@ -10,15 +10,15 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "src/base/clock.h"
 #include "src/base/testing/test_random.h"
 #include "src/client/transport.h"
-#include "src/onion/sealed_box.h"
+#include "src/onion/hpke.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/roster.h"
 #include "src/round/header.h"
@@ -93,6 +93,8 @@ class FakeFrontend final : public Transport {
   std::function<absl::Status(const std::string& name)> after;
   // Spoils the answer to a row before it is masked.
   std::function<void(uint32_t row, MutableBytes answer)> spoil;
+  // Spoils the response that carries slots.
+  std::function<void(wire::SubmitOnionsResponse&)> spoil_submission;
   // Spoils the response that carries answers.
   std::function<void(wire::FetchAnswersResponse&)> spoil_fetch;
   // Spoils rounds as they are listed.
@@ -133,10 +135,13 @@ class FakeFrontend final : public Transport {
     std::vector<onion::KeyPair> keys;
     wire::RoundState state = wire::OPEN_FOR_ONIONS;
     std::vector<Slot> slots;
-    std::unordered_map<std::string, uint32_t> slot_of_onion;
+    std::map<Digest, uint32_t> first_slots;  // by the digest of the whole submission
+    std::set<std::string> encs;
   };
   void MakeTable(size_t records, uint64_t epoch);
   Bytes SignatureOfAll(const Digest& digest) const;
+  // Gives a submission's onions the next slots.
+  void Peel(const Digest& id, const std::string& submission, size_t onions, FakeRound& round) const;
   absl::StatusOr<FakeRound*> Find(const std::string& round_id);
   wire::RoundInfo Info(const FakeRound& round) const;
   absl::StatusOr<std::vector<uint32_t>> CheckSlots(const FakeRound& round, const Digest& id,

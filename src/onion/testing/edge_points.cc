@@ -1,8 +1,11 @@
 #include "src/onion/testing/edge_points.h"
 
 #include <iterator>
+#include <memory>
 
+#include "openssl/bn.h"
 #include "sodium.h"
+#include "src/base/check.h"
 
 namespace shoal::onion::testing {
 namespace {
@@ -98,6 +101,19 @@ std::vector<PublicKey> EdgeScalars() {
     scalars.push_back(multiple);
   }
   return scalars;
+}
+
+PublicKey PlusOrderTwo(const PublicKey& u) {
+  const auto number = [](const PublicKey& bytes) {
+    return std::unique_ptr<BIGNUM, decltype(&BN_free)>(
+        BN_lebin2bn(bytes.data(), static_cast<int>(bytes.size()), nullptr), &BN_free);
+  };
+  const auto p = number(BelowTop(18)), value = number(u);
+  const std::unique_ptr<BN_CTX, decltype(&BN_CTX_free)> context(BN_CTX_new(), &BN_CTX_free);
+  SHOAL_CHECK(BN_mod_inverse(value.get(), value.get(), p.get(), context.get()) != nullptr);
+  PublicKey inverse;
+  SHOAL_CHECK(BN_bn2lebinpad(value.get(), inverse.data(), 32) == 32);
+  return inverse;
 }
 
 }  // namespace shoal::onion::testing

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "src/onion/sealed_box.h"
+#include "src/onion/hpke.h"
 
 namespace shoal::onion::testing {
 
@@ -15,6 +15,10 @@ std::vector<PublicKey> EdgePoints();
 
 // Extreme scalars before and after clamping, single bits, and small multiples of the order.
 std::vector<PublicKey> EdgeScalars();
+
+// The u of a point plus the point (0, 0) of order two: 1 / u. Clamped scalars are multiples of
+// eight, so the product of the sum is that of the point. u must not be 0.
+PublicKey PlusOrderTwo(const PublicKey& u);
 
 }  // namespace shoal::onion::testing
 

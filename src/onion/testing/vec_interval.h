@@ -19,6 +19,7 @@ namespace shoal::onion::testing {
 
 struct VecInterval {
   static constexpr size_t kLanes = 1;
+  using Word = uint64_t;
   struct Mask {};
   uint64_t low, high;
 

@@ -45,6 +45,7 @@ class Parties {
     draft_.set_expires_s(kNowS + 24 * 3600);
     draft_.set_clock_tolerance_s(60);
     draft_.set_max_slots(1 << 20);
+    draft_.set_onion_suite(std::string(kOnionSuite));
   }
 
   // The roster that the calls below sign. A test may change it first.

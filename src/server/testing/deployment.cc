@@ -179,8 +179,8 @@ absl::StatusOr<round::Round> Deployment::Announce() {
 
 absl::Status Deployment::RunOffline(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> onions, frontend_->Seal(round_id));
-  SHOAL_RETURN_IF_ERROR(node(1).Offline(header, std::move(onions)));
+  SHOAL_ASSIGN_OR_RETURN(Submissions submissions, frontend_->Seal(round_id));
+  SHOAL_RETURN_IF_ERROR(node(1).Offline(header, std::move(submissions)));
   SHOAL_ASSIGN_OR_RETURN(StageReports reports, node(1).Reports(round_id));
   return frontend_->OfflineDone(round_id, std::move(reports));
 }
@@ -199,6 +199,12 @@ absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, By
   return ReadAll(*list);
 }
 
+absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, SealedRound input) {
+  BytesSource source(std::move(input.list));
+  SHOAL_ASSIGN_OR_RETURN(const auto list, party.Offline(header, source, input.onions));
+  return ReadAll(*list);
+}
+
 absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesView queries) {
   SHOAL_ASSIGN_OR_RETURN(const auto answers, party.AnswerQueries(round_id, queries));
   return ReadAll(*answers);
@@ -210,9 +216,16 @@ absl::StatusOr<Bytes> Answers(Party& party, const Digest& round_id, Bytes answer
   return ReadAll(*returned);
 }
 
-absl::StatusOr<Bytes> Seal(Frontend& frontend, const Digest& round_id) {
-  SHOAL_ASSIGN_OR_RETURN(const auto onions, frontend.Seal(round_id));
-  return ReadAll(*onions);
+absl::StatusOr<SealedRound> Seal(Frontend& frontend, const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(const Submissions submissions, frontend.Seal(round_id));
+  SealedRound sealed{.list = {}, .onions = submissions.onions};
+  SHOAL_ASSIGN_OR_RETURN(sealed.list, ReadAll(*submissions.list));
+  return sealed;
+}
+
+absl::StatusOr<Frontend::Submitted> Submit(Frontend& frontend, const Digest& round_id,
+                                           BytesView submission) {
+  return frontend.SubmitOnions(round_id, {&submission, 1});
 }
 
 absl::Status Deployment::EndRound(const Digest& round_id) {
@@ -241,21 +254,43 @@ void Secret::Unmask(const Digest& round_id, MutableBytes answer) const {
   for (const Seed& seed : seeds) sharing::XorMask(seed.view(), round_id, answer);
 }
 
-Secret Client::Make(std::vector<Seed> seeds) {
+Secret Client::Make(std::vector<Seed> ephemeral) {
+  return Make(std::move(ephemeral), round_.parties() + 1, {});
+}
+
+Secret Client::Make(std::vector<Seed> ephemeral, uint32_t from, const Digest& inner_id) {
+  const uint32_t parties = round_.parties();
+  const std::span recipients = round_.recipients();
+  // The layers are sealed one by one, by the parts that HPKE is made of.
   Secret secret;
-  Bytes flat, ephemeral(32 * seeds.size());
-  for (const Seed& seed : seeds) Append(flat, seed.view());
-  deployment_->random().Fill(ephemeral);
-  secret.onion.resize(onion::OnionBytes(seeds.size()));
-  onion::BuildOnions(round_.id(), round_.recipients(), flat, ephemeral, secret.onion);
-  secret.seeds = std::move(seeds);
+  secret.seeds.resize(parties);
+  Bytes onion;
+  for (uint32_t party = parties; party >= 1; --party) {
+    const Digest& id = party >= from ? inner_id : round_.id();
+    const Seed& mine = ephemeral[party - 1];
+    Bytes seed(32);
+    if (party == 1) {
+      secret.submission.resize(onion.size() + onion::kSealBytes);
+      const onion::SubmissionToSeal submission = {.ephemeral_secret = mine.view(),
+                                                  .onions = onion,
+                                                  .submission = secret.submission,
+                                                  .seeds = seed};
+      onion::SealSubmissions(recipients[0], id, {&submission, 1});
+    } else {
+      onion = onion::AddLayer(id, party, recipients[party - 1], mine.view(), onion, seed);
+    }
+    secret.seeds[party - 1] = Seed(seed);
+  }
+  secret.ephemeral = std::move(ephemeral);
   return secret;
 }
 
 Secret Client::Make() {
-  std::vector<Seed> seeds;
-  for (uint32_t j = 0; j < round_.parties(); ++j) seeds.push_back(deployment_->random().NewSeed());
-  return Make(std::move(seeds));
+  std::vector<Seed> ephemeral;
+  for (uint32_t j = 0; j < round_.parties(); ++j) {
+    ephemeral.push_back(deployment_->random().NewSeed());
+  }
+  return Make(std::move(ephemeral));
 }
 
 absl::Status Client::Obtain(size_t count) {
@@ -264,12 +299,14 @@ absl::Status Client::Obtain(size_t count) {
 }
 
 absl::Status Client::Submit() {
-  Bytes onions;
-  for (size_t i = submitted_; i < secrets_.size(); ++i) Append(onions, secrets_[i].onion);
-  SHOAL_ASSIGN_OR_RETURN(const auto submission,
-                         deployment_->frontend().SubmitOnions(round_.id(), onions));
-  SHOAL_CHECK(submission.slots.size() == secrets_.size() - submitted_);
-  for (uint32_t slot : submission.slots) secrets_[submitted_++].slot = slot;
+  std::vector<BytesView> submissions;
+  for (size_t i = submitted_; i < secrets_.size(); ++i) {
+    submissions.push_back(secrets_[i].submission);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto submitted,
+                         deployment_->frontend().SubmitOnions(round_.id(), submissions));
+  SHOAL_CHECK(submitted.first_slots.size() == submissions.size());
+  for (uint32_t slot : submitted.first_slots) secrets_[submitted_++].slot = slot;
   return absl::OkStatus();
 }
 

@@ -127,14 +127,25 @@ class Deployment {
 
 // Run a party's stages on complete input and return the complete output.
 absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, Bytes onions);
+// The same at party 1.
+struct SealedRound {
+  Bytes list;
+  uint64_t onions = 0;
+};
+absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, SealedRound input);
 absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesView queries);
 absl::StatusOr<Bytes> Answers(Party& party, const Digest& round_id, Bytes answers);
-absl::StatusOr<Bytes> Seal(Frontend& frontend, const Digest& round_id);
+absl::StatusOr<SealedRound> Seal(Frontend& frontend, const Digest& round_id);
+
+// Submits one submission.
+absl::StatusOr<Frontend::Submitted> Submit(Frontend& frontend, const Digest& round_id,
+                                           BytesView submission);
 
 // What a client holds for one slot.
 struct Secret {
-  std::vector<Seed> seeds;  // of party 1, 2, ..
-  Bytes onion;
+  std::vector<Seed> ephemeral;  // of the layers for party 1, 2, ..
+  std::vector<Seed> seeds;      // of party 1, 2, ..
+  Bytes submission;             // of this slot alone
   uint32_t slot = 0;
   uint64_t row = 0;
   sharing::Token token(const Digest& round_id) const;
@@ -152,9 +163,11 @@ class Client {
 
   // Makes and submits `count` secrets.
   absl::Status Obtain(size_t count);
-  // A secret with given seeds, sealed with fresh ephemeral keys; not submitted.
-  Secret Make(std::vector<Seed> seeds);
+  // A secret with fresh ephemeral keys, or with given ones (of party 1, 2, ..); not submitted.
   Secret Make();
+  Secret Make(std::vector<Seed> ephemeral);
+  // One whose layers from party `from` on are made for the round `inner_id`.
+  Secret Make(std::vector<Seed> ephemeral, uint32_t from, const Digest& inner_id);
   absl::Status Submit();  // all that have been added and not submitted
   void Add(Secret secret) { secrets_.push_back(std::move(secret)); }
 

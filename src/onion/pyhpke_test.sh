@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Submissions against pyhpke. The Python libraries are beside the sources, in .deps, which Bazel does
+# not know: the way there is this script's real path. Tagged local for that reason.
+set -euo pipefail
+here="$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")"
+python="$here/../../.deps/venv/bin/python"
+if ! "$python" -c 'import pyhpke' 2>/dev/null; then
+  echo "no pyhpke in $here/../../.deps/venv; run: scripts/setup --test" >&2
+  exit 1
+fi
+"$python" "$2" "$1"
