@@ -7,6 +7,7 @@ hashed layout alone. Needs protoc and scripts/setup --test.
 """
 import argparse, hashlib, pathlib, secrets, socket, ssl, struct, subprocess, sys, tempfile, time
 
+import row_versions
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from google.protobuf import text_format
 from py_ecc.bls.g2_primitives import subgroup_check
@@ -56,9 +57,9 @@ def roster_digest(r):
                       r.max_slots, r.onion_suite)
 
 def manifest_digest(m):
-    return transcript("shoal manifest v1", m.name, m.table_id, m.epoch, m.created_s, m.expires_s,
+    return transcript("shoal manifest v2", m.name, m.table_id, m.epoch, m.created_s, m.expires_s,
                       m.records, m.rows, m.row_bytes, 2, m.hashed.hash_seed, m.hashed.buckets,
-                      m.hashed.placement_digest, m.rows_digest, m.deployment)
+                      m.hashed.placement_digest, m.rows_digest, m.deployment, *row_versions.fields(m))
 
 def round_id_of(h):
     return transcript("shoal round v2", h.counter, h.roster_digest, h.manifest_digest,
@@ -261,6 +262,7 @@ def look_up(frontend, pins, keys, pad):
     deployment = frontend.call(16, "GetDeployment")
     roster, manifest, aggregate = verify_deployment(deployment, pins, frontend.certificate)
     placement = fetch_placement(frontend, manifest)
+    versions = row_versions.fetch(frontend, manifest, manifest_digest(manifest), transcript)
     wanted = {row_of(manifest, placement, key) for key in keys}
     count, rows = min(-(-len(wanted) // pad) * pad, manifest.rows), set(wanted)
     while len(rows) < count:  # distinct random others
@@ -285,8 +287,7 @@ def look_up(frontend, pins, keys, pad):
         if row in wanted:
             at, size = i * header.answer_bytes, header.answer_bytes
             answer = unmask(answers[at:at + size], seeds[i], round_id)
-            message = transcript("shoal row v1", manifest.table_id, manifest.epoch,
-                                 manifest.expires_s, row, answer[:-48])
+            message = transcript("shoal row v2", manifest.table_id, row, *versions[row], answer[:-48])
             verify(f"row {row}", aggregate, message, answer[-48:])
             verified[row] = answer[:-48]
     return [find(verified[row_of(manifest, placement, key)], key) for key in keys]

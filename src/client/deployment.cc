@@ -23,45 +23,113 @@ uint32_t PartyAt(const std::string& address, const roster::Roster& roster) {
   return 1;
 }
 
-absl::StatusOr<Bytes> FetchPlacement(Transport& transport, const table::Manifest& manifest) {
-  Bytes placement;
-  const uint64_t total = manifest.placement_bytes();
-  while (placement.size() < total) {
-    wire::GetPlacementRequest request;
-    request.set_manifest_digest(ToString(manifest.digest()));
-    request.set_offset(placement.size());
-    request.set_max_bytes(
-        static_cast<uint32_t>(std::min<uint64_t>(kMaxBulkBytes, total - placement.size())));
-    SHOAL_ASSIGN_OR_RETURN(const wire::GetPlacementResponse response,
-                           transport.GetPlacement(request));
+// Fetches `total` bytes in pieces: calls `ask` for each with the offset and the most bytes.
+template <typename Ask>
+absl::StatusOr<Bytes> FetchPieces(absl::string_view what, uint64_t total, const Ask& ask) {
+  Bytes whole;
+  while (whole.size() < total) {
+    const auto most =
+        static_cast<uint32_t>(std::min<uint64_t>(kMaxBulkBytes, total - whole.size()));
+    SHOAL_ASSIGN_OR_RETURN(const auto response, ask(whole.size(), most));
     if (response.total_bytes() != total || response.data().empty() ||
-        response.data().size() > request.max_bytes()) {
+        response.data().size() > most) {
       return absl::DataLossError(absl::StrCat("the frontend sent ", response.data().size(),
-                                              " bytes of a placement of ", response.total_bytes(),
+                                              " bytes of ", what, " of ", response.total_bytes(),
                                               ", the manifest has ", total));
     }
-    Append(placement, AsBytes(response.data()));
+    Append(whole, AsBytes(response.data()));
+  }
+  return whole;
+}
+
+// Whether the placement is the manifest's.
+bool IsPlacement(const table::Manifest& manifest, BytesView placement) {
+  return placement.size() == manifest.placement_bytes() &&
+         AsText(table::PlacementDigest(placement)) ==
+             manifest.content().hashed().placement_digest();
+}
+
+absl::StatusOr<Bytes> ObtainPlacement(Transport& transport, const table::Manifest& manifest,
+                                      const std::string& cache) {
+  if (manifest.placement_bytes() == 0) return Bytes();
+  if (!cache.empty()) {
+    // Ignores errors of the cache, as the frontend has the placement.
+    const auto cached = ReadFile(cache, manifest.placement_bytes());
+    if (cached.ok() && IsPlacement(manifest, AsBytes(*cached))) return ToBytes(AsBytes(*cached));
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      Bytes placement,
+      FetchPieces("a placement", manifest.placement_bytes(), [&](uint64_t offset, uint32_t most) {
+        wire::GetPlacementRequest request;
+        request.set_manifest_digest(ToString(manifest.digest()));
+        request.set_offset(offset);
+        request.set_max_bytes(most);
+        return transport.GetPlacement(request);
+      }));
+  if (!cache.empty() && IsPlacement(manifest, placement)) {
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cache, placement, FileMode::kPublic));
   }
   return placement;
 }
 
-absl::StatusOr<table::RowMap> MakeMap(Transport& transport, const table::Manifest& manifest,
-                                      const std::string& cache) {
-  if (manifest.placement_bytes() == 0) return table::RowMap::Create(manifest, {});
+absl::StatusOr<Bytes> FetchVersions(Transport& transport, const table::Manifest& manifest,
+                                    wire::RowVersionList list, uint64_t bytes) {
+  return FetchPieces("a list of rows' epochs", bytes, [&](uint64_t offset, uint32_t most) {
+    wire::GetRowVersionsRequest request;
+    request.set_manifest_digest(ToString(manifest.digest()));
+    request.set_list(list);
+    request.set_offset(offset);
+    request.set_max_bytes(most);
+    return transport.GetRowVersions(request);
+  });
+}
+
+// `previous` and `recent` are fetched whole, so that nobody sees which epoch this client saw last;
+// `base` is fetched if the cache has neither it nor the one of the block before.
+absl::StatusOr<table::RowVersions::Lists> ObtainVersions(Transport& transport,
+                                                         const table::Manifest& manifest,
+                                                         const std::string& cache) {
+  const wire::RowVersionLists& signed_lists = manifest.content().row_versions();
+  table::RowVersions::Lists lists;
+  SHOAL_ASSIGN_OR_RETURN(lists.previous,
+                         FetchVersions(transport, manifest, wire::ROW_VERSION_LIST_PREVIOUS,
+                                       signed_lists.previous_bytes()));
+  SHOAL_ASSIGN_OR_RETURN(lists.recent,
+                         FetchVersions(transport, manifest, wire::ROW_VERSION_LIST_RECENT,
+                                       signed_lists.recent_bytes()));
+  const auto is_base = [&](BytesView list) {
+    return AsText(table::VersionListDigest(list)) == signed_lists.base_digest();
+  };
   if (!cache.empty()) {
-    // Ignores errors of the cache, as the frontend has the placement.
-    if (auto cached = ReadFile(cache, manifest.placement_bytes()); cached.ok()) {
-      if (auto map = table::RowMap::Create(manifest, ToBytes(AsBytes(*cached))); map.ok()) {
-        return map;
-      }
+    // Ignores errors of the cache, as the frontend has the list.
+    const auto cached = ReadFile(cache, table::MaxVersionListBytes(16 * signed_lists.base_rows()));
+    if (cached.ok() && is_base(AsBytes(*cached))) {
+      lists.base = ToBytes(AsBytes(*cached));
+      return lists;
+    }
+    if (cached.ok()) {
+      auto derived = table::DeriveBase(AsBytes(*cached), manifest.content(), lists.previous);
+      if (derived.ok() && is_base(*derived)) lists.base = *std::move(derived);
     }
   }
-  SHOAL_ASSIGN_OR_RETURN(Bytes placement, FetchPlacement(transport, manifest));
-  SHOAL_ASSIGN_OR_RETURN(table::RowMap map, table::RowMap::Create(manifest, std::move(placement)));
-  if (!cache.empty()) {
-    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cache, map.placement(), FileMode::kPublic));
+  if (lists.base.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(
+        lists.base,
+        FetchVersions(transport, manifest, wire::ROW_VERSION_LIST_BASE, signed_lists.base_bytes()));
   }
-  return map;
+  if (!cache.empty() && is_base(lists.base)) {
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(cache, lists.base, FileMode::kPublic));
+  }
+  return lists;
+}
+
+absl::StatusOr<table::RowMap> MakeMap(Transport& transport, const table::Manifest& manifest,
+                                      const std::string& cache) {
+  SHOAL_ASSIGN_OR_RETURN(Bytes placement, ObtainPlacement(transport, manifest, cache));
+  SHOAL_ASSIGN_OR_RETURN(
+      table::RowVersions::Lists lists,
+      ObtainVersions(transport, manifest, cache.empty() ? "" : cache + ".versions"));
+  return table::RowMap::Create(manifest, std::move(placement), std::move(lists));
 }
 
 }  // namespace

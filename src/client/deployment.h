@@ -30,10 +30,11 @@ class Deployment {
   // certificate against the roster, the manifest, the epochs against those in `state`, the
   // placement against its digest. Puts the new epochs into `state`, which the caller saves. Begins
   // again if the next epoch of the table goes live meanwhile.
-  // `placement_cache` is a file that keeps the placement between runs (empty: none); its content is
-  // not trusted. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: the frontend's responses are
-  // malformed or not this deployment's. FAILED_PRECONDITION: the state belongs to another
-  // deployment.
+  // `placement_cache` is a file that keeps the placement between runs (empty: none), and
+  // `placement_cache`.versions one that keeps the base list of rows' epochs (row_versions.h); their
+  // content is not trusted. The two other lists are fetched whole each time, whatever the client
+  // has. UNAUTHENTICATED, DATA_LOSS, INVALID_ARGUMENT: the frontend's responses are malformed or
+  // not this deployment's. FAILED_PRECONDITION: the state belongs to another deployment.
   static absl::StatusOr<Deployment> Fetch(Transport& transport, const roster::PinnedParties& pins,
                                           State& state, uint64_t now_s,
                                           const std::string& placement_cache = "",

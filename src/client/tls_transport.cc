@@ -33,6 +33,10 @@ class TlsTransport final : public Transport {
       const wire::GetPlacementRequest& request) override {
     return Call<wire::GetPlacementResponse>(wire::FrameType::kGetPlacement, request);
   }
+  absl::StatusOr<wire::GetRowVersionsResponse> GetRowVersions(
+      const wire::GetRowVersionsRequest& request) override {
+    return Call<wire::GetRowVersionsResponse>(wire::FrameType::kGetRowVersions, request);
+  }
   absl::StatusOr<wire::ListRoundsResponse> ListRounds(
       const wire::ListRoundsRequest& request) override {
     return Call<wire::ListRoundsResponse>(wire::FrameType::kListRounds, request);

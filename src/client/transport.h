@@ -37,6 +37,8 @@ class Transport {
       const wire::GetDeploymentRequest& request) = 0;
   virtual absl::StatusOr<wire::GetPlacementResponse> GetPlacement(
       const wire::GetPlacementRequest& request) = 0;
+  virtual absl::StatusOr<wire::GetRowVersionsResponse> GetRowVersions(
+      const wire::GetRowVersionsRequest& request) = 0;
   virtual absl::StatusOr<wire::ListRoundsResponse> ListRounds(
       const wire::ListRoundsRequest& request) = 0;
   virtual absl::StatusOr<wire::WaitRoundResponse> WaitRound(

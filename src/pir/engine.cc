@@ -60,7 +60,7 @@ Digest ProductId(const wire::PirSetup& setup) {
 Digest HintDigest(BytesView hint) { return Transcript("shoal pir hint v1").Blob(hint).Finish(); }
 
 Digest DeltaDigest(const DeltaView& delta) {
-  return Transcript("shoal pir delta v1")
+  return Transcript("shoal pir delta v2")
       .Blob(delta.from)
       .Blob(SetupId(delta.to))
       .Blob(delta.changes)

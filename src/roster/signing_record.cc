@@ -18,14 +18,39 @@
 #include "src/wire/text.h"
 
 namespace shoal::roster {
+namespace {
+
+// The record of `name`, which lies in `directory`.
+std::string RecordPath(const std::string& directory, absl::string_view name) {
+  SHOAL_CHECK(!name.empty() && name.find('/') == absl::string_view::npos);
+  return absl::StrCat(directory, "/", absl::StrReplaceAll(name, {{" ", "-"}}), ".textproto");
+}
+
+absl::StatusOr<std::optional<SeenEpoch>> ReadRecord(const std::string& path) {
+  if (!FileExists(path)) return std::optional<SeenEpoch>();
+  wire::SeenEpoch stored;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, stored));
+  if (stored.digest().size() != sizeof(Digest)) {
+    return absl::DataLossError(absl::StrCat(path, ": is damaged"));
+  }
+  SeenEpoch seen;
+  seen.epoch = stored.epoch();
+  std::copy_n(AsBytes(stored.digest()).begin(), sizeof(Digest), seen.digest.begin());
+  return std::optional<SeenEpoch>(seen);
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<SeenEpoch>> LastSigned(const std::string& keys_directory,
+                                                    absl::string_view name) {
+  return ReadRecord(RecordPath(keys_directory + "/signed", name));
+}
 
 absl::Status RecordSigning(const std::string& keys_directory, absl::string_view name,
                            uint64_t epoch, const Digest& digest) {
-  SHOAL_CHECK(!name.empty() && name.find('/') == absl::string_view::npos);
   const std::string directory = keys_directory + "/signed";
+  const std::string path = RecordPath(directory, name);
   SHOAL_RETURN_IF_ERROR(MakeDirectory(directory, FileMode::kPrivate));
-  const std::string path =
-      absl::StrCat(directory, "/", absl::StrReplaceAll(name, {{" ", "-"}}), ".textproto");
 
   const std::string lock_path = directory + "/lock";
   const int lock = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -35,16 +60,7 @@ absl::Status RecordSigning(const std::string& keys_directory, absl::string_view 
     if (errno != EINTR) return ErrnoStatus(errno, lock_path);
   }
 
-  std::optional<SeenEpoch> seen;
-  if (FileExists(path)) {
-    wire::SeenEpoch stored;
-    SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, stored));
-    if (stored.digest().size() != sizeof(Digest)) {
-      return absl::DataLossError(absl::StrCat(path, ": is damaged"));
-    }
-    seen.emplace().epoch = stored.epoch();
-    std::copy_n(AsBytes(stored.digest()).begin(), sizeof(Digest), seen->digest.begin());
-  }
+  SHOAL_ASSIGN_OR_RETURN(std::optional<SeenEpoch> seen, ReadRecord(path));
   SHOAL_RETURN_IF_ERROR(AcceptEpoch(absl::StrCat("already signed, ", name), epoch, digest, seen));
   wire::SeenEpoch stored;
   stored.set_epoch(epoch);

@@ -5,13 +5,20 @@
 #define SHOAL_SRC_ROSTER_SIGNING_RECORD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
+#include "src/roster/roster.h"
 
 namespace shoal::roster {
+
+// What the party has signed last of `name`, if anything. DATA_LOSS if the record is damaged.
+absl::StatusOr<std::optional<SeenEpoch>> LastSigned(const std::string& keys_directory,
+                                                    absl::string_view name);
 
 // Stores that the party is about to sign `digest` as `epoch` of `name` ("roster demo", "table
 // 3f09.."; [A-Za-z0-9._ -] alone). UNAUTHENTICATED if it has signed another content for that epoch,

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -81,6 +82,29 @@ class CommandsTest : public ::testing::Test {
     return RunShoal(arguments);
   }
 
+  // A table with the records of a file, after another one if it is named, signed by all.
+  void MakeSigned(const std::string& records, const std::string& table,
+                  const std::string& previous = "", const std::string& layout = "hashed") {
+    const std::vector<std::string> after =
+        previous.empty() ? std::vector<std::string>()
+                         : std::vector<std::string>{"--previous", "@" + previous};
+    std::vector<std::string> build = {"table",       "build", "--tsv",     "@" + records,  "--name",
+                                      "t",           "--out", "@" + table, "--deployment", "demo",
+                                      "--row-bytes", "128",   "--layout",  layout};
+    build.insert(build.end(), after.begin(), after.end());
+    ASSERT_EQ(RunShoal(build), cli::kExitOk) << err_;
+    const std::vector<std::string> trust = {"--roster", "@signed", "--pinned", "@pinned"};
+    for (const std::string name : {"alice", "bob", "carol"}) {
+      std::vector<std::string> sign = {"table", "sign", "@" + table, "--keys", "@" + name};
+      sign.insert(sign.end(), trust.begin(), trust.end());
+      sign.insert(sign.end(), after.begin(), after.end());
+      ASSERT_EQ(RunShoal(sign), cli::kExitOk) << err_;
+    }
+    std::vector<std::string> aggregate = {"table", "aggregate", "@" + table};
+    aggregate.insert(aggregate.end(), trust.begin(), trust.end());
+    ASSERT_EQ(RunShoal(aggregate), cli::kExitOk) << err_;
+  }
+
   std::string directory_;
   std::string out_, err_;
 };
@@ -152,12 +176,18 @@ TEST_F(CommandsTest, TheNextEpochSaysWhetherKeysKeepTheirRows) {
   };
   EXPECT_THAT(build("@some.tsv", "@first", {"--name", "t", "--row-bytes", "512"}),
               Not(HasSubstr("row")));
-  EXPECT_THAT(build("@some.tsv", "@same", {"--previous", "@first"}),
+  // Only a signed epoch keeps its signatures.
+  EXPECT_EQ(RunShoal({"table", "build", "--tsv", "@some.tsv", "--deployment", "demo", "--out",
+                      "@none", "--previous", "@first"}),
+            cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("is not signed by all parties"));
+  EXPECT_THAT(build("@some.tsv", "@same", {"--previous", "@first", "--sign-all"}),
               HasSubstr("keys keep their rows, but for those of 0 in 250 buckets\n"));
-  EXPECT_THAT(build("@others.tsv", "@more", {"--previous", "@first"}),
+  EXPECT_THAT(build("@others.tsv", "@more", {"--previous", "@first", "--sign-all"}),
               HasSubstr("every key has a new row: the records no longer suit"));
-  EXPECT_THAT(build("@some.tsv", "@longer", {"--previous", "@first", "--row-bytes", "600"}),
-              HasSubstr("every key has a new row: rows have another size"));
+  EXPECT_THAT(
+      build("@some.tsv", "@longer", {"--previous", "@first", "--sign-all", "--row-bytes", "600"}),
+      HasSubstr("every key has a new row: rows have another size"));
 }
 
 // A party signs one content for an epoch: a second content is refused.
@@ -165,9 +195,7 @@ TEST_F(CommandsTest, APartySignsOneTableForAnEpoch) {
   MakeRoster();
   Write("a.tsv", "a\t1\n");
   Write("b.tsv", "a\t2\n");
-  ASSERT_EQ(RunShoal({"table", "build", "--tsv", "@a.tsv", "--name", "t", "--deployment", "demo",
-                      "--out", "@earlier"}),
-            cli::kExitOk);
+  MakeSigned("a.tsv", "earlier");
   for (const std::string name : {"a", "b"}) {
     ASSERT_EQ(RunShoal({"table", "build", "--tsv", "@" + name + ".tsv", "--previous", "@earlier",
                         "--deployment", "demo", "--out", "@table-" + name}),
@@ -175,8 +203,10 @@ TEST_F(CommandsTest, APartySignsOneTableForAnEpoch) {
         << err_;
   }
   const auto sign = [&](const std::string& table) {
-    return RunShoal(
-        {"table", "sign", table, "--roster", "@signed", "--pinned", "@pinned", "--keys", "@alice"});
+    std::vector<std::string> arguments = {"table",    "sign",    table,    "--roster", "@signed",
+                                          "--pinned", "@pinned", "--keys", "@alice"};
+    if (table != "@earlier") arguments.insert(arguments.end(), {"--previous", "@earlier"});
+    return RunShoal(arguments);
   };
   EXPECT_EQ(sign("@table-a"), cli::kExitOk) << err_;
   EXPECT_EQ(sign("@table-a"), cli::kExitOk) << err_;
@@ -184,6 +214,83 @@ TEST_F(CommandsTest, APartySignsOneTableForAnEpoch) {
   EXPECT_THAT(err_, HasSubstr("second content for epoch 2"));
   EXPECT_EQ(sign("@earlier"), cli::kExitVerification);
   EXPECT_THAT(err_, HasSubstr("after epoch 2"));
+}
+
+// A person who signs is told what the signature would say, and is asked again where the table does
+// not follow what this party signed last.
+TEST_F(CommandsTest, ATableIsNotSignedInSilenceWithoutItsPredecessor) {
+  MakeRoster();
+  std::string tsv;
+  for (int i = 0; i < 200; ++i) absl::StrAppend(&tsv, i, "\tvalue ", i, "\n");
+  Write("one.tsv", tsv);
+  Write("two.tsv", "0\tother 0\n" + tsv.substr(tsv.find('\n') + 1) + "200\tvalue\n");
+  Write("three.tsv", tsv + "200\tthird\n");
+  MakeSigned("one.tsv", "one", "", "dense");
+  const auto build = [&](const std::string& records, const std::string& out,
+                         std::vector<std::string> more) {
+    std::vector<std::string> command = {
+        "table", "build", "--tsv",   "@" + records, "--name", "t",        "--deployment",
+        "demo",  "--out", "@" + out, "--row-bytes", "128",    "--layout", "dense"};
+    command.insert(command.end(), more.begin(), more.end());
+    ASSERT_EQ(RunShoal(command), cli::kExitOk) << err_;
+  };
+  const auto sign = [&](const std::string& table, std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"table",    "sign",    "@" + table, "--roster", "@signed",
+                                          "--pinned", "@pinned", "--keys",    "@alice"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunShoal(arguments);
+  };
+  // Its rows are kept: the party must have the epoch that it follows.
+  build("two.tsv", "two", {"--previous", "@one"});
+  EXPECT_EQ(sign("two", {}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("follows an earlier epoch"));
+  ASSERT_EQ(sign("two", {"--previous", "@one"}), cli::kExitOk) << err_;
+  EXPECT_THAT(err_, HasSubstr("epoch 2 of t: 201 records in "));
+  EXPECT_THAT(err_, HasSubstr("since epoch 1: "));
+  EXPECT_THAT(err_, HasSubstr("1 keys added, 0 removed, 0 moved to another row, 1 values changed"));
+
+  // A table rebuilt under the same name: another id, an epoch of its own.
+  build("two.tsv", "old", {"--epoch", "1"});
+  EXPECT_EQ(sign("old", {"--without-previous"}), cli::kExitVerification);
+  EXPECT_THAT(err_, HasSubstr("after epoch 2"));
+  build("three.tsv", "rebuilt", {"--epoch", "3"});
+  EXPECT_EQ(sign("rebuilt", {}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("this party signed epoch 2 of t, and this table was built without"));
+  EXPECT_THAT(err_, HasSubstr("--without-previous"));
+  EXPECT_EQ(sign("rebuilt", {"--previous", "@one"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("is not what this table follows"));
+
+  // Epoch 2 is given up; epoch 3 follows epoch 1.
+  build("three.tsv", "three", {"--previous", "@one", "--epoch", "3"});
+  EXPECT_EQ(sign("three", {"--previous", "@one"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("was the other one given up?"));
+  ASSERT_EQ(sign("three", {"--previous", "@one", "--not-after-last"}), cli::kExitOk) << err_;
+  EXPECT_THAT(err_, HasSubstr("warning: this party signed epoch 2 last"));
+  // The same again needs no second answer.
+  EXPECT_EQ(sign("three", {"--previous", "@one"}), cli::kExitOk) << err_;
+  build("three.tsv", "rebuilt-4", {"--epoch", "4"});
+  EXPECT_EQ(sign("rebuilt-4", {"--without-previous"}), cli::kExitOk) << err_;
+}
+
+// The record of what a party signed, set back to an old copy, is older than the party's own
+// signature on the previous epoch.
+TEST_F(CommandsTest, ARestoredRecordIsNoticedBySigningAfterALaterEpoch) {
+  MakeRoster();
+  Write("a.tsv", "a\t1\n");
+  Write("b.tsv", "a\t2\n");
+  MakeSigned("a.tsv", "one");
+  std::filesystem::copy(Path("alice/signed"), Path("copy"));
+  MakeSigned("b.tsv", "two", "one");
+  std::filesystem::remove_all(Path("alice/signed"));
+  std::filesystem::copy(Path("copy"), Path("alice/signed"));
+  ASSERT_EQ(RunShoal({"table", "build", "--tsv", "@a.tsv", "--deployment", "demo", "--previous",
+                      "@two", "--out", "@three"}),
+            cli::kExitOk)
+      << err_;
+  EXPECT_EQ(RunShoal({"table", "sign", "@three", "--previous", "@two", "--roster", "@signed",
+                      "--pinned", "@pinned", "--keys", "@alice"}),
+            cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("is an old copy: it ends with epoch 1, before epoch 2"));
 }
 
 TEST_F(CommandsTest, APartySignsOneRosterForAnEpoch) {

@@ -9,15 +9,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/cli/progress.h"
 #include "src/parallel/thread_pool.h"
 #include "src/roster/party_keys.h"
+#include "src/roster/roster.h"
 #include "src/roster/signing_record.h"
 #include "src/shoal/common.h"
 #include "src/storage/file.h"
+#include "src/table/differences.h"
 #include "src/table/packages.h"
 #include "src/table/records.h"
 #include "src/table/table.h"
@@ -110,17 +113,18 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
   };
   options.expires_s =
       options.created_s + cli::NumberOr(values, "valid-days", kDefaultTableDays) * kSecondsADay;
-  std::optional<table::RowMap> earlier;
+  std::optional<table::PreviousEpoch> earlier;
+  options.sign_all_rows = values.count("sign-all") > 0;
   if (const std::string previous = cli::TextOr(values, "previous", ""); !previous.empty()) {
-    if (values.count("epoch") > 0)
-      return cli::UsageError("--previous sets the epoch; leave --epoch out");
-    SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable opened, table::UnsignedTable::Open(previous));
-    earlier = opened.map();
+    SHOAL_ASSIGN_OR_RETURN(earlier, options.sign_all_rows
+                                        ? table::PreviousEpoch::OpenUnsigned(previous)
+                                        : table::PreviousEpoch::Open(previous));
+    const wire::Manifest& before = earlier->content.manifest();
     options.previous = &*earlier;
-    const BytesView id = AsBytes(earlier->manifest().table_id());
-    std::copy(id.begin(), id.end(), options.table_id.begin());
-    options.epoch = earlier->manifest().epoch() + 1;
-    if (options.name.empty()) options.name = earlier->manifest().name();
+    if (values.count("epoch") == 0) options.epoch = before.epoch() + 1;
+    if (options.name.empty()) options.name = before.name();
+  } else if (options.sign_all_rows) {
+    return cli::UsageError("--sign-all goes with --previous: without it every row is signed");
   }
   if (values.count("packages") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const std::string architecture, table::NativeArchitecture());
@@ -146,13 +150,14 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
   const std::string directory = values["out"].as<std::string>();
   SHOAL_RETURN_IF_ERROR(table.Save(directory));
   io.err << "built " << directory << " in " << SecondsOf(building) << "\n";
-  if (earlier.has_value()) TellPlacement(*earlier, table.map(), io);
+  if (earlier.has_value()) TellPlacement(earlier->content.map(), table.map(), io);
   if (options.row_bytes == 0) TellLongest(records, table.row_bytes(), io);
   io.out << "records\t" << records.size() << "\n"
          << "rows\t" << table.rows() << "\n"
          << "row bytes\t" << table.row_bytes() << "\n"
          << "fill\t" << absl::StrFormat("%.1f %%", 100 * table.fill()) << "\n"
-         << "placement\t" << MetadataText(table.manifest()) << "\n";
+         << "placement\t" << MetadataText(table.manifest()) << "\n"
+         << "rows to sign\t" << table.versions().changed_rows() << "\n";
   return absl::OkStatus();
 }
 
@@ -187,6 +192,10 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
          << "row bytes\t" << manifest.row_bytes() << "\n"
          << "fill\t" << absl::StrFormat("%.1f %%", 100 * table.fill()) << "\n"
          << "placement\t" << MetadataText(manifest) << "\n"
+         << "rows of this epoch\t" << table.versions().changed_rows() << "\n"
+         << "lists of epochs\t" << manifest.row_versions().base_bytes() << " + "
+         << manifest.row_versions().previous_bytes() << " + "
+         << manifest.row_versions().recent_bytes() << " bytes\n"
          << "digest\t" << Hex(table::ManifestDigest(manifest)) << "\n"
          << "signed\t"
          << (signed_manifest.signature().empty() ? "no"
@@ -210,24 +219,102 @@ absl::Status Verify(const cli::Values& values, cli::Io& io) {
   return absl::OkStatus();
 }
 
+// The name of the record of what a party has signed last of a table with this name, whatever its
+// id.
+std::string NameRecord(const wire::Manifest& manifest) {
+  const Digest digest =
+      Transcript("shoal table name v1").Blob(manifest.deployment()).Blob(manifest.name()).Finish();
+  return absl::StrCat("table-name ", Hex(BytesView(digest).first(16)));
+}
+
+// Tells a person what the next signature would say.
+absl::Status TellDifferences(const table::UnsignedTable& before, const table::UnsignedTable& after,
+                             cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const table::Differences d, table::Compare(before, after));
+  io.err << "since epoch " << before.manifest().epoch() << ": " << d.rows_changed << " of "
+         << before.rows() << " rows changed, " << d.rows_new << " new, " << d.rows_gone << " gone; "
+         << d.keys_added << " keys added, " << d.keys_removed << " removed, " << d.keys_moved
+         << " moved to another row, " << d.values_changed << " values changed\n";
+  return absl::OkStatus();
+}
+
+// Whether the table is what a party may sign without being asked twice, given what it has signed
+// last of a table with this name. FAILED_PRECONDITION says what is unusual, and which option takes
+// it.
+absl::Status CheckHistory(const table::UnsignedTable& table, const table::PreviousEpoch* previous,
+                          const std::optional<roster::SeenEpoch>& last, const cli::Values& values,
+                          cli::Io& io) {
+  const wire::Manifest& manifest = table.manifest();
+  const auto tell = [&](absl::string_view what, const char* option) {
+    if (values.count(option) > 0) {
+      io.err << "warning: " << what << "\n";
+      return absl::OkStatus();
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " (--", option, " signs it all the same)"));
+  };
+  if (!last.has_value() || last->digest == table::ManifestDigest(manifest)) return absl::OkStatus();
+  if (previous == nullptr) {
+    return tell(absl::StrCat("this party signed epoch ", last->epoch, " of ", manifest.name(),
+                             ", and this table was built without it or any other, or --previous "
+                             "is missing: nothing that it holds has been compared"),
+                "without-previous");
+  }
+  const wire::Manifest& before = previous->content.manifest();
+  if (last->digest == table::ManifestDigest(before)) return absl::OkStatus();
+  return tell(
+      last->epoch < before.epoch()
+          ? absl::StrCat("the record of what this party has signed is an old copy: it ends with "
+                         "epoch ",
+                         last->epoch, ", before epoch ", before.epoch(),
+                         ", which bears this party's signature")
+          : absl::StrCat("this party signed epoch ", last->epoch,
+                         " last, and this table follows "
+                         "epoch ",
+                         before.epoch(), ": was the other one given up?"),
+      "not-after-last");
+}
+
 absl::Status Sign(const cli::Values& values, cli::Io& io) {
   const std::string directory = values["table"].as<std::string>();
   const std::string keys_directory = values["keys"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
   SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys, roster::PartyKeys::Load(keys_directory));
   SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable table, table::UnsignedTable::Open(directory));
+  std::optional<table::PreviousEpoch> earlier;
+  if (const std::string directory_before = cli::TextOr(values, "previous", "");
+      !directory_before.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(earlier, table::PreviousEpoch::Open(directory_before));
+  }
+  const table::PreviousEpoch* const previous = earlier.has_value() ? &*earlier : nullptr;
   // A bad table is refused before it is recorded, so that it does not use up its epoch.
-  SHOAL_ASSIGN_OR_RETURN(const uint32_t party,
-                         table::CheckBeforeSigning(table, roster, keys.bls().public_key()));
-  SHOAL_RETURN_IF_ERROR(roster::RecordSigning(
-      keys_directory, absl::StrCat("table ", Hex(AsBytes(table.manifest().table_id()))),
-      table.manifest().epoch(), table::ManifestDigest(table.manifest())));
+  SHOAL_ASSIGN_OR_RETURN(const uint32_t party, table::CheckBeforeSigning(table, previous, roster,
+                                                                         keys.bls().public_key()));
+  const std::string name_record = NameRecord(table.manifest());
+  SHOAL_ASSIGN_OR_RETURN(const std::optional<roster::SeenEpoch> last,
+                         roster::LastSigned(keys_directory, name_record));
+  io.err << "epoch " << table.manifest().epoch() << " of " << table.manifest().name() << ": "
+         << table.manifest().records() << " records in " << table.rows() << " rows, of which "
+         << table.versions().changed_rows() << " are to be signed\n";
+  if (previous != nullptr) {
+    SHOAL_RETURN_IF_ERROR(TellDifferences(previous->content, table, io));
+  }
+  std::optional<roster::SeenEpoch> seen = last;
+  SHOAL_RETURN_IF_ERROR(
+      roster::AcceptEpoch(absl::StrCat("already signed, table ", table.manifest().name()),
+                          table.manifest().epoch(), table::ManifestDigest(table.manifest()), seen));
+  SHOAL_RETURN_IF_ERROR(CheckHistory(table, previous, last, values, io));
+  for (const std::string& record :
+       {absl::StrCat("table ", Hex(AsBytes(table.manifest().table_id()))), name_record}) {
+    SHOAL_RETURN_IF_ERROR(roster::RecordSigning(keys_directory, record, table.manifest().epoch(),
+                                                table::ManifestDigest(table.manifest())));
+  }
   ThreadPool pool;
   const Stopwatch stopwatch;
   absl::StatusOr<table::TableShare> share;
   {
     cli::ProgressBar bar(io.err, io.err_is_terminal, "signing rows");
-    share = table::SignTable(table, roster, keys.bls(), pool,
+    share = table::SignTable(table, previous, roster, keys.bls(), pool,
                              [&](uint64_t done, uint64_t total) { bar.Update(done, total); });
   }
   SHOAL_RETURN_IF_ERROR(share.status());
@@ -236,7 +323,7 @@ absl::Status Sign(const cli::Values& values, cli::Io& io) {
     SHOAL_RETURN_IF_ERROR(MakeDirectory(directory + "/shares", FileMode::kPublic));
   }
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(path, share->Serialize(), FileMode::kPublic));
-  io.err << "signed " << table.rows() << " rows as party " << party << " in "
+  io.err << "signed " << table.versions().changed_rows() << " rows as party " << party << " in "
          << SecondsOf(stopwatch) << "\n";
   io.out << path << "\n";
   return absl::OkStatus();
@@ -271,8 +358,9 @@ absl::Status Aggregate(const cli::Values& values, cli::Io& io) {
   }
   SHOAL_RETURN_IF_ERROR(signed_table.status());
   SHOAL_RETURN_IF_ERROR(signed_table->SaveSignatures(directory));
-  io.err << "aggregated the signatures of " << roster.size() << " parties on " << table.rows()
-         << " rows in " << SecondsOf(stopwatch) << "\n";
+  io.err << "aggregated the signatures of " << roster.size() << " parties on "
+         << table.versions().changed_rows() << " of " << table.rows() << " rows in "
+         << SecondsOf(stopwatch) << "\n";
   io.out << "signed\t" << table.manifest().name() << "\tepoch " << table.manifest().epoch() << "\t"
          << table.rows() << " rows\n";
   return absl::OkStatus();
@@ -295,9 +383,12 @@ fields, or from apt's package index on this machine (package name and newest ver
 name:architecture for foreign architectures). Keys have up to 4,096 bytes, values up to
 65,535. The longest record decides how long all rows are, if --row-bytes does not. The
 layout `hashed` takes any keys; `dense` takes the numbers 0 to n-1. With --previous, the
-keys of a hashed table keep their rows as far as these have room, so that clients of a
-single-server engine fetch only what changed and not the whole hint. Standard error
-says whether the keys kept their rows.
+table is the next epoch of one that all parties signed: rows that do not change keep
+their signatures, so that the parties sign the others alone. The keys of a hashed table
+keep their rows as far as these have room, so that little changes, and clients of a
+single-server engine fetch only that and not the whole hint. Standard error says
+whether the keys kept their rows. After the parties' keys have changed, --sign-all has
+every row signed. Without --previous the table is a new one, with an id of its own.
 )",
       .examples = R"(  shoal table build --packages --deployment demo --out table
   shoal table build --tsv words.tsv --name words --deployment demo --out t
@@ -315,9 +406,10 @@ says whether the keys kept their rows.
                 "name", cli::Text(), "the table's name (packages: debian-packages-ARCH)")(
                 "deployment", cli::Text()->required(), "the deployment whose parties will sign it")(
                 "epoch", cli::Number(),
-                "number of this version, higher than all before (default 1)")(
+                "number of this version, higher than all before (default 1, or the next)")(
                 "previous", cli::Directory(),
-                "an earlier version: keeps its id and rows, takes the next epoch")(
+                "the signed epoch before: keeps its id and what does not change, takes the next "
+                "epoch")("sign-all", "with --previous: every row is to be signed, by other keys")(
                 "valid-days", cli::Number(), "days that the table may be used (default 7)")(
                 "row-bytes", cli::Number(),
                 "bytes of a row (default, hashed: 1024, or as --previous; dense: one record, at "
@@ -377,23 +469,33 @@ malformed.
 cli::Command TableSign() {
   return {
       .name = "table sign",
-      .summary = "sign every row of a table as one party",
+      .summary = "sign what changed in a table as one party",
       .help =
-          R"(Checks the table's content and signs its manifest and every row, on all cores. Writes
-the party's share to TABLE/shares/party-N.share, or to --out, and prints the path. A
-party signs only one content for an epoch, for ever: it keeps a record of what it has
-signed beside its keys.
+          R"(Checks the table's content and signs its manifest and every row that changed since
+--previous, on all cores. Says on standard error what changed: rows, and keys added,
+removed and moved. Writes the party's share to TABLE/shares/party-N.share, or to --out,
+and prints the path. A party signs only one content for an epoch, for ever: it keeps a
+record of what it has signed beside its keys. It refuses a table that was built without
+the epoch that it signed last.
 )",
       .examples =
           R"(  shoal table sign table --keys parties/alice --roster roster.signed.textproto \
       --pinned pinned.textproto
+  shoal table sign table-2 --previous table --keys parties/alice \
+      --roster roster.signed.textproto --pinned pinned.textproto
 )",
       .options =
           [](cli::Options& options) {
             AddTableOption(options);
             AddRosterOptions(options);
             options.add_options()("keys", cli::Directory()->required(), "the party's keys")(
-                "out", cli::File(), "write the share here");
+                "previous", cli::Directory(),
+                "the epoch that this one follows, as this party has it")(
+                "without-previous",
+                "sign a table that follows none, though this party has signed one of its name")(
+                "not-after-last",
+                "sign a table that follows another epoch than the one that this party signed "
+                "last")("out", cli::File(), "write the share here");
           },
       .positional = "table",
       .run = Sign,

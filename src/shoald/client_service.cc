@@ -53,6 +53,7 @@ absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
   switch (type) {
     case FrameType::kGetDeployment:
     case FrameType::kGetPlacement:
+    case FrameType::kGetRowVersions:
     case FrameType::kListRounds:
     case FrameType::kWaitRound:
     case FrameType::kGetStatus:
@@ -94,6 +95,8 @@ absl::StatusOr<wire::Frame> ClientService::Answer(const wire::Frame& request) {
       return GetDeployment(*roster_, *Table(), request);
     case FrameType::kGetPlacement:
       return GetPlacement(*Table(), request);
+    case FrameType::kGetRowVersions:
+      return GetRowVersions(*Table(), request);
     case FrameType::kListRounds:
       return wire::MakeFrame(request.type, frontend_->ListRounds());
     case FrameType::kSubmitQueries: {

@@ -94,7 +94,7 @@ struct TestTable {
     SHOAL_CHECK(content.ok());
     std::vector<table::TableShare> shares;
     for (uint32_t j = 1; j <= 3; ++j) {
-      shares.push_back(*table::SignTable(*content, roster, parties.keys(j).bls(), pool));
+      shares.push_back(*table::SignTable(*content, nullptr, roster, parties.keys(j).bls(), pool));
     }
     auto made =
         table::AggregateTable(*content, roster, shares, roster::testing::kNowS, random, pool);

@@ -142,6 +142,7 @@ absl::StatusOr<wire::FrameLimits> PirService::Limits(FrameType type) const {
   switch (type) {
     case FrameType::kGetDeployment:
     case FrameType::kGetPlacement:
+    case FrameType::kGetRowVersions:
     case FrameType::kGetStatus:
     case FrameType::kGetPirSetup:
     case FrameType::kGetPirHint:
@@ -198,6 +199,8 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
       return GetDeployment(*roster_, *table_, request);
     case FrameType::kGetPlacement:
       return GetPlacement(*table_, request);
+    case FrameType::kGetRowVersions:
+      return GetRowVersions(*table_, request);
     case FrameType::kGetStatus:
       return wire::MakeFrame(request.type, StatusOf(*roster_, since_start_));
     case FrameType::kGetPirSetup: {

@@ -47,7 +47,8 @@ struct PirServiceOptions {
 pir::Content ContentOf(std::shared_ptr<const table::Table> table);
 
 // The rows in which two epochs of one table differ, those of only one of them included; each row's
-// signature counts too. Most rows of an epoch differ: signatures bind the epoch.
+// signature counts too. Rows that no epoch between the two changed have the same bytes and the same
+// signature.
 std::vector<uint64_t> ChangedRows(const table::Table& before, const table::Table& after);
 
 // Thread-safe. One thread of its own answers queries: whatever has come in while it worked is

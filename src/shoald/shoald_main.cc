@@ -69,14 +69,17 @@ constexpr char kExamples[] = R"(  shoald --config party2.textproto            ru
 // Of all clients' requests that are coming in at a time.
 constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
 
-// Opens and verifies the party's table. Errors as Table::Open.
+// Opens and verifies the party's table, but for the rows that are the same in `known`, which this
+// process has verified. Errors as Table::Open.
 absl::StatusOr<std::shared_ptr<const table::Table>> OpenTable(const ServerConfig& config,
                                                               const roster::Roster& roster,
-                                                              ThreadPool& pool) {
+                                                              ThreadPool& pool,
+                                                              const table::Table* known = nullptr) {
   const SystemClock clock;
   SystemRandom random;
-  SHOAL_ASSIGN_OR_RETURN(table::Table table, table::Table::Open(config.table_directory(), roster,
-                                                                clock.NowSeconds(), random, pool));
+  SHOAL_ASSIGN_OR_RETURN(table::Table table,
+                         table::Table::Open(config.table_directory(), roster, clock.NowSeconds(),
+                                            random, pool, known));
   return std::make_shared<const table::Table>(std::move(table));
 }
 
@@ -303,16 +306,17 @@ struct TableUsers {
   PirService* engines;     // null if the party runs none
 };
 
-// Takes the next epoch of the table from the party's directory, everywhere or nowhere: open rounds
-// go on under the epoch that they began with. Returns the new table. After an error the old epoch
-// stays in service. Errors: those of OpenTable, AddAnswers, Party::TakeEpoch and
+// Takes the next epoch of the table `present` from the party's directory, everywhere or nowhere:
+// open rounds go on under the epoch that they began with. Returns the new table. After an error the
+// old epoch stays in service. Errors: those of OpenTable, AddAnswers, Party::TakeEpoch and
 // PirService::Reload.
 absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(const TableUsers& users,
                                                                   const ServerConfig& config,
                                                                   const roster::Roster& roster,
+                                                                  const table::Table& present,
                                                                   ThreadPool& pool) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const table::Table> table,
-                         OpenTable(config, roster, pool));
+                         OpenTable(config, roster, pool, &present));
   server::TableEpoch epoch = EpochOf(*table);
   // Before the work of engines, which can take minutes.
   SHOAL_RETURN_IF_ERROR(users.party->CheckEpoch(epoch));
@@ -482,7 +486,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
 
   const TableUsers users{party.get(), clients.get(), pir_service.get()};
   WaitForEnd(signals, [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(table, TakeNextEpoch(users, config, roster, pool));
+    SHOAL_ASSIGN_OR_RETURN(table, TakeNextEpoch(users, config, roster, *table, pool));
     spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",
                  table->manifest().epoch(), table->rows(), table->manifest().row_bytes());
     return absl::OkStatus();

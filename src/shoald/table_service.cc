@@ -1,6 +1,7 @@
 #include "src/shoald/table_service.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
@@ -9,7 +10,29 @@
 namespace shoal::shoald {
 namespace {
 
-constexpr uint32_t kMaxPlacementPiece = 1 << 20;
+constexpr uint32_t kMaxPiece = 1 << 20;
+
+// FAILED_PRECONDITION unless the request is for this table.
+absl::Status CheckDigest(const table::Table& table, const std::string& manifest_digest) {
+  if (AsText(table.manifest().digest()) == manifest_digest) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("another epoch of the table is served, epoch ",
+                                                    table.manifest().epoch(),
+                                                    ": ask for the deployment again"));
+}
+
+// The piece that the request is for. OUT_OF_RANGE beyond the end.
+template <typename Response, typename Request>
+absl::StatusOr<Response> PieceOf(BytesView whole, const Request& request) {
+  if (request.offset() > whole.size()) {
+    return absl::OutOfRangeError(absl::StrCat("there are ", whole.size(), " bytes"));
+  }
+  const BytesView rest = whole.subspan(request.offset());
+  Response response;
+  response.set_data(
+      ToString(rest.first(std::min<size_t>({rest.size(), request.max_bytes(), kMaxPiece}))));
+  response.set_total_bytes(whole.size());
+  return response;
+}
 
 }  // namespace
 
@@ -24,20 +47,33 @@ absl::StatusOr<wire::Frame> GetDeployment(const roster::Roster& roster, const ta
 absl::StatusOr<wire::Frame> GetPlacement(const table::Table& table, const wire::Frame& request) {
   wire::GetPlacementRequest message;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-  if (AsText(table.manifest().digest()) != message.manifest_digest()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("another epoch of the table is served, epoch ", table.manifest().epoch(),
-                     ": ask for the deployment again"));
+  SHOAL_RETURN_IF_ERROR(CheckDigest(table, message.manifest_digest()));
+  SHOAL_ASSIGN_OR_RETURN(const auto response,
+                         PieceOf<wire::GetPlacementResponse>(table.map().placement(), message));
+  return wire::MakeFrame(request.type, response);
+}
+
+absl::StatusOr<wire::Frame> GetRowVersions(const table::Table& table, const wire::Frame& request) {
+  wire::GetRowVersionsRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  SHOAL_RETURN_IF_ERROR(CheckDigest(table, message.manifest_digest()));
+  using Part = table::RowVersions::Part;
+  Part part;
+  switch (message.list()) {
+    case wire::ROW_VERSION_LIST_BASE:
+      part = Part::kBase;
+      break;
+    case wire::ROW_VERSION_LIST_PREVIOUS:
+      part = Part::kPrevious;
+      break;
+    case wire::ROW_VERSION_LIST_RECENT:
+      part = Part::kRecent;
+      break;
+    default:
+      return absl::InvalidArgumentError("no such list of rows' epochs");
   }
-  const BytesView placement = table.map().placement();
-  if (message.offset() > placement.size()) {
-    return absl::OutOfRangeError(absl::StrCat("the placement has ", placement.size(), " bytes"));
-  }
-  const BytesView rest = placement.subspan(message.offset());
-  const size_t bytes = std::min<size_t>({rest.size(), message.max_bytes(), kMaxPlacementPiece});
-  wire::GetPlacementResponse response;
-  response.set_data(ToString(rest.first(bytes)));
-  response.set_total_bytes(placement.size());
+  SHOAL_ASSIGN_OR_RETURN(const auto response, PieceOf<wire::GetRowVersionsResponse>(
+                                                  table.content().versions().list(part), message));
   return wire::MakeFrame(request.type, response);
 }
 

@@ -19,6 +19,10 @@ absl::StatusOr<wire::Frame> GetDeployment(const roster::Roster& roster, const ta
 // or another table, OUT_OF_RANGE beyond the end.
 absl::StatusOr<wire::Frame> GetPlacement(const table::Table& table, const wire::Frame& request);
 
+// GET_ROW_VERSIONS: a piece of one of the table's lists of rows' epochs. Errors as GetPlacement,
+// and INVALID_ARGUMENT if there is no such list.
+absl::StatusOr<wire::Frame> GetRowVersions(const table::Table& table, const wire::Frame& request);
+
 // GET_STATUS, without rounds.
 wire::GetStatusResponse StatusOf(const roster::Roster& roster, const Stopwatch& since_start);
 

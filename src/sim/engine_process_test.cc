@@ -68,15 +68,17 @@ class Deployment {
     WriteText(file, text);
     return file;
   }
-  // A signed table in the directory `name`.
-  void MakeTable(const std::string& name, const Words& options) {
+  // A signed table in the directory `name`, which follows that in `previous` if it is named.
+  void MakeTable(const std::string& name, const Words& options, const std::string& previous = "") {
+    const Words after = previous.empty() ? Words{} : Words{"--previous", path(previous)};
     const Words trust = {"--roster", path("roster.textproto"), "--pinned",
                          path("pinned.textproto")};
     std::vector<Words> commands = {
-        Words{Shoal(), "table", "build", "--deployment", "local", "--out", path(name)} + options};
+        Words{Shoal(), "table", "build", "--deployment", "local", "--out", path(name)} + options +
+        after};
     for (const char* party : {"party-1", "party-2"}) {
       commands.push_back(Words{Shoal(), "table", "sign", path(name), "--keys", path(party)} +
-                         trust);
+                         trust + after);
     }
     commands.push_back(Words{Shoal(), "table", "aggregate", path(name)} + trust);
     for (const Words& command : commands) {
@@ -426,9 +428,8 @@ TEST(EngineProcess, TheNextEpochIsTakenOnHangUp) {
     EXPECT_THAT(refused.output, HasSubstr("the table takes "));
     fs::remove_all(table);
 
-    deployment.MakeTable("table", Words{"--tsv", deployment.Records(2500, "other"), "--previous",
-                                        deployment.path("before")} +
-                                      layout);
+    deployment.MakeTable("table", Words{"--tsv", deployment.Records(2500, "other")} + layout,
+                         "before");
     server.Signal(SIGHUP);
     ASSERT_TRUE(server.WaitForOutput("serves epoch 2 of the table")) << server.Output();
     const std::string output = query("100");
@@ -468,9 +469,8 @@ TEST(EngineProcess, ChainAndEngineTakeTheNextEpochTogether) {
   expect({"100"}, before);
   const fs::path table = deployment.path("table");
   fs::rename(table, deployment.path("before"));
-  deployment.MakeTable("table", Words{"--tsv", deployment.Records(3000, "other"), "--previous",
-                                      deployment.path("before")} +
-                                    dense);
+  deployment.MakeTable("table", Words{"--tsv", deployment.Records(3000, "other")} + dense,
+                       "before");
   // A damaged table: one byte of the last row's signature.
   const std::string signatures = Text(table / "signatures.bin");
   std::string damaged = signatures;

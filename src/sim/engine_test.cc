@@ -58,7 +58,7 @@ class World {
   World() : parties_(3, random_) { roster_ = parties_.roster(); }
 
   // Values are "value KEY EPOCH" for every tenth key, "value KEY" for the others. Built after the
-  // table that was made before, if any.
+  // table of the last epoch before, if any was made.
   std::shared_ptr<const table::Table> MakeTable(uint64_t epoch, uint64_t records,
                                                 uint32_t row_bytes, bool dense = false) {
     table::RecordSet set("records");
@@ -76,22 +76,23 @@ class World {
     table::TableOptions options;
     options.name = "words";
     options.deployment = "test";
-    options.table_id = {5};
     options.epoch = epoch;
     options.created_s = kNowS;
     options.expires_s = kNowS + 24 * 3600;
     options.row_bytes = row_bytes;
-    if (previous_.has_value()) options.previous = &*previous_;
+    const auto later = epochs_.lower_bound(epoch);
+    if (later != epochs_.begin()) options.previous = &std::prev(later)->second;
     const auto content = dense ? table::BuildDense(set, options, random_)
                                : table::BuildHashed(set, options, random_);
     SHOAL_CHECK(content.ok());
-    previous_ = content->map();
     std::vector<table::TableShare> shares;
     for (uint32_t party = 1; party <= 3; ++party) {
-      shares.push_back(*table::SignTable(*content, *roster_, parties_.keys(party).bls(), pool_));
+      shares.push_back(*table::SignTable(*content, options.previous, *roster_,
+                                         parties_.keys(party).bls(), pool_));
     }
     auto table = table::AggregateTable(*content, *roster_, shares, kNowS, random_, pool_);
     SHOAL_CHECK(table.ok());
+    epochs_.insert_or_assign(epoch, table->AsPrevious());
     return std::make_shared<const table::Table>(*std::move(table));
   }
 
@@ -116,7 +117,8 @@ class World {
   roster::testing::Parties parties_;
   std::optional<roster::Roster> roster_;
   std::unique_ptr<shoald::PirService> service_;
-  std::optional<table::RowMap> previous_;
+  // The tables that were made, by their epochs.
+  std::map<uint64_t, table::PreviousEpoch> epochs_;
 };
 
 absl::StatusOr<Frame> CallService(shoald::PirService& service, const Frame& request) {
@@ -165,6 +167,10 @@ class DirectTransport final : public client::Transport {
   absl::StatusOr<wire::GetPlacementResponse> GetPlacement(
       const wire::GetPlacementRequest& request) override {
     return Call<wire::GetPlacementResponse>(FrameType::kGetPlacement, request);
+  }
+  absl::StatusOr<wire::GetRowVersionsResponse> GetRowVersions(
+      const wire::GetRowVersionsRequest& request) override {
+    return Call<wire::GetRowVersionsResponse>(FrameType::kGetRowVersions, request);
   }
   absl::StatusOr<Frame> CallEngine(const Frame& request, uint64_t max_bulk) override {
     calls.push_back(request.type);
@@ -624,6 +630,7 @@ TEST(EngineSim, AnEpochIsServedOnceItIsCommittedTo) {
     }
     return world.Sign(set, epoch, 8, /*dense=*/true);
   };
+  const auto older = make(1);
   auto service = shoald::PirService::Create(
       &world.roster(), make(2), {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool()});
   SHOAL_ASSERT_OK(service.status());
@@ -634,7 +641,7 @@ TEST(EngineSim, AnEpochIsServedOnceItIsCommittedTo) {
     EXPECT_EQ(SetupOf(**service).epoch(), 2u);
     return committed;
   };
-  EXPECT_THAT((*service)->Reload(make(1), commit),
+  EXPECT_THAT((*service)->Reload(older, commit),
               StatusIs(absl::StatusCode::kFailedPrecondition, "not after 2"));
   EXPECT_EQ(commits, 0);
   EXPECT_THAT((*service)->Reload(make(3), commit),
@@ -651,17 +658,17 @@ TEST(EngineSim, AnEpochIsServedOnceItIsCommittedTo) {
 // clients of the old epoch until the new one is ready.
 TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
   World world;
-  // Rows of other bytes in every epoch: 1,500 columns, so that changes are not worth sending.
+  // Rows of other bytes in every epoch: 2,500 columns, so that changes are not worth sending.
   const auto make = [&](uint64_t epoch) {
     table::RecordSet set("records");
     testing::TestRandom values(epoch);
-    for (uint64_t i = 0; i < 1500; ++i) {
-      Bytes value(1000);
+    for (uint64_t i = 0; i < 2500; ++i) {
+      Bytes value(1100);
       values.Fill(value);
       if (i == 20) std::ranges::fill(value, static_cast<uint8_t>('0' + epoch));
       SHOAL_CHECK(set.Add(AsBytes(absl::StrCat(i)), value, i + 1).ok());
     }
-    return world.Sign(set, epoch, 1000, /*dense=*/true);
+    return world.Sign(set, epoch, 1100, /*dense=*/true);
   };
   Device device(&world);
   bool reloading = false;
@@ -677,9 +684,9 @@ TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
   reloading = true;
   SHOAL_ASSERT_OK(world.service().Reload(make(2)));
   ASSERT_TRUE(answer.valid()) << "the hint was refreshed";
-  EXPECT_EQ(answer.get(), (Texts{absl::StrCat("found ", std::string(1000, '1'))}));
+  EXPECT_EQ(answer.get(), (Texts{absl::StrCat("found ", std::string(1100, '1'))}));
   SHOAL_ASSERT_OK(device.Open());
-  EXPECT_EQ(device.Results({"20"}), (Texts{absl::StrCat("found ", std::string(1000, '2'))}));
+  EXPECT_EQ(device.Results({"20"}), (Texts{absl::StrCat("found ", std::string(1100, '2'))}));
 }
 
 TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {

@@ -55,8 +55,8 @@ class Chain {
                                     Records(epoch), "--previous", path("table"), "--out",
                                     path("next")}};
     for (uint32_t party = 1; party <= kParties; ++party) {
-      commands.push_back(
-          {Shoal(), "table", "sign", path("next"), "--keys", path(absl::StrCat("party-", party))});
+      commands.push_back({Shoal(), "table", "sign", path("next"), "--previous", path("table"),
+                          "--keys", path(absl::StrCat("party-", party))});
     }
     commands.push_back({Shoal(), "table", "aggregate", path("next")});
     for (Words& command : commands) {

@@ -365,7 +365,7 @@ TEST_F(ProcessTest, WhatHasExpiredIsRefused) {
   std::vector<table::TableShare> shares;
   for (const roster::PartyKeys& party : keys) {
     SHOAL_ASSERT_OK_AND_ASSIGN(table::TableShare share,
-                               table::SignTable(content, roster, party.bls(), pool));
+                               table::SignTable(content, nullptr, roster, party.bls(), pool));
     shares.push_back(std::move(share));
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(

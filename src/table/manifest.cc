@@ -16,6 +16,9 @@ absl::Status Bad(absl::string_view what) {
 }  // namespace
 
 absl::Status CheckManifest(const wire::Manifest& manifest) {
+  if (!manifest.has_row_versions()) {
+    return Bad("row_versions: is missing; tables of version 0.1 are not read, build them again");
+  }
   if (manifest.name().empty() || manifest.name().size() > kMaxTableNameBytes) {
     return Bad(absl::StrCat("name: has not 1 to ", kMaxTableNameBytes, " bytes"));
   }
@@ -43,6 +46,17 @@ absl::Status CheckManifest(const wire::Manifest& manifest) {
   }
   if (manifest.rows_digest().size() != sizeof(Digest)) return Bad("rows_digest: has not 32 bytes");
   SHOAL_RETURN_IF_ERROR(roster::CheckName("manifest, deployment", manifest.deployment()));
+  const wire::RowVersionLists& lists = manifest.row_versions();
+  for (const std::string* digest :
+       {&lists.base_digest(), &lists.previous_digest(), &lists.recent_digest()}) {
+    if (digest->size() != sizeof(Digest)) return Bad("row_versions: a digest has not 32 bytes");
+  }
+  if (lists.base_rows() > kMaxRows) return Bad("row_versions: too many rows");
+  if (lists.base_bytes() > MaxVersionListBytes(lists.base_rows()) ||
+      lists.previous_bytes() > MaxVersionListBytes(lists.base_rows()) ||
+      lists.recent_bytes() > MaxVersionListBytes(manifest.rows())) {
+    return Bad("row_versions: a list is longer than any can be");
+  }
   switch (manifest.layout_case()) {
     case wire::Manifest::kDense: {
       const wire::DenseLayout& layout = manifest.dense();
@@ -85,7 +99,7 @@ absl::Status CheckManifest(const wire::Manifest& manifest) {
 }
 
 Digest ManifestDigest(const wire::Manifest& manifest) {
-  Transcript transcript("shoal manifest v1");
+  Transcript transcript("shoal manifest v2");
   transcript.Blob(manifest.name())
       .Blob(manifest.table_id())
       .U64(manifest.epoch())
@@ -105,7 +119,17 @@ Digest ManifestDigest(const wire::Manifest& manifest) {
         .U64(manifest.hashed().buckets())
         .Blob(manifest.hashed().placement_digest());
   }
-  return transcript.Blob(manifest.rows_digest()).Blob(manifest.deployment()).Finish();
+  const wire::RowVersionLists& lists = manifest.row_versions();
+  return transcript.Blob(manifest.rows_digest())
+      .Blob(manifest.deployment())
+      .U64(lists.base_rows())
+      .U64(lists.base_bytes())
+      .Blob(lists.base_digest())
+      .U64(lists.previous_bytes())
+      .Blob(lists.previous_digest())
+      .U64(lists.recent_bytes())
+      .Blob(lists.recent_digest())
+      .Finish();
 }
 
 Digest RowsDigest(uint64_t rows, uint32_t row_bytes, BytesView all_rows) {
@@ -116,18 +140,19 @@ Digest PlacementDigest(BytesView placement) {
   return Transcript("shoal placement v1").Blob(placement).Finish();
 }
 
-Digest RowMessage(const wire::Manifest& manifest, uint64_t row, BytesView row_bytes) {
-  return Transcript("shoal row v1")
+Digest RowMessage(const wire::Manifest& manifest, uint64_t row, const RowVersion& version,
+                  BytesView row_bytes) {
+  return Transcript("shoal row v2")
       .Blob(manifest.table_id())
-      .U64(manifest.epoch())
-      .U64(manifest.expires_s())
       .U64(row)
+      .U64(version.epoch)
+      .Blob(version.rows_digest)
       .Blob(row_bytes)
       .Finish();
 }
 
-absl::StatusOr<Manifest> Manifest::Verify(const wire::SignedManifest& signed_manifest,
-                                          const roster::Roster& roster, uint64_t now_s) {
+absl::StatusOr<Manifest> Manifest::VerifyPast(const wire::SignedManifest& signed_manifest,
+                                              const roster::Roster& roster) {
   const wire::Manifest& content = signed_manifest.manifest();
   SHOAL_RETURN_IF_ERROR(CheckManifest(content));
   if (content.deployment() != roster.deployment()) {
@@ -143,8 +168,14 @@ absl::StatusOr<Manifest> Manifest::Verify(const wire::SignedManifest& signed_man
       !status.ok()) {
     return Annotate(status, "manifest");
   }
-  if (content.epoch() < roster.minimum_table_epoch()) {
-    return absl::UnauthenticatedError(absl::StrCat("manifest: epoch ", content.epoch(),
+  return manifest;
+}
+
+absl::StatusOr<Manifest> Manifest::Verify(const wire::SignedManifest& signed_manifest,
+                                          const roster::Roster& roster, uint64_t now_s) {
+  SHOAL_ASSIGN_OR_RETURN(Manifest manifest, VerifyPast(signed_manifest, roster));
+  if (manifest.epoch() < roster.minimum_table_epoch()) {
+    return absl::UnauthenticatedError(absl::StrCat("manifest: epoch ", manifest.epoch(),
                                                    " is before the pinned minimum ",
                                                    roster.minimum_table_epoch()));
   }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/roster/roster.h"
+#include "src/table/row_versions.h"
 #include "src/wire/manifest.pb.h"
 
 namespace shoal::table {
@@ -26,10 +27,11 @@ inline constexpr uint64_t kMaxTableLifetimeS = 400ull * 24 * 3600;
 // check it.
 absl::Status CheckManifest(const wire::Manifest& manifest);
 
-// The digest that all parties sign: Transcript("shoal manifest v1") over name, table_id, epoch,
+// The digest that all parties sign: Transcript("shoal manifest v2") over name, table_id, epoch,
 // created_s, expires_s, records, rows, row_bytes; then 1, records_per_row, value_bytes,
 // length_bytes (dense) or 2, hash_seed, buckets, placement_digest (hashed); rows_digest,
-// deployment. Text and bytes as Blob, all else as U64.
+// deployment, and of row_versions base_rows, base_bytes, base_digest, previous_bytes,
+// previous_digest, recent_bytes, recent_digest. Text and bytes as Blob, all else as U64.
 Digest ManifestDigest(const wire::Manifest& manifest);
 
 // Transcript("shoal rows v1") over rows, row_bytes, and all rows as one Blob.
@@ -38,9 +40,11 @@ Digest RowsDigest(uint64_t rows, uint32_t row_bytes, BytesView all_rows);
 // Transcript("shoal placement v1") over the bytes as one Blob.
 Digest PlacementDigest(BytesView placement);
 
-// The digest that all parties sign for every row: Transcript("shoal row v1") over table_id (Blob),
-// epoch, expires_s, the row's number, and the row's bytes (Blob).
-Digest RowMessage(const wire::Manifest& manifest, uint64_t row, BytesView row_bytes);
+// The digest that all parties sign for a row that changed: Transcript("shoal row v2") over table_id
+// (Blob), the row's number, the epoch of its last change, the digest of all rows in that epoch
+// (Blob), and the row's bytes (Blob).
+Digest RowMessage(const wire::Manifest& manifest, uint64_t row, const RowVersion& version,
+                  BytesView row_bytes);
 
 // A manifest that exists has been checked: structure, limits, the deployment's name, all parties'
 // signature, time, and the pinned minimum epoch. Immutable.
@@ -51,6 +55,10 @@ class Manifest {
   // minimum.
   static absl::StatusOr<Manifest> Verify(const wire::SignedManifest& signed_manifest,
                                          const roster::Roster& roster, uint64_t now_s);
+
+  // The same for an epoch that another one follows: neither time nor the minimum epoch count.
+  static absl::StatusOr<Manifest> VerifyPast(const wire::SignedManifest& signed_manifest,
+                                             const roster::Roster& roster);
 
   const wire::SignedManifest& wire() const { return wire_; }
   const wire::Manifest& content() const { return wire_.manifest(); }

@@ -60,11 +60,13 @@ struct Verifier {
 
 }  // namespace
 
-absl::StatusOr<RowMap> RowMap::Create(const Manifest& manifest, Bytes placement) {
-  return CreateUnsigned(manifest.content(), std::move(placement));
+absl::StatusOr<RowMap> RowMap::Create(const Manifest& manifest, Bytes placement,
+                                      RowVersions::Lists lists) {
+  return CreateUnsigned(manifest.content(), std::move(placement), std::move(lists));
 }
 
-absl::StatusOr<RowMap> RowMap::CreateUnsigned(const wire::Manifest& manifest, Bytes placement) {
+absl::StatusOr<RowMap> RowMap::CreateUnsigned(const wire::Manifest& manifest, Bytes placement,
+                                              RowVersions::Lists lists) {
   SHOAL_RETURN_IF_ERROR(CheckManifest(manifest));
   if (manifest.has_hashed()) {
     if (placement.size() != manifest.hashed().buckets() ||
@@ -74,7 +76,9 @@ absl::StatusOr<RowMap> RowMap::CreateUnsigned(const wire::Manifest& manifest, By
   } else if (!placement.empty()) {
     return absl::DataLossError("a dense table has no placement");
   }
+  SHOAL_ASSIGN_OR_RETURN(RowVersions versions, RowVersions::Create(manifest, std::move(lists)));
   RowMap map;
+  map.versions_ = std::make_shared<const RowVersions>(std::move(versions));
   map.manifest_ = manifest;
   map.manifest_.DiscardUnknownFields();
   map.placement_ = std::move(placement);
@@ -127,11 +131,11 @@ absl::Status RowMap::VerifyAnswer(const roster::Roster& roster, const RowAnswer&
   if (!signature.ok()) {
     return absl::UnauthenticatedError(absl::StrCat(what, ": ", signature.status().message()));
   }
-  return Annotate(
-      signature::Verify(roster.aggregate_key(),
-                        RowMessage(manifest_, answer.row, answer.answer.first(row_bytes())),
-                        *signature),
-      what);
+  return Annotate(signature::Verify(roster.aggregate_key(),
+                                    RowMessage(manifest_, answer.row, versions().of(answer.row),
+                                               answer.answer.first(row_bytes())),
+                                    *signature),
+                  what);
 }
 
 std::vector<absl::Status> RowMap::VerifyAnswers(const roster::Roster& roster,
@@ -156,7 +160,8 @@ std::vector<absl::Status> RowMap::VerifyAnswers(const roster::Roster& roster,
         continue;
       }
       parsed[i] = *signature;
-      digests[i] = RowMessage(manifest_, answer.row, answer.answer.first(row_bytes()));
+      digests[i] = RowMessage(manifest_, answer.row, versions().of(answer.row),
+                              answer.answer.first(row_bytes()));
     }
   };
   if (pool != nullptr) {

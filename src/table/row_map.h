@@ -1,13 +1,18 @@
 // A client's view of a table: maps a key to its row, finds the key in the row, and verifies rows.
 //
-//   RowMap map = RowMap::Create(manifest, placement_bytes)      both from the network
+//   RowMap map = RowMap::Create(manifest, placement, lists)     all from the network
 //   uint64_t row = map.RowOf(key)                               private from here on
 //   ... the row's number goes through the chain, answer = row bytes ‖ signature ...
 //   map.VerifyAnswer(roster, row, answer), then map.Find(row, answer's row bytes, key)
+//
+// A client that keeps rows that it has verified keeps each with the table's id, the row's number
+// and its version. It holds in a later epoch if the id is the same and versions().of(row) equals
+// the kept version: the signed lists alone tell, without any request.
 #ifndef SHOAL_SRC_TABLE_ROW_MAP_H_
 #define SHOAL_SRC_TABLE_ROW_MAP_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +25,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/roster/roster.h"
 #include "src/table/manifest.h"
+#include "src/table/row_versions.h"
 #include "src/wire/manifest.pb.h"
 
 namespace shoal::table {
@@ -33,15 +39,18 @@ struct RowAnswer {
 // Immutable, thread-safe.
 class RowMap {
  public:
-  // `placement` is empty for the dense layout. DATA_LOSS if its digest is not the manifest's.
-  static absl::StatusOr<RowMap> Create(const Manifest& manifest, Bytes placement);
+  // `placement` is empty for the dense layout. DATA_LOSS if its digest or those of the lists are
+  // not the manifest's, INVALID_ARGUMENT as RowVersions::Create.
+  static absl::StatusOr<RowMap> Create(const Manifest& manifest, Bytes placement,
+                                       RowVersions::Lists lists);
 
-  // For tables that nobody has signed yet, and for the engines that do not use signatures. Also
-  // INVALID_ARGUMENT as CheckManifest.
-  static absl::StatusOr<RowMap> CreateUnsigned(const wire::Manifest& manifest, Bytes placement);
+  // For tables that nobody has signed yet. Also INVALID_ARGUMENT as CheckManifest.
+  static absl::StatusOr<RowMap> CreateUnsigned(const wire::Manifest& manifest, Bytes placement,
+                                               RowVersions::Lists lists);
 
   const wire::Manifest& manifest() const { return manifest_; }
   BytesView placement() const { return placement_; }
+  const RowVersions& versions() const { return *versions_; }
   uint64_t rows() const { return manifest_.rows(); }
   uint32_t row_bytes() const { return manifest_.row_bytes(); }
 
@@ -54,7 +63,8 @@ class RowMap {
   // the bytes are not a well-formed row; INVALID_ARGUMENT if `row` is not the key's.
   absl::StatusOr<std::optional<Bytes>> Find(uint64_t row, BytesView row_bytes, BytesView key) const;
 
-  // UNAUTHENTICATED unless the answer is the row with this number, signed by all parties.
+  // UNAUTHENTICATED unless the answer is the row with this number, signed by all parties for the
+  // epoch that the manifest's lists name.
   // INVALID_ARGUMENT for another size. About 1 ms.
   absl::Status VerifyAnswer(const roster::Roster& roster, const RowAnswer& answer) const;
 
@@ -68,6 +78,7 @@ class RowMap {
   RowMap() = default;
   wire::Manifest manifest_;
   Bytes placement_;
+  std::shared_ptr<const RowVersions> versions_;
 };
 
 }  // namespace shoal::table

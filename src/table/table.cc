@@ -28,13 +28,18 @@ namespace {
 using signature::kSignatureBytes;
 
 constexpr uint32_t kDefaultRowBytes = 1024;
-constexpr char kShareMagic[] = "SHOALSH1";
+constexpr char kShareMagic[] = "SHOALSH2";
+constexpr char kOldShareMagic[] = "SHOALSH1";
 constexpr size_t kShareHeaderBytes = 8 + 4 + 8;
 
 constexpr char kManifestFile[] = "/manifest.textproto";
 constexpr char kRowsFile[] = "/rows.bin";
 constexpr char kPlacementFile[] = "/placement.bin";
 constexpr char kSignaturesFile[] = "/signatures.bin";
+constexpr char kBaseFile[] = "/versions-base.bin";
+constexpr char kPreviousFile[] = "/versions-previous.bin";
+constexpr char kRecentFile[] = "/versions-recent.bin";
+constexpr char kKeptFile[] = "/kept.bin";
 constexpr char kSharesDirectory[] = "/shares";
 
 // Rows that a thread signs or checks at a time.
@@ -65,16 +70,74 @@ absl::Status BadRecord(const RecordSet& records, size_t i, absl::string_view wha
 
 wire::Manifest StartManifest(const TableOptions& options, uint64_t records, RandomSource& random) {
   wire::Manifest manifest;
-  Digest table_id = options.table_id;
-  if (table_id == Digest{}) random.Fill(table_id);
   manifest.set_name(options.name);
-  manifest.set_table_id(ToString(table_id));
+  if (options.previous != nullptr) {
+    manifest.set_table_id(options.previous->content.manifest().table_id());
+  } else {
+    Digest table_id;
+    random.Fill(table_id);
+    manifest.set_table_id(ToString(table_id));
+  }
   manifest.set_epoch(options.epoch);
   manifest.set_created_s(options.created_s);
   manifest.set_expires_s(options.expires_s);
   manifest.set_records(records);
   manifest.set_deployment(options.deployment);
   return manifest;
+}
+
+absl::Status CheckPrevious(const TableOptions& options) {
+  if (options.previous == nullptr) return absl::OkStatus();
+  const wire::Manifest& before = options.previous->content.manifest();
+  if (before.name() != options.name || before.deployment() != options.deployment) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the previous epoch is of table ", before.name(), " of deployment ",
+                     before.deployment(), ", not of ", options.name, " of ", options.deployment));
+  }
+  if (before.epoch() >= options.epoch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("epoch ", options.epoch, " cannot follow epoch ", before.epoch()));
+  }
+  return absl::OkStatus();
+}
+
+// The versions of `rows`, which follow `previous`.
+RowVersions VersionsAfter(const UnsignedTable& previous, const RowVersion& version, uint64_t rows,
+                          uint32_t row_bytes, BytesView all_rows) {
+  return previous.versions().Next(version, rows, [&](uint64_t row) {
+    return previous.row_bytes() != row_bytes ||
+           !std::ranges::equal(previous.row(row), all_rows.subspan(row * row_bytes, row_bytes));
+  });
+}
+
+// Completes a manifest that lacks nothing but the digest of its rows and the lists.
+absl::StatusOr<UnsignedTable> Finish(const TableOptions& options, wire::Manifest manifest,
+                                     Bytes rows, Bytes placement) {
+  const uint32_t row_bytes = manifest.row_bytes();
+  const RowVersion version = {.epoch = manifest.epoch(),
+                              .rows_digest = RowsDigest(manifest.rows(), row_bytes, rows)};
+  manifest.set_rows_digest(ToString(version.rows_digest));
+  const PreviousEpoch* const previous = options.sign_all_rows ? nullptr : options.previous;
+  const RowVersions versions =
+      previous == nullptr
+          ? RowVersions::First(version, manifest.rows())
+          : VersionsAfter(previous->content, version, manifest.rows(), row_bytes, rows);
+  *manifest.mutable_row_versions() = versions.Describe();
+  Bytes kept;
+  for (uint64_t row = 0; row < versions.rows(); ++row) {
+    if (!versions.changed(row)) Append(kept, previous->signature(row));
+  }
+  return UnsignedTable::Create(std::move(manifest), std::move(rows), std::move(placement),
+                               versions.lists(), std::move(kept));
+}
+
+// The rows that the table's epoch changed, in ascending order.
+std::vector<uint64_t> ChangedRows(const UnsignedTable& table) {
+  std::vector<uint64_t> changed;
+  for (uint64_t row = 0; row < table.rows(); ++row) {
+    if (table.versions().changed(row)) changed.push_back(row);
+  }
+  return changed;
 }
 
 // The default minimum of a dense table's row_bytes.
@@ -119,54 +182,61 @@ constexpr uint64_t kVerifyRowBytes = sizeof(std::optional<signature::Signature>)
                                      sizeof(signature::Signature) + sizeof(Digest) +
                                      sizeof(BytesView);
 
+// Memory for each row while lists of rows' epochs are decoded: two lists of 2 bytes a row.
+constexpr uint64_t kVersionsRowBytes = 4;
+
 // RESOURCE_EXHAUSTED, before anything is read, if there is no memory to open a table of this
 // manifest, with `row_extra_bytes` in addition for each row. The manifest must have been checked
 // (CheckManifest).
 absl::Status CheckTableMemory(const wire::Manifest& manifest, uint64_t row_extra_bytes,
                               const std::string& directory) {
+  const wire::RowVersionLists& lists = manifest.row_versions();
   return CheckMemory(
-      manifest.rows() * (manifest.row_bytes() + row_extra_bytes) + manifest.hashed().buckets(),
+      manifest.rows() * (manifest.row_bytes() + row_extra_bytes + kVersionsRowBytes) +
+          lists.base_rows() * kVersionsRowBytes + lists.base_bytes() + lists.previous_bytes() +
+          lists.recent_bytes() + manifest.hashed().buckets(),
       absl::StrCat(directory, ": the table"));
 }
 
 // Parses and verifies, on all threads, the signatures of one signer (a party, or all parties
-// together) on all rows. The error names the first row that is wrong.
+// together) on `rows`: signatures has 48 bytes for each of them. The error names the first row that
+// is wrong.
 absl::StatusOr<std::vector<signature::Signature>> VerifyRowSignatures(
-    const UnsignedTable& table, const signature::PublicKey& key, BytesView signatures,
-    RandomSource& random, ThreadPool& pool, Progress& progress) {
-  const uint64_t rows = table.rows();
-  SHOAL_CHECK(signatures.size() == rows * kSignatureBytes);
-  std::vector<std::optional<signature::Signature>> parsed(rows);
-  std::vector<Digest> digests(rows);
+    const UnsignedTable& table, std::span<const uint64_t> rows, const signature::PublicKey& key,
+    const std::function<BytesView(size_t i)>& signature_of, RandomSource& random, ThreadPool& pool,
+    Progress& progress) {
+  std::vector<std::optional<signature::Signature>> parsed(rows.size());
+  std::vector<Digest> digests(rows.size());
   const auto parse = [&](size_t begin, size_t end) {
-    for (size_t row = begin; row < end; ++row) {
-      absl::StatusOr<signature::Signature> signature = signature::Signature::FromBytes(
-          signatures.subspan(row * kSignatureBytes, kSignatureBytes));
+    for (size_t i = begin; i < end; ++i) {
+      absl::StatusOr<signature::Signature> signature =
+          signature::Signature::FromBytes(signature_of(i));
       if (!signature.ok()) {
         return absl::UnauthenticatedError(
-            absl::StrCat("row ", row, ": ", signature.status().message()));
+            absl::StrCat("row ", rows[i], ": ", signature.status().message()));
       }
-      parsed[row] = *signature;
-      digests[row] = RowMessage(table.manifest(), row, table.row(row));
+      parsed[i] = *signature;
+      digests[i] =
+          RowMessage(table.manifest(), rows[i], table.versions().of(rows[i]), table.row(rows[i]));
     }
     return absl::OkStatus();
   };
-  SHOAL_RETURN_IF_ERROR(pool.TryParallelFor(rows, kRowGrain, parse));
+  SHOAL_RETURN_IF_ERROR(pool.TryParallelFor(rows.size(), kRowGrain, parse));
   std::vector<signature::Signature> out;
-  out.reserve(rows);
+  out.reserve(rows.size());
   for (const auto& signature : parsed) out.push_back(*signature);
   const std::vector<BytesView> messages(digests.begin(), digests.end());
 
   // Batches large enough for the sums to be cheap, small enough to show progress.
   constexpr size_t kBatch = 4096;
-  for (size_t begin = 0; begin < rows; begin += kBatch) {
-    const size_t n = std::min<size_t>(kBatch, rows - begin);
+  for (size_t begin = 0; begin < rows.size(); begin += kBatch) {
+    const size_t n = std::min<size_t>(kBatch, rows.size() - begin);
     const std::span<const BytesView> some_messages = std::span(messages).subspan(begin, n);
     const std::span<const signature::Signature> some = std::span(out).subspan(begin, n);
     if (!signature::VerifyBatch(key, some_messages, some, random, &pool).ok()) {
       for (size_t i = 0; i < n; ++i) {
         const absl::Status status = signature::Verify(key, some_messages[i], some[i]);
-        if (!status.ok()) return Annotate(status, absl::StrCat("row ", begin + i));
+        if (!status.ok()) return Annotate(status, absl::StrCat("row ", rows[begin + i]));
       }
       return absl::InternalError("a batch of signatures is refused, but none of them");
     }
@@ -178,15 +248,22 @@ absl::StatusOr<std::vector<signature::Signature>> VerifyRowSignatures(
 }  // namespace
 
 absl::StatusOr<UnsignedTable> UnsignedTable::Create(wire::Manifest manifest, Bytes rows,
-                                                    Bytes placement) {
-  SHOAL_ASSIGN_OR_RETURN(RowMap map, RowMap::CreateUnsigned(manifest, std::move(placement)));
+                                                    Bytes placement, RowVersions::Lists lists,
+                                                    Bytes kept) {
+  SHOAL_ASSIGN_OR_RETURN(RowMap map,
+                         RowMap::CreateUnsigned(manifest, std::move(placement), std::move(lists)));
   if (rows.size() != manifest.rows() * manifest.row_bytes() ||
       ToString(RowsDigest(manifest.rows(), manifest.row_bytes(), rows)) != manifest.rows_digest()) {
     return absl::DataLossError("the rows are not the manifest's");
   }
+  if (!kept.empty() &&
+      kept.size() != (map.rows() - map.versions().changed_rows()) * kSignatureBytes) {
+    return absl::DataLossError("there is not one kept signature for every row that did not change");
+  }
   UnsignedTable table;
   table.map_ = std::make_shared<const RowMap>(std::move(map));
   table.rows_ = std::make_shared<const Bytes>(std::move(rows));
+  table.kept_ = std::make_shared<const Bytes>(std::move(kept));
   return table;
 }
 
@@ -204,8 +281,22 @@ absl::StatusOr<UnsignedTable> UnsignedTable::Open(const std::string& directory) 
     SHOAL_ASSIGN_OR_RETURN(placement,
                            ReadBytes(directory + kPlacementFile, manifest.hashed().buckets()));
   }
+  const wire::RowVersionLists& described = manifest.row_versions();
+  RowVersions::Lists lists;
+  SHOAL_ASSIGN_OR_RETURN(lists.base, ReadBytes(directory + kBaseFile, described.base_bytes()));
+  SHOAL_ASSIGN_OR_RETURN(lists.previous,
+                         ReadBytes(directory + kPreviousFile, described.previous_bytes()));
+  SHOAL_ASSIGN_OR_RETURN(lists.recent,
+                         ReadBytes(directory + kRecentFile, described.recent_bytes()));
+  Bytes kept;
+  if (signed_manifest.signature().empty() && FileExists(directory + kKeptFile)) {
+    SHOAL_ASSIGN_OR_RETURN(const std::string content,
+                           ReadFile(directory + kKeptFile, manifest.rows() * kSignatureBytes));
+    kept = ToBytes(AsBytes(content));
+  }
   absl::StatusOr<UnsignedTable> table =
-      Create(std::move(manifest), std::move(rows), std::move(placement));
+      Create(std::move(manifest), std::move(rows), std::move(placement), std::move(lists),
+             std::move(kept));
   if (!table.ok()) return Annotate(table.status(), directory);
   return table;
 }
@@ -236,6 +327,15 @@ absl::Status UnsignedTable::Save(const std::string& directory) const {
     SHOAL_RETURN_IF_ERROR(
         WriteFileAtomically(temporary + kPlacementFile, map().placement(), FileMode::kPublic));
   }
+  for (const auto& [file, part] : {std::pair(kBaseFile, RowVersions::Part::kBase),
+                                   std::pair(kPreviousFile, RowVersions::Part::kPrevious),
+                                   std::pair(kRecentFile, RowVersions::Part::kRecent)}) {
+    SHOAL_RETURN_IF_ERROR(
+        WriteFileAtomically(temporary + file, versions().list(part), FileMode::kPublic));
+  }
+  if (!kept().empty()) {
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(temporary + kKeptFile, kept(), FileMode::kPublic));
+  }
   wire::SignedManifest unsigned_manifest;
   *unsigned_manifest.mutable_manifest() = manifest();
   SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(temporary + kManifestFile, unsigned_manifest));
@@ -245,6 +345,30 @@ absl::Status UnsignedTable::Save(const std::string& directory) const {
   if (error) return ErrnoStatus(error.value(), directory);
   std::move(remove).Cancel();
   return absl::OkStatus();
+}
+
+absl::StatusOr<PreviousEpoch> PreviousEpoch::Open(const std::string& directory) {
+  SHOAL_ASSIGN_OR_RETURN(wire::SignedManifest manifest, ReadManifest(directory));
+  if (manifest.signature().empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory, ": is not signed by all parties; an epoch follows the last one that is"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(UnsignedTable content, UnsignedTable::Open(directory));
+  SHOAL_ASSIGN_OR_RETURN(Bytes signatures,
+                         ReadBytes(directory + kSignaturesFile, content.rows() * kSignatureBytes));
+  return PreviousEpoch{.content = std::move(content),
+                       .manifest = std::move(manifest),
+                       .signatures = std::make_shared<const Bytes>(std::move(signatures))};
+}
+
+absl::StatusOr<PreviousEpoch> PreviousEpoch::OpenUnsigned(const std::string& directory) {
+  SHOAL_ASSIGN_OR_RETURN(UnsignedTable content, UnsignedTable::Open(directory));
+  return PreviousEpoch{.content = std::move(content), .manifest = {}, .signatures = nullptr};
+}
+
+BytesView PreviousEpoch::signature(uint64_t row) const {
+  SHOAL_CHECK(signatures != nullptr && row < content.rows());
+  return BytesView(*signatures).subspan(row * kSignatureBytes, kSignatureBytes);
 }
 
 absl::Status UnsignedTable::CheckContent() const {
@@ -302,6 +426,7 @@ double UnsignedTable::fill() const {
 absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableOptions& options,
                                           RandomSource& random) {
   SHOAL_RETURN_IF_ERROR(CheckRowBytesOption(options.row_bytes));
+  SHOAL_RETURN_IF_ERROR(CheckPrevious(options));
   SHOAL_RETURN_IF_ERROR(records.CheckUnique());
   if (records.size() >= std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(records.source(), ": too many records"));
@@ -318,16 +443,18 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
     }
     longest = std::max(longest, record_bytes[i]);
   }
-  const bool was_hashed = options.previous != nullptr && options.previous->manifest().has_hashed();
+  const UnsignedTable* const before =
+      options.previous != nullptr ? &options.previous->content : nullptr;
+  const bool was_hashed = before != nullptr && before->manifest().has_hashed();
   uint32_t row_bytes = options.row_bytes;
   if (row_bytes == 0) {
-    row_bytes = std::max(was_hashed ? options.previous->row_bytes() : kDefaultRowBytes, longest);
+    row_bytes = std::max(was_hashed ? before->row_bytes() : kDefaultRowBytes, longest);
   }
   std::optional<Placement> previous;
-  if (was_hashed && options.previous->row_bytes() == row_bytes) {
-    previous = {.seed = SeedOf(AsBytes(options.previous->manifest().hashed().hash_seed())),
-                .rows = options.previous->rows(),
-                .displacements = ToBytes(options.previous->placement())};
+  if (was_hashed && before->row_bytes() == row_bytes) {
+    previous = {.seed = SeedOf(AsBytes(before->manifest().hashed().hash_seed())),
+                .rows = before->rows(),
+                .displacements = ToBytes(before->map().placement())};
   }
   SHOAL_ASSIGN_OR_RETURN(Placement placement,
                          Place(
@@ -370,14 +497,13 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
   layout.set_hash_seed(ToString(placement.seed));
   layout.set_buckets(buckets);
   layout.set_placement_digest(ToString(PlacementDigest(placement.displacements)));
-  manifest.set_rows_digest(ToString(RowsDigest(placement.rows, row_bytes, rows)));
-  return UnsignedTable::Create(std::move(manifest), std::move(rows),
-                               std::move(placement.displacements));
+  return Finish(options, std::move(manifest), std::move(rows), std::move(placement.displacements));
 }
 
 absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOptions& options,
                                          RandomSource& random) {
   SHOAL_RETURN_IF_ERROR(CheckRowBytesOption(options.row_bytes));
+  SHOAL_RETURN_IF_ERROR(CheckPrevious(options));
   if (records.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(records.source(), ": no records"));
   }
@@ -440,8 +566,7 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
   manifest.set_rows(row_count);
   manifest.set_row_bytes(row_bytes);
   *manifest.mutable_dense() = layout;
-  manifest.set_rows_digest(ToString(RowsDigest(row_count, row_bytes, rows)));
-  return UnsignedTable::Create(std::move(manifest), std::move(rows), {});
+  return Finish(options, std::move(manifest), std::move(rows), {});
 }
 
 Bytes TableShare::Serialize() const {
@@ -460,6 +585,9 @@ Bytes TableShare::Serialize() const {
 
 absl::StatusOr<TableShare> TableShare::Parse(BytesView bytes) {
   constexpr size_t kFixedBytes = kShareHeaderBytes + sizeof(Digest) + kSignatureBytes;
+  if (bytes.size() >= 8 && AsText(bytes.first(8)) == kOldShareMagic) {
+    return absl::InvalidArgumentError("is a share of version 0.1, which signed every row anew");
+  }
   if (bytes.size() < kFixedBytes || AsText(bytes.first(8)) != kShareMagic) {
     return absl::InvalidArgumentError("is not a table share");
   }
@@ -482,37 +610,84 @@ std::string SharePath(const std::string& directory, uint32_t party) {
 }
 
 absl::StatusOr<uint32_t> CheckBeforeSigning(const UnsignedTable& table,
+                                            const PreviousEpoch* previous,
                                             const roster::Roster& roster,
                                             const signature::PublicKey& key) {
   const std::optional<uint32_t> party = roster.NumberOf(key);
   if (!party.has_value()) return absl::NotFoundError("the key is no party's of the roster");
-  if (table.manifest().deployment() != roster.deployment()) {
-    return absl::InvalidArgumentError(absl::StrCat("the table is of deployment ",
-                                                   table.manifest().deployment(), ", not of ",
-                                                   roster.deployment()));
+  const wire::Manifest& manifest = table.manifest();
+  if (manifest.deployment() != roster.deployment()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the table is of deployment ", manifest.deployment(), ", not of ", roster.deployment()));
   }
-  if (table.manifest().epoch() < roster.minimum_table_epoch()) {
+  if (manifest.epoch() < roster.minimum_table_epoch()) {
     return absl::UnauthenticatedError("the table's epoch is before the pinned minimum");
+  }
+  if (previous != nullptr) {
+    const wire::Manifest& before = previous->content.manifest();
+    if (before.table_id() != manifest.table_id() || before.name() != manifest.name() ||
+        before.epoch() >= manifest.epoch()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "epoch ", before.epoch(), " of table ", before.name(), ", id ",
+          Hex(AsBytes(before.table_id()).first(8)), "..: is not what this table follows"));
+    }
+  }
+  RowVersion version = {.epoch = manifest.epoch()};
+  std::ranges::copy(AsBytes(manifest.rows_digest()), version.rows_digest.begin());
+  // The lists are a function of this epoch's rows and of the previous epoch. A list of a single
+  // epoch needs no other one.
+  const auto is_of = [&](const RowVersions& expected) {
+    return ManifestDigest(manifest) == [&] {
+      wire::Manifest same = manifest;
+      *same.mutable_row_versions() = expected.Describe();
+      return ManifestDigest(same);
+    }();
+  };
+  if (!is_of(RowVersions::First(version, table.rows()))) {
+    if (previous == nullptr) {
+      return absl::FailedPreconditionError(
+          "the table follows an earlier epoch, whose rows it keeps: a party signs it only where it "
+          "has that epoch");
+    }
+    // All parties signed it, this one too: it has checked the previous epoch's rows and lists.
+    const absl::StatusOr<Manifest> verified = Manifest::VerifyPast(previous->manifest, roster);
+    if (!verified.ok()) {
+      return Annotate(verified.status(),
+                      "the previous epoch, of which only a roster with the same keys keeps rows");
+    }
+    if (verified->digest() != ManifestDigest(previous->content.manifest())) {
+      return absl::DataLossError("the previous epoch: the signed manifest is another table's");
+    }
+    if (!is_of(VersionsAfter(previous->content, version, table.rows(), table.row_bytes(),
+                             table.bytes()))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the lists of changed rows are not those between epoch ",
+                       previous->content.manifest().epoch(), " and epoch ", manifest.epoch()));
+    }
   }
   SHOAL_RETURN_IF_ERROR(table.CheckContent());
   return *party;
 }
 
-absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::Roster& roster,
-                                     const signature::SecretKey& key, ThreadPool& pool,
-                                     const ProgressCallback& progress) {
+absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const PreviousEpoch* previous,
+                                     const roster::Roster& roster, const signature::SecretKey& key,
+                                     ThreadPool& pool, const ProgressCallback& progress) {
   TableShare share;
-  SHOAL_ASSIGN_OR_RETURN(share.party, CheckBeforeSigning(table, roster, key.public_key()));
+  SHOAL_ASSIGN_OR_RETURN(share.party,
+                         CheckBeforeSigning(table, previous, roster, key.public_key()));
   share.manifest_digest = ManifestDigest(table.manifest());
   share.manifest_signature = ToBytes(key.Sign(share.manifest_digest).bytes());
-  share.row_signatures.resize(table.rows() * kSignatureBytes);
-  Progress counter(progress, table.rows());
-  pool.ParallelFor(table.rows(), kRowGrain, [&](size_t begin, size_t end) {
-    for (size_t row = begin; row < end; ++row) {
+  const std::vector<uint64_t> rows = ChangedRows(table);
+  share.row_signatures.resize(rows.size() * kSignatureBytes);
+  Progress counter(progress, rows.size());
+  pool.ParallelFor(rows.size(), kRowGrain, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
       const signature::Signature::Encoded encoded =
-          key.Sign(RowMessage(table.manifest(), row, table.row(row))).bytes();
+          key.Sign(RowMessage(table.manifest(), rows[i], table.versions().of(rows[i]),
+                              table.row(rows[i])))
+              .bytes();
       std::copy(encoded.begin(), encoded.end(),
-                share.row_signatures.begin() + static_cast<ptrdiff_t>(row * kSignatureBytes));
+                share.row_signatures.begin() + static_cast<ptrdiff_t>(i * kSignatureBytes));
     }
     counter.Add(end - begin);
   });
@@ -522,7 +697,7 @@ absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::R
 absl::StatusOr<Table> Table::Create(UnsignedTable content,
                                     const wire::SignedManifest& signed_manifest, Bytes signatures,
                                     const roster::Roster& roster, uint64_t now_s,
-                                    RandomSource& random, ThreadPool& pool) {
+                                    RandomSource& random, ThreadPool& pool, const Table* known) {
   SHOAL_ASSIGN_OR_RETURN(Manifest manifest, Manifest::Verify(signed_manifest, roster, now_s));
   if (manifest.digest() != ManifestDigest(content.manifest())) {
     return absl::DataLossError("the signed manifest is another table's");
@@ -530,10 +705,27 @@ absl::StatusOr<Table> Table::Create(UnsignedTable content,
   if (signatures.size() != content.rows() * kSignatureBytes) {
     return absl::DataLossError("there is not one signature for every row");
   }
+  const auto signature_of = [&](uint64_t row) {
+    return BytesView(signatures).subspan(row * kSignatureBytes, kSignatureBytes);
+  };
+  const bool same_table = known != nullptr &&
+                          known->manifest().content().table_id() == manifest.content().table_id() &&
+                          known->content().row_bytes() == content.row_bytes();
+  std::vector<uint64_t> rows;
+  for (uint64_t row = 0; row < content.rows(); ++row) {
+    if (same_table && row < known->rows() &&
+        known->content().versions().of(row) == content.versions().of(row) &&
+        std::ranges::equal(known->row(row), content.row(row)) &&
+        std::ranges::equal(known->signature(row), signature_of(row))) {
+      continue;
+    }
+    rows.push_back(row);
+  }
   Progress silent(nullptr, 0);
-  SHOAL_RETURN_IF_ERROR(
-      VerifyRowSignatures(content, roster.aggregate_key(), signatures, random, pool, silent)
-          .status());
+  SHOAL_RETURN_IF_ERROR(VerifyRowSignatures(
+                            content, rows, roster.aggregate_key(),
+                            [&](size_t i) { return signature_of(rows[i]); }, random, pool, silent)
+                            .status());
   Table table(std::move(content));
   table.manifest_ = std::make_shared<const Manifest>(std::move(manifest));
   table.signatures_ = std::make_shared<const Bytes>(std::move(signatures));
@@ -541,7 +733,8 @@ absl::StatusOr<Table> Table::Create(UnsignedTable content,
 }
 
 absl::StatusOr<Table> Table::Open(const std::string& directory, const roster::Roster& roster,
-                                  uint64_t now_s, RandomSource& random, ThreadPool& pool) {
+                                  uint64_t now_s, RandomSource& random, ThreadPool& pool,
+                                  const Table* known) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedManifest signed_manifest, ReadManifest(directory));
   if (signed_manifest.signature().empty()) {
     return absl::UnauthenticatedError(absl::StrCat(directory, ": the table is not signed yet"));
@@ -555,15 +748,23 @@ absl::StatusOr<Table> Table::Open(const std::string& directory, const roster::Ro
   SHOAL_ASSIGN_OR_RETURN(Bytes signatures,
                          ReadBytes(directory + kSignaturesFile, content.rows() * kSignatureBytes));
   absl::StatusOr<Table> table = Create(std::move(content), signed_manifest, std::move(signatures),
-                                       roster, now_s, random, pool);
+                                       roster, now_s, random, pool, known);
   if (!table.ok()) return Annotate(table.status(), directory);
   return table;
+}
+
+PreviousEpoch Table::AsPrevious() const {
+  return {.content = content_, .manifest = manifest_->wire(), .signatures = signatures_};
 }
 
 absl::Status Table::SaveSignatures(const std::string& directory) const {
   SHOAL_RETURN_IF_ERROR(
       WriteFileAtomically(directory + kSignaturesFile, *signatures_, FileMode::kPublic));
-  return wire::WriteTextFile(directory + kManifestFile, manifest_->wire());
+  SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(directory + kManifestFile, manifest_->wire()));
+  // All of them are in signatures.bin now.
+  std::error_code ignored;
+  std::filesystem::remove(directory + kKeptFile, ignored);
+  return absl::OkStatus();
 }
 
 BytesView Table::signature(uint64_t row) const {
@@ -588,6 +789,11 @@ absl::StatusOr<Table> AggregateTable(const UnsignedTable& table, const roster::R
                                      RandomSource& random, ThreadPool& pool,
                                      const ProgressCallback& progress) {
   const Digest digest = ManifestDigest(table.manifest());
+  const std::vector<uint64_t> rows = ChangedRows(table);
+  if (table.kept().size() != (table.rows() - rows.size()) * kSignatureBytes) {
+    return absl::FailedPreconditionError(
+        "the signatures of the rows that did not change are missing");
+  }
   std::vector<const TableShare*> by_party(roster.size(), nullptr);
   for (const TableShare& share : shares) {
     const std::string what = absl::StrCat("share of party ", share.party);
@@ -595,7 +801,7 @@ absl::StatusOr<Table> AggregateTable(const UnsignedTable& table, const roster::R
       return absl::InvalidArgumentError(absl::StrCat(what, ": no such party"));
     }
     if (share.manifest_digest != digest ||
-        share.row_signatures.size() != table.rows() * kSignatureBytes) {
+        share.row_signatures.size() != rows.size() * kSignatureBytes) {
       return absl::InvalidArgumentError(absl::StrCat(what, ": is for another table"));
     }
     if (std::exchange(by_party[share.party - 1], &share) != nullptr) {
@@ -613,34 +819,43 @@ absl::StatusOr<Table> AggregateTable(const UnsignedTable& table, const roster::R
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature manifest_signature,
                          roster.Aggregate(digest, manifest_signatures));
 
-  Progress counter(progress, table.rows() * (roster.size() + 1));
+  Progress counter(progress, rows.size() * (roster.size() + 1));
   std::vector<std::vector<signature::Signature>> verified;
   for (const TableShare* share : by_party) {
     const roster::Party& party = roster.party(share->party);
-    auto one = VerifyRowSignatures(table, party.key, share->row_signatures, random, pool, counter);
+    const auto signature_of = [&](size_t i) {
+      return BytesView(share->row_signatures).subspan(i * kSignatureBytes, kSignatureBytes);
+    };
+    auto one = VerifyRowSignatures(table, rows, party.key, signature_of, random, pool, counter);
     if (!one.ok()) {
       return Annotate(one.status(), absl::StrCat("party ", party.number, " (", party.name, ")"));
     }
     verified.push_back(*std::move(one));
   }
   Bytes signatures(table.rows() * kSignatureBytes);
+  const auto place = [&](uint64_t row, BytesView signature) {
+    std::ranges::copy(signature,
+                      signatures.begin() + static_cast<ptrdiff_t>(row * kSignatureBytes));
+  };
   const auto aggregate = [&](size_t begin, size_t end) {
     std::vector<signature::Signature> of_row;
-    for (size_t row = begin; row < end; ++row) {
+    for (size_t i = begin; i < end; ++i) {
       of_row.clear();
-      for (const auto& one : verified) of_row.push_back(one[row]);
+      for (const auto& one : verified) of_row.push_back(one[i]);
       const absl::StatusOr<signature::Signature> sum = signature::AggregateSignatures(of_row);
-      if (!sum.ok()) {
-        return Annotate(sum.status(), absl::StrCat("row ", row));
-      }
-      const signature::Signature::Encoded encoded = sum->bytes();
-      std::copy(encoded.begin(), encoded.end(),
-                signatures.begin() + static_cast<ptrdiff_t>(row * kSignatureBytes));
+      if (!sum.ok()) return Annotate(sum.status(), absl::StrCat("row ", rows[i]));
+      place(rows[i], sum->bytes());
     }
     counter.Add(end - begin);
     return absl::OkStatus();
   };
-  SHOAL_RETURN_IF_ERROR(pool.TryParallelFor(table.rows(), kRowGrain, aggregate));
+  SHOAL_RETURN_IF_ERROR(pool.TryParallelFor(rows.size(), kRowGrain, aggregate));
+  BytesView kept = table.kept();
+  for (uint64_t row = 0; row < table.rows(); ++row) {
+    if (table.versions().changed(row)) continue;
+    place(row, kept.first(kSignatureBytes));
+    kept = kept.subspan(kSignatureBytes);
+  }
 
   wire::SignedManifest signed_manifest;
   *signed_manifest.mutable_manifest() = table.manifest();

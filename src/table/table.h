@@ -1,13 +1,19 @@
 // A table of records: built, signed by every party, aggregated, then served.
 //
 //   Build          -> UnsignedTable          one party or a publisher; the others check it
-//   SignTable      -> TableShare             every party, for itself
+//   SignTable      -> TableShare             every party, for itself: the rows that changed
 //   AggregateTable -> Table                  anyone who holds all shares
+//
+// A row that did not change since the previous epoch keeps the signature of all parties that it has
+// there (row_versions.h). Only all parties' signature on the manifest is new.
 //
 // On disk, a directory:
 //   manifest.textproto     wire::SignedManifest; without a signature until aggregated
 //   rows.bin               the rows, one after the other
 //   placement.bin          hashed layout: one byte a bucket
+//   versions-base.bin, versions-previous.bin, versions-recent.bin
+//                          which epoch changed each row last (row_versions.h)
+//   kept.bin               until aggregated: the signatures of the rows that did not change
 //   shares/party-N.share   party N's signatures, on their way to the aggregation
 //   signatures.bin         the aggregated signatures, 48 bytes a row
 // The manifest is always written last, so that the files that it describes are complete.
@@ -36,27 +42,33 @@ namespace shoal::table {
 // Told progress: `done` of `total`. Called from any thread, one call at a time.
 using ProgressCallback = std::function<void(uint64_t done, uint64_t total)>;
 
+struct PreviousEpoch;
+
 struct TableOptions {
   std::string name;
   std::string deployment;
-  // The id of an earlier epoch of the same table. All zeros: a new id is drawn.
-  Digest table_id = {};
   uint64_t epoch = 1;
   uint64_t created_s = 0;
   uint64_t expires_s = 0;
   // 0 chooses the length. Hashed layout: the longest record's, at least 1024 or, with `previous`,
   // its rows' length. Dense layout: one slot's, at least 16.
   uint32_t row_bytes = 0;
-  // An earlier epoch's map: keys of a hashed table keep their rows as far as possible (Place).
-  const RowMap* previous = nullptr;
+  // The epoch that this one follows. The new epoch has its table id, and only rows that differ from
+  // its rows are to be signed; keys of a hashed table keep their rows as far as possible (Place).
+  // Without it the table has a fresh random id.
+  const PreviousEpoch* previous = nullptr;
+  // With `previous`: every row is to be signed, for a roster with other keys.
+  bool sign_all_rows = false;
 };
 
-// Rows, placement and a manifest that match: sizes and digests have been checked. Only CheckContent
-// checks the rows' content. Immutable; copies share the bytes.
+// Rows, placement, lists of changes and a manifest that match: sizes and digests have been checked.
+// Only CheckContent checks the rows' content. Immutable; copies share the bytes.
 class UnsignedTable {
  public:
-  // INVALID_ARGUMENT or DATA_LOSS if they do not match.
-  static absl::StatusOr<UnsignedTable> Create(wire::Manifest manifest, Bytes rows, Bytes placement);
+  // `kept`: the signatures, 48 bytes each, of the rows that did not change, or nothing.
+  // INVALID_ARGUMENT or DATA_LOSS if these do not match.
+  static absl::StatusOr<UnsignedTable> Create(wire::Manifest manifest, Bytes rows, Bytes placement,
+                                              RowVersions::Lists lists, Bytes kept = {});
   // Ignores signatures. NOT_FOUND and other errors of files name the file. RESOURCE_EXHAUSTED,
   // before a row is read, if there is no memory for the rows.
   static absl::StatusOr<UnsignedTable> Open(const std::string& directory);
@@ -71,6 +83,9 @@ class UnsignedTable {
 
   const wire::Manifest& manifest() const { return map_->manifest(); }
   const RowMap& map() const { return *map_; }
+  const RowVersions& versions() const { return map_->versions(); }
+  // See Create.
+  BytesView kept() const { return *kept_; }
   uint64_t rows() const { return map_->rows(); }
   uint32_t row_bytes() const { return map_->row_bytes(); }
   // row < rows(), checked.
@@ -84,6 +99,24 @@ class UnsignedTable {
   UnsignedTable() = default;
   std::shared_ptr<const RowMap> map_;
   std::shared_ptr<const Bytes> rows_;
+  std::shared_ptr<const Bytes> kept_;
+};
+
+// A signed epoch, for the next one to be built and signed on. Sizes and digests have been checked,
+// signatures have not: every party verifies that of the manifest before it signs the next epoch,
+// and those of the rows are verified with the whole next epoch. Copies share the bytes.
+struct PreviousEpoch {
+  // Errors as UnsignedTable::Open. FAILED_PRECONDITION if the table is not signed.
+  static absl::StatusOr<PreviousEpoch> Open(const std::string& directory);
+  // Also one that is not signed, after which every row is to be signed
+  // (TableOptions::sign_all_rows).
+  static absl::StatusOr<PreviousEpoch> OpenUnsigned(const std::string& directory);
+
+  BytesView signature(uint64_t row) const;
+
+  UnsignedTable content;
+  wire::SignedManifest manifest;
+  std::shared_ptr<const Bytes> signatures;
 };
 
 // Builds the hashed layout. INVALID_ARGUMENT names file and line of a duplicate key or of a record
@@ -101,9 +134,9 @@ struct TableShare {
   uint32_t party = 0;
   Digest manifest_digest = {};
   Bytes manifest_signature;  // 48
-  Bytes row_signatures;      // 48 a row
+  Bytes row_signatures;      // 48 for each row that changed in this epoch
 
-  // "SHOALSH1", party (4 bytes), rows (8 bytes), then the fields in order.
+  // "SHOALSH2", party (4 bytes), rows (8 bytes), then the fields in order.
   Bytes Serialize() const;
   // INVALID_ARGUMENT for bytes that Serialize cannot have made.
   static absl::StatusOr<TableShare> Parse(BytesView bytes);
@@ -111,33 +144,44 @@ struct TableShare {
 
 std::string SharePath(const std::string& directory, uint32_t party);
 
-// Checks what a party must check before it signs, and returns the party's number. NOT_FOUND: no
-// party has this key. INVALID_ARGUMENT: another deployment's table. UNAUTHENTICATED: an epoch
-// before the pinned minimum. DATA_LOSS as CheckContent.
+// Checks what a party must check before it signs, and returns the party's number. `previous` is the
+// epoch that the table follows, which this party signed; null if every row is to be signed.
+// NOT_FOUND: no party has this key. INVALID_ARGUMENT: another deployment's table, one that does not
+// follow `previous`, or lists of changes that are not those between the two. FAILED_PRECONDITION:
+// the table follows an epoch, and `previous` is null. UNAUTHENTICATED: an epoch before the pinned
+// minimum; or not all parties of the roster signed `previous`. DATA_LOSS as CheckContent.
 absl::StatusOr<uint32_t> CheckBeforeSigning(const UnsignedTable& table,
+                                            const PreviousEpoch* previous,
                                             const roster::Roster& roster,
                                             const signature::PublicKey& key);
 
-// Calls CheckBeforeSigning, then signs every row and the manifest on all of the pool's threads. The
-// caller makes sure that a party signs only one content for an epoch, with roster::RecordSigning.
-absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const roster::Roster& roster,
-                                     const signature::SecretKey& key, ThreadPool& pool,
-                                     const ProgressCallback& progress = nullptr);
+// Calls CheckBeforeSigning, then signs the manifest and every row that changed, on all of the
+// pool's threads. The caller makes sure that a party signs only one content for an epoch, with
+// roster::RecordSigning.
+absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const PreviousEpoch* previous,
+                                     const roster::Roster& roster, const signature::SecretKey& key,
+                                     ThreadPool& pool, const ProgressCallback& progress = nullptr);
 
 // A signed table. A backend serves its rows, a frontend its manifest and placement. Immutable;
 // copies share the bytes.
 class Table {
  public:
-  // Verifies the manifest as Manifest::Verify and every row's signature. UNAUTHENTICATED names the
-  // first row whose signature is wrong.
+  // Verifies the manifest as Manifest::Verify and every row's signature. Rows that are the same in
+  // `known`, with the same signature, are not verified again: the caller has it from Create under
+  // the same parties' keys. UNAUTHENTICATED names the first row whose signature is wrong.
   static absl::StatusOr<Table> Create(UnsignedTable content,
                                       const wire::SignedManifest& signed_manifest, Bytes signatures,
                                       const roster::Roster& roster, uint64_t now_s,
-                                      RandomSource& random, ThreadPool& pool);
+                                      RandomSource& random, ThreadPool& pool,
+                                      const Table* known = nullptr);
   // Opens a directory and verifies it: the errors of UnsignedTable::Open and of Create.
   // RESOURCE_EXHAUSTED counts the memory for verifying, too.
   static absl::StatusOr<Table> Open(const std::string& directory, const roster::Roster& roster,
-                                    uint64_t now_s, RandomSource& random, ThreadPool& pool);
+                                    uint64_t now_s, RandomSource& random, ThreadPool& pool,
+                                    const Table* known = nullptr);
+
+  // For the next epoch to be built on.
+  PreviousEpoch AsPrevious() const;
 
   // Adds signatures and signed manifest to a directory that UnsignedTable::Save wrote.
   absl::Status SaveSignatures(const std::string& directory) const;
@@ -160,8 +204,10 @@ class Table {
   std::shared_ptr<const Bytes> signatures_;
 };
 
-// Verifies every party's share and adds them up. INVALID_ARGUMENT for missing, repeated or foreign
-// shares; UNAUTHENTICATED names the party and the first row whose signature is wrong.
+// Verifies every party's share and adds them up; rows that did not change have the signatures that
+// table.kept() has. INVALID_ARGUMENT for missing, repeated or foreign shares; FAILED_PRECONDITION
+// if kept signatures are missing; UNAUTHENTICATED names the party and the first row whose signature
+// is wrong.
 absl::StatusOr<Table> AggregateTable(const UnsignedTable& table, const roster::Roster& roster,
                                      std::span<const TableShare> shares, uint64_t now_s,
                                      RandomSource& random, ThreadPool& pool,

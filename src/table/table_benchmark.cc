@@ -63,7 +63,7 @@ void BM_SignTable(benchmark::State& state) {
   const auto table = BuildHashed(Records(20'000), Options(1024), random);
   SHOAL_CHECK(table.ok());
   for (auto _ : state) {
-    SHOAL_CHECK(SignTable(*table, roster, parties.keys(1).bls(), pool).ok());
+    SHOAL_CHECK(SignTable(*table, nullptr, roster, parties.keys(1).bls(), pool).ok());
   }
   state.SetItemsProcessed(state.iterations() * static_cast<int64_t>(table->rows()));
 }
@@ -78,8 +78,8 @@ void BM_VerifyAnswers(benchmark::State& state) {
   const auto unsigned_table = BuildHashed(Records(20'000), Options(1024), random);
   SHOAL_CHECK(unsigned_table.ok());
   const std::vector<TableShare> shares = {
-      *SignTable(*unsigned_table, roster, parties.keys(1).bls(), pool),
-      *SignTable(*unsigned_table, roster, parties.keys(2).bls(), pool)};
+      *SignTable(*unsigned_table, nullptr, roster, parties.keys(1).bls(), pool),
+      *SignTable(*unsigned_table, nullptr, roster, parties.keys(2).bls(), pool)};
   const auto table = AggregateTable(*unsigned_table, roster, shares, kNowS, random, pool);
   SHOAL_CHECK(table.ok());
   const auto n = static_cast<size_t>(state.range(0));

@@ -72,7 +72,8 @@ struct Signed {
         roster(parties.roster()),
         unsigned_table(*BuildHashed(Words(words), Options(256), random)) {
     for (uint32_t number = 1; number <= parties.size(); ++number) {
-      shares.push_back(*SignTable(unsigned_table, roster, parties.keys(number).bls(), pool));
+      shares.push_back(
+          *SignTable(unsigned_table, nullptr, roster, parties.keys(number).bls(), pool));
     }
   }
   absl::StatusOr<Table> Aggregate() {
@@ -253,7 +254,7 @@ TEST(UnsignedTable, SavesAndOpens) {
     EXPECT_EQ(entry.path().string().find("XXXX"), std::string::npos);
     entries += entry.path().filename().string().find('.') != std::string::npos;
   }
-  EXPECT_EQ(entries, 3u + 2u);  // manifest, rows, placement; manifest, rows
+  EXPECT_EQ(entries, 6u + 5u);  // manifest, rows, three lists; placement of the hashed one
 }
 
 TEST(UnsignedTable, RefusesChangedFiles) {
@@ -262,7 +263,7 @@ TEST(UnsignedTable, RefusesChangedFiles) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
                              BuildHashed(Words(50), Options(64), random));
   SHOAL_ASSERT_OK(table.Save(path));
-  for (const char* file : {"/rows.bin", "/placement.bin"}) {
+  for (const char* file : {"/rows.bin", "/placement.bin", "/versions-recent.bin"}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const std::string good, ReadFile(path + file));
     std::string bad = good;
     bad[bad.size() / 2] ^= 1;
@@ -295,10 +296,10 @@ TEST(UnsignedTable, RefusesWhatDoesNotFitTheMemory) {
   SHOAL_ASSERT_OK(
       WriteFileAtomically(path + "/manifest.textproto", AsBytes(manifest), FileMode::kPublic));
   EXPECT_THAT(UnsignedTable::Open(path),
-              StatusIs(absl::StatusCode::kResourceExhausted, "the table takes 1048576 MiB"));
+              StatusIs(absl::StatusCode::kResourceExhausted, "the table takes 1048580 MiB"));
   // For a signed table, the signatures and the memory for verifying them count too.
   EXPECT_THAT(Table::Open(path, s.roster, kNowS, s.random, s.pool),
-              StatusIs(absl::StatusCode::kResourceExhausted, "the table takes 1048872 MiB"));
+              StatusIs(absl::StatusCode::kResourceExhausted, "the table takes 1048876 MiB"));
 }
 
 // A publisher could hide a key by putting it into a row where no client looks for it.
@@ -309,17 +310,23 @@ TEST(UnsignedTable, CheckContentFindsKeysInTheWrongRow) {
   Bytes rows = ToBytes(table.bytes());
   std::swap_ranges(rows.begin(), rows.begin() + 64, rows.begin() + 64);
   wire::Manifest manifest = table.manifest();
-  manifest.set_rows_digest(ToString(RowsDigest(table.rows(), 64, rows)));
+  const Digest rows_digest = RowsDigest(table.rows(), 64, rows);
+  manifest.set_rows_digest(ToString(rows_digest));
+  const RowVersions versions =
+      RowVersions::First({.epoch = manifest.epoch(), .rows_digest = rows_digest}, table.rows());
+  *manifest.mutable_row_versions() = versions.Describe();
+  const RowVersions::Lists& lists = versions.lists();
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const UnsignedTable swapped,
-      UnsignedTable::Create(manifest, rows, ToBytes(table.map().placement())));
+      UnsignedTable::Create(manifest, rows, ToBytes(table.map().placement()), lists));
   EXPECT_THAT(swapped.CheckContent(), StatusIs(kDataLoss, "the placement sends to row"));
 
   manifest = table.manifest();
   manifest.set_records(51);
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const UnsignedTable more,
-      UnsignedTable::Create(manifest, ToBytes(table.bytes()), ToBytes(table.map().placement())));
+      UnsignedTable::Create(manifest, ToBytes(table.bytes()), ToBytes(table.map().placement()),
+                            table.versions().lists()));
   EXPECT_THAT(more.CheckContent(), StatusIs(kDataLoss, "hold 50 records, the manifest says 51"));
 }
 
@@ -339,7 +346,8 @@ TEST(SignedTable, SignsAggregatesServesAndReopens) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const Manifest manifest,
                              Manifest::Verify(opened.manifest().wire(), s.roster, kNowS));
   SHOAL_ASSERT_OK_AND_ASSIGN(const RowMap map,
-                             RowMap::Create(manifest, ToBytes(opened.map().placement())));
+                             RowMap::Create(manifest, ToBytes(opened.map().placement()),
+                                            opened.content().versions().lists()));
   Bytes answer(opened.answer_bytes());
   for (uint64_t row = 0; row < opened.rows(); ++row) {
     opened.CopyAnswer(row, answer);
@@ -367,14 +375,20 @@ TEST(SignedTable, RefusesAnswersThatAreChangedStaleOrForeign) {
   EXPECT_THAT(table.map().VerifyAnswer(s.roster, {table.rows(), answer}),
               StatusIs(kInvalid, "no row"));
 
-  // The same bytes under another table id, epoch or expiry are another table's.
+  // The same bytes under another table id, epoch of their last change or digest of the rows then
+  // are another table's.
   for (int field = 0; field < 3; ++field) {
     wire::Manifest other = table.manifest().content();
+    RowVersion version = table.content().versions().of(3);
     if (field == 0) other.set_table_id(std::string(32, 'x'));
-    if (field == 1) other.set_epoch(6);
-    if (field == 2) other.set_expires_s(kNowS + 999);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const RowMap map,
-                               RowMap::CreateUnsigned(other, ToBytes(table.map().placement())));
+    if (field == 1) other.set_epoch(version.epoch = 6);
+    if (field == 2) version.rows_digest[0] ^= 1;
+    other.set_rows_digest(ToString(version.rows_digest));
+    const RowVersions versions = RowVersions::First(version, table.rows());
+    *other.mutable_row_versions() = versions.Describe();
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const RowMap map,
+        RowMap::CreateUnsigned(other, ToBytes(table.map().placement()), versions.lists()));
     EXPECT_THAT(map.VerifyAnswer(s.roster, {3, answer}), StatusIs(kUnauthenticated, "row 3"));
   }
 }
@@ -487,26 +501,360 @@ TEST(SignedTable, OpenNamesTheRowWithAWrongSignature) {
 
 TEST(SignTable, RefusesWhatAPartyMustNotSign) {
   Signed s(2, 50);
-  EXPECT_THAT(
-      SignTable(s.unsigned_table, s.roster, signature::SecretKey::Generate(s.random), s.pool),
-      StatusIs(absl::StatusCode::kNotFound, "no party's"));
+  EXPECT_THAT(SignTable(s.unsigned_table, nullptr, s.roster,
+                        signature::SecretKey::Generate(s.random), s.pool),
+              StatusIs(absl::StatusCode::kNotFound, "no party's"));
   TableOptions options = Options();
   options.deployment = "other";
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable other, BuildHashed(Words(5), options, s.random));
-  EXPECT_THAT(SignTable(other, s.roster, s.parties.keys(1).bls(), s.pool),
+  EXPECT_THAT(SignTable(other, nullptr, s.roster, s.parties.keys(1).bls(), s.pool),
               StatusIs(kInvalid, "of deployment other"));
 }
 
 TEST(SignTable, ReportsProgressUpToTheEnd) {
   Signed s(2, 200);
   uint64_t last = 0;
-  SHOAL_ASSERT_OK(SignTable(s.unsigned_table, s.roster, s.parties.keys(1).bls(), s.pool,
+  SHOAL_ASSERT_OK(SignTable(s.unsigned_table, nullptr, s.roster, s.parties.keys(1).bls(), s.pool,
                             [&](uint64_t done, uint64_t total) {
                               EXPECT_GT(done, last);
                               EXPECT_EQ(total, s.unsigned_table.rows());
                               last = done;
                             }));
   EXPECT_EQ(last, s.unsigned_table.rows());
+}
+
+// A table over epochs, signed by the same parties, of which every test has its own.
+class Epochs : public ::testing::Test {
+ protected:
+  Epochs() : pool_(2), parties_(3, random_), roster_(parties_.roster()) {}
+
+  // Words with their numbers as values, but for those that `changed` names.
+  static RecordSet Records(size_t n, const std::map<size_t, std::string>& changed = {}) {
+    RecordSet records("words.tsv");
+    for (size_t i = 0; i < n; ++i) {
+      const auto other = changed.find(i);
+      const std::string value = other == changed.end() ? absl::StrCat(i) : other->second;
+      SHOAL_CHECK(records.Add(AsBytes(absl::StrCat(i)), AsBytes(value), i + 1).ok());
+    }
+    return records;
+  }
+  static TableOptions At(uint64_t epoch, const PreviousEpoch* previous) {
+    TableOptions options = Options(64);
+    options.epoch = epoch;
+    options.previous = previous;
+    return options;
+  }
+  UnsignedTable Build(const RecordSet& records, const TableOptions& options) {
+    absl::StatusOr<UnsignedTable> table =
+        dense_ ? BuildDense(records, options, random_) : BuildHashed(records, options, random_);
+    SHOAL_CHECK(table.ok());
+    return *std::move(table);
+  }
+  std::vector<TableShare> Share(const UnsignedTable& table, const PreviousEpoch* previous) {
+    std::vector<TableShare> shares;
+    for (uint32_t party = 1; party <= 3; ++party) {
+      shares.push_back(*SignTable(table, previous, roster_, parties_.keys(party).bls(), pool_));
+    }
+    return shares;
+  }
+  Table Sign(const UnsignedTable& table, const PreviousEpoch* previous) {
+    absl::StatusOr<Table> out =
+        AggregateTable(table, roster_, Share(table, previous), kNowS, random_, pool_);
+    SHOAL_CHECK(out.ok());
+    return *std::move(out);
+  }
+  // Built and signed after `previous`.
+  Table Next(uint64_t epoch, const Table* previous, const RecordSet& records) {
+    if (previous == nullptr) return Sign(Build(records, At(epoch, nullptr)), nullptr);
+    const PreviousEpoch before = previous->AsPrevious();
+    return Sign(Build(records, At(epoch, &before)), &before);
+  }
+  static Bytes AnswerOf(const Table& table, uint64_t row) {
+    Bytes answer(table.answer_bytes());
+    table.CopyAnswer(row, answer);
+    return answer;
+  }
+  uint64_t RowOf(const Table& table, size_t key) {
+    return *table.map().RowOf(AsBytes(absl::StrCat(key)));
+  }
+  // As a client that has `table`'s manifest and lists.
+  absl::Status Verify(const Table& table, uint64_t row, const Bytes& answer) {
+    return table.map().VerifyAnswer(roster_, {row, answer});
+  }
+  absl::Status CheckBefore(const UnsignedTable& table, const PreviousEpoch* previous) {
+    return CheckBeforeSigning(table, previous, roster_, parties_.keys(1).bls().public_key())
+        .status();
+  }
+
+  TestRandom random_{12};
+  ThreadPool pool_;
+  Parties parties_;
+  roster::Roster roster_;
+  bool dense_ = true;
+};
+
+TEST_F(Epochs, CostSignaturesForTheRowsThatChanged) {
+  for (const bool dense : {true, false}) {
+    dense_ = dense;
+    const Table one = Next(1, nullptr, Records(900));
+    EXPECT_TRUE(one.content().versions().all_changed());
+    const PreviousEpoch before = one.AsPrevious();
+    const UnsignedTable content = Build(Records(900, {{7, "x"}, {500, "y"}}), At(2, &before));
+    const uint64_t changed = content.versions().changed_rows();
+    EXPECT_GE(changed, 1u);
+    EXPECT_LE(changed, dense ? 2u : 6u);  // a key that does not fit its row moves others, too
+    const std::vector<TableShare> shares = Share(content, &before);
+    for (const TableShare& share : shares) EXPECT_EQ(share.row_signatures.size(), 48 * changed);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Table two,
+                               AggregateTable(content, roster_, shares, kNowS, random_, pool_));
+    for (uint64_t row = 0; row < two.rows(); ++row) {
+      SHOAL_EXPECT_OK(Verify(two, row, AnswerOf(two, row)));
+      if (row < one.rows() && !content.versions().changed(row)) {
+        EXPECT_EQ(AnswerOf(one, row), AnswerOf(two, row));  // what engines' deltas leave out
+        EXPECT_EQ(two.content().versions().of(row).epoch, 1u);
+      }
+    }
+    EXPECT_EQ(two.content().versions().of(RowOf(two, 7)).epoch, 2u);
+  }
+}
+
+TEST_F(Epochs, AnEpochWithoutAChangeRenewsTheManifestAlone) {
+  const Table one = Next(1, nullptr, Records(300));
+  const Table two = Next(2, &one, Records(300));
+  EXPECT_EQ(two.content().versions().changed_rows(), 0u);
+  SHOAL_EXPECT_OK(Verify(two, 3, AnswerOf(one, 3)));
+}
+
+TEST_F(Epochs, ARowOfAnOlderEpochThanItsLastChangeIsRefused) {
+  const Table one = Next(1, nullptr, Records(300));
+  const Table two = Next(2, &one, Records(300, {{7, "x"}}));
+  const uint64_t row = RowOf(two, 7);
+  EXPECT_THAT(Verify(two, row, AnswerOf(one, row)), StatusIs(kUnauthenticated, "row"));
+  EXPECT_THAT(Verify(one, row, AnswerOf(two, row)), StatusIs(kUnauthenticated, "row"));
+  // What becomes as it was is signed anew: the old signature is of another epoch.
+  const Table three = Next(3, &two, Records(300));
+  EXPECT_EQ(ToBytes(three.row(row)), ToBytes(one.row(row)));
+  EXPECT_THAT(Verify(three, row, AnswerOf(one, row)), StatusIs(kUnauthenticated, "row"));
+  SHOAL_EXPECT_OK(Verify(three, row, AnswerOf(three, row)));
+}
+
+// Epoch 2 got all signatures on its rows and was given up; epoch 3 follows epoch 1.
+TEST_F(Epochs, ARowOfAGivenUpEpochIsRefused) {
+  const Table one = Next(1, nullptr, Records(300));
+  const Table given_up = Next(2, &one, Records(300, {{7, "x"}, {200, "bad"}}));
+  const Table three = Next(3, &one, Records(300, {{7, "x"}}));
+  const uint64_t same = RowOf(three, 7), other = RowOf(three, 200);
+  EXPECT_EQ(ToBytes(given_up.row(same)), ToBytes(three.row(same)));
+  EXPECT_THAT(Verify(three, same, AnswerOf(given_up, same)), StatusIs(kUnauthenticated, "row"));
+  EXPECT_THAT(Verify(three, other, AnswerOf(given_up, other)), StatusIs(kUnauthenticated, "row"));
+  SHOAL_EXPECT_OK(Verify(three, other, AnswerOf(one, other)));
+}
+
+// Every party's record of what it has signed came back from an old copy, and all signed a second
+// content for epoch 2. Its rows are no rows of the first one.
+TEST_F(Epochs, ARowSignedAgainAfterARestoredRecordIsRefused) {
+  const Table one = Next(1, nullptr, Records(300));
+  const Table two = Next(2, &one, Records(300, {{7, "x"}}));
+  const Table again = Next(2, &one, Records(300, {{7, "x"}, {200, "bad"}}));
+  const uint64_t same = RowOf(two, 7), other = RowOf(two, 200);
+  EXPECT_EQ(ToBytes(again.row(same)), ToBytes(two.row(same)));
+  EXPECT_THAT(Verify(two, same, AnswerOf(again, same)), StatusIs(kUnauthenticated, "row"));
+  EXPECT_THAT(Verify(two, other, AnswerOf(again, other)), StatusIs(kUnauthenticated, "row"));
+  // Nor are they after the next epoch, which follows the first one.
+  const Table three = Next(3, &two, Records(300, {{7, "x"}}));
+  EXPECT_THAT(Verify(three, same, AnswerOf(again, same)), StatusIs(kUnauthenticated, "row"));
+  SHOAL_EXPECT_OK(Verify(three, same, AnswerOf(two, same)));
+}
+
+// One party signs two contents for an epoch. The others signed one of them.
+TEST_F(Epochs, SharesOfTwoContentsAreNotAddedUp) {
+  const Table one = Next(1, nullptr, Records(300));
+  const PreviousEpoch before = one.AsPrevious();
+  const UnsignedTable two = Build(Records(300, {{7, "x"}}), At(2, &before));
+  const UnsignedTable other = Build(Records(300, {{7, "y"}}), At(2, &before));
+  std::vector<TableShare> shares = Share(two, &before);
+  shares[1] = Share(other, &before)[1];
+  EXPECT_THAT(AggregateTable(two, roster_, shares, kNowS, random_, pool_),
+              StatusIs(kInvalid, "share of party 2: is for another table"));
+  shares[1].manifest_digest = shares[0].manifest_digest;
+  EXPECT_THAT(AggregateTable(two, roster_, shares, kNowS, random_, pool_),
+              StatusIs(kUnauthenticated, "party 2"));
+}
+
+TEST_F(Epochs, ATableRebuiltUnderTheSameNameIsAnother) {
+  const Table one = Next(1, nullptr, Records(300));
+  const Table rebuilt = Next(2, nullptr, Records(300, {{7, "x"}}));
+  EXPECT_NE(one.manifest().content().table_id(), rebuilt.manifest().content().table_id());
+  EXPECT_TRUE(rebuilt.content().versions().all_changed());
+  EXPECT_THAT(Verify(rebuilt, 3, AnswerOf(one, 3)), StatusIs(kUnauthenticated, "row 3"));
+  // It cannot take the other's rows over.
+  const PreviousEpoch before = one.AsPrevious();
+  const UnsignedTable follows_one = Build(Records(300), At(2, &before));
+  const PreviousEpoch other = Next(1, nullptr, Records(300)).AsPrevious();
+  EXPECT_THAT(CheckBefore(follows_one, &other),
+              StatusIs(kInvalid, "is not what this table follows"));
+}
+
+TEST_F(Epochs, AnotherEpochsListsAreRefused) {
+  const Table one = Next(1, nullptr, Records(300));
+  const Table two = Next(2, &one, Records(300, {{7, "x"}}));
+  for (int part = 0; part < 3; ++part) {
+    RowVersions::Lists lists = two.content().versions().lists();
+    Bytes& list = part == 0 ? lists.base : part == 1 ? lists.previous : lists.recent;
+    list = one.content().versions().lists().recent;  // of epoch 1
+    EXPECT_THAT(RowMap::Create(two.manifest(), {}, lists),
+                StatusIs(kDataLoss, "not the manifest's"));
+  }
+}
+
+TEST_F(Epochs, OtherKeysSignEveryRow) {
+  const Table one = Next(1, nullptr, Records(300));
+  const PreviousEpoch before = one.AsPrevious();
+  Parties others(3, random_);
+  const roster::Roster roster = others.roster();
+  const auto& key = others.keys(1).bls();
+  const UnsignedTable kept = Build(Records(300, {{7, "x"}}), At(2, &before));
+  EXPECT_THAT(SignTable(kept, &before, roster, key, pool_),
+              StatusIs(kUnauthenticated, "only a roster with the same keys keeps rows"));
+  TableOptions options = At(2, &before);
+  options.sign_all_rows = true;
+  const UnsignedTable all = Build(Records(300, {{7, "x"}}), options);
+  EXPECT_EQ(all.manifest().table_id(), one.manifest().content().table_id());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TableShare share, SignTable(all, nullptr, roster, key, pool_));
+  EXPECT_EQ(share.row_signatures.size(), 48 * all.rows());
+}
+
+TEST_F(Epochs, RowsThatWereNotThereBeforeCountAsChanged) {
+  const Table one = Next(1, nullptr, Records(300));
+  const Table fewer = Next(2, &one, Records(200));
+  const Table more = Next(3, &fewer, Records(300));
+  EXPECT_LT(fewer.rows(), one.rows());
+  const RowVersions& versions = more.content().versions();
+  EXPECT_EQ(versions.of(0).epoch, 1u);
+  for (uint64_t row = fewer.rows(); row < more.rows(); ++row) {
+    EXPECT_EQ(versions.of(row).epoch, 3u);
+    EXPECT_EQ(ToBytes(more.row(row)), ToBytes(one.row(row)));
+    EXPECT_THAT(Verify(more, row, AnswerOf(one, row)), StatusIs(kUnauthenticated, "row"));
+  }
+}
+
+// Whoever builds the table decides which rows are to be signed; a party takes no other lists than
+// those that follow from the two epochs.
+TEST_F(Epochs, APartyRefusesListsThatHideAChangeOrMakeOneUp) {
+  const Table one = Next(1, nullptr, Records(300));
+  const PreviousEpoch before = one.AsPrevious();
+  const UnsignedTable good = Build(Records(300, {{7, "x"}}), At(2, &before));
+  SHOAL_EXPECT_OK(CheckBefore(good, &before));
+  const uint64_t row = *good.map().RowOf(AsBytes("7"));
+  for (const bool hide : {true, false}) {
+    wire::Manifest manifest = good.manifest();
+    const RowVersions versions = before.content.versions().Next(
+        good.versions().of(row), good.rows(),
+        [&](uint64_t r) { return hide ? r == row + 1 : r == row || r == row + 1; });
+    *manifest.mutable_row_versions() = versions.Describe();
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const UnsignedTable bad,
+        UnsignedTable::Create(manifest, ToBytes(good.bytes()), {}, versions.lists()));
+    EXPECT_THAT(CheckBefore(bad, &before), StatusIs(kInvalid, "lists of changed rows"));
+  }
+}
+
+TEST_F(Epochs, APartySignsOnlyAfterAnEpochThatAllSigned) {
+  const Table one = Next(1, nullptr, Records(300));
+  const PreviousEpoch before = one.AsPrevious();
+  const UnsignedTable two = Build(Records(300, {{7, "x"}}), At(2, &before));
+  EXPECT_THAT(CheckBefore(two, nullptr),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "follows an earlier epoch"));
+  PreviousEpoch bad = before;
+  bad.manifest.mutable_signature()->clear();
+  EXPECT_THAT(CheckBefore(two, &bad), StatusIs(kUnauthenticated, "the previous epoch"));
+  // A manifest that all signed, over a content that they did not.
+  bad = before;
+  const UnsignedTable forged = Build(Records(300, {{9, "z"}}), At(1, nullptr));
+  wire::Manifest manifest = forged.manifest();
+  manifest.set_table_id(one.manifest().content().table_id());
+  SHOAL_ASSERT_OK_AND_ASSIGN(bad.content, UnsignedTable::Create(manifest, ToBytes(forged.bytes()),
+                                                                {}, forged.versions().lists()));
+  const UnsignedTable on_forged = Build(Records(300, {{7, "x"}, {9, "z"}}), At(2, &bad));
+  EXPECT_THAT(CheckBefore(on_forged, &bad), StatusIs(kDataLoss, "another table's"));
+  // An epoch does not follow itself, or a later one.
+  const Table signed_two = Sign(two, &before);
+  const PreviousEpoch later = signed_two.AsPrevious();
+  EXPECT_THAT(CheckBefore(two, &later), StatusIs(kInvalid, "is not what this table follows"));
+  EXPECT_THAT(BuildDense(Records(300), At(2, &later), random_),
+              StatusIs(kInvalid, "cannot follow epoch 2"));
+}
+
+// A keeper of rows knows from the signed lists which of them hold.
+TEST_F(Epochs, TheListsTellWhichVerifiedRowsStillHold) {
+  const Table one = Next(1, nullptr, Records(300));
+  Table now = one;
+  for (uint64_t epoch = 2; epoch <= 20; ++epoch) {
+    now = Next(epoch, &now, Records(300, {{epoch, "x"}, {7, absl::StrCat(epoch)}}));
+    for (uint64_t row = 0; row < one.rows(); ++row) {
+      const bool holds = now.content().versions().of(row) == one.content().versions().of(row);
+      EXPECT_EQ(holds, Verify(now, row, AnswerOf(one, row)).ok());
+      EXPECT_TRUE(!holds || ToBytes(now.row(row)) == ToBytes(one.row(row)));
+    }
+  }
+}
+
+TEST_F(Epochs, AggregationNeedsTheKeptSignaturesAndVerifiesThem) {
+  const Table one = Next(1, nullptr, Records(300));
+  PreviousEpoch before = one.AsPrevious();
+  const UnsignedTable two = Build(Records(300, {{7, "x"}}), At(2, &before));
+  const std::vector<TableShare> shares = Share(two, &before);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const UnsignedTable bare,
+      UnsignedTable::Create(two.manifest(), ToBytes(two.bytes()), {}, two.versions().lists()));
+  EXPECT_THAT(AggregateTable(bare, roster_, shares, kNowS, random_, pool_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "are missing"));
+  EXPECT_THAT(UnsignedTable::Create(two.manifest(), ToBytes(two.bytes()), {},
+                                    two.versions().lists(), ToBytes(two.kept().subspan(48))),
+              StatusIs(kDataLoss, "kept signature"));
+  Bytes swapped = ToBytes(two.kept());
+  std::swap_ranges(swapped.begin(), swapped.begin() + 48, swapped.begin() + 48);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable bad,
+                             UnsignedTable::Create(two.manifest(), ToBytes(two.bytes()), {},
+                                                   two.versions().lists(), swapped));
+  EXPECT_THAT(AggregateTable(bad, roster_, shares, kNowS, random_, pool_),
+              StatusIs(kUnauthenticated, "row"));
+}
+
+TEST_F(Epochs, AreSavedWithWhatTheyKeepUntilTheyAreSigned) {
+  const std::string directory = NewDirectory();
+  const Table one = Next(1, nullptr, Records(300));
+  SHOAL_ASSERT_OK(one.content().Save(directory + "/1"));
+  EXPECT_THAT(PreviousEpoch::Open(directory + "/1"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "is not signed"));
+  SHOAL_ASSERT_OK(one.SaveSignatures(directory + "/1"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PreviousEpoch before, PreviousEpoch::Open(directory + "/1"));
+  const UnsignedTable two = Build(Records(300, {{7, "x"}}), At(2, &before));
+  SHOAL_ASSERT_OK(two.Save(directory + "/2"));
+  EXPECT_TRUE(FileExists(directory + "/2/kept.bin"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable opened, UnsignedTable::Open(directory + "/2"));
+  SHOAL_ASSERT_OK(Sign(opened, &before).SaveSignatures(directory + "/2"));
+  EXPECT_FALSE(FileExists(directory + "/2/kept.bin"));
+  SHOAL_EXPECT_OK(Table::Open(directory + "/2", roster_, kNowS, random_, pool_));
+}
+
+// What a party has verified, it does not verify again when it takes the next epoch; everything else
+// it does.
+TEST_F(Epochs, ATableIsVerifiedWhereItDiffersFromAVerifiedOne) {
+  const Table one = Next(1, nullptr, Records(300));
+  const Table two = Next(2, &one, Records(300, {{7, "x"}}));
+  Bytes signatures;
+  for (uint64_t row = 0; row < two.rows(); ++row) Append(signatures, two.signature(row));
+  const auto create = [&](const Bytes& some) {
+    return Table::Create(two.content(), two.manifest().wire(), some, roster_, kNowS, random_, pool_,
+                         &one);
+  };
+  SHOAL_EXPECT_OK(create(signatures));
+  for (const uint64_t row : {RowOf(two, 7), uint64_t{0}, two.rows() - 1}) {
+    Bytes bad = signatures;
+    std::copy_n(signatures.begin() + 5 * 48, 48, bad.begin() + static_cast<ptrdiff_t>(row * 48));
+    EXPECT_THAT(create(bad), StatusIs(kUnauthenticated, absl::StrCat("row ", row)));
+  }
 }
 
 TEST(TableShare, RoundTripsAndRefusesOtherBytes) {
@@ -526,6 +874,9 @@ TEST(TableShare, RoundTripsAndRefusesOtherBytes) {
   bad = bytes;
   bad[0] = 'X';
   EXPECT_THAT(TableShare::Parse(bad), StatusIs(kInvalid, "not a table share"));
+  bad = bytes;
+  bad[7] = '1';
+  EXPECT_THAT(TableShare::Parse(bad), StatusIs(kInvalid, "of version 0.1"));
   // A number of rows that overflows when multiplied.
   bad = bytes;
   StoreLe<uint64_t>(&bad[12], (uint64_t{1} << 60) + LoadLe<uint64_t>(&bytes[12]));
@@ -561,6 +912,18 @@ TEST(CheckManifest, NamesTheFieldThatIsWrong) {
        }},
       {"rows_digest", hashed, [](auto& m) { m.clear_rows_digest(); }},
       {"deployment", hashed, [](auto& m) { m.set_deployment("a b"); }},
+      {"tables of version 0.1 are not read", hashed, [](auto& m) { m.clear_row_versions(); }},
+      {"row_versions", hashed, [](auto& m) { m.mutable_row_versions()->clear_base_digest(); }},
+      {"row_versions", hashed, [](auto& m) { m.mutable_row_versions()->clear_previous_digest(); }},
+      {"row_versions", hashed, [](auto& m) { m.mutable_row_versions()->clear_recent_digest(); }},
+      {"row_versions", hashed,
+       [](auto& m) { m.mutable_row_versions()->set_base_rows(kMaxRows + 1); }},
+      {"row_versions", hashed,
+       [](auto& m) { m.mutable_row_versions()->set_base_bytes(~uint64_t{0}); }},
+      {"row_versions", hashed,
+       [](auto& m) { m.mutable_row_versions()->set_previous_bytes(~uint64_t{0}); }},
+      {"row_versions", hashed,
+       [](auto& m) { m.mutable_row_versions()->set_recent_bytes(~uint64_t{0}); }},
       {"layout", hashed, [](auto& m) { m.clear_layout(); }},
       {"hash_seed", hashed, [](auto& m) { m.mutable_hashed()->set_hash_seed("short"); }},
       {"buckets", hashed, [](auto& m) { m.mutable_hashed()->set_buckets(0); }},
@@ -612,10 +975,19 @@ TEST(ManifestDigest, CoversEveryField) {
       [](auto& m) { m.mutable_hashed()->set_hash_seed("x"); },
       [](auto& m) { m.mutable_hashed()->set_buckets(1); },
       [](auto& m) { m.mutable_hashed()->set_placement_digest("x"); },
+      [](auto& m) { m.mutable_row_versions()->set_base_rows(9); },
+      [](auto& m) { m.mutable_row_versions()->set_base_bytes(9); },
+      [](auto& m) { m.mutable_row_versions()->set_base_digest("x"); },
+      [](auto& m) { m.mutable_row_versions()->set_previous_bytes(9); },
+      [](auto& m) { m.mutable_row_versions()->set_previous_digest("x"); },
+      [](auto& m) { m.mutable_row_versions()->set_recent_bytes(9); },
+      [](auto& m) { m.mutable_row_versions()->set_recent_digest("x"); },
   };
   // One change for every field of the manifest: `layout` counts as two fields.
-  EXPECT_EQ(changes.size(), static_cast<size_t>(wire::Manifest::descriptor()->field_count() - 2 +
-                                                wire::HashedLayout::descriptor()->field_count()));
+  EXPECT_EQ(changes.size(),
+            static_cast<size_t>(wire::Manifest::descriptor()->field_count() - 3 +
+                                wire::HashedLayout::descriptor()->field_count() +
+                                wire::RowVersionLists::descriptor()->field_count()));
   for (size_t i = 0; i < changes.size(); ++i) {
     wire::Manifest changed = hashed;
     changes[i](changed);
@@ -639,17 +1011,19 @@ TEST(RowMap, RefusesAnotherPlacement) {
   TestRandom random(11);
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable table,
                              BuildHashed(Words(50), Options(64), random));
+  const RowVersions::Lists& lists = table.versions().lists();
   Bytes placement = ToBytes(table.map().placement());
   placement[3] ^= 1;
-  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement),
+  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement, lists),
               StatusIs(kDataLoss, "not the manifest's"));
   placement[3] ^= 1;
   placement.push_back(0);
-  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement),
+  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), placement, lists),
               StatusIs(kDataLoss, "placement"));
-  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), {}), StatusIs(kDataLoss, "placement"));
+  EXPECT_THAT(RowMap::CreateUnsigned(table.manifest(), {}, lists),
+              StatusIs(kDataLoss, "placement"));
   SHOAL_ASSERT_OK_AND_ASSIGN(const UnsignedTable dense, BuildDense(Numbers(5), Options(), random));
-  EXPECT_THAT(RowMap::CreateUnsigned(dense.manifest(), Bytes(1)),
+  EXPECT_THAT(RowMap::CreateUnsigned(dense.manifest(), Bytes(1), dense.versions().lists()),
               StatusIs(kDataLoss, "no placement"));
 }
 

@@ -27,6 +27,7 @@ bool IsKnown(FrameType type) {
     case FrameType::kSubmitQueries:
     case FrameType::kFetchAnswers:
     case FrameType::kGetStatus:
+    case FrameType::kGetRowVersions:
     case FrameType::kGetPirSetup:
     case FrameType::kGetPirHint:
     case FrameType::kGetPirDelta:

@@ -33,6 +33,7 @@ enum class FrameType : uint16_t {
   kSubmitQueries = 21,
   kFetchAnswers = 22,
   kGetStatus = 23,
+  kGetRowVersions = 24,
   // pir.proto
   kGetPirSetup = 32,
   kGetPirHint = 33,

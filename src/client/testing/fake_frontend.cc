@@ -97,14 +97,17 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch) {
   const uint64_t later = epoch - options_.table_epoch;
   for (size_t i = 0; i < count; ++i) {
     const std::string key = options_.dense ? absl::StrCat(i) : Key(i);
-    SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(Value(i, 1 + later)), i + 1).ok());
+    SHOAL_CHECK(
+        records.Add(AsBytes(key), AsBytes(Value(i, options_.values_stay ? 1 : 1 + later)), i + 1)
+            .ok());
   }
   table::TableOptions table_options;
   table_options.name = "fake table";
   table_options.deployment = "fake";
+  std::optional<table::PreviousEpoch> previous;
   if (table_ != nullptr) {
-    std::ranges::copy(AsBytes(table_->manifest().content().table_id()),
-                      table_options.table_id.begin());
+    previous = table_->AsPrevious();
+    table_options.previous = &*previous;
   }
   table_options.epoch = epoch;
   table_options.created_s = clock_.now_s - 100;
@@ -115,7 +118,7 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch) {
   SHOAL_CHECK(content.ok());
   std::vector<table::TableShare> table_shares;
   for (const signature::SecretKey& key : keys_) {
-    auto share = table::SignTable(*content, *roster_, key, pool_);
+    auto share = table::SignTable(*content, table_options.previous, *roster_, key, pool_);
     SHOAL_CHECK(share.ok());
     table_shares.push_back(*std::move(share));
   }
@@ -123,6 +126,7 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch) {
       table::AggregateTable(*content, *roster_, table_shares, clock_.now_s, random_, pool_);
   SHOAL_CHECK(signed_table.ok());
   table_ = std::make_shared<const table::Table>(*std::move(signed_table));
+  epochs_.push_back(table_);
   *deployment.mutable_manifest() = table_->manifest().wire();
 }
 
@@ -255,6 +259,26 @@ absl::StatusOr<wire::GetPlacementResponse> FakeFrontend::GetPlacement(
       std::min<size_t>({placement.size() - request.offset(), request.max_bytes(), 17});
   response.set_data(ToString(placement.subspan(request.offset(), count)));
   return End("GetPlacement", response);
+}
+
+absl::StatusOr<wire::GetRowVersionsResponse> FakeFrontend::GetRowVersions(
+    const wire::GetRowVersionsRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("GetRowVersions", request, false));
+  const auto epoch = std::ranges::find_if(epochs_, [&](const auto& table) {
+    return request.manifest_digest() == AsText(table->manifest().digest());
+  });
+  if (epoch == epochs_.end()) {
+    return absl::FailedPreconditionError("another epoch of the table is served");
+  }
+  const BytesView list =
+      (*epoch)->content().versions().list(static_cast<table::RowVersions::Part>(request.list()));
+  if (request.offset() > list.size()) return absl::OutOfRangeError("offset");
+  wire::GetRowVersionsResponse response;
+  response.set_total_bytes(list.size());
+  const size_t count = std::min<size_t>({list.size() - request.offset(), request.max_bytes(), 17});
+  response.set_data(ToString(list.subspan(request.offset(), count)));
+  if (spoil_versions) spoil_versions(request.list(), response);
+  return End("GetRowVersions", response);
 }
 
 absl::StatusOr<wire::ListRoundsResponse> FakeFrontend::ListRounds(
@@ -453,6 +477,7 @@ class SharedTransport final : public Transport {
   }
   SHOAL_SHARED_CALL(GetDeployment)
   SHOAL_SHARED_CALL(GetPlacement)
+  SHOAL_SHARED_CALL(GetRowVersions)
   SHOAL_SHARED_CALL(ListRounds)
   SHOAL_SHARED_CALL(WaitRound)
   SHOAL_SHARED_CALL(SubmitOnions)

@@ -34,6 +34,8 @@ class TestClock final : public Clock {
 };
 
 struct FakeOptions {
+  // Every epoch has the values of the first one.
+  bool values_stay = false;
   uint32_t parties = 3;
   bool dense = false;
   // "key-0" .. (hashed) or 0 .. (dense), with values "value of key-0" and so on.
@@ -97,6 +99,8 @@ class FakeFrontend final : public Transport {
   std::function<void(wire::SubmitOnionsResponse&)> spoil_submission;
   // Spoils the response that carries answers.
   std::function<void(wire::FetchAnswersResponse&)> spoil_fetch;
+  // Spoils pieces of the lists of rows' epochs.
+  std::function<void(wire::RowVersionList list, wire::GetRowVersionsResponse&)> spoil_versions;
   // Spoils rounds as they are listed.
   std::function<void(wire::RoundInfo&)> spoil_round;
   // Every request that writes and every end of the connection ("HangUp"), in order: the method's
@@ -109,6 +113,8 @@ class FakeFrontend final : public Transport {
       const wire::GetDeploymentRequest& request) override;
   absl::StatusOr<wire::GetPlacementResponse> GetPlacement(
       const wire::GetPlacementRequest& request) override;
+  absl::StatusOr<wire::GetRowVersionsResponse> GetRowVersions(
+      const wire::GetRowVersionsRequest& request) override;
   absl::StatusOr<wire::ListRoundsResponse> ListRounds(
       const wire::ListRoundsRequest& request) override;
   absl::StatusOr<wire::WaitRoundResponse> WaitRound(const wire::WaitRoundRequest& request) override;
@@ -160,6 +166,8 @@ class FakeFrontend final : public Transport {
   std::optional<roster::PinnedParties> pins_;
   std::optional<roster::Roster> roster_;
   std::shared_ptr<const table::Table> table_;
+  // Every epoch that was served: a frontend can go back to the lists of an older one.
+  std::vector<std::shared_ptr<const table::Table>> epochs_;
   uint64_t last_counter_ = 0;
   std::map<Digest, FakeRound> rounds_;
   std::map<Digest, std::vector<onion::KeyPair>> onion_keys_;

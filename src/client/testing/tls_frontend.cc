@@ -73,6 +73,8 @@ void TlsFrontend::Handle(const wire::Frame& frame, net::Reply& reply) {
       return Answer(frame, reply, &FakeFrontend::GetDeployment);
     case FrameType::kGetPlacement:
       return Answer(frame, reply, &FakeFrontend::GetPlacement);
+    case FrameType::kGetRowVersions:
+      return Answer(frame, reply, &FakeFrontend::GetRowVersions);
     case FrameType::kListRounds:
       return Answer(frame, reply, &FakeFrontend::ListRounds);
     case FrameType::kWaitRound:

@@ -404,6 +404,9 @@ TEST_P(EngineTest, BytesThatChangeEverywhere) {
   }
 }
 
+// The bytes of a run of changes behind its header.
+uint64_t RunBytes(uint64_t length) { return length + (length + 7) / 8; }
+
 // A delta has one form: runs of at least one byte, and rows, each in order and only once. So no
 // delta can make a client expand a column of the public matrix again and again for a few bytes
 // each.
@@ -431,7 +434,8 @@ TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
     rest = rest.subspan(bytes);
     return taken;
   };
-  while (runs.size() < count) runs.push_back(take(20 + 2 * LoadLe<uint32_t>(rest.data() + 16)));
+  while (runs.size() < count)
+    runs.push_back(take(20 + RunBytes(LoadLe<uint32_t>(rest.data() + 16))));
   const uint64_t hint_rows = simple ? 4 : 3072 * 2;
   while (!rest.empty()) rows.push_back(take(8 + server->hint().size() / hint_rows));
   ASSERT_GE(runs.size(), 3u);
@@ -460,9 +464,22 @@ TEST_P(EngineTest, DeltasInAnotherOrderAreRefused) {
     EXPECT_THAT(apply(runs, swapped(rows)), unordered);
     EXPECT_THAT(apply(runs, repeated(rows)), unordered);
   }
+  // Differences that no two bytes have, and a sign of a byte that is not there.
+  std::vector<Bytes> impossible = runs;
+  const uint32_t length = LoadLe<uint32_t>(runs[0].data() + 16);
+  impossible[0][20] = 0;
+  impossible[0][20 + length] |= 1;
+  EXPECT_THAT(apply(impossible, rows), StatusIs(absl::StatusCode::kInvalidArgument, "malformed"));
+  if (length % 8 != 0) {
+    impossible = runs;
+    impossible[0].back() |= 0x80;
+    EXPECT_THAT(apply(impossible, rows), StatusIs(absl::StatusCode::kInvalidArgument, "malformed"));
+  }
   // A run of one byte, the last byte of the run before.
   std::vector<Bytes> inside = repeated(runs);
   inside[1].resize(22);
+  inside[1][20] = 1;
+  inside[1][21] = 0;
   StoreLe<uint64_t>(inside[1].data() + 8, LoadLe<uint64_t>(inside[0].data() + 8) +
                                               LoadLe<uint32_t>(inside[0].data() + 16) - 1);
   StoreLe<uint32_t>(inside[1].data() + 16, 1);
@@ -504,7 +521,7 @@ TEST(EngineTest, ChangesThatStandAloneCountWithTheirHeaders) {
   ASSERT_LT(2 * 300u, hint_row) << "rows anew for their changes alone: the test shows nothing";
   SHOAL_ASSERT_OK_AND_ASSIGN(const double share, server->RefreshShare(records.content(2), changed));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Delta delta, Refresh(*server, records.content(2), changed));
-  const double bytes = static_cast<double>(2 * hint_row + 50 * (20 + 2 * 10));
+  const double bytes = static_cast<double>(2 * hint_row + 50 * (20 + 12));
   EXPECT_NEAR(share, bytes / static_cast<double>(server->hint().size()), 1e-9);
   EXPECT_NEAR(static_cast<double>(delta.changes.size()), bytes, 50) << "its own headers";
   SHOAL_ASSERT_OK(client->Advance(delta));

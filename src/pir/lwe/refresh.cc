@@ -18,23 +18,49 @@ constexpr size_t kGap = 10;
 constexpr size_t kCountBytes = 8;
 constexpr size_t kRunHeaderBytes = 20;
 
+constexpr uint64_t DifferencesBytes(uint64_t length) { return length + (length + 7) / 8; }
+
 struct Change {
   uint64_t column = 0;
   uint64_t first_row = 0;
-  BytesView before;
-  BytesView after;
+  uint64_t length = 0;
+  BytesView differences;  // DifferencesBytes(length)
+
+  // after less before, -255 to 255
+  int32_t at(uint64_t i) const {
+    return int32_t{differences[i]} - ((differences[length + i / 8] >> i % 8 & 1) << 8);
+  }
 };
+
+// Whether the differences are those of bytes, in their one encoding.
+bool AreDifferences(const Change& change) {
+  for (uint64_t i = 0; i < change.length; ++i) {
+    if (change.at(i) == -256) return false;
+  }
+  return change.length % 8 == 0 || change.differences.back() >> change.length % 8 == 0;
+}
+
+Bytes DifferencesOf(BytesView before, BytesView after) {
+  Bytes out(DifferencesBytes(before.size()));
+  for (size_t i = 0; i < before.size(); ++i) {
+    out[i] = static_cast<uint8_t>(after[i] - before[i]);
+    uint8_t& signs = out[before.size() + i / 8];
+    signs = static_cast<uint8_t>(signs | (after[i] < before[i] ? 1u << i % 8 : 0u));
+  }
+  return out;
+}
 
 // Takes the run off the front of `bytes`; nothing if it is not complete.
 std::optional<Change> TakeRun(BytesView& bytes) {
   if (bytes.size() < kRunHeaderBytes) return std::nullopt;
   const uint64_t length = LoadLe<uint32_t>(bytes.data() + 16);
-  if (bytes.size() - kRunHeaderBytes < 2 * length) return std::nullopt;
+  const uint64_t run_bytes = DifferencesBytes(length);
+  if (bytes.size() - kRunHeaderBytes < run_bytes) return std::nullopt;
   const Change run = {.column = LoadLe<uint64_t>(bytes.data()),
                       .first_row = LoadLe<uint64_t>(bytes.data() + 8),
-                      .before = bytes.subspan(kRunHeaderBytes, length),
-                      .after = bytes.subspan(kRunHeaderBytes + length, length)};
-  bytes = bytes.subspan(kRunHeaderBytes + 2 * length);
+                      .length = length,
+                      .differences = bytes.subspan(kRunHeaderBytes, run_bytes)};
+  bytes = bytes.subspan(kRunHeaderBytes + run_bytes);
   return run;
 }
 
@@ -45,15 +71,15 @@ class Changes {
   Changes(const Kernel& kernel, const Digest& seed, std::vector<uint32_t>& hint)
       : kernel_(kernel), matrix_(seed, StreamFor(kernel)), hint_(hint), column_(kDimension) {}
 
-  // hint[first_row + i] += (after[i] - before[i]) * (the change's column of the public matrix).
+  // hint[first_row + i] += change.at(i) * (the change's column of the public matrix).
   void Apply(const Change& change) {
     if (expanded_ != change.column) {
       matrix_.ExpandColumn(change.column, column_);
       expanded_ = change.column;
     }
     const uint32_t* const from = column_.data();
-    for (size_t i = 0; i < change.before.size(); ++i) {
-      const int32_t by = int32_t{change.after[i]} - int32_t{change.before[i]};
+    for (uint64_t i = 0; i < change.length; ++i) {
+      const int32_t by = change.at(i);
       if (by == 0) continue;
       kernel_.add_scaled(&from, &by, 1, kDimension,
                          hint_.data() + (change.first_row + i) * kDimension);
@@ -113,8 +139,8 @@ std::vector<double> CountBytes(const ByteMatrix& matrix, bool told, const Runs& 
     Split(
         run.length, changed, [](size_t) { return false; },
         [&](size_t begin, size_t end) {
-          const double each =
-              2 + static_cast<double>(kRunHeaderBytes) / static_cast<double>(end - begin);
+          const double each = static_cast<double>(kRunHeaderBytes + DifferencesBytes(end - begin)) /
+                              static_cast<double>(end - begin);
           for (size_t i = begin; i < end; ++i) row_bytes[run.first_row + i] += each;
         });
   }
@@ -158,18 +184,19 @@ std::optional<Bytes> RefreshProduct(const HintedMatrix& hinted, const Runs& runs
     }
     const auto apply = [&](size_t begin, size_t end) {
       const size_t length = end - begin;
+      const Bytes differences = DifferencesOf(BytesView(bytes.before).subspan(begin, length),
+                                              BytesView(bytes.after).subspan(begin, length));
       const Change change = {.column = run.column,
                              .first_row = run.first_row + begin,
-                             .before = BytesView(bytes.before).subspan(begin, length),
-                             .after = BytesView(bytes.after).subspan(begin, length)};
+                             .length = length,
+                             .differences = differences};
       applied.Apply(change);
       ++count;
-      if (!fit(kRunHeaderBytes + 2 * length)) return;
+      if (!fit(kRunHeaderBytes + differences.size())) return;
       AppendLe<uint64_t>(*changes, change.column);
       AppendLe<uint64_t>(*changes, change.first_row);
       AppendLe<uint32_t>(*changes, static_cast<uint32_t>(length));
-      Append(*changes, change.before);
-      Append(*changes, change.after);
+      Append(*changes, differences);
     };
     Split(
         run.length, [&](size_t i) { return bytes.before[i] != bytes.after[i]; },
@@ -207,8 +234,8 @@ absl::Status ApplyChanges(const Kernel& kernel, const Digest& seed, uint32_t hin
   uint64_t column = 0, row = 0;  // where the next run may begin
   for (uint64_t i = 0; i < count; ++i) {
     const std::optional<Change> run = TakeRun(rest);
-    if (!run || run->before.empty()) return malformed;
-    const uint64_t length = run->before.size();
+    if (!run || run->length == 0 || !AreDifferences(*run)) return malformed;
+    const uint64_t length = run->length;
     if (run->column >= columns || length > rows || run->first_row > rows - length) return outside;
     if (run->column < column || (run->column == column && run->first_row < row)) return unordered;
     column = run->column;

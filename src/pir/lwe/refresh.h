@@ -1,17 +1,18 @@
 // Hints of a later epoch. Private to src/pir.
 //
-// A byte of the matrix that changes costs kDimension multiply-adds, and in the delta two bytes and
+// A byte of the matrix that changes costs kDimension multiply-adds, and in the delta nine bits and
 // a part of its run's header. A row of the hint that is made anew costs a product with the whole
-// public matrix, and all bytes of the row. Signatures bind the epoch, so their bytes change in
-// every column: these rows of the hint are sent anew. Other bytes that changed are sent as changes.
+// public matrix, and all bytes of the row. It is cheaper where a byte changes in most columns.
 //
 // Delta::changes:
-//   u64 runs    each: u64 column, u64 first row, u32 length, the bytes before, the bytes after
+//   u64 runs    each: u64 column, u64 first row, u32 length; of each byte after less the byte
+//               before, d: d mod 256, a byte each; whether d is negative, a bit each, low bits of a
+//               byte first, zeros up to a whole byte. No d is -256
 //   rows anew   each: u64 row, kDimension words, rounded as the hint's
 // Runs have at least one byte, ascend by column and row, and do not overlap; rows anew ascend. So
 // each column of the public matrix is expanded at most once, and a delta costs a client at most the
-// expansion of the whole public matrix, as a query does, and 1,024 multiply-adds for every two
-// bytes.
+// expansion of the whole public matrix, as a query does, and 1,024 multiply-adds for every nine
+// bits.
 #ifndef SHOAL_SRC_PIR_LWE_REFRESH_H_
 #define SHOAL_SRC_PIR_LWE_REFRESH_H_
 

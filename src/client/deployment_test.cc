@@ -1,0 +1,111 @@
+#include "src/client/deployment.h"
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/check.h"
+#include "src/base/testing/matchers.h"
+#include "src/client/testing/fake_frontend.h"
+#include "src/storage/file.h"
+
+namespace shoal::client {
+namespace {
+
+using shoal::testing::StatusIs;
+using testing::FakeFrontend;
+
+class DeploymentTest : public ::testing::Test {
+ protected:
+  DeploymentTest() {
+    std::string name = ::testing::TempDir() + "/deployment.XXXXXX";
+    SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
+    directory_ = name;
+    frontend_.spoil_versions = [this](wire::RowVersionList list, wire::GetRowVersionsResponse&) {
+      // Lists come in pieces.
+      if (asked_.empty() || asked_.back() != list) asked_.push_back(list);
+    };
+  }
+  // As a client with this name, which keeps its files between visits. Which lists it asked for.
+  std::vector<wire::RowVersionList> Visit(const std::string& client) {
+    asked_.clear();
+    const auto deployment =
+        Deployment::Fetch(frontend_, frontend_.pins(), states_[client], frontend_.clock().now_s,
+                          absl::StrCat(directory_, "/", client));
+    SHOAL_CHECK(deployment.ok());
+    const table::RowVersions& versions = deployment->map().versions();
+    const table::RowVersions& expected = frontend_.table().content().versions();
+    for (uint64_t row = 0; row < expected.rows(); ++row) {
+      EXPECT_EQ(versions.of(row), expected.of(row));
+    }
+    return asked_;
+  }
+
+  FakeFrontend frontend_{{.values_stay = true, .records = 30}};
+  std::string directory_;
+  std::map<std::string, State> states_;
+  std::vector<wire::RowVersionList> asked_;
+};
+
+// A client that was here in this block of epochs or in the one before asks for the same, whenever
+// it was; so do those that were not, new clients among them.
+TEST_F(DeploymentTest, TheListsAreFetchedTheSameWayWheneverTheClientWasHereLast) {
+  constexpr uint64_t kLast = 18;
+  for (uint64_t epoch = 1; epoch <= kLast; ++epoch) {
+    Visit(absl::StrCat("last-at-", epoch));
+    Visit("at-every");
+    if (epoch < kLast) frontend_.NextEpoch(30);
+  }
+  ASSERT_EQ(frontend_.table().manifest().epoch(), kLast);
+  const std::vector<wire::RowVersionList> usual = {wire::ROW_VERSION_LIST_PREVIOUS,
+                                                   wire::ROW_VERSION_LIST_RECENT};
+  std::vector<wire::RowVersionList> all = usual;
+  all.push_back(wire::ROW_VERSION_LIST_BASE);
+  EXPECT_EQ(Visit("at-every"), usual);
+  EXPECT_EQ(Visit("new"), all);
+  EXPECT_EQ(Visit("new"), usual);
+  for (uint64_t epoch = 1; epoch <= kLast; ++epoch) {
+    EXPECT_EQ(Visit(absl::StrCat("last-at-", epoch)), epoch > 8 ? usual : all) << epoch;
+  }
+}
+
+// The lists of another epoch, or damaged ones, are refused, whoever has them.
+TEST_F(DeploymentTest, AnotherListIsRefused) {
+  for (int i = 0; i < 9; ++i) frontend_.NextEpoch(30);
+  for (const wire::RowVersionList bad :
+       {wire::ROW_VERSION_LIST_BASE, wire::ROW_VERSION_LIST_PREVIOUS,
+        wire::ROW_VERSION_LIST_RECENT}) {
+    frontend_.spoil_versions = [&](wire::RowVersionList list,
+                                   wire::GetRowVersionsResponse& response) {
+      if (list == bad) (*response.mutable_data())[0] ^= 1;
+    };
+    State state;
+    EXPECT_THAT(Deployment::Fetch(frontend_, frontend_.pins(), state, frontend_.clock().now_s),
+                StatusIs(absl::StatusCode::kDataLoss, "not the manifest's"));
+    EXPECT_FALSE(state.table.has_value());
+  }
+  frontend_.spoil_versions = [&](wire::RowVersionList, wire::GetRowVersionsResponse& response) {
+    response.set_total_bytes(response.total_bytes() + 1);
+  };
+  State state;
+  EXPECT_THAT(Deployment::Fetch(frontend_, frontend_.pins(), state, frontend_.clock().now_s),
+              StatusIs(absl::StatusCode::kDataLoss, "the manifest has"));
+}
+
+TEST_F(DeploymentTest, TheKeptListIsNotTrusted) {
+  for (int i = 0; i < 9; ++i) frontend_.NextEpoch(30);
+  Visit("client");
+  for (const std::string& content :
+       {std::string(), std::string("spoiled"), std::string(1 << 20, '\xff')}) {
+    SHOAL_ASSERT_OK(
+        WriteFileAtomically(directory_ + "/client.versions", AsBytes(content), FileMode::kPublic));
+    EXPECT_EQ(Visit("client").size(), 3u);
+    EXPECT_EQ(Visit("client").size(), 2u);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::client
