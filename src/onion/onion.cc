@@ -28,9 +28,17 @@ Info InfoFor(Aead aead, const Digest& round_id, uint32_t party) {
 // The last layer seals nothing.
 Aead AeadOf(size_t layers) { return layers == 1 ? Aead::kExportOnly : Aead::kChaCha20Poly1305; }
 
-size_t OnionsOf(size_t seed_bytes) {
-  SHOAL_CHECK(seed_bytes % kSeedBytes == 0);
-  return seed_bytes / kSeedBytes;
+// Makes layers for party `party`, which is the last if `layers` is 1, in boxes around messages
+// (none at the last party), and writes their seeds. Without boxes only the seeds are computed.
+void MakeLayers(const Digest& round_id, uint32_t party, size_t layers, const Recipient& recipient,
+                Items ephemeral_secrets, Items messages, MutableItems boxes, MutableItems seeds,
+                size_t n) {
+  const Info info = InfoFor(AeadOf(layers), round_id, party);
+  if (layers == 1 || boxes.data == nullptr) {
+    ExportBatch(recipient, info, kLayerSeed, ephemeral_secrets, boxes, seeds, n);
+  } else {
+    SealBatch(recipient, info, kLayerSeed, ephemeral_secrets, messages, boxes, seeds, n);
+  }
 }
 
 }  // namespace
@@ -49,34 +57,23 @@ void BuildOnions(const Digest& round_id, uint32_t first_party,
   // Layer l of an onion is its tail but for the tags of the layers around it, which follow it:
   // each layer is sealed in place around the one before.
   for (size_t l = layers; l-- > 0;) {
-    const Info info = InfoFor(AeadOf(layers - l), round_id, first_party + static_cast<uint32_t>(l));
     const Items secrets = {ephemeral_secrets.data() + l * 32, layers * 32, 32};
     const MutableItems exports = {seeds.data() + l * kSeedBytes, layers * kSeedBytes, kSeedBytes};
     uint8_t* const box = onions.empty() ? nullptr : onions.data() + kEncBytes * l;
-    if (box == nullptr || l + 1 == layers) {
-      ExportBatch(recipients[l], info, kLayerSeed, secrets, {box, bytes, kEncBytes}, exports, n);
-    } else {
-      const size_t inner_bytes = OnionBytes(layers - l - 1);
-      SealBatch(recipients[l], info, kLayerSeed, secrets, {box + kEncBytes, bytes, inner_bytes},
-                {box, bytes, inner_bytes + kSealBytes}, exports, n);
-    }
+    const uint8_t* const message = box == nullptr ? nullptr : box + kEncBytes;
+    const size_t left = layers - l;
+    MakeLayers(round_id, first_party + static_cast<uint32_t>(l), left, recipients[l], secrets,
+               {message, bytes, OnionBytes(left - 1)}, {box, bytes, OnionBytes(left)}, exports, n);
   }
 }
 
 Bytes AddLayer(const Digest& round_id, uint32_t party, const Recipient& recipient,
                BytesView ephemeral_secret, BytesView inner, MutableBytes seed) {
   SHOAL_CHECK(party > 1 && ephemeral_secret.size() == 32 && seed.size() == kSeedBytes);
-  const Items secret = {ephemeral_secret.data(), 32, 32};
-  const MutableItems out = {seed.data(), kSeedBytes, kSeedBytes};
   Bytes layer(inner.empty() ? kEncBytes : inner.size() + kSealBytes);
-  const MutableItems box = {layer.data(), layer.size(), layer.size()};
-  if (inner.empty()) {
-    ExportBatch(recipient, InfoFor(Aead::kExportOnly, round_id, party), kLayerSeed, secret, box,
-                out, 1);
-  } else {
-    SealBatch(recipient, InfoFor(Aead::kChaCha20Poly1305, round_id, party), kLayerSeed, secret,
-              {inner.data(), inner.size(), inner.size()}, box, out, 1);
-  }
+  MakeLayers(round_id, party, inner.empty() ? 1 : 2, recipient, {ephemeral_secret.data(), 32, 32},
+             {inner.data(), inner.size(), inner.size()}, {layer.data(), layer.size(), layer.size()},
+             {seed.data(), kSeedBytes, kSeedBytes}, 1);
   return layer;
 }
 
@@ -133,7 +130,7 @@ void OpenSubmissions(const KeyPair& key, const Digest& round_id,
     Bytes encs;
     for (const SubmissionToOpen& item : batch) {
       SHOAL_CHECK(item.submission.size() == item.onions.size() + kSealBytes);
-      OnionsOf(item.seeds.size());
+      SHOAL_CHECK(item.seeds.size() % kSeedBytes == 0);
       encs.insert(encs.end(), item.submission.begin(), item.submission.begin() + kEncBytes);
     }
     std::vector<Context> contexts(batch.size());

@@ -58,9 +58,6 @@ struct KnownSubmission {
 };
 using KnownSubmissions = absl::flat_hash_map<Print, KnownSubmission, PrintHash>;
 
-// The length of a submission in front of it, in the journal and in party 1's input.
-constexpr size_t kLengthBytes = 4;
-
 }  // namespace
 
 // One round. All locks but `storing` are held briefly, on I/O threads too.
@@ -493,7 +490,7 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
         if (is_new) {
           added.push_back(submissions[i]);
           slots += onion::SubmissionOnions(parties, submissions[i].size());
-          list_bytes += kLengthBytes + submissions[i].size();
+          list_bytes += kSubmissionLengthBytes + submissions[i].size();
         }
         same_key = mine;
       }

@@ -230,7 +230,6 @@ absl::Status OnionIntake::OpenWhole(BytesView onions) {
 }
 
 absl::Status OnionIntake::OpenPending() {
-  constexpr size_t kLengthBytes = 4;
   const size_t inner_bytes = context_->inner_bytes();
   // A thread's share: submissions that follow one another, and their onions.
   struct Task {
@@ -239,22 +238,23 @@ absl::Status OnionIntake::OpenPending() {
   };
   std::vector<Task> tasks;
   size_t at = 0, onions = 0;
-  while (pending_.size() - at >= kLengthBytes) {
+  while (pending_.size() - at >= kSubmissionLengthBytes) {
     const uint32_t length = LoadLe<uint32_t>(pending_.data() + at);
     const size_t count = onion::SubmissionOnions(context_->parties, length);
     if (count == 0 || count > count_ - opened_ - onions) {
       return absl::InvalidArgumentError(absl::StrCat(
           "offline list: ", length, " bytes are not a submission, or too many onions"));
     }
-    if (pending_.size() - at - kLengthBytes < length) break;
+    if (pending_.size() - at - kSubmissionLengthBytes < length) break;
     if (tasks.empty() || tasks.back().submissions.size() == kSubmissions ||
         tasks.back().onions + count > kSubmissionOnions) {
       tasks.push_back({.submissions = {}, .first = opened_ + onions});
     }
-    tasks.back().submissions.push_back(BytesView(pending_).subspan(at + kLengthBytes, length));
+    tasks.back().submissions.push_back(
+        BytesView(pending_).subspan(at + kSubmissionLengthBytes, length));
     tasks.back().onions += count;
     onions += count;
-    at += kLengthBytes + length;
+    at += kSubmissionLengthBytes + length;
   }
   Grow(onions);
   const auto open = [&](const Task& task) {

@@ -10,6 +10,7 @@
 #ifndef SHOAL_SRC_SERVER_OFFLINE_H_
 #define SHOAL_SRC_SERVER_OFFLINE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -40,7 +41,8 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
                                      const Resources& resources);
 
 // Party 1's input: all submissions of a round as they were received, each after its length (4
-// bytes, little endian).
+// bytes, little endian). The frontend's journal holds them in the same form.
+inline constexpr size_t kSubmissionLengthBytes = 4;
 struct Submissions {
   std::unique_ptr<ByteSource> list;
   uint64_t onions = 0;  // in all of them

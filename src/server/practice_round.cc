@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "src/server/offline.h"
+
 namespace shoal::server {
 
 PracticeRound::PracticeRound(const Shape& shape, RandomSource& random) {
@@ -25,10 +27,9 @@ PracticeRound::PracticeRound(const Shape& shape, RandomSource& random) {
 
 PracticeRound::Input PracticeRound::MakeInput(size_t count, size_t each, RandomSource& random,
                                               ThreadPool& pool) const {
-  constexpr size_t kLengthBytes = 4;
   const size_t parties = recipients_.size(), layers = parties - 1;
   const size_t onion_bytes = onion::OnionBytes(layers);
-  const size_t whole_bytes = kLengthBytes + onion::SubmissionBytes(parties, each);
+  const size_t whole_bytes = kSubmissionLengthBytes + onion::SubmissionBytes(parties, each);
   const size_t submissions = (count + each - 1) / each;
   Input input;
   input.seeds.resize(32 * parties * count);
@@ -38,7 +39,7 @@ PracticeRound::Input PracticeRound::MakeInput(size_t count, size_t each, RandomS
   const BytesView outer_secrets = BytesView(secrets).subspan(inner_secrets.size());
   const size_t last = count - (submissions == 0 ? 0 : (submissions - 1) * each);
   if (submissions > 0) {
-    input.list.resize((submissions - 1) * whole_bytes + kLengthBytes +
+    input.list.resize((submissions - 1) * whole_bytes + kSubmissionLengthBytes +
                       onion::SubmissionBytes(parties, last));
   }
   pool.ParallelFor(submissions, 1, [&](size_t s, size_t) {
@@ -48,12 +49,12 @@ PracticeRound::Input PracticeRound::MakeInput(size_t count, size_t each, RandomS
                        inner_secrets.subspan(32 * layers * first, 32 * layers * n), seeds, onions);
     const MutableBytes place =
         MutableBytes(input.list)
-            .subspan(s * whole_bytes, kLengthBytes + onion::SubmissionBytes(parties, n));
-    StoreLe(place.data(), static_cast<uint32_t>(place.size() - kLengthBytes));
+            .subspan(s * whole_bytes, kSubmissionLengthBytes + onion::SubmissionBytes(parties, n));
+    StoreLe(place.data(), static_cast<uint32_t>(place.size() - kSubmissionLengthBytes));
     const onion::SubmissionToSeal submission = {
         .ephemeral_secret = outer_secrets.subspan(32 * s, 32),
         .onions = onions,
-        .submission = place.subspan(kLengthBytes),
+        .submission = place.subspan(kSubmissionLengthBytes),
         .seeds = first_seeds};
     onion::SealSubmissions(recipients_[0], {}, {&submission, 1});
     for (size_t i = 0; i < n; ++i) {
