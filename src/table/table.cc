@@ -637,11 +637,9 @@ absl::StatusOr<uint32_t> CheckBeforeSigning(const UnsignedTable& table,
   // The lists are a function of this epoch's rows and of the previous epoch. A list of a single
   // epoch needs no other one.
   const auto is_of = [&](const RowVersions& expected) {
-    return ManifestDigest(manifest) == [&] {
-      wire::Manifest same = manifest;
-      *same.mutable_row_versions() = expected.Describe();
-      return ManifestDigest(same);
-    }();
+    wire::Manifest with_expected = manifest;
+    *with_expected.mutable_row_versions() = expected.Describe();
+    return ManifestDigest(manifest) == ManifestDigest(with_expected);
   };
   if (!is_of(RowVersions::First(version, table.rows()))) {
     if (previous == nullptr) {
