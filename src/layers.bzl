@@ -31,17 +31,18 @@ LAYERS = {
     "pir/lwe": ["base", "noise", "parallel", "pir", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
     "pir/registry": ["pir", "pir/lwe"],
+    "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
-    "client": ["base", "net", "noise", "onion", "parallel", "pir", "roster", "round", "sharing", "storage", "table", "wire"],
+    "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "table", "wire"],
     "plan": ["base", "noise", "onion", "parallel", "pir", "pir/registry", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
-    "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "plan", "roster", "storage", "table", "wire"],
-    "shoald": ["base", "cli", "net", "parallel", "pir", "pir/registry", "roster", "round", "server", "storage", "table", "wire"],
+    "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
+    "shoald": ["base", "cli", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "noise", "onion", "parallel", "server", "sharing", "shuffle", "storage", "wire"],
-    "sim": ["base", "client", "crowd", "net", "onion", "pir/lwe", "roster", "round", "server", "sharing", "shoal", "shoald", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "net", "onion", "pir/lwe", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

@@ -255,6 +255,7 @@ class Chain:
 
         Returns columns of results.MEASURED and of results.ENGINE. Raises Failed, WrongAnswers.
         """
+        self._programs.run([LOCAL_CHAIN, "engine", self.directory, engine], log=self._log)
         log = os.path.join(self.directory, f"{engine}.log")
         with open(log, "w", encoding="utf-8") as file:
             server = subprocess.Popen(

@@ -134,6 +134,10 @@ uint32_t SmallOr(const Values& values, const char* option, uint32_t otherwise) {
       std::min<uint64_t>(NumberOr(values, option, otherwise), ~uint32_t{0}));
 }
 
+uint64_t MebibytesOr(const Values& values, const char* option, uint64_t otherwise_mib) {
+  return std::min(NumberOr(values, option, otherwise_mib), uint64_t{1} << 40) << 20;
+}
+
 std::vector<std::string> TextsOf(const Values& values, const char* option) {
   return values.count(option) > 0 ? values[option].as<std::vector<std::string>>()
                                   : std::vector<std::string>();

@@ -82,6 +82,8 @@ std::string TextOr(const Values& values, const char* option, absl::string_view o
 uint64_t NumberOr(const Values& values, const char* option, uint64_t otherwise);
 // The same, or 2^32 - 1 if the number is larger. Its range is checked later.
 uint32_t SmallOr(const Values& values, const char* option, uint32_t otherwise);
+// A number of MiB, in bytes. No more than 2^60: no machine has that.
+uint64_t MebibytesOr(const Values& values, const char* option, uint64_t otherwise_mib);
 std::vector<std::string> TextsOf(const Values& values, const char* option);
 
 // An error for a well-formed command line that makes no sense. The program then ends with

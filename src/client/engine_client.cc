@@ -9,6 +9,7 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/client/rows.h"
+#include "src/pir/setup/signed_setup.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::client {
@@ -41,22 +42,6 @@ class EngineAnswers final : public RowAnswers {
 
 }  // namespace
 
-absl::Status CheckSetup(const wire::PirSetup& setup, const Deployment& deployment,
-                        const pir::Engine& engine) {
-  const auto differs = [](absl::string_view what) {
-    return absl::DataLossError(
-        absl::StrCat("the server's engine is not set up for its table: ", what));
-  };
-  const table::Manifest& manifest = deployment.manifest();
-  if (setup.engine() != engine.name()) return differs("engine");
-  if (setup.manifest_digest() != AsText(manifest.digest())) return differs("manifest_digest");
-  if (setup.table_id() != manifest.content().table_id()) return differs("table_id");
-  if (setup.epoch() != manifest.epoch()) return differs("epoch");
-  if (setup.rows() != manifest.rows()) return differs("rows");
-  if (setup.record_bytes() != manifest.answer_bytes()) return differs("record_bytes");
-  return engine.SizesOf(setup).status();
-}
-
 absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deployment,
                                                      const pir::Engine& engine,
                                                      const EngineCall& call) {
@@ -66,7 +51,9 @@ absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deploymen
                          call(wire::MakeFrame(wire::FrameType::kGetPirSetup, request), 0));
   wire::GetPirSetupResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kGetPirSetup, response));
-  SHOAL_RETURN_IF_ERROR(CheckSetup(response.setup(), deployment, engine));
+  SHOAL_RETURN_IF_ERROR(Annotate(
+      pir::CheckSetup(response.setup(), deployment.manifest(), engine, deployment.roster()),
+      "the server"));
   return response;
 }
 
@@ -137,11 +124,13 @@ Traffic EngineClient::traffic() const {
 
 absl::Status EngineClient::Prepare() {
   if (session_ == nullptr) {
+    std::vector<wire::SignedPirSetup> signed_setups;
     std::vector<wire::PirSetup> setups;
     for (size_t server = 0; server < servers_.size(); ++server) {
       SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
                              FetchSetup(deployment_, engine_, CallTo(server)));
-      setups.push_back(response.setup());
+      signed_setups.push_back(response.setup());
+      setups.push_back(response.setup().setup());
       costs_.setup_seconds += response.report().setup_seconds();
     }
     SHOAL_ASSIGN_OR_RETURN(costs_.bytes, engine_.SizesOf(setups[0]));
@@ -149,13 +138,13 @@ absl::Status EngineClient::Prepare() {
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
                            engine_.OpenSession(setups, options));
     if (session->needed(0) == pir::Session::Need::kHint) {
-      SHOAL_ASSIGN_OR_RETURN(session,
-                             ObtainHint(
-                                 engine_, setups[0], options_.hint_path, CallTo(0), options,
-                                 [this](uint64_t done, uint64_t total) {
-                                   environment_.Count("fetching the hint", done, total);
-                                 },
-                                 fetch_));
+      SHOAL_ASSIGN_OR_RETURN(session, ObtainHint(
+                                          engine_, signed_setups[0], deployment_.roster(),
+                                          options_.hint_path, CallTo(0), options,
+                                          [this](uint64_t done, uint64_t total) {
+                                            environment_.Count("fetching the hint", done, total);
+                                          },
+                                          fetch_));
       costs_.open_seconds = fetch_.open_seconds;
     }
     session_ = std::move(session);

@@ -1,7 +1,8 @@
 // An engine's servers as a source of rows (row_source.h), for one device.
 //
-//   Prepare  each server's setup, checked against the verified manifest; what the session needs
-//            first: a public hint (hint_cache.h), or answers to requests of its own
+//   Prepare  each server's setup, which all parties must have signed for the verified table; what
+//            the session needs first: a public hint (hint_cache.h), or answers to requests of its
+//            own
 //   Ask      the steps of one lookup, padded: the session decides how many queries there are by
 //            the number of keys                                                       ---> servers
 //            all answers, whatever they hold: every one is decrypted; those that were wanted
@@ -39,13 +40,9 @@ struct EngineOptions {
   uint32_t pad_to = 1;
 };
 
-// Checks that a server's setup is of the deployment's table. DATA_LOSS names the field that
-// differs: the server's engine and its table do not belong together.
-absl::Status CheckSetup(const wire::PirSetup& setup, const Deployment& deployment,
-                        const pir::Engine& engine);
-
-// The server's setup of `engine`, checked (CheckSetup), and what the engine has cost there so far.
-// NOT_FOUND if the server has no such engine.
+// The server's setup of `engine`, which is of the deployment's table and signed by all parties, and
+// what the engine has cost there so far. NOT_FOUND if the server has no such engine; errors of
+// pir::CheckSetup.
 absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deployment,
                                                      const pir::Engine& engine,
                                                      const EngineCall& call);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/setup/signed_setup.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 
@@ -52,10 +53,14 @@ absl::Status WriteFrom(const std::string& path, uint64_t at, BytesView content) 
   return status;
 }
 
-std::optional<wire::PirSetup> ReadSetup(const std::string& path) {
+// Nothing unless the roster's parties signed it.
+std::optional<wire::SignedPirSetup> ReadSetup(const std::string& path,
+                                              const roster::Roster& roster) {
   const auto text = ReadFile(SetupPath(path), 1 << 16);
-  wire::PirSetup setup;
-  if (!text.ok() || !setup.ParseFromString(*text)) return std::nullopt;
+  wire::SignedPirSetup setup;
+  if (!text.ok() || !setup.ParseFromString(*text) || !pir::VerifySetup(setup, roster).ok()) {
+    return std::nullopt;
+  }
   return setup;
 }
 
@@ -79,14 +84,14 @@ std::optional<wire::GetPirDeltaResponse> TakeHead(BytesView& bytes) {
   return head;
 }
 
-// Applies a delta, which brings the session to the delta's epoch. DATA_LOSS or INVALID_ARGUMENT:
-// these bytes are not the delta of this head; then the session is unchanged.
-absl::Status Apply(pir::Session& session, const wire::GetPirDeltaResponse& head,
-                   BytesView changes) {
+// Applies a delta, which brings the session to the setup `to`, whose signature has been verified.
+// DATA_LOSS or INVALID_ARGUMENT: these bytes are not the signed delta; then the session is
+// unchanged.
+absl::Status Apply(pir::Session& session, const wire::SignedPirSetup& to, BytesView changes) {
   const pir::DeltaView delta = {
-      .from = pir::SetupId(session.setup()), .to = head.to(), .changes = changes};
-  if (head.digest() != AsText(pir::DeltaDigest(delta))) {
-    return absl::DataLossError("the delta does not have its digest");
+      .from = pir::SetupId(session.setup()), .to = to.setup(), .changes = changes};
+  if (to.delta_digest() != AsText(pir::DeltaDigest(delta))) {
+    return absl::DataLossError("the delta is not the one that all parties signed");
   }
   return session.Advance(delta);
 }
@@ -97,6 +102,7 @@ struct Kept {
   uint64_t deltas_bytes = 0;              // the part of PATH.deltas that the session has
   // The next delta, of which only a part has come.
   Bytes head, changes;
+  bool damaged = false;  // the hint is complete, and is not the setup's
 };
 
 absl::StatusOr<std::unique_ptr<pir::Session>> WithHint(const pir::Engine& engine,
@@ -110,18 +116,22 @@ absl::StatusOr<std::unique_ptr<pir::Session>> WithHint(const pir::Engine& engine
   return session;
 }
 
-absl::StatusOr<Kept> FromDisk(const pir::Engine& engine, const std::string& path,
-                              const pir::SessionOptions& options) {
+absl::StatusOr<Kept> FromDisk(const pir::Engine& engine, const roster::Roster& roster,
+                              const std::string& path, const pir::SessionOptions& options) {
   Kept kept;
-  const std::optional<wire::PirSetup> setup = ReadSetup(path);
-  if (!setup || !engine.SizesOf(*setup).ok()) return kept;
+  const std::optional<wire::SignedPirSetup> kept_setup = ReadSetup(path, roster);
+  if (!kept_setup || !engine.SizesOf(kept_setup->setup()).ok()) return kept;
+  const wire::PirSetup& setup = kept_setup->setup();
   {
-    SHOAL_ASSIGN_OR_RETURN(const std::string hint, ReadKept(HintPath(path), setup->hint_bytes()));
-    auto session = WithHint(engine, *setup, AsBytes(hint), options);
-    if (IsNone(session.status())) return kept;
+    SHOAL_ASSIGN_OR_RETURN(const std::string hint, ReadKept(HintPath(path), setup.hint_bytes()));
+    auto session = WithHint(engine, setup, AsBytes(hint), options);
+    if (IsNone(session.status())) {
+      kept.damaged = hint.size() == setup.hint_bytes();
+      return kept;
+    }
     SHOAL_ASSIGN_OR_RETURN(kept.session, std::move(session));
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::string deltas, ReadKept(DeltasPath(path), setup->hint_bytes()));
+  SHOAL_ASSIGN_OR_RETURN(const std::string deltas, ReadKept(DeltasPath(path), setup.hint_bytes()));
   // Bytes after the last good delta will be written over.
   for (BytesView rest = AsBytes(deltas); !rest.empty();) {
     const auto head = TakeHead(rest);
@@ -131,7 +141,10 @@ absl::StatusOr<Kept> FromDisk(const pir::Engine& engine, const std::string& path
       kept.changes = ToBytes(rest);
       break;
     }
-    if (!Apply(*kept.session, *head, rest.first(head->total_bytes())).ok()) break;
+    if (!pir::VerifySetup(head->to(), roster).ok() ||
+        !Apply(*kept.session, head->to(), rest.first(head->total_bytes())).ok()) {
+      break;
+    }
     rest = rest.subspan(head->total_bytes());
     kept.deltas_bytes = deltas.size() - rest.size();
   }
@@ -202,18 +215,19 @@ class Fetcher {
 // Brings the kept session, which is of an earlier epoch, to that of `setup`. An error for which
 // IsNone is true means that the server has no delta from there, that its delta is malformed, or
 // that the hint is smaller.
-absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::string& path,
+absl::Status BringForward(Kept& kept, const wire::SignedPirSetup& to, const std::string& path,
                           Fetcher& fetcher) {
+  const wire::PirSetup& setup = to.setup();
   constexpr auto kType = wire::FrameType::kGetPirDelta;
   wire::GetPirDeltaRequest request;
   request.set_engine(setup.engine());
   request.set_from_setup_id(ToString(pir::SetupId(kept.session->setup())));
   Bytes none;
-  SHOAL_ASSIGN_OR_RETURN(const auto head,
-                         fetcher.Ask<wire::GetPirDeltaResponse>(kType, request, none));
-  if (pir::SetupId(head.to()) != pir::SetupId(setup)) {
+  SHOAL_ASSIGN_OR_RETURN(auto head, fetcher.Ask<wire::GetPirDeltaResponse>(kType, request, none));
+  if (pir::SetupMessage(head.to()) != pir::SetupMessage(to)) {
     return absl::DataLossError("the server's delta leads to another setup than it has");
   }
+  *head.mutable_to() = to;
   const Bytes encoded = EncodeHead(head);
   const uint64_t before = kept.deltas_bytes + encoded.size();
   if (before > setup.hint_bytes() || head.total_bytes() > setup.hint_bytes() - before) {
@@ -228,19 +242,21 @@ absl::Status BringForward(Kept& kept, const wire::PirSetup& setup, const std::st
   };
   SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirDeltaResponse>(kType, std::move(request),
                                                                 head.total_bytes(), keep, changes));
-  return Apply(*kept.session, head, changes);
+  return Apply(*kept.session, to, changes);
 }
 
-// Fetches the hint, or the part that is missing. Files of another hint are deleted when the first
-// piece of this one has come.
+// Fetches the hint, or the part that is missing, and opens a session with it. Files of another hint
+// are deleted when the first piece of this one has come.
 absl::StatusOr<std::unique_ptr<pir::Session>> FetchHint(const pir::Engine& engine,
-                                                        const wire::PirSetup& setup,
+                                                        const wire::SignedPirSetup& to,
+                                                        const roster::Roster& roster,
                                                         const std::string& path, Fetcher& fetcher,
                                                         const pir::SessionOptions& options) {
+  const wire::PirSetup& setup = to.setup();
   const Digest id = pir::SetupId(setup);
   Bytes hint;
-  if (const std::optional<wire::PirSetup> begun = path.empty() ? std::nullopt : ReadSetup(path);
-      begun && pir::SetupId(*begun) == id) {
+  if (const auto begun = path.empty() ? std::nullopt : ReadSetup(path, roster);
+      begun && pir::SetupId(begun->setup()) == id) {
     SHOAL_ASSIGN_OR_RETURN(const std::string part, ReadKept(HintPath(path), setup.hint_bytes()));
     // A complete file that is not a valid hint is not continued.
     if (part.size() < setup.hint_bytes()) hint = ToBytes(AsBytes(part));
@@ -249,7 +265,7 @@ absl::StatusOr<std::unique_ptr<pir::Session>> FetchHint(const pir::Engine& engin
     if (path.empty()) return absl::OkStatus();
     if (offset == 0) {
       for (const std::string& file : {DeltasPath(path), HintPath(path)}) unlink(file.c_str());
-      const std::string text = setup.SerializeAsString();
+      const std::string text = to.SerializeAsString();
       SHOAL_RETURN_IF_ERROR(
           WriteFileAtomically(SetupPath(path), AsBytes(text), FileMode::kPrivate));
     }
@@ -260,50 +276,59 @@ absl::StatusOr<std::unique_ptr<pir::Session>> FetchHint(const pir::Engine& engin
   SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirHintResponse>(
       wire::FrameType::kGetPirHint, std::move(request), setup.hint_bytes(), keep, hint));
   auto session = WithHint(engine, setup, hint, options);
-  if (absl::IsDataLoss(session.status()) && !path.empty()) {
-    // The next download begins from the start.
-    unlink(HintPath(path).c_str());
-  }
+  // The next download begins from the start.
+  if (absl::IsDataLoss(session.status()) && !path.empty()) unlink(HintPath(path).c_str());
   return session;
 }
 
 absl::StatusOr<std::unique_ptr<pir::Session>> Obtain(const pir::Engine& engine,
-                                                     const wire::PirSetup& setup,
+                                                     const wire::SignedPirSetup& setup,
+                                                     const roster::Roster& roster,
                                                      const std::string& path, Fetcher& fetcher,
                                                      const pir::SessionOptions& options,
                                                      HintFetch& fetch) {
-  if (path.empty()) return FetchHint(engine, setup, path, fetcher, options);
-  SHOAL_ASSIGN_OR_RETURN(Kept kept, FromDisk(engine, path, options));
+  Kept kept;
+  if (!path.empty()) {
+    SHOAL_ASSIGN_OR_RETURN(kept, FromDisk(engine, roster, path, options));
+  }
   if (kept.session != nullptr) {
-    fetch.resumed_bytes = setup.hint_bytes();
-    if (pir::SetupId(kept.session->setup()) == pir::SetupId(setup)) return std::move(kept.session);
+    fetch.resumed_bytes = setup.setup().hint_bytes();
+    if (pir::SetupId(kept.session->setup()) == pir::SetupId(setup.setup())) {
+      return std::move(kept.session);
+    }
     const absl::Status forward = BringForward(kept, setup, path, fetcher);
     fetch.by_delta = forward.ok();
     if (forward.ok()) return std::move(kept.session);
     if (!IsNone(forward)) return forward;
     fetch.resumed_bytes = 0;
-    // Frees the memory of the old hint for the new one.
-    kept = {};
   }
-  return FetchHint(engine, setup, path, fetcher, options);
+  const bool again = kept.damaged;
+  // Frees the memory of the old hint for the new one.
+  kept = {};
+  auto session = FetchHint(engine, setup, roster, path, fetcher, options);
+  // What was continued may have been damaged on disk, and what came on its way.
+  if (!again && absl::IsDataLoss(session.status())) {
+    session = FetchHint(engine, setup, roster, path, fetcher, options);
+  }
+  return session;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<pir::Session>> ObtainHint(
-    const pir::Engine& engine, const wire::PirSetup& setup, const std::string& path,
-    const EngineCall& call, const pir::SessionOptions& options,
+    const pir::Engine& engine, const wire::SignedPirSetup& setup, const roster::Roster& roster,
+    const std::string& path, const EngineCall& call, const pir::SessionOptions& options,
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch) {
   const Stopwatch stopwatch;
-  SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, engine.SizesOf(setup));
+  SHOAL_ASSIGN_OR_RETURN(const pir::Sizes sizes, engine.SizesOf(setup.setup()));
   // Checked before the hint is fetched, as the server chose its size. In addition to the expanded
   // hint, memory holds either the hint as it came, or deltas, which are not longer than that, with
   // a part of the last delta a second time.
   uint64_t bytes = sizes.hint_bytes + sizes.hint_memory_bytes;
   if (!path.empty() && FileExists(DeltasPath(path))) bytes += sizes.hint_bytes;
-  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, absl::StrCat(setup.engine(), ": the hint")));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(bytes, absl::StrCat(engine.name(), ": the hint")));
   Fetcher fetcher(call, progress, fetch);
-  auto session = Obtain(engine, setup, path, fetcher, options, fetch);
+  auto session = Obtain(engine, setup, roster, path, fetcher, options, fetch);
   fetch.open_seconds = stopwatch.Seconds() - fetcher.wait_seconds();
   return session;
 }

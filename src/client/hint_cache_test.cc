@@ -19,7 +19,9 @@
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/setup/signed_setup.h"
 #include "src/pir/testing/records.h"
+#include "src/roster/testing/parties.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 #include "src/wire/pir.pb.h"
@@ -51,7 +53,19 @@ class HintCacheTest : public ::testing::Test {
     const std::set<uint64_t> rows = {3, 250, epoch_};
     const std::vector<uint64_t> changed(rows.begin(), rows.end());
     for (uint64_t row : changed) records_.Fill(row, static_cast<uint8_t>(17 * epoch_ + row));
+    Refresh(changed);
+  }
+  void Refresh(const std::vector<uint64_t>& changed) {
     delta_ = *server_->Refresh(records_.content(epoch_), changed);
+    signed_delta_ = pir::DeltaDigest(*delta_);
+  }
+  // The setup and the delta that leads to it, signed by all parties.
+  wire::SignedPirSetup Sign(const wire::PirSetup& setup) const {
+    wire::SignedPirSetup out;
+    *out.mutable_setup() = setup;
+    if (signed_delta_) out.set_delta_digest(ToString(*signed_delta_));
+    out.set_signature(ToString(parties_.SignByAll(pir::SetupMessage(out)).bytes()));
+    return out;
   }
   // Answers as PirService does, but in small pieces, and as `spoil_` changes them.
   absl::StatusOr<Frame> Call(const Frame& request) {
@@ -68,9 +82,8 @@ class HintCacheTest : public ::testing::Test {
       }
       if (delta_pieces_left_-- <= 0) return delta_error_;
       wire::GetPirDeltaResponse response;
-      *response.mutable_to() = delta_->to;
+      *response.mutable_to() = Sign(delta_->to);
       response.set_total_bytes(delta_->changes.size());
-      response.set_digest(ToString(pir::DeltaDigest(*delta_)));
       SHOAL_ASSIGN_OR_RETURN(Bytes piece, Piece(delta_->changes, message.offset(),
                                                 std::min(message.max_bytes(), kDeltaPiece)));
       return wire::MakeFrame(request.type, response, std::move(piece));
@@ -95,7 +108,7 @@ class HintCacheTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<pir::Session>> Obtain() {
     fetch_ = HintFetch();
     return ObtainHint(
-        engine_, server_->setup(), path_,
+        engine_, Sign(server_->setup()), roster_, path_,
         [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
         [this](uint64_t done, uint64_t total) {
           progress_.push_back({done, total});
@@ -135,8 +148,11 @@ class HintCacheTest : public ::testing::Test {
   const std::string path_;
   uint64_t epoch_ = 1;
   Records records_{kRows, 4};
+  roster::testing::Parties parties_{2, random_};
+  const roster::Roster roster_ = parties_.roster();
   std::unique_ptr<pir::Server> server_;
   std::optional<pir::Delta> delta_;
+  std::optional<Digest> signed_delta_;
   int pieces_left_ = 1 << 30, delta_pieces_left_ = 1 << 30;
   absl::Status delta_error_ = absl::UnavailableError("cut off");
   uint64_t extra_total_ = 0;
@@ -381,7 +397,7 @@ TEST_F(HintCacheTest, DeltasAreNeverLongerThanTheHint) {
   for (int i = 0; i < 12; ++i) {
     ++epoch_;
     for (uint64_t row : all) records_.Fill(row, static_cast<uint8_t>(17 * epoch_ + row));
-    delta_ = *server_->Refresh(records_.content(epoch_), all);
+    Refresh(all);
     ASSERT_LT(delta_->changes.size(), server_->hint().size());
     ExpectServed();
     whole += !fetch_.by_delta;
@@ -442,10 +458,10 @@ TEST_F(HintCacheTest, MutatedDeltas) {
           response.set_total_bytes(random_.Below(2) == 0 ? ~random_.Below(2) : random_.Below(1000));
           break;
         case 3:
-          response.set_digest(std::string(random_.Below(40), 'x'));
+          response.mutable_to()->set_delta_digest(std::string(random_.Below(40), 'x'));
           break;
         case 4:
-          response.mutable_to()->set_epoch(random_.Below(4));
+          response.mutable_to()->mutable_setup()->set_epoch(random_.Below(4));
           break;
         case 5:
           frame.control[random_.Below(frame.control.size())] ^=
@@ -552,6 +568,85 @@ TEST_F(HintCacheTest, AServerThatSendsSomethingElse) {
   EXPECT_FALSE(fetch_.by_delta);
 }
 
+// A hint that is not the one that all parties signed is thrown away and fetched again once, before
+// anything is asked; then the server is given up.
+TEST_F(HintCacheTest, APoisonedHintIsFetchedAgainOnce) {
+  int hints = 0, poisoned = 0;
+  spoil_ = [&](Frame& frame) {
+    if (frame.type != FrameType::kGetPirHint) return;
+    wire::GetPirHintResponse response;
+    ASSERT_TRUE(response.ParseFromString(frame.control));
+    if (hints < poisoned) frame.bulk[0] ^= 1;
+    if (fetch_.received_bytes % server_->hint().size() + frame.bulk.size() ==
+        server_->hint().size()) {
+      ++hints;
+    }
+  };
+  poisoned = 1;
+  ExpectServed();
+  EXPECT_EQ(hints, 2);
+  EXPECT_EQ(fetch_.received_bytes, 2 * server_->hint().size());
+  for (const std::string& file : Files()) unlink(file.c_str());
+  hints = 0;
+  poisoned = 1 << 30;
+  EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kDataLoss, "digest"));
+  EXPECT_EQ(hints, 2);
+  EXPECT_FALSE(FileExists(path_ + ".hint"));
+  // What was whole and is damaged on disk counts as the first time.
+  hints = poisoned = 0;
+  ExpectServed();
+  Bytes bad = Read(path_ + ".hint");
+  bad[7] ^= 1;
+  Write(path_ + ".hint", bad);
+  hints = 0;
+  poisoned = 1 << 30;
+  EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kDataLoss, "digest"));
+  EXPECT_EQ(hints, 1);
+}
+
+// A delta that the server made up, with every digest right but no signature on it, is not applied.
+TEST_F(HintCacheTest, ADeltaThatNobodySignedIsNotApplied) {
+  ExpectServed();
+  const Bytes hint = Read(path_ + ".hint");
+  NextEpoch();
+  // One changed byte of one column more than there was: a valid encoding.
+  ASSERT_GT(delta_->changes.size(), 29u);
+  delta_->changes[28] ^= 1;
+  ExpectServed();
+  EXPECT_FALSE(fetch_.by_delta);
+  EXPECT_EQ(fetch_.received_bytes, delta_->changes.size() + server_->hint().size());
+  // Nor from the disk, where somebody wrote it with a setup of his own.
+  ExpectServed();
+  NextEpoch();
+  wire::GetPirDeltaResponse head;
+  delta_->changes[28] ^= 1;
+  *head.mutable_to() = Sign(delta_->to);
+  head.mutable_to()->set_delta_digest(ToString(pir::DeltaDigest(*delta_)));
+  head.set_total_bytes(delta_->changes.size());
+  const std::string text = head.SerializeAsString();
+  Bytes forged;
+  AppendLe<uint32_t>(forged, static_cast<uint32_t>(text.size()));
+  Append(forged, AsBytes(text));
+  Append(forged, delta_->changes);
+  Write(path_ + ".deltas", forged);
+  delta_->changes[28] ^= 1;
+  ExpectServed();
+  EXPECT_TRUE(fetch_.by_delta);
+  EXPECT_EQ(fetch_.received_bytes, delta_->changes.size());
+}
+
+// A hint on disk counts only with a setup that this roster's parties signed.
+TEST_F(HintCacheTest, AHintOfOtherPartiesIsFetchedAgain) {
+  ExpectServed();
+  wire::SignedPirSetup setup;
+  ASSERT_TRUE(setup.ParseFromString(ToString(Read(path_ + ".setup"))));
+  const roster::testing::Parties others(2, random_);
+  setup.set_signature(ToString(others.SignByAll(pir::SetupMessage(setup)).bytes()));
+  Write(path_ + ".setup", AsBytes(setup.SerializeAsString()));
+  ExpectServed();
+  EXPECT_EQ(fetch_.received_bytes, server_->hint().size());
+}
+
 // A shape that fits the table but whose hint fits no machine's memory is found before the hint is
 // fetched.
 TEST_F(HintCacheTest, AHintLargerThanTheMemoryIsNotFetched) {
@@ -564,8 +659,8 @@ TEST_F(HintCacheTest, AHintLargerThanTheMemoryIsNotFetched) {
   }
   SHOAL_ASSERT_OK(engine_.SizesOf(setup));
   const auto obtained = ObtainHint(
-      engine_, setup, path_, [this](const Frame& frame, uint64_t) { return Call(frame); }, {},
-      nullptr, fetch_);
+      engine_, Sign(setup), roster_, path_,
+      [this](const Frame& frame, uint64_t) { return Call(frame); }, {}, nullptr, fetch_);
   EXPECT_THAT(obtained, StatusIs(absl::StatusCode::kResourceExhausted, "the hint takes"));
   EXPECT_EQ(fetch_.received_bytes, 0u);
 }
@@ -586,8 +681,8 @@ TEST_F(HintCacheTest, DeltasCountAsMemory) {
         static_cast<uint64_t>(1000 * static_cast<double>(AvailableMemory()) / bytes));
     setup.set_hint_bytes(engine_.SizesOfShape(setup)->hint_bytes);
     return ObtainHint(
-               engine_, setup, path_, [this](const Frame& frame, uint64_t) { return Call(frame); },
-               {}, nullptr, fetch_)
+               engine_, Sign(setup), roster_, path_,
+               [this](const Frame& frame, uint64_t) { return Call(frame); }, {}, nullptr, fetch_)
         .status();
   };
   EXPECT_THAT(obtain(), StatusIs(absl::StatusCode::kUnavailable, "cut off"));

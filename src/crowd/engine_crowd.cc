@@ -45,14 +45,14 @@ class EngineCrowd {
     const Stopwatch stopwatch;
     SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse before,
                            client::FetchSetup(work_.deployment, engine_, call));
-    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, engine_.SizesOf(before.setup()));
+    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, engine_.SizesOf(before.setup().setup()));
     client::HintFetch fetch;
-    SHOAL_ASSIGN_OR_RETURN(session_, client::ObtainHint(
-                                         engine_, before.setup(), /*path=*/"", call, {},
-                                         [&](uint64_t done, uint64_t total) {
-                                           work_.recorder.Progress("hint", done, total);
-                                         },
-                                         fetch));
+    SHOAL_ASSIGN_OR_RETURN(
+        session_,
+        client::ObtainHint(
+            engine_, before.setup(), work_.deployment.roster(), /*path=*/"", call, {},
+            [&](uint64_t done, uint64_t total) { work_.recorder.Progress("hint", done, total); },
+            fetch));
     work_.recorder.AddStage("hint", stopwatch.Seconds());
     const pir::Sizes& sizes = report_.costs.bytes;
     const uint64_t each = sizes.query_bytes + sizes.answer_bytes + record_bytes_;

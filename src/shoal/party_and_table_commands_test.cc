@@ -30,9 +30,9 @@ class CommandsTest : public ::testing::Test {
   // Words beginning with @ are files in the test's directory.
   int RunShoal(std::vector<std::string> arguments) {
     const std::vector<cli::Command> commands = {
-        KeysGenerate(), RosterAssemble(), RosterSign(),    RosterAggregate(),
-        RosterPins(),   RosterInspect(),  TableBuild(),    TableInspect(),
-        TableVerify(),  TableSign(),      TableAggregate()};
+        KeysGenerate(),   RosterAssemble(),  RosterSign(),          RosterAggregate(), RosterPins(),
+        RosterInspect(),  TableBuild(),      TableInspect(),        TableVerify(),     TableSign(),
+        TableAggregate(), TableSignEngine(), TableAggregateEngine()};
     for (std::string& argument : arguments) {
       if (argument[0] == '@') argument = Path(argument.substr(1));
     }

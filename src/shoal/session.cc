@@ -113,17 +113,19 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
     servers.push_back(server);
     transcript.Blob(deployment_->current().roster().party(party).tls_certificate_sha256);
   }
-  // One party's hint is not used with another: a wrong delta of the one would spoil the other's.
-  std::string path = absl::StrCat(config_.state_path, ".", name);
-  if (taken != std::set<uint32_t>{1}) {
-    absl::StrAppend(&path, ".party-", absl::StrJoin(taken, "-"));
-  }
+  // All parties signed the hint, so that it serves with every one of them. A session's state
+  // belongs to its servers.
+  const std::string path = absl::StrCat(config_.state_path, ".", name);
   if (engine.keeps_state()) {
-    SHOAL_ASSIGN_OR_RETURN(
-        session_file_, client::SessionFile::Open(path + ".session", transcript.Finish(), random_));
+    const std::string state =
+        taken == std::set<uint32_t>{1}
+            ? path + ".session"
+            : absl::StrCat(path, ".party-", absl::StrJoin(taken, "-"), ".session");
+    SHOAL_ASSIGN_OR_RETURN(session_file_,
+                           client::SessionFile::Open(state, transcript.Finish(), random_));
     if (session_file_->discarded()) {
       console_.Warn(absl::StrCat(
-          path, ".session is an old copy or of other servers; what was prepared is made anew"));
+          state, " is an old copy or of other servers; what was prepared is made anew"));
     }
   }
   SHOAL_ASSIGN_OR_RETURN(

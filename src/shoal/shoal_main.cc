@@ -12,10 +12,11 @@ int main(int argc, char** argv) {
   using namespace shoal::commands;
   using shoal::client::ConnectTls;
   const std::vector<shoal::cli::Command> commands = {
-      KeysGenerate(),      RosterAssemble(),     RosterSign(),       RosterAggregate(),
-      RosterPins(),        RosterInspect(),      TableBuild(),       TableInspect(),
-      TableVerify(),       TableSign(),          TableAggregate(),   Query(ConnectTls),
-      Updates(ConnectTls), Simulate(ConnectTls), Status(ConnectTls), PlanCommand(),
+      KeysGenerate(),         RosterAssemble(),  RosterSign(),        RosterAggregate(),
+      RosterPins(),           RosterInspect(),   TableBuild(),        TableInspect(),
+      TableVerify(),          TableSign(),       TableAggregate(),    TableSignEngine(),
+      TableAggregateEngine(), Query(ConnectTls), Updates(ConnectTls), Simulate(ConnectTls),
+      Status(ConnectTls),     PlanCommand(),
   };
   return shoal::cli::Main("shoal", "private lookups in public tables", commands, argc, argv);
 }

@@ -178,7 +178,7 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
   }
   SHOAL_RETURN_IF_ERROR(table.CheckContent());
   wire::SignedManifest signed_manifest;
-  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(directory + "/manifest.textproto", signed_manifest));
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(table::ManifestPath(directory), signed_manifest));
   const wire::Manifest& manifest = table.manifest();
   io.out << "name\t" << manifest.name() << "\n"
          << "table id\t" << Hex(AsBytes(manifest.table_id())) << "\n"
@@ -209,14 +209,14 @@ absl::Status Verify(const cli::Values& values, cli::Io& io) {
   SystemRandom random;
   ThreadPool pool;
   const Stopwatch stopwatch;
-  SHOAL_ASSIGN_OR_RETURN(
-      const table::Table table,
-      table::Table::Open(values["table"].as<std::string>(), roster, NowSeconds(), random, pool));
+  const std::string directory = values["table"].as<std::string>();
+  SHOAL_ASSIGN_OR_RETURN(const table::Table table,
+                         table::Table::Open(directory, roster, NowSeconds(), random, pool));
   SHOAL_RETURN_IF_ERROR(table.content().CheckContent());
   io.err << "verified in " << SecondsOf(stopwatch) << "\n";
   io.out << "verified\t" << table.manifest().name() << "\tepoch " << table.manifest().epoch()
          << "\t" << table.rows() << " rows\n";
-  return absl::OkStatus();
+  return VerifySetups(directory, table, roster, io);
 }
 
 // The name of the record of what a party has signed last of a table with this name, whatever its
@@ -449,7 +449,8 @@ cli::Command TableVerify() {
       .summary = "check a table and all parties' signatures on it",
       .help =
           R"(Checks a table as a client and a backend do: the roster against the pinned parties, the
-manifest, times, every row and its signature. Exit code 0 if all is right, 3 if a
+manifest, times, every row and its signature, and the setups of engines that the parties
+have signed for it. Exit code 0 if all is right, 3 if a
 signature, digest, time, epoch or pin does not hold, 1 if a file is missing or
 malformed.
 )",

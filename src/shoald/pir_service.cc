@@ -9,7 +9,8 @@
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/shoald/product_file.h"
+#include "src/pir/setup/product_file.h"
+#include "src/pir/setup/signed_setup.h"
 #include "src/shoald/table_service.h"
 #include "src/storage/memory.h"
 #include "src/wire/pir.pb.h"
@@ -19,10 +20,6 @@ namespace shoal::shoald {
 namespace {
 
 using wire::FrameType;
-
-// A refresh is not worth that nobody is answered meanwhile, if this part of the product is made
-// anew.
-constexpr double kMaxRefreshShare = 0.9;
 
 // What a client asked of something that is sent in pieces. OUT_OF_RANGE beyond its end.
 absl::StatusOr<Bytes> PieceOf(BytesView whole, uint64_t offset, uint32_t max_bytes) {
@@ -35,48 +32,33 @@ absl::StatusOr<Bytes> PieceOf(BytesView whole, uint64_t offset, uint32_t max_byt
 
 }  // namespace
 
-pir::Content ContentOf(std::shared_ptr<const table::Table> table) {
-  const table::Manifest& manifest = table->manifest();
-  pir::Content content;
-  std::ranges::copy(AsBytes(manifest.content().table_id()), content.table_id.begin());
-  content.epoch = manifest.epoch();
-  content.manifest_digest = manifest.digest();
-  content.rows = table->rows();
-  content.record_bytes = table->answer_bytes();
-  content.copy = [table = std::move(table)](uint64_t row, MutableBytes out) {
-    table->CopyAnswer(row, out);
-  };
-  return content;
-}
-
-std::vector<uint64_t> ChangedRows(const table::Table& before, const table::Table& after) {
-  const auto same = [](BytesView a, BytesView b) { return std::ranges::equal(a, b); };
-  std::vector<uint64_t> changed;
-  const uint64_t both = std::min(before.rows(), after.rows());
-  for (uint64_t row = 0; row < std::max(before.rows(), after.rows()); ++row) {
-    if (row >= both || !same(before.row(row), after.row(row)) ||
-        !same(before.signature(row), after.signature(row))) {
-      changed.push_back(row);
-    }
+absl::StatusOr<ServedTable> ReadServedTable(const std::string& directory,
+                                            std::shared_ptr<const table::Table> table,
+                                            std::span<const pir::Engine* const> engines) {
+  ServedTable served = {.table = std::move(table), .setups = {}};
+  for (const pir::Engine* engine : engines) {
+    SHOAL_ASSIGN_OR_RETURN(served.setups[engine], pir::ReadSetup(directory, *engine));
   }
-  return changed;
+  return served;
 }
 
-absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(
-    const roster::Roster* roster, std::shared_ptr<const table::Table> table,
-    PirServiceOptions options) {
+absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(const roster::Roster* roster,
+                                                               ServedTable served,
+                                                               PirServiceOptions options) {
   std::unique_ptr<PirService> service(new PirService(roster, std::move(options)));
-  const pir::Content content = ContentOf(table);
+  SHOAL_RETURN_IF_ERROR(service->Check(served));
+  const pir::Content content = pir::ContentOf(served.table->AsPrevious());
   const WriterLock lock(service->served_mutex_);
-  for (const pir::Engine* engine : service->options_.engines) {
-    Served& served = service->served_[engine];
-    SHOAL_ASSIGN_OR_RETURN(Made made, service->Make(*engine, content));
+  for (auto& [engine, setup] : served.setups) {
+    Served& one = service->served_[engine];
+    SHOAL_ASSIGN_OR_RETURN(pir::Made made, service->Make(*engine, content, setup));
     if (!made.kept) service->Keep(*made.server);
     service->SetSetupSeconds(*engine, made.seconds);
-    served.server = std::move(made.server);
-    served.id = pir::SetupId(served.server->setup());
+    one.server = std::move(made.server);
+    one.id = pir::SetupId(setup.setup());
+    one.setup = std::move(setup);
   }
-  service->table_ = std::move(table);
+  service->table_ = std::move(served.table);
   service->most_query_bytes_ = service->MostQueryBytes();
   service->worker_ = std::thread([s = service.get()] { s->Work(); });
   return service;
@@ -91,37 +73,42 @@ PirService::~PirService() {
   if (worker_.joinable()) worker_.join();
 }
 
-absl::StatusOr<PirService::Made> PirService::Make(const pir::Engine& engine,
-                                                  const pir::Content& content) const {
-  pir::ServerOptions options;
-  options.max_hint_bytes = options_.max_hint_bytes;
-  options.pool = options_.pool;
+absl::Status PirService::Check(const ServedTable& served) const {
+  for (const pir::Engine* engine : options_.engines) {
+    const auto setup = served.setups.find(engine);
+    if (setup == served.setups.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("there is no setup of ", engine->name()));
+    }
+    SHOAL_RETURN_IF_ERROR(
+        pir::CheckSetup(setup->second, served.table->manifest(), *engine, *roster_));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<pir::Made> PirService::Make(const pir::Engine& engine, const pir::Content& content,
+                                           const wire::SignedPirSetup& setup) const {
+  pir::MakerOptions options{.max_hint_bytes = options_.max_hint_bytes,
+                            .pool = options_.pool,
+                            .products = options_.directory};
   if (options_.progress) {
     options.progress = [this, &engine](uint64_t done, uint64_t total) {
       options_.progress(engine, done, total);
     };
   }
-  if (!options_.directory.empty()) {
-    const std::string name(engine.name());
-    if (absl::Status taken = TakeProduct(options_.directory, engine, content, options);
-        taken.ok()) {
-      spdlog::info("{}: the hint of this table is taken from {}", name,
-                   ProductPath(options_.directory, name));
-    } else if (!absl::IsNotFound(taken)) {
-      spdlog::warn("{}: the hint is made anew: {}", name, taken.ToString());
-    }
+  SHOAL_ASSIGN_OR_RETURN(pir::Made made, pir::MakeServer(engine, content, setup, options));
+  const std::string name(engine.name());
+  if (made.kept) {
+    spdlog::info("{}: the hint of this table is taken from {}", name,
+                 pir::ProductPath(options_.directory, name));
+  } else if (!absl::IsNotFound(made.product)) {
+    spdlog::warn("{}: the hint was made anew: {}", name, made.product.ToString());
   }
-  Made made;
-  made.kept = !options.product.empty();
-  const Stopwatch stopwatch;
-  SHOAL_ASSIGN_OR_RETURN(made.server, engine.CreateServer(content, std::move(options)));
-  made.seconds = stopwatch.Seconds();
   return made;
 }
 
 void PirService::Keep(const pir::Server& server) const {
   if (options_.directory.empty() || server.product().empty()) return;
-  if (absl::Status status = WriteProduct(options_.directory, server); !status.ok()) {
+  if (absl::Status status = pir::WriteProduct(options_.directory, server); !status.ok()) {
     spdlog::warn("{}: the next start makes the hint anew: {}", server.setup().engine(),
                  status.ToString());
   }
@@ -208,7 +195,7 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       SHOAL_ASSIGN_OR_RETURN(const pir::Engine* engine, Find(message.engine()));
       wire::GetPirSetupResponse response;
-      *response.mutable_setup() = served_.at(engine).server->setup();
+      *response.mutable_setup() = served_.at(engine).setup;
       wire::PirReport& report = *response.mutable_report();
       {
         const MutexLock reports_lock(reports_mutex_);
@@ -242,9 +229,8 @@ absl::StatusOr<wire::Frame> PirService::Answer(const wire::Frame& request) const
         SHOAL_ASSIGN_OR_RETURN(Bytes piece,
                                PieceOf(changes, message.offset(), message.max_bytes()));
         wire::GetPirDeltaResponse response;
-        *response.mutable_to() = served.delta->to;
+        *response.mutable_to() = served.setup;
         response.set_total_bytes(changes.size());
-        response.set_digest(ToString(served.delta_digest));
         return wire::MakeFrame(request.type, response, std::move(piece));
       }
       return absl::NotFoundError("nothing is known of the way from that setup: fetch the hint");
@@ -360,32 +346,34 @@ void PirService::AnswerPass(std::vector<Waiting> pass) {
   }
 }
 
-absl::Status PirService::Reload(std::shared_ptr<const table::Table> table,
-                                const std::function<absl::Status()>& commit) {
+absl::Status PirService::Reload(ServedTable next, const std::function<absl::Status()>& commit) {
   const MutexLock reloading(reload_mutex_);
-  const pir::Content content = ContentOf(table);
+  SHOAL_RETURN_IF_ERROR(Check(next));
+  const pir::Content content = pir::ContentOf(next.table->AsPrevious());
   // What takes a whole new server is made beside the old one, which goes on answering.
-  std::map<const pir::Engine*, Made> made;
+  std::map<const pir::Engine*, pir::Made> made;
   std::vector<uint64_t> changed;
   uint64_t refresh_bytes = 0;
   {
     const ReaderLock lock(served_mutex_);
-    if (table->manifest().epoch() <= table_->manifest().epoch()) {
-      return absl::FailedPreconditionError(absl::StrCat("the table's epoch ",
-                                                        table->manifest().epoch(), " is not after ",
-                                                        table_->manifest().epoch()));
+    if (next.table->manifest().epoch() <= table_->manifest().epoch()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the table's epoch ", next.table->manifest().epoch(), " is not after ",
+                       table_->manifest().epoch()));
     }
-    changed = ChangedRows(*table_, *table);
+    changed = pir::ChangedRows(table_->AsPrevious(), next.table->AsPrevious());
     for (const auto& [engine, served] : served_) {
-      const auto share = served.server->RefreshShare(content, changed);
-      if (share.ok() && *share <= kMaxRefreshShare) {
+      const wire::SignedPirSetup& setup = next.setups.at(engine);
+      const bool same_shape = pir::SameShape(served.setup.setup(), setup.setup());
+      if (same_shape && pir::WorthRefreshing(*served.server, content, changed)) {
         refresh_bytes += served.server->hint().size();
         continue;
       }
-      absl::StatusOr<Made> server = Make(*engine, content);
+      absl::StatusOr<pir::Made> server = Make(*engine, content, setup);
       if (server.ok()) {
         made[engine] = *std::move(server);
-      } else if (share.ok() && absl::IsResourceExhausted(server.status())) {
+      } else if (same_shape && absl::IsResourceExhausted(server.status()) &&
+                 served.server->RefreshShare(content, changed).ok()) {
         spdlog::warn("{}: answers wait while the hint is made anew: {}",
                      std::string(engine->name()), server.status().ToString());
         refresh_bytes += served.server->hint().size();
@@ -403,22 +391,33 @@ absl::Status PirService::Reload(std::shared_ptr<const table::Table> table,
     const WriterLock lock(served_mutex_);
     for (auto& [engine, served] : served_) {
       served.delta.reset();
+      served.setup = std::move(next.setups.at(engine));
+      served.id = pir::SetupId(served.setup.setup());
       if (auto fresh = made.find(engine); fresh != made.end()) {
         served.server = std::move(fresh->second.server);
         SetSetupSeconds(*engine, fresh->second.seconds);
         if (!fresh->second.kept) to_keep.push_back(served.server.get());
-      } else {
-        const Stopwatch stopwatch;
-        auto delta = served.server->Refresh(content, changed);
-        SHOAL_CHECK(delta.ok());
-        SetSetupSeconds(*engine, stopwatch.Seconds());
-        to_keep.push_back(served.server.get());
-        served.delta = *std::move(delta);
-        if (served.delta) served.delta_digest = pir::DeltaDigest(*served.delta);
+        continue;
       }
-      served.id = pir::SetupId(served.server->setup());
+      const Stopwatch stopwatch;
+      auto delta = served.server->Refresh(content, changed);
+      SHOAL_CHECK(delta.ok());
+      SetSetupSeconds(*engine, stopwatch.Seconds());
+      if (pir::SetupId(served.server->setup()) != served.id) {
+        // Clients take the signed setup alone, and this server refuses the queries that name it.
+        spdlog::error(
+            "{}: the parties signed a setup that does not follow from this table: nobody is "
+            "answered until a table with another one is taken",
+            std::string(engine->name()));
+        continue;
+      }
+      to_keep.push_back(served.server.get());
+      // Clients take no other delta than the signed one.
+      if (*delta && AsText(pir::DeltaDigest(**delta)) == served.setup.delta_digest()) {
+        served.delta = *std::move(delta);
+      }
     }
-    table_ = std::move(table);
+    table_ = std::move(next.table);
     most_query_bytes_ = MostQueryBytes();
   }
   // Only this function, one call at a time, changes what is served: reading needs no lock, and

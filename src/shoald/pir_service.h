@@ -21,6 +21,7 @@
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
+#include "src/pir/setup/maker.h"
 #include "src/roster/roster.h"
 #include "src/table/table.h"
 #include "src/wire/frame.h"
@@ -37,19 +38,24 @@ struct PirServiceOptions {
   // RESOURCE_EXHAUSTED. Callers give up after a minute: a server that answers those who are gone
   // answers nobody.
   double max_wait_seconds = 30;
-  // Where what took so long to make is kept for the next start (product_file.h); empty: nowhere.
+  // Where what took so long to make is kept for the next start (src/pir/setup/product_file.h);
+  // empty: nowhere.
   std::string directory = {};
   // Of making the hints.
   std::function<void(const pir::Engine& engine, uint64_t done, uint64_t total)> progress = nullptr;
 };
 
-// A table's answers (row and signature) as an engine's content. Keeps the table alive.
-pir::Content ContentOf(std::shared_ptr<const table::Table> table);
-
-// The rows in which two epochs of one table differ, those of only one of them included; each row's
-// signature counts too. Rows that no epoch between the two changed have the same bytes and the same
-// signature.
-std::vector<uint64_t> ChangedRows(const table::Table& before, const table::Table& after);
+// An epoch of the table, with the setups of engines that all parties signed, for all of the
+// service's engines.
+struct ServedTable {
+  std::shared_ptr<const table::Table> table;
+  std::map<const pir::Engine*, wire::SignedPirSetup> setups;
+};
+// Reads the setups from the table's directory. NOT_FOUND names an engine whose setup the parties
+// have not signed.
+absl::StatusOr<ServedTable> ReadServedTable(const std::string& directory,
+                                            std::shared_ptr<const table::Table> table,
+                                            std::span<const pir::Engine* const> engines);
 
 // Thread-safe. One thread of its own answers queries: whatever has come in while it worked is
 // answered in one pass over the table, kMaxPass queries at a time.
@@ -61,11 +67,12 @@ class PirService {
   // Of a hint or a delta in one answer: I/O threads copy it, and hold it while a client reads.
   static constexpr uint32_t kMaxPiece = 1 << 20;
 
-  // Makes the hints: minutes for gigabytes. Errors of pir::Engine::CreateServer, of every engine
-  // that is asked for. `roster` outlives the service.
-  static absl::StatusOr<std::unique_ptr<PirService>> Create(
-      const roster::Roster* roster, std::shared_ptr<const table::Table> table,
-      PirServiceOptions options);
+  // Makes the hints: minutes for gigabytes. Errors of pir::CheckSetup and pir::MakeServer, of every
+  // engine that is asked for; INVALID_ARGUMENT if one of them has no setup. `roster` outlives the
+  // service.
+  static absl::StatusOr<std::unique_ptr<PirService>> Create(const roster::Roster* roster,
+                                                            ServedTable served,
+                                                            PirServiceOptions options);
   ~PirService();
   PirService(const PirService&) = delete;
   PirService& operator=(const PirService&) = delete;
@@ -80,8 +87,7 @@ class PirService {
   // error nothing has changed, in the directory neither. Calls `commit`, if there is one, once
   // nothing of this service can fail any more and before it serves the epoch; an error of `commit`
   // is returned.
-  absl::Status Reload(std::shared_ptr<const table::Table> table,
-                      const std::function<absl::Status()>& commit = nullptr)
+  absl::Status Reload(ServedTable next, const std::function<absl::Status()>& commit = nullptr)
       ABSL_LOCKS_EXCLUDED(reload_mutex_);
 
  private:
@@ -95,21 +101,19 @@ class PirService {
   };
   struct Served {
     std::unique_ptr<pir::Server> server;
-    Digest id = {};
+    wire::SignedPirSetup setup;  // the server's
+    Digest id = {};              // the setup's
     // From the epoch before: clients that are further behind fetch the hint.
     std::optional<pir::Delta> delta;
-    Digest delta_digest = {};
   };
 
   PirService(const roster::Roster* roster, PirServiceOptions options)
       : roster_(roster), options_(std::move(options)) {}
-  struct Made {
-    std::unique_ptr<pir::Server> server;
-    double seconds = 0;
-    bool kept = false;  // on disk, where its product was taken from
-  };
+  // Checks that every engine has a setup for this table, which all parties signed.
+  absl::Status Check(const ServedTable& served) const;
   // Changes nothing, on disk neither: what it makes may not come to be served.
-  absl::StatusOr<Made> Make(const pir::Engine& engine, const pir::Content& content) const;
+  absl::StatusOr<pir::Made> Make(const pir::Engine& engine, const pir::Content& content,
+                                 const wire::SignedPirSetup& setup) const;
   // Failures are logged: the service runs without.
   void Keep(const pir::Server& server) const;
   void SetSetupSeconds(const pir::Engine& engine, double seconds);

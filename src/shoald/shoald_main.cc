@@ -50,7 +50,8 @@ rounds; every other party serves the party before it; the last party answers fro
 table. Logs go to standard error. SIGINT and SIGTERM end the process in good order:
 open rounds are lost, and their secrets are erased. With --engine, the party answers
 queries by itself: its clients hide what they ask by encryption, and the other parties
-are not needed. Any party can that has a client_address in the roster.
+are not needed. Any party can that has a client_address in the roster, if all parties
+have signed the table's setup of that engine (shoal table sign-engine).
 SIGHUP reads, verifies and takes the next epoch of the table from the same directory,
 with the chain and without. Open rounds end under the epoch that they began with; the
 next rounds are of the new one, once all parties have taken it. A table that is damaged,
@@ -224,16 +225,16 @@ absl::StatusOr<std::unique_ptr<PirService>> StartEngines(
   if (engines.pir.empty()) return nullptr;
   PirServiceOptions options{
       .engines = engines.pir, .pool = &pool, .directory = config.state_directory()};
-  // Beyond 2^40 MiB there is no machine, and no shift.
-  options.max_hint_bytes = std::min(cli::NumberOr(values, "max-hint-mib", 1024), uint64_t{1} << 40)
-                           << 20;
+  options.max_hint_bytes = cli::MebibytesOr(values, "max-hint-mib", 1024);
   options.progress = [](const pir::Engine& engine, uint64_t done, uint64_t total) {
     if (done == total || done % std::max<uint64_t>(1, total / 10) == 0) {
       spdlog::info("{}: hint {} %", std::string(engine.name()), 100 * done / total);
     }
   };
+  SHOAL_ASSIGN_OR_RETURN(ServedTable served,
+                         ReadServedTable(config.table_directory(), std::move(table), engines.pir));
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<PirService> service,
-                         PirService::Create(&roster, std::move(table), std::move(options)));
+                         PirService::Create(&roster, std::move(served), std::move(options)));
   for (const pir::Engine* engine : engines.pir) {
     spdlog::info("{} is ready", std::string(engine->name()));
   }
@@ -282,7 +283,7 @@ absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& servic
 
 // Engines without a chain: no rounds, no other party, no state. SIGHUP takes the table's next
 // epoch.
-absl::Status ServeEngines(PirService& service, const ServerConfig& config,
+absl::Status ServeEngines(PirService& service, const Engines& engines, const ServerConfig& config,
                           const roster::Roster& roster, net::Server::Options listen,
                           const sigset_t& signals, ThreadPool& pool) {
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::Server> server,
@@ -292,7 +293,9 @@ absl::Status ServeEngines(PirService& service, const ServerConfig& config,
     SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
                            OpenTable(config, roster, pool));
     const uint64_t epoch = table->manifest().epoch();
-    SHOAL_RETURN_IF_ERROR(service.Reload(std::move(table)));
+    SHOAL_ASSIGN_OR_RETURN(
+        ServedTable next, ReadServedTable(config.table_directory(), std::move(table), engines.pir));
+    SHOAL_RETURN_IF_ERROR(service.Reload(std::move(next)));
     spdlog::info("serves epoch {} of the table", epoch);
     return absl::OkStatus();
   });
@@ -303,7 +306,8 @@ absl::Status ServeEngines(PirService& service, const ServerConfig& config,
 struct TableUsers {
   server::Party* party;
   ClientService* clients;  // null but at the frontend
-  PirService* engines;     // null if the party runs none
+  PirService* service;     // null if the party runs no engine
+  const Engines& engines;
 };
 
 // Takes the next epoch of the table `present` from the party's directory, everywhere or nowhere:
@@ -318,6 +322,8 @@ absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(const TableUse
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const table::Table> table,
                          OpenTable(config, roster, pool, &present));
   server::TableEpoch epoch = EpochOf(*table);
+  SHOAL_ASSIGN_OR_RETURN(ServedTable served,
+                         ReadServedTable(config.table_directory(), table, users.engines.pir));
   // Before the work of engines, which can take minutes.
   SHOAL_RETURN_IF_ERROR(users.party->CheckEpoch(epoch));
   if (users.party->is_backend()) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
@@ -326,7 +332,8 @@ absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(const TableUse
     if (users.clients != nullptr) users.clients->Serve(table);
     return absl::OkStatus();
   };
-  SHOAL_RETURN_IF_ERROR(users.engines != nullptr ? users.engines->Reload(table, take) : take());
+  SHOAL_RETURN_IF_ERROR(users.service != nullptr ? users.service->Reload(std::move(served), take)
+                                                 : take());
   return table;
 }
 
@@ -404,7 +411,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                          StartEngines(engines, values, config, roster,
                                       engines.chain ? table : std::move(table), pool));
   if (!engines.chain) {
-    return ServeEngines(*pir_service, config, roster, std::move(listen), signals, pool);
+    return ServeEngines(*pir_service, engines, config, roster, std::move(listen), signals, pool);
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<server::FileJournal> journal,
                          server::FileJournal::Open(config.state_directory()));
@@ -484,7 +491,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                roster.deployment(), address, table->manifest().name(), table->manifest().epoch(),
                table->rows(), table->manifest().row_bytes());
 
-  const TableUsers users{party.get(), clients.get(), pir_service.get()};
+  const TableUsers users{party.get(), clients.get(), pir_service.get(), engines};
   WaitForEnd(signals, [&]() -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(table, TakeNextEpoch(users, config, roster, *table, pool));
     spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",

@@ -36,12 +36,15 @@ Words operator+(Words a, const Words& b) {
   return a;
 }
 
+const Words kSimple = {"--engine", "simplepir"};
+
 // Two parties' keys, roster and table in a directory; shoald of party 1, and of party 2 for the
 // chain.
 class Deployment {
  public:
   // Keys are the numbers below `records`.
-  Deployment(const std::string& name, int records, const Words& table_options)
+  Deployment(const std::string& name, int records, const Words& table_options,
+             const std::string& engine = "simplepir")
       : port_(FreePorts(3)), directory_(fs::path(::testing::TempDir()) / name) {
     const Result created = RunToEnd(
         Words{LocalChain(), "create", directory_, "--parties", "2", "--port", absl::StrCat(port_),
@@ -51,6 +54,8 @@ class Deployment {
               "--", "--tsv", Records(records), "--name", "numbers"} +
         table_options);
     Require(created.code == 0, created.output);
+    const Result engine_signed = RunToEnd({LocalChain(), "engine", directory_, engine});
+    Require(engine_signed.code == 0, engine_signed.output);
   }
 
   fs::path path(const std::string& name) const { return directory_ / name; }
@@ -68,7 +73,8 @@ class Deployment {
     WriteText(file, text);
     return file;
   }
-  // A signed table in the directory `name`, which follows that in `previous` if it is named.
+  // A signed table in the directory `name`, with its setup of simplepir, which follows that in
+  // `previous` if it is named.
   void MakeTable(const std::string& name, const Words& options, const std::string& previous = "") {
     const Words after = previous.empty() ? Words{} : Words{"--previous", path(previous)};
     const Words trust = {"--roster", path("roster.textproto"), "--pinned",
@@ -81,6 +87,12 @@ class Deployment {
                          trust + after);
     }
     commands.push_back(Words{Shoal(), "table", "aggregate", path(name)} + trust);
+    for (const char* party : {"party-1", "party-2"}) {
+      commands.push_back(Words{Shoal(), "table", "sign-engine", path(name), "--keys", path(party)} +
+                         kSimple + Words{"--products", path(absl::StrCat(party, ".products"))} +
+                         trust + after);
+    }
+    commands.push_back(Words{Shoal(), "table", "aggregate-engine", path(name)} + kSimple + trust);
     for (const Words& command : commands) {
       const Result result = RunToEnd(command);
       Require(result.code == 0, result.output);
@@ -114,8 +126,6 @@ class Deployment {
   const fs::path directory_;
   int clients_ = 0;
 };
-
-const Words kSimple = {"--engine", "simplepir"};
 
 class EngineProcessTest : public ::testing::Test {
  protected:
@@ -197,7 +207,7 @@ TEST_F(EngineProcessTest, OneServerAlone) {
 
 // DoublePIR on rows as narrow as it needs them: its hint has 7.9 MiB for every byte of a record.
 TEST(EngineProcess, DoublePirServesNarrowRows) {
-  Deployment deployment("narrow", 60, {"--row-bytes", "16"});
+  Deployment deployment("narrow", 60, {"--row-bytes", "16"}, "doublepir");
   const Process server = deployment.Start(1, {"--engine", "doublepir"});
   const std::string client = deployment.NewClient();
   const Words query = {"--engine", "doublepir", "7", "59", "no-such-key"};
@@ -255,7 +265,7 @@ TEST_F(EngineProcessTest, RequestsThatNoClientSendsAreRefused) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const wire::Frame frame, call(FrameType::kGetPirSetup, setup_request));
   wire::GetPirSetupResponse response;
   SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, response));
-  const wire::PirSetup& setup = response.setup();
+  const wire::PirSetup& setup = response.setup().setup();
   SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::lwe::SimplePir().SizesOf(setup));
 
   // A query that the server takes: a header, and any words.
@@ -366,19 +376,61 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
   };
   refused(1, {"--engine", "triplepir"}, 2, "there are chain, simplepir and doublepir");
   refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
-  refused(1, {"--engine", "doublepir"}, 1, "use simplepir for wide rows");
+  refused(1, {"--engine", "doublepir"}, 1,
+          "the parties have not signed this table's setup of doublepir (shoal table sign-engine");
+  const Result wide = RunToEnd({LocalChain(), "engine", deployment().path(""), "doublepir"});
+  EXPECT_EQ(wide.code, 1) << wide.output;
+  EXPECT_THAT(wide.output, HasSubstr("use simplepir for wide rows"));
   // Rows of 64 KiB: the second level would have a terabyte.
-  const std::string config = Text(deployment().path("party-1.textproto"));
   deployment().MakeTable(
       "wide", {"--tsv", deployment().Records(20), "--name", "wide", "--row-bytes", "65536"});
-  std::string changed = config;
-  changed.replace(changed.find("\"table\""), 7, "\"wide\"");
-  WriteText(deployment().path("wide.textproto"), changed);
-  const Result result = RunToEnd({Shoald(), "--config", deployment().path("wide.textproto"),
-                                  "--engine", "doublepir", "--max-hint-mib", "99999999999999999"});
+  const Words trust = {"--roster", deployment().path("roster.textproto"), "--pinned",
+                       deployment().path("pinned.textproto")};
+  const Result result = RunToEnd(
+      Words{Shoal(), "table", "sign-engine", deployment().path("wide"), "--engine", "doublepir",
+            "--max-hint-mib", "99999999999999999", "--keys", deployment().path("party-1")} +
+      trust);
   EXPECT_EQ(result.code, 1) << result.output;
   EXPECT_THAT(result.output, HasSubstr("doublepir: the server takes"));
   EXPECT_THAT(result.output, HasSubstr("MiB are available"));
+}
+
+// A party signs one setup of an engine for an epoch; all parties make the same one.
+TEST(EngineProcess, EveryPartySignsTheSetup) {
+  Deployment deployment("signed-setups", 300, {"--row-bytes", "64"});
+  const Words trust = {"--roster", deployment.path("roster.textproto"), "--pinned",
+                       deployment.path("pinned.textproto")};
+  const auto run = [&](const Words& words, int code, const std::string& part) {
+    const Result result = RunToEnd(Words{Shoal(), "table"} + words + trust);
+    EXPECT_EQ(result.code, code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(part));
+  };
+  const auto sign = [&](const std::string& table, const std::string& party,
+                        const Words& options = {}) {
+    return Words{"sign-engine", deployment.path(table), "--keys", deployment.path(party)} +
+           kSimple + options;
+  };
+  run({"verify", deployment.path("table")}, 0, "verified\tsimplepir\ta hint of ");
+  // The same again is the same signature.
+  const fs::path share = deployment.path("table") / "shares" / "party-1.simplepir.textproto";
+  const std::string before = Text(share);
+  run(sign("table", "party-1"), 0, "party-1.simplepir.textproto");
+  EXPECT_EQ(Text(share), before);
+  run({"sign-engine", deployment.path("table"), "--keys", deployment.path("party-1"), "--engine",
+       "chain"},
+      2, "the chain has no setup to sign");
+  run(sign("table", "party-1", {"--previous", deployment.path("table")}), 1,
+      "is no earlier epoch of the same table");
+  deployment.MakeTable("next", {"--tsv", deployment.Records(300, "other")}, "table");
+  // It has signed this epoch with a delta, and signs none without.
+  run(sign("next", "party-1"), 3, "a second content for epoch 2");
+  // A setup that was changed after it was signed.
+  std::string text = Text(deployment.path("next") / "simplepir.setup.textproto");
+  const size_t at = text.find("rows_per_column: ");
+  ASSERT_NE(at, std::string::npos) << text;
+  text.insert(at + 17, "1");
+  WriteText(deployment.path("next") / "simplepir.setup.textproto", text);
+  run({"verify", deployment.path("next")}, 1, "");
 }
 
 // SIGHUP takes the table's next epoch without interrupting the service, and a client fetches what

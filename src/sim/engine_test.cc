@@ -30,6 +30,9 @@
 #include "src/client/state.h"
 #include "src/crowd/crowd.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/setup/maker.h"
+#include "src/pir/setup/product_file.h"
+#include "src/pir/setup/signed_setup.h"
 #include "src/pir/testing/xor_engine.h"
 #include "src/roster/testing/parties.h"
 #include "src/shoald/pir_service.h"
@@ -96,10 +99,38 @@ class World {
     return std::make_shared<const table::Table>(*std::move(table));
   }
 
+  // The table with setups that all parties signed, after that of the last epoch before, if any was
+  // signed so. `products` as in pir::MakerOptions.
+  shoald::ServedTable SignSetups(
+      std::shared_ptr<const table::Table> table,
+      const std::vector<const pir::Engine*>& engines = {&pir::lwe::SimplePir()},
+      const std::string& products = "") {
+    shoald::ServedTable served = {.table = table, .setups = {}};
+    for (const pir::Engine* engine : engines) {
+      std::map<uint64_t, pir::SignedEpoch>& signed_epochs = setups_[engine];
+      const auto later = signed_epochs.lower_bound(table->manifest().epoch());
+      const auto proposal = pir::ProposeSetup(
+          *engine, table->AsPrevious(),
+          later == signed_epochs.begin() ? nullptr : &std::prev(later)->second, {.pool = &pool_});
+      SHOAL_CHECK(proposal.ok());
+      if (!products.empty()) SHOAL_CHECK(pir::WriteProduct(products, *proposal->server).ok());
+      const wire::SignedPirSetup setup = SignByAll(proposal->setup);
+      served.setups[engine] = setup;
+      signed_epochs.insert_or_assign(
+          table->manifest().epoch(),
+          pir::SignedEpoch{.table = table->AsPrevious(), .setup = setup});
+    }
+    return served;
+  }
+  wire::SignedPirSetup SignByAll(wire::SignedPirSetup setup) const {
+    setup.set_signature(ToString(parties_.SignByAll(pir::SetupMessage(setup)).bytes()));
+    return setup;
+  }
+
   void Serve(std::shared_ptr<const table::Table> table,
              std::function<void(const pir::Engine&, uint64_t, uint64_t)> progress = nullptr) {
     auto service = shoald::PirService::Create(
-        &*roster_, std::move(table),
+        &*roster_, SignSetups(std::move(table)),
         {.engines = {&pir::lwe::SimplePir()}, .pool = &pool_, .progress = std::move(progress)});
     SHOAL_CHECK(service.ok());
     service_ = *std::move(service);
@@ -119,6 +150,7 @@ class World {
   std::unique_ptr<shoald::PirService> service_;
   // The tables that were made, by their epochs.
   std::map<uint64_t, table::PreviousEpoch> epochs_;
+  std::map<const pir::Engine*, std::map<uint64_t, pir::SignedEpoch>> setups_;
 };
 
 absl::StatusOr<Frame> CallService(shoald::PirService& service, const Frame& request) {
@@ -135,7 +167,7 @@ absl::StatusOr<Frame> CallService(shoald::PirService& service, const Frame& requ
 }
 
 // SimplePIR's.
-wire::PirSetup SetupOf(shoald::PirService& service) {
+wire::SignedPirSetup SignedSetupOf(shoald::PirService& service) {
   wire::GetPirSetupRequest request;
   request.set_engine("simplepir");
   wire::GetPirSetupResponse response;
@@ -144,6 +176,7 @@ wire::PirSetup SetupOf(shoald::PirService& service) {
   SHOAL_CHECK(wire::ParseFrame(*frame, FrameType::kGetPirSetup, response).ok());
   return response.setup();
 }
+wire::PirSetup SetupOf(shoald::PirService& service) { return SignedSetupOf(service).setup(); }
 
 class DirectTransport final : public client::Transport {
  public:
@@ -304,7 +337,7 @@ TEST(EngineSim, TwoRolesAndASessionThatIsSpent) {
   std::vector<std::unique_ptr<shoald::PirService>> services;
   std::vector<std::unique_ptr<DirectTransport>> transports;
   for (int party = 0; party < 2; ++party) {
-    auto service = shoald::PirService::Create(&world.roster(), table,
+    auto service = shoald::PirService::Create(&world.roster(), world.SignSetups(table, {&engine}),
                                               {.engines = {&engine}, .pool = &world.pool()});
     SHOAL_ASSERT_OK(service.status());
     services.push_back(*std::move(service));
@@ -384,8 +417,8 @@ TEST(EngineSim, BatchesOverChunksAreServed) {
   const auto table = world.MakeTable(1, 300, 256);
   world.Serve(table);
   const wire::PirSetup setup = SetupOf(world.service());
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto server,
-                             pir::lwe::SimplePir().CreateServer(shoald::ContentOf(table), {}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto server, pir::lwe::SimplePir().CreateServer(
+                                                    pir::ContentOf(table->AsPrevious()), {}));
   const uint64_t each = pir::lwe::SimplePir().SizesOf(setup)->query_bytes;
   const Digest id = pir::SetupId(setup);
   Bytes body;
@@ -518,7 +551,7 @@ TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
   SHOAL_ASSERT_OK(back.Open(path));
   EXPECT_EQ(back.Results({"20"}), (Texts{"found value 20 1"}));
 
-  const auto next = world.MakeTable(2, 2'000, 128, /*dense=*/true);
+  const auto next = world.SignSetups(world.MakeTable(2, 2'000, 128, /*dense=*/true));
   SHOAL_ASSERT_OK(world.service().Reload(next));
   EXPECT_THAT(world.service().Reload(next),
               StatusIs(absl::StatusCode::kFailedPrecondition, "not after"));
@@ -536,7 +569,8 @@ TEST(EngineSim, ANewEpochIsFetchedAsADelta) {
   }
   EXPECT_GT(back.client->costs().open_seconds, 0);
   // With rows of another size the hint is made anew and fetched completely.
-  SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(3, 50, 64, /*dense=*/true)));
+  SHOAL_ASSERT_OK(
+      world.service().Reload(world.SignSetups(world.MakeTable(3, 50, 64, /*dense=*/true))));
   SHOAL_ASSERT_OK(back.Open(path));
   EXPECT_FALSE(back.client->hint_fetch().by_delta);
   EXPECT_EQ(back.Results({"20", "50"}), (Texts{"found value 20 3", "absent"}));
@@ -550,7 +584,7 @@ TEST(EngineSim, ANewEpochOfAHashedTableIsFetchedAsADelta) {
   const std::string path = FreshPath("hashed-epochs");
   Device device(&world);
   SHOAL_ASSERT_OK(device.Open(path));
-  SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(2, 20'050, 512)));
+  SHOAL_ASSERT_OK(world.service().Reload(world.SignSetups(world.MakeTable(2, 20'050, 512))));
   SHOAL_ASSERT_OK(device.Open(path));
   EXPECT_TRUE(device.client->hint_fetch().by_delta);
   EXPECT_LT(device.client->hint_fetch().received_bytes,
@@ -565,24 +599,25 @@ TEST(EngineSim, ANewEpochOfAHashedTableIsFetchedAsADelta) {
 TEST(EngineSim, ARestartAfterEpochsKeepsTheHint) {
   World world;
   const std::string directory = ::testing::TempDir() + "/products";
-  const auto create = [&](std::shared_ptr<const table::Table> table) {
+  const auto create = [&](const shoald::ServedTable& table) {
     auto service = shoald::PirService::Create(
-        &world.roster(), std::move(table),
+        &world.roster(), table,
         {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool(), .directory = directory});
     SHOAL_CHECK(service.ok());
     return *std::move(service);
   };
-  auto service = create(world.MakeTable(1, 390, 16, /*dense=*/true));
+  auto service = create(world.SignSetups(world.MakeTable(1, 390, 16, /*dense=*/true)));
   const wire::PirSetup first = SetupOf(*service);
   uint64_t epoch = 1;
   for (uint64_t rows : {100, 450}) {
-    const auto table = world.MakeTable(++epoch, rows, 16, /*dense=*/true);
+    const auto table = world.SignSetups(world.MakeTable(++epoch, rows, 16, /*dense=*/true));
     SHOAL_ASSERT_OK(service->Reload(table));
     const wire::PirSetup before = SetupOf(*service);
     EXPECT_EQ(before.rows(), rows);
     EXPECT_EQ(before.columns(), first.columns());
-    SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup shape,
-                               pir::lwe::SimplePir().ShapeOf(shoald::ContentOf(table), {}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const wire::PirSetup shape,
+        pir::lwe::SimplePir().ShapeOf(pir::ContentOf(table.table->AsPrevious()), {}));
     EXPECT_NE(shape.rows_per_column(), before.rows_per_column()) << "the test shows nothing";
     service.reset();
     service = create(table);
@@ -603,9 +638,10 @@ TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
     }
     return world.Sign(set, epoch, row_bytes, /*dense=*/true);
   };
+  const std::vector<const pir::Engine*> engines = {&pir::lwe::SimplePir(), &pir::lwe::DoublePir()};
   auto service =
-      shoald::PirService::Create(&world.roster(), make(1, 1),
-                                 {.engines = {&pir::lwe::SimplePir(), &pir::lwe::DoublePir()},
+      shoald::PirService::Create(&world.roster(), world.SignSetups(make(1, 1), engines, directory),
+                                 {.engines = engines,
                                   .max_hint_bytes = uint64_t{400} << 20,
                                   .pool = &world.pool(),
                                   .directory = directory});
@@ -613,7 +649,17 @@ TEST(EngineSim, ARefusedEpochLeavesWhatIsKept) {
   const auto product = [&] { return *ReadFile(directory + "/simplepir.product"); };
   const std::string before = product();
   const wire::PirSetup setup = SetupOf(**service);
-  EXPECT_THAT((*service)->Reload(make(2, 8)),
+  // The parties allow a larger hint than this server does. It does not come to their digest of it.
+  shoald::ServedTable next = world.SignSetups(make(2, 8));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      wire::PirSetup large,
+      pir::lwe::DoublePir().ShapeOf(pir::ContentOf(next.table->AsPrevious()), {}));
+  large.set_hint_bytes(pir::lwe::DoublePir().SizesOfShape(large)->hint_bytes);
+  large.set_hint_digest(std::string(32, 'x'));
+  wire::SignedPirSetup allowed;
+  *allowed.mutable_setup() = large;
+  next.setups[&pir::lwe::DoublePir()] = world.SignByAll(allowed);
+  EXPECT_THAT((*service)->Reload(next),
               StatusIs(absl::StatusCode::kResourceExhausted, "doublepir"));
   EXPECT_EQ(SetupOf(**service).SerializeAsString(), setup.SerializeAsString());
   EXPECT_TRUE(product() == before);
@@ -630,9 +676,10 @@ TEST(EngineSim, AnEpochIsServedOnceItIsCommittedTo) {
     }
     return world.Sign(set, epoch, 8, /*dense=*/true);
   };
-  const auto older = make(1);
-  auto service = shoald::PirService::Create(
-      &world.roster(), make(2), {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool()});
+  const auto older = world.SignSetups(make(1));
+  auto service =
+      shoald::PirService::Create(&world.roster(), world.SignSetups(make(2)),
+                                 {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool()});
   SHOAL_ASSERT_OK(service.status());
   int commits = 0;
   absl::Status committed = absl::ResourceExhaustedError("the journal");
@@ -644,12 +691,12 @@ TEST(EngineSim, AnEpochIsServedOnceItIsCommittedTo) {
   EXPECT_THAT((*service)->Reload(older, commit),
               StatusIs(absl::StatusCode::kFailedPrecondition, "not after 2"));
   EXPECT_EQ(commits, 0);
-  EXPECT_THAT((*service)->Reload(make(3), commit),
+  EXPECT_THAT((*service)->Reload(world.SignSetups(make(3)), commit),
               StatusIs(absl::StatusCode::kResourceExhausted, "the journal"));
   EXPECT_EQ(commits, 1);
   EXPECT_EQ(SetupOf(**service).epoch(), 2u);
   committed = absl::OkStatus();
-  SHOAL_EXPECT_OK((*service)->Reload(make(3), commit));
+  SHOAL_EXPECT_OK((*service)->Reload(world.SignSetups(make(3)), commit));
   EXPECT_EQ(commits, 2);
   EXPECT_EQ(SetupOf(**service).epoch(), 3u);
 }
@@ -682,7 +729,7 @@ TEST(EngineSim, AnswersGoOnWhileAServerIsMadeAnew) {
   });
   SHOAL_ASSERT_OK(device.Open());
   reloading = true;
-  SHOAL_ASSERT_OK(world.service().Reload(make(2)));
+  SHOAL_ASSERT_OK(world.service().Reload(world.SignSetups(make(2))));
   ASSERT_TRUE(answer.valid()) << "the hint was refreshed";
   EXPECT_EQ(answer.get(), (Texts{absl::StrCat("found ", std::string(1100, '1'))}));
   SHOAL_ASSERT_OK(device.Open());
@@ -712,8 +759,8 @@ TEST(EngineSim, BadRequestsAreRefusedAndTheServerGoesOn) {
       CallService(world.service(), wire::MakeFrame(FrameType::kGetPirSetup, setup)));
   wire::GetPirSetupResponse response;
   SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, response));
-  hint.set_setup_id(ToString(pir::SetupId(response.setup())));
-  hint.set_offset(response.setup().hint_bytes() + 1);
+  hint.set_setup_id(ToString(pir::SetupId(response.setup().setup())));
+  hint.set_offset(response.setup().setup().hint_bytes() + 1);
   EXPECT_THAT(refusal(FrameType::kGetPirHint, hint), StatusIs(absl::StatusCode::kOutOfRange, ""));
   wire::PirQueryRequest query;
   query.set_engine("simplepir");
@@ -745,8 +792,9 @@ TEST(EngineSim, HintsAndDeltasComeInPieces) {
       CallService(world.service(), wire::MakeFrame(FrameType::kGetPirHint, hint)));
   EXPECT_EQ(piece.bulk.size(), shoald::PirService::kMaxPiece);
 
-  SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(2, 2000, 1024)));
-  const wire::PirSetup after = SetupOf(world.service());
+  SHOAL_ASSERT_OK(world.service().Reload(world.SignSetups(world.MakeTable(2, 2000, 1024))));
+  const wire::SignedPirSetup signed_after = SignedSetupOf(world.service());
+  const wire::PirSetup& after = signed_after.setup();
   pir::Delta delta{.from = pir::SetupId(before), .to = after, .changes = {}};
   wire::GetPirDeltaRequest request;
   request.set_engine("simplepir");
@@ -763,7 +811,7 @@ TEST(EngineSim, HintsAndDeltasComeInPieces) {
   };
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes nothing, ask(0, 0));
   EXPECT_TRUE(nothing.empty());
-  EXPECT_EQ(pir::SetupId(response.to()), pir::SetupId(after));
+  EXPECT_EQ(response.to().SerializeAsString(), signed_after.SerializeAsString());
   const uint64_t total = response.total_bytes();
   ASSERT_GT(total, 5'000u);
   while (delta.changes.size() < total) {
@@ -772,7 +820,7 @@ TEST(EngineSim, HintsAndDeltasComeInPieces) {
     EXPECT_EQ(response.total_bytes(), total);
     Append(delta.changes, part);
   }
-  EXPECT_EQ(response.digest(), ToString(pir::DeltaDigest(delta)));
+  EXPECT_EQ(signed_after.delta_digest(), ToString(pir::DeltaDigest(delta)));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes large, ask(0, ~uint32_t{0}));
   EXPECT_EQ(large.size(), std::min<uint64_t>(total, shoald::PirService::kMaxPiece));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes end, ask(total, 10));
@@ -788,7 +836,8 @@ TEST(EngineSim, MutatedRequests) {
   World world;
   world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
   const Digest before = pir::SetupId(SetupOf(world.service()));
-  SHOAL_ASSERT_OK(world.service().Reload(world.MakeTable(2, 100, 64, /*dense=*/true)));
+  SHOAL_ASSERT_OK(
+      world.service().Reload(world.SignSetups(world.MakeTable(2, 100, 64, /*dense=*/true))));
   Device device(&world);
   SHOAL_ASSERT_OK(device.Open());
   wire::GetPirSetupRequest setup_request;
@@ -798,7 +847,7 @@ TEST(EngineSim, MutatedRequests) {
       CallService(world.service(), wire::MakeFrame(FrameType::kGetPirSetup, setup_request)));
   wire::GetPirSetupResponse setup;
   SHOAL_ASSERT_OK(wire::ParseFrame(setup_frame, FrameType::kGetPirSetup, setup));
-  const Digest id = pir::SetupId(setup.setup());
+  const Digest id = pir::SetupId(setup.setup().setup());
   wire::GetPirHintRequest hint;
   hint.set_setup_id(ToString(id));
   hint.set_offset(1000);
@@ -813,9 +862,9 @@ TEST(EngineSim, MutatedRequests) {
   query.set_engine("simplepir");
   query.set_count(2);
   Bytes one;
-  AppendLe<uint64_t>(one, setup.setup().epoch());
+  AppendLe<uint64_t>(one, setup.setup().setup().epoch());
   Append(one, id);
-  one.resize(pir::lwe::SimplePir().SizesOf(setup.setup())->query_bytes);
+  one.resize(pir::lwe::SimplePir().SizesOf(setup.setup().setup())->query_bytes);
   Bytes two = one;
   Append(two, one);
   const std::vector<Frame> frames = {setup_frame,
@@ -969,7 +1018,7 @@ TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
 TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
   World world;
   auto service = shoald::PirService::Create(
-      &world.roster(), world.MakeTable(1, 3000, 64, /*dense=*/true),
+      &world.roster(), world.SignSetups(world.MakeTable(1, 3000, 64, /*dense=*/true)),
       {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool(), .max_wait_seconds = 0});
   SHOAL_ASSERT_OK(service.status());
   wire::GetPirSetupRequest ask;
@@ -978,14 +1027,15 @@ TEST(EngineSim, QueriesThatWouldWaitTooLongAreRefused) {
                              CallService(**service, wire::MakeFrame(FrameType::kGetPirSetup, ask)));
   wire::GetPirSetupResponse setup;
   SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, setup));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, pir::lwe::SimplePir().SizesOf(setup.setup()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes,
+                             pir::lwe::SimplePir().SizesOf(setup.setup().setup()));
   // A first pass says how long one takes.
   wire::PirQueryRequest query;
   query.set_engine("simplepir");
   query.set_count(1);
   Bytes good;
-  AppendLe<uint64_t>(good, setup.setup().epoch());
-  Append(good, pir::SetupId(setup.setup()));
+  AppendLe<uint64_t>(good, setup.setup().setup().epoch());
+  Append(good, pir::SetupId(setup.setup().setup()));
   good.resize(sizes.query_bytes);
   SHOAL_ASSERT_OK(CallService(**service, wire::MakeFrame(FrameType::kPirQuery, query, good)));
   // Queries of the right length but for another setup: they are refused one by one, after a pass.
@@ -1053,46 +1103,135 @@ TEST(EngineSim, ACrowdSaysWhatIsWrong) {
   EXPECT_THAT(crowd.Run(nullptr), StatusIs(absl::StatusCode::kDataLoss, "no device got through"));
 }
 
-// A server whose setup is not that of the signed table is found before anything is asked.
+// A setup that is not the signed table's, or that not all parties signed, is found before anything
+// is asked: a server has no other hint to give.
 TEST(EngineSim, ASetupOfAnotherTableIsRefused) {
   World world;
-  world.Serve(world.MakeTable(1, 100, 64, /*dense=*/true));
-  Device device(&world);
-  SHOAL_ASSERT_OK(device.Open());
-  wire::GetPirSetupRequest request;
-  request.set_engine("simplepir");
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const Frame frame,
-      CallService(world.service(), wire::MakeFrame(FrameType::kGetPirSetup, request)));
-  wire::GetPirSetupResponse response;
-  SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, response));
-  const auto check = [&](const std::function<void(wire::PirSetup&)>& change) {
-    wire::PirSetup setup = response.setup();
+  const auto table = world.MakeTable(1, 100, 64, /*dense=*/true);
+  world.Serve(table);
+  const wire::SignedPirSetup served = SignedSetupOf(world.service());
+  const auto check = [&](const std::function<void(wire::SignedPirSetup&)>& change,
+                         bool sign = true) {
+    wire::SignedPirSetup setup = served;
     change(setup);
-    return client::CheckSetup(setup, *device.deployment, pir::lwe::SimplePir());
+    if (sign) setup = world.SignByAll(setup);
+    return pir::CheckSetup(setup, table->manifest(), pir::lwe::SimplePir(), world.roster());
   };
-  SHOAL_EXPECT_OK(check([](auto&) {}));
-  EXPECT_THAT(check([](auto& s) { s.set_engine("doublepir"); }),
+  const auto set = [](auto change) {
+    return [change](wire::SignedPirSetup& s) { change(*s.mutable_setup()); };
+  };
+  SHOAL_EXPECT_OK(check([](auto&) {}, /*sign=*/false));
+  EXPECT_THAT(check(set([](auto& s) { s.set_engine("doublepir"); })),
               StatusIs(absl::StatusCode::kDataLoss, "engine"));
-  EXPECT_THAT(check([](auto& s) { s.set_manifest_digest(std::string(32, 'x')); }),
+  EXPECT_THAT(check(set([](auto& s) { s.set_manifest_digest(std::string(32, 'x')); })),
               StatusIs(absl::StatusCode::kDataLoss, "manifest_digest"));
-  EXPECT_THAT(check([](auto& s) { s.set_table_id(std::string(32, 'x')); }),
+  EXPECT_THAT(check(set([](auto& s) { s.set_table_id(std::string(32, 'x')); })),
               StatusIs(absl::StatusCode::kDataLoss, "table_id"));
-  EXPECT_THAT(check([](auto& s) { s.set_epoch(2); }),
+  EXPECT_THAT(check(set([](auto& s) { s.set_epoch(2); })),
               StatusIs(absl::StatusCode::kDataLoss, "epoch"));
-  EXPECT_THAT(check([](auto& s) { s.set_rows(s.rows() + 1); }),
+  EXPECT_THAT(check(set([](auto& s) { s.set_rows(s.rows() + 1); })),
               StatusIs(absl::StatusCode::kDataLoss, "rows"));
-  EXPECT_THAT(check([](auto& s) { s.set_record_bytes(64); }),
+  EXPECT_THAT(check(set([](auto& s) { s.set_record_bytes(64); })),
               StatusIs(absl::StatusCode::kDataLoss, "record_bytes"));
+  // Right in itself, and not what was signed.
+  const auto refused = StatusIs(absl::StatusCode::kUnauthenticated, "not the one that all parties");
+  const auto poison = set([](auto& s) { s.set_hint_digest(std::string(32, 'x')); });
+  EXPECT_THAT(check(poison, /*sign=*/false), refused);
+  SHOAL_EXPECT_OK(check(poison));
+  const auto delta = [](auto& s) { s.set_delta_digest(std::string(32, 'x')); };
+  EXPECT_THAT(check(delta, /*sign=*/false), refused);
+  EXPECT_THAT(check([](auto& s) { s.clear_signature(); }, /*sign=*/false), refused);
+  EXPECT_THAT(check([](auto& s) { s.set_delta_digest("short"); }),
+              StatusIs(absl::StatusCode::kInvalidArgument, "delta_digest"));
+  // Neither by one party too few.
+  wire::SignedPirSetup few = served;
+  const Digest message = pir::SetupMessage(few);
+  const auto sum = signature::AggregateSignatures(std::vector<signature::Signature>{
+      world.parties().keys(1).bls().Sign(message), world.parties().keys(2).bls().Sign(message)});
+  few.set_signature(ToString(sum->bytes()));
+  EXPECT_THAT(check([&](auto& s) { s = few; }, /*sign=*/false), refused);
 }
 
-// An engine whose hint would be too large is refused when the server starts.
+// A server whose parties signed another setup, or whose product on disk is not the table's, does
+// not start with it.
+TEST(EngineSim, OnlyTheSignedSetupIsServed) {
+  World world;
+  const auto table = world.MakeTable(1, 100, 64, /*dense=*/true);
+  const std::string directory = ::testing::TempDir() + "/only-signed";
+  const shoald::ServedTable served = world.SignSetups(table, {&pir::lwe::SimplePir()}, directory);
+  const auto create = [&](const shoald::ServedTable& of) {
+    return shoald::PirService::Create(
+               &world.roster(), of,
+               {.engines = {&pir::lwe::SimplePir()}, .pool = &world.pool(), .directory = directory})
+        .status();
+  };
+  SHOAL_EXPECT_OK(create(served));
+  shoald::ServedTable other = served;
+  wire::SignedPirSetup& setup = other.setups[&pir::lwe::SimplePir()];
+  setup.mutable_setup()->set_hint_digest(std::string(32, 'x'));
+  EXPECT_THAT(create(other), StatusIs(absl::StatusCode::kUnauthenticated, "all parties signed"));
+  setup = world.SignByAll(setup);
+  EXPECT_THAT(create(other),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "does not follow from this table"));
+  other.setups.clear();
+  EXPECT_THAT(create(other), StatusIs(absl::StatusCode::kInvalidArgument, "no setup of simplepir"));
+}
+
+// Each party makes the setup itself. Parties that do not agree are named.
+TEST(EngineSim, SharesOfASetupAreAddedUp) {
+  World world;
+  const auto table = world.MakeTable(1, 100, 64, /*dense=*/true);
+  const pir::Engine& engine = pir::lwe::SimplePir();
+  const wire::SignedPirSetup setup = world.SignSetups(table).setups[&engine];
+  std::vector<wire::PirSetupShare> shares(3);
+  const auto sign = [&](uint32_t party) {
+    shares[party - 1].mutable_setup()->set_signature(
+        ToString(world.parties()
+                     .keys(party)
+                     .bls()
+                     .Sign(pir::SetupMessage(shares[party - 1].setup()))
+                     .bytes()));
+  };
+  for (uint32_t party = 1; party <= 3; ++party) {
+    shares[party - 1].set_party(party);
+    *shares[party - 1].mutable_setup() = setup;
+    sign(party);
+  }
+  const auto aggregate = [&] {
+    return pir::AggregateSetup(shares, table->manifest(), engine, world.roster());
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::SignedPirSetup sum, aggregate());
+  EXPECT_EQ(sum.SerializeAsString(), setup.SerializeAsString());
+  const std::vector<wire::PirSetupShare> good = shares;
+  shares[1].mutable_setup()->set_delta_digest(std::string(32, 'x'));
+  sign(2);
+  EXPECT_THAT(aggregate(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "party-2) signed another delta"));
+  shares[1].mutable_setup()->mutable_setup()->set_hint_digest(std::string(32, 'x'));
+  sign(2);
+  EXPECT_THAT(aggregate(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "party-2) signed another setup"));
+  shares = good;
+  shares[2].mutable_setup()->set_signature(shares[1].setup().signature());
+  EXPECT_THAT(aggregate(), StatusIs(absl::StatusCode::kUnauthenticated, "party 3"));
+  shares = good;
+  shares[2].set_party(2);
+  EXPECT_THAT(aggregate(), StatusIs(absl::StatusCode::kInvalidArgument, "comes twice"));
+  shares.pop_back();
+  EXPECT_THAT(aggregate(), StatusIs(absl::StatusCode::kInvalidArgument, "(party-3) is missing"));
+  shares[1].set_party(4);
+  EXPECT_THAT(aggregate(), StatusIs(absl::StatusCode::kInvalidArgument, "no such party"));
+  shares = good;
+  shares[0].mutable_setup()->mutable_setup()->set_epoch(2);
+  EXPECT_THAT(aggregate(), StatusIs(absl::StatusCode::kInvalidArgument, "to the table: epoch"));
+}
+
+// An engine whose hint would be too large is refused before the parties sign it.
 TEST(EngineSim, DoublePirRefusesWideRows) {
   World world;
-  EXPECT_THAT(
-      shoald::PirService::Create(&world.roster(), world.MakeTable(1, 300, 1024),
-                                 {.engines = {&pir::lwe::DoublePir()}, .pool = &world.pool()}),
-      StatusIs(absl::StatusCode::kResourceExhausted, "use simplepir"));
+  EXPECT_THAT(pir::ProposeSetup(pir::lwe::DoublePir(), world.MakeTable(1, 300, 1024)->AsPrevious(),
+                                nullptr, {.pool = &world.pool()}),
+              StatusIs(absl::StatusCode::kResourceExhausted, "use simplepir"));
 }
 
 }  // namespace

@@ -32,7 +32,6 @@ constexpr char kShareMagic[] = "SHOALSH2";
 constexpr char kOldShareMagic[] = "SHOALSH1";
 constexpr size_t kShareHeaderBytes = 8 + 4 + 8;
 
-constexpr char kManifestFile[] = "/manifest.textproto";
 constexpr char kRowsFile[] = "/rows.bin";
 constexpr char kPlacementFile[] = "/placement.bin";
 constexpr char kSignaturesFile[] = "/signatures.bin";
@@ -153,7 +152,7 @@ absl::Status CheckRowBytesOption(uint32_t row_bytes) {
 
 absl::StatusOr<wire::SignedManifest> ReadManifest(const std::string& directory) {
   wire::SignedManifest manifest;
-  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(directory + kManifestFile, manifest));
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(ManifestPath(directory), manifest));
   return manifest;
 }
 
@@ -271,7 +270,7 @@ absl::StatusOr<UnsignedTable> UnsignedTable::Open(const std::string& directory) 
   SHOAL_ASSIGN_OR_RETURN(wire::SignedManifest signed_manifest, ReadManifest(directory));
   wire::Manifest& manifest = *signed_manifest.mutable_manifest();
   if (absl::Status status = CheckManifest(manifest); !status.ok()) {
-    return Annotate(status, absl::StrCat(directory, kManifestFile));
+    return Annotate(status, ManifestPath(directory));
   }
   SHOAL_RETURN_IF_ERROR(CheckTableMemory(manifest, 0, directory));
   SHOAL_ASSIGN_OR_RETURN(Bytes rows,
@@ -338,7 +337,7 @@ absl::Status UnsignedTable::Save(const std::string& directory) const {
   }
   wire::SignedManifest unsigned_manifest;
   *unsigned_manifest.mutable_manifest() = manifest();
-  SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(temporary + kManifestFile, unsigned_manifest));
+  SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(ManifestPath(temporary), unsigned_manifest));
   std::error_code error;
   std::filesystem::permissions(temporary, std::filesystem::perms(0755), error);
   if (!error) std::filesystem::rename(temporary, path, error);
@@ -605,6 +604,8 @@ absl::StatusOr<TableShare> TableShare::Parse(BytesView bytes) {
   return share;
 }
 
+std::string ManifestPath(const std::string& directory) { return directory + "/manifest.textproto"; }
+
 std::string SharePath(const std::string& directory, uint32_t party) {
   return absl::StrCat(directory, kSharesDirectory, "/party-", party, ".share");
 }
@@ -758,7 +759,7 @@ PreviousEpoch Table::AsPrevious() const {
 absl::Status Table::SaveSignatures(const std::string& directory) const {
   SHOAL_RETURN_IF_ERROR(
       WriteFileAtomically(directory + kSignaturesFile, *signatures_, FileMode::kPublic));
-  SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(directory + kManifestFile, manifest_->wire()));
+  SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(ManifestPath(directory), manifest_->wire()));
   // All of them are in signatures.bin now.
   std::error_code ignored;
   std::filesystem::remove(directory + kKeptFile, ignored);

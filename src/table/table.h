@@ -16,6 +16,7 @@
 //   kept.bin               until aggregated: the signatures of the rows that did not change
 //   shares/party-N.share   party N's signatures, on their way to the aggregation
 //   signatures.bin         the aggregated signatures, 48 bytes a row
+// and what all parties sign of each engine that is served (src/pir/setup/signed_setup.h).
 // The manifest is always written last, so that the files that it describes are complete.
 #ifndef SHOAL_SRC_TABLE_TABLE_H_
 #define SHOAL_SRC_TABLE_TABLE_H_
@@ -142,6 +143,8 @@ struct TableShare {
   static absl::StatusOr<TableShare> Parse(BytesView bytes);
 };
 
+// Files of a table's directory.
+std::string ManifestPath(const std::string& directory);
 std::string SharePath(const std::string& directory, uint32_t party);
 
 // Checks what a party must check before it signs, and returns the party's number. `previous` is the

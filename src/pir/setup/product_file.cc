@@ -1,4 +1,4 @@
-#include "src/shoald/product_file.h"
+#include "src/pir/setup/product_file.h"
 
 #include <algorithm>
 #include <bit>
@@ -15,14 +15,14 @@
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 
-namespace shoal::shoald {
+namespace shoal::pir {
 namespace {
 
 // Words are kept as they are in memory.
 static_assert(std::endian::native == std::endian::little);
 
-constexpr absl::string_view kMagic = "SHOALPP2";
-constexpr size_t kShapeAt = 8, kIdAt = 24, kDigestAt = 56, kHeaderBytes = 88;
+constexpr absl::string_view kMagic = "SHOALPP3";
+constexpr size_t kIdAt = 8, kDigestAt = 40, kHeaderBytes = 72;
 
 Digest WordsDigest(BytesView words) {
   return Transcript("shoal pir product file v1").Blob(words).Finish();
@@ -31,9 +31,7 @@ Digest WordsDigest(BytesView words) {
 Bytes HeaderOf(const wire::PirSetup& shape, BytesView words) {
   Bytes header(kHeaderBytes);
   std::ranges::copy(AsBytes(kMagic), header.begin());
-  StoreLe<uint64_t>(&header[kShapeAt], shape.rows_per_column());
-  StoreLe<uint64_t>(&header[kShapeAt + 8], shape.columns());
-  std::ranges::copy(pir::ProductId(shape), header.begin() + kIdAt);
+  std::ranges::copy(ProductId(shape), header.begin() + kIdAt);
   std::ranges::copy(WordsDigest(words), header.begin() + kDigestAt);
   return header;
 }
@@ -44,8 +42,8 @@ std::string ProductPath(const std::string& directory, absl::string_view engine) 
   return absl::StrCat(directory, "/", engine, ".product");
 }
 
-absl::Status TakeProduct(const std::string& directory, const pir::Engine& engine,
-                         const pir::Content& content, pir::ServerOptions& options) {
+absl::Status TakeProduct(const std::string& directory, const Engine& engine, const Content& content,
+                         ServerOptions& options) {
   const std::string path = ProductPath(directory, engine.name());
   const absl::Status damaged = absl::DataLossError(absl::StrCat(path, " is damaged"));
   const absl::Status other = absl::NotFoundError(absl::StrCat(path, " is another table's"));
@@ -56,17 +54,13 @@ absl::Status TakeProduct(const std::string& directory, const pir::Engine& engine
   Bytes header(kHeaderBytes);
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(header.data()), static_cast<std::streamsize>(header.size()));
-  if (!file || !std::ranges::equal(BytesView(header).first(kShapeAt), AsBytes(kMagic)) ||
+  if (!file || !std::ranges::equal(BytesView(header).first(kIdAt), AsBytes(kMagic)) ||
       (file_bytes - kHeaderBytes) % sizeof(uint32_t) != 0) {
     return damaged;
   }
-  pir::ServerOptions taken = options;
-  taken.shape.emplace();
-  taken.shape->set_rows_per_column(LoadLe<uint64_t>(&header[kShapeAt]));
-  taken.shape->set_columns(LoadLe<uint64_t>(&header[kShapeAt + 8]));
-  const absl::StatusOr<wire::PirSetup> shape = engine.ShapeOf(content, taken);
-  if (!shape.ok() || !std::ranges::equal(BytesView(header).subspan(kIdAt, sizeof(Digest)),
-                                         pir::ProductId(*shape))) {
+  const absl::StatusOr<wire::PirSetup> shape = engine.ShapeOf(content, options);
+  if (!shape.ok() ||
+      !std::ranges::equal(BytesView(header).subspan(kIdAt, sizeof(Digest)), ProductId(*shape))) {
     return other;
   }
   // The file's bytes, and the words that become of them.
@@ -76,13 +70,12 @@ absl::Status TakeProduct(const std::string& directory, const pir::Engine& engine
   if (bytes.size() != file_bytes) return damaged;
   const BytesView kept = bytes.subspan(kHeaderBytes);
   if (!std::ranges::equal(bytes.first(kHeaderBytes), HeaderOf(*shape, kept))) return damaged;
-  taken.product.resize(kept.size() / sizeof(uint32_t));
-  std::memcpy(taken.product.data(), kept.data(), kept.size());
-  options = std::move(taken);
+  options.product.resize(kept.size() / sizeof(uint32_t));
+  std::memcpy(options.product.data(), kept.data(), kept.size());
   return absl::OkStatus();
 }
 
-absl::Status WriteProduct(const std::string& directory, const pir::Server& server) {
+absl::Status WriteProduct(const std::string& directory, const Server& server) {
   SHOAL_RETURN_IF_ERROR(MakeDirectory(directory, FileMode::kPrivate));
   const std::string path = ProductPath(directory, server.setup().engine());
   const auto words = std::as_bytes(server.product());
@@ -93,4 +86,4 @@ absl::Status WriteProduct(const std::string& directory, const pir::Server& serve
   return WriteFileAtomically(path, file, FileMode::kPrivate);
 }
 
-}  // namespace shoal::shoald
+}  // namespace shoal::pir

@@ -1,0 +1,94 @@
+#include "src/pir/setup/maker.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
+#include "src/pir/setup/product_file.h"
+
+namespace shoal::pir {
+namespace {
+
+constexpr double kMaxRefreshShare = 0.9;
+
+// `shape`: null for the engine's choice.
+absl::StatusOr<Made> Make(const Engine& engine, const Content& content, const wire::PirSetup* shape,
+                          const MakerOptions& options) {
+  ServerOptions server;
+  server.max_hint_bytes = options.max_hint_bytes;
+  server.pool = options.pool;
+  server.progress = options.progress;
+  if (shape != nullptr) server.shape = *shape;
+  Made made;
+  made.product = options.products.empty() ? absl::NotFoundError("no directory of products")
+                                          : TakeProduct(options.products, engine, content, server);
+  made.kept = !server.product.empty();
+  const Stopwatch stopwatch;
+  SHOAL_ASSIGN_OR_RETURN(made.server, engine.CreateServer(content, std::move(server)));
+  made.seconds = stopwatch.Seconds();
+  return made;
+}
+
+}  // namespace
+
+absl::StatusOr<Made> MakeServer(const Engine& engine, const Content& content,
+                                const wire::SignedPirSetup& setup, const MakerOptions& options) {
+  const auto is_signed = [&](const Made& made) {
+    return SetupId(made.server->setup()) == SetupId(setup.setup());
+  };
+  SHOAL_ASSIGN_OR_RETURN(Made made, Make(engine, content, &setup.setup(), options));
+  if (!is_signed(made) && made.kept) {
+    MakerOptions anew = options;
+    anew.products.clear();
+    // Frees the memory for the second one.
+    made.server.reset();
+    SHOAL_ASSIGN_OR_RETURN(made, Make(engine, content, &setup.setup(), anew));
+    made.product = absl::DataLossError("the product on disk is not this table's");
+  }
+  if (!is_signed(made)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(engine.name(),
+                     ": the parties signed a setup that does not follow from this table: all of "
+                     "them, this one included, must sign it again, at the next epoch"));
+  }
+  return made;
+}
+
+bool SameShape(const wire::PirSetup& a, const wire::PirSetup& b) {
+  return a.engine() == b.engine() && a.table_id() == b.table_id() &&
+         a.record_bytes() == b.record_bytes() && a.rows_per_column() == b.rows_per_column() &&
+         a.columns() == b.columns() && a.shape() == b.shape();
+}
+
+bool WorthRefreshing(const Server& server, const Content& content,
+                     std::span<const uint64_t> changed_rows) {
+  const absl::StatusOr<double> share = server.RefreshShare(content, changed_rows);
+  return share.ok() && *share <= kMaxRefreshShare;
+}
+
+absl::StatusOr<Proposal> ProposeSetup(const Engine& engine, const table::PreviousEpoch& table,
+                                      const SignedEpoch* before, const MakerOptions& options) {
+  const Content content = ContentOf(table);
+  Proposal proposal;
+  if (before != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(Made made,
+                           MakeServer(engine, ContentOf(before->table), before->setup, options));
+    const std::vector<uint64_t> changed = ChangedRows(before->table, table);
+    if (WorthRefreshing(*made.server, content, changed)) {
+      SHOAL_ASSIGN_OR_RETURN(const std::optional<Delta> delta,
+                             made.server->Refresh(content, changed));
+      if (delta.has_value()) proposal.setup.set_delta_digest(ToString(DeltaDigest(*delta)));
+      proposal.server = std::move(made.server);
+    }
+  }
+  if (proposal.server == nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(Made made, Make(engine, content, nullptr, options));
+    proposal.server = std::move(made.server);
+  }
+  *proposal.setup.mutable_setup() = proposal.server->setup();
+  return proposal;
+}
+
+}  // namespace shoal::pir
