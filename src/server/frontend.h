@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/onion/onion.h"
 #include "src/parallel/mutex.h"
 #include "src/round/header.h"
 #include "src/server/chain.h"
@@ -34,6 +35,9 @@
 #include "src/wire/client.pb.h"
 
 namespace shoal::server {
+
+// No chain has a shorter submission: one onion of a single layer.
+inline constexpr size_t kShortestSubmissionBytes = onion::SubmissionBytes(2, 1);
 
 // When rounds begin and end. A window closes early when its count is reached; a count of 0 means
 // that only the window closes it.

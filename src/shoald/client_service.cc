@@ -146,6 +146,10 @@ absl::Status ClientService::QueueOnions(wire::Frame& request, net::Reply& reply)
 
 absl::Status ClientService::StoreOnions(const wire::Frame& request, net::Reply& reply,
                                         std::vector<Unsynced>& unsynced) {
+  // An empty submission has two bytes in the request, and forty once it is parsed. So a request may
+  // have a field for every shortest submission that its bytes have room for, and the round's id.
+  SHOAL_RETURN_IF_ERROR(wire::CheckFieldCount(
+      request, request.control.size() / server::kShortestSubmissionBytes + 1));
   wire::SubmitOnionsRequest message;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, server::ParseRoundId(message.round_id()));

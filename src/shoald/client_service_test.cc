@@ -269,6 +269,28 @@ TEST_F(ClientServiceTest, WhatIsNoClientsRequestIsRefused) {
               StatusIs(kNotFound, "no round"));
 }
 
+// A submission of no bytes has two in the request and forty once it is parsed: 4 MiB of them would
+// take 80 MB.
+TEST_F(ClientServiceTest, ManyShortSubmissionsAreRefusedBeforeTheyAreParsed) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  wire::SubmitOnionsRequest request;
+  request.set_round_id(ToString(round.id()));
+  for (int i = 0; i < 100'000; ++i) request.add_submissions("");
+  EXPECT_THAT(Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, request),
+              StatusIs(kInvalid, "more than 2501 fields"));
+  // As many submissions of the shortest length as fit are looked at, and a few short ones.
+  request.clear_submissions();
+  for (size_t i = 0; i < 1000; ++i) {
+    request.add_submissions(std::string(server::kShortestSubmissionBytes, 'x'));
+  }
+  EXPECT_THAT(Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, request),
+              StatusIs(kInvalid, "are not a submission"));
+  request.clear_submissions();
+  request.add_submissions(std::string(50, 'x'));
+  EXPECT_THAT(Ask<wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, request),
+              StatusIs(kInvalid, "are not a submission"));
+}
+
 TEST_F(ClientServiceTest, ARoundRunsFrameByFrame) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
   SHOAL_ASSERT_OK_AND_ASSIGN(

@@ -1,10 +1,13 @@
 #include "src/wire/frame.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/wire/client.pb.h"
@@ -51,6 +54,14 @@ std::string Printable(absl::string_view message) {
     if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
   }
   return text;
+}
+
+// Skips a field of the wire type in `tag`. No message of ours has groups.
+bool SkipField(uint32_t tag, google::protobuf::io::CodedInputStream& in) {
+  using Format = google::protobuf::internal::WireFormatLite;
+  const Format::WireType type = Format::GetTagWireType(tag);
+  if (type == Format::WIRETYPE_START_GROUP || type == Format::WIRETYPE_END_GROUP) return false;
+  return Format::SkipField(&in, tag);
 }
 
 }  // namespace
@@ -118,6 +129,23 @@ absl::Status ParseFrame(const Frame& frame, FrameType type,
     return absl::InvalidArgumentError(absl::StrCat("frame: malformed ", message.GetTypeName()));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckFieldCount(const Frame& frame, size_t most) {
+  google::protobuf::io::CodedInputStream in(
+      reinterpret_cast<const uint8_t*>(frame.control.data()),
+      static_cast<int>(std::min<size_t>(frame.control.size(), std::numeric_limits<int>::max())));
+  size_t fields = 0;
+  while (const uint32_t tag = in.ReadTag()) {
+    if (++fields > most) {
+      return absl::InvalidArgumentError(absl::StrCat("frame: type ", static_cast<int>(frame.type),
+                                                     ", ", frame.control.size(),
+                                                     " bytes with more than ", most, " fields"));
+    }
+    if (!SkipField(tag, in)) return absl::InvalidArgumentError("frame: malformed message");
+  }
+  return in.ConsumedEntireMessage() ? absl::OkStatus()
+                                    : absl::InvalidArgumentError("frame: malformed message");
 }
 
 Frame MakeErrorFrame(const absl::Status& status) {

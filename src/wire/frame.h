@@ -86,6 +86,11 @@ Frame MakeFrame(FrameType type, const google::protobuf::MessageLite& message, By
 // INVALID_ARGUMENT if the frame is of another type, or its control bytes do not parse.
 absl::Status ParseFrame(const Frame& frame, FrameType type, google::protobuf::MessageLite& message);
 
+// INVALID_ARGUMENT if the control bytes are a message of more than `most` fields, or of none that
+// could be parsed. Reads no more than the outermost fields' tags and lengths: for requests whose
+// fields would take far more memory than their bytes, before they are parsed.
+absl::Status CheckFieldCount(const Frame& frame, size_t most);
+
 // Makes an ERROR frame of a status, and a status of an ERROR frame. `status` must not be OK
 // (checked); the frame gets the text that others may see (ForOthers). In both directions a message
 // is cut at 1 KiB, and bytes that are not printable ASCII become '?'. ErrorOf never returns OK: a

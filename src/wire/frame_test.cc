@@ -61,6 +61,31 @@ TEST(FrameTest, MessagesComeBackAndOthersAreRefused) {
   EXPECT_THAT(ParseFrame(frame, FrameType::kWaitRound, back), StatusIs(kInvalid, "malformed"));
 }
 
+TEST(FrameTest, FieldsAreCountedWithoutParsing) {
+  SubmitOnionsRequest request;
+  request.set_round_id("id");
+  for (int i = 0; i < 9; ++i) request.add_submissions(i % 2 == 0 ? "" : std::string(300, 'x'));
+  const Frame frame = MakeFrame(FrameType::kSubmitOnions, request);
+  SHOAL_EXPECT_OK(CheckFieldCount(frame, 10));
+  EXPECT_THAT(CheckFieldCount(frame, 9), StatusIs(kInvalid, "more than 9 fields"));
+  // Fields that the message does not have are counted too. They take memory until it is gone.
+  Frame unknown{.type = FrameType::kSubmitOnions, .control = "", .bulk = {}};
+  for (int i = 0; i < 5; ++i) unknown.control += std::string("\x78\x01", 2);  // field 15, a varint
+  SHOAL_EXPECT_OK(CheckFieldCount(unknown, 5));
+  EXPECT_THAT(CheckFieldCount(unknown, 4), StatusIs(kInvalid, "more than 4 fields"));
+  SHOAL_EXPECT_OK(
+      CheckFieldCount({.type = FrameType::kSubmitOnions, .control = "", .bulk = {}}, 0));
+  // Cut off in a length, in a field; no tag; a group, whose fields would not be seen.
+  for (const std::string bad : {"\x12", "\x12\x05xxxx", "\xff\xff", "\x13\x14", "\x14", "\x16"}) {
+    EXPECT_THAT(CheckFieldCount({.type = FrameType::kSubmitOnions, .control = bad, .bulk = {}}, 10),
+                StatusIs(kInvalid, "malformed"));
+  }
+  // The field number 0, which is no tag.
+  const std::string zero(3, '\0');
+  EXPECT_THAT(CheckFieldCount({.type = FrameType::kSubmitOnions, .control = zero, .bulk = {}}, 10),
+              StatusIs(kInvalid, "malformed"));
+}
+
 TEST(FrameTest, ErrorsComeBackAndCannotBeOk) {
   EXPECT_THAT(ErrorOf(MakeErrorFrame(absl::NotFoundError("no slot"))),
               StatusIs(absl::StatusCode::kNotFound, "no slot"));
