@@ -22,7 +22,7 @@ LAYERS = {
     "signature": ["base", "parallel"],
     # Signed things.
     "roster": ["base", "noise", "signature", "storage", "wire"],
-    "round": ["base", "onion", "roster", "signature", "wire"],
+    "round": ["base", "onion", "roster", "sharing", "signature", "wire"],
     "table": ["base", "parallel", "roster", "storage", "wire"],
     # Sockets.
     "net": ["base", "parallel", "storage", "wire"],
@@ -35,7 +35,7 @@ LAYERS = {
     "server": ["base", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "table", "wire"],
-    "plan": ["base", "noise", "onion", "parallel", "pir", "pir/registry", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
+    "plan": ["base", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
     "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],

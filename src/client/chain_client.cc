@@ -12,6 +12,7 @@
 #include "src/client/device.h"
 #include "src/onion/onion.h"
 #include "src/parallel/mutex.h"
+#include "src/round/query_bytes.h"
 #include "src/table/manifest.h"
 
 namespace shoal::client {
@@ -127,8 +128,7 @@ ChainClient::ChainClient(const Deployment* deployment, ChainOptions options, Tra
 void ChainClient::Follow(const Deployment* deployment) {
   deployment_ = deployment;
   connections_.Follow(&deployment->roster());
-  // Without party 1's layer: one for all onions of a submission.
-  costs_.bytes.query_bytes = onion::OnionBytes(deployment->roster().size() - 1) + kQueryBytes;
+  costs_.bytes.query_bytes = round::QueryBytes(deployment->roster().size());
   costs_.bytes.answer_bytes = deployment->manifest().answer_bytes();
 }
 

@@ -8,7 +8,7 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
-#include "src/sharing/sharing.h"
+#include "src/round/query_bytes.h"
 
 namespace shoal::client {
 namespace {
@@ -25,7 +25,7 @@ uint32_t OnionsPerPiece(const round::Round& round, size_t piece_bytes) {
 }
 
 size_t QueriesPerPiece(size_t piece_bytes) {
-  return std::max<size_t>(1, piece_bytes / kQueryBytes);
+  return std::max<size_t>(1, piece_bytes / round::kSlotQueryBytes);
 }
 
 size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes) {

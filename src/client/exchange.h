@@ -20,12 +20,8 @@
 #include "src/client/environment.h"
 #include "src/client/transport.h"
 #include "src/round/header.h"
-#include "src/sharing/sharing.h"
 
 namespace shoal::client {
-
-// Bytes of one query in a request: slot, token, tally.
-inline constexpr size_t kQueryBytes = 4 + sharing::kTokenBytes + 4;
 
 // How many items fit a request with `piece_bytes` of arrays, or its response; at least one. For
 // onions: of one submission.

@@ -14,6 +14,7 @@
 #include "src/crowd/work.h"
 #include "src/onion/onion.h"
 #include "src/round/header.h"
+#include "src/round/query_bytes.h"
 
 namespace shoal::crowd {
 namespace {
@@ -50,8 +51,7 @@ class ChainCrowd {
     SHOAL_RETURN_IF_ERROR(Wait("wait online", wire::ANSWERED, round_->header().expires_s()));
     FetchAndCheck();
     AskForReport();
-    report_.costs.bytes.query_bytes =
-        onion::OnionBytes(round_->parties() - 1) + client::kQueryBytes;
+    report_.costs.bytes.query_bytes = round::QueryBytes(round_->parties());
     report_.costs.bytes.answer_bytes = answer_bytes;
     for (const wire::StageReport& stage : report_.round_report.stages()) {
       (stage.stage() == "noise" ? report_.costs.setup_seconds : report_.costs.answer_seconds) +=

@@ -13,6 +13,7 @@
 #include "src/base/status_macros.h"
 #include "src/pir/registry/registry.h"
 #include "src/plan/calibrate.h"
+#include "src/round/query_bytes.h"
 
 namespace shoal::plan {
 namespace {
@@ -74,7 +75,7 @@ EngineCosts ChainAsEngine(const Plan& plan) {
   double noise = 0;
   for (const Party& party : plan.party()) noise += party.noise_cpu_s();
   chain.set_setup_seconds(noise);
-  chain.set_query_bytes(plan.client().onion_bytes() + plan.client().query_bytes());
+  chain.set_query_bytes(static_cast<double>(round::QueryBytes(plan.parties())));
   chain.set_answer_bytes(plan.client().answer_bytes());
   // A client makes the onions for party 2 and seals them for party 1, which costs what opening
   // does. It computes the seeds once more for its tallies, and again to take the masks off.

@@ -11,6 +11,7 @@
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
 #include "src/plan/calibrate.h"
+#include "src/round/query_bytes.h"
 #include "src/server/round_memory.h"
 #include "src/signature/bls.h"
 #include "src/storage/spool.h"
@@ -26,8 +27,7 @@ constexpr double kHashedFill = 0.97, kHashedRecordsFill = 0.99;
 constexpr double kMaxPositions = 4294967294.0;
 // Prices that differ by less count as the same, as unit costs are not known more precisely.
 constexpr double kSamePrice = 1.02;
-// Bytes of a query on its way to the frontend: slot, token, tally.
-constexpr double kClientQueryBytes = 4 + 16 + 4;
+constexpr double kClientQueryBytes = round::kSlotQueryBytes;
 // Bytes of arrays that the offline stage touches for a position (server/round_memory.cc).
 constexpr double kOfflineArrayBytes = 32 + 1 + 16 + 8 + 4;
 // Bytes for a position in the message that queries are forwarded in.

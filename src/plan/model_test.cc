@@ -1,6 +1,7 @@
 #include "src/plan/model.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "google/protobuf/message.h"
@@ -336,6 +337,20 @@ TEST(EnginesTest, EveryUnitHasACost) {
               testing::StatusIs(absl::StatusCode::kUnimplemented, ""));
   EXPECT_THAT(CostOf(DefaultCosts(), "ring_product"),
               testing::StatusIs(absl::StatusCode::kUnimplemented, "ring_product"));
+}
+
+// What clients and crowds count as a query's bytes (ClientTest,
+// AQueryCostsAsManyBytesAsTheDesignSays) is what the plan compares; a hop's traffic has the layer
+// around a submission in addition.
+TEST(EnginesTest, AQueryOfTheChainHasTheBytesThatItsClientsCount) {
+  for (const auto& [parties, bytes] : std::map<uint32_t, double>{{2, 56}, {3, 104}, {5, 200}}) {
+    Workload w = ShortRecords();
+    w.parties = parties;
+    Plan plan = PlanOf(w, 64);
+    SHOAL_ASSERT_OK(CompareEngines(w, 64, SomeNoise(), DefaultCosts(), {}, plan));
+    EXPECT_EQ(plan.engine(0).query_bytes(), bytes);
+    EXPECT_DOUBLE_EQ(plan.client().onion_bytes() + plan.client().query_bytes(), bytes + 48. / 64);
+  }
 }
 
 // At the crossover both cost the same; below it the chain costs more, above it less.

@@ -1,0 +1,25 @@
+// How many bytes a client of the chain sends for a query: the one meaning of `query_bytes` of the
+// chain wherever engines are compared (`shoal query`, `shoal simulate`, `shoal plan`, the studies).
+#ifndef SHOAL_SRC_ROUND_QUERY_BYTES_H_
+#define SHOAL_SRC_ROUND_QUERY_BYTES_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "src/onion/onion.h"
+#include "src/sharing/sharing.h"
+
+namespace shoal::round {
+
+// In SubmitQueries: slot, token, tally.
+inline constexpr size_t kSlotQueryBytes = 4 + sharing::kTokenBytes + 4;
+
+// The onion and the query of one slot. What a whole request has in addition is not counted: the
+// layer around a submission (onion::kSealBytes), ids, the frame.
+constexpr size_t QueryBytes(uint32_t parties) {
+  return onion::OnionBytes(parties - 1) + kSlotQueryBytes;
+}
+
+}  // namespace shoal::round
+
+#endif  // SHOAL_SRC_ROUND_QUERY_BYTES_H_
