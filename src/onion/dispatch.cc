@@ -13,6 +13,14 @@ TableMemory BuildBaseTable(const Kernel& kernel) {
   return table;
 }
 
+bool HasSha() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("sha");
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 
 const Kernel* KernelOf(InstructionSet set) {
@@ -23,7 +31,7 @@ const Kernel* KernelOf(InstructionSet set) {
     case InstructionSet::kPortable:
       return nullptr;
     case InstructionSet::kAvx2:
-      return Avx2Kernel();
+      return HasSha() ? Avx2ShaKernel() : Avx2Kernel();
     case InstructionSet::kAvx512:
       return IfmaKernel();
   }
@@ -43,7 +51,7 @@ const void* BaseTable(const Kernel& kernel) {
     static const TableMemory table = BuildBaseTable(kernel);
     return table.get();
   }
-  SHOAL_CHECK(&kernel == Avx2Kernel());
+  SHOAL_CHECK(&kernel == Avx2Kernel() || &kernel == Avx2ShaKernel());
   static const TableMemory table = BuildBaseTable(kernel);
   return table.get();
 }

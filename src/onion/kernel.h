@@ -102,6 +102,8 @@ struct Kernel {
 // machine can run them.
 const Kernel* IfmaKernel();
 const Kernel* Avx2Kernel();
+// The AVX2 kernel, with its tables, where the processor also has instructions for SHA-256.
+const Kernel* Avx2ShaKernel();
 
 }  // namespace shoal::onion
 

@@ -60,6 +60,9 @@ std::vector<const Kernel*> AllKernels() {
   for (InstructionSet set : kAllInstructionSets) {
     if (KernelOf(set) != nullptr) kernels.push_back(KernelOf(set));
   }
+  // Where the processor has instructions for SHA-256, KernelOf prefers the kernel that uses them.
+  const Kernel* const avx2 = KernelOf(InstructionSet::kAvx2);
+  if (avx2 != nullptr && avx2 != Avx2Kernel()) kernels.push_back(Avx2Kernel());
   return kernels;
 }
 

@@ -1,7 +1,8 @@
 // SHA-256 (FIPS 180-4) and HMAC (RFC 2104) in batches, one item per vector lane. Nothing branches
 // on data or looks anything up.
 //
-// Vec has 32-bit lanes; kernel_ifma.cc shows what it must offer.
+// Vec has 32-bit lanes; kernel_ifma.cc shows what it must offer. A Vec whose instruction set has
+// SHA-256 offers Sha256Rounds and Sha256FixedRounds in place of arithmetic (kernel_sha.cc).
 #ifndef SHOAL_SRC_ONION_SHA256_BATCH_H_
 #define SHOAL_SRC_ONION_SHA256_BATCH_H_
 
@@ -14,6 +15,11 @@
 #include "src/onion/sha256_constants.h"
 
 namespace shoal::onion {
+
+template <typename Vec>
+inline constexpr bool kHasSha256 = requires(Vec* words) {
+  Vec::Sha256Rounds(words, words);
+};
 
 template <typename Vec>
 struct Sha256Batch {
@@ -29,24 +35,24 @@ struct Sha256Batch {
 
   // One block of words, which are overwritten.
   SHOAL_NOINLINE static void Compress(State& state, Vec w[16]) {
-    Variables v(state);
-    EightRounds(v, [&](int i) SHOAL_INLINE_LAMBDA { return w[i] + Constant(i); });
-    EightRounds(v, [&](int i) SHOAL_INLINE_LAMBDA { return w[8 + i] + Constant(8 + i); });
-    for (int t = 16; t < 64; t += 16) {
-      EightRounds(v, [&](int i) SHOAL_INLINE_LAMBDA { return Extend(w, i) + Constant(t + i); });
-      EightRounds(
-          v, [&](int i) SHOAL_INLINE_LAMBDA { return Extend(w, 8 + i) + Constant(t + 8 + i); });
+    if constexpr (kHasSha256<Vec>) {
+      Vec::Sha256Rounds(state.word, w);
+    } else {
+      CompressByArithmetic(state, w);
     }
-    v.AddTo(state);
   }
 
   // One block that is the same for all items.
   SHOAL_NOINLINE static void CompressFixed(State& state, const FixedBlock& block) {
-    Variables v(state);
-    for (int t = 0; t < 64; t += 8) {
-      EightRounds(v, [&](int i) SHOAL_INLINE_LAMBDA { return Vec::Set1(block.round[t + i]); });
+    if constexpr (kHasSha256<Vec>) {
+      Vec::Sha256FixedRounds(state.word, block.round);
+    } else {
+      Variables v(state);
+      for (int t = 0; t < 64; t += 8) {
+        EightRounds(v, [&](int i) SHOAL_INLINE_LAMBDA { return Vec::Set1(block.round[t + i]); });
+      }
+      v.AddTo(state);
     }
-    v.AddTo(state);
   }
 
   // The two states of HMAC after a key of 32 bytes.
@@ -78,6 +84,18 @@ struct Sha256Batch {
   }
 
  private:
+  SHOAL_INLINE static void CompressByArithmetic(State& state, Vec w[16]) {
+    Variables v(state);
+    EightRounds(v, [&](int i) SHOAL_INLINE_LAMBDA { return w[i] + Constant(i); });
+    EightRounds(v, [&](int i) SHOAL_INLINE_LAMBDA { return w[8 + i] + Constant(8 + i); });
+    for (int t = 16; t < 64; t += 16) {
+      EightRounds(v, [&](int i) SHOAL_INLINE_LAMBDA { return Extend(w, i) + Constant(t + i); });
+      EightRounds(
+          v, [&](int i) SHOAL_INLINE_LAMBDA { return Extend(w, 8 + i) + Constant(t + 8 + i); });
+    }
+    v.AddTo(state);
+  }
+
   struct Variables {
     Vec a, b, c, d, e, f, g, h;
     Vec bc;  // b ^ c, for Vec::Majority
