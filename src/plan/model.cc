@@ -25,8 +25,9 @@ namespace {
 // whole records that fit in it.
 constexpr double kHashedFill = 0.97, kHashedRecordsFill = 0.99;
 constexpr double kMaxPositions = 4294967294.0;
-// Prices that differ by less count as the same, as unit costs are not known more precisely.
-constexpr double kSamePrice = 1.02;
+// Prices that differ by less count as the same: neither the price of traffic nor unit costs are
+// known more precisely (docs/planner.md).
+constexpr double kSamePrice = 1.1;
 constexpr double kClientQueryBytes = round::kSlotQueryBytes;
 // Bytes of arrays that the offline stage touches for a position (server/round_memory.cc).
 constexpr double kOfflineArrayBytes = 32 + 1 + 16 + 8 + 4;

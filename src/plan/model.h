@@ -54,7 +54,7 @@ double QueryBatchBytes(double queries);
 absl::StatusOr<Plan> Predict(const Workload& workload, const Layout& layout,
                              const noise::Choice& noise, const UnitCosts& costs);
 
-// Returns the plan whose row size takes the least processor time among those within 2 % of the
+// Returns the plan whose row size takes the least processor time among those within 10 % of the
 // lowest price. A `row_bytes` other than 0 fixes the row size. Fills `by_row_bytes`.
 absl::StatusOr<Plan> ChooseRows(const Workload& workload, uint32_t row_bytes,
                                 const noise::Choice& noise, const UnitCosts& costs);

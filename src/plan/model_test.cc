@@ -209,7 +209,7 @@ TEST(PredictTest, BreakEvenIsWhereThePricesMeet) {
               0.05 * download);
 }
 
-// Among row sizes within 2 % of the lowest price, takes the one with the least work.
+// Among row sizes within 10 % of the lowest price, takes the one with the least work.
 TEST(ChooseRowsTest, TakesTheCheapest) {
   // The paper's Table 2 workload: the price is flat where the offline stage is not.
   const Workload table2 = {.records = 100'000,
@@ -228,11 +228,11 @@ TEST(ChooseRowsTest, TakesTheCheapest) {
     for (const Alternative& line : plan.by_row_bytes()) {
       lowest = std::min(lowest, line.price_per_million());
     }
-    EXPECT_LE(plan.price_per_million_queries(), 1.02 * lowest);
+    EXPECT_LE(plan.price_per_million_queries(), 1.1 * lowest);
     dearer |= plan.price_per_million_queries() > lowest;
     int chosen = 0;
     for (const Alternative& line : plan.by_row_bytes()) {
-      if (line.price_per_million() <= 1.02 * lowest) {
+      if (line.price_per_million() <= 1.1 * lowest) {
         EXPECT_GE(line.cpu_s(), Summarise(plan).cpu_s()) << line.row_bytes();
       }
       chosen += line.chosen();

@@ -218,7 +218,7 @@ cli::Command PlanCommand() {
       .summary = "predict what a deployment will cost before anything runs",
       .help =
           R"(Chooses the noise (the least that gives epsilon and delta) and the row size (of those
-within 2 % of the lowest price, the one with the least processor time) and predicts,
+within 10 % of the lowest price, the one with the least processor time) and predicts,
 for one round: noise, processor time of every stage at every party, wall times of the
 stages over the whole chain, memory, traffic on every hop and per client, and the cost
 of a million queries; then how all of these depend on the row size and on epsilon.
