@@ -51,6 +51,8 @@ absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deploymen
                          call(wire::MakeFrame(wire::FrameType::kGetPirSetup, request), 0));
   wire::GetPirSetupResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kGetPirSetup, response));
+  // No bytes of the server's own are kept on disk.
+  response.DiscardUnknownFields();
   SHOAL_RETURN_IF_ERROR(Annotate(
       pir::CheckSetup(response.setup(), deployment.manifest(), engine, deployment.roster()),
       "the server"));

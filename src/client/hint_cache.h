@@ -50,12 +50,17 @@ struct HintFetch {
 // other error is returned, and the files are kept for the next time: UNAVAILABLE and
 // RESOURCE_EXHAUSTED may be temporary. DATA_LOSS if the server's hint is not the signed one,
 // RESOURCE_EXHAUSTED if it does not fit the memory.
+//
+// Pieces have `piece_bytes`, but for the last one: servers send as many as they are asked for, up to
+// kHintPieceBytes. Tests ask for fewer.
+inline constexpr uint32_t kHintPieceBytes = 1 << 20;
 using EngineCall =
     std::function<absl::StatusOr<wire::Frame>(const wire::Frame& request, uint64_t max_bulk_bytes)>;
 absl::StatusOr<std::unique_ptr<pir::Session>> ObtainHint(
     const pir::Engine& engine, const wire::SignedPirSetup& setup, const roster::Roster& roster,
     const std::string& path, const EngineCall& call, const pir::SessionOptions& options,
-    const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch);
+    const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch,
+    uint32_t piece_bytes = kHintPieceBytes);
 
 }  // namespace shoal::client
 

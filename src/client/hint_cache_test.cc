@@ -67,7 +67,7 @@ class HintCacheTest : public ::testing::Test {
     out.set_signature(ToString(parties_.SignByAll(pir::SetupMessage(out)).bytes()));
     return out;
   }
-  // Answers as PirService does, but in small pieces, and as `spoil_` changes them.
+  // Answers as PirService does, and as `spoil_` changes it.
   absl::StatusOr<Frame> Call(const Frame& request) {
     absl::StatusOr<Frame> frame = Serve(request);
     if (frame.ok() && spoil_) spoil_(*frame);
@@ -84,8 +84,8 @@ class HintCacheTest : public ::testing::Test {
       wire::GetPirDeltaResponse response;
       *response.mutable_to() = Sign(delta_->to);
       response.set_total_bytes(delta_->changes.size());
-      SHOAL_ASSIGN_OR_RETURN(Bytes piece, Piece(delta_->changes, message.offset(),
-                                                std::min(message.max_bytes(), kDeltaPiece)));
+      SHOAL_ASSIGN_OR_RETURN(Bytes piece,
+                             Piece(delta_->changes, message.offset(), message.max_bytes()));
       return wire::MakeFrame(request.type, response, std::move(piece));
     }
     if (pieces_left_-- <= 0) return absl::UnavailableError("cut off");
@@ -96,8 +96,8 @@ class HintCacheTest : public ::testing::Test {
     }
     wire::GetPirHintResponse response;
     response.set_total_bytes(server_->hint().size() + extra_total_);
-    SHOAL_ASSIGN_OR_RETURN(Bytes piece, Piece(server_->hint(), message.offset(),
-                                              std::min(message.max_bytes(), 10'000u)));
+    SHOAL_ASSIGN_OR_RETURN(Bytes piece,
+                           Piece(server_->hint(), message.offset(), message.max_bytes()));
     return wire::MakeFrame(request.type, response, std::move(piece));
   }
   static absl::StatusOr<Bytes> Piece(BytesView whole, uint64_t offset, size_t most) {
@@ -113,7 +113,7 @@ class HintCacheTest : public ::testing::Test {
         [this](uint64_t done, uint64_t total) {
           progress_.push_back({done, total});
         },
-        fetch_);
+        fetch_, piece_bytes_);
   }
   std::vector<Bytes> Contents() const {
     std::vector<Bytes> contents;
@@ -156,6 +156,7 @@ class HintCacheTest : public ::testing::Test {
   int pieces_left_ = 1 << 30, delta_pieces_left_ = 1 << 30;
   absl::Status delta_error_ = absl::UnavailableError("cut off");
   uint64_t extra_total_ = 0;
+  uint32_t piece_bytes_ = 10'000;
   std::function<void(Frame&)> spoil_ = nullptr;  // changes responses
   std::vector<std::pair<uint64_t, uint64_t>> progress_;
   HintFetch fetch_;
@@ -206,6 +207,7 @@ TEST_F(HintCacheTest, DeltasFollowOneAnother) {
 // epoch before stays all the time.
 TEST_F(HintCacheTest, ADeltaThatWasCutOffIsContinued) {
   ExpectServed();
+  piece_bytes_ = kDeltaPiece;
   NextEpoch();
   const uint64_t total = delta_->changes.size();
   ASSERT_GT(total, 2 * kDeltaPiece);
@@ -235,6 +237,7 @@ TEST_F(HintCacheTest, ADeltaThatWasCutOffIsContinued) {
 // The part of a delta that has come is damaged on disk: it is not used.
 TEST_F(HintCacheTest, APartOfADeltaThatIsDamaged) {
   ExpectServed();
+  piece_bytes_ = kDeltaPiece;
   NextEpoch();
   delta_pieces_left_ = 2;
   EXPECT_FALSE(Obtain().ok());
@@ -262,6 +265,7 @@ TEST_F(HintCacheTest, APartOfADeltaThatIsDamaged) {
 // large hint now.
 TEST_F(HintCacheTest, APassingErrorKeepsWhatIsThere) {
   ExpectServed();
+  piece_bytes_ = kDeltaPiece;
   NextEpoch();
   for (const absl::Status& error :
        {absl::UnavailableError("away"), absl::ResourceExhaustedError("too many answers at once"),
@@ -308,6 +312,7 @@ TEST_F(HintCacheTest, WhatIsThereGoesWhenAHintComes) {
 // If a delta cannot be written to disk, every query fetches it again, and queries are answered.
 TEST_F(HintCacheTest, ADeltaThatCannotBeWrittenIsUsed) {
   ExpectServed();
+  piece_bytes_ = kDeltaPiece;
   const std::vector<Bytes> before = Contents();
   NextEpoch();
   pieces_left_ = 0;  // of a hint
@@ -374,6 +379,7 @@ TEST_F(HintCacheTest, AHintThatCannotBeWrittenIsUsed) {
 // The server takes another epoch while its delta is fetched.
 TEST_F(HintCacheTest, APartOfADeltaToAnEpochThatIsOver) {
   ExpectServed();
+  piece_bytes_ = kDeltaPiece;
   NextEpoch();
   ExpectServed();
   NextEpoch();
@@ -427,6 +433,7 @@ TEST_F(HintCacheTest, FilesAreTheOwnersAlone) {
 TEST_F(HintCacheTest, MutatedDeltas) {
   const google::protobuf::LogSilencer silence;
   ExpectServed();
+  piece_bytes_ = kDeltaPiece;
   const std::vector<Bytes> before = Contents();
   NextEpoch();
   int whole = 0, deltas = 0;
@@ -602,6 +609,14 @@ TEST_F(HintCacheTest, APoisonedHintIsFetchedAgainOnce) {
   poisoned = 1 << 30;
   EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kDataLoss, "digest"));
   EXPECT_EQ(hints, 1);
+}
+
+// A server that sends less than it is asked for would choose where an interrupted download goes on,
+// and know the client by it.
+TEST_F(HintCacheTest, PiecesEndWhereTheClientSays) {
+  spoil_ = [&](Frame& frame) { frame.bulk.resize(frame.bulk.size() - 1); };
+  EXPECT_THAT(Obtain(), StatusIs(absl::StatusCode::kDataLoss, "9999 bytes"));
+  EXPECT_FALSE(FileExists(path_ + ".hint"));
 }
 
 // A delta that the server made up, with every digest right but no signature on it, is not applied.

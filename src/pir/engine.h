@@ -134,8 +134,8 @@ struct Delta {
   operator DeltaView() const { return {.from = from, .to = to, .changes = changes}; }
 };
 
-// Over everything in the delta: a client knows by it that the pieces make the whole, and that a
-// kept delta is undamaged.
+// Over everything in the delta. All parties sign it (setup/signed_setup.h): a client knows by it
+// that the pieces make the whole, and that no server made the delta up.
 Digest DeltaDigest(const DeltaView& delta);
 
 struct ServerOptions {
@@ -147,7 +147,7 @@ struct ServerOptions {
   std::optional<wire::PirSetup> shape = std::nullopt;
   // Server::product of an earlier server of the same content and shape, which saves nearly all of
   // the set-up; empty: it is made. Nothing is checked but its length: the caller knows by ProductId
-  // whose it is.
+  // whose it is, if the rows and signatures are verified to be those of the manifest.
   std::vector<uint32_t> product = {};
   // Of the set-up: done of total, in any unit.
   std::function<void(uint64_t done, uint64_t total)> progress = nullptr;

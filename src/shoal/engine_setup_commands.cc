@@ -34,11 +34,14 @@ absl::StatusOr<const pir::Engine*> EngineToSign(const cli::Values& values) {
   return cli::UsageError("--engine: the chain has no setup to sign; name another engine");
 }
 
-// The epoch before in `directory`, with what all parties signed of it.
+// The epoch before in `directory`, with what all parties signed of it. Its rows and signatures are
+// verified, as the next hint is made from the difference between them and the table's.
 absl::StatusOr<pir::SignedEpoch> ReadBefore(const std::string& directory, const pir::Engine& engine,
-                                            const table::Table& table,
-                                            const roster::Roster& roster) {
+                                            const table::Table& table, const roster::Roster& roster,
+                                            RandomSource& random, ThreadPool& pool) {
   SHOAL_ASSIGN_OR_RETURN(table::PreviousEpoch before, table::PreviousEpoch::Open(directory));
+  SHOAL_RETURN_IF_ERROR(Annotate(table::VerifyPrevious(before, roster, &table, random, pool),
+                                 absl::StrCat("--previous: ", directory)));
   SHOAL_ASSIGN_OR_RETURN(const table::Manifest manifest,
                          table::Manifest::VerifyPast(before.manifest, roster));
   if (manifest.content().table_id() != table.manifest().content().table_id() ||
@@ -50,6 +53,36 @@ absl::StatusOr<pir::SignedEpoch> ReadBefore(const std::string& directory, const 
   SHOAL_ASSIGN_OR_RETURN(wire::SignedPirSetup setup, pir::ReadSetup(directory, engine));
   SHOAL_RETURN_IF_ERROR(Annotate(pir::CheckSetup(setup, manifest, engine, roster), "--previous"));
   return pir::SignedEpoch{.table = std::move(before), .setup = std::move(setup)};
+}
+
+// A party signs one setup for an epoch, for ever, and parties that signed two cannot mend it before
+// the next epoch. So what others have signed is compared first. FAILED_PRECONDITION names a party
+// whose share in the table's directory is of another setup than this one.
+absl::Status CheckOthers(const std::string& directory, const wire::PirSetupShare& share,
+                         const roster::Roster& roster) {
+  const wire::PirSetup& setup = share.setup().setup();
+  const auto with = [](const wire::PirSetupShare& of) {
+    return of.setup().delta_digest().empty() ? "without" : "with";
+  };
+  for (const roster::Party& other : roster.parties()) {
+    wire::PirSetupShare theirs;
+    if (other.number == share.party() ||
+        !wire::ReadTextFile(pir::SetupSharePath(directory, setup.engine(), other.number), theirs)
+             .ok()) {
+      continue;
+    }
+    const Digest message = pir::SetupMessage(theirs.setup());
+    if (theirs.setup().setup().manifest_digest() != setup.manifest_digest() ||
+        message == pir::SetupMessage(share.setup()) ||
+        !roster.VerifyByParty(other.number, message, AsBytes(theirs.setup().signature())).ok()) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "not signed: party ", other.number, " (", other.name, ") signed another setup, ",
+        with(theirs), " a delta from the epoch before, and this one is ", with(share),
+        ": all parties name the same --previous, or none"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SignEngine(const cli::Values& values, cli::Io& io) {
@@ -69,8 +102,9 @@ absl::Status SignEngine(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const table::Table table,
                          table::Table::Open(directory, roster, NowSeconds(), random, pool));
   std::optional<pir::SignedEpoch> before;
-  if (const std::string previous = cli::TextOr(values, "previous", ""); !previous.empty()) {
-    SHOAL_ASSIGN_OR_RETURN(before, ReadBefore(previous, *engine, table, roster));
+  if (values.count("previous") > 0) {
+    SHOAL_ASSIGN_OR_RETURN(before, ReadBefore(values["previous"].as<std::string>(), *engine, table,
+                                              roster, random, pool));
   }
   const std::string products = cli::TextOr(values, "products", "");
   const Stopwatch stopwatch;
@@ -85,6 +119,10 @@ absl::Status SignEngine(const cli::Values& values, cli::Io& io) {
          .progress = [&](uint64_t done, uint64_t total) { bar.Update(done, total); }});
   }
   SHOAL_RETURN_IF_ERROR(proposal.status());
+  if (!products.empty() && !absl::IsNotFound(proposal->product) && !proposal->product.ok()) {
+    io.err << "warning: what " << products << " has of " << name
+           << " was not used: " << proposal->product.message() << "\n";
+  }
   wire::PirSetupShare share;
   share.set_party(*party);
   *share.mutable_setup() = proposal->setup;
@@ -96,19 +134,22 @@ absl::Status SignEngine(const cli::Values& values, cli::Io& io) {
                  ? ", anew: clients of the epoch before fetch it whole"
                  : "")
          << "\n";
+  SHOAL_RETURN_IF_ERROR(CheckOthers(directory, share, roster));
   SHOAL_RETURN_IF_ERROR(roster::RecordSigning(
       keys_directory, absl::StrCat("engine ", name, " ", Hex(AsBytes(setup.table_id()))),
       setup.epoch(), message));
   share.mutable_setup()->set_signature(ToString(keys.bls().Sign(message).bytes()));
-  if (!products.empty() && !proposal->server->product().empty()) {
-    SHOAL_RETURN_IF_ERROR(pir::WriteProduct(products, *proposal->server));
-  }
   const std::string path = cli::TextOr(values, "out", pir::SetupSharePath(directory, name, *party));
   if (values.count("out") == 0) {
     SHOAL_RETURN_IF_ERROR(MakeDirectory(directory + "/shares", FileMode::kPublic));
   }
   SHOAL_RETURN_IF_ERROR(wire::WriteTextFile(path, share));
   io.out << path << "\n";
+  if (!products.empty() && !proposal->server->product().empty()) {
+    if (absl::Status kept = pir::WriteProduct(products, *proposal->server); !kept.ok()) {
+      io.err << "warning: the next epoch makes the hint anew: " << kept.message() << "\n";
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -118,6 +159,9 @@ absl::Status AggregateEngine(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
   wire::SignedManifest signed_manifest;
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(table::ManifestPath(directory), signed_manifest));
+  if (signed_manifest.signature().empty()) {
+    return absl::UnauthenticatedError(absl::StrCat(directory, ": the table is not signed yet"));
+  }
   SHOAL_ASSIGN_OR_RETURN(const table::Manifest manifest,
                          table::Manifest::Verify(signed_manifest, roster, NowSeconds()));
   std::vector<std::string> paths = cli::TextsOf(values, "share");
@@ -126,9 +170,14 @@ absl::Status AggregateEngine(const cli::Values& values, cli::Io& io) {
       paths.push_back(pir::SetupSharePath(directory, engine->name(), party.number));
     }
   }
-  std::vector<wire::PirSetupShare> shares(paths.size());
-  for (size_t i = 0; i < paths.size(); ++i) {
-    SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(paths[i], shares[i]));
+  std::vector<wire::PirSetupShare> shares;
+  for (const std::string& path : paths) {
+    wire::PirSetupShare share;
+    const absl::Status read = wire::ReadTextFile(path, share);
+    // Of the usual files, the one that is missing is named by its party.
+    if (absl::IsNotFound(read) && values.count("share") == 0) continue;
+    SHOAL_RETURN_IF_ERROR(read);
+    shares.push_back(share);
   }
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedPirSetup setup,
                          pir::AggregateSetup(shares, manifest, *engine, roster));
@@ -169,10 +218,10 @@ parties have signed, as `shoald --engine` does, and signs their digests. Clients
 no other, so that no server can give a client a hint of its own. Takes as long as the
 server's own start: minutes for gigabytes. With --previous, the epoch before whose setup
 all parties signed, the hint is brought forward, and clients that have it fetch only
-what changed. All parties must name the same one, or none. --products keeps what took
-long for the next epoch; it may be the party's own state_directory. A party signs one
-setup of an engine for an epoch, for ever. Writes the party's share to
-TABLE/shares/party-N.ENGINE.textproto, or to --out, and prints the path.
+what changed. All parties must name the same one, or none: a party signs one setup of an
+engine for an epoch, for ever, and refuses if another party's share in TABLE/shares is
+of another one. --products keeps what took long for the next epoch. Writes the party's
+share to TABLE/shares/party-N.ENGINE.textproto, or to --out, and prints the path.
 )",
       .examples =
           R"(  shoal table sign-engine table --engine simplepir --keys parties/alice \

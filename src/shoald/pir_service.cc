@@ -86,10 +86,11 @@ absl::Status PirService::Check(const ServedTable& served) const {
 }
 
 absl::StatusOr<pir::Made> PirService::Make(const pir::Engine& engine, const pir::Content& content,
-                                           const wire::SignedPirSetup& setup) const {
+                                           const wire::SignedPirSetup& setup,
+                                           bool products) const {
   pir::MakerOptions options{.max_hint_bytes = options_.max_hint_bytes,
                             .pool = options_.pool,
-                            .products = options_.directory};
+                            .products = products ? options_.directory : ""};
   if (options_.progress) {
     options.progress = [this, &engine](uint64_t done, uint64_t total) {
       options_.progress(engine, done, total);
@@ -404,12 +405,17 @@ absl::Status PirService::Reload(ServedTable next, const std::function<absl::Stat
       SHOAL_CHECK(delta.ok());
       SetSetupSeconds(*engine, stopwatch.Seconds());
       if (pir::SetupId(served.server->setup()) != served.id) {
-        // Clients take the signed setup alone, and this server refuses the queries that name it.
-        spdlog::error(
-            "{}: the parties signed a setup that does not follow from this table: nobody is "
-            "answered until a table with another one is taken",
-            std::string(engine->name()));
-        continue;
+        const std::string name(engine->name());
+        spdlog::warn("{}: what this server kept was not the table's: the hint is made anew", name);
+        absl::StatusOr<pir::Made> anew = Make(*engine, content, served.setup, /*products=*/false);
+        if (!anew.ok()) {
+          // Clients take the signed setup alone, and this server refuses queries that name it.
+          spdlog::error("{}: nobody is answered until another epoch is taken: {}", name,
+                        anew.status().ToString());
+          continue;
+        }
+        served.server = std::move(anew->server);
+        delta->reset();
       }
       to_keep.push_back(served.server.get());
       // Clients take no other delta than the signed one.

@@ -67,9 +67,8 @@ class PirService {
   // Of a hint or a delta in one answer: I/O threads copy it, and hold it while a client reads.
   static constexpr uint32_t kMaxPiece = 1 << 20;
 
-  // Makes the hints: minutes for gigabytes. Errors of pir::CheckSetup and pir::MakeServer, of every
-  // engine that is asked for; INVALID_ARGUMENT if one of them has no setup. `roster` outlives the
-  // service.
+  // Makes the hints: minutes for gigabytes. INVALID_ARGUMENT if `served` lacks the setup of an
+  // engine; errors of pir::CheckSetup and pir::MakeServer. `roster` outlives the service.
   static absl::StatusOr<std::unique_ptr<PirService>> Create(const roster::Roster* roster,
                                                             ServedTable served,
                                                             PirServiceOptions options);
@@ -113,7 +112,7 @@ class PirService {
   absl::Status Check(const ServedTable& served) const;
   // Changes nothing, on disk neither: what it makes may not come to be served.
   absl::StatusOr<pir::Made> Make(const pir::Engine& engine, const pir::Content& content,
-                                 const wire::SignedPirSetup& setup) const;
+                                 const wire::SignedPirSetup& setup, bool products = true) const;
   // Failures are logged: the service runs without.
   void Keep(const pir::Server& server) const;
   void SetSetupSeconds(const pir::Engine& engine, double seconds);

@@ -25,6 +25,7 @@
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/registry/registry.h"
+#include "src/pir/setup/signed_setup.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
 #include "src/server/chain.h"
@@ -392,6 +393,11 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     SHOAL_RETURN_IF_ERROR(server::CheckPlan(PlanFrom(config, roster), roster));
   }
   if (values.count("check") > 0) {
+    SHOAL_ASSIGN_OR_RETURN(const ServedTable served,
+                           ReadServedTable(config.table_directory(), table, engines.pir));
+    for (const auto& [engine, setup] : served.setups) {
+      SHOAL_RETURN_IF_ERROR(pir::CheckSetup(setup, table->manifest(), *engine, roster));
+    }
     spdlog::info("configuration, roster and table are in order");
     return absl::OkStatus();
   }

@@ -422,6 +422,25 @@ TEST(EngineProcess, EveryPartySignsTheSetup) {
   run(sign("table", "party-1", {"--previous", deployment.path("table")}), 1,
       "is no earlier epoch of the same table");
   deployment.MakeTable("next", {"--tsv", deployment.Records(300, "other")}, "table");
+  // A party whose products are good, and whose copy of the epoch before is not: a hint that is
+  // brought forward from it would be wrong.
+  const fs::path shares = deployment.path("next") / "shares";
+  const fs::path signatures = deployment.path("table") / "signatures.bin";
+  const std::string good = Text(signatures);
+  std::string bad = good;
+  bad[50] ^= 1;
+  WriteText(signatures, bad);
+  run(sign("next", "party-1",
+           {"--previous", deployment.path("table"), "--products",
+            deployment.path("party-1.products")}),
+      3, "row 1");
+  WriteText(signatures, good);
+  run(sign("next", "party-1", {"--previous", ""}), 1, "");
+  // Another party has signed with a delta.
+  run(sign("next", "party-1"), 1, "party 2 (party-2) signed another setup, with a delta");
+  fs::remove(shares / "party-2.simplepir.textproto");
+  run(Words{"aggregate-engine", deployment.path("next")} + kSimple, 1,
+      "the share of party 2 (party-2) is missing");
   // It has signed this epoch with a delta, and signs none without.
   run(sign("next", "party-1"), 3, "a second content for epoch 2");
   // A setup that was changed after it was signed.

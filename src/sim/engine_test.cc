@@ -1177,6 +1177,110 @@ TEST(EngineSim, OnlyTheSignedSetupIsServed) {
   EXPECT_THAT(create(other), StatusIs(absl::StatusCode::kInvalidArgument, "no setup of simplepir"));
 }
 
+// Somebody put a product that is no product of this table where the server keeps its own, with all
+// digests right: the hint is made anew, at a start and when the next epoch is taken.
+TEST(EngineSim, AProductOfAnotherTableIsNotServed) {
+  World world;
+  const pir::Engine& engine = pir::lwe::SimplePir();
+  const std::string directory = ::testing::TempDir() + "/foreign-product";
+  const auto table = world.MakeTable(1, 2000, 64, /*dense=*/true);
+  const shoald::ServedTable served = world.SignSetups(table);
+  // `by` is added to its words: 1 only where it is lost in the rounded hint.
+  const auto spoil = [&](uint32_t by) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto made,
+                               pir::MakeServer(engine, pir::ContentOf(table->AsPrevious()),
+                                               served.setups.at(&engine), {.pool = &world.pool()}));
+    class Spoilt final : public pir::Server {
+     public:
+      Spoilt(const pir::Server& of, uint32_t by)
+          : of_(of), words_(of.product().begin(), of.product().end()) {
+        for (uint32_t& word : words_) {
+          bool seen = false;  // whether a hint rounded by so many bits would differ
+          for (uint32_t t = 1; t <= 20; ++t) {
+            seen |= (word + (1u << (t - 1))) % (1u << t) == (1u << t) - 1;
+          }
+          if (by > 1 || !seen) word += by;
+        }
+      }
+      const wire::PirSetup& setup() const override { return of_.setup(); }
+      std::span<const uint32_t> product() const override { return words_; }
+      uint64_t max_request_bytes() const override { return 0; }
+      std::vector<absl::StatusOr<Bytes>> Answer(pir::Role,
+                                                std::span<const pir::RequestView>) const override {
+        return {};
+      }
+      absl::StatusOr<double> RefreshShare(const pir::Content&,
+                                          std::span<const uint64_t>) const override {
+        return 1;
+      }
+      absl::StatusOr<std::optional<pir::Delta>> Refresh(const pir::Content&,
+                                                        std::span<const uint64_t>) override {
+        return std::nullopt;
+      }
+
+     private:
+      const pir::Server& of_;
+      std::vector<uint32_t> words_;
+    };
+    SHOAL_ASSERT_OK(pir::WriteProduct(directory, Spoilt(*made.server, by)));
+  };
+  const auto create = [&] {
+    auto service = shoald::PirService::Create(
+        &world.roster(), served,
+        {.engines = {&engine}, .pool = &world.pool(), .directory = directory});
+    SHOAL_CHECK(service.ok());
+    return *std::move(service);
+  };
+  const auto product = [&] { return *ReadFile(directory + "/simplepir.product"); };
+  for (const uint32_t by : {uint32_t{1} << 31, uint32_t{1}}) {
+    spoil(by);
+    if (HasFatalFailure()) return;
+    const std::string before = product();
+    const auto service = create();
+    EXPECT_EQ(SetupOf(*service).SerializeAsString(),
+              served.setups.at(&engine).setup().SerializeAsString());
+    EXPECT_EQ(product() != before, by > 1) << "made anew where it shows";
+    const shoald::ServedTable next = world.SignSetups(world.MakeTable(2, 2000, 64, /*dense=*/true));
+    SHOAL_ASSERT_OK(service->Reload(next));
+    EXPECT_EQ(SignedSetupOf(*service).SerializeAsString(),
+              next.setups.at(&engine).SerializeAsString());
+    Device device(&world);
+    DirectTransport transport(&world, service.get());
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const client::Deployment deployment,
+        client::Deployment::Fetch(transport, world.parties().pinned(), device.state, kNowS));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const auto client, client::EngineClient::Create(&deployment, {&transport},
+                                                        {.engine = &engine}, device.Environment()));
+    SHOAL_ASSERT_OK(client->Prepare());
+    const std::vector<Bytes> keys = {ToBytes(AsBytes("20"))};
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto found,
+                               client::LookUp(deployment, *client, keys, device.Environment()));
+    EXPECT_EQ(found[0].outcome, Lookup::Outcome::kFound);
+    EXPECT_EQ(ToString(found[0].value), "value 20 2");
+  }
+}
+
+// The parties signed what does not follow from the next epoch's table: it is found when the epoch
+// is served, and clients take nothing else.
+TEST(EngineSim, ASignedSetupThatDoesNotFollowAnswersNobody) {
+  World world;
+  const pir::Engine& engine = pir::lwe::SimplePir();
+  world.Serve(world.MakeTable(1, 2000, 64, /*dense=*/true));
+  shoald::ServedTable next = world.SignSetups(world.MakeTable(2, 2000, 64, /*dense=*/true));
+  wire::SignedPirSetup& setup = next.setups[&engine];
+  setup.mutable_setup()->set_hint_digest(std::string(32, 'x'));
+  setup = world.SignByAll(setup);
+  SHOAL_ASSERT_OK(world.service().Reload(next));
+  Device device(&world);
+  EXPECT_THAT(device.Open(), StatusIs(absl::StatusCode::kDataLoss, "digest"));
+  EXPECT_EQ(std::ranges::count(device.transport.calls, FrameType::kPirQuery), 0);
+  SHOAL_ASSERT_OK(
+      world.service().Reload(world.SignSetups(world.MakeTable(3, 2000, 64, /*dense=*/true))));
+  SHOAL_ASSERT_OK(device.Open());
+  EXPECT_EQ(device.Results({"20"}), (Texts{"found value 20 3"}));
+}
+
 // Each party makes the setup itself. Parties that do not agree are named.
 TEST(EngineSim, SharesOfASetupAreAddedUp) {
   World world;

@@ -693,6 +693,44 @@ absl::StatusOr<TableShare> SignTable(const UnsignedTable& table, const PreviousE
   return share;
 }
 
+namespace {
+
+// The rows of `content` that are not the same in `known`, with the same signature and version.
+std::vector<uint64_t> RowsUnlike(const Table* known, const UnsignedTable& content,
+                                 const std::function<BytesView(uint64_t row)>& signature_of) {
+  const bool same_table = known != nullptr &&
+                          known->manifest().content().table_id() == content.manifest().table_id() &&
+                          known->content().row_bytes() == content.row_bytes();
+  std::vector<uint64_t> rows;
+  for (uint64_t row = 0; row < content.rows(); ++row) {
+    if (same_table && row < known->rows() &&
+        known->content().versions().of(row) == content.versions().of(row) &&
+        std::ranges::equal(known->row(row), content.row(row)) &&
+        std::ranges::equal(known->signature(row), signature_of(row))) {
+      continue;
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+absl::Status VerifyPrevious(const PreviousEpoch& epoch, const roster::Roster& roster,
+                            const Table* known, RandomSource& random, ThreadPool& pool) {
+  SHOAL_ASSIGN_OR_RETURN(const Manifest manifest, Manifest::VerifyPast(epoch.manifest, roster));
+  if (manifest.digest() != ManifestDigest(epoch.content.manifest())) {
+    return absl::DataLossError("the signed manifest is another table's");
+  }
+  const std::vector<uint64_t> rows = RowsUnlike(
+      known, epoch.content, [&](uint64_t row) { return epoch.signature(row); });
+  Progress silent(nullptr, 0);
+  return VerifyRowSignatures(
+             epoch.content, rows, roster.aggregate_key(),
+             [&](size_t i) { return epoch.signature(rows[i]); }, random, pool, silent)
+      .status();
+}
+
 absl::StatusOr<Table> Table::Create(UnsignedTable content,
                                     const wire::SignedManifest& signed_manifest, Bytes signatures,
                                     const roster::Roster& roster, uint64_t now_s,
@@ -707,19 +745,7 @@ absl::StatusOr<Table> Table::Create(UnsignedTable content,
   const auto signature_of = [&](uint64_t row) {
     return BytesView(signatures).subspan(row * kSignatureBytes, kSignatureBytes);
   };
-  const bool same_table = known != nullptr &&
-                          known->manifest().content().table_id() == manifest.content().table_id() &&
-                          known->content().row_bytes() == content.row_bytes();
-  std::vector<uint64_t> rows;
-  for (uint64_t row = 0; row < content.rows(); ++row) {
-    if (same_table && row < known->rows() &&
-        known->content().versions().of(row) == content.versions().of(row) &&
-        std::ranges::equal(known->row(row), content.row(row)) &&
-        std::ranges::equal(known->signature(row), signature_of(row))) {
-      continue;
-    }
-    rows.push_back(row);
-  }
+  const std::vector<uint64_t> rows = RowsUnlike(known, content, signature_of);
   Progress silent(nullptr, 0);
   SHOAL_RETURN_IF_ERROR(VerifyRowSignatures(
                             content, rows, roster.aggregate_key(),

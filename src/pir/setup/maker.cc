@@ -7,6 +7,7 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/pir/setup/product_file.h"
+#include "src/storage/memory.h"
 
 namespace shoal::pir {
 namespace {
@@ -50,8 +51,9 @@ absl::StatusOr<Made> MakeServer(const Engine& engine, const Content& content,
   if (!is_signed(made)) {
     return absl::FailedPreconditionError(
         absl::StrCat(engine.name(),
-                     ": the parties signed a setup that does not follow from this table: all of "
-                     "them, this one included, must sign it again, at the next epoch"));
+                     ": the setup that the parties signed does not follow from this table's rows "
+                     "and signatures; if the files here are good, all parties must sign another "
+                     "one, at the next epoch"));
   }
   return made;
 }
@@ -73,10 +75,15 @@ absl::StatusOr<Proposal> ProposeSetup(const Engine& engine, const table::Previou
   const Content content = ContentOf(table);
   Proposal proposal;
   if (before != nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(Made made,
-                           MakeServer(engine, ContentOf(before->table), before->setup, options));
+    absl::StatusOr<Made> before_made =
+        MakeServer(engine, ContentOf(before->table), before->setup, options);
+    if (!before_made.ok()) return Annotate(before_made.status(), "the epoch before");
+    Made& made = *before_made;
+    proposal.product = made.product;
     const std::vector<uint64_t> changed = ChangedRows(before->table, table);
     if (WorthRefreshing(*made.server, content, changed)) {
+      // A refresh takes as much as its delta has bytes.
+      SHOAL_RETURN_IF_ERROR(CheckMemory(made.server->hint().size(), "what changed of the hint"));
       SHOAL_ASSIGN_OR_RETURN(const std::optional<Delta> delta,
                              made.server->Refresh(content, changed));
       if (delta.has_value()) proposal.setup.set_delta_digest(ToString(DeltaDigest(*delta)));
@@ -85,6 +92,7 @@ absl::StatusOr<Proposal> ProposeSetup(const Engine& engine, const table::Previou
   }
   if (proposal.server == nullptr) {
     SHOAL_ASSIGN_OR_RETURN(Made made, Make(engine, content, nullptr, options));
+    if (before == nullptr) proposal.product = made.product;
     proposal.server = std::move(made.server);
   }
   *proposal.setup.mutable_setup() = proposal.server->setup();

@@ -58,10 +58,12 @@ struct SignedEpoch {
 struct Proposal {
   wire::SignedPirSetup setup;  // without a signature
   std::unique_ptr<Server> server;
+  absl::Status product;  // Made::product
 };
 // The setup of a table that all parties signed. With `before`, an earlier epoch of it, the shape
-// stays and there is a delta, if that is worth it; the caller has verified before->setup. Errors of
-// Engine::CreateServer and MakeServer.
+// stays and there is a delta, if that is worth it. The caller has verified before->setup, and every
+// byte of before->table (table::VerifyPrevious): a hint that is brought forward from other bytes is
+// wrong. Errors of Engine::CreateServer and MakeServer.
 absl::StatusOr<Proposal> ProposeSetup(const Engine& engine, const table::PreviousEpoch& table,
                                       const SignedEpoch* before, const MakerOptions& options);
 

@@ -1,8 +1,6 @@
 // An engine's product (pir::Server::product) on disk, so that a restart does not make it anew.
 //
-//   DIRECTORY/ENGINE.product   "SHOALPP3", 32 bytes pir::ProductId, 32 bytes digest of the words,
-//   the
-//                              words
+//   DIRECTORY/ENGINE.product   "SHOALPP3", ProductId, 32-byte digest of the words, the words
 // It follows from the table alone and is no secret. It is its owner's alone (0600) because a party
 // signs the hint that it gives.
 #ifndef SHOAL_SRC_PIR_SETUP_PRODUCT_FILE_H_

@@ -144,7 +144,8 @@ absl::StatusOr<wire::SignedPirSetup> AggregateSetup(std::span<const wire::PirSet
       return absl::InvalidArgumentError(absl::StrCat(
           "party ", i + 1, " (", roster.party(i + 1).name, ") signed another ",
           SetupId(other.setup()) == SetupId(first.setup()) ? "delta" : "setup",
-          " than party 1: either all of them name the same epoch before (--previous), or none"));
+          " than party 1: all of them must name the same epoch before (--previous), or none. Parties "
+          "sign once for an epoch, so that only the table's next epoch mends this"));
     }
     signatures.push_back(ToBytes(AsBytes(other.signature())));
   }
