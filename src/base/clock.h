@@ -1,4 +1,4 @@
-// The time in seconds since 1970, UTC. Clocks are passed in, so that tests can set the time.
+// Clocks are passed in, so that tests can set the time.
 #ifndef SHOAL_SRC_BASE_CLOCK_H_
 #define SHOAL_SRC_BASE_CLOCK_H_
 
@@ -10,7 +10,14 @@ namespace shoal {
 class Clock {
  public:
   virtual ~Clock() = default;
+  // Since 1970, UTC. Somebody may set it, so it can jump.
   virtual uint64_t NowSeconds() const = 0;
+  // Since some moment. It never goes back or jumps.
+  virtual uint64_t SteadySeconds() const {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(
+                                     std::chrono::steady_clock::now().time_since_epoch())
+                                     .count());
+  }
 };
 
 class SystemClock final : public Clock {

@@ -22,7 +22,7 @@ constexpr wire::FrameLimits kErrorLimits = {.control_bytes = 4096, .bulk_bytes =
 }  // namespace
 
 struct Connection::State {
-  State(std::string a, const std::atomic<bool>* c) : address(std::move(a)), cancelled(c) {}
+  State(std::string a, std::function<bool()> c) : address(std::move(a)), cancelled(std::move(c)) {}
 
   // Runs the pending operation until it calls back or the deadline passes. After the deadline it
   // closes the socket and waits for the operation to end. If the operation fails, the socket is
@@ -31,7 +31,7 @@ struct Connection::State {
                     absl::string_view what) {
     io.restart();
     while (!result.has_value()) {
-      const bool stop = cancelled != nullptr && *cancelled;
+      const bool stop = cancelled != nullptr && cancelled();
       if (stop || Clock::now() >= deadline) {
         Fail();
         while (!result.has_value() && io.run_one() > 0) {
@@ -112,7 +112,7 @@ struct Connection::State {
   }
 
   const std::string address;
-  const std::atomic<bool>* const cancelled;
+  const std::function<bool()> cancelled;
   asio::io_context io{1};
   std::unique_ptr<asio::ssl::context> context;
   std::unique_ptr<TlsStream> stream;

@@ -2,9 +2,9 @@
 #ifndef SHOAL_SRC_NET_CONNECTION_H_
 #define SHOAL_SRC_NET_CONNECTION_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,9 +28,8 @@ class Connection {
     std::optional<Digest> pin = std::nullopt;
     const Identity* identity = nullptr;
     std::chrono::milliseconds connect_timeout{10'000};
-    // Once true, a running call ends (CANCELLED) within a tenth of a second. May be null; must
-    // outlive the connection.
-    const std::atomic<bool>* cancelled = nullptr;
+    // Asked every tenth of a second: once true, a running call ends (CANCELLED). May be null.
+    std::function<bool()> cancelled = nullptr;
   };
 
   // UNAVAILABLE: refused, unreachable or not speaking TLS 1.3; DEADLINE_EXCEEDED; UNAUTHENTICATED:

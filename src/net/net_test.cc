@@ -930,7 +930,7 @@ TEST(NetTest, ACallCanBeCancelled) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto connection,
                              Connection::Connect({.address = AddressOf(*server),
                                                   .pin = ServerIdentity().digest(),
-                                                  .cancelled = &cancelled}));
+                                                  .cancelled = [&] { return cancelled.load(); }}));
   std::thread canceller([&] {
     pending.WaitFor(1);
     cancelled = true;
@@ -940,7 +940,8 @@ TEST(NetTest, ACallCanBeCancelled) {
   EXPECT_FALSE(connection->usable());
   canceller.join();
   const RawServer silent;
-  EXPECT_THAT(Connection::Connect({.address = silent.address(), .cancelled = &cancelled}),
+  EXPECT_THAT(Connection::Connect(
+                  {.address = silent.address(), .cancelled = [&] { return cancelled.load(); }}),
               StatusIs(absl::StatusCode::kCancelled, silent.address()));
 }
 

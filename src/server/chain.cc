@@ -36,18 +36,41 @@ absl::StatusOr<StageReports> CheckReports(const Party& own, StageReports reports
   return reports;
 }
 
+// INVALID_ARGUMENT unless each is a round of the list, at a party after `own`, and comes once.
+absl::Status CheckLacked(const Party& own, const wire::LiveRounds& list,
+                         const LackedRounds& lacked) {
+  std::set<std::pair<PartyNumber, RoundCounter>> seen;
+  for (const LackedRound& lack : lacked) {
+    if (lack.party <= own.number() || lack.party.value() > own.roster().size() ||
+        !std::ranges::binary_search(list.rounds(), lack.counter.value()) ||
+        !seen.emplace(lack.party, lack.counter).second) {
+      return absl::InvalidArgumentError(
+          "lacked rounds: one of no later party, of no live round, or that comes twice");
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 ChainNode::ChainNode(Party* party, Link* next) : party_(party), next_(next) {
   SHOAL_CHECK(party->is_backend() == (next == nullptr));
 }
 
-absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& draft) {
+absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& draft,
+                                                      const wire::SignedLiveRounds& live) {
+  if (const auto taken = party_->TakeLive(live); !taken.ok()) {
+    return AtParty(*party_, taken.status());
+  }
+  if (!std::ranges::binary_search(live.list().drafts(), draft.counter())) {
+    return AtParty(*party_, absl::InvalidArgumentError(absl::StrCat(
+                                "round ", draft.counter(), ": not a draft of the frontend's")));
+  }
   absl::StatusOr<wire::RoundHeader> extended = party_->ExtendDraft(draft);
   if (!extended.ok()) return AtParty(*party_, extended.status());
   absl::StatusOr<wire::SignedHeader> header = wire::SignedHeader();
   if (next_ != nullptr) {
-    header = next_->Propose(*extended);
+    header = next_->Propose(*extended, live);
   } else {
     *header->mutable_header() = *std::move(extended);
   }
@@ -57,11 +80,7 @@ absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& d
     if (with_ours.ok()) return with_ours;
     failed = AtParty(*party_, with_ours.status());
   }
-  // Withdraws the round: even if the answer is wrong, late or lost, later parties may have signed
-  // the round and would keep it until it expires.
-  const RoundCounter counter(draft.counter());
-  const absl::Status withdrawn = party_->Withdraw(counter);
-  if (next_ != nullptr) next_->Withdraw(counter).IgnoreError();
+  const absl::Status withdrawn = party_->Withdraw(RoundCounter(draft.counter()));
   return withdrawn.ok() ? failed : AtParty(*party_, withdrawn);
 }
 
@@ -117,18 +136,21 @@ absl::StatusOr<StageReports> ChainNode::Reports(const Digest& round_id) {
   return reports;
 }
 
-absl::Status ChainNode::End(const Digest& round_id, bool aborted, const std::string& reason) {
-  const absl::Status here = party_->End(round_id);
-  const absl::Status later =
-      next_ == nullptr ? absl::OkStatus() : next_->End(round_id, aborted, reason);
-  return here.ok() ? later : AtParty(*party_, here);
-}
-
-absl::Status ChainNode::Withdraw(RoundCounter counter) {
-  const absl::Status here = party_->Withdraw(counter);
-  // Sent even if this party has nothing to withdraw: an earlier message may have been lost.
-  const absl::Status later = next_ == nullptr ? absl::OkStatus() : next_->Withdraw(counter);
-  return here.ok() ? later : AtParty(*party_, here);
+absl::StatusOr<LackedRounds> ChainNode::Live(const wire::SignedLiveRounds& live) {
+  const auto lacking = party_->TakeLive(live);
+  if (!lacking.ok()) return AtParty(*party_, lacking.status());
+  LackedRounds lacked;
+  for (const RoundCounter counter : *lacking) lacked.push_back({party_->number(), counter});
+  if (next_ == nullptr) return lacked;
+  absl::StatusOr<LackedRounds> later = next_->Live(live);
+  if (later.ok()) {
+    if (absl::Status good = CheckLacked(*party_, live.list(), *later); !good.ok()) {
+      later = AtParty(*party_, good);
+    }
+  }
+  if (!later.ok()) return lacked.empty() ? later : lacked;
+  lacked.insert(lacked.end(), later->begin(), later->end());
+  return lacked;
 }
 
 }  // namespace shoal::server

@@ -1,5 +1,6 @@
 // The chain: what a party does with a message and with its neighbour's answer. A round passes
-// through a party by Propose, Offline, Online and End, in this order.
+// through a party by Propose, Offline and Online, in this order, and ends when a list of live
+// rounds does not name it.
 #ifndef SHOAL_SRC_SERVER_CHAIN_H_
 #define SHOAL_SRC_SERVER_CHAIN_H_
 
@@ -18,23 +19,30 @@ namespace shoal::server {
 
 using StageReports = std::vector<wire::StageReport>;
 
+// A round that the frontend runs and a party does not have.
+struct LackedRound {
+  PartyNumber party;
+  RoundCounter counter;
+};
+using LackedRounds = std::vector<LackedRound>;
+
 // The calls from a party to the one after it. ChainNode implements them itself, so that a chain can
 // run in one process; src/shoald implements them over TLS. Calls block until all later parties have
 // done their part. Sources that calls return compute their bytes as they are read. Thread-safe.
 class Link {
  public:
   virtual ~Link() = default;
-  virtual absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) = 0;
+  virtual absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
+                                                     const wire::SignedLiveRounds& live) = 0;
   virtual absl::Status Offline(const wire::SignedHeader& header,
                                std::unique_ptr<ByteSource> onions) = 0;
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                              Bytes queries) = 0;
   // What the round has cost so far, at the called party and all parties after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
-  virtual absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) = 0;
-  // Ends a round whose proposal was refused or whose answer was lost: the caller does not know its
-  // id.
-  virtual absl::Status Withdraw(RoundCounter counter) = 0;
+  // Ends what the list says has ended, at the called party and all parties after it. Returns what
+  // they lack of the list's rounds.
+  virtual absl::StatusOr<LackedRounds> Live(const wire::SignedLiveRounds& live) = 0;
 };
 
 // One party and its link to the next (null at the backend).
@@ -43,8 +51,11 @@ class ChainNode final : public Link {
   // Both must outlive the node.
   ChainNode(Party* party, Link* next);
 
-  // After an error, every party that can be reached has erased the round.
-  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
+  // Takes the list first, which must name the draft: INVALID_ARGUMENT otherwise. So only the
+  // frontend begins rounds, and what has ended takes no room. After an error this party has erased
+  // its draft. Parties after it may have signed, and erase the round with the next list.
+  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
+                                             const wire::SignedLiveRounds& live) override;
   absl::Status Offline(const wire::SignedHeader& header,
                        std::unique_ptr<ByteSource> onions) override;
   // The same at party 1, for its clients' submissions.
@@ -55,9 +66,10 @@ class ChainNode final : public Link {
                                                      Bytes queries) override;
   // INVALID_ARGUMENT if the next party returns reports that no honest party makes.
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
-  // Erases the round here, even if the message to the next party is lost.
-  absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
-  absl::Status Withdraw(RoundCounter counter) override;
+  // Returns what this party lacks, if anything, even if the next one is not reached.
+  // INVALID_ARGUMENT if the next party lacks what the list does not name, or says that a party
+  // before it does.
+  absl::StatusOr<LackedRounds> Live(const wire::SignedLiveRounds& live) override;
 
   Party& party() { return *party_; }
 

@@ -23,6 +23,8 @@
 namespace shoal::server {
 namespace {
 
+// Names the counters that were given out, in the journal.
+constexpr char kCounters[] = "counters";
 constexpr uint32_t kUnused = 0xffffffff;  // not a tally, as tallies are below p
 // Closed rounds that `status` still shows.
 constexpr size_t kRememberedRounds = 32;
@@ -167,20 +169,29 @@ absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party
     return absl::InvalidArgumentError("only party 1 is a frontend");
   }
   SHOAL_RETURN_IF_ERROR(CheckPlan(plan, party->roster()));
-  return std::unique_ptr<Frontend>(new Frontend(plan, party, journal, clock, resources));
+  // No counter that this process gives out is at or below one that an earlier process gave out, or
+  // spoke of in a list. The time counts too, for a frontend that has lost its journal.
+  const uint64_t highest = std::max(
+      {journal->highest_epoch(kCounters), journal->highest_round().value(), clock->NowSeconds()});
+  SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(kCounters, highest, Digest()));
+  return std::unique_ptr<Frontend>(new Frontend(plan, party, journal, clock, resources, highest));
 }
 
-wire::RoundHeader Frontend::NewDraft() {
+absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
   const uint64_t now_s = clock_->NowSeconds();
-  // Called without the lock, because the journal may be writing, which must not hold up clients.
-  const uint64_t highest = journal_->highest_round().value();
   wire::RoundHeader draft;
   {
+    const MutexLock drafting(drafting_);
+    uint64_t counter;
+    {
+      const MutexLock lock(mutex_);
+      counter = std::max(highest_counter_ + 1, now_s);
+    }
+    SHOAL_RETURN_IF_ERROR(journal_->CommitEpoch(kCounters, counter, Digest()));
     const MutexLock lock(mutex_);
-    // Counters start above all that the journal has seen and above the time, so that they rise even
-    // at a frontend that has lost its journal.
-    last_counter_ = std::max({last_counter_ + 1, highest + 1, now_s});
-    draft.set_counter(last_counter_);
+    highest_counter_ = counter;
+    drafts_.insert(counter);
+    draft.set_counter(counter);
   }
   const roster::Roster& roster = party_->roster();
   draft.set_roster_digest(ToString(roster.digest()));
@@ -199,6 +210,44 @@ wire::RoundHeader Frontend::NewDraft() {
   return draft;
 }
 
+void Frontend::Withdraw(RoundCounter counter) {
+  const MutexLock lock(mutex_);
+  drafts_.erase(counter.value());
+}
+
+wire::SignedLiveRounds Frontend::Live() const {
+  wire::LiveRounds list;
+  {
+    const MutexLock lock(mutex_);
+    list.set_highest_counter(highest_counter_);
+    list.mutable_drafts()->Assign(drafts_.begin(), drafts_.end());
+    for (const auto& [id, entry] : rounds_) {
+      const MutexLock entry_lock(entry->mutex);
+      if (!IsFinal(entry->stage.get())) list.add_rounds(entry->round.counter().value());
+    }
+  }
+  std::ranges::sort(*list.mutable_rounds());
+  return party_->SignLive(std::move(list));
+}
+
+std::vector<Digest> Frontend::AbortLacked(const LackedRounds& lacked) {
+  std::map<RoundCounter, Digest> ids;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [id, entry] : rounds_) ids.emplace(entry->round.counter(), id);
+  }
+  std::vector<Digest> aborted;
+  for (const LackedRound& lack : lacked) {
+    const auto found = ids.find(lack.counter);
+    if (found == ids.end()) continue;
+    if (End(found->second, FrontendStage::kAborted,
+            absl::StrCat("party ", lack.party.value(), " has lost the round"))) {
+      aborted.push_back(found->second);
+    }
+  }
+  return aborted;
+}
+
 absl::Status Frontend::Open(const round::Round& round) {
   auto entry = std::make_shared<Entry>(round, journal_, clock_->NowSeconds());
   const auto ended = [](const Entry& other) {
@@ -209,6 +258,7 @@ absl::Status Frontend::Open(const round::Round& round) {
   if (!rounds_.emplace(round.id(), entry).second) {
     return absl::AlreadyExistsError("the round is open already");
   }
+  drafts_.erase(round.counter().value());
   order_.push_back(round.id());
   // Forgets the oldest ended rounds.
   size_t remembered = 0;
@@ -384,14 +434,15 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
   return absl::OkStatus();
 }
 
-void Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view reason) {
+bool Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view reason) {
   const auto entry = Find(round_id);
-  if (!entry.ok()) return;
+  if (!entry.ok()) return false;
   Entry::Held nothing;
   const MutexLock lock((*entry)->mutex);
   // A round that has ended stays as it is.
-  if (!(*entry)->BecomeLocked(end, nothing, clock_->NowSeconds()).ok()) return;
+  if (!(*entry)->BecomeLocked(end, nothing, clock_->NowSeconds()).ok()) return false;
   (*entry)->abort_reason = std::string(reason);
+  return true;
 }
 
 void Frontend::Close(const Digest& round_id) { End(round_id, FrontendStage::kClosed, ""); }

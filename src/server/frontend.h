@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -82,8 +83,15 @@ class Frontend {
 
   // --- for the driver: FAILED_PRECONDITION, naming both stages, if the stage may not come next ---
 
-  // A header without onion keys, with which a round begins.
-  wire::RoundHeader NewDraft();
+  // A header without onion keys, with which a round begins. Its counter is in the journal. Errors
+  // of the journal's storage. Not for I/O threads.
+  absl::StatusOr<wire::RoundHeader> NewDraft() ABSL_LOCKS_EXCLUDED(mutex_, drafting_);
+  // Gives up a draft whose proposal failed. Nothing happens if there is none.
+  void Withdraw(RoundCounter counter);
+  // Which rounds and drafts live now, for all parties.
+  wire::SignedLiveRounds Live() const;
+  // Aborts the rounds that parties have lost. Returns their ids, but for rounds that had ended.
+  std::vector<Digest> AbortLacked(const LackedRounds& lacked);
   // Begins to take onions for a round that all parties have signed.
   absl::Status Open(const round::Round& round);
   // What is due, oldest round first. Leaves out rounds that the driver works on.
@@ -153,15 +161,21 @@ class Frontend {
   };
 
   Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock,
-           const Resources& resources)
-      : plan_(plan), party_(party), journal_(journal), clock_(clock), resources_(resources) {}
+           const Resources& resources, uint64_t highest_counter)
+      : plan_(plan),
+        party_(party),
+        journal_(journal),
+        clock_(clock),
+        resources_(resources),
+        highest_counter_(highest_counter) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const
       ABSL_LOCKS_EXCLUDED(mutex_);
   // `stage`: in which the caller found the round. A round that has left it meanwhile is the error,
   // not the tokens, which are all wrong then.
   absl::StatusOr<Request> ParseRequest(const Entry& entry, FrontendStage stage,
                                        const std::string& slots, const std::string& tokens) const;
-  void End(const Digest& round_id, FrontendStage end, absl::string_view reason);
+  // False if the round had ended before.
+  bool End(const Digest& round_id, FrontendStage end, absl::string_view reason);
 
   const RoundPlan plan_;
   Party* const party_;
@@ -169,8 +183,10 @@ class Frontend {
   const Clock* const clock_;
   const Resources resources_;
 
-  mutable Mutex mutex_;  // taken before an entry's lock
-  uint64_t last_counter_ ABSL_GUARDED_BY(mutex_) = 0;
+  Mutex drafting_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by NewDraft, while the journal writes too
+  mutable Mutex mutex_;                          // taken before an entry's lock
+  uint64_t highest_counter_ ABSL_GUARDED_BY(mutex_);   // of those in the journal
+  std::set<uint64_t> drafts_ ABSL_GUARDED_BY(mutex_);  // on their way through the chain
   std::map<Digest, std::shared_ptr<Entry>> rounds_ ABSL_GUARDED_BY(mutex_);
   // Oldest first; the last few closed ones stay for `status`.
   std::deque<Digest> order_ ABSL_GUARDED_BY(mutex_);

@@ -139,6 +139,12 @@ absl::Status Journal::CommitEpoch(absl::string_view subject, uint64_t epoch, con
   return absl::OkStatus();
 }
 
+uint64_t Journal::highest_epoch(absl::string_view subject) const {
+  const MutexLock lock(mutex_);
+  const auto found = epochs_.find(std::string(subject));
+  return found == epochs_.end() ? 0 : found->second.number;
+}
+
 absl::Status Journal::PersistEnd(RoundCounter round) {
   contents_.erase(contents_.lower_bound({round, Content{0}}),
                   contents_.lower_bound({RoundCounter(round.value() + 1), Content{0}}));
@@ -164,9 +170,6 @@ absl::Status Journal::EndOpenRounds() {
   const MutexLock lock(mutex_);
   while (!contents_.empty()) {
     const RoundCounter round = contents_.begin()->first.first;
-    // The digest of a header is the round's id.
-    const auto header = contents_.find({round, Content::kHeader});
-    if (header != contents_.end()) abandoned_.push_back(header->second.digest);
     SHOAL_RETURN_IF_ERROR(PersistEnd(round));
   }
   return absl::OkStatus();

@@ -58,6 +58,9 @@ class Journal {
   // the highest again with the same digest. FAILED_PRECONDITION otherwise.
   absl::Status CommitEpoch(absl::string_view subject, uint64_t epoch, const Digest& digest);
 
+  // The highest epoch of `subject` so far, 0 if there is none.
+  uint64_t highest_epoch(absl::string_view subject) const;
+
   // Keeps the seed of a round until the round ends. To be called once for each round.
   virtual absl::Status StoreSeed(RoundCounter round, BytesView seed) = 0;
 
@@ -75,10 +78,6 @@ class Journal {
   // Wipes the round's seed and deletes its submissions; the counter is refused from now on. OK
   // again for a round that has ended.
   absl::Status EndRound(RoundCounter round);
-
-  // Ids of the rounds that were open when the previous process ended. Later parties may still wait
-  // for them.
-  const std::vector<Digest>& abandoned() const { return abandoned_; }
 
   // The highest counter used so far. Headers are signed only for counters above it.
   RoundCounter highest_round() const;
@@ -117,7 +116,6 @@ class Journal {
   // The contents of open rounds.
   std::map<std::pair<RoundCounter, Content>, Committed> contents_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Epoch> epochs_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Digest> abandoned_;  // written only at start-up
 };
 
 // A journal in a directory of its own (0700):

@@ -86,12 +86,17 @@ struct Party::OpenRound {
   };
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
 
-  OpenRound(wire::RoundHeader d, RoundSecrets secrets, std::shared_ptr<const TableEpoch> t)
-      : draft(std::move(d)), table(std::move(t)), held(Drafted{std::move(secrets)}) {}
+  OpenRound(wire::RoundHeader d, RoundSecrets secrets, std::shared_ptr<const TableEpoch> t,
+            uint64_t now_s)
+      : draft(std::move(d)),
+        table(std::move(t)),
+        drafted_s(now_s),
+        held(Drafted{std::move(secrets)}) {}
 
   const wire::RoundHeader draft;  // as this party sent it on
   // The epoch that the draft names, also after this party has taken another one.
   const std::shared_ptr<const TableEpoch> table;
+  const uint64_t drafted_s;  // on the steady clock
 
   // Held by the call that works on the round, for a whole stage: making noise takes minutes. Never
   // taken on an I/O thread or under `gate`.
@@ -146,6 +151,20 @@ struct Party::OpenRound {
     const MutexLock lock(gate);
     if (keys == nullptr) return absl::NotFoundError("round ended");
     return keys;
+  }
+
+  // Lets go of what needs no wait, so that no call begins and a running one fails at its next step.
+  // To be called once, by whoever took the round out of the party's maps, under their lock. Returns
+  // the list that is on its way in, if there is one: the caller takes its work. `held` dies with
+  // the last call that works on the round.
+  std::shared_ptr<Intake> Leave() ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    const absl::Status ended = stage.Advance(PartyStage::kEnded);
+    SHOAL_CHECK(ended.ok());  // from any stage
+    ++generation;
+    keys.reset();
+    material.reset();
+    return intake.lock();
   }
 
   uint64_t Generation() const ABSL_LOCKS_EXCLUDED(gate) {
@@ -346,7 +365,8 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   extended.DiscardUnknownFields();  // only what was checked is sent on
   extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
   const MutexLock lock(mutex_);
-  drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets), table);
+  drafts_[counter] =
+      std::make_shared<OpenRound>(extended, std::move(secrets), table, clock_->SteadySeconds());
   return extended;
 }
 
@@ -450,9 +470,7 @@ bool Party::DropDraftLocked(RoundCounter counter) {
   if (found == drafts_.end()) return false;
   const RoundPointer open = found->second;
   drafts_.erase(found);
-  const MutexLock gate(open->gate);
-  const absl::Status ended = open->stage.Advance(PartyStage::kEnded);
-  SHOAL_CHECK(ended.ok());  // from any stage, and once: it was found
+  open->Leave();
   return true;
 }
 
@@ -858,22 +876,14 @@ absl::StatusOr<Spool> Party::MakeAnswerList(const Digest& round_id, uint64_t byt
 
 absl::Status Party::End(const Digest& round_id) {
   RoundPointer open;
+  std::shared_ptr<Intake> intake;
   {
     const MutexLock lock(mutex_);
     const auto found = rounds_.find(round_id);
     if (found == rounds_.end()) return absl::OkStatus();
     open = found->second;
     rounds_.erase(found);
-  }
-  std::shared_ptr<Intake> intake;
-  {
-    const MutexLock gate(open->gate);
-    const absl::Status ended = open->stage.Advance(PartyStage::kEnded);
-    SHOAL_CHECK(ended.ok());  // from any stage, and once: it was found
-    ++open->generation;
-    open->keys.reset();
-    open->material.reset();
-    intake = open->intake.lock();
+    intake = open->Leave();
   }
   // From here on no list can begin. A list on its way in loses its keys now, whenever the neighbour
   // sends the rest. A call that still works on the round finishes first.
@@ -896,26 +906,79 @@ void Party::EndAll() {
   for (RoundCounter counter : counters) Withdraw(counter).IgnoreError();
 }
 
-std::vector<Digest> Party::EndExpired() {
-  const uint64_t now_s = clock_->NowSeconds();
-  std::vector<Digest> expired;
-  std::vector<RoundCounter> dropped;
+void Party::EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why) {
+  struct Ended {
+    RoundPointer open;  // takes the secrets along, unless a call still works on the round
+    std::shared_ptr<Intake> intake;
+    absl::string_view why;
+  };
+  std::vector<Ended> ended;
+  std::set<RoundCounter> unwiped;
   {
     const MutexLock lock(mutex_);
-    for (const auto& [id, open] : rounds_) {
-      if (open->draft.expires_s() + roster().clock_tolerance_s() < now_s) expired.push_back(id);
-    }
-    for (const auto& [counter, open] : drafts_) {
-      if (open->draft.announced_s() + kDraftLifetimeS + roster().clock_tolerance_s() < now_s) {
-        dropped.push_back(counter);
-      }
-    }
-    for (RoundCounter counter : dropped) DropDraftLocked(counter);
+    unwiped.swap(unwiped_);
+    const auto end_in = [&](auto& map, bool draft) {
+      std::erase_if(map, [&](const auto& entry) {
+        const RoundPointer& open = entry.second;
+        const absl::string_view reason = why(*open, draft);
+        if (reason.empty()) return false;
+        ended.push_back({open, open->Leave(), reason});
+        unwiped.insert(open->counter());
+        return true;
+      });
+    };
+    end_in(rounds_, /*draft=*/false);
+    end_in(drafts_, /*draft=*/true);
   }
-  // The journal's next call reports a failure to wipe. The memory is erased either way.
-  for (const Digest& id : expired) End(id).IgnoreError();
-  for (RoundCounter counter : dropped) journal_->EndRound(counter).IgnoreError();
-  return expired;
+  for (const Ended& one : ended) {
+    if (one.intake != nullptr) one.intake->TakeWork();
+    if (options_.ended) options_.ended(one.open->counter(), one.why);
+  }
+  std::erase_if(unwiped, [&](RoundCounter counter) { return journal_->EndRound(counter).ok(); });
+  const MutexLock lock(mutex_);
+  unwiped_.merge(unwiped);
+}
+
+absl::StatusOr<std::vector<RoundCounter>> Party::TakeLive(const wire::SignedLiveRounds& live) {
+  SHOAL_RETURN_IF_ERROR(round::CheckLiveRounds(live, roster(), clock_->NowSeconds()));
+  const wire::LiveRounds& list = live.list();
+  EndThose([&](const OpenRound& open, bool) -> absl::string_view {
+    const uint64_t counter = open.draft.counter();
+    const bool lives = counter > list.highest_counter() ||
+                       std::ranges::binary_search(list.rounds(), counter) ||
+                       std::ranges::binary_search(list.drafts(), counter);
+    return lives ? "" : "ended by the frontend";
+  });
+  std::set<RoundCounter> lacking;
+  for (const uint64_t counter : list.rounds()) lacking.emplace(counter);
+  const MutexLock lock(mutex_);
+  heard_s_ = clock_->SteadySeconds();
+  for (const auto& [id, open] : rounds_) lacking.erase(open->counter());
+  return std::vector<RoundCounter>(lacking.begin(), lacking.end());
+}
+
+wire::SignedLiveRounds Party::SignLive(wire::LiveRounds list) const {
+  SHOAL_CHECK(number().value() == 1);
+  list.set_roster_digest(ToString(roster().digest()));
+  list.set_made_s(clock_->NowSeconds());
+  return round::SignLiveRounds(std::move(list), key_);
+}
+
+void Party::EndExpired() {
+  const uint64_t now_s = clock_->NowSeconds(), steady_s = clock_->SteadySeconds();
+  const uint64_t tolerance_s = roster().clock_tolerance_s();
+  uint64_t heard_s;
+  {
+    const MutexLock lock(mutex_);
+    heard_s = heard_s_;
+  }
+  EndThose([&](const OpenRound& open, bool draft) -> absl::string_view {
+    const wire::RoundHeader& header = open.draft;
+    const uint64_t end_s = draft ? header.announced_s() + kDraftLifetimeS : header.expires_s();
+    if (end_s + tolerance_s < now_s) return "expired";
+    const bool unheard = std::max(heard_s, open.drafted_s) + kUnheardLimitS < steady_s;
+    return unheard ? "the frontend was not heard of for too long" : "";
+  });
 }
 
 size_t Party::FirstWrongToken(const Digest& round_id, std::span<const uint32_t> slots,

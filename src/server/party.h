@@ -6,7 +6,7 @@
 //   offline   party 1 --- onions ---> 2 --- onions ---> ... ---> party m
 //   online    party 1 --- queries --> 2 --- queries --> ... ---> party m
 //             party 1 <-- answers --- 2 <-- answers --- ... <--- party m
-//   end       party 1 --- end -----> 2 --- end ------> ... ---> party m
+//   end       party 1 --- live ----> 2 --- live -----> ... ---> party m   every second
 //
 // Frontend, middle parties and backend are instances of this class and differ only in their
 // neighbours. The caller (src/shoald, or a test) moves the bytes: what a call returns goes to the
@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,7 @@
 #include "src/parallel/mutex.h"
 #include "src/roster/roster.h"
 #include "src/round/header.h"
+#include "src/round/live_rounds.h"
 #include "src/server/journal.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
@@ -56,6 +58,10 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes);
 
 // A draft that is not completed within this time is dropped.
 inline constexpr uint64_t kDraftLifetimeS = 120;
+
+// A round ends at a party that has taken no list of live rounds for this long. Somebody who holds
+// the lists back cannot make the party keep the round's secrets until they expire.
+inline constexpr uint64_t kUnheardLimitS = 60;
 
 // One epoch of the table, as the rounds of a party need it.
 struct TableEpoch {
@@ -82,6 +88,8 @@ class Party {
     // Shows the progress of long work to people; may be empty. Called often and from any thread, so
     // it should be cheap.
     std::function<void(RoundCounter round, uint64_t opened, uint64_t onions)> progress = nullptr;
+    // The same for rounds and drafts that TakeLive and EndExpired end.
+    std::function<void(RoundCounter round, absl::string_view why)> ended = nullptr;
   };
 
   // The pointers must outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster
@@ -181,12 +189,23 @@ class Party {
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const Digest& round_id,
                                                             BytesView encoded);
 
-  // Erases the round: seeds, onion key, permutation, noise. OK if there is no such round.
+  // Ends every round and draft that the frontend's list says has ended (src/round/live_rounds.h).
+  // Returns the list's rounds that are not open here. Errors: those of CheckLiveRounds; nothing has
+  // then ended. Waits for no call that works on a round: such a call fails at its next step, and
+  // what it holds goes with it. A seed that cannot be wiped is tried again at the next call.
+  absl::StatusOr<std::vector<RoundCounter>> TakeLive(const wire::SignedLiveRounds& live)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Signs such a list, at party 1.
+  wire::SignedLiveRounds SignLive(wire::LiveRounds list) const;
+
+  // Erases the round: seeds, onion key, permutation, noise. Waits for a call that works on it. OK
+  // if there is no such round.
   absl::Status End(const Digest& round_id);
   // Erases every round and draft. To be called before the process ends.
   void EndAll();
-  // Erases expired rounds and drafts that were not completed in time. Returns the rounds' ids.
-  std::vector<Digest> EndExpired();
+  // Erases expired rounds, drafts that were not completed in time, and whatever is older than
+  // kUnheardLimitS if no list was taken for as long. Waits as TakeLive.
+  void EndExpired() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Returns the first i for which tokens[i] is not the token of position slots[i], or the number of
   // tokens if there is none. Dead positions have no token. At party 1, after Offline. The arrays
@@ -223,6 +242,9 @@ class Party {
   absl::Status CheckNewest(const TableEpoch& epoch) const ABSL_LOCKS_EXCLUDED(table_mutex_);
   // Ends a draft; false if there is none. Leaves the journal's part to the caller.
   bool DropDraftLocked(RoundCounter counter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends every round and draft for which `why` returns a reason.
+  void EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<NoiseBatch> MakeNoise(OpenRound& open, const RoundKeys& keys) const;
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
 
@@ -246,6 +268,8 @@ class Party {
   mutable Mutex mutex_;
   std::map<RoundCounter, RoundPointer> drafts_ ABSL_GUARDED_BY(mutex_);
   std::map<Digest, RoundPointer> rounds_ ABSL_GUARDED_BY(mutex_);
+  std::set<RoundCounter> unwiped_ ABSL_GUARDED_BY(mutex_);  // ended, but not yet in the journal
+  uint64_t heard_s_ ABSL_GUARDED_BY(mutex_) = 0;            // on the steady clock: the last list
 };
 
 // Thread-compatible. The round may end at any time.

@@ -234,7 +234,7 @@ TEST_F(ClientServiceTest, TheNextEpochIsToldFromWhenItIsServed) {
 
 TEST_F(ClientServiceTest, WhatIsNoClientsRequestIsRefused) {
   for (FrameType type : {FrameType::kError, FrameType::kProposeRound, FrameType::kOffline,
-                         FrameType::kOnline, FrameType::kEndRound}) {
+                         FrameType::kOnline, FrameType::kLiveRounds}) {
     EXPECT_FALSE(service_->Limits(type).ok());
     EXPECT_THAT(Read<wire::Error>(Send({.type = type, .control = "", .bulk = {}}), type),
                 StatusIs(kInvalid, "client"));

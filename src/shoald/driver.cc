@@ -13,13 +13,16 @@ namespace {
 
 constexpr std::chrono::milliseconds kTick(20);
 constexpr uint64_t kPauseAfterFailureS = 2;
+constexpr std::chrono::seconds kBetweenLists(1);
 
 std::string ShortId(const Digest& id) { return Hex(BytesView(id).first(8)); }
 
 }  // namespace
 
 Driver::Driver(server::Frontend* frontend, server::ChainNode* node, const Clock* clock)
-    : frontend_(frontend), node_(node), clock_(clock), loop_([this] { Loop(); }) {}
+    : frontend_(frontend), node_(node), clock_(clock), loop_([this] { Loop(); }), lists_([this] {
+        SendLists();
+      }) {}
 
 Driver::~Driver() {
   {
@@ -29,13 +32,53 @@ Driver::~Driver() {
   wake_.NotifyAll();
   loop_.join();
   tasks_.Wait();
-  // Ends the rounds that are left, which the other parties would keep until they expire. Stops at
-  // the first failure: when one round's end cannot be sent, the others' cannot either.
+  lists_.join();
   const wire::ListRoundsResponse left = frontend_->ListRounds();
   for (const wire::RoundInfo& round : left.rounds()) {
     if (round.state() == wire::CLOSED || round.state() == wire::ABORTED) continue;
-    if (!End(round::RoundId(round.header().header()), "the frontend ends")) break;
+    End(round::RoundId(round.header().header()), "the frontend ends");
   }
+  SendList();
+}
+
+void Driver::SendLists() {
+  for (;;) {
+    SendList();
+    const auto next = std::chrono::steady_clock::now() + kBetweenLists;
+    const MutexLock lock(mutex_);
+    while (!stopping_ && !list_has_changed_ && wake_.WaitUntil(mutex_, next)) {
+    }
+    if (stopping_) return;
+    list_has_changed_ = false;
+  }
+}
+
+void Driver::SendList() {
+  const auto lacked = node_->Live(frontend_->Live());
+  if (list_failed_ == lacked.ok()) {
+    list_failed_ = !lacked.ok();
+    if (lacked.ok()) {
+      spdlog::info("all parties know again which rounds have ended");
+    } else {
+      spdlog::warn("not all parties know which rounds have ended: {}; trying again every second",
+                   lacked.status().ToString());
+    }
+  }
+  if (!lacked.ok()) return;
+  const std::vector<Digest> aborted = frontend_->AbortLacked(*lacked);
+  for (const Digest& id : aborted) {
+    spdlog::error("round {}..: aborted: {}; was it restarted?", ShortId(id),
+                  frontend_->Info(id).value_or(wire::RoundInfo()).abort_reason());
+  }
+  if (!aborted.empty()) ListHasChanged();
+}
+
+void Driver::ListHasChanged() {
+  {
+    const MutexLock lock(mutex_);
+    list_has_changed_ = true;
+  }
+  wake_.NotifyAll();
 }
 
 void Driver::Loop() {
@@ -80,23 +123,26 @@ void Driver::Run(const server::Due& due) {
       return;
     }
     case server::Action::kClose:
-      frontend_->Close(due.round_id);
-      tasks_.Spawn([this, id = due.round_id] { End(id, ""); });
+      End(due.round_id, "");
       return;
     case server::Action::kAbort: {
       const std::string reason = "what clients sent could not be stored";
       spdlog::error("round {}..: {}: {}", ShortId(due.round_id), reason, due.why.ToString());
-      frontend_->Abort(due.round_id, reason);
-      tasks_.Spawn([this, id = due.round_id, reason] { End(id, reason); });
+      End(due.round_id, reason);
       return;
     }
   }
 }
 
 void Driver::Announce() {
-  const absl::StatusOr<wire::SignedHeader> header = node_->Propose(frontend_->NewDraft());
-  absl::Status status = header.status();
-  if (header.ok()) {
+  const absl::StatusOr<wire::RoundHeader> draft = frontend_->NewDraft();
+  absl::Status status = draft.status();
+  absl::StatusOr<wire::SignedHeader> header;
+  if (draft.ok()) {
+    header = node_->Propose(*draft, frontend_->Live());
+    status = header.status();
+  }
+  if (status.ok()) {
     const auto round = round::Round::Verify(*header, node_->party().roster(),
                                             node_->party().table()->facts, clock_->NowSeconds());
     status = round.ok() ? frontend_->Open(*round) : round.status();
@@ -110,8 +156,11 @@ void Driver::Announce() {
       }
       return;
     }
-    // Ends the round, which all parties have signed and would keep until it expires.
-    Fail(round::RoundId(header->header()), "announcing", status);
+  }
+  if (draft.ok()) {
+    // Parties may have signed it.
+    frontend_->Withdraw(RoundCounter(draft->counter()));
+    ListHasChanged();
   }
   spdlog::error("no round could be opened: {}; trying again in {} s", status.ToString(),
                 kPauseAfterFailureS);
@@ -162,18 +211,15 @@ void Driver::Fail(const Digest& round_id, const std::string& stage, const absl::
   End(round_id, stage + ": " + told.ToString());
 }
 
-bool Driver::End(const Digest& round_id, const std::string& reason) {
-  if (!reason.empty()) {
+void Driver::End(const Digest& round_id, const std::string& reason) {
+  if (reason.empty()) {
+    frontend_->Close(round_id);
+    spdlog::info("round {}..: closed", ShortId(round_id));
+  } else {
     frontend_->Abort(round_id, reason);
     spdlog::error("round {}..: aborted: {}", ShortId(round_id), reason);
   }
-  if (absl::Status ended = node_->End(round_id, !reason.empty(), reason); !ended.ok()) {
-    // Parties that were not told erase the round when it expires.
-    spdlog::warn("round {}..: not ended everywhere: {}", ShortId(round_id), ended.ToString());
-    return false;
-  }
-  if (reason.empty()) spdlog::info("round {}..: closed and erased", ShortId(round_id));
-  return true;
+  ListHasChanged();
 }
 
 }  // namespace shoal::shoald

@@ -1,5 +1,6 @@
-// Drives the rounds of a frontend: watches windows and counts, and runs every stage over the whole
-// chain. Handles only threads and time; ChainNode and Frontend do the work of the stages.
+// Drives the rounds of a frontend: watches windows and counts, runs every stage over the whole
+// chain, and tells all parties which rounds live. Handles only threads and time; ChainNode and
+// Frontend do the work.
 #ifndef SHOAL_SRC_SHOALD_DRIVER_H_
 #define SHOAL_SRC_SHOALD_DRIVER_H_
 
@@ -20,8 +21,9 @@ namespace shoal::shoald {
 
 class Driver {
  public:
-  // The pointers must outlive the driver. The destructor waits for running stages and ends all open
-  // rounds at all parties.
+  // The pointers must outlive the driver. The first thing that the parties hear is that no round of
+  // an earlier process lives. The destructor waits for running stages and ends all open rounds at
+  // all parties.
   Driver(server::Frontend* frontend, server::ChainNode* node, const Clock* clock);
   ~Driver();
   Driver(const Driver&) = delete;
@@ -29,15 +31,18 @@ class Driver {
 
  private:
   void Loop();
+  // Sends lists of live rounds, every second and after each change.
+  void SendLists();
+  void SendList();
+  void ListHasChanged() ABSL_LOCKS_EXCLUDED(mutex_);
   void Run(const server::Due& due);
   void Announce();
   void RunOffline(const Digest& round_id, server::Submissions submissions);
   // What the round cost at all parties; empty if one of them cannot be asked.
   server::StageReports Reports(const Digest& round_id);
   void RunOnline(const Digest& round_id, Bytes queries);
-  // Ends the round at all parties; an empty `reason` means in good order. False if a party was not
-  // reached.
-  bool End(const Digest& round_id, const std::string& reason);
+  // Ends the round; an empty `reason` means in good order. The other parties hear of it at once.
+  void End(const Digest& round_id, const std::string& reason);
   // Ends the round at all parties because of an error; clients and parties are told ForOthers(why).
   void Fail(const Digest& round_id, const std::string& stage, const absl::Status& why);
 
@@ -48,11 +53,13 @@ class Driver {
   Mutex mutex_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool list_has_changed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool list_failed_ = false;  // the last one; of SendList, which runs on one thread at a time
   std::atomic<bool> announcing_ = false;
   std::atomic<uint64_t> next_announcement_s_ = 0;  // later after a failure
   TaskGroup tasks_;
 
-  std::thread loop_;
+  std::thread loop_, lists_;
 };
 
 }  // namespace shoal::shoald

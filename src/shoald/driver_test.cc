@@ -71,6 +71,27 @@ TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
   ExpectNoSeeds();
 }
 
+// A party says that it lacks a round, as one that was restarted does: the round is aborted, and the
+// next one opens.
+TEST_F(DriverTest, ARoundThatAPartyHasLostIsAborted) {
+  std::atomic<uint64_t> lost = 0;
+  deployment_.tamper(2).lacked = [&](server::LackedRounds& lacked) {
+    if (const uint64_t counter = lost.exchange(0); counter != 0) {
+      lacked.push_back({PartyNumber(3), RoundCounter(counter)});
+    }
+  };
+  server::Frontend& frontend = deployment_.frontend();
+  {
+    const Driver driver(&frontend, &deployment_.node(1), &deployment_.clock());
+    ASSERT_TRUE(Soon([&] { return frontend.ListRounds().rounds_size() > 0; }));
+    lost = frontend.ListRounds().rounds(0).header().header().counter();
+    ASSERT_TRUE(Soon([&] { return frontend.ListRounds().rounds_size() > 1; }));
+    EXPECT_EQ(frontend.ListRounds().rounds(0).abort_reason(), "party 3 has lost the round");
+    EXPECT_EQ(frontend.ListRounds().rounds(1).state(), wire::OPEN_FOR_ONIONS);
+  }
+  ExpectNoSeeds();
+}
+
 // The same if a stage fails at any party's disk: others are told which party it was, but not the
 // names of its files.
 TEST_F(DriverTest, WhyAStageFailedNamesNoFile) {

@@ -15,7 +15,10 @@ namespace {
 using wire::FrameType;
 using namespace std::chrono_literals;
 
+constexpr auto kConnect = 10s;
 constexpr auto kShortCall = 30s;
+// To reach the next party with a list of live rounds, and for its answer.
+constexpr auto kLiveCall = 2s;
 
 // The number of tallies in the header of an encoded batch that this party made.
 uint64_t CountOf(BytesView queries) {
@@ -51,28 +54,32 @@ RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* ide
       answer_bytes_(std::move(answer_bytes)),
       stage_limit_(stage_limit) {}
 
-absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(bool ends) const {
+absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(
+    std::chrono::milliseconds timeout, std::function<bool()> cancelled) const {
   const auto& key = identity_->private_key_pem;
   const net::Identity identity = {
       .certificate_pem = identity_->certificate_pem,
       .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
-  // A process that is ending still sends the ends of rounds, but waits only briefly for the other
-  // party.
   auto connection = net::Connection::Connect({.address = address_,
                                               .pin = pin_,
                                               .identity = &identity,
-                                              .connect_timeout = ends ? 4s : 10s,
-                                              .cancelled = ends ? nullptr : &cancelled_});
+                                              .connect_timeout = timeout,
+                                              .cancelled = std::move(cancelled)});
   if (!connection.ok()) {
     return Annotate(connection.status(), absl::StrCat("reaching party ", number_));
   }
   return connection;
 }
 
+std::function<bool()> RemoteLink::Over(const Digest& round_id) const {
+  return [this, round_id] { return cancelled_ || !answer_bytes_(round_id).ok(); };
+}
+
 absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLite& request,
                               google::protobuf::MessageLite& response,
-                              std::chrono::milliseconds timeout, ByteSource* bulk) const {
-  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(type == FrameType::kEndRound));
+                              std::chrono::milliseconds timeout, std::function<bool()> cancelled,
+                              ByteSource* bulk) const {
+  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(kConnect, std::move(cancelled)));
   SHOAL_ASSIGN_OR_RETURN(
       const net::Connection::Streamed answer,
       connection->CallStreaming(wire::MakeFrame(type, request), bulk,
@@ -81,11 +88,15 @@ absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLit
   return wire::ParseFrame(answer.frame, type, response);
 }
 
-absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& draft) {
+absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& draft,
+                                                       const wire::SignedLiveRounds& live) {
   wire::ProposeRoundRequest request;
   *request.mutable_draft() = draft;
+  *request.mutable_live() = live;
+  request.DiscardUnknownFields();
   wire::ProposeRoundResponse response;
-  SHOAL_RETURN_IF_ERROR(Call(FrameType::kProposeRound, request, response, kShortCall));
+  SHOAL_RETURN_IF_ERROR(Call(FrameType::kProposeRound, request, response, kShortCall,
+                             [this] { return cancelled_.load(); }));
   return std::move(*response.mutable_header());
 }
 
@@ -94,7 +105,8 @@ absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
   wire::OfflineRequest request;
   *request.mutable_header() = header;
   wire::OfflineResponse response;
-  return Call(FrameType::kOffline, request, response, stage_limit_, onions.get());
+  return Call(FrameType::kOffline, request, response, stage_limit_,
+              Over(round::RoundId(header.header())), onions.get());
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& round_id,
@@ -103,7 +115,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& rou
   request.set_round_id(ToString(round_id));
   SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
   const uint64_t expected = CountOf(queries) * answer_bytes;
-  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(/*ends=*/false));
+  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(kConnect, Over(round_id)));
   SHOAL_ASSIGN_OR_RETURN(
       net::Connection::Streamed answer,
       connection->CallStreaming(
@@ -118,33 +130,48 @@ absl::StatusOr<server::StageReports> RemoteLink::Reports(const Digest& round_id)
   wire::RoundReportsRequest request;
   request.set_round_id(ToString(round_id));
   wire::RoundReportsResponse response;
-  SHOAL_RETURN_IF_ERROR(Call(FrameType::kRoundReports, request, response, kShortCall));
+  SHOAL_RETURN_IF_ERROR(
+      Call(FrameType::kRoundReports, request, response, kShortCall, Over(round_id)));
   return server::StageReports(response.stages().begin(), response.stages().end());
 }
 
-absl::Status RemoteLink::End(const Digest& round_id, bool aborted, const std::string& reason) {
-  wire::EndRoundRequest request;
-  request.set_round_id(ToString(round_id));
-  request.set_aborted(aborted);
-  request.set_reason(reason.substr(0, 1024));
-  wire::EndRoundResponse response;
-  return Call(FrameType::kEndRound, request, response, kShortCall);
-}
-
-absl::Status RemoteLink::Withdraw(RoundCounter counter) {
-  wire::EndRoundRequest request;
-  request.set_counter(counter.value());
-  request.set_aborted(true);
-  wire::EndRoundResponse response;
-  return Call(FrameType::kEndRound, request, response, kShortCall);
+absl::StatusOr<server::LackedRounds> RemoteLink::Live(const wire::SignedLiveRounds& live) {
+  wire::LiveRoundsRequest request;
+  *request.mutable_live() = live;
+  request.DiscardUnknownFields();
+  const wire::Frame frame = wire::MakeFrame(FrameType::kLiveRounds, request);
+  absl::StatusOr<wire::Frame> answer;
+  {
+    const MutexLock lock(live_mutex_);
+    // The party may have been restarted since the last list: then a new connection is tried, too.
+    bool kept = live_connection_ != nullptr;
+    do {
+      if (live_connection_ == nullptr) {
+        // Not cancelled: a process that is ending still says so.
+        SHOAL_ASSIGN_OR_RETURN(live_connection_, Connect(kLiveCall, nullptr));
+      }
+      answer = live_connection_->Call(
+          frame, {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, kLiveCall);
+      if (!live_connection_->usable()) live_connection_.reset();
+    } while (absl::IsUnavailable(answer.status()) && live_connection_ == nullptr &&
+             std::exchange(kept, false));
+  }
+  SHOAL_RETURN_IF_ERROR(answer.status());
+  wire::LiveRoundsResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(*answer, FrameType::kLiveRounds, response));
+  server::LackedRounds lacked;
+  for (const wire::LackedRound& lack : response.lacked()) {
+    lacked.push_back({PartyNumber(lack.party()), RoundCounter(lack.counter())});
+  }
+  return lacked;
 }
 
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
   const server::Party::InputLimits input = node_->party().MaxInput();
   switch (type) {
     case FrameType::kProposeRound:
-    case FrameType::kEndRound:
     case FrameType::kRoundReports:
+    case FrameType::kLiveRounds:
       return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0};
     case FrameType::kOffline:
       return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes,
@@ -159,7 +186,18 @@ absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
 
 void PeerService::Handle(wire::Frame request, net::Reply reply) {
   auto shared = std::make_shared<wire::Frame>(std::move(request));
-  Run([this, shared] { return Answer(std::move(*shared)); }, std::move(reply));
+  Run(
+      [this, shared] {
+        const bool live = shared->type == FrameType::kLiveRounds;
+        absl::StatusOr<Response> response = Answer(std::move(*shared));
+        // The lists of a second are mostly refused alike, and the first says why.
+        if (!response.ok() && !(live && live_refused_.exchange(true))) {
+          response = Refused(response.status());
+        }
+        if (live && response.ok()) live_refused_ = false;
+        return response;
+      },
+      std::move(reply));
 }
 
 void PeerService::Run(std::function<absl::StatusOr<Response>()> answer, net::Reply reply) {
@@ -173,7 +211,7 @@ void PeerService::Run(std::function<absl::StatusOr<Response>()> answer, net::Rep
   tasks_.Spawn([this, shared, answer = std::move(answer)] {
     absl::StatusOr<Response> response = answer();
     response.ok() ? (*shared)(std::move(response->frame), std::move(response->bulk))
-                  : (*shared)(Refused(response.status()));
+                  : (*shared)(response.status());
     --calls_;
   });
 }
@@ -193,7 +231,8 @@ class PeerService::OfflineSink final : public net::BulkSink {
     service_->Run(
         [node = service_->node_, header = std::move(header_),
          intake = std::move(intake_)]() mutable -> absl::StatusOr<Response> {
-          SHOAL_RETURN_IF_ERROR(node->Offline(header, std::move(intake)));
+          const absl::Status done = node->Offline(header, std::move(intake));
+          if (!done.ok()) return Refused(done);
           return Response{wire::MakeFrame(FrameType::kOffline, wire::OfflineResponse())};
         },
         std::move(reply));
@@ -223,7 +262,8 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
       wire::ProposeRoundRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       wire::ProposeRoundResponse response;
-      SHOAL_ASSIGN_OR_RETURN(*response.mutable_header(), node_->Propose(message.draft()));
+      SHOAL_ASSIGN_OR_RETURN(*response.mutable_header(),
+                             node_->Propose(message.draft(), message.live()));
       // Makes the noise ahead of time, as it needs nothing but the header.
       const Digest id = round::RoundId(response.header().header());
       tasks_.Spawn([this, id] { node_->party().PrepareNoise(id).IgnoreError(); });
@@ -245,19 +285,17 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
       response.mutable_stages()->Assign(reports.begin(), reports.end());
       return Response{wire::MakeFrame(request.type, response)};
     }
-    case FrameType::kEndRound: {
-      wire::EndRoundRequest message;
+    case FrameType::kLiveRounds: {
+      wire::LiveRoundsRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-      if (message.round_id().empty() && message.counter() != 0) {
-        spdlog::info("round {}: its proposal failed; dropped", message.counter());
-        SHOAL_RETURN_IF_ERROR(node_->Withdraw(RoundCounter(message.counter())));
-      } else {
-        SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(message.round_id()));
-        spdlog::info("round {}..: {}", Hex(BytesView(id).first(8)),
-                     message.aborted() ? "aborted by the party before" : "closed and erased");
-        SHOAL_RETURN_IF_ERROR(node_->End(id, message.aborted(), message.reason()));
+      SHOAL_ASSIGN_OR_RETURN(const server::LackedRounds lacked, node_->Live(message.live()));
+      wire::LiveRoundsResponse response;
+      for (const server::LackedRound& lack : lacked) {
+        wire::LackedRound& added = *response.add_lacked();
+        added.set_party(lack.party.value());
+        added.set_counter(lack.counter.value());
       }
-      return Response{wire::MakeFrame(request.type, wire::EndRoundResponse())};
+      return Response{wire::MakeFrame(request.type, response)};
     }
     default:
       return absl::InvalidArgumentError("not a request between parties");

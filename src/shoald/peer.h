@@ -11,42 +11,49 @@
 
 #include "src/net/connection.h"
 #include "src/net/server.h"
+#include "src/parallel/mutex.h"
 #include "src/parallel/task_group.h"
 #include "src/roster/party_keys.h"
 #include "src/server/chain.h"
 
 namespace shoal::shoald {
 
-// Calls to the next party. Every call opens a connection: there are few calls in a round, and no
-// connection need be kept alive for hours. Thread-safe.
+// Calls to the next party. Every call opens a connection, as there are few calls in a round; only
+// lists of live rounds, one a second, keep theirs. Thread-safe.
 class RemoteLink final : public server::Link {
  public:
   // Returns the size of a row with its signature in a round's epoch of the table. It bounds what
-  // the next party may send back.
+  // the next party may send back. An error means that the round is not open here (any more): calls
+  // for it then end with CANCELLED, as they hold what the round sends and receives.
   using AnswerBytes = std::function<absl::StatusOr<uint64_t>(const Digest& round_id)>;
 
   RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
              AnswerBytes answer_bytes, std::chrono::seconds stage_limit);
 
-  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override;
+  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
+                                             const wire::SignedLiveRounds& live) override;
   absl::Status Offline(const wire::SignedHeader& header,
                        std::unique_ptr<ByteSource> onions) override;
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
-  absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override;
-  absl::Status Withdraw(RoundCounter counter) override;
+  // Gives up after a few seconds, as the next list follows.
+  absl::StatusOr<server::LackedRounds> Live(const wire::SignedLiveRounds& live) override
+      ABSL_LOCKS_EXCLUDED(live_mutex_);
 
   // For the end of the process: calls that wait for the rest of the chain, and later ones, return
-  // CANCELLED. End and Withdraw, which are short, are still sent.
+  // CANCELLED. Lists of live rounds, which are short, are still sent.
   void CancelStages() { cancelled_ = true; }
 
  private:
-  absl::StatusOr<std::unique_ptr<net::Connection>> Connect(bool ends) const;
+  absl::StatusOr<std::unique_ptr<net::Connection>> Connect(std::chrono::milliseconds timeout,
+                                                           std::function<bool()> cancelled) const;
+  // Whether calls for a round are to end.
+  std::function<bool()> Over(const Digest& round_id) const;
   // A call without bulk in the answer.
   absl::Status Call(wire::FrameType type, const google::protobuf::MessageLite& request,
                     google::protobuf::MessageLite& response, std::chrono::milliseconds timeout,
-                    ByteSource* bulk = nullptr) const;
+                    std::function<bool()> cancelled, ByteSource* bulk = nullptr) const;
 
   const uint32_t number_;
   const std::string address_;
@@ -55,6 +62,8 @@ class RemoteLink final : public server::Link {
   const AnswerBytes answer_bytes_;
   const std::chrono::seconds stage_limit_;
   std::atomic<bool> cancelled_ = false;
+  Mutex live_mutex_;  // held over a call
+  std::unique_ptr<net::Connection> live_connection_ ABSL_GUARDED_BY(live_mutex_);
 };
 
 // Serves the party before this one.
@@ -74,7 +83,7 @@ class PeerService {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk = nullptr;  // sent in place of the frame's, if there is one
   };
-  // Runs `answer` on a thread of its own and replies with what it returns. Logs an error.
+  // Runs `answer` on a thread of its own and replies with what it returns.
   void Run(std::function<absl::StatusOr<Response>()> answer, net::Reply reply);
 
   // The most calls at once. The party before needs one for each of its stages.
@@ -83,6 +92,7 @@ class PeerService {
 
   server::ChainNode* const node_;
   std::atomic<int> calls_ = 0;
+  std::atomic<bool> live_refused_ = false;  // the last list, and that was logged
   TaskGroup tasks_;
 };
 

@@ -2,6 +2,8 @@
 // this process.
 #include "src/shoald/peer.h"
 
+#include <atomic>
+#include <future>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -28,11 +30,11 @@ class PeerTest : public ::testing::Test {
  protected:
   PeerTest() : deployment_({.rows = 10, .plan = {.stage_limit_s = 100}}) { Start(); }
 
-  void Start() {
+  void Start(uint16_t port = 0) {
     server_.reset();
     service_ = std::make_unique<PeerService>(&deployment_.node(2));
     auto server = net::Server::Start(
-        {.address = "127.0.0.1:0",
+        {.address = absl::StrCat("127.0.0.1:", port),
          .identity = party2_.identity(),
          .clients = {party1_.digest()},
          .limits = [this](FrameType type) { return service_->Limits(type); },
@@ -61,7 +63,8 @@ class PeerTest : public ::testing::Test {
   }
   absl::StatusOr<round::Round> Announce(server::ChainNode& chain) {
     server::Frontend& frontend = deployment_.frontend();
-    SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, chain.Propose(frontend.NewDraft()));
+    SHOAL_ASSIGN_OR_RETURN(const wire::RoundHeader draft, frontend.NewDraft());
+    SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, chain.Propose(draft, frontend.Live()));
     SHOAL_ASSIGN_OR_RETURN(round::Round round,
                            round::Round::Verify(header, deployment_.roster(), deployment_.table(),
                                                 deployment_.clock().NowSeconds()));
@@ -125,7 +128,8 @@ TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
     SHOAL_EXPECT_OK(deployment_.Verify(rows[i], answers[i]));
   }
 
-  SHOAL_ASSERT_OK(chain.End(round.id(), /*aborted=*/false, ""));
+  frontend.Close(round.id());
+  SHOAL_ASSERT_OK(chain.Live(frontend.Live()));
   for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
 }
 
@@ -135,45 +139,46 @@ TEST_F(PeerTest, ErrorsComeBackWithTheirCodeAndParty) {
   deployment_.tamper(2).down = true;
   EXPECT_THAT(Announce(chain), StatusIs(absl::StatusCode::kUnavailable, "party 3 is down"));
   deployment_.tamper(2).down = false;
-  wire::RoundHeader draft = deployment_.frontend().NewDraft();
+  wire::RoundHeader draft = *deployment_.frontend().NewDraft();
   draft.set_max_rows(draft.max_rows() + 1);
-  EXPECT_THAT(link.Propose(draft), StatusIs(kInvalid, "party 2"));
+  EXPECT_THAT(link.Propose(draft, deployment_.frontend().Live()), StatusIs(kInvalid, "party 2"));
   SHOAL_EXPECT_OK(Announce(chain));
 }
 
-TEST_F(PeerTest, AProposalIsWithdrawnOverTheConnection) {
+TEST_F(PeerTest, AProposalEndsWithTheNextList) {
   RemoteLink link = MakeLink();
   SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundHeader draft,
-                             deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
-  SHOAL_ASSERT_OK(link.Propose(draft));
+                             deployment_.party(1).ExtendDraft(*deployment_.frontend().NewDraft()));
+  server::Frontend& frontend = deployment_.frontend();
+  SHOAL_ASSERT_OK(link.Propose(draft, frontend.Live()));
+  SHOAL_EXPECT_OK(link.Live(frontend.Live()));
   for (uint32_t j : {2u, 3u}) EXPECT_EQ(deployment_.disk(j).seeds.size(), 1u) << j;
-  SHOAL_EXPECT_OK(link.Withdraw(RoundCounter(draft.counter())));
+  frontend.Withdraw(RoundCounter(draft.counter()));
+  SHOAL_EXPECT_OK(link.Live(frontend.Live()));
   for (uint32_t j : {2u, 3u}) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
-  SHOAL_EXPECT_OK(link.Withdraw(RoundCounter(draft.counter())));
-  // A request with neither an id nor a counter.
-  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kEndRound, wire::EndRoundRequest())),
-              StatusIs(kInvalid, "32 bytes"));
+  EXPECT_THAT(Send(wire::MakeFrame(FrameType::kLiveRounds, wire::LiveRoundsRequest())),
+              StatusIs(kInvalid, "another roster"));
 }
 
 TEST_F(PeerTest, OnlyThePreviousPartyMayCallAndOnlyTheNextIsCalled) {
-  const Digest id = {};
+  const wire::SignedLiveRounds live = deployment_.frontend().Live();
   const TestIdentity stranger(3);
   RemoteLink from_stranger(Party2(), &stranger.tls(), AnswersOf112Bytes, 60s);
-  EXPECT_THAT(from_stranger.End(id, true, ""), StatusIs(kUnauthenticated, "certificate"));
+  EXPECT_THAT(from_stranger.Live(live), StatusIs(kUnauthenticated, "certificate"));
   // The next party may not call back either: its own certificate is not in the list.
   RemoteLink from_itself(Party2(), &party2_.tls(), AnswersOf112Bytes, 60s);
-  EXPECT_THAT(from_itself.End(id, true, ""), StatusIs(kUnauthenticated, "certificate"));
+  EXPECT_THAT(from_itself.Live(live), StatusIs(kUnauthenticated, "certificate"));
 
   roster::Party moved = Party2();
   moved.tls_certificate_sha256 = stranger.digest();
   RemoteLink to_stranger(moved, &party1_.tls(), AnswersOf112Bytes, 60s);
-  EXPECT_THAT(to_stranger.End(id, true, ""), StatusIs(kUnauthenticated, "reaching party 2"));
+  EXPECT_THAT(to_stranger.Live(live), StatusIs(kUnauthenticated, "reaching party 2"));
 
   server_.reset();
   moved = deployment_.roster().party(2);
   moved.peer_address = "127.0.0.1:1";
   RemoteLink to_nobody(moved, &party1_.tls(), AnswersOf112Bytes, 60s);
-  EXPECT_THAT(to_nobody.End(id, true, ""),
+  EXPECT_THAT(to_nobody.Live(live),
               StatusIs(absl::StatusCode::kUnavailable, "reaching party 2: 127.0.0.1:1"));
 }
 
@@ -183,13 +188,13 @@ TEST_F(PeerTest, WhatIsNoRequestBetweenPartiesIsRefused) {
   EXPECT_THAT(Send({.type = FrameType::kGetStatus, .control = "", .bulk = {}}),
               StatusIs(kInvalid, "serves the party before"));
   for (FrameType type : {FrameType::kProposeRound, FrameType::kOffline, FrameType::kOnline,
-                         FrameType::kEndRound, FrameType::kRoundReports}) {
+                         FrameType::kLiveRounds, FrameType::kRoundReports}) {
     EXPECT_THAT(Send({.type = type, .control = "\xff\xff", .bulk = {}}),
                 StatusIs(kInvalid, "malformed"));
     EXPECT_THAT(Send({.type = type, .control = std::string((1 << 20) + 1, 'x'), .bulk = {}}),
                 StatusIs(absl::StatusCode::kResourceExhausted, "at most"));
   }
-  for (FrameType type : {FrameType::kProposeRound, FrameType::kEndRound}) {
+  for (FrameType type : {FrameType::kProposeRound, FrameType::kLiveRounds}) {
     EXPECT_THAT(Send({.type = type, .control = "", .bulk = Bytes(1)}),
                 StatusIs(absl::StatusCode::kResourceExhausted, "at most"));
   }
@@ -229,6 +234,63 @@ TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
   RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 1s);
   EXPECT_THAT(link.Offline({}, std::make_unique<BytesSource>(Bytes(100))),
               StatusIs(absl::StatusCode::kDeadlineExceeded, party.peer_address));
+}
+
+// What a call sends and receives belongs to its round, and must not outlive it.
+TEST_F(PeerTest, ACallEndsWithItsRound) {
+  std::vector<net::Reply> kept;
+  std::promise<void> called;
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto silent,
+      net::Server::Start({.address = "127.0.0.1:0",
+                          .identity = party2_.identity(),
+                          .clients = {},
+                          .limits = [this](FrameType type) { return service_->Limits(type); }},
+                         [&](wire::Frame, net::Reply reply) {
+                           kept.push_back(std::move(reply));
+                           called.set_value();
+                         }));
+  roster::Party party = Party2();
+  party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
+  std::atomic<bool> open = true;
+  RemoteLink link(
+      party, &party1_.tls(),
+      [&](const Digest&) -> absl::StatusOr<uint64_t> {
+        if (open) return 112;
+        return absl::NotFoundError("not open here");
+      },
+      1000s);
+  auto call = std::async(std::launch::async, [&] {
+    return link.Offline({}, std::make_unique<BytesSource>(Bytes(100)));
+  });
+  called.get_future().wait();
+  open = false;
+  EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled, party.peer_address));
+  EXPECT_THAT(link.Online({}, Bytes(5)).status(), StatusIs(absl::StatusCode::kNotFound, "open"));
+}
+
+// Lists keep their connection. When the other party has been restarted they take a new one.
+TEST_F(PeerTest, ListsGoOnAfterARestart) {
+  RemoteLink link = MakeLink();
+  for (int i = 0; i < 3; ++i) {
+    for (int j = 0; j < 3; ++j) SHOAL_EXPECT_OK(link.Live(deployment_.frontend().Live()));
+    Start(server_->port());
+  }
+  server_.reset();
+  EXPECT_THAT(link.Live(deployment_.frontend().Live()),
+              StatusIs(absl::StatusCode::kUnavailable, "reaching party 2"));
+}
+
+TEST_F(PeerTest, WhatPartiesLackComesBackOverTheConnection) {
+  RemoteLink link = MakeLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, Announce(chain));
+  deployment_.Restart(3);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const server::LackedRounds lacked,
+                             chain.Live(deployment_.frontend().Live()));
+  ASSERT_EQ(lacked.size(), 1u);
+  EXPECT_EQ(lacked[0].party, PartyNumber(3));
+  EXPECT_EQ(lacked[0].counter, round.counter());
 }
 
 TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {

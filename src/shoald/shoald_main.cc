@@ -164,16 +164,12 @@ size_t ConnectionsThatFit(size_t wanted) {
   return static_cast<size_t>(fit);
 }
 
-// The rounds of a party that its neighbours have forgotten end when they expire.
+// The rounds of a party that the frontend has forgotten, or cannot reach, end by themselves.
 class Expiry {
  public:
   explicit Expiry(server::Party* party)
       : thread_([this, party] {
-          while (Wait(std::chrono::seconds(1))) {
-            for (const Digest& id : party->EndExpired()) {
-              spdlog::warn("round {}..: expired, erased", Hex(BytesView(id).first(8)));
-            }
-          }
+          while (Wait(std::chrono::seconds(1))) party->EndExpired();
         }) {}
   ~Expiry() {
     {
@@ -388,6 +384,10 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
       .max_open_rounds = std::max<size_t>(16, 2 * config.rounds().max_rounds()),
       .progress = [&progress](RoundCounter round, uint64_t opened,
                               uint64_t onions) { progress.Tell(round, opened, onions); },
+      .ended =
+          [](RoundCounter round, absl::string_view why) {
+            spdlog::info("round {}: {}, erased", round.value(), std::string(why));
+          },
   };
   if (config.party() == 1) {
     SHOAL_RETURN_IF_ERROR(server::CheckPlan(PlanFrom(config, roster), roster));
@@ -435,17 +435,6 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
         std::chrono::seconds(config.stage_limit_s()));
   }
   server::ChainNode node(party.get(), next.get());
-  if (config.party() == 1) {
-    // A crash left them open elsewhere, where they would count until they expire.
-    for (const Digest& id : journal->abandoned()) {
-      if (absl::Status ended = next->End(id, /*aborted=*/true, "the frontend was restarted");
-          !ended.ok()) {
-        spdlog::warn("round {}..: not ended everywhere: {}", Hex(BytesView(id).first(8)),
-                     ended.ToString());
-        break;  // the next party is not there yet
-      }
-    }
-  }
   const Expiry expiry(party.get());
 
   // What listens dies first, then what it calls.

@@ -469,7 +469,7 @@ TEST_F(GuardTest, BadDraftsAreRefusedByEveryPartyAlone) {
       {"lives longer", [](auto& h) { h.set_expires_s(h.announced_s() + 8 * 24 * 3600); }},
   };
   SHOAL_ASSERT_OK_AND_ASSIGN(wire::RoundHeader good,
-                             deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
+                             deployment_.party(1).ExtendDraft(*deployment_.frontend().NewDraft()));
   for (const auto& [why, change] : changes) {
     wire::RoundHeader draft = good;
     change(draft);
@@ -504,7 +504,7 @@ TEST_F(GuardTest, OneHeaderIsSignedForACounter) {
 }
 
 TEST_F(GuardTest, StaleAndFutureProposalsAreRefused) {
-  wire::RoundHeader draft = deployment_.frontend().NewDraft();
+  wire::RoundHeader draft = *deployment_.frontend().NewDraft();
   deployment_.clock().now_s += 61;
   EXPECT_THAT(deployment_.party(1).ExtendDraft(draft),
               StatusIs(absl::StatusCode::kUnauthenticated, "announced"));
@@ -632,7 +632,7 @@ TEST_F(GuardTest, AListOfAnotherLengthIsNotOpenedOnceOneWasTaken) {
 TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
   const round::Round round = Announce();
   // A draft that never comes back.
-  SHOAL_ASSERT_OK(deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
+  SHOAL_ASSERT_OK(deployment_.party(1).ExtendDraft(*deployment_.frontend().NewDraft()));
   EXPECT_EQ(deployment_.disk(1).seeds.size(), 2u);
   deployment_.clock().now_s = round.header().expires_s() + 61;
   for (uint32_t j = 1; j <= 3; ++j) {
@@ -643,7 +643,7 @@ TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
 
 TEST_F(GuardTest, AnOrderlyEndErasesEverything) {
   Announce();
-  SHOAL_ASSERT_OK(deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()));
+  SHOAL_ASSERT_OK(deployment_.party(1).ExtendDraft(*deployment_.frontend().NewDraft()));
   EXPECT_EQ(deployment_.disk(1).seeds.size(), 2u);
   deployment_.party(1).EndAll();
   EXPECT_TRUE(deployment_.disk(1).seeds.empty());
@@ -684,7 +684,7 @@ TEST_F(GuardTest, AProposalWhoseAnswerIsLostLeavesNothingBehind) {
 // A proposal may be withdrawn at any moment, even while it is being signed.
 TEST_F(GuardTest, AWithdrawnProposalIsNotOpen) {
   const auto draft = [&] {
-    wire::RoundHeader header = deployment_.frontend().NewDraft();
+    wire::RoundHeader header = *deployment_.frontend().NewDraft();
     for (uint32_t j = 1; j <= 3; ++j) header = *deployment_.party(j).ExtendDraft(header);
     wire::SignedHeader unsigned_header;
     *unsigned_header.mutable_header() = header;
@@ -725,7 +725,7 @@ TEST_F(GuardTest, ADraftThatReplacesTheOneThatIsBeingSignedIsNotOpen) {
   server::Party& party = deployment_.party(2);
   for (int i = 0; i < 100; ++i) {
     const wire::RoundHeader proposed =
-        *deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft());
+        *deployment_.party(1).ExtendDraft(*deployment_.frontend().NewDraft());
     const RoundCounter counter(proposed.counter());
     wire::SignedHeader complete;
     *complete.mutable_header() = *deployment_.party(3).ExtendDraft(*party.ExtendDraft(proposed));
@@ -748,19 +748,19 @@ TEST_F(GuardTest, ADraftThatReplacesTheOneThatIsBeingSignedIsNotOpen) {
   }
 }
 
-// A party that has lost a proposal, by a restart or an expiry, still tells the parties after it.
-TEST_F(GuardTest, AWithdrawalReachesThePartiesAfterOneThatHasNothing) {
+// A party that has lost a round, by a restart or an expiry, still tells the parties after it.
+TEST_F(GuardTest, AListReachesThePartiesAfterOneThatHasNothing) {
   const round::Round round = Announce();
   SHOAL_ASSERT_OK(deployment_.party(2).End(round.id()));
   EXPECT_FALSE(deployment_.disk(3).seeds.empty());
-  SHOAL_EXPECT_OK(deployment_.node(1).Withdraw(round.counter()));
+  SHOAL_EXPECT_OK(deployment_.EndRound(round.id()));
   for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
 }
 
 TEST_F(GuardTest, ANeighbourCannotFillThePartyWithDrafts) {
   absl::Status status;
   for (int i = 0; i < 40 && status.ok(); ++i) {
-    status = deployment_.party(1).ExtendDraft(deployment_.frontend().NewDraft()).status();
+    status = deployment_.party(1).ExtendDraft(*deployment_.frontend().NewDraft()).status();
   }
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, "16 rounds"));
   EXPECT_LE(deployment_.disk(1).seeds.size(), 16u);

@@ -240,6 +240,45 @@ TEST_F(ProcessTest, AFrontendThatEndsEndsItsRoundsEverywhere) {
   ExpectServed();
 }
 
+// The frontend hears within a second or two that a party came back without its rounds, and aborts
+// them; it need not wait for a stage that fails after clients have sent their queries.
+TEST_F(ProcessTest, APartyThatComesBackWithoutItsRoundsIsNoticed) {
+  for (const uint32_t party : {2u, 3u}) {
+    chain().Kill(1);
+    chain().StartAll();
+    ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions"));
+    chain().Kill(party);
+    chain().Start(party);
+    EXPECT_TRUE(chain().process(1).WaitForOutput(
+        absl::StrCat("aborted: party ", party, " has lost the round")))
+        << chain().process(1).Output();
+    ExpectServed();
+  }
+}
+
+TEST_F(ProcessTest, APartyThatMissedTheEndOfItsRoundsHearsOfItAgain) {
+  chain().StartAll();
+  ASSERT_EQ(RunToEnd({Shoal(), "query", "--config", chain().NewClient(), "--obtain", "8"}).code, 0);
+  std::vector<fs::path> seeds;
+  chain().process(3).Signal(SIGSTOP);
+  for (const auto& file : fs::directory_iterator(chain().state(3))) {
+    if (file.path().extension() == ".seed") seeds.push_back(file.path());
+  }
+  EXPECT_FALSE(seeds.empty()) << "the test would not see a secret";
+  // The frontend's last list does not arrive. The first one of the next process does.
+  EXPECT_EQ(chain().Stop(1), 0);
+  chain().Start(1);
+  chain().process(3).Signal(SIGCONT);
+  const auto until = std::chrono::steady_clock::now() + kLong;
+  for (const fs::path& seed : seeds) {
+    while (fs::exists(seed) && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(50ms);
+    }
+    EXPECT_FALSE(fs::exists(seed)) << seed;
+  }
+  ExpectServed();
+}
+
 TEST_F(ProcessTest, ThePartiesEndAlthoughOneOfThemHangs) {
   chain().StartAll();
   ASSERT_TRUE(chain().process(1).WaitForOutput("open for onions"));
@@ -447,7 +486,7 @@ class Vandal {
              {.type = FrameType::kProposeRound, .control = "", .bulk = {}},
              {.type = FrameType::kOffline, .control = "\xff", .bulk = Bytes(1 << 20)},
              wire::MakeFrame(FrameType::kOnline, online, Bytes(1 << 16, 7)),
-             {.type = FrameType::kEndRound, .control = "", .bulk = {}},
+             {.type = FrameType::kLiveRounds, .control = "", .bulk = {}},
              {.type = static_cast<FrameType>(77), .control = "", .bulk = {}}}) {
       auto connection = net::Connection::Connect(
           {.address = address, .identity = identity, .connect_timeout = kLong});

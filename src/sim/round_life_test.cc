@@ -227,7 +227,7 @@ TEST_F(PartyLifeTest, TheBackendAnswersWhatItIsAsked) {
 
 // A draft's header is signed once. A withdrawn draft has ended.
 TEST_F(PartyLifeTest, ADraftIsSignedOnce) {
-  wire::RoundHeader header = deployment_.frontend().NewDraft();
+  wire::RoundHeader header = *deployment_.frontend().NewDraft();
   for (uint32_t j = 1; j <= 3; ++j) header = *deployment_.party(j).ExtendDraft(header);
   wire::SignedHeader complete;
   *complete.mutable_header() = header;

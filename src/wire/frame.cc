@@ -38,8 +38,8 @@ bool IsKnown(FrameType type) {
     case FrameType::kProposeRound:
     case FrameType::kOffline:
     case FrameType::kOnline:
-    case FrameType::kEndRound:
     case FrameType::kRoundReports:
+    case FrameType::kLiveRounds:
       return true;
   }
   return false;

@@ -43,8 +43,8 @@ enum class FrameType : uint16_t {
   kProposeRound = 64,
   kOffline = 65,
   kOnline = 66,
-  kEndRound = 67,
   kRoundReports = 68,
+  kLiveRounds = 69,
 };
 
 inline constexpr size_t kFrameHeaderBytes = 20;

@@ -33,11 +33,14 @@ class Deployment::TamperedLink final : public Link {
  public:
   TamperedLink(Deployment* deployment, uint32_t from) : deployment_(deployment), from_(from) {}
 
-  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft) override {
+  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
+                                             const wire::SignedLiveRounds& live) override {
     SHOAL_RETURN_IF_ERROR(Up());
     wire::RoundHeader changed = draft;
     if (tamper().draft) tamper().draft(changed);
-    SHOAL_ASSIGN_OR_RETURN(wire::SignedHeader back, next().Propose(changed));
+    wire::SignedLiveRounds list = live;
+    if (tamper().live) tamper().live(list);
+    SHOAL_ASSIGN_OR_RETURN(wire::SignedHeader back, next().Propose(changed, list));
     if (tamper().signed_back) tamper().signed_back(back);
     if (tamper().loses_headers) return absl::UnavailableError("the connection broke");
     return back;
@@ -63,13 +66,14 @@ class Deployment::TamperedLink final : public Link {
     if (tamper().reports) tamper().reports(reports);
     return reports;
   }
-  absl::Status End(const Digest& round_id, bool aborted, const std::string& reason) override {
+  absl::StatusOr<LackedRounds> Live(const wire::SignedLiveRounds& live) override {
     SHOAL_RETURN_IF_ERROR(Up());
-    return next().End(round_id, aborted, reason);
-  }
-  absl::Status Withdraw(RoundCounter counter) override {
-    SHOAL_RETURN_IF_ERROR(Up());
-    return next().Withdraw(counter);
+    if (tamper().loses_lists) return absl::UnavailableError("the list was lost");
+    wire::SignedLiveRounds list = live;
+    if (tamper().live) tamper().live(list);
+    SHOAL_ASSIGN_OR_RETURN(LackedRounds lacked, next().Live(list));
+    if (tamper().lacked) tamper().lacked(lacked);
+    return lacked;
   }
 
  private:
@@ -169,12 +173,26 @@ BytesView Deployment::Answer(uint64_t row, uint64_t epoch) const {
 }
 
 absl::StatusOr<round::Round> Deployment::Announce() {
-  SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, node(1).Propose(frontend_->NewDraft()));
-  SHOAL_ASSIGN_OR_RETURN(
-      round::Round round,
-      round::Round::Verify(header, *roster_, party(1).table()->facts, clock_.now_s));
-  SHOAL_RETURN_IF_ERROR(frontend_->Open(round));
-  return round;
+  SHOAL_ASSIGN_OR_RETURN(const wire::RoundHeader draft, frontend_->NewDraft());
+  auto opened = [&]() -> absl::StatusOr<round::Round> {
+    SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header,
+                           node(1).Propose(draft, frontend_->Live()));
+    SHOAL_ASSIGN_OR_RETURN(
+        round::Round round,
+        round::Round::Verify(header, *roster_, party(1).table()->facts, clock_.now_s));
+    SHOAL_RETURN_IF_ERROR(frontend_->Open(round));
+    return round;
+  }();
+  if (!opened.ok()) {
+    frontend_->Withdraw(RoundCounter(draft.counter()));
+    SendList().status().IgnoreError();
+  }
+  return opened;
+}
+
+absl::StatusOr<std::vector<Digest>> Deployment::SendList() {
+  SHOAL_ASSIGN_OR_RETURN(const LackedRounds lacked, node(1).Live(frontend_->Live()));
+  return frontend_->AbortLacked(lacked);
 }
 
 absl::Status Deployment::RunOffline(const Digest& round_id) {
@@ -230,7 +248,7 @@ absl::StatusOr<Frontend::Submitted> Submit(Frontend& frontend, const Digest& rou
 
 absl::Status Deployment::EndRound(const Digest& round_id) {
   frontend_->Close(round_id);
-  return node(1).End(round_id, /*aborted=*/false, "");
+  return SendList().status();
 }
 
 absl::Status Deployment::Verify(uint64_t row, BytesView answer) const {

@@ -5,6 +5,7 @@
 #ifndef SHOAL_SRC_SERVER_TESTING_DEPLOYMENT_H_
 #define SHOAL_SRC_SERVER_TESTING_DEPLOYMENT_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,7 +29,9 @@ namespace shoal::server::testing {
 class TestClock final : public Clock {
  public:
   uint64_t NowSeconds() const override { return now_s; }
+  uint64_t SteadySeconds() const override { return steady_s; }
   uint64_t now_s = roster::testing::kNowS;
+  uint64_t steady_s = 1000;
 };
 
 // How a malicious link or neighbour changes the messages from party j to j+1 and back.
@@ -39,8 +42,12 @@ struct Tamper {
   std::function<void(Bytes&)> queries;
   std::function<void(Bytes&)> answers;
   std::function<void(StageReports&)> reports;
+  std::function<void(wire::SignedLiveRounds&)> live;  // also those that come with proposals
+  std::function<void(LackedRounds&)> lacked;
   bool down = false;           // the next party cannot be reached
   bool loses_headers = false;  // its answers to proposals are lost
+  // Lists of live rounds do not arrive, but with proposals.
+  std::atomic<bool> loses_lists = false;
 };
 
 struct DeploymentOptions {
@@ -100,6 +107,8 @@ class Deployment {
   absl::Status RunOffline(const Digest& round_id);
   absl::Status RunOnline(const Digest& round_id);
   absl::Status EndRound(const Digest& round_id);
+  // Tells all parties which rounds live, and aborts what they lack. Returns its ids.
+  absl::StatusOr<std::vector<Digest>> SendList();
 
   // OK if `answer` (unmasked) is this row of the first epoch, signed by all parties.
   absl::Status Verify(uint64_t row, BytesView answer) const;
