@@ -149,7 +149,6 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& o
       s.stream->socket(), endpoints,
       [&](const boost::system::error_code& e, const tcp::endpoint&) { result = e; });
   SHOAL_RETURN_IF_ERROR(s.Wait(result, "connecting"));
-  s.stream->socket().set_option(tcp::no_delay(true), error);
   SHOAL_RETURN_IF_ERROR(
       s.Run(s.stream->Handshake(TlsStream::Role::kClient),
             "TLS handshake (does a Shoal server of this deployment listen there?)"));

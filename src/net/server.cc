@@ -370,8 +370,6 @@ void Server::State::Admit(tcp::socket socket) {
     const MutexLock lock(mutex);
     if (stopping || sessions.size() >= options.max_connections) return;  // closes it
   }
-  boost::system::error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
   const uint64_t number = next_session++;
   const auto session = std::make_shared<Session>(shared_from_this(), number, std::move(socket));
   bool admitted;

@@ -7,6 +7,7 @@
 #ifndef SHOAL_SRC_NET_TLS_STREAM_H_
 #define SHOAL_SRC_NET_TLS_STREAM_H_
 
+#include <chrono>
 #include <memory>
 
 #include "boost/asio.hpp"
@@ -31,6 +32,11 @@ class TlsStream {
   Socket& socket() { return socket_; }
   Socket::executor_type get_executor() { return socket_.get_executor(); }
   SSL* native_handle() { return ssl_.get(); }
+
+  // A connection on which the other machine is silent for this long, to data or to a question
+  // whether it is there, fails. Without that a machine that loses power, or a line that is cut,
+  // leaves a call waiting until its time is up.
+  static constexpr std::chrono::seconds kSilence{30};
 
   // Each returns success, the system's error or OpenSSL's; asio::error::eof if the peer ended the
   // connection.

@@ -447,6 +447,15 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
 
   net::Handler handler;
   if (config.party() == 1) {
+    if (journal->highest_round() == RoundCounter()) {
+      spdlog::warn(
+          "{}: no round is in the journal. That is right for a new deployment. If the state was "
+          "lost, "
+          "the other parties end the old rounds by themselves; should they refuse new ones "
+          "(counters "
+          "only rise), leave their state alone and let this run: within an hour they take them",
+          config.state_directory());
+    }
     if (listen.address.empty()) listen.address = self.client_address;
     SHOAL_ASSIGN_OR_RETURN(
         frontend, server::Frontend::Create(PlanFrom(config, roster), party.get(), journal.get(),

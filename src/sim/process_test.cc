@@ -164,6 +164,7 @@ TEST_F(ProcessTest, TheScriptStartsAndStopsAChainThatAnswers) {
   EXPECT_THAT(status.output, HasSubstr("local"));
   const Result stopped = RunToEnd({LocalChain(), "stop", chain().path("")});
   EXPECT_EQ(stopped.code, 0) << stopped.output;
+  EXPECT_THAT(Text(chain().path("party-1.log")), HasSubstr("no round is in the journal"));
   // No process is left, and no secret file.
   for (uint32_t party = 1; party <= kParties; ++party) {
     EXPECT_THAT(Text(chain().path(absl::StrCat("party-", party, ".log"))), HasSubstr("ending"));
