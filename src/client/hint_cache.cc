@@ -245,14 +245,11 @@ absl::Status BringForward(Kept& kept, const wire::SignedPirSetup& to, const std:
   return Apply(*kept.session, to, changes);
 }
 
-// Fetches the hint, or with `resume` the part that is missing, and opens a session with it. Files of
-// another hint are deleted when the first piece of this one has come.
-absl::StatusOr<std::unique_ptr<pir::Session>> FetchHint(const pir::Engine& engine,
-                                                        const wire::SignedPirSetup& to,
-                                                        const roster::Roster& roster,
-                                                        const std::string& path, bool resume,
-                                                        Fetcher& fetcher,
-                                                        const pir::SessionOptions& options) {
+// Fetches the hint, or with `resume` the part that is missing, and opens a session with it. Files
+// of another hint are deleted when the first piece of this one has come.
+absl::StatusOr<std::unique_ptr<pir::Session>> FetchHint(
+    const pir::Engine& engine, const wire::SignedPirSetup& to, const roster::Roster& roster,
+    const std::string& path, bool resume, Fetcher& fetcher, const pir::SessionOptions& options) {
   const wire::PirSetup& setup = to.setup();
   const Digest id = pir::SetupId(setup);
   Bytes hint;

@@ -51,8 +51,8 @@ struct HintFetch {
 // RESOURCE_EXHAUSTED may be temporary. DATA_LOSS if the server's hint is not the signed one,
 // RESOURCE_EXHAUSTED if it does not fit the memory.
 //
-// Pieces have `piece_bytes`, but for the last one: servers send as many as they are asked for, up to
-// kHintPieceBytes. Tests ask for fewer.
+// Pieces have `piece_bytes`, but for the last one: servers send as many as they are asked for, up
+// to kHintPieceBytes. Tests ask for fewer.
 inline constexpr uint32_t kHintPieceBytes = 1 << 20;
 using EngineCall =
     std::function<absl::StatusOr<wire::Frame>(const wire::Frame& request, uint64_t max_bulk_bytes)>;

@@ -94,8 +94,8 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
       header.queries_close_s() > header.expires_s()) {
     return Bad("its times are out of order");
   }
-  if (header.counter() > header.announced_s() &&
-      header.counter() - header.announced_s() > kMaxCounterLead) {
+  const uint64_t counter_s = header.counter() / kCountersPerSecond;
+  if (counter_s > header.announced_s() && counter_s - header.announced_s() > kMaxCounterLeadS) {
     return Bad("its counter is too far above the time");
   }
   if (header.expires_s() - header.announced_s() > kMaxLifetimeS) {

@@ -18,10 +18,13 @@ namespace shoal::round {
 
 // The longest life of a round. Once its keys are erased, recorded traffic cannot be opened.
 inline constexpr uint64_t kMaxLifetimeS = 7 * 24 * 3600;
-// The most by which a counter may exceed the time of its announcement in seconds. As counters only
-// rise, one very high signed counter would otherwise end the deployment; with this limit the
+// Counters of each second, and so the most rounds in a second over a long time. A frontend gives
+// out none below those of its time, so that counters rise even if it has lost its journal.
+inline constexpr uint64_t kCountersPerSecond = 1000;
+// The most seconds by which a counter may be ahead of the time of its announcement. As counters
+// only rise, one very high signed counter would otherwise end the deployment; with this limit the
 // deployment only has to wait.
-inline constexpr uint64_t kMaxCounterLead = 3600;
+inline constexpr uint64_t kMaxCounterLeadS = 3600;
 
 // The facts about the table that a round's header is checked against.
 struct TableFacts {

@@ -82,12 +82,18 @@ struct Frontend::Entry {
   using AnswersPointer = std::shared_ptr<const Answers>;
   using Held = std::variant<std::monostate, TakingOnions, TakingQueries, Online, AnswersPointer>;
 
-  Entry(round::Round r, Journal* journal, uint64_t now_s)
-      : round(std::move(r)), submissions(journal), stage_since_s(now_s), held(TakingOnions()) {
+  // Times are on the steady clock.
+  Entry(round::Round r, Journal* journal, uint64_t announced, uint64_t now_s)
+      : round(std::move(r)),
+        announced_s(announced),
+        submissions(journal),
+        stage_since_s(now_s),
+        held(TakingOnions()) {
     SystemRandom().Fill(print_key);
   }
 
   const round::Round round;
+  const uint64_t announced_s;
   Digest print_key;  // constant
 
   // Held while slots are given out and onions appended to the journal, which must hold them in the
@@ -171,8 +177,9 @@ absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party
   SHOAL_RETURN_IF_ERROR(CheckPlan(plan, party->roster()));
   // No counter that this process gives out is at or below one that an earlier process gave out, or
   // spoke of in a list. The time counts too, for a frontend that has lost its journal.
-  const uint64_t highest = std::max(
-      {journal->highest_epoch(kCounters), journal->highest_round().value(), clock->NowSeconds()});
+  const uint64_t highest =
+      std::max({journal->highest_epoch(kCounters), journal->highest_round().value(),
+                round::kCountersPerSecond * clock->NowSeconds()});
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(kCounters, highest, Digest()));
   return std::unique_ptr<Frontend>(new Frontend(plan, party, journal, clock, resources, highest));
 }
@@ -185,12 +192,12 @@ absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
     uint64_t counter;
     {
       const MutexLock lock(mutex_);
-      counter = std::max(highest_counter_ + 1, now_s);
+      counter = std::max(highest_counter_ + 1, round::kCountersPerSecond * now_s);
     }
     SHOAL_RETURN_IF_ERROR(journal_->CommitEpoch(kCounters, counter, Digest()));
     const MutexLock lock(mutex_);
     highest_counter_ = counter;
-    drafts_.insert(counter);
+    drafts_.emplace(counter, clock_->SteadySeconds());
     draft.set_counter(counter);
   }
   const roster::Roster& roster = party_->roster();
@@ -220,7 +227,7 @@ wire::SignedLiveRounds Frontend::Live() const {
   {
     const MutexLock lock(mutex_);
     list.set_highest_counter(highest_counter_);
-    list.mutable_drafts()->Assign(drafts_.begin(), drafts_.end());
+    for (const auto& [counter, announced_s] : drafts_) list.add_drafts(counter);
     for (const auto& [id, entry] : rounds_) {
       const MutexLock entry_lock(entry->mutex);
       if (!IsFinal(entry->stage.get())) list.add_rounds(entry->round.counter().value());
@@ -249,13 +256,16 @@ std::vector<Digest> Frontend::AbortLacked(const LackedRounds& lacked) {
 }
 
 absl::Status Frontend::Open(const round::Round& round) {
-  auto entry = std::make_shared<Entry>(round, journal_, clock_->NowSeconds());
+  const uint64_t now_s = clock_->SteadySeconds();
   const auto ended = [](const Entry& other) {
     const MutexLock lock(other.mutex);
     return IsFinal(other.stage.get());
   };
   const MutexLock lock(mutex_);
-  if (!rounds_.emplace(round.id(), entry).second) {
+  const auto draft = drafts_.find(round.counter().value());
+  const uint64_t announced_s = draft == drafts_.end() ? now_s : draft->second;
+  auto entry = std::make_shared<Entry>(round, journal_, announced_s, now_s);
+  if (!rounds_.emplace(round.id(), std::move(entry)).second) {
     return absl::AlreadyExistsError("the round is open already");
   }
   drafts_.erase(round.counter().value());
@@ -286,7 +296,7 @@ absl::StatusOr<std::shared_ptr<Frontend::Entry>> Frontend::Find(const Digest& ro
 }
 
 std::vector<Due> Frontend::WhatIsDue() {
-  const uint64_t now_s = clock_->NowSeconds();
+  const uint64_t now_s = clock_->SteadySeconds();
   std::vector<Due> due;
   uint32_t taking_onions = 0, unfinished = 0;
   const Digest newest = party_->table()->facts.manifest_digest;
@@ -311,23 +321,27 @@ std::vector<Due> Frontend::WhatIsDue() {
     const wire::RoundHeader& header = entry.round.header();
     const uint64_t since_s = entry.stage_since_s;
     const auto passed = [&](uint64_t window_s) { return now_s >= since_s + window_s; };
+    // A time of the header.
+    const auto reached = [&](uint64_t time_s) {
+      return now_s >= entry.announced_s + (time_s - header.announced_s());
+    };
     const auto full = [](uint64_t count, uint64_t goal) { return goal != 0 && count >= goal; };
     switch (stage) {
       case FrontendStage::kTakingOnions:
-        if (now_s >= header.onions_close_s() || full(entry.slots, plan_.onions_count) ||
+        if (reached(header.onions_close_s()) || full(entry.slots, plan_.onions_count) ||
             entry.slots == header.max_slots()) {
           // A round without onions has nothing to do.
           due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id, {}});
         }
         break;
       case FrontendStage::kTakingQueries:
-        if (passed(plan_.queries_window_s) || now_s >= header.queries_close_s() ||
+        if (passed(plan_.queries_window_s) || reached(header.queries_close_s()) ||
             full(entry.used, plan_.queries_count) || entry.used == entry.slots) {
           due.push_back({entry.used == 0 ? Action::kClose : Action::kAnswer, id, {}});
         }
         break;
       case FrontendStage::kAnswered:
-        if (passed(plan_.answers_window_s) || now_s >= header.expires_s()) {
+        if (passed(plan_.answers_window_s) || reached(header.expires_s())) {
           due.push_back({Action::kClose, id, {}});
         }
         break;
@@ -350,7 +364,7 @@ absl::StatusOr<Submissions> Frontend::Seal(const Digest& round_id) {
     const MutexLock storing(entry->storing);
     const MutexLock lock(entry->mutex);
     SHOAL_RETURN_IF_ERROR(
-        entry->BecomeLocked(FrontendStage::kOffline, nothing, clock_->NowSeconds()));
+        entry->BecomeLocked(FrontendStage::kOffline, nothing, clock_->SteadySeconds()));
     entry->StartStageLocked();
     submissions.onions = entry->slots;
     list_bytes = entry->list_bytes;
@@ -366,7 +380,7 @@ absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports)
   const MutexLock lock(entry->mutex);
   Entry::Held none = Entry::TakingQueries{SecretVector<uint32_t>(entry->slots, kUnused)};
   SHOAL_RETURN_IF_ERROR(
-      entry->BecomeLocked(FrontendStage::kTakingQueries, none, clock_->NowSeconds()));
+      entry->BecomeLocked(FrontendStage::kTakingQueries, none, clock_->SteadySeconds()));
   entry->reports = std::move(reports);
   entry->offline_ms = entry->StageMsLocked();
   return absl::OkStatus();
@@ -379,7 +393,7 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   {
     const MutexLock lock(entry->mutex);
     SHOAL_RETURN_IF_ERROR(
-        entry->BecomeLocked(FrontendStage::kOnline, before, clock_->NowSeconds()));
+        entry->BecomeLocked(FrontendStage::kOnline, before, clock_->SteadySeconds()));
     entry->StartStageLocked();
     used = entry->used;
   }
@@ -428,7 +442,8 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
   SHOAL_RETURN_IF_ERROR(entry->stage.Check(FrontendStage::kAnswered));
   Entry::Held held = std::make_shared<const Entry::Answers>(
       std::move(std::get<Entry::Online>(entry->held).rank), *std::move(all));
-  SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kAnswered, held, clock_->NowSeconds()));
+  SHOAL_RETURN_IF_ERROR(
+      entry->BecomeLocked(FrontendStage::kAnswered, held, clock_->SteadySeconds()));
   entry->reports = std::move(stages);
   entry->online_ms = online_ms;
   return absl::OkStatus();
@@ -440,7 +455,7 @@ bool Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view 
   Entry::Held nothing;
   const MutexLock lock((*entry)->mutex);
   // A round that has ended stays as it is.
-  if (!(*entry)->BecomeLocked(end, nothing, clock_->NowSeconds()).ok()) return false;
+  if (!(*entry)->BecomeLocked(end, nothing, clock_->SteadySeconds()).ok()) return false;
   (*entry)->abort_reason = std::string(reason);
   return true;
 }

@@ -7,6 +7,8 @@
 //     --(window or count)--> ANSWERING --(online stage)--> ANSWERED --(window)--> CLOSED
 //   and ABORTED from anywhere, for everybody. round_stage.h has the stages that the driver sees.
 //
+// Windows run on the steady clock, from the announcement on: a clock that is set closes none.
+//
 // What a client sees of a round depends only on times, counts and its own requests, never on an
 // answer. Refusals name a slot, a token or a state.
 #ifndef SHOAL_SRC_SERVER_FRONTEND_H_
@@ -17,7 +19,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -185,8 +186,9 @@ class Frontend {
 
   Mutex drafting_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by NewDraft, while the journal writes too
   mutable Mutex mutex_;                          // taken before an entry's lock
-  uint64_t highest_counter_ ABSL_GUARDED_BY(mutex_);   // of those in the journal
-  std::set<uint64_t> drafts_ ABSL_GUARDED_BY(mutex_);  // on their way through the chain
+  uint64_t highest_counter_ ABSL_GUARDED_BY(mutex_);  // of those in the journal
+  // On their way through the chain, with the time of their announcement on the steady clock.
+  std::map<uint64_t, uint64_t> drafts_ ABSL_GUARDED_BY(mutex_);
   std::map<Digest, std::shared_ptr<Entry>> rounds_ ABSL_GUARDED_BY(mutex_);
   // Oldest first; the last few closed ones stay for `status`.
   std::deque<Digest> order_ ABSL_GUARDED_BY(mutex_);

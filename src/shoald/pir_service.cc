@@ -86,8 +86,7 @@ absl::Status PirService::Check(const ServedTable& served) const {
 }
 
 absl::StatusOr<pir::Made> PirService::Make(const pir::Engine& engine, const pir::Content& content,
-                                           const wire::SignedPirSetup& setup,
-                                           bool products) const {
+                                           const wire::SignedPirSetup& setup, bool products) const {
   pir::MakerOptions options{.max_hint_bytes = options_.max_hint_bytes,
                             .pool = options_.pool,
                             .products = products ? options_.directory : ""};

@@ -327,6 +327,37 @@ TEST_F(LiveRoundsTest, ALackIsToldAlthoughALaterPartyIsDown) {
   EXPECT_EQ(aborted, std::vector<Digest>{round.id()});
 }
 
+// A thousand rounds a second have counters, for as long as it takes.
+TEST_F(LiveRoundsTest, ThereAreCountersForManyRoundsASecond) {
+  for (int second = 0; second < 3; ++second) {
+    for (int i = 0; i < 1000; ++i) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundHeader draft, deployment_.frontend().NewDraft());
+      deployment_.frontend().Withdraw(RoundCounter(draft.counter()));
+    }
+    SHOAL_ASSERT_OK(deployment_.EndRound(Announce().id()));
+    deployment_.clock().now_s += 1;
+  }
+  EXPECT_LE(deployment_.frontend().NewDraft()->counter(), 1000 * deployment_.clock().now_s + 10);
+}
+
+// A clock that is set closes no window, and none stays open for it.
+TEST_F(LiveRoundsTest, WindowsRunOnTheSteadyClock) {
+  const round::Round round = Announce();
+  const auto is_due = [&] {
+    for (const server::Due& due : deployment_.frontend().WhatIsDue()) {
+      if (due.action == server::Action::kClose && due.round_id == round.id()) return true;
+    }
+    return false;
+  };
+  deployment_.clock().now_s += 100'000;
+  EXPECT_FALSE(is_due());
+  deployment_.clock().now_s -= 200'000;
+  deployment_.clock().steady_s += 59;
+  EXPECT_FALSE(is_due());
+  deployment_.clock().steady_s += 1;
+  EXPECT_TRUE(is_due());
+}
+
 // Even proposals that came to nothing use their counter up, and a clock that is set back changes
 // nothing: old lists speak of counters that are never given out again.
 TEST_F(LiveRoundsTest, ACounterIsGivenOutOnce) {

@@ -722,8 +722,8 @@ absl::Status VerifyPrevious(const PreviousEpoch& epoch, const roster::Roster& ro
   if (manifest.digest() != ManifestDigest(epoch.content.manifest())) {
     return absl::DataLossError("the signed manifest is another table's");
   }
-  const std::vector<uint64_t> rows = RowsUnlike(
-      known, epoch.content, [&](uint64_t row) { return epoch.signature(row); });
+  const std::vector<uint64_t> rows =
+      RowsUnlike(known, epoch.content, [&](uint64_t row) { return epoch.signature(row); });
   Progress silent(nullptr, 0);
   return VerifyRowSignatures(
              epoch.content, rows, roster.aggregate_key(),

@@ -141,11 +141,11 @@ absl::StatusOr<wire::SignedPirSetup> AggregateSetup(std::span<const wire::PirSet
     const wire::SignedPirSetup& first = by_party[0]->setup();
     const wire::SignedPirSetup& other = by_party[i]->setup();
     if (SetupMessage(other) != SetupMessage(first)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "party ", i + 1, " (", roster.party(i + 1).name, ") signed another ",
-          SetupId(other.setup()) == SetupId(first.setup()) ? "delta" : "setup",
-          " than party 1: all of them must name the same epoch before (--previous), or none. Parties "
-          "sign once for an epoch, so that only the table's next epoch mends this"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("party ", i + 1, " (", roster.party(i + 1).name, ") signed another ",
+                       SetupId(other.setup()) == SetupId(first.setup()) ? "delta" : "setup",
+                       " than party 1: all of them must name the same epoch before (--previous), "
+                       "or none. Parties sign once for an epoch: the next one mends this"));
     }
     signatures.push_back(ToBytes(AsBytes(other.signature())));
   }
