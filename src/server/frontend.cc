@@ -28,6 +28,8 @@ constexpr char kCounters[] = "counters";
 constexpr uint32_t kUnused = 0xffffffff;  // not a tally, as tallies are below p
 // Closed rounds that `status` still shows.
 constexpr size_t kRememberedRounds = 32;
+// Of earlier processes: no plan allows more rounds at a time.
+constexpr size_t kMostRoundsOfBefore = 256;
 // Answers in one response; the whole message has at most wire::kMaxClientControlBytes.
 constexpr uint64_t kMaxFetchBytes = 2 << 20;
 static_assert(kMaxFetchBytes + 1024 <= wire::kMaxClientControlBytes);
@@ -59,6 +61,31 @@ struct KnownSubmission {
   uint32_t first_slot;
 };
 using KnownSubmissions = absl::flat_hash_map<Print, KnownSubmission, PrintHash>;
+
+bool IsExpired(const wire::RoundInfo& info, const roster::Roster& roster, uint64_t now_s) {
+  return info.header().header().expires_s() + roster.clock_tolerance_s() < now_s;
+}
+
+// The rounds that an earlier process did not close, from what KeepRounds has stored. Nothing
+// depends on them but what clients are told, so that a damaged list counts as none.
+std::map<Digest, wire::RoundInfo> RoundsOfBefore(BytesView kept, const roster::Roster& roster,
+                                                 uint64_t now_s) {
+  std::map<Digest, wire::RoundInfo> rounds;
+  wire::ListRoundsResponse list;
+  if (!list.ParseFromArray(kept.data(), static_cast<int>(kept.size()))) return rounds;
+  for (wire::RoundInfo& info : *list.mutable_rounds()) {
+    if (IsExpired(info, roster, now_s)) continue;
+    if (info.state() != wire::ABORTED) info.set_abort_reason("the frontend was restarted");
+    info.set_state(wire::ABORTED);
+    const Digest id = round::RoundId(info.header().header());
+    rounds.emplace(id, std::move(info));
+  }
+  while (rounds.size() > kMostRoundsOfBefore) {
+    rounds.erase(std::ranges::min_element(
+        rounds, {}, [](const auto& round) { return round.second.header().header().counter(); }));
+  }
+  return rounds;
+}
 
 }  // namespace
 
@@ -181,7 +208,10 @@ absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party
       std::max({journal->highest_epoch(kCounters), journal->highest_round().value(),
                 round::kCountersPerSecond * clock->NowSeconds()});
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(kCounters, highest, Digest()));
-  return std::unique_ptr<Frontend>(new Frontend(plan, party, journal, clock, resources, highest));
+  SHOAL_ASSIGN_OR_RETURN(const Bytes kept, journal->LoadRounds());
+  return std::unique_ptr<Frontend>(
+      new Frontend(plan, party, journal, clock, resources, highest,
+                   RoundsOfBefore(kept, party->roster(), clock->NowSeconds())));
 }
 
 absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
@@ -261,35 +291,59 @@ absl::Status Frontend::Open(const round::Round& round) {
     const MutexLock lock(other.mutex);
     return IsFinal(other.stage.get());
   };
-  const MutexLock lock(mutex_);
-  const auto draft = drafts_.find(round.counter().value());
-  const uint64_t announced_s = draft == drafts_.end() ? now_s : draft->second;
-  auto entry = std::make_shared<Entry>(round, journal_, announced_s, now_s);
-  if (!rounds_.emplace(round.id(), std::move(entry)).second) {
-    return absl::AlreadyExistsError("the round is open already");
-  }
-  drafts_.erase(round.counter().value());
-  order_.push_back(round.id());
-  // Forgets the oldest ended rounds.
-  size_t remembered = 0;
-  for (const Digest& id : order_) remembered += ended(*rounds_.at(id)) ? 1 : 0;
-  for (auto it = order_.begin(); it != order_.end() && remembered > kRememberedRounds;) {
-    const auto found = rounds_.find(*it);
-    if (!ended(*found->second)) {
-      ++it;
-      continue;
+  // Stored before a client can hear of it.
+  const MutexLock keeping(keeping_);
+  SHOAL_RETURN_IF_ERROR(KeepRoundsLocked(&round));
+  {
+    const MutexLock lock(mutex_);
+    const auto draft = drafts_.find(round.counter().value());
+    const uint64_t announced_s = draft == drafts_.end() ? now_s : draft->second;
+    auto entry = std::make_shared<Entry>(round, journal_, announced_s, now_s);
+    if (!rounds_.emplace(round.id(), std::move(entry)).second) {
+      return absl::AlreadyExistsError("the round is open already");
     }
-    rounds_.erase(found);
-    it = order_.erase(it);
-    --remembered;
+    drafts_.erase(round.counter().value());
+    order_.push_back(round.id());
+    // Forgets the oldest ended rounds.
+    size_t remembered = 0;
+    for (const Digest& id : order_) remembered += ended(*rounds_.at(id)) ? 1 : 0;
+    for (auto it = order_.begin(); it != order_.end() && remembered > kRememberedRounds;) {
+      const auto found = rounds_.find(*it);
+      if (!ended(*found->second)) {
+        ++it;
+        continue;
+      }
+      rounds_.erase(found);
+      it = order_.erase(it);
+      --remembered;
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status Frontend::KeepRoundsLocked(const round::Round* opening) {
+  const uint64_t now_s = clock_->NowSeconds();
+  wire::ListRoundsResponse list = ListRounds();
+  for (const auto& [id, info] : of_before_) *list.add_rounds() = info;
+  if (opening != nullptr) *list.add_rounds()->mutable_header() = opening->wire();
+  // A closed round gives nobody a reason to ask again.
+  auto& rounds = *list.mutable_rounds();
+  rounds.erase(std::remove_if(rounds.begin(), rounds.end(),
+                              [&](const wire::RoundInfo& info) {
+                                return info.state() == wire::CLOSED ||
+                                       IsExpired(info, party_->roster(), now_s);
+                              }),
+               rounds.end());
+  return journal_->StoreRounds(AsBytes(list.SerializeAsString()));
 }
 
 absl::StatusOr<std::shared_ptr<Frontend::Entry>> Frontend::Find(const Digest& round_id) const {
   const MutexLock lock(mutex_);
   const auto found = rounds_.find(round_id);
   if (found == rounds_.end()) {
+    if (of_before_.contains(round_id)) {
+      return WrongState(FrontendStage::kAborted, "the frontend was restarted");
+    }
     return absl::NotFoundError(absl::StrCat("no round ", Hex(BytesView(round_id).first(8)), ".."));
   }
   return found->second;
@@ -453,10 +507,15 @@ bool Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view 
   const auto entry = Find(round_id);
   if (!entry.ok()) return false;
   Entry::Held nothing;
-  const MutexLock lock((*entry)->mutex);
-  // A round that has ended stays as it is.
-  if (!(*entry)->BecomeLocked(end, nothing, clock_->SteadySeconds()).ok()) return false;
-  (*entry)->abort_reason = std::string(reason);
+  {
+    const MutexLock lock((*entry)->mutex);
+    // A round that has ended stays as it is.
+    if (!(*entry)->BecomeLocked(end, nothing, clock_->SteadySeconds()).ok()) return false;
+    (*entry)->abort_reason = std::string(reason);
+  }
+  // If this fails, a restarted frontend shows the round as aborted for another reason.
+  const MutexLock keeping(keeping_);
+  KeepRoundsLocked(nullptr).IgnoreError();
   return true;
 }
 
@@ -484,6 +543,10 @@ wire::ListRoundsResponse Frontend::ListRounds() const {
 
 std::vector<wire::RoundReport> Frontend::Reports() const {
   std::vector<wire::RoundReport> out;
+  for (const auto& [id, info] : of_before_) *out.emplace_back().mutable_round() = info;
+  std::ranges::sort(out, {}, [](const wire::RoundReport& report) {
+    return report.round().header().header().counter();
+  });
   const MutexLock lock(mutex_);
   for (const Digest& id : order_) {
     const Entry& entry = *rounds_.at(id);
@@ -504,11 +567,15 @@ absl::StatusOr<FrontendStage> Frontend::Stage(const Digest& round_id) const {
 }
 
 absl::StatusOr<wire::RoundState> Frontend::State(const Digest& round_id) const {
+  if (of_before_.contains(round_id)) return wire::ABORTED;
   SHOAL_ASSIGN_OR_RETURN(const FrontendStage stage, Stage(round_id));
   return Shown(stage);
 }
 
 absl::StatusOr<wire::RoundInfo> Frontend::Info(const Digest& round_id) const {
+  if (const auto found = of_before_.find(round_id); found != of_before_.end()) {
+    return found->second;
+  }
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   const MutexLock lock(entry->mutex);
   return entry->InfoLocked();

@@ -9,6 +9,10 @@
 //
 // Windows run on the steady clock, from the announcement on: a clock that is set closes none.
 //
+// The journal keeps which rounds are there. After a restart those that had not closed are ABORTED
+// until they would have expired: a client that waits for one learns that it is over, and asks in
+// another round.
+//
 // What a client sees of a round depends only on times, counts and its own requests, never on an
 // answer. Refusals name a slot, a token or a state.
 #ifndef SHOAL_SRC_SERVER_FRONTEND_H_
@@ -21,6 +25,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -93,7 +98,8 @@ class Frontend {
   wire::SignedLiveRounds Live() const;
   // Aborts the rounds that parties have lost. Returns their ids, but for rounds that had ended.
   std::vector<Digest> AbortLacked(const LackedRounds& lacked);
-  // Begins to take onions for a round that all parties have signed.
+  // Begins to take onions for a round that all parties have signed. Errors of the journal's
+  // storage. Not for I/O threads, and neither are Close and Abort.
   absl::Status Open(const round::Round& round);
   // What is due, oldest round first. Leaves out rounds that the driver works on.
   std::vector<Due> WhatIsDue();
@@ -127,7 +133,8 @@ class Frontend {
   // acknowledges; one call serves many requests. Writes to the journal, so not for I/O threads.
   // INVALID_ARGUMENT: none, or one that has not the length of a submission, or has the encapsulated
   // key of another one; FAILED_PRECONDITION: the round takes no onions (any more);
-  // RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round. If the journal fails, the
+  // RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round (a round of an earlier process
+  // is ABORTED instead). If the journal fails, the
   // error of StorageFailed.
   struct Submitted {
     std::vector<uint32_t> first_slots;  // of each submission
@@ -162,12 +169,14 @@ class Frontend {
   };
 
   Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock,
-           const Resources& resources, uint64_t highest_counter)
+           const Resources& resources, uint64_t highest_counter,
+           std::map<Digest, wire::RoundInfo> of_before)
       : plan_(plan),
         party_(party),
         journal_(journal),
         clock_(clock),
         resources_(resources),
+        of_before_(std::move(of_before)),
         highest_counter_(highest_counter) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -175,8 +184,12 @@ class Frontend {
   // not the tokens, which are all wrong then.
   absl::StatusOr<Request> ParseRequest(const Entry& entry, FrontendStage stage,
                                        const std::string& slots, const std::string& tokens) const;
+  // Stores which rounds are there, and the one that is about to be opened.
+  absl::Status KeepRoundsLocked(const round::Round* opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(keeping_)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // False if the round had ended before.
-  bool End(const Digest& round_id, FrontendStage end, absl::string_view reason);
+  bool End(const Digest& round_id, FrontendStage end, absl::string_view reason)
+      ABSL_LOCKS_EXCLUDED(keeping_, mutex_);
 
   const RoundPlan plan_;
   Party* const party_;
@@ -184,6 +197,10 @@ class Frontend {
   const Clock* const clock_;
   const Resources resources_;
 
+  // Rounds of earlier processes, all ABORTED.
+  const std::map<Digest, wire::RoundInfo> of_before_;
+
+  Mutex keeping_ ABSL_ACQUIRED_BEFORE(mutex_);   // held while the journal stores the rounds, too
   Mutex drafting_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by NewDraft, while the journal writes too
   mutable Mutex mutex_;                          // taken before an entry's lock
   uint64_t highest_counter_ ABSL_GUARDED_BY(mutex_);  // of those in the journal

@@ -288,14 +288,17 @@ absl::Status FileJournal::Load() {
   return EndOpenRounds();
 }
 
-// Removes seeds and submissions of rounds that were open or being ended. Goes on after a file that
-// cannot be removed.
+// Removes seeds and submissions of rounds that were open or being ended, and what a write of
+// StoreRounds left that was broken off. Goes on after a file that cannot be removed.
 absl::Status FileJournal::RemoveLeftovers() {
   std::error_code error;
   absl::Status first_error;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
     const std::string name = entry.path().filename().string();
-    if (!absl::StartsWith(name, "round-")) continue;
+    if (!absl::StartsWith(name, "round-") &&
+        !absl::StartsWith(name, absl::StrCat("rounds", kTemporarySuffix))) {
+      continue;
+    }
     const std::string path = entry.path().string();
     first_error.Update(absl::EndsWith(name, ".submissions") ? DeleteFile(path) : WipeFile(path));
   }
@@ -430,6 +433,17 @@ absl::StatusOr<std::unique_ptr<ByteSource>> FileJournal::ReadSubmissions(RoundCo
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return ErrnoStatus(errno, path);
   return std::make_unique<SubmissionsSource>(fd, path, bytes);
+}
+
+absl::Status FileJournal::StoreRounds(BytesView rounds) {
+  return WriteFileAtomically(RoundsPath(), rounds, FileMode::kPrivate);
+}
+
+absl::StatusOr<Bytes> FileJournal::LoadRounds() const {
+  const auto content = ReadPrivateFile(RoundsPath());
+  if (absl::IsNotFound(content.status())) return Bytes();
+  if (!content.ok()) return content.status();
+  return ToBytes(AsBytes(*content));
 }
 
 absl::Status FileJournal::WipeSeed(RoundCounter round) {

@@ -75,6 +75,12 @@ class Journal {
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
                                                                       uint64_t bytes) = 0;
 
+  // Keeps which rounds the frontend serves (its own encoding, nothing secret), in place of what was
+  // kept before. Durable after OK.
+  virtual absl::Status StoreRounds(BytesView rounds) = 0;
+  // What StoreRounds has kept, in this process or an earlier one; empty if nothing.
+  virtual absl::StatusOr<Bytes> LoadRounds() const = 0;
+
   // Wipes the round's seed and deletes its submissions; the counter is refused from now on. OK
   // again for a round that has ended.
   absl::Status EndRound(RoundCounter round);
@@ -122,6 +128,7 @@ class Journal {
 //   journal             records, each: u32 length | 16-byte BLAKE2b checksum | record
 //   round-N.seed        (0600)
 //   round-N.submissions (0600)
+//   rounds              what StoreRounds keeps
 //   lock                held while a process uses the directory
 // A record that was half written when the power failed is cut off at the next start, as nothing was
 // sent because of it. Any other damaged record is DATA_LOSS: a party that does not know what it has
@@ -137,6 +144,8 @@ class FileJournal final : public Journal {
   absl::Status Sync(RoundCounter round) override;
   absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
                                                               uint64_t bytes) override;
+  absl::Status StoreRounds(BytesView rounds) override;
+  absl::StatusOr<Bytes> LoadRounds() const override;
 
  protected:
   absl::Status Persist(BytesView record) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -149,6 +158,7 @@ class FileJournal final : public Journal {
   absl::Status Load();
   absl::Status RemoveLeftovers();
   std::string RoundFile(RoundCounter round, absl::string_view suffix) const;
+  std::string RoundsPath() const { return directory_ + "/rounds"; }
 
   const std::string directory_;
   // Held open, so that a sync needs no free descriptor: clients may have taken all.

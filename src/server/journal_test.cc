@@ -210,6 +210,20 @@ TEST_F(FileJournalTest, EndedRoundsStayEndedAndTheirFilesAreGone) {
               StatusIs(kRefused, "not open"));
 }
 
+TEST_F(FileJournalTest, KeepsTheListOfRounds) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes none, journal_->LoadRounds());
+  EXPECT_TRUE(none.empty());
+  SHOAL_ASSERT_OK(journal_->StoreRounds(AsBytes("first")));
+  SHOAL_ASSERT_OK(journal_->StoreRounds(AsBytes("second")));
+  // A write that was broken off leaves the list as it was, and no file behind.
+  const std::string half = absl::StrCat(directory_, "/rounds", kTemporarySuffix, "aaaaaa");
+  std::ofstream(half) << "half";
+  Reopen();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes kept, journal_->LoadRounds());
+  EXPECT_EQ(ToString(kept), "second");
+  EXPECT_FALSE(FileExists(half));
+}
+
 TEST_F(FileJournalTest, EpochsNeitherGoBackNorFork) {
   SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", 3, D(1)));
   SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", 3, D(1)));

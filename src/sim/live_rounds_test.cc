@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -116,6 +117,11 @@ TEST_F(LiveRoundsTest, WhatARestartedPartyHasLostIsAbortedAtOnce) {
     if (restarted == 1) {
       // The frontend has lost all it had, and its first list says so.
       EXPECT_TRUE(aborted->empty());
+      SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundInfo info,
+                                 deployment_.frontend().Info(round.id()));
+      EXPECT_EQ(info.state(), wire::ABORTED);
+      EXPECT_EQ(info.abort_reason(), "the frontend was restarted");
+      EXPECT_THAT(client.Query({1}), StatusIs(absl::StatusCode::kFailedPrecondition, "ABORTED"));
     } else {
       EXPECT_EQ(*aborted, std::vector<Digest>{round.id()});
       SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundInfo info,
@@ -129,6 +135,45 @@ TEST_F(LiveRoundsTest, WhatARestartedPartyHasLostIsAbortedAtOnce) {
     EXPECT_EQ(Seeds(), (std::vector<size_t>{0, 0, 0})) << restarted;
     ExpectWorks(Announce());
   }
+}
+
+// A restarted frontend remembers every round that it had not closed until the round would have
+// expired, and shows each as aborted, with its first reason.
+TEST_F(LiveRoundsTest, ARestartedFrontendShowsTheRoundsOfBeforeAsAborted) {
+  const round::Round closed = Announce(), aborted = Announce(), open = Announce();
+  deployment_.frontend().Close(closed.id());
+  deployment_.frontend().Abort(aborted.id(), "a stage failed");
+  const auto reasons = [&] {
+    std::map<std::string, std::string> shown;
+    for (const wire::RoundReport& report : deployment_.frontend().Reports()) {
+      EXPECT_EQ(report.round().state(), wire::ABORTED);
+      shown[absl::StrCat(report.round().header().header().counter())] =
+          report.round().abort_reason();
+    }
+    return shown;
+  };
+  const auto name = [](const round::Round& round) { return absl::StrCat(round.counter().value()); };
+  const std::map<std::string, std::string> expected = {{name(aborted), "a stage failed"},
+                                                       {name(open), "the frontend was restarted"}};
+  for (int i = 0; i < 2; ++i) {
+    deployment_.Restart(1);
+    EXPECT_EQ(reasons(), expected) << i;
+    EXPECT_THAT(deployment_.frontend().Info(closed.id()),
+                StatusIs(absl::StatusCode::kNotFound, "no round"));
+    EXPECT_EQ(deployment_.frontend().ListRounds().rounds_size(), 0) << "no client can enter them";
+  }
+  ExpectWorks(Announce());
+  // What is damaged tells nothing, and stops nobody.
+  deployment_.disk(1).rounds.pop_back();
+  deployment_.Restart(1);
+  EXPECT_TRUE(reasons().empty());
+  // Neither does what has expired.
+  const round::Round last = Announce();
+  deployment_.Restart(1);
+  EXPECT_EQ(reasons().size(), 1u);
+  deployment_.clock().now_s = last.header().expires_s() + 61;
+  deployment_.Restart(1);
+  EXPECT_TRUE(reasons().empty());
 }
 
 // An honest list is true for ever, so an old one ends nothing that lives: not rounds, not proposals

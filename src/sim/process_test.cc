@@ -193,7 +193,7 @@ TEST_F(ProcessTest, AnOrderlyEndLeavesNoSecrets) {
     EXPECT_EQ(fs::status(chain().state(party)).permissions(), fs::perms::owner_all);
     for (const auto& file : fs::directory_iterator(chain().state(party))) {
       const std::string name = file.path().filename();
-      EXPECT_TRUE(name == "journal" || name == "lock") << party << ": " << name;
+      EXPECT_TRUE(name == "journal" || name == "lock" || name == "rounds") << party << ": " << name;
     }
   }
 }

@@ -24,6 +24,7 @@ struct Disk {
   std::vector<Bytes> records ABSL_GUARDED_BY(mutex);
   std::map<RoundCounter, Bytes> seeds ABSL_GUARDED_BY(mutex);
   std::map<RoundCounter, std::vector<Bytes>> submissions ABSL_GUARDED_BY(mutex);
+  Bytes rounds ABSL_GUARDED_BY(mutex);
   // When not negative: this many more writes succeed.
   int writes_left ABSL_GUARDED_BY(mutex) = -1;
   // Of the others.
@@ -75,6 +76,16 @@ class MemoryJournal final : public Journal {
     for (const Bytes& record : disk_->submissions[round]) Append(all, record);
     if (all.size() != bytes) return absl::DataLossError("submissions are missing");
     return std::make_unique<BytesSource>(std::move(all));
+  }
+  absl::Status StoreRounds(BytesView rounds) override {
+    if (absl::Status status = disk_->Write(); !status.ok()) return status;
+    const MutexLock lock(disk_->mutex);
+    disk_->rounds = ToBytes(rounds);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Bytes> LoadRounds() const override {
+    const MutexLock lock(disk_->mutex);
+    return disk_->rounds;
   }
 
  protected:
