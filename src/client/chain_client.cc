@@ -47,7 +47,11 @@ class ChainClient::Answers final : public RowAnswers {
   // `spool` is complete.
   Answers(ChainClient* client, HeldRound* held, round::Round round,
           std::unique_ptr<AnswerSpool> spool)
-      : client_(*client), held_(*held), round_(std::move(round)), spool_(std::move(spool)) {}
+      : client_(*client),
+        held_(*held),
+        round_(std::move(round)),
+        spool_(std::move(spool)),
+        lookup_(*client->lookup_) {}
 
   const Digest& round_id() const { return held_.id; }
   std::span<const uint32_t> rows() const override { return held_.rows; }
@@ -63,20 +67,24 @@ class ChainClient::Answers final : public RowAnswers {
     return absl::OkStatus();
   }
 
-  absl::Status Erase() override { return client_.GiveUp(held_); }
+  absl::Status Erase() override {
+    client_.store_->state().DropLookup(lookup_);
+    return client_.GiveUp(held_);
+  }
 
  private:
   ChainClient& client_;
   HeldRound& held_;
   const round::Round round_;
   const std::unique_ptr<AnswerSpool> spool_;
+  const Digest lookup_;
 };
 
 // The answers of a lookup that is spread over rounds, unmasked and in memory: a round's entry in
 // the state may end before the last round is answered.
 class ChainClient::AnswersOfRounds final : public RowAnswers {
  public:
-  explicit AnswersOfRounds(ChainClient* client) : client_(*client) {}
+  explicit AnswersOfRounds(ChainClient* client) : client_(*client), lookup_(*client->lookup_) {}
 
   // To be called before anything else changes the state, which `answers` refers to.
   absl::Status Add(const Answers& answers) {
@@ -99,6 +107,7 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
 
   absl::Status Erase() override {
     State& state = client_.store_->state();
+    state.DropLookup(lookup_);
     for (const Digest& id : rounds_) {
       if (HeldRound* const held = state.FindRound(id); held != nullptr) state.End(*held);
     }
@@ -107,6 +116,7 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
 
  private:
   ChainClient& client_;
+  const Digest lookup_;
   std::vector<Digest> rounds_;
   std::vector<uint32_t> rows_;
   SecretVector<uint8_t> answers_;
@@ -119,7 +129,8 @@ ChainClient::ChainClient(const Deployment* deployment, ChainOptions options, Tra
       store_(store),
       environment_(std::move(environment)),
       transport_(transport),
-      exchange_(transport, environment_.sleep, environment_.clock),
+      patience_(environment_),
+      exchange_(transport, environment_.sleep, environment_.clock, &patience_),
       connections_(environment_.connect, &deployment_->roster(), environment_.sleep,
                    /*keep=*/true) {
   Follow(deployment);
@@ -167,6 +178,70 @@ absl::StatusOr<HeldRound*> ChainClient::FindHeld(const Digest& round_id) {
 absl::Status ChainClient::GiveUp(HeldRound& held) {
   store_->state().End(held);
   return store_->Save();
+}
+
+absl::Status ChainClient::Lose(HeldRound& held) {
+  if (TriedLookup* const tried = Tried(); tried != nullptr) ++tried->lost;
+  return GiveUp(held);
+}
+
+TriedLookup* ChainClient::Tried() {
+  if (!lookup_) return nullptr;
+  return &store_->state().AddLookup(*lookup_, environment_.clock->NowSeconds(),
+                                    *environment_.random);
+}
+
+absl::Status ChainClient::CheckAttempts(const absl::Status& last) {
+  const TriedLookup* const tried = lookup_ ? store_->state().FindLookup(*lookup_) : nullptr;
+  if (tried == nullptr ||
+      (tried->submissions < options_.max_attempts && tried->lost < kMaxLostRounds)) {
+    return absl::OkStatus();
+  }
+  const std::string why = last.ok() ? "" : absl::StrCat("; the last time, ", last.message());
+  const std::string when =
+      TimeText(tried->latest_s + State::kLookupS, environment_.clock->NowSeconds());
+  if (tried->submissions >= options_.max_attempts) {
+    return absl::AbortedError(absl::StrCat(
+        "giving up: this lookup was sent and charged ", tried->submissions,
+        " times, which max_attempts of the configuration allows, in rounds that came to nothing",
+        why, ". The attempts are forgotten at ", when));
+  }
+  return absl::AbortedError(absl::StrCat("giving up: ", tried->lost,
+                                         " rounds came to nothing before this lookup was sent", why,
+                                         ". They are forgotten at ", when));
+}
+
+absl::Status ChainClient::AfterFailure(HeldRound& held, const absl::Status& failed) {
+  if (absl::IsUnavailable(failed)) return failed;
+  if (absl::IsFailedPrecondition(failed)) {
+    SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state, exchange_.StateOf(held.id));
+    if (state == wire::ABORTED) {
+      SHOAL_RETURN_IF_ERROR(GiveUp(held));
+      return absl::AbortedError(absl::StrCat(RoundName(held), " was aborted"));
+    }
+  }
+  SHOAL_RETURN_IF_ERROR(GiveUp(held));
+  return failed;
+}
+
+void ChainClient::WaitForRound(const HeldRound& held) {
+  if (!options_.waits) return;
+  patience_.Until(held.header.header().expires_s(), absl::StrCat(RoundName(held), " ends"));
+}
+
+void ChainClient::WaitForAnyRound(uint64_t deadline_s) {
+  if (!options_.waits) return;
+  patience_.Until(deadline_s, "this lookup gives up waiting for a round");
+}
+
+void ChainClient::Show(const HeldRound* held) const {
+  if (!options_.under_way) return;
+  if (held == nullptr) return options_.under_way(std::nullopt);
+  const bool charged = !held->rows.empty();
+  const wire::RoundHeader& header = held->header.header();
+  options_.under_way(UnderWay{.round_counter = held->counter(),
+                              .charged = charged,
+                              .until_s = charged ? header.expires_s() : header.queries_close_s()});
 }
 
 // True when the client holds `slots` slots in the round; false if the round takes no more.
@@ -283,6 +358,7 @@ absl::Status ChainClient::CheckEpoch() {
 absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_rounds) {
   uint64_t next_check_s = 0;
   const uint64_t deadline_s = environment_.clock->NowSeconds() + options_.timeout_s;
+  WaitForAnyRound(deadline_s);
   bool told = false;
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, exchange_.ListRounds());
@@ -456,9 +532,10 @@ absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
   std::sort(unused.begin(), unused.end(),
             [](const auto* a, const auto* b) { return a->counter() < b->counter(); });
   for (HeldRound* held : unused) {
+    WaitForRound(*held);
     SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state, exchange_.StateOf(held->id));
     if (state <= wire::OPEN_FOR_QUERIES) return held->id;
-    SHOAL_RETURN_IF_ERROR(GiveUp(*held));
+    SHOAL_RETURN_IF_ERROR(Lose(*held));
   }
   return ObtainNew(queries, /*only_new_rounds=*/false);
 }
@@ -485,18 +562,21 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
   SHOAL_ASSIGN_OR_RETURN(HeldRound* const held, FindHeld(round_id));
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(held->header));
   const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
+  WaitForRound(*held);
+  Show(held);
   environment_.Tell(absl::StrCat("waiting for ", RoundName(*held), " to take queries"));
   SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state,
                          exchange_.WaitFor(round_id, wire::OPEN_FOR_QUERIES,
                                            round.header().queries_close_s() + tolerance_s));
   const bool begun = !held->rows.empty();
   if (state == wire::ABORTED) {
-    SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-    return absl::AbortedError("the round was aborted before it took queries");
+    SHOAL_RETURN_IF_ERROR(begun ? GiveUp(*held) : Lose(*held));
+    return absl::AbortedError(absl::StrCat(RoundName(*held), " was aborted",
+                                           begun ? "" : " before this client sent its queries"));
   }
   if (state != wire::OPEN_FOR_QUERIES) {
     if (begun) return absl::OkStatus();  // Collect finds out whether the queries arrived
-    SHOAL_RETURN_IF_ERROR(GiveUp(*held));
+    SHOAL_RETURN_IF_ERROR(Lose(*held));
     // Nothing was sent, so only the slots are lost.
     return absl::AbortedError("the round closed before this client could send its queries");
   }
@@ -513,11 +593,14 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
                                 .round_counter = held->counter(),
                                 .queries = count,
                                 .noise = deployment_->roster().noise()});
-    // Saves the rows and the charge first. From here on these slots carry these rows for ever.
+    if (TriedLookup* const tried = Tried(); tried != nullptr) ++tried->submissions;
+    // Saves the rows, the charge and the attempt first. From here on these slots carry these rows
+    // for ever.
     if (absl::Status saved = store_->Save(); !saved.ok()) {
       held->End();  // what is on disk is unknown, so the slots must not be used
       return saved;
     }
+    Show(held);
   } else {
     const std::vector<uint32_t> asked = Sorted(held->rows);
     if (!std::includes(asked.begin(), asked.end(), part.rows.begin(), part.rows.end())) {
@@ -545,9 +628,7 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
                   environment_.Count("sending queries", queries.done += count, total);
                   return absl::OkStatus();
                 });
-  // If the frontend cannot be reached, the same bytes can still be sent later.
-  if (!sent.ok() && !absl::IsUnavailable(sent)) SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-  return Annotate(sent, "sending queries");
+  return sent.ok() ? sent : Annotate(AfterFailure(*held, sent), "sending queries");
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSpool>> ChainClient::OpenSpool(const HeldRound& held) {
@@ -559,6 +640,8 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
   SHOAL_ASSIGN_OR_RETURN(HeldRound* const held, FindHeld(round_id));
   if (held->rows.empty()) return absl::FailedPreconditionError("no queries were sent");
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(held->header));
+  WaitForRound(*held);
+  Show(held);
   environment_.Tell(absl::StrCat("waiting for the answers of ", RoundName(*held)));
   const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
   SHOAL_ASSIGN_OR_RETURN(
@@ -566,7 +649,9 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
       exchange_.WaitFor(round_id, wire::ANSWERED, round.header().expires_s() + tolerance_s));
   if (state != wire::ANSWERED) {
     SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-    if (state == wire::ABORTED) return absl::AbortedError("the round was aborted");
+    if (state == wire::ABORTED) {
+      return absl::AbortedError(absl::StrCat(RoundName(*held), " was aborted"));
+    }
     return absl::FailedPreconditionError("the round was closed before its answers were fetched");
   }
   const size_t total = held->rows.size();
@@ -588,16 +673,17 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
         environment_.Count("fetching answers", done += count, total);
         return absl::OkStatus();
       });
-  // If the frontend or the disk failed, missing answers can still be fetched later.
-  if (!fetched.ok() && !absl::IsUnavailable(fetched) && !disk_failed) {
-    SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-  }
-  return Annotate(fetched, "fetching answers");
+  // If the disk failed, missing answers can still be fetched later.
+  return fetched.ok() || disk_failed ? Annotate(fetched, "fetching answers")
+                                     : Annotate(AfterFailure(*held, fetched), "fetching answers");
 }
 
 absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wanted) {
+  lookup_ = wanted.lookup;
+  Show(nullptr);
   absl::StatusOr<std::unique_ptr<RowAnswers>> answers = AskOn(wanted);
-  if (!IsNewEpoch(answers.status())) attempts_ = 0;
+  lookup_.reset();
+  patience_.Until(0, "");
   return answers;
 }
 
@@ -623,7 +709,6 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wan
     environment_.Tell(
         absl::StrCat("asking in round ", part.number + 1, " of ", part.parts, " of this lookup"));
     SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Answers> answers, AskPart(part));
-    attempts_ = 0;  // of the next part
     SHOAL_RETURN_IF_ERROR(all->Add(*answers));
     answer_seconds += costs_.answer_seconds * part.queries;
   }
@@ -635,13 +720,13 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wan
 absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const Portion& part) {
   const uint32_t count = part.queries;
   absl::Status aborted;
-  SHOAL_CHECK(attempts_ < options_.max_attempts);
-  for (; attempts_ < options_.max_attempts; ++attempts_) {
+  for (;;) {
     SHOAL_RETURN_IF_ERROR(DropUnusable());
     std::optional<Digest> round_id = FindBegun(part);  // begun before an interruption
     if (!round_id) {
+      SHOAL_RETURN_IF_ERROR(CheckAttempts(aborted));
       // Another attempt must not take slots in vain.
-      if (attempts_ > 0) {
+      if (!aborted.ok()) {
         SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
       }
       // Checks for room first, as a submission whose answers have none would be charged in vain.
@@ -653,10 +738,12 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
     SHOAL_ASSIGN_OR_RETURN(round::Round round, VerifyRound(held->header));
     std::unique_ptr<AnswerSpool> spool;
     const Stopwatch asking;
+    bool was_complete = false;
     const auto ask = [&]() -> absl::Status {
       if (!held->rows.empty()) {
         SHOAL_ASSIGN_OR_RETURN(spool, OpenSpool(*held));
-        if (spool->complete()) return absl::OkStatus();
+        was_complete = spool->complete();
+        if (was_complete) return absl::OkStatus();
       }
       SHOAL_RETURN_IF_ERROR(SubmitPart(*round_id, part));
       if (spool == nullptr) {
@@ -666,13 +753,18 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
     };
     aborted = ask();
     if (aborted.ok()) {
+      // The next part of the lookup has attempts of its own. Not if this one was answered in an
+      // earlier run: then the attempts are those of a later part.
+      if (part.number + 1 < part.parts && !was_complete) {
+        if (store_->state().DropLookup(*lookup_)) SHOAL_RETURN_IF_ERROR(store_->Save());
+      }
       costs_.answer_seconds = asking.Seconds() / static_cast<double>(held->rows.size());
       return std::make_unique<Answers>(this, held, std::move(round), std::move(spool));
     }
     if (!absl::IsAborted(aborted)) return aborted;
-    environment_.Tell(aborted.message());
+    Show(nullptr);
+    environment_.Tell(absl::StrCat(aborted.message(), "; asking in another round"));
   }
-  return Annotate(aborted, "giving up");
 }
 
 absl::Status ChainClient::ForPieces(
@@ -688,7 +780,7 @@ absl::Status ChainClient::ForPieces(
   const absl::Status status = client::ForPieces(
       total, piece, lanes_.get(), [&](size_t first, size_t count) -> absl::Status {
         SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, connections_.Take());
-        Exchange exchange(transport.get(), environment_.sleep, environment_.clock);
+        Exchange exchange(transport.get(), environment_.sleep, environment_.clock, &patience_);
         const absl::Status done = work(exchange, first, count);
         connections_.Give(std::move(transport));
         return done;

@@ -9,8 +9,13 @@
 //
 // When and how often a client submits depends on times, counts and the rounds' states, never on an
 // answer: a client does not ask again after a bad answer. Only when a round is aborted for
-// everybody does it ask for the rows in another round, at most `max_attempts` times in all. Each
-// attempt is charged.
+// everybody does it ask for the rows in another round. It sends them at most `max_attempts` times,
+// and each time is charged; rounds that were aborted before it sent anything count apart
+// (kMaxLostRounds). Both counts are in the state, under a digest of the lookup's keys, and so hold
+// over all runs of the program and all epochs of the table.
+//
+// While the frontend does not answer, a client waits: for a round that takes onions until
+// timeout_s is over, and with slots until their round expires (patience.h).
 //
 // A round protects up to phi queries of one client together (the roster's noise). A lookup with
 // more, padding included, is refused before anything is sent, or is spread over rounds, or goes
@@ -49,6 +54,7 @@
 #include "src/client/environment.h"
 #include "src/client/exchange.h"
 #include "src/client/ledger.h"
+#include "src/client/patience.h"
 #include "src/client/row_source.h"
 #include "src/client/rows.h"
 #include "src/client/state.h"
@@ -60,6 +66,8 @@ namespace shoal::client {
 
 inline constexpr uint32_t kDefaultPadTo = 64;
 inline constexpr uint32_t kMaxAttempts = 10;
+// The most rounds that a lookup may lose before it has sent anything in them. Each costs delta.
+inline constexpr uint32_t kMaxLostRounds = 10;
 inline constexpr uint32_t kDefaultConnections = 4;
 inline constexpr uint32_t kMaxClientConnections = 64;
 
@@ -86,6 +94,15 @@ struct Division {
   }
 };
 
+// What an interruption would leave behind, for people.
+struct UnderWay {
+  uint64_t round_counter = 0;
+  // Whether the queries are charged. Before, the client has only slots.
+  bool charged = false;
+  // When the round takes no more queries, at the latest, or expires.
+  uint64_t until_s = 0;
+};
+
 struct ChainOptions {
   uint32_t pad_to = kDefaultPadTo;
   uint32_t max_attempts = 3;
@@ -102,6 +119,10 @@ struct ChainOptions {
   std::optional<double> max_epsilon = {};
   // Ask calls it before anything is sent.
   std::function<void(const Division&)> announce = {};
+  // Ask calls it whenever that changes; with nothing, if nothing is under way.
+  std::function<void(const std::optional<UnderWay>&)> under_way = {};
+  // Whether to wait while the frontend does not answer. If not, requests are made six times.
+  bool waits = true;
 };
 
 // Thread-compatible. Calls block.
@@ -128,16 +149,19 @@ class ChainClient final : public RowSource {
   // FAILED_PRECONDITION if max_epsilon does not allow so many more queries.
   absl::Status CheckLimit(uint64_t queries, const Division& division) const;
 
-  // FAILED_PRECONDITION of Divide and of CheckLimit, and nothing was sent; ABORTED when rounds were
-  // aborted max_attempts times; NewEpochError, after which the next call has the attempts that are
-  // left; FAILED_PRECONDITION when the round closed before the queries were in; DEADLINE_EXCEEDED;
-  // RESOURCE_EXHAUSTED: a full disk. The same call after a crash or an error goes on where it
-  // stopped, with the same bytes, as long as the round lives.
+  // FAILED_PRECONDITION of Divide and of CheckLimit, and nothing was sent; ABORTED when no attempts
+  // are left, after an earlier call of the same lookup too; NewEpochError; FAILED_PRECONDITION when
+  // the round closed before the queries were in; UNAVAILABLE when the frontend did not answer
+  // until the end of the round; DEADLINE_EXCEEDED; RESOURCE_EXHAUSTED: a full disk. The same call
+  // after a crash or an error goes on where it stopped, with the same bytes, as long as the round
+  // lives.
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
 
   // Asks in this deployment from now on, which is a later one of the same parties and must outlive
   // the client. Slots in rounds of the earlier one are given up at the next Ask.
   void Follow(const Deployment* deployment);
+
+  const ChainOptions& options() const { return options_; }
 
   void HangUp() override;
   pir::Costs costs() const override { return costs_; }
@@ -192,9 +216,22 @@ class ChainClient final : public RowSource {
   absl::Status SubmitPart(const Digest& round_id, const Portion& part);
   // NewEpochError if the frontend serves a newer epoch of the table.
   absl::Status CheckEpoch();
-  // Asks, with the attempts that are left.
   absl::StatusOr<std::unique_ptr<RowAnswers>> AskOn(const Wanted& wanted);
+  // ABORTED, which names `last`, if the lookup has no attempts left.
+  absl::Status CheckAttempts(const absl::Status& last);
+  // The lookup's entry in the state, which the next save stores; null outside of Ask.
+  TriedLookup* Tried();
   absl::Status GiveUp(HeldRound& held);
+  // Gives up a round in which nothing was sent, and counts it for the lookup.
+  absl::Status Lose(HeldRound& held);
+  // What to return after a request to the round has failed: ABORTED if the round was aborted for
+  // everybody meanwhile. Gives the round up, unless the same bytes can still be sent later.
+  absl::Status AfterFailure(HeldRound& held, const absl::Status& failed);
+  // Waits from now on until the round expires, or for a round until `deadline_s`.
+  void WaitForRound(const HeldRound& held);
+  void WaitForAnyRound(uint64_t deadline_s);
+  // Tells ChainOptions::under_way about the round; null: nothing is under way.
+  void Show(const HeldRound* held) const;
   uint32_t Padded(size_t rows) const {
     return PaddedCount(rows, options_.pad_to, deployment_->manifest().rows());
   }
@@ -210,12 +247,12 @@ class ChainClient final : public RowSource {
   StateStore* const store_;
   const Environment environment_;
   Transport* const transport_;
+  Patience patience_;
   Exchange exchange_;
   Connections connections_;
   std::unique_ptr<ThreadPool> lanes_;  // a thread for each connection but one; made when needed
   pir::Costs costs_;
-  // Rounds of the present lookup that were aborted. A lookup goes on over epochs of the table.
-  uint32_t attempts_ = 0;
+  std::optional<Digest> lookup_;  // Wanted::lookup of the present Ask
 };
 
 }  // namespace shoal::client

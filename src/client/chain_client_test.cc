@@ -107,6 +107,7 @@ class ClientTest : public ::testing::Test {
     frontend_ = std::make_unique<FakeFrontend>(options);
     options_.pad_to = 8;
     options_.timeout_s = 30;
+    options_.waits = false;  // what follows the end of a wait begins at once
   }
 
   absl::StatusOr<std::unique_ptr<Device>> TryOpen() {
@@ -570,6 +571,110 @@ TEST_F(ClientTest, RetriesAreCapped) {
   EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
   EXPECT_EQ(store_.state().ledger.submissions(), 3u);
   EXPECT_EQ(SentCount("SubmitQueries"), 3u);
+}
+
+// The cap holds for a lookup, not for a run: whoever runs the program again does not pay again,
+// until a day has passed.
+TEST_F(ClientTest, AttemptsCountOverRuns) {
+  Start();
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED ? wire::ABORTED : wanted;
+  };
+  for (int run = 0; run < 2; ++run) {
+    for (int i = 0; i < 5; ++i) frontend_->OpenRound();
+    EXPECT_THAT(
+        Open()->LookUp(Keys({"key-1"})),
+        StatusIs(absl::StatusCode::kAborted, "giving up: this lookup was sent and charged 3"));
+    EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+  }
+  // A client that was killed after one attempt has two left.
+  options_.max_attempts = 1;
+  EXPECT_FALSE(Open()->LookUp(Keys({"key-2"})).ok());
+  EXPECT_EQ(store_.state().ledger.submissions(), 4u);
+  options_.max_attempts = 3;
+  EXPECT_FALSE(Open()->LookUp(Keys({"key-2"})).ok());
+  EXPECT_EQ(store_.state().ledger.submissions(), 6u);
+  EXPECT_EQ(store_.state().lookups.size(), 2u);
+  frontend_->clock().now_s += State::kLookupS + 100;
+  frontend_->OpenRound();
+  frontend_->reach = nullptr;
+  SHOAL_ASSERT_OK(Open()->LookUp(Keys({"key-1"})));
+  EXPECT_TRUE(store_.state().lookups.empty()) << "an answered lookup leaves nothing behind";
+  EXPECT_EQ(store_.state().lookups_key, Digest());
+}
+
+// Rounds that were lost before anything was sent cost delta, and are capped too, over all runs.
+TEST_F(ClientTest, LostRoundsAreCapped) {
+  Start();
+  for (uint32_t i = 0; i < kMaxLostRounds + 5; ++i) frontend_->OpenRound();
+  frontend_->reach = [](const Digest&, wire::RoundState) { return wire::ABORTED; };
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_THAT(Open()->LookUp(Keys({"key-1"})), StatusIs(absl::StatusCode::kAborted, "giving up"));
+    EXPECT_EQ(SentCount("SubmitOnions"), kMaxLostRounds);
+  }
+  EXPECT_EQ(store_.state().ledger.submissions(), 0u) << "a round known to be dead is not paid for";
+  EXPECT_EQ(store_.state().ledger.idle_rounds(), kMaxLostRounds);
+}
+
+// A round can end between the client's question for its state and the next request.
+TEST_F(ClientTest, ARoundThatIsAbortedDuringARequestIsLeftForAnother) {
+  for (const std::string stage : {"SubmitQueries", "FetchAnswers"}) {
+    Start();
+    store_.state() = State();
+    const Digest first = frontend_->OpenRound();
+    const Digest second = frontend_->OpenRound();
+    bool ended = false;
+    frontend_->before = [&](const std::string& name) {
+      if (name != stage || std::exchange(ended, true)) return absl::OkStatus();
+      frontend_->SetState(first, wire::ABORTED);
+      return absl::FailedPreconditionError("the round is ABORTED");
+    };
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"key-1"})));
+    EXPECT_EQ(results[0].outcome, Outcome::kFound);
+    EXPECT_EQ(frontend_->Asked(second).size(), 8u);
+    EXPECT_EQ(store_.state().ledger.submissions(), 2u);
+  }
+}
+
+// In flight, a client waits for the frontend until the round ends, says so once, and does not
+// hammer.
+TEST_F(ClientTest, WaitsForAFrontendThatDoesNotAnswer) {
+  for (const std::string stage :
+       {"ListRounds", "SubmitOnions", "WaitRound", "SubmitQueries", "FetchAnswers"}) {
+    Start();
+    options_.waits = true;
+    options_.timeout_s = 300;
+    store_.state() = State();
+    frontend_->OpenRound();
+    std::vector<std::string> told;
+    told_ = [&](absl::string_view what) { told.emplace_back(what); };
+    uint64_t back_s = 0;
+    int refused = 0;
+    frontend_->before = [&](const std::string& name) {
+      const uint64_t now_s = frontend_->clock().now_s;
+      if (name == stage && back_s == 0) back_s = now_s + 50;
+      if (now_s >= back_s) return absl::OkStatus();
+      ++refused;
+      return absl::UnavailableError("connection refused");
+    };
+    const bool in_round = stage != "ListRounds" && stage != "SubmitOnions";
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"key-1"})));
+    EXPECT_EQ(results[0].outcome, Outcome::kFound);
+    EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+    EXPECT_GT(refused, 10);
+    EXPECT_LT(refused, 30);
+    const auto count = [&](const std::string& part) {
+      return std::count_if(told.begin(), told.end(),
+                           [&](const std::string& line) { return absl::StrContains(line, part); });
+    };
+    EXPECT_EQ(count("the frontend does not answer (connection refused); waiting until "), 1);
+    EXPECT_EQ(count(in_round ? ", when round 1 ends" : ", when this lookup gives up"), 1) << stage;
+    EXPECT_EQ(count("the frontend answers again"), 1);
+    // It does not wait for ever.
+    back_s = ~uint64_t{0};
+    frontend_->OpenRound();
+    EXPECT_THAT(TryOpen().status(), StatusIs(absl::StatusCode::kUnavailable, "refused"));
+  }
 }
 
 // Only the state of the round says that it was aborted for everybody.

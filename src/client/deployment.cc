@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/client/patience.h"
 #include "src/storage/file.h"
 
 namespace shoal::client {
@@ -190,12 +191,19 @@ absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
 absl::StatusOr<Deployment> Deployment::Open(Transport& transport, const roster::PinnedParties& pins,
                                             StateStore& store, const Environment& environment,
                                             const std::string& placement_cache,
-                                            const std::string& address) {
-  const uint64_t now_s = environment.clock->NowSeconds();
-  auto deployment = WithRetries(environment.sleep, [&] {
-    return Fetch(transport, pins, store.state(), now_s, placement_cache, address);
-  });
+                                            const std::string& address, uint64_t wait_until_s) {
+  Patience patience(environment);
+  patience.Until(wait_until_s, "this client gives up");
+  absl::StatusOr<Deployment> deployment = absl::UnavailableError("not asked yet");
+  uint64_t now_s = 0;
+  int attempt = 0;
+  do {
+    now_s = environment.clock->NowSeconds();
+    deployment = Fetch(transport, pins, store.state(), now_s, placement_cache, address);
+  } while (absl::IsUnavailable(deployment.status()) &&
+           patience.Pause(++attempt, deployment.status()));
   if (!deployment.ok()) return deployment;
+  patience.Answered();
   const uint32_t tolerance_s = deployment->roster().clock_tolerance_s();
   store.state().DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);
   SHOAL_RETURN_IF_ERROR(store.Save());

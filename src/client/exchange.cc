@@ -35,7 +35,18 @@ size_t AnswersPerPiece(const round::Round& round, size_t piece_bytes) {
 template <typename Response, typename Request>
 absl::StatusOr<Response> Exchange::Call(
     absl::StatusOr<Response> (Transport::*method)(const Request&), const Request& request) {
-  auto response = WithRetries(sleep_, [&] { return (transport_->*method)(request); });
+  const auto call = [&] { return (transport_->*method)(request); };
+  absl::StatusOr<Response> response;
+  if (patience_ == nullptr) {
+    response = WithRetries(sleep_, call);
+  } else {
+    int attempt = 0;
+    do {
+      response = call();
+    } while (absl::IsUnavailable(response.status()) &&
+             patience_->Pause(++attempt, response.status()));
+    if (!absl::IsUnavailable(response.status())) patience_->Answered();
+  }
   if (absl::IsAborted(response.status())) {
     return absl::InternalError(response.status().message());
   }

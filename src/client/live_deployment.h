@@ -29,7 +29,9 @@ namespace shoal::client {
 // Thread-compatible. Calls block.
 class LiveDeployment {
  public:
-  // As Deployment::Open. The pointers, and those in `environment`, must outlive this.
+  // As Deployment::Open. If the state has rounds that have not ended, something is under way, and
+  // it waits for the frontend until the last of them expires. The pointers, and those in
+  // `environment`, must outlive this.
   static absl::StatusOr<std::unique_ptr<LiveDeployment>> Open(
       Transport* transport, const roster::PinnedParties* pins, StateStore* store,
       Environment environment, std::string placement_cache = "", std::string address = "");
@@ -52,7 +54,7 @@ class LiveDeployment {
         environment_(std::move(environment)),
         placement_cache_(std::move(placement_cache)),
         address_(std::move(address)) {}
-  absl::StatusOr<std::unique_ptr<const Deployment>> Fetch();
+  absl::StatusOr<std::unique_ptr<const Deployment>> Fetch(uint64_t wait_until_s);
 
   Transport* const transport_;
   const roster::PinnedParties* const pins_;

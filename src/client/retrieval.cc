@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/client/rows.h"
 
@@ -148,8 +149,10 @@ absl::StatusOr<std::vector<Lookup>> LookUp(const Deployment& deployment, RowSour
 absl::StatusOr<Wanted> CollectRows(const table::RowMap& map, Keys& keys) {
   Wanted wanted;
   RowSet rows;
+  Transcript lookup("shoal client lookup v1");
   SHOAL_RETURN_IF_ERROR(keys.ForEach([&](BytesView key) -> absl::Status {
     ++wanted.keys;
+    lookup.Blob(key);
     const auto row = map.RowOf(key);
     // The manifest proves the key absent. It needs no row, and nobody may see that.
     if (absl::IsOutOfRange(row.status())) return absl::OkStatus();
@@ -158,6 +161,7 @@ absl::StatusOr<Wanted> CollectRows(const table::RowMap& map, Keys& keys) {
     return absl::OkStatus();
   }));
   wanted.rows = rows.Take();
+  wanted.lookup = lookup.Finish();
   return wanted;
 }
 

@@ -36,6 +36,9 @@ struct Wanted {
   // The number of keys in the lookup, repeated and impossible ones included. The engines derive
   // their number of queries from it; the chain uses the number of rows.
   uint64_t keys = 0;
+  // A digest of the keys, as the user gave them: it names the lookup over all epochs of the table
+  // and all runs of the program.
+  Digest lookup = {};
 };
 
 // The answers to one Ask. Read is thread-safe.

@@ -130,6 +130,14 @@ class StateCodec {
         out.mutable_rows()->Add(round.rows.begin(), round.rows.end());
       }
     }
+    for (const TriedLookup& tried : state.lookups) {
+      TriedLookupRecord& out = *record.add_lookups();
+      out.set_id(ToString(tried.id));
+      out.set_submissions(tried.submissions);
+      out.set_lost(tried.lost);
+      out.set_latest_s(tried.latest_s);
+    }
+    if (!state.lookups.empty()) record.set_lookups_key(ToString(state.lookups_key));
     WriteLedger(state.ledger, record);
 
     const size_t bytes = record.ByteSizeLong();
@@ -276,6 +284,19 @@ class StateCodec {
       if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");
       state.rounds.push_back(std::move(round));
     }
+    if (record.lookups_size() > static_cast<int>(State::kMaxLookups)) {
+      return Damaged("too many lookups");
+    }
+    for (const TriedLookupRecord& in : record.lookups()) {
+      TriedLookup& tried = state.lookups.emplace_back();
+      SHOAL_ASSIGN_OR_RETURN(tried.id, ReadDigest(in.id()));
+      tried.submissions = in.submissions();
+      tried.lost = in.lost();
+      tried.latest_s = in.latest_s();
+    }
+    if (!state.lookups.empty()) {
+      SHOAL_ASSIGN_OR_RETURN(state.lookups_key, ReadDigest(record.lookups_key()));
+    }
     SHOAL_RETURN_IF_ERROR(ReadLedger(record, state.ledger));
     return decoded;
   }
@@ -307,6 +328,41 @@ bool HeldRound::has_slots() const {
   });
 }
 
+namespace {
+
+Digest LookupId(const Digest& key, const Digest& lookup) {
+  return Transcript("shoal client tried lookup v1", key).Blob(lookup).Finish();
+}
+
+}  // namespace
+
+TriedLookup* State::FindLookup(const Digest& lookup) {
+  if (lookups.empty()) return nullptr;
+  const auto found = std::ranges::find(lookups, LookupId(lookups_key, lookup), &TriedLookup::id);
+  return found == lookups.end() ? nullptr : &*found;
+}
+
+TriedLookup& State::AddLookup(const Digest& lookup, uint64_t now_s, RandomSource& random) {
+  if (lookups.empty()) random.Fill(lookups_key);
+  TriedLookup* found = FindLookup(lookup);
+  if (found == nullptr) {
+    if (lookups.size() >= kMaxLookups) {
+      lookups.erase(std::ranges::min_element(lookups, {}, &TriedLookup::latest_s));
+    }
+    found = &lookups.emplace_back(TriedLookup{.id = LookupId(lookups_key, lookup)});
+  }
+  found->latest_s = now_s;
+  return *found;
+}
+
+bool State::DropLookup(const Digest& lookup) {
+  TriedLookup* const found = FindLookup(lookup);
+  if (found == nullptr) return false;
+  lookups.erase(lookups.begin() + (found - lookups.data()));
+  if (lookups.empty()) lookups_key = {};
+  return true;
+}
+
 HeldRound* State::FindRound(const Digest& id) {
   for (HeldRound& round : rounds) {
     if (round.id == id) return &round;
@@ -332,6 +388,10 @@ bool State::DropExpired(uint64_t now_s) {
       ++it;
     }
   }
+  dropped |= std::erase_if(lookups, [&](const TriedLookup& tried) {
+               return tried.latest_s + kLookupS < now_s;
+             }) > 0;
+  if (lookups.empty()) lookups_key = {};
   return dropped;
 }
 

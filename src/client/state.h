@@ -1,5 +1,5 @@
-// What a client keeps between runs: the epochs it has seen, the rounds it holds slots in, and its
-// privacy ledger.
+// What a client keeps between runs: the epochs it has seen, the rounds it holds slots in, how often
+// it has tried the lookups that were not answered, and its privacy ledger.
 //
 // A slot carries one row for ever. With an old state that lacks slot -> row, the slot's secrets
 // could be used for a second row, and the two tallies would tell the frontend about both rows. So
@@ -67,21 +67,48 @@ struct HeldRound {
   void End();
 };
 
+// A lookup that was tried and not answered. Its attempts are capped over all runs of the program.
+struct TriedLookup {
+  // A digest of its keys under State::lookups_key.
+  Digest id = {};
+  // Rounds that were charged for what is asked now, and that were aborted or are not answered yet.
+  uint32_t submissions = 0;
+  // Rounds that were lost before anything was sent in them.
+  uint32_t lost = 0;
+  // When the last of them was.
+  uint64_t latest_s = 0;
+};
+
 struct State {
   std::string deployment;
   std::optional<roster::SeenEpoch> roster;
   std::optional<roster::SeenEpoch> table;
   std::vector<HeldRound> rounds;  // at most kMaxRounds
+  // At most kMaxLookups. Who reads the state can try keys out on them, as on the rows of `rounds`:
+  // so an entry goes when its lookup is answered, or after kLookupS. The key is random, and wiped
+  // with the last entry.
+  std::vector<TriedLookup> lookups;
+  Digest lookups_key = {};
   Ledger ledger;
 
   // Far more rounds than a client meets before they expire.
   static constexpr size_t kMaxRounds = 4096;
+  static constexpr size_t kMaxLookups = 256;
+  // How long an unanswered lookup is remembered after its last attempt.
+  static constexpr uint64_t kLookupS = 24 * 3600;
 
   HeldRound* FindRound(const Digest& id);
   // Wipes a round's secrets, and charges the round to the ledger if slots were held in it and
   // nothing was asked.
   void End(HeldRound& round);
-  // Drops rounds that expired before `now_s`. True if any did.
+  // The entry of the lookup with this digest of its keys; null if there is none.
+  TriedLookup* FindLookup(const Digest& lookup);
+  // The same; made if there is none, in place of the oldest if there are too many.
+  TriedLookup& AddLookup(const Digest& lookup, uint64_t now_s, RandomSource& random);
+  // Forgets the lookup. True if there was an entry.
+  bool DropLookup(const Digest& lookup);
+  // Drops rounds that expired before `now_s`, and lookups that were not tried for kLookupS. True if
+  // there were any.
   bool DropExpired(uint64_t now_s);
 };
 

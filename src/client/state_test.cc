@@ -157,6 +157,44 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_EQ(loss.epsilon, expected.epsilon);
 }
 
+// How often a lookup was tried is kept over runs, under a digest, until it is answered or a day has
+// passed.
+TEST_F(StateTest, KeepsTheAttemptsOfLookups) {
+  Digest first, second;
+  random_.Fill(first);
+  random_.Fill(second);
+  {
+    auto store = Open();
+    TriedLookup& tried = store->state().AddLookup(first, /*now_s=*/1000, random_);
+    tried.submissions = 2;
+    tried.lost = 1;
+    store->state().AddLookup(second, /*now_s=*/2000, random_).lost = 3;
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  auto store = Open();
+  State& state = store->state();
+  ASSERT_NE(state.FindLookup(first), nullptr);
+  EXPECT_NE(state.FindLookup(first)->id, first) << "not without the key";
+  EXPECT_EQ(state.FindLookup(first)->submissions, 2u);
+  EXPECT_EQ(state.FindLookup(first)->lost, 1u);
+  EXPECT_EQ(&state.AddLookup(second, 2000, random_), state.FindLookup(second));
+  EXPECT_EQ(state.FindLookup(second)->lost, 3u);
+  EXPECT_FALSE(state.DropExpired(1000 + State::kLookupS));
+  EXPECT_TRUE(state.DropExpired(1001 + State::kLookupS));
+  EXPECT_EQ(state.FindLookup(first), nullptr);
+  EXPECT_TRUE(state.DropLookup(second));
+  EXPECT_FALSE(state.DropLookup(second));
+  EXPECT_EQ(state.lookups_key, Digest());
+  for (size_t i = 0; i < State::kMaxLookups + 5; ++i) {
+    random_.Fill(first);
+    state.AddLookup(first, i, random_);
+  }
+  EXPECT_EQ(state.lookups.size(), State::kMaxLookups);
+  SHOAL_ASSERT_OK(store->Save());
+  store.reset();
+  EXPECT_EQ(Open()->state().lookups.size(), State::kMaxLookups);
+}
+
 TEST_F(StateTest, AsManyRoundsAsAreKeptAreReadAgain) {
   {
     auto store = Open();

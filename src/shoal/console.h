@@ -23,6 +23,7 @@ class Console {
   Console(std::string name, bool quiet, bool announce, cli::Io& io)
       : name_(std::move(name)), quiet_(quiet), announce_(announce), io_(io) {}
 
+  const std::string& name() const { return name_; }
   bool quiet() const { return quiet_; }
   void Tell(absl::string_view what);
   void Warn(absl::string_view what);

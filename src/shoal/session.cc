@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/client/patience.h"
 #include "src/pir/costs.h"
 #include "src/shoal/format.h"
 #include "src/shoal/privacy_text.h"
@@ -62,6 +63,9 @@ absl::Status Session::UseChain(client::BeyondPhi beyond_phi) {
   }
   client::ChainOptions options = config_.options;
   options.beyond_phi = beyond_phi;
+  options.under_way = [this](const std::optional<client::UnderWay>& under_way) {
+    PrepareInterruption(under_way);
+  };
   options.announce = [this](const client::Division& division) { TellProtection(division); };
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::ChainClient> chain,
                          client::ChainClient::Create(&deployment_->current(), std::move(options),
@@ -143,7 +147,9 @@ absl::Status Session::LookUp(client::Keys& keys, client::Results& results) {
   const auto look_up = [&] {
     return client::LookUp(deployment_->current(), *source_, keys, results, environment_);
   };
-  return chain_ != nullptr ? deployment_->Follow(*chain_, look_up) : look_up();
+  const absl::Status status = chain_ != nullptr ? deployment_->Follow(*chain_, look_up) : look_up();
+  if (chain_ != nullptr) PrepareInterruption(std::nullopt);
+  return status;
 }
 
 absl::StatusOr<Digest> Session::ObtainAhead(uint32_t slots) {
@@ -183,6 +189,28 @@ absl::Status Session::DryRun(client::Keys& keys, bool json, std::ostream& out) {
         << LedgerText(after, all) << '\n';
   }
   return chain_->CheckLimit(division.queries, division);
+}
+
+void Session::PrepareInterruption(const std::optional<client::UnderWay>& under_way) {
+  const std::string begin = absl::StrCat(console_.name(), ": interrupted; ");
+  if (!under_way) {
+    interruption_.Say(
+        absl::StrCat(begin, "no queries are under way. The same command begins anew"));
+    return;
+  }
+  const std::string until = client::TimeText(under_way->until_s, clock_.NowSeconds());
+  interruption_.Say(
+      under_way->charged
+          ? absl::StrCat(begin, "the queries of round ", under_way->round_counter,
+                         " are charged. To go on, run the same command again soon, at the latest "
+                         "at ",
+                         until, ", when the round ends; after that it is charged once more")
+          : absl::StrCat(begin, "slots are held in round ", under_way->round_counter,
+                         ", and nothing is charged but its delta. To go on, run the same command "
+                         "again soon, at the latest at ",
+                         until,
+                         ", when the round takes no more queries; after that it takes "
+                         "another round"));
 }
 
 void Session::TellText(const absl::StatusOr<std::string>& text) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
 #include "src/shoal/console.h"
+#include "src/shoal/interruption.h"
 #include "src/shoal/lookup_commands.h"
 
 namespace shoal::commands {
@@ -71,12 +73,15 @@ class Session {
         config_(std::move(config)) {}
 
   void TellText(const absl::StatusOr<std::string>& text);
+  // What Ctrl-C says from now on.
+  void PrepareInterruption(const std::optional<client::UnderWay>& under_way);
   // Says what a lookup reveals, before anything is sent.
   void TellProtection(const client::Division& division);
   // A connection to a party, which the session keeps.
   absl::StatusOr<client::Transport*> ConnectTo(uint32_t party);
 
   Console console_;
+  Interruption interruption_;
   const Connector connect_;
   SystemRandom random_;
   SystemClock clock_;
