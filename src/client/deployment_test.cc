@@ -107,5 +107,24 @@ TEST_F(DeploymentTest, TheKeptListIsNotTrusted) {
   }
 }
 
+// A client keeps no secret of a round that has expired, even if it never asks there again.
+TEST_F(DeploymentTest, SecretsOfExpiredRoundsGoWhenTheDeploymentIsOpened) {
+  MemoryStateStore store;
+  const uint64_t now_s = frontend_.clock().now_s;
+  for (const uint64_t expires_s : {now_s - 3600, now_s + 3600}) {
+    HeldRound& round = store.state().rounds.emplace_back();
+    round.header.mutable_header()->set_counter(expires_s);
+    round.header.mutable_header()->set_expires_s(expires_s);
+    round.master = frontend_.random().NewSeed();
+  }
+  const Environment environment = {.clock = &frontend_.clock(),
+                                   .random = &frontend_.random(),
+                                   .pool = &frontend_.pool(),
+                                   .sleep = [](uint32_t) {}};
+  SHOAL_ASSERT_OK(Deployment::Open(frontend_, frontend_.pins(), store, environment));
+  ASSERT_EQ(store.state().rounds.size(), 1u);
+  EXPECT_EQ(store.state().rounds[0].counter(), now_s + 3600);
+}
+
 }  // namespace
 }  // namespace shoal::client

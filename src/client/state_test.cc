@@ -18,6 +18,7 @@
 #include "src/base/hash.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/client/guarded_file.h"
 #include "src/client/state.pb.h"
 #include "src/client/testing/fake_frontend.h"
 #include "src/round/header.h"
@@ -274,6 +275,30 @@ TEST_F(StateTest, AnOldCopyOverBothFilesLosesItsRounds) {
     std::ofstream(path_ + suffix, std::ios::in | std::ios::out | std::ios::trunc) << content;
   }
   EXPECT_EQ(Open()->discarded_rounds(), 1u);
+}
+
+// The guard of a copied directory may have the same inode as the one that was there: its time of
+// birth counts as much, and so does that of the file itself.
+TEST_F(StateTest, AGuardThatWasBornAtAnotherTimeIsAnother) {
+  const auto accepts = [&](const std::function<void(Guard&)>& change) {
+    Guard kept;
+    {
+      SHOAL_CHECK(fs::remove_all(directory_) > 0 && fs::create_directory(directory_));
+      auto file = *GuardedFile::Open(path_);
+      SHOAL_CHECK(file->Accept(std::nullopt, random_).ok());
+      SHOAL_EXPECT_OK(file->Save([&](const Guard& guard) {
+        kept = guard;
+        return SecretVector<uint8_t>(10);
+      }));
+    }
+    change(kept);
+    return *(*GuardedFile::Open(path_))->Accept(kept, random_);
+  };
+  EXPECT_TRUE(accepts([](Guard&) {}));
+  EXPECT_FALSE(accepts([](Guard& guard) { ++guard.file.birth_ns; }));
+  EXPECT_FALSE(accepts([](Guard& guard) { ++guard.file.inode; }));
+  EXPECT_FALSE(accepts([](Guard& guard) { ++guard.self.birth_ns; }));
+  EXPECT_FALSE(accepts([](Guard& guard) { ++guard.self.inode; }));
 }
 
 TEST_F(StateTest, WithoutItsGuardLosesItsRounds) {

@@ -2,7 +2,10 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +14,20 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/storage/file.h"
+
+namespace {
+
+// Calls of this program that made a file's content durable. What fdatasync itself does is the
+// system's.
+std::atomic<int> content_syncs = 0;
+
+}  // namespace
+
+// In place of the C library's, for the whole program.
+extern "C" int fdatasync(int fd) {
+  ++content_syncs;
+  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+}
 
 namespace shoal::server {
 namespace {
@@ -195,6 +212,22 @@ TEST_F(FileJournalTest, ADamagedJournalKeepsNoSecrets) {
       WriteFileAtomically(directory_ + "/journal", AsBytes(damaged), FileMode::kPrivate));
   EXPECT_THAT(FileJournal::Open(directory_), StatusIs(absl::StatusCode::kDataLoss, "damaged"));
   EXPECT_TRUE(RoundFilesAreGone());
+}
+
+// What is acknowledged survives a loss of power: a call returns once its record, or the
+// submissions, are on the disk and not only with the system.
+TEST_F(FileJournalTest, EveryRecordIsSynced) {
+  const auto syncs = [](const auto& call) {
+    const int before = content_syncs;
+    SHOAL_EXPECT_OK(call());
+    return content_syncs - before;
+  };
+  EXPECT_EQ(syncs([&] { return journal_->CommitRound(round_, Content::kHeader, D(1)); }), 1);
+  EXPECT_EQ(syncs([&] { return journal_->CommitRound(round_, Content::kOfflineInput, D(1)); }), 1);
+  EXPECT_EQ(syncs([&] { return journal_->CommitEpoch("roster", 3, D(1)); }), 1);
+  SHOAL_ASSERT_OK(journal_->AppendSubmission(round_, Bytes(10, 1)));
+  EXPECT_EQ(syncs([&] { return journal_->Sync(round_); }), 1);
+  EXPECT_EQ(syncs([&] { return journal_->EndRound(round_); }), 1);
 }
 
 TEST_F(FileJournalTest, EndedRoundsStayEndedAndTheirFilesAreGone) {

@@ -1,5 +1,6 @@
 #include "src/storage/file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <string>
@@ -42,6 +43,22 @@ TEST(FileTest, ErrorsTellOthersNoPath) {
   EXPECT_EQ(ForOthers(Annotate(absl::NotFoundError("no slot"), "a")),
             absl::NotFoundError("a: no slot"));
   SHOAL_EXPECT_OK(ForOthers(absl::OkStatus()));
+}
+
+// A file system gives the inode of a deleted file to the next one; the time of birth tells them
+// apart.
+TEST(FileTest, AFilesIdentityHasItsTimeOfBirth) {
+  EXPECT_NE((FileIdentity{.inode = 1, .birth_ns = 2}), (FileIdentity{.inode = 1, .birth_ns = 3}));
+  EXPECT_NE((FileIdentity{.inode = 1, .birth_ns = 2}), (FileIdentity{.inode = 4, .birth_ns = 2}));
+  const std::string path = TempPath("born");
+  SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes("one"), FileMode::kPrivate));
+  struct statx info;
+  ASSERT_EQ(statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &info), 0);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const FileIdentity identity, IdentityOf(path));
+  EXPECT_EQ(identity.inode, info.stx_ino);
+  if (!(info.stx_mask & STATX_BTIME)) GTEST_SKIP() << "this file system keeps no time of birth";
+  EXPECT_EQ(identity.birth_ns / 1'000'000'000, static_cast<uint64_t>(info.stx_btime.tv_sec));
+  EXPECT_EQ(identity.birth_ns % 1'000'000'000, info.stx_btime.tv_nsec);
 }
 
 TEST(FileTest, WipedFilesAreGone) {

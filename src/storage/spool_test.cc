@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
@@ -128,25 +129,28 @@ TEST(SpoolPlaceTest, MemoryIsUsedAgainWithNothingLeftInIt) {
   EXPECT_TRUE(small.in_memory());
 }
 
-// The bytes on disk are not the bytes that were written. The file is found through the process's
-// descriptors.
+// The bytes on disk are not the bytes that were written, and every file has a key of its own: equal
+// contents are other bytes in each. The files are found through the process's descriptors.
 TEST(SpoolPlaceTest, AFileHasNoNameAndHoldsNoPlaintext) {
   SpoolPlace place(::testing::TempDir(), 0);
   const Bytes content(4096, 'x');
   SHOAL_ASSERT_OK_AND_ASSIGN(Spool spool, place.Create(content.size()));
   SHOAL_ASSERT_OK(spool.Write(0, content));
-  bool found = false;
-  for (int fd = 3; fd < 1024 && !found; ++fd) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(Spool another, place.Create(content.size()));
+  SHOAL_ASSERT_OK(another.Write(0, content));
+  std::vector<Bytes> found;
+  for (int fd = 3; fd < 1024; ++fd) {
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     struct stat file;
     if (stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode) || file.st_nlink != 0) continue;
-    found = true;
+    if (file.st_size != static_cast<off_t>(content.size())) continue;
     EXPECT_EQ(file.st_mode & 0777, 0600u);
-    Bytes raw(content.size());
+    Bytes& raw = found.emplace_back(content.size());
     ASSERT_EQ(pread(fd, raw.data(), raw.size(), 0), static_cast<ssize_t>(raw.size()));
     EXPECT_LT(std::ranges::count(raw, 'x'), 100);
   }
-  EXPECT_TRUE(found);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_NE(found[0], found[1]);
 }
 
 TEST(SpoolPlaceTest, SaysWhereItCannotWrite) {
