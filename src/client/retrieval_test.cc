@@ -55,6 +55,8 @@ class FakeSource final : public RowSource {
   absl::Status prepare, ask;
   // Spoils every answer to these rows.
   std::set<uint32_t> spoiled;
+  // Gives these rows as they are, with the signature of another row.
+  std::set<uint32_t> forged;
 
  private:
   class Answers final : public RowAnswers {
@@ -70,6 +72,13 @@ class FakeSource final : public RowSource {
       for (; !out.empty(); out = out.subspan(each), ++first) {
         source_.table_.CopyAnswer(rows_[first], out.first(each));
         if (source_.spoiled.contains(rows_[first])) out[1] ^= 1;
+        if (source_.forged.contains(rows_[first])) {
+          Bytes other(each);
+          source_.table_.CopyAnswer((rows_[first] + 1) % source_.table_.rows(), other);
+          const size_t row_bytes = source_.table_.manifest().row_bytes();
+          std::copy(other.begin() + static_cast<ptrdiff_t>(row_bytes), other.end(),
+                    out.begin() + static_cast<ptrdiff_t>(row_bytes));
+        }
       }
       return absl::OkStatus();
     }
@@ -179,6 +188,17 @@ TEST_F(RetrievalTest, AWrongAnswerFailsItsKeysAlone) {
               hit ? absl::StatusCode::kUnauthenticated : absl::StatusCode::kOk);
   }
   EXPECT_EQ(source_->calls.back(), "Erase") << "it is not asked again";
+}
+
+// Also a row that is well formed, and even right, is not believed without its own signature.
+TEST_F(RetrievalTest, ARowWithAnotherSignatureIsNotBelieved) {
+  Start();
+  source_->forged = {RowOf("key-3")};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUpAll({"key-3"}));
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].outcome, Outcome::kFailed);
+  EXPECT_THAT(results[0].error, StatusIs(absl::StatusCode::kUnauthenticated, "not signed by all"));
+  EXPECT_TRUE(results[0].value.empty());
 }
 
 TEST_F(RetrievalTest, ErrorsOfTheSourceEndTheLookup) {

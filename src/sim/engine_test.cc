@@ -466,6 +466,14 @@ TEST(EngineSim, TrafficTellsTheNumberOfKeysAlone) {
     if (first.empty()) first = device.transport.call_bytes;
     EXPECT_EQ(device.transport.call_bytes, first);
   }
+  // One key is padded to as many.
+  Device one(&world), more(&world);
+  SHOAL_ASSERT_OK(one.Open("", 4));
+  ASSERT_EQ(one.Results({"7"}).size(), 1u);
+  EXPECT_EQ(one.transport.call_bytes, first);
+  SHOAL_ASSERT_OK(more.Open("", 4));
+  ASSERT_EQ(more.Results({"1", "2", "3", "4", "5"}).size(), 5u);
+  EXPECT_NE(more.transport.call_bytes, first);
   Device device(&world);
   EXPECT_FALSE(device.Open("", 0).ok());
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "src/base/testing/test_random.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/gaussian.h"
+#include "src/pir/lwe/public_matrix.h"
+#include "src/pir/lwe/shape.h"
 
 namespace shoal::pir::lwe {
 namespace {
@@ -83,6 +86,44 @@ TEST(LweTest, ErrorsAreAsLargeAsComputed) {
   const double deviation = kSigma * kMaxPlaintext * std::sqrt(columns);
   EXPECT_NEAR(std::sqrt(squares / trials) / deviation, 1, 0.08);
   EXPECT_LT(largest, 5 * deviation);
+}
+
+// Without errors a query is a system of linear equations, and anybody finds the row. Takes the
+// secret's part out of queries and looks at what is left: the marked column, and errors as wide as
+// they should be, others in each query.
+TEST(LweTest, EveryWordOfAQueryHasAnError) {
+  constexpr uint64_t kColumns = 8 * kGroupColumns, kColumn = 5;
+  const Digest seed = PublicMatrixSeed("test", {}, 1);
+  testing::TestRandom random(9);
+  Bytes queries[2];
+  SecretVector<int32_t> secrets[2];
+  const PublicProduct::Wanted wanted[] = {
+      {.column = kColumn, .secret = &secrets[0], .query = &queries[0]},
+      {.column = kColumn, .secret = &secrets[1], .query = &queries[1]}};
+  PublicProduct(seed, kColumns, {}).Encrypt(wanted, random);
+  PublicMatrix matrix(seed, nullptr);
+  std::vector<uint32_t> column(kDimension);
+  std::vector<int32_t> errors[2];
+  double squares = 0;
+  int zeros = 0;
+  for (uint64_t j = 0; j < kColumns; ++j) {
+    matrix.ExpandColumn(j, column);
+    for (size_t q = 0; q < 2; ++q) {
+      uint32_t left = LoadLe<uint32_t>(queries[q].data() + 4 * j);
+      for (uint32_t k = 0; k < kDimension; ++k) {
+        left -= column[k] * static_cast<uint32_t>(secrets[q][k]);
+      }
+      if (j == kColumn) left -= uint32_t{1} << kDeltaBits;
+      const auto error = static_cast<int32_t>(left);
+      ASSERT_LT(std::abs(error), 200) << j;  // the samples end there
+      errors[q].push_back(error);
+      squares += static_cast<double>(error) * error;
+      zeros += error == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_NEAR(std::sqrt(squares / (2 * kColumns)) / kSigma, 1, 0.2);
+  EXPECT_LT(zeros, 0.1 * 2 * kColumns);  // 2.5 % are expected
+  EXPECT_NE(errors[0], errors[1]);
 }
 
 TEST(GaussianTest, ThresholdsAreTheDistribution) {
