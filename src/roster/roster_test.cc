@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/stubs/logging.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
@@ -152,6 +153,15 @@ TEST(Roster, RefusesOtherPartiesThanThePinnedOnes) {
   const Parties strangers(3, random);
   EXPECT_THAT(Roster::Verify(strangers.Signed(), parties.pinned(), kNowS),
               StatusIs(kUnauthenticated, "party 1 is not the pinned one"));
+  // Every key counts, the last one too.
+  for (int i = 0; i < 3; ++i) {
+    wire::PinnedParties pins = parties.PinsText();
+    pins.set_bls_public_keys_hex(i, strangers.PinsText().bls_public_keys_hex(i));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const PinnedParties pinned, PinnedParties::Create(pins));
+    EXPECT_THAT(
+        Roster::Verify(parties.Signed(), pinned, kNowS),
+        StatusIs(kUnauthenticated, absl::StrCat("party ", i + 1, " is not the pinned one")));
+  }
   const Parties fewer(2, random);
   EXPECT_THAT(Roster::Verify(fewer.Signed(), parties.pinned(), kNowS),
               StatusIs(kUnauthenticated, "pinned are 3"));
@@ -342,6 +352,19 @@ TEST(SignRoster, SharesAddUp) {
   EXPECT_THAT(AggregateRoster(other, shares), StatusIs(kUnauthenticated, "another roster"));
   EXPECT_THAT(SignRoster(parties.draft(), signature::SecretKey::Generate(random)),
               StatusIs(absl::StatusCode::kNotFound, "no party's"));
+}
+
+// A party does not sign what promises more privacy than its noise gives, and nobody adds up the
+// shares of those who did.
+TEST(SignRoster, LooksAtTheNoise) {
+  TestRandom random(13);
+  Parties parties(2, random);
+  std::vector<wire::RosterShare> shares;
+  parties.draft().mutable_noise()->set_mode(5);
+  EXPECT_THAT(SignRoster(parties.draft(), parties.keys(1).bls()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "roster, noise"));
+  EXPECT_THAT(AggregateRoster(parties.draft(), shares),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "roster, noise"));
 }
 
 TEST(Roster, VerifiesSharesOfOtherDigests) {
