@@ -252,40 +252,210 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   }
   EXPECT_NE(first, second);
   EXPECT_EQ(*ask(), *answers);
+  // Nobody else can compute them: another round's are other bytes.
+  const RoundSecrets another(random.NewSeed());
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const Bytes others,
+      ReadAll(**AnswerQueries(backend, another, last->material, queries, {rows, 5}, pool)));
+  EXPECT_FALSE(std::equal(first.begin(), first.end(), others.begin()));
 }
 
-// Every noise query reaches the backend as the row it was drawn for, as often as it was drawn:
-// the histogram that the backend sees is the honest one plus exactly the noise.
+// Every noise query reaches the backend as the row it was drawn for, as often as it was drawn, from
+// every party before the backend: the histogram that the backend sees is the honest one plus
+// exactly the noise of all others.
 TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
   constexpr uint64_t kRows = 30;
   testing::TestRandom random(6);
-  const PracticeRound round = TwoParties(kRows, random);
-  const RoundContext &frontend = round.context(1), &backend = round.context(2);
   ThreadPool pool(1);
-  std::vector<uint32_t> expected(kRows);
-  SeededRandom counts = round.secrets(1).NoiseCounts();
-  frontend.noise.Sample(counts, expected);
   SpoolPlace spools("/tmp", 1 << 30);
   const Resources resources = {&pool, &spools};
-  SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise, MakeNoise(frontend, round.secrets(1), resources));
-  const size_t noise_queries = noise.size();
-  auto first = RunOffline(frontend, round.secrets(1), std::move(noise), {}, 0, resources);
-  const auto last =
-      RunOffline(backend, round.secrets(2), {}, *ReadAll(*first->onions), 0, resources);
-  ASSERT_EQ(last->dead, 0u);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Forwarding forwarding,
-                             ForwardQueries(frontend, first->material, {}, pool));
-  const auto batch = wire::DecodeQueryBatch(forwarding.queries, first->material.next_positions);
-  ASSERT_EQ(batch->positions.size(), noise_queries);
-  std::vector<uint32_t> seen(kRows);
-  for (size_t i = 0; i < batch->positions.size(); ++i) {
-    const auto share =
-        sharing::Expand(last->material.seed(batch->positions[i]), backend.round_id).share;
-    const uint32_t row = sharing::Advance(share, batch->tallies[i]);
-    ASSERT_LT(row, kRows);
-    ++seen[row];
+  for (const uint32_t parties : {2u, 3u, 4u}) {
+    const PracticeRound round({.parties = parties, .max_rows = kRows, .noise = SomeNoise()},
+                              random);
+    std::vector<uint32_t> expected(kRows);
+    std::vector<OnlineMaterial> materials;
+    Bytes list;
+    for (uint32_t j = 1; j <= parties; ++j) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise,
+                                 MakeNoise(round.context(j), round.secrets(j), resources));
+      if (j < parties) {
+        std::vector<uint32_t> drawn(kRows);
+        SeededRandom counts = round.secrets(j).NoiseCounts();
+        round.context(j).noise.Sample(counts, drawn);
+        for (uint64_t row = 0; row < kRows; ++row) expected[row] += drawn[row];
+      }
+      SHOAL_ASSERT_OK_AND_ASSIGN(auto out, RunOffline(round.context(j), round.secrets(j),
+                                                      std::move(noise), list, 0, resources));
+      ASSERT_EQ(out.dead, 0u);
+      SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(*out.onions));
+      materials.push_back(std::move(out.material));
+    }
+    wire::QueryBatch batch;
+    for (uint32_t j = 1; j < parties; ++j) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const Forwarding forwarding,
+                                 ForwardQueries(round.context(j), materials[j - 1], batch, pool));
+      SHOAL_ASSERT_OK_AND_ASSIGN(
+          batch, wire::DecodeQueryBatch(forwarding.queries, materials[j - 1].next_positions));
+    }
+    const OnlineMaterial& last = materials.back();
+    std::vector<uint32_t> seen(kRows);
+    for (size_t i = 0; i < batch.positions.size(); ++i) {
+      const auto share =
+          sharing::Expand(last.seed(batch.positions[i]), round.context(parties).round_id).share;
+      const uint32_t row = sharing::Advance(share, batch.tallies[i]);
+      ASSERT_LT(row, kRows);
+      ++seen[row];
+    }
+    EXPECT_EQ(seen, expected) << parties;
   }
-  EXPECT_EQ(seen, expected);
+}
+
+// The places of all that goes on, living onions and noise, are the permutation of the round's
+// secret key, at party 1 and at those in the middle; and the bytes lie at these places. That
+// permutations are uniform is src/shuffle's matter.
+TEST(StagesTest, EveryPartyBeforeTheBackendShuffles) {
+  constexpr uint32_t kOnions = 200;
+  testing::TestRandom random(21);
+  ThreadPool pool(1);
+  SpoolPlace spools("/tmp", 1 << 30);
+  const Resources resources = {&pool, &spools};
+  const PracticeRound round({.parties = 4, .max_rows = 20, .noise = SomeNoise()}, random);
+  for (const uint32_t j : {1u, 2u, 3u}) {
+    const RoundContext& context = round.context(j);
+    const size_t inner_bytes = context.inner_bytes();
+    Bytes list, inner(kOnions * inner_bytes);
+    if (j == 1) {
+      list = round.MakeInput(kOnions, 1, random, pool).list;
+      const size_t each = 4 + onion::SubmissionBytes(4, 1);
+      for (uint32_t i = 0; i < kOnions; ++i) {
+        Bytes seed(32);
+        onion::SubmissionToOpen submission = {
+            .submission = BytesView(list).subspan(i * each + 4, each - 4),
+            .seeds = seed,
+            .onions = MutableBytes(inner).subspan(i * inner_bytes, inner_bytes)};
+        onion::OpenSubmissions(round.secrets(1).OnionKeyPair(), context.round_id, {&submission, 1});
+        ASSERT_TRUE(submission.opened);
+      }
+    } else {
+      const std::span recipients = std::span(round.recipients()).subspan(j - 1);
+      Bytes ephemeral(kOnions * recipients.size() * 32), seeds(ephemeral.size());
+      random.Fill(ephemeral);
+      list.resize(kOnions * context.onion_bytes());
+      onion::BuildOnions(context.round_id, j, recipients, ephemeral, seeds, list);
+      Bytes exported(kOnions * 32), valid(kOnions);
+      onion::PeelOnions(round.secrets(j).OnionKeyPair(), context.round_id, j, context.layers(),
+                        list, exported, inner, valid);
+    }
+    SHOAL_ASSERT_OK_AND_ASSIGN(NoiseBatch noise, MakeNoise(context, round.secrets(j), resources));
+    const size_t all = kOnions + noise.size();
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto out, RunOffline(context, round.secrets(j), std::move(noise),
+                                                    list, kOnions, resources));
+    ASSERT_EQ(out.dead, 0u);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onward, ReadAll(*out.onions));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const auto places,
+        shuffle::RandomPermutation(all, round.secrets(j).PermutationKey().view(), pool));
+    uint32_t stayed = 0;
+    for (uint32_t i = 0; i < kOnions; ++i) {
+      const uint32_t place = out.material.target[i];
+      ASSERT_EQ(place, places[i]) << "party " << j;
+      stayed += place == i ? 1 : 0;
+      EXPECT_TRUE(std::equal(inner.begin() + static_cast<ptrdiff_t>(i * inner_bytes),
+                             inner.begin() + static_cast<ptrdiff_t>((i + 1) * inner_bytes),
+                             onward.begin() + static_cast<ptrdiff_t>(place * inner_bytes)));
+    }
+    for (size_t k = 0; k < out.material.noise.size(); ++k) {
+      EXPECT_EQ(out.material.noise[k].position, places[kOnions + k]);
+    }
+    EXPECT_LT(stayed, 20u);  // 1 is expected, of 200 and more places
+  }
+}
+
+// Noise must not be known by its onions: in all chunks, for all later parties and in all rounds the
+// layers have secrets of their own. What a layer is made of shows in its encapsulated key.
+TEST(StagesTest, NoTwoLayersOfNoiseHaveTheSameSecret) {
+  testing::TestRandom random(22);
+  ThreadPool pool(2);
+  SpoolPlace spools("/tmp", 1 << 30);
+  const Resources resources = {&pool, &spools};
+  const PracticeRound round({.parties = 3, .max_rows = 400, .noise = SomeNoise()}, random);
+  const RoundContext& context = round.context(1);
+  std::set<Digest> keys, seeds;
+  size_t layers = 0;
+  const RoundSecrets another(random.NewSeed());
+  for (const RoundSecrets* const secrets : {&round.secrets(1), &another}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const NoiseBatch noise, MakeNoise(context, *secrets, resources));
+    const size_t count = noise.size();
+    ASSERT_GT(count, 2048u);  // several chunks
+    Bytes onions(count * onion::OnionBytes(2)), inner(count * onion::OnionBytes(1));
+    SHOAL_ASSERT_OK(noise.onions.Read(0, onions));
+    Bytes exported(count * 32), valid(count), exported_last(count * 32);
+    onion::PeelOnions(round.secrets(2).OnionKeyPair(), context.round_id, 2, 2, onions, exported,
+                      inner, valid);
+    ASSERT_EQ(std::ranges::count(valid, 1), static_cast<ptrdiff_t>(count));
+    onion::PeelOnions(round.secrets(3).OnionKeyPair(), context.round_id, 3, 1, inner, exported_last,
+                      {}, valid);
+    ASSERT_EQ(std::ranges::count(valid, 1), static_cast<ptrdiff_t>(count));
+    const auto add = [count](BytesView all, std::set<Digest>& to) {
+      const size_t each = all.size() / count;
+      for (size_t i = 0; i < count; ++i) {
+        Digest item;
+        std::ranges::copy(all.subspan(i * each, 32), item.begin());
+        to.insert(item);
+      }
+    };
+    add(onions, keys);
+    add(inner, keys);
+    add(exported, seeds);
+    add(exported_last, seeds);
+    layers += 2 * count;
+  }
+  EXPECT_EQ(keys.size(), layers);
+  EXPECT_EQ(seeds.size(), layers);
+}
+
+// Whoever knew one of these keys could aim at the buckets of the search for duplicates, make up
+// contents with equal digests, or tell dead answers from others.
+TEST(StagesTest, KeysOfARoundAreItsOwnSecrets) {
+  testing::TestRandom random(23);
+  std::set<Digest> keys = {Digest()};
+  for (int i = 0; i < 2; ++i) {
+    const RoundSecrets secrets(random.NewSeed());
+    const Seed all[] = {secrets.PermutationKey(), secrets.FingerprintKey(), secrets.ContentKey(),
+                        secrets.DeadAnswerKey()};
+    for (const Seed& key : all) {
+      Digest item;
+      std::ranges::copy(key.view(), item.begin());
+      keys.insert(item);
+    }
+  }
+  EXPECT_EQ(keys.size(), 1u + 2 * 4);
+}
+
+// A neighbour cannot fill the memory with more onions than a round may have.
+TEST(StagesTest, AListLongerThanTheHeaderAllowsIsRefused) {
+  testing::TestRandom random(24);
+  ThreadPool pool(1);
+  SpoolPlace spools("/tmp", 1 << 30);
+  const Resources resources = {&pool, &spools};
+  const PracticeRound round({.parties = 3, .max_rows = 5, .max_slots = 10, .noise = SomeNoise()},
+                            random);
+  const auto begin = [&](uint32_t party, uint64_t onions) {
+    const RoundContext& context = round.context(party);
+    return party == 1
+               ? OnionIntake::BeginSubmissions(context, round.secrets(1), 10'000, onions, resources)
+                     .status()
+               : OnionIntake::Begin(context, round.secrets(party), onions * context.onion_bytes(),
+                                    resources)
+                     .status();
+  };
+  for (const uint32_t party : {1u, 2u, 3u}) {
+    // Slots, and the most noise that the parties before can make.
+    const uint64_t most = 10 + uint64_t{party - 1} * 5 * SomeNoise().max();
+    SHOAL_EXPECT_OK(begin(party, most));
+    EXPECT_THAT(begin(party, most + 1),
+                testing::StatusIs(absl::StatusCode::kInvalidArgument, "the header allows"));
+  }
 }
 
 // What positions tell a coalition around one honest party (docs/threat-model.md): the output

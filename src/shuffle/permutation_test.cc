@@ -75,5 +75,21 @@ TEST(RandomPermutationTest, PlacesAreUniformAcrossBuckets) {
   EXPECT_LT(chi_squared, 103.4);  // 63 degrees of freedom, p = 0.001
 }
 
+// The buckets of items in different chunks (2^18 items) are drawn independently: whether two items,
+// a chunk apart, come to the same of 8 buckets happens with probability 1/8. The count over 2^18
+// pairs is within 8 standard deviations.
+TEST(RandomPermutationTest, ChunksDrawBucketsOfTheirOwn) {
+  ThreadPool pool(2);
+  constexpr uint64_t kApart = 1 << 18, kItems = 2 * kApart, kBucket = kItems / 8;
+  const std::vector<uint32_t> target = Permutation(kItems, kBucket, 7, pool);
+  int same = 0;
+  for (uint64_t i = 0; i < kApart; ++i) {
+    same += target[i] / kBucket == target[i + kApart] / kBucket ? 1 : 0;
+  }
+  // The deviation is the square root of 2^18 * 1/8 * 7/8, 169. Buckets are only about as long as
+  // kBucket, by some hundreds, which moves the count by less than that.
+  EXPECT_NEAR(same, kApart / 8, 8 * 169);
+}
+
 }  // namespace
 }  // namespace shoal::shuffle
