@@ -17,9 +17,12 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/onion/onion.h"
+#include "src/roster/testing/parties.h"
+#include "src/server/journal.h"
 #include "src/server/round_context.h"
 #include "src/server/testing/deployment.h"
 #include "src/wire/query_batch.h"
+#include "src/wire/visible_time.h"
 
 namespace shoal::sim {
 namespace {
@@ -850,6 +853,67 @@ TEST_F(GuardTest, ASlotIsUsedForOneQuery) {
               StatusIs(absl::StatusCode::kPermissionDenied, "slot 0"));
 }
 
+// A slot that is named twice would be one query for the frontend's count and two for the client, or
+// let a request ask for one answer many times.
+TEST_F(GuardTest, ARequestNamesASlotOnce) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  // The same token and the same tally: nothing else is wrong.
+  const auto twice = [](std::string& array, size_t each) {
+    array.replace(each, each, array.substr(0, each));
+  };
+  wire::SubmitQueriesRequest queries = client->QueriesRequest();
+  twice(*queries.mutable_slots(), 4);
+  twice(*queries.mutable_tokens(), 16);
+  twice(*queries.mutable_tallies(), 4);
+  EXPECT_THAT(deployment_.frontend().SubmitQueries(queries).status(),
+              StatusIs(kInvalid, "named twice"));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  wire::FetchAnswersRequest fetch = client->AnswersRequest();
+  twice(*fetch.mutable_slots(), 4);
+  twice(*fetch.mutable_tokens(), 16);
+  EXPECT_THAT(deployment_.frontend().FetchAnswers(fetch).status(),
+              StatusIs(kInvalid, "named twice"));
+}
+
+// A dead position has no seed but zeros, from which everybody could compute a token.
+TEST_F(GuardTest, ADeadSlotHasNoToken) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(2));
+  Secret dead = client.Make();
+  dead.submission.back() ^= 1;
+  client.Add(std::move(dead));
+  SHOAL_ASSERT_OK(client.Submit());
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  const Secret& slot = client.secrets()[2];
+  const std::vector<sharing::Token> tokens = {
+      slot.token(round.id()), sharing::Expand(Bytes(32), round.id()).token, sharing::Token{}};
+  for (const sharing::Token& token : tokens) {
+    EXPECT_EQ(deployment_.party(1).FirstWrongToken(round.id(), {&slot.slot, 1}, {&token, 1}), 0u);
+  }
+  const sharing::Token living = client.secrets()[1].token(round.id());
+  EXPECT_EQ(deployment_.party(1).FirstWrongToken(round.id(), {&client.secrets()[1].slot, 1},
+                                                 {&living, 1}),
+            1u);
+}
+
+// The bound of the signed header on slots, on which the later parties' bounds on lists rest.
+TEST_F(GuardTest, NoMoreSlotsAreGivenOutThanTheHeaderAllows) {
+  Deployment small({.parties = 2, .plan = {.stage_limit_s = 100, .max_slots = 5}});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, small.Announce());
+  EXPECT_EQ(round.header().max_slots(), 5u);
+  Client client(&small, round);
+  SHOAL_ASSERT_OK(client.Obtain(3));
+  EXPECT_THAT(client.Obtain(3),
+              StatusIs(absl::StatusCode::kResourceExhausted, "no room for 3 more"));
+  EXPECT_EQ(small.frontend().Info(round.id())->onions(), 3u);
+  Client another(&small, round);
+  SHOAL_ASSERT_OK(another.Obtain(2));
+  EXPECT_THAT(another.Obtain(1), StatusIs(absl::StatusCode::kResourceExhausted, "no room"));
+}
+
 TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {
   const round::Round round = Announce();
   Client client(&deployment_, round);
@@ -952,6 +1016,80 @@ TEST_F(GuardTest, EveryStageCommitsToItsInputAndItsOutput) {
   SHOAL_ASSERT_OK(client.Query({1, 2, 3}));
   SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
   EXPECT_EQ(records(), before + 6);
+}
+
+// What stands in party 2's journal of a round's content.
+std::optional<Digest> DigestOnDisk(const server::testing::Disk& disk, RoundCounter round,
+                                   server::Content content) {
+  Bytes begin = {1, static_cast<uint8_t>(content)};
+  AppendLe(begin, round.value());
+  std::optional<Digest> found;
+  for (const Bytes& record : disk.records) {
+    if (!std::equal(begin.begin(), begin.end(), record.begin())) continue;
+    EXPECT_FALSE(found.has_value()) << "committed to twice";
+    SHOAL_CHECK(record.size() == begin.size() + sizeof(Digest));
+    found.emplace();
+    std::copy_n(record.end() - sizeof(Digest), sizeof(Digest), found->begin());
+  }
+  return found;
+}
+
+// Guarantee 1: what a party commits to is all that came and all that went out, and nothing else.
+TEST_F(GuardTest, DigestsAreThoseOfTheWholeContents) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kQueries));
+  const Seed seed(deployment_.disk(2).seeds.at(round.counter()));
+  std::map<server::Content, Bytes> contents;
+  const auto note = [&](server::Content content) {
+    return [&contents, content](Bytes& bytes) { contents[content] = bytes; };
+  };
+  deployment_.tamper(1).onions = note(server::Content::kOfflineInput);
+  deployment_.tamper(2).onions = note(server::Content::kOfflineOutput);
+  deployment_.tamper(1).queries = note(server::Content::kQueriesInput);
+  deployment_.tamper(2).queries = note(server::Content::kQueriesOutput);
+  deployment_.tamper(2).answers = note(server::Content::kAnswersInput);
+  deployment_.tamper(1).answers = note(server::Content::kAnswersOutput);
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  SHOAL_ASSERT_OK(client.Query(RandomRows(deployment_, kQueries)));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  ASSERT_EQ(contents.size(), 6u);
+  for (const auto& [content, bytes] : contents) {
+    const auto digest = DigestOnDisk(deployment_.disk(2), round.counter(), content);
+    ASSERT_TRUE(digest.has_value()) << server::ContentName(content);
+    EXPECT_EQ(*digest, server::testing::DigestOf(seed, content, bytes))
+        << server::ContentName(content);
+  }
+}
+
+// Digests are under a secret of the round: whoever could compute them could look for two contents
+// with one digest. So equal contents of two rounds have different ones.
+TEST_F(GuardTest, DigestsOfContentsAreUnderARoundsOwnKey) {
+  std::set<Digest> digests;
+  for (int i = 0; i < 2; ++i) {
+    const round::Round round = Announce();
+    SHOAL_ASSERT_OK(Offline(deployment_.party(2), round.wire(), Bytes()));
+    const auto digest =
+        DigestOnDisk(deployment_.disk(2), round.counter(), server::Content::kOfflineInput);
+    ASSERT_TRUE(digest.has_value());
+    digests.insert(*digest);
+  }
+  EXPECT_EQ(digests.size(), 2u);
+}
+
+// Clients see reports: times are told as coarsely as src/wire/visible_time.h says.
+TEST_F(GuardTest, ReportsTellTimesInHundredthsOfASecond) {
+  std::optional<Client> client;
+  std::vector<uint64_t> rows;
+  const round::Round round = RunToQueries(client, rows);
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const server::StageReports reports,
+                             deployment_.node(1).Reports(round.id()));
+  EXPECT_EQ(reports.size(), 10u);  // noise and answers at two parties, the others at three
+  for (const wire::StageReport& report : reports) {
+    EXPECT_EQ(report.seconds(), wire::VisibleSeconds(report.seconds())) << report.stage();
+    EXPECT_EQ(report.cpu_seconds(), wire::VisibleSeconds(report.cpu_seconds())) << report.stage();
+  }
 }
 
 // A neighbour does not get the last piece of a list before the list's digest is stored.
@@ -1236,28 +1374,105 @@ TEST_F(GuardTest, APartyThatIsDownIsNamedAndTheOthersGoOn) {
   EXPECT_EQ(CountCorrect(deployment_, *next, rows), rows.size());
 }
 
-// A claim about more changed queries than there are rows has no meaning.
-TEST(PartyTest, RefusesATableOfFewerRowsThanPhi) {
+// Starts a party on its disk with what a test changes.
+class PartyTest : public ::testing::Test {
+ protected:
+  explicit PartyTest(DeploymentOptions options = {.parties = 2}) : deployment_(options) {}
+
+  server::Party::Options Options(uint32_t number) {
+    return {.number = PartyNumber(number),
+            .roster = deployment_.roster(),
+            .table = deployment_.Epoch(1, number)};
+  }
+  absl::Status Start(server::Party::Options options, const signature::SecretKey& key) {
+    const uint32_t disk = std::min(options.number.value(), deployment_.parties());
+    server::testing::MemoryJournal journal(&deployment_.disk(disk));
+    return server::Party::Create(std::move(options), key, &journal, &deployment_.random(),
+                                 &deployment_.clock(), {&pool_, &spools_})
+        .status();
+  }
+  absl::Status Start(server::Party::Options options) {
+    const signature::SecretKey& key = deployment_.key(options.number.value());
+    return Start(std::move(options), key);
+  }
+
+  Deployment deployment_;
+  ThreadPool pool_{1};
+  SpoolPlace spools_{"/tmp", 0};
+};
+
+// The signatures of a party with another key would be worth nothing, and its neighbours would learn
+// that only round by round.
+TEST_F(PartyTest, StartsWithItsOwnKeyAlone) {
+  SHOAL_EXPECT_OK(Start(Options(1)));
+  EXPECT_THAT(Start(Options(1), deployment_.key(2)),
+              StatusIs(kInvalid, "not the one that the roster lists"));
+  EXPECT_THAT(Start(Options(2), deployment_.key(1)), StatusIs(kInvalid, "party 2"));
+  server::Party::Options third = Options(2);
+  third.number = PartyNumber(3);
+  EXPECT_THAT(Start(third, deployment_.key(2)), StatusIs(kInvalid, "the roster has 2"));
+}
+
+// What a party has served once binds it over restarts: who gives it an older table or roster, or
+// another one of the same epoch, by mistake or not, does not get it to serve that.
+TEST_F(PartyTest, StartsWithNoOlderTableAndNoOtherOne) {
+  const uint64_t next = deployment_.MakeEpoch(40, 64);
+  server::Party::Options options = Options(2);
+  options.table = deployment_.Epoch(next, 2);
+  SHOAL_ASSERT_OK(Start(options));
+  EXPECT_THAT(Start(Options(2)), StatusIs(kRefused, "epoch 1 is older than epoch 2"));
+  server::Party::Options other = options;
+  other.table.facts.manifest_digest[0] ^= 1;
+  EXPECT_THAT(Start(other), StatusIs(kRefused, "another content"));
+  SHOAL_EXPECT_OK(Start(options));
+}
+
+TEST_F(PartyTest, StartsWithNoOlderRosterAndNoOtherOne) {
+  ::shoal::testing::TestRandom random(31);
+  roster::testing::Parties parties(2, random);
+  const auto start = [&](uint64_t epoch, uint32_t max_slots) {
+    parties.draft().set_epoch(epoch);
+    parties.draft().set_max_slots(max_slots);
+    server::Party::Options options = Options(1);
+    options.roster = parties.roster();
+    return Start(std::move(options), parties.keys(1).bls());
+  };
+  SHOAL_ASSERT_OK(start(5, 1000));
+  EXPECT_THAT(start(4, 1000), StatusIs(kRefused, "epoch 4 is older than epoch 5"));
+  EXPECT_THAT(start(5, 999), StatusIs(kRefused, "another content"));
+  SHOAL_EXPECT_OK(start(5, 1000));
+  SHOAL_EXPECT_OK(start(6, 999));
+}
+
+// A backend whose rows are not as many as the manifest's would answer some queries with nothing.
+TEST_F(PartyTest, StartsWithTheAnswersOfItsTable) {
+  server::Party::Options options = Options(2);
+  --options.table.answers.rows;
+  EXPECT_THAT(Start(options), StatusIs(kInvalid, "does not fit its manifest"));
+  options = Options(2);
+  options.table.answers.bytes = options.table.answers.bytes.first(10);
+  EXPECT_THAT(Start(options), StatusIs(kInvalid, "does not fit its manifest"));
+}
+
+DeploymentOptions OfThreeChanges() {
   DeploymentOptions options{.parties = 2, .rows = 3};
   options.noise.epsilon = 4;
   options.noise.phi = 3;
   options.noise.mode = 15;
-  Deployment deployment(options);
-  testing::TestRandom random(9);
-  ThreadPool pool(1);
-  server::testing::MemoryJournal journal(&deployment.disk(1));
-  server::Party::Options party{
-      .number = PartyNumber(1),
-      .roster = deployment.roster(),
-      .table = {.facts = deployment.table(), .id = {}, .epoch = 1, .answers = {}}};
-  party.table.facts.rows = 2;
-  SpoolPlace spools("/tmp", 0);
-  const absl::Status status = server::Party::Create(party, deployment.key(1), &journal, &random,
-                                                    &deployment.clock(), {&pool, &spools})
-                                  .status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()),
-              ::testing::HasSubstr("phi must be at most the number of rows, 2, got 3"));
+  return options;
+}
+class PartyOfThreeChangesTest : public PartyTest {
+ protected:
+  PartyOfThreeChangesTest() : PartyTest(OfThreeChanges()) {}
+};
+
+// A claim about more changed queries than there are rows has no meaning.
+TEST_F(PartyOfThreeChangesTest, RefusesATableOfFewerRowsThanPhi) {
+  SHOAL_EXPECT_OK(Start(Options(1)));
+  server::Party::Options options = Options(1);
+  options.table.facts.rows = 2;
+  EXPECT_THAT(Start(options),
+              StatusIs(kInvalid, "phi must be at most the number of rows, 2, got 3"));
 }
 
 // Random bytes in any call never stop a party.

@@ -8,6 +8,8 @@
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/onion/onion.h"
+#include "src/parallel/content_mac.h"
+#include "src/server/round_context.h"
 
 namespace shoal::server::testing {
 namespace {
@@ -239,6 +241,12 @@ absl::StatusOr<SealedRound> Seal(Frontend& frontend, const Digest& round_id) {
   SealedRound sealed{.list = {}, .onions = submissions.onions};
   SHOAL_ASSIGN_OR_RETURN(sealed.list, ReadAll(*submissions.list));
   return sealed;
+}
+
+Digest DigestOf(const Seed& seed, Content content, BytesView bytes) {
+  ThreadPool pool(1);
+  const Seed key = RoundSecrets(seed.Clone()).ContentKey();
+  return ContentMac(key.view(), ContentName(content)).Of(bytes, pool);
 }
 
 absl::StatusOr<Frontend::Submitted> Submit(Frontend& frontend, const Digest& round_id,

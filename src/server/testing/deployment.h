@@ -19,6 +19,7 @@
 #include "src/round/header.h"
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
+#include "src/server/journal.h"
 #include "src/server/testing/memory_journal.h"
 #include "src/sharing/sharing.h"
 #include "src/signature/bls.h"
@@ -145,6 +146,9 @@ absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, Se
 absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesView queries);
 absl::StatusOr<Bytes> Answers(Party& party, const Digest& round_id, Bytes answers);
 absl::StatusOr<SealedRound> Seal(Frontend& frontend, const Digest& round_id);
+
+// What a party whose round has this seed commits to of a content.
+Digest DigestOf(const Seed& seed, Content content, BytesView bytes);
 
 // Submits one submission.
 absl::StatusOr<Frontend::Submitted> Submit(Frontend& frontend, const Digest& round_id,
