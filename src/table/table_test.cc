@@ -320,6 +320,11 @@ TEST(UnsignedTable, CheckContentFindsKeysInTheWrongRow) {
       const UnsignedTable swapped,
       UnsignedTable::Create(manifest, rows, ToBytes(table.map().placement()), lists));
   EXPECT_THAT(swapped.CheckContent(), StatusIs(kDataLoss, "the placement sends to row"));
+  // No party signs such a table.
+  const Parties parties(2, random);
+  ThreadPool pool(1);
+  EXPECT_THAT(SignTable(swapped, nullptr, parties.roster(), parties.keys(1).bls(), pool),
+              StatusIs(kDataLoss, "the placement sends to row"));
 
   manifest = table.manifest();
   manifest.set_records(51);
@@ -456,6 +461,24 @@ TEST(SignedTable, RefusesManifestsThatAreChangedStaleOrForeign) {
                              roster::Roster::Verify(s.parties.Signed(), pinned, kNowS));
   EXPECT_THAT(Manifest::Verify(good, later, kNowS),
               StatusIs(kUnauthenticated, "epoch 5 is before"));
+}
+
+// All parties signed two manifests, and the rows stand under one of them: they are not served under
+// the other, whose epoch or time may be a later one.
+TEST(SignedTable, TheManifestIsThatOfTheRows) {
+  Signed s(2, 20);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Table table, s.Aggregate());
+  Bytes signatures;
+  for (uint64_t row = 0; row < table.rows(); ++row) Append(signatures, table.signature(row));
+  wire::SignedManifest other = table.manifest().wire();
+  const auto create = [&] {
+    return Table::Create(s.unsigned_table, other, signatures, s.roster, kNowS, s.random, s.pool)
+        .status();
+  };
+  SHOAL_EXPECT_OK(create());
+  other.mutable_manifest()->set_expires_s(other.manifest().expires_s() + 1);
+  other.set_signature(ToString(s.parties.SignByAll(ManifestDigest(other.manifest())).bytes()));
+  EXPECT_THAT(create(), StatusIs(kDataLoss, "another table's"));
 }
 
 TEST(SignedTable, AggregationNamesTheBadShare) {
