@@ -209,6 +209,41 @@ TEST_F(PeerTest, WhatIsNoRequestBetweenPartiesIsRefused) {
   EXPECT_FALSE(Send(wire::MakeFrame(FrameType::kOffline, offline, Bytes(100))).ok());
 }
 
+// Every call takes a thread, and a neighbour gets no more of them than there may be.
+TEST_F(PeerTest, MoreCallsThanMayRunAtATimeAreRefused) {
+  std::promise<void> finish;
+  deployment_.tamper(2).live = [finished = finish.get_future().share()](wire::SignedLiveRounds&) {
+    finished.wait();
+  };
+  wire::LiveRoundsRequest request;
+  *request.mutable_live() = deployment_.frontend().Live();
+  constexpr int kCalls = 100;
+  std::vector<std::future<absl::Status>> calls;
+  for (int i = 0; i < kCalls; ++i) {
+    auto answered = std::make_shared<std::promise<absl::Status>>();
+    calls.push_back(answered->get_future());
+    service_->Handle(wire::MakeFrame(FrameType::kLiveRounds, request),
+                     net::Reply([answered](wire::Frame frame, std::unique_ptr<ByteSource>) {
+                       answered->set_value(frame.type == FrameType::kError ? wire::ErrorOf(frame)
+                                                                           : absl::OkStatus());
+                     }));
+  }
+  // Those beyond the bound are answered at once, the others wait.
+  int refused = 0;
+  for (auto& call : calls) {
+    if (call.wait_for(0s) != std::future_status::ready) continue;
+    EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kResourceExhausted, "too many calls"));
+    ++refused;
+  }
+  EXPECT_EQ(refused, kCalls - 64);
+  finish.set_value();
+  for (auto& call : calls) {
+    if (!call.valid()) continue;
+    SHOAL_EXPECT_OK(call.get());
+  }
+  deployment_.tamper(2).live = nullptr;
+}
+
 TEST_F(PeerTest, NoMoreIsReadThanAnyRoundCanHold) {
   const server::Party::InputLimits limits = deployment_.party(2).MaxInput();
   SHOAL_ASSERT_OK_AND_ASSIGN(const wire::FrameLimits offline,
