@@ -271,7 +271,12 @@ std::vector<Digest> Frontend::AbortLacked(const LackedRounds& lacked) {
   std::map<RoundCounter, Digest> ids;
   {
     const MutexLock lock(mutex_);
-    for (const auto& [id, entry] : rounds_) ids.emplace(entry->round.counter(), id);
+    for (const auto& [id, entry] : rounds_) {
+      const MutexLock entry_lock(entry->mutex);
+      // Its answers are all here, and clients have paid for them.
+      if (entry->stage.get() == FrontendStage::kAnswered) continue;
+      ids.emplace(entry->round.counter(), id);
+    }
   }
   std::vector<Digest> aborted;
   for (const LackedRound& lack : lacked) {

@@ -96,7 +96,8 @@ class Frontend {
   void Withdraw(RoundCounter counter);
   // Which rounds and drafts live now, for all parties.
   wire::SignedLiveRounds Live() const;
-  // Aborts the rounds that parties have lost. Returns their ids, but for rounds that had ended.
+  // Aborts the rounds that parties have lost. Returns their ids, but for rounds that had ended. A
+  // round that is answered needs no other party any more, and stays.
   std::vector<Digest> AbortLacked(const LackedRounds& lacked);
   // Begins to take onions for a round that all parties have signed. Errors of the journal's
   // storage. Not for I/O threads, and neither are Close and Abort.

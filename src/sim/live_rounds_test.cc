@@ -137,6 +137,27 @@ TEST_F(LiveRoundsTest, WhatARestartedPartyHasLostIsAbortedAtOnce) {
   }
 }
 
+// Once a round is answered the frontend has all of it: clients fetch what they have paid for,
+// whichever party is restarted.
+TEST_F(LiveRoundsTest, AnAnsweredRoundOutlivesTheOtherParties) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(3));
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  SHOAL_ASSERT_OK(client.Query({4, 5, 6}));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  for (const uint32_t restarted : {2u, 3u}) {
+    deployment_.Restart(restarted);
+    const auto aborted = deployment_.SendList();
+    SHOAL_ASSERT_OK(aborted);
+    EXPECT_TRUE(aborted->empty());
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
+  for (uint64_t i = 0; i < 3; ++i) SHOAL_EXPECT_OK(deployment_.Verify(4 + i, answers[i]));
+  SHOAL_EXPECT_OK(deployment_.EndRound(round.id()));
+  EXPECT_EQ(Seeds(), (std::vector<size_t>{0, 0, 0}));
+}
+
 // A restarted frontend remembers every round that it had not closed until the round would have
 // expired, and shows each as aborted, with its first reason.
 TEST_F(LiveRoundsTest, ARestartedFrontendShowsTheRoundsOfBeforeAsAborted) {
