@@ -194,16 +194,12 @@ absl::StatusOr<Deployment> Deployment::Open(Transport& transport, const roster::
                                             const std::string& address, uint64_t wait_until_s) {
   Patience patience(environment);
   patience.Until(wait_until_s, "this client gives up");
-  absl::StatusOr<Deployment> deployment = absl::UnavailableError("not asked yet");
   uint64_t now_s = 0;
-  int attempt = 0;
-  do {
+  absl::StatusOr<Deployment> deployment = patience.Try([&] {
     now_s = environment.clock->NowSeconds();
-    deployment = Fetch(transport, pins, store.state(), now_s, placement_cache, address);
-  } while (absl::IsUnavailable(deployment.status()) &&
-           patience.Pause(++attempt, deployment.status()));
+    return Fetch(transport, pins, store.state(), now_s, placement_cache, address);
+  });
   if (!deployment.ok()) return deployment;
-  patience.Answered();
   const uint32_t tolerance_s = deployment->roster().clock_tolerance_s();
   store.state().DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);
   SHOAL_RETURN_IF_ERROR(store.Save());

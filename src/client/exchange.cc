@@ -36,17 +36,8 @@ template <typename Response, typename Request>
 absl::StatusOr<Response> Exchange::Call(
     absl::StatusOr<Response> (Transport::*method)(const Request&), const Request& request) {
   const auto call = [&] { return (transport_->*method)(request); };
-  absl::StatusOr<Response> response;
-  if (patience_ == nullptr) {
-    response = WithRetries(sleep_, call);
-  } else {
-    int attempt = 0;
-    do {
-      response = call();
-    } while (absl::IsUnavailable(response.status()) &&
-             patience_->Pause(++attempt, response.status()));
-    if (!absl::IsUnavailable(response.status())) patience_->Answered();
-  }
+  absl::StatusOr<Response> response =
+      patience_ == nullptr ? WithRetries(sleep_, call) : patience_->Try(call);
   if (absl::IsAborted(response.status())) {
     return absl::InternalError(response.status().message());
   }

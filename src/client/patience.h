@@ -27,15 +27,29 @@ class Patience {
   // beginning, a request is made six times in all, as after that time.
   void Until(uint64_t until_s, std::string event) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Makes a call that returns a StatusOr, and makes it again while it ends with UNAVAILABLE and
+  // Pause allows it.
+  template <typename Call>
+  auto Try(const Call& call) -> decltype(call()) {
+    for (int attempt = 1;; ++attempt) {
+      auto result = call();
+      if (!absl::IsUnavailable(result.status())) {
+        Answered();
+        return result;
+      }
+      if (!Pause(attempt, result.status())) return result;
+    }
+  }
+
+ private:
   // Sleeps before a request is repeated whose `attempt`-th attempt (from 1) failed with `why`.
   // Tells people once that the client waits. False if it should not be repeated. Intervals double
   // from 0.2 s to 5 s; each is drawn from its upper half, so that clients that lost the frontend
   // together do not come back together.
   bool Pause(int attempt, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // To be called when the frontend has answered.
+  // Takes back what was told.
   void Answered() ABSL_LOCKS_EXCLUDED(mutex_);
 
- private:
   const Environment environment_;
   Mutex mutex_;
   uint64_t until_s_ ABSL_GUARDED_BY(mutex_) = 0;
