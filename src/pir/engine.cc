@@ -52,6 +52,12 @@ Digest SetupId(const wire::PirSetup& setup) {
   return AddShape(setup, transcript).U64(setup.hint_bytes()).Blob(setup.hint_digest()).Finish();
 }
 
+bool SameShape(const wire::PirSetup& a, const wire::PirSetup& b) {
+  return a.engine() == b.engine() && a.table_id() == b.table_id() &&
+         a.record_bytes() == b.record_bytes() && a.rows_per_column() == b.rows_per_column() &&
+         a.columns() == b.columns() && a.shape() == b.shape();
+}
+
 Digest ProductId(const wire::PirSetup& setup) {
   Transcript transcript("shoal pir product v1");
   return AddShape(setup, transcript).Finish();

@@ -56,6 +56,8 @@ absl::StatusOr<Role> ParseRole(absl::string_view name);
 
 // Transcript("shoal pir setup v1") over the fields in order: what a query is bound to.
 Digest SetupId(const wire::PirSetup& setup);
+// Whether two setups are of one engine and table, with records of one size in the same places.
+bool SameShape(const wire::PirSetup& a, const wire::PirSetup& b);
 Digest HintDigest(BytesView hint);
 // What a server's product is a function of: engine, table (by the manifest's digest), shape.
 Digest ProductId(const wire::PirSetup& setup);

@@ -382,20 +382,43 @@ absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
   return absl::NotFoundError("the key is no party's of this roster");
 }
 
+absl::StatusOr<std::vector<size_t>> PlacesOfShares(std::span<const Party> parties,
+                                                   std::span<const uint32_t> parties_of_shares) {
+  std::vector<std::optional<size_t>> places(parties.size());
+  for (size_t i = 0; i < parties_of_shares.size(); ++i) {
+    const uint32_t party = parties_of_shares[i];
+    if (party < 1 || party > parties.size()) {
+      return Bad(absl::StrCat("share of party ", party, ": no such party"));
+    }
+    if (std::exchange(places[party - 1], i).has_value()) {
+      return Bad(absl::StrCat("share of party ", party, ": comes twice"));
+    }
+  }
+  std::vector<size_t> out;
+  for (const Party& party : parties) {
+    const std::optional<size_t> place = places[out.size()];
+    if (!place.has_value()) {
+      return Bad(
+          absl::StrCat("the share of party ", party.number, " (", party.name, ") is missing"));
+    }
+    out.push_back(*place);
+  }
+  return out;
+}
+
 absl::StatusOr<wire::SignedRoster> AggregateRoster(const wire::Roster& roster,
                                                    std::span<const wire::RosterShare> shares) {
   SHOAL_ASSIGN_OR_RETURN(const Checked checked, CheckStructure(roster));
   SHOAL_RETURN_IF_ERROR(CheckNoise(roster).status());
   const Digest digest = RosterDigest(roster);
-  std::vector<std::optional<signature::Signature>> by_party(checked.parties.size());
-  for (const wire::RosterShare& share : shares) {
-    if (share.party() < 1 || share.party() > checked.parties.size()) {
-      return Bad(absl::StrCat("share of party ", share.party(), ": no such party"));
-    }
-    const Party& party = checked.parties[share.party() - 1];
+  std::vector<uint32_t> numbers;
+  for (const wire::RosterShare& share : shares) numbers.push_back(share.party());
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<size_t> places,
+                         PlacesOfShares(checked.parties, numbers));
+  std::vector<signature::Signature> signatures;
+  for (const Party& party : checked.parties) {
+    const wire::RosterShare& share = shares[places[party.number - 1]];
     const std::string what = absl::StrCat("share of party ", party.number, " (", party.name, ")");
-    auto& place = by_party[share.party() - 1];
-    if (place.has_value()) return Bad(absl::StrCat(what, ": comes twice"));
     if (share.roster_digest() != ToString(digest)) {
       return absl::UnauthenticatedError(absl::StrCat(what, ": is for another roster"));
     }
@@ -403,15 +426,7 @@ absl::StatusOr<wire::SignedRoster> AggregateRoster(const wire::Roster& roster,
         signature::Signature::FromBytes(AsBytes(share.signature()));
     if (!signature.ok()) return Annotate(signature.status(), what);
     SHOAL_RETURN_IF_ERROR(Annotate(signature::Verify(party.key, digest, *signature), what));
-    place = *signature;
-  }
-  std::vector<signature::Signature> signatures;
-  for (size_t i = 0; i < by_party.size(); ++i) {
-    if (!by_party[i].has_value()) {
-      return Bad(absl::StrCat("the share of party ", i + 1, " (", checked.parties[i].name,
-                              ") is missing"));
-    }
-    signatures.push_back(*by_party[i]);
+    signatures.push_back(*signature);
   }
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
                          signature::AggregateSignatures(signatures));

@@ -140,6 +140,12 @@ Digest RosterDigest(const wire::Roster& roster);
 // Codes as Verify.
 absl::Status CheckRoster(const wire::Roster& roster);
 
+// Where every party's share stands, party 1's first. `parties_of_shares` has the number of the
+// party that each share says it is of. INVALID_ARGUMENT names what is missing, comes twice, or is
+// of no party.
+absl::StatusOr<std::vector<size_t>> PlacesOfShares(std::span<const Party> parties,
+                                                   std::span<const uint32_t> parties_of_shares);
+
 // CheckRoster, then this key's signature on the digest; NOT_FOUND if the key is no party's.
 absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
                                              const signature::SecretKey& key);

@@ -40,18 +40,19 @@ absl::StatusOr<pir::SignedEpoch> ReadBefore(const std::string& directory, const 
                                             const table::Table& table, const roster::Roster& roster,
                                             RandomSource& random, ThreadPool& pool) {
   SHOAL_ASSIGN_OR_RETURN(table::PreviousEpoch before, table::PreviousEpoch::Open(directory));
-  SHOAL_RETURN_IF_ERROR(Annotate(table::VerifyPrevious(before, roster, &table, random, pool),
-                                 absl::StrCat("--previous: ", directory)));
-  SHOAL_ASSIGN_OR_RETURN(const table::Manifest manifest,
-                         table::Manifest::VerifyPast(before.manifest, roster));
-  if (manifest.content().table_id() != table.manifest().content().table_id() ||
-      manifest.epoch() >= table.manifest().epoch()) {
-    return absl::InvalidArgumentError(absl::StrCat("--previous: epoch ", manifest.epoch(), " of ",
-                                                   manifest.name(),
+  const absl::StatusOr<table::Manifest> manifest =
+      table::VerifyPrevious(before, roster, &table, random, pool);
+  if (!manifest.ok()) {
+    return Annotate(manifest.status(), absl::StrCat("--previous: ", directory));
+  }
+  if (manifest->content().table_id() != table.manifest().content().table_id() ||
+      manifest->epoch() >= table.manifest().epoch()) {
+    return absl::InvalidArgumentError(absl::StrCat("--previous: epoch ", manifest->epoch(), " of ",
+                                                   manifest->name(),
                                                    " is no earlier epoch of the same table"));
   }
   SHOAL_ASSIGN_OR_RETURN(wire::SignedPirSetup setup, pir::ReadSetup(directory, engine));
-  SHOAL_RETURN_IF_ERROR(Annotate(pir::CheckSetup(setup, manifest, engine, roster), "--previous"));
+  SHOAL_RETURN_IF_ERROR(Annotate(pir::CheckSetup(setup, *manifest, engine, roster), "--previous"));
   return pir::SignedEpoch{.table = std::move(before), .setup = std::move(setup)};
 }
 
@@ -115,8 +116,8 @@ absl::Status SignEngine(const cli::Values& values, cli::Io& io) {
         *engine, table.AsPrevious(), before.has_value() ? &*before : nullptr,
         {.max_hint_bytes = cli::MebibytesOr(values, "max-hint-mib", 1024),
          .pool = &pool,
-         .products = products,
-         .progress = [&](uint64_t done, uint64_t total) { bar.Update(done, total); }});
+         .progress = [&](uint64_t done, uint64_t total) { bar.Update(done, total); }},
+        products);
   }
   SHOAL_RETURN_IF_ERROR(proposal.status());
   if (!products.empty() && !absl::IsNotFound(proposal->product) && !proposal->product.ok()) {
@@ -157,11 +158,8 @@ absl::Status AggregateEngine(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const pir::Engine* engine, EngineToSign(values));
   const std::string directory = values["table"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster, ReadRoster(values));
-  wire::SignedManifest signed_manifest;
-  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(table::ManifestPath(directory), signed_manifest));
-  if (signed_manifest.signature().empty()) {
-    return absl::UnauthenticatedError(absl::StrCat(directory, ": the table is not signed yet"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedManifest signed_manifest,
+                         table::ReadSignedManifest(directory));
   SHOAL_ASSIGN_OR_RETURN(const table::Manifest manifest,
                          table::Manifest::Verify(signed_manifest, roster, NowSeconds()));
   std::vector<std::string> paths = cli::TextsOf(values, "share");

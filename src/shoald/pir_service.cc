@@ -42,11 +42,24 @@ absl::StatusOr<ServedTable> ReadServedTable(const std::string& directory,
   return served;
 }
 
+absl::Status CheckSetups(const ServedTable& served, std::span<const pir::Engine* const> engines,
+                         const roster::Roster& roster) {
+  for (const pir::Engine* engine : engines) {
+    const auto setup = served.setups.find(engine);
+    if (setup == served.setups.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("there is no setup of ", engine->name()));
+    }
+    SHOAL_RETURN_IF_ERROR(
+        pir::CheckSetup(setup->second, served.table->manifest(), *engine, roster));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(const roster::Roster* roster,
                                                                ServedTable served,
                                                                PirServiceOptions options) {
   std::unique_ptr<PirService> service(new PirService(roster, std::move(options)));
-  SHOAL_RETURN_IF_ERROR(service->Check(served));
+  SHOAL_RETURN_IF_ERROR(CheckSetups(served, service->options_.engines, *roster));
   const pir::Content content = pir::ContentOf(served.table->AsPrevious());
   const WriterLock lock(service->served_mutex_);
   for (auto& [engine, setup] : served.setups) {
@@ -73,29 +86,16 @@ PirService::~PirService() {
   if (worker_.joinable()) worker_.join();
 }
 
-absl::Status PirService::Check(const ServedTable& served) const {
-  for (const pir::Engine* engine : options_.engines) {
-    const auto setup = served.setups.find(engine);
-    if (setup == served.setups.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("there is no setup of ", engine->name()));
-    }
-    SHOAL_RETURN_IF_ERROR(
-        pir::CheckSetup(setup->second, served.table->manifest(), *engine, *roster_));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<pir::Made> PirService::Make(const pir::Engine& engine, const pir::Content& content,
                                            const wire::SignedPirSetup& setup, bool products) const {
-  pir::MakerOptions options{.max_hint_bytes = options_.max_hint_bytes,
-                            .pool = options_.pool,
-                            .products = products ? options_.directory : ""};
+  pir::ServerOptions options{.max_hint_bytes = options_.max_hint_bytes, .pool = options_.pool};
   if (options_.progress) {
     options.progress = [this, &engine](uint64_t done, uint64_t total) {
       options_.progress(engine, done, total);
     };
   }
-  SHOAL_ASSIGN_OR_RETURN(pir::Made made, pir::MakeServer(engine, content, setup, options));
+  SHOAL_ASSIGN_OR_RETURN(pir::Made made, pir::MakeServer(engine, content, setup, options,
+                                                         products ? options_.directory : ""));
   const std::string name(engine.name());
   if (made.kept) {
     spdlog::info("{}: the hint of this table is taken from {}", name,
@@ -348,7 +348,7 @@ void PirService::AnswerPass(std::vector<Waiting> pass) {
 
 absl::Status PirService::Reload(ServedTable next, const std::function<absl::Status()>& commit) {
   const MutexLock reloading(reload_mutex_);
-  SHOAL_RETURN_IF_ERROR(Check(next));
+  SHOAL_RETURN_IF_ERROR(CheckSetups(next, options_.engines, *roster_));
   const pir::Content content = pir::ContentOf(next.table->AsPrevious());
   // What takes a whole new server is made beside the old one, which goes on answering.
   std::map<const pir::Engine*, pir::Made> made;

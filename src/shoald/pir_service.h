@@ -57,6 +57,11 @@ absl::StatusOr<ServedTable> ReadServedTable(const std::string& directory,
                                             std::shared_ptr<const table::Table> table,
                                             std::span<const pir::Engine* const> engines);
 
+// Whether there is a setup of each of these engines, and every setup is the table's and signed by
+// all parties. INVALID_ARGUMENT if one is missing; errors of pir::CheckSetup.
+absl::Status CheckSetups(const ServedTable& served, std::span<const pir::Engine* const> engines,
+                         const roster::Roster& roster);
+
 // Thread-safe. One thread of its own answers queries: whatever has come in while it worked is
 // answered in one pass over the table, kMaxPass queries at a time.
 class PirService {
@@ -67,8 +72,8 @@ class PirService {
   // Of a hint or a delta in one answer: I/O threads copy it, and hold it while a client reads.
   static constexpr uint32_t kMaxPiece = 1 << 20;
 
-  // Makes the hints: minutes for gigabytes. INVALID_ARGUMENT if `served` lacks the setup of an
-  // engine; errors of pir::CheckSetup and pir::MakeServer. `roster` outlives the service.
+  // Makes the hints: minutes for gigabytes. Errors of CheckSetups and pir::MakeServer. `roster`
+  // outlives the service.
   static absl::StatusOr<std::unique_ptr<PirService>> Create(const roster::Roster* roster,
                                                             ServedTable served,
                                                             PirServiceOptions options);
@@ -109,7 +114,6 @@ class PirService {
   PirService(const roster::Roster* roster, PirServiceOptions options)
       : roster_(roster), options_(std::move(options)) {}
   // Checks that every engine has a setup for this table, which all parties signed.
-  absl::Status Check(const ServedTable& served) const;
   // Changes nothing, on disk neither: what it makes may not come to be served.
   absl::StatusOr<pir::Made> Make(const pir::Engine& engine, const pir::Content& content,
                                  const wire::SignedPirSetup& setup, bool products = true) const;

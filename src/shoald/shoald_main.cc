@@ -395,9 +395,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   if (values.count("check") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const ServedTable served,
                            ReadServedTable(config.table_directory(), table, engines.pir));
-    for (const auto& [engine, setup] : served.setups) {
-      SHOAL_RETURN_IF_ERROR(pir::CheckSetup(setup, table->manifest(), *engine, roster));
-    }
+    SHOAL_RETURN_IF_ERROR(CheckSetups(served, engines.pir, roster));
     spdlog::info("configuration, roster and table are in order");
     return absl::OkStatus();
   }

@@ -100,7 +100,7 @@ class World {
   }
 
   // The table with setups that all parties signed, after that of the last epoch before, if any was
-  // signed so. `products` as in pir::MakerOptions.
+  // signed so. `products` as in pir::MakeServer.
   shoald::ServedTable SignSetups(
       std::shared_ptr<const table::Table> table,
       const std::vector<const pir::Engine*>& engines = {&pir::lwe::SimplePir()},

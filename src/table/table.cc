@@ -716,19 +716,30 @@ std::vector<uint64_t> RowsUnlike(const Table* known, const UnsignedTable& conten
 
 }  // namespace
 
-absl::Status VerifyPrevious(const PreviousEpoch& epoch, const roster::Roster& roster,
-                            const Table* known, RandomSource& random, ThreadPool& pool) {
-  SHOAL_ASSIGN_OR_RETURN(const Manifest manifest, Manifest::VerifyPast(epoch.manifest, roster));
+absl::StatusOr<wire::SignedManifest> ReadSignedManifest(const std::string& directory) {
+  SHOAL_ASSIGN_OR_RETURN(wire::SignedManifest manifest, ReadManifest(directory));
+  if (manifest.signature().empty()) {
+    return absl::UnauthenticatedError(absl::StrCat(directory, ": the table is not signed yet"));
+  }
+  return manifest;
+}
+
+absl::StatusOr<Manifest> VerifyPrevious(const PreviousEpoch& epoch, const roster::Roster& roster,
+                                        const Table* known, RandomSource& random,
+                                        ThreadPool& pool) {
+  SHOAL_ASSIGN_OR_RETURN(Manifest manifest, Manifest::VerifyPast(epoch.manifest, roster));
   if (manifest.digest() != ManifestDigest(epoch.content.manifest())) {
     return absl::DataLossError("the signed manifest is another table's");
   }
   const std::vector<uint64_t> rows =
       RowsUnlike(known, epoch.content, [&](uint64_t row) { return epoch.signature(row); });
   Progress silent(nullptr, 0);
-  return VerifyRowSignatures(
-             epoch.content, rows, roster.aggregate_key(),
-             [&](size_t i) { return epoch.signature(rows[i]); }, random, pool, silent)
-      .status();
+  SHOAL_RETURN_IF_ERROR(VerifyRowSignatures(
+                            epoch.content, rows, roster.aggregate_key(),
+                            [&](size_t i) { return epoch.signature(rows[i]); }, random, pool,
+                            silent)
+                            .status());
+  return manifest;
 }
 
 absl::StatusOr<Table> Table::Create(UnsignedTable content,
@@ -760,10 +771,7 @@ absl::StatusOr<Table> Table::Create(UnsignedTable content,
 absl::StatusOr<Table> Table::Open(const std::string& directory, const roster::Roster& roster,
                                   uint64_t now_s, RandomSource& random, ThreadPool& pool,
                                   const Table* known) {
-  SHOAL_ASSIGN_OR_RETURN(const wire::SignedManifest signed_manifest, ReadManifest(directory));
-  if (signed_manifest.signature().empty()) {
-    return absl::UnauthenticatedError(absl::StrCat(directory, ": the table is not signed yet"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedManifest signed_manifest, ReadSignedManifest(directory));
   // UnsignedTable::Open reports manifests that are malformed.
   if (CheckManifest(signed_manifest.manifest()).ok()) {
     SHOAL_RETURN_IF_ERROR(
@@ -819,37 +827,30 @@ absl::StatusOr<Table> AggregateTable(const UnsignedTable& table, const roster::R
     return absl::FailedPreconditionError(
         "the signatures of the rows that did not change are missing");
   }
-  std::vector<const TableShare*> by_party(roster.size(), nullptr);
-  for (const TableShare& share : shares) {
-    const std::string what = absl::StrCat("share of party ", share.party);
-    if (share.party < 1 || share.party > roster.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(what, ": no such party"));
-    }
+  std::vector<uint32_t> numbers;
+  for (const TableShare& share : shares) numbers.push_back(share.party);
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<size_t> places,
+                         roster::PlacesOfShares(roster.parties(), numbers));
+  std::vector<Bytes> manifest_signatures;
+  for (const size_t place : places) {
+    const TableShare& share = shares[place];
     if (share.manifest_digest != digest ||
         share.row_signatures.size() != rows.size() * kSignatureBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(what, ": is for another table"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("share of party ", share.party, ": is for another table"));
     }
-    if (std::exchange(by_party[share.party - 1], &share) != nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(what, ": comes twice"));
-    }
-  }
-  std::vector<Bytes> manifest_signatures;
-  for (uint32_t i = 0; i < roster.size(); ++i) {
-    if (by_party[i] == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("the share of party ", i + 1, " (",
-                                                     roster.party(i + 1).name, ") is missing"));
-    }
-    manifest_signatures.push_back(by_party[i]->manifest_signature);
+    manifest_signatures.push_back(share.manifest_signature);
   }
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature manifest_signature,
                          roster.Aggregate(digest, manifest_signatures));
 
   Progress counter(progress, rows.size() * (roster.size() + 1));
   std::vector<std::vector<signature::Signature>> verified;
-  for (const TableShare* share : by_party) {
-    const roster::Party& party = roster.party(share->party);
+  for (const size_t of_party : places) {
+    const TableShare& share = shares[of_party];
+    const roster::Party& party = roster.party(share.party);
     const auto signature_of = [&](size_t i) {
-      return BytesView(share->row_signatures).subspan(i * kSignatureBytes, kSignatureBytes);
+      return BytesView(share.row_signatures).subspan(i * kSignatureBytes, kSignatureBytes);
     };
     auto one = VerifyRowSignatures(table, rows, party.key, signature_of, random, pool, counter);
     if (!one.ok()) {

@@ -207,12 +207,17 @@ class Table {
   std::shared_ptr<const Bytes> signatures_;
 };
 
+// The manifest in a table's directory, with a signature that is not verified. UNAUTHENTICATED if
+// it has none yet; errors of wire::ReadTextFile.
+absl::StatusOr<wire::SignedManifest> ReadSignedManifest(const std::string& directory);
+
 // Verifies the manifest of an epoch that others follow (Manifest::VerifyPast) and every row's
 // signature, but for rows that are the same in `known`, which may be null. After this the epoch's
 // rows and signatures are what all parties signed, and no other bytes. UNAUTHENTICATED names the
-// first row whose signature is wrong; DATA_LOSS if manifest and rows are two tables'.
-absl::Status VerifyPrevious(const PreviousEpoch& epoch, const roster::Roster& roster,
-                            const Table* known, RandomSource& random, ThreadPool& pool);
+// first row whose signature is wrong; DATA_LOSS if manifest and rows are two tables'. Returns the
+// epoch's manifest.
+absl::StatusOr<Manifest> VerifyPrevious(const PreviousEpoch& epoch, const roster::Roster& roster,
+                                        const Table* known, RandomSource& random, ThreadPool& pool);
 
 // Verifies every party's share and adds them up; rows that did not change have the signatures that
 // table.kept() has. INVALID_ARGUMENT for missing, repeated or foreign shares; FAILED_PRECONDITION

@@ -260,10 +260,7 @@ absl::Status CheckDelta(const wire::PirSetup& setup, const DeltaView& delta,
   }
   SHOAL_ASSIGN_OR_RETURN(const Sizes sizes, sizes_of(delta.to));
   SHOAL_RETURN_IF_ERROR(CheckHint(delta.to, sizes));
-  if (delta.to.engine() != setup.engine() || delta.to.table_id() != setup.table_id() ||
-      delta.to.record_bytes() != setup.record_bytes() ||
-      delta.to.rows_per_column() != setup.rows_per_column() ||
-      delta.to.columns() != setup.columns()) {
+  if (!SameShape(delta.to, setup)) {
     return absl::InvalidArgumentError("pir: the delta leads to a table of another shape");
   }
   return absl::OkStatus();

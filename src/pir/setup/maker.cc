@@ -16,15 +16,12 @@ constexpr double kMaxRefreshShare = 0.9;
 
 // `shape`: null for the engine's choice.
 absl::StatusOr<Made> Make(const Engine& engine, const Content& content, const wire::PirSetup* shape,
-                          const MakerOptions& options) {
-  ServerOptions server;
-  server.max_hint_bytes = options.max_hint_bytes;
-  server.pool = options.pool;
-  server.progress = options.progress;
+                          const ServerOptions& options, const std::string& products) {
+  ServerOptions server = options;
   if (shape != nullptr) server.shape = *shape;
   Made made;
-  made.product = options.products.empty() ? absl::NotFoundError("no directory of products")
-                                          : TakeProduct(options.products, engine, content, server);
+  made.product = products.empty() ? absl::NotFoundError("no directory of products")
+                                  : TakeProduct(products, engine, content, server);
   made.kept = !server.product.empty();
   const Stopwatch stopwatch;
   SHOAL_ASSIGN_OR_RETURN(made.server, engine.CreateServer(content, std::move(server)));
@@ -35,17 +32,16 @@ absl::StatusOr<Made> Make(const Engine& engine, const Content& content, const wi
 }  // namespace
 
 absl::StatusOr<Made> MakeServer(const Engine& engine, const Content& content,
-                                const wire::SignedPirSetup& setup, const MakerOptions& options) {
+                                const wire::SignedPirSetup& setup, const ServerOptions& options,
+                                const std::string& products) {
   const auto is_signed = [&](const Made& made) {
     return SetupId(made.server->setup()) == SetupId(setup.setup());
   };
-  SHOAL_ASSIGN_OR_RETURN(Made made, Make(engine, content, &setup.setup(), options));
+  SHOAL_ASSIGN_OR_RETURN(Made made, Make(engine, content, &setup.setup(), options, products));
   if (!is_signed(made) && made.kept) {
-    MakerOptions anew = options;
-    anew.products.clear();
     // Frees the memory for the second one.
     made.server.reset();
-    SHOAL_ASSIGN_OR_RETURN(made, Make(engine, content, &setup.setup(), anew));
+    SHOAL_ASSIGN_OR_RETURN(made, Make(engine, content, &setup.setup(), options, ""));
     made.product = absl::DataLossError("the product on disk is not this table's");
   }
   if (!is_signed(made)) {
@@ -58,12 +54,6 @@ absl::StatusOr<Made> MakeServer(const Engine& engine, const Content& content,
   return made;
 }
 
-bool SameShape(const wire::PirSetup& a, const wire::PirSetup& b) {
-  return a.engine() == b.engine() && a.table_id() == b.table_id() &&
-         a.record_bytes() == b.record_bytes() && a.rows_per_column() == b.rows_per_column() &&
-         a.columns() == b.columns() && a.shape() == b.shape();
-}
-
 bool WorthRefreshing(const Server& server, const Content& content,
                      std::span<const uint64_t> changed_rows) {
   const absl::StatusOr<double> share = server.RefreshShare(content, changed_rows);
@@ -71,12 +61,13 @@ bool WorthRefreshing(const Server& server, const Content& content,
 }
 
 absl::StatusOr<Proposal> ProposeSetup(const Engine& engine, const table::PreviousEpoch& table,
-                                      const SignedEpoch* before, const MakerOptions& options) {
+                                      const SignedEpoch* before, const ServerOptions& options,
+                                      const std::string& products) {
   const Content content = ContentOf(table);
   Proposal proposal;
   if (before != nullptr) {
     absl::StatusOr<Made> before_made =
-        MakeServer(engine, ContentOf(before->table), before->setup, options);
+        MakeServer(engine, ContentOf(before->table), before->setup, options, products);
     if (!before_made.ok()) return Annotate(before_made.status(), "the epoch before");
     Made& made = *before_made;
     proposal.product = made.product;
@@ -91,7 +82,7 @@ absl::StatusOr<Proposal> ProposeSetup(const Engine& engine, const table::Previou
     }
   }
   if (proposal.server == nullptr) {
-    SHOAL_ASSIGN_OR_RETURN(Made made, Make(engine, content, nullptr, options));
+    SHOAL_ASSIGN_OR_RETURN(Made made, Make(engine, content, nullptr, options, products));
     if (before == nullptr) proposal.product = made.product;
     proposal.server = std::move(made.server);
   }

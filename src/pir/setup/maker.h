@@ -4,7 +4,6 @@
 #define SHOAL_SRC_PIR_SETUP_MAKER_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,14 +17,6 @@
 
 namespace shoal::pir {
 
-struct MakerOptions {
-  uint64_t max_hint_bytes = uint64_t{1} << 30;
-  ThreadPool* pool = nullptr;
-  // Where products are taken from (product_file.h); empty: nowhere.
-  std::string products = {};
-  std::function<void(uint64_t done, uint64_t total)> progress = nullptr;
-};
-
 struct Made {
   std::unique_ptr<Server> server;
   double seconds = 0;
@@ -34,13 +25,12 @@ struct Made {
 };
 
 // The server of the setup that all parties signed, which the caller has checked (CheckSetup).
-// Errors of Engine::CreateServer. FAILED_PRECONDITION if this content gives another setup: then the
-// parties signed what is not so. Changes nothing on disk.
+// `options` are without shape and product. `products` is the directory that products are taken from
+// (product_file.h); empty: none are. Errors of Engine::CreateServer. FAILED_PRECONDITION if this
+// content gives another setup: then the parties signed what is not so. Changes nothing on disk.
 absl::StatusOr<Made> MakeServer(const Engine& engine, const Content& content,
-                                const wire::SignedPirSetup& setup, const MakerOptions& options);
-
-// Whether two setups are of one engine and table, with records of one size in the same places.
-bool SameShape(const wire::PirSetup& a, const wire::PirSetup& b);
+                                const wire::SignedPirSetup& setup, const ServerOptions& options,
+                                const std::string& products = "");
 
 // Whether the server is to become that of `content` by a refresh. If not, a new one is made: the
 // content does not fit, or a refresh, during which nobody is answered, would make more than nine
@@ -63,9 +53,10 @@ struct Proposal {
 // The setup of a table that all parties signed. With `before`, an earlier epoch of it, the shape
 // stays and there is a delta, if that is worth it. The caller has verified before->setup, and every
 // byte of before->table (table::VerifyPrevious): a hint that is brought forward from other bytes is
-// wrong. Errors of Engine::CreateServer and MakeServer.
+// wrong. `options` and `products` as for MakeServer. Errors of Engine::CreateServer and MakeServer.
 absl::StatusOr<Proposal> ProposeSetup(const Engine& engine, const table::PreviousEpoch& table,
-                                      const SignedEpoch* before, const MakerOptions& options);
+                                      const SignedEpoch* before, const ServerOptions& options,
+                                      const std::string& products = "");
 
 }  // namespace shoal::pir
 

@@ -117,39 +117,30 @@ absl::StatusOr<wire::SignedPirSetup> AggregateSetup(std::span<const wire::PirSet
                                                     const table::Manifest& manifest,
                                                     const Engine& engine,
                                                     const roster::Roster& roster) {
-  std::vector<const wire::PirSetupShare*> by_party(roster.size(), nullptr);
-  for (const wire::PirSetupShare& share : shares) {
-    const std::string what = absl::StrCat("share of party ", share.party());
-    if (share.party() < 1 || share.party() > roster.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(what, ": no such party"));
-    }
-    absl::Status check = CheckTable(share.setup().setup(), manifest, engine);
-    check.Update(CheckDelta(share.setup()));
-    if (!check.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat(what, ": ", check.message()));
-    }
-    if (std::exchange(by_party[share.party() - 1], &share) != nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(what, ": comes twice"));
-    }
-  }
+  std::vector<uint32_t> numbers;
+  for (const wire::PirSetupShare& share : shares) numbers.push_back(share.party());
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<size_t> places,
+                         roster::PlacesOfShares(roster.parties(), numbers));
+  const wire::SignedPirSetup& first = shares[places[0]].setup();
   std::vector<Bytes> signatures;
-  for (uint32_t i = 0; i < roster.size(); ++i) {
-    if (by_party[i] == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("the share of party ", i + 1, " (",
-                                                     roster.party(i + 1).name, ") is missing"));
-    }
-    const wire::SignedPirSetup& first = by_party[0]->setup();
-    const wire::SignedPirSetup& other = by_party[i]->setup();
-    if (SetupMessage(other) != SetupMessage(first)) {
+  for (const roster::Party& party : roster.parties()) {
+    const wire::SignedPirSetup& one = shares[places[party.number - 1]].setup();
+    absl::Status check = CheckTable(one.setup(), manifest, engine);
+    check.Update(CheckDelta(one));
+    if (!check.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("party ", i + 1, " (", roster.party(i + 1).name, ") signed another ",
-                       SetupId(other.setup()) == SetupId(first.setup()) ? "delta" : "setup",
+          absl::StrCat("share of party ", party.number, ": ", check.message()));
+    }
+    if (SetupMessage(one) != SetupMessage(first)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("party ", party.number, " (", party.name, ") signed another ",
+                       SetupId(one.setup()) == SetupId(first.setup()) ? "delta" : "setup",
                        " than party 1: all of them must name the same epoch before (--previous), "
                        "or none. Parties sign once for an epoch: the next one mends this"));
     }
-    signatures.push_back(ToBytes(AsBytes(other.signature())));
+    signatures.push_back(ToBytes(AsBytes(one.signature())));
   }
-  wire::SignedPirSetup setup = by_party[0]->setup();
+  wire::SignedPirSetup setup = first;
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
                          roster.Aggregate(SetupMessage(setup), signatures));
   setup.set_signature(ToString(sum.bytes()));
