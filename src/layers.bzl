@@ -42,6 +42,7 @@ LAYERS = {
     "shoald": ["base", "cli", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "noise", "onion", "parallel", "server", "sharing", "shuffle", "storage", "wire"],
+    "fuzz": ["base", "client", "pir", "pir/lwe", "roster", "round", "server", "shoal", "shoald", "storage", "table", "wire"],
     "sim": ["base", "client", "crowd", "net", "onion", "pir/lwe", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "storage", "table", "wire"],
 }
 
@@ -55,7 +56,7 @@ APART = [
 PROGRAMS = ["cli", "shoal", "shoald"]
 
 # Folders that hold nothing but tests and benchmarks.
-TESTS = ["bench", "sim"]
+TESTS = ["bench", "fuzz", "sim"]
 
 # Every package of src, for //scripts/checks:layers_test.
 PACKAGES = list(LAYERS) + [

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "src/base/check.h"
+#include "src/base/status_macros.h"
 #include "src/pir/lwe/scheme.h"
 #include "src/pir/lwe/units.h"
 
@@ -38,6 +39,8 @@ class LweEngine final : public Engine {
   absl::StatusOr<std::unique_ptr<Session>> OpenSession(
       std::span<const wire::PirSetup> setups, const SessionOptions& options) const override {
     SHOAL_CHECK(setups.size() == 1);
+    // Also refuses a setup of the other engine.
+    SHOAL_RETURN_IF_ERROR(SizesOf(setups[0]).status());
     return OpenClient(setups[0], {.pool = options.pool});
   }
 

@@ -1,0 +1,133 @@
+// What a client reads: its state and session files, its configuration, keys, and what a frontend
+// says of the deployment.
+#include <filesystem>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "src/base/check.h"
+#include "src/base/testing/test_random.h"
+#include "src/client/config.h"
+#include "src/client/deployment.h"
+#include "src/client/session_file.h"
+#include "src/client/state.h"
+#include "src/client/testing/fake_frontend.h"
+#include "src/fuzz/target.h"
+#include "src/roster/testing/parties.h"
+#include "src/round/header.h"
+#include "src/shoal/key_lines.h"
+#include "src/storage/file.h"
+#include "src/wire/text.h"
+
+namespace shoal::fuzz {
+namespace {
+
+Bytes FileContent(const std::string& path) {
+  const absl::StatusOr<std::string> content = ReadFile(path);
+  SHOAL_CHECK(content.ok());
+  return InputOf(*content);
+}
+
+// A state with a round in it, as a client has it that has sent its queries.
+Bytes StateSeed() {
+  testing::TestRandom random(1);
+  const std::string path = FileOf({}, "seed-state");
+  std::filesystem::remove(path);
+  auto store = client::FileStateStore::Open(path, random);
+  SHOAL_CHECK(store.ok());
+  client::State& state = (*store)->state();
+  state.deployment = "test";
+  client::HeldRound round;
+  round.header.mutable_header()->set_counter(7);
+  round.header.mutable_header()->set_expires_s(2000);
+  round.id = round::RoundId(round.header.header());
+  round.master = random.NewSeed();
+  round.submissions.push_back({.first = 0, .count = 2, .plaintext = {3}, .first_slot = 5});
+  round.rows = {70, 71};
+  state.rounds.push_back(std::move(round));
+  state.AddLookup({4}, 1000, random).submissions = 1;
+  SHOAL_CHECK((*store)->Save().ok());
+  return FileContent(path);
+}
+
+Bytes SessionSeed(RandomSource& random) {
+  const std::string path = FileOf({}, "seed-session");
+  std::filesystem::remove(path);
+  auto file = client::SessionFile::Open(path, {1}, random);
+  SHOAL_CHECK(file.ok());
+  SHOAL_CHECK((*file)->Save(AsBytes("hints and secrets of a session")).ok());
+  return FileContent(path);
+}
+
+bool ParseKeys(BytesView input) {
+  bool blank = false;
+  const commands::KeyLines::Take take = [&](absl::string_view line) {
+    blank |= line.find_first_not_of(" \t\r") == absl::string_view::npos;
+    return absl::OkStatus();
+  };
+  commands::KeyLines lines("keys", take);
+  // In pieces, as they come from a pipe.
+  const std::string text = TextOf(input);
+  absl::Status status;
+  for (size_t i = 0; i < text.size() && status.ok(); i += 7) status = lines.Feed(text.substr(i, 7));
+  if (status.ok()) status = lines.Finish();
+  (void)lines.Note();
+  SHOAL_CHECK(!blank);
+  return status.ok();
+}
+
+}  // namespace
+
+void AddClientTargets(std::vector<Target>& targets) {
+  const auto random = std::make_shared<testing::TestRandom>(2);
+  targets.push_back({.name = "client_state", .seeds = {StateSeed()}, .parse = [](BytesView input) {
+                       return client::ReadState(FileOf(input, "state")).ok();
+                     }});
+  targets.push_back(
+      {.name = "session_file",
+       .seeds = {SessionSeed(*random)},
+       .parse =
+           [random](BytesView input) {
+             return client::SessionFile::Open(FileOf(input, "session"), {1}, *random).ok();
+           },
+       .mutations = 300});
+  targets.push_back({.name = "client_config",
+                     .seeds = {InputOf("frontend: \"127.0.0.1:7300\"\n"
+                                       "pinned_parties_file: \"pinned.textproto\"\n"
+                                       "state: \"client.state\"\npad_to: 64\nmax_attempts: 3\n"
+                                       "timeout_s: 600\nmax_epsilon: 5\n")},
+                     .parse = [](BytesView input) {
+                       const std::string path = FileOf(input, "config");
+                       static const bool pinned = [&path] {
+                         testing::TestRandom keys(1);
+                         return wire::WriteTextFile(
+                                    path.substr(0, path.rfind('/')) + "/pinned.textproto",
+                                    roster::testing::Parties(2, keys).PinsText())
+                             .ok();
+                       }();
+                       SHOAL_CHECK(pinned);
+                       return client::ReadConfig(path).ok();
+                     }});
+  targets.push_back({.name = "key_lines",
+                     .seeds = {InputOf("one\ntwo\nthree"), InputOf("\xef\xbb\xbfone\r\ntwo\r\n")},
+                     .parse = ParseKeys});
+
+  // Everything else that a frontend says is checked against what follows from this message.
+  const auto frontend = std::make_shared<client::testing::FakeFrontend>();
+  const auto genuine = std::make_shared<wire::GetDeploymentResponse>(frontend->deployment);
+  targets.push_back({.name = "deployment",
+                     .seeds = {InputOf(*genuine)},
+                     .parse =
+                         [frontend](BytesView input) {
+                           if (!frontend->deployment.ParseFromArray(
+                                   input.data(), static_cast<int>(input.size()))) {
+                             return false;
+                           }
+                           client::State state;
+                           return client::Deployment::Fetch(*frontend, frontend->pins(), state,
+                                                            frontend->clock().NowSeconds())
+                               .ok();
+                         },
+                     .mutations = 200});
+}
+
+}  // namespace shoal::fuzz

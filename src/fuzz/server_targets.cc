@@ -1,0 +1,206 @@
+// What parties take: clients' requests at the frontend, the neighbours' messages, journals and
+// configurations.
+#include <filesystem>
+#include <memory>
+
+#include "src/base/check.h"
+#include "src/fuzz/target.h"
+#include "src/server/journal.h"
+#include "src/server/testing/deployment.h"
+#include "src/shoald/config.h"
+#include "src/storage/file.h"
+#include "src/wire/client.pb.h"
+#include "src/wire/round.pb.h"
+
+namespace shoal::fuzz {
+namespace {
+
+using server::testing::Client;
+using server::testing::Deployment;
+
+template <typename Message>
+bool Parsed(BytesView input, Message& message) {
+  return message.ParseFromArray(input.data(), static_cast<int>(input.size()));
+}
+
+// A round with a client's onions and no queries yet. What an input changes stays for the next one;
+// a round that has ended so is replaced.
+class OpenRound {
+ public:
+  explicit OpenRound(bool offline_done) : offline_done_(offline_done) { Renew(); }
+
+  void Renew() {
+    deployment_ = std::make_unique<Deployment>(server::testing::DeploymentOptions{});
+    const absl::StatusOr<round::Round> round = deployment_->Announce();
+    SHOAL_CHECK(round.ok());
+    round_ = std::make_unique<round::Round>(*round);
+    client_ = std::make_unique<Client>(deployment_.get(), *round_);
+    SHOAL_CHECK(client_->Obtain(3).ok());
+    if (offline_done_) SHOAL_CHECK(deployment_->RunOffline(round_->id()).ok());
+  }
+  Deployment& deployment() { return *deployment_; }
+  Client& client() { return *client_; }
+  const round::Round& round() const { return *round_; }
+
+ private:
+  const bool offline_done_;
+  std::unique_ptr<Deployment> deployment_;
+  std::unique_ptr<round::Round> round_;
+  std::unique_ptr<Client> client_;
+};
+
+// What honest clients and parties send in a round like `OpenRound(true)`: everything follows from
+// the deployment's seed.
+struct Honest {
+  Honest() {
+    OpenRound open(true);
+    open.deployment().tamper(2).queries = [this](Bytes& bytes) { to_party_3 = bytes; };
+    SHOAL_CHECK(open.client().Query({4, 5, 6}).ok());
+    queries = open.client().QueriesRequest();
+    SHOAL_CHECK(open.deployment().RunOnline(open.round().id()).ok());
+  }
+  wire::SubmitQueriesRequest queries;
+  Bytes to_party_3;
+};
+
+void AddFrontendTargets(std::vector<Target>& targets) {
+  const auto onions = std::make_shared<OpenRound>(false);
+  wire::SubmitOnionsRequest submit;
+  submit.set_round_id(ToString(onions->round().id()));
+  submit.add_submissions(ToString(onions->client().Make().submission));
+  targets.push_back(
+      {.name = "submit_onions",
+       .seeds = {InputOf(submit)},
+       .parse =
+           [onions](BytesView input) {
+             wire::SubmitOnionsRequest request;
+             if (!Parsed(input, request)) return false;
+             const auto id = server::ParseRoundId(request.round_id());
+             if (!id.ok()) return false;
+             std::vector<BytesView> submissions;
+             for (const std::string& one : request.submissions()) {
+               submissions.push_back(AsBytes(one));
+             }
+             const bool taken = onions->deployment().frontend().SubmitOnions(*id, submissions).ok();
+             if (taken && !onions->deployment().frontend().Stage(onions->round().id()).ok()) {
+               onions->Renew();
+             }
+             return taken;
+           },
+       .mutations = 1000});
+
+  const auto queries = std::make_shared<OpenRound>(true);
+  targets.push_back({.name = "submit_queries",
+                     .seeds = {InputOf(Honest().queries)},
+                     .parse =
+                         [queries](BytesView input) {
+                           wire::SubmitQueriesRequest request;
+                           return Parsed(input, request) &&
+                                  queries->deployment().frontend().SubmitQueries(request).ok();
+                         },
+                     .mutations = 1000});
+
+  const auto answered = std::make_shared<OpenRound>(true);
+  SHOAL_CHECK(answered->client().Query({4, 5, 6}).ok());
+  SHOAL_CHECK(answered->deployment().RunOnline(answered->round().id()).ok());
+  targets.push_back({.name = "fetch_answers",
+                     .seeds = {InputOf(answered->client().AnswersRequest())},
+                     .parse =
+                         [answered](BytesView input) {
+                           wire::FetchAnswersRequest request;
+                           return Parsed(input, request) &&
+                                  answered->deployment().frontend().FetchAnswers(request).ok();
+                         },
+                     .mutations = 1000});
+}
+
+void AddPartyTargets(std::vector<Target>& targets) {
+  const auto open = std::make_shared<OpenRound>(false);
+  const absl::StatusOr<wire::RoundHeader> draft = open->deployment().frontend().NewDraft();
+  SHOAL_CHECK(draft.ok());
+  const absl::StatusOr<wire::RoundHeader> extended =
+      open->deployment().party(1).ExtendDraft(*draft);
+  SHOAL_CHECK(extended.ok());
+  targets.push_back({.name = "draft",
+                     .seeds = {InputOf(*extended)},
+                     .parse =
+                         [open](BytesView input) {
+                           wire::RoundHeader header;
+                           if (!Parsed(input, header)) return false;
+                           server::Party& party = open->deployment().party(2);
+                           const bool taken = party.ExtendDraft(header).ok();
+                           if (taken) {
+                             // So that there is room for the next one.
+                             SHOAL_CHECK(party.Withdraw(RoundCounter(header.counter())).ok());
+                           }
+                           return taken;
+                         },
+                     .mutations = 500});
+  targets.push_back({.name = "live_list",
+                     .seeds = {InputOf(open->deployment().frontend().Live())},
+                     .parse =
+                         [open](BytesView input) {
+                           wire::SignedLiveRounds live;
+                           return Parsed(input, live) &&
+                                  open->deployment().party(3).TakeLive(live).ok();
+                         },
+                     .mutations = 500});
+  // A list of onions of any length, for a round that is signed.
+  targets.push_back({.name = "onion_list",
+                     .seeds = {Bytes(64, 9)},
+                     .parse =
+                         [open](BytesView input) {
+                           server::Party& party = open->deployment().party(3);
+                           auto intake = party.BeginOffline(open->round().wire(), input.size());
+                           return intake.ok() && (*intake)->Take(input).ok();
+                         },
+                     .mutations = 300});
+
+  const auto online = std::make_shared<OpenRound>(true);
+  targets.push_back(
+      {.name = "chain_queries",
+       .seeds = {},
+       .parse =
+           [online](BytesView input) {
+             return online->deployment().party(3).AnswerQueries(online->round().id(), input).ok();
+           },
+       .mutations = 500});
+}
+
+}  // namespace
+
+void AddServerTargets(std::vector<Target>& targets) {
+  AddFrontendTargets(targets);
+  AddPartyTargets(targets);
+
+  const std::string seed = FileOf({}, "seed-journal");
+  const std::string directory = seed.substr(0, seed.rfind('/')) + "/of-seed";
+  {
+    auto journal = server::FileJournal::Open(directory);
+    SHOAL_CHECK(journal.ok());
+    SHOAL_CHECK((*journal)->CommitRound(RoundCounter(5), server::Content::kHeader, {1}).ok());
+    SHOAL_CHECK((*journal)->CommitEpoch("table", 3, {2}).ok());
+  }
+  const absl::StatusOr<std::string> records = ReadFile(directory + "/journal");
+  SHOAL_CHECK(records.ok());
+  targets.push_back({.name = "journal",
+                     .seeds = {InputOf(*records)},
+                     .parse =
+                         [](BytesView input) {
+                           const std::string path = FileOf(input, "journal");
+                           const std::string in = path.substr(0, path.rfind('/'));
+                           const auto journal = server::FileJournal::Open(in);
+                           return journal.ok();
+                         },
+                     .mutations = 500});
+  targets.push_back(
+      {.name = "server_config",
+       .seeds = {InputOf("party: 1\nkeys_directory: \"keys\"\nroster_file: \"roster\"\n"
+                         "pinned_parties_file: \"pinned\"\ntable_directory: \"table\"\n"
+                         "state_directory: \"state\"\nrounds { open_ahead: 2 max_rounds: 8 }\n")},
+       .parse = [](BytesView input) {
+         return shoald::ReadServerConfig(FileOf(input, "server-config")).ok();
+       }});
+}
+
+}  // namespace shoal::fuzz

@@ -1,0 +1,189 @@
+// Manifests, placements, lists of rows' epochs, rows, shares, and files of records.
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/testing/test_random.h"
+#include "src/fuzz/target.h"
+#include "src/roster/testing/parties.h"
+#include "src/table/manifest.h"
+#include "src/table/records.h"
+#include "src/table/row_map.h"
+#include "src/table/row_versions.h"
+#include "src/table/table.h"
+#include "src/wire/text.h"
+
+namespace shoal::fuzz {
+namespace {
+
+using roster::testing::kNowS;
+
+struct World {
+  explicit World(bool dense) : table(*Build(dense, random)) {}
+
+  static absl::StatusOr<table::UnsignedTable> Build(bool dense, RandomSource& random) {
+    table::RecordSet records("fuzz");
+    for (size_t i = 0; i < 60; ++i) {
+      const std::string key = dense ? absl::StrCat(i) : absl::StrCat("key ", i);
+      SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(absl::StrCat("value ", i)), i + 1).ok());
+    }
+    table::TableOptions options;
+    options.name = "fuzz";
+    options.deployment = "test";
+    options.epoch = 1;
+    options.created_s = kNowS;
+    options.expires_s = kNowS + 1000;
+    options.row_bytes = 128;
+    return dense ? table::BuildDense(records, options, random)
+                 : table::BuildHashed(records, options, random);
+  }
+  const wire::Manifest& manifest() const { return table.manifest(); }
+  Bytes RowBytes(uint64_t row) const { return ToBytes(table.row(row)); }
+
+  testing::TestRandom random{1};
+  const table::UnsignedTable table;
+};
+
+// Manifest, placement and lists of one table, as blobs.
+Bytes MapInput(const World& world) {
+  Bytes input;
+  AppendBlob(AsBytes(world.manifest().SerializeAsString()), input);
+  AppendBlob(world.table.map().placement(), input);
+  const table::RowVersions::Lists& lists = world.table.versions().lists();
+  for (const Bytes* list : {&lists.base, &lists.previous, &lists.recent}) AppendBlob(*list, input);
+  return input;
+}
+
+// The digests in the manifest are made to fit, as those of a malicious set of parties would.
+bool ParseMap(BytesView input) {
+  Cursor cursor(input);
+  wire::Manifest manifest;
+  const BytesView blob = cursor.Blob();
+  if (!manifest.ParseFromArray(blob.data(), static_cast<int>(blob.size()))) return false;
+  const Bytes placement = ToBytes(cursor.Blob());
+  table::RowVersions::Lists lists;
+  for (Bytes* list : {&lists.base, &lists.previous, &lists.recent}) *list = ToBytes(cursor.Blob());
+  if (manifest.has_hashed()) {
+    manifest.mutable_hashed()->set_placement_digest(ToString(table::PlacementDigest(placement)));
+  }
+  wire::RowVersionLists& described = *manifest.mutable_row_versions();
+  described.set_base_bytes(lists.base.size());
+  described.set_base_digest(ToString(table::VersionListDigest(lists.base)));
+  described.set_previous_bytes(lists.previous.size());
+  described.set_previous_digest(ToString(table::VersionListDigest(lists.previous)));
+  described.set_recent_bytes(lists.recent.size());
+  described.set_recent_digest(ToString(table::VersionListDigest(lists.recent)));
+  const auto map = table::RowMap::CreateUnsigned(manifest, placement, lists);
+  if (!map.ok()) return false;
+  for (const absl::string_view key : {"key 1", "7", "", "another"}) {
+    const absl::StatusOr<uint64_t> row = map->RowOf(AsBytes(key));
+    SHOAL_CHECK(!row.ok() || *row < map->rows());
+  }
+  return true;
+}
+
+// A digest of the row, one byte to choose the key, the row's bytes.
+bool ParseRow(const World& world, BytesView input) {
+  Cursor cursor(input);
+  const std::string key = absl::StrCat("key ", cursor.U8() % 64);
+  const absl::StatusOr<uint64_t> row = world.table.map().RowOf(AsBytes(key));
+  SHOAL_CHECK(row.ok());
+  return world.table.map().Find(*row, cursor.rest(), AsBytes(key)).ok();
+}
+
+bool ParseVersions(BytesView input) {
+  Cursor cursor(input);
+  const table::VersionList::Bounds bounds = {.rows = cursor.U16(),
+                                             .after = cursor.U8(),
+                                             .last = cursor.U8(),
+                                             .names_every_row = cursor.U8() % 2 == 1};
+  const auto list = table::VersionList::Decode(cursor.rest(), bounds);
+  if (!list.ok()) return false;
+  SHOAL_CHECK(std::ranges::equal(list->Encode(), cursor.rest()));
+  return true;
+}
+
+Bytes VersionsInput(const table::VersionList& list, uint8_t after, uint8_t last, bool all) {
+  Bytes input = {static_cast<uint8_t>(list.rows()), static_cast<uint8_t>(list.rows() >> 8), after,
+                 last, static_cast<uint8_t>(all)};
+  Append(input, list.Encode());
+  return input;
+}
+
+bool ParseRecords(absl::StatusOr<table::RecordSet> (*parse)(absl::string_view, std::string),
+                  BytesView input) {
+  const auto records = parse(TextOf(input), "input");
+  if (!records.ok()) return false;
+  for (size_t i = 0; i < records->size(); ++i) {
+    const auto key = table::UnescapeTsv(table::EscapeTsv(records->key(i)));
+    SHOAL_CHECK(key.ok() && std::ranges::equal(*key, records->key(i)));
+  }
+  return true;
+}
+
+}  // namespace
+
+void AddTableTargets(std::vector<Target>& targets) {
+  const auto hashed = std::make_shared<World>(false), dense = std::make_shared<World>(true);
+  targets.push_back({.name = "manifest",
+                     .seeds = {InputOf(wire::PrintText(hashed->manifest())),
+                               InputOf(wire::PrintText(dense->manifest()))},
+                     .parse = [](BytesView input) {
+                       wire::Manifest manifest;
+                       return wire::ParseText(TextOf(input), "manifest", manifest).ok() &&
+                              table::CheckManifest(manifest).ok();
+                     }});
+  targets.push_back(
+      {.name = "placement", .seeds = {MapInput(*hashed), MapInput(*dense)}, .parse = ParseMap});
+  Target rows{.name = "row", .seeds = {}, .parse = [hashed](BytesView input) {
+                return ParseRow(*hashed, input);
+              }};
+  for (uint8_t key = 0; key < 4; ++key) {
+    Bytes seed = {key};
+    Append(seed, hashed->RowBytes(*hashed->table.map().RowOf(AsBytes(absl::StrCat("key ", key)))));
+    rows.seeds.push_back(seed);
+  }
+  targets.push_back(std::move(rows));
+
+  const auto version = [](uint64_t epoch) {
+    return table::RowVersion{.epoch = epoch, .rows_digest = {static_cast<uint8_t>(epoch)}};
+  };
+  std::vector<uint16_t> of_rows(300, 0);
+  of_rows[7] = of_rows[250] = 1;
+  targets.push_back(
+      {.name = "row_versions",
+       .seeds = {VersionsInput(table::VersionList({version(3), version(5)}, of_rows), 2, 5, true),
+                 VersionsInput(table::VersionList({version(1)}, std::vector<uint16_t>(9, 0)), 0, 1,
+                               true)},
+       .parse = ParseVersions});
+
+  const table::TableShare share = {.party = 2,
+                                   .manifest_digest = {4},
+                                   .manifest_signature = Bytes(48, 5),
+                                   .row_signatures = Bytes(96, 6)};
+  targets.push_back(
+      {.name = "table_share", .seeds = {share.Serialize()}, .parse = [](BytesView input) {
+         const auto parsed = table::TableShare::Parse(input);
+         if (!parsed.ok()) return false;
+         SHOAL_CHECK(std::ranges::equal(parsed->Serialize(), input));
+         return true;
+       }});
+  targets.push_back(
+      {.name = "tsv",
+       .seeds = {InputOf("one\tfirst\ntwo\\x39\\\\\t\nthree\tlast"),
+                 InputOf("\xef\xbb\xbfkey\tvalue\n")},
+       .parse = [](BytesView input) { return ParseRecords(table::ParseTsv, input); }});
+  targets.push_back({.name = "csv",
+                     .seeds = {InputOf("one,first\r\n\"two, \"\"quoted\"\"\",\"line\nbreak\"\r\n"),
+                               InputOf("\xef\xbb\xbfkey,value\n")},
+                     .parse = [](BytesView input) {
+                       return ParseRecords(
+                           [](absl::string_view text, std::string source) {
+                             return table::ParseCsv(text, std::move(source), false);
+                           },
+                           input);
+                     }});
+}
+
+}  // namespace shoal::fuzz

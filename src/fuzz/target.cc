@@ -1,0 +1,89 @@
+#include "src/fuzz/target.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "src/base/check.h"
+#include "src/storage/file.h"
+
+namespace shoal::fuzz {
+namespace {
+
+// Removed at the end of the process.
+class Scratch {
+ public:
+  Scratch() {
+    const char* place = std::getenv("TEST_TMPDIR");
+    path_ =
+        (place != nullptr ? std::string(place) : std::filesystem::temp_directory_path().string()) +
+        "/shoal-fuzz.XXXXXX";
+    SHOAL_CHECK(::mkdtemp(path_.data()) != nullptr);
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+std::vector<Target> Targets() {
+  std::vector<Target> targets;
+  AddWireTargets(targets);
+  AddSignedTargets(targets);
+  AddTableTargets(targets);
+  AddPirTargets(targets);
+  AddClientTargets(targets);
+  AddServerTargets(targets);
+  return targets;
+}
+
+uint8_t Cursor::U8() {
+  if (rest_.empty()) return 0;
+  const uint8_t value = rest_.front();
+  rest_ = rest_.subspan(1);
+  return value;
+}
+
+uint16_t Cursor::U16() {
+  const uint16_t low = U8();
+  return static_cast<uint16_t>(low | U8() << 8);
+}
+
+BytesView Cursor::Blob() {
+  const size_t size = std::min<size_t>(U16(), rest_.size());
+  const BytesView blob = rest_.first(size);
+  rest_ = rest_.subspan(size);
+  return blob;
+}
+
+void AppendBlob(BytesView blob, Bytes& out) {
+  SHOAL_CHECK(blob.size() < 1 << 16);
+  out.push_back(static_cast<uint8_t>(blob.size()));
+  out.push_back(static_cast<uint8_t>(blob.size() >> 8));
+  Append(out, blob);
+}
+
+std::string FileOf(BytesView input, const std::string& name) {
+  static const Scratch scratch;
+  const std::string directory = scratch.path() + "/" + name;
+  SHOAL_CHECK(MakeDirectory(directory, FileMode::kPrivate).ok());
+  const std::string path = directory + "/" + name;
+  // Not durable: that would take most of the time.
+  std::filesystem::remove(path);
+  const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
+  SHOAL_CHECK(file >= 0);
+  SHOAL_CHECK(::write(file, input.data(), input.size()) == static_cast<ssize_t>(input.size()));
+  ::close(file);
+  return path;
+}
+
+}  // namespace shoal::fuzz

@@ -1,0 +1,132 @@
+// Frames, the messages in them, and batches of queries.
+#include <algorithm>
+#include <memory>
+
+#include "src/base/check.h"
+#include "src/fuzz/target.h"
+#include "src/wire/client.pb.h"
+#include "src/wire/frame.h"
+#include "src/wire/peer.pb.h"
+#include "src/wire/pir.pb.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::fuzz {
+namespace {
+
+using wire::Frame;
+using wire::FrameType;
+
+// Every message that a frame may carry, beside its frame's type.
+struct Carried {
+  FrameType type;
+  std::unique_ptr<google::protobuf::MessageLite> message;
+};
+
+template <typename... Messages>
+void Carry(FrameType type, std::vector<Carried>& out) {
+  (out.push_back({type, std::make_unique<Messages>()}), ...);
+}
+
+std::vector<Carried> AllMessages() {
+  std::vector<Carried> all;
+  Carry<wire::GetDeploymentRequest, wire::GetDeploymentResponse>(FrameType::kGetDeployment, all);
+  Carry<wire::GetPlacementRequest, wire::GetPlacementResponse>(FrameType::kGetPlacement, all);
+  Carry<wire::ListRoundsRequest, wire::ListRoundsResponse>(FrameType::kListRounds, all);
+  Carry<wire::WaitRoundRequest, wire::WaitRoundResponse>(FrameType::kWaitRound, all);
+  Carry<wire::SubmitOnionsRequest, wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, all);
+  Carry<wire::SubmitQueriesRequest, wire::SubmitQueriesResponse>(FrameType::kSubmitQueries, all);
+  Carry<wire::FetchAnswersRequest, wire::FetchAnswersResponse>(FrameType::kFetchAnswers, all);
+  Carry<wire::GetStatusRequest, wire::GetStatusResponse>(FrameType::kGetStatus, all);
+  Carry<wire::GetRowVersionsRequest, wire::GetRowVersionsResponse>(FrameType::kGetRowVersions, all);
+  Carry<wire::GetPirSetupRequest, wire::GetPirSetupResponse>(FrameType::kGetPirSetup, all);
+  Carry<wire::GetPirHintRequest, wire::GetPirHintResponse>(FrameType::kGetPirHint, all);
+  Carry<wire::GetPirDeltaRequest, wire::GetPirDeltaResponse>(FrameType::kGetPirDelta, all);
+  Carry<wire::PirQueryRequest, wire::PirQueryResponse>(FrameType::kPirQuery, all);
+  Carry<wire::ProposeRoundRequest, wire::ProposeRoundResponse>(FrameType::kProposeRound, all);
+  Carry<wire::OfflineRequest, wire::OfflineResponse>(FrameType::kOffline, all);
+  Carry<wire::OnlineRequest, wire::OnlineResponse>(FrameType::kOnline, all);
+  Carry<wire::RoundReportsRequest, wire::RoundReportsResponse>(FrameType::kRoundReports, all);
+  Carry<wire::LiveRoundsRequest, wire::LiveRoundsResponse>(FrameType::kLiveRounds, all);
+  return all;
+}
+
+bool ParseHeader(BytesView input) {
+  wire::FrameHeaderBytes bytes = {};
+  if (input.size() != bytes.size()) return false;
+  std::ranges::copy(input, bytes.begin());
+  const auto header = wire::ParseFrameHeader(bytes);
+  if (!header.ok()) return false;
+  SHOAL_CHECK(wire::EncodeFrameHeader(*header) == bytes);
+  return true;
+}
+
+bool ParseError(BytesView input) {
+  const absl::Status status =
+      wire::ErrorOf({.type = FrameType::kError, .control = TextOf(input), .bulk = {}});
+  SHOAL_CHECK(!status.ok());
+  for (const char c : status.message()) SHOAL_CHECK(c >= 0x20 && c < 0x7f);
+  return status.code() != absl::StatusCode::kInternal;
+}
+
+// The first byte says which message.
+bool ParseMessage(const std::vector<Carried>& all, BytesView input) {
+  Cursor cursor(input);
+  const Carried& carried = all[cursor.U8() % all.size()];
+  const std::unique_ptr<google::protobuf::MessageLite> message(carried.message->New());
+  const Frame frame = {.type = carried.type, .control = TextOf(cursor.rest()), .bulk = {}};
+  const bool few = wire::CheckFieldCount(frame, 1000).ok();
+  if (!wire::ParseFrame(frame, carried.type, *message).ok()) return false;
+  return few;
+}
+
+// The first two bytes are the number of positions.
+bool ParseBatch(BytesView input) {
+  Cursor cursor(input);
+  const uint32_t positions = cursor.U16();
+  const auto batch = wire::DecodeQueryBatch(cursor.rest(), positions);
+  if (!batch.ok()) return false;
+  SHOAL_CHECK(std::ranges::equal(wire::EncodeQueryBatch(*batch, positions), cursor.rest()));
+  return true;
+}
+
+Bytes BatchInput(uint16_t positions, const wire::QueryBatch& batch) {
+  Bytes input = {static_cast<uint8_t>(positions), static_cast<uint8_t>(positions >> 8)};
+  Append(input, wire::EncodeQueryBatch(batch, positions));
+  return input;
+}
+
+}  // namespace
+
+void AddWireTargets(std::vector<Target>& targets) {
+  const auto header = wire::EncodeFrameHeader(
+      {.type = FrameType::kSubmitOnions, .control_bytes = 3000, .bulk_bytes = 1 << 20});
+  targets.push_back({.name = "frame_header", .seeds = {ToBytes(header)}, .parse = ParseHeader});
+  targets.push_back(
+      {.name = "error_frame",
+       .seeds = {InputOf(wire::MakeErrorFrame(absl::NotFoundError("no such round")).control)},
+       .parse = ParseError});
+
+  Target messages{.name = "messages", .seeds = {}, .parse = {}};
+  for (const Carried& carried : AllMessages()) {
+    Bytes seed = {static_cast<uint8_t>(messages.seeds.size())};
+    // Two fields that nearly all messages have: bytes of a digest's length, and a number.
+    Append(seed, AsBytes(absl::string_view("\x0a\x20", 2)));
+    Append(seed, Bytes(32, 7));
+    Append(seed, AsBytes(absl::string_view("\x10\x05", 2)));
+    const bool fits = carried.message->ParseFromArray(seed.data() + 1, seed.size() - 1);
+    messages.seeds.push_back(fits ? seed : Bytes{seed.front()});
+  }
+  messages.parse = [all = std::make_shared<std::vector<Carried>>(AllMessages())](BytesView input) {
+    return ParseMessage(*all, input);
+  };
+  targets.push_back(std::move(messages));
+
+  targets.push_back(
+      {.name = "query_batch",
+       .seeds = {BatchInput(12, {.positions = {0, 3, 4, 5, 11}, .tallies = {1, 2, 3, 0, 9}}),
+                 BatchInput(2000, {.positions = {7, 300, 1999}, .tallies = {5, 6, 2147483646}}),
+                 BatchInput(40, {})},
+       .parse = ParseBatch});
+}
+
+}  // namespace shoal::fuzz
