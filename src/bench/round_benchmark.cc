@@ -80,7 +80,7 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
     auto out = RunOffline(round.context(j + 1), round.secrets(j + 1), *std::move(made), list,
                           queries, resources);
     SHOAL_CHECK(out.ok() && out->dead == 0);
-    list = *ReadAll(*out->onions);
+    list = *ReadAll(out->onions);
     materials[j] = std::move(out->material);
     Row("offline", j + 1, materials[j].positions, timer);
     offline_cpu[j] = whole.Seconds();

@@ -264,10 +264,10 @@ class PracticeOffline {
     server::NoiseBatch none;
     none.onions = *place.spools.Create(0);
     rest_.push_back(Once([&] {
-      const server::OfflineOutput out = *RunOffline(party_.context, party_.secrets, std::move(none),
-                                                    *std::move(intake), place.resources);
+      server::OfflineOutput out = *RunOffline(party_.context, Seed(party_.secrets.PermutationKey()),
+                                              std::move(none), *std::move(intake), place.resources);
       SHOAL_CHECK(out.dead == 0);
-      Digest(*out.onions, party_.mac, pool_);
+      Digest(out.onions, party_.mac, pool_);
     }));
   }
 

@@ -153,7 +153,7 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
                                ForwardQueries(context, out.material, batch, pool));
     SHOAL_ASSERT_OK_AND_ASSIGN(
         batch, wire::DecodeQueryBatch(forwarding.queries, out.material.next_positions));
-    SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(*out.onions));
+    SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(out.onions));
   }
   // The noise is near the model's mean: 80 rows with a standard deviation of about 5.
   EXPECT_NEAR(noise_queries, 2 * kRows * SomeNoise().mean, 5 * 5 * 9);

@@ -150,17 +150,14 @@ absl::Status Journal::PersistEnd(RoundCounter round) {
                   contents_.lower_bound({RoundCounter(round.value() + 1), Content{0}}));
   Bytes record = {static_cast<uint8_t>(Kind::kEnd)};
   AppendLe(record, round.value());
-  // Wipes the secrets even if the record cannot be written.
-  const absl::Status persisted = Persist(record);
-  const absl::Status wiped = WipeSeed(round);
-  return persisted.ok() ? wiped : persisted;
+  return Persist(record);
 }
 
 absl::Status Journal::EndRound(RoundCounter round) {
   absl::Status ended;
   {
     const MutexLock lock(mutex_);
-    ended = contents_.contains({round, Content::kHeader}) ? PersistEnd(round) : WipeSeed(round);
+    if (contents_.contains({round, Content::kHeader})) ended = PersistEnd(round);
   }
   const absl::Status deleted = DeleteSubmissions(round);
   return ended.ok() ? deleted : ended;
@@ -288,8 +285,9 @@ absl::Status FileJournal::Load() {
   return EndOpenRounds();
 }
 
-// Removes seeds and submissions of rounds that were open or being ended, and what a write of
-// StoreRounds left that was broken off. Goes on after a file that cannot be removed.
+// Removes submissions of rounds that were open or being ended, seeds that an earlier version
+// stored, and what a write of StoreRounds left that was broken off. Goes on after a file that
+// cannot be removed.
 absl::Status FileJournal::RemoveLeftovers() {
   std::error_code error;
   absl::Status first_error;
@@ -330,15 +328,6 @@ absl::Status FileJournal::Persist(BytesView record) {
   }
   journal_bytes_ += framed.size();
   return absl::OkStatus();
-}
-
-absl::Status FileJournal::StoreSeed(RoundCounter round, BytesView seed) {
-  const std::string path = RoundFile(round, "seed");
-  if (FileExists(path)) {
-    return StorageError(absl::StatusCode::kFailedPrecondition,
-                        absl::StrCat(path, ": a round has one seed"));
-  }
-  return WriteFileAtomically(path, seed, FileMode::kPrivate);
 }
 
 absl::Status FileJournal::AppendSubmission(RoundCounter round, BytesView record) {
@@ -444,10 +433,6 @@ absl::StatusOr<Bytes> FileJournal::LoadRounds() const {
   if (absl::IsNotFound(content.status())) return Bytes();
   if (!content.ok()) return content.status();
   return ToBytes(AsBytes(*content));
-}
-
-absl::Status FileJournal::WipeSeed(RoundCounter round) {
-  return WipeFile(RoundFile(round, "seed"));
 }
 
 absl::Status FileJournal::DeleteSubmissions(RoundCounter round) {

@@ -3,12 +3,10 @@
 // "One content for ever" (docs/threat-model.md): before a party sends anything for a round in a
 // direction, it has stored the digest of its complete input. The same input may come again; any
 // other is refused for ever. A party signs one header for a counter and one manifest or roster for
-// an epoch. Seeds are stored before anything that derives from them is sent, and are wiped when the
-// round ends. Onions are then deleted without being overwritten: they were on the wire, and cannot
-// be opened without the seed.
-//
-// A process that starts with a journal of unfinished rounds ends those rounds: their secrets are
-// wiped, and their counters stay refused.
+// an epoch. No secret of a round is stored: a process that starts with a journal of unfinished
+// rounds ends those rounds, and their counters stay refused. What clients sent for a round is
+// deleted at its end without being overwritten: it was on the wire, and cannot be opened without
+// the round's keys.
 #ifndef SHOAL_SRC_SERVER_JOURNAL_H_
 #define SHOAL_SRC_SERVER_JOURNAL_H_
 
@@ -61,9 +59,6 @@ class Journal {
   // The highest epoch of `subject` so far, 0 if there is none.
   uint64_t highest_epoch(absl::string_view subject) const;
 
-  // Keeps the seed of a round until the round ends. To be called once for each round.
-  virtual absl::Status StoreSeed(RoundCounter round, BytesView seed) = 0;
-
   // Keeps what clients sent for a round (frontend). Sync makes all records appended so far durable,
   // so that one call serves many acknowledgements. After UNAVAILABLE from either, nothing is lost,
   // and the call may succeed later. After any other error, nothing that was appended for the round
@@ -81,8 +76,8 @@ class Journal {
   // What StoreRounds has kept, in this process or an earlier one; empty if nothing.
   virtual absl::StatusOr<Bytes> LoadRounds() const = 0;
 
-  // Wipes the round's seed and deletes its submissions; the counter is refused from now on. OK
-  // again for a round that has ended.
+  // Deletes the round's submissions; the counter is refused from now on. OK again for a round that
+  // has ended.
   absl::Status EndRound(RoundCounter round);
 
   // The highest counter used so far. Headers are signed only for counters above it.
@@ -93,8 +88,6 @@ class Journal {
 
   // Makes one record durable.
   virtual absl::Status Persist(BytesView record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
-  // Wipes what StoreSeed has written.
-  virtual absl::Status WipeSeed(RoundCounter round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Deletes what AppendSubmission has written. Called without the lock: gigabytes take a while.
   virtual absl::Status DeleteSubmissions(RoundCounter round) = 0;
 
@@ -126,7 +119,6 @@ class Journal {
 
 // A journal in a directory of its own (0700):
 //   journal             records, each: u32 length | 16-byte BLAKE2b checksum | record
-//   round-N.seed        (0600)
 //   round-N.submissions (0600)
 //   rounds              what StoreRounds keeps
 //   lock                held while a process uses the directory
@@ -139,7 +131,6 @@ class FileJournal final : public Journal {
   static absl::StatusOr<std::unique_ptr<FileJournal>> Open(const std::string& directory);
   ~FileJournal() override;
 
-  absl::Status StoreSeed(RoundCounter round, BytesView seed) override;
   absl::Status AppendSubmission(RoundCounter round, BytesView record) override;
   absl::Status Sync(RoundCounter round) override;
   absl::StatusOr<std::unique_ptr<ByteSource>> ReadSubmissions(RoundCounter round,
@@ -149,7 +140,6 @@ class FileJournal final : public Journal {
 
  protected:
   absl::Status Persist(BytesView record) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WipeSeed(RoundCounter round) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status DeleteSubmissions(RoundCounter round) override;
 
  private:

@@ -128,16 +128,14 @@ TEST_F(FileJournalTest, CountersOnlyRiseAlsoAfterARestart) {
   SHOAL_EXPECT_OK(journal_->CommitRound(RoundCounter(8), Content::kHeader, D(1)));
 }
 
-TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndWipesTheirSecrets) {
+TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndRemovesTheirFiles) {
   SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
-  SHOAL_ASSERT_OK(journal_->StoreSeed(round_, Bytes(32, 5)));
   SHOAL_ASSERT_OK(journal_->AppendSubmission(round_, Bytes(10, 1)));
   SHOAL_ASSERT_OK(journal_->Sync(round_));
-  // A draft has a seed but no header yet.
-  SHOAL_ASSERT_OK(journal_->StoreSeed(RoundCounter(8), Bytes(32, 6)));
-  EXPECT_TRUE(FileExists(directory_ + "/round-7.seed"));
+  // Versions up to 0.2 stored seeds.
+  std::ofstream(directory_ + "/round-8.seed") << std::string(32, 's');
+  EXPECT_TRUE(FileExists(directory_ + "/round-7.submissions"));
   Reopen();
-  EXPECT_FALSE(FileExists(directory_ + "/round-7.seed"));
   EXPECT_FALSE(FileExists(directory_ + "/round-7.submissions"));
   EXPECT_FALSE(FileExists(directory_ + "/round-8.seed"));
   EXPECT_THAT(journal_->CommitRound(round_, Content::kQueriesInput, D(1)),
@@ -145,11 +143,10 @@ TEST_F(FileJournalTest, ARestartEndsOpenRoundsAndWipesTheirSecrets) {
 }
 
 // A party may start on a disk that clients' submissions have filled. Nothing can be written, but
-// secrets and submissions are erased.
+// submissions are removed.
 TEST_F(FileJournalTest, AStartOnAFullDiskErasesEveryRound) {
   for (uint64_t round : {7, 8, 9}) {
     SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(round), Content::kHeader, D(1)));
-    SHOAL_ASSERT_OK(journal_->StoreSeed(RoundCounter(round), Bytes(32, 5)));
     SHOAL_ASSERT_OK(journal_->AppendSubmission(RoundCounter(round), Bytes(1000, 1)));
   }
   journal_.reset();
@@ -201,10 +198,10 @@ TEST_F(FileJournalTest, OnAFullDiskSubmissionsAreLost) {
   EXPECT_THAT(journal_->Sync(round_), StatusIs(absl::StatusCode::kDataLoss, "the round is lost"));
 }
 
-TEST_F(FileJournalTest, ADamagedJournalKeepsNoSecrets) {
+TEST_F(FileJournalTest, ADamagedJournalKeepsNoSubmissions) {
   SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
   SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(8), Content::kHeader, D(1)));
-  SHOAL_ASSERT_OK(journal_->StoreSeed(RoundCounter(8), Bytes(32, 5)));
+  SHOAL_ASSERT_OK(journal_->AppendSubmission(RoundCounter(8), Bytes(32, 5)));
   journal_.reset();
   SHOAL_ASSERT_OK_AND_ASSIGN(std::string damaged, ReadFile(directory_ + "/journal"));
   damaged[10] ^= 1;
@@ -232,12 +229,9 @@ TEST_F(FileJournalTest, EveryRecordIsSynced) {
 
 TEST_F(FileJournalTest, EndedRoundsStayEndedAndTheirFilesAreGone) {
   SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
-  SHOAL_ASSERT_OK(journal_->StoreSeed(round_, Bytes(32, 5)));
-  EXPECT_THAT(journal_->StoreSeed(round_, Bytes(32, 6)), StatusIs(kRefused, "one seed"));
   SHOAL_ASSERT_OK(journal_->AppendSubmission(round_, Bytes(10, 1)));
   SHOAL_EXPECT_OK(journal_->EndRound(round_));
   SHOAL_EXPECT_OK(journal_->EndRound(round_));
-  EXPECT_FALSE(FileExists(directory_ + "/round-7.seed"));
   EXPECT_FALSE(FileExists(directory_ + "/round-7.submissions"));
   EXPECT_THAT(journal_->CommitRound(round_, Content::kOfflineInput, D(1)),
               StatusIs(kRefused, "not open"));
@@ -271,7 +265,6 @@ TEST_F(FileJournalTest, EpochsNeitherGoBackNorFork) {
 
 TEST_F(FileJournalTest, FilesAreTheOwnersAlone) {
   SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
-  SHOAL_ASSERT_OK(journal_->StoreSeed(round_, Bytes(32, 5)));
   SHOAL_ASSERT_OK(journal_->AppendSubmission(round_, Bytes(10, 1)));
   for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
     struct stat info;

@@ -32,7 +32,7 @@ constexpr auto kSecret = PageBuffer::Content::kSecret;
 constexpr auto kPublic = PageBuffer::Content::kPublic;
 
 // Draws the rows of the noise queries, one entry for each query.
-SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const RoundSecrets& secrets) {
+SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const OfflineSecrets& secrets) {
   SecretVector<uint32_t> counts(context.max_rows);
   SeededRandom random = secrets.NoiseCounts();
   context.noise.Sample(random, counts);
@@ -62,22 +62,6 @@ void ParallelSort(std::span<T> items, ThreadPool& pool) {
   });
 }
 
-// Hands out the records of a Scatter in the order of their places.
-class ScatterSource final : public ByteSource {
- public:
-  ScatterSource(shuffle::Scatter scatter, ThreadPool* pool)
-      : scatter_(std::move(scatter)), pool_(pool) {}
-  uint64_t size() const override { return scatter_.size(); }
-  absl::StatusOr<BytesView> Next() override {
-    SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(*pool_));
-    return BytesView(piece);
-  }
-
- private:
-  shuffle::Scatter scatter_;
-  ThreadPool* const pool_;
-};
-
 // Puts record i of a spool to places[i], for all i.
 absl::Status PutAll(const Spool& records, size_t record_bytes, std::span<const uint32_t> places,
                     shuffle::Scatter& scatter, ThreadPool& pool) {
@@ -100,7 +84,13 @@ absl::Status PutAll(const Spool& records, size_t record_bytes, std::span<const u
 
 }  // namespace
 
-absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSecrets& secrets,
+absl::StatusOr<BytesView> OrderedList::Next() {
+  if (size() == 0) return BytesView();
+  SHOAL_ASSIGN_OR_RETURN(const MutableBytes piece, scatter_.Next(*pool_));
+  return BytesView(piece);
+}
+
+absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const OfflineSecrets& secrets,
                                      const Resources& resources) {
   NoiseBatch batch;
   if (context.is_backend()) return batch;
@@ -126,7 +116,7 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSec
   return batch;
 }
 
-OnionIntake::OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t bytes,
+OnionIntake::OnionIntake(const RoundContext& context, const OfflineSecrets& secrets, uint64_t bytes,
                          uint64_t count, const Resources& resources)
     : context_(&context),
       resources_(resources),
@@ -138,7 +128,7 @@ OnionIntake::OnionIntake(const RoundContext& context, const RoundSecrets& secret
       cutter_(context.is_frontend() ? 0 : count, context.onion_bytes()) {}
 
 absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
-                                               const RoundSecrets& secrets, uint64_t bytes,
+                                               const OfflineSecrets& secrets, uint64_t bytes,
                                                const Resources& resources) {
   const size_t onion_bytes = context.onion_bytes();
   if (bytes % onion_bytes != 0) {
@@ -151,7 +141,7 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
 }
 
 absl::StatusOr<OnionIntake> OnionIntake::BeginSubmissions(const RoundContext& context,
-                                                          const RoundSecrets& secrets,
+                                                          const OfflineSecrets& secrets,
                                                           uint64_t bytes, uint64_t onions,
                                                           const Resources& resources) {
   SHOAL_CHECK(context.is_frontend());
@@ -159,7 +149,7 @@ absl::StatusOr<OnionIntake> OnionIntake::BeginSubmissions(const RoundContext& co
 }
 
 absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
-                                               const RoundSecrets& secrets, uint64_t bytes,
+                                               const OfflineSecrets& secrets, uint64_t bytes,
                                                uint64_t count, const Resources& resources) {
   const uint64_t most =
       MaxPositions(context.party, context.max_slots, context.max_rows, context.noise);
@@ -188,6 +178,15 @@ absl::Status OnionIntake::Take(BytesView piece) {
     return absl::InvalidArgumentError("offline list: more bytes than were announced");
   }
   left_bytes_ -= piece.size();
+  SHOAL_RETURN_IF_ERROR(OpenPiece(piece));
+  if (complete()) {
+    key_.secret_key.Wipe();
+    fingerprint_key_.Wipe();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OnionIntake::OpenPiece(BytesView piece) {
   if (!context_->is_frontend()) {
     return cutter_.Cut(piece, "offline list",
                        [this](BytesView onions) { return OpenWhole(onions); });
@@ -345,7 +344,7 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& po
   return absl::OkStatus();
 }
 
-absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
+absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const OfflineSecrets& secrets,
                                          NoiseBatch noise, BytesView input, uint64_t onions,
                                          const Resources& resources) {
   SHOAL_ASSIGN_OR_RETURN(
@@ -354,10 +353,11 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
           ? OnionIntake::BeginSubmissions(context, secrets, input.size(), onions, resources)
           : OnionIntake::Begin(context, secrets, input.size(), resources));
   SHOAL_RETURN_IF_ERROR(intake.Take(input));
-  return RunOffline(context, secrets, std::move(noise), std::move(intake), resources);
+  return RunOffline(context, Seed(secrets.PermutationKey()), std::move(noise), std::move(intake),
+                    resources);
 }
 
-absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
+absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed& permutation_key,
                                          NoiseBatch noise, OnionIntake intake,
                                          const Resources& resources) {
   if (!intake.complete()) {
@@ -390,7 +390,6 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
     }
     material.arena->Limit(memory.later());
     material.arena->Touched();
-    out.onions = std::make_unique<BytesSource>(Bytes());
     return out;
   }
 
@@ -402,9 +401,9 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
         absl::StrCat("offline list: ", next_positions, " positions do not fit 32 bits"));
   }
   material.next_positions = static_cast<uint32_t>(next_positions);
-  const Seed key = secrets.PermutationKey();
-  SHOAL_ASSIGN_OR_RETURN(const auto place,
-                         shuffle::RandomPermutation(next_positions, key.view(), *resources.pool));
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto place,
+      shuffle::RandomPermutation(next_positions, permutation_key.view(), *resources.pool));
   uint64_t item = 0;
   for (uint32_t i = 0; i < material.positions; ++i) {
     material.target[i] = living(i) ? place[item++] : OnlineMaterial::kDead;
@@ -433,7 +432,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Roun
   // From here on the arena holds what the answers need.
   material.arena->Limit(memory.later());
   material.arena->Touched(memory.untouched());
-  out.onions = std::make_unique<ScatterSource>(std::move(scatter), resources.pool);
+  out.onions = OrderedList(std::move(scatter), resources.pool);
   return out;
 }
 

@@ -21,6 +21,7 @@
 #include "src/server/record_cutter.h"
 #include "src/server/round_context.h"
 #include "src/server/round_memory.h"
+#include "src/shuffle/scatter.h"
 #include "src/storage/arena.h"
 #include "src/storage/page_buffer.h"
 #include "src/storage/spool.h"
@@ -37,7 +38,7 @@ struct NoiseBatch {
 
 // Makes a party's noise; the backend has none. Costs one seal for every noise query and later
 // party. Errors of the spool.
-absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const RoundSecrets& secrets,
+absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const OfflineSecrets& secrets,
                                      const Resources& resources);
 
 // Party 1's input: all submissions of a round as they were received, each after its length (4
@@ -51,17 +52,18 @@ struct Submissions {
 // A party's input, opened while the rest is still on its way: layers are opened and seeds
 // fingerprinted piece by piece, so that the network and the curve work overlap. Memory for all
 // stages of the round is reserved at the beginning (round_memory.h) and touched as onions arrive.
-// Thread-compatible; the context and the secrets must outlive it.
+// Once all of it is open, the intake holds no key. Thread-compatible; the context must outlive it.
 class OnionIntake {
  public:
   // Begins an input of `bytes` bytes. INVALID_ARGUMENT if that is not a whole number of this
   // party's onions, or more onions than the header allows. RESOURCE_EXHAUSTED if there is no memory
   // for the round.
-  static absl::StatusOr<OnionIntake> Begin(const RoundContext& context, const RoundSecrets& secrets,
-                                           uint64_t bytes, const Resources& resources);
+  static absl::StatusOr<OnionIntake> Begin(const RoundContext& context,
+                                           const OfflineSecrets& secrets, uint64_t bytes,
+                                           const Resources& resources);
   // The same at party 1, for submissions with so many onions.
   static absl::StatusOr<OnionIntake> BeginSubmissions(const RoundContext& context,
-                                                      const RoundSecrets& secrets, uint64_t bytes,
+                                                      const OfflineSecrets& secrets, uint64_t bytes,
                                                       uint64_t onions, const Resources& resources);
 
   // Takes the next bytes, any number. INVALID_ARGUMENT beyond the announced end, and for what are
@@ -74,7 +76,7 @@ class OnionIntake {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  friend absl::StatusOr<struct OfflineOutput> RunOffline(const RoundContext&, const RoundSecrets&,
+  friend absl::StatusOr<struct OfflineOutput> RunOffline(const RoundContext&, const Seed&,
                                                          NoiseBatch, OnionIntake, const Resources&);
   struct Fingerprint {
     uint64_t value;
@@ -84,11 +86,12 @@ class OnionIntake {
     }
   };
 
-  OnionIntake(const RoundContext& context, const RoundSecrets& secrets, uint64_t bytes,
+  OnionIntake(const RoundContext& context, const OfflineSecrets& secrets, uint64_t bytes,
               uint64_t count, const Resources& resources);
-  static absl::StatusOr<OnionIntake> Begin(const RoundContext& context, const RoundSecrets& secrets,
-                                           uint64_t bytes, uint64_t count,
-                                           const Resources& resources);
+  static absl::StatusOr<OnionIntake> Begin(const RoundContext& context,
+                                           const OfflineSecrets& secrets, uint64_t bytes,
+                                           uint64_t count, const Resources& resources);
+  absl::Status OpenPiece(BytesView piece);
   absl::Status OpenWhole(BytesView onions);
   // Opens the whole submissions at the beginning of `pending_`, and drops them from it.
   absl::Status OpenPending();
@@ -116,10 +119,27 @@ class OnionIntake {
   PageArray<Fingerprint> prints_;
 };
 
+// A list for the next party, put in order as it is read, any number of times. Thread-compatible.
+class OrderedList final : public ByteSource {
+ public:
+  OrderedList() = default;  // empty: the backend's
+  OrderedList(shuffle::Scatter scatter, ThreadPool* pool)
+      : scatter_(std::move(scatter)), pool_(pool) {}
+
+  uint64_t size() const override { return scatter_.size(); }
+  // Errors of the spool.
+  absl::StatusOr<BytesView> Next() override;
+  // Back to the beginning.
+  void Rewind() { scatter_.Rewind(); }
+
+ private:
+  shuffle::Scatter scatter_;
+  ThreadPool* pool_ = nullptr;
+};
+
 struct OfflineOutput {
   OnlineMaterial material;
-  // The list for the next party, sorted as it is read; null at the backend.
-  std::unique_ptr<ByteSource> onions;
+  OrderedList onions;
   uint64_t dead = 0;
 };
 
@@ -132,13 +152,13 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& po
 // Runs the rest of the stage. INVALID_ARGUMENT if the input is not complete; errors of the spools.
 // A bad onion is no error but makes its position dead. Equal arguments give the same output, byte
 // for byte, for any number of threads, any place of the spools and any cutting of the input.
-absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
+absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed& permutation_key,
                                          NoiseBatch noise, OnionIntake intake,
                                          const Resources& resources);
 
 // The same for an input that is complete in memory; `onions` counts those in party 1's submissions,
 // and is not used elsewhere.
-absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const RoundSecrets& secrets,
+absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const OfflineSecrets& secrets,
                                          NoiseBatch noise, BytesView input, uint64_t onions,
                                          const Resources& resources);
 

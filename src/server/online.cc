@@ -47,7 +47,7 @@ void Ahead(const uint8_t* bytes, size_t size) {
 // Hands out the answers to a batch of queries, under this party's masks, piece by piece.
 class MaskedAnswers : public ByteSource {
  public:
-  MaskedAnswers(const RoundContext& context, const RoundSecrets& secrets,
+  MaskedAnswers(const RoundContext& context, const LastingSecrets& secrets,
                 const OnlineMaterial& material, const wire::QueryBatch& queries, ThreadPool& pool)
       : context_(context),
         material_(material),
@@ -95,7 +95,7 @@ class MaskedAnswers : public ByteSource {
 // Answers from the rows of the table.
 class BackendAnswers final : public MaskedAnswers {
  public:
-  BackendAnswers(const RoundContext& context, const RoundSecrets& secrets,
+  BackendAnswers(const RoundContext& context, const LastingSecrets& secrets,
                  const OnlineMaterial& material, const wire::QueryBatch& queries,
                  const AnswerTable& table, ThreadPool& pool)
       : MaskedAnswers(context, secrets, material, queries, pool),
@@ -149,7 +149,7 @@ class BackendAnswers final : public MaskedAnswers {
 // The next party's answers, in the order of this party's queries.
 class ReturnedAnswers final : public MaskedAnswers {
  public:
-  ReturnedAnswers(const RoundContext& context, const RoundSecrets& secrets,
+  ReturnedAnswers(const RoundContext& context, const LastingSecrets& secrets,
                   const OnlineMaterial& material, const wire::QueryBatch& queries,
                   shuffle::Scatter scatter, ThreadPool& pool)
       : MaskedAnswers(context, secrets, material, queries, pool), scatter_(std::move(scatter)) {}
@@ -275,7 +275,7 @@ absl::Status AnswerIntake::PutWhole(BytesView answers) {
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
-    const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
+    const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
   if (!intake.complete()) return absl::InvalidArgumentError("answers: not all of them came");
@@ -293,7 +293,7 @@ absl::StatusOr<Spool> MakeAnswerList(Arena* arena, const ListMemory& reserved, u
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
-    const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
+    const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool) {
   SHOAL_CHECK(context.is_backend());
   SHOAL_CHECK(table.bytes.size() == table.rows * context.answer_bytes);

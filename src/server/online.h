@@ -76,7 +76,7 @@ class AnswerIntake {
 
  private:
   friend absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(const RoundContext&,
-                                                                   const RoundSecrets&,
+                                                                   const LastingSecrets&,
                                                                    const OnlineMaterial&,
                                                                    const wire::QueryBatch&,
                                                                    AnswerIntake, const Resources&);
@@ -101,7 +101,7 @@ class AnswerIntake {
 // answer of the fixed size; a dead position, for which nobody has a mask, gets pseudorandom bytes.
 // INVALID_ARGUMENT if the intake is not complete. The arguments must outlive the source.
 absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
-    const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
+    const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources);
 
 // Makes an empty list for `bytes` of answers, which the caller fills at once: in the memory that
@@ -113,7 +113,7 @@ absl::StatusOr<Spool> MakeAnswerList(Arena* arena, const ListMemory& reserved, u
 // At the backend: answers every query with the row that it names, or zeros if there is no such row,
 // under the mask. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries.
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
-    const RoundContext& context, const RoundSecrets& secrets, const OnlineMaterial& material,
+    const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool);
 
 }  // namespace shoal::server

@@ -52,13 +52,13 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
 // The immutable part of a round whose header is signed. The round holds a reference until it ends,
 // and so does every call that works on it; the secrets are wiped with the last reference.
 struct Party::RoundKeys {
-  RoundSecrets secrets;
+  LastingSecrets secrets;
   RoundContext context;
 
   // Contents are digested with a MAC under a key that is erased with the round, so that nobody else
   // can find collisions.
   ContentMac Mac(Content content) const {
-    return ContentMac(secrets.ContentKey().view(), ContentName(content));
+    return ContentMac(secrets.ContentKey(), ContentName(content));
   }
   Digest MacOf(Content content, BytesView bytes, ThreadPool& pool) const {
     return Mac(content).Of(bytes, pool);
@@ -78,20 +78,25 @@ struct Party::OpenRound {
   struct Ready {
     // Shared with FirstWrongToken, which only reads.
     std::shared_ptr<OnlineMaterial> material;
+    // The list for the next party, kept in case the list that it was made of comes again: nothing
+    // is left from which it could be made again.
+    std::shared_ptr<OrderedList> list;
+    wire::StageReport report;  // of the stage, without what reading the list costs
   };
-  struct Queried {  // also in kAnswered
-    std::shared_ptr<OnlineMaterial> material;
+  struct Queried {                             // also in kAnswered
+    std::shared_ptr<OnlineMaterial> material;  // without shares and noise, but at the backend
     wire::QueryBatch queries;
     std::optional<Forwarding> forwarding;  // none at the backend
+    Bytes forwarded;  // kept in case the queries come again; none at the backend
   };
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
 
-  OpenRound(wire::RoundHeader d, RoundSecrets secrets, std::shared_ptr<const TableEpoch> t,
+  OpenRound(wire::RoundHeader d, RoundSecrets drawn, std::shared_ptr<const TableEpoch> t,
             uint64_t now_s)
       : draft(std::move(d)),
         table(std::move(t)),
         drafted_s(now_s),
-        held(Drafted{std::move(secrets)}) {}
+        held(Drafted{std::move(drawn)}) {}
 
   const wire::RoundHeader draft;  // as this party sent it on
   // The epoch that the draft names, also after this party has taken another one.
@@ -108,8 +113,9 @@ struct Party::OpenRound {
   RoundStage<PartyStage> stage ABSL_GUARDED_BY(gate){PartyStage::kDrafted};
   // Counts the changes of `held`. What was made from an earlier generation is no longer valid.
   uint64_t generation ABSL_GUARDED_BY(gate) = 0;
-  KeysPointer keys ABSL_GUARDED_BY(gate);              // from kSigned to the end
-  std::weak_ptr<Intake> intake ABSL_GUARDED_BY(gate);  // one offline list at a time
+  KeysPointer keys ABSL_GUARDED_BY(gate);               // from kSigned to the end
+  OfflineSecretsPointer secrets ABSL_GUARDED_BY(gate);  // in kSigned and kPrepared
+  std::weak_ptr<Intake> intake ABSL_GUARDED_BY(gate);   // one offline list at a time
   // The length of the offline list that was committed to.
   std::optional<uint64_t> list_bytes ABSL_GUARDED_BY(gate);
   // From kReady to the end.
@@ -134,6 +140,7 @@ struct Party::OpenRound {
       SHOAL_RETURN_IF_ERROR(stage.Advance(to));
       ++generation;
       if constexpr (std::is_same_v<Content, Ready>) material = content.material;
+      if (to == PartyStage::kOffline) secrets.reset();
     }
     held = std::move(content);
     return absl::OkStatus();
@@ -146,11 +153,27 @@ struct Party::OpenRound {
     return stage.Advance(to);
   }
 
+  // The same for a stage whose input came again. What an earlier call was handing out, or taking,
+  // ends.
+  absl::Status Repeat(PartyStage to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    SHOAL_RETURN_IF_ERROR(stage.Advance(to));
+    ++generation;
+    return absl::OkStatus();
+  }
+
   // The keys of a signed round. NOT_FOUND once it has ended.
   absl::StatusOr<KeysPointer> Keys() const ABSL_LOCKS_EXCLUDED(gate) {
     const MutexLock lock(gate);
     if (keys == nullptr) return absl::NotFoundError("round ended");
     return keys;
+  }
+
+  // What the offline stage needs until its list is committed to. NOT_FOUND afterwards.
+  absl::StatusOr<OfflineSecretsPointer> Secrets() const ABSL_LOCKS_EXCLUDED(gate) {
+    const MutexLock lock(gate);
+    if (secrets == nullptr) return absl::NotFoundError("round ended");
+    return secrets;
   }
 
   // Lets go of what needs no wait, so that no call begins and a running one fails at its next step.
@@ -163,6 +186,7 @@ struct Party::OpenRound {
     SHOAL_CHECK(ended.ok());  // from any stage
     ++generation;
     keys.reset();
+    secrets.reset();
     material.reset();
     return intake.lock();
   }
@@ -178,27 +202,31 @@ struct Party::OpenRound {
     return absl::FailedPreconditionError("the round has ended, or its stage was begun again");
   }
 
-  // Decodes queries, commits to them and adds their cost to `report`. Sets the round back to kReady
-  // if the same queries were taken before.
-  absl::StatusOr<wire::QueryBatch> TakeQueries(BytesView encoded, const RoundKeys& round_keys,
-                                               Journal& journal, ThreadPool& pool,
-                                               wire::StageReport& report)
+  // Makes the party's noise unless that was done.
+  absl::Status MakeNoise(const Party& party, const RoundKeys& round_keys)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+
+  // Commits to an offline list, erases what opened it, and runs the rest of the stage: the round is
+  // then kReady.
+  absl::Status TakeOnions(const Party& party, const RoundKeys& round_keys, IntakeWork& list)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+
+  // Commits to queries. Returns them decoded, or nothing if they came before: then the round still
+  // holds what was made of them.
+  absl::StatusOr<std::optional<wire::QueryBatch>> TakeQueries(BytesView encoded,
+                                                              const RoundKeys& round_keys,
+                                                              Journal& journal, ThreadPool& pool)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate) {
     SHOAL_RETURN_IF_ERROR(
         Annotate(Check(PartyStage::kQueried), "queries came before the offline stage was done"));
-    const StageTimer timer;
-    const auto* const before = std::get_if<Queried>(&held);
-    const std::shared_ptr<OnlineMaterial> online =
-        before != nullptr ? before->material : std::get<Ready>(held).material;
-    SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
-                           wire::DecodeQueryBatch(encoded, online->positions));
+    std::optional<wire::QueryBatch> queries;
+    if (const auto* const ready = std::get_if<Ready>(&held)) {
+      SHOAL_ASSIGN_OR_RETURN(queries, wire::DecodeQueryBatch(encoded, ready->material->positions));
+    }
     SHOAL_RETURN_IF_ERROR(
         journal.CommitRound(counter(), Content::kQueriesInput,
                             round_keys.MacOf(Content::kQueriesInput, encoded, pool)));
-    if (before != nullptr) SHOAL_RETURN_IF_ERROR(Become(PartyStage::kReady, Ready{online}));
-    report.set_positions_in(queries.positions.size());
-    report.set_bytes_in(encoded.size());
-    timer.AddTo(report);
+    if (!queries.has_value()) SHOAL_RETURN_IF_ERROR(Repeat(PartyStage::kQueried));
     return queries;
   }
 
@@ -360,7 +388,6 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
     }
   }
   RoundSecrets secrets(random_->NewSeed());
-  SHOAL_RETURN_IF_ERROR(journal_->StoreSeed(counter, secrets.seed()));
   wire::RoundHeader extended = draft;
   extended.DiscardUnknownFields();  // only what was checked is sent on
   extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
@@ -426,15 +453,17 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
                          signature::AggregateSignatures(signatures));
   absl::Status signed_now;
   {
-    // If the draft was withdrawn meanwhile, the seed on disk may be another draft's.
     const MutexLock lock(mutex_);
     const MutexLock gate(open->gate);
     signed_now = CheckNewest(*table);
     if (signed_now.ok()) signed_now = open->stage.Advance(PartyStage::kSigned);
     if (signed_now.ok()) {
       ++open->generation;
+      RoundSecrets& secrets = std::get<OpenRound::Drafted>(open->held).secrets;
       open->keys = std::make_shared<const RoundKeys>(
-          std::move(std::get<OpenRound::Drafted>(open->held).secrets), std::move(context));
+          std::move(static_cast<LastingSecrets&>(secrets)), std::move(context));
+      open->secrets =
+          std::make_shared<const OfflineSecrets>(std::move(static_cast<OfflineSecrets&>(secrets)));
       open->held = std::monostate();
       drafts_.erase(counter);
       rounds_[id] = open;
@@ -490,26 +519,27 @@ absl::StatusOr<PartyStage> Party::Stage(const Digest& round_id) const {
   return open->stage.get();
 }
 
-absl::StatusOr<NoiseBatch> Party::MakeNoise(OpenRound& open, const RoundKeys& keys) const {
+absl::Status Party::OpenRound::MakeNoise(const Party& party, const RoundKeys& round_keys) {
+  // The noise is made already, or used up already.
+  if (!Check(PartyStage::kPrepared).ok()) return absl::OkStatus();
+  SHOAL_ASSIGN_OR_RETURN(const OfflineSecretsPointer drawn, Secrets());
   const StageTimer timer;
   SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise,
-                         server::MakeNoise(keys.context, keys.secrets, resources_));
-  if (is_backend()) return noise;  // empty
-  wire::StageReport report = ReportOf(number(), "noise");
-  report.set_noise_queries(noise.size());
-  timer.AddTo(report);
-  open.Report(std::move(report));
-  return noise;
+                         server::MakeNoise(round_keys.context, *drawn, party.resources_));
+  if (!party.is_backend()) {
+    wire::StageReport report = ReportOf(party.number(), "noise");
+    report.set_noise_queries(noise.size());
+    timer.AddTo(report);
+    Report(std::move(report));
+  }
+  return Become(PartyStage::kPrepared, Prepared{std::move(noise)});
 }
 
 absl::Status Party::PrepareNoise(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   const MutexLock working(open->work);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
-  // The noise is made already, or used up already.
-  if (!open->Check(PartyStage::kPrepared).ok()) return absl::OkStatus();
-  SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise, MakeNoise(*open, *keys));
-  return open->Become(PartyStage::kPrepared, OpenRound::Prepared{std::move(noise)});
+  return open->MakeNoise(*this, *keys);
 }
 
 absl::StatusOr<uint64_t> Party::AnswerBytes(const Digest& round_id) const {
@@ -591,22 +621,72 @@ class Party::Outgoing final : public ByteSource {
   uint64_t given_ = 0;
 };
 
-struct Party::Intake::Work {
-  Work(KeysPointer k, OnionIntake o)
-      : keys(std::move(k)), onions(std::move(o)), mac(keys->Mac(Content::kOfflineInput)) {}
+namespace {
+
+// Reads a list that the round keeps. Holds none of it but the last piece, so that nothing else
+// outlives the round, however slowly the piece is taken.
+class ListReader final : public ByteSource {
+ public:
+  explicit ListReader(const std::shared_ptr<OrderedList>& list)
+      : list_(list), size_(list->size()) {}
+  uint64_t size() const override { return size_; }
+  absl::StatusOr<BytesView> Next() override {
+    const std::shared_ptr<OrderedList> list = list_.lock();
+    if (list == nullptr) return absl::FailedPreconditionError("the round has ended");
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, list->Next());
+    piece_.assign(piece.begin(), piece.end());
+    given_ += piece.size();
+    if (given_ == size_) list->Rewind();
+    return BytesView(piece_);
+  }
+
+ private:
+  const std::weak_ptr<OrderedList> list_;
+  const uint64_t size_;
+  uint64_t given_ = 0;
+  SecretVector<uint8_t> piece_;
+};
+
+}  // namespace
+
+struct Party::IntakeWork {
+  IntakeWork(KeysPointer k, uint64_t b, std::optional<OnionIntake> o)
+      : keys(std::move(k)),
+        bytes(b),
+        onions(std::move(o)),
+        mac(keys->Mac(Content::kOfflineInput)) {}
   const KeysPointer keys;
-  OnionIntake onions;
+  const uint64_t bytes;
+  uint64_t taken = 0;
+  // None if a list was committed to before: whether this one is the same, its digest tells.
+  std::optional<OnionIntake> onions;
   const ContentMac mac;
   ContentMac::Stream digest{mac};
   double seconds = 0, cpu_seconds = 0;  // spent in Take
+
+  absl::Status Take(BytesView piece, ThreadPool& pool) {
+    if (piece.size() > bytes - taken) {
+      return absl::InvalidArgumentError("offline list: more bytes than were announced");
+    }
+    if (onions.has_value()) SHOAL_RETURN_IF_ERROR(onions->Take(piece));
+    digest.Update(piece, pool);
+    taken += piece.size();
+    return absl::OkStatus();
+  }
+  // INVALID_ARGUMENT unless everything has come.
+  absl::Status Check() const {
+    if (taken == bytes && (!onions.has_value() || onions->complete())) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("offline list: ended after ", taken, " of ", bytes, " bytes"));
+  }
 };
 
-Party::Intake::Intake(const Party* party, RoundPointer open, std::unique_ptr<Work> work)
+Party::Intake::Intake(const Party* party, RoundPointer open, std::unique_ptr<IntakeWork> work)
     : party_(party), open_(std::move(open)), work_(std::move(work)) {}
 
 Party::Intake::~Intake() = default;
 
-std::unique_ptr<Party::Intake::Work> Party::Intake::TakeWork() {
+std::unique_ptr<Party::IntakeWork> Party::Intake::TakeWork() {
   const MutexLock lock(mutex_);
   return std::move(work_);
 }
@@ -614,13 +694,15 @@ std::unique_ptr<Party::Intake::Work> Party::Intake::TakeWork() {
 absl::Status Party::Intake::Take(BytesView piece) {
   const StageTimer timer;
   const MutexLock lock(mutex_);
-  if (work_ == nullptr) return absl::FailedPreconditionError("offline list: the round has ended");
-  SHOAL_RETURN_IF_ERROR(work_->onions.Take(piece));
-  work_->digest.Update(piece, *party_->resources_.pool);
+  if (work_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "offline list: the round has ended, or the list came anew");
+  }
+  SHOAL_RETURN_IF_ERROR(work_->Take(piece, *party_->resources_.pool));
   work_->seconds += timer.seconds();
   work_->cpu_seconds += timer.cpu_seconds();
-  if (party_->options_.progress) {
-    party_->options_.progress(open_->counter(), work_->onions.opened(), work_->onions.count());
+  if (party_->options_.progress && work_->onions.has_value()) {
+    party_->options_.progress(open_->counter(), work_->onions->opened(), work_->onions->count());
   }
   return absl::OkStatus();
 }
@@ -650,25 +732,37 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginIntake(const wire::Si
       round::Round::Verify(header, roster(), table->facts, clock_->NowSeconds()).status());
   SHOAL_RETURN_IF_ERROR(found.status());
   const RoundPointer& open = *found;
-  const MutexLock lock(open->gate);
-  if (open->keys == nullptr) return absl::NotFoundError("round ended");
-  if (!open->intake.expired()) {
-    return absl::FailedPreconditionError("another offline list is on its way in for this round");
+  // The connection of a list that is still on its way in has broken, or will: the caller sends one
+  // list at a time. The latest one counts, and nothing is left of the other.
+  std::shared_ptr<Intake> before;
+  {
+    const MutexLock lock(open->gate);
+    before = std::exchange(open->intake, {}).lock();
   }
-  // The same list may come again. One of another length need not be opened to be refused.
-  if (open->list_bytes.has_value() && *open->list_bytes != bytes) {
-    return absl::FailedPreconditionError(
-        "another offline list was taken before; a round has one for ever");
+  if (before != nullptr) before->TakeWork();
+  std::shared_ptr<Intake> intake;
+  {
+    const MutexLock lock(open->gate);
+    if (open->keys == nullptr) return absl::NotFoundError("round ended");
+    // The same list may come again. One of another length need not be opened to be refused.
+    if (open->list_bytes.has_value() && *open->list_bytes != bytes) {
+      return absl::FailedPreconditionError(
+          "another offline list was taken before; a round has one for ever");
+    }
+    std::optional<OnionIntake> onions;
+    if (open->secrets != nullptr) {
+      const RoundContext& context = open->keys->context;
+      SHOAL_ASSIGN_OR_RETURN(
+          onions,
+          count.has_value()
+              ? OnionIntake::BeginSubmissions(context, *open->secrets, bytes, *count, resources_)
+              : OnionIntake::Begin(context, *open->secrets, bytes, resources_));
+    }
+    intake.reset(
+        new Intake(this, open, std::make_unique<IntakeWork>(open->keys, bytes, std::move(onions))));
+    before = std::exchange(open->intake, intake).lock();
   }
-  const RoundKeys& keys = *open->keys;
-  SHOAL_ASSIGN_OR_RETURN(
-      OnionIntake onions,
-      count.has_value()
-          ? OnionIntake::BeginSubmissions(keys.context, keys.secrets, bytes, *count, resources_)
-          : OnionIntake::Begin(keys.context, keys.secrets, bytes, resources_));
-  std::shared_ptr<Intake> intake(
-      new Intake(this, open, std::make_unique<Intake::Work>(open->keys, std::move(onions))));
-  open->intake = intake;
+  if (before != nullptr) before->TakeWork();  // it began at the same time
   return intake;
 }
 
@@ -700,51 +794,58 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   OpenRound& open = *intake->open_;
   const MutexLock working(open.work);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open.Keys());
-  const std::unique_ptr<Intake::Work> work = intake->TakeWork();
+  const std::unique_ptr<IntakeWork> work = intake->TakeWork();
   if (work == nullptr) return absl::NotFoundError("round ended");
-  const uint64_t list_bytes = work->onions.bytes();
-  if (!work->onions.complete()) {
-    return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ",
-                                                   work->onions.opened(), " of ",
-                                                   work->onions.count(), " onions"));
-  }
-  // Uses up the noise that was made ahead of time, or makes it now.
-  NoiseBatch noise;
-  if (auto* const prepared = std::get_if<OpenRound::Prepared>(&open.held)) {
-    noise = std::move(prepared->noise);
+  SHOAL_RETURN_IF_ERROR(work->Check());
+  if (std::holds_alternative<OpenRound::Ready>(open.held)) {
+    SHOAL_RETURN_IF_ERROR(
+        journal_->CommitRound(open.counter(), Content::kOfflineInput, work->digest.Finish()));
+    SHOAL_RETURN_IF_ERROR(open.Repeat(PartyStage::kReady));
   } else {
-    SHOAL_ASSIGN_OR_RETURN(noise, MakeNoise(open, *keys));
+    SHOAL_RETURN_IF_ERROR(open.TakeOnions(*this, *keys, *work));
   }
-  // When the stage is repeated, the round keeps what it holds until the same has been made again.
-  if (open.Check(PartyStage::kOffline).ok()) {
-    SHOAL_RETURN_IF_ERROR(open.Become(PartyStage::kOffline, std::monostate()));
-  }
-  const StageTimer timer;
-  wire::StageReport report = ReportOf(number(), "offline");
-  report.set_seconds(work->seconds);
-  report.set_cpu_seconds(work->cpu_seconds);
-  report.set_bytes_in(list_bytes);
-  report.set_noise_queries(noise.size());
-  SHOAL_RETURN_IF_ERROR(
-      journal_->CommitRound(open.counter(), Content::kOfflineInput, work->digest.Finish()));
-  {
-    const MutexLock gate(open.gate);
-    open.list_bytes = list_bytes;
-  }
-  SHOAL_ASSIGN_OR_RETURN(OfflineOutput out,
-                         RunOffline(keys->context, keys->secrets, std::move(noise),
-                                    std::move(work->onions), resources_));
-  report.set_positions_in(out.material.positions);
-  report.set_positions_out(out.material.next_positions);
-  // A repeated stage makes equal material. Whatever was made from the old one must be made again.
-  SHOAL_RETURN_IF_ERROR(
-      open.Become(PartyStage::kReady,
-                  OpenRound::Ready{std::make_shared<OnlineMaterial>(std::move(out.material))}));
-  timer.AddTo(report);
+  const auto& ready = std::get<OpenRound::Ready>(open.held);
+  ready.list->Rewind();
   auto onward = std::make_unique<Outgoing>(this, intake->open_, *keys, Content::kOfflineOutput,
-                                           std::move(out.onions), std::move(report));
+                                           std::make_unique<ListReader>(ready.list), ready.report);
   SHOAL_RETURN_IF_ERROR(onward->Start());
   return onward;
+}
+
+absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& round_keys,
+                                          IntakeWork& list) {
+  SHOAL_RETURN_IF_ERROR(MakeNoise(party, round_keys));  // unless that was done ahead of time
+  SHOAL_RETURN_IF_ERROR(Check(PartyStage::kOffline));
+  const StageTimer timer;
+  SHOAL_RETURN_IF_ERROR(
+      party.journal_->CommitRound(counter(), Content::kOfflineInput, list.digest.Finish()));
+  // From here on no other list can be opened, and no other noise or permutation be drawn. If the
+  // stage fails now, the round can only end.
+  NoiseBatch noise = std::move(std::get<Prepared>(held).noise);
+  Seed permutation_key;
+  {
+    SHOAL_ASSIGN_OR_RETURN(const OfflineSecretsPointer drawn, Secrets());
+    permutation_key = Seed(drawn->PermutationKey());
+  }
+  SHOAL_RETURN_IF_ERROR(Become(PartyStage::kOffline, std::monostate()));
+  {
+    const MutexLock lock(gate);
+    list_bytes = list.bytes;
+  }
+  wire::StageReport report = ReportOf(party.number(), "offline");
+  report.set_seconds(list.seconds);
+  report.set_cpu_seconds(list.cpu_seconds);
+  report.set_bytes_in(list.bytes);
+  report.set_noise_queries(noise.size());
+  SHOAL_ASSIGN_OR_RETURN(OfflineOutput out,
+                         RunOffline(round_keys.context, permutation_key, std::move(noise),
+                                    *std::exchange(list.onions, std::nullopt), party.resources_));
+  report.set_positions_in(out.material.positions);
+  report.set_positions_out(out.material.next_positions);
+  timer.AddTo(report);
+  return Become(PartyStage::kReady,
+                Ready{std::make_shared<OnlineMaterial>(std::move(out.material)),
+                      std::make_shared<OrderedList>(std::move(out.onions)), std::move(report)});
 }
 
 absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) {
@@ -752,24 +853,30 @@ absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) 
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   const MutexLock working(open->work);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
-  wire::StageReport report = ReportOf(number(), "online");
-  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
-                         open->TakeQueries(encoded, *keys, *journal_, *resources_.pool, report));
   const StageTimer timer;
+  SHOAL_ASSIGN_OR_RETURN(std::optional<wire::QueryBatch> queries,
+                         open->TakeQueries(encoded, *keys, *journal_, *resources_.pool));
+  if (!queries.has_value()) return std::get<OpenRound::Queried>(open->held).forwarded;
   const std::shared_ptr<OnlineMaterial> material = std::get<OpenRound::Ready>(open->held).material;
   SHOAL_ASSIGN_OR_RETURN(Forwarding forwarding,
-                         ForwardQueries(keys->context, *material, queries, *resources_.pool));
+                         ForwardQueries(keys->context, *material, *queries, *resources_.pool));
   // The way back needs only the queries' places.
   Bytes out = std::move(forwarding.queries);
   SHOAL_RETURN_IF_ERROR(
       journal_->CommitRound(open->counter(), Content::kQueriesOutput,
                             keys->MacOf(Content::kQueriesOutput, out, *resources_.pool)));
+  wire::StageReport report = ReportOf(number(), "online");
+  report.set_positions_in(queries->positions.size());
+  report.set_bytes_in(encoded.size());
   report.set_positions_out(forwarding.count);
   report.set_noise_queries(material->noise.size());
   report.set_bytes_out(out.size());
+  // What the queries were made of. The memory is enough for the second copy of what goes out.
+  SecretVector<NoiseQuery>().swap(material->noise);
+  material->shares = {};
   SHOAL_RETURN_IF_ERROR(
       open->Become(PartyStage::kQueried,
-                   OpenRound::Queried{material, std::move(queries), std::move(forwarding)}));
+                   OpenRound::Queried{material, *std::move(queries), std::move(forwarding), out}));
   timer.AddTo(report);
   open->Report(std::move(report));
   return out;
@@ -781,14 +888,20 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& r
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   const MutexLock working(open->work);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
-  wire::StageReport report = ReportOf(number(), "online");
-  SHOAL_ASSIGN_OR_RETURN(wire::QueryBatch queries,
-                         open->TakeQueries(encoded, *keys, *journal_, *resources_.pool, report));
-  std::shared_ptr<OnlineMaterial> material = std::get<OpenRound::Ready>(open->held).material;
-  SHOAL_RETURN_IF_ERROR(
-      open->Become(PartyStage::kQueried,
-                   OpenRound::Queried{std::move(material), std::move(queries), std::nullopt}));
+  const StageTimer timer;
+  SHOAL_ASSIGN_OR_RETURN(std::optional<wire::QueryBatch> queries,
+                         open->TakeQueries(encoded, *keys, *journal_, *resources_.pool));
+  if (queries.has_value()) {
+    std::shared_ptr<OnlineMaterial> material = std::get<OpenRound::Ready>(open->held).material;
+    SHOAL_RETURN_IF_ERROR(open->Become(
+        PartyStage::kQueried,
+        OpenRound::Queried{std::move(material), *std::move(queries), std::nullopt, {}}));
+  }
   const auto& queried = std::get<OpenRound::Queried>(open->held);
+  wire::StageReport report = ReportOf(number(), "online");
+  report.set_positions_in(queried.queries.positions.size());
+  report.set_bytes_in(encoded.size());
+  timer.AddTo(report);
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> answers,
       server::AnswerQueries(keys->context, keys->secrets, *queried.material, queried.queries,
@@ -901,7 +1014,7 @@ void Party::EndAll() {
     for (const auto& [id, open] : rounds_) ids.push_back(id);
     for (const auto& [counter, open] : drafts_) counters.push_back(counter);
   }
-  // What cannot be wiped now is wiped at the next start.
+  // An end that cannot be stored now is stored at the next start.
   for (const Digest& id : ids) End(id).IgnoreError();
   for (RoundCounter counter : counters) Withdraw(counter).IgnoreError();
 }
@@ -913,17 +1026,17 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
     absl::string_view why;
   };
   std::vector<Ended> ended;
-  std::set<RoundCounter> unwiped;
+  std::set<RoundCounter> unwritten;
   {
     const MutexLock lock(mutex_);
-    unwiped.swap(unwiped_);
+    unwritten.swap(unwritten_);
     const auto end_in = [&](auto& map, bool draft) {
       std::erase_if(map, [&](const auto& entry) {
         const RoundPointer& open = entry.second;
         const absl::string_view reason = why(*open, draft);
         if (reason.empty()) return false;
         ended.push_back({open, open->Leave(), reason});
-        unwiped.insert(open->counter());
+        unwritten.insert(open->counter());
         return true;
       });
     };
@@ -934,9 +1047,9 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
     if (one.intake != nullptr) one.intake->TakeWork();
     if (options_.ended) options_.ended(one.open->counter(), one.why);
   }
-  std::erase_if(unwiped, [&](RoundCounter counter) { return journal_->EndRound(counter).ok(); });
+  std::erase_if(unwritten, [&](RoundCounter counter) { return journal_->EndRound(counter).ok(); });
   const MutexLock lock(mutex_);
-  unwiped_.merge(unwiped);
+  unwritten_.merge(unwritten);
 }
 
 absl::StatusOr<std::vector<RoundCounter>> Party::TakeLive(const wire::SignedLiveRounds& live) {
@@ -999,6 +1112,11 @@ size_t Party::FirstWrongToken(const Digest& round_id, std::span<const uint32_t> 
   const auto known = static_cast<size_t>(good - slots.begin());
   return sharing::FirstWrongToken(material->seeds.data(), slots.first(known), round_id,
                                   tokens.first(known));
+}
+
+size_t Party::open_rounds() const {
+  const MutexLock lock(mutex_);
+  return drafts_.size() + rounds_.size();
 }
 
 std::vector<wire::StageReport> Party::Reports(const Digest& round_id) const {

@@ -119,7 +119,7 @@ class Party {
   absl::Status TakeEpoch(TableEpoch next) ABSL_LOCKS_EXCLUDED(table_mutex_, take_mutex_);
 
   // Returns the previous party's draft (at party 1 its own, without keys) with this party's onion
-  // key added. The key's seed is then durable. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that
+  // key added. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that
   // an honest party does not sign; FAILED_PRECONDITION for a counter that was used, or for another
   // epoch of the table than this party's; RESOURCE_EXHAUSTED when too many rounds are open.
   absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft)
@@ -152,17 +152,20 @@ class Party {
   // The input of the offline stage while it arrives: opened piece by piece, committed to when
   // complete. A round has at most one living Intake.
   class Intake;
-  // Begins an input of `bytes` bytes of onions. UNAUTHENTICATED unless the header is signed by all
-  // and is the one that this party signed; INVALID_ARGUMENT if `bytes` is not the length of a list
-  // for this party; FAILED_PRECONDITION while another list is on its way in, or once one of another
-  // length was taken. For I/O threads: neither this call nor the intake waits for other long work.
+  // Begins an input of `bytes` bytes of onions. If another one is on its way in, that one is given
+  // up. UNAUTHENTICATED unless the header is signed by all and is the one that this party signed;
+  // INVALID_ARGUMENT if `bytes` is not the length of a list for this party; FAILED_PRECONDITION
+  // once a list of another length was taken. For I/O threads: neither this call nor the intake
+  // waits for other long work.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
   // The same at party 1, for submissions (offline.h) with so many onions.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes, uint64_t onions);
   // Returns the list for the next party (empty at the backend), made as it is read.
-  // INVALID_ARGUMENT if the input is not complete.
+  // INVALID_ARGUMENT if the input is not complete. Once the input is committed to, the onion key is
+  // erased, and what the noise and the permutation were drawn from. The same input may come again,
+  // until queries are taken, and gets the list that was kept; FAILED_PRECONDITION afterwards.
   //
   // Sources that this and the calls below return must not outlive the party. Reading them gives
   // FAILED_PRECONDITION once the round has ended or an earlier call was repeated.
@@ -174,6 +177,8 @@ class Party {
                                                       ByteSource& submissions, uint64_t onions);
 
   // At every party but the backend: takes encoded queries and returns those for the next party.
+  // Then erases the noise queries and the shares. The same queries get the same bytes, which are
+  // kept.
   // Here and below FAILED_PRECONDITION, naming both stages (round_stage.h), if the stage before is
   // not done.
   absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded);
@@ -192,7 +197,8 @@ class Party {
   // Ends every round and draft that the frontend's list says has ended (src/round/live_rounds.h).
   // Returns the list's rounds that are not open here. Errors: those of CheckLiveRounds; nothing has
   // then ended. Waits for no call that works on a round: such a call fails at its next step, and
-  // what it holds goes with it. A seed that cannot be wiped is tried again at the next call.
+  // what it holds goes with it. An end that the journal cannot store is tried again at the next
+  // call.
   absl::StatusOr<std::vector<RoundCounter>> TakeLive(const wire::SignedLiveRounds& live)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Signs such a list, at party 1.
@@ -213,6 +219,9 @@ class Party {
   size_t FirstWrongToken(const Digest& round_id, std::span<const uint32_t> slots,
                          std::span<const sharing::Token> tokens) const;
 
+  // The number of drafts and rounds that this party holds.
+  size_t open_rounds() const ABSL_LOCKS_EXCLUDED(mutex_);
+
   // The stage of a round that this party has signed and that has not ended; NOT_FOUND otherwise.
   // Waits for no call that works on the round.
   absl::StatusOr<PartyStage> Stage(const Digest& round_id) const;
@@ -227,8 +236,10 @@ class Party {
   using RoundPointer = std::shared_ptr<OpenRound>;
   struct RoundKeys;
   using KeysPointer = std::shared_ptr<const RoundKeys>;
+  using OfflineSecretsPointer = std::shared_ptr<const OfflineSecrets>;
 
   class Outgoing;
+  struct IntakeWork;
 
   Party(Options options, std::shared_ptr<const TableEpoch> table, const signature::SecretKey& key,
         Journal* journal, RandomSource* random, const Clock* clock, Resources resources);
@@ -245,7 +256,6 @@ class Party {
   // Ends every round and draft for which `why` returns a reason.
   void EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<NoiseBatch> MakeNoise(OpenRound& open, const RoundKeys& keys) const;
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
 
   const Options options_;  // without the table
@@ -268,8 +278,8 @@ class Party {
   mutable Mutex mutex_;
   std::map<RoundCounter, RoundPointer> drafts_ ABSL_GUARDED_BY(mutex_);
   std::map<Digest, RoundPointer> rounds_ ABSL_GUARDED_BY(mutex_);
-  std::set<RoundCounter> unwiped_ ABSL_GUARDED_BY(mutex_);  // ended, but not yet in the journal
-  uint64_t heard_s_ ABSL_GUARDED_BY(mutex_) = 0;            // on the steady clock: the last list
+  std::set<RoundCounter> unwritten_ ABSL_GUARDED_BY(mutex_);  // ended, but not yet in the journal
+  uint64_t heard_s_ ABSL_GUARDED_BY(mutex_) = 0;              // on the steady clock: the last list
 };
 
 // Thread-compatible. The round may end at any time.
@@ -284,16 +294,15 @@ class Party::Intake {
 
  private:
   friend class Party;
-  struct Work;
-  Intake(const Party* party, RoundPointer open, std::unique_ptr<Work> work);
-  // Takes out the keys and what they have opened; null if they were taken before. The round's end
-  // takes and drops them, however slowly the neighbour sends the rest.
-  std::unique_ptr<Work> TakeWork();
+  Intake(const Party* party, RoundPointer open, std::unique_ptr<IntakeWork> work);
+  // Takes out the keys and what they have opened; null if they were taken before. The round's end,
+  // and a list that comes anew, take and drop them, however slowly the neighbour sends the rest.
+  std::unique_ptr<IntakeWork> TakeWork();
 
   const Party* const party_;
   const RoundPointer open_;
   Mutex mutex_;  // held while a piece is opened
-  std::unique_ptr<Work> work_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<IntakeWork> work_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::server

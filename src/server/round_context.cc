@@ -4,15 +4,25 @@
 
 namespace shoal::server {
 
-Seed RoundSecrets::Key(absl::string_view domain) const {
-  Digest key = DeriveKey(seed(), domain);
+namespace {
+
+Seed KeyOf(const Seed& root, absl::string_view domain) {
+  Digest key = DeriveKey(root.view(), domain);
   Seed out(key);
   sodium_memzero(key.data(), key.size());
   return out;
 }
 
-onion::KeyPair RoundSecrets::OnionKeyPair() const {
-  return onion::KeyPairFromSecret(Key("shoal onion key v1").view());
-}
+}  // namespace
+
+OfflineSecrets::OfflineSecrets(const Seed& root)
+    : onion_(KeyOf(root, "shoal onion key v1")),
+      noise_(KeyOf(root, "shoal noise v1")),
+      permutation_(KeyOf(root, "shoal permutation v1")),
+      fingerprints_(KeyOf(root, "shoal fingerprints v1")) {}
+
+LastingSecrets::LastingSecrets(const Seed& root)
+    : contents_(KeyOf(root, "shoal round contents v1")),
+      dead_answers_(KeyOf(root, "shoal dead answers v1")) {}
 
 }  // namespace shoal::server

@@ -51,29 +51,44 @@ struct RoundContext {
   size_t inner_bytes() const { return onion::OnionBytes(layers() - 1); }
 };
 
-// All random choices of a party for one round, derived from one seed. The seed is durable before
-// anything derived from it is sent, and is erased with the round.
-class RoundSecrets {
+// The secrets of a round that are needed until its offline list is committed to, and are then
+// erased: onions, noise and permutation of the round cannot be computed from what is left.
+class OfflineSecrets {
  public:
-  explicit RoundSecrets(Seed seed) : seed_(std::move(seed)) {}
+  explicit OfflineSecrets(const Seed& root);
 
-  BytesView seed() const { return seed_.view(); }
-  onion::KeyPair OnionKeyPair() const;
-  SeededRandom NoiseCounts() const { return SeededRandom(seed(), "shoal noise counts v1"); }
+  onion::KeyPair OnionKeyPair() const { return onion::KeyPairFromSecret(onion_.view()); }
+  SeededRandom NoiseCounts() const { return SeededRandom(noise_.view(), "shoal noise counts v1"); }
   SeededRandom NoiseOnions(uint64_t chunk) const {
-    return SeededRandom(seed(), "shoal noise onions v1", chunk);
+    return SeededRandom(noise_.view(), "shoal noise onions v1", chunk);
   }
-  Seed PermutationKey() const { return Key("shoal permutation v1"); }
+  BytesView PermutationKey() const { return permutation_.view(); }
   // Keys the search for duplicate seeds, so that senders cannot aim at its buckets.
-  Seed FingerprintKey() const { return Key("shoal fingerprints v1"); }
-  // Keys the digests of what this party has received and sent.
-  Seed ContentKey() const { return Key("shoal round contents v1"); }
-  // Keys the answers to dead positions.
-  Seed DeadAnswerKey() const { return Key("shoal dead answers v1"); }
+  BytesView FingerprintKey() const { return fingerprints_.view(); }
 
  private:
-  Seed Key(absl::string_view domain) const;
-  Seed seed_;
+  Seed onion_, noise_, permutation_, fingerprints_;
+};
+
+// The secrets of a round that are needed until it ends.
+class LastingSecrets {
+ public:
+  explicit LastingSecrets(const Seed& root);
+
+  // Keys the digests of what this party has received and sent.
+  BytesView ContentKey() const { return contents_.view(); }
+  // Keys the answers to dead positions.
+  BytesView DeadAnswerKey() const { return dead_answers_.view(); }
+
+ private:
+  Seed contents_, dead_answers_;
+};
+
+// All random choices of a party for one round. Every key is derived from one root, by a domain of
+// its own, and the root is wiped at once. None of this is ever stored: a party that has lost it,
+// by a restart, has lost the round, and its journal refuses the round for ever.
+struct RoundSecrets : OfflineSecrets, LastingSecrets {
+  explicit RoundSecrets(Seed root) : OfflineSecrets(root), LastingSecrets(root) {}
 };
 
 }  // namespace shoal::server

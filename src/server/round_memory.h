@@ -55,9 +55,9 @@ struct RoundMemory {
   // From the offline stage to the end of the round.
   ListMemory masks;    // of all answers; not made where memory is scarce
   ListMemory forward;  // where queries are put in order; allocated online where memory is scarce
-  // In the offline stage; `ordered` until it has been sent.
+  // From the offline stage on.
   ListMemory opened;   // the opened onions
-  ListMemory ordered;  // the list for the next party
+  ListMemory ordered;  // the list for the next party, until the queries come
   // In the online stage. They lie where `ordered` and `opened` lay if there is room.
   ListMemory returned;  // answers with their places, until they have been sent
   ListMemory kept;      // answers that the frontend keeps until its clients have them

@@ -24,15 +24,15 @@ struct FrontendFacts {
 
 const PartyFacts& Of(PartyStage stage) {
   using enum PartyStage;
-  static const auto* const facts = new std::map<PartyStage, PartyFacts>{
-      {kDrafted, {"drafted", {kSigned, kEnded}}},
-      {kSigned, {"signed", {kPrepared, kOffline, kEnded}}},
-      {kPrepared, {"prepared", {kOffline, kEnded}}},
-      {kOffline, {"in its offline stage", {kOffline, kReady, kEnded}}},
-      {kReady, {"ready", {kReady, kQueried, kEnded}}},
-      {kQueried, {"queried", {kReady, kQueried, kAnswered, kEnded}}},
-      {kAnswered, {"answered", {kReady, kQueried, kAnswered, kEnded}}},
-      {kEnded, {"ended", {}}}};
+  static const auto* const facts =
+      new std::map<PartyStage, PartyFacts>{{kDrafted, {"drafted", {kSigned, kEnded}}},
+                                           {kSigned, {"signed", {kPrepared, kEnded}}},
+                                           {kPrepared, {"prepared", {kOffline, kEnded}}},
+                                           {kOffline, {"in its offline stage", {kReady, kEnded}}},
+                                           {kReady, {"ready", {kReady, kQueried, kEnded}}},
+                                           {kQueried, {"queried", {kQueried, kAnswered, kEnded}}},
+                                           {kAnswered, {"answered", {kQueried, kAnswered, kEnded}}},
+                                           {kEnded, {"ended", {}}}};
   const auto found = facts->find(stage);
   SHOAL_CHECK(found != facts->end());
   return found->second;

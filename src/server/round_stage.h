@@ -16,17 +16,16 @@ namespace shoal::server {
 //
 //   kDrafted -> kSigned -> kPrepared -> kOffline -> kReady -> kQueried -> kAnswered
 //
-// kOffline may follow kSigned, as noise need not be made ahead of time. A repeated input leads to
-// the same stage as before: kOffline may follow itself after an error, and each of kReady, kQueried
-// and kAnswered may be followed by itself or an earlier one of them. What a party holds of a round
-// changes with every stage except from kQueried to kAnswered.
+// A repeated input leads to the same stage as before: kReady may follow itself, until queries are
+// taken, and each of kQueried and kAnswered may be followed by itself or the other. What a party
+// holds of a round changes with every stage except from kQueried to kAnswered.
 enum class PartyStage : uint8_t {
-  kDrafted,   // the seed is stored, the onion key sent on
+  kDrafted,   // the onion key is sent on
   kSigned,    // this party has signed the header with all onion keys
   kPrepared,  // the noise is made
-  kOffline,   // the offline stage has begun and used up the noise
+  kOffline,   // the offline list is committed to, the keys that opened it are erased
   kReady,     // the offline stage is done: queries may come
-  kQueried,   // the queries are committed to and, but at the backend, sent on
+  kQueried,   // the queries are committed to and, but at the backend, sent on; the noise is erased
   kAnswered,  // the answers can be handed out
   kEnded,     // nothing is left
 };

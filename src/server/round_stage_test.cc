@@ -40,13 +40,23 @@ void TryAllPairs(size_t count, const std::set<std::pair<Stage, Stage>>& legal) {
 
 TEST(RoundStageTest, APartysRoundGoesOnByTheTableAlone) {
   using enum PartyStage;
-  TryAllPairs<PartyStage>(
-      8, {{kDrafted, kSigned}, {kDrafted, kEnded},    {kSigned, kPrepared},  {kSigned, kOffline},
-          {kSigned, kEnded},   {kPrepared, kOffline}, {kPrepared, kEnded},   {kOffline, kOffline},
-          {kOffline, kReady},  {kOffline, kEnded},    {kReady, kReady},      {kReady, kQueried},
-          {kReady, kEnded},    {kQueried, kReady},    {kQueried, kQueried},  {kQueried, kAnswered},
-          {kQueried, kEnded},  {kAnswered, kReady},   {kAnswered, kQueried}, {kAnswered, kAnswered},
-          {kAnswered, kEnded}});
+  TryAllPairs<PartyStage>(8, {{kDrafted, kSigned},
+                              {kDrafted, kEnded},
+                              {kSigned, kPrepared},
+                              {kSigned, kEnded},
+                              {kPrepared, kOffline},
+                              {kPrepared, kEnded},
+                              {kOffline, kReady},
+                              {kOffline, kEnded},
+                              {kReady, kReady},
+                              {kReady, kQueried},
+                              {kReady, kEnded},
+                              {kQueried, kQueried},
+                              {kQueried, kAnswered},
+                              {kQueried, kEnded},
+                              {kAnswered, kQueried},
+                              {kAnswered, kAnswered},
+                              {kAnswered, kEnded}});
 }
 
 TEST(RoundStageTest, AFrontendsRoundGoesOnByTheTableAlone) {

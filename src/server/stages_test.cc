@@ -68,7 +68,7 @@ TEST(StagesTest, TheOfflineStageIsTheSameEverywhere) {
     SHOAL_ASSERT_OK_AND_ASSIGN(auto out, RunOffline(context, round.secrets(1), std::move(noise),
                                                     list, kOnions, resources));
     EXPECT_EQ(out.dead, 14u);
-    Output output{*ReadAll(*out.onions), std::move(out.material)};
+    Output output{*ReadAll(out.onions), std::move(out.material)};
     if (!expected.has_value()) {
       for (uint32_t i = 0; i < kOnions; ++i) {
         EXPECT_EQ(output.state.dead(i), (i >= 21 && i < 28) || (i >= 350 && i < 357)) << i;
@@ -186,7 +186,7 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
   random.Fill(state.seeds);
   SHOAL_ASSERT_OK_AND_ASSIGN(
       state.target,
-      shuffle::RandomPermutation(kPositions, round.secrets(1).PermutationKey().view(), pool));
+      shuffle::RandomPermutation(kPositions, round.secrets(1).PermutationKey(), pool));
   Bytes rows(kRows * backend.answer_bytes);
   random.Fill(rows);
   wire::QueryBatch queries;
@@ -287,7 +287,7 @@ TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
       SHOAL_ASSERT_OK_AND_ASSIGN(auto out, RunOffline(round.context(j), round.secrets(j),
                                                       std::move(noise), list, 0, resources));
       ASSERT_EQ(out.dead, 0u);
-      SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(*out.onions));
+      SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(out.onions));
       materials.push_back(std::move(out.material));
     }
     wire::QueryBatch batch;
@@ -351,10 +351,10 @@ TEST(StagesTest, EveryPartyBeforeTheBackendShuffles) {
     SHOAL_ASSERT_OK_AND_ASSIGN(auto out, RunOffline(context, round.secrets(j), std::move(noise),
                                                     list, kOnions, resources));
     ASSERT_EQ(out.dead, 0u);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onward, ReadAll(*out.onions));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes onward, ReadAll(out.onions));
     SHOAL_ASSERT_OK_AND_ASSIGN(
         const auto places,
-        shuffle::RandomPermutation(all, round.secrets(j).PermutationKey().view(), pool));
+        shuffle::RandomPermutation(all, round.secrets(j).PermutationKey(), pool));
     uint32_t stayed = 0;
     for (uint32_t i = 0; i < kOnions; ++i) {
       const uint32_t place = out.material.target[i];
@@ -421,15 +421,16 @@ TEST(StagesTest, KeysOfARoundAreItsOwnSecrets) {
   std::set<Digest> keys = {Digest()};
   for (int i = 0; i < 2; ++i) {
     const RoundSecrets secrets(random.NewSeed());
-    const Seed all[] = {secrets.PermutationKey(), secrets.FingerprintKey(), secrets.ContentKey(),
-                        secrets.DeadAnswerKey()};
-    for (const Seed& key : all) {
+    const onion::KeyPair onion_key = secrets.OnionKeyPair();
+    for (const BytesView key :
+         {onion_key.secret_key.view(), secrets.PermutationKey(), secrets.FingerprintKey(),
+          secrets.ContentKey(), secrets.DeadAnswerKey()}) {
       Digest item;
-      std::ranges::copy(key.view(), item.begin());
+      std::ranges::copy(key, item.begin());
       keys.insert(item);
     }
   }
-  EXPECT_EQ(keys.size(), 1u + 2 * 4);
+  EXPECT_EQ(keys.size(), 1u + 2 * 5);
 }
 
 // A neighbour cannot fill the memory with more onions than a round may have.
@@ -475,8 +476,8 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
     state.positions = state.next_positions = kSlots;
     SHOAL_ASSERT_OK_AND_ASSIGN(state.seeds,
                                PageBuffer::Create(32 * kSlots, PageBuffer::Content::kSecret));
-    SHOAL_ASSERT_OK_AND_ASSIGN(
-        state.target, shuffle::RandomPermutation(kSlots, secrets.PermutationKey().view(), pool));
+    SHOAL_ASSERT_OK_AND_ASSIGN(state.target,
+                               shuffle::RandomPermutation(kSlots, secrets.PermutationKey(), pool));
     const uint32_t slot = static_cast<uint32_t>(trial % kSlots);
     static SpoolPlace spools("/tmp", 0);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(&spools, 0, 0, "a test"));
@@ -510,7 +511,7 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
   const size_t answer_bytes = first.answer_bytes;  // not a multiple of a vector's size
   Bytes table(kRows * answer_bytes);
   random.Fill(table);
-  const ContentMac mac(round.secrets(1).ContentKey().view(), "test");
+  const ContentMac mac(round.secrets(1).ContentKey(), "test");
 
   ThreadPool one(1), many(4);
   OnlineMaterial front, back;
@@ -522,8 +523,7 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
   random.Fill(front.seeds);
   random.Fill(back.seeds);
   SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto place,
-      shuffle::RandomPermutation(kNext, round.secrets(1).PermutationKey().view(), one));
+      const auto place, shuffle::RandomPermutation(kNext, round.secrets(1).PermutationKey(), one));
   SHOAL_ASSERT_OK_AND_ASSIGN(front.target, PageArray<uint32_t>::Create(kQueries, kSecret));
   SHOAL_ASSERT_OK_AND_ASSIGN(back.target, PageArray<uint32_t>::Create(kNext, kSecret));
   std::copy_n(place.begin(), kQueries, front.target.begin());

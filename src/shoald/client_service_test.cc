@@ -29,7 +29,6 @@ constexpr auto kLong = 30s;
 // Counts what is made durable, and can be made to wait or to fail.
 class GatedJournal final : public server::Journal {
  public:
-  absl::Status StoreSeed(RoundCounter, BytesView) override { return absl::OkStatus(); }
   absl::Status AppendSubmission(RoundCounter, BytesView) override { return absl::OkStatus(); }
   absl::Status Sync(RoundCounter) override {
     std::unique_lock lock(mutex_);
@@ -58,7 +57,6 @@ class GatedJournal final : public server::Journal {
 
  protected:
   absl::Status Persist(BytesView) override { return absl::OkStatus(); }
-  absl::Status WipeSeed(RoundCounter) override { return absl::OkStatus(); }
   absl::Status DeleteSubmissions(RoundCounter) override { return absl::OkStatus(); }
 
  private:

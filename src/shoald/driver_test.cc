@@ -26,8 +26,8 @@ class DriverTest : public ::testing::Test {
     for (int i = 0; i < 1000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
     return condition();
   }
-  void ExpectNoSeeds() {
-    for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  void ExpectNothingHeld() {
+    for (uint32_t j = 1; j <= 3; ++j) EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
   }
 
   server::testing::Deployment deployment_;
@@ -46,7 +46,7 @@ TEST_F(DriverTest, ARoundThatCannotBeOpenedIsEndedEverywhere) {
     ASSERT_TRUE(Soon([&] { return proposed.load(); }));
   }
   EXPECT_EQ(deployment_.frontend().ListRounds().rounds_size(), 0);
-  ExpectNoSeeds();
+  ExpectNothingHeld();
 }
 
 // Clients and other parties are told that the round is over, without the name of a file.
@@ -68,7 +68,7 @@ TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
     ASSERT_TRUE(Soon([&] { return first().state() == wire::ABORTED; }));
   }
   EXPECT_EQ(first().abort_reason(), "what clients sent could not be stored");
-  ExpectNoSeeds();
+  ExpectNothingHeld();
 }
 
 // A party says that it lacks a round, as one that was restarted does: the round is aborted, and the
@@ -89,7 +89,7 @@ TEST_F(DriverTest, ARoundThatAPartyHasLostIsAborted) {
     EXPECT_EQ(frontend.ListRounds().rounds(0).abort_reason(), "party 3 has lost the round");
     EXPECT_EQ(frontend.ListRounds().rounds(1).state(), wire::OPEN_FOR_ONIONS);
   }
-  ExpectNoSeeds();
+  ExpectNothingHeld();
 }
 
 // The same if a stage fails at any party's disk: others are told which party it was, but not the

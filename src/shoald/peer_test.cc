@@ -130,7 +130,7 @@ TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
 
   frontend.Close(round.id());
   SHOAL_ASSERT_OK(chain.Live(frontend.Live()));
-  for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  for (uint32_t j = 1; j <= 3; ++j) EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
 }
 
 TEST_F(PeerTest, ErrorsComeBackWithTheirCodeAndParty) {
@@ -152,10 +152,10 @@ TEST_F(PeerTest, AProposalEndsWithTheNextList) {
   server::Frontend& frontend = deployment_.frontend();
   SHOAL_ASSERT_OK(link.Propose(draft, frontend.Live()));
   SHOAL_EXPECT_OK(link.Live(frontend.Live()));
-  for (uint32_t j : {2u, 3u}) EXPECT_EQ(deployment_.disk(j).seeds.size(), 1u) << j;
+  for (uint32_t j : {2u, 3u}) EXPECT_EQ(deployment_.party(j).open_rounds(), 1u) << j;
   frontend.Withdraw(RoundCounter(draft.counter()));
   SHOAL_EXPECT_OK(link.Live(frontend.Live()));
-  for (uint32_t j : {2u, 3u}) EXPECT_TRUE(deployment_.disk(j).seeds.empty()) << j;
+  for (uint32_t j : {2u, 3u}) EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
   EXPECT_THAT(Send(wire::MakeFrame(FrameType::kLiveRounds, wire::LiveRoundsRequest())),
               StatusIs(kInvalid, "another roster"));
 }

@@ -42,13 +42,24 @@ absl::StatusOr<Scatter> Scatter::CreateInBuckets(uint64_t wanted, uint64_t place
   if (scatter.spool_.in_memory()) return scatter;
   scatter.bucket_places_ = std::max<uint64_t>(1, bucket_bytes / scatter.entry_bytes());
   scatter.buckets_.resize((places + scatter.bucket_places_ - 1) / scatter.bucket_places_);
-  const uint64_t most = std::min(places, scatter.bucket_places_);
-  const uint64_t read = std::min(most, std::max<uint64_t>(1, kReadBytes / scatter.entry_bytes()));
-  SHOAL_ASSIGN_OR_RETURN(scatter.entries_, PageBuffer::Create(read * scatter.entry_bytes(),
-                                                              PageBuffer::Content::kSecret));
-  SHOAL_ASSIGN_OR_RETURN(scatter.ordered_,
-                         PageBuffer::Create(most * record_bytes, PageBuffer::Content::kSecret));
+  SHOAL_RETURN_IF_ERROR(scatter.MakeBuffers());
   return scatter;
+}
+
+absl::Status Scatter::MakeBuffers() {
+  constexpr auto kSecret = PageBuffer::Content::kSecret;
+  const uint64_t most = std::min(places_, bucket_places_);
+  const uint64_t read = std::min(most, std::max<uint64_t>(1, kReadBytes / entry_bytes()));
+  SHOAL_ASSIGN_OR_RETURN(entries_, PageBuffer::Create(read * entry_bytes(), kSecret));
+  SHOAL_ASSIGN_OR_RETURN(ordered_, PageBuffer::Create(most * record_bytes_, kSecret));
+  return absl::OkStatus();
+}
+
+void Scatter::Rewind() {
+  given_ = 0;
+  loaded_ = 0;
+  entries_ = {};
+  ordered_ = {};
 }
 
 uint64_t Scatter::BucketPlaces(size_t bucket) const {
@@ -111,6 +122,7 @@ absl::Status Scatter::Flush(size_t number) {
 }
 
 absl::Status Scatter::Load(ThreadPool& pool) {
+  if (ordered_.empty()) SHOAL_RETURN_IF_ERROR(MakeBuffers());
   SHOAL_RETURN_IF_ERROR(Flush(loaded_));
   SecretVector<uint8_t>().swap(buckets_[loaded_].waiting);
   const uint64_t first = loaded_ * bucket_places_;

@@ -42,6 +42,10 @@ class Scatter {
   // write to the bytes, which are valid until the next call.
   absl::StatusOr<MutableBytes> Next(ThreadPool& pool);
 
+  // Lets Next begin again with place 0, and frees the memory for a bucket until then. Not for a
+  // caller that has written to the bytes.
+  void Rewind();
+
   // Bytes of all records that Next hands out.
   uint64_t size() const { return wanted_ * record_bytes_; }
 
@@ -72,6 +76,7 @@ class Scatter {
                             size_t of);
   // Writes the waiting records of a bucket. Different buckets may be flushed at the same time.
   absl::Status Flush(size_t bucket);
+  absl::Status MakeBuffers();
   absl::Status Load(ThreadPool& pool);
 
   uint64_t wanted_ = 0, places_ = 0;

@@ -57,19 +57,25 @@ TEST_P(ScatterTest, PutsRecordsInOrderOfTheirPlaces) {
                                 BytesView(records).subspan(at * c.record_bytes, n * c.record_bytes),
                                 pool));
   }
-  Bytes out;
-  for (;;) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const MutableBytes piece, scatter.Next(pool));
-    if (piece.empty()) break;
-    Append(out, piece);
-  }
-  ASSERT_EQ(out.size(), expected.size());
-  for (uint32_t place = 0; place < wanted; ++place) {
-    if (place % 7 == 0) continue;
-    ASSERT_TRUE(std::equal(out.begin() + place * c.record_bytes,
-                           out.begin() + (place + 1) * c.record_bytes,
-                           expected.begin() + place * c.record_bytes))
-        << place;
+  // All of it, some of it, and all of it again.
+  for (const size_t pieces : {SIZE_MAX, size_t{2}, SIZE_MAX}) {
+    Bytes out;
+    for (size_t p = 0; p < pieces; ++p) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const MutableBytes piece, scatter.Next(pool));
+      if (piece.empty()) break;
+      Append(out, piece);
+    }
+    scatter.Rewind();
+    if (pieces == SIZE_MAX) {
+      ASSERT_EQ(out.size(), expected.size());
+    }
+    for (uint32_t place = 0; place < out.size() / c.record_bytes; ++place) {
+      if (place % 7 == 0) continue;
+      ASSERT_TRUE(std::equal(out.begin() + place * c.record_bytes,
+                             out.begin() + (place + 1) * c.record_bytes,
+                             expected.begin() + place * c.record_bytes))
+          << place;
+    }
   }
 }
 

@@ -120,7 +120,7 @@ TEST_F(EpochTest, ADraftOfTheEpochBeforeIsNotSigned) {
   SHOAL_ASSERT_OK(Take(2, 2));
   ExpectARound(2, kAsked);
   for (uint32_t party = 1; party <= 3; ++party) {
-    EXPECT_TRUE(deployment_.disk(party).seeds.empty()) << party;
+    EXPECT_EQ(deployment_.party(party).open_rounds(), 0u) << party;
   }
 }
 

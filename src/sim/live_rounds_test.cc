@@ -34,11 +34,11 @@ class LiveRoundsTest : public ::testing::Test {
     return *std::move(round);
   }
   wire::SignedLiveRounds List() { return deployment_.frontend().Live(); }
-  // How many rounds and drafts have a seed on each party's disk.
-  std::vector<size_t> Seeds() {
-    std::vector<size_t> seeds;
-    for (uint32_t j = 1; j <= 3; ++j) seeds.push_back(deployment_.disk(j).seeds.size());
-    return seeds;
+  // How many rounds and drafts each party holds.
+  std::vector<size_t> Held() {
+    std::vector<size_t> held;
+    for (uint32_t j = 1; j <= 3; ++j) held.push_back(deployment_.party(j).open_rounds());
+    return held;
   }
   void ExpectOpen(const round::Round& round) {
     for (uint32_t j = 1; j <= 3; ++j) SHOAL_EXPECT_OK(deployment_.party(j).Stage(round.id()));
@@ -65,11 +65,11 @@ TEST_F(LiveRoundsTest, ALostEndIsMadeGood) {
   SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
   deployment_.tamper(2).loses_lists = true;
   EXPECT_THAT(deployment_.EndRound(round.id()), StatusIs(kUnavailable, "lost"));
-  EXPECT_EQ(Seeds(), (std::vector<size_t>{0, 0, 1}));
+  EXPECT_EQ(Held(), (std::vector<size_t>{0, 0, 1}));
   EXPECT_THAT(deployment_.SendList(), StatusIs(kUnavailable, "lost"));
   deployment_.tamper(2).loses_lists = false;
   SHOAL_EXPECT_OK(deployment_.SendList());
-  EXPECT_EQ(Seeds(), (std::vector<size_t>{0, 0, 0}));
+  EXPECT_EQ(Held(), (std::vector<size_t>{0, 0, 0}));
   EXPECT_THAT(deployment_.party(3).Stage(round.id()).status(),
               StatusIs(absl::StatusCode::kNotFound, "not open"));
   ExpectWorks(Announce());
@@ -80,11 +80,11 @@ TEST_F(LiveRoundsTest, ALostWithdrawalIsMadeGood) {
     deployment_.tamper(link).loses_headers = true;
     deployment_.tamper(link).loses_lists = true;
     EXPECT_FALSE(deployment_.Announce().ok());
-    EXPECT_EQ(Seeds(), (std::vector<size_t>{0, link == 1 ? 1u : 0u, 1}));
+    EXPECT_EQ(Held(), (std::vector<size_t>{0, link == 1 ? 1u : 0u, 1}));
     deployment_.tamper(link).loses_headers = false;
     deployment_.tamper(link).loses_lists = false;
     SHOAL_EXPECT_OK(deployment_.SendList());
-    EXPECT_EQ(Seeds(), (std::vector<size_t>{0, 0, 0}));
+    EXPECT_EQ(Held(), (std::vector<size_t>{0, 0, 0}));
   }
 }
 
@@ -94,7 +94,7 @@ TEST_F(LiveRoundsTest, SixteenLostMessagesDoNotStopTheChain) {
   for (int i = 0; i < 20; ++i) {
     const auto round = deployment_.Announce();
     SHOAL_ASSERT_OK(round);
-    EXPECT_EQ(Seeds(), (std::vector<size_t>{1, 1, 1}));
+    EXPECT_EQ(Held(), (std::vector<size_t>{1, 1, 1}));
     EXPECT_THAT(deployment_.EndRound(round->id()), StatusIs(kUnavailable, "lost"));
   }
   for (int i = 0; i < 20; ++i) {
@@ -132,7 +132,7 @@ TEST_F(LiveRoundsTest, WhatARestartedPartyHasLostIsAbortedAtOnce) {
       // The next list ends it at those that still have it.
       SHOAL_ASSERT_OK(deployment_.SendList());
     }
-    EXPECT_EQ(Seeds(), (std::vector<size_t>{0, 0, 0})) << restarted;
+    EXPECT_EQ(Held(), (std::vector<size_t>{0, 0, 0})) << restarted;
     ExpectWorks(Announce());
   }
 }
@@ -155,7 +155,7 @@ TEST_F(LiveRoundsTest, AnAnsweredRoundOutlivesTheOtherParties) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
   for (uint64_t i = 0; i < 3; ++i) SHOAL_EXPECT_OK(deployment_.Verify(4 + i, answers[i]));
   SHOAL_EXPECT_OK(deployment_.EndRound(round.id()));
-  EXPECT_EQ(Seeds(), (std::vector<size_t>{0, 0, 0}));
+  EXPECT_EQ(Held(), (std::vector<size_t>{0, 0, 0}));
 }
 
 // A restarted frontend remembers every round that it had not closed until the round would have
@@ -245,7 +245,7 @@ TEST_F(LiveRoundsTest, AProposalOnItsWayIsNotEndedByAnOlderList) {
   // Given up, it ends, signed or not.
   deployment_.frontend().Withdraw(RoundCounter(draft.counter()));
   SHOAL_ASSERT_OK(deployment_.SendList());
-  EXPECT_EQ(Seeds(), (std::vector<size_t>{1, 1, 1}));
+  EXPECT_EQ(Held(), (std::vector<size_t>{1, 1, 1}));
   ExpectOpen(round);
 }
 
@@ -342,10 +342,10 @@ TEST_F(LiveRoundsTest, WithoutListsARoundEndsByItself) {
   deployment_.tamper(2).live = [&](wire::SignedLiveRounds& live) { live = old; };
   for (int i = 0; i < 2; ++i) {
     EXPECT_THAT(deployment_.SendList(), StatusIs(kUnauthenticated, "seconds ago"));
-    EXPECT_EQ(Seeds(), (std::vector<size_t>{1, 1, 1}));
+    EXPECT_EQ(Held(), (std::vector<size_t>{1, 1, 1}));
     pass(server::kUnheardLimitS / 2 + 1);
   }
-  EXPECT_EQ(Seeds(), (std::vector<size_t>{1, 1, 0}));
+  EXPECT_EQ(Held(), (std::vector<size_t>{1, 1, 0}));
   deployment_.tamper(2).live = nullptr;
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Digest> aborted, deployment_.SendList());
   EXPECT_EQ(aborted, std::vector<Digest>{round.id()});

@@ -176,18 +176,18 @@ TEST_F(ProcessTest, TheScriptStartsAndStopsAChainThatAnswers) {
   }
 }
 
-TEST_F(ProcessTest, AnOrderlyEndLeavesNoSecrets) {
+TEST_F(ProcessTest, AnOrderlyEndLeavesNothingOfARound) {
   chain().StartAll();
   ExpectServed();
   // A round that holds somebody's slots is open when the parties end.
   const Result obtained =
       RunToEnd({Shoal(), "query", "--config", chain().NewClient(), "--obtain", "8"});
   EXPECT_EQ(obtained.code, 0) << obtained.output;
-  bool seeds = false;
-  for (const auto& file : fs::directory_iterator(chain().state(2))) {
-    seeds |= file.path().extension() == ".seed";
+  bool submissions = false;
+  for (const auto& file : fs::directory_iterator(chain().state(1))) {
+    submissions |= file.path().extension() == ".submissions";
   }
-  EXPECT_TRUE(seeds) << "the test would not see a secret";
+  EXPECT_TRUE(submissions) << "the test would not see what is left";
   for (uint32_t party = 1; party <= kParties; ++party) EXPECT_EQ(chain().Stop(party), 0);
   for (uint32_t party = 1; party <= kParties; ++party) {
     EXPECT_EQ(fs::status(chain().state(party)).permissions(), fs::perms::owner_all);
@@ -260,23 +260,13 @@ TEST_F(ProcessTest, APartyThatComesBackWithoutItsRoundsIsNoticed) {
 TEST_F(ProcessTest, APartyThatMissedTheEndOfItsRoundsHearsOfItAgain) {
   chain().StartAll();
   ASSERT_EQ(RunToEnd({Shoal(), "query", "--config", chain().NewClient(), "--obtain", "8"}).code, 0);
-  std::vector<fs::path> seeds;
   chain().process(3).Signal(SIGSTOP);
-  for (const auto& file : fs::directory_iterator(chain().state(3))) {
-    if (file.path().extension() == ".seed") seeds.push_back(file.path());
-  }
-  EXPECT_FALSE(seeds.empty()) << "the test would not see a secret";
   // The frontend's last list does not arrive. The first one of the next process does.
   EXPECT_EQ(chain().Stop(1), 0);
   chain().Start(1);
   chain().process(3).Signal(SIGCONT);
-  const auto until = std::chrono::steady_clock::now() + kLong;
-  for (const fs::path& seed : seeds) {
-    while (fs::exists(seed) && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(50ms);
-    }
-    EXPECT_FALSE(fs::exists(seed)) << seed;
-  }
+  EXPECT_TRUE(chain().process(3).WaitForOutput("ended by the frontend"))
+      << chain().process(3).Output();
   ExpectServed();
 }
 

@@ -159,15 +159,15 @@ TEST_F(PartyLifeTest, EveryCallInEveryStageOfAMiddleParty) {
   using enum PartyStage;
   struct Row {
     PartyStage stage;
-    PartyStage prepare, offline;
-    std::optional<PartyStage> queries, answers;  // none: refused
+    PartyStage prepare;
+    std::optional<PartyStage> offline, queries, answers;  // none: refused
   };
   const Row rows[] = {
       {kSigned, kPrepared, kReady, std::nullopt, std::nullopt},
       {kPrepared, kPrepared, kReady, std::nullopt, std::nullopt},
       {kReady, kReady, kReady, kQueried, std::nullopt},
-      {kQueried, kQueried, kReady, kQueried, kAnswered},
-      {kAnswered, kAnswered, kReady, kQueried, kAnswered},
+      {kQueried, kQueried, std::nullopt, kQueried, kAnswered},
+      {kAnswered, kAnswered, std::nullopt, kQueried, kAnswered},
   };
   server::Party& party = deployment_.party(2);
   for (const Row& row : rows) {
@@ -189,7 +189,9 @@ TEST_F(PartyLifeTest, EveryCallInEveryStageOfAMiddleParty) {
         EXPECT_EQ(*again, *out);
         EXPECT_EQ(*party.Stage(id()), *leads_to);
       } else {
-        const PartyStage wanted = call == Call::kQueries ? kQueried : kAnswered;
+        const PartyStage wanted = call == Call::kOffline   ? kOffline
+                                  : call == Call::kQueries ? kQueried
+                                                           : kAnswered;
         EXPECT_THAT(out.status(), StatusIs(kRefused, "is " + std::string(Name(row.stage))));
         EXPECT_THAT(out.status(), StatusIs(kRefused, "is " + std::string(Name(wanted))));
         EXPECT_EQ(*party.Stage(id()), row.stage);

@@ -20,8 +20,27 @@ Digest RowMessage(uint64_t row, BytesView bytes) {
 
 }  // namespace
 
+// Notes the last 32 bytes that were drawn, every bit flipped.
+class NotingRandom final : public RandomSource {
+ public:
+  explicit NotingRandom(RandomSource* from) : from_(from) {}
+  void Fill(MutableBytes out) override {
+    from_->Fill(out);
+    if (out.size() == flipped_.size()) {
+      std::ranges::transform(out, flipped_.data(), [](uint8_t byte) { return byte ^ 0xff; });
+    }
+  }
+  Seed flipped() const { return flipped_.Clone(); }
+
+ private:
+  RandomSource* const from_;
+  Seed flipped_;
+};
+
 // One party's process and its disk.
 struct Deployment::Machine {
+  explicit Machine(RandomSource* source) : random(source) {}
+  NotingRandom random;
   Disk disk;
   Tamper tamper;
   std::unique_ptr<MemoryJournal> journal;
@@ -110,7 +129,7 @@ Deployment::Deployment(DeploymentOptions options)
 
   MakeEpoch(options_.rows, options_.row_bytes);
   for (uint32_t number = 1; number <= options_.parties; ++number) {
-    machines_.push_back(std::make_unique<Machine>());
+    machines_.push_back(std::make_unique<Machine>(&random_));
   }
   for (uint32_t number = 1; number <= options_.parties; ++number) Start(number, 1);
 }
@@ -148,8 +167,8 @@ void Deployment::Start(uint32_t number, uint64_t epoch) {
   const bool backend = number == options_.parties;
   Party::Options options{
       .number = PartyNumber(number), .roster = *roster_, .table = Epoch(epoch, number)};
-  auto party = Party::Create(std::move(options), key(number), machine.journal.get(), &random_,
-                             &clock_, {.pool = &pool_, .spools = &spools_});
+  auto party = Party::Create(std::move(options), key(number), machine.journal.get(),
+                             &machine.random, &clock_, {.pool = &pool_, .spools = &spools_});
   SHOAL_CHECK(party.ok());
   machine.party = *std::move(party);
   machine.next = backend ? nullptr : std::make_unique<TamperedLink>(this, number);
@@ -166,6 +185,14 @@ void Deployment::Restart(uint32_t number) { Start(number, party(number).table()-
 Party& Deployment::party(uint32_t number) { return *machines_[number - 1]->party; }
 ChainNode& Deployment::node(uint32_t number) { return *machines_[number - 1]->node; }
 Disk& Deployment::disk(uint32_t number) { return machines_[number - 1]->disk; }
+Seed Deployment::FlippedRoot(uint32_t number) const {
+  return machines_[number - 1]->random.flipped();
+}
+Seed Deployment::Root(uint32_t number) const {
+  Seed root = FlippedRoot(number);
+  for (uint8_t& byte : root.mutable_view()) byte ^= 0xff;
+  return root;
+}
 Tamper& Deployment::tamper(uint32_t number) { return machines_[number - 1]->tamper; }
 
 BytesView Deployment::Answer(uint64_t row, uint64_t epoch) const {
@@ -243,10 +270,10 @@ absl::StatusOr<SealedRound> Seal(Frontend& frontend, const Digest& round_id) {
   return sealed;
 }
 
-Digest DigestOf(const Seed& seed, Content content, BytesView bytes) {
+Digest DigestOf(const Seed& root, Content content, BytesView bytes) {
   ThreadPool pool(1);
-  const Seed key = RoundSecrets(seed.Clone()).ContentKey();
-  return ContentMac(key.view(), ContentName(content)).Of(bytes, pool);
+  const LastingSecrets secrets(root);
+  return ContentMac(secrets.ContentKey(), ContentName(content)).Of(bytes, pool);
 }
 
 absl::StatusOr<Frontend::Submitted> Submit(Frontend& frontend, const Digest& round_id,

@@ -83,6 +83,10 @@ class Deployment {
   Party& party(uint32_t number);
   ChainNode& node(uint32_t number);
   Disk& disk(uint32_t number);
+  // From which the party has derived the secrets of the round that it drafted last. This copy has
+  // every bit flipped, so that a search of the memory for the party's own does not find it.
+  Seed FlippedRoot(uint32_t number) const;
+  Seed Root(uint32_t number) const;
   const signature::SecretKey& key(uint32_t number) const { return parties_.keys(number).bls(); }
   // Between party `number` and the next.
   Tamper& tamper(uint32_t number);
@@ -147,8 +151,8 @@ absl::StatusOr<Bytes> AnswerQueries(Party& party, const Digest& round_id, BytesV
 absl::StatusOr<Bytes> Answers(Party& party, const Digest& round_id, Bytes answers);
 absl::StatusOr<SealedRound> Seal(Frontend& frontend, const Digest& round_id);
 
-// What a party whose round has this seed commits to of a content.
-Digest DigestOf(const Seed& seed, Content content, BytesView bytes);
+// What a party whose round has this root commits to of a content.
+Digest DigestOf(const Seed& root, Content content, BytesView bytes);
 
 // Submits one submission.
 absl::StatusOr<Frontend::Submitted> Submit(Frontend& frontend, const Digest& round_id,

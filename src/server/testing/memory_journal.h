@@ -22,7 +22,6 @@ namespace shoal::server::testing {
 struct Disk {
   mutable Mutex mutex;
   std::vector<Bytes> records ABSL_GUARDED_BY(mutex);
-  std::map<RoundCounter, Bytes> seeds ABSL_GUARDED_BY(mutex);
   std::map<RoundCounter, std::vector<Bytes>> submissions ABSL_GUARDED_BY(mutex);
   Bytes rounds ABSL_GUARDED_BY(mutex);
   // When not negative: this many more writes succeed.
@@ -49,19 +48,12 @@ class MemoryJournal final : public Journal {
     {
       const MutexLock lock(disk->mutex);
       records = disk->records;
-      disk->seeds.clear();
       disk->submissions.clear();
     }
     for (const Bytes& record : records) SHOAL_CHECK(Replay(record).ok());
     SHOAL_CHECK(EndOpenRounds().ok());
   }
 
-  absl::Status StoreSeed(RoundCounter round, BytesView seed) override {
-    if (absl::Status status = disk_->Write(); !status.ok()) return status;
-    const MutexLock lock(disk_->mutex);
-    SHOAL_CHECK(disk_->seeds.emplace(round, ToBytes(seed)).second);
-    return absl::OkStatus();
-  }
   absl::Status AppendSubmission(RoundCounter round, BytesView record) override {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
     const MutexLock lock(disk_->mutex);
@@ -93,11 +85,6 @@ class MemoryJournal final : public Journal {
     if (absl::Status status = disk_->Write(); !status.ok()) return status;
     const MutexLock lock(disk_->mutex);
     disk_->records.push_back(ToBytes(record));
-    return absl::OkStatus();
-  }
-  absl::Status WipeSeed(RoundCounter round) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const MutexLock lock(disk_->mutex);
-    disk_->seeds.erase(round);
     return absl::OkStatus();
   }
   absl::Status DeleteSubmissions(RoundCounter round) override {

@@ -1,0 +1,187 @@
+// Searches the memory of a deployment, its parties' disks included, for secrets of a round: what a
+// stage no longer needs is gone while the round still lives (docs/threat-model.md, "A machine that
+// is seized").
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/check.h"
+#include "src/base/hash.h"
+#include "src/base/testing/matchers.h"
+#include "src/server/offline.h"
+#include "src/server/round_context.h"
+#include "src/server/testing/deployment.h"
+#include "src/sharing/sharing.h"
+#include "src/sim/memory_scan.h"
+#include "src/wire/query_batch.h"
+
+namespace shoal::sim {
+namespace {
+
+using server::testing::Client;
+using server::testing::Deployment;
+using server::testing::Offline;
+using server::testing::Seal;
+using server::testing::SealedRound;
+using ::shoal::testing::StatusIs;
+
+constexpr size_t kSlots = 40;
+
+class ErasureTest : public ::testing::Test {
+ protected:
+  ErasureTest() : deployment_({.rows = 20, .plan = {.stage_limit_s = 100}}) {}
+
+  void Begin() {
+    auto round = deployment_.Announce();
+    ASSERT_THAT(round, testing::IsOk());
+    round_.emplace(*std::move(round));
+    client_.emplace(&deployment_, *round_);
+    SHOAL_ASSERT_OK(client_->Obtain(kSlots));
+    for (uint32_t j = 1; j <= 3; ++j) {
+      const Seed root = deployment_.Root(j);
+      secrets_.Add(Group("root", j), root.view());
+      for (const std::string key : {"onion key", "noise", "permutation"}) {
+        Digest derived = DeriveKey(root.view(), absl::StrCat("shoal ", key, " v1"));
+        secrets_.Add(Group(key, j), derived);
+        derived = {};
+      }
+    }
+  }
+  const Digest& id() const { return round_->id(); }
+  static std::string Group(const std::string& what, uint32_t party) {
+    return absl::StrCat(what, " of party ", party);
+  }
+  // How much of a group is in memory.
+  uint64_t Count(const std::string& what, uint32_t party) {
+    const auto found = ScanMemory(getpid(), secrets_);
+    EXPECT_THAT(found, testing::IsOk());
+    const auto group = found->find(Group(what, party));
+    return group == found->end() ? 0 : group->second;
+  }
+
+  // What a party's offline stage makes of its input. `onions` counts those in party 1's.
+  server::OnlineMaterial MaterialOf(uint32_t party, BytesView input, uint64_t onions) {
+    ThreadPool pool(1);
+    SpoolPlace spools("/tmp", 1 << 30);
+    const server::OfflineSecrets secrets(deployment_.Root(party));
+    const wire::RoundHeader& header = round_->header();
+    server::RoundContext context{
+        .counter = round_->counter(),
+        .round_id = id(),
+        .party = PartyNumber(party),
+        .parties = 3,
+        .answer_bytes = header.answer_bytes(),
+        .max_rows = header.max_rows(),
+        .max_slots = header.max_slots(),
+        .noise = *noise::Distribution::Create(server::testing::DeploymentOptions().noise),
+        .next_recipients = {}};
+    for (uint32_t next = party + 1; next <= 3; ++next) {
+      context.next_recipients.push_back(round_->recipients()[next - 1]);
+    }
+    const server::Resources resources = {.pool = &pool, .spools = &spools};
+    auto noise = server::MakeNoise(context, secrets, resources);
+    SHOAL_CHECK(noise.ok());
+    auto made = RunOffline(context, secrets, *std::move(noise), input, onions, resources);
+    SHOAL_CHECK(made.ok());
+    // What lies in the memory of these spools goes with them.
+    made->material.arena.reset();
+    made->material.masks = {};
+    made->material.forward_memory = {};
+    return std::move(made->material);
+  }
+  template <typename Items>
+  void AddItems(const std::string& what, uint32_t party, const Items& items) {
+    secrets_.Add(Group(what, party), {reinterpret_cast<const uint8_t*>(items.data()),
+                                      items.size() * sizeof(*items.data())});
+  }
+
+  Deployment deployment_;
+  std::optional<round::Round> round_;
+  std::optional<Client> client_;
+  Secrets secrets_;
+};
+
+// Whoever takes over a party from then on cannot open the round's onions that were recorded, and
+// cannot draw its noise or its permutation again.
+TEST_F(ErasureTest, OnceAnOfflineListIsCommittedToNothingOpensIt) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), id()));
+  Bytes list;
+  for (uint32_t j = 1; j <= 3; ++j) {
+    EXPECT_EQ(Count("root", j), 0u) << j;
+    for (const std::string key : {"onion key", "noise", "permutation"}) {
+      EXPECT_GT(Count(key, j), 0u) << key << ": the test would not see it at party " << j;
+    }
+    if (j == 1) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(list, Offline(deployment_.party(1), round_->wire(), sealed));
+    } else {
+      SHOAL_ASSERT_OK_AND_ASSIGN(list, Offline(deployment_.party(j), round_->wire(), list));
+    }
+    for (const std::string key : {"onion key", "noise", "permutation"}) {
+      EXPECT_EQ(Count(key, j), 0u) << key << " at party " << j;
+    }
+  }
+}
+
+// A list whose digest could not be stored is not committed to, so that it may come again.
+TEST_F(ErasureTest, AListThatCouldNotBeCommittedToMayComeAgain) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), id()));
+  server::Party& party = deployment_.party(1);
+  deployment_.disk(1).writes_left = 0;
+  EXPECT_THAT(Offline(party, round_->wire(), sealed),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  EXPECT_GT(Count("onion key", 1), 0u);
+  deployment_.disk(1).writes_left = -1;
+  SHOAL_EXPECT_OK(Offline(party, round_->wire(), sealed));
+  EXPECT_EQ(Count("onion key", 1), 0u);
+}
+
+// What the queries were made of is gone once they are committed to. The queries themselves, which
+// the next party has, stay, and are given out again.
+TEST_F(ErasureTest, OnceQueriesAreCommittedToNoNoiseAndNoSharesAreLeft) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes list, Offline(deployment_.party(1), round_->wire(), sealed));
+  SHOAL_ASSERT_OK(Offline(deployment_.party(2), round_->wire(), list));
+  AddItems("noise queries", 1, MaterialOf(1, sealed.list, sealed.onions).noise);
+  AddItems("noise queries", 2, MaterialOf(2, list, 0).noise);
+  {
+    SecretVector<sharing::QueryShare> shares;
+    for (const server::testing::Secret& secret : client_->secrets()) {
+      shares.push_back(sharing::Expand(secret.seeds[0].view(), id()).share);
+    }
+    AddItems("shares", 1, shares);
+  }
+  EXPECT_GT(Count("shares", 1), 0u) << "the test would not see them";
+
+  wire::QueryBatch batch;
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    batch.positions.push_back(i);
+    batch.tallies.push_back(1000 + i);
+  }
+  Bytes queries = EncodeQueryBatch(batch, kSlots);
+  for (uint32_t j = 1; j <= 2; ++j) {
+    EXPECT_GT(Count("noise queries", j), 0u) << "the test would not see them at party " << j;
+    server::Party& party = deployment_.party(j);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes forwarded, party.Queries(id(), queries));
+    EXPECT_EQ(Count("noise queries", j), 0u) << j;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, party.Queries(id(), queries));
+    EXPECT_EQ(again, forwarded);
+    queries = forwarded;
+  }
+  EXPECT_EQ(Count("shares", 1), 0u);
+}
+
+}  // namespace
+}  // namespace shoal::sim
