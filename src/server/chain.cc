@@ -110,17 +110,28 @@ absl::Status ChainNode::SendList(const wire::SignedHeader& header,
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id,
                                                               Bytes queries) {
-  absl::StatusOr<std::unique_ptr<ByteSource>> answers;
   if (next_ == nullptr) {
-    answers = party_->AnswerQueries(round_id, queries);
-  } else {
-    absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries);
-    if (!forwarded.ok()) return AtParty(*party_, forwarded.status());
-    Bytes().swap(queries);  // frees memory
-    SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
-                           next_->Online(round_id, *std::move(forwarded)));
-    answers = party_->Answers(round_id, *later);
+    auto answers = party_->AnswerQueries(round_id, queries);
+    if (!answers.ok()) return AtParty(*party_, answers.status());
+    return answers;
   }
+  absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries);
+  Bytes().swap(queries);  // frees memory
+  return SendQueries(round_id, std::move(forwarded));
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::OnlineOfKept(const Digest& round_id,
+                                                                    BytesView queries) {
+  SHOAL_CHECK(next_ != nullptr);
+  return SendQueries(round_id, party_->Queries(round_id, queries));
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::SendQueries(const Digest& round_id,
+                                                                   absl::StatusOr<Bytes> queries) {
+  if (!queries.ok()) return AtParty(*party_, queries.status());
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
+                         next_->Online(round_id, *std::move(queries)));
+  auto answers = party_->Answers(round_id, *later);
   if (!answers.ok()) return AtParty(*party_, answers.status());
   return answers;
 }

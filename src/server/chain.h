@@ -29,6 +29,9 @@ using LackedRounds = std::vector<LackedRound>;
 // The calls from a party to the one after it. ChainNode implements them itself, so that a chain can
 // run in one process; src/shoald implements them over TLS. Calls block until all later parties have
 // done their part. Sources that calls return compute their bytes as they are read. Thread-safe.
+//
+// UNAVAILABLE, from a call or from a source, means that a link broke, this one or a later one. Then
+// the caller of the first party may repeat the call with the same input; nobody else repeats one.
 class Link {
  public:
   virtual ~Link() = default;
@@ -64,6 +67,9 @@ class ChainNode final : public Link {
   absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake);
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
+  // The same at party 1, for queries that the caller keeps, in case they have to be sent again.
+  absl::StatusOr<std::unique_ptr<ByteSource>> OnlineOfKept(const Digest& round_id,
+                                                           BytesView queries);
   // INVALID_ARGUMENT if the next party returns reports that no honest party makes.
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
   // Returns what this party lacks, if anything, even if the next one is not reached.
@@ -76,6 +82,8 @@ class ChainNode final : public Link {
  private:
   absl::Status SendList(const wire::SignedHeader& header,
                         absl::StatusOr<std::unique_ptr<ByteSource>> list);
+  absl::StatusOr<std::unique_ptr<ByteSource>> SendQueries(const Digest& round_id,
+                                                          absl::StatusOr<Bytes> queries);
 
   Party* const party_;
   Link* const next_;

@@ -372,14 +372,21 @@ std::vector<Due> Frontend::WhatIsDue() {
         entry.round.header().manifest_digest() == AsText(newest)) {
       ++taking_onions;
     }
-    if (IsWorkedOn(stage)) continue;
+    const uint64_t since_s = entry.stage_since_s;
+    const auto passed = [&](uint64_t window_s) { return now_s >= since_s + window_s; };
+    if (IsWorkedOn(stage)) {
+      if (passed(plan_.stage_limit_s)) {
+        due.push_back(
+            {Action::kAbort, id,
+             absl::StrCat(std::string(Name(stage)), " for more than ", plan_.stage_limit_s, " s")});
+      }
+      continue;
+    }
     if (!entry.storage.ok()) {
-      due.push_back({Action::kAbort, id, entry.storage});
+      due.push_back({Action::kAbort, id, "what clients sent could not be stored", entry.storage});
       continue;
     }
     const wire::RoundHeader& header = entry.round.header();
-    const uint64_t since_s = entry.stage_since_s;
-    const auto passed = [&](uint64_t window_s) { return now_s >= since_s + window_s; };
     // A time of the header.
     const auto reached = [&](uint64_t time_s) {
       return now_s >= entry.announced_s + (time_s - header.announced_s());
@@ -390,18 +397,18 @@ std::vector<Due> Frontend::WhatIsDue() {
         if (reached(header.onions_close_s()) || full(entry.slots, plan_.onions_count) ||
             entry.slots == header.max_slots()) {
           // A round without onions has nothing to do.
-          due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id, {}});
+          due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id});
         }
         break;
       case FrontendStage::kTakingQueries:
         if (passed(plan_.queries_window_s) || reached(header.queries_close_s()) ||
             full(entry.used, plan_.queries_count) || entry.used == entry.slots) {
-          due.push_back({entry.used == 0 ? Action::kClose : Action::kAnswer, id, {}});
+          due.push_back({entry.used == 0 ? Action::kClose : Action::kAnswer, id});
         }
         break;
       case FrontendStage::kAnswered:
         if (passed(plan_.answers_window_s) || reached(header.expires_s())) {
-          due.push_back({Action::kClose, id, {}});
+          due.push_back({Action::kClose, id});
         }
         break;
       default:
@@ -409,15 +416,13 @@ std::vector<Due> Frontend::WhatIsDue() {
     }
   }
   if (taking_onions < plan_.open_ahead && unfinished < plan_.max_rounds) {
-    due.push_back({Action::kAnnounce, {}, {}});
+    due.push_back({Action::kAnnounce, {}});
   }
   return due;
 }
 
 absl::StatusOr<Submissions> Frontend::Seal(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  uint64_t list_bytes;
-  Submissions submissions;
   Entry::Held nothing;
   {
     const MutexLock storing(entry->storing);
@@ -425,6 +430,19 @@ absl::StatusOr<Submissions> Frontend::Seal(const Digest& round_id) {
     SHOAL_RETURN_IF_ERROR(
         entry->BecomeLocked(FrontendStage::kOffline, nothing, clock_->SteadySeconds()));
     entry->StartStageLocked();
+  }
+  return SubmissionsAgain(round_id);
+}
+
+absl::StatusOr<Submissions> Frontend::SubmissionsAgain(const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  uint64_t list_bytes;
+  Submissions submissions;
+  {
+    const MutexLock lock(entry->mutex);
+    if (entry->stage.get() != FrontendStage::kOffline) {
+      return WrongState(entry->stage.get(), "its submissions are not asked for");
+    }
     submissions.onions = entry->slots;
     list_bytes = entry->list_bytes;
   }

@@ -73,8 +73,9 @@ enum class Action {
 };
 struct Due {
   Action action;
-  Digest round_id;   // not for kAnnounce
-  absl::Status why;  // of kAbort; only for the log, as it may name files
+  Digest round_id;          // not for kAnnounce
+  std::string reason = "";  // of kAbort; for everybody
+  absl::Status why = {};    // of kAbort; only for the log, as it may name files
 };
 
 // Thread-safe. Calls for clients may be made on I/O threads: except SubmitOnions, which waits for
@@ -102,10 +103,13 @@ class Frontend {
   // Begins to take onions for a round that all parties have signed. Errors of the journal's
   // storage. Not for I/O threads, and neither are Close and Abort.
   absl::Status Open(const round::Round& round);
-  // What is due, oldest round first. Leaves out rounds that the driver works on.
+  // What is due, oldest round first. Leaves out rounds that the driver works on, except those whose
+  // stage has taken longer than the plan allows, however often it was repeated.
   std::vector<Due> WhatIsDue();
   // Takes no more onions. Returns the submissions in the order of their slots, as party 1's input.
   absl::StatusOr<Submissions> Seal(const Digest& round_id);
+  // The same submissions again, while the offline stage runs. FAILED_PRECONDITION otherwise.
+  absl::StatusOr<Submissions> SubmissionsAgain(const Digest& round_id);
   absl::Status OfflineDone(const Digest& round_id, StageReports reports);
   // Takes no more queries. Returns them encoded, as party 1's input.
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);

@@ -14,6 +14,7 @@ namespace {
 constexpr std::chrono::milliseconds kTick(20);
 constexpr uint64_t kPauseAfterFailureS = 2;
 constexpr std::chrono::seconds kBetweenLists(1);
+constexpr int kMostRepeats = 2;  // of a stage whose link broke
 
 std::string ShortId(const Digest& id) { return Hex(BytesView(id).first(8)); }
 
@@ -54,6 +55,11 @@ void Driver::SendLists() {
 }
 
 void Driver::SendList() {
+  uint64_t number;
+  {
+    const MutexLock lock(mutex_);
+    number = ++list_begun_;
+  }
   const auto lacked = node_->Live(frontend_->Live());
   if (list_failed_ == lacked.ok()) {
     list_failed_ = !lacked.ok();
@@ -70,7 +76,12 @@ void Driver::SendList() {
     spdlog::error("round {}..: aborted: {}; was it restarted?", ShortId(id),
                   frontend_->Info(id).value_or(wire::RoundInfo()).abort_reason());
   }
-  if (!aborted.empty()) ListHasChanged();
+  {
+    const MutexLock lock(mutex_);
+    list_arrived_ = number;
+    if (!aborted.empty()) list_has_changed_ = true;
+  }
+  wake_.NotifyAll();
 }
 
 void Driver::ListHasChanged() {
@@ -117,18 +128,18 @@ void Driver::Run(const server::Due& due) {
     case server::Action::kAnswer: {
       absl::StatusOr<Bytes> queries = frontend_->CloseQueries(due.round_id);
       if (!queries.ok()) return;
-      tasks_.Spawn([this, id = due.round_id, bytes = *std::move(queries)]() mutable {
-        RunOnline(id, std::move(bytes));
-      });
+      tasks_.Spawn(
+          [this, id = due.round_id, bytes = *std::move(queries)] { RunOnline(id, bytes); });
       return;
     }
     case server::Action::kClose:
       End(due.round_id, "");
       return;
     case server::Action::kAbort: {
-      const std::string reason = "what clients sent could not be stored";
-      spdlog::error("round {}..: {}: {}", ShortId(due.round_id), reason, due.why.ToString());
-      End(due.round_id, reason);
+      if (!due.why.ok()) {
+        spdlog::error("round {}..: {}: {}", ShortId(due.round_id), due.reason, due.why.ToString());
+      }
+      End(due.round_id, due.reason);
       return;
     }
   }
@@ -176,11 +187,47 @@ server::StageReports Driver::Reports(const Digest& round_id) {
   return {};
 }
 
+bool Driver::WaitForWholeChain(const Digest& round_id) {
+  uint64_t next;
+  {
+    const MutexLock lock(mutex_);
+    next = list_begun_ + 1;
+  }
+  ListHasChanged();
+  for (;;) {
+    const auto stage = frontend_->Stage(round_id);
+    if (!stage.ok() || server::IsFinal(*stage)) return false;
+    const MutexLock lock(mutex_);
+    if (stopping_) return false;
+    // What the list has ended is not run again: the stage is looked at once more.
+    if (list_arrived_ >= next) break;
+    wake_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kTick);
+  }
+  const auto stage = frontend_->Stage(round_id);
+  return stage.ok() && !server::IsFinal(*stage);
+}
+
+absl::Status Driver::RunRepeatedly(const Digest& round_id, absl::string_view stage,
+                                   const std::function<absl::Status()>& run) {
+  for (int repeats = 0;; ++repeats) {
+    const absl::Status done = run();
+    if (!absl::IsUnavailable(done) || repeats == kMostRepeats) return done;
+    spdlog::warn("round {}..: {}: {}; to be repeated once all parties are reached",
+                 ShortId(round_id), std::string(stage), done.ToString());
+    if (!WaitForWholeChain(round_id)) return done;
+  }
+}
+
 void Driver::RunOffline(const Digest& round_id, server::Submissions submissions) {
   const absl::StatusOr<wire::SignedHeader> header = frontend_->Header(round_id);
   if (!header.ok()) return;
   const Stopwatch stopwatch;
-  const absl::Status done = node_->Offline(*header, std::move(submissions));
+  absl::StatusOr<server::Submissions> next = std::move(submissions);
+  const absl::Status done = RunRepeatedly(round_id, "offline stage", [&] {
+    if (next->list == nullptr) next = frontend_->SubmissionsAgain(round_id);
+    if (!next.ok()) return next.status();
+    return node_->Offline(*header, *std::exchange(next, server::Submissions()));
+  });
   if (!done.ok()) {
     Fail(round_id, "offline stage", done);
     return;
@@ -190,13 +237,12 @@ void Driver::RunOffline(const Digest& round_id, server::Submissions submissions)
                stopwatch.Seconds());
 }
 
-void Driver::RunOnline(const Digest& round_id, Bytes queries) {
+void Driver::RunOnline(const Digest& round_id, const Bytes& queries) {
   const Stopwatch stopwatch;
-  const auto answers = node_->Online(round_id, std::move(queries));
-  absl::Status done = answers.status();
-  if (done.ok()) {
-    done = frontend_->AnswersReady(round_id, **answers, [&] { return Reports(round_id); });
-  }
+  const absl::Status done = RunRepeatedly(round_id, "online stage", [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(const auto answers, node_->OnlineOfKept(round_id, queries));
+    return frontend_->AnswersReady(round_id, *answers, [&] { return Reports(round_id); });
+  });
   if (!done.ok()) {
     Fail(round_id, "online stage", done);
     return;

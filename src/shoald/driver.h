@@ -1,16 +1,23 @@
 // Drives the rounds of a frontend: watches windows and counts, runs every stage over the whole
 // chain, and tells all parties which rounds live. Handles only threads and time; ChainNode and
 // Frontend do the work.
+//
+// When a link of the chain breaks during a stage, the driver runs the stage again with the same
+// input, as soon as a list of live rounds has reached all parties and none of them lacks the round.
+// It does so twice at most; time limits hold over all of it. No other party repeats anything, so
+// that repeats do not multiply along the chain.
 #ifndef SHOAL_SRC_SHOALD_DRIVER_H_
 #define SHOAL_SRC_SHOALD_DRIVER_H_
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "src/base/clock.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/task_group.h"
@@ -37,10 +44,16 @@ class Driver {
   void ListHasChanged() ABSL_LOCKS_EXCLUDED(mutex_);
   void Run(const server::Due& due);
   void Announce();
+  // Runs a stage, and again while it returns UNAVAILABLE (above).
+  absl::Status RunRepeatedly(const Digest& round_id, absl::string_view stage,
+                             const std::function<absl::Status()>& run);
+  // Waits until a list that is sent from now on has reached all parties. False if the round or the
+  // driver ends before.
+  bool WaitForWholeChain(const Digest& round_id) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunOffline(const Digest& round_id, server::Submissions submissions);
   // What the round cost at all parties; empty if one of them cannot be asked.
   server::StageReports Reports(const Digest& round_id);
-  void RunOnline(const Digest& round_id, Bytes queries);
+  void RunOnline(const Digest& round_id, const Bytes& queries);
   // Ends the round; an empty `reason` means in good order. The other parties hear of it at once.
   void End(const Digest& round_id, const std::string& reason);
   // Ends the round at all parties because of an error; clients and parties are told ForOthers(why).
@@ -54,6 +67,8 @@ class Driver {
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool list_has_changed_ ABSL_GUARDED_BY(mutex_) = false;
+  // Lists are numbered from 1: the last one that was begun, and the last that reached all parties.
+  uint64_t list_begun_ ABSL_GUARDED_BY(mutex_) = 0, list_arrived_ ABSL_GUARDED_BY(mutex_) = 0;
   bool list_failed_ = false;  // the last one; of SendList, which runs on one thread at a time
   std::atomic<bool> announcing_ = false;
   std::atomic<uint64_t> next_announcement_s_ = 0;  // later after a failure

@@ -1,11 +1,19 @@
 // The driver over a whole chain in this process: what happens to rounds that fail.
 #include "src/shoald/driver.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <future>
+#include <map>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
@@ -117,6 +125,173 @@ TEST_F(DriverTest, WhyAStageFailedNamesNoFile) {
     EXPECT_EQ(first().abort_reason(),
               absl::StrCat("offline stage: RESOURCE_EXHAUSTED: party ", j, ": storage failed"));
   }
+}
+
+// A round that a driver runs while links break.
+class RepeatTest : public ::testing::Test {
+ protected:
+  using Break = server::testing::Break;
+  enum class Stage { kOffline, kOnline };
+  static constexpr size_t kSlots = 3;
+  // What went over links 1 and 2, try by try.
+  using Tries = std::vector<Bytes>;
+
+  RepeatTest() { Renew(); }
+
+  void Renew() {
+    deployment_.emplace(server::testing::DeploymentOptions{
+        .rows = 10,
+        .plan = {.onions_count = kSlots, .queries_count = kSlots, .stage_limit_s = 100}});
+    for (uint32_t link : {1u, 2u}) {
+      const auto note = [](Tries& tries) {
+        return [&tries](Bytes& bytes) { tries.push_back(bytes); };
+      };
+      for (auto* tries : {&onions_[link], &queries_[link], &answers_[link]}) tries->clear();
+      server::testing::Tamper& tamper = deployment_->tamper(link);
+      tamper.onions = note(onions_[link]);
+      tamper.queries = note(queries_[link]);
+      tamper.answers = note(answers_[link]);
+    }
+  }
+  std::function<bool(Break)>& breaks(uint32_t link, Stage stage) {
+    server::testing::Tamper& tamper = deployment_->tamper(link);
+    return stage == Stage::kOffline ? tamper.breaks_offline : tamper.breaks_online;
+  }
+  // Breaks a link at this place the first `times` times.
+  static std::function<bool(Break)> At(Break place, int times) {
+    return [place, left = times](Break here) mutable { return here == place && left-- > 0; };
+  }
+
+  static bool Soon(const std::function<bool()>& condition) {
+    for (int i = 0; i < 6000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
+    return condition();
+  }
+  wire::RoundInfo First() { return deployment_->frontend().ListRounds().rounds(0); }
+  bool Reached(wire::RoundState state) {
+    return Soon([&] { return First().state() >= state || First().state() == wire::ABORTED; });
+  }
+  // Runs a round until it is answered or aborted, and returns what clients are told of it.
+  // `meanwhile` is called after the onions were submitted.
+  wire::RoundInfo Run(const std::function<void()>& meanwhile = [] {}) {
+    server::Frontend& frontend = deployment_->frontend();
+    const Driver driver(&frontend, &deployment_->node(1), &deployment_->clock());
+    SHOAL_CHECK(Soon([&] { return frontend.ListRounds().rounds_size() > 0; }));
+    const auto round =
+        round::Round::Verify(First().header(), deployment_->roster(), deployment_->table(),
+                             deployment_->clock().NowSeconds());
+    SHOAL_CHECK(round.ok());
+    server::testing::Client client(&*deployment_, *round);
+    SHOAL_EXPECT_OK(client.Obtain(kSlots));
+    meanwhile();
+    EXPECT_TRUE(Reached(wire::OPEN_FOR_QUERIES));
+    if (First().state() == wire::ABORTED) return First();
+    SHOAL_EXPECT_OK(client.Query({1, 2, 3}));
+    EXPECT_TRUE(Reached(wire::ANSWERED));
+    const wire::RoundInfo end = First();
+    if (end.state() == wire::ANSWERED) {
+      const auto answers = client.Fetch();
+      EXPECT_THAT(answers, ::shoal::testing::IsOk());
+      for (uint64_t i = 0; answers.ok() && i < kSlots; ++i) {
+        EXPECT_TRUE(std::ranges::equal((*answers)[i], deployment_->Answer(1 + i)));
+      }
+    }
+    return end;
+  }
+
+  std::optional<server::testing::Deployment> deployment_;
+  std::map<uint32_t, Tries> onions_, queries_, answers_;
+};
+
+// Wherever a link breaks once, in whichever direction, the round is answered, and every neighbour
+// gets the same bytes in both tries.
+TEST_F(RepeatTest, AStageWhoseLinkBrokeIsRunAgainWithTheSameBytes) {
+  for (const Stage stage : {Stage::kOffline, Stage::kOnline}) {
+    for (const uint32_t link : {1u, 2u}) {
+      for (const Break place : {Break::kBefore, Break::kHalfWay, Break::kAfter}) {
+        SCOPED_TRACE(absl::StrCat("stage ", static_cast<int>(stage), ", link ", link, ", place ",
+                                  static_cast<int>(place)));
+        Renew();
+        breaks(link, stage) = At(place, 1);
+        EXPECT_EQ(Run().state(), wire::ANSWERED);
+        EXPECT_EQ(onions_[1].size(), stage == Stage::kOffline ? 2u : 1u);
+        EXPECT_EQ(queries_[1].size(), stage == Stage::kOnline ? 2u : 1u);
+        for (auto* tries : {&onions_, &queries_, &answers_}) {
+          for (const uint32_t l : {1u, 2u}) {
+            ASSERT_FALSE((*tries)[l].empty());
+            EXPECT_LE((*tries)[l].size(), 2u);
+            for (const Bytes& bytes : (*tries)[l]) EXPECT_EQ(bytes, (*tries)[l][0]);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Two repeats are enough, whichever link breaks: parties in the middle do not repeat anything, or
+// the tries would multiply.
+TEST_F(RepeatTest, AStageWhoseLinkBreaksThreeTimesIsGivenUp) {
+  for (const Stage stage : {Stage::kOffline, Stage::kOnline}) {
+    for (const uint32_t link : {1u, 2u}) {
+      SCOPED_TRACE(absl::StrCat("stage ", static_cast<int>(stage), ", link ", link));
+      for (const int breaks_times : {2, 3}) {
+        Renew();
+        breaks(link, stage) = At(Break::kBefore, breaks_times);
+        const wire::RoundInfo end = Run();
+        EXPECT_EQ(end.state(), breaks_times == 2 ? wire::ANSWERED : wire::ABORTED);
+        const auto& tries = stage == Stage::kOffline ? onions_ : queries_;
+        for (uint32_t l = 1; l <= link; ++l) EXPECT_EQ(tries.at(l).size(), 3u) << l;
+        if (breaks_times == 2) continue;
+        EXPECT_THAT(end.abort_reason(), ::testing::HasSubstr("UNAVAILABLE"));
+      }
+    }
+  }
+}
+
+// What a party refuses, it refuses for ever: another content after a broken link, for example.
+TEST_F(RepeatTest, ARefusalIsNotRepeated) {
+  breaks(1, Stage::kOffline) = At(Break::kAfter, 3);
+  deployment_->tamper(1).onions = [&](Bytes& bytes) {
+    onions_[1].push_back(bytes);
+    if (onions_[1].size() == 2) {
+      bytes[0] ^= 1;
+      breaks(1, Stage::kOffline) = nullptr;
+    }
+  };
+  const wire::RoundInfo end = Run();
+  EXPECT_EQ(end.state(), wire::ABORTED);
+  EXPECT_THAT(end.abort_reason(), ::testing::HasSubstr("another offline list"));
+  EXPECT_EQ(onions_[1].size(), 2u);
+}
+
+TEST_F(RepeatTest, WhatAPartyHasLostIsNotRepeated) {
+  std::atomic<uint64_t> counter = 0;
+  deployment_->tamper(1).onions = [&](Bytes& bytes) {
+    onions_[1].push_back(bytes);
+    counter = First().header().header().counter();
+  };
+  breaks(1, Stage::kOffline) = At(Break::kAfter, 1);
+  deployment_->tamper(1).lacked = [&](server::LackedRounds& lacked) {
+    if (counter > 0) lacked.push_back({PartyNumber(2), RoundCounter(counter)});
+  };
+  const wire::RoundInfo end = Run();
+  EXPECT_EQ(end.abort_reason(), "party 2 has lost the round");
+  EXPECT_EQ(onions_[1].size(), 1u);
+}
+
+// A stage waits for the chain to be whole again no longer than a stage may take.
+TEST_F(RepeatTest, TheTimeLimitHoldsOverAllTries) {
+  deployment_->tamper(1).loses_lists = true;
+  std::promise<void> broke;
+  breaks(1, Stage::kOffline) = [&, first = true](Break) mutable {
+    if (std::exchange(first, false)) broke.set_value();
+    return true;
+  };
+  const wire::RoundInfo end = Run([&] {
+    broke.get_future().wait();
+    deployment_->clock().steady_s += 101;
+  });
+  EXPECT_EQ(end.abort_reason(), "in its offline stage for more than 100 s");
+  EXPECT_EQ(onions_[1].size(), 1u);
 }
 
 }  // namespace

@@ -65,10 +65,11 @@ absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(
                                               .identity = &identity,
                                               .connect_timeout = timeout,
                                               .cancelled = std::move(cancelled)});
-  if (!connection.ok()) {
-    return Annotate(connection.status(), absl::StrCat("reaching party ", number_));
-  }
-  return connection;
+  if (connection.ok()) return connection;
+  // A machine that does not answer is like one that refuses: the link is broken.
+  absl::Status failed = connection.status();
+  if (absl::IsDeadlineExceeded(failed)) failed = absl::UnavailableError(failed.message());
+  return Annotate(failed, absl::StrCat("reaching party ", number_));
 }
 
 std::function<bool()> RemoteLink::Over(const Digest& round_id) const {

@@ -2,6 +2,12 @@
 // this process.
 #include "src/shoald/peer.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <thread>
@@ -10,7 +16,9 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/net/testing/test_identity.h"
+#include "src/parallel/mutex.h"
 #include "src/server/testing/deployment.h"
+#include "src/shoald/driver.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/query_batch.h"
 
@@ -28,7 +36,11 @@ absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
 
 class PeerTest : public ::testing::Test {
  protected:
-  PeerTest() : deployment_({.rows = 10, .plan = {.stage_limit_s = 100}}) { Start(); }
+  PeerTest()
+      : deployment_(
+            {.rows = 10, .plan = {.onions_count = 20, .queries_count = 20, .stage_limit_s = 100}}) {
+    Start();
+  }
 
   void Start(uint16_t port = 0) {
     server_.reset();
@@ -131,6 +143,133 @@ TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
   frontend.Close(round.id());
   SHOAL_ASSERT_OK(chain.Live(frontend.Live()));
   for (uint32_t j = 1; j <= 3; ++j) EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
+}
+
+// Passes connections on to a port of this machine, until it cuts them.
+class Relay {
+ public:
+  explicit Relay(uint16_t to) : to_(to), listener_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = Local(0);
+    SHOAL_CHECK(::bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    SHOAL_CHECK(::listen(listener_, 16) == 0);
+    socklen_t size = sizeof address;
+    SHOAL_CHECK(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    port_ = ntohs(address.sin_port);
+    accepting_ = std::thread([this] { Accept(); });
+  }
+  ~Relay() {
+    ::shutdown(listener_, SHUT_RDWR);
+    accepting_.join();
+    Cut();
+    for (std::thread& pump : pumps_) pump.join();
+    ::close(listener_);
+    for (const int socket : sockets_) ::close(socket);
+  }
+  uint16_t port() const { return port_; }
+  // Breaks all connections there are.
+  void Cut() {
+    const MutexLock lock(mutex_);
+    for (const int socket : sockets_) ::shutdown(socket, SHUT_RDWR);
+  }
+
+ private:
+  static sockaddr_in Local(uint16_t port) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+  void Accept() {
+    for (;;) {
+      const int from = ::accept(listener_, nullptr, nullptr);
+      if (from < 0) return;
+      const int to = ::socket(AF_INET, SOCK_STREAM, 0);
+      const sockaddr_in address = Local(to_);
+      const MutexLock lock(mutex_);
+      sockets_.insert(sockets_.end(), {from, to});
+      if (::connect(to, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        ::shutdown(from, SHUT_RDWR);
+        continue;
+      }
+      pumps_.emplace_back([from, to] { Pump(from, to); });
+      pumps_.emplace_back([from, to] { Pump(to, from); });
+    }
+  }
+  static void Pump(int from, int to) {
+    char bytes[4096];
+    for (;;) {
+      const ssize_t n = ::recv(from, bytes, sizeof bytes, 0);
+      if (n <= 0 || ::send(to, bytes, static_cast<size_t>(n), MSG_NOSIGNAL) != n) break;
+    }
+    ::shutdown(from, SHUT_RDWR);
+    ::shutdown(to, SHUT_RDWR);
+  }
+
+  const uint16_t to_;
+  const int listener_;
+  uint16_t port_ = 0;
+  std::thread accepting_;
+  Mutex mutex_;
+  std::vector<int> sockets_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> pumps_;
+};
+
+// The connection between parties 1 and 2 is cut while party 3 works, in each stage and on the way
+// back: the driver runs the stage again over a new connection, and party 2 gives the same bytes.
+TEST_F(PeerTest, AStageWhoseConnectionIsCutIsRunAgain) {
+  constexpr size_t kSlots = 20;
+  Relay relay(server_->port());
+  roster::Party party = Party2();
+  party.peer_address = absl::StrCat("127.0.0.1:", relay.port());
+  RemoteLink link(
+      party, &party1_.tls(),
+      [this](const Digest& id) { return deployment_.party(1).AnswerBytes(id); }, 60s);
+  server::ChainNode chain(&deployment_.party(1), &link);
+  server::Frontend& frontend = deployment_.frontend();
+  // What party 3 got and gave. An earlier try may still be under way when the next one begins.
+  Mutex mutex;
+  std::vector<Bytes> onions, queries, answers;
+  const auto cut_once = [&](std::vector<Bytes>& tries) {
+    return [&](Bytes& bytes) {
+      const MutexLock lock(mutex);
+      tries.push_back(bytes);
+      if (tries.size() == 1) relay.Cut();
+    };
+  };
+  deployment_.tamper(2).onions = cut_once(onions);
+  deployment_.tamper(2).queries = cut_once(queries);
+  deployment_.tamper(2).answers = cut_once(answers);
+  const Driver driver(&frontend, &chain, &deployment_.clock());
+  const auto soon = [](const auto& condition) {
+    for (int i = 0; i < 6000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
+    return condition();
+  };
+  ASSERT_TRUE(soon([&] { return frontend.ListRounds().rounds_size() > 0; }));
+  const auto first = [&] { return frontend.ListRounds().rounds(0); };
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const round::Round round,
+      round::Round::Verify(first().header(), deployment_.roster(), deployment_.table(),
+                           deployment_.clock().NowSeconds()));
+  server::testing::Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(kSlots));
+  const auto reached = [&](wire::RoundState state) {
+    return soon([&] { return first().state() >= state; }) && first().state() == state;
+  };
+  ASSERT_TRUE(reached(wire::OPEN_FOR_QUERIES)) << first().abort_reason();
+  const std::vector<uint64_t> rows(kSlots, 7);
+  SHOAL_ASSERT_OK(client.Query(rows));
+  ASSERT_TRUE(reached(wire::ANSWERED)) << first().abort_reason();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> rows_got, client.Fetch());
+  for (const Bytes& answer : rows_got)
+    EXPECT_TRUE(std::ranges::equal(answer, deployment_.Answer(7)));
+  const MutexLock lock(mutex);
+  EXPECT_EQ(onions.size(), 2u);
+  EXPECT_GE(queries.size(), 2u);
+  EXPECT_LE(queries.size(), 3u);
+  for (const auto* tries : {&onions, &queries, &answers}) {
+    for (const Bytes& bytes : *tries) EXPECT_EQ(bytes, (*tries)[0]);
+  }
 }
 
 TEST_F(PeerTest, ErrorsComeBackWithTheirCodeAndParty) {

@@ -70,15 +70,28 @@ class Deployment::TamperedLink final : public Link {
                        std::unique_ptr<ByteSource> onions) override {
     SHOAL_RETURN_IF_ERROR(Up());
     SHOAL_RETURN_IF_ERROR(Change(tamper().onions, onions));
-    return next().Offline(header, std::move(onions));
+    const auto& breaks = tamper().breaks_offline;
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kBefore));
+    if (breaks && breaks(Break::kHalfWay)) {
+      onions = std::make_unique<HalfSource>(std::move(onions));
+    }
+    const absl::Status done = next().Offline(header, std::move(onions));
+    const absl::Status broken = Check(breaks, Break::kAfter);
+    return broken.ok() ? done : broken;
   }
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override {
     SHOAL_RETURN_IF_ERROR(Up());
     if (tamper().queries) tamper().queries(queries);
+    const auto& breaks = tamper().breaks_online;
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kBefore));
     SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> answers,
                            next().Online(round_id, std::move(queries)));
     SHOAL_RETURN_IF_ERROR(Change(tamper().answers, answers));
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kAfter));
+    if (breaks && breaks(Break::kHalfWay)) {
+      answers = std::make_unique<HalfSource>(std::move(answers));
+    }
     return answers;
   }
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override {
@@ -98,6 +111,27 @@ class Deployment::TamperedLink final : public Link {
   }
 
  private:
+  // Hands out half of a source. Then the connection breaks.
+  class HalfSource final : public ByteSource {
+   public:
+    explicit HalfSource(std::unique_ptr<ByteSource> whole) : whole_(std::move(whole)) {}
+    uint64_t size() const override { return whole_->size(); }
+    absl::StatusOr<BytesView> Next() override {
+      const uint64_t left = size() / 2 - given_;
+      if (left == 0) return absl::UnavailableError("the connection broke");
+      SHOAL_ASSIGN_OR_RETURN(BytesView piece, whole_->Next());
+      piece = piece.first(std::min<uint64_t>(piece.size(), left));
+      given_ += piece.size();
+      return piece;
+    }
+
+   private:
+    const std::unique_ptr<ByteSource> whole_;
+    uint64_t given_ = 0;
+  };
+  static absl::Status Check(const std::function<bool(Break)>& breaks, Break at) {
+    return breaks && breaks(at) ? absl::UnavailableError("the connection broke") : absl::OkStatus();
+  }
   Tamper& tamper() { return deployment_->tamper(from_); }
   ChainNode& next() { return deployment_->node(from_ + 1); }
   static absl::Status Change(const std::function<void(Bytes&)>& change,

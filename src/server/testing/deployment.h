@@ -31,9 +31,13 @@ class TestClock final : public Clock {
  public:
   uint64_t NowSeconds() const override { return now_s; }
   uint64_t SteadySeconds() const override { return steady_s; }
-  uint64_t now_s = roster::testing::kNowS;
-  uint64_t steady_s = 1000;
+  std::atomic<uint64_t> now_s = roster::testing::kNowS;
+  std::atomic<uint64_t> steady_s = 1000;
 };
+
+// Where a link breaks in a stage: before its message arrives, half way through its bulk (that of
+// the answers in the online stage), or after all was done and before the answer is back.
+enum class Break { kBefore, kHalfWay, kAfter };
 
 // How a malicious link or neighbour changes the messages from party j to j+1 and back.
 struct Tamper {
@@ -45,8 +49,10 @@ struct Tamper {
   std::function<void(StageReports&)> reports;
   std::function<void(wire::SignedLiveRounds&)> live;  // also those that come with proposals
   std::function<void(LackedRounds&)> lacked;
-  bool down = false;           // the next party cannot be reached
-  bool loses_headers = false;  // its answers to proposals are lost
+  // Asked at each of these places in each try of a stage: whether the link breaks there.
+  std::function<bool(Break)> breaks_offline, breaks_online;
+  std::atomic<bool> down = false;  // the next party cannot be reached
+  bool loses_headers = false;      // its answers to proposals are lost
   // Lists of live rounds do not arrive, but with proposals.
   std::atomic<bool> loses_lists = false;
 };
