@@ -149,7 +149,8 @@ int Main(const Sizes& sizes) {
   const std::shared_ptr<Arena> arena =
       *Arena::Reserve(sizes.masks_ready != 0 ? &spools : &nowhere, 0, 0, "a benchmark");
   Arena& room = *arena;
-  SHOAL_CHECK(MakeReady(first, room, pool, front).ok() && MakeReady(last, room, pool, back).ok());
+  SHOAL_CHECK(MakeReady(first, room, resources, front).ok() &&
+              MakeReady(last, room, resources, back).ok());
   const bool ready = front.masks.size() > 0 && back.masks.size() > 0;
   Bytes table(sizes.rows * answer_bytes);
   random.Fill(table);

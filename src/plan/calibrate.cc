@@ -380,8 +380,9 @@ class PracticeOnline {
       place = std::make_unique<FreshPlace>(pool_);
       place->Warm(n_ * answer_bytes);
       party_.context.answer_bytes = answer_bytes;
-      cost =
-          Once([&] { SHOAL_CHECK(MakeReady(party_.context, *place->arena, pool_, *state).ok()); });
+      cost = Once([&] {
+        SHOAL_CHECK(MakeReady(party_.context, *place->arena, place->resources, *state).ok());
+      });
       SHOAL_CHECK(state->masks.size() == n_ * answer_bytes);
     }
     return Each(cost, n_);

@@ -45,29 +45,33 @@ SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const OfflineS
   return rows;
 }
 
-// Sorts on all threads: splits around the median and sorts each half by itself.
+// Sorts on all threads: splits around the median and sorts each half by itself. Gives up once the
+// round has ended.
 template <typename T>
-void ParallelSort(std::span<T> items, ThreadPool& pool) {
+void ParallelSort(std::span<T> items, const Resources& resources) {
   constexpr size_t kSmall = 1 << 16;
-  if (items.size() <= kSmall || pool.size() == 1) {
+  if (!resources.CheckLive().ok()) return;
+  if (items.size() <= kSmall || resources.pool->size() == 1) {
     std::sort(items.begin(), items.end());
     return;
   }
   const size_t half = items.size() / 2;
   std::nth_element(items.begin(), items.begin() + static_cast<ptrdiff_t>(half), items.end());
-  pool.ParallelFor(2, 1, [&](size_t begin, size_t end) {
+  resources.pool->ParallelFor(2, 1, [&](size_t begin, size_t end) {
     for (size_t side = begin; side < end; ++side) {
-      ParallelSort(side == 0 ? items.first(half) : items.subspan(half), pool);
+      ParallelSort(side == 0 ? items.first(half) : items.subspan(half), resources);
     }
   });
 }
 
 // Puts record i of a spool to places[i], for all i.
 absl::Status PutAll(const Spool& records, size_t record_bytes, std::span<const uint32_t> places,
-                    shuffle::Scatter& scatter, ThreadPool& pool) {
+                    shuffle::Scatter& scatter, const Resources& resources) {
   SHOAL_CHECK(records.size() == places.size() * record_bytes);
+  ThreadPool& pool = *resources.pool;
   SecretVector<uint8_t> piece;
   for (size_t at = 0; at < places.size(); at += kRun) {
+    SHOAL_RETURN_IF_ERROR(resources.CheckLive());
     const size_t n = std::min(kRun, places.size() - at);
     BytesView view;
     if (records.in_memory()) {
@@ -99,7 +103,8 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const OfflineS
   const size_t onion_bytes = onion::OnionBytes(hops);
   batch.tallies.resize(rows.size());
   SHOAL_ASSIGN_OR_RETURN(batch.onions, resources.spools->Create(rows.size() * onion_bytes));
-  const auto make = [&](size_t begin, size_t end) {
+  const auto make = [&](size_t begin, size_t end) -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(resources.CheckLive());
     const size_t n = end - begin;
     // Every chunk has its own random stream, so that the result does not depend on the threads.
     SeededRandom random = secrets.NoiseOnions(begin / kChunk);
@@ -217,15 +222,17 @@ absl::Status OnionIntake::OpenWhole(BytesView onions) {
   const size_t count = onions.size() / onion_bytes;
   const size_t first = opened_;
   Grow(count);
-  return resources_.pool->TryParallelFor(count, kChunk, [&](size_t begin, size_t end) {
-    const size_t n = end - begin, at = first + begin;
-    SecretVector<uint8_t> inner(n * inner_bytes);
-    onion::PeelOnions(key_, context_->round_id, context_->party.value(), context_->layers(),
-                      onions.subspan(begin * onion_bytes, n * onion_bytes),
-                      MutableBytes(seeds_).subspan(32 * at, 32 * n), inner,
-                      MutableBytes(valid_).subspan(at, n));
-    return Keep(at, n, inner);
-  });
+  return resources_.pool->TryParallelFor(
+      count, kChunk, [&](size_t begin, size_t end) -> absl::Status {
+        SHOAL_RETURN_IF_ERROR(resources_.CheckLive());
+        const size_t n = end - begin, at = first + begin;
+        SecretVector<uint8_t> inner(n * inner_bytes);
+        onion::PeelOnions(key_, context_->round_id, context_->party.value(), context_->layers(),
+                          onions.subspan(begin * onion_bytes, n * onion_bytes),
+                          MutableBytes(seeds_).subspan(32 * at, 32 * n), inner,
+                          MutableBytes(valid_).subspan(at, n));
+        return Keep(at, n, inner);
+      });
 }
 
 absl::Status OnionIntake::OpenPending() {
@@ -256,7 +263,8 @@ absl::Status OnionIntake::OpenPending() {
     at += kSubmissionLengthBytes + length;
   }
   Grow(onions);
-  const auto open = [&](const Task& task) {
+  const auto open = [&](const Task& task) -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(resources_.CheckLive());
     SecretVector<uint8_t> inner(task.onions * inner_bytes);
     std::vector<onion::SubmissionToOpen> batch;
     size_t done = 0;
@@ -295,7 +303,7 @@ uint64_t OnionIntake::MarkDuplicates() {
       std::remove_if(prints_.begin(), prints_.end(),
                      [&](const Fingerprint& print) { return !valid[print.position]; });
   const std::span<Fingerprint> prints(prints_.begin(), end_of_living);
-  ParallelSort(prints, *resources_.pool);
+  ParallelSort(prints, resources_);
   uint64_t marked = 0;
   for (size_t begin = 0; begin < prints.size();) {
     size_t end = begin + 1;
@@ -317,7 +325,7 @@ uint64_t OnionIntake::MarkDuplicates() {
   return marked;
 }
 
-absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& pool,
+absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resources& resources,
                        OnlineMaterial& material) {
   SHOAL_ASSIGN_OR_RETURN(material.shares,
                          PageArray<sharing::QueryShare>::Create(material.positions, kSecret));
@@ -328,7 +336,8 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& po
   if (memory.memory > 0) {
     SHOAL_ASSIGN_OR_RETURN(masks, arena.MakeInMemory(memory.bytes));
   }
-  pool.ParallelFor(material.positions, kChunk, [&](size_t begin, size_t end) {
+  resources.pool->ParallelFor(material.positions, kChunk, [&](size_t begin, size_t end) {
+    if (!resources.CheckLive().ok()) return;
     std::vector<uint32_t> positions(end - begin);
     std::iota(positions.begin(), positions.end(), static_cast<uint32_t>(begin));
     sharing::ExpandShares(material.seeds.data(), positions, context.round_id,
@@ -341,7 +350,7 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& po
                       mine);
   });
   if (masks.has_value()) material.masks = *std::move(masks);
-  return absl::OkStatus();
+  return resources.CheckLive();
 }
 
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const OfflineSecrets& secrets,
@@ -367,6 +376,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed
   OfflineOutput out;
   OnlineMaterial& material = out.material;
   intake.MarkDuplicates();
+  SHOAL_RETURN_IF_ERROR(resources.CheckLive());
   const PageBuffer valid = std::move(intake.valid_);
   const auto living = [&](uint64_t i) { return valid.data()[i] != 0; };
   material.positions = static_cast<uint32_t>(intake.count());
@@ -383,7 +393,7 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed
   material.memory = DivideLater(size, intake.opened_memory_, material.arena->free_bytes());
   const RoundMemory& memory = material.memory;
   material.arena->Limit(memory.lists());
-  SHOAL_RETURN_IF_ERROR(MakeReady(context, *material.arena, *resources.pool, material));
+  SHOAL_RETURN_IF_ERROR(MakeReady(context, *material.arena, resources, material));
   if (context.is_backend()) {
     for (uint32_t i = 0; i < material.positions; ++i) {
       material.target[i] = living(i) ? 0 : OnlineMaterial::kDead;
@@ -427,8 +437,8 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed
   scatter.TouchRoom(*resources.pool);
   intake.inner_.Touch(intake.inner_.size(), *resources.pool);
   SHOAL_RETURN_IF_ERROR(
-      PutAll(intake.inner_, inner_bytes, material.target.span(), scatter, *resources.pool));
-  SHOAL_RETURN_IF_ERROR(PutAll(noise.onions, inner_bytes, noise_places, scatter, *resources.pool));
+      PutAll(intake.inner_, inner_bytes, material.target.span(), scatter, resources));
+  SHOAL_RETURN_IF_ERROR(PutAll(noise.onions, inner_bytes, noise_places, scatter, resources));
   // From here on the arena holds what the answers need.
   material.arena->Limit(memory.later());
   material.arena->Touched(memory.untouched());

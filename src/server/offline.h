@@ -37,7 +37,7 @@ struct NoiseBatch {
 };
 
 // Makes a party's noise; the backend has none. Costs one seal for every noise query and later
-// party. Errors of the spool.
+// party. CANCELLED soon after the round has ended; errors of the spool.
 absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const OfflineSecrets& secrets,
                                      const Resources& resources);
 
@@ -145,11 +145,12 @@ struct OfflineOutput {
 
 // Expands the shares from the seeds ahead of the online stage, and the masks if the arena has
 // memory for them by the rule of round_memory.h. RESOURCE_EXHAUSTED when there is no memory for the
-// shares.
-absl::Status MakeReady(const RoundContext& context, Arena& arena, ThreadPool& pool,
+// shares; CANCELLED once the round has ended.
+absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resources& resources,
                        OnlineMaterial& material);
 
-// Runs the rest of the stage. INVALID_ARGUMENT if the input is not complete; errors of the spools.
+// Runs the rest of the stage. INVALID_ARGUMENT if the input is not complete; CANCELLED soon after
+// the round has ended; errors of the spools.
 // A bad onion is no error but makes its position dead. Equal arguments give the same output, byte
 // for byte, for any number of threads, any place of the spools and any cutting of the input.
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed& permutation_key,

@@ -1,6 +1,7 @@
 #include "src/server/party.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -88,6 +89,7 @@ struct Party::OpenRound {
     wire::QueryBatch queries;
     std::optional<Forwarding> forwarding;  // none at the backend
     Bytes forwarded;  // kept in case the queries come again; none at the backend
+    std::optional<AnswerIntake> intake = std::nullopt;  // while answers come in
   };
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
 
@@ -104,9 +106,10 @@ struct Party::OpenRound {
   const uint64_t drafted_s;  // on the steady clock
 
   // Held by the call that works on the round, for a whole stage: making noise takes minutes. Never
-  // taken on an I/O thread or under `gate`.
+  // taken on an I/O thread or under `gate`. Locked by Working alone.
   Mutex work ABSL_ACQUIRED_BEFORE(gate);
   Held held ABSL_GUARDED_BY(work);
+  std::atomic<bool> ended = false;  // set by Leave; stages look at it
 
   // Held briefly, on I/O threads too.
   mutable Mutex gate;
@@ -176,19 +179,28 @@ struct Party::OpenRound {
     return secrets;
   }
 
-  // Lets go of what needs no wait, so that no call begins and a running one fails at its next step.
-  // To be called once, by whoever took the round out of the party's maps, under their lock. Returns
-  // the list that is on its way in, if there is one: the caller takes its work. `held` dies with
-  // the last call that works on the round.
+  // Lets go of what needs no wait, so that no call begins and a running one gives up at its next
+  // step. To be called once, by whoever took the round out of the party's maps, under their lock.
+  // Returns the list that is on its way in, if there is one: the caller takes its work, and calls
+  // DropIfEnded.
   std::shared_ptr<Intake> Leave() ABSL_LOCKS_EXCLUDED(gate) {
+    ended = true;
     const MutexLock lock(gate);
-    const absl::Status ended = stage.Advance(PartyStage::kEnded);
-    SHOAL_CHECK(ended.ok());  // from any stage
+    const absl::Status left = stage.Advance(PartyStage::kEnded);
+    SHOAL_CHECK(left.ok());  // from any stage
     ++generation;
     keys.reset();
     secrets.reset();
     material.reset();
     return intake.lock();
+  }
+
+  // Drops what an ended round holds, unless a call works on it. That call does so when it is done,
+  // which is soon. Other calls may know the round for longer: they wait for a neighbour.
+  void DropIfEnded() ABSL_LOCKS_EXCLUDED(work) {
+    if (!ended || !work.TryLock()) return;
+    held = std::monostate();
+    work.Unlock();
   }
 
   uint64_t Generation() const ABSL_LOCKS_EXCLUDED(gate) {
@@ -240,6 +252,27 @@ struct Party::OpenRound {
     reports.push_back(std::move(report));
   }
 };
+
+// Holds a round to work on it.
+class ABSL_SCOPED_LOCKABLE Party::Working {
+ public:
+  explicit Working(OpenRound& open) ABSL_EXCLUSIVE_LOCK_FUNCTION(open.work) : open_(open) {
+    open_.work.Lock();
+  }
+  ~Working() ABSL_UNLOCK_FUNCTION() {
+    open_.work.Unlock();
+    open_.DropIfEnded();
+  }
+  Working(const Working&) = delete;
+  Working& operator=(const Working&) = delete;
+
+ private:
+  OpenRound& open_;
+};
+
+Resources Party::ResourcesFor(const OpenRound& open) const {
+  return {.pool = resources_.pool, .spools = resources_.spools, .ended = &open.ended};
+}
 
 namespace {
 
@@ -415,7 +448,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
   // Spares a draft that can no longer be signed the record in the journal. The check that counts
   // is the one below.
   SHOAL_RETURN_IF_ERROR(CheckNewest(*table));
-  const MutexLock working(open->work);
+  const Working working(*open);
   SHOAL_RETURN_IF_ERROR(
       Annotate(open->Check(PartyStage::kSigned),
                absl::StrCat("round ", counter.value(), ": not drafted here, or signed already")));
@@ -525,7 +558,7 @@ absl::Status Party::OpenRound::MakeNoise(const Party& party, const RoundKeys& ro
   SHOAL_ASSIGN_OR_RETURN(const OfflineSecretsPointer drawn, Secrets());
   const StageTimer timer;
   SHOAL_ASSIGN_OR_RETURN(NoiseBatch noise,
-                         server::MakeNoise(round_keys.context, *drawn, party.resources_));
+                         server::MakeNoise(round_keys.context, *drawn, party.ResourcesFor(*this)));
   if (!party.is_backend()) {
     wire::StageReport report = ReportOf(party.number(), "noise");
     report.set_noise_queries(noise.size());
@@ -537,7 +570,7 @@ absl::Status Party::OpenRound::MakeNoise(const Party& party, const RoundKeys& ro
 
 absl::Status Party::PrepareNoise(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  const MutexLock working(open->work);
+  const Working working(*open);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   return open->MakeNoise(*this, *keys);
 }
@@ -587,7 +620,7 @@ class Party::Outgoing final : public ByteSource {
 
   absl::StatusOr<BytesView> Next() override {
     if (given_ == size()) return BytesView();
-    const MutexLock working(open_->work);
+    const Working working(*open_);
     SHOAL_RETURN_IF_ERROR(open_->CheckGeneration(generation_));
     const StageTimer timer;
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, inner_->Next());
@@ -753,10 +786,10 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginIntake(const wire::Si
     if (open->secrets != nullptr) {
       const RoundContext& context = open->keys->context;
       SHOAL_ASSIGN_OR_RETURN(
-          onions,
-          count.has_value()
-              ? OnionIntake::BeginSubmissions(context, *open->secrets, bytes, *count, resources_)
-              : OnionIntake::Begin(context, *open->secrets, bytes, resources_));
+          onions, count.has_value()
+                      ? OnionIntake::BeginSubmissions(context, *open->secrets, bytes, *count,
+                                                      ResourcesFor(*open))
+                      : OnionIntake::Begin(context, *open->secrets, bytes, ResourcesFor(*open)));
     }
     intake.reset(
         new Intake(this, open, std::make_unique<IntakeWork>(open->keys, bytes, std::move(onions))));
@@ -792,7 +825,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   // Dies at the end of this call, after which another list may come in.
   const std::shared_ptr<Intake> intake = std::move(list);
   OpenRound& open = *intake->open_;
-  const MutexLock working(open.work);
+  const Working working(open);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open.Keys());
   const std::unique_ptr<IntakeWork> work = intake->TakeWork();
   if (work == nullptr) return absl::NotFoundError("round ended");
@@ -837,9 +870,10 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
   report.set_cpu_seconds(list.cpu_seconds);
   report.set_bytes_in(list.bytes);
   report.set_noise_queries(noise.size());
-  SHOAL_ASSIGN_OR_RETURN(OfflineOutput out,
-                         RunOffline(round_keys.context, permutation_key, std::move(noise),
-                                    *std::exchange(list.onions, std::nullopt), party.resources_));
+  SHOAL_ASSIGN_OR_RETURN(
+      OfflineOutput out,
+      RunOffline(round_keys.context, permutation_key, std::move(noise),
+                 *std::exchange(list.onions, std::nullopt), party.ResourcesFor(*this)));
   report.set_positions_in(out.material.positions);
   report.set_positions_out(out.material.next_positions);
   timer.AddTo(report);
@@ -851,7 +885,7 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
 absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  const MutexLock working(open->work);
+  const Working working(*open);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   const StageTimer timer;
   SHOAL_ASSIGN_OR_RETURN(std::optional<wire::QueryBatch> queries,
@@ -886,7 +920,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& r
                                                                  BytesView encoded) {
   if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  const MutexLock working(open->work);
+  const Working working(*open);
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   const StageTimer timer;
   SHOAL_ASSIGN_OR_RETURN(std::optional<wire::QueryBatch> queries,
@@ -920,16 +954,17 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
   wire::StageReport report = ReportOf(number(), "answers");
   report.set_bytes_in(answers.size());
-  std::optional<AnswerIntake> intake;
   uint64_t generation;
   {
-    const MutexLock working(open->work);
+    const Working working(*open);
     SHOAL_RETURN_IF_ERROR(
         Annotate(open->Check(PartyStage::kAnswered), "answers came before the queries"));
+    SHOAL_RETURN_IF_ERROR(open->Repeat(PartyStage::kQueried));
     generation = open->Generation();
-    const auto& queried = std::get<OpenRound::Queried>(open->held);
+    auto& queried = std::get<OpenRound::Queried>(open->held);
+    queried.intake.reset();  // what came of them before
     // A list of a wrong length is refused, not committed to.
-    SHOAL_ASSIGN_OR_RETURN(intake,
+    SHOAL_ASSIGN_OR_RETURN(queried.intake,
                            AnswerIntake::Begin(keys->context, queried.queries, *queried.forwarding,
                                                answers.size(), resources_));
   }
@@ -939,26 +974,28 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answers.Next());
     if (piece.empty()) break;
-    const MutexLock working(open->work);
+    const Working working(*open);
     SHOAL_RETURN_IF_ERROR(open->CheckGeneration(generation));
     const StageTimer timer;
     digest.Update(piece, *resources_.pool);
-    SHOAL_RETURN_IF_ERROR(intake->Take(piece));
+    SHOAL_RETURN_IF_ERROR(std::get<OpenRound::Queried>(open->held).intake->Take(piece));
     timer.AddTo(report);
   }
-  const MutexLock working(open->work);
+  const Working working(*open);
   SHOAL_RETURN_IF_ERROR(open->CheckGeneration(generation));
   const StageTimer timer;
-  if (!intake->complete()) return absl::InvalidArgumentError("answers: not all of them came");
+  auto& queried = std::get<OpenRound::Queried>(open->held);
+  if (!queried.intake->complete()) {
+    return absl::InvalidArgumentError("answers: not all of them came");
+  }
   SHOAL_RETURN_IF_ERROR(
       journal_->CommitRound(open->counter(), Content::kAnswersInput, digest.Finish()));
-  const auto& queried = std::get<OpenRound::Queried>(open->held);
   report.set_positions_in(queried.forwarding->count);
   report.set_positions_out(queried.queries.positions.size());
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> returned,
       ReturnAnswers(keys->context, keys->secrets, *queried.material, queried.queries,
-                    *std::exchange(intake, std::nullopt), resources_));
+                    *std::exchange(queried.intake, std::nullopt), resources_));
   SHOAL_RETURN_IF_ERROR(open->Advance(PartyStage::kAnswered));
   timer.AddTo(report);
   auto out = std::make_unique<Outgoing>(this, open, *keys, Content::kAnswersOutput,
@@ -1001,8 +1038,7 @@ absl::Status Party::End(const Digest& round_id) {
   // From here on no list can begin. A list on its way in loses its keys now, whenever the neighbour
   // sends the rest. A call that still works on the round finishes first.
   if (intake != nullptr) intake->TakeWork();
-  const MutexLock working(open->work);
-  open->held = std::monostate();
+  { const Working working(*open); }
   return journal_->EndRound(open->counter());
 }
 
@@ -1021,7 +1057,7 @@ void Party::EndAll() {
 
 void Party::EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why) {
   struct Ended {
-    RoundPointer open;  // takes the secrets along, unless a call still works on the round
+    RoundPointer open;
     std::shared_ptr<Intake> intake;
     absl::string_view why;
   };
@@ -1045,6 +1081,7 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
   }
   for (const Ended& one : ended) {
     if (one.intake != nullptr) one.intake->TakeWork();
+    one.open->DropIfEnded();
     if (options_.ended) options_.ended(one.open->counter(), one.why);
   }
   std::erase_if(unwritten, [&](RoundCounter counter) { return journal_->EndRound(counter).ok(); });

@@ -239,6 +239,7 @@ class Party {
   using OfflineSecretsPointer = std::shared_ptr<const OfflineSecrets>;
 
   class Outgoing;
+  class Working;
   struct IntakeWork;
 
   Party(Options options, std::shared_ptr<const TableEpoch> table, const signature::SecretKey& key,
@@ -257,6 +258,8 @@ class Party {
   void EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
+  // For a stage of a round, which gives up when the round ends.
+  Resources ResourcesFor(const OpenRound& open) const;
 
   const Options options_;  // without the table
   const signature::SecretKey& key_;

@@ -2,9 +2,11 @@
 #ifndef SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
 #define SHOAL_SRC_SERVER_ROUND_CONTEXT_H_
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
@@ -16,10 +18,20 @@
 
 namespace shoal::server {
 
-// Shared by the stages of all rounds of a party. Both must outlive the objects that use them.
+// What stages work with; pool and spools are those of all rounds of a party. All must outlive the
+// objects that use them.
 struct Resources {
   ThreadPool* pool;
   SpoolPlace* spools;  // for lists and answers of a round, which may be larger than memory
+  // Set once the round has ended. A stage looks at it between pieces of a few milliseconds, and
+  // gives up with all that it holds. Null: never.
+  const std::atomic<bool>* ended = nullptr;
+
+  // CANCELLED once the round has ended.
+  absl::Status CheckLive() const {
+    return ended != nullptr && *ended ? absl::CancelledError("the round has ended")
+                                      : absl::OkStatus();
+  }
 };
 
 // The most positions that a party's predecessors can send it. The receiver of a list takes no more,

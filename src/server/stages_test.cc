@@ -203,7 +203,7 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
   for (SpoolPlace* const spools : {&roomy, &narrow}) {
     const Resources resources = {&pool, spools};
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(spools, 0, 0, "a test"));
-    SHOAL_ASSERT_OK(MakeReady(backend, *arena, pool, state));
+    SHOAL_ASSERT_OK(MakeReady(backend, *arena, resources, state));
     EXPECT_EQ(state.masks.size() > 0, spools == &roomy);
     answers.push_back(
         *ReadAll(**AnswerQueries(backend, round.secrets(2), state, queries, {rows, kRows}, pool)));
@@ -481,7 +481,7 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
     const uint32_t slot = static_cast<uint32_t>(trial % kSlots);
     static SpoolPlace spools("/tmp", 0);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(&spools, 0, 0, "a test"));
-    SHOAL_ASSERT_OK(MakeReady(round.context(1), *arena, pool, state));
+    SHOAL_ASSERT_OK(MakeReady(round.context(1), *arena, {&pool, &spools}, state));
     const auto out =
         ForwardQueries(round.context(1), state, {.positions = {slot}, .tallies = {1}}, pool);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, wire::DecodeQueryBatch(out->queries, kSlots));
@@ -545,8 +545,8 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
   const auto run = [&](ThreadPool& pool, SpoolPlace& spools, SpoolPlace& for_masks) {
     const Resources resources = {&pool, &spools};
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto early, Arena::Reserve(&for_masks, 0, 0, "a test"));
-    SHOAL_ASSERT_OK(MakeReady(first, *early, pool, front));
-    SHOAL_ASSERT_OK(MakeReady(last, *early, pool, back));
+    SHOAL_ASSERT_OK(MakeReady(first, *early, resources, front));
+    SHOAL_ASSERT_OK(MakeReady(last, *early, resources, back));
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto came, wire::DecodeQueryBatch(encoded, kQueries));
     SHOAL_ASSERT_OK_AND_ASSIGN(front.forward_memory, ForwardMemory::MakeReady(kNext, *early, pool));
     SHOAL_ASSERT_OK_AND_ASSIGN(Forwarding forwarding, ForwardQueries(first, front, came, pool));

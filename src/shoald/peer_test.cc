@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <future>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -215,6 +218,18 @@ class Relay {
   std::vector<std::thread> pumps_;
 };
 
+// Calls something at the end of a scope.
+class Finally {
+ public:
+  explicit Finally(std::function<void()> call) : call_(std::move(call)) {}
+  ~Finally() { call_(); }
+  Finally(const Finally&) = delete;
+  Finally& operator=(const Finally&) = delete;
+
+ private:
+  const std::function<void()> call_;
+};
+
 // The connection between parties 1 and 2 is cut while party 3 works, in each stage and on the way
 // back: the driver runs the stage again over a new connection, and party 2 gives the same bytes.
 TEST_F(PeerTest, AStageWhoseConnectionIsCutIsRunAgain) {
@@ -230,6 +245,10 @@ TEST_F(PeerTest, AStageWhoseConnectionIsCutIsRunAgain) {
   // What party 3 got and gave. An earlier try may still be under way when the next one begins.
   Mutex mutex;
   std::vector<Bytes> onions, queries, answers;
+  const Finally end([this] {  // an earlier try may run until then
+    server_.reset();
+    service_.reset();
+  });
   const auto cut_once = [&](std::vector<Bytes>& tries) {
     return [&](Bytes& bytes) {
       const MutexLock lock(mutex);

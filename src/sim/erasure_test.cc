@@ -1,9 +1,14 @@
 // Searches the memory of a deployment, its parties' disks included, for secrets of a round: what a
 // stage no longer needs is gone while the round still lives (docs/threat-model.md, "A machine that
 // is seized").
+#include <sys/syscall.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,6 +30,27 @@
 namespace shoal::sim {
 namespace {
 
+// If set, called before this program reads from or writes to a file at an offset, as spools do.
+std::atomic<const std::function<void()>*> before_file = nullptr;
+
+}  // namespace
+
+// Replace the library's functions in this whole program, so that a test can hold a stage up and
+// count what it does.
+extern "C" ssize_t HeldPread(int fd, void* into, size_t bytes, off_t offset) __asm__("pread");
+extern "C" ssize_t HeldPread(int fd, void* into, size_t bytes, off_t offset) {
+  if (const std::function<void()>* const before = before_file) (*before)();
+  return syscall(SYS_pread64, fd, into, bytes, offset);
+}
+extern "C" ssize_t HeldPwrite(int fd, const void* from, size_t bytes,
+                              off_t offset) __asm__("pwrite");
+extern "C" ssize_t HeldPwrite(int fd, const void* from, size_t bytes, off_t offset) {
+  if (const std::function<void()>* const before = before_file) (*before)();
+  return syscall(SYS_pwrite64, fd, from, bytes, offset);
+}
+
+namespace {
+
 using server::testing::Client;
 using server::testing::Deployment;
 using server::testing::Offline;
@@ -36,7 +62,10 @@ constexpr size_t kSlots = 40;
 
 class ErasureTest : public ::testing::Test {
  protected:
-  ErasureTest() : deployment_({.rows = 20, .plan = {.stage_limit_s = 100}}) {}
+  explicit ErasureTest(uint64_t rows = 20, uint64_t spool_memory_bytes = 1 << 30)
+      : deployment_({.rows = rows,
+                     .spool_memory_bytes = spool_memory_bytes,
+                     .plan = {.stage_limit_s = 100}}) {}
 
   void Begin() {
     auto round = deployment_.Announce();
@@ -181,6 +210,112 @@ TEST_F(ErasureTest, OnceQueriesAreCommittedToNoNoiseAndNoSharesAreLeft) {
     queries = forwarded;
   }
   EXPECT_EQ(Count("shares", 1), 0u);
+}
+
+// --- a round that ends in the middle of a stage ---
+
+// While it lives, the program's next access to a file waits for GoOn, and the others are counted.
+class HeldFile {
+ public:
+  HeldFile() {
+    before_ = [this, finished = finish_.get_future().share()] {
+      if (first_.exchange(false)) {
+        held_.set_value();
+        finished.wait();
+      } else {
+        ++others_;
+      }
+    };
+    before_file = &before_;
+  }
+  ~HeldFile() { before_file = nullptr; }
+  void Wait() { held_.get_future().wait(); }
+  void GoOn() { finish_.set_value(); }
+  int others() const { return others_; }
+
+ private:
+  std::atomic<bool> first_ = true;
+  std::atomic<int> others_ = 0;
+  std::promise<void> held_, finish_;
+  std::function<void()> before_;
+};
+
+// Lists are in files. The noise takes some twenty chunks.
+class EndedRoundTest : public ErasureTest {
+ protected:
+  EndedRoundTest() : ErasureTest(/*rows=*/3000, /*spool_memory_bytes=*/0) {}
+  static constexpr int kWorkers = 3;  // two threads and the caller
+};
+
+TEST_F(EndedRoundTest, NoiseIsNotMadeToTheEnd) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  HeldFile file;
+  auto noise =
+      std::async(std::launch::async, [&] { return deployment_.party(1).PrepareNoise(id()); });
+  file.Wait();
+  SHOAL_EXPECT_OK(deployment_.EndRound(id()));  // waits for no stage
+  const int before = file.others();
+  file.GoOn();
+  EXPECT_THAT(noise.get(), StatusIs(absl::StatusCode::kCancelled, "ended"));
+  EXPECT_LE(file.others() - before, kWorkers) << "it went on";
+  for (const std::string key : {"onion key", "noise", "permutation"}) EXPECT_EQ(Count(key, 1), 0u);
+}
+
+TEST_F(EndedRoundTest, AnOfflineStageGivesUp) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), id()));
+  server::Party& party = deployment_.party(1);
+  SHOAL_ASSERT_OK(party.PrepareNoise(id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto intake,
+                             party.BeginOffline(round_->wire(), sealed.list.size(), sealed.onions));
+  SHOAL_ASSERT_OK(intake->Take(sealed.list));
+  HeldFile file;  // holds the first of the opened onions that are put in order
+  auto list =
+      std::async(std::launch::async, [&] { return party.Offline(std::move(intake)).status(); });
+  file.Wait();
+  SHOAL_EXPECT_OK(deployment_.EndRound(id()));
+  file.GoOn();
+  EXPECT_THAT(list.get(), StatusIs(absl::StatusCode::kCancelled, "ended"));
+  EXPECT_EQ(file.others(), 0) << "it went on to the noise";
+}
+
+// Whoever waits for answers holds nothing of a round that has ended, although they never come.
+TEST_F(EndedRoundTest, AWaitForAnswersHoldsNothing) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), id()));
+  server::Party& party = deployment_.party(1);
+  SHOAL_ASSERT_OK(Offline(party, round_->wire(), sealed));
+  AddItems("places", 1, MaterialOf(1, sealed.list, sealed.onions).target);
+  wire::QueryBatch batch;
+  for (uint32_t i = 0; i < kSlots; ++i) {
+    batch.positions.push_back(i);
+    batch.tallies.push_back(1000 + i);
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries,
+                             party.Queries(id(), EncodeQueryBatch(batch, kSlots)));
+  const uint64_t asked = LoadLe<uint32_t>(queries.data() + 1);
+  struct Never final : ByteSource {
+    explicit Never(uint64_t b) : bytes(b) {}
+    uint64_t size() const override { return bytes; }
+    absl::StatusOr<BytesView> Next() override {
+      waits.set_value();
+      given_up.get_future().wait();
+      return absl::CancelledError("given up");
+    }
+    const uint64_t bytes;
+    std::promise<void> waits, given_up;
+  } never(asked * round_->answer_bytes());
+  auto answers =
+      std::async(std::launch::async, [&] { return party.Answers(id(), never).status(); });
+  never.waits.get_future().wait();
+  EXPECT_GT(Count("places", 1), 0u) << "the test would not see them";
+  SHOAL_EXPECT_OK(deployment_.EndRound(id()));
+  EXPECT_EQ(Count("places", 1), 0u);
+  never.given_up.set_value();
+  EXPECT_FALSE(answers.get().ok());
 }
 
 }  // namespace
