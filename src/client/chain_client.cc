@@ -453,7 +453,7 @@ Ledger ChainClient::LedgerWith(uint64_t queries, const Division& division) const
   Ledger ledger = state.ledger;
   uint32_t usable = queries == 0 ? 0 : division.rounds();
   for (const HeldRound& held : state.rounds) {
-    if (held.over || !held.has_slots() || !held.rows.empty()) continue;
+    if (!held.IsIdle()) continue;
     if (usable > 0 && held.slots() >= division.in_each) {
       --usable;
     } else {

@@ -16,6 +16,7 @@
 #include "src/client/exchange.h"
 #include "src/client/retrieval.h"
 #include "src/client/testing/fake_frontend.h"
+#include "src/client/witness.h"
 #include "src/onion/onion.h"
 #include "src/round/header.h"
 #include "src/storage/file.h"
@@ -913,18 +914,21 @@ class FileState {
   FileState() {
     std::string name = ::testing::TempDir() + "/client.XXXXXX";
     SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
-    directory_ = name;
+    base_ = name;
+    directory_ = name + "/files";
+    fs::create_directory(directory_);
+    place_ = WitnessPlace::Below(base_);
   }
-  ~FileState() { fs::remove_all(directory_); }
+  ~FileState() { fs::remove_all(base_); }
 
   std::unique_ptr<FileStateStore> Open() {
-    auto store = FileStateStore::Open(path(), random_);
+    auto store = FileStateStore::Open(path(), place_, random_);
     SHOAL_CHECK(store.ok());
     return *std::move(store);
   }
   std::string path() const { return directory_ + "/state"; }
   uint64_t Submissions() const {
-    const auto state = ReadState(path());
+    const auto state = ReadState(path(), place_);
     return state.ok() ? state->ledger.submissions() : 0;
   }
   std::set<std::string> Leftovers() const {
@@ -938,7 +942,9 @@ class FileState {
 
  private:
   SystemRandom random_;
+  std::string base_;
   std::string directory_;
+  WitnessPlace place_;
 };
 
 // A batch that takes many requests, over several connections at a time.

@@ -28,10 +28,26 @@ Bytes GuardContent(BytesView id, uint64_t generation) {
   return content;
 }
 
+Digest ContentDigest(BytesView content) {
+  return Transcript("shoal client guarded content v1").Blob(content).Finish();
+}
+
+// Whether a content is of the generation that guard or witness names, or of the next one: its
+// process was killed before it had written them.
+bool IsOrFollows(uint64_t content, uint64_t named) {
+  return content == named || content == named + 1;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GuardedFile>> GuardedFile::Open(const std::string& path) {
-  std::unique_ptr<GuardedFile> file(new GuardedFile(path));
+bool Agrees(const Testimony& testimony, uint64_t generation, BytesView content) {
+  return IsOrFollows(generation, testimony.generation) &&
+         (generation != testimony.generation || testimony.content == ContentDigest(content));
+}
+
+absl::StatusOr<std::unique_ptr<GuardedFile>> GuardedFile::Open(const std::string& path,
+                                                               WitnessPlace place) {
+  std::unique_ptr<GuardedFile> file(new GuardedFile(path, std::move(place)));
   const std::string lock_path = path + ".lock";
   file->lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file->lock_ < 0) return ErrnoStatus(errno, lock_path);
@@ -77,42 +93,87 @@ absl::Status GuardedFile::WriteGuard() const {
   return absl::OkStatus();
 }
 
-absl::Status GuardedFile::MakeGuard(RandomSource& random) {
+absl::Status GuardedFile::WriteWitness(const Digest& content, BytesView remains) {
+  if (witness_ == nullptr) return absl::OkStatus();
+  return witness_->Write({.generation = guard_.generation,
+                          .content = content,
+                          .remains = {remains.begin(), remains.end()}});
+}
+
+absl::Status GuardedFile::MakeGuard(const WitnessId& id, uint64_t generation) {
   // WriteFileAtomically makes a new file each time, so the guard's identity changes.
-  guard_ = {};
-  random.Fill(guard_.id);
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
-      guard_path(), GuardContent(guard_.id, guard_.generation), FileMode::kPrivate));
+  SHOAL_RETURN_IF_ERROR(
+      WriteFileAtomically(guard_path(), GuardContent(id, generation), FileMode::kPrivate));
   SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> made, ReadGuard());
   if (!made) return absl::UnavailableError(absl::StrCat(guard_path(), ": cannot be read back"));
   guard_ = *made;
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> GuardedFile::Accept(const std::optional<Guard>& kept, RandomSource& random) {
-  SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> guard, ReadGuard());
-  // The content is saved before its guard, so after a crash between the two it is one generation
-  // ahead.
-  bool current =
-      kept && guard && guard->id == kept->id && guard->file == kept->file &&
-      (guard->generation == kept->generation || guard->generation + 1 == kept->generation);
-  if (current) {
+absl::StatusOr<Standing> GuardedFile::Accept(const std::optional<FoundContent>& found,
+                                             RandomSource& random) {
+  Standing standing;
+  std::optional<Testimony> testimony;
+  if (found) {
+    const Guard& kept = found->guard;
+    SHOAL_ASSIGN_OR_RETURN(const std::optional<Guard> guard, ReadGuard());
     SHOAL_ASSIGN_OR_RETURN(const FileIdentity self, IdentityOf(path_));
-    current = self == kept->self;
+    const bool same_files = guard && guard->id == kept.id && guard->file == kept.file &&
+                            self == kept.self && IsOrFollows(kept.generation, guard->generation);
+    auto witness = place_.Find(kept.id, path_);
+    if (!witness.ok() && !absl::IsNotFound(witness.status())) return witness.status();
+    if (witness.ok()) {
+      SHOAL_ASSIGN_OR_RETURN(testimony, (*witness)->Read());
+      if (testimony) witness_ = *std::move(witness);
+    }
+    const bool witnessed = testimony && Agrees(*testimony, kept.generation, found->bytes);
+    if (same_files && witnessed) {
+      guard_ = kept;
+      // At once: after another such crash they would be two generations behind, as with an old
+      // copy.
+      if (guard->generation != kept.generation) SHOAL_RETURN_IF_ERROR(WriteGuard());
+      if (testimony->generation != kept.generation) {
+        SHOAL_RETURN_IF_ERROR(WriteWitness(ContentDigest(found->bytes), found->remains));
+      }
+      standing.latest = true;
+      return standing;
+    }
+    if (testimony && !witnessed) {
+      standing.why = "is an old copy";
+    } else if (!same_files) {
+      standing.why = "is a copy";
+    } else if (place_.directory().empty()) {
+      standing.why = absl::StrCat(
+          "cannot be told from an old copy, as this machine has no place in memory that could show "
+          "it (",
+          place_.problem(), ")");
+    } else {
+      standing.why =
+          absl::StrCat("cannot be told from an old copy, as nothing in ", place_.directory(),
+                       " shows that it is the latest: the machine was restarted, or it "
+                       "was used elsewhere, as in another container");
+    }
   }
-  if (!current) {
-    SHOAL_RETURN_IF_ERROR(MakeGuard(random));
-    return false;
+  if (testimony) {
+    // Keeps the id, so that the witness tells this content from the next one for ever.
+    SHOAL_RETURN_IF_ERROR(
+        MakeGuard(found->guard.id, std::max(testimony->generation, found->guard.generation)));
+    if (!testimony->remains.empty()) standing.remains = std::move(testimony->remains);
+    return standing;
   }
-  guard_ = *kept;
-  // Writes the guard at once: after another such crash the two would differ by two generations, as
-  // with an old copy.
-  if (guard->generation != kept->generation) SHOAL_RETURN_IF_ERROR(WriteGuard());
-  return true;
+  // A witness that is lost may have named a later generation than this content: only another id is
+  // sure to be that of no older content.
+  WitnessId id;
+  random.Fill(id);
+  if (!place_.directory().empty()) {
+    SHOAL_ASSIGN_OR_RETURN(witness_, place_.Make(id, path_));
+  }
+  SHOAL_RETURN_IF_ERROR(MakeGuard(id, 0));
+  return standing;
 }
 
 absl::Status GuardedFile::Save(
-    const std::function<SecretVector<uint8_t>(const Guard& guard)>& content) {
+    const std::function<SecretVector<uint8_t>(const Guard& guard)>& content, BytesView remains) {
   // Keeps the old content reachable, to overwrite it.
   const int old = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
   auto close_old = absl::MakeCleanup([old] {
@@ -120,17 +181,21 @@ absl::Status GuardedFile::Save(
   });
   Guard next = guard_;
   ++next.generation;
+  Digest digest;
   SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
       path_,
       [&](const FileIdentity& self) {
         next.self = self;
-        return content(next);
+        SecretVector<uint8_t> made = content(next);
+        digest = ContentDigest(made);
+        return made;
       },
       FileMode::kPrivate));
   guard_ = next;
   // Best effort: the new content is already in place.
   if (old >= 0) WipeOpenFile(old, path_).IgnoreError();
-  return WriteGuard();
+  SHOAL_RETURN_IF_ERROR(WriteGuard());
+  return WriteWitness(digest, remains);
 }
 
 }  // namespace shoal::client

@@ -9,7 +9,25 @@
 //               content that is older than its guard, or whose guard was made anew (another inode
 //               or time of birth), is an old copy.
 //   PATH.lock   locked while a process uses the file
-// A whole file system or virtual machine that was set back to a snapshot cannot be told.
+//   a witness   the generation and a digest of the last save, in memory (witness.h), written last.
+//               A content with which no witness agrees may be an old one.
+// The files tell a copy from the latest content even after a restart of the machine. The witness
+// also tells when the whole file system was set back to a snapshot, or keeps no times of birth and
+// gives inodes out again. It alone is enough; the files must agree all the same.
+//
+// Without a witness, a content is never the latest: after a restart, in another container, or on a
+// machine without a place for witnesses, where no content outlives its process. That costs the
+// rounds that were under way, and an engine's session. Trusting it would cost what the file is for.
+//
+// Crashes. A save first makes PATH durable, then writes the guard, then the witness; only then may
+// anything that was derived from it be sent. So whoever is killed in between leaves a content that
+// is one generation ahead of guard or witness, of which nothing was sent: it counts as the latest.
+// An old content is never ahead. (Suppose one were one generation ahead of the witness: then its
+// own witness was not written, so nothing of it was sent either, and it was made from the very
+// content that the witness names, as the witness agreed when its process began, and was locked
+// since. Any other content of that generation was not sent, or else the witness would name it, and
+// then the digests differ.) The other order, witness first, would take every content after such a
+// kill for an old one.
 #ifndef SHOAL_SRC_CLIENT_GUARDED_FILE_H_
 #define SHOAL_SRC_CLIENT_GUARDED_FILE_H_
 
@@ -25,51 +43,77 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
+#include "src/client/witness.h"
 #include "src/storage/file.h"
 
 namespace shoal::client {
 
 // What the content carries of the guard that it goes with.
 struct Guard {
-  std::array<uint8_t, 16> id = {};
+  WitnessId id = {};        // of the witness, too
   FileIdentity file;        // of PATH.guard
   uint64_t generation = 0;  // rises with every save
   FileIdentity self;        // of PATH
+};
+
+// A content as it was read.
+struct FoundContent {
+  Guard guard;
+  BytesView bytes;
+  BytesView remains;  // what it would leave to a later content (Testimony)
+};
+
+struct Standing {
+  bool latest = false;
+  // Why it is not the latest, as the end of a sentence whose subject is the file: "is an old copy".
+  std::string why;
+  // What the latest save wanted to have back, if the content is not the latest and there is a
+  // witness.
+  std::optional<SecretVector<uint8_t>> remains;
 };
 
 // Thread-compatible.
 class GuardedFile {
  public:
   // Locks the file until the object ends. FAILED_PRECONDITION: another process uses it.
-  static absl::StatusOr<std::unique_ptr<GuardedFile>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<GuardedFile>> Open(const std::string& path,
+                                                           WitnessPlace place);
   ~GuardedFile();
   GuardedFile(const GuardedFile&) = delete;
   GuardedFile& operator=(const GuardedFile&) = delete;
 
-  // Compares the guard that was read from the content with the one beside it. False if the content
-  // is an old copy. Then, and if there is no content (`kept` is nothing), a new guard is made: what
-  // this content says of itself is never current again. Once, before the first Save.
-  absl::StatusOr<bool> Accept(const std::optional<Guard>& kept, RandomSource& random);
+  // Compares the content that was found with its guard and its witness. If it is not the latest,
+  // and if there is none, a new guard is made: what was found is never the latest again. Once,
+  // before the first Save. FAILED_PRECONDITION: another process uses a copy of the file.
+  absl::StatusOr<Standing> Accept(const std::optional<FoundContent>& found, RandomSource& random);
 
   // The generation of the next save.
   uint64_t next_generation() const { return guard_.generation + 1; }
   // Replaces the content by what `content` makes, which must carry the guard that it is given.
-  // Durable when it returns OK.
-  absl::Status Save(const std::function<SecretVector<uint8_t>(const Guard& guard)>& content);
+  // Durable when it returns OK. Nothing may be sent after an error.
+  absl::Status Save(const std::function<SecretVector<uint8_t>(const Guard& guard)>& content,
+                    BytesView remains);
 
   const std::string& path() const { return path_; }
 
  private:
-  explicit GuardedFile(std::string path) : path_(std::move(path)) {}
+  GuardedFile(std::string path, WitnessPlace place)
+      : path_(std::move(path)), place_(std::move(place)) {}
   std::string guard_path() const { return path_ + ".guard"; }
   absl::StatusOr<std::optional<Guard>> ReadGuard() const;
-  absl::Status MakeGuard(RandomSource& random);
+  absl::Status MakeGuard(const WitnessId& id, uint64_t generation);
   absl::Status WriteGuard() const;
+  absl::Status WriteWitness(const Digest& content, BytesView remains);
 
   const std::string path_;
+  const WitnessPlace place_;
   Guard guard_;
   int lock_ = -1;
+  std::unique_ptr<Witness> witness_;  // null if there is no place for one
 };
+
+// Whether the witness agrees that a content of this generation is the latest.
+bool Agrees(const Testimony& testimony, uint64_t generation, BytesView content);
 
 }  // namespace shoal::client
 

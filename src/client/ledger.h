@@ -74,11 +74,15 @@ class Ledger {
   void Add(const Submission& submission);
   // A round in which slots were held and nothing was sent, whose noise has this delta.
   void AddIdleRound(double delta);
+  // The ledger was read from a file that may have been an old copy. What that lacks is lost.
+  void AddDoubt() { ++doubts_; }
 
   const std::deque<Charge>& latest() const { return latest_; }
   uint64_t submissions() const { return submissions_; }
   uint64_t queries() const { return queries_; }
   uint64_t idle_rounds() const { return idle_rounds_; }
+  // How often AddDoubt was called. If ever, everything may have revealed more than LossAt says.
+  uint64_t doubts() const { return doubts_; }
 
   // The loss of everything that was charged. Takes up to some seconds. Errors are those of noise
   // settings that no roster can have.
@@ -94,6 +98,7 @@ class Ledger {
   std::vector<ChargedNoise> noise_;
   uint64_t idle_rounds_ = 0;
   double idle_delta_ = 0;
+  uint64_t doubts_ = 0;
 };
 
 // The loss of `queries` queries of one client under this noise.

@@ -28,8 +28,9 @@ Digest DigestOf(BytesView rest) {
 
 absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string& path,
                                                                const Digest& servers,
+                                                               const WitnessPlace& place,
                                                                RandomSource& random) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path, place));
   std::unique_ptr<SessionFile> session(new SessionFile(std::move(file), servers));
   auto text = ReadPrivateFile(path, kMaxBytes);
   if (absl::IsNotFound(text.status())) {
@@ -52,11 +53,16 @@ absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string
   guard.file = {.inode = number(0), .birth_ns = number(1)};
   guard.generation = number(2);
   guard.self = {.inode = number(3), .birth_ns = number(4)};
-  SHOAL_ASSIGN_OR_RETURN(const bool current, session->file_->Accept(guard, random));
-  if (current && std::ranges::equal(bytes.subspan(kServersAt, sizeof(Digest)), servers)) {
+  SHOAL_ASSIGN_OR_RETURN(
+      const Standing standing,
+      session->file_->Accept(FoundContent{.guard = guard, .bytes = bytes, .remains = {}}, random));
+  const bool same_servers = std::ranges::equal(bytes.subspan(kServersAt, sizeof(Digest)), servers);
+  if (standing.latest && same_servers) {
     session->state_.assign(bytes.begin() + kStateAt, bytes.end());
   } else {
-    session->discarded_ = bytes.size() > kStateAt;
+    if (bytes.size() > kStateAt) {
+      session->discarded_ = standing.latest ? "is of other servers" : standing.why;
+    }
     SHOAL_RETURN_IF_ERROR(session->Save({}));
   }
   return session;
@@ -64,20 +70,22 @@ absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string
 
 absl::Status SessionFile::Save(BytesView state) {
   SecretVector<uint8_t> next(state.begin(), state.end());
-  SHOAL_RETURN_IF_ERROR(file_->Save([&](const Guard& guard) {
-    Bytes head = ToBytes(servers_);
-    Append(head, guard.id);
-    for (const uint64_t number : {guard.file.inode, guard.file.birth_ns, guard.generation,
-                                  guard.self.inode, guard.self.birth_ns}) {
-      AppendLe<uint64_t>(head, number);
-    }
-    SecretVector<uint8_t> content(sizeof(Digest));
-    content.reserve(kStateAt + next.size());
-    content.insert(content.end(), head.begin(), head.end());
-    content.insert(content.end(), next.begin(), next.end());
-    std::ranges::copy(DigestOf(BytesView(content).subspan(kServersAt)), content.begin());
-    return content;
-  }));
+  SHOAL_RETURN_IF_ERROR(file_->Save(
+      [&](const Guard& guard) {
+        Bytes head = ToBytes(servers_);
+        Append(head, guard.id);
+        for (const uint64_t number : {guard.file.inode, guard.file.birth_ns, guard.generation,
+                                      guard.self.inode, guard.self.birth_ns}) {
+          AppendLe<uint64_t>(head, number);
+        }
+        SecretVector<uint8_t> content(sizeof(Digest));
+        content.reserve(kStateAt + next.size());
+        content.insert(content.end(), head.begin(), head.end());
+        content.insert(content.end(), next.begin(), next.end());
+        std::ranges::copy(DigestOf(BytesView(content).subspan(kServersAt)), content.begin());
+        return content;
+      },
+      /*remains=*/{}));
   state_ = std::move(next);
   return absl::OkStatus();
 }

@@ -11,6 +11,7 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/client/guarded_file.h"
+#include "src/client/witness.h"
 #include "src/pir/engine.h"
 
 namespace shoal::client {
@@ -24,14 +25,16 @@ class SessionFile final : public pir::SessionStore {
   // PERMISSION_DENIED: others may read the file.
   static absl::StatusOr<std::unique_ptr<SessionFile>> Open(const std::string& path,
                                                            const Digest& servers,
+                                                           const WitnessPlace& place,
                                                            RandomSource& random);
 
-  // Empty if the file is an old copy, or another session's.
+  // Empty if the file is not the latest that was saved, or another session's.
   BytesView saved() const override { return state_; }
   absl::Status Save(BytesView state) override;
 
-  // Whether a state was there and was given up, as an old copy or as that of other servers.
-  bool discarded() const { return discarded_; }
+  // Why a state that was there was given up, as the end of a sentence whose subject is the file;
+  // empty if none was.
+  const std::string& discarded() const { return discarded_; }
 
  private:
   SessionFile(std::unique_ptr<GuardedFile> file, const Digest& servers)
@@ -40,7 +43,7 @@ class SessionFile final : public pir::SessionStore {
   const std::unique_ptr<GuardedFile> file_;
   const Digest servers_;
   SecretVector<uint8_t> state_;
-  bool discarded_ = false;
+  std::string discarded_;
 };
 
 }  // namespace shoal::client

@@ -8,27 +8,31 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/client/testing/restored_files.h"
+#include "src/client/witness.h"
 
 namespace shoal::client {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::StatusIs;
+using shoal::testing::StatusIs;
 
 class SessionFileTest : public ::testing::Test {
  protected:
-  SessionFileTest() : directory_(fs::path(::testing::TempDir()) / "session") {
-    fs::remove_all(directory_);
+  SessionFileTest()
+      : base_(fs::path(::testing::TempDir()) / "session"), directory_(base_ / "files") {
+    fs::remove_all(base_);
     fs::create_directories(directory_);
+    place_ = WitnessPlace::Below(base_);
   }
   std::string path() const { return directory_ / "state"; }
   absl::StatusOr<std::unique_ptr<SessionFile>> Open(const Digest& servers = {1}) {
-    return SessionFile::Open(path(), servers, random_);
+    return SessionFile::Open(path(), servers, place_, random_);
   }
   // Opens the file, and returns what it holds.
   std::string Saved() {
     const auto file = Open();
-    EXPECT_THAT(file, testing::IsOk());
+    EXPECT_THAT(file, shoal::testing::IsOk());
     return ToString((*file)->saved());
   }
   void Save(const std::string& state) {
@@ -40,8 +44,9 @@ class SessionFileTest : public ::testing::Test {
     fs::permissions(to, fs::perms::owner_read | fs::perms::owner_write);
   }
 
-  testing::TestRandom random_{4};
-  const fs::path directory_;
+  shoal::testing::TestRandom random_{4};
+  const fs::path base_, directory_;
+  WitnessPlace place_;
 };
 
 TEST_F(SessionFileTest, ComesBackAsItWasSaved) {
@@ -60,7 +65,7 @@ TEST_F(SessionFileTest, AnOldCopyIsGivenUp) {
   Save("two");
   Copy(path() + ".old", path());
   SHOAL_ASSERT_OK_AND_ASSIGN(auto file, Open());
-  EXPECT_TRUE(file->discarded());
+  EXPECT_EQ(file->discarded(), "is an old copy");
   EXPECT_TRUE(file->saved().empty());
   file.reset();
   // For ever, and what is saved from now on counts.
@@ -94,11 +99,45 @@ TEST_F(SessionFileTest, AnOldCopyOverBothFilesIsGivenUp) {
   EXPECT_EQ(Saved(), "");
 }
 
+// Whatever people copy files with.
+TEST_F(SessionFileTest, AnOldCopyIsGivenUpHoweverItCameBack) {
+  for (const testing::CopyTool& tool : testing::CopyTools()) {
+    const fs::path copy = base_ / "copy";
+    fs::remove_all(directory_);
+    fs::remove_all(copy);
+    fs::create_directory(directory_);
+    fs::create_directory(copy);
+    Save("one");
+    testing::RunShell(tool.save, directory_, copy);
+    Save("two");
+    testing::RunShell(tool.restore, directory_, copy);
+    EXPECT_EQ(Saved(), "") << tool.name;
+  }
+}
+
+TEST_F(SessionFileTest, ASnapshotIsGivenUp) {
+  Save("one");
+  const testing::Snapshot snapshot(directory_, base_ / "links");
+  Save("two");
+  snapshot.Restore();
+  EXPECT_EQ(Saved(), "");
+}
+
+// After a restart of the machine, or in another container.
+TEST_F(SessionFileTest, WithoutAWitnessItIsGivenUp) {
+  Save("one");
+  fs::remove_all(place_.directory());
+  fs::create_directory(place_.directory());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+  EXPECT_TRUE(file->saved().empty());
+  EXPECT_THAT(file->discarded(), ::testing::HasSubstr("the machine was restarted"));
+}
+
 TEST_F(SessionFileTest, BelongsToItsServersInTheirRoles) {
   Save("one");
   {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open(Digest{2}));
-    EXPECT_TRUE(file->discarded());
+    EXPECT_EQ(file->discarded(), "is of other servers");
     EXPECT_TRUE(file->saved().empty());
   }
   EXPECT_EQ(Saved(), "") << "given up for ever";

@@ -130,6 +130,32 @@ class StateCodec {
         out.mutable_rows()->Add(round.rows.begin(), round.rows.end());
       }
     }
+    WriteLookups(state, record);
+    WriteLedger(state.ledger, record);
+    return WithDigest(record);
+  }
+
+  // What the witness keeps of a state.
+  static SecretVector<uint8_t> EncodeRemains(const State& state, const ArrayIndex& arrays) {
+    StateRecord record;
+    record.set_deployment(state.deployment);
+    record.set_guard_id(ToString(WitnessId()));
+    WriteSeen(state.roster, record.mutable_roster());
+    WriteSeen(state.table, record.mutable_table());
+    Ledger ledger = state.ledger;
+    for (const HeldRound& round : state.rounds) {
+      *record.add_rounds()->mutable_header() = round.header;
+      // A round whose rows are in a file was charged with them.
+      if (round.IsIdle() && !arrays.contains(round.id)) {
+        ledger.AddIdleRound(round.header.header().noise().delta());
+      }
+    }
+    WriteLookups(state, record);
+    WriteLedger(ledger, record);
+    return WithDigest(record);
+  }
+
+  static void WriteLookups(const State& state, StateRecord& record) {
     for (const TriedLookup& tried : state.lookups) {
       TriedLookupRecord& out = *record.add_lookups();
       out.set_id(ToString(tried.id));
@@ -138,8 +164,9 @@ class StateCodec {
       out.set_latest_s(tried.latest_s);
     }
     if (!state.lookups.empty()) record.set_lookups_key(ToString(state.lookups_key));
-    WriteLedger(state.ledger, record);
+  }
 
+  static SecretVector<uint8_t> WithDigest(const StateRecord& record) {
     const size_t bytes = record.ByteSizeLong();
     SecretVector<uint8_t> encoded(sizeof(Digest) + bytes);
     record.SerializeWithCachedSizesToArray(encoded.data() + sizeof(Digest));
@@ -163,6 +190,7 @@ class StateCodec {
     total.set_queries(ledger.queries_);
     total.set_idle_rounds(ledger.idle_rounds_);
     total.set_idle_delta(ledger.idle_delta_);
+    total.set_doubts(ledger.doubts_);
     for (const ChargedNoise& charged : ledger.noise_) {
       ChargedNoiseRecord& out = *record.add_noise();
       *out.mutable_noise() = roster::NoiseToWire(charged.noise);
@@ -184,6 +212,7 @@ class StateCodec {
     ledger.queries_ = total.queries();
     ledger.idle_rounds_ = total.idle_rounds();
     ledger.idle_delta_ = total.idle_delta();
+    ledger.doubts_ = total.doubts();
     for (const ChargedNoiseRecord& in : record.noise()) {
       auto noise = roster::NoiseFromWire(in.noise());
       if (!noise.ok()) return Damaged(noise.status().message());
@@ -300,6 +329,14 @@ class StateCodec {
     SHOAL_RETURN_IF_ERROR(ReadLedger(record, state.ledger));
     return decoded;
   }
+
+  // What is left of a state that is not known to be the latest: what remains of the latest one, or,
+  // if that is not known, of itself, with a ledger in doubt.
+  static absl::StatusOr<State> Remaining(const SecretVector<uint8_t>* latest, BytesView own) {
+    SHOAL_ASSIGN_OR_RETURN(Decoded decoded, Decode(latest != nullptr ? BytesView(*latest) : own));
+    if (latest == nullptr) decoded.state.ledger.AddDoubt();
+    return std::move(decoded.state);
+  }
 };
 
 void HeldRound::End() {
@@ -371,7 +408,7 @@ HeldRound* State::FindRound(const Digest& id) {
 }
 
 void State::End(HeldRound& round) {
-  if (!round.over && round.has_slots() && round.rows.empty()) {
+  if (round.IsIdle()) {
     ledger.AddIdleRound(round.header.header().noise().delta());
   }
   round.End();
@@ -396,8 +433,9 @@ bool State::DropExpired(uint64_t now_s) {
 }
 
 absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::string& path,
+                                                                     const WitnessPlace& place,
                                                                      RandomSource& random) {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path));
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path, place));
   std::unique_ptr<FileStateStore> store(new FileStateStore(path, std::move(file)));
   auto content = ReadPrivateFile(path, kMaxStateBytes);
   if (absl::IsNotFound(content.status())) {
@@ -406,23 +444,35 @@ absl::StatusOr<std::unique_ptr<FileStateStore>> FileStateStore::Open(const std::
     return store;
   }
   if (!content.ok()) return content.status();
+  auto wipe = absl::MakeCleanup([&] { WipeString(*content); });
   auto decoded = StateCodec::Decode(AsBytes(*content));
-  WipeString(*content);
   if (!decoded.ok()) return Annotate(decoded.status(), path);
-  store->state_ = std::move(decoded->state);
-  SHOAL_ASSIGN_OR_RETURN(const bool current, store->file_->Accept(decoded->guard, random));
-  for (HeldRound& round : store->state_.rounds) {
-    if (round.over) continue;
-    const auto rows = decoded->arrays.find(round.id);
-    const bool in_file = rows != decoded->arrays.end();
-    if (current && (!in_file || store->Load(rows->second, round))) continue;
-    ++store->discarded_rounds_;
-    // A round whose rows are in a file was charged with them.
-    in_file ? round.End() : store->state_.End(round);
-    decoded->arrays.erase(round.id);
+  const SecretVector<uint8_t> remains = StateCodec::EncodeRemains(decoded->state, decoded->arrays);
+  SHOAL_ASSIGN_OR_RETURN(
+      const Standing standing,
+      store->file_->Accept(
+          FoundContent{.guard = decoded->guard, .bytes = AsBytes(*content), .remains = remains},
+          random));
+  store->doubt_ = standing.why;
+  if (!standing.latest) {
+    store->discarded_rounds_ = static_cast<size_t>(std::ranges::count_if(
+        decoded->state.rounds, [](const HeldRound& round) { return !round.over; }));
+    SHOAL_ASSIGN_OR_RETURN(
+        store->state_,
+        StateCodec::Remaining(standing.remains ? &*standing.remains : nullptr, remains));
+    SHOAL_RETURN_IF_ERROR(store->Save());
+    return store;
   }
+  store->state_ = std::move(decoded->state);
   store->arrays_ = std::move(decoded->arrays);
-  if (!current || store->discarded_rounds_ > 0) SHOAL_RETURN_IF_ERROR(store->Save());
+  for (HeldRound& round : store->state_.rounds) {
+    const auto rows = store->arrays_.find(round.id);
+    if (rows == store->arrays_.end() || store->Load(rows->second, round)) continue;
+    ++store->discarded_rounds_;
+    round.End();  // it was charged with its rows
+    store->arrays_.erase(rows);
+  }
+  if (store->discarded_rounds_ > 0) SHOAL_RETURN_IF_ERROR(store->Save());
   store->RemoveLeftovers();
   return store;
 }
@@ -501,18 +551,30 @@ void FileStateStore::RemoveLeftovers() const {
 absl::Status FileStateStore::Save() {
   SHOAL_ASSIGN_OR_RETURN(ArrayIndex arrays, WriteArrays(file_->next_generation()));
   SHOAL_RETURN_IF_ERROR(
-      file_->Save([&](const Guard& guard) { return StateCodec::Encode(state_, arrays, guard); }));
+      file_->Save([&](const Guard& guard) { return StateCodec::Encode(state_, arrays, guard); },
+                  StateCodec::EncodeRemains(state_, arrays)));
   arrays_ = std::move(arrays);
   RemoveLeftovers();
   return absl::OkStatus();
 }
 
-absl::StatusOr<State> ReadState(const std::string& path) {
-  SHOAL_ASSIGN_OR_RETURN(std::string content, ReadPrivateFile(path, kMaxStateBytes));
-  auto decoded = StateCodec::Decode(AsBytes(content));
-  WipeString(content);
-  if (!decoded.ok()) return Annotate(decoded.status(), path);
-  return std::move(decoded->state);
+absl::StatusOr<State> ReadState(const std::string& path, const WitnessPlace& place) {
+  // Another process may save it meanwhile.
+  constexpr int kReads = 3;
+  for (int read = 1;; ++read) {
+    SHOAL_ASSIGN_OR_RETURN(std::string content, ReadPrivateFile(path, kMaxStateBytes));
+    auto wipe = absl::MakeCleanup([&] { WipeString(content); });
+    auto decoded = StateCodec::Decode(AsBytes(content));
+    if (!decoded.ok()) return Annotate(decoded.status(), path);
+    std::optional<Testimony> testimony = place.Peek(decoded->guard.id);
+    if (testimony && Agrees(*testimony, decoded->guard.generation, AsBytes(content))) {
+      return std::move(decoded->state);
+    }
+    if (read < kReads) continue;
+    const bool known = testimony && !testimony->remains.empty();
+    return StateCodec::Remaining(known ? &testimony->remains : nullptr,
+                                 StateCodec::EncodeRemains(decoded->state, decoded->arrays));
+  }
 }
 
 }  // namespace shoal::client

@@ -4,8 +4,9 @@
 // A slot carries one row for ever. With an old state that lacks slot -> row, the slot's secrets
 // could be used for a second row, and the two tallies would tell the frontend about both rows. So
 // the state is durable before anything derived from it is sent, and a state that was restored from
-// an old copy loses its rounds:
-//   PATH        the state, with PATH.guard and PATH.lock beside it (guarded_file.h)
+// an old copy, or that may be one, loses its rounds:
+//   PATH        the state, with PATH.guard and PATH.lock beside it and a witness in memory
+//               (guarded_file.h)
 //   PATH.array-GENERATION-N
 //               the rows of a round, if they are many: 0600; written once, and durable before the
 //               state names them with their digest, so that state and guard cover them; when no
@@ -13,6 +14,11 @@
 //   PATH.answers-COUNTER       a round's answers while they come in (answer_spool.h), still masked:
 //               worth nothing without the round's seed, and removed when that is wiped
 // A killed process may leave files behind that no state names; the next process removes them.
+//
+// The ledger, the attempts, the rounds that were entered and the epochs that were seen do not go
+// backwards with an old copy: the witness has those of the last save. If there is no witness
+// either, they are the copy's, and the ledger says for ever that it may lack something
+// (Ledger::doubts).
 #ifndef SHOAL_SRC_CLIENT_STATE_H_
 #define SHOAL_SRC_CLIENT_STATE_H_
 
@@ -31,6 +37,7 @@
 #include "src/client/device.h"
 #include "src/client/guarded_file.h"
 #include "src/client/ledger.h"
+#include "src/client/witness.h"
 #include "src/roster/roster.h"
 #include "src/wire/round.pb.h"
 
@@ -60,6 +67,8 @@ struct HeldRound {
   uint32_t slots() const;
   // Whether any onion has a slot.
   bool has_slots() const;
+  // Whether slots are held in which nothing was asked.
+  bool IsIdle() const { return !over && has_slots() && rows.empty(); }
   std::vector<OnionRange> Onions(size_t first, size_t count) const {
     return Ranges(master, submissions, first, count);
   }
@@ -139,6 +148,7 @@ class FileStateStore final : public StateStore {
   // Opens the state, or begins one. FAILED_PRECONDITION: another process uses the state, or Shoal
   // 0.1 wrote it. DATA_LOSS: the file is damaged. PERMISSION_DENIED: others may read the file.
   static absl::StatusOr<std::unique_ptr<FileStateStore>> Open(const std::string& path,
+                                                              const WitnessPlace& place,
                                                               RandomSource& random);
 
   State& state() override { return state_; }
@@ -146,8 +156,11 @@ class FileStateStore final : public StateStore {
   absl::Status Save() override;
   std::string AnswersPath(uint64_t round_counter) const override;
 
-  // The number of rounds given up because the state or one of its arrays is an old copy.
+  // The number of rounds given up because the state or one of its arrays is, or may be, an old
+  // copy.
   size_t discarded_rounds() const { return discarded_rounds_; }
+  // Why the state is not known to be the latest (Standing::why); empty if it is.
+  const std::string& doubt() const { return doubt_; }
 
  private:
   friend class StateCodec;
@@ -175,11 +188,12 @@ class FileStateStore final : public StateStore {
   State state_;
   ArrayIndex arrays_;  // the files that the state on disk names
   size_t discarded_rounds_ = 0;
+  std::string doubt_;
 };
 
-// Reads a state without locking it, to show it to people. Leaves out long arrays. NOT_FOUND if
-// there is none; otherwise errors as Open.
-absl::StatusOr<State> ReadState(const std::string& path);
+// Reads a state without locking it, to show it to people: if it is an old copy, what Open would
+// make of it. Leaves out long arrays. NOT_FOUND if there is none; otherwise errors as Open.
+absl::StatusOr<State> ReadState(const std::string& path, const WitnessPlace& place);
 
 }  // namespace shoal::client
 

@@ -21,6 +21,8 @@
 #include "src/client/guarded_file.h"
 #include "src/client/state.pb.h"
 #include "src/client/testing/fake_frontend.h"
+#include "src/client/testing/restored_files.h"
+#include "src/client/witness.h"
 #include "src/round/header.h"
 #include "src/storage/file.h"
 
@@ -45,13 +47,17 @@ class StateTest : public ::testing::Test {
   StateTest() {
     std::string name = ::testing::TempDir() + "/state.XXXXXX";
     SHOAL_CHECK(::mkdtemp(name.data()) != nullptr);
-    directory_ = name;
-    path_ = name + "/client.state";
+    base_ = name;
+    directory_ = name + "/files";
+    fs::create_directory(directory_);
+    path_ = directory_ + "/client.state";
+    place_ = WitnessPlace::Below(base_);
+    SHOAL_CHECK(!place_.directory().empty());
   }
-  ~StateTest() override { fs::remove_all(directory_); }
+  ~StateTest() override { fs::remove_all(base_); }
 
   std::unique_ptr<FileStateStore> Open() {
-    auto store = FileStateStore::Open(path_, random_);
+    auto store = FileStateStore::Open(path_, place_, random_);
     EXPECT_THAT(store.status(), shoal::testing::IsOk());
     return store.ok() ? *std::move(store) : nullptr;
   }
@@ -97,9 +103,21 @@ class StateTest : public ::testing::Test {
     SHOAL_ASSERT_OK(store->Save());
   }
 
+  // As a restart of the machine does.
+  void LoseWitnesses() const {
+    for (const auto& entry : fs::directory_iterator(place_.directory())) fs::remove(entry.path());
+  }
+  std::string WitnessFile() const { return fs::directory_iterator(place_.directory())->path(); }
+  // In place: it stays the same file.
+  static void Overwrite(const std::string& path, const std::string& content) {
+    std::ofstream(path, std::ios::in | std::ios::out | std::ios::trunc) << content;
+  }
+
   shoal::testing::TestRandom random_{1};
+  std::string base_;
   std::string directory_;
   std::string path_;
+  WitnessPlace place_;
 };
 
 TEST_F(StateTest, KeepsEverything) {
@@ -215,13 +233,13 @@ TEST_F(StateTest, IsPrivate) {
     EXPECT_EQ(info.st_mode & 0777, 0600u) << suffix;
   }
   ASSERT_EQ(0, ::chmod(path_.c_str(), 0644));
-  EXPECT_THAT(FileStateStore::Open(path_, random_),
+  EXPECT_THAT(FileStateStore::Open(path_, place_, random_),
               StatusIs(absl::StatusCode::kPermissionDenied, "client.state"));
 }
 
 TEST_F(StateTest, IsUsedByOneAtATime) {
   auto store = Open();
-  EXPECT_THAT(FileStateStore::Open(path_, random_),
+  EXPECT_THAT(FileStateStore::Open(path_, place_, random_),
               StatusIs(absl::StatusCode::kFailedPrecondition, "another process"));
   store.reset();
   EXPECT_NE(Open(), nullptr);
@@ -280,25 +298,246 @@ TEST_F(StateTest, AnOldCopyOverBothFilesLosesItsRounds) {
 // The guard of a copied directory may have the same inode as the one that was there: its time of
 // birth counts as much, and so does that of the file itself.
 TEST_F(StateTest, AGuardThatWasBornAtAnotherTimeIsAnother) {
+  const SecretVector<uint8_t> content(10);
   const auto accepts = [&](const std::function<void(Guard&)>& change) {
     Guard kept;
     {
       SHOAL_CHECK(fs::remove_all(directory_) > 0 && fs::create_directory(directory_));
-      auto file = *GuardedFile::Open(path_);
+      auto file = *GuardedFile::Open(path_, place_);
       SHOAL_CHECK(file->Accept(std::nullopt, random_).ok());
-      SHOAL_EXPECT_OK(file->Save([&](const Guard& guard) {
-        kept = guard;
-        return SecretVector<uint8_t>(10);
-      }));
+      SHOAL_EXPECT_OK(file->Save(
+          [&](const Guard& guard) {
+            kept = guard;
+            return content;
+          },
+          {}));
     }
     change(kept);
-    return *(*GuardedFile::Open(path_))->Accept(kept, random_);
+    const FoundContent found{.guard = kept, .bytes = content, .remains = {}};
+    return (*GuardedFile::Open(path_, place_))->Accept(found, random_)->latest;
   };
   EXPECT_TRUE(accepts([](Guard&) {}));
   EXPECT_FALSE(accepts([](Guard& guard) { ++guard.file.birth_ns; }));
   EXPECT_FALSE(accepts([](Guard& guard) { ++guard.file.inode; }));
   EXPECT_FALSE(accepts([](Guard& guard) { ++guard.self.birth_ns; }));
   EXPECT_FALSE(accepts([](Guard& guard) { ++guard.self.inode; }));
+}
+
+// Everything on the file system is what it was, inodes and times of birth too. Only the witness
+// knows. A file system without times of birth, which gives inodes out again, lets a copy over the
+// files look the same.
+TEST_F(StateTest, ASnapshotLosesItsRounds) {
+  SaveOne();
+  const testing::Snapshot snapshot(directory_, base_ + "/links");
+  {
+    auto store = Open();
+    EXPECT_EQ(store->doubt(), "");
+    store->state().rounds[0].rows[0] = 99;
+    store->state().rounds.push_back(MakeRound(2));
+    store->state().ledger.Add({.queries = 64, .noise = Noise(64)});
+    store->state().ledger.Add({.queries = 64, .noise = Noise(64)});
+    store->state().roster = roster::SeenEpoch{3, {}};
+    store->state().AddLookup({5}, 1000, random_).submissions = 2;
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  snapshot.Restore();
+  // Whoever only looks sees what is known of the latest, too.
+  for (int run = 0; run < 3; ++run) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(State seen, ReadState(path_, place_));
+    auto store = run == 0 ? nullptr : Open();
+    State& state = run == 0 ? seen : store->state();
+    EXPECT_EQ(state.ledger.queries(), 128u) << run;
+    EXPECT_EQ(state.ledger.doubts(), 0u) << "nothing is missing";
+    EXPECT_EQ(state.ledger.idle_rounds(), 0u) << "both rounds were charged";
+    EXPECT_EQ(state.roster->epoch, 3u);
+    ASSERT_NE(state.FindLookup({5}), nullptr);
+    EXPECT_EQ(state.FindLookup({5})->submissions, 2u);
+    ASSERT_EQ(state.rounds.size(), 2u) << "neither is entered again";
+    for (const HeldRound& round : state.rounds) {
+      EXPECT_TRUE(round.over);
+      EXPECT_EQ(ToBytes(round.master.view()), Bytes(32));
+    }
+    if (run == 1) {
+      EXPECT_EQ(store->discarded_rounds(), 1u);
+      EXPECT_EQ(store->doubt(), "is an old copy");
+    }
+    if (run == 2) {
+      EXPECT_EQ(store->doubt(), "") << "once";
+    }
+  }
+}
+
+// The same after the snapshot was already found to be old once: no old content is ever the latest.
+TEST_F(StateTest, ASnapshotLosesItsRoundsAsOftenAsItComesBack) {
+  SaveOne();
+  const testing::Snapshot snapshot(directory_, base_ + "/links");
+  for (int i = 0; i < 3; ++i) {
+    {
+      auto store = Open();
+      store->state().rounds.push_back(MakeRound(2 + static_cast<uint64_t>(i)));
+      SHOAL_ASSERT_OK(store->Save());
+    }
+    snapshot.Restore();
+    auto store = Open();
+    EXPECT_EQ(store->discarded_rounds(), 1u) << i;
+    EXPECT_EQ(store->state().rounds.size(), 2u + static_cast<size_t>(i));
+  }
+}
+
+// A save that was killed before its witness was written, and another one in its place: the first is
+// of the same generation, and its rounds carry other rows.
+TEST_F(StateTest, ASaveThatAnotherTookThePlaceOfLosesItsRounds) {
+  SaveOne();
+  const testing::Snapshot before(directory_, base_ + "/before");
+  const std::string witness = *ReadFile(WitnessFile());
+  {
+    auto store = Open();
+    store->state().rounds[0].rows[0] = 98;
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  const testing::Snapshot killed(directory_, base_ + "/killed");
+  Overwrite(WitnessFile(), witness);
+  before.Restore();
+  {
+    auto store = Open();
+    EXPECT_EQ(store->discarded_rounds(), 0u);
+    store->state().rounds[0].rows[0] = 99;
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  killed.Restore();
+  EXPECT_EQ(Open()->discarded_rounds(), 1u);
+}
+
+// A restart of the machine, or another container: what is there may be the latest or not.
+TEST_F(StateTest, WithoutItsWitnessLosesItsRoundsAndDoubtsItsLedger) {
+  SaveOne();
+  LoseWitnesses();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const State seen, ReadState(path_, place_));
+  EXPECT_EQ(seen.ledger.doubts(), 1u) << "said at once";
+  EXPECT_TRUE(seen.rounds[0].over);
+  {
+    auto store = Open();
+    EXPECT_EQ(store->discarded_rounds(), 1u);
+    EXPECT_THAT(store->doubt(),
+                ::testing::HasSubstr("nothing in " + place_.directory() + " shows"));
+    ASSERT_EQ(store->state().rounds.size(), 1u);
+    EXPECT_TRUE(store->state().rounds[0].over);
+    EXPECT_EQ(store->state().ledger.doubts(), 1u);
+  }
+  auto store = Open();
+  EXPECT_EQ(store->doubt(), "");
+  EXPECT_EQ(store->state().ledger.doubts(), 1u) << "said for ever";
+}
+
+TEST_F(StateTest, ATornWitnessIsNone) {
+  SaveOne();
+  fs::resize_file(WitnessFile(), 100);
+  auto store = Open();
+  EXPECT_EQ(store->discarded_rounds(), 1u);
+  EXPECT_EQ(store->state().ledger.doubts(), 1u);
+}
+
+// An old content that was read without a witness goes on with an id of its own: a later content of
+// the old id must not count as ahead of the new witness.
+TEST_F(StateTest, AWitnessSaysNothingOfContentsBeforeIt) {
+  SaveOne();
+  const testing::Snapshot earlier(directory_, base_ + "/earlier");
+  {
+    auto store = Open();
+    SHOAL_ASSERT_OK(store->Save());
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  const testing::Snapshot later(directory_, base_ + "/later");
+  for (int saves = 0; saves < 5; ++saves) {
+    LoseWitnesses();
+    earlier.Restore();
+    {
+      auto store = Open();
+      for (int i = 0; i < saves; ++i) SHOAL_ASSERT_OK(store->Save());
+    }
+    later.Restore();
+    EXPECT_EQ(Open()->discarded_rounds(), 1u) << saves;
+  }
+}
+
+// Without a place for witnesses no round outlives its process.
+TEST_F(StateTest, WithoutAPlaceForWitnessesLosesItsRounds) {
+  fs::permissions(base_, fs::perms::all);
+  place_ = WitnessPlace::Below(base_);
+  ASSERT_EQ(place_.directory(), "");
+  SaveOne();
+  for (int i = 0; i < 2; ++i) {
+    auto store = Open();
+    EXPECT_EQ(store->discarded_rounds(), 1u);
+    EXPECT_THAT(store->doubt(), ::testing::HasSubstr("no place in memory"));
+    EXPECT_THAT(store->doubt(), ::testing::HasSubstr("lets others rename"));
+    store->state().rounds.push_back(MakeRound(10 + static_cast<uint64_t>(i)));
+    SHOAL_ASSERT_OK(store->Save());
+  }
+}
+
+// Two containers with one disk, each with its own memory: neither trusts what the other left.
+TEST_F(StateTest, TwoContainersWithOneDiskLoseTheirRounds) {
+  fs::create_directory(base_ + "/other");
+  fs::permissions(base_ + "/other", fs::perms::owner_all);
+  WitnessPlace other = WitnessPlace::Below(base_ + "/other");
+  SaveOne();
+  for (uint64_t i = 2; i < 6; ++i) {
+    std::swap(place_, other);
+    auto store = Open();
+    EXPECT_EQ(store->discarded_rounds(), 1u) << i;
+    EXPECT_EQ(store->state().ledger.doubts(), i - 1);
+    store->state().rounds.push_back(MakeRound(i));
+    SHOAL_ASSERT_OK(store->Save());
+  }
+}
+
+// Two copies of a disk, and one memory: at most one of them is the latest, and only one at a time
+// is in use.
+TEST_F(StateTest, ACopyIsNotUsedBesideTheOriginal) {
+  SaveOne();
+  fs::copy(directory_, base_ + "/copy");
+  auto store = Open();
+  EXPECT_THAT(FileStateStore::Open(base_ + "/copy/client.state", place_, random_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "or a copy of it"));
+  store.reset();
+  {
+    auto copy = FileStateStore::Open(base_ + "/copy/client.state", place_, random_);
+    SHOAL_ASSERT_OK(copy.status());
+    EXPECT_EQ((*copy)->discarded_rounds(), 1u);
+    EXPECT_EQ((*copy)->doubt(), "is a copy");
+    EXPECT_EQ((*copy)->state().ledger.doubts(), 0u) << "a whole one";
+  }
+  EXPECT_EQ(Open()->discarded_rounds(), 1u);
+}
+
+// Slots that were held when the latest was saved are charged once, also those of which an old copy
+// knows nothing.
+TEST_F(StateTest, IdleRoundsThatAnOldCopyLacksAreCharged) {
+  const auto idle = [&](uint64_t counter) {
+    HeldRound round = MakeRound(counter);
+    round.rows.clear();
+    return round;
+  };
+  {
+    auto store = Open();
+    store->state().rounds.push_back(idle(1));
+    store->state().rounds.push_back(idle(2));
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  const testing::Snapshot snapshot(directory_, base_ + "/links");
+  {
+    auto store = Open();
+    store->state().rounds[0].rows = {1, 2, 3};
+    store->state().ledger.Add({.queries = 3, .noise = Noise(1)});
+    store->state().rounds.push_back(idle(3));
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  snapshot.Restore();
+  auto store = Open();
+  EXPECT_EQ(store->discarded_rounds(), 2u);
+  EXPECT_EQ(store->state().ledger.submissions(), 1u);
+  EXPECT_EQ(store->state().ledger.idle_rounds(), 2u) << "the second and the third";
 }
 
 TEST_F(StateTest, WithoutItsGuardLosesItsRounds) {
@@ -314,28 +553,42 @@ TEST_F(StateTest, WithATornGuardLosesItsRounds) {
   EXPECT_EQ(Open()->discarded_rounds(), 1u);
 }
 
-// The state is durable before its guard, and nothing is sent in between. A crash between the two
-// may happen any number of times.
-TEST_F(StateTest, SurvivesCrashesBetweenStateAndGuard) {
+// The state is durable before its guard, and that is written before the witness; nothing is sent in
+// between. A crash between them may happen any number of times.
+TEST_F(StateTest, SurvivesCrashesBetweenStateAndGuardAndWitness) {
   SaveOne();
-  for (const char* deployment : {"e", "f", "g"}) {
-    absl::StatusOr<std::string> old_guard;
+  int crashes = 0;
+  for (const bool guard_written : {false, true, false}) {
+    std::string old_guard, old_witness;
     {
       auto store = Open();
-      EXPECT_EQ(store->discarded_rounds(), 0u) << deployment;
-      old_guard = ReadFile(path_ + ".guard");
-      SHOAL_ASSERT_OK(old_guard);
-      store->state().deployment = deployment;
+      EXPECT_EQ(store->discarded_rounds(), 0u) << crashes;
+      old_guard = *ReadFile(path_ + ".guard");
+      old_witness = *ReadFile(WitnessFile());
+      store->state().deployment = std::to_string(++crashes);
       SHOAL_ASSERT_OK(store->Save());
     }
-    // Written in place, as if the last save had never reached the guard: the inode stays.
-    FILE* const guard = std::fopen((path_ + ".guard").c_str(), "r+");
-    std::fwrite(old_guard->data(), 1, old_guard->size(), guard);
-    std::fclose(guard);
+    // As if the last save had never reached them.
+    if (!guard_written) Overwrite(path_ + ".guard", old_guard);
+    Overwrite(WitnessFile(), old_witness);
   }
   auto store = Open();
   EXPECT_EQ(store->discarded_rounds(), 0u);
-  EXPECT_EQ(store->state().deployment, "g");
+  EXPECT_EQ(store->doubt(), "");
+  EXPECT_EQ(store->state().deployment, "3");
+}
+
+// A content that is two generations ahead of its witness was not made by this program.
+TEST_F(StateTest, AStateFarAheadOfItsWitnessLosesItsRounds) {
+  SaveOne();
+  const std::string old_witness = *ReadFile(WitnessFile());
+  {
+    auto store = Open();
+    SHOAL_ASSERT_OK(store->Save());
+    SHOAL_ASSERT_OK(store->Save());
+  }
+  Overwrite(WitnessFile(), old_witness);
+  EXPECT_EQ(Open()->discarded_rounds(), 1u);
 }
 
 TEST_F(StateTest, DamageIsSeen) {
@@ -346,13 +599,13 @@ TEST_F(StateTest, DamageIsSeen) {
     Bytes bad = ToBytes(AsBytes(*content));
     bad[at] ^= 1;
     SHOAL_ASSERT_OK(WriteFileAtomically(path_, bad, FileMode::kPrivate));
-    EXPECT_THAT(FileStateStore::Open(path_, random_),
+    EXPECT_THAT(FileStateStore::Open(path_, place_, random_),
                 StatusIs(absl::StatusCode::kDataLoss, "damaged"));
   }
   SHOAL_ASSERT_OK(WriteFileAtomically(path_, AsBytes("short"), FileMode::kPrivate));
-  EXPECT_THAT(FileStateStore::Open(path_, random_),
+  EXPECT_THAT(FileStateStore::Open(path_, place_, random_),
               StatusIs(absl::StatusCode::kDataLoss, "damaged"));
-  EXPECT_THAT(ReadState(path_), StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+  EXPECT_THAT(ReadState(path_, place_), StatusIs(absl::StatusCode::kDataLoss, "damaged"));
 }
 
 // The content that a save replaces can be reachable through another link, so the seed in it must be
@@ -523,7 +776,7 @@ TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
       SHOAL_ASSERT_OK(store->Save());
     }
     const auto killed = KillAtSystemCall(at, [&] {
-      auto store = FileStateStore::Open(path_, random_);
+      auto store = FileStateStore::Open(path_, place_, random_);
       SHOAL_CHECK(store.ok());
       State& state = (*store)->state();
       state.rounds[0].rows = MakeLong(1).rows;
@@ -554,6 +807,42 @@ TEST_F(LongStateTest, SurvivesAKillAtEverySystemCall) {
     ++kills;
   }
   EXPECT_GT(kills, 30);
+}
+
+// Guarantee 7: once a save has returned, something may have been sent. From then on a snapshot of
+// before is old, wherever the process is killed afterwards. Killed before, it may go on.
+TEST_F(LongStateTest, ASnapshotIsNoticedWhereverTheProcessWasKilled) {
+  int noticed = 0, went_on = 0;
+  for (int at = 1;; at += 1 + at / 40) {
+    const std::string links = base_ + "/links", sent = base_ + "/sent";
+    for (const std::string& directory : {directory_, place_.directory(), links}) {
+      if (!fs::exists(directory)) continue;
+      for (const auto& entry : fs::directory_iterator(directory)) fs::remove(entry.path());
+    }
+    fs::remove(links);
+    fs::remove(sent);
+    SaveOne();
+    const testing::Snapshot snapshot(directory_, links);
+    const auto killed = KillAtSystemCall(at, [&] {
+      auto store = FileStateStore::Open(path_, place_, random_);
+      SHOAL_CHECK(store.ok());
+      (*store)->state().rounds[0].rows[0] = 99;
+      SHOAL_CHECK((*store)->Save().ok());
+      SHOAL_CHECK(WriteFileAtomically(sent, BytesView(), FileMode::kPrivate).ok());
+    });
+    if (!killed.has_value()) GTEST_SKIP() << "processes cannot be traced here";
+    snapshot.Restore();
+    const size_t discarded = Open()->discarded_rounds();
+    if (fs::exists(sent)) {
+      EXPECT_EQ(discarded, 1u) << at;
+      ++noticed;
+    } else if (discarded == 0) {
+      ++went_on;
+    }
+    if (!*killed) break;
+  }
+  EXPECT_GT(noticed, 0);
+  EXPECT_GT(went_on, 10);
 }
 
 // Files of a process that was killed while it wrote are wiped.
@@ -608,7 +897,7 @@ TEST_F(StateTest, SubmissionsThatMakeNoSenseAreDamage) {
     SHOAL_CHECK(record.ParseFromString(content.substr(sizeof(Digest))));
     change(*record.mutable_rounds(0));
     WriteAs("shoal client state v4", record.SerializeAsString());
-    EXPECT_THAT(FileStateStore::Open(path_, random_),
+    EXPECT_THAT(FileStateStore::Open(path_, place_, random_),
                 StatusIs(absl::StatusCode::kDataLoss, "damaged"));
   };
   refused([](auto& r) { r.mutable_submissions(0)->set_count(0); });
@@ -625,8 +914,8 @@ TEST_F(StateTest, AStateOf01IsRefusedByName) {
   for (const char* domain :
        {"shoal client state v1", "shoal client state v2", "shoal client state v3"}) {
     WriteAs(domain, body);
-    for (const absl::Status& status :
-         {FileStateStore::Open(path_, random_).status(), ReadState(path_).status()}) {
+    for (const absl::Status& status : {FileStateStore::Open(path_, place_, random_).status(),
+                                       ReadState(path_, place_).status()}) {
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, path_));
       EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition,
                                    "Shoal 0.1 wrote this state, and this version does not read it; "
@@ -678,7 +967,7 @@ TEST_F(StateTest, IdleRoundsOfAnOldCopyAreCharged) {
     store->state().rounds[1].rows.clear();
     SHOAL_ASSERT_OK(store->Save());
   }
-  fs::remove(path_ + ".guard");
+  LoseWitnesses();
   auto store = Open();
   EXPECT_EQ(store->discarded_rounds(), 2u);
   EXPECT_EQ(store->state().ledger.idle_rounds(), 1u) << "the first was charged with its rows";
@@ -687,7 +976,9 @@ TEST_F(StateTest, IdleRoundsOfAnOldCopyAreCharged) {
 // The same with rows in a file, which is not read then.
 TEST_F(LongStateTest, ChargedRoundsOfAnOldCopyAreNotIdle) {
   SaveLong();
-  fs::remove(path_ + ".guard");
+  LoseWitnesses();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const State seen, ReadState(path_, place_));
+  EXPECT_EQ(seen.ledger.idle_rounds(), 0u);
   auto store = Open();
   EXPECT_EQ(store->discarded_rounds(), 1u);
   EXPECT_EQ(store->state().ledger.idle_rounds(), 0u);

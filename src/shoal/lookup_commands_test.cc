@@ -17,6 +17,7 @@
 #include "src/base/testing/matchers.h"
 #include "src/client/config.h"
 #include "src/client/testing/fake_frontend.h"
+#include "src/client/witness.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
 
@@ -455,7 +456,7 @@ TEST_F(CommandsTest, StatusShowsRoundsAndLedger) {
   EXPECT_EQ(json.code, cli::kExitOk) << json.err;
   EXPECT_NE(json.out.find(R"("state":"open for onions")"), std::string::npos) << json.out;
   EXPECT_NE(json.out.find(R"("ledger":{"submissions":1,"queries":8,"idle_rounds":0,)"
-                          R"("epsilon":5.71)"),
+                          R"("doubts":0,"epsilon":5.71)"),
             std::string::npos)
       << json.out;
 }

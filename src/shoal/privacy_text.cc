@@ -21,6 +21,14 @@ std::string Odds(const client::Loss& loss) {
       std::exp(loss.epsilon), loss.delta, loss.epsilon, loss.delta);
 }
 
+std::string DoubtText(const client::Ledger& ledger) {
+  if (ledger.doubts() == 0) return "";
+  return absl::StrCat("; or more: ", Count(ledger.doubts(), "time", "times"),
+                      " the state could have been an old copy (the machine was restarted, or the "
+                      "state was restored or used elsewhere), and what such a copy lacks is not "
+                      "counted");
+}
+
 }  // namespace
 
 std::string LossText(const client::TotalLoss& loss) {
@@ -57,7 +65,7 @@ std::string LookupText(const client::TotalLoss& loss, uint64_t queries, uint64_t
 
 absl::StatusOr<std::string> LedgerText(const client::Ledger& ledger, double delta) {
   if (ledger.submissions() == 0 && ledger.idle_rounds() == 0) {
-    return std::string("this device has asked nothing yet");
+    return absl::StrCat("this device has asked nothing yet", DoubtText(ledger));
   }
   SHOAL_ASSIGN_OR_RETURN(const client::TotalLoss loss, ledger.LossAt(delta));
   return LedgerText(ledger, loss);
@@ -71,7 +79,7 @@ std::string LedgerText(const client::Ledger& ledger, const client::TotalLoss& lo
                          " with slots but without queries");
   return absl::StrCat("all ", Count(ledger.queries(), "query", "queries"), " in ",
                       Count(ledger.submissions(), "submission", "submissions"), idle,
-                      " of this device so far together: ", LossText(loss));
+                      " of this device so far together: ", LossText(loss), DoubtText(ledger));
 }
 
 }  // namespace shoal::commands

@@ -40,11 +40,18 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
                     .count = [&s](absl::string_view stage, uint64_t done,
                                   uint64_t total) { s.console_.Count(stage, done, total); },
                     .connect = [&s] { return s.connect_(s.config_.frontend); }};
-  SHOAL_ASSIGN_OR_RETURN(s.store_, client::FileStateStore::Open(s.config_.state_path, s.random_));
+  SHOAL_ASSIGN_OR_RETURN(
+      s.store_, client::FileStateStore::Open(s.config_.state_path, s.witnesses_, s.random_));
   if (s.store_->discarded_rounds() > 0) {
-    s.console_.Warn(absl::StrCat(s.config_.state_path, " is an old copy; gave up the slots of ",
-                                 s.store_->discarded_rounds(),
+    s.console_.Warn(absl::StrCat(s.config_.state_path, " ",
+                                 s.store_->doubt().empty()
+                                     ? "has rows beside it that are old or damaged"
+                                     : s.store_->doubt(),
+                                 "; gave up the slots of ", s.store_->discarded_rounds(),
                                  " rounds, which could have been used already"));
+  } else if (!s.store_->doubt().empty()) {
+    s.console_.Tell(absl::StrCat(s.config_.state_path, " ", s.store_->doubt(),
+                                 "; it held no slots, so nothing is given up"));
   }
   SHOAL_ASSIGN_OR_RETURN(s.transport_, s.connect_(s.config_.frontend));
   SHOAL_ASSIGN_OR_RETURN(
@@ -125,11 +132,11 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
         taken == std::set<uint32_t>{1}
             ? path + ".session"
             : absl::StrCat(path, ".party-", absl::StrJoin(taken, "-"), ".session");
-    SHOAL_ASSIGN_OR_RETURN(session_file_,
-                           client::SessionFile::Open(state, transcript.Finish(), random_));
-    if (session_file_->discarded()) {
-      console_.Warn(absl::StrCat(
-          state, " is an old copy or of other servers; what was prepared is made anew"));
+    SHOAL_ASSIGN_OR_RETURN(
+        session_file_, client::SessionFile::Open(state, transcript.Finish(), witnesses_, random_));
+    if (!session_file_->discarded().empty()) {
+      console_.Warn(
+          absl::StrCat(state, " ", session_file_->discarded(), "; what was prepared is made anew"));
     }
   }
   SHOAL_ASSIGN_OR_RETURN(

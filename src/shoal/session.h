@@ -23,6 +23,7 @@
 #include "src/client/retrieval.h"
 #include "src/client/session_file.h"
 #include "src/client/state.h"
+#include "src/client/witness.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
 #include "src/shoal/console.h"
@@ -87,6 +88,7 @@ class Session {
   SystemClock clock_;
   ThreadPool pool_;
   const client::Config config_;
+  const client::WitnessPlace witnesses_ = client::WitnessPlace::OfThisMachine();
   client::Environment environment_ = {};
   std::unique_ptr<client::FileStateStore> store_;
   std::unique_ptr<client::Transport> transport_;

@@ -12,6 +12,7 @@
 #include "src/client/config.h"
 #include "src/client/deployment.h"
 #include "src/client/state.h"
+#include "src/client/witness.h"
 #include "src/shoal/common.h"
 #include "src/shoal/format.h"
 #include "src/shoal/lookup_commands.h"
@@ -117,6 +118,7 @@ absl::StatusOr<std::string> LedgerJson(const client::Ledger& ledger, double delt
   json.Integer("submissions", ledger.submissions())
       .Integer("queries", ledger.queries())
       .Integer("idle_rounds", ledger.idle_rounds())
+      .Integer("doubts", ledger.doubts())
       .Number("epsilon", loss.epsilon.value_or(kNone))
       .Number("delta", delta);
   if (loss.beyond) {
@@ -131,7 +133,8 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
                          client::ReadConfig(values["config"].as<std::string>()));
   // Reads the state, so that epochs cannot go back, but writes nothing.
   client::State state;
-  if (auto saved = client::ReadState(config.state_path); saved.ok()) {
+  if (auto saved = client::ReadState(config.state_path, client::WitnessPlace::OfThisMachine());
+      saved.ok()) {
     state = *std::move(saved);
   } else if (!absl::IsNotFound(saved.status())) {
     return saved.status();
@@ -203,7 +206,8 @@ hold, and what their stages cost at every party. Roster and table are verified;
 everything else is only what the frontend says. At the end it shows what all lookups of
 this client reveal together so far (its ledger): the exact epsilon at the deployment's
 delta. In JSON, ledger.epsilon is null if none holds at that delta; then beyond_epsilon
-holds at the larger beyond_delta.
+holds at the larger beyond_delta. ledger.doubts counts how often the state could have been
+an old copy, whose ledger lacks what was asked later.
 )",
       .examples = "  shoal status --config client.textproto\n",
       .options =

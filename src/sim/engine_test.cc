@@ -28,6 +28,7 @@
 #include "src/client/retrieval.h"
 #include "src/client/session_file.h"
 #include "src/client/state.h"
+#include "src/client/witness.h"
 #include "src/crowd/crowd.h"
 #include "src/pir/lwe/family.h"
 #include "src/pir/setup/maker.h"
@@ -353,7 +354,10 @@ TEST(EngineSim, TwoRolesAndASessionThatIsSpent) {
     return client::EngineClient::Create(&deployment, {transports[0].get(), transports[1].get()},
                                         {.engine = &engine, .store = store}, device.Environment());
   };
-  const auto open_store = [&] { return client::SessionFile::Open(path, {1}, device.random); };
+  const client::WitnessPlace place = client::WitnessPlace::Below(::testing::TempDir());
+  const auto open_store = [&] {
+    return client::SessionFile::Open(path, {1}, place, device.random);
+  };
   EXPECT_THAT(open(nullptr), StatusIs(absl::StatusCode::kInvalidArgument, "keeps state"));
 
   const std::vector<Bytes> keys = {ToBytes(AsBytes("key-7")), ToBytes(AsBytes("nobody")),
