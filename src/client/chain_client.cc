@@ -211,14 +211,25 @@ absl::Status ChainClient::CheckAttempts(const absl::Status& last) {
                                          ". They are forgotten at ", when));
 }
 
+absl::Status ChainClient::Leave(HeldRound& held, absl::string_view why) {
+  SHOAL_RETURN_IF_ERROR(held.rows.empty() ? Lose(held) : GiveUp(held));
+  return absl::AbortedError(absl::StrCat(RoundName(held), " ", why));
+}
+
+absl::StatusOr<round::Round> ChainClient::VerifyHeld(HeldRound& held) {
+  absl::StatusOr<round::Round> round = VerifyRound(held.header);
+  // It was valid when it was entered: it has expired since then.
+  if (!round.ok()) return Leave(held, absl::StrCat("is over: ", round.status().message()));
+  return round;
+}
+
 absl::Status ChainClient::AfterFailure(HeldRound& held, const absl::Status& failed) {
   if (absl::IsUnavailable(failed)) return failed;
-  if (absl::IsFailedPrecondition(failed)) {
+  if (absl::IsFailedPrecondition(failed) || absl::IsNotFound(failed)) {
     SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state, exchange_.StateOf(held.id));
-    if (state == wire::ABORTED) {
-      SHOAL_RETURN_IF_ERROR(GiveUp(held));
-      return absl::AbortedError(absl::StrCat(RoundName(held), " was aborted"));
-    }
+    if (state == wire::ABORTED) return Leave(held, "was aborted");
+    if (state == wire::CLOSED) return Leave(held, "was closed before its answers were fetched");
+    if (state == wire::ANSWERED) return Leave(held, "was answered without all of the queries");
   }
   SHOAL_RETURN_IF_ERROR(GiveUp(held));
   return failed;
@@ -560,25 +571,23 @@ absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_
 
 absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part) {
   SHOAL_ASSIGN_OR_RETURN(HeldRound* const held, FindHeld(round_id));
-  SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(held->header));
+  SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyHeld(*held));
   const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
   WaitForRound(*held);
   Show(held);
   environment_.Tell(absl::StrCat("waiting for ", RoundName(*held), " to take queries"));
-  SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state,
-                         exchange_.WaitFor(round_id, wire::OPEN_FOR_QUERIES,
-                                           round.header().queries_close_s() + tolerance_s));
+  const absl::StatusOr<wire::RoundState> state = exchange_.WaitFor(
+      round_id, wire::OPEN_FOR_QUERIES, round.header().queries_close_s() + tolerance_s);
   const bool begun = !held->rows.empty();
-  if (state == wire::ABORTED) {
-    SHOAL_RETURN_IF_ERROR(begun ? GiveUp(*held) : Lose(*held));
-    return absl::AbortedError(absl::StrCat(RoundName(*held), " was aborted",
-                                           begun ? "" : " before this client sent its queries"));
+  // As long as nothing was sent, only the slots are lost.
+  if (absl::IsDeadlineExceeded(state.status())) return Leave(*held, "took no queries in its time");
+  if (!state.ok()) return state.status();
+  if (*state == wire::ABORTED) {
+    return Leave(*held, begun ? "was aborted" : "was aborted before this client sent its queries");
   }
-  if (state != wire::OPEN_FOR_QUERIES) {
+  if (*state != wire::OPEN_FOR_QUERIES) {
     if (begun) return absl::OkStatus();  // Collect finds out whether the queries arrived
-    SHOAL_RETURN_IF_ERROR(Lose(*held));
-    // Nothing was sent, so only the slots are lost.
-    return absl::AbortedError("the round closed before this client could send its queries");
+    return Leave(*held, "closed before this client could send its queries");
   }
   if (!begun) {
     const uint32_t count = part.queries;
@@ -628,7 +637,14 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
                   environment_.Count("sending queries", queries.done += count, total);
                   return absl::OkStatus();
                 });
-  return sent.ok() ? sent : Annotate(AfterFailure(*held, sent), "sending queries");
+  if (sent.ok()) return sent;
+  if (absl::IsFailedPrecondition(sent)) {
+    SHOAL_ASSIGN_OR_RETURN(const wire::RoundState now, exchange_.StateOf(round_id));
+    // The window closed. The queries can be in all the same, if only the response was lost: Collect
+    // finds out.
+    if (now == wire::ANSWERING || now == wire::ANSWERED) return absl::OkStatus();
+  }
+  return Annotate(AfterFailure(*held, sent), "sending queries");
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSpool>> ChainClient::OpenSpool(const HeldRound& held) {
@@ -639,21 +655,17 @@ absl::StatusOr<std::unique_ptr<AnswerSpool>> ChainClient::OpenSpool(const HeldRo
 absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
   SHOAL_ASSIGN_OR_RETURN(HeldRound* const held, FindHeld(round_id));
   if (held->rows.empty()) return absl::FailedPreconditionError("no queries were sent");
-  SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(held->header));
+  SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyHeld(*held));
   WaitForRound(*held);
   Show(held);
   environment_.Tell(absl::StrCat("waiting for the answers of ", RoundName(*held)));
   const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
-  SHOAL_ASSIGN_OR_RETURN(
-      const wire::RoundState state,
-      exchange_.WaitFor(round_id, wire::ANSWERED, round.header().expires_s() + tolerance_s));
-  if (state != wire::ANSWERED) {
-    SHOAL_RETURN_IF_ERROR(GiveUp(*held));
-    if (state == wire::ABORTED) {
-      return absl::AbortedError(absl::StrCat(RoundName(*held), " was aborted"));
-    }
-    return absl::FailedPreconditionError("the round was closed before its answers were fetched");
-  }
+  const absl::StatusOr<wire::RoundState> state =
+      exchange_.WaitFor(round_id, wire::ANSWERED, round.header().expires_s() + tolerance_s);
+  if (absl::IsDeadlineExceeded(state.status())) return Leave(*held, "was not answered in its time");
+  if (!state.ok()) return state.status();
+  if (*state == wire::ABORTED) return Leave(*held, "was aborted");
+  if (*state != wire::ANSWERED) return Leave(*held, "was closed before its answers were fetched");
   const size_t total = held->rows.size();
   environment_.Tell(absl::StrCat("fetching ", total, " answers"));
   std::atomic<size_t> done = 0;
@@ -735,11 +747,12 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
       SHOAL_ASSIGN_OR_RETURN(round_id, Obtain(count));
     }
     HeldRound* const held = store_->state().FindRound(*round_id);
-    SHOAL_ASSIGN_OR_RETURN(round::Round round, VerifyRound(held->header));
+    std::optional<round::Round> round;
     std::unique_ptr<AnswerSpool> spool;
     const Stopwatch asking;
     bool was_complete = false;
     const auto ask = [&]() -> absl::Status {
+      SHOAL_ASSIGN_OR_RETURN(round, VerifyHeld(*held));
       if (!held->rows.empty()) {
         SHOAL_ASSIGN_OR_RETURN(spool, OpenSpool(*held));
         was_complete = spool->complete();
@@ -759,7 +772,7 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
         if (store_->state().DropLookup(*lookup_)) SHOAL_RETURN_IF_ERROR(store_->Save());
       }
       costs_.answer_seconds = asking.Seconds() / static_cast<double>(held->rows.size());
-      return std::make_unique<Answers>(this, held, std::move(round), std::move(spool));
+      return std::make_unique<Answers>(this, held, *std::move(round), std::move(spool));
     }
     if (!absl::IsAborted(aborted)) return aborted;
     Show(nullptr);

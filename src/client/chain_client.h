@@ -8,11 +8,12 @@
 //   Erase      the round's secrets, slots, rows and answers wiped
 //
 // When and how often a client submits depends on times, counts and the rounds' states, never on an
-// answer: a client does not ask again after a bad answer. Only when a round is aborted for
-// everybody does it ask for the rows in another round. It sends them at most `max_attempts` times,
-// and each time is charged; rounds that were aborted before it sent anything count apart
-// (kMaxLostRounds). Both counts are in the state, under a digest of the lookup's keys, and so hold
-// over all runs of the program and all epochs of the table.
+// answer: a client does not ask again after a bad answer. Only when a round is over without its
+// answers (aborted for everybody, closed before the queries were in or the answers fetched, never
+// answered in its time) does it ask for the rows in another round. It sends them at most
+// `max_attempts` times, and each time is charged; rounds that ended before it sent anything count
+// apart (kMaxLostRounds). Both counts are in the state, under a digest of the lookup's keys, and so
+// hold over all runs of the program and all epochs of the table.
 //
 // While the frontend does not answer, a client waits: for a round that takes onions until
 // timeout_s is over, and with slots until their round expires (patience.h).
@@ -150,11 +151,10 @@ class ChainClient final : public RowSource {
   absl::Status CheckLimit(uint64_t queries, const Division& division) const;
 
   // FAILED_PRECONDITION of Divide and of CheckLimit, and nothing was sent; ABORTED when no attempts
-  // are left, after an earlier call of the same lookup too; NewEpochError; FAILED_PRECONDITION when
-  // the round closed before the queries were in; UNAVAILABLE when the frontend did not answer
-  // until the end of the round; DEADLINE_EXCEEDED; RESOURCE_EXHAUSTED: a full disk. The same call
-  // after a crash or an error goes on where it stopped, with the same bytes, as long as the round
-  // lives.
+  // are left, after an earlier call of the same lookup too; NewEpochError; UNAVAILABLE when the
+  // frontend did not answer until the end of the round; DEADLINE_EXCEEDED: no round took onions;
+  // RESOURCE_EXHAUSTED: a full disk. The same call after a crash or an error goes on where it
+  // stopped, with the same bytes, as long as the round lives.
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
 
   // Asks in this deployment from now on, which is a later one of the same parties and must outlive
@@ -179,7 +179,8 @@ class ChainClient final : public RowSource {
   // later. FAILED_PRECONDITION of CheckLimit, and nothing was sent.
   absl::Status Submit(const Digest& round_id, std::span<const uint32_t> rows);
   // Fetches all answers to the submitted queries, masked and not verified. Answer i of the spool
-  // belongs to row i of the round. ABORTED: no client got any answer.
+  // belongs to row i of the round. ABORTED: the round is over, and this client has no answers of
+  // it.
   absl::Status Collect(const Digest& round_id, AnswerSpool& spool);
   // The spool of a round with submitted queries.
   absl::StatusOr<std::unique_ptr<AnswerSpool>> OpenSpool(const HeldRound& held);
@@ -224,8 +225,13 @@ class ChainClient final : public RowSource {
   absl::Status GiveUp(HeldRound& held);
   // Gives up a round in which nothing was sent, and counts it for the lookup.
   absl::Status Lose(HeldRound& held);
-  // What to return after a request to the round has failed: ABORTED if the round was aborted for
-  // everybody meanwhile. Gives the round up, unless the same bytes can still be sent later.
+  // Gives up a round that is over, or counts it as lost if nothing was sent in it. ABORTED, so that
+  // Ask goes on in another one; `why` is the end of a sentence whose subject is the round.
+  absl::Status Leave(HeldRound& held, absl::string_view why);
+  // As VerifyRound, for a round that was valid before; errors of Leave.
+  absl::StatusOr<round::Round> VerifyHeld(HeldRound& held);
+  // What to return after a request to the round has failed: as Leave if the round is over. Gives
+  // the round up, unless the same bytes can still be sent later.
   absl::Status AfterFailure(HeldRound& held, const absl::Status& failed);
   // Waits from now on until the round expires, or for a round until `deadline_s`.
   void WaitForRound(const HeldRound& held);

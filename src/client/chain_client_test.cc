@@ -637,6 +637,137 @@ TEST_F(ClientTest, ARoundThatIsAbortedDuringARequestIsLeftForAnother) {
   }
 }
 
+// Whatever ends a round without its answers after the charge, the client asks in another one, which
+// is charged, and gets its answer.
+TEST_F(ClientTest, ARoundThatEndsAfterTheChargeCostsARoundAndNotTheLookup) {
+  struct Case {
+    const char* name;
+    std::function<absl::Status(FakeFrontend&, const Digest& round, const std::string& request)>
+        before;
+    std::function<wire::RoundState(FakeFrontend&, wire::RoundState wanted)> reach;
+  };
+  const auto nothing = [](FakeFrontend&, const Digest&, const std::string&) {
+    return absl::OkStatus();
+  };
+  const auto as_wanted = [](FakeFrontend&, wire::RoundState wanted) { return wanted; };
+  const std::vector<Case> cases = {
+      {"a stall of the client or its link that outlasts the window",
+       [](FakeFrontend& frontend, const Digest& round, const std::string& request) {
+         if (request == "SubmitQueries") frontend.SetState(round, wire::ANSWERING);
+         return absl::OkStatus();
+       },
+       as_wanted},
+      {"a stall that outlasts the round",
+       [](FakeFrontend& frontend, const Digest& round, const std::string& request) {
+         if (request != "SubmitQueries") return absl::OkStatus();
+         frontend.clock().now_s += 7200;
+         frontend.SetState(round, wire::CLOSED);
+         frontend.OpenRound();
+         return absl::NotFoundError("no such round");
+       },
+       as_wanted},
+      {"closed before the answers are fetched", nothing,
+       [](FakeFrontend&, wire::RoundState wanted) {
+         return wanted == wire::ANSWERED ? wire::CLOSED : wanted;
+       }},
+      {"closed while the answers are fetched",
+       [](FakeFrontend& frontend, const Digest& round, const std::string& request) {
+         if (request == "FetchAnswers") frontend.SetState(round, wire::CLOSED);
+         return absl::OkStatus();
+       },
+       as_wanted},
+      {"forgotten while the answers are fetched",
+       [](FakeFrontend& frontend, const Digest& round, const std::string& request) {
+         if (request != "FetchAnswers") return absl::OkStatus();
+         frontend.SetState(round, wire::CLOSED);
+         return absl::NotFoundError("no such round");
+       },
+       as_wanted},
+      {"never answered", nothing,
+       [](FakeFrontend& frontend, wire::RoundState wanted) {
+         if (wanted != wire::ANSWERED) return wanted;
+         frontend.clock().now_s += 7200;
+         frontend.OpenRound();
+         return wire::ANSWERING;
+       }},
+  };
+  for (const Case& how : cases) {
+    SCOPED_TRACE(how.name);
+    Start();
+    store_.state() = State();
+    const Digest first = frontend_->OpenRound();
+    frontend_->OpenRound();
+    bool first_is_over = false;
+    frontend_->before = [&](const std::string& name) {
+      if (first_is_over) return absl::OkStatus();
+      const absl::Status status = how.before(*frontend_, first, name);
+      first_is_over = !status.ok();
+      return status;
+    };
+    frontend_->reach = [&](const Digest& id, wire::RoundState wanted) {
+      return id == first && !first_is_over ? how.reach(*frontend_, wanted) : wanted;
+    };
+    auto client = Open();
+    told_ = [&](absl::string_view what) {
+      first_is_over |= absl::StrContains(what, "asking in another round");
+    };
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, client->LookUp(Keys({"key-1"})));
+    EXPECT_EQ(results[0].outcome, Outcome::kFound);
+    EXPECT_TRUE(first_is_over);
+    EXPECT_EQ(store_.state().ledger.submissions(), 2u) << "each attempt is charged";
+    EXPECT_TRUE(store_.state().lookups.empty());
+    told_ = [](absl::string_view) {};
+  }
+}
+
+// Such rounds count like aborted ones.
+TEST_F(ClientTest, RoundsThatEndAfterTheChargeAreCapped) {
+  Start();
+  for (int i = 0; i < 5; ++i) frontend_->OpenRound();
+  frontend_->reach = [&](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED ? wire::CLOSED : wanted;
+  };
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+                StatusIs(absl::StatusCode::kAborted, "sent and charged 3 times"));
+    EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+    EXPECT_EQ(SentCount("SubmitQueries"), 3u);
+  }
+}
+
+// Only the response was lost, and the window closed meanwhile: nobody pays for a second round.
+TEST_F(ClientTest, QueriesThatAreInAreNotPaidTwice) {
+  Start();
+  const Digest first = frontend_->OpenRound();
+  frontend_->OpenRound();
+  bool lost = false;
+  frontend_->after = [&](const std::string& name) {
+    if (name != "SubmitQueries" || std::exchange(lost, true)) return absl::OkStatus();
+    frontend_->SetState(first, wire::ANSWERING);
+    return absl::UnavailableError("lost");
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFound);
+  EXPECT_TRUE(lost);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+}
+
+// A round that never takes queries costs the slots, and another one is taken.
+TEST_F(ClientTest, ARoundThatTakesNoQueriesInItsTimeIsLeft) {
+  Start();
+  const Digest first = frontend_->OpenRound();
+  frontend_->reach = [&](const Digest& id, wire::RoundState wanted) {
+    if (id != first) return wanted;
+    frontend_->clock().now_s += 600;
+    frontend_->OpenRound();
+    return wire::SEALED;
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, Open()->LookUp(Keys({"key-1"})));
+  EXPECT_EQ(results[0].outcome, Outcome::kFound);
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+  EXPECT_EQ(store_.state().ledger.idle_rounds(), 1u);
+}
+
 // In flight, a client waits for the frontend until the round ends, says so once, and does not
 // hammer.
 TEST_F(ClientTest, WaitsForAFrontendThatDoesNotAnswer) {

@@ -437,7 +437,61 @@ TEST_F(CommandsTest, QueryWarnsAboutAnOldState) {
   EXPECT_EQ(RunQuery({"--obtain", "8"}).code, cli::kExitOk);
   fs::remove(directory_ + "/state.guard");
   const Outcome outcome = RunQuery({"key-1"});
-  EXPECT_NE(outcome.err.find("old copy; gave up the slots of 1 rounds"), std::string::npos)
+  EXPECT_NE(outcome.err.find("state is a copy; gave up the slots of 1 rounds"), std::string::npos)
+      << outcome.err;
+}
+
+// What a copy lacks is in memory: the ledger does not go back with it. After a restart of the
+// machine it may have, and everything that shows it says so.
+TEST_F(CommandsTest, ALedgerThatMayLackSomethingSaysSo) {
+  for (int i = 0; i < 4; ++i) frontend_.OpenRound();
+  EXPECT_EQ(RunQuery({"key-1"}).code, cli::kExitOk);
+  const std::string old = directory_ + "/old";
+  for (const std::string name : {"state", "state.guard"}) {
+    fs::copy_file(directory_ + "/" + name, old + name);
+  }
+  EXPECT_EQ(RunQuery({"key-2"}).code, cli::kExitOk);
+  for (const std::string name : {"state", "state.guard"}) {
+    fs::copy_file(old + name, directory_ + "/" + name, fs::copy_options::overwrite_existing);
+  }
+  const std::vector<std::string> status = {"status", "--config", ConfigPath()};
+  const std::string two = "all 16 queries in 2 submissions of this device so far";
+  EXPECT_NE(Run(status).out.find(two), std::string::npos) << Run(status).out;
+  EXPECT_EQ(Run(status).out.find("; or more: "), std::string::npos);
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::string guard, ReadFile(directory_ + "/state.guard"));
+  const std::string witness = absl::StrCat(client::WitnessPlace::OfThisMachine().directory(), "/",
+                                           Hex(AsBytes(guard).first(sizeof(client::WitnessId))));
+  EXPECT_TRUE(fs::remove(witness)) << witness;
+  const std::string one = "all 8 queries in 1 submission of this device so far";
+  const std::string doubt = "; or more: 1 time the state could have been an old copy";
+  EXPECT_NE(Run(status).out.find(one), std::string::npos) << Run(status).out;
+  EXPECT_NE(Run(status).out.find(doubt), std::string::npos) << Run(status).out;
+  const Outcome query = RunQuery({"key-3"});
+  EXPECT_NE(query.err.find("nothing is given up"), std::string::npos) << query.err;
+  EXPECT_NE(query.err.find(two), std::string::npos) << query.err;
+  EXPECT_NE(query.err.find(doubt), std::string::npos) << query.err;
+  EXPECT_NE(Run(status).out.find(doubt), std::string::npos) << "for ever";
+  const Outcome json = Run({"status", "--config", ConfigPath(), "--format", "json"});
+  EXPECT_NE(json.out.find(R"("idle_rounds":0,"doubts":1,)"), std::string::npos) << json.out;
+}
+
+// A client that got its answer ends well, whatever became of the rounds before.
+TEST_F(CommandsTest, QueryGoesOnWhenItsRoundEndsAfterTheCharge) {
+  const Digest first = frontend_.OpenRound();
+  frontend_.OpenRound();
+  frontend_.reach = [first](const Digest& round, wire::RoundState wanted) {
+    return round == first && wanted == wire::ANSWERED ? wire::CLOSED : wanted;
+  };
+  const Outcome outcome = RunQuery({"key-1"});
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_EQ(outcome.out, "key-1\tfound\tvalue of key-1\tyes\n");
+  EXPECT_NE(outcome.err.find("round 1 was closed before its answers were fetched; asking in "
+                             "another round"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("all 16 queries in 2 submissions of this device so far"),
+            std::string::npos)
       << outcome.err;
 }
 
