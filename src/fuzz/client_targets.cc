@@ -11,6 +11,7 @@
 #include "src/client/session_file.h"
 #include "src/client/state.h"
 #include "src/client/testing/fake_frontend.h"
+#include "src/client/witness.h"
 #include "src/fuzz/target.h"
 #include "src/roster/testing/parties.h"
 #include "src/round/header.h"
@@ -27,12 +28,15 @@ Bytes FileContent(const std::string& path) {
   return InputOf(*content);
 }
 
+// No place for witnesses: with one, every input would leave a file there.
+client::WitnessPlace NoWitnesses() { return {}; }
+
 // A state with a round in it, as a client has it that has sent its queries.
 Bytes StateSeed() {
   testing::TestRandom random(1);
   const std::string path = FileOf({}, "seed-state");
   std::filesystem::remove(path);
-  auto store = client::FileStateStore::Open(path, random);
+  auto store = client::FileStateStore::Open(path, NoWitnesses(), random);
   SHOAL_CHECK(store.ok());
   client::State& state = (*store)->state();
   state.deployment = "test";
@@ -52,7 +56,7 @@ Bytes StateSeed() {
 Bytes SessionSeed(RandomSource& random) {
   const std::string path = FileOf({}, "seed-session");
   std::filesystem::remove(path);
-  auto file = client::SessionFile::Open(path, {1}, random);
+  auto file = client::SessionFile::Open(path, {1}, NoWitnesses(), random);
   SHOAL_CHECK(file.ok());
   SHOAL_CHECK((*file)->Save(AsBytes("hints and secrets of a session")).ok());
   return FileContent(path);
@@ -80,16 +84,17 @@ bool ParseKeys(BytesView input) {
 void AddClientTargets(std::vector<Target>& targets) {
   const auto random = std::make_shared<testing::TestRandom>(2);
   targets.push_back({.name = "client_state", .seeds = {StateSeed()}, .parse = [](BytesView input) {
-                       return client::ReadState(FileOf(input, "state")).ok();
+                       return client::ReadState(FileOf(input, "state"), NoWitnesses()).ok();
                      }});
-  targets.push_back(
-      {.name = "session_file",
-       .seeds = {SessionSeed(*random)},
-       .parse =
-           [random](BytesView input) {
-             return client::SessionFile::Open(FileOf(input, "session"), {1}, *random).ok();
-           },
-       .mutations = 300});
+  targets.push_back({.name = "session_file",
+                     .seeds = {SessionSeed(*random)},
+                     .parse =
+                         [random](BytesView input) {
+                           return client::SessionFile::Open(FileOf(input, "session"), {1},
+                                                            NoWitnesses(), *random)
+                               .ok();
+                         },
+                     .mutations = 300});
   targets.push_back({.name = "client_config",
                      .seeds = {InputOf("frontend: \"127.0.0.1:7300\"\n"
                                        "pinned_parties_file: \"pinned.textproto\"\n"
