@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -257,7 +258,7 @@ void ChainClient::Show(const HeldRound* held) const {
 
 // True when the client holds `slots` slots in the round; false if the round takes no more.
 absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_t slots,
-                                            Digest& round_id) {
+                                            Digest& round_id, std::string& refusal) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyRound(info.header()));
   State& state = store_->state();
   for (const HeldRound& held : state.rounds) {
@@ -310,7 +311,10 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
         slots_of.unsaved = 0;
         return store_->Save();
       });
-  if (RoundTakesNoMore(obtained)) return false;
+  if (RoundTakesNoMore(obtained)) {
+    refusal = std::string(obtained.message());
+    return false;
+  }
   // Keeps slots after an error too, so that their onions are not sent again.
   const MutexLock lock(slots_of.mutex);
   const absl::Status saved = slots_of.unsaved > 0 ? store_->Save() : absl::OkStatus();
@@ -371,6 +375,9 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
   const uint64_t deadline_s = environment_.clock->NowSeconds() + options_.timeout_s;
   WaitForAnyRound(deadline_s);
   bool told = false;
+  std::string refusal;  // the latest round's
+  // A round that has refused these slots refuses them for ever.
+  std::set<Digest> without_room;
   for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, exchange_.ListRounds());
     const uint64_t now_s = environment_.clock->NowSeconds();
@@ -385,7 +392,9 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
         of_another_table = true;
         continue;
       }
-      const HeldRound* const held = store_->state().FindRound(round::RoundId(header));
+      const Digest id = round::RoundId(header);
+      if (without_room.contains(id)) continue;
+      const HeldRound* const held = store_->state().FindRound(id);
       if (held != nullptr && (only_new_rounds || held->over || !held->rows.empty())) continue;
       // Only checks the room of rounds that are new here. In others the frontend may have onions of
       // this client whose slots an interruption lost, so the frontend decides whether there is
@@ -399,8 +408,9 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
     absl::Status refused;
     for (const wire::RoundInfo* info : candidates) {
       Digest round_id;
-      const auto obtained = TryObtain(*info, slots, round_id);
+      const auto obtained = TryObtain(*info, slots, round_id, refusal);
       if (obtained.ok() && *obtained) return round_id;
+      if (obtained.ok()) without_room.insert(round_id);
       if (!obtained.ok()) {
         if (!absl::IsUnauthenticated(obtained.status()) &&
             !absl::IsInvalidArgument(obtained.status())) {
@@ -416,7 +426,8 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
     }
     if (now_s >= deadline_s) {
       return absl::DeadlineExceededError(
-          absl::StrCat("no round took ", slots, " onions within ", options_.timeout_s, " seconds"));
+          absl::StrCat("no round took ", slots, " onions within ", options_.timeout_s, " seconds",
+                       refusal.empty() ? "" : "; the last one refused: ", refusal));
     }
     if (!std::exchange(told, true)) environment_.Tell("waiting for a round that takes onions");
     environment_.sleep(kPollMs);

@@ -203,7 +203,9 @@ class ChainClient final : public RowSource {
 
   absl::StatusOr<round::Round> VerifyRound(const wire::SignedHeader& header) const;
   absl::StatusOr<HeldRound*> FindHeld(const Digest& round_id);
-  absl::StatusOr<bool> TryObtain(const wire::RoundInfo& info, uint32_t slots, Digest& round_id);
+  // `refusal`: why the round takes no more, in the frontend's words.
+  absl::StatusOr<bool> TryObtain(const wire::RoundInfo& info, uint32_t slots, Digest& round_id,
+                                 std::string& refusal);
   absl::StatusOr<Digest> ObtainNew(uint32_t slots, bool only_new_rounds);
   // Stores a master seed, if the round is new, and how the onions up to number `slots` are cut.
   absl::StatusOr<HeldRound*> PrepareOnions(const round::Round& round,

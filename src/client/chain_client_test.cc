@@ -844,6 +844,22 @@ TEST_F(ClientTest, NoRoundInTime) {
               StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took 8 onions within 30"));
 }
 
+// Slots are never given back, so that asking again would only cost both sides work. Who waited in
+// vain learns why: a device behind a large NAT, for example.
+TEST_F(ClientTest, ARoundWithoutRoomIsAskedOnce) {
+  Start();
+  frontend_->OpenRound();
+  frontend_->OpenRound();
+  frontend_->before = [](const std::string& name) {
+    return name == "SubmitOnions" ? absl::ResourceExhaustedError("192.0.2.1 has its share")
+                                  : absl::OkStatus();
+  };
+  EXPECT_THAT(Open()->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       "within 30 seconds; the last one refused: 192.0.2.1 has its share"));
+  EXPECT_EQ(SentCount("SubmitOnions"), 2u);
+}
+
 TEST_F(ClientTest, ForgedRoundsAreRefused) {
   Start();
   frontend_->OpenRound();

@@ -61,7 +61,7 @@ class Witness {
   const std::string owner_;
 };
 
-// Where witnesses are. Thread-compatible.
+// Where witnesses are: by default nowhere. Thread-compatible.
 class WitnessPlace {
  public:
   // The first place of this machine that serves; perhaps none.

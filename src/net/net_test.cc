@@ -25,6 +25,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/net/connection.h"
 #include "src/net/server.h"
+#include "src/net/testing/raw_tls.h"
 #include "src/net/testing/test_identity.h"
 
 namespace shoal::net {
@@ -34,6 +35,8 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ::shoal::testing::StatusIs;
 using namespace std::chrono_literals;
+using net::testing::RawSocket;
+using net::testing::RawTls;
 using net::testing::TestIdentity;
 using wire::Frame;
 using wire::FrameHeader;
@@ -120,67 +123,6 @@ Memory MemoryNow() {
   std::ifstream("/proc/self/statm") >> virtual_pages >> resident_pages;
   return {resident_pages * 4096, virtual_pages * 4096};
 }
-
-// Plain TCP, blocking, with a limit on how long it waits for the server.
-class RawSocket {
- public:
-  explicit RawSocket(const Server& server) {
-    socket.connect({asio::ip::make_address("127.0.0.1"), server.port()});
-    const timeval limit = {.tv_sec = 120, .tv_usec = 0};
-    EXPECT_EQ(setsockopt(socket.native_handle(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-  }
-  // Reads until the server ends the connection; false if it does not.
-  bool ReadToEnd() {
-    char bytes[4096];
-    for (;;) {
-      const ssize_t n = recv(socket.native_handle(), bytes, sizeof bytes, 0);
-      if (n == 0 || (n < 0 && errno == ECONNRESET)) return true;
-      if (n < 0) return false;
-    }
-  }
-
-  asio::io_context io;
-  tcp::socket socket{io};
-};
-
-// A TLS client that writes any bytes.
-class RawTls {
- public:
-  explicit RawTls(const Server& server, int max_version = TLS1_3_VERSION) : raw_(server) {
-    SSL_CTX_set_max_proto_version(context_.native_handle(), max_version);
-    stream_.emplace(raw_.socket, context_);
-    stream_->handshake(asio::ssl::stream_base::client, handshake_error);
-  }
-  void Write(BytesView bytes) {
-    boost::system::error_code error;
-    asio::write(*stream_, asio::buffer(bytes.data(), bytes.size()), error);
-  }
-  void WriteHeader(const FrameHeader& header) { Write(wire::EncodeFrameHeader(header)); }
-  // The ERROR frame that the server sends, as a status. Checks that the end of the connection
-  // follows.
-  absl::Status ReadError() {
-    wire::FrameHeaderBytes header_bytes;
-    boost::system::error_code error;
-    asio::read(*stream_, asio::buffer(header_bytes), error);
-    if (error) return absl::AbortedError("no answer: " + error.message());
-    const auto header = wire::ParseFrameHeader(header_bytes);
-    if (!header.ok() || header->type != FrameType::kError) return absl::AbortedError("no ERROR");
-    Frame frame{
-        .type = FrameType::kError, .control = std::string(header->control_bytes, 0), .bulk = {}};
-    asio::read(*stream_, asio::buffer(frame.control), error);
-    if (error) return absl::AbortedError("half an answer");
-    return wire::ErrorOf(frame);
-  }
-  bool ReadToEnd() { return raw_.ReadToEnd(); }
-  void Close() { raw_.socket.close(); }
-
-  boost::system::error_code handshake_error;
-
- private:
-  RawSocket raw_;
-  asio::ssl::context context_{asio::ssl::context::tls_client};
-  std::optional<asio::ssl::stream<tcp::socket&>> stream_;
-};
 
 // Counts the requests that come through.
 class Counting {
@@ -315,8 +257,8 @@ TEST(NetTest, TheSameNameIsNotTheSameCertificate) {
 
 TEST(NetTest, OlderTlsIsRefused) {
   const auto server = StartServer();
-  EXPECT_TRUE(RawTls(*server, TLS1_2_VERSION).handshake_error);
-  EXPECT_FALSE(RawTls(*server, TLS1_3_VERSION).handshake_error);
+  EXPECT_TRUE(RawTls(*server, net::testing::kLoopback, TLS1_2_VERSION).handshake_error);
+  EXPECT_FALSE(RawTls(*server, net::testing::kLoopback, TLS1_3_VERSION).handshake_error);
 }
 
 // ---- bytes that are no requests ----
@@ -554,10 +496,15 @@ TEST(NetTest, SlowFramesAreCut) {
 TEST(NetTest, IdleConnectionsAreCut) {
   Server::Options options = ServerOptions();
   options.idle_timeout = kShort;
+  options.first_request_timeout = kLong;
   const auto server = StartServer(std::move(options));
   RawTls raw(*server);
+  raw.WriteFrame(Request());
+  SHOAL_ASSERT_OK(raw.ReadFrame());
   ExpectCutAfter(kShort, raw);
   RawTls half_a_header(*server);
+  half_a_header.WriteFrame(Request());
+  SHOAL_ASSERT_OK(half_a_header.ReadFrame());
   half_a_header.Write(Bytes(10));
   ExpectCutAfter(kShort, half_a_header);
 
@@ -571,6 +518,25 @@ TEST(NetTest, IdleConnectionsAreCut) {
     EXPECT_EQ(connection->usable(), status.ok());
   }
   EXPECT_THAT(status, StatusIs(kUnavailable, ""));
+}
+
+// A session without a request has no other use than to take a place.
+TEST(NetTest, WhoSendsNoFirstRequestIsCut) {
+  Server::Options options = ServerOptions();
+  options.first_request_timeout = kShort;
+  const auto server = StartServer(std::move(options));
+  RawTls raw(*server);
+  ExpectCutAfter(kShort, raw);
+  RawTls half_a_header(*server);
+  half_a_header.Write(Bytes(10));
+  ExpectCutAfter(kShort, half_a_header);
+  // The limit is for the header of the first request, not for requests.
+  RawTls late(*server);
+  late.WriteFrame(Request());
+  SHOAL_ASSERT_OK(late.ReadFrame());
+  std::this_thread::sleep_for(2 * kShort);
+  late.WriteFrame(Request());
+  SHOAL_EXPECT_OK(late.ReadFrame());
 }
 
 TEST(NetTest, WaitingForTheHandlerIsNotIdling) {
@@ -592,15 +558,16 @@ TEST(NetTest, AClientThatNeverReadsItsAnswerIsCut) {
   Server::Options options = ServerOptions();
   options.progress_timeout = 300ms;
   options.max_connections = 1;
-  const auto server = StartServer(std::move(options),
-                                  [](Frame, Reply reply) { reply(Request("", Bytes(64 << 20))); });
+  const auto server = StartServer(std::move(options), [](Frame request, Reply reply) {
+    reply(request.control == "much" ? Request("", Bytes(64 << 20)) : std::move(request));
+  });
   RawTls raw(*server);
-  raw.WriteHeader({.type = FrameType::kOffline, .control_bytes = 0, .bulk_bytes = 0});
+  raw.WriteFrame(Request("much"));
   // Its place becomes free although it has not read or closed anything.
   const auto deadline = Clock::now() + kLong;
   absl::Status status = absl::UnavailableError("");
   while (!status.ok() && Clock::now() < deadline) {
-    status = ConnectTo(*server).status();
+    status = CallOnce(*server).status();
     std::this_thread::sleep_for(20ms);
   }
   SHOAL_EXPECT_OK(status);
@@ -613,9 +580,10 @@ TEST(NetTest, NoMoreConnectionsThanAllowed) {
   std::vector<std::unique_ptr<Connection>> open;
   for (int i = 0; i < 3; ++i) {
     SHOAL_ASSERT_OK_AND_ASSIGN(auto connection, ConnectTo(*server));
+    SHOAL_EXPECT_OK(connection->Call(Request(), kLimits, kLong));
     open.push_back(std::move(connection));
   }
-  EXPECT_THAT(ConnectTo(*server), StatusIs(kUnavailable, AddressOf(*server)));
+  EXPECT_THAT(CallOnce(*server), StatusIs(kUnavailable, "too many connections"));
   for (const auto& connection : open) {
     SHOAL_EXPECT_OK(connection->Call(Request(), kLimits, kLong));
   }
@@ -698,7 +666,9 @@ TEST(NetTest, HundredsOfClientsAtATimeAndNoDescriptorStays) {
   const size_t files_before = OpenFiles();
   {
     Pending pending;
-    const auto server = StartServer(ServerOptions(), pending.handler());
+    Server::Options options = ServerOptions();
+    options.first_request_timeout = kLong;
+    const auto server = StartServer(std::move(options), pending.handler());
     constexpr size_t kThreads = 10, kEach = 50;
     std::atomic<size_t> right = 0;
     std::vector<std::thread> threads;

@@ -1,5 +1,9 @@
 #include "src/net/server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -11,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "boost/asio.hpp"
 #include "src/base/status_macros.h"
+#include "src/net/places.h"
 #include "src/net/tls_stream.h"
 #include "src/parallel/mutex.h"
 #include "src/storage/file.h"
@@ -30,12 +35,21 @@ constexpr size_t kFirstPieceBytes = 16 << 10;  // of a message that is held whol
 // How long a peer that was refused may go on sending before its connection is cut.
 constexpr std::chrono::milliseconds kLinger(1000);
 
+// The most that the system takes of an answer before its peer has been sent it. By default it would
+// hold megabytes for a peer that reads slowly.
+constexpr int kMostUnsentBytes = 256 << 10;
+
 constexpr auto kUse = asio::as_tuple(asio::use_awaitable);
+
+IpAddress AddressOf(const asio::ip::address& address) {
+  return address.is_v4() ? MappedIpv4(address.to_v4().to_bytes()) : address.to_v6().to_bytes();
+}
 
 }  // namespace
 
 Reply& Reply::operator=(Reply&& other) noexcept {
   std::swap(send_, other.send_);
+  std::swap(from_, other.from_);
   return *this;
 }
 
@@ -49,7 +63,14 @@ void Reply::operator()(wire::Frame frame, std::unique_ptr<ByteSource> bulk) {
 
 struct Server::State : std::enable_shared_from_this<Server::State> {
   State(Options o, Handler h)
-      : options(std::move(o)), handler(std::move(h)), acceptor(asio::make_strand(io)) {}
+      : options(std::move(o)),
+        handler(std::move(h)),
+        places({.connections = options.max_connections,
+                .newcomers = options.max_newcomers,
+                .buffer_bytes = options.max_buffered_bytes,
+                .reserved_bytes = std::min(options.reserved_bytes, options.max_buffered_bytes),
+                .shares = options.shares}),
+        acceptor(asio::make_strand(io)) {}
 
   class Session;
 
@@ -60,12 +81,12 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
 
   const Options options;
   const Handler handler;
+  Places places;
   asio::io_context io;
   std::unique_ptr<asio::ssl::context> context;
   tcp::acceptor acceptor;  // used on its own strand alone
   uint16_t port = 0;
   std::atomic<uint64_t> received = 0, sent = 0;
-  std::atomic<uint64_t> buffered = 0;  // of requests that are coming in
 
   uint64_t next_session = 0;  // Accept's
 
@@ -82,14 +103,14 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
 // in Close, whatever happens, and Close ends Watch.
 class Server::State::Session : public std::enable_shared_from_this<Session> {
  public:
-  Session(std::shared_ptr<State> server, uint64_t number, tcp::socket socket)
+  Session(std::shared_ptr<State> server, uint64_t number, Places::Place place, tcp::socket socket)
       : server_(std::move(server)),
         number_(number),
+        place_(std::move(place)),
         stream_(std::move(socket), *server_->context),
         watchdog_(stream_.get_executor()),
         answered_(stream_.get_executor()) {}
   ~Session() {
-    Release();
     const MutexLock lock(server_->mutex);
     server_->sessions.erase(number_);
   }
@@ -155,13 +176,14 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   asio::awaitable<bool> Welcome() {
     if (options().clients.empty()) co_return true;
     const auto digest = PeerCertificateSha256(stream_.native_handle());
+    absl::Status refused = absl::UnauthenticatedError(
+        "the certificate is none of those that may connect here: "
+        "another party, or another roster");
     if (digest.ok() && std::ranges::find(options().clients, *digest) != options().clients.end()) {
-      co_return true;
+      refused = place_.Welcome();
     }
-    co_await Refuse(
-        absl::UnauthenticatedError("the certificate is none of those that may connect here: "
-                                   "another party, or another roster"));
-    co_return false;
+    if (!refused.ok()) co_await Refuse(refused);
+    co_return refused.ok();
   }
 
   // Sends the error and ends the connection. For a moment the server reads and drops what the peer
@@ -181,19 +203,11 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     }
   }
 
-  // Takes room for `bytes` more of the request that is coming in.
-  bool Claim(uint64_t bytes) {
-    if (server_->buffered.fetch_add(bytes) + bytes > options().max_buffered_bytes) {
-      server_->buffered -= bytes;
-      return false;
-    }
-    claimed_ += bytes;
-    return true;
-  }
-  void Release() { server_->buffered -= std::exchange(claimed_, 0); }
+  // Takes room for `bytes` more of the request that is coming in, or of its answer.
+  bool Claim(uint64_t bytes) { return place_.Claim(bytes, room_); }
 
   asio::awaitable<bool> ServeOne() {
-    Deadline(options().idle_timeout);
+    Deadline(place_.welcome() ? options().idle_timeout : options().first_request_timeout);
     wire::FrameHeaderBytes header_bytes;
     if (!co_await Read(header_bytes)) co_return false;
     wire::Frame request;
@@ -204,12 +218,15 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
       const auto limits = options().limits(header->type);
       refused = limits.ok() ? wire::CheckLimits(*header, *limits) : limits.status();
     }
+    if (refused.ok() && !place_.welcome()) refused = place_.Welcome();
     if (!refused.ok()) {
       // The connection ends here, as nobody reads the rest of the frame.
       co_await Refuse(refused);
       co_return false;
     }
     request.type = header->type;
+    room_ = options().in_reserve && options().in_reserve(header->type) ? Places::Room::kReserve
+                                                                       : Places::Room::kGeneral;
     if (!co_await ReadGrowing(header->control_bytes, request.control)) co_return false;
     std::unique_ptr<BulkSink> sink;
     if (options().sink) {
@@ -230,19 +247,20 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     answered_.expires_at(Clock::time_point::max());
     deadline_ = Clock::time_point::max();  // the handler has no deadline
     watchdog_.cancel();
-    Release();  // the request belongs to the handler from here on
     // A reply may outlive the connection and the server, so it owns neither.
-    Reply reply([weak = weak_from_this()](wire::Frame frame, std::unique_ptr<ByteSource> bulk) {
-      const std::shared_ptr<Session> self = weak.lock();
-      if (self == nullptr) return;
-      asio::post(self->stream_.get_executor(),
-                 [weak, answer = Answer{std::move(frame), std::move(bulk)}]() mutable {
-                   const std::shared_ptr<Session> session = weak.lock();
-                   if (session == nullptr) return;
-                   session->answer_ = std::move(answer);
-                   session->answered_.cancel();
-                 });
-    });
+    Reply reply(
+        [weak = weak_from_this()](wire::Frame frame, std::unique_ptr<ByteSource> bulk) {
+          const std::shared_ptr<Session> self = weak.lock();
+          if (self == nullptr) return;
+          asio::post(self->stream_.get_executor(),
+                     [weak, answer = Answer{std::move(frame), std::move(bulk)}]() mutable {
+                       const std::shared_ptr<Session> session = weak.lock();
+                       if (session == nullptr) return;
+                       session->answer_ = std::move(answer);
+                       session->answered_.cancel();
+                     });
+        },
+        place_.origin());
     if (sink != nullptr) {
       sink->Done(std::move(reply));
       sink.reset();
@@ -251,6 +269,9 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
     }
     while (!answer_.has_value() && !closed_) co_await answered_.async_wait(kUse);
     if (closed_) co_return false;
+    // Only now: wherever the handler keeps the request, it counts. Nothing but the end of the
+    // server closes a connection that waits for its handler.
+    place_.Release();
     Answer answer = *std::exchange(answer_, std::nullopt);
     // Peers that read slowly must not make this server hold all their answers. With UNAVAILABLE an
     // honest peer asks again and has lost nothing.
@@ -260,7 +281,7 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
           nullptr};
     }
     const bool written = co_await Write(std::move(answer));
-    Release();
+    place_.Release();
     co_return written;
   }
 
@@ -337,12 +358,13 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
 
   const std::shared_ptr<State> server_;
   const uint64_t number_;
+  Places::Place place_;
+  Places::Room room_ = Places::Room::kGeneral;  // for the request at hand and its answer
   TlsStream stream_;
   asio::steady_timer watchdog_;
   asio::steady_timer answered_;
   Clock::time_point deadline_ = Clock::time_point::max();
   bool closed_ = false;
-  uint64_t claimed_ = 0;
   std::optional<Answer> answer_;
 };
 
@@ -366,17 +388,29 @@ asio::awaitable<void> Server::State::Accept(std::shared_ptr<State> self) {
 }
 
 void Server::State::Admit(tcp::socket socket) {
-  {
-    const MutexLock lock(mutex);
-    if (stopping || sessions.size() >= options.max_connections) return;  // closes it
+  boost::system::error_code error;
+  const tcp::endpoint peer = socket.remote_endpoint(error);
+  if (error) return;  // gone already
+  if (options.clients.empty()) {
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMostUnsentBytes,
+                 sizeof(kMostUnsentBytes));  // a hint
   }
   const uint64_t number = next_session++;
-  const auto session = std::make_shared<Session>(shared_from_this(), number, std::move(socket));
+  Places::Arrival arrival =
+      places.Arrive(number, options.shared_addresses.OriginOf(AddressOf(peer.address())));
+  const auto session = std::make_shared<Session>(shared_from_this(), number,
+                                                 std::move(arrival.place), std::move(socket));
+  std::shared_ptr<Session> evicted;
   bool admitted;
   {
     const MutexLock lock(mutex);
+    if (arrival.evicted) {
+      const auto found = sessions.find(*arrival.evicted);
+      if (found != sessions.end()) evicted = found->second.lock();
+    }
     admitted = !stopping && sessions.emplace(number, session).second;
   }
+  if (evicted != nullptr) Session::Cut(evicted);
   if (admitted) Session::Run(session);
 }
 

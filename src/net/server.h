@@ -13,7 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/address_block.h"
 #include "src/base/byte_source.h"
+#include "src/net/places.h"
 #include "src/net/tls.h"
 #include "src/wire/frame.h"
 
@@ -24,10 +26,14 @@ namespace shoal::net {
 class Reply {
  public:
   using Send = std::function<void(wire::Frame, std::unique_ptr<ByteSource>)>;
-  explicit Reply(Send send) : send_(std::move(send)) {}
-  Reply(Reply&& other) noexcept : send_(std::exchange(other.send_, nullptr)) {}
+  explicit Reply(Send send, Origin from = std::nullopt)
+      : send_(std::move(send)), from_(std::move(from)) {}
+  Reply(Reply&& other) noexcept : send_(std::exchange(other.send_, nullptr)), from_(other.from_) {}
   Reply& operator=(Reply&& other) noexcept;
   ~Reply();
+
+  // Whose request it is.
+  const Origin& from() const { return from_; }
 
   // `bulk`, if there is one, is sent in place of the frame's own bulk: an I/O thread asks for its
   // pieces as they are sent. If it fails, the connection is cut, so that the caller sees that the
@@ -40,6 +46,7 @@ class Reply {
 
  private:
   Send send_;
+  Origin from_;
 };
 
 // Called on an I/O thread, so long work must go to another thread.
@@ -75,15 +82,27 @@ class Server {
     std::function<absl::StatusOr<std::unique_ptr<BulkSink>>(const wire::Frame& request,
                                                             uint64_t bulk_bytes)>
         sink = nullptr;
-    size_t max_connections = 4096;
-    // The most bytes of all incoming requests and outgoing answers together, without bulk that
-    // streams. Beyond it requests are refused (UNAVAILABLE), since many slow peers could take all
-    // memory.
+    // Places (places.h). A peer is welcome once it has shown its certificate, if `clients` lists
+    // any, or else once the header of its first request is one that `limits` allows. It is refused
+    // (UNAVAILABLE) if all places of those that are welcome are taken.
+    size_t max_connections = 3072;
+    size_t max_newcomers = 1024;
+    // The most bytes of all requests until they are answered, and of outgoing answers, together;
+    // without bulk that streams. Beyond it requests are refused (UNAVAILABLE), since many slow
+    // peers could take all memory.
     uint64_t max_buffered_bytes = std::numeric_limits<uint64_t>::max();
+    // Of these bytes, how many requests of other types than `in_reserve` names leave free. May be
+    // null: no type.
+    uint64_t reserved_bytes = 0;
+    std::function<bool(wire::FrameType)> in_reserve = nullptr;
+    // What one address block may take of all of these, and the addresses to which no share applies.
+    BlockShares shares = {};
+    AddressRanges shared_addresses = {};
     size_t threads = 2;
-    // Time limits after which a connection is cut: for the whole handshake, for every megabyte of a
-    // frame, and for the wait for the next request.
-    std::chrono::milliseconds handshake_timeout{10'000};
+    // Time limits after which a connection is cut: for the whole handshake, for the header of the
+    // first request, for every megabyte of a frame, and for the wait for the next request.
+    std::chrono::milliseconds handshake_timeout{5'000};
+    std::chrono::milliseconds first_request_timeout{5'000};
     std::chrono::milliseconds progress_timeout{20'000};
     std::chrono::milliseconds idle_timeout{300'000};
   };

@@ -15,6 +15,7 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/onion/onion.h"
+#include "src/server/slot_shares.h"
 #include "src/storage/spool.h"
 #include "src/wire/frame.h"
 #include "src/wire/query_batch.h"
@@ -110,12 +111,14 @@ struct Frontend::Entry {
   using Held = std::variant<std::monostate, TakingOnions, TakingQueries, Online, AnswersPointer>;
 
   // Times are on the steady clock.
-  Entry(round::Round r, Journal* journal, uint64_t announced, uint64_t now_s)
+  Entry(round::Round r, Journal* journal, const SlotShares::Limits& of_a_block, uint64_t announced,
+        uint64_t now_s)
       : round(std::move(r)),
         announced_s(announced),
         submissions(journal),
         stage_since_s(now_s),
-        held(TakingOnions()) {
+        held(TakingOnions()),
+        shares(of_a_block) {
     SystemRandom().Fill(print_key);
   }
 
@@ -138,6 +141,8 @@ struct Frontend::Entry {
   uint64_t slots ABSL_GUARDED_BY(mutex) = 0;
   uint64_t list_bytes ABSL_GUARDED_BY(mutex) = 0;  // of all submissions with their lengths
   uint64_t used ABSL_GUARDED_BY(mutex) = 0;
+  // Who took the slots, until the round takes no queries any more.
+  SlotShares shares ABSL_GUARDED_BY(mutex);
   StageReports reports ABSL_GUARDED_BY(mutex);
   Stopwatch chain_time ABSL_GUARDED_BY(mutex);  // since the running stage began
   // Time that the stages took over the whole chain.
@@ -151,6 +156,9 @@ struct Frontend::Entry {
     SHOAL_RETURN_IF_ERROR(stage.Advance(to));
     stage_since_s = now_s;
     std::swap(held, content);
+    if (to != FrontendStage::kOffline && to != FrontendStage::kTakingQueries) {
+      shares = SlotShares(shares.limits());
+    }
     return absl::OkStatus();
   }
 
@@ -192,6 +200,7 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
   SHOAL_RETURN_IF_ERROR(in_range("stage_limit_s", plan.stage_limit_s, 1, kMaxWindowS));
   SHOAL_RETURN_IF_ERROR(in_range("max_slots", plan.max_slots, 1, roster.max_slots()));
   SHOAL_RETURN_IF_ERROR(in_range("max_rounds", plan.max_rounds, plan.open_ahead, 256));
+  SHOAL_RETURN_IF_ERROR(in_range("block_percent", plan.block_percent, 1, 100));
   return absl::OkStatus();
 }
 
@@ -303,7 +312,9 @@ absl::Status Frontend::Open(const round::Round& round) {
     const MutexLock lock(mutex_);
     const auto draft = drafts_.find(round.counter().value());
     const uint64_t announced_s = draft == drafts_.end() ? now_s : draft->second;
-    auto entry = std::make_shared<Entry>(round, journal_, announced_s, now_s);
+    const SlotShares::Limits of_a_block = SlotShares::PercentOf(
+        plan_.block_percent, round.header().max_slots(), plan_.onions_count, plan_.queries_count);
+    auto entry = std::make_shared<Entry>(round, journal_, of_a_block, announced_s, now_s);
     if (!rounds_.emplace(round.id(), std::move(entry)).second) {
       return absl::AlreadyExistsError("the round is open already");
     }
@@ -394,7 +405,8 @@ std::vector<Due> Frontend::WhatIsDue() {
     const auto full = [](uint64_t count, uint64_t goal) { return goal != 0 && count >= goal; };
     switch (stage) {
       case FrontendStage::kTakingOnions:
-        if (reached(header.onions_close_s()) || full(entry.slots, plan_.onions_count) ||
+        if (reached(header.onions_close_s()) ||
+            full(entry.shares.counted_onions(), plan_.onions_count) ||
             entry.slots == header.max_slots()) {
           // A round without onions has nothing to do.
           due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id});
@@ -402,7 +414,8 @@ std::vector<Due> Frontend::WhatIsDue() {
         break;
       case FrontendStage::kTakingQueries:
         if (passed(plan_.queries_window_s) || reached(header.queries_close_s()) ||
-            full(entry.used, plan_.queries_count) || entry.used == entry.slots) {
+            full(entry.shares.counted_queries(), plan_.queries_count) ||
+            entry.used == entry.slots) {
           due.push_back({entry.used == 0 ? Action::kClose : Action::kAnswer, id});
         }
         break;
@@ -605,7 +618,8 @@ absl::StatusOr<wire::RoundInfo> Frontend::Info(const Digest& round_id) const {
 }
 
 absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_id,
-                                                           std::span<const BytesView> submissions) {
+                                                           std::span<const BytesView> submissions,
+                                                           const Origin& from) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   const uint32_t parties = entry->round.parties();
   if (submissions.empty()) return absl::InvalidArgumentError("the request has no submission");
@@ -661,6 +675,12 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
           absl::StrCat("the round has ", entry->slots, " of ", entry->round.header().max_slots(),
                        " slots given out, and no room for ", slots, " more"));
     }
+    if (!entry->shares.Fits(from, slots)) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          from->ToString(), " has ", entry->shares.SlotsOf(from), " of the ",
+          entry->shares.limits().slots,
+          " slots that one address may take in a round, and no room for ", slots, " more"));
+    }
   }
   absl::Status kept;
   if (!added.empty()) {
@@ -678,6 +698,7 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
   auto* const taking = std::get_if<Entry::TakingOnions>(&entry->held);
   if (taking == nullptr) return WrongState(entry->stage.get(), "takes no onions");
   entry->slots += slots;
+  entry->shares.Add(from, slots);
   entry->list_bytes += list_bytes;
   taking->known.merge(fresh);
   Submitted submitted{.first_slots = {}, .counter = entry->round.counter()};
@@ -768,7 +789,10 @@ absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesReques
   }
   for (size_t i = 0; i < count; ++i) {
     uint32_t& tally = taken[parsed.slots[i]];
-    if (tally == kUnused) ++entry->used;
+    if (tally == kUnused) {
+      ++entry->used;
+      entry->shares.Use(parsed.slots[i]);
+    }
     tally = tallies[i];
   }
   return static_cast<uint32_t>(count);

@@ -30,6 +30,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/address_block.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
 #include "src/onion/onion.h"
@@ -47,7 +48,8 @@ namespace shoal::server {
 inline constexpr size_t kShortestSubmissionBytes = onion::SubmissionBytes(2, 1);
 
 // When rounds begin and end. A window closes early when its count is reached; a count of 0 means
-// that only the window closes it.
+// that only the window closes it. Of one address block at most `block_percent` of a count count, so
+// that a stranger alone closes no window.
 struct RoundPlan {
   uint32_t open_ahead = 1;  // rounds that take onions at the same time
   uint32_t onions_window_s = 60;
@@ -58,6 +60,8 @@ struct RoundPlan {
   uint32_t stage_limit_s = 3600;    // the longest that an offline or online stage may take
   uint32_t max_slots = 1 << 20;
   uint32_t max_rounds = 8;  // the most rounds not yet closed
+  // What one address block may take of a round's slots, in percent.
+  uint32_t block_percent = 25;
 };
 
 // INVALID_ARGUMENT names the field and the allowed range.
@@ -138,15 +142,16 @@ class Frontend {
   // acknowledges; one call serves many requests. Writes to the journal, so not for I/O threads.
   // INVALID_ARGUMENT: none, or one that has not the length of a submission, or has the encapsulated
   // key of another one; FAILED_PRECONDITION: the round takes no onions (any more);
-  // RESOURCE_EXHAUSTED: the round is full; NOT_FOUND: no such round (a round of an earlier process
-  // is ABORTED instead). If the journal fails, the
-  // error of StorageFailed.
+  // RESOURCE_EXHAUSTED: the round is full, or `from` has its share of it; NOT_FOUND: no such round
+  // (a round of an earlier process is ABORTED instead). If the journal fails, the error of
+  // StorageFailed.
   struct Submitted {
     std::vector<uint32_t> first_slots;  // of each submission
     RoundCounter counter;
   };
   absl::StatusOr<Submitted> SubmitOnions(const Digest& round_id,
-                                         std::span<const BytesView> submissions);
+                                         std::span<const BytesView> submissions,
+                                         const Origin& from);
   // To be called when the journal has failed to store what clients sent, or to make it durable.
   // Unless `why` is UNAVAILABLE, which loses nothing, the round takes no more onions and is due to
   // be aborted. Returns the error for clients, FAILED_PRECONDITION or UNAVAILABLE, without the text

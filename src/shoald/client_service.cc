@@ -74,19 +74,21 @@ absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
   }
 }
 
+bool ClientService::IsControl(FrameType type) {
+  return type == FrameType::kGetDeployment || type == FrameType::kListRounds ||
+         type == FrameType::kWaitRound || type == FrameType::kGetStatus;
+}
+
 void ClientService::Handle(wire::Frame request, net::Reply reply) {
-  absl::Status status;
   switch (request.type) {
     case FrameType::kWaitRound:
-      status = WaitRound(request, reply);
-      break;
+      if (absl::Status status = WaitRound(request, reply); !status.ok()) reply(status);
+      return;
     case FrameType::kSubmitOnions:
-      status = QueueOnions(request, reply);
-      break;
+      return QueueOnions(request, reply);
     default:
       return reply(Answer(request));
   }
-  if (!status.ok()) reply(status);
 }
 
 absl::StatusOr<wire::Frame> ClientService::Answer(const wire::Frame& request) {
@@ -130,18 +132,12 @@ absl::StatusOr<wire::Frame> ClientService::Answer(const wire::Frame& request) {
   }
 }
 
-absl::Status ClientService::QueueOnions(wire::Frame& request, net::Reply& reply) {
+void ClientService::QueueOnions(wire::Frame& request, net::Reply& reply) {
   {
     const MutexLock lock(mutex_);
-    const uint64_t bytes = request.control.size();
-    if (unstored_bytes_ + bytes > kMaxUnstoredBytes) {
-      return absl::UnavailableError("too many onions wait to be stored; try again later");
-    }
-    unstored_bytes_ += bytes;
     unstored_.push_back({std::move(request), std::move(reply)});
   }
   wake_.NotifyAll();
-  return absl::OkStatus();
 }
 
 absl::Status ClientService::StoreOnions(const wire::Frame& request, net::Reply& reply,
@@ -158,7 +154,7 @@ absl::Status ClientService::StoreOnions(const wire::Frame& request, net::Reply& 
     submissions.push_back(AsBytes(submission));
   }
   SHOAL_ASSIGN_OR_RETURN(const server::Frontend::Submitted submitted,
-                         frontend_->SubmitOnions(round_id, submissions));
+                         frontend_->SubmitOnions(round_id, submissions, reply.from()));
   wire::SubmitOnionsResponse response;
   response.mutable_first_slots()->Assign(submitted.first_slots.begin(),
                                          submitted.first_slots.end());
@@ -177,7 +173,6 @@ void ClientService::StoreLoop() {
       while (!stopping_ && unstored_.empty()) wake_.Wait(mutex_);
       if (stopping_) return;
       group.swap(unstored_);
-      unstored_bytes_ = 0;
     }
     std::vector<Unsynced> unsynced;
     for (Unstored& onions : group) {

@@ -33,6 +33,9 @@ class ClientService {
   void Serve(std::shared_ptr<const table::Table> table) ABSL_LOCKS_EXCLUDED(table_mutex_);
 
   absl::StatusOr<wire::FrameLimits> Limits(wire::FrameType type) const;
+  // Of requests by which clients follow the rounds, and people the deployment. They are short, and
+  // must not wait for room behind uploads.
+  static bool IsControl(wire::FrameType type);
   void Handle(wire::Frame request, net::Reply reply);
 
  private:
@@ -53,14 +56,11 @@ class ClientService {
     net::Reply reply;
   };
 
-  // The most bytes of onions that wait for the disk. Beyond it clients get UNAVAILABLE and try
-  // again.
-  static constexpr uint64_t kMaxUnstoredBytes = uint64_t{256} << 20;
-
   // Of what is answered at once.
   absl::StatusOr<wire::Frame> Answer(const wire::Frame& request);
-  // Leaves the request to StoreLoop, because I/O threads must not wait for the disk.
-  absl::Status QueueOnions(wire::Frame& request, net::Reply& reply);
+  // Leaves the request to StoreLoop, because I/O threads must not wait for the disk. The server
+  // bounds the bytes of all requests that wait, and of each address block's (net::Server::Options).
+  void QueueOnions(wire::Frame& request, net::Reply& reply);
   // Gives the onions slots. Adds the answer to `unsynced`, to be sent after the next sync.
   absl::Status StoreOnions(const wire::Frame& request, net::Reply& reply,
                            std::vector<Unsynced>& unsynced);
@@ -84,7 +84,6 @@ class ClientService {
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Unstored> unstored_ ABSL_GUARDED_BY(mutex_);
-  uint64_t unstored_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   // Waiters that WaitLoop has taken out of `waiters_` for the moment.
   size_t waiters_at_hand_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/storage/memory.h"
 #include "src/wire/text.h"
@@ -46,6 +47,24 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);
   config.set_max_connections(Or(config.max_connections(), 4096u));
   config.set_stage_limit_s(Or(config.stage_limit_s(), 3600u));
+  Shares& shares = *config.mutable_shares();
+  shares.set_connections(Or(shares.connections(), 10u));
+  shares.set_new_connections(Or(shares.new_connections(), 10u));
+  shares.set_buffers(Or(shares.buffers(), 10u));
+  shares.set_slots(Or(shares.slots(), 25u));
+  if (std::max({shares.connections(), shares.new_connections(), shares.buffers(), shares.slots()}) >
+      100) {
+    return bad("shares: at most 100, as they are percent");
+  }
+  if (config.shared_addresses().empty()) {
+    config.add_shared_addresses("127.0.0.0/8");
+    config.add_shared_addresses("::1");
+  }
+  for (const std::string& range : config.shared_addresses()) {
+    if (const absl::Status added = AddressRanges().Add(range); !added.ok()) {
+      return bad(absl::StrCat("shared_addresses: ", added.message()));
+    }
+  }
   return config;
 }
 
@@ -61,7 +80,28 @@ server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& ros
   plan.stage_limit_s = config.stage_limit_s();
   plan.max_slots = Or(rounds.max_slots(), roster.max_slots());
   plan.max_rounds = Or(rounds.max_rounds(), std::max(plan.max_rounds, plan.open_ahead));
+  plan.block_percent = config.shares().slots();
   return plan;
+}
+
+AddressRanges SharedAddresses(const ServerConfig& config) {
+  AddressRanges ranges;
+  for (const std::string& range : config.shared_addresses()) SHOAL_CHECK(ranges.Add(range).ok());
+  return ranges;
+}
+
+absl::Status CheckListeners(const ServerConfig& config, const roster::Roster& roster) {
+  if (config.party() == 1) return absl::OkStatus();  // no party calls it
+  const roster::Party& self = roster.party(config.party());
+  const std::string& neighbour =
+      config.listen_address().empty() ? self.peer_address : config.listen_address();
+  const std::string& clients =
+      config.client_listen_address().empty() ? self.client_address : config.client_listen_address();
+  if (neighbour != clients) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "clients of engines and party ", config.party() - 1, " would both connect to ", clients,
+      ": give clients another port, client_listen_address in the configuration and client_address "
+      "in the roster"));
 }
 
 }  // namespace shoal::shoald

@@ -4,7 +4,10 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/address_block.h"
+#include "src/roster/roster.h"
 #include "src/server/frontend.h"
 #include "src/shoald/config.pb.h"
 
@@ -17,6 +20,13 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path);
 // The plan in the configuration of party 1. Windows that are not given take 60 s, and 120 s for
 // answers.
 server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& roster);
+
+// The addresses to which no share applies, of a configuration that ReadServerConfig returned.
+AddressRanges SharedAddresses(const ServerConfig& config);
+
+// INVALID_ARGUMENT if clients of engines at this party would connect where the party before it
+// does. A neighbour has a listener of its own, whose places no client can take.
+absl::Status CheckListeners(const ServerConfig& config, const roster::Roster& roster);
 
 }  // namespace shoal::shoald
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "src/base/address_block.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/roster/testing/parties.h"
@@ -39,6 +40,43 @@ TEST(ConfigTest, PathsStartAtTheFilesDirectoryAndDefaultsAreFilledIn) {
   EXPECT_EQ(config.listen_address(), "");
   EXPECT_EQ(config.max_connections(), 4096u);
   EXPECT_EQ(config.stage_limit_s(), 3600u);
+  EXPECT_EQ(config.shares().connections(), 10u);
+  EXPECT_EQ(config.shares().new_connections(), 10u);
+  EXPECT_EQ(config.shares().buffers(), 10u);
+  EXPECT_EQ(config.shares().slots(), 25u);
+}
+
+// By default those of this machine, so that a deployment on one machine, with a crowd, works.
+TEST(ConfigTest, NoShareAppliesToSharedAddresses) {
+  const IpAddress here = MappedIpv4({127, 0, 0, 1}), there = MappedIpv4({192, 0, 2, 7});
+  SHOAL_ASSERT_OK_AND_ASSIGN(ServerConfig config, Read(kGood));
+  EXPECT_TRUE(SharedAddresses(config).Contains(here));
+  IpAddress here6 = {};
+  here6[15] = 1;
+  EXPECT_TRUE(SharedAddresses(config).Contains(here6));
+  EXPECT_FALSE(SharedAddresses(config).Contains(there));
+  SHOAL_ASSERT_OK_AND_ASSIGN(config, Read(absl::StrCat(kGood, "shared_addresses: '192.0.2.0/24'")));
+  EXPECT_FALSE(SharedAddresses(config).Contains(here));
+  EXPECT_TRUE(SharedAddresses(config).Contains(there));
+}
+
+TEST(ConfigTest, ClientsDoNotConnectWhereTheNeighbourDoes) {
+  shoal::testing::TestRandom random(1);
+  roster::testing::Parties parties(3, random);
+  parties.draft().mutable_parties(1)->set_peer_address("h:1");
+  parties.draft().mutable_parties(1)->set_client_address("h:2");
+  const roster::Roster roster = parties.roster();
+  const auto check = [&](const std::string& more) {
+    const auto config = Read(absl::StrCat(kGood, more));
+    return config.ok() ? CheckListeners(*config, roster) : config.status();
+  };
+  SHOAL_EXPECT_OK(check(""));
+  SHOAL_EXPECT_OK(check("listen_address: 'h:3' client_listen_address: 'h:4'"));
+  for (const char* same : {"listen_address: 'h:2'", "client_listen_address: 'h:1'",
+                           "listen_address: 'h:3' client_listen_address: 'h:3'"}) {
+    EXPECT_THAT(check(same),
+                StatusIs(kInvalid, "give clients another port, client_listen_address"));
+  }
 }
 
 TEST(ConfigTest, ARelativePathOfTheFileItselfIsFine) {
@@ -65,6 +103,10 @@ TEST(ConfigTest, ErrorsNameTheFileAndWhatIsWrong) {
       {absl::StrCat(kGood, "threads: 1025"), "threads: at most"},
       {absl::StrCat(kGood, "max_connections: 1000001"), "max_connections: at most"},
       {absl::StrCat(kGood, "stage_limit_s: 86401"), "stage_limit_s: at most"},
+      {absl::StrCat(kGood, "shares { buffers: 101 }"), "shares: at most 100"},
+      {absl::StrCat(kGood, "shares { slots: 101 }"), "shares: at most 100"},
+      {absl::StrCat(kGood, "shared_addresses: '127.0.0.1/8'"),
+       "shared_addresses: '127.0.0.1/8': expected"},
       {std::string(kGood).replace(7, 1, "x"), "party.textproto:1:"},
   };
   const std::string good = kGood;
@@ -98,7 +140,7 @@ TEST(ConfigTest, ThePlanTakesWhatIsGivenAndDefaultsForTheRest) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       config, Read(party1 + "rounds { open_ahead: 20 onions_window_s: 2 onions_count: 3 "
                             "queries_window_s: 4 queries_count: 5 answers_window_s: 6 "
-                            "max_slots: 7 } stage_limit_s: 8"));
+                            "max_slots: 7 } stage_limit_s: 8 shares { slots: 9 }"));
   plan = PlanFrom(config, roster);
   SHOAL_EXPECT_OK(server::CheckPlan(plan, roster));
   EXPECT_EQ(plan.open_ahead, 20u);
@@ -109,6 +151,7 @@ TEST(ConfigTest, ThePlanTakesWhatIsGivenAndDefaultsForTheRest) {
   EXPECT_EQ(plan.answers_window_s, 6u);
   EXPECT_EQ(plan.max_slots, 7u);
   EXPECT_EQ(plan.stage_limit_s, 8u);
+  EXPECT_EQ(plan.block_percent, 9u);
   EXPECT_GE(plan.max_rounds, 20u);
 }
 

@@ -186,8 +186,10 @@ absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
 }
 
 void PeerService::Handle(wire::Frame request, net::Reply reply) {
+  const int most = request.type == FrameType::kOnline ? kMaxStageCalls : kMaxCalls;
   auto shared = std::make_shared<wire::Frame>(std::move(request));
   Run(
+      most,
       [this, shared] {
         const bool live = shared->type == FrameType::kLiveRounds;
         absl::StatusOr<Response> response = Answer(std::move(*shared));
@@ -201,8 +203,9 @@ void PeerService::Handle(wire::Frame request, net::Reply reply) {
       std::move(reply));
 }
 
-void PeerService::Run(std::function<absl::StatusOr<Response>()> answer, net::Reply reply) {
-  if (++calls_ > kMaxCalls) {
+void PeerService::Run(int most, std::function<absl::StatusOr<Response>()> answer,
+                      net::Reply reply) {
+  if (++calls_ > most) {
     --calls_;
     reply(absl::ResourceExhaustedError("too many calls at once"));
     return;
@@ -230,6 +233,7 @@ class PeerService::OfflineSink final : public net::BulkSink {
 
   void Done(net::Reply reply) override {
     service_->Run(
+        kMaxStageCalls,
         [node = service_->node_, header = std::move(header_),
          intake = std::move(intake_)]() mutable -> absl::StatusOr<Response> {
           const absl::Status done = node->Offline(header, std::move(intake));

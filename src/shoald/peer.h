@@ -83,11 +83,13 @@ class PeerService {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk = nullptr;  // sent in place of the frame's, if there is one
   };
-  // Runs `answer` on a thread of its own and replies with what it returns.
-  void Run(std::function<absl::StatusOr<Response>()> answer, net::Reply reply);
+  // Runs `answer` on a thread of its own and replies with what it returns. RESOURCE_EXHAUSTED if
+  // `most` calls run already.
+  void Run(int most, std::function<absl::StatusOr<Response>()> answer, net::Reply reply);
 
-  // The most calls at once. The party before needs one for each of its stages.
-  static constexpr int kMaxCalls = 64;
+  // The most calls at once. The party before needs one for each of its stages, and these leave some
+  // to proposals, lists of live rounds and reports.
+  static constexpr int kMaxCalls = 64, kMaxStageCalls = 56;
   absl::StatusOr<Response> Answer(wire::Frame request);
 
   server::ChainNode* const node_;

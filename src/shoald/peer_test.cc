@@ -402,6 +402,44 @@ TEST_F(PeerTest, MoreCallsThanMayRunAtATimeAreRefused) {
   deployment_.tamper(2).live = nullptr;
 }
 
+// Stages that hang leave calls to what controls the rounds.
+TEST_F(PeerTest, StagesLeaveCallsToListsOfLiveRounds) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  server::testing::Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(2));
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  SHOAL_ASSERT_OK(client.Query({1, 2}));
+  std::promise<Bytes> sent;
+  std::promise<void> finish;
+  deployment_.tamper(1).queries = [&](Bytes& queries) { sent.set_value(queries); };
+  deployment_.tamper(2).queries = [finished = finish.get_future().share()](Bytes&) {
+    finished.wait();
+  };
+  auto online = std::async(std::launch::async, [&] { return deployment_.RunOnline(round.id()); });
+  wire::OnlineRequest request;
+  request.set_round_id(ToString(round.id()));
+  const wire::Frame stage = wire::MakeFrame(FrameType::kOnline, request, sent.get_future().get());
+  const auto handle = [&](const wire::Frame& frame) {
+    auto answered = std::make_shared<std::promise<absl::Status>>();
+    service_->Handle(frame, net::Reply([answered](wire::Frame answer, std::unique_ptr<ByteSource>) {
+                       answered->set_value(answer.type == FrameType::kError ? wire::ErrorOf(answer)
+                                                                            : absl::OkStatus());
+                     }));
+    return answered->get_future();
+  };
+  std::vector<std::future<absl::Status>> stages;
+  for (int i = 0; i < 56; ++i) stages.push_back(handle(stage));
+  EXPECT_THAT(handle(stage).get(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "too many calls"));
+  wire::LiveRoundsRequest list;
+  *list.mutable_live() = deployment_.frontend().Live();
+  SHOAL_EXPECT_OK(handle(wire::MakeFrame(FrameType::kLiveRounds, list)).get());
+  finish.set_value();
+  for (auto& call : stages) call.wait();  // all but one are told that another has begun
+  online.wait();
+  deployment_.tamper(1).queries = deployment_.tamper(2).queries = nullptr;
+}
+
 TEST_F(PeerTest, NoMoreIsReadThanAnyRoundCanHold) {
   const server::Party::InputLimits limits = deployment_.party(2).MaxInput();
   SHOAL_ASSERT_OK_AND_ASSIGN(const wire::FrameLimits offline,

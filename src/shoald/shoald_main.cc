@@ -68,8 +68,10 @@ constexpr char kExamples[] = R"(  shoald --config party2.textproto            ru
   shoald --config party2.textproto --engine simplepir    the same engine at another party
 )";
 
-// Of all clients' requests that are coming in at a time.
+// Of all clients' requests and answers at a time, and of these what uploads leave to control
+// requests.
 constexpr uint64_t kMaxClientBufferBytes = 1 << 30;
+constexpr uint64_t kControlBufferBytes = kMaxClientBufferBytes / 16;
 
 // Opens and verifies the party's table, but for the rows that are the same in `known`, which this
 // process has verified. Errors as Table::Open.
@@ -250,6 +252,23 @@ void WaitForEnd(const sigset_t& signals, const std::function<absl::Status()>& re
   spdlog::info("ending");
 }
 
+// Places for `connections` at a time in all.
+void SetPlaces(size_t connections, net::Server::Options& listen) {
+  listen.max_newcomers = std::max<size_t>(1, connections / 4);
+  listen.max_connections = std::max<size_t>(1, connections - listen.max_newcomers);
+}
+
+// What a listener for clients takes, and what of it clients of one address get.
+void ServeClients(const ServerConfig& config, net::Server::Options& listen) {
+  listen.clients = {};
+  listen.sink = nullptr;
+  listen.shares.connections = config.shares().connections();
+  listen.shares.buffers = config.shares().buffers();
+  listen.max_buffered_bytes = kMaxClientBufferBytes;
+  listen.reserved_bytes = kControlBufferBytes;
+  listen.in_reserve = &ClientService::IsControl;
+}
+
 // Takes requests to engines alone. Party 1 listens where its clients are in any case.
 absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& service,
                                                               const ServerConfig& config,
@@ -263,9 +282,7 @@ absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& servic
         absl::StrCat("--engine: clients cannot find party ", config.party(),
                      ", as the roster has no client_address of it"));
   }
-  listen.clients = {};
-  listen.sink = nullptr;
-  listen.max_buffered_bytes = kMaxClientBufferBytes;
+  ServeClients(config, listen);
   listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
   const std::string address = listen.address;
   auto server = net::Server::Start(std::move(listen), [&](wire::Frame request, net::Reply reply) {
@@ -392,6 +409,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   if (config.party() == 1) {
     SHOAL_RETURN_IF_ERROR(server::CheckPlan(PlanFrom(config, roster), roster));
   }
+  if (engines.chain && !engines.pir.empty()) SHOAL_RETURN_IF_ERROR(CheckListeners(config, roster));
   if (values.count("check") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const ServedTable served,
                            ReadServedTable(config.table_directory(), table, engines.pir));
@@ -408,8 +426,10 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                                        tls_key.size()}},
       .clients = {},
       .limits = nullptr,
-      // A party that has clients beside a neighbour listens twice, and its files are shared.
-      .max_connections = ConnectionsThatFit(listeners * config.max_connections()) / listeners};
+      .shares = {.newcomers = config.shares().new_connections()},
+      .shared_addresses = SharedAddresses(config)};
+  // A party that has clients beside a neighbour listens twice, and its files are shared.
+  SetPlaces(ConnectionsThatFit(listeners * config.max_connections()) / listeners, listen);
   // Engines alone let go of it when its next epoch comes.
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<PirService> pir_service,
                          StartEngines(engines, values, config, roster,
@@ -459,7 +479,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
         frontend, server::Frontend::Create(PlanFrom(config, roster), party.get(), journal.get(),
                                            &clock, {.pool = &pool, .spools = &spools}));
     clients = std::make_unique<ClientService>(frontend.get(), &roster, table, journal.get());
-    listen.max_buffered_bytes = kMaxClientBufferBytes;
+    ServeClients(config, listen);
     listen.limits = [&](wire::FrameType type) {
       return pir_service != nullptr && PirService::Serves(type) ? pir_service->Limits(type)
                                                                 : clients->Limits(type);

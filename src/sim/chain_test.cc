@@ -402,7 +402,7 @@ TEST_F(GuardTest, AnEncapsulatedKeyComesWithOneBody) {
                 StatusIs(kInvalid, "the same encapsulated key"));
     // All or nothing, and also within one request.
     const std::vector<BytesView> several = {fresh, second};
-    EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), several),
+    EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), several, std::nullopt),
                 StatusIs(kInvalid, "the same encapsulated key"));
   }
   EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 1u);
@@ -418,7 +418,7 @@ TEST_F(GuardTest, OnlySubmissionsAreTaken) {
     EXPECT_THAT(Submit(deployment_.frontend(), round.id(), Bytes(bytes, 9)),
                 StatusIs(kInvalid, "not a submission"));
   }
-  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), {}),
+  EXPECT_THAT(deployment_.frontend().SubmitOnions(round.id(), {}, std::nullopt),
               StatusIs(kInvalid, "no submission"));
   EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 0u);
 }
@@ -429,8 +429,8 @@ TEST_F(GuardTest, ARepeatedSubmissionKeepsItsSlots) {
   SHOAL_ASSERT_OK(client.Obtain(3));
   std::vector<BytesView> submissions;
   for (const Secret& secret : client.secrets()) submissions.push_back(secret.submission);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto again,
-                             deployment_.frontend().SubmitOnions(round.id(), submissions));
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto again, deployment_.frontend().SubmitOnions(round.id(), submissions, std::nullopt));
   EXPECT_EQ(again.first_slots, (std::vector<uint32_t>{0, 1, 2}));
   EXPECT_EQ(deployment_.frontend().Info(round.id())->onions(), 3u);
 }
@@ -805,7 +805,7 @@ TEST_F(GuardTest, OnlyNewOnionsAreWritten) {
   EXPECT_EQ(written(), 3u);
   const std::vector<BytesView> mixed = {first, fresh, fresh};
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto submission,
-                             deployment_.frontend().SubmitOnions(round.id(), mixed));
+                             deployment_.frontend().SubmitOnions(round.id(), mixed, std::nullopt));
   EXPECT_EQ(submission.first_slots, (std::vector<uint32_t>{0, 3, 3}));
   EXPECT_EQ(written(), 4u);
 }
@@ -927,6 +927,103 @@ TEST_F(GuardTest, NoMoreSlotsAreGivenOutThanTheHeaderAllows) {
   Client another(&small, round);
   SHOAL_ASSERT_OK(another.Obtain(2));
   EXPECT_THAT(another.Obtain(1), StatusIs(absl::StatusCode::kResourceExhausted, "no room"));
+}
+
+Origin From(uint8_t last) { return AddressBlock(MappedIpv4({192, 0, 2, last})); }
+
+// Guarantee 14: strangers from one address cannot take a round from others.
+TEST_F(GuardTest, ABlockTakesItsShareOfTheSlotsAndNoMore) {
+  Deployment small({.plan = {.stage_limit_s = 100, .max_slots = 40, .block_percent = 25}});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, small.Announce());
+  Client stranger(&small, round, From(1));
+  SHOAL_ASSERT_OK(stranger.Obtain(8));
+  // All or nothing.
+  Client more(&small, round, From(1));
+  EXPECT_THAT(more.Obtain(3),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "192.0.2.1 has 8 of the 10 slots that one address may take"));
+  EXPECT_EQ(small.frontend().Info(round.id())->onions(), 8u);
+  Client two(&small, round, From(1));
+  SHOAL_EXPECT_OK(two.Obtain(2));
+  // What has its slots gets them again, also from elsewhere.
+  for (const Origin& from : {From(1), From(2), Origin()}) {
+    const BytesView again = stranger.secrets()[0].submission;
+    SHOAL_EXPECT_OK(small.frontend().SubmitOnions(round.id(), {&again, 1}, from).status());
+  }
+  Client neighbour(&small, round, From(2)), shared(&small, round);
+  SHOAL_EXPECT_OK(neighbour.Obtain(10));
+  SHOAL_EXPECT_OK(shared.Obtain(20));
+}
+
+// Rounds whose slots a stranger takes at once, and never uses: others are in the same round, and
+// get their answers when its windows have passed.
+TEST_F(GuardTest, SlotsThatAreNeverUsedCostOthersNoMoreThanTheWindow) {
+  Deployment deployment({.plan = {.onions_window_s = 60,
+                                  .onions_count = 20,
+                                  .queries_window_s = 60,
+                                  .queries_count = 20,
+                                  .stage_limit_s = 100,
+                                  .max_slots = 400,
+                                  .block_percent = 25}});
+  server::Frontend& frontend = deployment.frontend();
+  const auto due = [&](const Digest& id) {
+    std::vector<server::Action> actions;
+    for (const server::Due& d : frontend.WhatIsDue()) {
+      if (d.action != server::Action::kAnnounce && d.round_id == id) actions.push_back(d.action);
+    }
+    return actions;
+  };
+  for (int i = 0; i < 3; ++i) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment.Announce());
+    Client stranger(&deployment, round, From(1));
+    SHOAL_ASSERT_OK(stranger.Obtain(100));
+    EXPECT_THAT(due(round.id()), ::testing::IsEmpty()) << "the count is no stranger's to reach";
+    deployment.clock().steady_s += 59;
+    Client honest(&deployment, round, From(2));
+    SHOAL_ASSERT_OK(honest.Obtain(4));
+    EXPECT_THAT(due(round.id()), ::testing::IsEmpty());
+    deployment.clock().steady_s += 1;
+    EXPECT_THAT(due(round.id()), ::testing::ElementsAre(server::Action::kSeal));
+    SHOAL_ASSERT_OK(deployment.RunOffline(round.id()));
+    if (i == 2) {
+      // Nor is the window of the queries, for a stranger who does use its slots.
+      SHOAL_ASSERT_OK(stranger.Query(RandomRows(deployment, 100)));
+    }
+    EXPECT_THAT(due(round.id()), ::testing::IsEmpty());
+    deployment.clock().steady_s += 59;
+    EXPECT_THAT(due(round.id()), ::testing::IsEmpty());
+    const std::vector<uint64_t> rows = RandomRows(deployment, 4);
+    SHOAL_ASSERT_OK(honest.Query(rows));
+    deployment.clock().steady_s += 1;
+    EXPECT_THAT(due(round.id()), ::testing::ElementsAre(server::Action::kAnswer));
+    SHOAL_ASSERT_OK(deployment.RunOnline(round.id()));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, honest.Fetch());
+    for (size_t q = 0; q < rows.size(); ++q) {
+      SHOAL_EXPECT_OK(deployment.Verify(rows[q], answers[q]));
+    }
+    SHOAL_ASSERT_OK(deployment.EndRound(round.id()));
+    deployment.clock().now_s += 120;
+  }
+}
+
+// With enough blocks, or from an address that many share, the count still closes the window early.
+TEST_F(GuardTest, ManyBlocksReachTheCount) {
+  Deployment deployment({.plan = {.onions_count = 20, .queries_count = 8, .stage_limit_s = 100}});
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment.Announce());
+  std::vector<Client> clients;
+  for (uint8_t block = 1; block <= 4; ++block) {
+    for (const server::Due& d : deployment.frontend().WhatIsDue()) {
+      EXPECT_NE(d.action, server::Action::kSeal);
+    }
+    SHOAL_ASSERT_OK(clients.emplace_back(&deployment, round, From(block)).Obtain(5));
+  }
+  EXPECT_EQ(deployment.frontend().WhatIsDue().at(0).action, server::Action::kSeal);
+  SHOAL_ASSERT_OK(deployment.RunOffline(round.id()));
+  for (Client& client : clients) {
+    EXPECT_NE(deployment.frontend().WhatIsDue().at(0).action, server::Action::kAnswer);
+    SHOAL_ASSERT_OK(client.Query(RandomRows(deployment, 2)));
+  }
+  EXPECT_EQ(deployment.frontend().WhatIsDue().at(0).action, server::Action::kAnswer);
 }
 
 TEST_F(GuardTest, RequestsOfClientsAreAllOrNothing) {

@@ -312,7 +312,7 @@ Digest DigestOf(const Seed& root, Content content, BytesView bytes) {
 
 absl::StatusOr<Frontend::Submitted> Submit(Frontend& frontend, const Digest& round_id,
                                            BytesView submission) {
-  return frontend.SubmitOnions(round_id, {&submission, 1});
+  return frontend.SubmitOnions(round_id, {&submission, 1}, /*from=*/std::nullopt);
 }
 
 absl::Status Deployment::EndRound(const Digest& round_id) {
@@ -391,7 +391,7 @@ absl::Status Client::Submit() {
     submissions.push_back(secrets_[i].submission);
   }
   SHOAL_ASSIGN_OR_RETURN(const auto submitted,
-                         deployment_->frontend().SubmitOnions(round_.id(), submissions));
+                         deployment_->frontend().SubmitOnions(round_.id(), submissions, from_));
   SHOAL_CHECK(submitted.first_slots.size() == submissions.size());
   for (uint32_t slot : submitted.first_slots) secrets_[submitted_++].slot = slot;
   return absl::OkStatus();

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "src/base/address_block.h"
 #include "src/base/byte_source.h"
 #include "src/base/clock.h"
 #include "src/base/testing/test_random.h"
@@ -179,8 +180,8 @@ struct Secret {
 // A client of the simplest kind, with a secret for each query.
 class Client {
  public:
-  Client(Deployment* deployment, const round::Round& round)
-      : deployment_(deployment), round_(round) {}
+  Client(Deployment* deployment, const round::Round& round, Origin from = std::nullopt)
+      : deployment_(deployment), round_(round), from_(std::move(from)) {}
   Client(Client&&) = default;
   Client& operator=(Client&&) = default;
 
@@ -207,6 +208,7 @@ class Client {
  private:
   Deployment* deployment_;
   round::Round round_;
+  Origin from_;
   std::vector<Secret> secrets_;
   size_t submitted_ = 0;
   size_t used_ = 0;

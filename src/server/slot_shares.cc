@@ -1,0 +1,59 @@
+#include "src/server/slot_shares.h"
+
+#include <algorithm>
+
+#include "src/base/check.h"
+
+namespace shoal::server {
+
+SlotShares::Limits SlotShares::PercentOf(uint32_t percent, uint64_t slots, uint64_t onions_goal,
+                                         uint64_t queries_goal) {
+  const auto share = [&](uint64_t whole) {
+    // A goal may be any number, so nothing is multiplied that could overflow.
+    return std::max<uint64_t>(1, whole / 100 * percent + whole % 100 * percent / 100);
+  };
+  return {.slots = share(slots), .onions = share(onions_goal), .queries = share(queries_goal)};
+}
+
+uint64_t SlotShares::SlotsOf(const Origin& from) const {
+  if (!from) return 0;
+  const auto found = numbers_.find(*from);
+  return found == numbers_.end() ? 0 : taken_[found->second].slots;
+}
+
+bool SlotShares::Fits(const Origin& from, uint64_t count) const {
+  return !from || (count <= limits_.slots && SlotsOf(from) <= limits_.slots - count);
+}
+
+void SlotShares::Add(const Origin& from, uint64_t count) {
+  if (count == 0) return;
+  size_t number = kNoBlock;
+  if (from) {
+    number = numbers_.try_emplace(*from, taken_.size()).first->second;
+    if (number == taken_.size()) taken_.emplace_back();
+    Taken& taken = taken_[number];
+    const uint64_t before = std::min(taken.slots, limits_.onions);
+    taken.slots += count;
+    counted_onions_ += std::min(taken.slots, limits_.onions) - before;
+  } else {
+    counted_onions_ += count;
+  }
+  const uint64_t end = (runs_.empty() ? 0 : runs_.back().end) + count;
+  if (!runs_.empty() && runs_.back().block == number) {
+    runs_.back().end = end;
+  } else {
+    runs_.push_back({end, number});
+  }
+}
+
+void SlotShares::Use(uint64_t slot) {
+  const auto run = std::ranges::upper_bound(runs_, slot, {}, &Run::end);
+  SHOAL_CHECK(run != runs_.end());
+  if (run->block == kNoBlock) {
+    ++counted_queries_;
+  } else if (++taken_[run->block].queries <= limits_.queries) {
+    ++counted_queries_;
+  }
+}
+
+}  // namespace shoal::server

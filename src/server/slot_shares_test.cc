@@ -1,0 +1,72 @@
+#include "src/server/slot_shares.h"
+
+#include "gtest/gtest.h"
+#include "src/base/address_block.h"
+
+namespace shoal::server {
+namespace {
+
+Origin From(uint8_t last) { return AddressBlock(MappedIpv4({192, 0, 2, last})); }
+const Origin kShared = std::nullopt;
+
+TEST(SlotSharesTest, ABlockTakesItsShareAndNoMore) {
+  SlotShares shares({.slots = 10, .onions = 10, .queries = 10});
+  EXPECT_TRUE(shares.Fits(From(1), 10));
+  EXPECT_FALSE(shares.Fits(From(1), 11));
+  EXPECT_FALSE(shares.Fits(From(1), ~uint64_t{0}));
+  shares.Add(From(1), 7);
+  EXPECT_EQ(shares.SlotsOf(From(1)), 7u);
+  EXPECT_TRUE(shares.Fits(From(1), 3));
+  EXPECT_FALSE(shares.Fits(From(1), 4));
+  EXPECT_TRUE(shares.Fits(From(2), 10));
+  shares.Add(From(2), 10);
+  shares.Add(From(1), 3);
+  EXPECT_TRUE(shares.Fits(From(1), 0));
+  EXPECT_FALSE(shares.Fits(From(1), 1));
+  EXPECT_EQ(shares.SlotsOf(From(1)), 10u);
+  EXPECT_EQ(shares.SlotsOf(From(3)), 0u);
+}
+
+TEST(SlotSharesTest, NoShareAppliesToAnAddressThatManyShare) {
+  SlotShares shares({.slots = 10, .onions = 10, .queries = 10});
+  shares.Add(kShared, 1000);
+  EXPECT_TRUE(shares.Fits(kShared, 1'000'000));
+  EXPECT_EQ(shares.counted_onions(), 1000u);
+  for (uint64_t slot = 0; slot < 500; ++slot) shares.Use(slot);
+  EXPECT_EQ(shares.counted_queries(), 500u);
+}
+
+// A count that one block could fill would let it end every window before others have come.
+TEST(SlotSharesTest, ABlockCountsUpToItsShare) {
+  SlotShares shares({.slots = 1000, .onions = 25, .queries = 5});
+  shares.Add(From(1), 20);   // 0 to 19
+  shares.Add(From(1), 500);  // to 519
+  EXPECT_EQ(shares.counted_onions(), 25u);
+  shares.Add(From(2), 10);   // to 529
+  shares.Add(kShared, 30);   // to 559
+  shares.Add(From(1), 100);  // to 659
+  shares.Add(From(2), 100);  // to 759
+  EXPECT_EQ(shares.counted_onions(), 25u + 25 + 30);
+
+  for (uint64_t slot = 0; slot < 520; ++slot) shares.Use(slot);
+  EXPECT_EQ(shares.counted_queries(), 5u);
+  shares.Use(600);  // of the same block
+  EXPECT_EQ(shares.counted_queries(), 5u);
+  for (uint64_t slot : {520, 529, 530, 559}) shares.Use(slot);
+  EXPECT_EQ(shares.counted_queries(), 9u);
+  for (uint64_t slot = 660; slot < 760; ++slot) shares.Use(slot);
+  EXPECT_EQ(shares.counted_queries(), 5u + 2 + 5);
+}
+
+TEST(SlotSharesTest, SharesArePercentAndNeverNothing) {
+  const SlotShares::Limits limits = SlotShares::PercentOf(25, 1'000'002, 100, 0);
+  EXPECT_EQ(limits.slots, 250'000u);
+  EXPECT_EQ(limits.onions, 25u);
+  EXPECT_EQ(limits.queries, 1u);
+  EXPECT_EQ(SlotShares::PercentOf(1, 10, 10, 10).slots, 1u);
+  EXPECT_EQ(SlotShares::PercentOf(100, 77, 0, ~uint64_t{0}).slots, 77u);
+  EXPECT_EQ(SlotShares::PercentOf(100, 77, 0, ~uint64_t{0}).queries, ~uint64_t{0});
+}
+
+}  // namespace
+}  // namespace shoal::server
