@@ -4,6 +4,7 @@
 #ifndef SHOAL_SRC_NET_TESTING_RAW_TLS_H_
 #define SHOAL_SRC_NET_TESTING_RAW_TLS_H_
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -87,8 +88,11 @@ class RawTls {
     boost::system::error_code error;
     return stream_->read_some(boost::asio::buffer(into.data(), into.size()), error);
   }
-  // The next frame, whatever its size. ABORTED: none came. An ERROR frame comes as its status.
+  // The next frame, whatever its size. To be called when nothing of it has been read. ABORTED: none
+  // came, or none began within a minute. An ERROR frame comes as its status.
   absl::StatusOr<wire::Frame> ReadFrame() {
+    pollfd readable = {.fd = descriptor(), .events = POLLIN, .revents = 0};
+    if (poll(&readable, 1, 60'000) != 1) return absl::AbortedError("no answer within a minute");
     wire::FrameHeaderBytes header_bytes;
     boost::system::error_code error;
     boost::asio::read(*stream_, boost::asio::buffer(header_bytes), error);
