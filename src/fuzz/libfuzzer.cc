@@ -26,16 +26,17 @@ std::string Variable(const char* name) {
 
 void Choose() {
   static const google::protobuf::LogSilencer silent;
-  static const auto* const all = new std::vector<Target>(Targets());
+  static std::vector<Target> all = FormatTargets();
+  for (Target& target : ProgramTargets()) all.push_back(std::move(target));
   if (!Variable("SHOAL_FUZZ_LIST").empty()) {
-    for (const Target& target : *all) std::cout << target.name << "\n";
+    for (const Target& target : all) std::cout << target.name << "\n";
     std::cout << std::flush;
     std::_Exit(0);
   }
   const std::string name = Variable("SHOAL_FUZZ_TARGET");
   const auto target =
-      std::ranges::find_if(*all, [&](const Target& one) { return one.name == name; });
-  if (target == all->end()) {
+      std::ranges::find_if(all, [&](const Target& one) { return one.name == name; });
+  if (target == all.end()) {
     std::cerr << "fuzz: no target '" << name << "'\n";
     std::_Exit(2);
   }

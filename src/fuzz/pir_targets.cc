@@ -118,4 +118,13 @@ void AddPirTargets(std::vector<Target>& targets) {
       [world](BytesView input) { return ParseAnswer(*world, input); });
 }
 
+std::vector<Target> FormatTargets() {
+  std::vector<Target> targets;
+  AddWireTargets(targets);
+  AddSignedTargets(targets);
+  AddTableTargets(targets);
+  AddPirTargets(targets);
+  return targets;
+}
+
 }  // namespace shoal::fuzz

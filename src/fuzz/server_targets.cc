@@ -1,10 +1,13 @@
-// What parties take: clients' requests at the frontend, the neighbours' messages, journals and
-// configurations.
+// What parties take: headers and lists of rounds, clients' requests at the frontend, the
+// neighbours' messages, journals and configurations.
 #include <filesystem>
 #include <memory>
 
 #include "src/base/check.h"
 #include "src/fuzz/target.h"
+#include "src/roster/testing/parties.h"
+#include "src/round/header.h"
+#include "src/round/live_rounds.h"
 #include "src/server/journal.h"
 #include "src/server/testing/deployment.h"
 #include "src/shoald/config.h"
@@ -114,6 +117,43 @@ void AddFrontendTargets(std::vector<Target>& targets) {
                      .mutations = 1000});
 }
 
+// What everybody takes of a round.
+void AddRoundTargets(std::vector<Target>& targets) {
+  const auto deployment =
+      std::make_shared<server::testing::Deployment>(server::testing::DeploymentOptions{});
+  const absl::StatusOr<round::Round> round = deployment->Announce();
+  SHOAL_CHECK(round.ok());
+  targets.push_back({.name = "round_header",
+                     .seeds = {InputOf(round->wire())},
+                     .parse =
+                         [deployment](BytesView input) {
+                           wire::SignedHeader header;
+                           if (!header.ParseFromArray(input.data(), static_cast<int>(input.size())))
+                             return false;
+                           const bool taken =
+                               round::CheckHeader(header.header(), 3, deployment->roster(),
+                                                  deployment->table(), roster::testing::kNowS)
+                                   .ok();
+                           const bool verified =
+                               round::Round::Verify(header, deployment->roster(),
+                                                    deployment->table(), roster::testing::kNowS)
+                                   .ok();
+                           SHOAL_CHECK(taken || !verified);
+                           return taken;
+                         },
+                     .mutations = 500});
+  targets.push_back(
+      {.name = "live_rounds",
+       .seeds = {InputOf(deployment->frontend().Live())},
+       .parse =
+           [deployment](BytesView input) {
+             wire::SignedLiveRounds live;
+             return live.ParseFromArray(input.data(), static_cast<int>(input.size())) &&
+                    round::CheckLiveRounds(live, deployment->roster(), roster::testing::kNowS).ok();
+           },
+       .mutations = 500});
+}
+
 void AddPartyTargets(std::vector<Target>& targets) {
   const auto open = std::make_shared<OpenRound>(false);
   const absl::StatusOr<wire::RoundHeader> draft = open->deployment().frontend().NewDraft();
@@ -170,6 +210,7 @@ void AddPartyTargets(std::vector<Target>& targets) {
 }  // namespace
 
 void AddServerTargets(std::vector<Target>& targets) {
+  AddRoundTargets(targets);
   AddFrontendTargets(targets);
   AddPartyTargets(targets);
 
@@ -201,6 +242,13 @@ void AddServerTargets(std::vector<Target>& targets) {
        .parse = [](BytesView input) {
          return shoald::ReadServerConfig(FileOf(input, "server-config")).ok();
        }});
+}
+
+std::vector<Target> ProgramTargets() {
+  std::vector<Target> targets;
+  AddClientTargets(targets);
+  AddServerTargets(targets);
+  return targets;
 }
 
 }  // namespace shoal::fuzz

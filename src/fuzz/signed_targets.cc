@@ -1,4 +1,4 @@
-// Rosters, pins, announcements of parties, headers of rounds, lists of live rounds, manifests.
+// Rosters, pins, announcements of parties.
 #include <memory>
 
 #include "src/base/check.h"
@@ -6,11 +6,7 @@
 #include "src/fuzz/target.h"
 #include "src/roster/roster.h"
 #include "src/roster/testing/parties.h"
-#include "src/round/header.h"
-#include "src/round/live_rounds.h"
-#include "src/server/testing/deployment.h"
 #include "src/wire/roster.pb.h"
-#include "src/wire/round.pb.h"
 #include "src/wire/text.h"
 
 namespace shoal::fuzz {
@@ -59,39 +55,6 @@ void AddSignedTargets(std::vector<Target>& targets) {
                            return announcement.ParseFromArray(input.data(),
                                                               static_cast<int>(input.size())) &&
                                   roster::PartyFromAnnouncement(announcement).ok();
-                         },
-                     .mutations = 500});
-
-  const auto deployment =
-      std::make_shared<server::testing::Deployment>(server::testing::DeploymentOptions{});
-  const absl::StatusOr<round::Round> round = deployment->Announce();
-  SHOAL_CHECK(round.ok());
-  targets.push_back({.name = "round_header",
-                     .seeds = {InputOf(round->wire())},
-                     .parse =
-                         [deployment](BytesView input) {
-                           wire::SignedHeader header;
-                           if (!header.ParseFromArray(input.data(), static_cast<int>(input.size())))
-                             return false;
-                           const bool taken =
-                               round::CheckHeader(header.header(), 3, deployment->roster(),
-                                                  deployment->table(), kNowS)
-                                   .ok();
-                           const bool verified = round::Round::Verify(header, deployment->roster(),
-                                                                      deployment->table(), kNowS)
-                                                     .ok();
-                           SHOAL_CHECK(taken || !verified);
-                           return taken;
-                         },
-                     .mutations = 500});
-  targets.push_back({.name = "live_rounds",
-                     .seeds = {InputOf(deployment->frontend().Live())},
-                     .parse =
-                         [deployment](BytesView input) {
-                           wire::SignedLiveRounds live;
-                           return live.ParseFromArray(input.data(),
-                                                      static_cast<int>(input.size())) &&
-                                  round::CheckLiveRounds(live, deployment->roster(), kNowS).ok();
                          },
                      .mutations = 500});
 }

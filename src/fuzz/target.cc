@@ -35,17 +35,6 @@ class Scratch {
 
 }  // namespace
 
-std::vector<Target> Targets() {
-  std::vector<Target> targets;
-  AddWireTargets(targets);
-  AddSignedTargets(targets);
-  AddTableTargets(targets);
-  AddPirTargets(targets);
-  AddClientTargets(targets);
-  AddServerTargets(targets);
-  return targets;
-}
-
 uint8_t Cursor::U8() {
   if (rest_.empty()) return 0;
   const uint8_t value = rest_.front();

@@ -1,9 +1,9 @@
 // Parsers of bytes from outside, as targets for fuzzing.
 //
-// A target is one function over arbitrary bytes. `fuzz_test` gives each target its seeds, and
-// thousands of mutated ones, under the address and undefined-behaviour sanitizers; `scripts/fuzz`
-// has libFuzzer search for new inputs, for as long as one likes. What either finds becomes an input
-// in found/, which fuzz_test runs for ever.
+// A target is one function over arbitrary bytes. `format_fuzz_test` and `program_fuzz_test` give
+// each target its seeds, and thousands of mutated ones; `scripts/fuzz` has libFuzzer search for new
+// inputs, for as long as one likes. What either finds becomes an input in found/, which the tests
+// run for ever.
 #ifndef SHOAL_SRC_FUZZ_TARGET_H_
 #define SHOAL_SRC_FUZZ_TARGET_H_
 
@@ -26,14 +26,16 @@ struct Target {
   // checked (SHOAL_CHECK): for a format with one encoding, that this encoding is the input. Any
   // input may follow any other, on one thread.
   std::function<bool(BytesView input)> parse;
-  // Mutated inputs in fuzz_test. Lower where one takes milliseconds.
+  // Mutated inputs in the tests. Lower where one takes milliseconds.
   uint32_t mutations = 2000;
 };
 
-// All targets. Each may keep what it needs (keys, a table) for as long as it lives.
-std::vector<Target> Targets();
+// All targets, in two parts: formats, and what clients and parties do with what they are sent. Each
+// may keep what it needs (keys, a table) for as long as it lives.
+std::vector<Target> FormatTargets();
+std::vector<Target> ProgramTargets();
 
-// Their parts, by what the parsers belong to.
+// Parts of the two, by what the parsers belong to.
 void AddWireTargets(std::vector<Target>& targets);
 void AddSignedTargets(std::vector<Target>& targets);
 void AddTableTargets(std::vector<Target>& targets);
