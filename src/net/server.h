@@ -75,6 +75,8 @@ class Server {
     std::function<absl::StatusOr<std::unique_ptr<BulkSink>>(const wire::Frame& request,
                                                             uint64_t bulk_bytes)>
         sink = nullptr;
+    // Told of every error that is sent, on an I/O thread. May be null.
+    std::function<void(absl::StatusCode)> refused = nullptr;
     size_t max_connections = 4096;
     // The most bytes of all incoming requests and outgoing answers together, without bulk that
     // streams. Beyond it requests are refused (UNAVAILABLE), since many slow peers could take all
@@ -96,6 +98,8 @@ class Server {
   ~Server();
 
   uint16_t port() const;
+  // Open now.
+  size_t connections() const;
   // Payload bytes since the start: frames, without TLS's own.
   uint64_t bytes_received() const;
   uint64_t bytes_sent() const;

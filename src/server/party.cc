@@ -13,7 +13,7 @@
 #include "src/base/stopwatch.h"
 #include "src/parallel/thread_pool.h"
 #include "src/sharing/batch.h"
-#include "src/wire/visible_time.h"
+#include "src/wire/visible.h"
 
 namespace shoal::server {
 namespace {
@@ -87,16 +87,18 @@ struct Party::OpenRound {
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
 
   OpenRound(wire::RoundHeader d, RoundSecrets secrets, std::shared_ptr<const TableEpoch> t,
-            uint64_t now_s)
+            uint64_t now_s, const std::function<void(const wire::StageReport&)>* done)
       : draft(std::move(d)),
         table(std::move(t)),
         drafted_s(now_s),
+        stage_done(done),
         held(Drafted{std::move(secrets)}) {}
 
   const wire::RoundHeader draft;  // as this party sent it on
   // The epoch that the draft names, also after this party has taken another one.
   const std::shared_ptr<const TableEpoch> table;
-  const uint64_t drafted_s;  // on the steady clock
+  const uint64_t drafted_s;                                               // on the steady clock
+  const std::function<void(const wire::StageReport&)>* const stage_done;  // the party's
 
   // Held by the call that works on the round, for a whole stage: making noise takes minutes. Never
   // taken on an I/O thread or under `gate`.
@@ -206,6 +208,7 @@ struct Party::OpenRound {
   void Report(wire::StageReport report) ABSL_LOCKS_EXCLUDED(gate) {
     report.set_seconds(wire::VisibleSeconds(report.seconds()));
     report.set_cpu_seconds(wire::VisibleSeconds(report.cpu_seconds()));
+    if (*stage_done) (*stage_done)(report);
     const MutexLock lock(gate);
     std::erase_if(reports,
                   [&](const wire::StageReport& old) { return old.stage() == report.stage(); });
@@ -365,8 +368,8 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   extended.DiscardUnknownFields();  // only what was checked is sent on
   extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
   const MutexLock lock(mutex_);
-  drafts_[counter] =
-      std::make_shared<OpenRound>(extended, std::move(secrets), table, clock_->SteadySeconds());
+  drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets), table,
+                                                 clock_->SteadySeconds(), &options_.stage_done);
   return extended;
 }
 
@@ -999,6 +1002,11 @@ size_t Party::FirstWrongToken(const Digest& round_id, std::span<const uint32_t> 
   const auto known = static_cast<size_t>(good - slots.begin());
   return sharing::FirstWrongToken(material->seeds.data(), slots.first(known), round_id,
                                   tokens.first(known));
+}
+
+size_t Party::open_rounds() const {
+  const MutexLock lock(mutex_);
+  return drafts_.size() + rounds_.size();
 }
 
 std::vector<wire::StageReport> Party::Reports(const Digest& round_id) const {
