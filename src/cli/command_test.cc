@@ -146,5 +146,20 @@ TEST(ProgressBar, DrawsOnTerminalsAloneAndCleansUp) {
   EXPECT_EQ(terminal.str().substr(terminal.str().size() - 4), "\r\x1b[K");
 }
 
+TEST(CountdownTest, CountsDownOnATerminalAlone) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(Countdown::Text("waiting", milliseconds(42'001)), "waiting  43 s left");
+  EXPECT_EQ(Countdown::Text("waiting", milliseconds(1)), "waiting  1 s left");
+  EXPECT_EQ(Countdown::Text("waiting", milliseconds(0)), "waiting  any moment now");
+  EXPECT_EQ(Countdown::Text("waiting", milliseconds(-5000)), "waiting  any moment now");
+  const auto end = Countdown::Clock::now() + std::chrono::hours(1);
+  std::ostringstream terminal, file;
+  { const Countdown countdown(terminal, /*is_terminal=*/true, "waiting", end); }
+  EXPECT_NE(terminal.str().find("waiting  3"), std::string::npos) << terminal.str();
+  EXPECT_EQ(terminal.str().substr(terminal.str().size() - 4), "\r\x1b[K") << "nothing is left";
+  { const Countdown countdown(file, /*is_terminal=*/false, "waiting", end); }
+  EXPECT_EQ(file.str(), "");
+}
+
 }  // namespace
 }  // namespace shoal::cli

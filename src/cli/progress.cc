@@ -41,4 +41,37 @@ void ProgressBar::Update(uint64_t done, uint64_t total) {
        << "]  " << done << "/" << total << left << "\x1b[K" << std::flush;
 }
 
+Countdown::Countdown(std::ostream& out, bool is_terminal, std::string label, Clock::time_point end)
+    : out_(out), label_(std::move(label)), end_(end) {
+  if (is_terminal) thread_ = std::thread([this] { Loop(); });
+}
+
+Countdown::~Countdown() {
+  if (!thread_.joinable()) return;
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.NotifyAll();
+  thread_.join();
+  out_ << "\r\x1b[K" << std::flush;
+}
+
+std::string Countdown::Text(const std::string& label, Clock::duration left) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(left).count();
+  return seconds > 0 ? absl::StrCat(label, "  ", seconds, " s left")
+                     : absl::StrCat(label, "  any moment now");
+}
+
+void Countdown::Loop() {
+  for (;;) {
+    const Clock::time_point now = Clock::now();
+    out_ << "\r" << Text(label_, end_ - now) << "\x1b[K" << std::flush;
+    const MutexLock lock(mutex_);
+    while (!stopping_ && wake_.WaitUntil(mutex_, now + std::chrono::seconds(1))) {
+    }
+    if (stopping_) return;
+  }
+}
+
 }  // namespace shoal::cli

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
+#include <thread>
 
 #include "src/parallel/mutex.h"
 
@@ -31,6 +32,32 @@ class ProgressBar {
   Mutex mutex_;
   Clock::time_point drawn_ ABSL_GUARDED_BY(mutex_);
   bool visible_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Counts down to a moment on a terminal: "waiting for round 17 to take queries  43 s left". Draws
+// at once and then every second, on a thread of its own, so that nobody else may write to `out`
+// while it lives; clears its line when it dies. Draws nothing elsewhere.
+class Countdown {
+ public:
+  using Clock = std::chrono::steady_clock;
+  Countdown(std::ostream& out, bool is_terminal, std::string label, Clock::time_point end);
+  ~Countdown();
+  Countdown(const Countdown&) = delete;
+  Countdown& operator=(const Countdown&) = delete;
+
+  // What is drawn: seconds are rounded up, and nothing is promised once they are over.
+  static std::string Text(const std::string& label, Clock::duration left);
+
+ private:
+  void Loop();
+
+  std::ostream& out_;
+  const std::string label_;
+  const Clock::time_point end_;
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // runs on a terminal alone
 };
 
 }  // namespace shoal::cli

@@ -586,7 +586,8 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
   const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
   WaitForRound(*held);
   Show(held);
-  environment_.Tell(absl::StrCat("waiting for ", RoundName(*held), " to take queries"));
+  environment_.Wait(absl::StrCat("waiting for ", RoundName(*held), " to take queries"),
+                    round.header().onions_close_s());
   const absl::StatusOr<wire::RoundState> state = exchange_.WaitFor(
       round_id, wire::OPEN_FOR_QUERIES, round.header().queries_close_s() + tolerance_s);
   const bool begun = !held->rows.empty();
@@ -669,7 +670,8 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
   SHOAL_ASSIGN_OR_RETURN(const round::Round round, VerifyHeld(*held));
   WaitForRound(*held);
   Show(held);
-  environment_.Tell(absl::StrCat("waiting for the answers of ", RoundName(*held)));
+  environment_.Wait(absl::StrCat("waiting for the answers of ", RoundName(*held)),
+                    round.header().queries_close_s());
   const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
   const absl::StatusOr<wire::RoundState> state =
       exchange_.WaitFor(round_id, wire::ANSWERED, round.header().expires_s() + tolerance_s);

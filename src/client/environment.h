@@ -42,11 +42,17 @@ struct Environment {
   std::function<void(absl::string_view what)> progress = nullptr;
   // Told the progress of a long stage; may be empty. Called from any thread, one call at a time.
   std::function<void(absl::string_view stage, uint64_t done, uint64_t total)> count = nullptr;
+  // Told what the client waits for, in place of `progress`, and when that is due (seconds since
+  // 1970). May be empty.
+  std::function<void(absl::string_view what, uint64_t due_s)> waiting = nullptr;
   // Makes further connections to the frontend; if empty, there is only one.
   TransportFactory connect = nullptr;
 
   void Tell(absl::string_view what) const {
     if (progress) progress(what);
+  }
+  void Wait(absl::string_view what, uint64_t due_s) const {
+    waiting ? waiting(what, due_s) : Tell(what);
   }
   void Count(absl::string_view stage, uint64_t done, uint64_t total) const {
     if (count) count(stage, done, total);

@@ -12,13 +12,12 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "boost/asio.hpp"
 #include "src/base/status_macros.h"
+#include "src/net/listen.h"
 #include "src/net/places.h"
 #include "src/net/tls_stream.h"
 #include "src/parallel/mutex.h"
-#include "src/storage/file.h"
 
 namespace shoal::net {
 namespace {
@@ -330,6 +329,9 @@ class Server::State::Session : public std::enable_shared_from_this<Session> {
   }
 
   asio::awaitable<bool> Write(Answer answer) {
+    if (options().refused && answer.frame.type == wire::FrameType::kError) {
+      options().refused(wire::ErrorOf(answer.frame).code());
+    }
     wire::FrameHeader header = wire::HeaderOf(answer.frame);
     if (answer.bulk != nullptr) header.bulk_bytes = answer.bulk->size();
     const wire::FrameHeaderBytes header_bytes = wire::EncodeFrameHeader(header);
@@ -431,7 +433,6 @@ void Server::State::Stop() {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options, Handler handler) {
-  SHOAL_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.address));
   SHOAL_ASSIGN_OR_RETURN(auto context, MakeContext(/*server=*/true, &options.identity));
   if (!options.clients.empty()) {
     boost::system::error_code error;
@@ -439,28 +440,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options, Handler h
                              error);
     if (error) return absl::InternalError("TLS: cannot ask for client certificates");
   }
-  const std::string where = options.address;
   options.identity = {};  // the context has it
   auto state = std::make_shared<State>(std::move(options), std::move(handler));
   state->context = std::move(context);
 
+  SHOAL_RETURN_IF_ERROR(Listen(state->options.address, state->acceptor));
   boost::system::error_code error;
-  tcp::resolver resolver(state->io);
-  const auto found = resolver.resolve(
-      address.host, address.port, tcp::resolver::passive | tcp::resolver::numeric_service, error);
-  if (error || found.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("listening on ", where, ": ", error.message()));
-  }
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  state->acceptor.open(endpoint.protocol(), error);
-  if (!error) state->acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) state->acceptor.bind(endpoint, error);
-  if (!error) state->acceptor.listen(1024, error);
-  if (error == asio::error::address_in_use) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "listening on ", where, ": the address is in use; is another process running?"));
-  }
-  if (error) return ErrnoStatus(error.value(), absl::StrCat("listening on ", where));
   state->port = state->acceptor.local_endpoint(error).port();
 
   asio::co_spawn(state->acceptor.get_executor(), State::Accept(state), asio::detached);
@@ -476,6 +461,10 @@ Server::~Server() {
 }
 
 uint16_t Server::port() const { return state_->port; }
+size_t Server::connections() const {
+  const MutexLock lock(state_->mutex);
+  return state_->sessions.size();
+}
 uint64_t Server::bytes_received() const { return state_->received; }
 uint64_t Server::bytes_sent() const { return state_->sent; }
 

@@ -82,6 +82,8 @@ class Server {
     std::function<absl::StatusOr<std::unique_ptr<BulkSink>>(const wire::Frame& request,
                                                             uint64_t bulk_bytes)>
         sink = nullptr;
+    // Told of every error that is sent, on an I/O thread. May be null.
+    std::function<void(absl::StatusCode)> refused = nullptr;
     // Places (places.h). A peer is welcome once it has shown its certificate, if `clients` lists
     // any, or else once the header of its first request is one that `limits` allows. It is refused
     // (UNAVAILABLE) if all places of those that are welcome are taken.
@@ -115,6 +117,8 @@ class Server {
   ~Server();
 
   uint16_t port() const;
+  // Open now.
+  size_t connections() const;
   // Payload bytes since the start: frames, without TLS's own.
   uint64_t bytes_received() const;
   uint64_t bytes_sent() const;

@@ -4,7 +4,9 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <time.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -59,16 +61,16 @@ absl::StatusOr<Bytes> Der(X509* certificate) {
   return der;
 }
 
-absl::Status CheckCertificate(BytesView der) {
+absl::StatusOr<Certificate> ParseCertificate(BytesView der) {
   if (der.size() > kMaxCertificateBytes) {
     return absl::InvalidArgumentError("TLS certificate: too long");
   }
   const uint8_t* in = der.data();
-  const Certificate certificate(d2i_X509(nullptr, &in, static_cast<long>(der.size())));
+  Certificate certificate(d2i_X509(nullptr, &in, static_cast<long>(der.size())));
   if (certificate == nullptr || in != der.data() + der.size()) {
     return absl::InvalidArgumentError("TLS certificate: is not one X.509 certificate in DER");
   }
-  return absl::OkStatus();
+  return certificate;
 }
 
 }  // namespace
@@ -77,6 +79,15 @@ Digest TlsIdentity::certificate_sha256() const {
   Digest digest;
   crypto_hash_sha256(digest.data(), certificate_der.data(), certificate_der.size());
   return digest;
+}
+
+uint64_t TlsIdentity::expires_s() const {
+  const absl::StatusOr<Certificate> certificate = ParseCertificate(certificate_der);
+  tm time = {};
+  if (!certificate.ok() || ASN1_TIME_to_tm(X509_get0_notAfter(certificate->get()), &time) != 1) {
+    return 0;
+  }
+  return static_cast<uint64_t>(std::max<time_t>(0, timegm(&time)));
 }
 
 absl::StatusOr<TlsIdentity> GenerateTlsIdentity(const std::string& common_name, uint64_t now_s,
@@ -226,7 +237,9 @@ absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement&
     return Annotate(key.status(), what);
   }
   const BytesView der = AsBytes(announcement.tls_certificate());
-  if (absl::Status status = CheckCertificate(der); !status.ok()) return Annotate(status, what);
+  if (const auto parsed = ParseCertificate(der); !parsed.ok()) {
+    return Annotate(parsed.status(), what);
+  }
   Digest digest;
   crypto_hash_sha256(digest.data(), der.data(), der.size());
   wire::Party party;

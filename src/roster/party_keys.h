@@ -27,6 +27,8 @@ struct TlsIdentity {
 
   // The digest that the roster pins.
   Digest certificate_sha256() const;
+  // Seconds since 1970; 0 if the certificate names no such time.
+  uint64_t expires_s() const;
 };
 
 // A fresh Ed25519 key and a self-signed certificate for `common_name`. Nobody checks the name or

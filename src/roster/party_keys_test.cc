@@ -51,6 +51,13 @@ TEST_F(PartyKeysTest, SavesForItsOwnerAloneAndLoads) {
   EXPECT_EQ(loaded.announcement().SerializeAsString(), keys.announcement().SerializeAsString());
 }
 
+TEST_F(PartyKeysTest, ACertificateSaysWhenItExpires) {
+  TestRandom random(3);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
+  EXPECT_EQ(keys.tls().expires_s(), kNowS + uint64_t{20} * 365 * 24 * 3600);
+  EXPECT_EQ(TlsIdentity{}.expires_s(), 0u);
+}
+
 TEST_F(PartyKeysTest, NeverOverwrites) {
   TestRandom random(2);
   SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));

@@ -19,7 +19,7 @@
 #include "src/storage/spool.h"
 #include "src/wire/frame.h"
 #include "src/wire/query_batch.h"
-#include "src/wire/visible_time.h"
+#include "src/wire/visible.h"
 
 namespace shoal::server {
 namespace {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -15,6 +16,7 @@
 #include "src/base/check.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
 #include "src/storage/file.h"
 
 namespace shoal::server {
@@ -223,9 +225,10 @@ class FileJournal::OpenFile {
   const int fd_;
 };
 
-absl::StatusOr<std::unique_ptr<FileJournal>> FileJournal::Open(const std::string& directory) {
+absl::StatusOr<std::unique_ptr<FileJournal>> FileJournal::Open(const std::string& directory,
+                                                               Synced synced) {
   SHOAL_RETURN_IF_ERROR(MakeDirectory(directory, FileMode::kPrivate));
-  std::unique_ptr<FileJournal> journal(new FileJournal(directory));
+  std::unique_ptr<FileJournal> journal(new FileJournal(directory, std::move(synced)));
   journal->directory_fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (journal->directory_fd_ < 0) return ErrnoStatus(errno, directory);
   const std::string lock_path = directory + "/lock";
@@ -308,6 +311,15 @@ std::string FileJournal::RoundFile(RoundCounter round, absl::string_view suffix)
   return absl::StrCat(directory_, "/round-", round.value(), ".", suffix);
 }
 
+int FileJournal::SyncData(int fd) const {
+  const Stopwatch stopwatch;
+  const int result = ::fdatasync(fd);
+  const int error = errno;  // `synced_` may change it
+  if (synced_) synced_(stopwatch.Seconds());
+  errno = error;
+  return result;
+}
+
 absl::Status FileJournal::Persist(BytesView record) {
   SHOAL_CHECK(record.size() <= kMaxRecordBytes);
   const std::string path = directory_ + "/journal";
@@ -321,7 +333,7 @@ absl::Status FileJournal::Persist(BytesView record) {
     broken_ = ::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0;
     return written;
   }
-  if (::fdatasync(journal_fd_) != 0) {
+  if (SyncData(journal_fd_) != 0) {
     broken_ =
         true;  // the system may have dropped what it could not write: a second try proves nothing
     return ErrnoStatus(errno, path);
@@ -362,7 +374,7 @@ absl::Status FileJournal::Sync(RoundCounter round) {
     if (found->second.broken) return BrokenSubmissions(path);
     file = found->second.file;  // the round's end must not close it during the sync
   }
-  if (file == nullptr || ::fdatasync(file->fd()) == 0) return absl::OkStatus();
+  if (file == nullptr || SyncData(file->fd()) == 0) return absl::OkStatus();
   const absl::Status lost = Lost(ErrnoStatus(errno, path));
   // The next sync would succeed although this one has lost data.
   const MutexLock lock(submissions_mutex_);

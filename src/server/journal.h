@@ -11,6 +11,7 @@
 #define SHOAL_SRC_SERVER_JOURNAL_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -127,8 +128,12 @@ class Journal {
 // sent must not go on. Every start first removes the rounds' files, even if it then fails.
 class FileJournal final : public Journal {
  public:
+  // Told how long the disk took to make a record durable. Called from any thread; may be empty.
+  using Synced = std::function<void(double seconds)>;
+
   // FAILED_PRECONDITION if another process holds the directory.
-  static absl::StatusOr<std::unique_ptr<FileJournal>> Open(const std::string& directory);
+  static absl::StatusOr<std::unique_ptr<FileJournal>> Open(const std::string& directory,
+                                                           Synced synced = nullptr);
   ~FileJournal() override;
 
   absl::Status AppendSubmission(RoundCounter round, BytesView record) override;
@@ -144,13 +149,17 @@ class FileJournal final : public Journal {
 
  private:
   class SubmissionsSource;
-  explicit FileJournal(std::string directory) : directory_(std::move(directory)) {}
+  FileJournal(std::string directory, Synced synced)
+      : directory_(std::move(directory)), synced_(std::move(synced)) {}
+  // fdatasync, timed.
+  int SyncData(int fd) const;
   absl::Status Load();
   absl::Status RemoveLeftovers();
   std::string RoundFile(RoundCounter round, absl::string_view suffix) const;
   std::string RoundsPath() const { return directory_ + "/rounds"; }
 
   const std::string directory_;
+  const Synced synced_;
   // Held open, so that a sync needs no free descriptor: clients may have taken all.
   int directory_fd_ = -1;
   int lock_fd_ = -1;

@@ -5,10 +5,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -103,6 +105,22 @@ class FileJournalTest : public ::testing::Test {
   std::unique_ptr<FileJournal> journal_;
   const RoundCounter round_{7};
 };
+
+// Monitoring is told of every record of the journal, and of every sync of submissions.
+TEST_F(FileJournalTest, TellsHowLongTheDiskTook) {
+  std::vector<double> seconds;
+  journal_.reset();
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      journal_, FileJournal::Open(directory_, [&](double s) { seconds.push_back(s); }));
+  seconds.clear();
+  SHOAL_EXPECT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  EXPECT_EQ(seconds.size(), 1u);
+  SHOAL_EXPECT_OK(journal_->AppendSubmission(round_, Bytes(10)));
+  EXPECT_EQ(seconds.size(), 1u) << "not yet durable";
+  SHOAL_EXPECT_OK(journal_->Sync(round_));
+  EXPECT_EQ(seconds.size(), 2u);
+  EXPECT_GE(*std::ranges::min_element(seconds), 0);
+}
 
 TEST_F(FileJournalTest, OneContentForARoundAndDirection) {
   SHOAL_EXPECT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));

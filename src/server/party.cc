@@ -14,7 +14,7 @@
 #include "src/base/stopwatch.h"
 #include "src/parallel/thread_pool.h"
 #include "src/sharing/batch.h"
-#include "src/wire/visible_time.h"
+#include "src/wire/visible.h"
 
 namespace shoal::server {
 namespace {
@@ -94,16 +94,18 @@ struct Party::OpenRound {
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
 
   OpenRound(wire::RoundHeader d, RoundSecrets drawn, std::shared_ptr<const TableEpoch> t,
-            uint64_t now_s)
+            uint64_t now_s, const std::function<void(const wire::StageReport&)>* done)
       : draft(std::move(d)),
         table(std::move(t)),
         drafted_s(now_s),
+        stage_done(done),
         held(Drafted{std::move(drawn)}) {}
 
   const wire::RoundHeader draft;  // as this party sent it on
   // The epoch that the draft names, also after this party has taken another one.
   const std::shared_ptr<const TableEpoch> table;
-  const uint64_t drafted_s;  // on the steady clock
+  const uint64_t drafted_s;                                               // on the steady clock
+  const std::function<void(const wire::StageReport&)>* const stage_done;  // the party's
 
   // Held by the call that works on the round, for a whole stage: making noise takes minutes. Never
   // taken on an I/O thread or under `gate`. Locked by Working alone.
@@ -246,6 +248,7 @@ struct Party::OpenRound {
   void Report(wire::StageReport report) ABSL_LOCKS_EXCLUDED(gate) {
     report.set_seconds(wire::VisibleSeconds(report.seconds()));
     report.set_cpu_seconds(wire::VisibleSeconds(report.cpu_seconds()));
+    if (*stage_done) (*stage_done)(report);
     const MutexLock lock(gate);
     std::erase_if(reports,
                   [&](const wire::StageReport& old) { return old.stage() == report.stage(); });
@@ -425,8 +428,8 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
   extended.DiscardUnknownFields();  // only what was checked is sent on
   extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
   const MutexLock lock(mutex_);
-  drafts_[counter] =
-      std::make_shared<OpenRound>(extended, std::move(secrets), table, clock_->SteadySeconds());
+  drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets), table,
+                                                 clock_->SteadySeconds(), &options_.stage_done);
   return extended;
 }
 

@@ -90,6 +90,9 @@ class Party {
     std::function<void(RoundCounter round, uint64_t opened, uint64_t onions)> progress = nullptr;
     // The same for rounds and drafts that TakeLive and EndExpired end.
     std::function<void(RoundCounter round, absl::string_view why)> ended = nullptr;
+    // Told of a stage of this party that is done, with times in hundredths of a second. May be
+    // empty. Called from any thread while the round is worked on: it must not call the party.
+    std::function<void(const wire::StageReport& report)> stage_done = nullptr;
   };
 
   // The pointers must outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster

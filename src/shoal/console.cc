@@ -1,11 +1,14 @@
 #include "src/shoal/console.h"
 
+#include <chrono>
+
 #include "absl/strings/str_cat.h"
 
 namespace shoal::commands {
 
 void Console::LineLocked(absl::string_view what) {
   bar_.reset();
+  countdown_.reset();
   io_.err << name_ << ": " << what << std::endl;
 }
 
@@ -22,6 +25,7 @@ void Console::Warn(absl::string_view what) {
 void Console::Count(absl::string_view stage, uint64_t done, uint64_t total) {
   const MutexLock lock(mutex_);
   if (quiet_) return;
+  countdown_.reset();
   if (stage != stage_) {
     bar_.reset();
     stage_ = std::string(stage);
@@ -31,6 +35,14 @@ void Console::Count(absl::string_view stage, uint64_t done, uint64_t total) {
   if (!bar_) bar_.emplace(io_.err, io_.err_is_terminal, stage_);
   bar_->Update(done, total);
   if (done >= total) bar_.reset();
+}
+
+void Console::Wait(absl::string_view what, uint64_t seconds) {
+  const MutexLock lock(mutex_);
+  if (quiet_) return;
+  LineLocked(what);
+  const auto end = cli::Countdown::Clock::now() + std::chrono::seconds(seconds);
+  countdown_.emplace(io_.err, io_.err_is_terminal, std::string(what), end);
 }
 
 }  // namespace shoal::commands

@@ -14,7 +14,7 @@
 
 namespace shoal::commands {
 
-// Thread-safe. A bar on the terminal is erased when the console dies.
+// Thread-safe. What is drawn on the terminal is erased when the console dies.
 class Console {
  public:
   // `name` begins every line ("shoal query"). With `quiet` only warnings are printed. With
@@ -28,6 +28,8 @@ class Console {
   void Tell(absl::string_view what);
   void Warn(absl::string_view what);
   void Count(absl::string_view stage, uint64_t done, uint64_t total);
+  // The same as Tell, and on a terminal counts the seconds down until something else is said.
+  void Wait(absl::string_view what, uint64_t seconds);
 
  private:
   void LineLocked(absl::string_view what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -37,7 +39,9 @@ class Console {
   cli::Io& io_;
   Mutex mutex_;
   std::string stage_ ABSL_GUARDED_BY(mutex_);
+  // At most one of them is drawn.
   std::optional<cli::ProgressBar> bar_ ABSL_GUARDED_BY(mutex_);
+  std::optional<cli::Countdown> countdown_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::commands

@@ -515,6 +515,109 @@ TEST_F(CommandsTest, StatusShowsRoundsAndLedger) {
       << json.out;
 }
 
+TEST_F(CommandsTest, StatusShowsWhatIsAliveFirst) {
+  for (const wire::RoundState state :
+       {wire::ABORTED, wire::CLOSED, wire::ABORTED, wire::OPEN_FOR_ONIONS, wire::CLOSED,
+        wire::ABORTED, wire::CLOSED}) {
+    frontend_.SetState(frontend_.OpenRound(), state);
+  }
+  const Outcome table = Run({"status", "--config", ConfigPath()});
+  EXPECT_LT(table.out.find("open for onions"), table.out.find("aborted")) << table.out;
+  EXPECT_LT(table.out.find("open for onions"), table.out.find("closed")) << table.out;
+}
+
+// A state of every party that nothing is wrong with, as the frontend says.
+std::vector<wire::PartyState> HealthyParties(FakeFrontend& frontend) {
+  std::vector<wire::PartyState> states;
+  for (const roster::Party& party : frontend.roster().parties()) {
+    wire::PartyState state;
+    state.set_party(party.number);
+    state.set_version("0.2.0");
+    state.set_roster_epoch(frontend.roster().epoch());
+    state.set_table_epoch(frontend.table().manifest().epoch());
+    state.set_rounds(2);
+    state.set_max_rounds(16);
+    state.set_roster_expires_s(frontend.roster().expires_s());
+    state.set_table_expires_s(frontend.table().manifest().content().expires_s());
+    state.set_certificate_expires_s(4'000'000'000);
+    states.push_back(state);
+  }
+  return states;
+}
+
+TEST_F(CommandsTest, StatusTellsAtAGlanceWhetherTheChainIsHealthy) {
+  const std::vector<std::string> command = {"status", "--config", ConfigPath(), "--parties"};
+  Outcome outcome = Run(command);
+  EXPECT_EQ(outcome.code, cli::kExitFailed) << "an older frontend";
+  EXPECT_NE(outcome.err.find("does not say how the parties are"), std::string::npos) << outcome.err;
+
+  const std::vector<wire::PartyState> healthy = HealthyParties(frontend_);
+  frontend_.parties = healthy;
+  outcome = Run(command);
+  EXPECT_EQ(outcome.code, cli::kExitOk) << outcome.err;
+  EXPECT_NE(outcome.out.find("the chain is healthy\n"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("0.2.0"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("2/16"), std::string::npos) << outcome.out;
+
+  const struct {
+    const char* told;
+    std::function<void(wire::PartyState&)> spoil;
+  } faults[] = {
+      {"missing: reaching party 2", [](auto& p) { p.set_problem("reaching party 2: \x1b[2J"); }},
+      {"has roster 99", [](auto& p) { p.set_roster_epoch(99); }},
+      {"has epoch 99 of the table", [](auto& p) { p.set_table_epoch(99); }},
+      {"expired", [](auto& p) { p.set_table_expires_s(1); }},
+      {"expired", [](auto& p) { p.set_roster_expires_s(1); }},
+      {"its clock differs from the frontend's by 99999 s",
+       [](auto& p) { p.set_clock_offset_s(99999); }},
+      {"by -99999 s", [](auto& p) { p.set_clock_offset_s(-99999); }},
+      {"holds 16 rounds", [](auto& p) { p.set_rounds(16); }},
+      {"its own health check fails", [](auto& p) { p.set_unwell(true); }},
+      {"another party's state", [](auto& p) { p.set_party(3); }},
+  };
+  for (const auto& fault : faults) {
+    frontend_.parties = healthy;
+    fault.spoil(frontend_.parties[1]);
+    outcome = Run(command);
+    EXPECT_EQ(outcome.code, cli::kExitFailed) << fault.told;
+    EXPECT_NE(outcome.err.find("the chain is not healthy: party 2: "), std::string::npos)
+        << outcome.err;
+    EXPECT_NE(outcome.err.find(fault.told), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.out.find("the chain is healthy"), std::string::npos);
+    EXPECT_EQ((outcome.out + outcome.err).find('\x1b'), std::string::npos) << "for terminals";
+  }
+  frontend_.parties = healthy;
+  frontend_.parties_age_s = 61;
+  EXPECT_EQ(Run(command).code, cli::kExitFailed) << "heard of too long ago";
+}
+
+TEST_F(CommandsTest, StatusOfThePartiesAsJson) {
+  frontend_.parties = HealthyParties(frontend_);
+  frontend_.parties[2].Clear();
+  frontend_.parties[2].set_party(3);
+  frontend_.parties[2].set_problem("reaching party 3: refused");
+  const Outcome outcome =
+      Run({"status", "--config", ConfigPath(), "--parties", "--format", "json"});
+  EXPECT_EQ(outcome.code, cli::kExitFailed);
+  EXPECT_NE(outcome.out.find(R"("healthy":false,"parties":[{"party":1,)"), std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find(R"("healthy":true,"version":"0.2.0",)"), std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find(R"("fault":"missing: reaching party 3: refused"})"), std::string::npos)
+      << outcome.out;
+}
+
+TEST_F(CommandsTest, WhoWaitsSeesTheSecondsOnATerminal) {
+  frontend_.OpenRound();
+  Outcome outcome = RunQuery({"key-1"});
+  EXPECT_EQ(outcome.err.find(" s left"), std::string::npos) << outcome.err;
+  terminal_ = true;
+  frontend_.OpenRound();
+  outcome = RunQuery({"key-1"});
+  EXPECT_NE(outcome.err.find(" to take queries  "), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(" s left"), std::string::npos) << outcome.err;
+}
+
 TEST_F(CommandsTest, StatusBelievesNoOtherDeployment) {
   FakeFrontend other({.seed = 2, .now_s = SystemClock().NowSeconds()});
   frontend_.deployment = other.deployment;

@@ -39,6 +39,11 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
                     .progress = [&s](absl::string_view what) { s.console_.Tell(what); },
                     .count = [&s](absl::string_view stage, uint64_t done,
                                   uint64_t total) { s.console_.Count(stage, done, total); },
+                    .waiting =
+                        [&s](absl::string_view what, uint64_t due_s) {
+                          const uint64_t now_s = s.clock_.NowSeconds();
+                          s.console_.Wait(what, due_s > now_s ? due_s - now_s : 0);
+                        },
                     .connect = [&s] { return s.connect_(s.config_.frontend); }};
   SHOAL_ASSIGN_OR_RETURN(
       s.store_, client::FileStateStore::Open(s.config_.state_path, s.witnesses_, s.random_));

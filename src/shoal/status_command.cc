@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "src/base/clock.h"
 #include "src/base/status_macros.h"
 #include "src/client/config.h"
@@ -41,6 +42,12 @@ Next NextOf(const wire::RoundInfo& round, uint64_t now_s) {
     default:
       return {"", 0};
   }
+}
+
+// Whether the frontend still has something of the round for its clients.
+bool IsAlive(const wire::RoundReport& report) {
+  const wire::RoundState state = report.round().state();
+  return state != wire::CLOSED && state != wire::ABORTED;
 }
 
 std::string RoundJson(const wire::RoundReport& report, uint64_t now_s) {
@@ -127,6 +134,131 @@ absl::StatusOr<std::string> LedgerJson(const client::Ledger& ledger, double delt
   return json.Take();
 }
 
+// What is wrong with a party, as its state shows it to somebody who has verified this deployment;
+// empty if nothing is.
+std::string FaultOf(const wire::PartyState& state, const client::Deployment& deployment,
+                    uint64_t now_s) {
+  if (!state.problem().empty()) return absl::StrCat("missing: ", Printable(state.problem()));
+  const roster::Roster& roster = deployment.roster();
+  const uint64_t epoch = deployment.manifest().content().epoch();
+  if (state.roster_epoch() != roster.epoch()) {
+    return absl::StrCat("has roster ", state.roster_epoch(), " instead of ", roster.epoch());
+  }
+  if (state.table_epoch() != epoch) {
+    return absl::StrCat("has epoch ", state.table_epoch(), " of the table instead of ", epoch);
+  }
+  if (std::min(state.roster_expires_s(), state.table_expires_s()) <= now_s) {
+    return "its roster or table has expired";
+  }
+  const int64_t tolerance_s = roster.clock_tolerance_s();
+  if (state.clock_offset_s() > tolerance_s || state.clock_offset_s() < -tolerance_s) {
+    return absl::StrCat("its clock differs from the frontend's by ", state.clock_offset_s(), " s");
+  }
+  if (state.rounds() >= state.max_rounds()) {
+    return absl::StrCat("holds ", state.rounds(), " rounds, and takes no more");
+  }
+  if (state.unwell()) return "its own health check fails: see its /healthz or log";
+  return "";
+}
+
+// What the frontend last heard may be no older than this.
+constexpr uint64_t kStaleS = 60;
+
+struct ChainHealth {
+  std::vector<std::string> faults;   // of each party; empty if there is none
+  std::vector<std::string> summary;  // all of them, with the parties' numbers
+};
+ChainHealth HealthOf(const wire::GetStatusResponse& status, const client::Deployment& deployment,
+                     uint64_t now_s) {
+  ChainHealth health;
+  if (status.parties_size() != static_cast<int>(deployment.roster().size())) {
+    health.summary.push_back(
+        "the frontend does not say how the parties are: it has just started, or is older");
+    return health;
+  }
+  if (status.parties_age_s() > kStaleS) {
+    health.summary.push_back(
+        absl::StrCat("the parties were last heard of ", status.parties_age_s(), " s ago"));
+  }
+  for (int i = 0; i < status.parties_size(); ++i) {
+    const wire::PartyState& state = status.parties(i);
+    health.faults.push_back(state.party() == static_cast<uint32_t>(i + 1)
+                                ? FaultOf(state, deployment, now_s)
+                                : "missing: another party's state is in its place");
+    if (health.faults.back().empty()) continue;
+    health.summary.push_back(absl::StrCat("party ", i + 1, ": ", health.faults.back()));
+  }
+  return health;
+}
+
+std::string PartyJson(const wire::PartyState& state, const std::string& name,
+                      const std::string& fault) {
+  JsonObject object;
+  object.Integer("party", state.party()).Text("name", name).Bool("healthy", fault.empty());
+  if (!fault.empty()) object.Text("fault", fault);
+  if (!state.problem().empty()) return object.Take();
+  return object.Text("version", Printable(state.version()))
+      .Integer("roster_epoch", state.roster_epoch())
+      .Integer("table_epoch", state.table_epoch())
+      .Integer("rounds", state.rounds())
+      .Integer("max_rounds", state.max_rounds())
+      .Number("clock_offset_s", static_cast<double>(state.clock_offset_s()))
+      .Integer("roster_expires_s", state.roster_expires_s())
+      .Integer("table_expires_s", state.table_expires_s())
+      .Integer("certificate_expires_s", state.certificate_expires_s())
+      .Take();
+}
+
+// Prints a line for every party, and whether the chain is healthy. FAILED_PRECONDITION, with all
+// that is wrong, if it is not.
+absl::Status ShowParties(const wire::GetStatusResponse& status,
+                         const client::Deployment& deployment, uint64_t now_s, bool json,
+                         std::ostream& out) {
+  const ChainHealth health = HealthOf(status, deployment, now_s);
+  const auto name = [&](size_t i) {
+    return deployment.roster().party(static_cast<uint32_t>(i + 1)).name;
+  };
+  if (json) {
+    std::vector<std::string> parties;
+    for (size_t i = 0; i < health.faults.size(); ++i) {
+      parties.push_back(PartyJson(status.parties(static_cast<int>(i)), name(i), health.faults[i]));
+    }
+    out << JsonObject()
+               .Text("deployment", deployment.roster().deployment())
+               .Bool("healthy", health.summary.empty())
+               .Raw("parties", JsonArray(parties))
+               .Take()
+        << '\n';
+  } else {
+    const auto left = [&](uint64_t time_s) {
+      return time_s > now_s ? DurationText(time_s - now_s) : std::string("expired");
+    };
+    if (!health.faults.empty()) {
+      out << absl::StrFormat("%5s  %-16s %-8s %6s %6s %7s %7s  %-12s %-12s %s\n", "party", "name",
+                             "version", "roster", "table", "rounds", "clock", "roster for",
+                             "table for", "certificate for");
+    }
+    for (size_t i = 0; i < health.faults.size(); ++i) {
+      const wire::PartyState& state = status.parties(static_cast<int>(i));
+      out << absl::StrFormat("%5d  %-16s ", i + 1, name(i));
+      if (state.problem().empty()) {
+        out << absl::StrFormat("%-8s %6d %6d %7s %+5d s  %-12s %-12s %s\n",
+                               Printable(state.version()), state.roster_epoch(),
+                               state.table_epoch(),
+                               absl::StrCat(state.rounds(), "/", state.max_rounds()),
+                               state.clock_offset_s(), left(state.roster_expires_s()),
+                               left(state.table_expires_s()), left(state.certificate_expires_s()));
+      } else {
+        out << health.faults[i] << '\n';
+      }
+    }
+    if (health.summary.empty()) out << "the chain is healthy\n";
+  }
+  if (health.summary.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the chain is not healthy: ", absl::StrJoin(health.summary, "; ")));
+}
+
 absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "table"));
   SHOAL_ASSIGN_OR_RETURN(const client::Config config,
@@ -148,8 +280,15 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
   // The ledger counts rounds in which slots were held for nothing once they have expired.
   const uint32_t tolerance_s = deployment.roster().clock_tolerance_s();
   state.DropExpired(now_s > tolerance_s ? now_s - tolerance_s : 0);
-  SHOAL_ASSIGN_OR_RETURN(const wire::GetStatusResponse status,
+  SHOAL_ASSIGN_OR_RETURN(wire::GetStatusResponse status,
                          transport->GetStatus(wire::GetStatusRequest()));
+  if (values.count("parties") > 0) {
+    return ShowParties(status, deployment, now_s, json_wanted, io.out);
+  }
+  // What is alive first.
+  std::stable_partition(status.mutable_rounds()->pointer_begin(),
+                        status.mutable_rounds()->pointer_end(),
+                        [](const wire::RoundReport* report) { return IsAlive(*report); });
   const wire::Manifest& manifest = deployment.manifest().content();
   const noise::Parameters& noise = deployment.roster().noise();
   if (json_wanted) {
@@ -199,20 +338,25 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
 cli::Command Status(Connector connect) {
   return {
       .name = "status",
-      .summary = "show a deployment's open rounds, and this client's ledger",
+      .summary = "show a deployment's parties or rounds, and this client's ledger",
       .help =
-          R"(Asks the frontend for its rounds: what they wait for, how many slots and queries they
-hold, and what their stages cost at every party. Roster and table are verified;
+          R"(Asks the frontend for its rounds, those that live first: what they wait for, how many slots
+and queries they hold, and what their stages cost at every party. Roster and table are verified;
 everything else is only what the frontend says. At the end it shows what all lookups of
 this client reveal together so far (its ledger): the exact epsilon at the deployment's
 delta. In JSON, ledger.epsilon is null if none holds at that delta; then beyond_epsilon
 holds at the larger beyond_delta. ledger.doubts counts how often the state could have been
 an old copy, whose ledger lacks what was asked later.
 )",
-      .examples = "  shoal status --config client.textproto\n",
+      .examples =
+          "  shoal status --config client.textproto\n"
+          "  shoal status --config client.textproto --parties    is the chain healthy?\n",
       .options =
           [](cli::Options& options) {
-            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            options.add_options()("config", cli::File()->required(), "the client's configuration")(
+                "parties",
+                "a line for every party instead: is it there, with which version, epochs, clock "
+                "and times of expiry? Exit code 1 unless the chain is healthy");
             AddFormatOption(options, "table");
           },
       .positional = "",

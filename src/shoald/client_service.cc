@@ -21,10 +21,12 @@ constexpr size_t kMaxWaiters = 1 << 16;
 }  // namespace
 
 ClientService::ClientService(server::Frontend* frontend, const roster::Roster* roster,
-                             std::shared_ptr<const table::Table> table, server::Journal* journal)
+                             std::shared_ptr<const table::Table> table, server::Journal* journal,
+                             const ChainWatch* chain)
     : frontend_(frontend),
       roster_(roster),
       journal_(journal),
+      chain_(chain),
       table_(std::move(table)),
       store_thread_([this] { StoreLoop(); }),
       wait_thread_([this] { WaitLoop(); }) {}
@@ -124,6 +126,11 @@ absl::StatusOr<wire::Frame> ClientService::Answer(const wire::Frame& request) {
       wire::GetStatusResponse response = StatusOf(*roster_, since_start_);
       for (wire::RoundReport& report : frontend_->Reports()) {
         *response.add_rounds() = std::move(report);
+      }
+      if (chain_ != nullptr) {
+        ChainWatch::View view = chain_->Last();
+        for (wire::PartyState& state : view.parties) *response.add_parties() = std::move(state);
+        response.set_parties_age_s(view.age_s);
       }
       return wire::MakeFrame(request.type, response);
     }

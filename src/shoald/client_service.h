@@ -13,6 +13,7 @@
 #include "src/parallel/mutex.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
+#include "src/shoald/chain_states.h"
 #include "src/table/table.h"
 
 namespace shoal::shoald {
@@ -21,9 +22,11 @@ namespace shoal::shoald {
 // answers clients that wait for a round's next state.
 class ClientService {
  public:
-  // The pointers must outlive the service.
+  // The pointers must outlive the service. Without `chain` clients hear nothing of the other
+  // parties.
   ClientService(server::Frontend* frontend, const roster::Roster* roster,
-                std::shared_ptr<const table::Table> table, server::Journal* journal);
+                std::shared_ptr<const table::Table> table, server::Journal* journal,
+                const ChainWatch* chain = nullptr);
   // Drops waiting requests.
   ~ClientService();
   ClientService(const ClientService&) = delete;
@@ -73,6 +76,7 @@ class ClientService {
   server::Frontend* const frontend_;
   const roster::Roster* const roster_;
   server::Journal* const journal_;
+  const ChainWatch* const chain_;
   const Stopwatch since_start_;
 
   std::shared_ptr<const table::Table> Table() const ABSL_LOCKS_EXCLUDED(table_mutex_);

@@ -42,6 +42,13 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   if (config.max_connections() > 1'000'000) return bad("max_connections: at most 1000000");
   if (config.stage_limit_s() > 86'400) return bad("stage_limit_s: at most 86400");
   if (config.spool_memory_mib() > uint64_t{1} << 24) return bad("spool_memory_mib: at most 2^24");
+  if (config.has_monitoring()) {
+    MonitoringConfig& monitoring = *config.mutable_monitoring();
+    if (monitoring.port() == 0 || monitoring.port() > 65'535) {
+      return bad("monitoring.port: 1 to 65535");
+    }
+    if (monitoring.host().empty()) monitoring.set_host("127.0.0.1");
+  }
   if (config.spool_directory().empty()) config.set_spool_directory(config.state_directory());
   config.set_spool_directory((base / config.spool_directory()).lexically_normal().string());
   if (config.spool_memory_mib() == 0) config.set_spool_memory_mib(MachineMemory() / 4 >> 20);

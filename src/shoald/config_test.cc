@@ -107,6 +107,8 @@ TEST(ConfigTest, ErrorsNameTheFileAndWhatIsWrong) {
       {absl::StrCat(kGood, "shares { slots: 101 }"), "shares: at most 100"},
       {absl::StrCat(kGood, "shared_addresses: '127.0.0.1/8'"),
        "shared_addresses: '127.0.0.1/8': expected"},
+      {absl::StrCat(kGood, "monitoring {}"), "monitoring.port: 1 to"},
+      {absl::StrCat(kGood, "monitoring { port: 65536 }"), "monitoring.port: 1 to"},
       {std::string(kGood).replace(7, 1, "x"), "party.textproto:1:"},
   };
   const std::string good = kGood;
@@ -120,6 +122,16 @@ TEST(ConfigTest, ErrorsNameTheFileAndWhatIsWrong) {
     EXPECT_THAT(Read(c.text), StatusIs(kInvalid, c.part)) << c.text;
     EXPECT_THAT(Read(c.text), StatusIs(kInvalid, "party.textproto")) << c.text;
   }
+}
+
+TEST(ConfigTest, MonitoringIsOffUnlessAskedForAndThenForThisMachineAlone) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(ServerConfig config, Read(kGood));
+  EXPECT_FALSE(config.has_monitoring());
+  SHOAL_ASSERT_OK_AND_ASSIGN(config, Read(absl::StrCat(kGood, "monitoring { port: 9464 }")));
+  EXPECT_EQ(config.monitoring().host(), "127.0.0.1");
+  SHOAL_ASSERT_OK_AND_ASSIGN(config,
+                             Read(absl::StrCat(kGood, "monitoring { port: 9464 host: '[::]' }")));
+  EXPECT_EQ(config.monitoring().host(), "[::]");
 }
 
 TEST(ConfigTest, ThePlanTakesWhatIsGivenAndDefaultsForTheRest) {

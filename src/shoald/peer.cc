@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
@@ -19,10 +20,19 @@ constexpr auto kConnect = 10s;
 constexpr auto kShortCall = 30s;
 // To reach the next party with a list of live rounds, and for its answer.
 constexpr auto kLiveCall = 2s;
+// More for each party after the next one.
+constexpr auto kLaterParty = 2s;
 
 // The number of tallies in the header of an encoded batch that this party made.
 uint64_t CountOf(BytesView queries) {
   return queries.size() < 5 ? 0 : LoadLe<uint32_t>(queries.data() + 1);
+}
+
+// At least a moment, so that a deadline that has passed is one.
+std::chrono::milliseconds Left(std::chrono::steady_clock::time_point deadline) {
+  const auto left = deadline - std::chrono::steady_clock::now();
+  return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(left),
+                  std::chrono::milliseconds(1));
 }
 
 absl::Status Refused(const absl::Status& status) {
@@ -46,25 +56,37 @@ class OwnedBulk final : public ByteSource {
 }  // namespace
 
 RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
-                       AnswerBytes answer_bytes, std::chrono::seconds stage_limit)
+                       AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later)
     : number_(next.number),
       address_(next.peer_address),
       pin_(next.tls_certificate_sha256),
       identity_(identity),
       answer_bytes_(std::move(answer_bytes)),
-      stage_limit_(stage_limit) {}
+      stage_limit_(stage_limit),
+      later_(later) {}
+
+RemoteLink::Deadline RemoteLink::After(std::chrono::milliseconds limit) const {
+  return std::chrono::steady_clock::now() + limit + later_ * kLaterParty;
+}
+
+absl::Status RemoteLink::Named(const absl::Status& status) const {
+  const bool silent = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  if (!silent || !absl::StartsWith(status.message(), address_)) return status;
+  return Annotate(status, absl::StrCat("party ", number_, " does not answer"));
+}
 
 absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(
-    std::chrono::milliseconds timeout, std::function<bool()> cancelled) const {
+    Deadline deadline, std::function<bool()> cancelled) const {
   const auto& key = identity_->private_key_pem;
   const net::Identity identity = {
       .certificate_pem = identity_->certificate_pem,
       .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
-  auto connection = net::Connection::Connect({.address = address_,
-                                              .pin = pin_,
-                                              .identity = &identity,
-                                              .connect_timeout = timeout,
-                                              .cancelled = std::move(cancelled)});
+  auto connection = net::Connection::Connect(
+      {.address = address_,
+       .pin = pin_,
+       .identity = &identity,
+       .connect_timeout = std::min(Left(deadline), std::chrono::milliseconds(kConnect)),
+       .cancelled = std::move(cancelled)});
   if (connection.ok()) return connection;
   // A machine that does not answer is like one that refuses: the link is broken.
   absl::Status failed = connection.status();
@@ -78,15 +100,15 @@ std::function<bool()> RemoteLink::Over(const Digest& round_id) const {
 
 absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLite& request,
                               google::protobuf::MessageLite& response,
-                              std::chrono::milliseconds timeout, std::function<bool()> cancelled,
+                              std::chrono::milliseconds limit, std::function<bool()> cancelled,
                               ByteSource* bulk) const {
-  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(kConnect, std::move(cancelled)));
-  SHOAL_ASSIGN_OR_RETURN(
-      const net::Connection::Streamed answer,
-      connection->CallStreaming(wire::MakeFrame(type, request), bulk,
-                                {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0},
-                                timeout));
-  return wire::ParseFrame(answer.frame, type, response);
+  const Deadline deadline = After(limit);
+  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, std::move(cancelled)));
+  const absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
+      wire::MakeFrame(type, request), bulk,
+      {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, Left(deadline));
+  if (!answer.ok()) return Named(answer.status());
+  return wire::ParseFrame(answer->frame, type, response);
 }
 
 absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& draft,
@@ -116,15 +138,15 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& rou
   request.set_round_id(ToString(round_id));
   SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
   const uint64_t expected = CountOf(queries) * answer_bytes;
-  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(kConnect, Over(round_id)));
-  SHOAL_ASSIGN_OR_RETURN(
-      net::Connection::Streamed answer,
-      connection->CallStreaming(
-          wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
-          {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = expected}, stage_limit_));
+  const Deadline deadline = After(stage_limit_);
+  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(deadline, Over(round_id)));
+  absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
+      wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
+      {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = expected}, Left(deadline));
+  if (!answer.ok()) return Named(answer.status());
   wire::OnlineResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
-  return std::make_unique<OwnedBulk>(std::move(connection), std::move(answer.bulk));
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer->frame, FrameType::kOnline, response));
+  return std::make_unique<OwnedBulk>(std::move(connection), std::move(answer->bulk));
 }
 
 absl::StatusOr<server::StageReports> RemoteLink::Reports(const Digest& round_id) {
@@ -144,20 +166,21 @@ absl::StatusOr<server::LackedRounds> RemoteLink::Live(const wire::SignedLiveRoun
   absl::StatusOr<wire::Frame> answer;
   {
     const MutexLock lock(live_mutex_);
+    const Deadline deadline = After(kLiveCall);
     // The party may have been restarted since the last list: then a new connection is tried, too.
     bool kept = live_connection_ != nullptr;
     do {
       if (live_connection_ == nullptr) {
         // Not cancelled: a process that is ending still says so.
-        SHOAL_ASSIGN_OR_RETURN(live_connection_, Connect(kLiveCall, nullptr));
+        SHOAL_ASSIGN_OR_RETURN(live_connection_, Connect(deadline, nullptr));
       }
       answer = live_connection_->Call(
-          frame, {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, kLiveCall);
+          frame, {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, Left(deadline));
       if (!live_connection_->usable()) live_connection_.reset();
     } while (absl::IsUnavailable(answer.status()) && live_connection_ == nullptr &&
              std::exchange(kept, false));
   }
-  SHOAL_RETURN_IF_ERROR(answer.status());
+  if (!answer.ok()) return Named(answer.status());
   wire::LiveRoundsResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(*answer, FrameType::kLiveRounds, response));
   server::LackedRounds lacked;
@@ -167,12 +190,21 @@ absl::StatusOr<server::LackedRounds> RemoteLink::Live(const wire::SignedLiveRoun
   return lacked;
 }
 
+absl::StatusOr<wire::PartyStatesResponse> RemoteLink::States(
+    const wire::PartyStatesRequest& request) const {
+  wire::PartyStatesResponse response;
+  SHOAL_RETURN_IF_ERROR(Call(FrameType::kPartyStates, request, response, kLiveCall,
+                             [this] { return cancelled_.load(); }));
+  return response;
+}
+
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
   const server::Party::InputLimits input = node_->party().MaxInput();
   switch (type) {
     case FrameType::kProposeRound:
     case FrameType::kRoundReports:
     case FrameType::kLiveRounds:
+    case FrameType::kPartyStates:
       return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0};
     case FrameType::kOffline:
       return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes,
@@ -294,6 +326,7 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
       wire::LiveRoundsRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
       SHOAL_ASSIGN_OR_RETURN(const server::LackedRounds lacked, node_->Live(message.live()));
+      heard_at_s_ = since_start_.Seconds();
       wire::LiveRoundsResponse response;
       for (const server::LackedRound& lack : lacked) {
         wire::LackedRound& added = *response.add_lacked();
@@ -301,6 +334,12 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
         added.set_counter(lack.counter.value());
       }
       return Response{wire::MakeFrame(request.type, response)};
+    }
+    case FrameType::kPartyStates: {
+      if (states_ == nullptr) return absl::UnimplementedError("this party says nothing of itself");
+      wire::PartyStatesRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      return Response{wire::MakeFrame(request.type, states_->Answer(message))};
     }
     default:
       return absl::InvalidArgumentError("not a request between parties");

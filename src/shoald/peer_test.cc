@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
@@ -465,6 +466,47 @@ TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
   RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 1s);
   EXPECT_THAT(link.Offline({}, std::make_unique<BytesSource>(Bytes(100))),
               StatusIs(absl::StatusCode::kDeadlineExceeded, party.peer_address));
+}
+
+// Party 3 takes calls and does not answer. The call to party 2 then takes as long, and its error
+// names party 3 all the same.
+TEST_F(PeerTest, APartyTwoHopsAwayThatHangsIsNamed) {
+  Mutex mutex;
+  std::vector<net::Reply> kept;
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto silent,
+      net::Server::Start({.address = "127.0.0.1:0",
+                          .identity = party2_.identity(),
+                          .clients = {},
+                          .limits = [this](FrameType type) { return service_->Limits(type); }},
+                         [&](wire::Frame, net::Reply reply) {
+                           const MutexLock lock(mutex);
+                           kept.push_back(std::move(reply));
+                         }));
+  roster::Party third = deployment_.roster().party(3);
+  third.peer_address = absl::StrCat("127.0.0.1:", silent->port());
+  third.tls_certificate_sha256 = party2_.digest();
+  RemoteLink link2(third, &party2_.tls(), AnswersOf112Bytes, 60s);
+  server::ChainNode node2(&deployment_.party(2), &link2);
+  server_.reset();
+  service_ = std::make_unique<PeerService>(&node2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      server_, net::Server::Start({.address = "127.0.0.1:0",
+                                   .identity = party2_.identity(),
+                                   .clients = {party1_.digest()},
+                                   .limits = [this](FrameType t) { return service_->Limits(t); }},
+                                  [this](wire::Frame request, net::Reply reply) {
+                                    service_->Handle(std::move(request), std::move(reply));
+                                  }));
+  RemoteLink link1(Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1);
+  // On a busy machine a call may be late by more than party 2 has in hand.
+  absl::Status told;
+  for (int i = 0; i < 20 && !absl::StrContains(told.message(), "party 3"); ++i) {
+    told = link1.Live(deployment_.frontend().Live()).status();
+  }
+  EXPECT_THAT(told, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                             absl::StrCat("party 3 does not answer: ", third.peer_address)));
+  service_.reset();
 }
 
 // What a call sends and receives belongs to its round, and must not outlive it.

@@ -14,7 +14,7 @@
 #include "src/shoald/table_service.h"
 #include "src/storage/memory.h"
 #include "src/wire/pir.pb.h"
-#include "src/wire/visible_time.h"
+#include "src/wire/visible.h"
 
 namespace shoal::shoald {
 namespace {

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "src/base/check.h"
 #include "src/base/clock.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/cli/command.h"
+#include "src/net/page_server.h"
 #include "src/net/server.h"
 #include "src/parallel/mutex.h"
 #include "src/parallel/thread_pool.h"
@@ -31,15 +31,20 @@
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
+#include "src/shoald/chain_states.h"
 #include "src/shoald/client_service.h"
 #include "src/shoald/config.h"
 #include "src/shoald/driver.h"
+#include "src/shoald/log.h"
+#include "src/shoald/monitoring.h"
+#include "src/shoald/notify.h"
 #include "src/shoald/peer.h"
 #include "src/shoald/pir_service.h"
 #include "src/storage/memory.h"
 #include "src/storage/spool.h"
 #include "src/storage/wiping_heap.h"
 #include "src/table/table.h"
+#include "src/wire/peer.pb.h"
 #include "src/wire/text.h"
 
 namespace shoal::shoald {
@@ -57,7 +62,8 @@ SIGHUP reads, verifies and takes the next epoch of the table from the same direc
 with the chain and without. Open rounds end under the epoch that they began with; the
 next rounds are of the new one, once all parties have taken it. A table that is damaged,
 does not fit the memory or is no newer epoch is refused, and the old one stays in
-service.
+service. A warning or an error that comes again and again is logged once, and then
+counted, every ten minutes.
 Exit codes: 0 ended in good order, 1 failed, 2 wrong usage, 3 the roster, table or
 journal cannot be trusted.
 )";
@@ -240,15 +246,43 @@ absl::StatusOr<std::unique_ptr<PirService>> StartEngines(
   return service;
 }
 
-// Returns when the process is to end. Until then every SIGHUP calls `reload`, which takes the next
-// epoch of the table and logs that it has.
-void WaitForEnd(const sigset_t& signals, const std::function<absl::Status()>& reload) {
+// Shows the operator the pages of `monitoring`; null if the configuration does not ask for it.
+absl::StatusOr<std::unique_ptr<net::PageServer>> ShowPages(const Monitoring& monitoring,
+                                                           const ServerConfig& config) {
+  if (!config.has_monitoring()) return nullptr;
+  const std::string address =
+      absl::StrCat(config.monitoring().host(), ":", config.monitoring().port());
+  SHOAL_ASSIGN_OR_RETURN(auto pages, net::PageServer::Start({.address = address},
+                                                            [&monitoring](absl::string_view path) {
+                                                              return monitoring.PageAt(path);
+                                                            }));
+  spdlog::info("/metrics and /healthz are at {}", address);
+  return pages;
+}
+
+// How the process speaks to its operator.
+struct Operator {
+  Log& log;
+  const Notifier& notifier;
+  Monitoring& monitoring;
+};
+
+// To be called once the process does what it is for. Returns when it is to end. Until then every
+// SIGHUP calls `reload`, which takes the next epoch of the table and logs that it has. `probe`
+// takes the locks that the process's threads need (Watchdog).
+void WaitForEnd(const sigset_t& signals, const Operator& to, std::function<void()> probe,
+                const std::function<absl::Status()>& reload) {
+  const Watchdog watchdog(&to.notifier, std::move(probe));
+  to.notifier.Ready("in service");
   int signal_number = 0;
   while (sigwait(&signals, &signal_number), signal_number == SIGHUP) {
-    if (const absl::Status status = reload(); !status.ok()) {
-      spdlog::error("the table was not reloaded: {}", status.ToString());
-    }
+    to.log.TellCounts();  // whoever sends the signal sees its error, also the second time
+    to.notifier.Reloading();
+    const absl::Status status = reload();
+    if (!status.ok()) spdlog::error("the table was not reloaded: {}", status.ToString());
+    to.notifier.Ready(status.ok() ? "in service" : "in service; the table was not reloaded");
   }
+  to.notifier.Stopping();
   spdlog::info("ending");
 }
 
@@ -269,11 +303,25 @@ void ServeClients(const ServerConfig& config, net::Server::Options& listen) {
   listen.in_reserve = &ClientService::IsControl;
 }
 
+// How a party asks the next one, if there is one, what it says of itself.
+auto AskNext(const RemoteLink* next) -> decltype(ChainStates::Options::next) {
+  if (next == nullptr) return nullptr;
+  return [next](const wire::PartyStatesRequest& request) { return next->States(request); };
+}
+
+// Whom a server serves, in figures.
+constexpr char kClients[] = "clients";
+constexpr char kNeighbour[] = "neighbour";
+std::function<void(absl::StatusCode)> ErrorsTo(const char* whom, Monitoring& monitoring) {
+  return [whom, &monitoring](absl::StatusCode code) { monitoring.metrics().Refused(whom, code); };
+}
+
 // Takes requests to engines alone. Party 1 listens where its clients are in any case.
 absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& service,
                                                               const ServerConfig& config,
                                                               const roster::Roster& roster,
-                                                              net::Server::Options listen) {
+                                                              net::Server::Options listen,
+                                                              Monitoring& monitoring) {
   const roster::Party& self = roster.party(config.party());
   listen.address = config.party() == 1 ? config.listen_address() : config.client_listen_address();
   if (listen.address.empty()) listen.address = self.client_address;
@@ -284,6 +332,7 @@ absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& servic
   }
   ServeClients(config, listen);
   listen.limits = [&](wire::FrameType type) { return service.Limits(type); };
+  listen.refused = ErrorsTo(kClients, monitoring);
   const std::string address = listen.address;
   auto server = net::Server::Start(std::move(listen), [&](wire::Frame request, net::Reply reply) {
     service.Handle(std::move(request), std::move(reply));
@@ -299,20 +348,27 @@ absl::StatusOr<std::unique_ptr<net::Server>> ListenForEngines(PirService& servic
 // epoch.
 absl::Status ServeEngines(PirService& service, const Engines& engines, const ServerConfig& config,
                           const roster::Roster& roster, net::Server::Options listen,
-                          const sigset_t& signals, ThreadPool& pool) {
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::Server> server,
-                         ListenForEngines(service, config, roster, std::move(listen)));
+                          const sigset_t& signals, ThreadPool& pool, const Operator& to) {
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<net::Server> server,
+      ListenForEngines(service, config, roster, std::move(listen), to.monitoring));
+  to.monitoring.Watch(kClients, *server);
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<net::PageServer> pages,
+                         ShowPages(to.monitoring, config));
   spdlog::info("{} of {} serves no chain", roster.party(config.party()).name, roster.deployment());
-  WaitForEnd(signals, [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
-                           OpenTable(config, roster, pool));
-    const uint64_t epoch = table->manifest().epoch();
-    SHOAL_ASSIGN_OR_RETURN(
-        ServedTable next, ReadServedTable(config.table_directory(), std::move(table), engines.pir));
-    SHOAL_RETURN_IF_ERROR(service.Reload(std::move(next)));
-    spdlog::info("serves epoch {} of the table", epoch);
-    return absl::OkStatus();
-  });
+  WaitForEnd(
+      signals, to, [&] { server->connections(); },
+      [&]() -> absl::Status {
+        SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
+                               OpenTable(config, roster, pool));
+        const uint64_t epoch = table->manifest().epoch();
+        SHOAL_ASSIGN_OR_RETURN(ServedTable next,
+                               ReadServedTable(config.table_directory(), table, engines.pir));
+        SHOAL_RETURN_IF_ERROR(service.Reload(std::move(next)));
+        to.monitoring.Serve(*table);
+        spdlog::info("serves epoch {} of the table", epoch);
+        return absl::OkStatus();
+      });
   return absl::OkStatus();
 }
 
@@ -352,10 +408,12 @@ absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(const TableUse
 }
 
 absl::Status Run(const cli::Values& values, cli::Io&) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("shoald"));
+  SHOAL_ASSIGN_OR_RETURN(const bool json_log, cli::Chosen(values, "log-format", "text", "json"));
   SHOAL_ASSIGN_OR_RETURN(const ServerConfig config,
                          ReadServerConfig(values["config"].as<std::string>()));
-  spdlog::set_pattern(absl::StrCat("%Y-%m-%dT%H:%M:%S.%e party ", config.party(), " %^%l%$ %v"));
+  const SystemClock clock;
+  Log log(config.party(), json_log, &clock);
+  const Notifier notifier = Notifier::FromEnvironment();
   // Before any thread: all of them leave these signals to the wait at the end.
   sigset_t signals;
   sigemptyset(&signals);
@@ -367,7 +425,6 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   signal(SIGPIPE, SIG_IGN);
   KeepMemoryPrivate();
 
-  const SystemClock clock;
   SystemRandom random;
   ThreadPool pool(config.threads());
   SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys,
@@ -393,6 +450,8 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   const bool backend = config.party() == roster.size();
   server::TableEpoch epoch = EpochOf(*table);
   if (backend) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
+  Monitoring monitoring(config, roster, keys.tls(), clock);
+  monitoring.Serve(*table);
   ProgressLog progress;
   server::Party::Options options{
       .number = PartyNumber(config.party()),
@@ -405,7 +464,13 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
           [](RoundCounter round, absl::string_view why) {
             spdlog::info("round {}: {}, erased", round.value(), std::string(why));
           },
+      .stage_done =
+          [&monitoring, backend](const wire::StageReport& report) {
+            monitoring.metrics().StageDone(report,
+                                           report.stage() == (backend ? "online" : "answers"));
+          },
   };
+  const size_t max_open_rounds = options.max_open_rounds;
   if (config.party() == 1) {
     SHOAL_RETURN_IF_ERROR(server::CheckPlan(PlanFrom(config, roster), roster));
   }
@@ -426,6 +491,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                                        tls_key.size()}},
       .clients = {},
       .limits = nullptr,
+      .refused = ErrorsTo(config.party() == 1 ? kClients : kNeighbour, monitoring),
       .shares = {.newcomers = config.shares().new_connections()},
       .shared_addresses = SharedAddresses(config)};
   // A party that has clients beside a neighbour listens twice, and its files are shared.
@@ -435,10 +501,13 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
                          StartEngines(engines, values, config, roster,
                                       engines.chain ? table : std::move(table), pool));
   if (!engines.chain) {
-    return ServeEngines(*pir_service, engines, config, roster, std::move(listen), signals, pool);
+    return ServeEngines(*pir_service, engines, config, roster, std::move(listen), signals, pool,
+                        {log, notifier, monitoring});
   }
   SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<server::FileJournal> journal,
-                         server::FileJournal::Open(config.state_directory()));
+                         server::FileJournal::Open(config.state_directory(), [&](double seconds) {
+                           monitoring.metrics().Synced(seconds);
+                         }));
   SpoolPlace spools(config.spool_directory(), config.spool_memory_mib() << 20);
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<server::Party> party,
@@ -450,14 +519,21 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     next = std::make_unique<RemoteLink>(
         roster.party(config.party() + 1), &keys.tls(),
         [&party](const Digest& round_id) { return party->AnswerBytes(round_id); },
-        std::chrono::seconds(config.stage_limit_s()));
+        std::chrono::seconds(config.stage_limit_s()), roster.size() - config.party() - 1);
   }
   server::ChainNode node(party.get(), next.get());
+  monitoring.Watch(*party, max_open_rounds);
+  ChainStates states({.party = config.party(),
+                      .parties = roster.size(),
+                      .self = [&] { return monitoring.State(); },
+                      .next = AskNext(next.get()),
+                      .clock = &clock});
   const Expiry expiry(party.get());
 
   // What listens dies first, then what it calls.
   std::unique_ptr<net::Server> engines_server;  // of another party than the first
   std::unique_ptr<server::Frontend> frontend;
+  std::unique_ptr<ChainWatch> chain;
   std::unique_ptr<ClientService> clients;
   std::unique_ptr<PeerService> peers;
   std::unique_ptr<Driver> driver;
@@ -478,7 +554,9 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     SHOAL_ASSIGN_OR_RETURN(
         frontend, server::Frontend::Create(PlanFrom(config, roster), party.get(), journal.get(),
                                            &clock, {.pool = &pool, .spools = &spools}));
-    clients = std::make_unique<ClientService>(frontend.get(), &roster, table, journal.get());
+    chain = std::make_unique<ChainWatch>(&states, &clock);
+    clients =
+        std::make_unique<ClientService>(frontend.get(), &roster, table, journal.get(), chain.get());
     ServeClients(config, listen);
     listen.limits = [&](wire::FrameType type) {
       return pir_service != nullptr && PirService::Serves(type) ? pir_service->Limits(type)
@@ -494,7 +572,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   } else {
     if (listen.address.empty()) listen.address = self.peer_address;
     listen.clients = {roster.party(config.party() - 1).tls_certificate_sha256};
-    peers = std::make_unique<PeerService>(&node);
+    peers = std::make_unique<PeerService>(&node, &states);
     listen.limits = [&](wire::FrameType type) { return peers->Limits(type); };
     listen.sink = [&](const wire::Frame& request, uint64_t bulk_bytes) {
       return peers->Sink(request, bulk_bytes);
@@ -504,25 +582,45 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     };
   }
   if (pir_service != nullptr && config.party() != 1) {
-    SHOAL_ASSIGN_OR_RETURN(engines_server, ListenForEngines(*pir_service, config, roster, listen));
+    SHOAL_ASSIGN_OR_RETURN(engines_server,
+                           ListenForEngines(*pir_service, config, roster, listen, monitoring));
   }
   const std::string address = listen.address;
   SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
+  monitoring.Watch(config.party() == 1 ? kClients : kNeighbour, *server);
+  if (engines_server != nullptr) monitoring.Watch(kClients, *engines_server);
+  monitoring.Watch(states);
+  if (frontend != nullptr) {
+    monitoring.Watch(*frontend);
+    monitoring.Watch(*chain);
+  } else {
+    monitoring.Watch(*peers);
+  }
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<net::PageServer> pages, ShowPages(monitoring, config));
   if (frontend != nullptr) driver = std::make_unique<Driver>(frontend.get(), &node, &clock);
   spdlog::info("{} of {} listens on {}; table {}, epoch {}: {} rows of {} bytes", self.name,
                roster.deployment(), address, table->manifest().name(), table->manifest().epoch(),
                table->rows(), table->manifest().row_bytes());
 
   const TableUsers users{party.get(), clients.get(), pir_service.get(), engines};
-  WaitForEnd(signals, [&]() -> absl::Status {
+  const auto probe = [&] {
+    server->connections();
+    party->open_rounds();
+    if (frontend != nullptr) frontend->ListRounds();
+  };
+  WaitForEnd(signals, {log, notifier, monitoring}, probe, [&]() -> absl::Status {
     SHOAL_ASSIGN_OR_RETURN(table, TakeNextEpoch(users, config, roster, *table, pool));
     spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",
                  table->manifest().epoch(), table->rows(), table->manifest().row_bytes());
+    monitoring.Serve(*table);
     return absl::OkStatus();
   });
+  pages.reset();
   server.reset();
   if (next != nullptr) next->CancelStages();
   driver.reset();
+  clients.reset();
+  chain.reset();
   peers.reset();
   party->EndAll();
   return absl::OkStatus();
@@ -546,6 +644,7 @@ int main(int argc, char** argv) {
             options.add_options()("config", cli::File()->required(),
                                   "the party's configuration (text-format protobuf)")(
                 "check", "check everything that can be checked without a network, and exit")(
+                "log-format", cli::Text(), "text, or json: one object a line (default text)")(
                 "engine", cli::Texts(), engines_help.c_str())(
                 "max-hint-mib", cli::Number(),
                 "refuse to start an engine whose hint is larger (default 1024)");

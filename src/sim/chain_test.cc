@@ -22,7 +22,7 @@
 #include "src/server/round_context.h"
 #include "src/server/testing/deployment.h"
 #include "src/wire/query_batch.h"
-#include "src/wire/visible_time.h"
+#include "src/wire/visible.h"
 
 namespace shoal::sim {
 namespace {
@@ -1187,7 +1187,7 @@ TEST_F(GuardTest, DigestsOfContentsAreUnderARoundsOwnKey) {
   EXPECT_EQ(digests.size(), 2u);
 }
 
-// Clients see reports: times are told as coarsely as src/wire/visible_time.h says.
+// Clients see reports: times are told as coarsely as src/wire/visible.h says.
 TEST_F(GuardTest, ReportsTellTimesInHundredthsOfASecond) {
   std::optional<Client> client;
   std::vector<uint64_t> rows;

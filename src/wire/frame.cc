@@ -40,20 +40,10 @@ bool IsKnown(FrameType type) {
     case FrameType::kOnline:
     case FrameType::kRoundReports:
     case FrameType::kLiveRounds:
+    case FrameType::kPartyStates:
       return true;
   }
   return false;
-}
-
-// An error message as it may be sent: printable ASCII, at most 1 KiB. Messages may quote what
-// others sent, and end in terminals and logs. They travel in a protobuf string, which cannot be
-// parsed unless it is UTF-8.
-std::string Printable(absl::string_view message) {
-  std::string text(message.substr(0, kMaxErrorBytes));
-  for (char& c : text) {
-    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
-  }
-  return text;
 }
 
 // Skips a field of the wire type in `tag`. No message of ours has groups.
@@ -65,6 +55,14 @@ bool SkipField(uint32_t tag, google::protobuf::io::CodedInputStream& in) {
 }
 
 }  // namespace
+
+std::string Printable(absl::string_view message) {
+  std::string text(message.substr(0, kMaxErrorBytes));
+  for (char& c : text) {
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+  }
+  return text;
+}
 
 FrameHeaderBytes EncodeFrameHeader(const FrameHeader& header) {
   FrameHeaderBytes out;

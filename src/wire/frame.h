@@ -45,6 +45,7 @@ enum class FrameType : uint16_t {
   kOnline = 66,
   kRoundReports = 68,
   kLiveRounds = 69,
+  kPartyStates = 70,
 };
 
 inline constexpr size_t kFrameHeaderBytes = 20;
@@ -91,9 +92,14 @@ absl::Status ParseFrame(const Frame& frame, FrameType type, google::protobuf::Me
 // fields would take far more memory than their bytes, before they are parsed.
 absl::Status CheckFieldCount(const Frame& frame, size_t most);
 
+// Text for people as it may be sent: printable ASCII, at most 1 KiB. Messages may quote what others
+// sent, and end in terminals and logs. They travel in a protobuf string, which cannot be parsed
+// unless it is UTF-8.
+std::string Printable(absl::string_view message);
+
 // Makes an ERROR frame of a status, and a status of an ERROR frame. `status` must not be OK
 // (checked); the frame gets the text that others may see (ForOthers). In both directions a message
-// is cut at 1 KiB, and bytes that are not printable ASCII become '?'. ErrorOf never returns OK: a
+// is made Printable. ErrorOf never returns OK: a
 // frame that is no ERROR, or has no error code, gives INTERNAL.
 Frame MakeErrorFrame(const absl::Status& status);
 absl::Status ErrorOf(const Frame& frame);

@@ -458,6 +458,8 @@ absl::StatusOr<wire::GetStatusResponse> FakeFrontend::GetStatus(
   response.set_deployment("fake");
   response.set_version("0");
   for (const auto& [id, round] : rounds_) *response.add_rounds()->mutable_round() = Info(round);
+  for (const wire::PartyState& state : parties) *response.add_parties() = state;
+  response.set_parties_age_s(parties_age_s);
   return End("GetStatus", response);
 }
 

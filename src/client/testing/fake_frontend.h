@@ -101,6 +101,9 @@ class FakeFrontend final : public Transport {
   std::function<void(wire::FetchAnswersResponse&)> spoil_fetch;
   // Spoils pieces of the lists of rows' epochs.
   std::function<void(wire::RowVersionList list, wire::GetRowVersionsResponse&)> spoil_versions;
+  // What the status says of the parties.
+  std::vector<wire::PartyState> parties;
+  uint64_t parties_age_s = 0;
   // Spoils rounds as they are listed.
   std::function<void(wire::RoundInfo&)> spoil_round;
   // Every request that writes and every end of the connection ("HangUp"), in order: the method's

@@ -1,4 +1,4 @@
-#include "src/wire/visible_time.h"
+#include "src/wire/visible.h"
 
 #include "gtest/gtest.h"
 
@@ -6,7 +6,7 @@ namespace shoal::wire {
 namespace {
 
 // Reports do not show differences below a hundredth of a second.
-TEST(VisibleTimeTest, StagesAreToldInHundredthsOfASecond) {
+TEST(VisibleTest, StagesAreToldInHundredthsOfASecond) {
   EXPECT_EQ(VisibleSeconds(0), 0);
   EXPECT_EQ(VisibleSeconds(0.0049), 0);
   EXPECT_EQ(VisibleSeconds(1.2351), 1.24);
@@ -14,10 +14,19 @@ TEST(VisibleTimeTest, StagesAreToldInHundredthsOfASecond) {
   EXPECT_EQ(VisibleSeconds(3600.001), 3600);
 }
 
-TEST(VisibleTimeTest, TheWholeChainIsToldInMilliseconds) {
+TEST(VisibleTest, TheWholeChainIsToldInMilliseconds) {
   EXPECT_EQ(VisibleMilliseconds(0), 0u);
   EXPECT_EQ(VisibleMilliseconds(0.0019999), 1u);
   EXPECT_EQ(VisibleMilliseconds(12.5), 12'500u);
+}
+
+TEST(VisibleTest, WhatClientsCauseIsToldInTensAndInMebibytes) {
+  EXPECT_EQ(VisibleRequests(9), 0u);
+  EXPECT_EQ(VisibleRequests(10), 10u);
+  EXPECT_EQ(VisibleRequests(1239), 1230u);
+  EXPECT_EQ(VisibleBytes((1 << 20) - 1), 0u);
+  EXPECT_EQ(VisibleBytes((3 << 20) + 5), 3u << 20);
+  EXPECT_EQ(VisibleBytes(~uint64_t{0}), ~uint64_t{0} << 20);
 }
 
 }  // namespace

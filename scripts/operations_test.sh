@@ -1,0 +1,192 @@
+#!/usr/bin/env bash
+# Follows docs/operations.md with the commands that stand there: three parties are set up, each in a
+# folder that stands for its host; the table and the roster change; a party and its state are lost and
+# come back. With SHOALD_BEFORE, the shoald of the version before, the parties begin with that, and are
+# updated one at a time while clients ask.
+set -euo pipefail
+export PATH=$PWD/src/shoal:$PWD/src/shoald:$PATH
+doc=$PWD/docs/operations.md
+sample=$PWD/configs/roster.settings.textproto
+cd "$TEST_TMPDIR"
+parties=(alice bob carol)
+declare -A pid=() number=([alice]=1 [bob]=2 [carol]=3)
+fail() {
+  echo "operations_test: $*" >&2
+  tail -n 15 {alice,bob,carol}/log >&2 2>/dev/null
+  exit 1
+}
+cleanup() { kill -9 "${pid[@]}" 2>/dev/null || true; }
+trap cleanup EXIT
+
+# The command on the page that begins with $1: continued lines as one, without the remark after it.
+command_of() {
+  local found
+  found=$(awk -v want="$1" '
+    /^    / { here = substr($0, 5)
+              if (line != "") sub(/^ +/, "", here)
+              line = line here
+              if (sub(/\\$/, "", line)) next
+              if (index(line, want) == 1) { sub(/   +[^ ].*$/, "", line); print line; exit } }
+    { line = "" }' "$doc")
+  [ -n "$found" ] || fail "docs/operations.md has no command '$1'"
+  echo "$found"
+}
+# On the host $1: the page's command that begins with $2, changed by the sed script $3.
+on() {
+  local line
+  line=$(command_of "$2" | sed "${3:-}")
+  (cd "$1" && eval "$line" >said 2>words) || fail "$1: $line: $(tail -n 3 "$1/words")"
+}
+# The page's block of lines that begins with the line $1.
+block() {
+  awk -v want="    $1" 'index($0, want) == 1 { on = 1 } on && !/^    / { exit } on { print substr($0, 5) }' "$doc"
+}
+says() { grep -q -F -- "$1" "$doc" || fail "docs/operations.md does not say '$1'"; }
+# Waits until the command succeeds; only what hangs reaches the limit.
+soon() {
+  for _ in $(seq 2000); do
+    if "$@" >last 2>&1; then return; fi
+    sleep 0.1
+  done
+  fail "'$*' did not succeed: $(cat last)"
+}
+start() {
+  (cd "$1" && exec "${shoald:-shoald}" --config party.textproto >>log 2>&1) &
+  pid[$1]=$!
+  soon grep -q 'listens on' "$1/log"
+}
+stop() {
+  kill "${pid[$1]}"
+  wait "${pid[$1]}" || fail "$1 did not end in good order"
+  : >"$1/log"
+}
+# The value of the key $1 must be $2.
+ask() {
+  local got
+  got=$(cd client && shoal query --config client.textproto "$1" 2>words) || fail "query: $(tail -n 5 client/words)"
+  [ "$got" = "$1"$'\tfound\t'"$2"$'\tyes' ] || fail "'$got' is not $2"
+}
+healthy() { (cd client && shoal status --config client.textproto --parties); }
+
+# Ports that no other test is given: this and the processes that it starts hold the lock of their block
+# (FreePorts in src/sim/processes.h).
+taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+locks=/tmp/shoal-ports-$UID
+mkdir -p -m 700 "$locks"
+while :; do
+  port=$((20000 + RANDOM % 1200 * 10))
+  exec 9>"$locks/$port"
+  flock --nonblock 9 || continue
+  taken "$port" || taken $((port + 1)) || taken $((port + 2)) || break
+done
+
+mkdir anybody client "${parties[@]}"
+
+sign_roster() {
+  on anybody 'shoal roster assemble'
+  for party in "${parties[@]}"; do
+    cp anybody/roster.unsigned "$party"
+    on "$party" 'shoal roster sign' "s/alice/$party/g"
+    cp "$party/$party.roster-share" anybody
+  done
+  on anybody 'shoal roster aggregate'
+  for host in "${parties[@]}" client; do cp anybody/roster.textproto "$host"; done
+}
+# The table in the folder $1, which commands name as they name it on the page.
+sign_table() {
+  mkdir "anybody/$1/shares"
+  for party in "${parties[@]}"; do
+    cp -r "anybody/$1" "$party"
+    on "$party" "shoal table sign $1"
+    cp "$party/$1"/shares/* "anybody/$1/shares"
+  done
+  on anybody "shoal table aggregate $1"
+  for party in "${parties[@]}"; do
+    rm -r "${party:?}/$1"
+    cp -r "anybody/$1" "$party"
+  done
+}
+squares() { for i in $(seq 100); do printf 'key-%d\tvalue %d\n' "$i" $((i * i + $1)); done >anybody/records.tsv; }
+
+# 1. to 4. Keys and roster.
+for party in "${parties[@]}"; do
+  on "$party" 'shoal keys generate' "s/alice/$party/g"
+  cp "$party/$party.announcement" anybody
+done
+sed -e "s/:730\([0-2]\)\"/:$((port / 10))\1\"/" -e 's/clock_tolerance_s: .*/clock_tolerance_s: 2/' \
+  -e '/^noise {/,/^}/{/^noise/!{/^}/!d}}' -e '/^noise {/a mechanism: GEOMETRIC epsilon: 1 delta: 1e-6 phi: 1 mode: 15 left_scale: 1.25 right_scale: 5' \
+  "$sample" >anybody/demo.textproto
+sign_roster
+on anybody 'shoal roster pins'
+for host in "${parties[@]}" client; do cp anybody/pinned.textproto "$host"; done
+
+# 5. The table.
+squares 0
+from_file='s/--packages/--tsv records.tsv --name squares --row-bytes 128/'
+on anybody 'shoal table build --packages --deployment demo --out table' "$from_file"
+sign_table table
+on anybody 'shoal table verify'
+
+# 6. and 7. The parties, from the back, and a client.
+shoald=${SHOALD_BEFORE:-shoald}
+for party in carol bob alice; do
+  block 'party: 1' | sed -e "s/^party: 1/party: ${number[$party]}/" \
+    -e 's/{ onions_window_s.*}/{ onions_window_s: 600 onions_count: 1 queries_window_s: 600 queries_count: 8 answers_window_s: 60 }/' \
+    >"$party/party.textproto"
+  [ "$party" = alice ] || sed -i '/^rounds/d' "$party/party.textproto"
+  on "$party" 'shoald --config party.textproto --check'
+  start "$party"
+done
+block 'frontend: ' | sed -e "s/alice.example:7300/127.0.0.1:$port/" >client/client.textproto
+echo 'pad_to: 8' >>client/client.textproto
+ask key-7 'value 49'
+
+# From the version before, one party at a time, from the back.
+if [ -n "${SHOALD_BEFORE:-}" ]; then
+  shoald=shoald
+  for party in carol bob alice; do
+    stop "$party"
+    start "$party"
+    ask key-8 'value 64'
+  done
+fi
+soon healthy
+
+# A new version of the table, without a restart.
+squares 1
+on anybody 'shoal table build --packages --deployment demo --previous' "$from_file"
+sign_table table-2
+says 'mv table table-1 && mv table-2 table'
+says "kill -HUP \"\$(pidof shoald)\""
+for party in "${parties[@]}"; do
+  (cd "$party" && mv table table-1 && mv table-2 table)
+  kill -HUP "${pid[$party]}"
+done
+for party in "${parties[@]}"; do soon grep -q 'serves epoch 2 of the table' "$party/log"; done
+ask key-7 'value 50'
+soon healthy
+
+# A new roster: it is read at the start.
+says 'is assembled with a higher `epoch`'
+sed -i 's/^epoch: 1/epoch: 2/' anybody/demo.textproto
+sign_roster
+for party in "${parties[@]}"; do stop "$party"; done
+for party in carol bob alice; do start "$party"; done
+ask key-9 'value 82'
+soon healthy
+grep -q 'healthy' last || fail "$(cat last)"
+
+# carol's host is lost, and her state with it. Her keys come back from the backup.
+says 'start with an empty directory'
+kill -9 "${pid[carol]}"
+wait "${pid[carol]}" 2>/dev/null || true
+: >carol/log
+rm -r carol/state
+missing() { ! healthy 2>words && grep -q 'party 3: missing' words; }
+soon missing
+sleep 3 # the clock tolerance and one second, as the page says
+start carol
+soon healthy
+ask key-10 'value 101'
+
+for party in "${parties[@]}"; do stop "$party"; done
