@@ -97,7 +97,7 @@ void Driver::Loop() {
 void Driver::Run(const server::Due& due) {
   switch (due.action) {
     case server::Action::kAnnounce:
-      if (announcing_ || clock_->NowSeconds() < next_announcement_s_) return;
+      if (announcing_ || clock_->SteadySeconds() < next_announcement_s_) return;
       announcing_ = true;
       tasks_.Spawn([this] { Announce(); });
       return;
@@ -164,7 +164,7 @@ void Driver::Announce() {
   }
   spdlog::error("no round could be opened: {}; trying again in {} s", status.ToString(),
                 kPauseAfterFailureS);
-  next_announcement_s_ = clock_->NowSeconds() + kPauseAfterFailureS;
+  next_announcement_s_ = clock_->SteadySeconds() + kPauseAfterFailureS;
   announcing_ = false;
 }
 

@@ -56,7 +56,8 @@ class Driver {
   bool list_has_changed_ ABSL_GUARDED_BY(mutex_) = false;
   bool list_failed_ = false;  // the last one; of SendList, which runs on one thread at a time
   std::atomic<bool> announcing_ = false;
-  std::atomic<uint64_t> next_announcement_s_ = 0;  // later after a failure
+  // On the steady clock; later after a failure.
+  std::atomic<uint64_t> next_announcement_s_ = 0;
   TaskGroup tasks_;
 
   std::thread loop_, lists_;

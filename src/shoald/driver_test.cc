@@ -92,6 +92,29 @@ TEST_F(DriverTest, ARoundThatAPartyHasLostIsAborted) {
   ExpectNoSeeds();
 }
 
+// An announcement fails while the frontend's clock is hours ahead. Once the clock is right again,
+// the next round opens within seconds, not hours.
+TEST_F(DriverTest, AFailureUnderAWrongClockHoldsUpNoLaterRound) {
+  deployment_.tamper(1).down = true;
+  deployment_.clock().now_s += 3 * 3600;
+  server::Frontend& frontend = deployment_.frontend();
+  // The journal has the draft's counter before it is proposed.
+  const auto counters = [&] {
+    const server::testing::Disk& disk = deployment_.disk(1);
+    const MutexLock lock(disk.mutex);
+    return disk.records.size();
+  };
+  const size_t before = counters();
+  const Driver driver(&frontend, &deployment_.node(1), &deployment_.clock());
+  ASSERT_TRUE(Soon([&] { return counters() > before && frontend.Live().list().drafts().empty(); }));
+  deployment_.clock().now_s -= 3 * 3600;
+  deployment_.tamper(1).down = false;
+  ASSERT_TRUE(Soon([&] {
+    deployment_.clock().steady_s += 3;
+    return frontend.ListRounds().rounds_size() > 0;
+  }));
+}
+
 // The same if a stage fails at any party's disk: others are told which party it was, but not the
 // names of its files.
 TEST_F(DriverTest, WhyAStageFailedNamesNoFile) {
