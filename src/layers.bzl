@@ -43,7 +43,7 @@ LAYERS = {
     # Tests and benchmarks over several folders.
     "bench": ["base", "noise", "onion", "parallel", "server", "sharing", "shuffle", "storage", "wire"],
     "fuzz": ["base", "client", "pir", "pir/lwe", "roster", "round", "server", "shoal", "shoald", "storage", "table", "wire"],
-    "sim": ["base", "client", "crowd", "net", "onion", "pir/lwe", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

@@ -2,6 +2,7 @@
 // neighbours' messages, journals and configurations.
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "src/base/check.h"
 #include "src/fuzz/target.h"
@@ -84,7 +85,8 @@ void AddFrontendTargets(std::vector<Target>& targets) {
              for (const std::string& one : request.submissions()) {
                submissions.push_back(AsBytes(one));
              }
-             const bool taken = onions->deployment().frontend().SubmitOnions(*id, submissions).ok();
+             const bool taken =
+                 onions->deployment().frontend().SubmitOnions(*id, submissions, std::nullopt).ok();
              if (taken && !onions->deployment().frontend().Stage(onions->round().id()).ok()) {
                onions->Renew();
              }
@@ -199,7 +201,7 @@ void AddPartyTargets(std::vector<Target>& targets) {
   const auto online = std::make_shared<OpenRound>(true);
   targets.push_back(
       {.name = "chain_queries",
-       .seeds = {},
+       .seeds = {Honest().to_party_3},
        .parse =
            [online](BytesView input) {
              return online->deployment().party(3).AnswerQueries(online->round().id(), input).ok();
@@ -216,6 +218,7 @@ void AddServerTargets(std::vector<Target>& targets) {
 
   const std::string seed = FileOf({}, "seed-journal");
   const std::string directory = seed.substr(0, seed.rfind('/')) + "/of-seed";
+  std::filesystem::remove_all(directory);
   {
     auto journal = server::FileJournal::Open(directory);
     SHOAL_CHECK(journal.ok());

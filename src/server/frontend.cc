@@ -231,7 +231,11 @@ absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
     uint64_t counter;
     {
       const MutexLock lock(mutex_);
-      counter = std::max(highest_counter_ + 1, round::kCountersPerSecond * now_s);
+      // Counters only rise: those of a clock that jumped ahead would be too high once it is right.
+      const uint64_t passed_s = clock_->SteadySeconds() - started_steady_s_;
+      const uint64_t time_s =
+          std::min(now_s, started_s_ + passed_s + party_->roster().clock_tolerance_s());
+      counter = std::max(highest_counter_ + 1, round::kCountersPerSecond * time_s);
     }
     SHOAL_RETURN_IF_ERROR(journal_->CommitEpoch(kCounters, counter, Digest()));
     const MutexLock lock(mutex_);

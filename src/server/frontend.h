@@ -187,6 +187,8 @@ class Frontend {
         clock_(clock),
         resources_(resources),
         of_before_(std::move(of_before)),
+        started_s_(clock->NowSeconds()),
+        started_steady_s_(clock->SteadySeconds()),
         highest_counter_(highest_counter) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -209,6 +211,9 @@ class Frontend {
 
   // Rounds of earlier processes, all ABORTED.
   const std::map<Digest, wire::RoundInfo> of_before_;
+
+  // When this process began, on both clocks.
+  const uint64_t started_s_, started_steady_s_;
 
   Mutex keeping_ ABSL_ACQUIRED_BEFORE(mutex_);   // held while the journal stores the rounds, too
   Mutex drafting_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by NewDraft, while the journal writes too

@@ -340,13 +340,14 @@ cli::Command Status(Connector connect) {
       .name = "status",
       .summary = "show a deployment's parties or rounds, and this client's ledger",
       .help =
-          R"(Asks the frontend for its rounds, those that live first: what they wait for, how many slots
-and queries they hold, and what their stages cost at every party. Roster and table are verified;
-everything else is only what the frontend says. At the end it shows what all lookups of
-this client reveal together so far (its ledger): the exact epsilon at the deployment's
-delta. In JSON, ledger.epsilon is null if none holds at that delta; then beyond_epsilon
-holds at the larger beyond_delta. ledger.doubts counts how often the state could have been
-an old copy, whose ledger lacks what was asked later.
+          R"(Asks the frontend for its rounds, those that live first: what they wait for, how many
+slots and queries they hold, and what their stages cost at every party. Roster and
+table are verified; everything else is only what the frontend says. At the end it
+shows what all lookups of this client reveal together so far (its ledger): the exact
+epsilon at the deployment's delta. In JSON, ledger.epsilon is null if none holds at
+that delta; then beyond_epsilon holds at the larger beyond_delta. ledger.doubts counts
+how often the state could have been an old copy, whose ledger lacks what was asked
+later.
 )",
       .examples =
           "  shoal status --config client.textproto\n"

@@ -108,7 +108,7 @@ void Driver::Loop() {
 void Driver::Run(const server::Due& due) {
   switch (due.action) {
     case server::Action::kAnnounce:
-      if (announcing_ || clock_->NowSeconds() < next_announcement_s_) return;
+      if (announcing_ || clock_->SteadySeconds() < next_announcement_s_) return;
       announcing_ = true;
       tasks_.Spawn([this] { Announce(); });
       return;
@@ -175,7 +175,7 @@ void Driver::Announce() {
   }
   spdlog::error("no round could be opened: {}; trying again in {} s", status.ToString(),
                 kPauseAfterFailureS);
-  next_announcement_s_ = clock_->NowSeconds() + kPauseAfterFailureS;
+  next_announcement_s_ = clock_->SteadySeconds() + kPauseAfterFailureS;
   announcing_ = false;
 }
 
@@ -194,11 +194,13 @@ bool Driver::WaitForWholeChain(const Digest& round_id) {
     next = list_begun_ + 1;
   }
   ListHasChanged();
+  // Parties that have heard no list for as long have erased the round.
+  const uint64_t until_s = clock_->SteadySeconds() + server::kUnheardLimitS;
   for (;;) {
     const auto stage = frontend_->Stage(round_id);
     if (!stage.ok() || server::IsFinal(*stage)) return false;
     const MutexLock lock(mutex_);
-    if (stopping_) return false;
+    if (stopping_ || clock_->SteadySeconds() > until_s) return false;
     // What the list has ended is not run again: the stage is looked at once more.
     if (list_arrived_ >= next) break;
     wake_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kTick);

@@ -47,8 +47,8 @@ class Driver {
   // Runs a stage, and again while it returns UNAVAILABLE (above).
   absl::Status RunRepeatedly(const Digest& round_id, absl::string_view stage,
                              const std::function<absl::Status()>& run);
-  // Waits until a list that is sent from now on has reached all parties. False if the round or the
-  // driver ends before.
+  // Waits until a list that is sent from now on has reached all parties. False if that takes longer
+  // than server::kUnheardLimitS, or the round or the driver ends before.
   bool WaitForWholeChain(const Digest& round_id) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunOffline(const Digest& round_id, server::Submissions submissions);
   // What the round cost at all parties; empty if one of them cannot be asked.
@@ -71,7 +71,8 @@ class Driver {
   uint64_t list_begun_ ABSL_GUARDED_BY(mutex_) = 0, list_arrived_ ABSL_GUARDED_BY(mutex_) = 0;
   bool list_failed_ = false;  // the last one; of SendList, which runs on one thread at a time
   std::atomic<bool> announcing_ = false;
-  std::atomic<uint64_t> next_announcement_s_ = 0;  // later after a failure
+  // On the steady clock; later after a failure.
+  std::atomic<uint64_t> next_announcement_s_ = 0;
   TaskGroup tasks_;
 
   std::thread loop_, lists_;

@@ -1,0 +1,183 @@
+#include "src/sim/runner.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/bytes.h"
+#include "src/base/check.h"
+
+namespace shoal::sim {
+namespace {
+
+constexpr rlim_t kMaxProcessorSeconds = 120;
+
+void Put(Bytes& out, uint64_t number) { AppendLe(out, number); }
+void Put(Bytes& out, const std::string& text) {
+  Put(out, text.size());
+  Append(out, AsBytes(text));
+}
+
+// What Put has written; zeros and empty texts once it ends.
+class Reader {
+ public:
+  explicit Reader(BytesView bytes) : bytes_(bytes) {}
+  uint64_t Number() {
+    if (bytes_.size() < 8) return 0;
+    const uint64_t number = LoadLe<uint64_t>(bytes_.data());
+    bytes_ = bytes_.subspan(8);
+    return number;
+  }
+  std::string Text() {
+    const size_t size = std::min<uint64_t>(Number(), bytes_.size());
+    std::string text(AsText(bytes_.first(size)));
+    bytes_ = bytes_.subspan(size);
+    return text;
+  }
+
+ private:
+  BytesView bytes_;
+};
+
+Bytes Encode(const Outcome& outcome) {
+  Bytes out;
+  Put(out, outcome.digest);
+  Put(out, outcome.events);
+  Put(out, static_cast<uint64_t>(outcome.simulated_seconds * 1000));
+  for (const uint64_t count : {outcome.lookups_answered, outcome.lookups_failed, outcome.rounds,
+                               outcome.rounds_answered, outcome.crashes, outcome.restarts}) {
+    Put(out, count);
+  }
+  Put(out, outcome.troubles);
+  Put(out, outcome.violations.size());
+  for (const Violation& violation : outcome.violations) {
+    Put(out, violation.oracle);
+    Put(out, violation.what);
+  }
+  return out;
+}
+
+Outcome Decode(BytesView bytes) {
+  Reader reader(bytes);
+  Outcome outcome;
+  outcome.digest = reader.Number();
+  outcome.events = reader.Number();
+  outcome.simulated_seconds = static_cast<double>(reader.Number()) / 1000;
+  for (uint64_t* const count : {&outcome.lookups_answered, &outcome.lookups_failed, &outcome.rounds,
+                                &outcome.rounds_answered, &outcome.crashes, &outcome.restarts}) {
+    *count = reader.Number();
+  }
+  outcome.troubles = reader.Text();
+  for (uint64_t left = reader.Number(); left > 0; --left) {
+    Violation violation;
+    violation.oracle = reader.Text();
+    violation.what = reader.Text();
+    outcome.violations.push_back(std::move(violation));
+  }
+  return outcome;
+}
+
+struct Child {
+  pid_t pid = 0;
+  int pipe = -1;
+  uint64_t seed = 0;
+  Bytes output;
+};
+
+Child Start(const Universe& universe, const Options& options) {
+  int ends[2];
+  SHOAL_CHECK(pipe(ends) == 0);
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  SHOAL_CHECK(pid >= 0);
+  if (pid == 0) {
+    close(ends[0]);
+    const rlimit limit{.rlim_cur = kMaxProcessorSeconds, .rlim_max = kMaxProcessorSeconds};
+    setrlimit(RLIMIT_CPU, &limit);
+    const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+    setrlimit(RLIMIT_CORE, &none);
+    const Bytes out = Encode(Simulate(universe, options));
+    for (size_t at = 0; at < out.size();) {
+      const ssize_t n = write(ends[1], out.data() + at, out.size() - at);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) _exit(1);
+      at += static_cast<size_t>(n);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  return {.pid = pid, .pipe = ends[0], .seed = options.seed, .output = {}};
+}
+
+// Reads what is there; false at the end.
+bool Read(Child& child) {
+  uint8_t buffer[4096];
+  const ssize_t n = read(child.pipe, buffer, sizeof buffer);
+  if (n < 0) return errno == EINTR;
+  Append(child.output, BytesView(buffer, static_cast<size_t>(n)));
+  return n > 0;
+}
+
+Outcome Finish(Child& child) {
+  close(child.pipe);
+  int status = 0;
+  while (waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  Outcome outcome = Decode(child.output);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    const std::string how = WIFSIGNALED(status)
+                                ? absl::StrCat("died: ", strsignal(WTERMSIG(status)))
+                                : absl::StrCat("exited with ", WEXITSTATUS(status));
+    outcome.violations.push_back({"alive", absl::StrCat("the simulation ", how)});
+  }
+  return outcome;
+}
+
+}  // namespace
+
+Runner::Runner() : universe_((PrepareProcess(), Universe())) {
+  const Outcome first = Simulate(universe_, {.seed = 0, .faults = false});
+  SHOAL_CHECK(first.violations.empty());
+}
+
+Outcome Runner::Run(const Options& options) const {
+  Child child = Start(universe_, options);
+  while (Read(child)) {
+  }
+  return Finish(child);
+}
+
+void Runner::RunMany(uint64_t first, uint64_t runs, unsigned jobs,
+                     const std::function<bool(uint64_t seed, const Outcome& outcome)>& take) const {
+  std::vector<Child> children;
+  uint64_t begun = 0;
+  bool goes_on = true;
+  while ((goes_on && begun < runs) || !children.empty()) {
+    while (goes_on && begun < runs && children.size() < jobs) {
+      children.push_back(Start(universe_, {.seed = first + begun++}));
+    }
+    std::vector<pollfd> waiting;
+    for (const Child& child : children)
+      waiting.push_back({.fd = child.pipe, .events = POLLIN, .revents = 0});
+    if (poll(waiting.data(), waiting.size(), -1) < 0) continue;
+    for (size_t i = waiting.size(); i-- > 0;) {
+      if (waiting[i].revents == 0 || Read(children[i])) continue;
+      const Outcome outcome = Finish(children[i]);
+      const uint64_t seed = children[i].seed;
+      children.erase(children.begin() + static_cast<ptrdiff_t>(i));
+      if (goes_on) goes_on = take(seed, outcome);
+    }
+  }
+}
+
+}  // namespace shoal::sim

@@ -1,0 +1,35 @@
+// Runs simulations, each in a process of its own: what a simulated process leaves behind when it
+// dies ends with it, and a program that crashes or hangs is a finding like any other.
+#ifndef SHOAL_SRC_SIM_RUNNER_H_
+#define SHOAL_SRC_SIM_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "src/sim/simulation.h"
+
+namespace shoal::sim {
+
+// One for each process. Not thread-safe.
+class Runner {
+ public:
+  // Prepares the process, and runs one simulation without faults, so that what programs make once
+  // is made.
+  Runner();
+
+  // A process that dies or takes more than two minutes of processor time is a violation of the
+  // oracle "alive".
+  Outcome Run(const Options& options) const;
+
+  // Runs the seeds first, first + 1, .. first + runs - 1, `jobs` at a time, and calls `take` with
+  // each outcome as it comes; stops early once that returns false.
+  void RunMany(uint64_t first, uint64_t runs, unsigned jobs,
+               const std::function<bool(uint64_t seed, const Outcome& outcome)>& take) const;
+
+ private:
+  const Universe universe_;
+};
+
+}  // namespace shoal::sim
+
+#endif  // SHOAL_SRC_SIM_RUNNER_H_

@@ -1,0 +1,49 @@
+// One run of a whole deployment from one seed: three parties, a few clients, everything that goes
+// wrong, and the oracles (oracles.h).
+//
+//   0 .. trouble ends   clients look keys up; faults that the seed has chosen come and go
+//   .. clients' end     nothing goes wrong any more: machines run, clocks are right. Every client
+//                       ends, and one that comes now is served
+//   .. a little later   the oracles look at every party and disk
+#ifndef SHOAL_SRC_SIM_SIMULATION_H_
+#define SHOAL_SRC_SIM_SIMULATION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/sim/oracles.h"
+#include "src/sim/universe.h"
+
+namespace shoal::sim {
+
+struct Options {
+  uint64_t seed = 1;
+  // Prints what happens to standard error.
+  bool verbose = false;
+  // Whether anything goes wrong.
+  bool faults = true;
+};
+
+struct Outcome {
+  uint64_t digest = 0;  // of everything that happened: equal for equal seeds
+  uint64_t events = 0;
+  double simulated_seconds = 0;
+  std::vector<Violation> violations;
+  // What happened, for statistics.
+  uint64_t lookups_answered = 0, lookups_failed = 0, rounds = 0, rounds_answered = 0;
+  uint64_t crashes = 0, restarts = 0;
+  std::string troubles;  // what the seed has chosen, for people
+};
+
+// Runs in this process, and leaves behind what died in it: Run (runner.h) gives each seed a process
+// of its own. Call PrepareProcess first.
+Outcome Simulate(const Universe& universe, const Options& options);
+
+// To be called once, before anything else: replaces the source of randomness by one that each
+// simulation seeds.
+void PrepareProcess();
+
+}  // namespace shoal::sim
+
+#endif  // SHOAL_SRC_SIM_SIMULATION_H_

@@ -1,0 +1,69 @@
+// A thousand runs of whole deployments with faults, from the seeds 1 to 1,000 (docs/simulation.md).
+#include "src/sim/simulation.h"
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/sim/runner.h"
+
+namespace shoal::sim {
+namespace {
+
+constexpr uint64_t kGroups = 20, kSeedsInGroup = 50;
+
+const Runner& TheRunner() {
+  static const auto* const runner = new Runner();
+  return *runner;
+}
+
+std::string Text(const Outcome& outcome) {
+  std::string text = absl::StrCat("troubles: ", outcome.troubles, "\n");
+  for (const Violation& violation : outcome.violations) {
+    absl::StrAppend(&text, violation.oracle, ": ", violation.what, "\n");
+  }
+  return text;
+}
+
+// Groups of seeds, so that Bazel can divide them among shards.
+class SeedsTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(SeedsTest, FiftySeeds) {
+  uint64_t answered = 0, crashes = 0;
+  for (uint64_t i = 0; i < kSeedsInGroup; ++i) {
+    const uint64_t seed = 1 + GetParam() * kSeedsInGroup + i;
+    const Outcome outcome = TheRunner().Run({.seed = seed});
+    EXPECT_TRUE(outcome.violations.empty()) << "scripts/soak --replay=" << seed << "\n"
+                                            << Text(outcome);
+    answered += outcome.lookups_answered;
+    crashes += outcome.crashes;
+  }
+  // The runs are about something.
+  EXPECT_GT(answered, kSeedsInGroup);
+  EXPECT_GT(crashes, kSeedsInGroup / 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SeedsTest, ::testing::Range<uint64_t>(0, kGroups));
+
+TEST(SimulationTest, EqualSeedsGiveEqualRuns) {
+  for (const uint64_t seed : {1, 5, 14}) {
+    const Outcome once = TheRunner().Run({.seed = seed});
+    const Outcome again = TheRunner().Run({.seed = seed});
+    EXPECT_NE(once.digest, 0u);
+    EXPECT_EQ(once.digest, again.digest) << seed;
+    EXPECT_EQ(once.events, again.events) << seed;
+  }
+  EXPECT_NE(TheRunner().Run({.seed = 1}).digest, TheRunner().Run({.seed = 2}).digest);
+}
+
+TEST(SimulationTest, WithoutFaultsEverybodyIsAnswered) {
+  const Outcome outcome = TheRunner().Run({.seed = 3, .faults = false});
+  EXPECT_TRUE(outcome.violations.empty()) << Text(outcome);
+  EXPECT_EQ(outcome.lookups_failed, 0u);
+  EXPECT_EQ(outcome.crashes, 0u);
+  EXPECT_GT(outcome.lookups_answered, 2u);
+}
+
+}  // namespace
+}  // namespace shoal::sim

@@ -1,0 +1,135 @@
+#include "src/sim/universe.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/testing/test_random.h"
+#include "src/parallel/thread_pool.h"
+#include "src/table/records.h"
+
+namespace shoal::sim {
+namespace {
+
+constexpr uint64_t kNowS = 1'800'000'000;
+constexpr char kDeployment[] = "simulated";
+// Longer than any clock of a simulation is off.
+constexpr uint64_t kLifetimeS = 1'000'000;
+
+wire::NoiseParameters Noise() {
+  // Hardly any privacy, and few noise queries.
+  return roster::NoiseToWire({.mechanism = noise::Mechanism::kGeometric,
+                              .epsilon = 1,
+                              .delta = 0.95,
+                              .phi = 1,
+                              .mode = 1,
+                              .left_scale = 0.5,
+                              .right_scale = 0.5});
+}
+
+}  // namespace
+
+Universe::Universe() {
+  ::shoal::testing::TestRandom random(1);
+  wire::Roster draft;
+  draft.set_deployment(kDeployment);
+  draft.set_epoch(1);
+  *draft.mutable_noise() = Noise();
+  draft.set_valid_from_s(kNowS - kLifetimeS);
+  draft.set_expires_s(kNowS + kLifetimeS);
+  draft.set_clock_tolerance_s(60);
+  draft.set_max_slots(256);
+  draft.set_onion_suite(std::string(roster::kOnionSuite));
+  for (uint32_t number = 1; number <= kParties; ++number) {
+    keys_.push_back(signature::SecretKey::Generate(random));
+    wire::Party& party = *draft.add_parties();
+    party.set_number(number);
+    party.set_name(absl::StrCat("party-", number));
+    const std::string address = absl::StrCat("127.0.0.1:", 7000 + number);
+    number == 1 ? party.set_client_address(address) : party.set_peer_address(address);
+    party.set_bls_public_key(ToString(keys_.back().public_key().bytes()));
+    party.set_proof_of_possession(ToString(keys_.back().ProvePossession().bytes()));
+    Digest certificate;
+    random.Fill(certificate);
+    party.set_tls_certificate_sha256(ToString(certificate));
+    party.set_machines(1);
+  }
+  std::vector<wire::RosterShare> shares;
+  for (const signature::SecretKey& key : keys_) {
+    auto share = roster::SignRoster(draft, key);
+    SHOAL_CHECK(share.ok());
+    shares.push_back(*std::move(share));
+  }
+  auto signed_roster = roster::AggregateRoster(draft, shares);
+  SHOAL_CHECK(signed_roster.ok());
+  signed_roster_ = *std::move(signed_roster);
+  auto pins = roster::PinnedParties::Create(*roster::PinsOf(draft));
+  SHOAL_CHECK(pins.ok());
+  pins_ = *std::move(pins);
+  auto roster = roster::Roster::Verify(signed_roster_, *pins_, kNowS);
+  SHOAL_CHECK(roster.ok());
+  roster_ = *std::move(roster);
+
+  ThreadPool pool(1);
+  for (uint64_t epoch = 1; epoch <= kEpochs; ++epoch) {
+    table::RecordSet records("simulated");
+    for (size_t i = 0; i < Records(epoch); ++i) {
+      const std::string key = Key(i), value = Value(i, epoch);
+      SHOAL_CHECK(records.Add(AsBytes(key), AsBytes(value), i + 1).ok());
+    }
+    table::TableOptions options;
+    options.name = "simulated table";
+    options.deployment = kDeployment;
+    std::optional<table::PreviousEpoch> previous;
+    if (!tables_.empty()) {
+      previous = tables_.back()->AsPrevious();
+      options.previous = &*previous;
+    }
+    options.epoch = epoch;
+    options.created_s = kNowS - kLifetimeS / 2;
+    options.expires_s = kNowS + kLifetimeS;
+    options.row_bytes = 48;
+    auto content = table::BuildHashed(records, options, random);
+    SHOAL_CHECK(content.ok());
+    std::vector<table::TableShare> table_shares;
+    for (const signature::SecretKey& key : keys_) {
+      auto share = table::SignTable(*content, options.previous, *roster_, key, pool);
+      SHOAL_CHECK(share.ok());
+      table_shares.push_back(*std::move(share));
+    }
+    auto table = table::AggregateTable(*content, *roster_, table_shares, kNowS, random, pool);
+    SHOAL_CHECK(table.ok());
+    tables_.push_back(std::make_shared<const table::Table>(*std::move(table)));
+    const table::Table& made = *tables_.back();
+    auto answers = std::make_shared<Bytes>(made.rows() * made.answer_bytes());
+    for (uint64_t row = 0; row < made.rows(); ++row) {
+      made.CopyAnswer(
+          row, MutableBytes(*answers).subspan(row * made.answer_bytes(), made.answer_bytes()));
+    }
+    answers_.push_back(std::move(answers));
+  }
+}
+
+server::TableEpoch Universe::Epoch(uint64_t epoch, uint32_t party) const {
+  const table::Table& table = *tables_[epoch - 1];
+  server::TableEpoch out{.facts = {.manifest_digest = table.manifest().digest(),
+                                   .rows = table.rows(),
+                                   .row_bytes = table.manifest().row_bytes()},
+                         .id = {},
+                         .epoch = epoch,
+                         .answers = {}};
+  std::ranges::copy(AsBytes(table.manifest().content().table_id()), out.id.begin());
+  if (party == kParties) {
+    out.holder = answers_[epoch - 1];
+    out.answers = {*out.holder, table.rows()};
+  }
+  return out;
+}
+
+std::string Universe::Key(size_t i) { return absl::StrCat("key-", i); }
+std::string Universe::Value(size_t i, uint64_t epoch) {
+  return absl::StrCat("value ", epoch, " of ", i);
+}
+
+}  // namespace shoal::sim

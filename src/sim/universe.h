@@ -1,0 +1,52 @@
+// What is the same in every simulation: parties with keys, a roster, and the epochs of one small
+// table that all of them have signed. Made once, from a fixed seed, as it costs many signatures.
+#ifndef SHOAL_SRC_SIM_UNIVERSE_H_
+#define SHOAL_SRC_SIM_UNIVERSE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/roster/roster.h"
+#include "src/server/party.h"
+#include "src/signature/bls.h"
+#include "src/table/table.h"
+
+namespace shoal::sim {
+
+inline constexpr uint32_t kParties = 3;
+inline constexpr uint64_t kEpochs = 3;
+inline constexpr size_t kRecords = 10;
+
+class Universe {
+ public:
+  Universe();
+
+  const roster::Roster& roster() const { return *roster_; }
+  const wire::SignedRoster& signed_roster() const { return signed_roster_; }
+  const roster::PinnedParties& pins() const { return *pins_; }
+  const signature::SecretKey& key(uint32_t party) const { return keys_[party - 1]; }
+  // Epochs are numbered from 1.
+  std::shared_ptr<const table::Table> table(uint64_t epoch) const { return tables_[epoch - 1]; }
+  // As a party takes it; with the answers if it is the backend.
+  server::TableEpoch Epoch(uint64_t epoch, uint32_t party) const;
+
+  static std::string Key(size_t i);
+  // Every epoch gives every key another value. The last two keys come with epoch 2.
+  static std::string Value(size_t i, uint64_t epoch);
+  static size_t Records(uint64_t epoch) { return epoch == 1 ? kRecords - 2 : kRecords; }
+
+ private:
+  std::vector<signature::SecretKey> keys_;
+  wire::SignedRoster signed_roster_;
+  std::optional<roster::PinnedParties> pins_;
+  std::optional<roster::Roster> roster_;
+  std::vector<std::shared_ptr<const table::Table>> tables_;
+  std::vector<std::shared_ptr<const Bytes>> answers_;
+};
+
+}  // namespace shoal::sim
+
+#endif  // SHOAL_SRC_SIM_UNIVERSE_H_
