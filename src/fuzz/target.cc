@@ -48,7 +48,8 @@ uint16_t Cursor::U16() {
 }
 
 BytesView Cursor::Blob() {
-  const size_t size = std::min<size_t>(U16(), rest_.size());
+  const size_t announced = U16();
+  const size_t size = std::min(announced, rest_.size());
   const BytesView blob = rest_.first(size);
   rest_ = rest_.subspan(size);
   return blob;
