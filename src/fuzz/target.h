@@ -1,9 +1,8 @@
 // Parsers of bytes from outside, as targets for fuzzing.
 //
 // A target is one function over arbitrary bytes. `format_fuzz_test` and `program_fuzz_test` give
-// each target its seeds, and thousands of mutated ones; `scripts/fuzz` has libFuzzer search for new
-// inputs, for as long as one likes. What either finds becomes an input in found/, which the tests
-// run for ever.
+// each target its seeds, and thousands of mutated ones. What breaks a parser, here or elsewhere,
+// becomes an input in found/, which the tests run for ever.
 #ifndef SHOAL_SRC_FUZZ_TARGET_H_
 #define SHOAL_SRC_FUZZ_TARGET_H_
 
