@@ -184,6 +184,14 @@ class RepeatTest : public ::testing::Test {
   static std::function<bool(Break)> At(Break place, int times) {
     return [place, left = times](Break here) mutable { return here == place && left-- > 0; };
   }
+  // Breaks the link to party 2 in the offline stage, tells so, and never makes it whole.
+  void BreakForGood(std::promise<void>& broke) {
+    deployment_->tamper(1).loses_lists = true;
+    breaks(1, Stage::kOffline) = [&broke, first = true](Break) mutable {
+      if (std::exchange(first, false)) broke.set_value();
+      return true;
+    };
+  }
 
   static bool Soon(const std::function<bool()>& condition) {
     for (int i = 0; i < 6000 && !condition(); ++i) std::this_thread::sleep_for(10ms);
@@ -301,15 +309,10 @@ TEST_F(RepeatTest, WhatAPartyHasLostIsNotRepeated) {
   EXPECT_EQ(onions_[1].size(), 1u);
 }
 
-// A stage waits for the chain to be whole again no longer than a stage may take.
 // A link that stays broken holds up clients for a minute.
 TEST_F(RepeatTest, AChainThatIsNotWholeForAMinuteLosesTheRound) {
-  deployment_->tamper(1).loses_lists = true;
   std::promise<void> broke;
-  breaks(1, Stage::kOffline) = [&, first = true](Break) mutable {
-    if (std::exchange(first, false)) broke.set_value();
-    return true;
-  };
+  BreakForGood(broke);
   const wire::RoundInfo end = Run([&] {
     broke.get_future().wait();
     // The driver begins to wait at some time after that: steps of less than its limit.
@@ -324,12 +327,8 @@ TEST_F(RepeatTest, AChainThatIsNotWholeForAMinuteLosesTheRound) {
 
 TEST_F(RepeatTest, TheTimeLimitHoldsOverAllTries) {
   Renew(/*stage_limit_s=*/30);
-  deployment_->tamper(1).loses_lists = true;
   std::promise<void> broke;
-  breaks(1, Stage::kOffline) = [&, first = true](Break) mutable {
-    if (std::exchange(first, false)) broke.set_value();
-    return true;
-  };
+  BreakForGood(broke);
   const wire::RoundInfo end = Run([&] {
     broke.get_future().wait();
     deployment_->clock().steady_s += 31;
