@@ -83,8 +83,10 @@ TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
 // next one opens.
 TEST_F(DriverTest, ARoundThatAPartyHasLostIsAborted) {
   std::atomic<uint64_t> lost = 0;
-  deployment_.tamper(2).lacked = [&](server::LackedRounds& lacked) {
-    if (const uint64_t counter = lost.exchange(0); counter != 0) {
+  deployment_.tamper(2).lacked = [&](const wire::LiveRounds& list, server::LackedRounds& lacked) {
+    const uint64_t counter = lost;
+    // A list that was made before the round opened, or after its end, does not ask for it.
+    if (std::ranges::binary_search(list.rounds(), counter)) {
       lacked.push_back({PartyNumber(3), RoundCounter(counter)});
     }
   };
@@ -301,8 +303,9 @@ TEST_F(RepeatTest, WhatAPartyHasLostIsNotRepeated) {
     counter = First().header().header().counter();
   };
   breaks(1, Stage::kOffline) = At(Break::kAfter, 1);
-  deployment_->tamper(1).lacked = [&](server::LackedRounds& lacked) {
-    if (counter > 0) lacked.push_back({PartyNumber(2), RoundCounter(counter)});
+  deployment_->tamper(1).lacked = [&](const wire::LiveRounds& list, server::LackedRounds& lacked) {
+    if (!std::ranges::binary_search(list.rounds(), counter.load())) return;
+    lacked.push_back({PartyNumber(2), RoundCounter(counter)});
   };
   const wire::RoundInfo end = Run();
   EXPECT_EQ(end.abort_reason(), "party 2 has lost the round");
