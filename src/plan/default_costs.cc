@@ -8,79 +8,79 @@ namespace {
 // As `shoal plan --calibrate` wrote it.
 constexpr char kCosts[] = R"(
 machine: "AMD EPYC, 2 cores, AVX2"
-seal_ns: 8414
-seal_byte_ns: 3.199
+seal_ns: 7503
+seal_byte_ns: 2.058
 noise_ns: 0.01
-open_ns: 2.074e+04
-open_byte_ns: 3.199
-slot_ns: 1500
+open_ns: 1.563e+04
+open_byte_ns: 2.058
 backend_place {
-  few_ns: 135.2
-  many_ns: 142.2
+  few_ns: 128.9
+  many_ns: 137.2
 }
 place {
-  few_ns: 252
-  many_ns: 249.7
+  few_ns: 187.5
+  many_ns: 185.3
 }
 move_byte {
-  few_ns: 1.004
-  many_ns: 1.004
+  few_ns: 1.568
+  many_ns: 1.568
 }
 forward {
-  few_ns: 28.96
-  many_ns: 32.7
+  few_ns: 32.61
+  many_ns: 22.05
 }
 forward_noise {
-  few_ns: 11.34
-  many_ns: 19.31
+  few_ns: 12.06
+  many_ns: 17.33
 }
 answer {
-  few_ns: 25.14
-  many_ns: 29.32
+  few_ns: 28.27
+  many_ns: 11.01
 }
 answer_byte {
-  few_ns: 0.533
-  many_ns: 0.3912
+  few_ns: 0.6827
+  many_ns: 0.4023
 }
 back {
-  few_ns: 17.8
-  many_ns: 32.61
+  few_ns: 26.18
+  many_ns: 7.341
 }
 back_byte {
-  few_ns: 0.9792
-  many_ns: 0.9361
+  few_ns: 1.119
+  many_ns: 0.8877
 }
 drop {
-  few_ns: 11.17
-  many_ns: 3.132
+  few_ns: 23.31
+  many_ns: 10.79
 }
 drop_byte {
-  few_ns: 0.5688
-  many_ns: 0.6051
+  few_ns: 0.612
+  many_ns: 0.4371
 }
-link_byte_ns: 0.9256
-noise_serial: 0.2345
-offline_serial: 0.2757
-online_serial: 0.3853
-answer_serial: 0.655
-back_serial: 0.3797
-pir_public_byte_ns: 67.19
-pir_pass_byte_ns: 0.04684
-pir_query_byte_ns: 0.04074
-pir_word_ns: 8.837
-pir_ask_column_ns: 350  # measured later, with vector AES: pir_benchmark --kernel=avx2
-simplepir_recover_byte_ns: 115.8
-doublepir_recover_byte_ns: 1.248e+06
+link_byte_ns: 0.9404
+noise_serial: 0.2465
+offline_serial: 0.2337
+online_serial: 0.4326
+answer_serial: 0.3815
+back_serial: 0.2922
+pir_public_byte_ns: 46.45
+pir_pass_byte_ns: 0.03497
+pir_query_byte_ns: 0.03321
+pir_word_ns: 4.796
+pir_ask_column_ns: 325.7
+simplepir_recover_byte_ns: 202.7
+doublepir_recover_byte_ns: 1.069e+06
 mask {
-  few_ns: 12.33
-  many_ns: 35.65
+  few_ns: 12.34
+  many_ns: 11.05
 }
 mask_byte {
-  few_ns: 0.4804
-  many_ns: 0.443
+  few_ns: 0.4709
+  many_ns: 0.4346
 }
-far_row_ns: 50.52
-fresh_byte_ns: 3.196
+far_row_ns: 35.32
+fresh_byte_ns: 0.1453
+slot_ns: 483.8
 )";
 
 }  // namespace

@@ -105,7 +105,10 @@ absl::Status ChainNode::Offline(const wire::SignedHeader& header,
 absl::Status ChainNode::SendList(const wire::SignedHeader& header,
                                  absl::StatusOr<std::unique_ptr<ByteSource>> list) {
   if (!list.ok()) return AtParty(*party_, list.status());
-  return next_ == nullptr ? absl::OkStatus() : next_->Offline(header, *std::move(list));
+  if (next_ == nullptr || *list == nullptr) return absl::OkStatus();
+  SHOAL_RETURN_IF_ERROR(next_->Offline(header, *std::move(list)));
+  party_->ListPassedOn(round::RoundId(header.header()));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id,

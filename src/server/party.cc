@@ -79,8 +79,8 @@ struct Party::OpenRound {
   struct Ready {
     // Shared with FirstWrongToken, which only reads.
     std::shared_ptr<OnlineMaterial> material;
-    // The list for the next party, kept in case the list that it was made of comes again: nothing
-    // is left from which it could be made again.
+    // The list for the next party, kept until that party has it in case the list that it was made
+    // of comes again: nothing is left from which it could be made again. Null afterwards.
     std::shared_ptr<OrderedList> list;
     wire::StageReport report;  // of the stage, without what reading the list costs
   };
@@ -841,11 +841,19 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
     SHOAL_RETURN_IF_ERROR(open.TakeOnions(*this, *keys, *work));
   }
   const auto& ready = std::get<OpenRound::Ready>(open.held);
+  if (ready.list == nullptr) return nullptr;
   ready.list->Rewind();
   auto onward = std::make_unique<Outgoing>(this, intake->open_, *keys, Content::kOfflineOutput,
                                            std::make_unique<ListReader>(ready.list), ready.report);
   SHOAL_RETURN_IF_ERROR(onward->Start());
   return onward;
+}
+
+void Party::ListPassedOn(const Digest& round_id) {
+  const auto open = Find(round_id);
+  if (!open.ok()) return;
+  const Working working(**open);
+  if (auto* const ready = std::get_if<OpenRound::Ready>(&(*open)->held)) ready->list.reset();
 }
 
 absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& round_keys,

@@ -168,7 +168,8 @@ class Party {
   // Returns the list for the next party (empty at the backend), made as it is read.
   // INVALID_ARGUMENT if the input is not complete. Once the input is committed to, the onion key is
   // erased, and what the noise and the permutation were drawn from. The same input may come again,
-  // until queries are taken, and gets the list that was kept; FAILED_PRECONDITION afterwards.
+  // until queries are taken, and gets the list that was kept, or null after ListPassedOn;
+  // FAILED_PRECONDITION afterwards.
   //
   // Sources that this and the calls below return must not outlive the party. Reading them gives
   // FAILED_PRECONDITION once the round has ended or an earlier call was repeated.
@@ -178,6 +179,10 @@ class Party {
                                                       ByteSource& onions);
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
                                                       ByteSource& submissions, uint64_t onions);
+  // The next party has all of the list that Offline returned: erases it, so that queries need not
+  // wait for that. Waits for a call that works on the round. Does nothing if there is no such
+  // round.
+  void ListPassedOn(const Digest& round_id);
 
   // At every party but the backend: takes encoded queries and returns those for the next party.
   // Then erases the noise queries and the shares. The same queries get the same bytes, which are

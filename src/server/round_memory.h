@@ -57,7 +57,7 @@ struct RoundMemory {
   ListMemory forward;  // where queries are put in order; allocated online where memory is scarce
   // From the offline stage on.
   ListMemory opened;   // the opened onions
-  ListMemory ordered;  // the list for the next party, until the queries come
+  ListMemory ordered;  // the list for the next party, until that party has it
   // In the online stage. They lie where `ordered` and `opened` lay if there is room.
   ListMemory returned;  // answers with their places, until they have been sent
   ListMemory kept;      // answers that the frontend keeps until its clients have them

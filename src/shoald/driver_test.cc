@@ -248,6 +248,10 @@ TEST_F(RepeatTest, AStageWhoseLinkBrokeIsRunAgainWithTheSameBytes) {
         EXPECT_EQ(Run().state(), wire::ANSWERED);
         EXPECT_EQ(onions_[1].size(), stage == Stage::kOffline ? 2u : 1u);
         EXPECT_EQ(queries_[1].size(), stage == Stage::kOnline ? 2u : 1u);
+        // Party 2 has erased its list once party 3 has it.
+        if (link == 1 && place == Break::kAfter) {
+          EXPECT_EQ(onions_[2].size(), 1u);
+        }
         for (auto* tries : {&onions_, &queries_, &answers_}) {
           for (const uint32_t l : {1u, 2u}) {
             ASSERT_FALSE((*tries)[l].empty());
