@@ -996,6 +996,35 @@ TEST_F(ClientTest, EpochsNeverGoBack) {
   EXPECT_EQ(store_.state().table->epoch, 9u);
 }
 
+// The pins are of before the renewal all the time, as nobody changes them on every device.
+TEST_F(ClientTest, ARenewedKeyIsFollowedAndTheOldOneTakenNoMore) {
+  Start({.roster_epoch = 5, .table_epoch = 9});
+  // Whoever has all of the old keys, one day.
+  const FakeFrontend thief({.roster_epoch = 99, .table_epoch = 99});
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(store_.state().followed_keys, std::nullopt);
+  frontend_->RenewKey(2);
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(store_.state().roster->epoch, 6u);
+  ASSERT_TRUE(store_.state().followed_keys.has_value());
+  ASSERT_NE(Open(), nullptr);
+  const wire::GetDeploymentResponse real = frontend_->deployment;
+  frontend_->deployment = thief.deployment;
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "party 2"));
+  frontend_->deployment = real;
+  frontend_->RenewKey(1);
+  frontend_->RenewKey(2);
+  ASSERT_NE(Open(), nullptr);
+  // A frontend that keeps renewals back is told apart from one that has none.
+  frontend_->deployment.mutable_roster()->clear_renewals();
+  ASSERT_NE(Open(), nullptr) << "this client needs them no more";
+  store_.state() = State();
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "compare them"));
+  // It is the followed keys that the thief stumbles over.
+  frontend_->deployment = thief.deployment;
+  ASSERT_NE(Open(), nullptr);
+}
+
 TEST_F(ClientTest, ForeignDeploymentsAreRefused) {
   Start();
   const FakeFrontend other({.seed = 2});
