@@ -7,6 +7,12 @@
 #include "src/base/status_macros.h"
 
 namespace shoal::client {
+namespace {
+
+// A frontend may be away for as long, and whoever comes meanwhile waits.
+constexpr uint64_t kOutageS = 60;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<LiveDeployment>> LiveDeployment::Open(
     Transport* transport, const roster::PinnedParties* pins, StateStore* store,
@@ -14,7 +20,7 @@ absl::StatusOr<std::unique_ptr<LiveDeployment>> LiveDeployment::Open(
   std::unique_ptr<LiveDeployment> live(
       new LiveDeployment(transport, pins, store, std::move(environment), std::move(placement_cache),
                          std::move(address)));
-  uint64_t wait_until_s = 0;
+  uint64_t wait_until_s = live->environment_.clock->NowSeconds() + kOutageS;
   for (const HeldRound& held : store->state().rounds) {
     if (!held.over) wait_until_s = std::max(wait_until_s, held.header.header().expires_s());
   }

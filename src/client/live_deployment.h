@@ -29,8 +29,9 @@ namespace shoal::client {
 // Thread-compatible. Calls block.
 class LiveDeployment {
  public:
-  // As Deployment::Open. If the state has rounds that have not ended, something is under way, and
-  // it waits for the frontend until the last of them expires. The pointers, and those in
+  // As Deployment::Open. Waits for a frontend that does not answer for a minute; if the state has
+  // rounds that have not ended, something is under way, and it waits until the last of them
+  // expires, if that is later. The pointers, and those in
   // `environment`, must outlive this.
   static absl::StatusOr<std::unique_ptr<LiveDeployment>> Open(
       Transport* transport, const roster::PinnedParties* pins, StateStore* store,

@@ -93,6 +93,30 @@ class LiveDeploymentTest : public ::testing::Test {
   std::vector<Digest> rounds_;
 };
 
+// Not only a client that has something under way: whoever comes while the frontend is started
+// again, or its link is down, waits for it.
+TEST_F(LiveDeploymentTest, AClientThatComesWhileTheFrontendIsAwayWaitsForAMinute) {
+  environment_ = {.clock = &frontend_.clock(),
+                  .random = &frontend_.random(),
+                  .pool = &frontend_.pool(),
+                  .sleep = [this](uint32_t milliseconds) { Sleep(milliseconds); }};
+  uint64_t away_until_ms = 50'000;
+  frontend_.before = [&](const std::string&) {
+    return slept_ms_ < away_until_ms ? absl::UnavailableError("Network is unreachable")
+                                     : absl::OkStatus();
+  };
+  const auto open = [&] {
+    return LiveDeployment::Open(&frontend_, &frontend_.pins(), &store_, environment_,
+                                placement_cache_)
+        .status();
+  };
+  SHOAL_EXPECT_OK(open());
+  EXPECT_GE(slept_ms_, 50'000u);
+  away_until_ms = 1'000'000;
+  EXPECT_THAT(open(), StatusIs(absl::StatusCode::kUnavailable, "Network is unreachable"));
+  EXPECT_LT(slept_ms_, 150'000u);
+}
+
 TEST_F(LiveDeploymentTest, AClientThatWaitsForARoundGoesOnInTheNextEpoch) {
   Start();
   const uint64_t rows = live_->current().manifest().rows();

@@ -24,6 +24,27 @@ namespace {
 
 enum class Kind : uint8_t { kContent = 1, kEpoch = 2, kEnd = 3 };
 
+Bytes ContentRecord(RoundCounter round, Content content, const Digest& digest) {
+  Bytes record = {static_cast<uint8_t>(Kind::kContent), static_cast<uint8_t>(content)};
+  AppendLe(record, round.value());
+  Append(record, digest);
+  return record;
+}
+
+Bytes EpochRecord(absl::string_view subject, uint64_t epoch, const Digest& digest) {
+  Bytes record = {static_cast<uint8_t>(Kind::kEpoch)};
+  AppendLe(record, epoch);
+  Append(record, digest);
+  Append(record, AsBytes(subject));
+  return record;
+}
+
+Bytes EndRecord(RoundCounter round) {
+  Bytes record = {static_cast<uint8_t>(Kind::kEnd)};
+  AppendLe(record, round.value());
+  return record;
+}
+
 constexpr size_t kChecksumBytes = 16;
 constexpr size_t kFrameBytes = 4 + kChecksumBytes;
 // Limits of the file `journal`. Records are small, so that a damaged length is nearly always
@@ -104,10 +125,7 @@ absl::Status Journal::CommitRound(RoundCounter round, Content content, const Dig
   }
   Committed& committed = contents_[{round, content}];
   committed = {.digest = digest, .durable = false};
-  Bytes record = {static_cast<uint8_t>(Kind::kContent), static_cast<uint8_t>(content)};
-  AppendLe(record, round.value());
-  Append(record, digest);
-  SHOAL_RETURN_IF_ERROR(Persist(record));
+  SHOAL_RETURN_IF_ERROR(Persist(ContentRecord(round, content, digest)));
   committed.durable = true;
   return absl::OkStatus();
 }
@@ -132,11 +150,7 @@ absl::Status Journal::CommitEpoch(absl::string_view subject, uint64_t epoch, con
   }
   Epoch& committed = epochs_[std::string(subject)];
   committed = {.number = epoch, .digest = digest, .durable = false};
-  Bytes record = {static_cast<uint8_t>(Kind::kEpoch)};
-  AppendLe(record, epoch);
-  Append(record, digest);
-  Append(record, AsBytes(subject));
-  SHOAL_RETURN_IF_ERROR(Persist(record));
+  SHOAL_RETURN_IF_ERROR(Persist(EpochRecord(subject, epoch, digest)));
   committed.durable = true;
   return absl::OkStatus();
 }
@@ -150,9 +164,7 @@ uint64_t Journal::highest_epoch(absl::string_view subject) const {
 absl::Status Journal::PersistEnd(RoundCounter round) {
   contents_.erase(contents_.lower_bound({round, Content{0}}),
                   contents_.lower_bound({RoundCounter(round.value() + 1), Content{0}}));
-  Bytes record = {static_cast<uint8_t>(Kind::kEnd)};
-  AppendLe(record, round.value());
-  return Persist(record);
+  return Persist(EndRecord(round));
 }
 
 absl::Status Journal::EndRound(RoundCounter round) {
@@ -172,6 +184,20 @@ absl::Status Journal::EndOpenRounds() {
     SHOAL_RETURN_IF_ERROR(PersistEnd(round));
   }
   return absl::OkStatus();
+}
+
+std::vector<Bytes> Journal::Summary() const {
+  std::vector<Bytes> records;
+  // Ended rounds are refused by the highest counter alone, which stands here as a round of its own.
+  records.push_back(ContentRecord(highest_round_, Content::kHeader, Digest()));
+  records.push_back(EndRecord(highest_round_));
+  for (const auto& [key, committed] : contents_) {
+    records.push_back(ContentRecord(key.first, key.second, committed.digest));
+  }
+  for (const auto& [subject, epoch] : epochs_) {
+    records.push_back(EpochRecord(subject, epoch.number, epoch.digest));
+  }
+  return records;
 }
 
 RoundCounter Journal::highest_round() const {
@@ -226,9 +252,9 @@ class FileJournal::OpenFile {
 };
 
 absl::StatusOr<std::unique_ptr<FileJournal>> FileJournal::Open(const std::string& directory,
-                                                               Synced synced) {
+                                                               FileJournalOptions options) {
   SHOAL_RETURN_IF_ERROR(MakeDirectory(directory, FileMode::kPrivate));
-  std::unique_ptr<FileJournal> journal(new FileJournal(directory, std::move(synced)));
+  std::unique_ptr<FileJournal> journal(new FileJournal(directory, std::move(options)));
   journal->directory_fd_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (journal->directory_fd_ < 0) return ErrnoStatus(errno, directory);
   const std::string lock_path = directory + "/lock";
@@ -284,20 +310,22 @@ absl::Status FileJournal::Load() {
   {
     const MutexLock lock(mutex_);
     journal_bytes_ = whole_bytes;
+    compact_at_bytes_ = options_.compact_bytes;
   }
   return EndOpenRounds();
 }
 
 // Removes submissions of rounds that were open or being ended, seeds that an earlier version
-// stored, and what a write of StoreRounds left that was broken off. Goes on after a file that
-// cannot be removed.
+// stored, and what a write of StoreRounds or Compact left that was broken off. Goes on after a file
+// that cannot be removed.
 absl::Status FileJournal::RemoveLeftovers() {
   std::error_code error;
   absl::Status first_error;
   for (const auto& entry : std::filesystem::directory_iterator(directory_, error)) {
     const std::string name = entry.path().filename().string();
     if (!absl::StartsWith(name, "round-") &&
-        !absl::StartsWith(name, absl::StrCat("rounds", kTemporarySuffix))) {
+        !absl::StartsWith(name, absl::StrCat("rounds", kTemporarySuffix)) &&
+        !absl::StartsWith(name, absl::StrCat("journal", kTemporarySuffix))) {
       continue;
     }
     const std::string path = entry.path().string();
@@ -314,8 +342,8 @@ std::string FileJournal::RoundFile(RoundCounter round, absl::string_view suffix)
 int FileJournal::SyncData(int fd) const {
   const Stopwatch stopwatch;
   const int result = ::fdatasync(fd);
-  const int error = errno;  // `synced_` may change it
-  if (synced_) synced_(stopwatch.Seconds());
+  const int error = errno;  // `synced` may change it
+  if (options_.synced) options_.synced(stopwatch.Seconds());
   errno = error;
   return result;
 }
@@ -324,21 +352,51 @@ absl::Status FileJournal::Persist(BytesView record) {
   SHOAL_CHECK(record.size() <= kMaxRecordBytes);
   const std::string path = directory_ + "/journal";
   if (broken_) {
-    return Damaged(
-        path, "an earlier write failed, and what is on the disk is not known; restart the party");
+    return Damaged(path,
+                   "an earlier write failed, and what is on the disk is not known; the party ends");
   }
+  if (journal_bytes_ >= compact_at_bytes_) SHOAL_RETURN_IF_ERROR(Compact());
   const Bytes framed = Frame(record);
   if (absl::Status written = WriteAll(journal_fd_, framed, path); !written.ok()) {
     // Cuts off the half record, so that the next one follows whole records.
-    broken_ = ::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0;
+    if (::ftruncate(journal_fd_, static_cast<off_t>(journal_bytes_)) != 0) return Break(written);
     return written;
   }
   if (SyncData(journal_fd_) != 0) {
-    broken_ =
-        true;  // the system may have dropped what it could not write: a second try proves nothing
-    return ErrnoStatus(errno, path);
+    // The system may have dropped what it could not write: a second try proves nothing.
+    return Break(ErrnoStatus(errno, absl::StrCat("syncing ", path)));
   }
   journal_bytes_ += framed.size();
+  return absl::OkStatus();
+}
+
+absl::Status FileJournal::Break(absl::Status why) {
+  broken_ = true;
+  if (options_.broken) options_.broken(why);
+  return why;
+}
+
+absl::Status FileJournal::Compact() {
+  const std::string path = directory_ + "/journal";
+  compact_at_bytes_ = journal_bytes_ + options_.compact_bytes;
+  Bytes content;
+  for (const Bytes& record : Summary()) Append(content, Frame(record));
+  std::string temporary = absl::StrCat(path, kTemporarySuffix, "XXXXXX");
+  const int fd = ::mkostemp(temporary.data(), O_APPEND | O_CLOEXEC);
+  if (fd < 0) return absl::OkStatus();
+  if (!WriteAll(fd, content, temporary).ok() || SyncData(fd) != 0) {
+    ::close(fd);
+    ::unlink(temporary.c_str());
+    return absl::OkStatus();
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0 || ::fsync(directory_fd_) != 0) {
+    const absl::Status why = ErrnoStatus(errno, absl::StrCat("replacing ", path));
+    ::close(fd);
+    return Break(why);  // a start may find the one file or the other
+  }
+  ::close(std::exchange(journal_fd_, fd));
+  journal_bytes_ = content.size();
+  compact_at_bytes_ = journal_bytes_ + options_.compact_bytes;
   return absl::OkStatus();
 }
 

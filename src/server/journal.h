@@ -87,6 +87,10 @@ class Journal {
  protected:
   Journal() = default;
 
+  // What is refused for ever, and what is committed of open rounds, as records: a start that
+  // replays these alone refuses all that it would refuse after all records so far.
+  std::vector<Bytes> Summary() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   // Makes one record durable.
   virtual absl::Status Persist(BytesView record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Deletes what AppendSubmission has written. Called without the lock: gigabytes take a while.
@@ -119,21 +123,34 @@ class Journal {
 };
 
 // A journal in a directory of its own (0700):
-//   journal             records, each: u32 length | 16-byte BLAKE2b checksum | record
+//   journal             records, each: u32 length | 16-byte BLAKE2b checksum | record. Once they
+//   are
+//                       many, a file with Summary() alone replaces it: whenever the process or the
+//                       machine stops, a start finds the old file or the new one
 //   round-N.submissions (0600)
 //   rounds              what StoreRounds keeps
 //   lock                held while a process uses the directory
 // A record that was half written when the power failed is cut off at the next start, as nothing was
 // sent because of it. Any other damaged record is DATA_LOSS: a party that does not know what it has
 // sent must not go on. Every start first removes the rounds' files, even if it then fails.
+//
+// Once it is not known what is on the disk (a sync has failed), nothing is committed any more: a
+// new process has to read what is there.
+struct FileJournalOptions {
+  // Told how long the disk took to make a record durable. Called from any thread; may be empty.
+  std::function<void(double seconds)> synced = nullptr;
+  // Told why nothing is committed any more. Called once, from any thread, with the journal's lock
+  // held; may be empty.
+  std::function<void(const absl::Status& why)> broken = nullptr;
+  // How many bytes of records are added before the file is replaced.
+  uint64_t compact_bytes = 1 << 18;
+};
+
 class FileJournal final : public Journal {
  public:
-  // Told how long the disk took to make a record durable. Called from any thread; may be empty.
-  using Synced = std::function<void(double seconds)>;
-
   // FAILED_PRECONDITION if another process holds the directory.
   static absl::StatusOr<std::unique_ptr<FileJournal>> Open(const std::string& directory,
-                                                           Synced synced = nullptr);
+                                                           FileJournalOptions options = {});
   ~FileJournal() override;
 
   absl::Status AppendSubmission(RoundCounter round, BytesView record) override;
@@ -149,22 +166,28 @@ class FileJournal final : public Journal {
 
  private:
   class SubmissionsSource;
-  FileJournal(std::string directory, Synced synced)
-      : directory_(std::move(directory)), synced_(std::move(synced)) {}
+  FileJournal(std::string directory, FileJournalOptions options)
+      : directory_(std::move(directory)), options_(std::move(options)) {}
   // fdatasync, timed.
   int SyncData(int fd) const;
   absl::Status Load();
+  // Replaces the records by Summary(). OK also if the disk does not take the new file: the records
+  // stay, and it is tried again later.
+  absl::Status Compact() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Commits nothing from now on. Returns `why`.
+  absl::Status Break(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RemoveLeftovers();
   std::string RoundFile(RoundCounter round, absl::string_view suffix) const;
   std::string RoundsPath() const { return directory_ + "/rounds"; }
 
   const std::string directory_;
-  const Synced synced_;
+  const FileJournalOptions options_;
   // Held open, so that a sync needs no free descriptor: clients may have taken all.
   int directory_fd_ = -1;
   int lock_fd_ = -1;
-  int journal_fd_ = -1;
+  int journal_fd_ = -1;                                 // after Load, of Persist
   uint64_t journal_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of whole records
+  uint64_t compact_at_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   // What is on the disk is no longer known.
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   class OpenFile;

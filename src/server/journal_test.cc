@@ -3,13 +3,19 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -19,16 +25,46 @@
 
 namespace {
 
+// Steps of this program by which files become durable: "sync", "rename", "sync directory".
+std::vector<std::string>* steps = nullptr;
 // Calls of this program that made a file's content durable. What fdatasync itself does is the
 // system's.
 std::atomic<int> content_syncs = 0;
+// The error of every fdatasync, or of every fsync; 0 for none.
+std::atomic<int> sync_error = 0, directory_sync_error = 0;
+// When not negative: the process dies in the step that comes after so many others. A write is a
+// step, too, and half of it is done.
+int dies_in = -1;
+
+bool Dies() { return dies_in >= 0 && dies_in-- == 0; }
+
+int Step(const char* name, int error, const std::function<long()>& call) {
+  if (steps != nullptr) steps->push_back(name);
+  if (Dies()) _exit(9);
+  if (error == 0) return static_cast<int>(call());
+  errno = error;
+  return -1;
+}
 
 }  // namespace
 
 // In place of the C library's, for the whole program.
-extern "C" int fdatasync(int fd) {
+extern "C" {
+int fdatasync(int fd) {
   ++content_syncs;
-  return static_cast<int>(::syscall(SYS_fdatasync, fd));
+  return Step("sync", sync_error, [&] { return ::syscall(SYS_fdatasync, fd); });
+}
+int fsync(int fd) {
+  return Step("sync directory", directory_sync_error, [&] { return ::syscall(SYS_fsync, fd); });
+}
+int rename(const char* from, const char* to) noexcept {
+  return Step("rename", 0, [&] { return ::syscall(SYS_rename, from, to); });
+}
+ssize_t write(int fd, const void* bytes, size_t size) {
+  if (!Dies()) return ::syscall(SYS_write, fd, bytes, size);
+  ::syscall(SYS_write, fd, bytes, size / 2);
+  _exit(9);
+}
 }
 
 namespace shoal::server {
@@ -91,10 +127,11 @@ class FileJournalTest : public ::testing::Test {
     std::filesystem::remove_all(directory_);
     Reopen();
   }
-  void Reopen() {
+  void Reopen(FileJournalOptions options = {}) {
     journal_.reset();
-    SHOAL_ASSERT_OK_AND_ASSIGN(journal_, FileJournal::Open(directory_));
+    SHOAL_ASSERT_OK_AND_ASSIGN(journal_, FileJournal::Open(directory_, std::move(options)));
   }
+  uint64_t JournalBytes() const { return std::filesystem::file_size(directory_ + "/journal"); }
   bool RoundFilesAreGone() const {
     for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
       if (entry.path().filename().string().starts_with("round-")) return false;
@@ -111,7 +148,7 @@ TEST_F(FileJournalTest, TellsHowLongTheDiskTook) {
   std::vector<double> seconds;
   journal_.reset();
   SHOAL_ASSERT_OK_AND_ASSIGN(
-      journal_, FileJournal::Open(directory_, [&](double s) { seconds.push_back(s); }));
+      journal_, FileJournal::Open(directory_, {.synced = [&](double s) { seconds.push_back(s); }}));
   seconds.clear();
   SHOAL_EXPECT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
   EXPECT_EQ(seconds.size(), 1u);
@@ -279,6 +316,161 @@ TEST_F(FileJournalTest, EpochsNeitherGoBackNorFork) {
   Reopen();
   EXPECT_THAT(journal_->CommitEpoch("roster", 4, D(2)), StatusIs(kRefused, "older"));
   SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", 5, D(2)));
+}
+
+// A new process has to read what is on the disk after a sync that failed: the party must not sit
+// there and refuse everything. It is told once, whichever write it was.
+TEST_F(FileJournalTest, SaysThatItIsBroken) {
+  std::vector<std::string> broken;
+  const auto tell = [&](const absl::Status& why) { broken.push_back(std::string(why.message())); };
+  Reopen({.broken = tell});
+  SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+  sync_error = EIO;
+  EXPECT_THAT(journal_->CommitRound(round_, Content::kOfflineInput, D(1)),
+              StatusIs(absl::StatusCode::kUnavailable, "journal: Input/output error"));
+  sync_error = 0;
+  EXPECT_THAT(journal_->EndRound(round_), StatusIs(absl::StatusCode::kDataLoss, "the party ends"));
+  EXPECT_THAT(broken, ::testing::ElementsAre(::testing::HasSubstr("Input/output error")));
+  // A directory that may name the old file or the new one.
+  broken.clear();
+  Reopen({.broken = tell, .compact_bytes = 1});
+  directory_sync_error = EIO;
+  const absl::Status replaced = journal_->CommitRound(RoundCounter(9), Content::kHeader, D(1));
+  directory_sync_error = 0;
+  EXPECT_THAT(replaced, StatusIs(absl::StatusCode::kUnavailable, "/journal: Input/output error"));
+  EXPECT_THAT(broken, ::testing::SizeIs(1));
+  EXPECT_THAT(journal_->CommitRound(RoundCounter(9), Content::kHeader, D(1)),
+              StatusIs(absl::StatusCode::kDataLoss, "the party ends"));
+  // What was committed is there; what was not may be.
+  Reopen();
+  EXPECT_THAT(journal_->CommitRound(round_, Content::kHeader, D(1)), StatusIs(kRefused, "rise"));
+}
+
+// Of 1,000 rounds, an epoch with each, as many bytes stay as of one.
+TEST_F(FileJournalTest, RoundsThatHaveEndedTakeNoRoom) {
+  Reopen({.compact_bytes = 1 << 12});
+  uint64_t most_bytes = 0;
+  for (uint64_t round = 100; round < 1100; ++round) {
+    SHOAL_ASSERT_OK(journal_->CommitEpoch("counters", round, Digest()));
+    SHOAL_ASSERT_OK(journal_->CommitRound(RoundCounter(round), Content::kHeader, D(1)));
+    SHOAL_ASSERT_OK(journal_->EndRound(RoundCounter(round)));
+    most_bytes = std::max(most_bytes, JournalBytes());
+  }
+  EXPECT_LT(most_bytes, (1 << 12) + 1000u);
+  Reopen();
+  EXPECT_EQ(journal_->highest_round(), RoundCounter(1099));
+  EXPECT_EQ(journal_->highest_epoch("counters"), 1099u);
+}
+
+// Whatever was refused before the records were replaced is refused after, also after a restart.
+TEST_F(FileJournalTest, CompactionForgetsNothingThatIsRefused) {
+  const RoundCounter open(5), ended(6);
+  Reopen({.compact_bytes = 1});
+  SHOAL_ASSERT_OK(journal_->CommitEpoch("roster", 3, D(1)));
+  SHOAL_ASSERT_OK(journal_->CommitEpoch("table x", 8, D(2)));
+  SHOAL_ASSERT_OK(journal_->CommitRound(open, Content::kHeader, D(1)));
+  SHOAL_ASSERT_OK(journal_->CommitRound(open, Content::kQueriesInput, D(2)));
+  SHOAL_ASSERT_OK(journal_->CommitRound(ended, Content::kHeader, D(3)));
+  SHOAL_ASSERT_OK(journal_->CommitRound(ended, Content::kOfflineInput, D(3)));
+  SHOAL_ASSERT_OK(journal_->EndRound(ended));
+  const auto expect_refused = [&] {
+    EXPECT_THAT(journal_->CommitEpoch("roster", 2, D(1)), StatusIs(kRefused, "older"));
+    EXPECT_THAT(journal_->CommitEpoch("roster", 3, D(2)), StatusIs(kRefused, "another content"));
+    EXPECT_THAT(journal_->CommitEpoch("table x", 7, D(2)), StatusIs(kRefused, "older"));
+    EXPECT_THAT(journal_->CommitEpoch("table x", 8, D(1)), StatusIs(kRefused, "another content"));
+    for (uint64_t counter : {1, 5, 6}) {
+      EXPECT_THAT(journal_->CommitRound(RoundCounter(counter), Content::kHeader, D(9)),
+                  StatusIs(kRefused, ""));
+      EXPECT_THAT(journal_->CommitRound(RoundCounter(counter), Content::kQueriesInput, D(9)),
+                  StatusIs(kRefused, ""));
+    }
+  };
+  expect_refused();
+  // An open round goes on in the file that replaced the first: a restart reads it there.
+  SHOAL_EXPECT_OK(journal_->CommitRound(open, Content::kQueriesInput, D(2)));
+  SHOAL_EXPECT_OK(journal_->CommitRound(open, Content::kAnswersInput, D(4)));
+  EXPECT_THAT(journal_->CommitRound(open, Content::kAnswersInput, D(5)),
+              StatusIs(kRefused, "another answers"));
+  for (int restarts = 0; restarts < 3; ++restarts) {
+    Reopen({.compact_bytes = 1});
+    expect_refused();
+    SHOAL_EXPECT_OK(journal_->CommitRound(RoundCounter(10 + restarts), Content::kHeader, D(1)));
+    EXPECT_EQ(journal_->highest_round(), RoundCounter(10 + restarts));
+  }
+}
+
+// The new file is complete on the disk before it has the name, and has the name before a record
+// is added to it.
+TEST_F(FileJournalTest, CompactionSyncsEachStep) {
+  Reopen({.compact_bytes = 1});
+  SHOAL_ASSERT_OK(journal_->CommitEpoch("roster", 3, D(1)));
+  std::vector<std::string> seen;
+  steps = &seen;
+  const absl::Status committed = journal_->CommitEpoch("roster", 4, D(1));
+  steps = nullptr;
+  SHOAL_EXPECT_OK(committed);
+  EXPECT_THAT(seen, ::testing::ElementsAre("sync", "rename", "sync directory", "sync"));
+}
+
+// A process that dies in any step of it leaves the old records or the new ones, and no other file.
+TEST_F(FileJournalTest, ADeathInAnyStepOfACompactionLosesNothing) {
+  int step = 0;
+  for (bool died = true; died; ++step) {
+    SCOPED_TRACE(step);
+    std::filesystem::remove_all(directory_);
+    Reopen();
+    SHOAL_ASSERT_OK(journal_->CommitEpoch("table x", 8, D(2)));
+    SHOAL_ASSERT_OK(journal_->CommitRound(round_, Content::kHeader, D(1)));
+    journal_.reset();
+    int acknowledged[2];
+    ASSERT_EQ(pipe(acknowledged), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      const auto journal = FileJournal::Open(directory_, {.compact_bytes = 1});
+      if (!journal.ok()) _exit(1);
+      dies_in = step;
+      for (uint8_t epoch = 9; epoch < 12; ++epoch) {
+        if (!(*journal)->CommitEpoch("table x", epoch, D(epoch)).ok()) _exit(1);
+        ::syscall(SYS_write, acknowledged[1], &epoch, 1);
+      }
+      _exit(0);
+    }
+    close(acknowledged[1]);
+    uint8_t last = 8;
+    for (uint8_t epoch; read(acknowledged[0], &epoch, 1) == 1;) last = epoch;
+    close(acknowledged[0]);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    ASSERT_THAT(WEXITSTATUS(status), ::testing::AnyOf(0, 9));
+    died = WEXITSTATUS(status) == 9;
+    Reopen();
+    EXPECT_GE(journal_->highest_epoch("table x"), last);
+    EXPECT_THAT(journal_->CommitEpoch("table x", last, D(99)), StatusIs(kRefused, ""));
+    EXPECT_THAT(journal_->CommitRound(round_, Content::kHeader, D(1)), StatusIs(kRefused, "rise"));
+    for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+      EXPECT_THAT(entry.path().filename().string(), ::testing::AnyOf("journal", "lock"));
+    }
+  }
+  EXPECT_GT(step, 10) << "three compactions have more steps";
+}
+
+// What has no room, or no descriptor, for a second file keeps its records and goes on.
+TEST_F(FileJournalTest, CompactionIsPutOffWithoutADescriptor) {
+  Reopen({.compact_bytes = 1});
+  const uint64_t before_bytes = JournalBytes();
+  {
+    const NoDescriptors none;
+    for (uint64_t epoch = 1; epoch < 20; ++epoch) {
+      SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", epoch, D(1)));
+    }
+  }
+  const uint64_t grown_bytes = JournalBytes();
+  EXPECT_GT(grown_bytes, before_bytes + 19 * 40);
+  SHOAL_EXPECT_OK(journal_->CommitEpoch("roster", 20, D(1)));
+  EXPECT_LT(JournalBytes(), grown_bytes / 2);
+  Reopen();
+  EXPECT_EQ(journal_->highest_epoch("roster"), 20u);
 }
 
 TEST_F(FileJournalTest, FilesAreTheOwnersAlone) {

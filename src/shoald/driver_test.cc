@@ -83,8 +83,10 @@ TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
 // next one opens.
 TEST_F(DriverTest, ARoundThatAPartyHasLostIsAborted) {
   std::atomic<uint64_t> lost = 0;
-  deployment_.tamper(2).lacked = [&](server::LackedRounds& lacked) {
-    if (const uint64_t counter = lost.exchange(0); counter != 0) {
+  deployment_.tamper(2).lacked = [&](const wire::LiveRounds& list, server::LackedRounds& lacked) {
+    const uint64_t counter = lost;
+    // A list that was made before the round opened, or after its end, does not ask for it.
+    if (std::ranges::binary_search(list.rounds(), counter)) {
       lacked.push_back({PartyNumber(3), RoundCounter(counter)});
     }
   };
@@ -183,6 +185,14 @@ class RepeatTest : public ::testing::Test {
   // Breaks a link at this place the first `times` times.
   static std::function<bool(Break)> At(Break place, int times) {
     return [place, left = times](Break here) mutable { return here == place && left-- > 0; };
+  }
+  // Breaks the link to party 2 in the offline stage, tells so, and never makes it whole.
+  void BreakForGood(std::promise<void>& broke) {
+    deployment_->tamper(1).loses_lists = true;
+    breaks(1, Stage::kOffline) = [&broke, first = true](Break) mutable {
+      if (std::exchange(first, false)) broke.set_value();
+      return true;
+    };
   }
 
   static bool Soon(const std::function<bool()>& condition) {
@@ -293,23 +303,19 @@ TEST_F(RepeatTest, WhatAPartyHasLostIsNotRepeated) {
     counter = First().header().header().counter();
   };
   breaks(1, Stage::kOffline) = At(Break::kAfter, 1);
-  deployment_->tamper(1).lacked = [&](server::LackedRounds& lacked) {
-    if (counter > 0) lacked.push_back({PartyNumber(2), RoundCounter(counter)});
+  deployment_->tamper(1).lacked = [&](const wire::LiveRounds& list, server::LackedRounds& lacked) {
+    if (!std::ranges::binary_search(list.rounds(), counter.load())) return;
+    lacked.push_back({PartyNumber(2), RoundCounter(counter)});
   };
   const wire::RoundInfo end = Run();
   EXPECT_EQ(end.abort_reason(), "party 2 has lost the round");
   EXPECT_EQ(onions_[1].size(), 1u);
 }
 
-// A stage waits for the chain to be whole again no longer than a stage may take.
 // A link that stays broken holds up clients for a minute.
 TEST_F(RepeatTest, AChainThatIsNotWholeForAMinuteLosesTheRound) {
-  deployment_->tamper(1).loses_lists = true;
   std::promise<void> broke;
-  breaks(1, Stage::kOffline) = [&, first = true](Break) mutable {
-    if (std::exchange(first, false)) broke.set_value();
-    return true;
-  };
+  BreakForGood(broke);
   const wire::RoundInfo end = Run([&] {
     broke.get_future().wait();
     // The driver begins to wait at some time after that: steps of less than its limit.
@@ -324,12 +330,8 @@ TEST_F(RepeatTest, AChainThatIsNotWholeForAMinuteLosesTheRound) {
 
 TEST_F(RepeatTest, TheTimeLimitHoldsOverAllTries) {
   Renew(/*stage_limit_s=*/30);
-  deployment_->tamper(1).loses_lists = true;
   std::promise<void> broke;
-  breaks(1, Stage::kOffline) = [&, first = true](Break) mutable {
-    if (std::exchange(first, false)) broke.set_value();
-    return true;
-  };
+  BreakForGood(broke);
   const wire::RoundInfo end = Run([&] {
     broke.get_future().wait();
     deployment_->clock().steady_s += 31;

@@ -87,6 +87,28 @@ class PeerTest : public ::testing::Test {
     SHOAL_RETURN_IF_ERROR(frontend.Open(round));
     return round;
   }
+  // A peer that holds party 2's key, takes calls, tells so, and never answers.
+  std::unique_ptr<net::Server> SilentPeer(std::function<void()> called = [] {}) {
+    struct Kept {
+      Mutex mutex;
+      std::vector<net::Reply> replies ABSL_GUARDED_BY(mutex);
+    };
+    auto server =
+        net::Server::Start({.address = "127.0.0.1:0",
+                            .identity = party2_.identity(),
+                            .clients = {},
+                            .limits = [this](FrameType type) { return service_->Limits(type); }},
+                           [kept = std::make_shared<Kept>(), called = std::move(called)](
+                               wire::Frame, net::Reply reply) {
+                             {
+                               const MutexLock lock(kept->mutex);
+                               kept->replies.push_back(std::move(reply));
+                             }
+                             called();
+                           });
+    SHOAL_CHECK(server.ok());
+    return *std::move(server);
+  }
   // A frame as party 1 could send it.
   absl::StatusOr<wire::Frame> Send(const wire::Frame& frame) {
     const net::Identity identity = party1_.identity();
@@ -452,15 +474,7 @@ TEST_F(PeerTest, NoMoreIsReadThanAnyRoundCanHold) {
 }
 
 TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
-  // A peer that holds party 2's key, takes the call and never answers.
-  std::vector<net::Reply> kept;
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto silent,
-      net::Server::Start({.address = "127.0.0.1:0",
-                          .identity = party2_.identity(),
-                          .clients = {},
-                          .limits = [this](FrameType type) { return service_->Limits(type); }},
-                         [&](wire::Frame, net::Reply reply) { kept.push_back(std::move(reply)); }));
+  const auto silent = SilentPeer();
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
   RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 1s);
@@ -471,18 +485,7 @@ TEST_F(PeerTest, AStageThatTakesTooLongIsGivenUp) {
 // Party 3 takes calls and does not answer. The call to party 2 then takes as long, and its error
 // names party 3 all the same.
 TEST_F(PeerTest, APartyTwoHopsAwayThatHangsIsNamed) {
-  Mutex mutex;
-  std::vector<net::Reply> kept;
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto silent,
-      net::Server::Start({.address = "127.0.0.1:0",
-                          .identity = party2_.identity(),
-                          .clients = {},
-                          .limits = [this](FrameType type) { return service_->Limits(type); }},
-                         [&](wire::Frame, net::Reply reply) {
-                           const MutexLock lock(mutex);
-                           kept.push_back(std::move(reply));
-                         }));
+  const auto silent = SilentPeer();
   roster::Party third = deployment_.roster().party(3);
   third.peer_address = absl::StrCat("127.0.0.1:", silent->port());
   third.tls_certificate_sha256 = party2_.digest();
@@ -511,18 +514,8 @@ TEST_F(PeerTest, APartyTwoHopsAwayThatHangsIsNamed) {
 
 // What a call sends and receives belongs to its round, and must not outlive it.
 TEST_F(PeerTest, ACallEndsWithItsRound) {
-  std::vector<net::Reply> kept;
   std::promise<void> called;
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const auto silent,
-      net::Server::Start({.address = "127.0.0.1:0",
-                          .identity = party2_.identity(),
-                          .clients = {},
-                          .limits = [this](FrameType type) { return service_->Limits(type); }},
-                         [&](wire::Frame, net::Reply reply) {
-                           kept.push_back(std::move(reply));
-                           called.set_value();
-                         }));
+  const auto silent = SilentPeer([&] { called.set_value(); });
   roster::Party party = Party2();
   party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
   std::atomic<bool> open = true;

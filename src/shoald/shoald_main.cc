@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -508,10 +509,19 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     return ServeEngines(*pir_service, engines, config, roster, std::move(listen), signals, pool,
                         {log, notifier, monitoring});
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<server::FileJournal> journal,
-                         server::FileJournal::Open(config.state_directory(), [&](double seconds) {
-                           monitoring.metrics().Synced(seconds);
-                         }));
+  std::atomic<bool> journal_broken = false;
+  SHOAL_ASSIGN_OR_RETURN(
+      const std::unique_ptr<server::FileJournal> journal,
+      server::FileJournal::Open(
+          config.state_directory(),
+          {.synced = [&](double seconds) { monitoring.metrics().Synced(seconds); },
+           // Ends the wait below: only another process can go on, which reads what is there.
+           .broken =
+               [&](const absl::Status& why) {
+                 spdlog::critical("the journal takes no more records: {}; ending", why.ToString());
+                 journal_broken = true;
+                 kill(getpid(), SIGTERM);
+               }}));
   SpoolPlace spools(config.spool_directory(), config.spool_memory_mib() << 20);
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<server::Party> party,
@@ -551,7 +561,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
           "lost, "
           "the other parties end the old rounds by themselves; should they refuse new ones "
           "(counters "
-          "only rise), leave their state alone and let this run: within an hour they take them",
+          "only rise), leave their state alone and let this run: within a day they take them",
           config.state_directory());
     }
     if (listen.address.empty()) listen.address = self.client_address;
@@ -627,6 +637,11 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   chain.reset();
   peers.reset();
   party->EndAll();
+  if (journal_broken) {
+    return absl::UnavailableError(absl::StrCat(
+        config.state_directory(),
+        ": a write to the journal failed, and what is on the disk is not known: start it again"));
+  }
   return absl::OkStatus();
 }
 

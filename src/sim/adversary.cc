@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/onion/onion.h"
+#include "src/round/header.h"
 #include "src/round/live_rounds.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/peer.pb.h"
+#include "src/wire/query_batch.h"
 
 namespace shoal::sim {
 namespace {
@@ -18,7 +20,7 @@ using wire::FrameType;
 constexpr Time kMaxReplayDelay = 15 * kSecond;
 constexpr const char* kNames[] = {"alters contents",   "second contents", "replays",
                                   "lies about rounds", "alters headers",  "second headers",
-                                  "lies to clients"};
+                                  "lies to clients",   "same onion twice"};
 
 template <typename Message>
 bool Parse(const wire::Frame& frame, Message& message) {
@@ -120,7 +122,8 @@ void Adversary::Request(Address from, Address to, wire::Frame& request) {
   const wire::Frame honest = request;
   switch (request.type) {
     case FrameType::kOffline: {
-      const size_t onion_bytes = onion::OnionBytes(kParties - static_cast<size_t>(party_));
+      const size_t onion_bytes = OnionBytes();
+      if (Has(kSameOnion)) RepeatOnion(honest, request);
       if (Has(kAltersContents)) AlterBulk(request.bulk, onion_bytes);
       if (Has(kSecondContents)) {
         wire::Frame second = honest;
@@ -131,6 +134,7 @@ void Adversary::Request(Address from, Address to, wire::Frame& request) {
       break;
     }
     case FrameType::kOnline: {
+      RepeatTally(request);
       if (Has(kAltersContents)) AlterQueries(request.bulk);
       if (Has(kSecondContents)) {
         wire::Frame second = honest;
@@ -180,19 +184,74 @@ void Adversary::Request(Address from, Address to, wire::Frame& request) {
   if (Has(kReplays)) {
     const bool proposal = !proposals_.empty() && rng_.Chance(0.6);
     const std::vector<wire::Frame>& from_these = proposal ? proposals_ : sent_;
-    wire::Frame old = from_these[rng_.Below(from_these.size())];
-    if (party_ == 1 && old.type == FrameType::kProposeRound) {
-      // With a list of today, which only the frontend can sign.
-      wire::ProposeRoundRequest message;
-      if (Parse(old, message)) {
-        wire::LiveRounds list = message.live().list();
-        list.set_made_s(static_cast<uint64_t>(scheduler_->WallTime() / kSecond));
-        *message.mutable_live() = Resign(std::move(list));
-        old = wire::MakeFrame(old.type, message);
-      }
-    }
-    network_->Send(from, to, std::move(old), rng_.Between(0, kMaxReplayDelay));
+    Replay(from_these[rng_.Below(from_these.size())], rng_.Between(0, kMaxReplayDelay));
   }
+}
+
+void Adversary::Replay(wire::Frame old, Time delay) {
+  if (party_ == 1 && old.type == FrameType::kProposeRound) {
+    // With a list of today, which only the frontend can sign.
+    wire::ProposeRoundRequest message;
+    if (Parse(old, message)) {
+      wire::LiveRounds list = message.live().list();
+      list.set_made_s(static_cast<uint64_t>(scheduler_->WallTime() / kSecond));
+      *message.mutable_live() = Resign(std::move(list));
+      old = wire::MakeFrame(old.type, message);
+    }
+  }
+  network_->Send(party_, party_ + 1, std::move(old), delay);
+}
+
+void Adversary::NextIsUp() {
+  if (!active_ || !strategies_[kReplays]) return;
+  // Whatever it has forgotten.
+  const size_t count = std::min<size_t>(proposals_.size(), 3);
+  for (size_t i = 0; i < count; ++i) {
+    Replay(proposals_[proposals_.size() - 1 - i], rng_.Between(0, 2 * kSecond));
+  }
+}
+
+size_t Adversary::OnionBytes() const {
+  return onion::OnionBytes(universe_->parties() - static_cast<size_t>(party_));
+}
+
+void Adversary::RepeatOnion(const wire::Frame& honest, wire::Frame& request) {
+  const size_t onion_bytes = OnionBytes(), onions = honest.bulk.size() / onion_bytes;
+  wire::OfflineRequest message;
+  if (onions < 2 || !Parse(honest, message)) return;
+  // The same ones if the list goes out again.
+  const auto [known, is_new] =
+      repeated_.try_emplace(ToString(round::RoundId(message.header().header())));
+  Repeated& repeated = known->second;
+  if (is_new) {
+    repeated.positions = static_cast<uint32_t>(onions);
+    repeated.from = static_cast<uint32_t>(rng_.Below(onions));
+    repeated.to = static_cast<uint32_t>((repeated.from + 1 + rng_.Below(onions - 1)) % onions);
+  }
+  std::copy_n(honest.bulk.begin() + static_cast<ptrdiff_t>(repeated.from * onion_bytes),
+              onion_bytes,
+              request.bulk.begin() + static_cast<ptrdiff_t>(repeated.to * onion_bytes));
+}
+
+void Adversary::RepeatTally(wire::Frame& request) {
+  wire::OnlineRequest message;
+  if (!Parse(request, message)) return;
+  const auto found = repeated_.find(message.round_id());
+  if (found == repeated_.end()) return;
+  const Repeated& repeated = found->second;
+  auto batch = wire::DecodeQueryBatch(request.bulk, repeated.positions);
+  if (!batch.ok()) return;
+  const auto tally_of = [&](uint32_t position) -> uint32_t* {
+    const auto at = std::ranges::find(batch->positions, position);
+    return at == batch->positions.end()
+               ? nullptr
+               : &batch->tallies[static_cast<size_t>(at - batch->positions.begin())];
+  };
+  const uint32_t* const from = tally_of(repeated.from);
+  uint32_t* const to = tally_of(repeated.to);
+  if (from == nullptr || to == nullptr) return;
+  *to = *from;
+  request.bulk = wire::EncodeQueryBatch(*batch, repeated.positions);
 }
 
 void Adversary::Answer(Address from, Address to, const wire::Frame& request, wire::Frame& answer) {

@@ -476,7 +476,7 @@ TEST_F(GuardTest, ChangedHeadersAreNotSigned) {
 TEST_F(GuardTest, BadDraftsAreRefusedByEveryPartyAlone) {
   const std::map<std::string, std::function<void(wire::RoundHeader&)>> changes = {
       {"counter out of range", [](auto& h) { h.set_counter(0); }},
-      {"too far above the time", [](auto& h) { h.set_counter(1000 * (h.announced_s() + 3601)); }},
+      {"too far above the time", [](auto& h) { h.set_counter(1000 * (h.announced_s() + 86401)); }},
       {"another roster", [](auto& h) { h.mutable_roster_digest()->at(0) ^= 1; }},
       {"another table", [](auto& h) { h.mutable_manifest_digest()->pop_back(); }},
       {"2 onion keys instead of 1", [](auto& h) { h.add_onion_keys(std::string(32, 'k')); }},

@@ -55,7 +55,7 @@ int Disk::Create(const std::string& path, uint32_t mode, uint64_t now_ns, FilePo
   if (!IsDirectory(DirectoryOf(path))) return ENOENT;
   file = std::make_shared<File>();
   file->inode = next_inode_++;
-  file->birth_ns = now_ns;
+  file->birth_ns = file->written_ns = now_ns;
   file->mode = mode;
   const NameChange change{.path = path, .file = file, .from = ""};
   Apply(change, names_);
@@ -179,10 +179,50 @@ void Disk::CutPower(Rng& rng) {
   }
 }
 
+void Disk::Lose() {
+  names_.clear();
+  durable_names_.clear();
+  unsynced_names_.clear();
+  removed_.clear();
+  std::erase_if(directories_, [](const std::string& path) { return path != kSimulatedMemory; });
+}
+
+void Disk::OverwriteInPlace(const std::string& path, BytesView content) {
+  const FilePointer file = Find(path);
+  if (file == nullptr) return;
+  file->seen = file->durable = ToBytes(content);
+  file->unsynced.clear();
+}
+
+Disk::Snapshot Disk::Take() const {
+  Snapshot snapshot{.files = {}, .next_inode = next_inode_};
+  for (const auto& [path, file] : names_) {
+    File& copy = snapshot.files[path] = *file;
+    copy.durable = copy.seen;
+    copy.unsynced.clear();
+    copy.locked_by = nullptr;
+  }
+  return snapshot;
+}
+
+void Disk::Restore(const Snapshot& snapshot) {
+  for (const auto& [path, file] : names_) removed_.push_back(file);
+  names_.clear();
+  unsynced_names_.clear();
+  for (const auto& [path, file] : snapshot.files) names_[path] = std::make_shared<File>(file);
+  durable_names_ = names_;
+  next_inode_ = snapshot.next_inode;
+}
+
+bool Disk::HoldsDurably(const std::string& path, BytesView bytes) const {
+  const auto found = durable_names_.find(path);
+  return found != durable_names_.end() && Contains(found->second->durable, bytes);
+}
+
 void Disk::RestoreCopy(const std::string& path, BytesView content, uint64_t now_ns) {
   FilePointer file = std::make_shared<File>();
   file->inode = next_inode_++;
-  file->birth_ns = now_ns;
+  file->birth_ns = file->written_ns = now_ns;
   file->seen = file->durable = ToBytes(content);
   names_[path] = durable_names_[path] = file;
 }

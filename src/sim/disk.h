@@ -19,6 +19,9 @@ namespace shoal::sim {
 
 // Files of simulated processes begin with this; all others are the real machine's.
 inline constexpr char kSimulatedFiles[] = "/sim";
+// And these are in a machine's memory, as those of /dev/shm: no trouble with disks, no power cut
+// survived.
+inline constexpr char kSimulatedMemory[] = "/sim/memory";
 
 class Disk {
  public:
@@ -29,14 +32,21 @@ class Disk {
   };
   struct File {
     uint64_t inode = 0;
-    uint64_t birth_ns = 0;
+    uint64_t birth_ns = 0, written_ns = 0;
     uint32_t mode = 0600;
     Bytes seen;
     Bytes durable;
     std::vector<Write> unsynced;  // from `durable` to `seen`
+    // By flock: a process, and its descriptor.
     const Process* locked_by = nullptr;
+    int locked_through = -1;
   };
   using FilePointer = std::shared_ptr<File>;
+  // Everything that is on it, as a file system keeps it: inodes and times of birth, too.
+  struct Snapshot {
+    std::map<std::string, File> files;
+    uint64_t next_inode = 0;
+  };
 
   explicit Disk(uint64_t first_inode) : next_inode_(first_inode) {}
 
@@ -68,9 +78,18 @@ class Disk {
   // names the last ones.
   void CutPower(Rng& rng);
 
-  // Replaces a file by its content as it was, in a new file, as a backup program does. (The copy is
-  // durable at once.)
+  // All is gone, as what lay in memory is after a power cut.
+  void Lose();
+
+  // Three ways of bringing old content back, durable at once. In a new file, as a backup program
+  // does; over the file that is there (which stays the same one), as cp does; the whole disk.
   void RestoreCopy(const std::string& path, BytesView content, uint64_t now_ns);
+  void OverwriteInPlace(const std::string& path, BytesView content);
+  Snapshot Take() const;
+  void Restore(const Snapshot& snapshot);
+
+  // Whether the file would hold the bytes after a power cut now.
+  bool HoldsDurably(const std::string& path, BytesView bytes) const;
 
   // Whether the bytes are anywhere on the disk: in files, and in what removed files left behind.
   // Returns where, or "".

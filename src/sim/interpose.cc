@@ -90,13 +90,19 @@ OpenFile* Opened(int fd) {
   return &found->second;
 }
 
-// The disk of the present process if the path is one of its files; null otherwise.
+// Whether the path is `directory` or below it.
+bool IsBelow(const char* path, const char* directory) {
+  const size_t length = std::strlen(directory);
+  return std::strncmp(path, directory, length) == 0 && (path[length] == '/' || path[length] == 0);
+}
+
+// The disk, or the memory, of the present process if the path is one of its files; null otherwise.
 Disk* DiskOf(const char* path) {
   const Process* const process = Scheduler::CurrentProcess();
-  if (process == nullptr || process->machine->disk == nullptr || path == nullptr) return nullptr;
-  const size_t length = std::strlen(kSimulatedFiles);
-  if (std::strncmp(path, kSimulatedFiles, length) != 0) return nullptr;
-  return path[length] == '/' || path[length] == 0 ? process->machine->disk : nullptr;
+  if (process == nullptr || path == nullptr) return nullptr;
+  const Machine& machine = *process->machine;
+  if (machine.memory != nullptr && IsBelow(path, kSimulatedMemory)) return machine.memory;
+  return IsBelow(path, kSimulatedFiles) ? machine.disk : nullptr;
 }
 
 int Failed(int error) {
@@ -137,12 +143,15 @@ int OpenIn(Disk& disk, const char* path, int flags, mode_t mode) {
 void Describe(const Disk& disk, const std::string& path, const Disk::FilePointer& file,
               struct stat* info) {
   std::memset(info, 0, sizeof *info);
+  info->st_uid = geteuid();
   if (file == nullptr) {
     SHOAL_CHECK(disk.IsDirectory(path));
     info->st_mode = S_IFDIR | 0700;
     return;
   }
   info->st_mode = S_IFREG | file->mode;
+  info->st_nlink = disk.Find(path) == file ? 1 : 0;
+  info->st_mtim = ToTimespec(static_cast<Time>(file->written_ns));
   info->st_ino = file->inode;
   info->st_size = static_cast<off_t>(file->seen.size());
 }
@@ -158,6 +167,7 @@ ssize_t ReadFrom(const OpenFile& open, uint64_t offset, void* into, size_t bytes
 ssize_t WriteTo(OpenFile& open, uint64_t offset, const void* from, size_t bytes) {
   const BytesView content(static_cast<const uint8_t*>(from), bytes);
   Scheduler::Current()->Note(content);
+  open.file->written_ns = NowNs();
   size_t written = 0;
   if (const int error = open.disk->WriteAt(*open.file, offset, content, written); error != 0) {
     return Failed(error);
@@ -320,8 +330,9 @@ int mkostemp(char* path, int flags) {
 int close(int fd) {
   OpenFile* const open = Opened(fd);
   if (open == nullptr) return static_cast<int>(syscall(SYS_close, fd));
-  if (open->file != nullptr && open->file->locked_by == Scheduler::CurrentProcess()) {
+  if (open->file != nullptr && open->file->locked_through == fd) {
     open->file->locked_by = nullptr;
+    open->file->locked_through = -1;
   }
   OpenFiles().erase(fd);
   return 0;
@@ -375,6 +386,16 @@ int ftruncate(int fd, off_t size) noexcept {
   return 0;
 }
 
+int posix_fallocate(int fd, off_t offset, off_t bytes) {
+  static auto* const real = Real<int(int, off_t, off_t)>("posix_fallocate");
+  if (Opened(fd) == nullptr) return real(fd, offset, bytes);
+  Step();
+  const OpenFile* const open = Opened(fd);
+  const auto end = static_cast<uint64_t>(offset + bytes);
+  if (open->file->seen.size() < end) open->disk->Truncate(*open->file, end);
+  return 0;
+}
+
 int fsync(int fd) {
   if (Opened(fd) == nullptr) return static_cast<int>(syscall(SYS_fsync, fd));
   Step();
@@ -391,8 +412,11 @@ int flock(int fd, int operation) noexcept {
   OpenFile* const open = Opened(fd);
   if (open == nullptr) return static_cast<int>(syscall(SYS_flock, fd, operation));
   const Process*& owner = open->file->locked_by;
-  if (owner != nullptr && owner->alive) return Failed(EWOULDBLOCK);
+  if (owner != nullptr && owner->alive && open->file->locked_through != fd) {
+    return Failed(EWOULDBLOCK);
+  }
   owner = Scheduler::CurrentProcess();
+  open->file->locked_through = fd;
   return 0;
 }
 
@@ -412,6 +436,12 @@ int stat(const char* path, struct stat* info) noexcept {
   if (file == nullptr && !disk->IsDirectory(path)) return Failed(ENOENT);
   Describe(*disk, path, file, info);
   return 0;
+}
+
+// There are no links.
+int lstat(const char* path, struct stat* info) noexcept {
+  static auto* const real = Real<int(const char*, struct stat*)>("lstat");
+  return DiskOf(path) == nullptr ? real(path, info) : stat(path, info);
 }
 
 int statx(int directory, const char* path, int flags, unsigned mask, struct statx* info) noexcept {

@@ -372,14 +372,16 @@ TEST_F(LiveRoundsTest, WhatNoHonestPartyLacksIsRefused) {
       {PartyNumber(3), RoundCounter(round.counter().value() - 1)},
   };
   for (const server::LackedRound& lack : bad) {
-    deployment_.tamper(2).lacked = [&](server::LackedRounds& lacked) { lacked = {lack}; };
+    deployment_.tamper(2).lacked = [&](auto&, server::LackedRounds& lacked) { lacked = {lack}; };
     EXPECT_THAT(deployment_.SendList().status(), StatusIs(kInvalid, "lacked rounds"));
   }
   const server::LackedRound good = {PartyNumber(3), round.counter()};
-  deployment_.tamper(2).lacked = [&](server::LackedRounds& lacked) { lacked = {good, good}; };
+  deployment_.tamper(2).lacked = [&](auto&, server::LackedRounds& lacked) {
+    lacked = {good, good};
+  };
   EXPECT_THAT(deployment_.SendList().status(), StatusIs(kInvalid, "comes twice"));
   // A party that lies ends the round, as every party can.
-  deployment_.tamper(2).lacked = [&](server::LackedRounds& lacked) { lacked = {good}; };
+  deployment_.tamper(2).lacked = [&](auto&, server::LackedRounds& lacked) { lacked = {good}; };
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Digest> aborted, deployment_.SendList());
   EXPECT_EQ(aborted, std::vector<Digest>{round.id()});
 }

@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,63 +19,36 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/sim/process_chain.h"
 #include "src/sim/processes.h"
 
 namespace shoal::sim {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using namespace std::chrono_literals;
 
-constexpr uint32_t kParties = 3;
-
 class MonitoringProcessTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = fs::path(::testing::TempDir()) /
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    port_ = FreePorts(2 * kParties);
-    std::string records;
-    for (int i = 0; i < 100; ++i) absl::StrAppend(&records, "key-", i, "\tvalue ", i * i, "\n");
-    const fs::path file = directory_.string() + ".tsv";
-    WriteText(file, records);
-    const Result created =
-        RunToEnd({LocalChain(), "create", directory_, "--parties", absl::StrCat(kParties), "--port",
-                  absl::StrCat(port_), "--protect", "lookup", "--rounds",
-                  "onions_window_s: 3600 onions_count: 1 queries_window_s: 3600 queries_count: 8 "
-                  "answers_window_s: 3600",
-                  "--", "--tsv", file, "--name", "squares", "--row-bytes", "128"});
-    Require(created.code == 0, created.output);
-    WriteText(directory_ / "client.textproto",
-              absl::StrCat("frontend: '127.0.0.1:", port_,
-                           "' pinned_parties_file: 'pinned.textproto' state: 'client.state' "
-                           "pad_to: 8 timeout_s: 150"));
-    for (uint32_t party = kParties; party >= 1; --party) {
-      const fs::path config = ConfigOf(party);
-      WriteText(config,
-                absl::StrCat(Text(config), "\nmonitoring { port: ", MonitoringPort(party), " }\n"));
-      Start(party);
+  MonitoringProcessTest() {
+    for (uint32_t party = 1; party <= ProcessChain::kParties; ++party) {
+      chain_.Configure(party, absl::StrCat("monitoring { port: ", MonitoringPort(party), " }"));
     }
+    chain_.StartAll();
   }
 
-  fs::path ConfigOf(uint32_t party) const {
-    return directory_ / absl::StrCat("party-", party, ".textproto");
+  uint16_t MonitoringPort(uint32_t party) const {
+    return chain_.port(ProcessChain::kParties + party);
   }
-  int MonitoringPort(uint32_t party) const { return port_ + kParties + party - 1; }
-  void Start(uint32_t party) {
-    parties_[party - 1].emplace(std::vector<std::string>{Shoald(), "--config", ConfigOf(party)});
-    Require(parties_[party - 1]->WaitForOutput("listens on"), parties_[party - 1]->Output());
-  }
-  Process& party(uint32_t number) { return *parties_[number - 1]; }
+  Process& party(uint32_t number) { return chain_.process(number); }
 
   // The whole response to GET; empty if nobody listens.
   std::string Get(uint32_t party, const std::string& path) const {
     const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = {};
     address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(MonitoringPort(party)));
+    address.sin_port = htons(MonitoringPort(party));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     std::string all;
     if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
@@ -117,18 +88,19 @@ class MonitoringProcessTest : public ::testing::Test {
     return condition();
   }
 
-  fs::path directory_;
-  uint16_t port_ = 0;
-  std::optional<Process> parties_[kParties];
+  ProcessChain chain_{::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                      {.rounds = "onions_window_s: 3600 onions_count: 1 queries_window_s: 3600 "
+                                 "queries_count: 8 answers_window_s: 3600",
+                       .ports = 2 * ProcessChain::kParties}};
+  const std::string client_ = chain_.NewClient(150);
 };
 
 TEST_F(MonitoringProcessTest, EveryPartyShowsItsFigures) {
   ASSERT_TRUE(Soon([&] { return absl::StrContains(Get(1, "/healthz"), "ok\n"); }))
       << Get(1, "/healthz") << party(1).Output();
-  const Result query =
-      RunToEnd({Shoal(), "query", "--config", directory_ / "client.textproto", "key-7"});
+  const Result query = RunToEnd({Shoal(), "query", "--config", client_, "key-7"});
   ASSERT_EQ(query.code, 0) << query.output;
-  for (uint32_t j = 1; j <= kParties; ++j) {
+  for (uint32_t j = 1; j <= ProcessChain::kParties; ++j) {
     SCOPED_TRACE(j);
     EXPECT_THAT(Get(j, "/healthz"), StartsWith("HTTP/1.1 200 "));
     EXPECT_GE(Figure(j, "shoal_stage_seconds_count", {"stage=\"offline\""}), 1);
@@ -152,8 +124,7 @@ TEST_F(MonitoringProcessTest, EveryPartyShowsItsFigures) {
 }
 
 TEST_F(MonitoringProcessTest, AMissingPartyIsNamedWhereverItIsInTheChain) {
-  const std::vector<std::string> parties = {Shoal(), "status", "--config",
-                                            directory_ / "client.textproto", "--parties"};
+  const std::vector<std::string> parties = {Shoal(), "status", "--config", client_, "--parties"};
   Result status;
   ASSERT_TRUE(Soon([&] {
     status = RunToEnd(parties);
@@ -163,7 +134,7 @@ TEST_F(MonitoringProcessTest, AMissingPartyIsNamedWhereverItIsInTheChain) {
   EXPECT_EQ(Figure(1, "shoal_party_answers", {"of=\"3\""}), 1);
   EXPECT_THAT(Get(2, "/metrics"), HasSubstr("shoal_clock_offset_seconds{"));
 
-  party(3).Kill();
+  chain_.Kill(3);
   ASSERT_TRUE(party(1).WaitForOutput("party 3 is missing: reaching party 3")) << party(1).Output();
   ASSERT_TRUE(Soon([&] { return absl::StrContains(Get(1, "/healthz"), "party 3 is missing"); }))
       << Get(1, "/healthz");
@@ -175,18 +146,17 @@ TEST_F(MonitoringProcessTest, AMissingPartyIsNamedWhereverItIsInTheChain) {
   EXPECT_EQ(status.code, 1) << status.output;
   EXPECT_THAT(status.output, HasSubstr("the chain is not healthy: party 3: missing"));
 
-  Start(3);
+  chain_.Start(3);
   ASSERT_TRUE(party(1).WaitForOutput("party 3 answers again")) << party(1).Output();
   ASSERT_TRUE(Soon([&] { return RunToEnd(parties).code == 0; }));
 }
 
 // A frontend that tries every two seconds and fails says so once.
 TEST_F(MonitoringProcessTest, AnErrorThatComesAgainIsLoggedOnce) {
-  party(3).Kill();
+  chain_.Kill(3);
   ASSERT_TRUE(party(1).WaitForOutput("reaching party 3")) << party(1).Output();
-  party(1).Kill();
-  parties_[0].emplace(
-      std::vector<std::string>{Shoald(), "--config", ConfigOf(1), "--log-format", "json"});
+  chain_.Kill(1);
+  chain_.Start(1, {Shoald(), "--config", chain_.config(1), "--log-format", "json"});
   ASSERT_TRUE(party(1).WaitForOutput("no round could be opened")) << party(1).Output();
   // It goes on trying: party 2 is asked for another draft.
   const double asked = Figure(2, "shoal_received_bytes_total", {"neighbour"});
@@ -226,10 +196,9 @@ TEST_F(MonitoringProcessTest, TheServiceManagerHearsEveryState) {
       if (absl::StrContains(absl::string_view(message, static_cast<size_t>(n)), part)) return true;
     }
   };
-  party(3).Kill();
-  parties_[2].emplace(std::vector<std::string>{"/usr/bin/env", "NOTIFY_SOCKET=" + name,
-                                               "WATCHDOG_USEC=1000000", Shoald(), "--config",
-                                               ConfigOf(3)});
+  chain_.Kill(3);
+  chain_.Start(3, {"/usr/bin/env", "NOTIFY_SOCKET=" + name, "WATCHDOG_USEC=1000000", Shoald(),
+                   "--config", chain_.config(3)});
   EXPECT_TRUE(heard("READY=1\nSTATUS=in service")) << party(3).Output();
   EXPECT_TRUE(heard("WATCHDOG=1"));
   party(3).Signal(SIGHUP);  // the same epoch of the table: refused

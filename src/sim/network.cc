@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "src/base/byte_source.h"
 #include "src/base/check.h"
+#include "src/base/status_macros.h"
 
 namespace shoal::sim {
 namespace {
@@ -18,18 +18,16 @@ constexpr Time kCancelPoll = kSecond / 10;
 
 absl::Status Broke() { return absl::UnavailableError("the connection broke"); }
 
-// Everything that a source gives; what it gave until it failed, and true for `failed`.
-Bytes Drain(ByteSource& source, bool& failed) {
-  Bytes all;
-  for (;;) {
-    const auto piece = source.Next();
-    failed = !piece.ok();
-    if (failed || piece->empty()) return all;
-    Append(all, *piece);
-  }
-}
-
 }  // namespace
+
+absl::Status Drain(ByteSource& source, Bytes& all) {
+  const uint64_t end = all.size() + source.size();
+  while (all.size() < end) {
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source.Next());
+    Append(all, piece);
+  }
+  return absl::OkStatus();
+}
 
 struct Network::Pending {
   bool done = false;
@@ -143,9 +141,11 @@ void Network::Serve(const Listener& listener, PendingPointer pending, Address fr
     scheduler_->Spawn(process,
                       [this, pending, from, to, asked, source, frame = std::move(frame)]() mutable {
                         Answer answer{.frame = std::move(frame)};
-                        if (source != nullptr) answer.frame.bulk = Drain(*source, answer.cut);
+                        if (source != nullptr) {
+                          answer.cut = !Drain(*source, answer.frame.bulk).ok();
+                        }
                         source.reset();
-                        if (on_answer) on_answer(to, from, *asked, answer.frame);
+                        if (on_answer) on_answer(to, from, *asked, answer);
                         if (pending->answer_lost) return;
                         if (pending->answer_cut) {
                           if (answer.frame.bulk.empty())

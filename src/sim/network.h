@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
 #include "src/net/server.h"
 #include "src/sim/scheduler.h"
 #include "src/wire/frame.h"
@@ -22,6 +23,10 @@ namespace shoal::sim {
 // Parties have their numbers; clients have numbers from kFirstClient on.
 using Address = int;
 inline constexpr Address kFirstClient = 100;
+
+// Appends what the source gives until it fails. As a connection does, asks for no byte after the
+// last.
+absl::Status Drain(ByteSource& source, Bytes& all);
 
 class Network {
  public:
@@ -55,7 +60,7 @@ class Network {
   void UnblockAll() { blocked_.clear(); }
   // Called with each request as it is sent, and each answer; may change them.
   std::function<void(Address from, Address to, wire::Frame& request)> on_request;
-  std::function<void(Address from, Address to, const wire::Frame& request, wire::Frame& answer)>
+  std::function<void(Address from, Address to, const wire::Frame& request, Answer& answer)>
       on_answer;
 
   void Listen(Address address, Listener listener) {

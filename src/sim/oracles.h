@@ -3,16 +3,22 @@
 //
 //   value      no client gets a wrong value, or believes an older epoch than it must
 //   contents   no secret has two contents: no slot two tallies, no key two submissions, no counter
-//              two headers, and no stage of an honest party two inputs or two outputs
+//              two headers, and no stage of an honest party two inputs or two outputs; no two
+//              positions of the last party share a seed; no party signs what it did not draft
+//   committed  what a party sends is in its journal, after a power cut too
 //   kept       what was acknowledged is there while its round lives
 //   ended      every round ends at every party within seconds of the chain being whole
 //   erased     nothing outlives its round: no seed is left on any disk
-//   ledger     a client's ledger is never below what it sent
+//   ledger     a client's ledger is never below what it sent; no lookup is sent more often than it
+//              may be, and none in a round that a party is known to have lost; no stage is
+//              repeated more than twice
 //   alive      once nothing goes wrong any more, everybody is served
 #ifndef SHOAL_SRC_SIM_ORACLES_H_
 #define SHOAL_SRC_SIM_ORACLES_H_
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <set>
 #include <string>
@@ -22,8 +28,10 @@
 
 #include "src/base/bytes.h"
 #include "src/client/ledger.h"
+#include "src/server/journal.h"
 #include "src/sim/network.h"
 #include "src/wire/frame.h"
+#include "src/wire/round.pb.h"
 
 namespace shoal::sim {
 
@@ -34,7 +42,12 @@ struct Violation {
 
 class Oracles {
  public:
-  explicit Oracles(const Scheduler* scheduler) : scheduler_(*scheduler) {}
+  // `parties` of them.
+  Oracles(const Scheduler* scheduler, uint32_t parties)
+      : scheduler_(*scheduler), last_(static_cast<Address>(parties)) {}
+
+  // Whether a party's journal would hold the bytes after a power cut now.
+  std::function<bool(Address party, BytesView bytes)> is_durable;
 
   // The party that may do what it likes; 0: none.
   void set_malicious(Address party) { malicious_ = party; }
@@ -42,12 +55,23 @@ class Oracles {
   void Violate(const std::string& oracle, const std::string& what);
   const std::vector<Violation>& violations() const { return violations_; }
 
-  // A request that `from` sends, and the answer that `from` gives to a request of `to`.
+  // A request that `from` sends, and the answer that `from` gives to a request of `to`, and whether
+  // it is whole.
   void Request(Address from, Address to, const wire::Frame& request);
-  void Answer(Address from, Address to, const wire::Frame& request, const wire::Frame& answer);
+  void Answer(Address from, Address to, const wire::Frame& request, const Network::Answer& answer);
+
+  // A party has started.
+  void Started(Address party) { started_[party] = scheduler_.now(); }
+  // Whether nothing keeps lists of live rounds from their way. Not at first.
+  void set_whole(bool whole) { whole_ = whole; }
 
   // The ledger of a client whose state lives.
   void CheckLedger(Address client, const client::Ledger& ledger);
+  // A client begins a lookup, maybe again, which may be sent so many times in all. Clears what it
+  // has fetched.
+  void Begins(Address client, size_t lookup, uint32_t attempts);
+  // Whether the client has got answers of the round since it began.
+  bool Fetched(Address client, const Digest& round_id) const;
 
   // Ids of all rounds that any party has signed, with their counters.
   const std::map<Digest, uint64_t>& rounds() const { return rounds_; }
@@ -60,15 +84,35 @@ class Oracles {
   void OneContent(Address who, const std::string& what, const std::string& name, BytesView bytes,
                   bool may_be_cut = false);
 
+  // What an honest party sends on the strength of these contents must be in its journal.
+  void Committed(Address party, const std::string& round_id,
+                 std::initializer_list<server::Content> contents);
+  void SameSeeds(const std::string& round_id, BytesView answers);
+  void CountRun(wire::FrameType stage, const std::string& round_id);
+
   const Scheduler& scheduler_;
+  const Address last_;
   Address malicious_ = 0;
+  bool whole_ = false;
   std::vector<Violation> violations_;
   std::map<Key, Bytes> contents_;
   std::map<Digest, uint64_t> rounds_;
+  std::map<std::string, size_t> round_bytes_;  // of an answer
   std::set<std::string> answered_;
   // Slots of queries that a client has sent, and that were accepted, by round.
   std::map<Address, std::map<std::string, std::set<uint32_t>>> sent_;
   std::map<std::string, std::set<uint32_t>> accepted_;
+  struct Asking {
+    size_t lookup = 0;
+    uint32_t attempts = 0;
+    std::set<std::string> rounds;  // in which it was sent, and none of which was answered
+    std::set<std::string> fetched;
+  };
+  std::map<Address, Asking> asking_;
+  std::map<Address, Time> started_;
+  std::map<std::pair<Address, uint64_t>, Time> signed_;               // by party and counter
+  std::map<std::pair<Address, uint64_t>, wire::RoundHeader> drafts_;  // as parties sent them on
+  std::map<std::pair<wire::FrameType, std::string>, int> runs_;       // of party 1's stages
 };
 
 }  // namespace shoal::sim

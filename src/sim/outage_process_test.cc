@@ -4,8 +4,6 @@
 #include <signal.h>
 
 #include <chrono>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,71 +11,41 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
+#include "src/sim/process_chain.h"
 #include "src/sim/processes.h"
 
 namespace shoal::sim {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Optional;
 using namespace std::chrono_literals;
 
-constexpr uint32_t kParties = 3;
-
 // Rounds of short windows that no count closes, so that every phase lasts long enough to be hit.
 class OutageTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    directory_ = fs::path(::testing::TempDir()) /
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    port_ = FreePorts(kParties);
-    std::string records;
-    for (int i = 0; i < 100; ++i) absl::StrAppend(&records, "key-", i, "\tvalue ", i * i, "\n");
-    const fs::path file = directory_.string() + ".tsv";
-    WriteText(file, records);
-    const Result created =
-        RunToEnd({LocalChain(), "create", directory_, "--parties", absl::StrCat(kParties), "--port",
-                  absl::StrCat(port_), "--protect", "lookup", "--rounds",
-                  "onions_window_s: 2 queries_window_s: 2 answers_window_s: 60", "--", "--tsv",
-                  file, "--name", "squares", "--row-bytes", "128"});
-    Require(created.code == 0, created.output);
-    WriteText(directory_ / "client.textproto",
-              absl::StrCat("frontend: '127.0.0.1:", port_,
-                           "' pinned_parties_file: 'pinned.textproto' state: 'client.state' "
-                           "pad_to: 8 timeout_s: 150"));
-    for (uint32_t party = kParties; party >= 1; --party) Start(party);
-  }
+  OutageTest() { chain_.StartAll(); }
 
-  void Start(uint32_t party) {
-    parties_[party - 1].emplace(std::vector<std::string>{
-        Shoald(), "--config", directory_ / absl::StrCat("party-", party, ".textproto")});
-    Require(parties_[party - 1]->WaitForOutput("listens on"), parties_[party - 1]->Output());
-  }
-  void Kill(uint32_t party) { parties_[party - 1].reset(); }
-  Process Query() {
-    return Process(
-        {Shoal(), "query", "--config", directory_ / "client.textproto", "key-7", "no-such-key"});
-  }
+  Process Query() { return Process(chain_.Query(client_, {"key-7", "no-such-key"})); }
   void ExpectAnswered(Process& query) {
     EXPECT_THAT(query.Wait(), Optional(0)) << query.Output();
     EXPECT_THAT(query.Output(), HasSubstr("key-7\tfound\tvalue 49\tyes\n"));
     EXPECT_THAT(query.Output(), HasSubstr("no-such-key\tabsent\t\tyes\n"));
   }
 
-  fs::path directory_;
-  uint16_t port_ = 0;
-  std::optional<Process> parties_[kParties];
+  ProcessChain chain_{::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                      {.rounds = "onions_window_s: 2 queries_window_s: 2 answers_window_s: 60"}};
+  const std::string client_ = chain_.NewClient(150);
 };
 
 TEST_F(OutageTest, AClientGoesOnWhicheverPartyDiesInWhicheverPhase) {
   for (const char* phase : {"obtaining", "to take queries", "waiting for the answers"}) {
-    for (uint32_t party = 1; party <= kParties; ++party) {
+    for (uint32_t party = 1; party <= ProcessChain::kParties; ++party) {
       SCOPED_TRACE(absl::StrCat("party ", party, ", ", phase));
       Process query = Query();
       ASSERT_TRUE(query.WaitForOutput(phase)) << query.Output();
-      Kill(party);
-      Start(party);
+      chain_.Kill(party);
+      chain_.Start(party);
       ExpectAnswered(query);
     }
   }
@@ -86,13 +54,13 @@ TEST_F(OutageTest, AClientGoesOnWhicheverPartyDiesInWhicheverPhase) {
 TEST_F(OutageTest, AClientWaitsForTheFrontendAndSaysSo) {
   Process query = Query();
   ASSERT_TRUE(query.WaitForOutput("to take queries")) << query.Output();
-  Kill(1);
+  chain_.Kill(1);
   EXPECT_TRUE(query.WaitForOutput("the frontend does not answer")) << query.Output();
   EXPECT_THAT(query.Output(), ::testing::ContainsRegex("waiting until .*, when round [0-9]+ ends"));
   EXPECT_FALSE(query.Wait(0ms).has_value());
-  Start(1);
+  chain_.Start(1);
   // The round is not forgotten.
-  const Result status = RunToEnd({Shoal(), "status", "--config", directory_ / "client.textproto"});
+  const Result status = RunToEnd({Shoal(), "status", "--config", client_});
   EXPECT_EQ(status.code, 0) << status.output;
   EXPECT_THAT(status.output, ::testing::ContainsRegex("aborted .* the frontend was restarted"));
   ExpectAnswered(query);

@@ -63,7 +63,8 @@ absl::Status SimulatedLink::Offline(const wire::SignedHeader& header,
   wire::OfflineRequest request;
   *request.mutable_header() = header;
   // The connection takes the bytes of a list as they are made; here all are made first.
-  SHOAL_ASSIGN_OR_RETURN(Bytes bulk, ReadAll(*onions));
+  Bytes bulk;
+  SHOAL_RETURN_IF_ERROR(Drain(*onions, bulk));
   SHOAL_ASSIGN_OR_RETURN(const Network::Answer answer,
                          Call(wire::MakeFrame(FrameType::kOffline, request, std::move(bulk)),
                               stage_limit_, Over(round::RoundId(header.header()))));
@@ -131,7 +132,7 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(const Universe* 
                                                 .table = universe->Epoch(epoch, number)},
                                                universe->key(number), self->journal_.get(),
                                                &self->random_, &self->clock_, resources));
-  const bool backend = number == kParties;
+  const bool backend = number == universe->parties();
   if (!backend) {
     self->next_ = std::make_unique<SimulatedLink>(
         network, number,

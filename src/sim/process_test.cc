@@ -24,6 +24,7 @@
 #include "src/net/testing/test_identity.h"
 #include "src/roster/party_keys.h"
 #include "src/roster/roster.h"
+#include "src/sim/process_chain.h"
 #include "src/sim/processes.h"
 #include "src/storage/file.h"
 #include "src/table/table.h"
@@ -40,89 +41,24 @@ using asio::ip::tcp;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-constexpr uint32_t kParties = 3;
-// A deployment in a directory, made once, and its processes. Every client's lookup fills a round,
-// so that none waits for a window. The table has more rows than a lookup asks for.
-class Chain {
- public:
-  Chain() : port_(FreePorts(kParties)), directory_(fs::path(::testing::TempDir()) / "chain") {
-    std::string records;
-    for (int i = 0; i < 200; ++i) absl::StrAppend(&records, "key-", i, "\tvalue ", i * i, "\n");
-    WriteText(fs::path(::testing::TempDir()) / "records.tsv", records);
-    const Result created =
-        RunToEnd({LocalChain(), "create", directory_, "--parties", absl::StrCat(kParties), "--port",
-                  absl::StrCat(port_), "--protect", "lookup", "--rounds",
-                  "onions_window_s: 20 onions_count: 16 queries_window_s: 15 queries_count: 16 "
-                  "answers_window_s: 60",
-                  "--", "--tsv", fs::path(::testing::TempDir()) / "records.tsv", "--name",
-                  "squares", "--row-bytes", "128"});
-    Require(created.code == 0, created.output);
-  }
+constexpr uint32_t kParties = ProcessChain::kParties;
 
-  fs::path path(const std::string& name) const { return directory_ / name; }
-  uint16_t port(uint32_t party) const { return static_cast<uint16_t>(port_ + party - 1); }
-  std::string address(uint32_t party) const { return absl::StrCat("127.0.0.1:", port(party)); }
-  std::string config(uint32_t party) const {
-    return path(absl::StrCat("party-", party, ".textproto"));
-  }
-  fs::path state(uint32_t party) const { return path(absl::StrCat("party-", party, ".state")); }
-
-  void Start(uint32_t party) {
-    parties_[party - 1].emplace(std::vector<std::string>{Shoald(), "--config", config(party)});
-    Require(parties_[party - 1]->WaitForOutput("listens on"), parties_[party - 1]->Output());
-  }
-  void StartAll() {
-    for (uint32_t party = kParties; party >= 1; --party) {
-      if (!parties_[party - 1].has_value()) Start(party);
-    }
-  }
-  // Stops a party as an operator does. Returns the exit code.
-  std::optional<int> Stop(uint32_t party) {
-    parties_[party - 1]->Signal(SIGTERM);
-    const std::optional<int> code = parties_[party - 1]->Wait();
-    parties_[party - 1].reset();
-    return code;
-  }
-  void KillAll() {
-    for (auto& party : parties_) party.reset();
-  }
-  Process& process(uint32_t party) { return *parties_[party - 1]; }
-  void Kill(uint32_t party) { parties_[party - 1].reset(); }
-
-  // A new client's configuration and state.
-  std::string NewClient() {
-    const std::string name = absl::StrCat("client-", ++clients_);
-    SetTimeout(path(name + ".textproto"), 100);
-    return path(name + ".textproto");
-  }
-  // How long a client waits for a round.
-  void SetTimeout(const fs::path& client, int seconds) {
-    WriteText(client,
-              absl::StrCat("frontend: '", address(1),
-                           "' pinned_parties_file: 'pinned.textproto' state: '",
-                           client.stem().string(), ".state' pad_to: 16 timeout_s: ", seconds));
-  }
-  std::vector<std::string> Query(const std::string& client, const std::vector<std::string>& keys) {
-    std::vector<std::string> command = {Shoal(), "query", "--config", client};
-    command.insert(command.end(), keys.begin(), keys.end());
-    return command;
-  }
-
- private:
-  const uint16_t port_;
-  const fs::path directory_;
-  std::optional<Process> parties_[kParties];
-  int clients_ = 0;
-};
-
+// A deployment that is made once. Every client's lookup fills a round, so that none waits for a
+// window. The table has more rows than a lookup asks for.
 class ProcessTest : public ::testing::Test {
  protected:
-  static void SetUpTestSuite() { chain_ = new Chain; }
+  static void SetUpTestSuite() {
+    chain_ = new ProcessChain("chain", {.records = 200,
+                                        .rounds = "onions_window_s: 20 onions_count: 16 "
+                                                  "queries_window_s: 15 queries_count: 16 "
+                                                  "answers_window_s: 60",
+                                        .pad_to = 16});
+  }
   static void TearDownTestSuite() {
     delete chain_;
     chain_ = nullptr;
   }
-  Chain& chain() { return *chain_; }
+  ProcessChain& chain() { return *chain_; }
 
   void ExpectServed(const std::string& client) {
     const Result result = RunToEnd(chain().Query(client, {"key-7", "key-199", "no-such-key"}));
@@ -151,9 +87,9 @@ class ProcessTest : public ::testing::Test {
   }
 
  private:
-  static Chain* chain_;
+  static ProcessChain* chain_;
 };
-Chain* ProcessTest::chain_ = nullptr;
+ProcessChain* ProcessTest::chain_ = nullptr;
 
 TEST_F(ProcessTest, TheScriptStartsAndStopsAChainThatAnswers) {
   const Result started = RunToEnd({LocalChain(), "start", chain().path("")});
@@ -423,7 +359,7 @@ TEST_F(ProcessTest, WhatHasExpiredIsRefused) {
 // Sends garbage of many kinds to clients' and parties' ports until it is told to stop.
 class Vandal {
  public:
-  explicit Vandal(const Chain& chain) {
+  explicit Vandal(const ProcessChain& chain) {
     for (uint32_t party = 1; party <= kParties; ++party) {
       threads_.emplace_back([this, address = chain.address(party), port = chain.port(party)] {
         const net::testing::TestIdentity stranger(party_seed_++);

@@ -13,8 +13,8 @@ namespace shoal::sim {
 // One for each process. Not thread-safe.
 class Runner {
  public:
-  // Prepares the process, and runs one simulation without faults, so that what programs make once
-  // is made.
+  // Prepares the process, and runs simulations without faults, so that what programs make once is
+  // made.
   Runner();
 
   // A process that dies or takes more than two minutes of processor time is a violation of the
@@ -27,7 +27,10 @@ class Runner {
                const std::function<bool(uint64_t seed, const Outcome& outcome)>& take) const;
 
  private:
-  const Universe universe_;
+  // Chains of three parties mostly, and of two or four.
+  const Universe& UniverseOf(uint64_t seed) const;
+
+  const Universe two_, three_, four_;
 };
 
 }  // namespace shoal::sim

@@ -1,6 +1,7 @@
 #include "src/sim/scheduler.h"
 
 #include <link.h>
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -91,7 +92,9 @@ class Fiber {
   std::function<void()> body;
   const uint64_t number;
   char* stack = nullptr;
-  ucontext_t context = {};
+  ucontext_t context = {};  // of its beginning
+  jmp_buf at;               // where it goes on afterwards
+  bool begun = false;
   std::vector<char> locals;  // its thread-local variables while it does not run
   uint64_t wait = 0;         // counts its waits
   bool woken = false;        // how the last one ended
@@ -100,7 +103,8 @@ class Fiber {
 
 namespace {
 
-ucontext_t scheduler_context;
+// swapcontext would do, but for two system calls a switch.
+jmp_buf scheduler_at;
 ThreadLocals thread_locals;
 std::vector<char> scheduler_locals;
 
@@ -205,7 +209,11 @@ void Scheduler::Resume(Fiber* fiber) {
   ++fiber->wait;  // what else would have ended this wait is too late
   running_ = fiber;
   SwapLocals(scheduler_locals, fiber->locals);
-  SHOAL_CHECK(swapcontext(&scheduler_context, &fiber->context) == 0);
+  if (_setjmp(scheduler_at) == 0) {
+    if (fiber->begun) _longjmp(fiber->at, 1);
+    fiber->begun = true;
+    setcontext(&fiber->context);
+  }
   SwapLocals(fiber->locals, scheduler_locals);
   running_ = nullptr;
   if (Process* const died = std::exchange(died_, nullptr); died != nullptr) {
@@ -216,7 +224,7 @@ void Scheduler::Resume(Fiber* fiber) {
 }
 
 void Scheduler::SwitchOut() {
-  SHOAL_CHECK(swapcontext(&running_->context, &scheduler_context) == 0);
+  if (_setjmp(running_->at) == 0) _longjmp(scheduler_at, 1);
 }
 
 void Scheduler::Sleep(Time time) {

@@ -55,11 +55,13 @@ class Rng {
 
 class Disk;
 
-// What survives a process: a name, a disk, and a wall clock that somebody may set.
+// What survives a process: a name, a disk, memory as long as there is power, and a wall clock that
+// somebody may set.
 struct Machine {
   std::string name;
-  Disk* disk = nullptr;  // null: the real machine's
-  Time wall_offset = 0;  // of the wall clock against the right time
+  Disk* disk = nullptr;    // null: the real machine's
+  Disk* memory = nullptr;  // for files in memory; null: it has no place for them
+  Time wall_offset = 0;    // of the wall clock against the right time
 };
 
 // One run of a program on a machine.

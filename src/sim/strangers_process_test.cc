@@ -10,10 +10,8 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -31,6 +29,7 @@
 #include "src/net/testing/raw_tls.h"
 #include "src/onion/onion.h"
 #include "src/round/header.h"
+#include "src/sim/process_chain.h"
 #include "src/sim/processes.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/frame.h"
@@ -38,7 +37,6 @@
 namespace shoal::sim {
 namespace {
 
-namespace fs = std::filesystem;
 using net::testing::RawSocket;
 using net::testing::RawTls;
 using ::testing::HasSubstr;
@@ -46,7 +44,7 @@ using wire::Frame;
 using wire::FrameType;
 using namespace std::chrono_literals;
 
-constexpr uint32_t kParties = 3;
+constexpr uint32_t kParties = ProcessChain::kParties;
 constexpr uint32_t kMaxSlots = 2000;
 constexpr char kStranger[] = "127.0.0.2";
 
@@ -78,53 +76,16 @@ class StrangersProcessTest : public ::testing::Test {
  protected:
   // With `more` in the configuration of each party.
   void Start(const std::string& more = "") {
-    directory_ = fs::path(::testing::TempDir()) /
-                 ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    port_ = FreePorts(kParties);
-    std::string records;
-    for (int i = 0; i < 100; ++i) absl::StrAppend(&records, "key-", i, "\tvalue ", i * i, "\n");
-    const fs::path file = directory_.string() + ".tsv";
-    WriteText(file, records);
-    const Result created =
-        RunToEnd({LocalChain(),
-                  "create",
-                  directory_,
-                  "--parties",
-                  absl::StrCat(kParties),
-                  "--port",
-                  absl::StrCat(port_),
-                  "--protect",
-                  "lookup",
-                  "--max-slots",
-                  absl::StrCat(kMaxSlots),
-                  "--rounds",
-                  "onions_window_s: 5 onions_count: 100 queries_window_s: 5 queries_count: 100 "
-                  "answers_window_s: 60",
-                  "--",
-                  "--tsv",
-                  file,
-                  "--name",
-                  "squares",
-                  "--row-bytes",
-                  "128"});
-    Require(created.code == 0, created.output);
-    WriteText(directory_ / "client.textproto",
-              absl::StrCat("frontend: '127.0.0.1:", port_,
-                           "' pinned_parties_file: 'pinned.textproto' state: 'client.state' "
-                           "pad_to: 8 timeout_s: 150"));
-    for (uint32_t party = kParties; party >= 1; --party) {
-      const fs::path config = directory_ / absl::StrCat("party-", party, ".textproto");
+    for (uint32_t party = 1; party <= kParties; ++party) {
       // No share would apply to addresses of this machine.
-      WriteText(config, absl::StrCat(Text(config), "shared_addresses: '192.0.2.1'\n", more));
-      parties_[party - 1].emplace(std::vector<std::string>{Shoald(), "--config", config});
-      Require(parties_[party - 1]->WaitForOutput("listens on"), parties_[party - 1]->Output());
+      chain_.Configure(party, absl::StrCat("shared_addresses: '192.0.2.1'\n", more));
     }
+    chain_.StartAll();
   }
-  uint16_t port(uint32_t party) const { return static_cast<uint16_t>(port_ + party - 1); }
+  uint16_t port(uint32_t party) const { return chain_.port(party); }
 
   void ExpectServed() {
-    Process query(
-        {Shoal(), "query", "--config", directory_ / "client.textproto", "key-7", "no-such-key"});
+    Process query(chain_.Query(client_, {"key-7", "no-such-key"}));
     EXPECT_THAT(query.Wait(), ::testing::Optional(0)) << query.Output();
     EXPECT_THAT(query.Output(), HasSubstr("key-7\tfound\tvalue 49\tyes\n"));
     EXPECT_THAT(query.Output(), HasSubstr("no-such-key\tabsent\t\tyes\n"));
@@ -137,9 +98,11 @@ class StrangersProcessTest : public ::testing::Test {
     EXPECT_LE(rounds.size(), 2u) << query.Output();
   }
 
-  fs::path directory_;
-  uint16_t port_ = 0;
-  std::optional<Process> parties_[kParties];
+  ProcessChain chain_{::testing::UnitTest::GetInstance()->current_test_info()->name(),
+                      {.rounds = "onions_window_s: 5 onions_count: 100 queries_window_s: 5 "
+                                 "queries_count: 100 answers_window_s: 60",
+                       .create = {"--max-slots", absl::StrCat(kMaxSlots)}}};
+  const std::string client_ = chain_.NewClient(150);
 };
 
 // 4,200 at the frontend, and as many at the party after it, where the neighbour must get in.

@@ -30,7 +30,7 @@ wire::NoiseParameters Noise() {
 
 }  // namespace
 
-Universe::Universe() {
+Universe::Universe(uint32_t parties) {
   ::shoal::testing::TestRandom random(1);
   wire::Roster draft;
   draft.set_deployment(kDeployment);
@@ -41,7 +41,7 @@ Universe::Universe() {
   draft.set_clock_tolerance_s(60);
   draft.set_max_slots(256);
   draft.set_onion_suite(std::string(roster::kOnionSuite));
-  for (uint32_t number = 1; number <= kParties; ++number) {
+  for (uint32_t number = 1; number <= parties; ++number) {
     keys_.push_back(signature::SecretKey::Generate(random));
     wire::Party& party = *draft.add_parties();
     party.set_number(number);
@@ -120,7 +120,7 @@ server::TableEpoch Universe::Epoch(uint64_t epoch, uint32_t party) const {
                          .epoch = epoch,
                          .answers = {}};
   std::ranges::copy(AsBytes(table.manifest().content().table_id()), out.id.begin());
-  if (party == kParties) {
+  if (party == parties()) {
     out.holder = answers_[epoch - 1];
     out.answers = {*out.holder, table.rows()};
   }

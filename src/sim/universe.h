@@ -16,14 +16,14 @@
 
 namespace shoal::sim {
 
-inline constexpr uint32_t kParties = 3;
 inline constexpr uint64_t kEpochs = 3;
 inline constexpr size_t kRecords = 10;
 
 class Universe {
  public:
-  Universe();
+  explicit Universe(uint32_t parties);
 
+  uint32_t parties() const { return static_cast<uint32_t>(keys_.size()); }
   const roster::Roster& roster() const { return *roster_; }
   const wire::SignedRoster& signed_roster() const { return signed_roster_; }
   const roster::PinnedParties& pins() const { return *pins_; }

@@ -106,7 +106,7 @@ class Deployment::TamperedLink final : public Link {
     wire::SignedLiveRounds list = live;
     if (tamper().live) tamper().live(list);
     SHOAL_ASSIGN_OR_RETURN(LackedRounds lacked, next().Live(list));
-    if (tamper().lacked) tamper().lacked(lacked);
+    if (tamper().lacked) tamper().lacked(list.list(), lacked);
     return lacked;
   }
 

@@ -49,7 +49,8 @@ struct Tamper {
   std::function<void(Bytes&)> answers;
   std::function<void(StageReports&)> reports;
   std::function<void(wire::SignedLiveRounds&)> live;  // also those that come with proposals
-  std::function<void(LackedRounds&)> lacked;
+  // What is said to be lacked of a list.
+  std::function<void(const wire::LiveRounds&, LackedRounds&)> lacked;
   // Asked at each of these places in each try of a stage: whether the link breaks there.
   std::function<bool(Break)> breaks_offline, breaks_online;
   std::atomic<bool> down = false;  // the next party cannot be reached
