@@ -204,10 +204,18 @@ TEST_F(PartyKeysTest, TheRecordGoesOnToRenewedKeys) {
   EXPECT_THAT(HandRecordOn(directory_, directory_ + "-more"),
               StatusIs(absl::StatusCode::kFailedPrecondition, "has gone on to renewed keys"));
   EXPECT_FALSE(FileExists(directory_ + "-more"));
+  // A renewal that is given up leaves its record to the keys of before.
+  const std::string back = directory_ + "-back";
+  SHOAL_ASSERT_OK(HandRecordOn(renewed, back));
+  SHOAL_EXPECT_OK(RecordSigning(back, "table ab", 9, one));
+  std::filesystem::remove_all(renewed + "/signed");
+  std::filesystem::rename(back + "/signed", renewed + "/signed");
+  EXPECT_THAT(RecordSigning(renewed, "table ab", 9, two),
+              StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 9"));
   // The renewed keys are renewed in turn; a party that has signed nothing yet can renew, too.
   SHOAL_EXPECT_OK(HandRecordOn(renewed, directory_ + "-third"));
-  EXPECT_THAT(RecordSigning(directory_ + "-third", "table ab", 8, one),
-              StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 8"));
+  EXPECT_THAT(RecordSigning(directory_ + "-third", "table ab", 9, two),
+              StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 9"));
   SHOAL_EXPECT_OK(HandRecordOn(directory_ + "-fresh", directory_ + "-fresh-new"));
 }
 

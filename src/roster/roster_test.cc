@@ -480,6 +480,23 @@ TEST(Renewals, WhoHasFollowedOneDoesNotGoBack) {
   SHOAL_EXPECT_OK(Roster::Verify(before.Signed(), pins.After(std::nullopt), kNowS));
   EXPECT_THAT(Roster::Verify(before.Signed(), pins.After(followed), kNowS),
               StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  // The thief of the old key names a successor of his own. Only who has not followed the owner's
+  // takes it, and to whoever has, both chains together are the owner's.
+  TestRandom thief_random(19), others(20);
+  Parties thief(3, thief_random);
+  thief.Renew(2, others);
+  thief.draft().set_epoch(99);
+  wire::SignedRoster stolen = thief.Signed();
+  SHOAL_EXPECT_OK(Roster::Verify(stolen, pins, kNowS));
+  *stolen.add_renewals() = after.Signed().renewals(0);
+  EXPECT_THAT(Roster::Verify(stolen, pins.After(followed), kNowS),
+              StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  // Nor does anybody go back by the renewal that led away, turned around.
+  wire::SignedRoster back = before.Signed();
+  *back.add_renewals() = after.Signed().renewals(0);
+  back.mutable_renewals(0)->mutable_old_key()->swap(*back.mutable_renewals(0)->mutable_new_key());
+  EXPECT_THAT(Roster::Verify(back, pins.After(followed), kNowS),
+              StatusIs(kUnauthenticated, "not signed by the key before"));
   // Pins of the configuration that were changed by hand count anew.
   TestRandom other_random(20);
   const Parties strangers(3, other_random);

@@ -68,8 +68,8 @@ class OpenRecord {
     return absl::FailedPreconditionError(
         absl::StrCat(directory,
                      ": the record of what was signed has gone on to renewed keys, which sign from "
-                     "now on. To give those up, erase them first, and then remove ",
-                     directory, kHandedOn));
+                     "now on. To give those up, put their record, the directory signed, in the "
+                     "place of this one, and erase them"));
   }
 
   int lock_ = -1;

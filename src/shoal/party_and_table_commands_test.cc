@@ -391,8 +391,10 @@ TEST_F(CommandsTest, BuildSaysWhichRecordMakesRowsLong) {
 
 TEST_F(CommandsTest, KeysAreRenewed) {
   MakeRoster();
-  Write("one.tsv", "a\t1\nb\t2\n");
-  Write("two.tsv", "a\t1\nb\t3\n");
+  std::string records;
+  for (int i = 0; i < 40; ++i) absl::StrAppend(&records, "key-", i, "\tvalue ", i, "\n");
+  Write("one.tsv", records);
+  Write("two.tsv", absl::StrReplaceAll(records, {{"value 7\n", "another\n"}}));
   MakeSigned("one.tsv", "table");
   const std::vector<std::string> inspect = {"roster",  "inspect",  "--roster",
                                             "@signed", "--pinned", "@pinned"};

@@ -215,10 +215,10 @@ cli::Command KeysRenew() {
       .name = "keys renew",
       .summary = "make keys that take the place of a party's present ones",
       .help =
-          R"(Makes a fresh signing key and a fresh TLS certificate for the party whose keys are given,
-in a new directory, and prints the announcement for the next roster. The present key
-signs the new one, so that clients that pin the present key take a roster with the new
-one. With --only-tls the signing key stays, and with it pins and tables. From then on the
+          R"(Makes a fresh signing key and a fresh TLS certificate for the party whose keys are
+given, in a new directory, and prints the announcement for the next roster. The present
+key signs the new one, so that clients that pin the present key take a roster with the
+new one. With --only-tls the signing key stays, and with it pins and tables. From then on the
 new directory signs rosters and tables, and goes on with the record of what was signed;
 the present directory serves until the next roster does. docs/operations.md says what
 follows.
