@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Follows docs/operations.md with the commands that stand there: three parties are set up, each in a
-# folder that stands for its host; the table and the roster change; a party and its state are lost and
-# come back. With SHOALD_BEFORE, the shoald of the version before, the parties begin with that, and are
-# updated one at a time while clients ask.
+# folder that stands for its host; the table and the roster change; keys and certificates are renewed; a
+# party and its state are lost and come back. With SHOAL_BEFORE, a folder with the programs of an earlier
+# version (scripts/upgrade-test), the parties are set up and begin with these, and are updated one at a
+# time while clients of both versions ask.
 set -euo pipefail
-export PATH=$PWD/src/shoal:$PWD/src/shoald:$PATH
+present=$PWD/src/shoal:$PWD/src/shoald:$PATH
+before=${SHOAL_BEFORE:-}
 doc=$PWD/docs/operations.md
 sample=$PWD/configs/roster.settings.textproto
 cd "$TEST_TMPDIR"
@@ -18,17 +20,25 @@ fail() {
 cleanup() { kill -9 "${pid[@]}" 2>/dev/null || true; }
 trap cleanup EXIT
 
+# From now on the page is read from this heading on.
+at() {
+  section=$1
+  grep -q -F -x -- "$section" "$doc" || fail "docs/operations.md has no heading '$section'"
+  echo "operations_test: $section"
+}
+page() { awk -v heading="$section" '$0 == heading { on = 1 } on' "$doc"; }
 # The command on the page that begins with $1: continued lines as one, without the remark after it.
 command_of() {
   local found
-  found=$(awk -v want="$1" '
+  found=$(page | awk -v want="$1" '
+    found { next }
     /^    / { here = substr($0, 5)
               if (line != "") sub(/^ +/, "", here)
               line = line here
               if (sub(/\\$/, "", line)) next
-              if (index(line, want) == 1) { sub(/   +[^ ].*$/, "", line); print line; exit } }
-    { line = "" }' "$doc")
-  [ -n "$found" ] || fail "docs/operations.md has no command '$1'"
+              if (index(line, want) == 1) { sub(/   +[^ ].*$/, "", line); print line; found = 1 } }
+    { line = "" }')
+  [ -n "$found" ] || fail "docs/operations.md has no command '$1' after '$section'"
   echo "$found"
 }
 # On the host $1: the page's command that begins with $2, changed by the sed script $3.
@@ -39,9 +49,9 @@ on() {
 }
 # The page's block of lines that begins with the line $1.
 block() {
-  awk -v want="    $1" 'index($0, want) == 1 { on = 1 } on && !/^    / { exit } on { print substr($0, 5) }' "$doc"
+  page | awk -v want="    $1" 'index($0, want) == 1 { on = 1 } on && !/^    / { on = 0; want = "\n" } on { print substr($0, 5) }'
 }
-says() { grep -q -F -- "$1" "$doc" || fail "docs/operations.md does not say '$1'"; }
+says() { grep -q -F -- "$1" <<<"$(page)" || fail "docs/operations.md does not say '$1' after '$section'"; }
 # Waits until the command succeeds; only what hangs reaches the limit.
 soon() {
   for _ in $(seq 2000); do
@@ -51,7 +61,7 @@ soon() {
   fail "'$*' did not succeed: $(cat last)"
 }
 start() {
-  (cd "$1" && exec "${shoald:-shoald}" --config party.textproto >>log 2>&1) &
+  (cd "$1" && exec shoald --config party.textproto >>log 2>&1) &
   pid[$1]=$!
   soon grep -q 'listens on' "$1/log"
 }
@@ -60,13 +70,14 @@ stop() {
   wait "${pid[$1]}" || fail "$1 did not end in good order"
   : >"$1/log"
 }
-# The value of the key $1 must be $2.
+# The value of the key $1 must be $2 for the client in the folder $3.
 ask() {
-  local got
-  got=$(cd client && shoal query --config client.textproto "$1" 2>words) || fail "query: $(tail -n 5 client/words)"
-  [ "$got" = "$1"$'\tfound\t'"$2"$'\tyes' ] || fail "'$got' is not $2"
+  local got client=${3:-client}
+  got=$(cd "$client" && shoal query --config client.textproto "$1" 2>words) ||
+    fail "$client: query: $(tail -n 5 "$client/words")"
+  [ "$got" = "$1"$'\tfound\t'"$2"$'\tyes' ] || fail "$client: '$got' is not $2"
 }
-healthy() { (cd client && shoal status --config client.textproto --parties); }
+healthy() { (cd "${1:-client}" && shoal status --config client.textproto --parties); }
 
 # Ports that no other test is given: this and the processes that it starts hold the lock of their block
 # (FreePorts in src/sim/processes.h).
@@ -82,22 +93,24 @@ done
 
 mkdir anybody client "${parties[@]}"
 
+# The roster, as the file $1.
 sign_roster() {
-  on anybody 'shoal roster assemble'
   for party in "${parties[@]}"; do
     cp anybody/roster.unsigned "$party"
-    on "$party" 'shoal roster sign' "s/alice/$party/g"
+    on "$party" 'shoal roster sign' "s/alice/$party/g; ${change[$party]:-}"
     cp "$party/$party.roster-share" anybody
   done
   on anybody 'shoal roster aggregate'
-  for host in "${parties[@]}" client; do cp anybody/roster.textproto "$host"; done
+  for host in "${parties[@]}" client; do cp anybody/"$1" "$host"; done
 }
-# The table in the folder $1, which commands name as they name it on the page.
+# The table in the folder $1, which commands name as they name it on the page. Parties change their
+# command by the sed script in `change`, if they have one.
+declare -A change=()
 sign_table() {
   mkdir "anybody/$1/shares"
   for party in "${parties[@]}"; do
     cp -r "anybody/$1" "$party"
-    on "$party" "shoal table sign $1"
+    on "$party" "shoal table sign $1" "${change[$party]:-}"
     cp "$party/$1"/shares/* "anybody/$1/shares"
   done
   on anybody "shoal table aggregate $1"
@@ -109,6 +122,8 @@ sign_table() {
 squares() { for i in $(seq 100); do printf 'key-%d\tvalue %d\n' "$i" $((i * i + $1)); done >anybody/records.tsv; }
 
 # 1. to 4. Keys and roster.
+at '## Setting up'
+export PATH=${before:+$before:}$present
 for party in "${parties[@]}"; do
   on "$party" 'shoal keys generate' "s/alice/$party/g"
   cp "$party/$party.announcement" anybody
@@ -116,7 +131,8 @@ done
 sed -e "s/:730\([0-2]\)\"/:$((port / 10))\1\"/" -e 's/clock_tolerance_s: .*/clock_tolerance_s: 2/' \
   -e '/^noise {/,/^}/{/^noise/!{/^}/!d}}' -e '/^noise {/a mechanism: GEOMETRIC epsilon: 1 delta: 1e-6 phi: 1 mode: 15 left_scale: 1.25 right_scale: 5' \
   "$sample" >anybody/demo.textproto
-sign_roster
+on anybody 'shoal roster assemble'
+sign_roster roster.textproto
 on anybody 'shoal roster pins'
 for host in "${parties[@]}" client; do cp anybody/pinned.textproto "$host"; done
 
@@ -128,7 +144,6 @@ sign_table table
 on anybody 'shoal table verify'
 
 # 6. and 7. The parties, from the back, and a client.
-shoald=${SHOALD_BEFORE:-shoald}
 for party in carol bob alice; do
   block 'party: 1' | sed -e "s/^party: 1/party: ${number[$party]}/" \
     -e 's/{ onions_window_s.*}/{ onions_window_s: 600 onions_count: 1 queries_window_s: 600 queries_count: 8 answers_window_s: 60 }/' \
@@ -141,18 +156,37 @@ block 'frontend: ' | sed -e "s/alice.example:7300/127.0.0.1:$port/" >client/clie
 echo 'pad_to: 8' >>client/client.textproto
 ask key-7 'value 49'
 
-# From the version before, one party at a time, from the back.
-if [ -n "${SHOALD_BEFORE:-}" ]; then
-  shoald=shoald
-  for party in carol bob alice; do
-    stop "$party"
-    start "$party"
-    ask key-8 'value 64'
+# From the version before, one party at a time, from the back; then one goes back, and forward again.
+# Clients of both versions ask after every step.
+if [ -n "$before" ]; then
+  at '## What to back up, and what never to restore'
+  says '**Updating the program, one party at a time.**'
+  mkdir client-before
+  cp client/*.textproto client-before
+  [ -z "${SHOAL_KEEP:-}" ] || { mkdir "$SHOAL_KEEP" && cp -r alice client "$SHOAL_KEEP" && rm -f "$SHOAL_KEEP"/*/{log,said,words}; }
+  changes=0
+  # Starts the party $1 with the programs that PATH $2 finds, of the $3 version.
+  change_to() {
+    stop "$1"
+    PATH=$2 start "$1"
+    PATH=$before:$present soon healthy client-before
+    PATH=$present soon healthy client
+    changes=$((changes + 1))
+    PATH=$before:$present ask "key-$changes" "value $((changes * changes))" client-before
+    PATH=$present ask "key-$changes" "value $((changes * changes))" client
+    echo "operations_test: $1 runs the $3 version: clients of both have their answers"
+  }
+  for party in carol bob alice; do change_to "$party" "$present" present; done
+  for party in carol alice; do
+    change_to "$party" "$before:$present" earlier
+    change_to "$party" "$present" present
   done
+  export PATH=$present
 fi
 soon healthy
 
 # A new version of the table, without a restart.
+at '## A new version of the table'
 squares 1
 on anybody 'shoal table build --packages --deployment demo --previous' "$from_file"
 sign_table table-2
@@ -166,17 +200,70 @@ for party in "${parties[@]}"; do soon grep -q 'serves epoch 2 of the table' "$pa
 ask key-7 'value 50'
 soon healthy
 
+restart() {
+  for party in "${parties[@]}"; do stop "$party"; done
+  for party in carol bob alice; do start "$party"; done
+}
+
 # A new roster: it is read at the start.
 says 'is assembled with a higher `epoch`'
+at '## Setting up'
 sed -i 's/^epoch: 1/epoch: 2/' anybody/demo.textproto
-sign_roster
-for party in "${parties[@]}"; do stop "$party"; done
-for party in carol bob alice; do start "$party"; done
+on anybody 'shoal roster assemble'
+sign_roster roster.textproto
+restart
 ask key-9 'value 82'
 soon healthy
 grep -q 'healthy' last || fail "$(cat last)"
 
+# alice renews all of her keys, carol her certificate. The chain answers meanwhile.
+at '## Renewing keys and certificates'
+on alice 'shoal keys renew'
+on carol 'shoal keys renew' 's/alice/carol/; s/renew/renew --only-tls/'
+for party in alice carol; do cp "$party/$party.announcement" anybody; done
+ask key-1 'value 2'
+at '## Setting up'
+sed -i 's/^epoch: 2/epoch: 3/' anybody/demo.textproto
+on anybody 'shoal roster assemble'
+at '## Renewing keys and certificates'
+change=([bob]='s/keys-new/keys/')
+sign_roster roster-new.textproto
+on anybody 'shoal roster pins'
+says 'shoal roster inspect --roster roster-new.textproto --pinned pinned.textproto'
+(cd anybody && shoal roster inspect --roster roster-new.textproto --pinned pinned.textproto >said 2>words)
+tail -n 1 anybody/said | grep -q 'verified.by all 3 pinned parties' || fail "$(cat anybody/said)"
+[ "$(cat anybody/words)" = 'party 1 has another key than the pinned one, which signed it' ] ||
+  fail "$(cat anybody/words)"
+for party in "${parties[@]}"; do cp anybody/pinned-new.textproto "$party"; done
+ask key-2 'value 5'
+squares 2
+for host in anybody "${parties[@]}"; do rm -rf "$host/table-1"; done
+(cd anybody && mv table table-1 && mv table-2 table)
+on anybody 'shoal table build' "$from_file"
+sign_table table-2
+change=()
+ask key-3 'value 10'
+for party in "${parties[@]}"; do
+  (cd "$party" && rm -rf table-1 && eval "$(block 'mv roster-new.textproto' | grep -v 'mv keys')")
+done
+for party in alice carol; do (cd "$party" && eval "$(command_of 'mv keys')"); done
+restart
+# The client has the pins of before; a new one has the new pins.
+ask key-4 'value 18'
+mkdir client-new
+cp client/client.textproto client-new
+cp anybody/pinned-new.textproto client-new/pinned.textproto
+ask key-5 'value 27' client-new
+soon healthy
+for party in alice carol; do rm -r "$party/keys-old"; done
+if [ -n "$before" ]; then
+  says 'has no field named "renewals"'
+  ! (cd bob && "$before/shoald" --config party.textproto --check >words 2>&1) || fail 'the earlier shoald takes renewals'
+  grep -q 'has no field named "renewals"' bob/words || fail "$(cat bob/words)"
+fi
+
 # carol's host is lost, and her state with it. Her keys come back from the backup.
+at '## What to back up, and what never to restore'
 says 'start with an empty directory'
 kill -9 "${pid[carol]}"
 wait "${pid[carol]}" 2>/dev/null || true
@@ -187,6 +274,6 @@ soon missing
 sleep 3 # the clock tolerance and one second, as the page says
 start carol
 soon healthy
-ask key-10 'value 101'
+ask key-10 'value 102'
 
 for party in "${parties[@]}"; do stop "$party"; done

@@ -996,6 +996,48 @@ TEST_F(ClientTest, EpochsNeverGoBack) {
   EXPECT_EQ(store_.state().table->epoch, 9u);
 }
 
+// The pins are of before the renewal all the time, as nobody changes them on every device.
+TEST_F(ClientTest, ARenewedKeyIsFollowedAndTheOldOneTakenNoMore) {
+  Start({.roster_epoch = 5, .table_epoch = 9});
+  // Whoever has all of the old keys, one day.
+  const FakeFrontend thief({.roster_epoch = 99, .table_epoch = 99});
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(store_.state().followed_keys, std::nullopt);
+  frontend_->RenewKey(2);
+  ASSERT_NE(Open(), nullptr);
+  EXPECT_EQ(store_.state().roster->epoch, 6u);
+  ASSERT_TRUE(store_.state().followed_keys.has_value());
+  ASSERT_NE(Open(), nullptr);
+  const wire::GetDeploymentResponse real = frontend_->deployment;
+  frontend_->deployment = thief.deployment;
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "party 2"));
+  frontend_->deployment = real;
+  frontend_->RenewKey(1);
+  frontend_->RenewKey(2);
+  ASSERT_NE(Open(), nullptr);
+  frontend_->deployment.mutable_roster()->clear_renewals();
+  ASSERT_NE(Open(), nullptr) << "this client has followed them";
+  store_.state() = State();
+  EXPECT_THAT(TryOpen(), StatusIs(absl::StatusCode::kUnauthenticated, "compare them"));
+  // Nothing but the followed keys is against the thief.
+  SHOAL_EXPECT_OK(roster::Roster::Verify(thief.deployment.roster(), frontend_->pins(),
+                                         frontend_->clock().now_s));
+}
+
+// Who waits takes the next epoch of the table, but none that only a new roster's keys have signed.
+TEST_F(ClientTest, ALookupEndsAtANewRosterAndIsRunAgain) {
+  Start();
+  auto client = Open();
+  ASSERT_NE(client, nullptr);
+  frontend_->RenewKey(2);
+  frontend_->OpenRound();
+  EXPECT_THAT(client->LookUp(Keys({"key-1"})),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took"));
+  client = Open();
+  ASSERT_NE(client, nullptr);
+  SHOAL_EXPECT_OK(client->LookUp(Keys({"key-1"})));
+}
+
 TEST_F(ClientTest, ForeignDeploymentsAreRefused) {
   Start();
   const FakeFrontend other({.seed = 2});

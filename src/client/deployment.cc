@@ -168,8 +168,9 @@ absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
                                                  const std::string& address) {
   SHOAL_ASSIGN_OR_RETURN(const wire::GetDeploymentResponse response,
                          transport.GetDeployment(wire::GetDeploymentRequest()));
-  SHOAL_ASSIGN_OR_RETURN(roster::Roster roster,
-                         roster::Roster::Verify(response.roster(), pins, now_s));
+  SHOAL_ASSIGN_OR_RETURN(
+      roster::Roster roster,
+      roster::Roster::Verify(response.roster(), pins.After(state.followed_keys), now_s));
   const uint32_t party = PartyAt(address, roster);
   SHOAL_RETURN_IF_ERROR(transport.RequireParty(roster, party));
   SHOAL_ASSIGN_OR_RETURN(table::Manifest manifest,
@@ -185,6 +186,7 @@ absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
   state.deployment = pins.deployment();
   state.roster = seen_roster;
   state.table = seen_table;
+  state.followed_keys = pins.Follow(roster);
   return Deployment(party, std::move(roster), std::move(manifest), std::move(map));
 }
 

@@ -88,6 +88,29 @@ absl::StatusOr<std::optional<roster::SeenEpoch>> ReadSeen(const SeenEpochRecord&
   return std::optional<roster::SeenEpoch>(seen);
 }
 
+void WriteFollowed(const std::optional<roster::FollowedKeys>& followed, StateRecord& record) {
+  if (!followed) return;
+  FollowedKeysRecord& out = *record.mutable_followed_keys();
+  out.set_pins(ToString(followed->pins));
+  for (const signature::PublicKey& key : followed->keys) out.add_keys(ToString(key.bytes()));
+}
+
+absl::StatusOr<std::optional<roster::FollowedKeys>> ReadFollowed(const StateRecord& record) {
+  if (!record.has_followed_keys()) return std::nullopt;
+  roster::FollowedKeys followed;
+  SHOAL_ASSIGN_OR_RETURN(followed.pins, ReadDigest(record.followed_keys().pins()));
+  const auto keys = static_cast<uint32_t>(record.followed_keys().keys_size());
+  if (keys < roster::kMinParties || keys > roster::kMaxParties) {
+    return Damaged("the number of followed keys");
+  }
+  for (const std::string& bytes : record.followed_keys().keys()) {
+    const auto key = signature::PublicKey::FromBytes(AsBytes(bytes));
+    if (!key.ok()) return Damaged(key.status().message());
+    followed.keys.push_back(*key);
+  }
+  return std::optional<roster::FollowedKeys>(std::move(followed));
+}
+
 }  // namespace
 
 // Converts state and guard to and from bytes.
@@ -115,6 +138,7 @@ class StateCodec {
     record.set_generation(guard.generation);
     WriteSeen(state.roster, record.mutable_roster());
     WriteSeen(state.table, record.mutable_table());
+    WriteFollowed(state.followed_keys, record);
     for (const HeldRound& round : state.rounds) {
       RoundRecord& out = *record.add_rounds();
       *out.mutable_header() = round.header;
@@ -142,6 +166,7 @@ class StateCodec {
     record.set_guard_id(ToString(WitnessId()));
     WriteSeen(state.roster, record.mutable_roster());
     WriteSeen(state.table, record.mutable_table());
+    WriteFollowed(state.followed_keys, record);
     Ledger ledger = state.ledger;
     for (const HeldRound& round : state.rounds) {
       *record.add_rounds()->mutable_header() = round.header;
@@ -284,6 +309,7 @@ class StateCodec {
     state.deployment = record.deployment();
     SHOAL_ASSIGN_OR_RETURN(state.roster, ReadSeen(record.roster()));
     SHOAL_ASSIGN_OR_RETURN(state.table, ReadSeen(record.table()));
+    SHOAL_ASSIGN_OR_RETURN(state.followed_keys, ReadFollowed(record));
     if (record.rounds_size() > static_cast<int>(State::kMaxRounds))
       return Damaged("too many rounds");
     for (RoundRecord& in : *record.mutable_rounds()) {

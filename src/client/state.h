@@ -92,6 +92,7 @@ struct State {
   std::string deployment;
   std::optional<roster::SeenEpoch> roster;
   std::optional<roster::SeenEpoch> table;
+  std::optional<roster::FollowedKeys> followed_keys;
   std::vector<HeldRound> rounds;  // at most kMaxRounds
   // At most kMaxLookups. Who reads the state can try keys out on them, as on the rows of `rounds`:
   // so an entry goes when its lookup is answered, or after kLookupS. The key is random, and wiped

@@ -103,6 +103,14 @@ class StateTest : public ::testing::Test {
     SHOAL_ASSERT_OK(store->Save());
   }
 
+  roster::FollowedKeys MakeFollowed() {
+    roster::FollowedKeys followed{.pins = {7}, .keys = {}};
+    for (int i = 0; i < 2; ++i) {
+      followed.keys.push_back(signature::SecretKey::Generate(random_).public_key());
+    }
+    return followed;
+  }
+
   // As a restart of the machine does.
   void LoseWitnesses() const {
     for (const auto& entry : fs::directory_iterator(place_.directory())) fs::remove(entry.path());
@@ -129,6 +137,7 @@ TEST_F(StateTest, KeepsEverything) {
     State& state = store->state();
     state.deployment = "packages";
     state.roster = roster::SeenEpoch{3, digest};
+    state.followed_keys = MakeFollowed();
     state.rounds.push_back(MakeRound(7));
     master = state.rounds[0].master.Clone();
     state.rounds.push_back(MakeRound(8));
@@ -146,6 +155,9 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_EQ(state.roster->epoch, 3u);
   EXPECT_EQ(state.roster->digest, digest);
   EXPECT_FALSE(state.table.has_value());
+  ASSERT_TRUE(state.followed_keys.has_value());
+  EXPECT_EQ(state.followed_keys->pins, Digest{7});
+  EXPECT_EQ(state.followed_keys->keys.size(), 2u);
   ASSERT_EQ(state.rounds.size(), 2u);
   EXPECT_EQ(ToBytes(state.rounds[0].master.view()), ToBytes(master.view()));
   EXPECT_EQ(state.rounds[0].counter(), 7u);
@@ -337,6 +349,7 @@ TEST_F(StateTest, ASnapshotLosesItsRounds) {
     store->state().ledger.Add({.queries = 64, .noise = Noise(64)});
     store->state().ledger.Add({.queries = 64, .noise = Noise(64)});
     store->state().roster = roster::SeenEpoch{3, {}};
+    store->state().followed_keys = MakeFollowed();
     store->state().AddLookup({5}, 1000, random_).submissions = 2;
     SHOAL_ASSERT_OK(store->Save());
   }
@@ -350,6 +363,7 @@ TEST_F(StateTest, ASnapshotLosesItsRounds) {
     EXPECT_EQ(state.ledger.doubts(), 0u) << "nothing is missing";
     EXPECT_EQ(state.ledger.idle_rounds(), 0u) << "both rounds were charged";
     EXPECT_EQ(state.roster->epoch, 3u);
+    EXPECT_TRUE(state.followed_keys.has_value());
     ASSERT_NE(state.FindLookup({5}), nullptr);
     EXPECT_EQ(state.FindLookup({5})->submissions, 2u);
     ASSERT_EQ(state.rounds.size(), 2u) << "neither is entered again";

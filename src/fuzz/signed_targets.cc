@@ -54,7 +54,7 @@ void AddSignedTargets(std::vector<Target>& targets) {
                            wire::PartyAnnouncement announcement;
                            return announcement.ParseFromArray(input.data(),
                                                               static_cast<int>(input.size())) &&
-                                  roster::PartyFromAnnouncement(announcement).ok();
+                                  roster::PartyFromAnnouncement(announcement, kNowS).ok();
                          },
                      .mutations = 500});
 }

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/roster/names.h"
+#include "src/roster/roster.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
 
@@ -73,6 +74,13 @@ absl::StatusOr<Certificate> ParseCertificate(BytesView der) {
   return certificate;
 }
 
+// Seconds since 1970; 0 if the certificate names no such time.
+uint64_t ExpiryOf(X509* certificate) {
+  tm time = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &time) != 1) return 0;
+  return static_cast<uint64_t>(std::max<time_t>(0, timegm(&time)));
+}
+
 }  // namespace
 
 Digest TlsIdentity::certificate_sha256() const {
@@ -83,11 +91,7 @@ Digest TlsIdentity::certificate_sha256() const {
 
 uint64_t TlsIdentity::expires_s() const {
   const absl::StatusOr<Certificate> certificate = ParseCertificate(certificate_der);
-  tm time = {};
-  if (!certificate.ok() || ASN1_TIME_to_tm(X509_get0_notAfter(certificate->get()), &time) != 1) {
-    return 0;
-  }
-  return static_cast<uint64_t>(std::max<time_t>(0, timegm(&time)));
+  return certificate.ok() ? ExpiryOf(certificate->get()) : 0;
 }
 
 absl::StatusOr<TlsIdentity> GenerateTlsIdentity(const std::string& common_name, uint64_t now_s,
@@ -136,7 +140,22 @@ absl::StatusOr<PartyKeys> PartyKeys::Generate(const std::string& name, uint64_t 
   SHOAL_RETURN_IF_ERROR(CheckName("party", name));
   signature::SecretKey bls = signature::SecretKey::Generate(random);
   SHOAL_ASSIGN_OR_RETURN(TlsIdentity tls, GenerateTlsIdentity(name, now_s, random));
-  return PartyKeys(name, std::move(bls), std::move(tls));
+  return PartyKeys(name, std::move(bls), std::move(tls), {});
+}
+
+absl::StatusOr<PartyKeys> PartyKeys::Renew(bool only_tls, uint64_t now_s,
+                                           RandomSource& random) const {
+  SHOAL_ASSIGN_OR_RETURN(TlsIdentity tls, GenerateTlsIdentity(name_, now_s, random));
+  if (only_tls) {
+    SHOAL_ASSIGN_OR_RETURN(signature::SecretKey same,
+                           signature::SecretKey::FromBytes(bls_.bytes().view()));
+    return PartyKeys(name_, std::move(same), std::move(tls), renewals_);
+  }
+  signature::SecretKey bls = signature::SecretKey::Generate(random);
+  Renewals renewals = renewals_;
+  if (static_cast<size_t>(renewals.size()) == kMaxRenewals) renewals.erase(renewals.begin());
+  *renewals.Add() = SignRenewal(bls_, bls.public_key());
+  return PartyKeys(name_, std::move(bls), std::move(tls), std::move(renewals));
 }
 
 absl::StatusOr<PartyKeys> PartyKeys::Load(const std::string& directory) {
@@ -162,6 +181,12 @@ absl::StatusOr<PartyKeys> PartyKeys::Load(const std::string& directory) {
   if (announcement.bls_public_key() != ToString(bls->public_key().bytes())) {
     return absl::InvalidArgumentError(
         absl::StrCat(bls_path, ": is not the key of ", directory, kAnnouncementFile));
+  }
+
+  if (const absl::Status renewals =
+          CheckRenewals(announcement.renewals(), announcement.bls_public_key());
+      !renewals.ok()) {
+    return Annotate(renewals, directory + kAnnouncementFile);
   }
 
   TlsIdentity tls;
@@ -194,7 +219,8 @@ absl::StatusOr<PartyKeys> PartyKeys::Load(const std::string& directory) {
     return absl::InvalidArgumentError(absl::StrCat(certificate_path, ": is not the certificate of ",
                                                    directory, kAnnouncementFile));
   }
-  return PartyKeys(announcement.name(), *std::move(bls), std::move(tls));
+  return PartyKeys(announcement.name(), *std::move(bls), std::move(tls),
+                   std::move(*announcement.mutable_renewals()));
 }
 
 absl::Status PartyKeys::Save(const std::string& directory) const {
@@ -225,10 +251,12 @@ wire::PartyAnnouncement PartyKeys::announcement() const {
   out.set_bls_public_key(ToString(bls_.public_key().bytes()));
   out.set_proof_of_possession(ToString(bls_.ProvePossession().bytes()));
   out.set_tls_certificate(ToString(tls_.certificate_der));
+  *out.mutable_renewals() = renewals_;
   return out;
 }
 
-absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement& announcement) {
+absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement& announcement,
+                                                  uint64_t now_s) {
   SHOAL_RETURN_IF_ERROR(CheckName("announcement, name", announcement.name()));
   const std::string what = absl::StrCat("announcement of ", announcement.name());
   if (const auto key = signature::ProvenKey::FromBytes(AsBytes(announcement.bls_public_key()),
@@ -236,9 +264,17 @@ absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement&
       !key.ok()) {
     return Annotate(key.status(), what);
   }
+  if (const absl::Status renewals =
+          CheckRenewals(announcement.renewals(), announcement.bls_public_key());
+      !renewals.ok()) {
+    return Annotate(renewals, what);
+  }
   const BytesView der = AsBytes(announcement.tls_certificate());
-  if (const auto parsed = ParseCertificate(der); !parsed.ok()) {
-    return Annotate(parsed.status(), what);
+  const absl::StatusOr<Certificate> certificate = ParseCertificate(der);
+  if (!certificate.ok()) return Annotate(certificate.status(), what);
+  if (ExpiryOf(certificate->get()) <= now_s) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, ": its TLS certificate has expired; shoal keys renew makes another"));
   }
   Digest digest;
   crypto_hash_sha256(digest.data(), der.data(), der.size());

@@ -4,7 +4,7 @@
 //   bls.key                  64 hexadecimal digits, the secret scalar, big endian   0600
 //   tls.key                  PEM, PKCS #8, Ed25519                                  0600
 //   tls.crt                  PEM, self-signed, valid for 20 years; peers pin its digest
-//   announcement.textproto   wire::PartyAnnouncement, for others; public
+//   announcement.textproto   wire::PartyAnnouncement, for others; public. Names earlier BLS keys
 #ifndef SHOAL_SRC_ROSTER_PARTY_KEYS_H_
 #define SHOAL_SRC_ROSTER_PARTY_KEYS_H_
 
@@ -42,6 +42,10 @@ class PartyKeys {
   static absl::StatusOr<PartyKeys> Generate(const std::string& name, uint64_t now_s,
                                             RandomSource& random);
 
+  // Keys that take the place of these: a fresh TLS key and certificate, and a fresh BLS key that
+  // this one has signed (wire::KeyRenewal). With `only_tls` the BLS key stays.
+  absl::StatusOr<PartyKeys> Renew(bool only_tls, uint64_t now_s, RandomSource& random) const;
+
   // PERMISSION_DENIED if others may read a secret; NOT_FOUND if a file is missing, INVALID_ARGUMENT
   // if it is malformed. The message names the file.
   static absl::StatusOr<PartyKeys> Load(const std::string& directory);
@@ -55,16 +59,24 @@ class PartyKeys {
   wire::PartyAnnouncement announcement() const;
 
  private:
-  PartyKeys(std::string name, signature::SecretKey bls, TlsIdentity tls)
-      : name_(std::move(name)), bls_(std::move(bls)), tls_(std::move(tls)) {}
+  // As wire::PartyAnnouncement.
+  using Renewals = google::protobuf::RepeatedPtrField<wire::KeyRenewal>;
+  PartyKeys(std::string name, signature::SecretKey bls, TlsIdentity tls, Renewals renewals)
+      : name_(std::move(name)),
+        bls_(std::move(bls)),
+        tls_(std::move(tls)),
+        renewals_(std::move(renewals)) {}
   std::string name_;
   signature::SecretKey bls_;
   TlsIdentity tls_;
+  Renewals renewals_;
 };
 
 // The party's entry in a roster, from what it announced. INVALID_ARGUMENT, UNAUTHENTICATED: the
-// key, its proof, or the certificate is bad.
-absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement& announcement);
+// key, its proof, a renewal or the certificate is bad. FAILED_PRECONDITION: the certificate has
+// expired. Shoal's parties would take it, but tools that look at dates would not.
+absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement& announcement,
+                                                  uint64_t now_s);
 
 }  // namespace shoal::roster
 

@@ -116,14 +116,16 @@ TEST_F(PartyKeysTest, CertificateIsSelfSigned) {
 TEST_F(PartyKeysTest, AnnouncementsAreChecked) {
   TestRandom random(6);
   SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::Party party, PartyFromAnnouncement(keys.announcement()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::Party party,
+                             PartyFromAnnouncement(keys.announcement(), kNowS));
   EXPECT_EQ(party.name(), "alice");
   wire::PartyAnnouncement bad = keys.announcement();
   bad.mutable_tls_certificate()->push_back('x');
-  EXPECT_THAT(PartyFromAnnouncement(bad), StatusIs(kInvalid, "TLS certificate"));
+  EXPECT_THAT(PartyFromAnnouncement(bad, kNowS), StatusIs(kInvalid, "TLS certificate"));
   bad = keys.announcement();
   bad.set_proof_of_possession(ToString(keys.bls().Sign(AsBytes("x")).bytes()));
-  EXPECT_THAT(PartyFromAnnouncement(bad), StatusIs(absl::StatusCode::kUnauthenticated, "alice"));
+  EXPECT_THAT(PartyFromAnnouncement(bad, kNowS),
+              StatusIs(absl::StatusCode::kUnauthenticated, "alice"));
   EXPECT_THAT(PartyKeys::Generate("no/slash", kNowS, random), StatusIs(kInvalid, "party"));
 }
 
@@ -143,6 +145,78 @@ TEST_F(PartyKeysTest, SignsOneContentForAnEpoch) {
                                       AsBytes("epoch: 8"), FileMode::kPrivate));
   EXPECT_THAT(RecordSigning(directory_, "table ab", 9, one),
               StatusIs(absl::StatusCode::kDataLoss, "damaged"));
+}
+
+TEST_F(PartyKeysTest, RenewedKeysAreOfTheSameParty) {
+  TestRandom random(7);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
+  for (const bool only_tls : {false, true}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys renewed, keys.Renew(only_tls, kNowS + 5, random));
+    EXPECT_EQ(renewed.name(), "alice");
+    EXPECT_NE(renewed.tls().certificate_sha256(), keys.tls().certificate_sha256());
+    EXPECT_EQ(renewed.bls().public_key() == keys.bls().public_key(), only_tls);
+    EXPECT_EQ(renewed.announcement().renewals_size(), only_tls ? 0 : 1);
+    const std::string directory = directory_ + (only_tls ? "-tls" : "-new");
+    SHOAL_ASSERT_OK(renewed.Save(directory));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys loaded, PartyKeys::Load(directory));
+    EXPECT_EQ(loaded.announcement().SerializeAsString(),
+              renewed.announcement().SerializeAsString());
+    SHOAL_EXPECT_OK(PartyFromAnnouncement(loaded.announcement(), kNowS));
+  }
+  // A renewal of somebody else's key.
+  const std::string path = directory_ + "-new/announcement.textproto";
+  wire::PartyAnnouncement foreign;
+  SHOAL_ASSERT_OK(wire::ReadTextFile(path, foreign));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys bob, PartyKeys::Generate("bob", kNowS, random));
+  foreign.mutable_renewals(0)->set_old_key(ToString(bob.bls().public_key().bytes()));
+  SHOAL_ASSERT_OK(wire::WriteTextFile(path, foreign));
+  EXPECT_THAT(PartyKeys::Load(directory_ + "-new"),
+              StatusIs(absl::StatusCode::kUnauthenticated, "not signed by the key before"));
+  EXPECT_THAT(PartyFromAnnouncement(foreign, kNowS),
+              StatusIs(absl::StatusCode::kUnauthenticated, "not signed by the key before"));
+}
+
+TEST_F(PartyKeysTest, AnExpiredCertificateIsNotAnnounced) {
+  TestRandom random(8);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
+  const uint64_t until_s = keys.tls().expires_s();
+  SHOAL_EXPECT_OK(PartyFromAnnouncement(keys.announcement(), until_s - 1));
+  EXPECT_THAT(PartyFromAnnouncement(keys.announcement(), until_s),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "has expired"));
+}
+
+// One record for both keys: otherwise the new key would sign what the old one has signed otherwise.
+TEST_F(PartyKeysTest, TheRecordGoesOnToRenewedKeys) {
+  const Digest one = {1}, two = {2};
+  const std::string renewed = directory_ + "-new";
+  SHOAL_EXPECT_OK(RecordSigning(directory_, "table ab", 7, one));
+  SHOAL_EXPECT_OK(RecordSigning(directory_, "roster demo", 2, one));
+  SHOAL_ASSERT_OK(HandRecordOn(directory_, renewed));
+  EXPECT_EQ(ModeOf(renewed), 0700u);
+  EXPECT_THAT(RecordSigning(directory_, "table ab", 8, two),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "has gone on to renewed keys"));
+  EXPECT_THAT(RecordSigning(renewed, "table ab", 7, two),
+              StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 7"));
+  EXPECT_THAT(RecordSigning(renewed, "roster demo", 1, two),
+              StatusIs(absl::StatusCode::kUnauthenticated, "after epoch 2"));
+  SHOAL_EXPECT_OK(RecordSigning(renewed, "table ab", 8, two));
+  // A second renewal of the same keys would split the record.
+  EXPECT_THAT(HandRecordOn(directory_, directory_ + "-more"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "has gone on to renewed keys"));
+  EXPECT_FALSE(FileExists(directory_ + "-more"));
+  // A renewal that is given up leaves its record to the keys of before.
+  const std::string back = directory_ + "-back";
+  SHOAL_ASSERT_OK(HandRecordOn(renewed, back));
+  SHOAL_EXPECT_OK(RecordSigning(back, "table ab", 9, one));
+  std::filesystem::remove_all(renewed + "/signed");
+  std::filesystem::rename(back + "/signed", renewed + "/signed");
+  EXPECT_THAT(RecordSigning(renewed, "table ab", 9, two),
+              StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 9"));
+  // The renewed keys are renewed in turn; a party that has signed nothing yet can renew, too.
+  SHOAL_EXPECT_OK(HandRecordOn(renewed, directory_ + "-third"));
+  EXPECT_THAT(RecordSigning(directory_ + "-third", "table ab", 9, two),
+              StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 9"));
+  SHOAL_EXPECT_OK(HandRecordOn(directory_ + "-fresh", directory_ + "-fresh-new"));
 }
 
 }  // namespace

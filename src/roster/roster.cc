@@ -1,5 +1,6 @@
 #include "src/roster/roster.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -133,6 +134,21 @@ absl::StatusOr<noise::Parameters> CheckNoise(const wire::Roster& roster) {
   return noise;
 }
 
+Digest RenewalDigest(absl::string_view old_key, absl::string_view new_key) {
+  return Transcript("shoal key renewal v1").Blob(old_key).Blob(new_key).Finish();
+}
+
+// Whether the old key has signed the new one.
+absl::Status VerifyRenewal(const wire::KeyRenewal& renewal) {
+  SHOAL_ASSIGN_OR_RETURN(const signature::PublicKey old_key,
+                         signature::PublicKey::FromBytes(AsBytes(renewal.old_key())));
+  SHOAL_ASSIGN_OR_RETURN(const signature::Signature signature,
+                         signature::Signature::FromBytes(AsBytes(renewal.signature())));
+  return Annotate(
+      signature::Verify(old_key, RenewalDigest(renewal.old_key(), renewal.new_key()), signature),
+      "its renewal is not signed by the key before");
+}
+
 }  // namespace
 
 absl::StatusOr<noise::Parameters> NoiseFromWire(const wire::NoiseParameters& parameters) {
@@ -220,6 +236,68 @@ absl::StatusOr<PinnedParties> PinnedParties::Read(const std::string& path) {
   return out;
 }
 
+Digest PinnedParties::digest() const {
+  Transcript transcript("shoal pins v1");
+  transcript.Blob(deployment_).U64(keys_.size());
+  for (const signature::PublicKey& key : keys_) transcript.Blob(key.bytes());
+  return transcript.Finish();
+}
+
+PinnedParties PinnedParties::After(const std::optional<FollowedKeys>& followed) const {
+  PinnedParties out = *this;
+  if (followed.has_value() && followed->pins == digest()) out.keys_ = followed->keys;
+  return out;
+}
+
+std::optional<FollowedKeys> PinnedParties::Follow(const Roster& roster) const {
+  FollowedKeys followed{.pins = digest(), .keys = {}};
+  for (const Party& party : roster.parties()) followed.keys.push_back(party.key);
+  if (std::ranges::equal(followed.keys, keys_)) return std::nullopt;
+  return followed;
+}
+
+absl::StatusOr<std::vector<uint32_t>> CheckPins(const wire::SignedRoster& signed_roster,
+                                                const PinnedParties& pinned) {
+  const wire::Roster& content = signed_roster.roster();
+  if (content.deployment() != pinned.deployment()) {
+    return absl::UnauthenticatedError(
+        absl::StrCat("roster: of another deployment than ", pinned.deployment()));
+  }
+  if (static_cast<size_t>(content.parties_size()) != pinned.keys().size()) {
+    return absl::UnauthenticatedError(absl::StrCat("roster: has ", content.parties_size(),
+                                                   " parties, pinned are ", pinned.keys().size()));
+  }
+  if (content.epoch() < pinned.minimum_roster_epoch()) {
+    return absl::UnauthenticatedError(absl::StrCat("roster: epoch ", content.epoch(),
+                                                   " is before the pinned minimum ",
+                                                   pinned.minimum_roster_epoch()));
+  }
+  if (static_cast<size_t>(signed_roster.renewals_size()) > kMaxParties * kMaxRenewals) {
+    return Bad("roster: has too many renewals of keys");
+  }
+  std::vector<uint32_t> renewed;
+  for (size_t i = 0; i < pinned.keys().size(); ++i) {
+    const std::string what = absl::StrCat("roster: the BLS key of party ", i + 1);
+    const std::string& wanted = content.parties(static_cast<int>(i)).bls_public_key();
+    std::string key = ToString(pinned.keys()[i].bytes());
+    if (key == wanted) continue;
+    for (const wire::KeyRenewal& renewal : signed_roster.renewals()) {
+      if (renewal.old_key() != key) continue;
+      SHOAL_RETURN_IF_ERROR(Annotate(VerifyRenewal(renewal), what));
+      key = renewal.new_key();
+    }
+    if (key != wanted) {
+      return absl::UnauthenticatedError(
+          absl::StrCat(what,
+                       " is not the pinned one, and the pinned one did not sign it as its "
+                       "successor. If the party says that its key was lost, get new pins, "
+                       "and compare them with the parties"));
+    }
+    renewed.push_back(static_cast<uint32_t>(i + 1));
+  }
+  return renewed;
+}
+
 absl::StatusOr<wire::PinnedParties> PinsOf(const wire::Roster& roster) {
   SHOAL_RETURN_IF_ERROR(CheckRoster(roster));
   wire::PinnedParties pins;
@@ -235,27 +313,7 @@ absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
                                       const PinnedParties& pinned, uint64_t now_s) {
   const wire::Roster& content = signed_roster.roster();
   // Cheap checks come first: bytes from anybody get here.
-  if (content.deployment() != pinned.deployment()) {
-    return absl::UnauthenticatedError(
-        absl::StrCat("roster: of another deployment than ", pinned.deployment()));
-  }
-  if (static_cast<size_t>(content.parties_size()) != pinned.keys().size()) {
-    return absl::UnauthenticatedError(absl::StrCat("roster: has ", content.parties_size(),
-                                                   " parties, pinned are ", pinned.keys().size()));
-  }
-  if (content.epoch() < pinned.minimum_roster_epoch()) {
-    return absl::UnauthenticatedError(absl::StrCat("roster: epoch ", content.epoch(),
-                                                   " is before the pinned minimum ",
-                                                   pinned.minimum_roster_epoch()));
-  }
-  for (size_t i = 0; i < pinned.keys().size(); ++i) {
-    const signature::PublicKey::Encoded expected = pinned.keys()[i].bytes();
-    if (content.parties(static_cast<int>(i)).bls_public_key() != ToString(expected)) {
-      return absl::UnauthenticatedError(
-          absl::StrCat("roster: the BLS key of party ", i + 1, " is not the pinned one"));
-    }
-  }
-
+  SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> renewed, CheckPins(signed_roster, pinned));
   SHOAL_ASSIGN_OR_RETURN(Checked checked, CheckStructure(content));
   Roster roster;
   roster.wire_ = signed_roster;
@@ -264,6 +322,7 @@ absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
   roster.parties_ = std::move(checked.parties);
   SHOAL_ASSIGN_OR_RETURN(roster.aggregate_key_, signature::AggregateKeys(checked.keys));
   roster.minimum_table_epoch_ = pinned.minimum_table_epoch();
+  roster.renewed_ = std::move(renewed);
   if (const absl::Status status =
           roster.VerifyByAll(roster.digest_, AsBytes(signed_roster.signature()));
       !status.ok()) {
@@ -380,6 +439,31 @@ absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
     return share;
   }
   return absl::NotFoundError("the key is no party's of this roster");
+}
+
+wire::KeyRenewal SignRenewal(const signature::SecretKey& old_key,
+                             const signature::PublicKey& new_key) {
+  wire::KeyRenewal renewal;
+  renewal.set_old_key(ToString(old_key.public_key().bytes()));
+  renewal.set_new_key(ToString(new_key.bytes()));
+  renewal.set_signature(
+      ToString(old_key.Sign(RenewalDigest(renewal.old_key(), renewal.new_key())).bytes()));
+  return renewal;
+}
+
+absl::Status CheckRenewals(const google::protobuf::RepeatedPtrField<wire::KeyRenewal>& renewals,
+                           absl::string_view key) {
+  if (renewals.empty()) return absl::OkStatus();
+  if (static_cast<size_t>(renewals.size()) > kMaxRenewals) return Bad("too many renewals");
+  for (int i = 0; i < renewals.size(); ++i) {
+    if (i > 0 && renewals[i].old_key() != renewals[i - 1].new_key()) {
+      return Bad("a renewal is of another key than the one before leads to");
+    }
+    SHOAL_RETURN_IF_ERROR(VerifyRenewal(renewals[i]));
+  }
+  if (renewals[renewals.size() - 1].new_key() != key)
+    return Bad("the renewals lead to another key");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<size_t>> PlacesOfShares(std::span<const Party> parties,

@@ -31,11 +31,22 @@ inline constexpr uint64_t kMaxValidityS = 10ull * 366 * 24 * 3600;
 inline constexpr uint64_t kMaxTimeS = 1ull << 40;  // seconds since 1970: keeps sums from overflow
 inline constexpr size_t kMaxNameBytes = 64;        // [A-Za-z0-9][A-Za-z0-9._-]*
 inline constexpr size_t kMaxAddressBytes = 260;
+// Renewals that a party announces; earlier ones are dropped.
+inline constexpr size_t kMaxRenewals = 16;
 
 // INVALID_ARGUMENT for an unknown mechanism or a number that is not finite.
 absl::StatusOr<noise::Parameters> NoiseFromWire(const wire::NoiseParameters& parameters);
 // For tests.
 wire::NoiseParameters NoiseToWire(const noise::Parameters& parameters);
+
+class Roster;
+
+// The keys to which a client has come from those that it pins. What it has left for another key by
+// a renewal it never trusts again: the old key may have been given away since.
+struct FollowedKeys {
+  Digest pins = {};                        // PinnedParties::digest() of the configuration
+  std::vector<signature::PublicKey> keys;  // every party's, in the chain's order
+};
 
 // The parties that a client or a party trusts, from its own configuration.
 class PinnedParties {
@@ -46,8 +57,16 @@ class PinnedParties {
   // Reads a text-format file.
   static absl::StatusOr<PinnedParties> Read(const std::string& path);
 
+  // What a client trusts that has followed renewals before: these parties with the followed keys,
+  // if the keys were followed from these pins, or else these parties.
+  PinnedParties After(const std::optional<FollowedKeys>& followed) const;
+  // What the client then keeps: nothing if the roster has the pinned keys.
+  std::optional<FollowedKeys> Follow(const Roster& roster) const;
+
   const std::string& deployment() const { return deployment_; }
   std::span<const signature::PublicKey> keys() const { return keys_; }
+  // Transcript("shoal pins v1") over deployment and keys. The minimum epochs are not in it.
+  Digest digest() const;
   uint64_t minimum_roster_epoch() const { return minimum_roster_epoch_; }
   uint64_t minimum_table_epoch() const { return minimum_table_epoch_; }
 
@@ -58,6 +77,13 @@ class PinnedParties {
   uint64_t minimum_roster_epoch_ = 0;
   uint64_t minimum_table_epoch_ = 0;
 };
+
+// Whether the parties of a roster are the pinned ones: deployment, number, the minimum epoch, and
+// of every party the pinned key or one to which renewals lead from it. The roster's own signature
+// is not looked at. Returns the numbers of the parties that have another key than the pinned one.
+// UNAUTHENTICATED says what differs; INVALID_ARGUMENT for a malformed renewal or too many.
+absl::StatusOr<std::vector<uint32_t>> CheckPins(const wire::SignedRoster& signed_roster,
+                                                const PinnedParties& pinned);
 
 // Pins for the keys in the roster itself: for the tools that assemble a roster, and for tests.
 absl::StatusOr<wire::PinnedParties> PinsOf(const wire::Roster& roster);
@@ -76,9 +102,9 @@ struct Party {
 class Roster {
  public:
   // INVALID_ARGUMENT: malformed or outside the limits; the message names the field.
-  // UNAUTHENTICATED: the parties are not the pinned ones, a proof of possession or the signature
-  // does not match, the roster is not yet valid or has expired, or its epoch is before the pinned
-  // minimum. FAILED_PRECONDITION: the noise does not give the privacy it claims.
+  // UNAUTHENTICATED: CheckPins, a proof of possession or the signature does not match, the roster
+  // is not yet valid or has expired, or its epoch is before the pinned minimum.
+  // FAILED_PRECONDITION: the noise does not give the privacy it claims.
   static absl::StatusOr<Roster> Verify(const wire::SignedRoster& signed_roster,
                                        const PinnedParties& pinned, uint64_t now_s);
 
@@ -90,6 +116,8 @@ class Roster {
   uint32_t clock_tolerance_s() const { return wire_.roster().clock_tolerance_s(); }
   uint32_t max_slots() const { return wire_.roster().max_slots(); }
   uint64_t minimum_table_epoch() const { return minimum_table_epoch_; }
+  // The parties that have another key than the pinned one (CheckPins).
+  const std::vector<uint32_t>& renewed() const { return renewed_; }
   const noise::Parameters& noise() const { return noise_; }
 
   uint32_t size() const { return static_cast<uint32_t>(parties_.size()); }
@@ -127,6 +155,7 @@ class Roster {
   std::vector<Party> parties_;
   std::optional<signature::PublicKey> aggregate_key_;
   uint64_t minimum_table_epoch_ = 0;
+  std::vector<uint32_t> renewed_;
 };
 
 // The digest that all parties sign: Transcript("shoal roster v2") over deployment, epoch, number of
@@ -149,6 +178,15 @@ absl::StatusOr<std::vector<size_t>> PlacesOfShares(std::span<const Party> partie
 // CheckRoster, then this key's signature on the digest; NOT_FOUND if the key is no party's.
 absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
                                              const signature::SecretKey& key);
+
+// `old_key` names `new_key` as the one that takes its place.
+wire::KeyRenewal SignRenewal(const signature::SecretKey& old_key,
+                             const signature::PublicKey& new_key);
+
+// Whether each renewal begins with the key with which the one before it ends, and is signed by it,
+// and the last one ends with `key`; none at all are fine. INVALID_ARGUMENT, UNAUTHENTICATED.
+absl::Status CheckRenewals(const google::protobuf::RepeatedPtrField<wire::KeyRenewal>& renewals,
+                           absl::string_view key);
 
 // Verifies one share of every party, in any order, and adds them up. INVALID_ARGUMENT for missing
 // or repeated ones, UNAUTHENTICATED names the party whose share does not match.

@@ -402,6 +402,142 @@ TEST(PinnedParties, RefusesBadKeys) {
   EXPECT_THAT(PinnedParties::Create(pins), StatusIs(kInvalid, "deployment"));
 }
 
+TEST(Renewals, PinsOfEarlierKeysTakeTheRoster) {
+  TestRandom random(17);
+  Parties parties(3, random);
+  const PinnedParties first = parties.pinned();
+  parties.Renew(2, random);
+  const PinnedParties second = parties.pinned();
+  parties.Renew(2, random);
+  parties.Renew(3, random);
+  const wire::SignedRoster roster = parties.Signed();
+  SHOAL_ASSERT_OK_AND_ASSIGN(Roster verified, Roster::Verify(roster, first, kNowS));
+  EXPECT_EQ(verified.renewed(), (std::vector<uint32_t>{2, 3}));
+  EXPECT_EQ(verified.NumberOf(parties.keys(2).bls().public_key()), 2u);
+  SHOAL_EXPECT_OK(Roster::Verify(roster, second, kNowS));
+  SHOAL_ASSERT_OK_AND_ASSIGN(verified, Roster::Verify(roster, parties.pinned(), kNowS));
+  EXPECT_TRUE(verified.renewed().empty());
+
+  wire::SignedRoster broken = roster;
+  broken.clear_renewals();
+  EXPECT_THAT(Roster::Verify(broken, first, kNowS),
+              StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  broken = roster;
+  broken.mutable_renewals()->DeleteSubrange(1, 1);  // the second step of party 2
+  EXPECT_THAT(Roster::Verify(broken, first, kNowS),
+              StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  broken = roster;
+  broken.mutable_renewals()->SwapElements(0, 1);
+  EXPECT_THAT(Roster::Verify(broken, first, kNowS),
+              StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  broken = roster;
+  broken.mutable_renewals(0)->set_signature("short");
+  EXPECT_THAT(Roster::Verify(broken, first, kNowS), StatusIs(kInvalid, "party 2"));
+  while (broken.renewals_size() <= 8 * 16) *broken.add_renewals() = roster.renewals(0);
+  EXPECT_THAT(Roster::Verify(broken, first, kNowS), StatusIs(kInvalid, "too many"));
+}
+
+// Whoever replaced an honest party's key would have the one secret that protects everybody.
+TEST(Renewals, NobodyElseReplacesAKey) {
+  TestRandom random(18);
+  const Parties before(3, random);
+  TestRandom same_random(18);
+  Parties others(3, same_random);  // the same keys
+  others.Renew(2, random);         // signs with the old key
+  wire::SignedRoster roster = others.Signed();
+  SHOAL_ASSERT_OK(Roster::Verify(roster, before.pinned(), kNowS));
+  // The new key is one that the other parties know, and each of them signs that it is.
+  for (const uint32_t signer : {1u, 3u}) {
+    *roster.mutable_renewals(0) =
+        SignRenewal(before.keys(signer).bls(), others.keys(2).bls().public_key());
+    EXPECT_THAT(Roster::Verify(roster, before.pinned(), kNowS),
+                StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+    roster.mutable_renewals(0)->set_old_key(ToString(before.keys(2).bls().public_key().bytes()));
+    EXPECT_THAT(Roster::Verify(roster, before.pinned(), kNowS),
+                StatusIs(kUnauthenticated, "not signed by the key before"));
+  }
+  // The renewal does not replace the signature of all.
+  roster = others.Signed();
+  roster.set_signature(ToString(others.keys(2).bls().Sign(RosterDigest(others.draft())).bytes()));
+  EXPECT_THAT(Roster::Verify(roster, before.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "does not match"));
+}
+
+// A key is renewed because others may have it. Who has followed the renewal takes no roster of the
+// old key any more, however high its epoch.
+TEST(Renewals, WhoHasFollowedOneDoesNotGoBack) {
+  TestRandom random(19), same_random(19);
+  Parties before(3, random);
+  const PinnedParties pins = before.pinned();
+  Parties after(3, same_random);
+  after.Renew(2, random);
+  EXPECT_EQ(pins.Follow(before.roster()), std::nullopt);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Roster roster, Roster::Verify(after.Signed(), pins, kNowS));
+  const std::optional<FollowedKeys> followed = pins.Follow(roster);
+  ASSERT_TRUE(followed.has_value());
+  SHOAL_EXPECT_OK(Roster::Verify(after.Signed(), pins.After(followed), kNowS));
+  before.draft().set_epoch(99);
+  SHOAL_EXPECT_OK(Roster::Verify(before.Signed(), pins.After(std::nullopt), kNowS));
+  EXPECT_THAT(Roster::Verify(before.Signed(), pins.After(followed), kNowS),
+              StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  // The thief of the old key names a successor of his own. Only who has not followed the owner's
+  // takes it, and to whoever has, both chains together are the owner's.
+  TestRandom thief_random(19), others(20);
+  Parties thief(3, thief_random);
+  thief.Renew(2, others);
+  thief.draft().set_epoch(99);
+  wire::SignedRoster stolen = thief.Signed();
+  SHOAL_EXPECT_OK(Roster::Verify(stolen, pins, kNowS));
+  *stolen.add_renewals() = after.Signed().renewals(0);
+  EXPECT_THAT(Roster::Verify(stolen, pins.After(followed), kNowS),
+              StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  // Nor does anybody go back by the renewal that led away, turned around.
+  wire::SignedRoster back = before.Signed();
+  *back.add_renewals() = after.Signed().renewals(0);
+  back.mutable_renewals(0)->mutable_old_key()->swap(*back.mutable_renewals(0)->mutable_new_key());
+  EXPECT_THAT(Roster::Verify(back, pins.After(followed), kNowS),
+              StatusIs(kUnauthenticated, "not signed by the key before"));
+  // Pins of the configuration that were changed by hand count anew.
+  TestRandom other_random(20);
+  const Parties strangers(3, other_random);
+  EXPECT_EQ(strangers.pinned().After(followed).digest(), strangers.pinned().digest());
+}
+
+TEST(Renewals, AnnouncedOnesAreChecked) {
+  TestRandom random(21), same_random(21);
+  const Parties first(2, same_random);
+  Parties parties(2, random);
+  parties.Renew(1, random);
+  parties.Renew(1, random);
+  const wire::PartyAnnouncement good = parties.keys(1).announcement();
+  ASSERT_EQ(good.renewals_size(), 2);
+  SHOAL_EXPECT_OK(PartyFromAnnouncement(good, kNowS));
+  const auto refuses = [&](auto change, absl::StatusCode code, const char* why) {
+    wire::PartyAnnouncement bad = good;
+    change(bad);
+    EXPECT_THAT(PartyFromAnnouncement(bad, kNowS), StatusIs(code, why));
+  };
+  refuses([&](auto& a) { a.mutable_renewals()->RemoveLast(); }, kInvalid, "to another key");
+  refuses([&](auto& a) { a.mutable_renewals()->SwapElements(0, 1); }, kInvalid, "of another key");
+  refuses(
+      [&](auto& a) {
+        *a.mutable_renewals(0) = SignRenewal(first.keys(2).bls(), first.keys(1).bls().public_key());
+        a.mutable_renewals(0)->set_old_key(good.renewals(0).old_key());
+        a.mutable_renewals(0)->set_new_key(good.renewals(0).new_key());
+      },
+      kUnauthenticated, "not signed by the key before");
+  refuses(
+      [&](auto& a) {
+        while (a.renewals_size() <= 16) *a.add_renewals() = good.renewals(1);
+      },
+      kInvalid, "too many");
+  // What a party announces stays bounded.
+  for (int i = 0; i < 20; ++i) parties.Renew(1, random);
+  EXPECT_EQ(parties.keys(1).announcement().renewals_size(), 16);
+  SHOAL_EXPECT_OK(PartyFromAnnouncement(parties.keys(1).announcement(), kNowS));
+  SHOAL_EXPECT_OK(Roster::Verify(parties.Signed(), parties.pinned(), kNowS));
+}
+
 TEST(CheckAddress, TakesHostsAndPorts) {
   for (const char* good : {"localhost:1", "127.0.0.1:65535", "[::1]:7001", "a-b.example:443"}) {
     SHOAL_EXPECT_OK(CheckAddress("address", good)) << good;

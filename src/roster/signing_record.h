@@ -27,6 +27,12 @@ absl::StatusOr<std::optional<SeenEpoch>> LastSigned(const std::string& keys_dire
 absl::Status RecordSigning(const std::string& keys_directory, absl::string_view name,
                            uint64_t epoch, const Digest& digest);
 
+// Copies the record to a party's renewed keys, and ends this one: what these keys signed later
+// would be unknown to the others. Makes the renewed keys' directory, which is new.
+// FAILED_PRECONDITION if the record was handed on before: the message says how to give the earlier
+// renewal up.
+absl::Status HandRecordOn(const std::string& keys_directory, const std::string& renewed_directory);
+
 }  // namespace shoal::roster
 
 #endif  // SHOAL_SRC_ROSTER_SIGNING_RECORD_H_

@@ -24,9 +24,12 @@ void AddRosterOptions(cli::Options& options) {
                         "the parties that you trust, from `shoal roster pins`");
 }
 
+absl::StatusOr<roster::PinnedParties> ReadPins(const cli::Values& values) {
+  return roster::PinnedParties::Read(values["pinned"].as<std::string>());
+}
+
 absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values) {
-  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
-                         roster::PinnedParties::Read(values["pinned"].as<std::string>()));
+  SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned, ReadPins(values));
   const std::string path = values["roster"].as<std::string>();
   wire::SignedRoster signed_roster;
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, signed_roster));

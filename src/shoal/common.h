@@ -23,6 +23,7 @@ std::string FormatTime(uint64_t seconds);
 // --roster and --pinned, both required.
 void AddRosterOptions(cli::Options& options);
 absl::StatusOr<roster::Roster> ReadRoster(const cli::Values& values);
+absl::StatusOr<roster::PinnedParties> ReadPins(const cli::Values& values);
 
 // --engine: the engine of that name, or null for the chain, which is the default. A usage error
 // names those there are.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "src/base/testing/matchers.h"
 #include "src/shoal/party_commands.h"
 #include "src/shoal/table_commands.h"
@@ -30,9 +31,10 @@ class CommandsTest : public ::testing::Test {
   // Words beginning with @ are files in the test's directory.
   int RunShoal(std::vector<std::string> arguments) {
     const std::vector<cli::Command> commands = {
-        KeysGenerate(),   RosterAssemble(),  RosterSign(),          RosterAggregate(), RosterPins(),
-        RosterInspect(),  TableBuild(),      TableInspect(),        TableVerify(),     TableSign(),
-        TableAggregate(), TableSignEngine(), TableAggregateEngine()};
+        KeysGenerate(),    KeysRenew(),           RosterAssemble(), RosterSign(),
+        RosterAggregate(), RosterPins(),          RosterInspect(),  TableBuild(),
+        TableInspect(),    TableVerify(),         TableSign(),      TableAggregate(),
+        TableSignEngine(), TableAggregateEngine()};
     for (std::string& argument : arguments) {
       if (argument[0] == '@') argument = Path(argument.substr(1));
     }
@@ -50,30 +52,37 @@ class CommandsTest : public ::testing::Test {
   }
 
   void MakeRoster() {
-    std::vector<std::string> assemble = {"roster",    "assemble", "--settings",
-                                         "@settings", "--out",    "@roster"};
     for (const std::string name : {"alice", "bob", "carol"}) {
       ASSERT_EQ(RunShoal({"keys", "generate", "--name", name, "--out", "@" + name}), cli::kExitOk)
           << err_;
       Write(name + ".announcement", out_);
-      assemble.insert(assemble.end(), {"--announcement", "@" + name + ".announcement"});
     }
-    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string settings,
-                               ReadFile("configs/roster.settings.textproto"));
-    Write("settings", settings);
-    ASSERT_EQ(RunShoal(assemble), cli::kExitOk) << err_;
+    ASSERT_EQ(Assemble(1), cli::kExitOk) << err_;
+    SignRoster({"alice", "bob", "carol"});
+    ASSERT_EQ(RunShoal({"roster", "pins", "--roster", "@signed", "--out", "@pinned"}), cli::kExitOk)
+        << err_;
+  }
+  // Makes `signed` of `roster`, with the parties' keys in these directories.
+  void SignRoster(const std::vector<std::string>& keys, const std::vector<std::string>& more = {}) {
     std::vector<std::string> aggregate = {"roster",  "aggregate", "--roster",
                                           "@roster", "--out",     "@signed"};
-    for (const std::string name : {"alice", "bob", "carol"}) {
-      ASSERT_EQ(RunShoal({"roster", "sign", "--roster", "@roster", "--keys", "@" + name, "--out",
-                          "@" + name + ".share"}),
-                cli::kExitOk)
-          << err_;
+    for (const std::string& name : keys) {
+      std::vector<std::string> sign = {"roster", "sign",     "--roster", "@roster",
+                                       "--keys", "@" + name, "--out",    "@" + name + ".share"};
+      sign.insert(sign.end(), more.begin(), more.end());
+      ASSERT_EQ(RunShoal(sign), cli::kExitOk) << err_;
       aggregate.insert(aggregate.end(), {"--share", "@" + name + ".share"});
     }
     ASSERT_EQ(RunShoal(aggregate), cli::kExitOk) << err_;
-    ASSERT_EQ(RunShoal({"roster", "pins", "--roster", "@signed", "--out", "@pinned"}), cli::kExitOk)
-        << err_;
+  }
+  // Makes `roster` again from the parties' announcements, as `epoch`.
+  int Assemble(int epoch) {
+    const absl::StatusOr<std::string> settings = ReadFile("configs/roster.settings.textproto");
+    Write("settings",
+          absl::StrReplaceAll(*settings, {{"epoch: 1", absl::StrCat("epoch: ", epoch)}}));
+    return RunShoal({"roster", "assemble", "--settings", "@settings", "--announcement",
+                     "@alice.announcement", "--announcement", "@bob.announcement", "--announcement",
+                     "@carol.announcement", "--out", "@roster"});
   }
   int OnTable(const std::string& command, std::vector<std::string> more = {}) {
     std::vector<std::string> arguments = {"table",   command,    "@table", "--roster",
@@ -378,6 +387,100 @@ TEST_F(CommandsTest, BuildSaysWhichRecordMakesRowsLong) {
   EXPECT_THAT(build(with_long, "@dense", {"--layout", "dense"}), HasSubstr("records.tsv:301"));
   EXPECT_THAT(build(with_long, "@chosen", {"--row-bytes", "8192"}),
               ::testing::Not(HasSubstr("warning")));
+}
+
+TEST_F(CommandsTest, KeysAreRenewed) {
+  MakeRoster();
+  std::string records;
+  for (int i = 0; i < 40; ++i) absl::StrAppend(&records, "key-", i, "\tvalue ", i, "\n");
+  Write("one.tsv", records);
+  Write("two.tsv", absl::StrReplaceAll(records, {{"value 7\n", "another\n"}}));
+  MakeSigned("one.tsv", "table");
+  const std::vector<std::string> inspect = {"roster",  "inspect",  "--roster",
+                                            "@signed", "--pinned", "@pinned"};
+
+  ASSERT_EQ(RunShoal({"keys", "renew", "--keys", "@bob", "--out", "@bob-new"}), cli::kExitOk)
+      << err_;
+  Write("bob.announcement", out_);
+  EXPECT_THAT(err_, HasSubstr("signs nothing any more"));
+  EXPECT_EQ(RunShoal({"keys", "renew", "--keys", "@bob", "--out", "@bob-other"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("has gone on to renewed keys"));
+  EXPECT_EQ(RunShoal({"keys", "renew", "--keys", "@carol", "--out", "@bob"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("bob: exists"));
+
+  // The next roster, which the old pins take. The old keys sign none of it.
+  ASSERT_EQ(Assemble(2), cli::kExitOk) << err_;
+  EXPECT_NE(RunShoal({"roster", "sign", "--roster", "@roster", "--keys", "@bob"}), cli::kExitOk);
+  SignRoster({"alice", "bob-new", "carol"}, {"--pinned", "@pinned"});
+  ASSERT_EQ(RunShoal(inspect), cli::kExitOk) << err_;
+  EXPECT_THAT(err_, HasSubstr("party 2 has another key than the pinned one, which signed it"));
+  // New pins take the new keys alone.
+  ASSERT_EQ(RunShoal({"roster", "pins", "--roster", "@signed", "--out", "@pinned"}), cli::kExitOk);
+  ASSERT_EQ(RunShoal(inspect), cli::kExitOk) << err_;
+  EXPECT_EQ(err_, "");
+
+  // The old table has the old keys' signatures; the next one has every row signed anew.
+  EXPECT_EQ(OnTable("verify"), cli::kExitVerification);
+  EXPECT_NE(RunShoal({"table", "build", "--tsv", "@two.tsv", "--deployment", "demo", "--row-bytes",
+                      "128", "--previous", "@table", "--out", "@kept"}),
+            cli::kExitUsage);
+  ASSERT_EQ(RunShoal({"table", "build", "--tsv", "@two.tsv", "--deployment", "demo", "--row-bytes",
+                      "128", "--previous", "@table", "--sign-all", "--out", "@next"}),
+            cli::kExitOk)
+      << err_;
+  const std::vector<std::string> trust = {"--roster", "@signed", "--pinned", "@pinned"};
+  const auto on = [&](const std::string& command, const std::string& table,
+                      std::vector<std::string> more) {
+    more.insert(more.begin(), {"table", command, "@" + table});
+    more.insert(more.end(), trust.begin(), trust.end());
+    return RunShoal(more);
+  };
+  EXPECT_NE(on("sign", "kept", {"--keys", "@bob-new", "--previous", "@table"}), cli::kExitOk);
+  EXPECT_THAT(err_, HasSubstr("only a roster with the same keys keeps rows"));
+  for (const std::string keys : {"alice", "bob-new", "carol"}) {
+    EXPECT_NE(on("sign", "next", {"--keys", "@" + keys}), cli::kExitOk)
+        << "the record says that there is an epoch before";
+    EXPECT_THAT(err_, HasSubstr("this party signed epoch 1"));
+    ASSERT_EQ(on("sign", "next", {"--keys", "@" + keys, "--previous", "@table"}), cli::kExitOk)
+        << err_;
+    EXPECT_THAT(err_, HasSubstr("1 values changed"));
+  }
+  ASSERT_EQ(on("aggregate", "next", {}), cli::kExitOk) << err_;
+  ASSERT_EQ(on("verify", "next", {}), cli::kExitOk) << err_;
+}
+
+// As the assembler, or another party, would.
+TEST_F(CommandsTest, NobodySignsARosterInWhichAnotherKeyWasReplaced) {
+  MakeRoster();
+  ASSERT_EQ(RunShoal({"keys", "generate", "--name", "bob", "--out", "@mallory"}), cli::kExitOk);
+  Write("bob.announcement", out_);
+  ASSERT_EQ(Assemble(2), cli::kExitOk) << err_;
+  const std::vector<std::string> sign = {"roster", "sign",   "--roster", "@roster",
+                                         "--keys", "@alice", "--pinned", "@pinned"};
+  EXPECT_EQ(RunShoal(sign), cli::kExitVerification);
+  EXPECT_THAT(err_, HasSubstr("the BLS key of party 2 is not the pinned one"));
+  // A renewal of mallory's key is none of bob's.
+  ASSERT_EQ(RunShoal({"keys", "renew", "--keys", "@mallory", "--out", "@mallory-new"}),
+            cli::kExitOk);
+  Write("bob.announcement", out_);
+  ASSERT_EQ(Assemble(2), cli::kExitOk) << err_;
+  EXPECT_EQ(RunShoal(sign), cli::kExitVerification);
+  EXPECT_THAT(err_, HasSubstr("the BLS key of party 2 is not the pinned one"));
+}
+
+TEST_F(CommandsTest, ACertificateIsRenewedAlone) {
+  MakeRoster();
+  ASSERT_EQ(RunShoal({"keys", "renew", "--keys", "@alice", "--only-tls", "--out", "@alice-new"}),
+            cli::kExitOk)
+      << err_;
+  Write("alice.announcement", out_);
+  ASSERT_EQ(Assemble(2), cli::kExitOk) << err_;
+  EXPECT_NE(RunShoal({"roster", "sign", "--roster", "@roster", "--keys", "@alice"}), cli::kExitOk);
+  EXPECT_THAT(err_, HasSubstr("another TLS certificate"));
+  SignRoster({"alice-new", "bob", "carol"}, {"--pinned", "@pinned"});
+  ASSERT_EQ(RunShoal({"roster", "inspect", "--roster", "@signed", "--pinned", "@pinned"}),
+            cli::kExitOk);
+  EXPECT_EQ(err_, "") << "no key differs";
 }
 
 TEST_F(CommandsTest, KeysAreNeverOverwritten) {

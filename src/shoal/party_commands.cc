@@ -10,6 +10,7 @@
 #include "src/roster/roster.h"
 #include "src/roster/signing_record.h"
 #include "src/shoal/common.h"
+#include "src/storage/file.h"
 #include "src/wire/text.h"
 
 namespace shoal::commands {
@@ -33,6 +34,25 @@ absl::Status Generate(const cli::Values& values, cli::Io& io) {
   return absl::OkStatus();
 }
 
+absl::Status Renew(const cli::Values& values, cli::Io& io) {
+  SystemRandom random;
+  const std::string directory = values["keys"].as<std::string>();
+  const std::string out = values["out"].as<std::string>();
+  const bool only_tls = values.count("only-tls") > 0;
+  SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys, roster::PartyKeys::Load(directory));
+  SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys renewed,
+                         keys.Renew(only_tls, NowSeconds(), random));
+  if (FileExists(out)) return absl::AlreadyExistsError(absl::StrCat(out, ": exists"));
+  // Comes first, so that no keys exist that could sign without the record.
+  SHOAL_RETURN_IF_ERROR(roster::HandRecordOn(directory, out));
+  SHOAL_RETURN_IF_ERROR(renewed.Save(out));
+  io.err << (only_tls ? "the TLS key and certificate" : "the keys") << " of " << keys.name()
+         << " are renewed in " << out << ", with which the next roster is signed. " << directory
+         << " signs nothing any more; it serves until that roster is in service\n";
+  io.out << wire::PrintText(renewed.announcement());
+  return absl::OkStatus();
+}
+
 absl::Status Assemble(const cli::Values& values, cli::Io& io) {
   const std::string settings_path = values["settings"].as<std::string>();
   wire::Roster roster;
@@ -46,6 +66,7 @@ absl::Status Assemble(const cli::Values& values, cli::Io& io) {
           absl::StrCat(path, ": a second announcement of ", announcement.name()));
     }
   }
+  wire::SignedRoster unsigned_roster;
   uint32_t number = 0;
   for (wire::Party& party : *roster.mutable_parties()) {
     const auto announcement = announcements.find(party.name());
@@ -54,7 +75,8 @@ absl::Status Assemble(const cli::Values& values, cli::Io& io) {
           absl::StrCat(settings_path, ": no announcement of party ", party.name()));
     }
     SHOAL_ASSIGN_OR_RETURN(const wire::Party announced,
-                           roster::PartyFromAnnouncement(announcement->second));
+                           roster::PartyFromAnnouncement(announcement->second, NowSeconds()));
+    unsigned_roster.mutable_renewals()->MergeFrom(announcement->second.renewals());
     announcements.erase(announcement);
     party.set_number(++number);
     party.set_bls_public_key(announced.bls_public_key());
@@ -74,7 +96,6 @@ absl::Status Assemble(const cli::Values& values, cli::Io& io) {
   }
   if (roster.onion_suite().empty()) roster.set_onion_suite(std::string(roster::kOnionSuite));
   SHOAL_RETURN_IF_ERROR(roster::CheckRoster(roster));
-  wire::SignedRoster unsigned_roster;
   *unsigned_roster.mutable_roster() = std::move(roster);
   return WriteResult(values, io, wire::PrintText(unsigned_roster));
 }
@@ -85,8 +106,20 @@ absl::StatusOr<wire::SignedRoster> ReadAnyRoster(const cli::Values& values) {
   return roster;
 }
 
+// Says which parties have other keys than the pinned ones.
+void TellRenewed(const std::vector<uint32_t>& renewed, cli::Io& io) {
+  for (const uint32_t number : renewed) {
+    io.err << "party " << number << " has another key than the pinned one, which signed it\n";
+  }
+}
+
 absl::Status Sign(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster roster, ReadAnyRoster(values));
+  if (values.count("pinned") > 0) {
+    SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned, ReadPins(values));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> renewed, roster::CheckPins(roster, pinned));
+    TellRenewed(renewed, io);
+  }
   const std::string directory = values["keys"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys, roster::PartyKeys::Load(directory));
   SHOAL_ASSIGN_OR_RETURN(const wire::RosterShare share,
@@ -109,8 +142,9 @@ absl::Status Aggregate(const cli::Values& values, cli::Io& io) {
   for (const std::string& path : cli::TextsOf(values, "share")) {
     SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(path, shares.emplace_back()));
   }
-  SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster signed_roster,
+  SHOAL_ASSIGN_OR_RETURN(wire::SignedRoster signed_roster,
                          roster::AggregateRoster(roster.roster(), shares));
+  *signed_roster.mutable_renewals() = roster.renewals();
   return WriteResult(values, io, wire::PrintText(signed_roster));
 }
 
@@ -142,6 +176,7 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
   }
   if (values.count("pinned") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const roster::Roster verified, ReadRoster(values));
+    TellRenewed(verified.renewed(), io);
     io.out << "verified\tby all " << verified.size() << " pinned parties\n";
     return absl::OkStatus();
   }
@@ -172,6 +207,34 @@ one round only.
           },
       .positional = "",
       .run = Generate,
+  };
+}
+
+cli::Command KeysRenew() {
+  return {
+      .name = "keys renew",
+      .summary = "make keys that take the place of a party's present ones",
+      .help =
+          R"(Makes a fresh signing key and a fresh TLS certificate for the party whose keys are
+given, in a new directory, and prints the announcement for the next roster. The present
+key signs the new one, so that clients that pin the present key take a roster with the
+new one. With --only-tls the signing key stays, and with it pins and tables. From then on the
+new directory signs rosters and tables, and goes on with the record of what was signed;
+the present directory serves until the next roster does. docs/operations.md says what
+follows.
+)",
+      .examples =
+          R"(  shoal keys renew --keys keys --out keys-new > alice.announcement
+  shoal keys renew --keys keys --only-tls --out keys-new > alice.announcement
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("keys", cli::Directory()->required(), "the party's keys")(
+                "out", cli::Directory()->required(), "the new directory for its secrets")(
+                "only-tls", "keep the signing key");
+          },
+      .positional = "",
+      .run = Renew,
   };
 }
 
@@ -209,18 +272,22 @@ cli::Command RosterSign() {
       .summary = "sign a roster as one of its parties",
       .help =
           R"(Checks the roster (proofs of possession, limits, and that the noise gives the privacy
-that the roster claims) and prints this party's share of the signature. A party signs
-only one content for an epoch, for ever: it keeps a record of what it has signed beside
-its keys.
+that the roster claims) and prints this party's share of the signature. With --pinned it
+also checks that every party has the pinned key, or one that was signed by it: only a
+party itself can renew its key. A party signs only one content for an epoch, for ever: it
+keeps a record of what it has signed beside its keys.
 )",
       .examples =
           R"(  shoal roster sign --roster roster.textproto --keys parties/alice --out alice.share
+  shoal roster sign --roster next.textproto --pinned pinned.textproto --keys parties/alice \
+      --out alice.share
 )",
       .options =
           [](cli::Options& options) {
             options.add_options()("roster", cli::File()->required(),
                                   "from `shoal roster assemble`")(
-                "keys", cli::Directory()->required(), "the party's keys");
+                "keys", cli::Directory()->required(), "the party's keys")(
+                "pinned", cli::File(), "the parties that are pinned until now");
             AddOutOption(options);
           },
       .positional = "",

@@ -7,6 +7,7 @@
 namespace shoal::commands {
 
 cli::Command KeysGenerate();
+cli::Command KeysRenew();
 cli::Command RosterAssemble();
 cli::Command RosterSign();
 cli::Command RosterAggregate();

@@ -436,6 +436,10 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(config.roster_file(), signed_roster));
   SHOAL_ASSIGN_OR_RETURN(const roster::Roster roster,
                          roster::Roster::Verify(signed_roster, pinned, clock.NowSeconds()));
+  for (const uint32_t number : roster.renewed()) {
+    spdlog::warn("{}: has an earlier key of party {}, which has renewed it; make new pins",
+                 config.pinned_parties_file(), number);
+  }
   if (config.party() > roster.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("party ", config.party(), ": the roster has ", roster.size(), " parties"));

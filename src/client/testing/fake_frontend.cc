@@ -72,6 +72,14 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
     party.set_tls_certificate_sha256(ToString(certificate));
     party.set_machines(1);
   }
+  auto pins = roster::PinnedParties::Create(*roster::PinsOf(roster));
+  SHOAL_CHECK(pins.ok());
+  pins_ = *std::move(pins);
+  ServeRoster(roster);
+  MakeTable(options_.records, options_.table_epoch);
+}
+
+void FakeFrontend::ServeRoster(const wire::Roster& roster) {
   std::vector<wire::RosterShare> shares;
   for (const signature::SecretKey& key : keys_) {
     auto share = roster::SignRoster(roster, key);
@@ -80,14 +88,27 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
   }
   auto signed_roster = roster::AggregateRoster(roster, shares);
   SHOAL_CHECK(signed_roster.ok());
-  auto pins = roster::PinnedParties::Create(*roster::PinsOf(roster));
-  SHOAL_CHECK(pins.ok());
-  pins_ = *std::move(pins);
+  *signed_roster->mutable_renewals() = deployment.roster().renewals();
   auto verified = roster::Roster::Verify(*signed_roster, *pins_, clock_.now_s);
   SHOAL_CHECK(verified.ok());
   roster_ = *std::move(verified);
-  *deployment.mutable_roster() = *signed_roster;
-  MakeTable(options_.records, options_.table_epoch);
+  *deployment.mutable_roster() = *std::move(signed_roster);
+}
+
+void FakeFrontend::RenewKey(uint32_t number) {
+  wire::Roster roster = deployment.roster().roster();
+  signature::SecretKey key = signature::SecretKey::Generate(random_);
+  *deployment.mutable_roster()->add_renewals() =
+      roster::SignRenewal(keys_[number - 1], key.public_key());
+  wire::Party& party = *roster.mutable_parties(static_cast<int>(number) - 1);
+  party.set_bls_public_key(ToString(key.public_key().bytes()));
+  party.set_proof_of_possession(ToString(key.ProvePossession().bytes()));
+  keys_[number - 1] = std::move(key);
+  roster.set_epoch(roster.epoch() + 1);
+  ServeRoster(roster);
+  const uint64_t epoch = table_->manifest().epoch() + 1;
+  table_.reset();
+  MakeTable(options_.records, epoch);
 }
 
 void FakeFrontend::NextEpoch(size_t records) { MakeTable(records, table_->manifest().epoch() + 1); }

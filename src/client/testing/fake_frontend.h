@@ -60,6 +60,9 @@ class FakeFrontend final : public Transport {
   // Serves the next epoch of the table from now on, as the n-th with the values Value(i, n). Rounds
   // that are open stay as they are.
   void NextEpoch(size_t records);
+  // Gives a party another BLS key, which its present one signs, in a roster and a table of the next
+  // epochs. Pins stay.
+  void RenewKey(uint32_t number);
   // Opens a new round for onions.
   Digest OpenRound();
   void SetState(const Digest& round_id, wire::RoundState state);
@@ -148,6 +151,8 @@ class FakeFrontend final : public Transport {
     std::set<std::string> encs;
   };
   void MakeTable(size_t records, uint64_t epoch);
+  // Signed by all, with the renewals that the deployment has.
+  void ServeRoster(const wire::Roster& roster);
   Bytes SignatureOfAll(const Digest& digest) const;
   // Gives a submission's onions the next slots.
   void Peel(const Digest& id, const std::string& submission, size_t onions, FakeRound& round) const;

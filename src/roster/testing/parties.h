@@ -24,7 +24,7 @@ class Parties {
     for (uint32_t number = 1; number <= n; ++number) {
       keys_.push_back(*PartyKeys::Generate(absl::StrCat("party-", number), kNowS, random));
       wire::Party& party = *draft_.add_parties();
-      party = *PartyFromAnnouncement(keys_.back().announcement());
+      party = *PartyFromAnnouncement(keys_.back().announcement(), kNowS);
       party.set_number(number);
       const std::string address = absl::StrCat("127.0.0.1:", 7000 + number);
       if (number == 1) {
@@ -53,10 +53,25 @@ class Parties {
   const PartyKeys& keys(uint32_t number) const { return keys_[number - 1]; }
   uint32_t size() const { return static_cast<uint32_t>(keys_.size()); }
 
+  // Gives a party new keys, in a roster of the next epoch. Its old key signs the new one.
+  void Renew(uint32_t number, RandomSource& random) {
+    PartyKeys& keys = keys_[number - 1];
+    keys = *keys.Renew(/*only_tls=*/false, kNowS, random);
+    const wire::Party renewed = *PartyFromAnnouncement(keys.announcement(), kNowS);
+    wire::Party& party = *draft_.mutable_parties(static_cast<int>(number) - 1);
+    party.set_bls_public_key(renewed.bls_public_key());
+    party.set_proof_of_possession(renewed.proof_of_possession());
+    party.set_tls_certificate_sha256(renewed.tls_certificate_sha256());
+    draft_.set_epoch(draft_.epoch() + 1);
+  }
+
   // The draft with all parties' signature. The draft is not checked.
   wire::SignedRoster Signed() const {
     wire::SignedRoster out;
     *out.mutable_roster() = draft_;
+    for (const PartyKeys& keys : keys_) {
+      out.mutable_renewals()->MergeFrom(keys.announcement().renewals());
+    }
     out.set_signature(ToString(SignByAll(RosterDigest(draft_)).bytes()));
     return out;
   }

@@ -1,0 +1,117 @@
+// The files that an earlier version has written are read by this one: those of a party that is
+// updated, and of a client. testdata/before is of commit 6174f2c (scripts/upgrade-test --keep):
+// what alice and a client had after one lookup, while the chain ran.
+#include <filesystem>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/client/config.h"
+#include "src/client/state.h"
+#include "src/parallel/thread_pool.h"
+#include "src/roster/party_keys.h"
+#include "src/roster/roster.h"
+#include "src/roster/signing_record.h"
+#include "src/round/header.h"
+#include "src/server/journal.h"
+#include "src/shoald/config.h"
+#include "src/table/table.h"
+#include "src/wire/text.h"
+
+namespace shoal::sim {
+namespace {
+
+namespace fs = std::filesystem;
+using ::shoal::testing::StatusIs;
+
+// When the files were written.
+constexpr uint64_t kNowS = 1'795'439'994;
+// The round of the client's lookup.
+constexpr RoundCounter kRound(1'795'439'993'001);
+
+class BeforeTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // Neither git nor Bazel keeps who may read a file.
+    fs::remove_all(directory_);
+    fs::copy("src/sim/testdata/before", directory_, fs::copy_options::recursive);
+    for (const auto& entry : fs::recursive_directory_iterator(directory_)) {
+      fs::permissions(entry, entry.is_directory() ? fs::perms::owner_all
+                                                  : fs::perms::owner_read | fs::perms::owner_write);
+    }
+  }
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  // The roster, as its pins take it.
+  absl::StatusOr<roster::Roster> ReadRoster() const {
+    SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pins,
+                           roster::PinnedParties::Read(Path("alice/pinned.textproto")));
+    wire::SignedRoster roster;
+    SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(Path("alice/roster.textproto"), roster));
+    return roster::Roster::Verify(roster, pins, kNowS);
+  }
+
+  const std::string directory_ = absl::StrCat(::testing::TempDir(), "/before");
+  testing::TestRandom random_{1};
+  ThreadPool pool_{2};
+};
+
+TEST_F(BeforeTest, APartyTakesItsFiles) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const shoald::ServerConfig config,
+                             shoald::ReadServerConfig(Path("alice/party.textproto")));
+  EXPECT_EQ(config.party(), 1u);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::PartyKeys keys,
+                             roster::PartyKeys::Load(config.keys_directory()));
+  wire::PartyAnnouncement announced;
+  SHOAL_ASSERT_OK(wire::ReadTextFile(Path("alice/alice.announcement"), announced));
+  EXPECT_EQ(announced.SerializeAsString(), keys.announcement().SerializeAsString());
+  SHOAL_EXPECT_OK(roster::PartyFromAnnouncement(announced, kNowS));
+  EXPECT_THAT(roster::RecordSigning(config.keys_directory(), "roster demo", 1, Digest()),
+              StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 1"));
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::Roster roster, ReadRoster());
+  EXPECT_EQ(roster.NumberOf(keys.bls().public_key()), 1u);
+  EXPECT_TRUE(roster.renewed().empty());
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const table::Table table,
+      table::Table::Open(config.table_directory(), roster, kNowS, random_, pool_));
+  EXPECT_EQ(table.manifest().epoch(), 1u);
+  // The keys can be renewed, and the roster is followed from the pins of before.
+  SHOAL_EXPECT_OK(keys.Renew(/*only_tls=*/false, kNowS, random_));
+}
+
+TEST_F(BeforeTest, APartyStillKnowsWhatItHasSent) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::Roster roster, ReadRoster());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto journal, server::FileJournal::Open(Path("alice/state")));
+  EXPECT_EQ(journal->highest_epoch("roster demo"), 1u);
+  EXPECT_THAT(journal->CommitRound(kRound, server::Content::kHeader, {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "counters only rise"));
+  SHOAL_EXPECT_OK(journal->CommitEpoch("roster demo", 1, roster.digest()));
+  EXPECT_THAT(journal->CommitEpoch("roster demo", 1, {}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "another content"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes kept, journal->LoadRounds());
+  wire::ListRoundsResponse rounds;
+  ASSERT_TRUE(rounds.ParseFromArray(kept.data(), static_cast<int>(kept.size())));
+  ASSERT_GE(rounds.rounds_size(), 1);
+  EXPECT_EQ(rounds.rounds(0).header().header().counter(), kRound.value());
+}
+
+TEST_F(BeforeTest, AClientTakesItsFiles) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const client::Config config,
+                             client::ReadConfig(Path("client/client.textproto")));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const roster::Roster roster, ReadRoster());
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto store,
+      client::FileStateStore::Open(config.state_path, client::WitnessPlace(), random_));
+  const client::State& state = store->state();
+  EXPECT_EQ(state.deployment, config.pins.deployment());
+  ASSERT_TRUE(state.roster.has_value());
+  EXPECT_EQ(state.roster->digest, roster.digest());
+  EXPECT_EQ(state.ledger.submissions(), 1u);
+  EXPECT_EQ(state.ledger.queries(), 8u);
+  EXPECT_EQ(state.followed_keys, std::nullopt);
+}
+
+}  // namespace
+}  // namespace shoal::sim
