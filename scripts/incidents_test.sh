@@ -2,6 +2,7 @@
 # One short incident of each kind that scripts/incidents knows: no client gets a wrong value, fails or hangs, no chain
 # stands still, and no operator is needed. What incidents cost is too little to be judged by so few.
 set -euo pipefail
+export PATH=$PATH:/usr/sbin:/sbin  # mkfs.ext4
 fail() { echo "incidents_test: $*" >&2; exit 1; }
 code=0
 SHOAL_BIN=$PWD/src scripts/incidents --incidents 7 --each-kind --longest 1.5 --deployments 2 --clients 1 --seed 3 \
