@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "src/base/bytes.h"
 #include "src/base/check.h"
+#include "src/base/clock.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
@@ -13,6 +14,20 @@ namespace shoal {
 namespace {
 
 using ::shoal::testing::TestRandom;
+
+class SetClock final : public Clock {
+ public:
+  uint64_t NowSeconds() const override { return now_s; }
+  uint64_t now_s = 1'000'000;
+};
+
+TEST(ClockTest, AnUndisturbedClockIsNotSet) {
+  SetClock wall;
+  const UndisturbedClock clock(wall);
+  wall.now_s += 3 * 3600;
+  EXPECT_GE(clock.NowSeconds(), 1'000'000u);
+  EXPECT_LE(clock.NowSeconds(), 1'000'000u + 600);
+}
 
 TEST(TranscriptTest, FieldBoundariesMatter) {
   // "ab" + "c" and "a" + "bc" are different messages.

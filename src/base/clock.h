@@ -2,6 +2,8 @@
 #ifndef SHOAL_SRC_BASE_CLOCK_H_
 #define SHOAL_SRC_BASE_CLOCK_H_
 
+#include <time.h>
+
 #include <chrono>
 #include <cstdint>
 
@@ -12,12 +14,13 @@ class Clock {
   virtual ~Clock() = default;
   // Since 1970, UTC. Somebody may set it, so it can jump.
   virtual uint64_t NowSeconds() const = 0;
-  // Since some moment. It never goes back or jumps.
-  virtual uint64_t SteadySeconds() const {
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(
-                                     std::chrono::steady_clock::now().time_since_epoch())
-                                     .count());
+  // Since some moment. It never goes back or jumps, and counts the time that a machine sleeps.
+  virtual uint64_t SteadyMilliseconds() const {
+    timespec now = {};
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
   }
+  uint64_t SteadySeconds() const { return SteadyMilliseconds() / 1000; }
 };
 
 class SystemClock final : public Clock {
@@ -27,6 +30,18 @@ class SystemClock final : public Clock {
                                      std::chrono::system_clock::now().time_since_epoch())
                                      .count());
   }
+};
+
+// For programs that end soon: the wall clock as it was when this object was made, and from then on
+// the time that has passed. Whoever sets the wall clock meanwhile changes no deadline.
+class UndisturbedClock final : public Clock {
+ public:
+  explicit UndisturbedClock(const Clock& wall = SystemClock()) : made_s_(wall.NowSeconds()) {}
+  uint64_t NowSeconds() const override { return made_s_ + (SteadySeconds() - made_steady_s_); }
+
+ private:
+  const uint64_t made_s_;
+  const uint64_t made_steady_s_ = SteadySeconds();
 };
 
 }  // namespace shoal

@@ -112,18 +112,18 @@ struct Frontend::Entry {
 
   // Times are on the steady clock.
   Entry(round::Round r, Journal* journal, const SlotShares::Limits& of_a_block, uint64_t announced,
-        uint64_t now_s)
+        uint64_t now_ms)
       : round(std::move(r)),
-        announced_s(announced),
+        announced_ms(announced),
         submissions(journal),
-        stage_since_s(now_s),
+        stage_since_ms(now_ms),
         held(TakingOnions()),
         shares(of_a_block) {
     SystemRandom().Fill(print_key);
   }
 
   const round::Round round;
-  const uint64_t announced_s;
+  const uint64_t announced_ms;
   Digest print_key;  // constant
 
   // Held while slots are given out and onions appended to the journal, which must hold them in the
@@ -133,7 +133,7 @@ struct Frontend::Entry {
 
   mutable Mutex mutex;
   RoundStage<FrontendStage> stage ABSL_GUARDED_BY(mutex){FrontendStage::kTakingOnions};
-  uint64_t stage_since_s ABSL_GUARDED_BY(mutex);
+  uint64_t stage_since_ms ABSL_GUARDED_BY(mutex);
   Held held ABSL_GUARDED_BY(mutex);
   // The journal's first error, in any stage, when storing what clients sent.
   absl::Status storage ABSL_GUARDED_BY(mutex);
@@ -151,10 +151,10 @@ struct Frontend::Entry {
   // Advances to stage `to`, which holds `content`. FAILED_PRECONDITION, naming both stages, and
   // nothing changes, if `to` may not come next. Leaves the old content in `content`, for the caller
   // to drop without the lock, as clearing it takes a while.
-  absl::Status BecomeLocked(FrontendStage to, Held& content, uint64_t now_s)
+  absl::Status BecomeLocked(FrontendStage to, Held& content, uint64_t now_ms)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     SHOAL_RETURN_IF_ERROR(stage.Advance(to));
-    stage_since_s = now_s;
+    stage_since_ms = now_ms;
     std::swap(held, content);
     if (to != FrontendStage::kOffline && to != FrontendStage::kTakingQueries) {
       shares = SlotShares(shares.limits());
@@ -231,16 +231,17 @@ absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
     uint64_t counter;
     {
       const MutexLock lock(mutex_);
-      // Counters only rise: those of a clock that jumped ahead would be too high once it is right.
+      // Counters only rise: those of a clock that jumped ahead by days would be too high once it is
+      // right. Those of a frontend that began with an empty journal under a clock that was behind
+      // would be too low if they did not follow it.
       const uint64_t passed_s = clock_->SteadySeconds() - started_steady_s_;
-      const uint64_t time_s =
-          std::min(now_s, started_s_ + passed_s + party_->roster().clock_tolerance_s());
+      const uint64_t time_s = std::min(now_s, started_s_ + passed_s + round::kMaxCounterLeadS / 2);
       counter = std::max(highest_counter_ + 1, round::kCountersPerSecond * time_s);
     }
     SHOAL_RETURN_IF_ERROR(journal_->CommitEpoch(kCounters, counter, Digest()));
     const MutexLock lock(mutex_);
     highest_counter_ = counter;
-    drafts_.emplace(counter, clock_->SteadySeconds());
+    drafts_.emplace(counter, clock_->SteadyMilliseconds());
     draft.set_counter(counter);
   }
   const roster::Roster& roster = party_->roster();
@@ -270,7 +271,7 @@ wire::SignedLiveRounds Frontend::Live() const {
   {
     const MutexLock lock(mutex_);
     list.set_highest_counter(highest_counter_);
-    for (const auto& [counter, announced_s] : drafts_) list.add_drafts(counter);
+    for (const auto& [counter, announced_ms] : drafts_) list.add_drafts(counter);
     for (const auto& [id, entry] : rounds_) {
       const MutexLock entry_lock(entry->mutex);
       if (!IsFinal(entry->stage.get())) list.add_rounds(entry->round.counter().value());
@@ -304,7 +305,7 @@ std::vector<Digest> Frontend::AbortLacked(const LackedRounds& lacked) {
 }
 
 absl::Status Frontend::Open(const round::Round& round) {
-  const uint64_t now_s = clock_->SteadySeconds();
+  const uint64_t now_ms = clock_->SteadyMilliseconds();
   const auto ended = [](const Entry& other) {
     const MutexLock lock(other.mutex);
     return IsFinal(other.stage.get());
@@ -315,10 +316,10 @@ absl::Status Frontend::Open(const round::Round& round) {
   {
     const MutexLock lock(mutex_);
     const auto draft = drafts_.find(round.counter().value());
-    const uint64_t announced_s = draft == drafts_.end() ? now_s : draft->second;
+    const uint64_t announced_ms = draft == drafts_.end() ? now_ms : draft->second;
     const SlotShares::Limits of_a_block = SlotShares::PercentOf(
         plan_.block_percent, round.header().max_slots(), plan_.onions_count, plan_.queries_count);
-    auto entry = std::make_shared<Entry>(round, journal_, of_a_block, announced_s, now_s);
+    auto entry = std::make_shared<Entry>(round, journal_, of_a_block, announced_ms, now_ms);
     if (!rounds_.emplace(round.id(), std::move(entry)).second) {
       return absl::AlreadyExistsError("the round is open already");
     }
@@ -342,18 +343,16 @@ absl::Status Frontend::Open(const round::Round& round) {
 }
 
 absl::Status Frontend::KeepRoundsLocked(const round::Round* opening) {
-  const uint64_t now_s = clock_->NowSeconds();
   wire::ListRoundsResponse list = ListRounds();
   for (const auto& [id, info] : of_before_) *list.add_rounds() = info;
   if (opening != nullptr) *list.add_rounds()->mutable_header() = opening->wire();
-  // A closed round gives nobody a reason to ask again.
+  // A closed round gives nobody a reason to ask again. What has expired goes at the next start: a
+  // clock that is wrong now must not make anybody forget the others.
   auto& rounds = *list.mutable_rounds();
-  rounds.erase(std::remove_if(rounds.begin(), rounds.end(),
-                              [&](const wire::RoundInfo& info) {
-                                return info.state() == wire::CLOSED ||
-                                       IsExpired(info, party_->roster(), now_s);
-                              }),
-               rounds.end());
+  rounds.erase(
+      std::remove_if(rounds.begin(), rounds.end(),
+                     [](const wire::RoundInfo& info) { return info.state() == wire::CLOSED; }),
+      rounds.end());
   return journal_->StoreRounds(AsBytes(list.SerializeAsString()));
 }
 
@@ -370,7 +369,7 @@ absl::StatusOr<std::shared_ptr<Frontend::Entry>> Frontend::Find(const Digest& ro
 }
 
 std::vector<Due> Frontend::WhatIsDue() {
-  const uint64_t now_s = clock_->SteadySeconds();
+  const uint64_t now_ms = clock_->SteadyMilliseconds();
   std::vector<Due> due;
   uint32_t taking_onions = 0, unfinished = 0;
   const Digest newest = party_->table()->facts.manifest_digest;
@@ -387,8 +386,8 @@ std::vector<Due> Frontend::WhatIsDue() {
         entry.round.header().manifest_digest() == AsText(newest)) {
       ++taking_onions;
     }
-    const uint64_t since_s = entry.stage_since_s;
-    const auto passed = [&](uint64_t window_s) { return now_s >= since_s + window_s; };
+    const uint64_t since_ms = entry.stage_since_ms;
+    const auto passed = [&](uint64_t window_s) { return now_ms >= since_ms + 1000 * window_s; };
     if (IsWorkedOn(stage)) {
       if (passed(plan_.stage_limit_s)) {
         due.push_back(
@@ -404,7 +403,7 @@ std::vector<Due> Frontend::WhatIsDue() {
     const wire::RoundHeader& header = entry.round.header();
     // A time of the header.
     const auto reached = [&](uint64_t time_s) {
-      return now_s >= entry.announced_s + (time_s - header.announced_s());
+      return now_ms >= entry.announced_ms + 1000 * (time_s - header.announced_s());
     };
     const auto full = [](uint64_t count, uint64_t goal) { return goal != 0 && count >= goal; };
     switch (stage) {
@@ -445,7 +444,7 @@ absl::StatusOr<Submissions> Frontend::Seal(const Digest& round_id) {
     const MutexLock storing(entry->storing);
     const MutexLock lock(entry->mutex);
     SHOAL_RETURN_IF_ERROR(
-        entry->BecomeLocked(FrontendStage::kOffline, nothing, clock_->SteadySeconds()));
+        entry->BecomeLocked(FrontendStage::kOffline, nothing, clock_->SteadyMilliseconds()));
     entry->StartStageLocked();
   }
   return SubmissionsAgain(round_id);
@@ -472,9 +471,16 @@ absl::StatusOr<Submissions> Frontend::SubmissionsAgain(const Digest& round_id) {
 absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   const MutexLock lock(entry->mutex);
+  SHOAL_RETURN_IF_ERROR(entry->stage.Check(FrontendStage::kTakingQueries));
+  // Clients pay for a query as soon as the round takes queries.
+  SHOAL_ASSIGN_OR_RETURN(const PartyStage here, party_->Stage(round_id));
+  if (here != PartyStage::kReady) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("party 1's round is ", std::string(Name(here)), ", and takes no queries"));
+  }
   Entry::Held none = Entry::TakingQueries{SecretVector<uint32_t>(entry->slots, kUnused)};
   SHOAL_RETURN_IF_ERROR(
-      entry->BecomeLocked(FrontendStage::kTakingQueries, none, clock_->SteadySeconds()));
+      entry->BecomeLocked(FrontendStage::kTakingQueries, none, clock_->SteadyMilliseconds()));
   entry->reports = std::move(reports);
   entry->offline_ms = entry->StageMsLocked();
   return absl::OkStatus();
@@ -487,7 +493,7 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   {
     const MutexLock lock(entry->mutex);
     SHOAL_RETURN_IF_ERROR(
-        entry->BecomeLocked(FrontendStage::kOnline, before, clock_->SteadySeconds()));
+        entry->BecomeLocked(FrontendStage::kOnline, before, clock_->SteadyMilliseconds()));
     entry->StartStageLocked();
     used = entry->used;
   }
@@ -537,7 +543,7 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
   Entry::Held held = std::make_shared<const Entry::Answers>(
       std::move(std::get<Entry::Online>(entry->held).rank), *std::move(all));
   SHOAL_RETURN_IF_ERROR(
-      entry->BecomeLocked(FrontendStage::kAnswered, held, clock_->SteadySeconds()));
+      entry->BecomeLocked(FrontendStage::kAnswered, held, clock_->SteadyMilliseconds()));
   entry->reports = std::move(stages);
   entry->online_ms = online_ms;
   return absl::OkStatus();
@@ -550,7 +556,7 @@ bool Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view 
   {
     const MutexLock lock((*entry)->mutex);
     // A round that has ended stays as it is.
-    if (!(*entry)->BecomeLocked(end, nothing, clock_->SteadySeconds()).ok()) return false;
+    if (!(*entry)->BecomeLocked(end, nothing, clock_->SteadyMilliseconds()).ok()) return false;
     (*entry)->abort_reason = std::string(reason);
   }
   // If this fails, a restarted frontend shows the round as aborted for another reason.
@@ -746,6 +752,10 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry, Fro
       wrong < count) {
     const MutexLock lock(entry.mutex);
     if (entry.stage.get() != stage) return WrongState(entry.stage.get(), "came too late");
+    // The next list of live rounds aborts the round.
+    if (!party_->Stage(entry.round.id()).ok()) {
+      return absl::UnavailableError("party 1 has lost the round");
+    }
     return absl::PermissionDeniedError(
         absl::StrCat("slot ", request.slots[wrong], ": the token is not this slot's"));
   }

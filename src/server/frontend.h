@@ -114,6 +114,8 @@ class Frontend {
   absl::StatusOr<Submissions> Seal(const Digest& round_id);
   // The same submissions again, while the offline stage runs. FAILED_PRECONDITION otherwise.
   absl::StatusOr<Submissions> SubmissionsAgain(const Digest& round_id);
+  // Begins to take queries. NOT_FOUND or FAILED_PRECONDITION also if party 1 does not hold what
+  // they need (any more): the round can then only be aborted.
   absl::Status OfflineDone(const Digest& round_id, StageReports reports);
   // Takes no more queries. Returns them encoded, as party 1's input.
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
@@ -162,7 +164,8 @@ class Frontend {
   // INVALID_ARGUMENT: arrays of different lengths, a tally not below p, a slot named twice or not
   // given out; PERMISSION_DENIED: a token that is not the slot's (or a dead slot);
   // FAILED_PRECONDITION: the round takes no queries, or the slot was used for another query;
-  // NOT_FOUND: no such round.
+  // UNAVAILABLE: party 1 has lost the round, which is about to be aborted; NOT_FOUND: no such
+  // round.
   absl::StatusOr<uint32_t> SubmitQueries(const wire::SubmitQueriesRequest& request);
 
   // Returns the answers of used slots. Codes as above. INVALID_ARGUMENT also for more than 2 MiB of
@@ -219,7 +222,8 @@ class Frontend {
   Mutex drafting_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by NewDraft, while the journal writes too
   mutable Mutex mutex_;                          // taken before an entry's lock
   uint64_t highest_counter_ ABSL_GUARDED_BY(mutex_);  // of those in the journal
-  // On their way through the chain, with the time of their announcement on the steady clock.
+  // On their way through the chain, with the milliseconds of their announcement on the steady
+  // clock.
   std::map<uint64_t, uint64_t> drafts_ ABSL_GUARDED_BY(mutex_);
   std::map<Digest, std::shared_ptr<Entry>> rounds_ ABSL_GUARDED_BY(mutex_);
   // Oldest first; the last few closed ones stay for `status`.

@@ -764,8 +764,9 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginIntake(const wire::Si
   // Only headers that this party has signed are found by their id.
   const absl::StatusOr<RoundPointer> found = Find(round::RoundId(header.header()));
   const std::shared_ptr<const TableEpoch> table = found.ok() ? (*found)->table : this->table();
-  SHOAL_RETURN_IF_ERROR(
-      round::Round::Verify(header, roster(), table->facts, clock_->NowSeconds()).status());
+  // An open round was in its time when it was signed, and EndExpired ends it.
+  const uint64_t now_s = found.ok() ? (*found)->draft.announced_s() : clock_->NowSeconds();
+  SHOAL_RETURN_IF_ERROR(round::Round::Verify(header, roster(), table->facts, now_s).status());
   SHOAL_RETURN_IF_ERROR(found.status());
   const RoundPointer& open = *found;
   // The connection of a list that is still on its way in has broken, or will: the caller sends one
@@ -1126,7 +1127,7 @@ wire::SignedLiveRounds Party::SignLive(wire::LiveRounds list) const {
 }
 
 void Party::EndExpired() {
-  const uint64_t now_s = clock_->NowSeconds(), steady_s = clock_->SteadySeconds();
+  const uint64_t now_s = clock_->SteadySeconds();
   const uint64_t tolerance_s = roster().clock_tolerance_s();
   uint64_t heard_s;
   {
@@ -1134,10 +1135,12 @@ void Party::EndExpired() {
     heard_s = heard_s_;
   }
   EndThose([&](const OpenRound& open, bool draft) -> absl::string_view {
+    // That a draft is new was checked when it came. From then on only the time that passes counts:
+    // a wall clock that is set must not erase what clients count on, or keep it for longer.
     const wire::RoundHeader& header = open.draft;
-    const uint64_t end_s = draft ? header.announced_s() + kDraftLifetimeS : header.expires_s();
-    if (end_s + tolerance_s < now_s) return "expired";
-    const bool unheard = std::max(heard_s, open.drafted_s) + kUnheardLimitS < steady_s;
+    const uint64_t lifetime_s = draft ? kDraftLifetimeS : header.expires_s() - header.announced_s();
+    if (open.drafted_s + lifetime_s + tolerance_s < now_s) return "expired";
+    const bool unheard = std::max(heard_s, open.drafted_s) + kUnheardLimitS < now_s;
     return unheard ? "the frontend was not heard of for too long" : "";
   });
 }

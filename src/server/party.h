@@ -218,7 +218,8 @@ class Party {
   // Erases every round and draft. To be called before the process ends.
   void EndAll();
   // Erases expired rounds, drafts that were not completed in time, and whatever is older than
-  // kUnheardLimitS if no list was taken for as long. Waits as TakeLive.
+  // kUnheardLimitS if no list was taken for as long. All times are those that have passed since the
+  // draft came, on the steady clock. Waits as TakeLive.
   void EndExpired() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Returns the first i for which tokens[i] is not the token of position slots[i], or the number of

@@ -85,7 +85,7 @@ class Session {
   Interruption interruption_;
   const Connector connect_;
   SystemRandom random_;
-  SystemClock clock_;
+  UndisturbedClock clock_;
   ThreadPool pool_;
   const client::Config config_;
   const client::WitnessPlace witnesses_ = client::WitnessPlace::OfThisMachine();

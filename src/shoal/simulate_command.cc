@@ -220,7 +220,7 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
     return cli::UsageError(absl::StrCat("--", checked.message()));
   }
   SystemRandom random;
-  SystemClock clock;
+  UndisturbedClock clock;
   ThreadPool pool;
   Console console("shoal simulate", /*quiet=*/false, /*announce=*/true, io);
   SHOAL_ASSIGN_OR_RETURN(

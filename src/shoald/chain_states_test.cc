@@ -18,7 +18,7 @@ using ::testing::Optional;
 class OffsetClock final : public Clock {
  public:
   uint64_t NowSeconds() const override { return static_cast<uint64_t>(1'800'000'000 + offset_s); }
-  uint64_t SteadySeconds() const override { return 1000; }
+  uint64_t SteadyMilliseconds() const override { return 1'000'000; }
   int64_t offset_s = 0;
 };
 

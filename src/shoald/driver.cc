@@ -234,7 +234,10 @@ void Driver::RunOffline(const Digest& round_id, server::Submissions submissions)
     Fail(round_id, "offline stage", done);
     return;
   }
-  if (!frontend_->OfflineDone(round_id, Reports(round_id)).ok()) return;
+  if (const absl::Status open = frontend_->OfflineDone(round_id, Reports(round_id)); !open.ok()) {
+    Fail(round_id, "opening for queries", open);
+    return;
+  }
   spdlog::info("round {}..: open for queries; the offline stage took {:.2f} s", ShortId(round_id),
                stopwatch.Seconds());
 }

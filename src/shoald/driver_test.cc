@@ -125,6 +125,35 @@ TEST_F(DriverTest, AFailureUnderAWrongClockHoldsUpNoLaterRound) {
   }));
 }
 
+// A frontend that starts while its clock is hours off, also without its journal. Once the clock is
+// right, the next round opens.
+TEST_F(DriverTest, AFrontendThatStartsUnderAWrongClockOpensRoundsOnceItIsRight) {
+  for (const bool lost_journal : {false, true}) {
+    for (const int64_t wrong_by_s : {-3 * 3600, 3 * 3600}) {
+      SCOPED_TRACE(absl::StrCat(wrong_by_s, " s, journal lost: ", lost_journal));
+      // Those after it have heard of a counter of the right time.
+      SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round before, deployment_.Announce());
+      SHOAL_ASSERT_OK(deployment_.EndRound(before.id()));
+      const uint64_t right_s = deployment_.clock().now_s;
+      deployment_.clock().now_s = right_s + static_cast<uint64_t>(wrong_by_s);
+      if (lost_journal) {
+        server::testing::Disk& disk = deployment_.disk(1);
+        const MutexLock lock(disk.mutex);
+        disk.records.clear();
+      }
+      deployment_.Restart(1);
+      deployment_.clock().now_s = right_s + 1;
+      deployment_.clock().steady_s += 1;
+      SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round after, deployment_.Announce());
+      EXPECT_GT(after.counter(), before.counter());
+      SHOAL_ASSERT_OK(deployment_.EndRound(after.id()));
+    }
+    // Counters that were given out ahead are behind by then.
+    deployment_.clock().now_s += 4 * 3600;
+    deployment_.clock().steady_s += 4 * 3600;
+  }
+}
+
 // The same if a stage fails at any party's disk: others are told which party it was, but not the
 // names of its files.
 TEST_F(DriverTest, WhyAStageFailedNamesNoFile) {
@@ -314,6 +343,28 @@ TEST_F(RepeatTest, WhatAPartyHasLostIsNotRepeated) {
   const wire::RoundInfo end = Run();
   EXPECT_EQ(end.abort_reason(), "party 2 has lost the round");
   EXPECT_EQ(onions_[1].size(), 1u);
+}
+
+// Every party's clock jumps while the offline stage runs, and each looks for what has expired.
+TEST_F(RepeatTest, AClockThatJumpsInAStageLosesNoRound) {
+  for (const int64_t jump_s : {3 * 3600, -3 * 3600}) {
+    Renew();
+    deployment_->tamper(2).onions = [&](Bytes&) {
+      deployment_->clock().now_s += static_cast<uint64_t>(jump_s);
+      for (uint32_t j = 1; j <= 3; ++j) deployment_->party(j).EndExpired();
+    };
+    EXPECT_EQ(Run().state(), wire::ANSWERED);
+  }
+}
+
+TEST_F(RepeatTest, WhatPartyOneHasLostInAStageIsAborted) {
+  deployment_->tamper(2).onions = [&](Bytes&) {
+    SHOAL_EXPECT_OK(deployment_->party(1).End(round::RoundId(First().header().header())));
+  };
+  const wire::RoundInfo end = Run();
+  EXPECT_EQ(end.state(), wire::ABORTED);
+  EXPECT_THAT(end.abort_reason(), ::testing::AnyOf(::testing::HasSubstr("opening for queries"),
+                                                   "party 1 has lost the round"));
 }
 
 // A link that stays broken holds up clients for a minute.

@@ -19,7 +19,7 @@ using ::testing::SizeIs;
 class SteadyClock final : public Clock {
  public:
   uint64_t NowSeconds() const override { return 0; }
-  uint64_t SteadySeconds() const override { return now_s; }
+  uint64_t SteadyMilliseconds() const override { return 1000 * now_s; }
   uint64_t now_s = 1000;
 };
 

@@ -652,11 +652,23 @@ TEST_F(GuardTest, ExpiredRoundsAndDraftsAreErased) {
   // A draft that never comes back.
   SHOAL_ASSERT_OK(deployment_.party(1).ExtendDraft(*deployment_.frontend().NewDraft()));
   EXPECT_EQ(deployment_.party(1).open_rounds(), 2u);
-  deployment_.clock().now_s = round.header().expires_s() + 61;
-  for (uint32_t j = 1; j <= 3; ++j) {
-    deployment_.party(j).EndExpired();
-    EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
+  const uint64_t lifetime_s = round.header().expires_s() - round.header().announced_s();
+  const auto pass = [&](uint64_t seconds) {
+    deployment_.clock().now_s += seconds;
+    deployment_.clock().steady_s += seconds;
+    for (uint32_t j = 1; j <= 3; ++j) deployment_.party(j).EndExpired();
+  };
+  // Lists keep the parties from ending all for that they hear nothing.
+  for (uint64_t passed_s = 0; passed_s < lifetime_s; passed_s += 30) {
+    SHOAL_ASSERT_OK(deployment_.SendList());
+    pass(std::min<uint64_t>(30, lifetime_s - passed_s));
   }
+  SHOAL_ASSERT_OK(deployment_.SendList());
+  for (uint32_t j = 1; j <= 3; ++j) EXPECT_TRUE(deployment_.party(j).Stage(round.id()).ok()) << j;
+  pass(30);
+  SHOAL_ASSERT_OK(deployment_.SendList());
+  pass(31);
+  for (uint32_t j = 1; j <= 3; ++j) EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
 }
 
 TEST_F(GuardTest, AnOrderlyEndErasesEverything) {

@@ -355,12 +355,37 @@ TEST_F(LiveRoundsTest, WithoutListsARoundEndsByItself) {
 TEST_F(LiveRoundsTest, AClockThatJumpsEndsNothingAtOnce) {
   const round::Round round = Announce();
   const wire::SignedLiveRounds live = List();
-  for (const int64_t jump_s : {-300, 150}) {
-    deployment_.clock().now_s += static_cast<uint64_t>(jump_s);
+  const uint64_t right_s = deployment_.clock().now_s;
+  for (const int64_t wrong_by_s : {-300, 300, -3 * 3600, 3 * 3600, 30 * 24 * 3600}) {
+    deployment_.clock().now_s = right_s + static_cast<uint64_t>(wrong_by_s);
     EXPECT_THAT(deployment_.node(2).Live(live).status(), StatusIs(kUnauthenticated, "clock"));
     for (uint32_t j = 1; j <= 3; ++j) deployment_.party(j).EndExpired();
     ExpectOpen(round);
   }
+}
+
+// A round goes through all of its stages while the wall clocks are hours off, either way.
+TEST_F(LiveRoundsTest, ARoundThatIsOpenNeedsNoWallClock) {
+  const uint64_t right_s = deployment_.clock().now_s;
+  for (const int64_t wrong_by_s : {-3 * 3600, 3 * 3600, 30 * 24 * 3600}) {
+    const round::Round round = Announce();
+    deployment_.clock().now_s = right_s + static_cast<uint64_t>(wrong_by_s);
+    for (uint32_t j = 1; j <= 3; ++j) deployment_.party(j).EndExpired();
+    ExpectWorks(round);
+    deployment_.clock().now_s = right_s;
+  }
+}
+
+// A clock that is wrong while other rounds open and end makes the frontend forget no round: clients
+// of those that a restart loses are told so.
+TEST_F(LiveRoundsTest, AWrongClockForgetsNoRoundThatARestartLoses) {
+  const round::Round lost = Announce(), other = Announce();
+  deployment_.clock().now_s += 30 * 24 * 3600;
+  SHOAL_ASSERT_OK(deployment_.EndRound(other.id()));
+  deployment_.clock().now_s -= 30 * 24 * 3600;
+  deployment_.Restart(1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundState state, deployment_.frontend().State(lost.id()));
+  EXPECT_EQ(state, wire::ABORTED);
 }
 
 TEST_F(LiveRoundsTest, WhatNoHonestPartyLacksIsRefused) {
@@ -423,6 +448,24 @@ TEST_F(LiveRoundsTest, WindowsRunOnTheSteadyClock) {
   deployment_.clock().steady_s += 59;
   EXPECT_FALSE(is_due());
   deployment_.clock().steady_s += 1;
+  EXPECT_TRUE(is_due());
+}
+
+// Also if it begins at the end of a second: clients have the whole of it to send what they have
+// paid for.
+TEST_F(LiveRoundsTest, AWindowLastsAsLongAsItSays) {
+  deployment_.clock().steady_ms = 900;
+  const round::Round round = Announce();
+  const auto is_due = [&] {
+    for (const server::Due& due : deployment_.frontend().WhatIsDue()) {
+      if (due.action == server::Action::kClose && due.round_id == round.id()) return true;
+    }
+    return false;
+  };
+  deployment_.clock().steady_s += 59;
+  deployment_.clock().steady_ms = 1899;
+  EXPECT_FALSE(is_due());
+  deployment_.clock().steady_ms = 1900;
   EXPECT_TRUE(is_due());
 }
 

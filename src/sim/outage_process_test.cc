@@ -1,9 +1,12 @@
 // Clients in flight while parties die and come back: real processes, killed and started again in
-// each phase of a round. A client ends with right values, says what it waits for, and can be
-// interrupted.
+// each phase of a round, or with disks that do not sync. A client ends with right values, says what
+// it waits for, and can be interrupted.
 #include <signal.h>
 
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -82,6 +85,36 @@ TEST_F(OutageTest, CtrlCSaysHowToGoOnAndUntilWhen) {
   Process query = Query();
   ExpectAnswered(query);
   EXPECT_THAT(query.Output(), ::testing::Not(HasSubstr("sending"))) << "one submission, one charge";
+}
+
+// What a write that was not synced has left is not known, so the process ends, and the one that
+// comes after it reads what is there.
+TEST_F(OutageTest, APartyWhoseJournalDoesNotSyncEndsWithOneAndComesBack) {
+  const std::string faults = chain_.path("faults");
+  const auto set_faults = [&](int64_t syncs_fail) {
+    const int64_t words[] = {0, syncs_fail};
+    std::fstream file(faults, std::ios::in | std::ios::out | std::ios::binary);
+    file.write(reinterpret_cast<const char*>(words), sizeof words);
+  };
+  WriteText(faults, std::string(2 * sizeof(int64_t), '\0'));
+  for (uint32_t party = 1; party <= ProcessChain::kParties; ++party) {
+    SCOPED_TRACE(absl::StrCat("party ", party));
+    chain_.Kill(party);
+    chain_.Start(party, {"/usr/bin/env", "LD_PRELOAD=" + FaultsLibrary(), "SHOAL_FAULTS=" + faults,
+                         "ASAN_OPTIONS=verify_asan_link_order=0", Shoald(), "--config",
+                         chain_.config(party)});
+    Process& process = chain_.process(party);
+    ASSERT_TRUE(process.WaitForOutput("listens on")) << process.Output();
+    set_faults(1);
+    EXPECT_THAT(process.Wait(), Optional(1)) << process.Output();
+    EXPECT_THAT(process.Output(), HasSubstr("the journal takes no more records"));
+    EXPECT_THAT(process.Output(), HasSubstr("start it again"));
+    set_faults(0);
+    chain_.Kill(party);
+    chain_.Start(party);
+    Process query = Query();
+    ExpectAnswered(query);
+  }
 }
 
 }  // namespace

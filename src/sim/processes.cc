@@ -67,6 +67,7 @@ bool AreFree(uint16_t first, uint32_t count) {
 std::string Shoal() { return BinDir() / "shoal/shoal"; }
 std::string Shoald() { return BinDir() / "shoald/shoald"; }
 std::string LocalChain() { return fs::current_path() / "scripts/local-chain"; }
+std::string FaultsLibrary() { return BinDir() / "sim/libfaults.so"; }
 
 std::string Text(const fs::path& path) {
   std::ifstream in(path);

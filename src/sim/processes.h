@@ -20,6 +20,8 @@ inline constexpr std::chrono::seconds kLong{200};
 std::string Shoal();
 std::string Shoald();
 std::string LocalChain();
+// To be preloaded into one of them (faults.cc).
+std::string FaultsLibrary();
 
 std::string Text(const std::filesystem::path& path);
 void WriteText(const std::filesystem::path& path, const std::string& text);

@@ -258,7 +258,9 @@ class FrontendLifeTest : public RoundLifeTest {
     if (stage == kClosed) return frontend().Close(id());
     if (stage == kAborted) return frontend().Abort(id(), "for a test");
     if (stage == kOffline) {
-      ASSERT_THAT(frontend().Seal(id()), IsOk());
+      const auto sealed = Seal(frontend(), id());
+      ASSERT_THAT(sealed, IsOk());
+      ASSERT_THAT(Offline(deployment_.party(1), round_->wire(), *sealed), IsOk());
       return;
     }
     SHOAL_ASSERT_OK(deployment_.RunOffline(id()));
@@ -342,6 +344,37 @@ TEST_F(FrontendLifeTest, EveryStepInEveryStage) {
       SHOAL_EXPECT_OK(deployment_.EndRound(id()));
     }
   }
+}
+
+// Whatever made party 1 lose it.
+TEST_F(FrontendLifeTest, ARoundThatPartyOneHasLostTakesNoQueries) {
+  using enum FrontendStage;
+  BringTo(kOffline);
+  ASSERT_FALSE(HasFatalFailure());
+  SHOAL_ASSERT_OK(deployment_.party(1).End(id()));
+  EXPECT_THAT(frontend().OfflineDone(id(), {}), StatusIs(absl::StatusCode::kNotFound, "not open"));
+  EXPECT_EQ(*frontend().Stage(id()), kOffline);
+  SHOAL_ASSERT_OK(deployment_.SendList());
+  EXPECT_EQ(*frontend().Stage(id()), kAborted);
+  // Nor does one that it has not worked on.
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  ASSERT_THAT(frontend().Seal(id()), IsOk());
+  EXPECT_THAT(frontend().OfflineDone(id(), {}), StatusIs(kRefused, "party 1's round is signed"));
+  EXPECT_EQ(*frontend().Stage(id()), kOffline);
+}
+
+// Clients that ask in such a round wait until they hear that it is over, and do not blame their
+// tokens.
+TEST_F(FrontendLifeTest, QueriesForARoundThatPartyOneHasLostAreToComeAgain) {
+  Begin();
+  ASSERT_FALSE(HasFatalFailure());
+  SHOAL_ASSERT_OK(deployment_.RunOffline(id()));
+  SHOAL_ASSERT_OK(deployment_.party(1).End(id()));
+  EXPECT_THAT(client_->Query(Rows()),
+              StatusIs(absl::StatusCode::kUnavailable, "party 1 has lost the round"));
+  SHOAL_ASSERT_OK(deployment_.SendList());
+  EXPECT_THAT(client_->Query(Rows()), StatusIs(kRefused, "the round is ABORTED"));
 }
 
 // A source that waits half way until it is told how to go on.

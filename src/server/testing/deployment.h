@@ -31,9 +31,9 @@ namespace shoal::server::testing {
 class TestClock final : public Clock {
  public:
   uint64_t NowSeconds() const override { return now_s; }
-  uint64_t SteadySeconds() const override { return steady_s; }
+  uint64_t SteadyMilliseconds() const override { return 1000 * steady_s + steady_ms; }
   std::atomic<uint64_t> now_s = roster::testing::kNowS;
-  std::atomic<uint64_t> steady_s = 1000;
+  std::atomic<uint64_t> steady_s = 1000, steady_ms = 0;  // the steady clock is their sum
 };
 
 // Where a link breaks in a stage: before its message arrives, half way through its bulk (that of
