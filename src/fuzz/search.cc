@@ -1,10 +1,10 @@
 // libFuzzer over one of the targets, for scripts/fuzz, which has the counting of coverage compiled
 // in.
 //
-//   search --list                            prints the targets' names
-//   search --target=NAME --write-seeds=DIR   writes the target's seeds to DIR
-//   search --target=NAME [ARGUMENT]...       libFuzzer with its own arguments, of which "-help=1"
-//   tells
+//   search --list
+//     prints the targets' names
+//   search --target=NAME [--write-seeds=DIR] [ARGUMENT]...
+//     writes the target's seeds to DIR; then is libFuzzer, with its own arguments ("-help=1")
 //
 // Exit codes: 2 for a wrong call, else libFuzzer's.
 #include <algorithm>
@@ -48,16 +48,16 @@ std::string Argument(int argc, char** argv, absl::string_view name) {
   return "";
 }
 
-int WriteSeeds(const std::string& directory) {
+bool WriteSeeds(const std::string& directory) {
   for (size_t i = 0; i < searched->seeds.size(); ++i) {
     const absl::Status written = WriteFileAtomically(absl::StrCat(directory, "/seed-", i),
                                                      searched->seeds[i], FileMode::kPublic);
     if (!written.ok()) {
       std::cerr << "search: " << written << "\n";
-      return 2;
+      return false;
     }
   }
-  return 0;
+  return true;
 }
 
 int Run(int argc, char** argv) {
@@ -76,7 +76,8 @@ int Run(int argc, char** argv) {
   }
   searched = &*target;
   const std::string seeds = Argument(argc, argv, "write-seeds");
-  return seeds.empty() ? LLVMFuzzerRunDriver(&argc, &argv, Test) : WriteSeeds(seeds);
+  if (!seeds.empty() && !WriteSeeds(seeds)) return 2;
+  return LLVMFuzzerRunDriver(&argc, &argv, Test);
 }
 
 }  // namespace
