@@ -42,7 +42,7 @@ LAYERS = {
     "shoald": ["base", "cli", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "noise", "onion", "parallel", "server", "sharing", "shuffle", "storage", "wire"],
-    "fuzz": ["base", "client", "pir", "pir/lwe", "roster", "round", "server", "shoal", "shoald", "storage", "table", "wire"],
+    "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
     "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 

@@ -2,10 +2,12 @@
 // says of the deployment.
 #include <filesystem>
 #include <memory>
+#include <optional>
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/testing/test_random.h"
+#include "src/client/answer_spool.h"
 #include "src/client/config.h"
 #include "src/client/deployment.h"
 #include "src/client/session_file.h"
@@ -62,6 +64,67 @@ Bytes SessionSeed(RandomSource& random) {
   return FileContent(path);
 }
 
+// A place for witnesses of its own, with one in it.
+constexpr client::WitnessId kWitness = {5};
+const client::WitnessPlace& OwnPlace() {
+  static const auto place = [] {
+    const std::string beside = FileOf({}, "witness-place");
+    return client::WitnessPlace::Below(beside.substr(0, beside.rfind('/')));
+  }();
+  SHOAL_CHECK(!place.directory().empty());
+  return place;
+}
+std::string WitnessPath() {
+  return absl::StrCat(OwnPlace().directory(), "/", Hex(BytesView(kWitness)));
+}
+
+Bytes WitnessSeed() {
+  std::filesystem::remove(WitnessPath());
+  const auto witness = OwnPlace().Make(kWitness, "client.state");
+  SHOAL_CHECK(witness.ok());
+  client::Testimony testimony{.generation = 3, .content = {9}, .remains = {}};
+  testimony.remains.assign(20, 7);
+  SHOAL_CHECK((*witness)->Write(testimony).ok());
+  return FileContent(WitnessPath());
+}
+
+bool ParseWitness(BytesView input) {
+  WriteInput(WithDigest("shoal client witness v1", input), WitnessPath());
+  const std::optional<client::Testimony> testimony = OwnPlace().Peek(kWitness);
+  const auto found = OwnPlace().Find(kWitness, "client.state");
+  SHOAL_CHECK(found.ok());
+  const auto read = (*found)->Read();
+  SHOAL_CHECK(read.ok() && read->has_value() == testimony.has_value());
+  return testimony.has_value();
+}
+
+// Five answers of 20 bytes, two in a piece.
+absl::StatusOr<std::unique_ptr<client::AnswerSpool>> OpenAnswers(const std::string& path) {
+  return client::AnswerSpool::Open(path, Digest{1}, 5, 20, 40);
+}
+
+Bytes AnswersSeed() {
+  const std::string path = FileOf({}, "seed-answers");
+  const auto spool = OpenAnswers(path);
+  SHOAL_CHECK(spool.ok());
+  for (size_t piece = 0; piece < (*spool)->pieces(); ++piece) {
+    SHOAL_CHECK((*spool)->Put(piece, Bytes((*spool)->CountOf(piece) * 20, 3)).ok());
+  }
+  return FileContent(path);
+}
+
+// What is there can be read, whatever the file was.
+bool ParseAnswers(BytesView input) {
+  const auto spool = OpenAnswers(FileOf(input, "answers"));
+  if (!spool.ok()) return false;
+  for (size_t piece = 0; piece < (*spool)->pieces(); ++piece) {
+    Bytes answers((*spool)->CountOf(piece) * 20);
+    const bool has = (*spool)->Has(piece);
+    SHOAL_CHECK(!has || (*spool)->Read((*spool)->FirstOf(piece), answers).ok());
+  }
+  return (*spool)->complete();
+}
+
 bool ParseKeys(BytesView input) {
   bool blank = false;
   const commands::KeyLines::Take take = [&](absl::string_view line) {
@@ -83,18 +146,24 @@ bool ParseKeys(BytesView input) {
 
 void AddClientTargets(std::vector<Target>& targets) {
   const auto random = std::make_shared<testing::TestRandom>(2);
-  targets.push_back({.name = "client_state", .seeds = {StateSeed()}, .parse = [](BytesView input) {
-                       return client::ReadState(FileOf(input, "state"), NoWitnesses()).ok();
-                     }});
+  targets.push_back(
+      {.name = "client_state", .seeds = {DigestInput(StateSeed())}, .parse = [](BytesView input) {
+         const Bytes file = WithDigest("shoal client state v4", input);
+         return client::ReadState(FileOf(file, "state"), NoWitnesses()).ok();
+       }});
   targets.push_back({.name = "session_file",
-                     .seeds = {SessionSeed(*random)},
+                     .seeds = {DigestInput(SessionSeed(*random))},
                      .parse =
                          [random](BytesView input) {
-                           return client::SessionFile::Open(FileOf(input, "session"), {1},
+                           const Bytes file = WithDigest("shoal client session v1", input);
+                           return client::SessionFile::Open(FileOf(file, "session"), {1},
                                                             NoWitnesses(), *random)
                                .ok();
                          },
                      .mutations = 300});
+  targets.push_back(
+      {.name = "witness", .seeds = {DigestInput(WitnessSeed())}, .parse = ParseWitness});
+  targets.push_back({.name = "answer_spool", .seeds = {AnswersSeed()}, .parse = ParseAnswers});
   targets.push_back({.name = "client_config",
                      .seeds = {InputOf("frontend: \"127.0.0.1:7300\"\n"
                                        "pinned_parties_file: \"pinned.textproto\"\n"

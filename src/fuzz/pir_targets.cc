@@ -7,7 +7,9 @@
 #include "src/fuzz/target.h"
 #include "src/pir/engine.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/setup/signed_setup.h"
 #include "src/pir/testing/records.h"
+#include "src/roster/testing/parties.h"
 #include "src/wire/pir.pb.h"
 
 namespace shoal::fuzz {
@@ -87,6 +89,16 @@ void AddPirTargets(std::vector<Target>& targets) {
     }
     return taken;
   });
+  testing::TestRandom random(2);
+  const roster::testing::Parties parties(3, random);
+  wire::SignedPirSetup setup;
+  *setup.mutable_setup() = world->before->setup();
+  setup.set_signature(ToString(parties.SignByAll(pir::SetupMessage(setup)).bytes()));
+  add("signed_pir_setup", InputOf(setup), [roster = parties.roster()](BytesView input) {
+    wire::SignedPirSetup parsed;
+    return parsed.ParseFromArray(input.data(), static_cast<int>(input.size())) &&
+           pir::VerifySetup(parsed, roster).ok();
+  });
   add("pir_hint", ToBytes(world->before->hint()),
       [world](BytesView input) { return ParseHint(*world, input); });
   add("pir_delta", world->delta->changes, [world](BytesView input) {
@@ -124,6 +136,7 @@ std::vector<Target> FormatTargets() {
   AddSignedTargets(targets);
   AddTableTargets(targets);
   AddPirTargets(targets);
+  AddOnionTargets(targets);
   return targets;
 }
 

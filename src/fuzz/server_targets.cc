@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "src/base/check.h"
+#include "src/base/hash.h"
 #include "src/fuzz/target.h"
+#include "src/parallel/mutex.h"
 #include "src/roster/testing/parties.h"
 #include "src/round/header.h"
 #include "src/round/live_rounds.h"
@@ -209,6 +211,71 @@ void AddPartyTargets(std::vector<Target>& targets) {
        .mutations = 500});
 }
 
+// A file `journal`, and its records as blobs: nearly every change of the file breaks a checksum,
+// and what is behind it would not be tested.
+constexpr size_t kChecksumBytes = 16;
+Bytes RecordsInput(BytesView journal) {
+  Bytes input;
+  while (!journal.empty()) {
+    const size_t size = LoadLe<uint32_t>(journal.data());
+    AppendBlob(journal.subspan(4 + kChecksumBytes, size), input);
+    journal = journal.subspan(4 + kChecksumBytes + size);
+  }
+  return input;
+}
+Bytes JournalOf(BytesView input) {
+  Bytes journal;
+  for (Cursor cursor(input); !cursor.rest().empty();) {
+    const BytesView record = cursor.Blob();
+    AppendLe(journal, static_cast<uint32_t>(record.size()));
+    const Digest checksum = Transcript("shoal journal record v1").Blob(record).Finish();
+    Append(journal, BytesView(checksum).first(kChecksumBytes));
+    Append(journal, record);
+  }
+  return journal;
+}
+
+// What a journal takes, it takes again from the summary that it makes of it, and remembers as much.
+bool ParseRecords(BytesView input) {
+  const std::string path = FileOf(JournalOf(input), "journal");
+  const std::string directory = path.substr(0, path.rfind('/'));
+  auto journal = server::FileJournal::Open(directory, {.compact_bytes = 1});
+  if (!journal.ok()) return false;
+  const RoundCounter highest = (*journal)->highest_round();
+  SHOAL_CHECK((*journal)->CommitEpoch("fuzz", ~uint64_t{0}, {1}).ok() ||
+              (*journal)->highest_epoch("fuzz") == ~uint64_t{0});
+  const uint64_t epoch = (*journal)->highest_epoch("table");
+  journal->reset();
+  journal = server::FileJournal::Open(directory);
+  SHOAL_CHECK(journal.ok());
+  SHOAL_CHECK((*journal)->highest_round() == highest);
+  SHOAL_CHECK((*journal)->highest_epoch("table") == epoch);
+  return true;
+}
+
+// What a frontend kept of its rounds before it was restarted.
+Bytes KeptRounds() {
+  Deployment deployment(server::testing::DeploymentOptions{});
+  SHOAL_CHECK(deployment.Announce().ok());
+  server::testing::Disk& disk = deployment.disk(1);
+  const MutexLock lock(disk.mutex);
+  return disk.rounds;
+}
+
+bool ParseKeptRounds(Deployment& deployment, BytesView input) {
+  {
+    server::testing::Disk& disk = deployment.disk(1);
+    const MutexLock lock(disk.mutex);
+    disk.rounds = ToBytes(input);
+  }
+  deployment.Restart(1);
+  const std::vector<wire::RoundReport> told = deployment.frontend().Reports();
+  for (const wire::RoundReport& report : told) {
+    SHOAL_CHECK(report.round().state() == wire::ABORTED);
+  }
+  return !told.empty();
+}
+
 }  // namespace
 
 void AddServerTargets(std::vector<Target>& targets) {
@@ -224,11 +291,19 @@ void AddServerTargets(std::vector<Target>& targets) {
     SHOAL_CHECK(journal.ok());
     SHOAL_CHECK((*journal)->CommitRound(RoundCounter(5), server::Content::kHeader, {1}).ok());
     SHOAL_CHECK((*journal)->CommitEpoch("table", 3, {2}).ok());
+    SHOAL_CHECK((*journal)->EndRound(RoundCounter(5)).ok());
   }
   const absl::StatusOr<std::string> records = ReadFile(directory + "/journal");
   SHOAL_CHECK(records.ok());
+  {
+    auto journal = server::FileJournal::Open(directory, {.compact_bytes = 1});
+    SHOAL_CHECK(journal.ok());
+    SHOAL_CHECK((*journal)->CommitEpoch("table", 4, {2}).ok());
+  }
+  const absl::StatusOr<std::string> summary = ReadFile(directory + "/journal");
+  SHOAL_CHECK(summary.ok());
   targets.push_back({.name = "journal",
-                     .seeds = {InputOf(*records)},
+                     .seeds = {InputOf(*records), InputOf(*summary)},
                      .parse =
                          [](BytesView input) {
                            const std::string path = FileOf(input, "journal");
@@ -237,6 +312,16 @@ void AddServerTargets(std::vector<Target>& targets) {
                            return journal.ok();
                          },
                      .mutations = 500});
+  targets.push_back({.name = "journal_records",
+                     .seeds = {RecordsInput(AsBytes(*records)), RecordsInput(AsBytes(*summary))},
+                     .parse = ParseRecords,
+                     .mutations = 300});
+  targets.push_back(
+      {.name = "kept_rounds",
+       .seeds = {KeptRounds()},
+       .parse = [restarted = std::make_shared<Deployment>(server::testing::DeploymentOptions{})](
+                    BytesView input) { return ParseKeptRounds(*restarted, input); },
+       .mutations = 300});
   targets.push_back(
       {.name = "server_config",
        .seeds = {InputOf("party: 1\nkeys_directory: \"keys\"\nroster_file: \"roster\"\n"
@@ -251,6 +336,7 @@ std::vector<Target> ProgramTargets() {
   std::vector<Target> targets;
   AddClientTargets(targets);
   AddServerTargets(targets);
+  AddServiceTargets(targets);
   return targets;
 }
 

@@ -1,5 +1,6 @@
 // Manifests, placements, lists of rows' epochs, rows, shares, and files of records.
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -7,7 +8,9 @@
 #include "src/base/testing/test_random.h"
 #include "src/fuzz/target.h"
 #include "src/roster/testing/parties.h"
+#include "src/storage/file.h"
 #include "src/table/manifest.h"
+#include "src/table/packages.h"
 #include "src/table/records.h"
 #include "src/table/row_map.h"
 #include "src/table/row_versions.h"
@@ -122,6 +125,29 @@ bool ParseRecords(absl::StatusOr<table::RecordSet> (*parse)(absl::string_view, s
   return true;
 }
 
+// The directory of a table under another manifest, as somebody could send it who made the table.
+bool ParseTable(const std::string& directory, BytesView input) {
+  WriteInput(input, table::ManifestPath(directory));
+  const auto opened = table::UnsignedTable::Open(directory);
+  return opened.ok() && opened->CheckContent().ok();
+}
+
+// Packages as apt or dpkg lists them.
+bool ParseStanzas(bool installed, BytesView input) {
+  const std::string text = TextOf(input);
+  const auto packages =
+      installed ? table::ParseInstalled(text, "input") : table::ParsePackages(text, "input");
+  if (!packages.ok()) return false;
+  for (const table::Package& package : *packages) {
+    SHOAL_CHECK(table::CompareVersions(package.version, package.version) == 0);
+    const int order = table::CompareVersions(package.version, packages->front().version);
+    const int reverse = table::CompareVersions(packages->front().version, package.version);
+    SHOAL_CHECK((order < 0) == (reverse > 0) && (order > 0) == (reverse < 0));
+    (void)table::PackageKey(package.name, package.architecture, "amd64");
+  }
+  return !packages->empty();
+}
+
 }  // namespace
 
 void AddTableTargets(std::vector<Target>& targets) {
@@ -184,6 +210,29 @@ void AddTableTargets(std::vector<Target>& targets) {
                            },
                            input);
                      }});
+  const std::string beside = FileOf({}, "table");
+  const std::string directory = beside.substr(0, beside.rfind('/')) + "/of-seed";
+  std::filesystem::remove_all(directory);
+  SHOAL_CHECK(hashed->table.Save(directory).ok());
+  const absl::StatusOr<std::string> text = ReadFile(table::ManifestPath(directory));
+  SHOAL_CHECK(text.ok());
+  targets.push_back({.name = "table_directory",
+                     .seeds = {InputOf(*text)},
+                     .parse = [directory](BytesView input) { return ParseTable(directory, input); },
+                     .mutations = 500});
+  targets.push_back(
+      {.name = "packages",
+       .seeds = {InputOf("Package: bash\nVersion: 5.2.15-2+b7\nArchitecture: amd64\n"
+                         "Description: GNU shell\n more\n\n"
+                         "Package: adduser\nArchitecture: all\nVersion: 1:3.134~rc1\n")},
+       .parse = [](BytesView input) { return ParseStanzas(false, input); }});
+  targets.push_back(
+      {.name = "installed",
+       .seeds = {InputOf("Package: bash\nStatus: install ok installed\nArchitecture: amd64\n"
+                         "Version: 5.2.15-2+b7\nConffiles:\n /etc/x 00\n\n"
+                         "Package: gone\nStatus: deinstall ok config-files\n"
+                         "Architecture: all\nVersion: 1\n")},
+       .parse = [](BytesView input) { return ParseStanzas(true, input); }});
 }
 
 }  // namespace shoal::fuzz

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "src/base/check.h"
+#include "src/base/hash.h"
 #include "src/storage/file.h"
 
 namespace shoal::fuzz {
@@ -67,13 +68,32 @@ std::string FileOf(BytesView input, const std::string& name) {
   const std::string directory = scratch.path() + "/" + name;
   SHOAL_CHECK(MakeDirectory(directory, FileMode::kPrivate).ok());
   const std::string path = directory + "/" + name;
-  // Not durable: that would take most of the time.
+  WriteInput(input, path);
+  return path;
+}
+
+void WriteInput(BytesView input, const std::string& path) {
   std::filesystem::remove(path);
   const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
   SHOAL_CHECK(file >= 0);
   SHOAL_CHECK(::write(file, input.data(), input.size()) == static_cast<ssize_t>(input.size()));
   ::close(file);
-  return path;
+}
+
+Bytes WithDigest(absl::string_view domain, BytesView input) {
+  Cursor cursor(input);
+  const bool fits = cursor.U8() % 2 == 0;
+  Bytes file = ToBytes(cursor.rest());
+  if (!fits || file.size() < sizeof(Digest)) return file;
+  const Digest digest = Transcript(domain).Blob(BytesView(file).subspan(sizeof(Digest))).Finish();
+  std::ranges::copy(digest, file.begin());
+  return file;
+}
+
+Bytes DigestInput(BytesView file) {
+  Bytes input(1 + file.size());
+  std::ranges::copy(file, input.begin() + 1);
+  return input;
 }
 
 }  // namespace shoal::fuzz

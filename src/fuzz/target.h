@@ -1,8 +1,9 @@
 // Parsers of bytes from outside, as targets for fuzzing.
 //
 // A target is one function over arbitrary bytes. `format_fuzz_test` and `program_fuzz_test` give
-// each target its seeds, and thousands of mutated ones. What breaks a parser, here or elsewhere,
-// becomes an input in found/, which the tests run for ever.
+// each target its seeds, and thousands of mutated ones; `scripts/fuzz` has libFuzzer search for new
+// inputs, for as long as one likes. What either finds becomes an input in found/, which the tests
+// run for ever.
 #ifndef SHOAL_SRC_FUZZ_TARGET_H_
 #define SHOAL_SRC_FUZZ_TARGET_H_
 
@@ -38,9 +39,11 @@ std::vector<Target> ProgramTargets();
 void AddWireTargets(std::vector<Target>& targets);
 void AddSignedTargets(std::vector<Target>& targets);
 void AddTableTargets(std::vector<Target>& targets);
+void AddOnionTargets(std::vector<Target>& targets);
 void AddPirTargets(std::vector<Target>& targets);
 void AddClientTargets(std::vector<Target>& targets);
 void AddServerTargets(std::vector<Target>& targets);
+void AddServiceTargets(std::vector<Target>& targets);
 
 inline Bytes InputOf(absl::string_view text) { return ToBytes(AsBytes(text)); }
 inline Bytes InputOf(const google::protobuf::MessageLite& message) {
@@ -68,6 +71,16 @@ void AppendBlob(BytesView blob, Bytes& out);
 // Writes the input to a file of this process, for parsers of files, and returns its path. The next
 // call writes the same file. `name` is the file's; its directory has no other file at first.
 std::string FileOf(BytesView input, const std::string& name);
+// A private file with these bytes, in place of one that is there. Not durable: that would take most
+// of the time.
+void WriteInput(BytesView input, const std::string& path);
+
+// For files that begin with Transcript(domain).Blob(the rest): nearly every change of one breaks
+// the digest, and nothing behind it would be tested. The first byte of the input says whether the
+// digest is made to fit (an even byte) or is what the input has; returns the file.
+Bytes WithDigest(absl::string_view domain, BytesView input);
+// The input of such a target for a file that was written.
+Bytes DigestInput(BytesView file);
 
 }  // namespace shoal::fuzz
 

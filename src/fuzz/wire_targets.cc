@@ -47,6 +47,7 @@ std::vector<Carried> AllMessages() {
   Carry<wire::OnlineRequest, wire::OnlineResponse>(FrameType::kOnline, all);
   Carry<wire::RoundReportsRequest, wire::RoundReportsResponse>(FrameType::kRoundReports, all);
   Carry<wire::LiveRoundsRequest, wire::LiveRoundsResponse>(FrameType::kLiveRounds, all);
+  Carry<wire::PartyStatesRequest, wire::PartyStatesResponse>(FrameType::kPartyStates, all);
   return all;
 }
 

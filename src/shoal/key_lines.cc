@@ -55,7 +55,7 @@ absl::Status KeyLines::Whole(absl::string_view line) {
     mark_ = absl::ConsumePrefix(&line, table::kByteOrderMark);
   }
   if (absl::ConsumeSuffix(&line, "\r")) ++carriage_returns_;
-  if (line.find_first_not_of(" \t") == absl::string_view::npos) {
+  if (line.find_first_not_of(" \t\r") == absl::string_view::npos) {
     return absl::InvalidArgumentError(
         "the line is blank, and no key: remove it (with --escapes, \\x20 is a blank)");
   }

@@ -325,6 +325,7 @@ TEST_F(CommandsTest, QueryReadsKeysAsTextFilesHaveThem) {
   for (const Case& c : {Case{"\nkey-1\n", "keys:1: the line is blank"},
                         Case{"key-1\n\n", "keys:2: the line is blank"},
                         Case{"key-1\r\n\r\nkey-2", "keys:2: the line is blank"},
+                        Case{"key-1\n\r\r\n", "keys:2: the line is blank"},
                         Case{"key-1\n \t\n", "keys:2: the line is blank"},
                         Case{std::string("\xff\xfek\0\n\0", 6), "keys:1: the text is UTF-16"}}) {
     const Outcome outcome = query(c.text);
