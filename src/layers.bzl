@@ -12,6 +12,8 @@ LAYERS = {
     "base": [],
     "parallel": ["base"],
     "storage": ["base", "parallel"],
+    # The machines of one party.
+    "machines": ["base"],
     # Encodings.
     "wire": ["base", "storage"],
     # The five primitives of the chain.
@@ -62,6 +64,7 @@ TESTS = ["bench", "fuzz", "sim"]
 PACKAGES = list(LAYERS) + [
     "base/testing",
     "client/testing",
+    "machines/testing",
     "net/testing",
     "onion/testing",
     "pir/testing",

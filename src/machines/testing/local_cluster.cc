@@ -1,0 +1,145 @@
+#include "src/machines/testing/local_cluster.h"
+
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "src/base/testing/test_random.h"
+
+namespace shoal::machines::testing {
+namespace {
+
+constexpr size_t kRoom = 3;  // chunks that may be on their way from one machine to another
+
+}  // namespace
+
+class LocalCluster::Link final : public Transport {
+ public:
+  Link(LocalCluster* cluster, uint32_t rank) : cluster_(cluster), rank_(rank) {}
+
+  uint32_t rank() const override { return rank_; }
+  uint32_t count() const override { return cluster_->machines_; }
+  absl::StatusOr<bool> TrySend(uint32_t to, BytesView chunk) override {
+    return cluster_->Send(rank_, to, chunk);
+  }
+  absl::StatusOr<std::optional<Bytes>> TryReceive(uint32_t from) override {
+    return cluster_->Receive(from, rank_);
+  }
+  void Wait() override { cluster_->Wait(rank_); }
+  void Abort() override { cluster_->Abort(); }
+
+ private:
+  LocalCluster* const cluster_;
+  const uint32_t rank_;
+};
+
+LocalCluster::LocalCluster(uint32_t machines)
+    : machines_(machines), pairs_(size_t{machines} * machines) {}
+
+std::vector<absl::Status> LocalCluster::Run(const std::function<absl::Status(Machines&)>& work) {
+  const Seed secret = shoal::testing::TestRandom(1).NewSeed();
+  Digest job = {};
+  job[0] = static_cast<uint8_t>(++runs_);
+  std::vector<absl::Status> results(machines_);
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < machines_; ++rank) {
+    threads.emplace_back([&, rank] {
+      Link link(this, rank);
+      const SystemClock patient;
+      const ImpatientClock impatient;
+      const Clock* const clock = impatient_ ? static_cast<const Clock*>(&impatient) : &patient;
+      if (machines_ == 1) {
+        Machines one;
+        results[rank] = work(one);
+        return;
+      }
+      // No test may fail because other work keeps the processor.
+      const uint64_t limit_s = impatient_ ? 30 : 600;
+      Machines machines(&link, RoundKey(secret.view(), {}, job), clock,
+                        {.progress_limit_s = limit_s});
+      results[rank] = work(machines);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return results;
+}
+
+void LocalCluster::Break(Fault fault, uint32_t from, uint32_t to, uint64_t number) {
+  const MutexLock lock(mutex_);
+  pair(from, to).fault = fault;
+  pair(from, to).faulty = number;
+}
+
+uint64_t LocalCluster::sent_bytes(uint32_t from, uint32_t to) const {
+  const MutexLock lock(mutex_);
+  return pairs_[from * machines_ + to].bytes;
+}
+
+uint64_t LocalCluster::received_bytes(uint32_t machine) const {
+  uint64_t bytes = 0;
+  for (uint32_t from = 0; from < machines_; ++from) bytes += sent_bytes(from, machine);
+  return bytes;
+}
+
+Bytes LocalCluster::captured() const {
+  const MutexLock lock(mutex_);
+  return captured_;
+}
+
+absl::StatusOr<bool> LocalCluster::Send(uint32_t from, uint32_t to, BytesView chunk) {
+  const MutexLock lock(mutex_);
+  Pair& link = pair(from, to);
+  const Fault fault = link.chunks == link.faulty ? link.fault : Fault::kNone;
+  if (fault == Fault::kDie) aborted_ = true;
+  if (aborted_) {
+    ++changes_;
+    changed_.NotifyAll();
+    return absl::UnavailableError("a machine has died");
+  }
+  if (link.waiting.size() >= kRoom) return false;
+  link.bytes += chunk.size();
+  if (capturing_) captured_.insert(captured_.end(), chunk.begin(), chunk.end());
+  const bool withheld = link.fault == Fault::kWithhold && link.chunks >= link.faulty;
+  ++link.chunks;
+  if (withheld) return true;
+  link.waiting.emplace_back(chunk.begin(), chunk.end());
+  if (fault == Fault::kCorrupt) link.waiting.back()[chunk.size() / 2] ^= 1;
+  if (fault == Fault::kRepeat) link.waiting.push_back(link.waiting.back());
+  ++changes_;
+  changed_.NotifyAll();
+  return true;
+}
+
+absl::StatusOr<std::optional<Bytes>> LocalCluster::Receive(uint32_t from, uint32_t to) {
+  const MutexLock lock(mutex_);
+  if (aborted_) return absl::UnavailableError("a machine has died");
+  Pair& link = pair(from, to);
+  std::optional<Bytes> chunk;
+  if (link.waiting.empty()) return chunk;
+  chunk = std::move(link.waiting.front());
+  link.waiting.pop_front();
+  ++changes_;
+  changed_.NotifyAll();
+  return chunk;
+}
+
+void LocalCluster::Wait(uint32_t machine) {
+  const MutexLock lock(mutex_);
+  for (uint32_t from = 0; from < machines_; ++from) {
+    if (!pair(from, machine).waiting.empty()) return;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
+  const uint64_t before = changes_;
+  while (changes_ == before && !aborted_ && changed_.WaitUntil(mutex_, deadline)) {
+  }
+}
+
+void LocalCluster::Abort() {
+  const MutexLock lock(mutex_);
+  aborted_ = true;
+  ++changes_;
+  changed_.NotifyAll();
+}
+
+}  // namespace shoal::machines::testing
