@@ -137,6 +137,11 @@ Machines::Machines(Transport* transport, Seed round_key, const Clock* clock, Opt
   SHOAL_CHECK(transport_->rank() < transport_->count());
 }
 
+Machines& Machines::Alone() {
+  static Machines alone;
+  return alone;
+}
+
 Seed Machines::TransferKey(absl::string_view stage, uint32_t from, uint32_t to) const {
   return KeyFrom(Transcript("shoal machines transfer v1", round_key_.view())
                      .U64(exchanges_)

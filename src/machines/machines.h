@@ -65,8 +65,9 @@ class Machines {
   // call.
   using Sink = std::function<absl::Status(uint32_t from, BytesView piece)>;
 
-  // A party of one machine.
+  // A party of one machine: every call returns at once, and none fails. Thread-safe.
   Machines() = default;
+  static Machines& Alone();
   // One of several. A key must be used for one set of Machines, once. Transport and clock must
   // outlive the object.
   Machines(Transport* transport, Seed round_key, const Clock* clock, Options options);

@@ -50,8 +50,7 @@ std::vector<absl::Status> LocalCluster::Run(const std::function<absl::Status(Mac
       const ImpatientClock impatient;
       const Clock* const clock = impatient_ ? static_cast<const Clock*>(&impatient) : &patient;
       if (machines_ == 1) {
-        Machines one;
-        results[rank] = work(one);
+        results[rank] = work(Machines::Alone());
         return;
       }
       // No test may fail because other work keeps the processor.
