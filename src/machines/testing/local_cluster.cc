@@ -14,7 +14,7 @@ constexpr size_t kRoom = 3;  // chunks that may be on their way from one machine
 
 }  // namespace
 
-class LocalCluster::Link final : public Transport {
+class LocalCluster::Link final : public Transport, public Clock {
  public:
   Link(LocalCluster* cluster, uint32_t rank) : cluster_(cluster), rank_(rank) {}
 
@@ -26,12 +26,19 @@ class LocalCluster::Link final : public Transport {
   absl::StatusOr<std::optional<Bytes>> TryReceive(uint32_t from) override {
     return cluster_->Receive(from, rank_);
   }
-  void Wait() override { cluster_->Wait(rank_); }
+  void Wait() override {
+    if (!cluster_->Wait(seen_) && cluster_->impatient_) ++now_s_;
+  }
   void Abort() override { cluster_->Abort(); }
+
+  uint64_t NowSeconds() const override { return now_s_; }
+  uint64_t SteadySeconds() const override { return now_s_; }
 
  private:
   LocalCluster* const cluster_;
   const uint32_t rank_;
+  uint64_t seen_ = 0;   // changes of the cluster
+  uint64_t now_s_ = 0;  // stands still unless the cluster is impatient
 };
 
 LocalCluster::LocalCluster(uint32_t machines)
@@ -46,17 +53,11 @@ std::vector<absl::Status> LocalCluster::Run(const std::function<absl::Status(Mac
   for (uint32_t rank = 0; rank < machines_; ++rank) {
     threads.emplace_back([&, rank] {
       Link link(this, rank);
-      const SystemClock patient;
-      const ImpatientClock impatient;
-      const Clock* const clock = impatient_ ? static_cast<const Clock*>(&impatient) : &patient;
       if (machines_ == 1) {
         results[rank] = work(Machines::Alone());
         return;
       }
-      // No test may fail because other work keeps the processor.
-      const uint64_t limit_s = impatient_ ? 30 : 600;
-      Machines machines(&link, RoundKey(secret.view(), {}, job), clock,
-                        {.progress_limit_s = limit_s});
+      Machines machines(&link, RoundKey(secret.view(), {}, job), &link, {.progress_limit_s = 30});
       results[rank] = work(machines);
     });
   }
@@ -123,15 +124,12 @@ absl::StatusOr<std::optional<Bytes>> LocalCluster::Receive(uint32_t from, uint32
   return chunk;
 }
 
-void LocalCluster::Wait(uint32_t machine) {
+bool LocalCluster::Wait(uint64_t& seen) {
   const MutexLock lock(mutex_);
-  for (uint32_t from = 0; from < machines_; ++from) {
-    if (!pair(from, machine).waiting.empty()) return;
-  }
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
-  const uint64_t before = changes_;
-  while (changes_ == before && !aborted_ && changed_.WaitUntil(mutex_, deadline)) {
+  while (changes_ == seen && changed_.WaitUntil(mutex_, deadline)) {
   }
+  return std::exchange(seen, changes_) != changes_;
 }
 
 void LocalCluster::Abort() {

@@ -19,17 +19,6 @@
 
 namespace shoal::machines::testing {
 
-// A clock that moves by a second whenever it is read. Machines read it only when nothing moves, so
-// that a stall of 30 s takes a test a moment.
-class ImpatientClock final : public Clock {
- public:
-  uint64_t NowSeconds() const override { return SteadySeconds(); }
-  uint64_t SteadySeconds() const override { return now_s_++; }
-
- private:
-  mutable uint64_t now_s_ = 0;
-};
-
 // Thread-safe.
 class LocalCluster {
  public:
@@ -48,7 +37,8 @@ class LocalCluster {
     kDie,       // the sender dies before it sends the chunk
   };
   void Break(Fault fault, uint32_t from, uint32_t to, uint64_t number);
-  // From then on every machine is as impatient as ImpatientClock.
+  // From then on a machine takes 10 ms in which nothing moves anywhere for a second, so that a
+  // stall of 30 s takes a test a moment.
   void BeImpatient() { impatient_ = true; }
   // Keeps all that passes.
   void Capture() { capturing_ = true; }
@@ -69,7 +59,8 @@ class LocalCluster {
   };
   absl::StatusOr<bool> Send(uint32_t from, uint32_t to, BytesView chunk);
   absl::StatusOr<std::optional<Bytes>> Receive(uint32_t from, uint32_t to);
-  void Wait(uint32_t machine);
+  // Waits for a change since `seen`, and sets it; false if there was none for 10 ms.
+  bool Wait(uint64_t& seen);
   void Abort();
   Pair& pair(uint32_t from, uint32_t to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return pairs_[from * machines_ + to];
