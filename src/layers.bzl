@@ -12,6 +12,8 @@ LAYERS = {
     "base": [],
     "parallel": ["base"],
     "storage": ["base", "parallel"],
+    # The machines of one party.
+    "machines": ["base"],
     # Encodings.
     "wire": ["base", "storage"],
     # The five primitives of the chain.
@@ -32,7 +34,7 @@ LAYERS = {
     "pir/membership": ["base", "pir", "storage"],
     "pir/registry": ["pir", "pir/lwe"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
-    "server": ["base", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
+    "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "table", "wire"],
     "plan": ["base", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
@@ -62,6 +64,7 @@ TESTS = ["bench", "fuzz", "sim"]
 PACKAGES = list(LAYERS) + [
     "base/testing",
     "client/testing",
+    "machines/testing",
     "net/testing",
     "onion/testing",
     "pir/testing",

@@ -264,7 +264,7 @@ class PracticeOffline {
     server::NoiseBatch none;
     none.onions = *place.spools.Create(0);
     rest_.push_back(Once([&] {
-      server::OfflineOutput out = *RunOffline(party_.context, Seed(party_.secrets.PermutationKey()),
+      server::OfflineOutput out = *RunOffline(party_.context, server::ShuffleKeys(party_.secrets),
                                               std::move(none), *std::move(intake), place.resources);
       SHOAL_CHECK(out.dead == 0);
       Digest(out.onions, party_.mac, pool_);

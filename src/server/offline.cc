@@ -1,6 +1,7 @@
 #include "src/server/offline.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -11,6 +12,8 @@
 #include "sodium.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/machines/machines.h"
+#include "src/server/party_shuffle.h"
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
@@ -31,17 +34,33 @@ constexpr size_t kPendingBytes = 4 << 20;
 constexpr auto kSecret = PageBuffer::Content::kSecret;
 constexpr auto kPublic = PageBuffer::Content::kPublic;
 
-// Draws the rows of the noise queries, one entry for each query.
-SecretVector<uint32_t> DrawNoiseRows(const RoundContext& context, const OfflineSecrets& secrets) {
+// Draws the rows of the noise queries of this machine, one entry for each query. The noise of a
+// party is a list: so many queries for row 0, so many for row 1, and so on, in the order of a
+// secret permutation. A machine makes a run of it. (With the noise of known rows alone, a machine's
+// list would tell more about these rows than the party's does.) Tells in `share` which run it is.
+absl::StatusOr<SecretVector<uint32_t>> DrawNoiseRows(const RoundContext& context,
+                                                     const OfflineSecrets& secrets,
+                                                     const Resources& resources,
+                                                     machines::Run& share) {
   SecretVector<uint32_t> counts(context.max_rows);
   SeededRandom random = secrets.NoiseCounts();
   context.noise.Sample(random, counts);
-  const uint64_t total = std::accumulate(counts.begin(), counts.end(), uint64_t{0});
-  SecretVector<uint32_t> rows;
-  rows.reserve(total);
-  for (size_t row = 0; row < counts.size(); ++row) {
-    rows.insert(rows.end(), counts[row], static_cast<uint32_t>(row));
+  SecretVector<uint64_t> end_of_row(counts.size());  // among the queries in the order of rows
+  std::partial_sum(counts.begin(), counts.end(), end_of_row.begin(), std::plus<uint64_t>());
+  const uint64_t total = end_of_row.empty() ? 0 : end_of_row.back();
+  if (total >= OnlineMaterial::kDead) {
+    return absl::ResourceExhaustedError(absl::StrCat(total, " noise queries do not fit 32 bits"));
   }
+  share = machines::RunOf(total, resources.machines->rank(), resources.machines->count());
+  SHOAL_ASSIGN_OR_RETURN(
+      SecretVector<uint32_t> rows,
+      shuffle::ItemsAt(share.begin, share.end, total, secrets.NoiseOrderKey(), *resources.pool));
+  resources.pool->ParallelFor(rows.size(), kChunk, [&](size_t begin, size_t end) {
+    for (size_t k = begin; k < end; ++k) {
+      rows[k] =
+          static_cast<uint32_t>(std::ranges::upper_bound(end_of_row, rows[k]) - end_of_row.begin());
+    }
+  });
   return rows;
 }
 
@@ -64,12 +83,14 @@ void ParallelSort(std::span<T> items, const Resources& resources) {
   });
 }
 
-// Puts record i of a spool to places[i], for all i.
+// Puts record i of a spool to places[i] - first_place, for all i whose places are the scatter's.
 absl::Status PutAll(const Spool& records, size_t record_bytes, std::span<const uint32_t> places,
-                    shuffle::Scatter& scatter, const Resources& resources) {
+                    const PartyShuffle& shuffle, shuffle::Scatter& scatter,
+                    const Resources& resources) {
   SHOAL_CHECK(records.size() == places.size() * record_bytes);
   ThreadPool& pool = *resources.pool;
   SecretVector<uint8_t> piece;
+  SecretVector<uint32_t> own;
   for (size_t at = 0; at < places.size(); at += kRun) {
     SHOAL_RETURN_IF_ERROR(resources.CheckLive());
     const size_t n = std::min(kRun, places.size() - at);
@@ -81,7 +102,16 @@ absl::Status PutAll(const Spool& records, size_t record_bytes, std::span<const u
       SHOAL_RETURN_IF_ERROR(records.Read(at * record_bytes, piece, &pool));
       view = piece;
     }
-    SHOAL_RETURN_IF_ERROR(scatter.Put(places.subspan(at, n), view, pool));
+    std::span<const uint32_t> here = places.subspan(at, n);
+    if (resources.machines->count() > 1) {
+      own.resize(n);
+      std::ranges::transform(here, own.begin(), [&](uint32_t place) {
+        const uint32_t k = place - shuffle.first_place();  // large for other machines' places
+        return k < shuffle.places() ? k : shuffle::Scatter::kNowhere;
+      });
+      here = own;
+    }
+    SHOAL_RETURN_IF_ERROR(scatter.Put(here, view, pool));
   }
   return absl::OkStatus();
 }
@@ -98,26 +128,35 @@ absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const OfflineS
                                      const Resources& resources) {
   NoiseBatch batch;
   if (context.is_backend()) return batch;
-  const SecretVector<uint32_t> rows = DrawNoiseRows(context, secrets);
+  machines::Run share;
+  SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint32_t> rows,
+                         DrawNoiseRows(context, secrets, resources, share));
   const size_t hops = context.next_recipients.size();
   const size_t onion_bytes = onion::OnionBytes(hops);
   batch.tallies.resize(rows.size());
   SHOAL_ASSIGN_OR_RETURN(batch.onions, resources.spools->Create(rows.size() * onion_bytes));
-  const auto make = [&](size_t begin, size_t end) -> absl::Status {
+  // Every chunk of the party's noise has its own random stream, so that the result does not depend
+  // on threads and machines.
+  const uint64_t first_chunk = share.begin / kChunk, end_chunk = (share.end + kChunk - 1) / kChunk;
+  const auto make = [&](size_t k, size_t) -> absl::Status {
     SHOAL_RETURN_IF_ERROR(resources.CheckLive());
-    const size_t n = end - begin;
-    // Every chunk has its own random stream, so that the result does not depend on the threads.
-    SeededRandom random = secrets.NoiseOnions(begin / kChunk);
-    SecretVector<uint8_t> ephemeral(n * hops * 32), seeds(n * hops * 32);
-    random.Fill(ephemeral);
+    const uint64_t chunk = first_chunk + k;
+    const uint64_t begin = std::max(share.begin, chunk * kChunk);
+    const size_t n = std::min(share.end, (chunk + 1) * kChunk) - begin;
+    SeededRandom random = secrets.NoiseOnions(chunk);
+    const size_t skipped = (begin - chunk * kChunk) * hops * 32;  // other machines' part of it
+    SecretVector<uint8_t> drawn(skipped + n * hops * 32), seeds(n * hops * 32);
+    random.Fill(drawn);
+    const MutableBytes ephemeral = MutableBytes(drawn).subspan(skipped);
     SecretVector<uint8_t> onions(n * onion_bytes);
     onion::BuildOnions(context.round_id, context.party.value() + 1, context.next_recipients,
                        ephemeral, seeds, onions);
-    sharing::FirstTallies(seeds, hops, context.round_id, std::span(rows).subspan(begin, n),
-                          std::span(batch.tallies).subspan(begin, n));
-    return batch.onions.Write(begin * onion_bytes, onions);
+    const size_t at = begin - share.begin;
+    sharing::FirstTallies(seeds, hops, context.round_id, std::span(rows).subspan(at, n),
+                          std::span(batch.tallies).subspan(at, n));
+    return batch.onions.Write(at * onion_bytes, onions);
   };
-  SHOAL_RETURN_IF_ERROR(resources.pool->TryParallelFor(rows.size(), kChunk, make));
+  SHOAL_RETURN_IF_ERROR(resources.pool->TryParallelFor(end_chunk - first_chunk, 1, make));
   return batch;
 }
 
@@ -163,7 +202,8 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
         absl::StrCat("offline list: ", count, " onions, where the header allows ", most));
   }
   OnionIntake intake(context, secrets, bytes, count, resources);
-  const RoundSize size = SizeOf(context, count, ExpectedNoise(context));
+  const RoundSize size =
+      SizeOf(context, count, ExpectedNoise(context) / resources.machines->count());
   const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
   SHOAL_ASSIGN_OR_RETURN(
       intake.arena_, Arena::Reserve(resources.spools, memory.lists(), PeakArrayBytes(size, memory),
@@ -362,42 +402,73 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Offl
           ? OnionIntake::BeginSubmissions(context, secrets, input.size(), onions, resources)
           : OnionIntake::Begin(context, secrets, input.size(), resources));
   SHOAL_RETURN_IF_ERROR(intake.Take(input));
-  return RunOffline(context, Seed(secrets.PermutationKey()), std::move(noise), std::move(intake),
-                    resources);
+  return RunOffline(context, ShuffleKeys(secrets), std::move(noise), std::move(intake), resources);
 }
 
-absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed& permutation_key,
+absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const ShuffleKeys& keys,
                                          NoiseBatch noise, OnionIntake intake,
                                          const Resources& resources) {
-  if (!intake.complete()) {
-    return absl::InvalidArgumentError(absl::StrCat("offline list: ended after ", intake.opened(),
-                                                   " of ", intake.count(), " onions"));
+  absl::StatusOr<OfflineOutput> out =
+      std::move(intake).Finish(context, keys, std::move(noise), resources);
+  if (!out.ok()) resources.machines->GiveUp();
+  return out;
+}
+
+absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
+                                                  const ShuffleKeys& keys, NoiseBatch noise,
+                                                  const Resources& resources) && {
+  if (!complete()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offline list: ended after ", opened(), " of ", count(), " onions"));
   }
+  machines::Machines& machines = *resources.machines;
   OfflineOutput out;
   OnlineMaterial& material = out.material;
-  intake.MarkDuplicates();
+  MarkDuplicates();
   SHOAL_RETURN_IF_ERROR(resources.CheckLive());
-  const PageBuffer valid = std::move(intake.valid_);
+  SHOAL_ASSIGN_OR_RETURN(Slices slices, GatherSlices(count(), noise.size(), machines));
+  const uint64_t most =
+      MaxPositions(context.party, context.max_slots, context.max_rows, context.noise);
+  if (const uint64_t all = slices.positions_before(machines.count()); all > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "offline list: ", all, " onions at all machines, where the header allows ", most));
+  }
+  SHOAL_RETURN_IF_ERROR(MarkDuplicatesElsewhere(slices, keys.fingerprints.view(), seeds_,
+                                                MutableBytes(valid_), resources));
+  const PageBuffer valid = std::move(valid_);
   const auto living = [&](uint64_t i) { return valid.data()[i] != 0; };
-  material.positions = static_cast<uint32_t>(intake.count());
-  material.seeds = std::move(intake.seeds_);
+  material.positions = static_cast<uint32_t>(count());
+  material.seeds = std::move(seeds_);
   SHOAL_ASSIGN_OR_RETURN(material.target, PageArray<uint32_t>::Create(material.positions, kSecret));
   for (uint32_t i = 0; i < material.positions; ++i) {
+    // Where positions are shuffled, a living one gets its place below.
+    material.target[i] = context.is_backend() && living(i) ? 0 : OnlineMaterial::kDead;
     if (living(i)) continue;
     ++out.dead;
     sodium_memzero(material.seeds.data() + size_t{32} * i, 32);
   }
+  // Draws the shuffle, so that the number of places is known.
+  std::optional<PartyShuffle> shuffle;
+  uint64_t more_places = noise.size();
+  if (!context.is_backend()) {
+    SHOAL_ASSIGN_OR_RETURN(shuffle, PartyShuffle::Draw(std::move(slices), BytesView(valid),
+                                                       keys.permutation.view(), resources));
+    material.next_positions = shuffle->places();
+    // One of several machines may own more places than it has items.
+    if (shuffle->places() > material.positions + more_places) {
+      more_places = shuffle->places() - material.positions;
+    }
+  }
   // Divides memory again, now that the amount of noise is known.
-  const RoundSize size = SizeOf(context, material.positions, noise.size());
-  material.arena = std::move(intake.arena_);
-  material.memory = DivideLater(size, intake.opened_memory_, material.arena->free_bytes());
+  const RoundSize size = SizeOf(context, material.positions, more_places);
+  material.arena = std::move(arena_);
+  material.memory = DivideLater(size, opened_memory_, material.arena->free_bytes());
   const RoundMemory& memory = material.memory;
   material.arena->Limit(memory.lists());
   SHOAL_RETURN_IF_ERROR(MakeReady(context, *material.arena, resources, material));
   if (context.is_backend()) {
-    for (uint32_t i = 0; i < material.positions; ++i) {
-      material.target[i] = living(i) ? 0 : OnlineMaterial::kDead;
-    }
+    // No machine answers before all have their lists.
+    SHOAL_RETURN_IF_ERROR(machines.Gather("offline", {}, 0).status());
     material.arena->Limit(memory.later());
     material.arena->Touched();
     return out;
@@ -405,23 +476,15 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed
 
   // Shuffles the living onions and the noise: first computes all places, then moves the bytes.
   const size_t inner_bytes = context.inner_bytes();
-  const uint64_t next_positions = material.positions - out.dead + noise.size();
-  if (next_positions >= OnlineMaterial::kDead) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("offline list: ", next_positions, " positions do not fit 32 bits"));
+  SHOAL_ASSIGN_OR_RETURN(auto noise_places, PageArray<uint32_t>::Create(noise.size(), kSecret));
+  std::ranges::fill(noise_places.span(), shuffle::Scatter::kNowhere);
+  SHOAL_RETURN_IF_ERROR(
+      shuffle->PlaceOwn(keys.permutation.view(), material.target.span(), noise_places.span()));
+  material.noise.reserve(noise.size());
+  for (size_t k = 0; k < noise.size(); ++k) {
+    if (noise_places[k] == shuffle::Scatter::kNowhere) continue;  // another machine's
+    material.noise.push_back({noise_places[k], noise.tallies[k]});
   }
-  material.next_positions = static_cast<uint32_t>(next_positions);
-  SHOAL_ASSIGN_OR_RETURN(
-      const auto place,
-      shuffle::RandomPermutation(next_positions, permutation_key.view(), *resources.pool));
-  uint64_t item = 0;
-  for (uint32_t i = 0; i < material.positions; ++i) {
-    material.target[i] = living(i) ? place[item++] : OnlineMaterial::kDead;
-  }
-  const std::span<const uint32_t> noise_places = place.span().subspan(item);
-  SHOAL_CHECK(noise_places.size() == noise.size());
-  material.noise.resize(noise.size());
-  for (size_t k = 0; k < noise.size(); ++k) material.noise[k] = {noise_places[k], noise.tallies[k]};
   if (memory.forward.memory > 0) {
     SHOAL_ASSIGN_OR_RETURN(
         material.forward_memory,
@@ -429,16 +492,23 @@ absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed
   }
 
   static_assert(OnlineMaterial::kDead == shuffle::Scatter::kNowhere);
-  SHOAL_ASSIGN_OR_RETURN(Spool ordered, material.arena->MakeList(shuffle::Scatter::MemoryBytes(
-                                                                     next_positions, inner_bytes),
-                                                                 memory.ordered.memory));
-  SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
-                         shuffle::Scatter::Create(next_positions, inner_bytes, std::move(ordered)));
+  SHOAL_ASSIGN_OR_RETURN(
+      Spool ordered,
+      material.arena->MakeList(shuffle::Scatter::MemoryBytes(material.next_positions, inner_bytes),
+                               memory.ordered.memory));
+  SHOAL_ASSIGN_OR_RETURN(
+      shuffle::Scatter scatter,
+      shuffle::Scatter::Create(material.next_positions, inner_bytes, std::move(ordered)));
   scatter.TouchRoom(*resources.pool);
-  intake.inner_.Touch(intake.inner_.size(), *resources.pool);
+  inner_.Touch(inner_.size(), *resources.pool);
   SHOAL_RETURN_IF_ERROR(
-      PutAll(intake.inner_, inner_bytes, material.target.span(), scatter, resources));
-  SHOAL_RETURN_IF_ERROR(PutAll(noise.onions, inner_bytes, noise_places, scatter, resources));
+      PutAll(inner_, inner_bytes, material.target.span(), *shuffle, scatter, resources));
+  SHOAL_RETURN_IF_ERROR(
+      PutAll(noise.onions, inner_bytes, noise_places.span(), *shuffle, scatter, resources));
+  SHOAL_RETURN_IF_ERROR(shuffle->MoveOthers(inner_, noise.onions, noise.tallies, inner_bytes,
+                                            scatter, material.target.span(), material.noise));
+  // No machine sends anything before all have their lists.
+  SHOAL_RETURN_IF_ERROR(machines.Gather("offline", {}, 0).status());
   // From here on the arena holds what the answers need.
   material.arena->Limit(memory.later());
   material.arena->Touched(memory.untouched());

@@ -4,6 +4,7 @@
 //   party j-1 --- N_j onions of m - j + 1 layers ---> party j
 //                   open a layer; mark invalid, foreign and duplicate ones dead;
 //                   add S_j noise onions for parties j+1..m; shuffle the living and the noise
+//                   (party_shuffle.h: over all machines of the party)
 //   party j --- N_(j+1) = live + S_j onions of m - j layers ---> party j+1
 //
 // Party 1 gets clients' submissions, each with one layer around many onions (src/onion/onion.h).
@@ -28,16 +29,16 @@
 
 namespace shoal::server {
 
-// A party's noise for one round, made ahead of time. Depends only on the header and the party's
-// secrets, never on the onions that come in.
+// A party's noise for one round, or one machine's share of it, made ahead of time. Depends only on
+// the header and the party's secrets, never on the onions that come in.
 struct NoiseBatch {
   Spool onions;                    // for the next party, of its onion size
   SecretVector<uint32_t> tallies;  // what the next party is sent for each
   size_t size() const { return tallies.size(); }
 };
 
-// Makes a party's noise; the backend has none. Costs one seal for every noise query and later
-// party. CANCELLED soon after the round has ended; errors of the spool.
+// Makes this machine's share of a party's noise; the backend has none. Costs one seal for every
+// noise query and later party. CANCELLED soon after the round has ended; errors of the spool.
 absl::StatusOr<NoiseBatch> MakeNoise(const RoundContext& context, const OfflineSecrets& secrets,
                                      const Resources& resources);
 
@@ -76,7 +77,7 @@ class OnionIntake {
   uint64_t bytes() const { return bytes_; }
 
  private:
-  friend absl::StatusOr<struct OfflineOutput> RunOffline(const RoundContext&, const Seed&,
+  friend absl::StatusOr<struct OfflineOutput> RunOffline(const RoundContext&, const ShuffleKeys&,
                                                          NoiseBatch, OnionIntake, const Resources&);
   struct Fingerprint {
     uint64_t value;
@@ -100,6 +101,9 @@ class OnionIntake {
   // Keeps what onions `first` to first + inner.size() / inner_bytes - 1 contained.
   absl::Status Keep(size_t first, size_t count, BytesView inner);
   uint64_t MarkDuplicates();
+  // The rest of the stage.
+  absl::StatusOr<struct OfflineOutput> Finish(const RoundContext& context, const ShuffleKeys& keys,
+                                              NoiseBatch noise, const Resources& resources) &&;
 
   const RoundContext* context_;
   Resources resources_;
@@ -149,11 +153,15 @@ struct OfflineOutput {
 absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resources& resources,
                        OnlineMaterial& material);
 
-// Runs the rest of the stage. INVALID_ARGUMENT if the input is not complete; CANCELLED soon after
-// the round has ended; errors of the spools.
+// Runs the rest of the stage, on all machines of the party: each has a slice of the input and a
+// share of the noise (MakeNoise), and gets a slice of the list for the next party. The machines'
+// slices, joined in their order, are what one machine makes of their joined input. INVALID_ARGUMENT
+// if the input is not complete, or too long over all machines; CANCELLED soon after the round has
+// ended; errors of the spools and of Machines. After an error at one machine there is a list at
+// none.
 // A bad onion is no error but makes its position dead. Equal arguments give the same output, byte
 // for byte, for any number of threads, any place of the spools and any cutting of the input.
-absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const Seed& permutation_key,
+absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const ShuffleKeys& keys,
                                          NoiseBatch noise, OnionIntake intake,
                                          const Resources& resources);
 

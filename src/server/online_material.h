@@ -1,4 +1,6 @@
 // What a party's offline stage hands to its online stage. An online stage cannot run without it.
+// At one of several machines, positions are those of its slice, and places of the next party are
+// numbered over all machines.
 #ifndef SHOAL_SRC_SERVER_ONLINE_MATERIAL_H_
 #define SHOAL_SRC_SERVER_ONLINE_MATERIAL_H_
 
@@ -35,7 +37,7 @@ struct OnlineMaterial {
   RoundMemory memory;
 
   uint32_t positions = 0;       // N_j: this party's input
-  uint32_t next_positions = 0;  // N_(j+1); 0 at the backend
+  uint32_t next_positions = 0;  // N_(j+1), or this machine's part of them; 0 at the backend
   PageBuffer seeds;             // seed_j of position i at 32 * i; zeros if dead
 
   // Expanded from the seeds ahead of time (MakeReady in offline.h): the share of every position,
@@ -46,7 +48,7 @@ struct OnlineMaterial {
   // The place of position i among the next party's positions, or kDead. At the backend, which does
   // not shuffle, 0 or kDead.
   PageArray<uint32_t> target;
-  SecretVector<NoiseQuery> noise;  // in any order
+  SecretVector<NoiseQuery> noise;  // that have this machine's places, in any order
   ForwardMemory forward_memory;    // without positions: ForwardQueries makes it
 
   bool dead(uint32_t position) const { return target[position] == kDead; }

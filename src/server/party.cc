@@ -867,10 +867,10 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
   // From here on no other list can be opened, and no other noise or permutation be drawn. If the
   // stage fails now, the round can only end.
   NoiseBatch noise = std::move(std::get<Prepared>(held).noise);
-  Seed permutation_key;
+  std::optional<ShuffleKeys> shuffle_keys;
   {
     SHOAL_ASSIGN_OR_RETURN(const OfflineSecretsPointer drawn, Secrets());
-    permutation_key = Seed(drawn->PermutationKey());
+    shuffle_keys.emplace(*drawn);
   }
   SHOAL_RETURN_IF_ERROR(Become(PartyStage::kOffline, std::monostate()));
   {
@@ -884,7 +884,7 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
   report.set_noise_queries(noise.size());
   SHOAL_ASSIGN_OR_RETURN(
       OfflineOutput out,
-      RunOffline(round_keys.context, permutation_key, std::move(noise),
+      RunOffline(round_keys.context, *shuffle_keys, std::move(noise),
                  *std::exchange(list.onions, std::nullopt), party.ResourcesFor(*this)));
   report.set_positions_in(out.material.positions);
   report.set_positions_out(out.material.next_positions);

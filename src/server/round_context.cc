@@ -18,6 +18,7 @@ Seed KeyOf(const Seed& root, absl::string_view domain) {
 OfflineSecrets::OfflineSecrets(const Seed& root)
     : onion_(KeyOf(root, "shoal onion key v1")),
       noise_(KeyOf(root, "shoal noise v1")),
+      noise_order_(KeyOf(root, "shoal noise order v1")),
       permutation_(KeyOf(root, "shoal permutation v1")),
       fingerprints_(KeyOf(root, "shoal fingerprints v1")) {}
 

@@ -11,6 +11,7 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/base/tagged.h"
+#include "src/machines/machines.h"
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
@@ -26,6 +27,9 @@ struct Resources {
   // Set once the round has ended. A stage looks at it between pieces of a few milliseconds, and
   // gives up with all that it holds. Null: never.
   const std::atomic<bool>* ended = nullptr;
+  // The machines of this party, for this round. Stages of one round call it in the same order on
+  // all of them. May be shared between rounds only where the party has one machine.
+  machines::Machines* machines = &machines::Machines::Alone();
 
   // CANCELLED once the round has ended.
   absl::Status CheckLive() const {
@@ -74,12 +78,22 @@ class OfflineSecrets {
   SeededRandom NoiseOnions(uint64_t chunk) const {
     return SeededRandom(noise_.view(), "shoal noise onions v1", chunk);
   }
+  // Keys the order of the noise, of which each of a party's machines makes a part.
+  BytesView NoiseOrderKey() const { return noise_order_.view(); }
   BytesView PermutationKey() const { return permutation_.view(); }
   // Keys the search for duplicate seeds, so that senders cannot aim at its buckets.
   BytesView FingerprintKey() const { return fingerprints_.view(); }
 
  private:
-  Seed onion_, noise_, permutation_, fingerprints_;
+  Seed onion_, noise_, noise_order_, permutation_, fingerprints_;
+};
+
+// What the offline stage still needs once its list is committed to.
+struct ShuffleKeys {
+  explicit ShuffleKeys(const OfflineSecrets& secrets)
+      : permutation(secrets.PermutationKey()), fingerprints(secrets.FingerprintKey()) {}
+
+  Seed permutation, fingerprints;
 };
 
 // The secrets of a round that are needed until it ends.

@@ -423,14 +423,14 @@ TEST(StagesTest, KeysOfARoundAreItsOwnSecrets) {
     const RoundSecrets secrets(random.NewSeed());
     const onion::KeyPair onion_key = secrets.OnionKeyPair();
     for (const BytesView key :
-         {onion_key.secret_key.view(), secrets.PermutationKey(), secrets.FingerprintKey(),
-          secrets.ContentKey(), secrets.DeadAnswerKey()}) {
+         {onion_key.secret_key.view(), secrets.NoiseOrderKey(), secrets.PermutationKey(),
+          secrets.FingerprintKey(), secrets.ContentKey(), secrets.DeadAnswerKey()}) {
       Digest item;
       std::ranges::copy(key, item.begin());
       keys.insert(item);
     }
   }
-  EXPECT_EQ(keys.size(), 1u + 2 * 5);
+  EXPECT_EQ(keys.size(), 1u + 2 * 6);
 }
 
 // A neighbour cannot fill the memory with more onions than a round may have.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -17,8 +18,9 @@ namespace {
 
 // 256 KiB of places: half of a core's cache of the second level.
 constexpr uint64_t kBucketItems = 1 << 16;
-// About as many streams as a core can write to without missing its caches all the time.
-constexpr uint64_t kMaxBuckets = 1 << 11;
+// Shorter lists are divided as well, so that the machines of a party have about equal shares of
+// them.
+constexpr uint64_t kFewBuckets = 64, kFewItems = 1 << 10;
 // Items whose buckets are drawn from one stream of randomness.
 constexpr uint64_t kChunk = 1 << 18;
 
@@ -28,11 +30,15 @@ class Draws {
   Draws(BytesView key, absl::string_view domain, uint64_t stream) : random_(key, domain, stream) {}
   ~Draws() { sodium_memzero(words_.data(), sizeof words_); }
 
+  // Leaves out the next `words` words.
+  void Skip(uint64_t words) {
+    SHOAL_CHECK(used_ == words_.size());
+    for (uint64_t block = 0; block < words / words_.size(); ++block) Refill();
+    used_ = words_.size();
+    for (uint64_t word = 0; word < words % words_.size(); ++word) U32();
+  }
   uint32_t U32() {
-    if (used_ == words_.size()) {
-      random_.Fill({reinterpret_cast<uint8_t*>(words_.data()), sizeof words_});
-      used_ = 0;
-    }
+    if (used_ == words_.size()) Refill();
     return words_[used_++];
   }
   // Uniform in [0, bound), unbiased (Lemire 2019, algorithm 5); bound > 0.
@@ -46,74 +52,175 @@ class Draws {
   }
 
  private:
+  void Refill() {
+    random_.Fill({reinterpret_cast<uint8_t*>(words_.data()), sizeof words_});
+    used_ = 0;
+  }
+
   SeededRandom random_;
   std::array<uint32_t, 1024> words_;
   size_t used_ = words_.size();
 };
 
-}  // namespace
+constexpr auto kSecret = PageBuffer::Content::kSecret;
 
-absl::StatusOr<PageArray<uint32_t>> RandomPermutation(uint64_t n, BytesView key, ThreadPool& pool) {
-  return RandomPermutationInBuckets(n, kBucketItems, key, pool);
+// Draws the bucket of every item, and counts those that live.
+template <typename Lives>
+void DrawBuckets(Draws& draws, uint32_t buckets, std::span<uint16_t> bucket_of, uint32_t* counts,
+                 const Lives& lives) {
+  for (size_t i = 0; i < bucket_of.size(); ++i) {
+    const uint32_t bucket = draws.U32() & (buckets - 1);
+    if (!lives(i)) {
+      bucket_of[i] = BucketDraw::kNowhere;
+      continue;
+    }
+    bucket_of[i] = static_cast<uint16_t>(bucket);
+    ++counts[bucket];
+  }
 }
 
-absl::StatusOr<PageArray<uint32_t>> RandomPermutationInBuckets(uint64_t n, uint64_t bucket_items,
-                                                               BytesView key, ThreadPool& pool) {
-  SHOAL_CHECK(n <= std::numeric_limits<uint32_t>::max() && bucket_items > 0);
-  constexpr auto kSecret = PageBuffer::Content::kSecret;
-  // A power of two, so that a bucket is some bits of a draw.
-  const uint64_t buckets =
-      std::min(kMaxBuckets, std::bit_ceil((n + bucket_items - 1) / bucket_items));
-  const uint64_t chunks = (n + kChunk - 1) / kChunk;
-  SHOAL_ASSIGN_OR_RETURN(auto target, PageArray<uint32_t>::Create(n, kSecret));
-  if (n == 0) return target;
+// Gives items of the run's buckets the places that are next there.
+void PlaceItems(std::span<const uint16_t> bucket_of, uint32_t first_bucket, uint32_t buckets,
+                uint32_t* next, const uint32_t* places, uint32_t* target) {
+  for (size_t i = 0; i < bucket_of.size(); ++i) {
+    const uint32_t k = bucket_of[i] - first_bucket;  // large if the bucket is not in the run
+    if (k < buckets) target[i] = places[next[k]++];
+  }
+}
 
-  // Draws every item's bucket, and counts how many items of a chunk go to each.
-  SHOAL_ASSIGN_OR_RETURN(auto bucket_of, PageArray<uint16_t>::Create(n, kSecret));
-  SecretVector<uint32_t> next(chunks * buckets);  // counts, then where the chunk's next one goes
-  pool.ParallelFor(chunks, 1, [&](size_t begin, size_t end) {
+}  // namespace
+
+uint32_t BucketCount(uint64_t n) {
+  // A power of two, so that a bucket is some bits of a draw.
+  const auto of = [n](uint64_t items) { return std::bit_ceil((n + items - 1) / items); };
+  const uint64_t wanted = std::max(of(kBucketItems), std::min(of(kFewItems), kFewBuckets));
+  return static_cast<uint32_t>(std::min<uint64_t>(kMaxBuckets, wanted));
+}
+
+absl::StatusOr<BucketDraw> BucketDraw::Create(uint32_t buckets, uint64_t first, uint64_t count,
+                                              std::span<const uint8_t> living, BytesView key,
+                                              ThreadPool& pool) {
+  SHOAL_CHECK(std::has_single_bit(buckets) && buckets <= kMaxBuckets);
+  SHOAL_CHECK(living.empty() || living.size() == count);
+  BucketDraw draw;
+  draw.buckets_ = buckets;
+  draw.counts_.resize(buckets);
+  SHOAL_ASSIGN_OR_RETURN(draw.bucket_of_, PageArray<uint16_t>::Create(count, kSecret));
+  const uint64_t first_chunk = first / kChunk;
+  for (uint64_t at = 0; at < count; at = draw.chunks_.back().end) {
+    const uint64_t next_chunk = ((first + at) / kChunk + 1) * kChunk;
+    draw.chunks_.push_back({at, std::min(count, next_chunk - first)});
+  }
+  draw.chunk_counts_.resize(draw.chunks_.size() * buckets);
+  pool.ParallelFor(draw.chunks_.size(), 1, [&](size_t begin, size_t end) {
     for (size_t chunk = begin; chunk < end; ++chunk) {
-      Draws draws(key, "shoal permutation buckets v1", chunk);
-      uint32_t* const counts = next.data() + chunk * buckets;
-      for (uint64_t i = chunk * kChunk; i < std::min(n, (chunk + 1) * kChunk); ++i) {
-        const uint32_t bucket = draws.U32() & static_cast<uint32_t>(buckets - 1);
-        bucket_of[i] = static_cast<uint16_t>(bucket);
-        ++counts[bucket];
+      Draws draws(key, "shoal permutation buckets v1", first_chunk + chunk);
+      if (chunk == 0) draws.Skip(first % kChunk);
+      const auto [from, to] = draw.chunks_[chunk];
+      const std::span bucket_of = draw.bucket_of_.span().subspan(from, to - from);
+      uint32_t* const counts = draw.chunk_counts_.data() + chunk * buckets;
+      if (living.empty()) {
+        DrawBuckets(draws, buckets, bucket_of, counts, [](size_t) { return true; });
+      } else {
+        const uint8_t* const lives = living.data() + from;
+        DrawBuckets(draws, buckets, bucket_of, counts, [&](size_t i) { return lives[i] != 0; });
       }
     }
   });
-  std::vector<uint32_t> start(buckets + 1);
-  uint32_t total = 0;
-  for (uint64_t bucket = 0; bucket < buckets; ++bucket) {
-    start[bucket] = total;
-    for (uint64_t chunk = 0; chunk < chunks; ++chunk) {
-      total += std::exchange(next[chunk * buckets + bucket], total);
-    }
+  for (size_t i = 0; i < draw.chunk_counts_.size(); ++i) {
+    draw.counts_[i % buckets] += draw.chunk_counts_[i];
   }
-  start[buckets] = total;
+  return draw;
+}
 
-  // places[start[b] + r]: where the r-th item of bucket b goes.
-  SHOAL_ASSIGN_OR_RETURN(auto places, PageArray<uint32_t>::Create(n, kSecret));
-  pool.ParallelFor(buckets, 1, [&](size_t begin, size_t end) {
-    for (size_t bucket = begin; bucket < end; ++bucket) {
-      Draws draws(key, "shoal permutation places v1", bucket);
-      uint32_t* const mine = places.data() + start[bucket];
-      const uint32_t count = start[bucket + 1] - start[bucket];
-      for (uint32_t r = 0; r < count; ++r) mine[r] = start[bucket] + r;
+absl::StatusOr<BucketRun> BucketRun::Permute(uint32_t first_bucket, uint32_t first_place,
+                                             std::span<const uint32_t> sizes, BytesView key,
+                                             ThreadPool& pool) {
+  BucketRun run;
+  run.first_bucket_ = first_bucket;
+  run.first_place_ = first_place;
+  run.start_.resize(sizes.size() + 1);
+  std::partial_sum(sizes.begin(), sizes.end(), run.start_.begin() + 1);
+  SHOAL_ASSIGN_OR_RETURN(run.places_, PageArray<uint32_t>::Create(run.start_.back(), kSecret));
+  pool.ParallelFor(sizes.size(), 1, [&](size_t begin, size_t end) {
+    for (size_t k = begin; k < end; ++k) {
+      Draws draws(key, "shoal permutation places v1", first_bucket + k);
+      uint32_t* const mine = run.places_.data() + run.start_[k];
+      const uint32_t count = sizes[k], place = first_place + run.start_[k];
+      for (uint32_t r = 0; r < count; ++r) mine[r] = place + r;
       for (uint32_t r = count; r > 1; --r) std::swap(mine[r - 1], mine[draws.Below(r)]);
     }
   });
+  return run;
+}
 
-  pool.ParallelFor(chunks, 1, [&](size_t begin, size_t end) {
+std::span<const uint32_t> BucketRun::places(uint32_t bucket) const {
+  SHOAL_CHECK(bucket >= first_bucket() && bucket < end_bucket());
+  const size_t k = bucket - first_bucket_;
+  return places_.span().subspan(start_[k], start_[k + 1] - start_[k]);
+}
+
+void BucketRun::Place(const BucketDraw& slice, std::span<const uint32_t> before,
+                      std::span<uint32_t> target, ThreadPool& pool) const {
+  const uint32_t buckets = end_bucket() - first_bucket();
+  SHOAL_CHECK(before.size() == buckets && target.size() == slice.bucket_of().size() &&
+              end_bucket() <= slice.buckets_);
+  // Where the next item of each chunk and bucket stands in places_.
+  SecretVector<uint32_t> next(slice.chunks_.size() * buckets);
+  for (uint32_t k = 0; k < buckets; ++k) {
+    uint32_t at = start_[k] + before[k];
+    for (size_t chunk = 0; chunk < slice.chunks_.size(); ++chunk) {
+      next[chunk * buckets + k] = at;
+      at += slice.chunk_counts_[chunk * slice.buckets_ + first_bucket_ + k];
+    }
+    SHOAL_CHECK(at <= start_[k + 1]);
+  }
+  pool.ParallelFor(slice.chunks_.size(), 1, [&](size_t begin, size_t end) {
     for (size_t chunk = begin; chunk < end; ++chunk) {
-      uint32_t* const cursors = next.data() + chunk * buckets;
-      for (uint64_t i = chunk * kChunk; i < std::min(n, (chunk + 1) * kChunk); ++i) {
-        target[i] = places[cursors[bucket_of[i]]++];
-      }
+      const auto [from, to] = slice.chunks_[chunk];
+      PlaceItems(slice.bucket_of().subspan(from, to - from), first_bucket_, buckets,
+                 next.data() + chunk * buckets, places_.data(), target.data() + from);
     }
   });
-  std::ranges::fill(start, 0);
+}
+
+absl::StatusOr<PageArray<uint32_t>> RandomPermutation(uint64_t n, BytesView key, ThreadPool& pool) {
+  return RandomPermutationInBuckets(n, BucketCount(n), key, pool);
+}
+
+absl::StatusOr<PageArray<uint32_t>> RandomPermutationInBuckets(uint64_t n, uint32_t buckets,
+                                                               BytesView key, ThreadPool& pool) {
+  SHOAL_CHECK(n <= std::numeric_limits<uint32_t>::max());
+  SHOAL_ASSIGN_OR_RETURN(auto target, PageArray<uint32_t>::Create(n, kSecret));
+  SHOAL_ASSIGN_OR_RETURN(const BucketDraw all, BucketDraw::Create(buckets, 0, n, {}, key, pool));
+  SHOAL_ASSIGN_OR_RETURN(const BucketRun run, BucketRun::Permute(0, 0, all.counts(), key, pool));
+  run.Place(all, std::vector<uint32_t>(buckets), target.span(), pool);
   return target;
+}
+
+absl::StatusOr<SecretVector<uint32_t>> ItemsAt(uint64_t begin, uint64_t end, uint64_t n,
+                                               BytesView key, ThreadPool& pool) {
+  SHOAL_CHECK(begin <= end && end <= n && n <= std::numeric_limits<uint32_t>::max());
+  SecretVector<uint32_t> items(end - begin);
+  if (items.empty()) return items;
+  SHOAL_ASSIGN_OR_RETURN(const BucketDraw all,
+                         BucketDraw::Create(BucketCount(n), 0, n, {}, key, pool));
+  // The buckets that places begin to end - 1 meet.
+  uint32_t first_bucket = 0, place = 0;
+  while (place + all.counts()[first_bucket] <= begin) place += all.counts()[first_bucket++];
+  uint32_t end_bucket = first_bucket;
+  for (uint64_t met = place; met < end; ++end_bucket) met += all.counts()[end_bucket];
+  const auto sizes = all.counts().subspan(first_bucket, end_bucket - first_bucket);
+  SHOAL_ASSIGN_OR_RETURN(const BucketRun run,
+                         BucketRun::Permute(first_bucket, place, sizes, key, pool));
+  SecretVector<uint32_t> next(sizes.size());  // how many items of each bucket were passed
+  for (uint32_t item = 0; item < n; ++item) {
+    const uint32_t k = all.bucket_of()[item] - first_bucket;  // large if not of the run
+    if (k >= sizes.size()) continue;
+    const uint32_t at = run.places(first_bucket + k)[next[k]++];
+    if (at >= begin && at < end) items[at - begin] = item;
+  }
+  return items;
 }
 
 }  // namespace shoal::shuffle

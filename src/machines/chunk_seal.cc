@@ -1,0 +1,60 @@
+#include "src/machines/chunk_seal.h"
+
+#include <algorithm>
+#include <array>
+
+#include "openssl/evp.h"
+#include "sodium.h"
+#include "src/base/check.h"
+
+namespace shoal::machines {
+namespace {
+
+std::array<uint8_t, 12> NonceOf(uint64_t number) {
+  std::array<uint8_t, 12> nonce = {};
+  StoreLe(nonce.data(), number);
+  return nonce;
+}
+
+}  // namespace
+
+void ChunkSeal::FreeContext::operator()(evp_cipher_ctx_st* context) const {
+  EVP_CIPHER_CTX_free(context);  // wipes the key
+}
+
+ChunkSeal::ChunkSeal(BytesView key) : context_(EVP_CIPHER_CTX_new()) {
+  SHOAL_CHECK(key.size() == 32 && context_ != nullptr);
+  // Sets the key alone: each chunk sets the direction and its nonce.
+  SHOAL_CHECK(
+      EVP_CipherInit_ex(context_.get(), EVP_aes_256_gcm(), nullptr, key.data(), nullptr, 1) == 1);
+}
+
+void ChunkSeal::Seal(BytesView plain, MutableBytes sealed) {
+  SHOAL_CHECK(sealed.size() == plain.size() + kTagBytes);
+  const auto nonce = NonceOf(next_++);
+  int written = 0, rest = 0;
+  SHOAL_CHECK(EVP_EncryptInit_ex(context_.get(), nullptr, nullptr, nullptr, nonce.data()) == 1);
+  SHOAL_CHECK(EVP_EncryptUpdate(context_.get(), sealed.data(), &written, plain.data(),
+                                static_cast<int>(plain.size())) == 1);
+  SHOAL_CHECK(EVP_EncryptFinal_ex(context_.get(), sealed.data() + written, &rest) == 1);
+  SHOAL_CHECK(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, kTagBytes,
+                                  sealed.data() + plain.size()) == 1);
+}
+
+bool ChunkSeal::Open(BytesView sealed, MutableBytes plain) {
+  SHOAL_CHECK(sealed.size() == plain.size() + kTagBytes);
+  const auto nonce = NonceOf(next_++);
+  std::array<uint8_t, kTagBytes> tag;
+  std::copy_n(sealed.data() + plain.size(), kTagBytes, tag.data());
+  int written = 0, rest = 0;
+  SHOAL_CHECK(EVP_DecryptInit_ex(context_.get(), nullptr, nullptr, nullptr, nonce.data()) == 1);
+  SHOAL_CHECK(EVP_DecryptUpdate(context_.get(), plain.data(), &written, sealed.data(),
+                                static_cast<int>(plain.size())) == 1);
+  SHOAL_CHECK(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_SET_TAG, kTagBytes, tag.data()) ==
+              1);
+  if (EVP_DecryptFinal_ex(context_.get(), plain.data() + written, &rest) == 1) return true;
+  sodium_memzero(plain.data(), plain.size());
+  return false;
+}
+
+}  // namespace shoal::machines

@@ -1,0 +1,41 @@
+// Seals the chunks that go from one machine to another in one exchange.
+#ifndef SHOAL_SRC_MACHINES_CHUNK_SEAL_H_
+#define SHOAL_SRC_MACHINES_CHUNK_SEAL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "src/base/bytes.h"
+
+struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
+
+namespace shoal::machines {
+
+// AES-256-GCM under one key; a chunk's number is its nonce. Use one object to seal or one to open,
+// never both, and a key for one transfer alone. Movable. Thread-compatible.
+class ChunkSeal {
+ public:
+  static constexpr size_t kTagBytes = 16;
+
+  // `key` is 32 secret bytes.
+  explicit ChunkSeal(BytesView key);
+
+  // Seals the next chunk: `sealed` is kTagBytes longer than `plain` (checked).
+  void Seal(BytesView plain, MutableBytes sealed);
+  // Opens the next chunk; false, with `plain` zeroed, if it is not what was sealed as the chunk of
+  // this number under this key.
+  [[nodiscard]] bool Open(BytesView sealed, MutableBytes plain);
+
+ private:
+  struct FreeContext {
+    void operator()(evp_cipher_ctx_st* context) const;
+  };
+
+  std::unique_ptr<evp_cipher_ctx_st, FreeContext> context_;
+  uint64_t next_ = 0;
+};
+
+}  // namespace shoal::machines
+
+#endif  // SHOAL_SRC_MACHINES_CHUNK_SEAL_H_

@@ -1,0 +1,48 @@
+// How bytes get from one machine of a party to another: the one thing that differs between machines
+// in one process and machines in a cluster. It knows nothing of what the bytes mean.
+#ifndef SHOAL_SRC_MACHINES_TRANSPORT_H_
+#define SHOAL_SRC_MACHINES_TRANSPORT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+
+namespace shoal::machines {
+
+// One machine's links to the others for one round, so that rounds do not wait for each other.
+// Chunks from one machine to another arrive whole and in the order in which they were sent. Nothing
+// else is promised, and nothing is believed: whoever has the links can read, change, withhold and
+// repeat chunks, and Machines notices all but the reading, which tells him nothing.
+//
+// No call waits but Wait. Thread-compatible.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // From 0 to count() - 1, in the order of the machines' slices.
+  virtual uint32_t rank() const = 0;
+  virtual uint32_t count() const = 0;
+
+  // Takes a copy of a chunk for machine `to`; false if there is no room for it now. A transport has
+  // room for a few chunks to each machine. UNAVAILABLE if the party's job has ended.
+  virtual absl::StatusOr<bool> TrySend(uint32_t to, BytesView chunk) = 0;
+  // The next chunk from machine `from`; none if it is not there yet. UNAVAILABLE if the party's job
+  // has ended; the transport may give up a chunk of more than kMaxChunkBytes with any error.
+  virtual absl::StatusOr<std::optional<Bytes>> TryReceive(uint32_t from) = 0;
+  // Waits until there may be room or a chunk, and some 10 ms at most.
+  virtual void Wait() = 0;
+
+  // Ends the party's job: the other machines' calls fail soon. Idempotent.
+  virtual void Abort() = 0;
+
+  // Of a chunk, its seal included.
+  static constexpr size_t kMaxChunkBytes = (size_t{256} << 10) + 16;
+};
+
+}  // namespace shoal::machines
+
+#endif  // SHOAL_SRC_MACHINES_TRANSPORT_H_
