@@ -37,8 +37,8 @@ class LocalCluster {
     kDie,       // the sender dies before it sends the chunk
   };
   void Break(Fault fault, uint32_t from, uint32_t to, uint64_t number);
-  // From then on a machine takes 10 ms in which nothing moves anywhere for a second, so that a
-  // stall of 30 s takes a test a moment.
+  // From then on a machine gives up when nothing has moved anywhere for 0.3 s, so that a stall
+  // takes a test a moment. Without this call it does after some minutes.
   void BeImpatient() { impatient_ = true; }
   // Keeps all that passes.
   void Capture() { capturing_ = true; }
