@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "src/base/check.h"
+
 namespace shoal {
 
 class Clock {
@@ -14,10 +16,11 @@ class Clock {
   virtual ~Clock() = default;
   // Since 1970, UTC. Somebody may set it, so it can jump.
   virtual uint64_t NowSeconds() const = 0;
-  // Since some moment. It never goes back or jumps, and counts the time that a machine sleeps.
+  // Since some moment. It never goes back or jumps, and counts the time that a machine sleeps, but
+  // not the time for which a hypervisor pauses it.
   virtual uint64_t SteadyMilliseconds() const {
     timespec now = {};
-    clock_gettime(CLOCK_BOOTTIME, &now);
+    SHOAL_CHECK(clock_gettime(CLOCK_BOOTTIME, &now) == 0);
     return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
   }
   uint64_t SteadySeconds() const { return SteadyMilliseconds() / 1000; }

@@ -82,6 +82,8 @@ struct Party::OpenRound {
     // The list for the next party, kept until that party has it in case the list that it was made
     // of comes again: nothing is left from which it could be made again. Null afterwards.
     std::shared_ptr<OrderedList> list;
+    // Lives as long as the source that hands the list out.
+    std::weak_ptr<const void> reader;
     wire::StageReport report;  // of the stage, without what reading the list costs
   };
   struct Queried {                             // also in kAnswered
@@ -666,6 +668,8 @@ class ListReader final : public ByteSource {
   explicit ListReader(const std::shared_ptr<OrderedList>& list)
       : list_(list), size_(list->size()) {}
   uint64_t size() const override { return size_; }
+  // Expires with this source.
+  std::weak_ptr<const void> alive() const { return alive_; }
   absl::StatusOr<BytesView> Next() override {
     const std::shared_ptr<OrderedList> list = list_.lock();
     if (list == nullptr) return absl::FailedPreconditionError("the round has ended");
@@ -679,6 +683,7 @@ class ListReader final : public ByteSource {
  private:
   const std::weak_ptr<OrderedList> list_;
   const uint64_t size_;
+  const std::shared_ptr<const void> alive_ = std::make_shared<char>();
   uint64_t given_ = 0;
   SecretVector<uint8_t> piece_;
 };
@@ -841,11 +846,13 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   } else {
     SHOAL_RETURN_IF_ERROR(open.TakeOnions(*this, *keys, *work));
   }
-  const auto& ready = std::get<OpenRound::Ready>(open.held);
+  auto& ready = std::get<OpenRound::Ready>(open.held);
   if (ready.list == nullptr) return nullptr;
   ready.list->Rewind();
+  auto reader = std::make_unique<ListReader>(ready.list);
+  ready.reader = reader->alive();
   auto onward = std::make_unique<Outgoing>(this, intake->open_, *keys, Content::kOfflineOutput,
-                                           std::make_unique<ListReader>(ready.list), ready.report);
+                                           std::move(reader), ready.report);
   SHOAL_RETURN_IF_ERROR(onward->Start());
   return onward;
 }
@@ -854,7 +861,9 @@ void Party::ListPassedOn(const Digest& round_id) {
   const auto open = Find(round_id);
   if (!open.ok()) return;
   const Working working(**open);
-  if (auto* const ready = std::get_if<OpenRound::Ready>(&(*open)->held)) ready->list.reset();
+  auto* const ready = std::get_if<OpenRound::Ready>(&(*open)->held);
+  // A repeat that hands the list out once more passes it on itself.
+  if (ready != nullptr && ready->reader.expired()) ready->list.reset();
 }
 
 absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& round_keys,
@@ -889,9 +898,10 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
   report.set_positions_in(out.material.positions);
   report.set_positions_out(out.material.next_positions);
   timer.AddTo(report);
-  return Become(PartyStage::kReady,
-                Ready{std::make_shared<OnlineMaterial>(std::move(out.material)),
-                      std::make_shared<OrderedList>(std::move(out.onions)), std::move(report)});
+  return Become(PartyStage::kReady, Ready{std::make_shared<OnlineMaterial>(std::move(out.material)),
+                                          std::make_shared<OrderedList>(std::move(out.onions)),
+                                          {},
+                                          std::move(report)});
 }
 
 absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) {

@@ -181,7 +181,7 @@ class Party {
                                                       ByteSource& submissions, uint64_t onions);
   // The next party has all of the list that Offline returned: erases it, so that queries need not
   // wait for that. Waits for a call that works on the round. Does nothing if there is no such
-  // round.
+  // round, or while a source lives that a repeated call of Offline returned.
   void ListPassedOn(const Digest& round_id);
 
   // At every party but the backend: takes encoded queries and returns those for the next party.

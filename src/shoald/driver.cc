@@ -235,6 +235,9 @@ void Driver::RunOffline(const Digest& round_id, server::Submissions submissions)
     return;
   }
   if (const absl::Status open = frontend_->OfflineDone(round_id, Reports(round_id)); !open.ok()) {
+    // It may have ended meanwhile, which was said.
+    const auto stage = frontend_->Stage(round_id);
+    if (!stage.ok() || server::IsFinal(*stage)) return;
     Fail(round_id, "opening for queries", open);
     return;
   }

@@ -365,6 +365,8 @@ TEST_F(RepeatTest, WhatPartyOneHasLostInAStageIsAborted) {
   EXPECT_EQ(end.state(), wire::ABORTED);
   EXPECT_THAT(end.abort_reason(), ::testing::AnyOf(::testing::HasSubstr("opening for queries"),
                                                    "party 1 has lost the round"));
+  // It was not open before: then it would have the reports of the stage.
+  EXPECT_EQ(deployment_->frontend().Reports().at(0).stages_size(), 0);
 }
 
 // A link that stays broken holds up clients for a minute.

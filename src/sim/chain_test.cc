@@ -140,7 +140,7 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const SealedRound sealed, Seal(deployment_.frontend(), round.id()));
   server::Party& party = deployment_.party(1);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes list, Offline(party, round.wire(), sealed));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes again, Offline(party, round.wire(), sealed));
+  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes again, Offline(party, round.wire(), sealed));
   EXPECT_EQ(list, again);
   SealedRound other = sealed;
   other.list.resize(other.list.size() - 4 - onion::SubmissionBytes(3, 1));
@@ -149,6 +149,20 @@ TEST_F(GuardTest, TheSameInputGivesTheSameOutputAndAnotherIsRefused) {
   other = sealed;
   other.list.back() ^= 1;
   EXPECT_THAT(Offline(party, round.wire(), other), StatusIs(kRefused, "another offline list"));
+  // Once the next party has the list nothing is handed out, but a repeat that has begun goes on.
+  const auto once_more = [&]() -> absl::StatusOr<std::unique_ptr<ByteSource>> {
+    BytesSource source(Bytes(sealed.list));
+    return party.Offline(round.wire(), source, sealed.onions);
+  };
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto repeat, once_more());
+    party.ListPassedOn(round.id());
+    SHOAL_ASSERT_OK_AND_ASSIGN(again, ReadAll(*repeat));
+    EXPECT_EQ(list, again);
+  }
+  party.ListPassedOn(round.id());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto nothing, once_more());
+  EXPECT_EQ(nothing, nullptr);
   // The same at the middle party, where it matters most.
   server::Party& middle = deployment_.party(2);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes last, Offline(middle, round.wire(), list));

@@ -469,6 +469,26 @@ TEST_F(LiveRoundsTest, AWindowLastsAsLongAsItSays) {
   EXPECT_TRUE(is_due());
 }
 
+TEST_F(LiveRoundsTest, TheWindowForQueriesLastsAsLongAsItSays) {
+  const round::Round round = Announce();
+  Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(3));
+  deployment_.clock().steady_ms = 900;
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  SHOAL_ASSERT_OK(client.Query({4, 5}));
+  const auto is_due = [&] {
+    for (const server::Due& due : deployment_.frontend().WhatIsDue()) {
+      if (due.round_id == round.id()) return true;
+    }
+    return false;
+  };
+  deployment_.clock().steady_s += 59;
+  deployment_.clock().steady_ms = 1899;
+  EXPECT_FALSE(is_due());
+  deployment_.clock().steady_ms = 1900;
+  EXPECT_TRUE(is_due());
+}
+
 // Even proposals that came to nothing use their counter up, and a clock that is set back changes
 // nothing: old lists speak of counters that are never given out again.
 TEST_F(LiveRoundsTest, ACounterIsGivenOutOnce) {

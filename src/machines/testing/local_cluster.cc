@@ -32,7 +32,7 @@ class LocalCluster::Link final : public Transport, public Clock {
   void Abort() override { cluster_->Abort(); }
 
   uint64_t NowSeconds() const override { return now_s_; }
-  uint64_t SteadySeconds() const override { return now_s_; }
+  uint64_t SteadyMilliseconds() const override { return now_s_ * 1000; }
 
  private:
   LocalCluster* const cluster_;

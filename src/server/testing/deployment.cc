@@ -277,12 +277,14 @@ absl::Status Deployment::RunOnline(const Digest& round_id) {
 absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, Bytes onions) {
   BytesSource source(std::move(onions));
   SHOAL_ASSIGN_OR_RETURN(const auto list, party.Offline(header, source));
+  SHOAL_CHECK(list != nullptr);
   return ReadAll(*list);
 }
 
 absl::StatusOr<Bytes> Offline(Party& party, const wire::SignedHeader& header, SealedRound input) {
   BytesSource source(std::move(input.list));
   SHOAL_ASSIGN_OR_RETURN(const auto list, party.Offline(header, source, input.onions));
+  SHOAL_CHECK(list != nullptr);
   return ReadAll(*list);
 }
 
