@@ -206,34 +206,46 @@ restart() {
 }
 
 # A new roster: it is read at the start.
+at '## A new roster'
 says 'is assembled with a higher `epoch`'
-at '## Setting up'
 sed -i 's/^epoch: 1/epoch: 2/' anybody/demo.textproto
 on anybody 'shoal roster assemble'
 sign_roster roster.textproto
+for party in "${parties[@]}"; do
+  on "$party" 'shoal roster inspect'
+  grep -q 'verified.by all 3 pinned parties' "$party/said" || fail "$(cat "$party/said")"
+done
 restart
 ask key-9 'value 82'
 soon healthy
 grep -q 'healthy' last || fail "$(cat last)"
 
-# alice renews all of her keys, carol her certificate. The chain answers meanwhile.
+# alice renews all of her keys, carol her certificate. The chain answers meanwhile. bob gives a renewal up.
 at '## Renewing keys and certificates'
+on bob 'shoal keys renew' 's/alice/bob/'
+on bob 'mv keys/signed'
+[ ! -e bob/keys-new ] && [ ! -e bob/keys/signed/signed ] || fail "$(ls -R bob/keys*)"
 on alice 'shoal keys renew'
 on carol 'shoal keys renew' 's/alice/carol/; s/renew/renew --only-tls/'
 for party in alice carol; do cp "$party/$party.announcement" anybody; done
 ask key-1 'value 2'
-at '## Setting up'
+at '## A new roster'
 sed -i 's/^epoch: 2/epoch: 3/' anybody/demo.textproto
 on anybody 'shoal roster assemble'
 at '## Renewing keys and certificates'
-change=([bob]='s/keys-new/keys/')
+# Without --renewed nobody signs.
+(cd bob && cp ../anybody/roster.unsigned . && ! shoal roster sign --roster roster.unsigned --pinned pinned.textproto \
+  --keys keys >said 2>words) || fail 'bob signs a key that he has not asked for'
+grep -q 'sign with --renewed alice' bob/words || fail "$(cat bob/words)"
+change=([bob]='s/--renewed bob/--renewed alice/; s/keys-new/keys/' [carol]='s/--renewed carol/--renewed alice/')
 sign_roster roster-new.textproto
 on anybody 'shoal roster pins'
-says 'shoal roster inspect --roster roster-new.textproto --pinned pinned.textproto'
-(cd anybody && shoal roster inspect --roster roster-new.textproto --pinned pinned.textproto >said 2>words)
-tail -n 1 anybody/said | grep -q 'verified.by all 3 pinned parties' || fail "$(cat anybody/said)"
-[ "$(cat anybody/words)" = 'party 1 has another key than the pinned one, which signed it' ] ||
-  fail "$(cat anybody/words)"
+for party in "${parties[@]}"; do
+  on "$party" 'shoal roster inspect'
+  tail -n 1 "$party/said" | grep -q 'verified.by all 3 pinned parties' || fail "$(cat "$party/said")"
+  grep -q '^party 1 has another key than the pinned one, which signed it: alice, ' "$party/words" &&
+    [ "$(wc -l <"$party/words")" = 1 ] || fail "$(cat "$party/words")"
+done
 for party in "${parties[@]}"; do cp anybody/pinned-new.textproto "$party"; done
 ask key-2 'value 5'
 squares 2
@@ -246,7 +258,7 @@ ask key-3 'value 10'
 for party in "${parties[@]}"; do
   (cd "$party" && rm -rf table-1 && eval "$(block 'mv roster-new.textproto' | grep -v 'mv keys')")
 done
-for party in alice carol; do (cd "$party" && eval "$(command_of 'mv keys')"); done
+for party in alice carol; do (cd "$party" && eval "$(command_of 'mv keys keys-old')"); done
 restart
 # The client has the pins of before; a new one has the new pins.
 ask key-4 'value 18'

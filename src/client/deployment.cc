@@ -186,7 +186,7 @@ absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
   state.deployment = pins.deployment();
   state.roster = seen_roster;
   state.table = seen_table;
-  state.followed_keys = pins.Follow(roster);
+  state.followed_keys = pins.Follow(roster, state.followed_keys);
   return Deployment(party, std::move(roster), std::move(manifest), std::move(map));
 }
 

@@ -3,16 +3,36 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/roster/signing_record.h"
 #include "src/storage/file.h"
 #include "src/wire/text.h"
+
+namespace {
+
+// When not null: the paths that this program makes durable, in their order.
+std::vector<std::string>* synced = nullptr;
+
+}  // namespace
+
+// In place of the C library's, for the whole program.
+extern "C" int fsync(int fd) {
+  if (synced != nullptr) {
+    synced->push_back(
+        std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)).string());
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace shoal::roster {
 namespace {
@@ -217,6 +237,25 @@ TEST_F(PartyKeysTest, TheRecordGoesOnToRenewedKeys) {
   EXPECT_THAT(RecordSigning(directory_ + "-third", "table ab", 9, two),
               StatusIs(absl::StatusCode::kUnauthenticated, "second content for epoch 9"));
   SHOAL_EXPECT_OK(HandRecordOn(directory_ + "-fresh", directory_ + "-fresh-new"));
+}
+
+// Otherwise a crash could leave a party with two records, or with none.
+TEST_F(PartyKeysTest, TheNewRecordIsDurableBeforeTheOldOneEnds) {
+  SHOAL_ASSERT_OK(RecordSigning(directory_, "table ab", 7, Digest{1}));
+  std::vector<std::string> paths;
+  synced = &paths;
+  const absl::Status status = HandRecordOn(directory_, directory_ + "-new");
+  synced = nullptr;
+  SHOAL_ASSERT_OK(status);
+  const std::filesystem::path old = std::filesystem::canonical(directory_);
+  const std::string mark = old.string() + "/signed/handed-on";
+  const auto at = [&](const std::string& path) { return std::ranges::find(paths, path); };
+  const auto end =
+      std::ranges::find_if(paths, [&](const std::string& path) { return path.starts_with(mark); });
+  ASSERT_NE(end, paths.end());
+  EXPECT_LT(at(old.string() + "-new/signed"), end);
+  EXPECT_LT(at(old.string() + "-new"), end);
+  EXPECT_LT(at(old.parent_path().string()), end);
 }
 
 }  // namespace

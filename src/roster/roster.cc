@@ -56,9 +56,8 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
   return absl::OkStatus();
 }
 
-// Checks everything but the noise: cheap enough for bytes from anybody.
-absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
-  Checked checked;
+// Checks everything but keys, proofs and the noise: no more than comparing.
+absl::Status CheckFields(const wire::Roster& roster) {
   SHOAL_RETURN_IF_ERROR(CheckName("roster, deployment", roster.deployment()));
   if (roster.epoch() < 1) return Bad("roster, epoch: begins at 1");
   const auto n = static_cast<uint32_t>(roster.parties_size());
@@ -106,11 +105,20 @@ absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
     if (!keys.insert(party.bls_public_key()).second) {
       return Bad(absl::StrCat(what, ": has the BLS key of another party"));
     }
+  }
+  return absl::OkStatus();
+}
+
+// Checks the keys and proofs of a roster that has passed CheckFields: two pairings a party.
+absl::StatusOr<Checked> CheckKeys(const wire::Roster& roster) {
+  Checked checked;
+  for (const wire::Party& party : roster.parties()) {
+    const std::string what = absl::StrCat("roster, party ", party.number());
     const absl::StatusOr<signature::ProvenKey> key = signature::ProvenKey::FromBytes(
         AsBytes(party.bls_public_key()), AsBytes(party.proof_of_possession()));
     if (!key.ok()) return Annotate(key.status(), what);
     checked.keys.push_back(*key);
-    Party out{.number = number,
+    Party out{.number = party.number(),
               .name = party.name(),
               .peer_address = party.peer_address(),
               .client_address = party.client_address(),
@@ -122,6 +130,12 @@ absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
     checked.parties.push_back(std::move(out));
   }
   return checked;
+}
+
+// Checks everything but the noise: cheap enough for bytes from anybody.
+absl::StatusOr<Checked> CheckStructure(const wire::Roster& roster) {
+  SHOAL_RETURN_IF_ERROR(CheckFields(roster));
+  return CheckKeys(roster);
 }
 
 // Checks that the noise gives the privacy that the roster claims. The accountant may need long for
@@ -138,7 +152,18 @@ Digest RenewalDigest(absl::string_view old_key, absl::string_view new_key) {
   return Transcript("shoal key renewal v1").Blob(old_key).Blob(new_key).Finish();
 }
 
-// Whether the old key has signed the new one.
+// What can be seen of a renewal without a pairing.
+absl::Status CheckRenewalForm(const wire::KeyRenewal& renewal) {
+  if (renewal.old_key().size() != signature::kPublicKeyBytes ||
+      renewal.new_key().size() != signature::kPublicKeyBytes ||
+      renewal.signature().size() != signature::kSignatureBytes) {
+    return Bad("a key or the signature of a renewal has another length");
+  }
+  if (renewal.old_key() == renewal.new_key()) return Bad("a renewal leads from a key to itself");
+  return absl::OkStatus();
+}
+
+// Whether the old key has signed the new one. Two pairings.
 absl::Status VerifyRenewal(const wire::KeyRenewal& renewal) {
   SHOAL_ASSIGN_OR_RETURN(const signature::PublicKey old_key,
                          signature::PublicKey::FromBytes(AsBytes(renewal.old_key())));
@@ -249,10 +274,13 @@ PinnedParties PinnedParties::After(const std::optional<FollowedKeys>& followed) 
   return out;
 }
 
-std::optional<FollowedKeys> PinnedParties::Follow(const Roster& roster) const {
+std::optional<FollowedKeys> PinnedParties::Follow(const Roster& roster,
+                                                  const std::optional<FollowedKeys>& before) const {
   FollowedKeys followed{.pins = digest(), .keys = {}};
   for (const Party& party : roster.parties()) followed.keys.push_back(party.key);
-  if (std::ranges::equal(followed.keys, keys_)) return std::nullopt;
+  // What was followed from other pins stays: they may be used again.
+  const bool from_others = !before.has_value() || before->pins != followed.pins;
+  if (from_others && std::ranges::equal(followed.keys, keys_)) return before;
   return followed;
 }
 
@@ -275,18 +303,28 @@ absl::StatusOr<std::vector<uint32_t>> CheckPins(const wire::SignedRoster& signed
   if (static_cast<size_t>(signed_roster.renewals_size()) > kMaxParties * kMaxRenewals) {
     return Bad("roster: has too many renewals of keys");
   }
+  for (const wire::KeyRenewal& renewal : signed_roster.renewals()) {
+    SHOAL_RETURN_IF_ERROR(Annotate(CheckRenewalForm(renewal), "roster"));
+  }
   std::vector<uint32_t> renewed;
+  size_t verified = 0;
   for (size_t i = 0; i < pinned.keys().size(); ++i) {
     const std::string what = absl::StrCat("roster: the BLS key of party ", i + 1);
     const std::string& wanted = content.parties(static_cast<int>(i)).bls_public_key();
-    std::string key = ToString(pinned.keys()[i].bytes());
-    if (key == wanted) continue;
+    const std::string pinned_key = ToString(pinned.keys()[i].bytes());
+    if (pinned_key == wanted) continue;
+    // The pinned key and all to which signed renewals lead from it: a renewal that leads elsewhere,
+    // or that is signed by nobody, does not hide the one that leads on.
+    std::set<std::string> reached = {pinned_key};
     for (const wire::KeyRenewal& renewal : signed_roster.renewals()) {
-      if (renewal.old_key() != key) continue;
-      SHOAL_RETURN_IF_ERROR(Annotate(VerifyRenewal(renewal), what));
-      key = renewal.new_key();
+      if (reached.contains(wanted) || reached.size() > kMaxRenewals) break;
+      if (!reached.contains(renewal.old_key()) || reached.contains(renewal.new_key())) continue;
+      if (++verified > kMaxParties * kMaxRenewals) {
+        return Bad("roster: has renewals that lead to and fro");
+      }
+      if (VerifyRenewal(renewal).ok()) reached.insert(renewal.new_key());
     }
-    if (key != wanted) {
+    if (!reached.contains(wanted)) {
       return absl::UnauthenticatedError(
           absl::StrCat(what,
                        " is not the pinned one, and the pinned one did not sign it as its "
@@ -313,8 +351,9 @@ absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
                                       const PinnedParties& pinned, uint64_t now_s) {
   const wire::Roster& content = signed_roster.roster();
   // Cheap checks come first: bytes from anybody get here.
+  SHOAL_RETURN_IF_ERROR(CheckFields(content));
   SHOAL_ASSIGN_OR_RETURN(std::vector<uint32_t> renewed, CheckPins(signed_roster, pinned));
-  SHOAL_ASSIGN_OR_RETURN(Checked checked, CheckStructure(content));
+  SHOAL_ASSIGN_OR_RETURN(Checked checked, CheckKeys(content));
   Roster roster;
   roster.wire_ = signed_roster;
   roster.wire_.DiscardUnknownFields();
@@ -456,13 +495,14 @@ absl::Status CheckRenewals(const google::protobuf::RepeatedPtrField<wire::KeyRen
   if (renewals.empty()) return absl::OkStatus();
   if (static_cast<size_t>(renewals.size()) > kMaxRenewals) return Bad("too many renewals");
   for (int i = 0; i < renewals.size(); ++i) {
+    SHOAL_RETURN_IF_ERROR(CheckRenewalForm(renewals[i]));
     if (i > 0 && renewals[i].old_key() != renewals[i - 1].new_key()) {
       return Bad("a renewal is of another key than the one before leads to");
     }
-    SHOAL_RETURN_IF_ERROR(VerifyRenewal(renewals[i]));
   }
   if (renewals[renewals.size() - 1].new_key() != key)
     return Bad("the renewals lead to another key");
+  for (const wire::KeyRenewal& renewal : renewals) SHOAL_RETURN_IF_ERROR(VerifyRenewal(renewal));
   return absl::OkStatus();
 }
 

@@ -60,8 +60,10 @@ class PinnedParties {
   // What a client trusts that has followed renewals before: these parties with the followed keys,
   // if the keys were followed from these pins, or else these parties.
   PinnedParties After(const std::optional<FollowedKeys>& followed) const;
-  // What the client then keeps: nothing if the roster has the pinned keys.
-  std::optional<FollowedKeys> Follow(const Roster& roster) const;
+  // What the client then keeps. If the roster has the pinned keys, and nothing was followed from
+  // these pins before, it is what was kept before: other pins may have led to that.
+  std::optional<FollowedKeys> Follow(const Roster& roster,
+                                     const std::optional<FollowedKeys>& before) const;
 
   const std::string& deployment() const { return deployment_; }
   std::span<const signature::PublicKey> keys() const { return keys_; }
@@ -81,6 +83,7 @@ class PinnedParties {
 // Whether the parties of a roster are the pinned ones: deployment, number, the minimum epoch, and
 // of every party the pinned key or one to which renewals lead from it. The roster's own signature
 // is not looked at. Returns the numbers of the parties that have another key than the pinned one.
+// Verifies 128 renewals at most, and leads over 16 at most for each party.
 // UNAUTHENTICATED says what differs; INVALID_ARGUMENT for a malformed renewal or too many.
 absl::StatusOr<std::vector<uint32_t>> CheckPins(const wire::SignedRoster& signed_roster,
                                                 const PinnedParties& pinned);
@@ -183,8 +186,9 @@ absl::StatusOr<wire::RosterShare> SignRoster(const wire::Roster& roster,
 wire::KeyRenewal SignRenewal(const signature::SecretKey& old_key,
                              const signature::PublicKey& new_key);
 
-// Whether each renewal begins with the key with which the one before it ends, and is signed by it,
-// and the last one ends with `key`; none at all are fine. INVALID_ARGUMENT, UNAUTHENTICATED.
+// Whether each renewal leads to another key and begins with the key with which the one before it
+// ends, and is signed by it, and the last one ends with `key`; none at all are fine.
+// INVALID_ARGUMENT, UNAUTHENTICATED.
 absl::Status CheckRenewals(const google::protobuf::RepeatedPtrField<wire::KeyRenewal>& renewals,
                            absl::string_view key);
 

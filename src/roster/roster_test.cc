@@ -432,9 +432,77 @@ TEST(Renewals, PinsOfEarlierKeysTakeTheRoster) {
               StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
   broken = roster;
   broken.mutable_renewals(0)->set_signature("short");
-  EXPECT_THAT(Roster::Verify(broken, first, kNowS), StatusIs(kInvalid, "party 2"));
+  EXPECT_THAT(Roster::Verify(broken, first, kNowS), StatusIs(kInvalid, "another length"));
+  broken = roster;
+  broken.mutable_renewals(0)->set_new_key(broken.renewals(0).old_key());
+  EXPECT_THAT(Roster::Verify(broken, first, kNowS), StatusIs(kInvalid, "to itself"));
+  // What costs no pairing comes first.
+  broken.mutable_roster()->set_max_slots(0);
+  EXPECT_THAT(Roster::Verify(broken, first, kNowS), StatusIs(kInvalid, "max_slots"));
+  broken = roster;
   while (broken.renewals_size() <= 8 * 16) *broken.add_renewals() = roster.renewals(0);
   EXPECT_THAT(Roster::Verify(broken, first, kNowS), StatusIs(kInvalid, "too many"));
+}
+
+// Renewals are no part of what all sign: anybody on the way can add some, which must not keep
+// clients with old pins away.
+TEST(Renewals, OthersBesideDoNotHideTheWay) {
+  TestRandom random(22), same_random(22), others(23);
+  const Parties before(3, same_random);
+  Parties parties(3, random);
+  parties.Renew(2, random);
+  wire::SignedRoster roster;
+  const auto add = [&](const wire::KeyRenewal& renewal) { *roster.add_renewals() = renewal; };
+  const auto& first_key = before.keys(2).bls();
+  const signature::SecretKey thiefs = signature::SecretKey::Generate(others);
+  add(SignRenewal(first_key, thiefs.public_key()));
+  add(SignRenewal(thiefs, before.keys(3).bls().public_key()));
+  add(parties.Signed().renewals(0));
+  roster.mutable_renewals(2)->set_signature(roster.renewals(0).signature());  // is none of it
+  roster.MergeFrom(parties.Signed());
+  // The way goes on from the roster's key.
+  add(SignRenewal(parties.keys(2).bls(), thiefs.public_key()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Roster verified, Roster::Verify(roster, before.pinned(), kNowS));
+  EXPECT_EQ(verified.renewed(), std::vector<uint32_t>{2});
+}
+
+// Renewals cost whoever follows them two pairings each.
+TEST(Renewals, LeadOverABoundedNumberOfKeys) {
+  TestRandom random(24), same_random(24);
+  const Parties before(2, same_random);
+  Parties parties(2, random);
+  parties.Renew(1, random);
+  const PinnedParties second = parties.pinned();
+  const wire::KeyRenewal first_step = parties.Signed().renewals(0);
+  for (int i = 0; i < 16; ++i) parties.Renew(1, random);
+  wire::SignedRoster roster = parties.Signed();
+  roster.clear_renewals();
+  *roster.add_renewals() = first_step;
+  roster.mutable_renewals()->MergeFrom(parties.Signed().renewals());
+  ASSERT_EQ(roster.renewals_size(), 17);
+  SHOAL_EXPECT_OK(Roster::Verify(roster, second, kNowS));
+  EXPECT_THAT(Roster::Verify(roster, before.pinned(), kNowS),
+              StatusIs(kUnauthenticated, "party 1 is not the pinned one"));
+
+  // Both parties' old keys, which somebody has, lead to one key and from there to many.
+  TestRandom third_random(24);
+  Parties renewed(2, third_random);
+  renewed.Renew(1, random);
+  renewed.Renew(2, random);
+  const wire::SignedRoster real = renewed.Signed();
+  const signature::SecretKey thiefs = signature::SecretKey::Generate(random);
+  wire::SignedRoster maze = real;
+  maze.clear_renewals();
+  for (const uint32_t number : {1u, 2u}) {
+    *maze.add_renewals() = SignRenewal(before.keys(number).bls(), thiefs.public_key());
+  }
+  while (maze.renewals_size() < 8 * 16 - 2) {
+    wire::KeyRenewal& nowhere = *maze.add_renewals();
+    nowhere = SignRenewal(thiefs, before.keys(1).bls().public_key());
+    nowhere.set_new_key(std::string(96, static_cast<char>(maze.renewals_size())));
+  }
+  maze.mutable_renewals()->MergeFrom(real.renewals());
+  EXPECT_THAT(Roster::Verify(maze, before.pinned(), kNowS), StatusIs(kInvalid, "to and fro"));
 }
 
 // Whoever replaced an honest party's key would have the one secret that protects everybody.
@@ -454,7 +522,7 @@ TEST(Renewals, NobodyElseReplacesAKey) {
                 StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
     roster.mutable_renewals(0)->set_old_key(ToString(before.keys(2).bls().public_key().bytes()));
     EXPECT_THAT(Roster::Verify(roster, before.pinned(), kNowS),
-                StatusIs(kUnauthenticated, "not signed by the key before"));
+                StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
   }
   // The renewal does not replace the signature of all.
   roster = others.Signed();
@@ -471,9 +539,9 @@ TEST(Renewals, WhoHasFollowedOneDoesNotGoBack) {
   const PinnedParties pins = before.pinned();
   Parties after(3, same_random);
   after.Renew(2, random);
-  EXPECT_EQ(pins.Follow(before.roster()), std::nullopt);
+  EXPECT_EQ(pins.Follow(before.roster(), std::nullopt), std::nullopt);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Roster roster, Roster::Verify(after.Signed(), pins, kNowS));
-  const std::optional<FollowedKeys> followed = pins.Follow(roster);
+  const std::optional<FollowedKeys> followed = pins.Follow(roster, std::nullopt);
   ASSERT_TRUE(followed.has_value());
   SHOAL_EXPECT_OK(Roster::Verify(after.Signed(), pins.After(followed), kNowS));
   before.draft().set_epoch(99);
@@ -496,7 +564,19 @@ TEST(Renewals, WhoHasFollowedOneDoesNotGoBack) {
   *back.add_renewals() = after.Signed().renewals(0);
   back.mutable_renewals(0)->mutable_old_key()->swap(*back.mutable_renewals(0)->mutable_new_key());
   EXPECT_THAT(Roster::Verify(back, pins.After(followed), kNowS),
-              StatusIs(kUnauthenticated, "not signed by the key before"));
+              StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  // Nor by a run with the new pins in between, which have nothing to follow.
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Roster same,
+                             Roster::Verify(after.Signed(), after.pinned().After(followed), kNowS));
+  const std::optional<FollowedKeys> kept = after.pinned().Follow(same, followed);
+  EXPECT_THAT(Roster::Verify(before.Signed(), pins.After(kept), kNowS),
+              StatusIs(kUnauthenticated, "party 2 is not the pinned one"));
+  // An owner may go back to the key of before, and is followed there.
+  *back.mutable_renewals(0) = SignRenewal(after.keys(2).bls(), before.keys(2).bls().public_key());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Roster gone_back,
+                             Roster::Verify(back, pins.After(followed), kNowS));
+  SHOAL_EXPECT_OK(
+      Roster::Verify(before.Signed(), pins.After(pins.Follow(gone_back, followed)), kNowS));
   // Pins of the configuration that were changed by hand count anew.
   TestRandom other_random(20);
   const Parties strangers(3, other_random);
@@ -519,6 +599,20 @@ TEST(Renewals, AnnouncedOnesAreChecked) {
   };
   refuses([&](auto& a) { a.mutable_renewals()->RemoveLast(); }, kInvalid, "to another key");
   refuses([&](auto& a) { a.mutable_renewals()->SwapElements(0, 1); }, kInvalid, "of another key");
+  refuses([&](auto& a) { a.mutable_renewals(0)->clear_signature(); }, kInvalid, "another length");
+  refuses(
+      [&](auto& a) {
+        *a.mutable_renewals(1) =
+            SignRenewal(parties.keys(1).bls(), parties.keys(1).bls().public_key());
+      },
+      kInvalid, "to itself");
+  // Structure comes before signatures.
+  refuses(
+      [&](auto& a) {
+        a.mutable_renewals(0)->set_signature(good.renewals(1).signature());
+        a.mutable_renewals()->RemoveLast();
+      },
+      kInvalid, "to another key");
   refuses(
       [&](auto& a) {
         *a.mutable_renewals(0) = SignRenewal(first.keys(2).bls(), first.keys(1).bls().public_key());

@@ -104,13 +104,18 @@ absl::Status HandRecordOn(const std::string& keys_directory, const std::string& 
   SHOAL_RETURN_IF_ERROR(MakeDirectory(renewed_directory, FileMode::kPrivate));
   SHOAL_RETURN_IF_ERROR(MakeDirectory(to, FileMode::kPrivate));
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(from, error)) {
-    if (entry.path().extension() != kRecordSuffix) continue;
-    SHOAL_ASSIGN_OR_RETURN(const std::string content, ReadPrivateFile(entry.path()));
-    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(to + "/" + entry.path().filename().string(),
-                                              AsBytes(content), FileMode::kPrivate));
+  std::filesystem::directory_iterator entry(from, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::filesystem::path& path = entry->path();
+    if (path.extension() != kRecordSuffix) continue;
+    SHOAL_ASSIGN_OR_RETURN(const std::string content, ReadPrivateFile(path));
+    SHOAL_RETURN_IF_ERROR(WriteFileAtomically(to + "/" + path.filename().string(), AsBytes(content),
+                                              FileMode::kPrivate));
   }
   if (error) return ErrnoStatus(error.value(), from);
+  // The new record is found after a crash before this one ends: its name, and its directory's.
+  SHOAL_RETURN_IF_ERROR(SyncDirectory(renewed_directory));
+  SHOAL_RETURN_IF_ERROR(SyncDirectory(renewed_directory + "/.."));
   return WriteFileAtomically(from + kHandedOn, BytesView(), FileMode::kPrivate);
 }
 

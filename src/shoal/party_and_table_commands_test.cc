@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "src/base/bytes.h"
 #include "src/base/testing/matchers.h"
+#include "src/roster/roster.h"
 #include "src/shoal/party_commands.h"
 #include "src/shoal/table_commands.h"
 #include "src/storage/file.h"
@@ -83,6 +85,11 @@ class CommandsTest : public ::testing::Test {
     return RunShoal({"roster", "assemble", "--settings", "@settings", "--announcement",
                      "@alice.announcement", "--announcement", "@bob.announcement", "--announcement",
                      "@carol.announcement", "--out", "@roster"});
+  }
+  // What commands show of bob's pinned key.
+  std::string KeyOfBob() const {
+    const absl::StatusOr<roster::PinnedParties> pins = roster::PinnedParties::Read(Path("pinned"));
+    return Hex(pins->keys()[1].bytes()).substr(0, 16);
   }
   int OnTable(const std::string& command, std::vector<std::string> more = {}) {
     std::vector<std::string> arguments = {"table",   command,    "@table", "--roster",
@@ -402,7 +409,7 @@ TEST_F(CommandsTest, KeysAreRenewed) {
   ASSERT_EQ(RunShoal({"keys", "renew", "--keys", "@bob", "--out", "@bob-new"}), cli::kExitOk)
       << err_;
   Write("bob.announcement", out_);
-  EXPECT_THAT(err_, HasSubstr("signs nothing any more"));
+  EXPECT_THAT(err_, HasSubstr("signs no roster, table or setup from"));
   EXPECT_EQ(RunShoal({"keys", "renew", "--keys", "@bob", "--out", "@bob-other"}), cli::kExitFailed);
   EXPECT_THAT(err_, HasSubstr("has gone on to renewed keys"));
   EXPECT_EQ(RunShoal({"keys", "renew", "--keys", "@carol", "--out", "@bob"}), cli::kExitFailed);
@@ -411,13 +418,16 @@ TEST_F(CommandsTest, KeysAreRenewed) {
   // The next roster, which the old pins take. The old keys sign none of it.
   ASSERT_EQ(Assemble(2), cli::kExitOk) << err_;
   EXPECT_NE(RunShoal({"roster", "sign", "--roster", "@roster", "--keys", "@bob"}), cli::kExitOk);
-  SignRoster({"alice", "bob-new", "carol"}, {"--pinned", "@pinned"});
+  const std::string before = KeyOfBob();
+  SignRoster({"alice", "bob-new", "carol"}, {"--pinned", "@pinned", "--renewed", "bob"});
   ASSERT_EQ(RunShoal(inspect), cli::kExitOk) << err_;
-  EXPECT_THAT(err_, HasSubstr("party 2 has another key than the pinned one, which signed it"));
+  const std::string told = err_;
   // New pins take the new keys alone.
   ASSERT_EQ(RunShoal({"roster", "pins", "--roster", "@signed", "--out", "@pinned"}), cli::kExitOk);
   ASSERT_EQ(RunShoal(inspect), cli::kExitOk) << err_;
   EXPECT_EQ(err_, "");
+  EXPECT_EQ(told, "party 2 has another key than the pinned one, which signed it: bob, " +
+                      KeyOfBob() + ".. after " + before + "..\n");
 
   // The old table has the old keys' signatures; the next one has every row signed anew.
   EXPECT_EQ(OnTable("verify"), cli::kExitVerification);
@@ -466,6 +476,42 @@ TEST_F(CommandsTest, NobodySignsARosterInWhichAnotherKeyWasReplaced) {
   ASSERT_EQ(Assemble(2), cli::kExitOk) << err_;
   EXPECT_EQ(RunShoal(sign), cli::kExitVerification);
   EXPECT_THAT(err_, HasSubstr("the BLS key of party 2 is not the pinned one"));
+}
+
+// A successor is signed by the key before, which somebody may have stolen: its owner is asked
+// first.
+TEST_F(CommandsTest, ASuccessorIsSignedOnceItIsNamed) {
+  MakeRoster();
+  const std::string before = KeyOfBob();
+  ASSERT_EQ(RunShoal({"keys", "renew", "--keys", "@bob", "--out", "@bob-new"}), cli::kExitOk);
+  Write("bob.announcement", out_);
+  ASSERT_EQ(Assemble(2), cli::kExitOk) << err_;
+  const auto sign = [&](std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"roster", "sign", "--roster", "@roster", "--keys", "@alice", "--out", "@share"});
+    return RunShoal(more);
+  };
+  EXPECT_EQ(sign({"--pinned", "@pinned"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("which signed it: bob, "));
+  EXPECT_THAT(err_, HasSubstr(".. after " + before + "..\n"));
+  EXPECT_THAT(err_, HasSubstr("sign with --renewed bob"));
+  EXPECT_EQ(sign({"--pinned", "@pinned", "--renewed", "carol"}), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("sign with --renewed bob"));
+  EXPECT_EQ(sign({"--pinned", "@pinned", "--renewed", "bob", "--renewed", "carol"}),
+            cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("--renewed carol: no party of that name"));
+  EXPECT_EQ(sign({"--renewed", "bob"}), cli::kExitUsage);
+  EXPECT_FALSE(FileExists(Path("share")));
+  EXPECT_EQ(sign({"--pinned", "@pinned", "--renewed", "bob"}), cli::kExitOk) << err_;
+}
+
+// Otherwise clients that pin carol's key would be led to bob's.
+TEST_F(CommandsTest, NoKeyIsOfTwoParties) {
+  MakeRoster();
+  ASSERT_EQ(RunShoal({"keys", "renew", "--keys", "@carol", "--out", "@carol-new"}), cli::kExitOk);
+  Write("bob.announcement", absl::StrReplaceAll(out_, {{"name: \"carol\"", "name: \"bob\""}}));
+  EXPECT_EQ(Assemble(2), cli::kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("is or was that of bob and of carol"));
 }
 
 TEST_F(CommandsTest, ACertificateIsRenewedAlone) {

@@ -1,8 +1,10 @@
 #include "src/shoal/party_commands.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
@@ -20,6 +22,9 @@ constexpr uint64_t kDefaultRosterDays = 90;
 constexpr uint64_t kSecondsADay = 24 * 3600;
 
 std::string MechanismName(wire::Mechanism mechanism) { return wire::Mechanism_Name(mechanism); }
+
+// What people compare of a key.
+std::string Fingerprint(BytesView key) { return Hex(key).substr(0, 16) + ".."; }
 
 absl::Status Generate(const cli::Values& values, cli::Io& io) {
   SystemRandom random;
@@ -47,8 +52,9 @@ absl::Status Renew(const cli::Values& values, cli::Io& io) {
   SHOAL_RETURN_IF_ERROR(roster::HandRecordOn(directory, out));
   SHOAL_RETURN_IF_ERROR(renewed.Save(out));
   io.err << (only_tls ? "the TLS key and certificate" : "the keys") << " of " << keys.name()
-         << " are renewed in " << out << ", with which the next roster is signed. " << directory
-         << " signs nothing any more; it serves until that roster is in service\n";
+         << " are renewed in " << out << ", with which the next roster is signed. `shoal` signs no "
+         << "roster, table or setup from " << directory
+         << " any more; shoald serves with it until that roster is in service\n";
   io.out << wire::PrintText(renewed.announcement());
   return absl::OkStatus();
 }
@@ -67,6 +73,7 @@ absl::Status Assemble(const cli::Values& values, cli::Io& io) {
     }
   }
   wire::SignedRoster unsigned_roster;
+  std::map<std::string, std::string> owners;  // of every key that a party has or had
   uint32_t number = 0;
   for (wire::Party& party : *roster.mutable_parties()) {
     const auto announcement = announcements.find(party.name());
@@ -76,7 +83,18 @@ absl::Status Assemble(const cli::Values& values, cli::Io& io) {
     }
     SHOAL_ASSIGN_OR_RETURN(const wire::Party announced,
                            roster::PartyFromAnnouncement(announcement->second, NowSeconds()));
-    unsigned_roster.mutable_renewals()->MergeFrom(announcement->second.renewals());
+    const auto& renewals = announcement->second.renewals();
+    std::vector<std::string> keys = {announced.bls_public_key()};
+    for (const wire::KeyRenewal& renewal : renewals) keys.push_back(renewal.old_key());
+    for (const std::string& key : keys) {
+      const auto owner = owners.emplace(key, party.name()).first;
+      if (owner->second != party.name()) {
+        return absl::InvalidArgumentError(absl::StrCat("the key ", Fingerprint(AsBytes(key)),
+                                                       " is or was that of ", owner->second,
+                                                       " and of ", party.name()));
+      }
+    }
+    unsigned_roster.mutable_renewals()->MergeFrom(renewals);
     announcements.erase(announcement);
     party.set_number(++number);
     party.set_bls_public_key(announced.bls_public_key());
@@ -106,19 +124,47 @@ absl::StatusOr<wire::SignedRoster> ReadAnyRoster(const cli::Values& values) {
   return roster;
 }
 
-// Says which parties have other keys than the pinned ones.
-void TellRenewed(const std::vector<uint32_t>& renewed, cli::Io& io) {
+// Says which parties have other keys than the pinned ones, and which keys. The roster may be
+// anybody's.
+void TellRenewed(const wire::Roster& roster, const roster::PinnedParties& pinned,
+                 const std::vector<uint32_t>& renewed, cli::Io& io) {
   for (const uint32_t number : renewed) {
-    io.err << "party " << number << " has another key than the pinned one, which signed it\n";
+    const wire::Party& party = roster.parties(static_cast<int>(number) - 1);
+    io.err << "party " << number << " has another key than the pinned one, which signed it: "
+           << absl::CEscape(party.name()) << ", " << Fingerprint(AsBytes(party.bls_public_key()))
+           << " after " << Fingerprint(pinned.keys()[number - 1].bytes()) << "\n";
   }
+}
+
+// Whether the operator has named the parties with other keys than the pinned ones, and no others:
+// the successor of a stolen key is signed by it, too.
+absl::Status CheckRenewedAreNamed(const wire::Roster& roster, const std::vector<uint32_t>& renewed,
+                                  std::vector<std::string> named) {
+  for (const uint32_t number : renewed) {
+    const std::string& name = roster.parties(static_cast<int>(number) - 1).name();
+    if (std::erase(named, name) == 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("party ", number,
+                       " has another key than the pinned one. Ask it by another "
+                       "way whether the key is its own, and if so, sign with --renewed ",
+                       absl::CEscape(name)));
+    }
+  }
+  if (named.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--renewed ", named.front(), ": no party of that name has renewed its key"));
 }
 
 absl::Status Sign(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedRoster roster, ReadAnyRoster(values));
+  const std::vector<std::string> named = cli::TextsOf(values, "renewed");
   if (values.count("pinned") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned, ReadPins(values));
     SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> renewed, roster::CheckPins(roster, pinned));
-    TellRenewed(renewed, io);
+    TellRenewed(roster.roster(), pinned, renewed, io);
+    SHOAL_RETURN_IF_ERROR(CheckRenewedAreNamed(roster.roster(), renewed, named));
+  } else if (!named.empty()) {
+    return cli::UsageError("--renewed: makes sense with --pinned alone");
   }
   const std::string directory = values["keys"].as<std::string>();
   SHOAL_ASSIGN_OR_RETURN(const roster::PartyKeys keys, roster::PartyKeys::Load(directory));
@@ -172,11 +218,12 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
     const bool both = !party.client_address().empty() && !party.peer_address().empty();
     io.out << "party " << party.number() << "\t" << party.name() << "\t" << party.peer_address()
            << (both ? ", clients " : "") << party.client_address() << "\t"
-           << Hex(AsBytes(party.bls_public_key())).substr(0, 16) << "..\n";
+           << Fingerprint(AsBytes(party.bls_public_key())) << "\n";
   }
   if (values.count("pinned") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const roster::Roster verified, ReadRoster(values));
-    TellRenewed(verified.renewed(), io);
+    SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned, ReadPins(values));
+    TellRenewed(roster, pinned, verified.renewed(), io);
     io.out << "verified\tby all " << verified.size() << " pinned parties\n";
     return absl::OkStatus();
   }
@@ -218,10 +265,10 @@ cli::Command KeysRenew() {
           R"(Makes a fresh signing key and a fresh TLS certificate for the party whose keys are
 given, in a new directory, and prints the announcement for the next roster. The present
 key signs the new one, so that clients that pin the present key take a roster with the
-new one. With --only-tls the signing key stays, and with it pins and tables. From then on the
-new directory signs rosters and tables, and goes on with the record of what was signed;
-the present directory serves until the next roster does. docs/operations.md says what
-follows.
+new one. With --only-tls the signing key stays, and with it pins and tables. From then on
+`shoal` signs rosters, tables and setups from the new directory alone, which goes on with the
+record of what was signed; shoald serves with the present directory until the next roster
+does. docs/operations.md says what follows.
 )",
       .examples =
           R"(  shoal keys renew --keys keys --out keys-new > alice.announcement
@@ -272,22 +319,28 @@ cli::Command RosterSign() {
       .summary = "sign a roster as one of its parties",
       .help =
           R"(Checks the roster (proofs of possession, limits, and that the noise gives the privacy
-that the roster claims) and prints this party's share of the signature. With --pinned it
-also checks that every party has the pinned key, or one that was signed by it: only a
-party itself can renew its key. A party signs only one content for an epoch, for ever: it
-keeps a record of what it has signed beside its keys.
+that the roster claims) and prints this party's share of the signature. With --pinned, for
+every roster but the first, it also checks that every party has the pinned key. Where a
+party has one that the pinned key signed, it shows both and refuses, unless --renewed names
+the party: whoever has stolen the pinned key can sign another, so ask the party first. A
+party signs only one content for an epoch, for ever: it keeps a record of what it has
+signed beside its keys.
 )",
       .examples =
           R"(  shoal roster sign --roster roster.textproto --keys parties/alice --out alice.share
   shoal roster sign --roster next.textproto --pinned pinned.textproto --keys parties/alice \
       --out alice.share
+  shoal roster sign --roster next.textproto --pinned pinned.textproto --renewed bob \
+      --keys parties/alice --out alice.share
 )",
       .options =
           [](cli::Options& options) {
             options.add_options()("roster", cli::File()->required(),
                                   "from `shoal roster assemble`")(
                 "keys", cli::Directory()->required(), "the party's keys")(
-                "pinned", cli::File(), "the parties that are pinned until now");
+                "pinned", cli::File(), "the parties that are pinned until now")(
+                "renewed", cli::Texts(),
+                "a party that says that it has this other key; repeat for every one");
             AddOutOption(options);
           },
       .positional = "",
