@@ -37,6 +37,18 @@ class BytesSource final : public ByteSource {
   uint64_t given_ = 0;
 };
 
+// A source over bytes that somebody else keeps until it is gone; one piece.
+class ViewSource final : public ByteSource {
+ public:
+  explicit ViewSource(BytesView bytes) : bytes_(bytes) {}
+  uint64_t size() const override { return bytes_.size(); }
+  absl::StatusOr<BytesView> Next() override { return std::exchange(next_, {}); }
+
+ private:
+  const BytesView bytes_;
+  BytesView next_ = bytes_;
+};
+
 // Reads the whole string. Returns the source's error if there is one.
 absl::StatusOr<Bytes> ReadAll(ByteSource& source);
 

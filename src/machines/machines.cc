@@ -1,7 +1,9 @@
 #include "src/machines/machines.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,11 +19,27 @@ namespace {
 constexpr size_t kChunkBytes = Transport::kMaxChunkBytes - ChunkSeal::kTagBytes;  // unsealed
 // A transfer is the content's length, the content, and zeros up to the bound.
 constexpr size_t kLengthBytes = 8;
+// A greeting is random bytes and their MAC.
+constexpr size_t kRandomBytes = 32;
+constexpr size_t kGreetingBytes = kRandomBytes + sizeof(Digest);
 
 Seed KeyFrom(Digest digest) {
   Seed key(digest);
   sodium_memzero(digest.data(), digest.size());
   return key;
+}
+
+absl::Status Ended() { return absl::UnavailableError("the party's machines have given up"); }
+
+// Round and job are in the key.
+Bytes Greeting(BytesView round_key, uint32_t rank, uint32_t count, BytesView random) {
+  Bytes greeting(random.begin(), random.end());
+  Append(greeting, Transcript("shoal machines greeting v1", round_key)
+                       .U64(rank)
+                       .U64(count)
+                       .Blob(random)
+                       .Finish());
+  return greeting;
 }
 
 }  // namespace
@@ -31,23 +49,31 @@ Seed RoundKey(BytesView party_secret, const Digest& round_id, const Digest& job)
       Transcript("shoal machines round v1", party_secret).Blob(round_id).Blob(job).Finish());
 }
 
+// One direction of one link in one call.
+struct Machines::Transfer {
+  std::string link;  // for messages
+  std::function<absl::StatusOr<Moved>()> step;
+  bool done = false;
+  uint64_t moved_ms = 0;  // how long the call had waited when a chunk passed last
+};
+
 // One transfer to another machine, chunk by chunk.
 class Machines::Sending {
  public:
   Sending(uint32_t to, const Outgoing& outgoing, BytesView key)
       : to_(to),
         source_(outgoing.source),
+        owed_bytes_(source_ == nullptr ? 0 : source_->size()),
         left_bytes_(kLengthBytes + outgoing.most_bytes),
         seal_(key) {}
 
-  bool done() const { return left_bytes_ == 0 && !waiting_; }
-
-  // Sends a chunk if there is room; whether it was sent.
-  absl::StatusOr<bool> Step(Transport& transport) {
+  // Sends a chunk if there is room.
+  absl::StatusOr<Moved> Step(Transport& transport) {
     if (!waiting_) SHOAL_RETURN_IF_ERROR(MakeChunk());
     SHOAL_ASSIGN_OR_RETURN(const bool sent, transport.TrySend(to_, sealed_));
     waiting_ = !sent;
-    return sent;
+    if (!sent) return Moved::kNothing;
+    return left_bytes_ == 0 ? Moved::kLastChunk : Moved::kChunk;
   }
 
  private:
@@ -56,30 +82,42 @@ class Machines::Sending {
     plain_.assign(bytes, 0);
     size_t at = 0;
     if (!begun_) {
-      StoreLe(plain_.data(), source_ == nullptr ? uint64_t{0} : source_->size());
+      StoreLe(plain_.data(), owed_bytes_);
       at = kLengthBytes;
       begun_ = true;
     }
     while (at < bytes && source_ != nullptr) {
-      if (piece_.empty()) {
-        SHOAL_ASSIGN_OR_RETURN(piece_, source_->Next());
-        if (piece_.empty()) source_ = nullptr;
-      }
+      if (piece_.empty()) SHOAL_RETURN_IF_ERROR(TakePiece());
       const size_t now = std::min(piece_.size(), bytes - at);
       std::copy_n(piece_.begin(), now, plain_.begin() + static_cast<ptrdiff_t>(at));
       piece_ = piece_.subspan(now);
       at += now;
     }
+    left_bytes_ -= bytes;
+    // A source that fills its bound has not been asked whether it has more.
+    if (left_bytes_ == 0 && source_ != nullptr && piece_.empty()) {
+      SHOAL_RETURN_IF_ERROR(TakePiece());
+    }
     sealed_.resize(bytes + ChunkSeal::kTagBytes);
     seal_.Seal(plain_, sealed_);
-    left_bytes_ -= bytes;
     waiting_ = true;
     return absl::OkStatus();
   }
 
+  // How long contents are is secret: messages have no numbers.
+  absl::Status TakePiece() {
+    SHOAL_ASSIGN_OR_RETURN(piece_, source_->Next());
+    if (piece_.size() > owed_bytes_) return absl::InternalError("a source gave more than its size");
+    if (piece_.empty() && owed_bytes_ > 0) return absl::InternalError("a source ended early");
+    owed_bytes_ -= piece_.size();
+    if (piece_.empty()) source_ = nullptr;
+    return absl::OkStatus();
+  }
+
   const uint32_t to_;
-  ByteSource* source_;
-  BytesView piece_;  // what is left of the source's last one
+  ByteSource* source_;   // null once it has ended
+  uint64_t owed_bytes_;  // that the source has still to give
+  BytesView piece_;      // what is left of the source's last one
   bool begun_ = false;
   uint64_t left_bytes_;  // of the transfer, not sealed yet
   ChunkSeal seal_;
@@ -94,12 +132,10 @@ class Machines::Receiving {
   Receiving(uint32_t from, uint64_t most_bytes, BytesView key)
       : from_(from), most_bytes_(most_bytes), left_bytes_(kLengthBytes + most_bytes), seal_(key) {}
 
-  bool done() const { return left_bytes_ == 0; }
-
-  // Takes a chunk if one has come; whether one had.
-  absl::StatusOr<bool> Step(Transport& transport, const Sink& sink) {
+  // Takes a chunk if one has come.
+  absl::StatusOr<Moved> Step(Transport& transport, const Sink& sink) {
     SHOAL_ASSIGN_OR_RETURN(const std::optional<Bytes> sealed, transport.TryReceive(from_));
-    if (!sealed.has_value()) return false;
+    if (!sealed.has_value()) return Moved::kNothing;
     const size_t bytes = std::min<uint64_t>(kChunkBytes, left_bytes_);
     if (sealed->size() != bytes + ChunkSeal::kTagBytes) return Spoiled("has a wrong length");
     plain_.resize(bytes);
@@ -115,7 +151,7 @@ class Machines::Receiving {
     content = content.first(std::min<uint64_t>(content.size(), content_bytes_));
     content_bytes_ -= content.size();
     if (!content.empty()) SHOAL_RETURN_IF_ERROR(sink(from_, content));
-    return true;
+    return left_bytes_ == 0 ? Moved::kLastChunk : Moved::kChunk;
   }
 
  private:
@@ -132,77 +168,134 @@ class Machines::Receiving {
   SecretVector<uint8_t> plain_;
 };
 
-Machines::Machines(Transport* transport, Seed round_key, const Clock* clock, Options options)
-    : transport_(transport), round_key_(std::move(round_key)), clock_(clock), options_(options) {
-  SHOAL_CHECK(transport_->rank() < transport_->count());
+Machines::Machines(Transport* transport, Seed round_key, const Clock* clock, RandomSource* random,
+                   Options options)
+    : transport_(transport),
+      round_key_(std::move(round_key)),
+      clock_(clock),
+      random_(random),
+      options_(options) {
+  SHOAL_CHECK(rank() < count() && count() <= kMaxCount);
+}
+
+Machines::~Machines() {
+  if (!finished_) GiveUp();
 }
 
 Machines& Machines::Alone() {
-  static Machines alone;
+  static Machines alone(/*remembers=*/false);
   return alone;
 }
 
-Seed Machines::TransferKey(absl::string_view stage, uint32_t from, uint32_t to) const {
-  return KeyFrom(Transcript("shoal machines transfer v1", round_key_.view())
+Seed Machines::TransferKey(absl::string_view stage, uint32_t from, uint32_t to,
+                           uint64_t most_bytes) const {
+  return KeyFrom(Transcript("shoal machines transfer v2", session_key_.view())
                      .U64(exchanges_)
                      .Blob(stage)
                      .U64(from)
                      .U64(to)
+                     .U64(most_bytes)
                      .Finish());
 }
 
 absl::Status Machines::Exchange(absl::string_view stage, std::span<const Outgoing> outgoing,
                                 std::span<const uint64_t> most_from, const Sink& sink) {
   SHOAL_CHECK(outgoing.size() == count() && most_from.size() == count());
-  if (count() == 1) return absl::OkStatus();
-  if (ended_) return absl::UnavailableError("the party's machines have given up");
-  const absl::Status status = TryExchange(stage, outgoing, most_from, sink);
+  const absl::Status status = ended_ ? Ended() : TryExchange(stage, outgoing, most_from, sink);
   if (!status.ok()) GiveUp();
   return Annotate(status, stage);
 }
 
 absl::Status Machines::TryExchange(absl::string_view stage, std::span<const Outgoing> outgoing,
                                    std::span<const uint64_t> most_from, const Sink& sink) {
-  for (uint32_t i = 0; i < count(); ++i) {
-    const uint64_t bytes = outgoing[i].source == nullptr ? 0 : outgoing[i].source->size();
-    if (i == rank() || bytes <= outgoing[i].most_bytes) continue;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        bytes, " bytes for machine ", i, ", where at most ", outgoing[i].most_bytes, " may go"));
+  for (const auto& [source, most_bytes] : outgoing) {
+    if (source == nullptr || source->size() <= most_bytes) continue;
+    return absl::InternalError("more bytes for a machine than may go to it");
   }
+  if (count() == 1) return absl::OkStatus();
+  if (exchanges_ == 0) SHOAL_RETURN_IF_ERROR(Greet());
   ++exchanges_;
   std::vector<Sending> sending;
   std::vector<Receiving> receiving;
+  std::vector<Transfer> transfers;
+  sending.reserve(count());
+  receiving.reserve(count());
   // Each machine begins with the one after it, so that not all send to the same one.
   for (uint32_t k = 1; k < count(); ++k) {
     const uint32_t to = (rank() + k) % count(), from = (rank() + count() - k) % count();
-    sending.emplace_back(to, outgoing[to], TransferKey(stage, rank(), to).view());
-    receiving.emplace_back(from, most_from[from], TransferKey(stage, from, rank()).view());
+    sending.emplace_back(to, outgoing[to],
+                         TransferKey(stage, rank(), to, outgoing[to].most_bytes).view());
+    receiving.emplace_back(from, most_from[from],
+                           TransferKey(stage, from, rank(), most_from[from]).view());
+    transfers.push_back({absl::StrCat("to machine ", to),
+                         [this, &out = sending.back()] { return out.Step(*transport_); }});
+    transfers.push_back(
+        {absl::StrCat("from machine ", from),
+         [this, &in = receiving.back(), &sink] { return in.Step(*transport_, sink); }});
   }
-  uint64_t progress_s = clock_->SteadySeconds();
+  return Complete(transfers);
+}
+
+absl::Status Machines::Greet() {
+  std::vector<Bytes> random(count(), Bytes(kRandomBytes));
+  random_->Fill(random[rank()]);
+  const Bytes mine = Greeting(round_key_.view(), rank(), count(), random[rank()]);
+  std::vector<Transfer> transfers;
+  for (uint32_t other = 0; other < count(); ++other) {
+    if (other == rank()) continue;
+    transfers.push_back(
+        {absl::StrCat("to machine ", other), [this, other, &mine]() -> absl::StatusOr<Moved> {
+           SHOAL_ASSIGN_OR_RETURN(const bool sent, transport_->TrySend(other, mine));
+           return sent ? Moved::kLastChunk : Moved::kNothing;
+         }});
+    transfers.push_back(
+        {absl::StrCat("from machine ", other), [this, other, &random]() -> absl::StatusOr<Moved> {
+           SHOAL_ASSIGN_OR_RETURN(const std::optional<Bytes> came, transport_->TryReceive(other));
+           if (!came.has_value()) return Moved::kNothing;
+           if (came->size() == kGreetingBytes) {
+             std::copy_n(came->begin(), kRandomBytes, random[other].begin());
+           }
+           const Bytes expected = Greeting(round_key_.view(), other, count(), random[other]);
+           if (came->size() == expected.size() &&
+               sodium_memcmp(came->data(), expected.data(), expected.size()) == 0) {
+             return Moved::kLastChunk;
+           }
+           return absl::DataLossError(absl::StrCat("a greeting that is not from machine ", other,
+                                                   " of ", count(), " in this round"));
+         }});
+  }
+  SHOAL_RETURN_IF_ERROR(Complete(transfers));
+  Transcript keys("shoal machines session v1", round_key_.view());
+  keys.U64(count());
+  for (const Bytes& bytes : random) keys.Blob(bytes);
+  session_key_ = KeyFrom(keys.Finish());
+  return absl::OkStatus();
+}
+
+absl::Status Machines::Complete(std::span<Transfer> transfers) const {
+  const uint64_t limit_ms = options_.progress_limit_s * 1000;
+  uint64_t waited_ms = 0;
   for (;;) {
     bool done = true, progress = false;
-    for (Sending& transfer : sending) {
-      if (transfer.done()) continue;
-      SHOAL_ASSIGN_OR_RETURN(const bool sent, transfer.Step(*transport_));
-      progress |= sent;
-      done &= transfer.done();
-    }
-    for (Receiving& transfer : receiving) {
-      if (transfer.done()) continue;
-      SHOAL_ASSIGN_OR_RETURN(const bool came, transfer.Step(*transport_, sink));
-      progress |= came;
-      done &= transfer.done();
+    for (Transfer& transfer : transfers) {
+      if (transfer.done) continue;
+      if (ended_) return Ended();
+      SHOAL_ASSIGN_OR_RETURN(const Moved moved, transfer.step());
+      if (moved != Moved::kNothing) {
+        progress = true;
+        transfer.moved_ms = waited_ms;
+        transfer.done = moved == Moved::kLastChunk;
+      } else if (waited_ms - transfer.moved_ms > limit_ms) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("nothing went ", transfer.link, " for ", options_.progress_limit_s, " s"));
+      }
+      done &= transfer.done;
     }
     if (done) return absl::OkStatus();
-    if (progress) {
-      progress_s = clock_->SteadySeconds();
-      continue;
-    }
-    if (clock_->SteadySeconds() - progress_s > options_.progress_limit_s) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("nothing was sent and nothing came for ", options_.progress_limit_s, " s"));
-    }
+    if (progress) continue;
+    const uint64_t begun_ms = clock_->SteadyMilliseconds();
     transport_->Wait();
+    waited_ms += clock_->SteadyMilliseconds() - begun_ms;
   }
 }
 
@@ -211,13 +304,9 @@ absl::StatusOr<std::vector<SecretVector<uint8_t>>> Machines::Gather(absl::string
                                                                     uint64_t most_bytes) {
   std::vector<SecretVector<uint8_t>> all(count());
   all[rank()].assign(mine.begin(), mine.end());
-  std::vector<BytesSource> sources;
+  std::vector<ViewSource> sources(count(), ViewSource(mine));
   std::vector<Outgoing> outgoing;
-  sources.reserve(count());
-  for (uint32_t i = 0; i < count(); ++i) {
-    sources.emplace_back(Bytes(mine.begin(), mine.end()));
-    outgoing.push_back({&sources[i], most_bytes});
-  }
+  for (ViewSource& source : sources) outgoing.push_back({&source, most_bytes});
   SHOAL_RETURN_IF_ERROR(Exchange(stage, outgoing, std::vector<uint64_t>(count(), most_bytes),
                                  [&](uint32_t from, BytesView piece) {
                                    all[from].insert(all[from].end(), piece.begin(), piece.end());
@@ -227,8 +316,7 @@ absl::StatusOr<std::vector<SecretVector<uint8_t>>> Machines::Gather(absl::string
 }
 
 void Machines::GiveUp() {
-  if (ended_ || transport_ == nullptr) return;
-  ended_ = true;
+  if (!remembers_ || ended_.exchange(true) || transport_ == nullptr) return;
   transport_->Abort();
 }
 

@@ -10,15 +10,18 @@
 // passes is cut into chunks of fixed length and sealed under a key of its own for each exchange,
 // sender and receiver, so that a chunk that was changed, left out, repeated or sent elsewhere fails
 // to open. How long a transfer is, depends on what both sides know beforehand and never on what is
-// in it: an observer of the links learns nothing but that an exchange took place.
+// in it. When its chunks pass does depend on it: content takes longer to make and to take than
+// padding, which an observer of the links can time (docs/machines.md).
 //
 // All machines make the same calls in the same order. Each call is an exchange with a number.
+// Before the first one, every machine tells all others 32 random bytes, from which all keys are
+// made.
 #ifndef SHOAL_SRC_MACHINES_MACHINES_H_
 #define SHOAL_SRC_MACHINES_MACHINES_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,6 +31,7 @@
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
+#include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/machines/transport.h"
 
@@ -45,17 +49,24 @@ inline Run RunOf(uint64_t items, uint32_t rank, uint32_t count) {
 
 // The key of all that passes between a party's machines for one round. `party_secret` is known to
 // the party's machines alone. `job` was drawn at random when the machines' processes were started
-// together: so a round that is tried again after a crash has other keys.
+// together: so what was said in a round that is tried again after a crash means nothing to its
+// machines.
 Seed RoundKey(BytesView party_secret, const Digest& round_id, const Digest& job);
 
-// One machine's view of all. Thread-compatible. After an error no call succeeds: the round can only
-// end.
+// One machine's view of all. Thread-compatible, but for GiveUp. After an error no call of this
+// object succeeds: the round can only end.
 class Machines {
  public:
   struct Options {
-    // A call gives up when nothing was sent and nothing came for so long.
+    // A call gives up when it has waited so long for one transfer to or from one machine without a
+    // chunk of it passing, whatever passes elsewhere. It counts the time in which this machine
+    // waits, not that in which it works for its own sources and sinks. It counts while the other
+    // machine has not made the call yet, too: so machines may be apart by no more than this.
     uint64_t progress_limit_s = 30;
   };
+  // Lists that are long enough have 64 buckets or more (src/shuffle/permutation.h): more machines
+  // than this would leave some without any.
+  static constexpr uint32_t kMaxCount = 64;
   // What one machine sends to another in an exchange.
   struct Outgoing {
     ByteSource* source;   // null: nothing
@@ -65,12 +76,18 @@ class Machines {
   // call.
   using Sink = std::function<absl::Status(uint32_t from, BytesView piece)>;
 
-  // A party of one machine: every call returns at once, and none fails. Thread-safe.
+  // A party of one machine: every call returns at once, with the errors that do not come from other
+  // machines. Thread-safe.
   Machines() = default;
+  // The same for all rounds of a process; so it remembers no error.
   static Machines& Alone();
-  // One of several. A key must be used for one set of Machines, once. Transport and clock must
-  // outlive the object.
-  Machines(Transport* transport, Seed round_key, const Clock* clock, Options options);
+  // One of several, of kMaxCount at most (checked). Transport, clock and `random` must outlive the
+  // object. Nothing is sealed twice under one key and nonce even if a round key comes twice: keys
+  // depend on what `random` gives.
+  Machines(Transport* transport, Seed round_key, const Clock* clock, RandomSource* random,
+           Options options);
+  // Gives up unless the work was finished: a machine that leaves a round for any reason ends it.
+  ~Machines();
   Machines(const Machines&) = delete;
   Machines& operator=(const Machines&) = delete;
 
@@ -85,35 +102,51 @@ class Machines {
 
   // Sends outgoing[i] to machine i, and gives `sink` what machine i sends, which is at most
   // most_from[i] bytes, in order; the pieces of different machines take turns. Returns when all has
-  // been sent and all has come. The entries for this machine itself are not used: what stays here
-  // need not pass. Holds two chunks for each machine. Errors, after all of which the other machines
-  // fail, too:
-  //   RESOURCE_EXHAUSTED  a source is longer than the bound; nothing has then been sent
+  // been sent and all has come. Of the entries for this machine itself only the bound is looked at:
+  // what stays here need not pass. Holds two chunks for each machine. Errors:
+  //   INTERNAL            a source is longer than the bound, which is found before this machine
+  //                       sends anything of this exchange; or it gives less or more than its size
   //   DATA_LOSS           a chunk that does not open, or has a wrong length
   //   UNAVAILABLE         a machine has died or given up
   //   DEADLINE_EXCEEDED   no progress
-  // and those of the sources and of the sink.
+  // and those of the sources and of the sink. After an error this machine gives up. The same call
+  // may then have succeeded at others, or still do so where all has come already. Their next calls
+  // fail as soon as the transport has told them, and at the latest when one needs something of this
+  // machine. Only what comes after a later Gather is done with the knowledge that everybody has
+  // come so far.
   absl::Status Exchange(absl::string_view stage, std::span<const Outgoing> outgoing,
                         std::span<const uint64_t> most_from, const Sink& sink);
 
   // To be called when this machine gives up for a reason of its own, so that the others do not wait
-  // for it. Idempotent.
+  // for it; a call that is under way ends soon. Idempotent. Thread-safe.
   void GiveUp();
+  // Says that this machine has done its work, after its last call. No effect after GiveUp.
+  void Finish() { finished_ = true; }
 
  private:
+  enum class Moved { kNothing, kChunk, kLastChunk };
   class Sending;
   class Receiving;
+  struct Transfer;
+
+  explicit Machines(bool remembers) : remembers_(remembers) {}
 
   absl::Status TryExchange(absl::string_view stage, std::span<const Outgoing> outgoing,
                            std::span<const uint64_t> most_from, const Sink& sink);
-  Seed TransferKey(absl::string_view stage, uint32_t from, uint32_t to) const;
+  // Tells the others this machine's random bytes, learns theirs, and sets session_key_.
+  absl::Status Greet();
+  // Steps all transfers until all are done.
+  absl::Status Complete(std::span<Transfer> transfers) const;
+  Seed TransferKey(absl::string_view stage, uint32_t from, uint32_t to, uint64_t most_bytes) const;
 
   Transport* transport_ = nullptr;
-  Seed round_key_;
+  Seed round_key_, session_key_;
   const Clock* clock_ = nullptr;
+  RandomSource* random_ = nullptr;
   Options options_;
   uint64_t exchanges_ = 0;  // of this round that have begun
-  bool ended_ = false;
+  bool remembers_ = true, finished_ = false;
+  std::atomic<bool> ended_ = false;
 };
 
 }  // namespace shoal::machines

@@ -18,7 +18,7 @@ namespace shoal::machines {
 // else is promised, and nothing is believed: whoever has the links can read, change, withhold and
 // repeat chunks, and Machines notices all but the reading, which tells him nothing.
 //
-// No call waits but Wait. Thread-compatible.
+// No call waits but Wait. Thread-compatible, but for Abort.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -33,10 +33,12 @@ class Transport {
   // The next chunk from machine `from`; none if it is not there yet. UNAVAILABLE if the party's job
   // has ended; the transport may give up a chunk of more than kMaxChunkBytes with any error.
   virtual absl::StatusOr<std::optional<Bytes>> TryReceive(uint32_t from) = 0;
-  // Waits until there may be room or a chunk, and some 10 ms at most.
+  // Waits until a chunk has come for this machine or room was made for one of its own since Wait
+  // returned last, and some 10 ms at most. A chunk that lies there because the caller cannot take
+  // it yet does not end a wait: otherwise the caller would spin.
   virtual void Wait() = 0;
 
-  // Ends the party's job: the other machines' calls fail soon. Idempotent.
+  // Ends the party's job: the other machines' calls fail soon. Idempotent. Thread-safe.
   virtual void Abort() = 0;
 
   // Of a chunk, its seal included.

@@ -274,7 +274,8 @@ TEST(PartyMachinesTest, NothingPassesInTheClear) {
   LocalCluster cluster(2);
   cluster.Capture();
   const Slice all = RunAll(round, 2, input, 2, 1 << 30, cluster);
-  const Bytes captured = cluster.captured();
+  Bytes captured;
+  for (const Bytes& chunk : cluster.captured()) Append(captured, chunk);
   ASSERT_GT(captured.size(), 1000u);
   for (size_t i = 0; i < 2500; i += 97) {
     for (const BytesView part :
@@ -312,11 +313,12 @@ TEST(PartyMachinesTest, AFaultAtAnyStepStopsTheStage) {
   const PracticeRound round({.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()},
                             random);
   const Input input = MakeInput(round, 2, 60, random);
-  // Slices, fingerprints, duplicates, buckets, onions, places; the last one is the barrier.
-  for (uint64_t chunk = 0; chunk < 6; ++chunk) {
-    for (const Fault fault : {Fault::kCorrupt, Fault::kWithhold, Fault::kDie}) {
+  // The greeting, slices, fingerprints, duplicates, buckets, onions, places; then comes the
+  // barrier.
+  for (uint64_t chunk = 0; chunk < 7; ++chunk) {
+    for (const Fault fault : {Fault::kCorrupt, Fault::kWithhold, Fault::kAbort, Fault::kDie}) {
       LocalCluster cluster(3);
-      if (fault == Fault::kWithhold) cluster.BeImpatient();
+      if (fault == Fault::kWithhold || fault == Fault::kDie) cluster.BeImpatient();
       cluster.Break(fault, 0, 2, chunk);
       const auto results = cluster.Run([&](Machines& machines) {
         return RunSlice(round, 2, input, machines::RunOf(input.records(), machines.rank(), 3),

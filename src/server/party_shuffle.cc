@@ -21,18 +21,6 @@ using shuffle::BucketDraw;
 // Items that are looked at between two pieces of a transfer.
 constexpr size_t kBlock = 4096;
 
-// Bytes that are there already, in one piece.
-class ViewSource final : public ByteSource {
- public:
-  explicit ViewSource(BytesView bytes) : bytes_(bytes) {}
-  uint64_t size() const override { return bytes_.size(); }
-  absl::StatusOr<BytesView> Next() override { return std::exchange(next_, {}); }
-
- private:
-  const BytesView bytes_;
-  BytesView next_ = bytes_;
-};
-
 // Exchanges bytes that lie in memory: sends `to[j]` to machine j, and returns what came.
 absl::StatusOr<std::vector<SecretVector<uint8_t>>> ExchangeBytes(
     Machines& machines, absl::string_view stage, std::span<const SecretVector<uint8_t>> to,

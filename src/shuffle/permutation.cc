@@ -114,7 +114,7 @@ absl::StatusOr<BucketDraw> BucketDraw::Create(uint32_t buckets, uint64_t first, 
   draw.chunk_counts_.resize(draw.chunks_.size() * buckets);
   pool.ParallelFor(draw.chunks_.size(), 1, [&](size_t begin, size_t end) {
     for (size_t chunk = begin; chunk < end; ++chunk) {
-      Draws draws(key, "shoal permutation buckets v1", first_chunk + chunk);
+      Draws draws(key, "shoal permutation buckets v2", first_chunk + chunk);
       if (chunk == 0) draws.Skip(first % kChunk);
       const auto [from, to] = draw.chunks_[chunk];
       const std::span bucket_of = draw.bucket_of_.span().subspan(from, to - from);
@@ -144,7 +144,7 @@ absl::StatusOr<BucketRun> BucketRun::Permute(uint32_t first_bucket, uint32_t fir
   SHOAL_ASSIGN_OR_RETURN(run.places_, PageArray<uint32_t>::Create(run.start_.back(), kSecret));
   pool.ParallelFor(sizes.size(), 1, [&](size_t begin, size_t end) {
     for (size_t k = begin; k < end; ++k) {
-      Draws draws(key, "shoal permutation places v1", first_bucket + k);
+      Draws draws(key, "shoal permutation places v2", first_bucket + k);
       uint32_t* const mine = run.places_.data() + run.start_[k];
       const uint32_t count = sizes[k], place = first_place + run.start_[k];
       for (uint32_t r = 0; r < count; ++r) mine[r] = place + r;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
@@ -226,6 +227,36 @@ TEST(RandomPermutationTest, TheNumberOfBucketsFollowsFromTheItems) {
   }
   // Four machines and more have about equal shares of lists that are long enough to divide.
   EXPECT_GE(BucketCount(200'000), 64u);
+}
+
+// What a key gives is fixed: whoever changes it gives the streams other domains. Repeats by another
+// version of the program would otherwise show two permutations of the same queries.
+TEST(RandomPermutationTest, KnownAnswers) {
+  ThreadPool pool(2);
+  const Bytes key(32, 7);
+  const auto few = *RandomPermutationInBuckets(10, 4, key, pool);
+  EXPECT_EQ(std::vector<uint32_t>(few.begin(), few.end()),
+            (std::vector<uint32_t>{4, 7, 2, 0, 9, 1, 8, 3, 5, 6}));
+  Transcript places("shoal permutation test");
+  const auto many = *RandomPermutation(300'000, key, pool);
+  for (const uint32_t place : many) places.U64(place);
+  EXPECT_EQ(Hex(places.Finish()),
+            "d4c1459b1d7ef82f14607b7e26403cb8175ea7db143a1e794e1f3507f8df1452");
+}
+
+// How even the shares of a party's machines are, for lists of 64 buckets and more.
+TEST(RandomPermutationTest, MachinesHaveEvenShares) {
+  for (uint32_t buckets = BucketCount((1 << 15) + 1); buckets <= kMaxBuckets; buckets *= 2) {
+    ASSERT_GE(buckets, 64u);
+    for (uint32_t machines = 1; machines <= 64; ++machines) {
+      const std::vector<uint64_t> bounds = EvenSlices(buckets, machines);
+      for (uint32_t i = 0; i < machines; ++i) {
+        const auto share = static_cast<double>((bounds[i + 1] - bounds[i]) * machines) / buckets;
+        EXPECT_GT(share, 0);
+        EXPECT_LT(share, machines <= 8 ? 1.1 : 2.0) << machines << " machines";
+      }
+    }
+  }
 }
 
 // A party that repeats a round must come to the same places on any machine.

@@ -26,10 +26,8 @@ class LocalCluster::Link final : public Transport, public Clock {
   absl::StatusOr<std::optional<Bytes>> TryReceive(uint32_t from) override {
     return cluster_->Receive(from, rank_);
   }
-  void Wait() override {
-    if (!cluster_->Wait(seen_)) ++now_s_;
-  }
-  void Abort() override { cluster_->Abort(); }
+  void Wait() override { now_s_ += cluster_->Wait(rank_, seen_); }
+  void Abort() override { cluster_->Abort(rank_); }
 
   uint64_t NowSeconds() const override { return now_s_; }
   uint64_t SteadyMilliseconds() const override { return now_s_ * 1000; }
@@ -37,35 +35,58 @@ class LocalCluster::Link final : public Transport, public Clock {
  private:
   LocalCluster* const cluster_;
   const uint32_t rank_;
-  uint64_t seen_ = 0;   // changes of the cluster
-  uint64_t now_s_ = 0;  // a second for every 10 ms in which nothing moved
+  Seen seen_;
+  uint64_t now_s_ = 0;
 };
 
 LocalCluster::LocalCluster(uint32_t machines)
-    : machines_(machines), pairs_(size_t{machines} * machines) {}
+    : machines_(machines), pairs_(size_t{machines} * machines), states_(machines) {}
 
 std::vector<absl::Status> LocalCluster::Run(const std::function<absl::Status(Machines&)>& work) {
   const Seed secret = shoal::testing::TestRandom(1).NewSeed();
   Digest job = {};
   job[0] = static_cast<uint8_t>(++runs_);
+  return RunLinks([&](Transport& link, const Clock& clock) {
+    shoal::testing::TestRandom random(runs_ * machines_ + link.rank());
+    Machines alone;
+    std::optional<Machines> several;
+    if (machines_ > 1) {
+      several.emplace(&link, RoundKey(secret.view(), {}, job), &clock, &random, options());
+    }
+    Machines& machines = machines_ > 1 ? *several : alone;
+    const absl::Status status = work(machines);
+    if (status.ok()) machines.Finish();
+    return status;
+  });
+}
+
+std::vector<absl::Status> LocalCluster::RunLinks(
+    const std::function<absl::Status(Transport&, const Clock&)>& work) {
   std::vector<absl::Status> results(machines_);
   std::vector<std::thread> threads;
   for (uint32_t rank = 0; rank < machines_; ++rank) {
     threads.emplace_back([&, rank] {
       Link link(this, rank);
-      if (machines_ == 1) {
-        results[rank] = work(Machines::Alone());
-        return;
-      }
-      // Other work that keeps the processor makes no test fail, and no test waits for ever.
-      const uint64_t limit_s = impatient_ ? 30 : 20'000;
-      Machines machines(&link, RoundKey(secret.view(), {}, job), &link,
-                        {.progress_limit_s = limit_s});
-      results[rank] = work(machines);
+      results[rank] = work(link, link);
     });
   }
   for (std::thread& thread : threads) thread.join();
   return results;
+}
+
+Machines::Options LocalCluster::options() const {
+  // Other work that keeps the processor makes no test fail, and no test waits for ever.
+  return {.progress_limit_s = impatient_ ? uint64_t{30} : uint64_t{20'000}};
+}
+
+void LocalCluster::SlowClock(uint32_t machine, uint64_t wait_s) {
+  const MutexLock lock(mutex_);
+  states_[machine].wait_s = wait_s;
+}
+
+uint64_t LocalCluster::waits(uint32_t machine) const {
+  const MutexLock lock(mutex_);
+  return states_[machine].waits;
 }
 
 void LocalCluster::Break(Fault fault, uint32_t from, uint32_t to, uint64_t number) {
@@ -85,7 +106,7 @@ uint64_t LocalCluster::received_bytes(uint32_t machine) const {
   return bytes;
 }
 
-Bytes LocalCluster::captured() const {
+std::vector<Bytes> LocalCluster::captured() const {
   const MutexLock lock(mutex_);
   return captured_;
 }
@@ -94,50 +115,62 @@ absl::StatusOr<bool> LocalCluster::Send(uint32_t from, uint32_t to, BytesView ch
   const MutexLock lock(mutex_);
   Pair& link = pair(from, to);
   const Fault fault = link.chunks == link.faulty ? link.fault : Fault::kNone;
-  if (fault == Fault::kDie) aborted_ = true;
-  if (aborted_) {
-    ++changes_;
-    changed_.NotifyAll();
-    return absl::UnavailableError("a machine has died");
-  }
+  if (fault == Fault::kAbort) EndLocked();
+  if (fault == Fault::kDie) states_[from].silent = true;
+  if (states_[from].ended) return absl::UnavailableError("a machine has died");
+  if (states_[from].silent || states_[to].silent) return false;
   if (link.waiting.size() >= kRoom) return false;
   link.bytes += chunk.size();
-  if (capturing_) captured_.insert(captured_.end(), chunk.begin(), chunk.end());
+  if (capturing_) captured_.emplace_back(chunk.begin(), chunk.end());
   const bool withheld = link.fault == Fault::kWithhold && link.chunks >= link.faulty;
   ++link.chunks;
   if (withheld) return true;
   link.waiting.emplace_back(chunk.begin(), chunk.end());
   if (fault == Fault::kCorrupt) link.waiting.back()[chunk.size() / 2] ^= 1;
   if (fault == Fault::kRepeat) link.waiting.push_back(link.waiting.back());
-  ++changes_;
-  changed_.NotifyAll();
+  ChangeLocked(to);
   return true;
 }
 
 absl::StatusOr<std::optional<Bytes>> LocalCluster::Receive(uint32_t from, uint32_t to) {
   const MutexLock lock(mutex_);
-  if (aborted_) return absl::UnavailableError("a machine has died");
+  if (states_[to].ended) return absl::UnavailableError("a machine has died");
   Pair& link = pair(from, to);
   std::optional<Bytes> chunk;
-  if (link.waiting.empty()) return chunk;
+  if (link.waiting.empty() || states_[to].silent) return chunk;
   chunk = std::move(link.waiting.front());
   link.waiting.pop_front();
-  ++changes_;
-  changed_.NotifyAll();
+  ChangeLocked(from);
   return chunk;
 }
 
-bool LocalCluster::Wait(uint64_t& seen) {
+uint64_t LocalCluster::Wait(uint32_t rank, Seen& seen) {
   const MutexLock lock(mutex_);
+  State& state = states_[rank];
+  ++state.waits;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
-  while (changes_ == seen && changed_.WaitUntil(mutex_, deadline)) {
+  while (state.changes == seen.own && changed_.WaitUntil(mutex_, deadline)) {
   }
-  return std::exchange(seen, changes_) != changes_;
+  const bool moved = changes_ != seen.all;
+  seen = {.own = state.changes, .all = changes_};
+  return state.wait_s + (moved ? 0 : 1);
 }
 
-void LocalCluster::Abort() {
+void LocalCluster::Abort(uint32_t rank) {
   const MutexLock lock(mutex_);
-  aborted_ = true;
+  if (!states_[rank].silent) EndLocked();
+}
+
+void LocalCluster::EndLocked() {
+  for (uint32_t rank = 0; rank < machines_; ++rank) {
+    if (states_[rank].silent) continue;
+    states_[rank].ended = true;
+    ChangeLocked(rank);
+  }
+}
+
+void LocalCluster::ChangeLocked(uint32_t rank) {
+  ++states_[rank].changes;
   ++changes_;
   changed_.NotifyAll();
 }

@@ -24,8 +24,13 @@ class LocalCluster {
  public:
   explicit LocalCluster(uint32_t machines);
 
-  // Runs `work` for each machine, on a thread of its own. Returns what each returned.
+  // Runs `work` for each machine, on a thread of its own, and finishes the Machines of those whose
+  // work has succeeded. Returns what each returned.
   std::vector<absl::Status> Run(const std::function<absl::Status(Machines&)>& work);
+  // The same for work that makes its own Machines, with options().
+  std::vector<absl::Status> RunLinks(
+      const std::function<absl::Status(Transport&, const Clock&)>& work);
+  Machines::Options options() const;
 
   // What happens to chunk `number`, counted from 0 over the cluster's life, from one machine to
   // another.
@@ -34,12 +39,17 @@ class LocalCluster {
     kWithhold,  // and all after it: a link that is dead without a word
     kCorrupt,   // one bit is changed
     kRepeat,    // it comes twice
-    kDie,       // the sender dies before it sends the chunk
+    kAbort,     // the sender ends before it sends the chunk, and the transport tells everybody
+    kDie,       // the sender dies instead: from then on nothing comes from it, nothing goes to it
   };
   void Break(Fault fault, uint32_t from, uint32_t to, uint64_t number);
   // From then on a machine gives up when nothing has moved anywhere for 0.3 s, so that a stall
   // takes a test a moment. Without this call it does after some minutes.
   void BeImpatient() { impatient_ = true; }
+  // From then on, each wait of this machine takes so many seconds of its clock.
+  void SlowClock(uint32_t machine, uint64_t wait_s);
+  // How often a machine has waited.
+  uint64_t waits(uint32_t machine) const;
   // Keeps all that passes.
   void Capture() { capturing_ = true; }
 
@@ -47,7 +57,8 @@ class LocalCluster {
   uint64_t sent_bytes(uint32_t from, uint32_t to) const;
   // Bytes that a machine was sent.
   uint64_t received_bytes(uint32_t machine) const;
-  Bytes captured() const;
+  // The chunks, in the order in which they were sent.
+  std::vector<Bytes> captured() const;
 
  private:
   class Link;
@@ -57,11 +68,25 @@ class LocalCluster {
     Fault fault = Fault::kNone;
     uint64_t faulty = 0;
   };
+  // One machine.
+  struct State {
+    uint64_t changes = 0;  // chunks for it, and room for its own
+    uint64_t waits = 0, wait_s = 0;
+    bool ended = false;   // it has heard that the job has
+    bool silent = false;  // it is dead
+  };
+  // What a machine had seen when it last waited: its own changes, and those of all.
+  struct Seen {
+    uint64_t own = 0, all = 0;
+  };
   absl::StatusOr<bool> Send(uint32_t from, uint32_t to, BytesView chunk);
   absl::StatusOr<std::optional<Bytes>> Receive(uint32_t from, uint32_t to);
-  // Waits for a change since `seen`, and sets it; false if there was none for 10 ms.
-  bool Wait(uint64_t& seen);
-  void Abort();
+  // Waits for a change of the machine's own since `seen`, for 10 ms at most. Returns how long that
+  // was by its clock: a second if nothing has moved anywhere, and what SlowClock says.
+  uint64_t Wait(uint32_t rank, Seen& seen);
+  void Abort(uint32_t rank);
+  void EndLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ChangeLocked(uint32_t rank) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Pair& pair(uint32_t from, uint32_t to) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return pairs_[from * machines_ + to];
   }
@@ -72,9 +97,9 @@ class LocalCluster {
   mutable Mutex mutex_;
   CondVar changed_;
   uint64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool aborted_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Pair> pairs_ ABSL_GUARDED_BY(mutex_);
-  Bytes captured_ ABSL_GUARDED_BY(mutex_);
+  std::vector<State> states_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Bytes> captured_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::machines::testing
