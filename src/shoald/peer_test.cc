@@ -306,7 +306,9 @@ TEST_F(PeerTest, AStageWhoseConnectionIsCutIsRunAgain) {
   for (const Bytes& answer : rows_got)
     EXPECT_TRUE(std::ranges::equal(answer, deployment_.Answer(7)));
   const MutexLock lock(mutex);
-  EXPECT_EQ(onions.size(), 2u);
+  // None come again if party 3 had them all before the repeat began.
+  EXPECT_GE(onions.size(), 1u);
+  EXPECT_LE(onions.size(), 2u);
   EXPECT_GE(queries.size(), 2u);
   EXPECT_LE(queries.size(), 3u);
   for (const auto* tries : {&onions, &queries, &answers}) {
