@@ -53,6 +53,10 @@ grep -q '^shoal,hashed,.*,1,1e-06,20,1,list,' "$TEST_TMPDIR/app-store/points.csv
 grep -q '>whole lists<' "$TEST_TMPDIR/app-store/index.html" || fail "app-store does not say what it protects"
 grep -q '^rates,,0,4,64,50,.*' "$TEST_TMPDIR/set-membership/points.csv" ||
   fail "set-membership: $(cat "$TEST_TMPDIR/set-membership/points.csv")"
+grep -q '^measured,online,1,20,192,2,1,1,4,20,.*,192,' "$TEST_TMPDIR/machines/points.csv" &&
+  grep -q '^modelled,both,1,100000,1000000,8,' "$TEST_TMPDIR/machines/points.csv" ||
+  fail "machines: $(cat "$TEST_TMPDIR/machines/points.csv")"
+grep -q '>online, modelled<' "$TEST_TMPDIR/machines/index.html" || fail "machines does not say what is modelled"
 
 # Stands in for `shoal` and reports that an answer was wrong.
 bad=$TEST_TMPDIR/bad/src

@@ -13,7 +13,8 @@ LAYERS = {
     "parallel": ["base"],
     "storage": ["base", "parallel"],
     # The machines of one party.
-    "machines": ["base"],
+    "machines": ["base", "parallel"],
+    "machines/mpi": ["base", "machines", "parallel"],
     # Encodings.
     "wire": ["base", "storage"],
     # The five primitives of the chain.
@@ -32,18 +33,19 @@ LAYERS = {
     "pir": ["base", "parallel", "storage", "wire"],
     "pir/lwe": ["base", "noise", "parallel", "pir", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
+    "pir/sets": ["base"],
     "pir/registry": ["pir", "pir/lwe"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "table", "wire"],
-    "plan": ["base", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
+    "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
     "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
     "shoald": ["base", "cli", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     # Tests and benchmarks over several folders.
-    "bench": ["base", "noise", "onion", "parallel", "server", "sharing", "shuffle", "storage", "wire"],
+    "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
     "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
     "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }

@@ -24,7 +24,7 @@ LOCAL_CHAIN = os.path.join(ROOT, "scripts", "local-chain")
 
 # Longer than any round of a study takes: a round ends when its counts are reached, or with its
 # processes.
-_WINDOW_S = 6 * 3600
+WINDOW_S = 6 * 3600
 # If the study stood still for longer than this during a round, the round's times are not kept.
 _LONGEST_PAUSE_S = 3
 _ATTEMPTS = 5
@@ -153,6 +153,16 @@ def spool_memory_bytes(parties):
     return int(0.4 * machine.memory_bytes() / parties)
 
 
+def rounds_text(queries):
+    """The field `rounds` of party 1, for one round that ends when it has so many queries.
+
+    Only one round at a time: otherwise the next round's noise would be made while this one is timed.
+    """
+    return (f"rounds {{ open_ahead: 1 max_rounds: 1 max_slots: {queries} "
+            f"onions_window_s: {WINDOW_S} onions_count: {queries} "
+            f"queries_window_s: {WINDOW_S} queries_count: {queries} answers_window_s: {WINDOW_S} }}")
+
+
 class _Work:
     """Counts what processes and the crowd do from its creation on."""
 
@@ -209,7 +219,7 @@ class Chain:
         spool_bytes = spool_bytes or spool_memory_bytes(self.parties)
         for j in range(1, self.parties + 1):
             with open(os.path.join(directory, f"party-{j}.textproto"), "a", encoding="utf-8") as file:
-                file.write(f"stage_limit_s: {_WINDOW_S}\nspool_memory_mib: {spool_bytes >> 20}\n")
+                file.write(f"stage_limit_s: {WINDOW_S}\nspool_memory_mib: {spool_bytes >> 20}\n")
 
     def round(self, queries, devices, apps=None):
         """Runs _round, and runs it again if everything stood still meanwhile."""
@@ -309,13 +319,7 @@ class Chain:
         path = os.path.join(self.directory, "party-1.textproto")
         with open(path, encoding="utf-8") as file:
             config = file.read()
-        # Only one round at a time: otherwise the next round's noise would be made while this one is
-        # timed.
-        rounds = (f"rounds {{ open_ahead: 1 max_rounds: 1 max_slots: {queries} "
-                  f"onions_window_s: {_WINDOW_S} onions_count: {queries} "
-                  f"queries_window_s: {_WINDOW_S} queries_count: {queries} "
-                  f"answers_window_s: {_WINDOW_S} }}")
-        config, changed = re.subn(r"^rounds \{.*\}$", rounds, config, flags=re.MULTILINE)
+        config, changed = re.subn(r"^rounds \{.*\}$", rounds_text(queries), config, flags=re.MULTILINE)
         if changed != 1:
             raise Failed(f"{path}: has no rounds")
         with open(path, "w", encoding="utf-8") as file:
@@ -377,24 +381,30 @@ class Chain:
 
     def _costs(self, number):
         report = next(r for r in self._status()["rounds"] if r["round"] == number)
-        self.stages = stages = report["stages"]
+        self.stages = report["stages"]
+        return round_costs(report)
 
-        def total(field, *names):
-            return sum(stage[field] for stage in stages if stage["stage"] in names)
 
-        return {
-            "noise_queries": total("noise_queries", "noise"),
-            "noise_s": max((s["seconds"] for s in stages if s["stage"] == "noise"), default=0.0),
-            "offline_s": report["offline_ms"] / 1000,
-            "online_s": report["online_ms"] / 1000,
-            "noise_cpu_s": total("cpu_seconds", "noise"),
-            "offline_cpu_s": total("cpu_seconds", "offline"),
-            "online_cpu_s": total("cpu_seconds", "online", "answers"),
-            # Every party but the first takes in what its predecessor sent. The bytes of answers are
-            # counted at the stage "answers".
-            "link_bytes": sum(stage["bytes_in"] for stage in stages
-                              if stage["stage"] == "answers" or stage["party"] > 1),
-        }
+def round_costs(report):
+    """What a round cost, by what `shoal status` reports of it, as columns of results.MEASURED."""
+    stages = report["stages"]
+
+    def total(field, *names):
+        return sum(stage[field] for stage in stages if stage["stage"] in names)
+
+    return {
+        "noise_queries": total("noise_queries", "noise"),
+        "noise_s": max((s["seconds"] for s in stages if s["stage"] == "noise"), default=0.0),
+        "offline_s": report["offline_ms"] / 1000,
+        "online_s": report["online_ms"] / 1000,
+        "noise_cpu_s": total("cpu_seconds", "noise"),
+        "offline_cpu_s": total("cpu_seconds", "offline"),
+        "online_cpu_s": total("cpu_seconds", "online", "answers"),
+        # Every party but the first takes in what its predecessor sent. The bytes of answers are
+        # counted at the stage "answers".
+        "link_bytes": sum(stage["bytes_in"] for stage in stages
+                          if stage["stage"] == "answers" or stage["party"] > 1),
+    }
 
 
 def check_answers(report, queries):

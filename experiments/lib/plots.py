@@ -24,7 +24,7 @@ matplotlib.rcParams.update({
 import matplotlib.pyplot as plt  # noqa: E402 (after the backend is chosen)
 
 # Shoal's measurements have filled markers and solid lines, the authors' hollow markers and dashed
-# lines.
+# lines, and what is computed from other measurements crosses and dotted lines.
 _OURS = {"linestyle": "-"}
 _THEIRS = {"linestyle": "--", "markerfacecolor": "white"}
 BLUE, GREEN, PURPLE, RED = "#1764ab", "#2a9d5c", "#7b3fa0", "#c0392b"
@@ -39,6 +39,11 @@ def ours(color, marker="o", label=None):
 def theirs(color=ORANGE, marker="s", label=None):
     """Arguments of `plot` for what the paper's authors measured."""
     return {**_THEIRS, "color": color, "marker": marker, "label": label}
+
+
+def modelled(color, marker="x", label=None):
+    """Arguments of `plot` for what a model says."""
+    return {"linestyle": ":", "color": color, "marker": {"o": "x", "^": "+"}.get(marker, marker), "label": label}
 
 
 def through_medians(axis, points, **style):

@@ -51,7 +51,9 @@ def noise_fields(n):
 
 def roster_digest(r):
     parties = [(p.number, p.name, p.peer_address, p.client_address, p.bls_public_key,
-                p.proof_of_possession, p.tls_certificate_sha256, p.machines) for p in r.parties]
+                p.proof_of_possession, p.tls_certificate_sha256, p.machines) +
+               sum(((m.peer_address, m.client_address) for m in p.other_machines), ())
+               for p in r.parties]
     return transcript("shoal roster v2", r.deployment, r.epoch, len(parties), *sum(parties, ()),
                       *noise_fields(r.noise), r.valid_from_s, r.expires_s, r.clock_tolerance_s,
                       r.max_slots, r.onion_suite)

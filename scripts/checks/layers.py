@@ -6,6 +6,7 @@ What is checked, each by the function of that name:
   includes      a file includes headers of direct dependencies alone, and public ones;
                 its own folder's private ones too
   headers       a header that other folders can include is one that they do include, or that such a header includes
+  system        what only one folder of src includes: mpi.h
   programs      libraries do not print, parse flags or initialise the process
   packages      every package of the source tree is in the table
   documentation docs/architecture.md has the same table
@@ -221,6 +222,22 @@ def headers(targets, read):
     ]
 
 
+# Headers of the system that one folder alone includes, with it.
+SYSTEM_HEADERS = {"mpi.h": "src/machines/mpi"}
+SYSTEM_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:[^>"]*/)?([^/>"]+)[>"]', re.MULTILINE)
+
+
+def system(targets, read):
+    wrong = []
+    for target in targets:
+        for path in target.files if target.kind.startswith("cc_") else []:
+            for header in SYSTEM_INCLUDE.findall(read(path)):
+                folder = SYSTEM_HEADERS.get(header)
+                if folder is not None and os.path.dirname(path) != folder:
+                    wrong.append(f"{path} includes {header}, which {folder} alone may")
+    return wrong
+
+
 # Words that only programs may use. snprintf is allowed, as it writes to memory.
 PROGRAM_WORDS = re.compile(
     r"std::c(?:out|err|in)\b|(?<![a-z_])(?:std::)?(?:f|v|vf|d)?printf\(|(?<![a-z_])(?:f|w)?puts\(|<iostream>|program_options"
@@ -229,6 +246,7 @@ PROGRAM_WORDS = re.compile(
 ALLOWED_WORDS = {
     "src/base/base.cc": "the message of a broken invariant",
     "src/base/sodium_init.cc": "the one place that initialises libsodium, for every user",
+    "src/machines/mpi/mpi_job.cc": "ends the process when nobody else can: after mpirun's death, or with a thread inside MPI",
 }
 
 
@@ -303,6 +321,7 @@ def main():
     wrong += folders(targets, layers, known["apart"], known["tests"])
     wrong += includes(targets, read)
     wrong += headers(targets, read)
+    wrong += system(targets, read)
     wrong += programs(targets, known["programs"], read)
     wrong += packages(root, known["packages"])
     wrong += documentation(read("docs/architecture.md"), layers)

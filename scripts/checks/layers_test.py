@@ -59,7 +59,7 @@ class LayersTest(unittest.TestCase):
 
     def test_finds_nothing_in_a_house_that_is_right(self):
         for found in (layers.table(LAYERS), layers.apart(LAYERS, APART), self.folders(), self.includes(), self.headers(),
-                      self.programs()):
+                      self.programs(), layers.system(self.targets, self.texts.__getitem__)):
             self.assertEqual(found, [])
 
     def test_finds_an_arrow_up_in_the_table(self):
@@ -153,6 +153,14 @@ class LayersTest(unittest.TestCase):
         self.texts["src/wire/wire.h"] = ""
         self.texts["src/shoal/shoal.h"] = "std::cout << 1;"
         self.assertEqual(self.programs(), [])
+
+    def test_finds_who_includes_mpi(self):
+        self.texts["src/wire/wire.h"] = "#include <mpi/mpi.h>\n"
+        self.assert_finds(layers.system(self.targets, self.texts.__getitem__), "src/wire/wire.h includes mpi.h")
+        self.texts["src/wire/wire.h"] = '#include "mpi.h"\n'
+        self.assert_finds(layers.system(self.targets, self.texts.__getitem__), "src/wire/wire.h includes mpi.h")
+        own = library("//src/machines/mpi:mpi", sources=["src/machines/mpi/job.cc"])
+        self.assertEqual(layers.system([own], lambda _: "#include <mpi/mpi.h>\n"), [])
 
     def test_compares_with_the_documentation(self):
         text = "| src/base | bytes | |\n| src/wire | frames | |\n| src/net | sockets | wire, table |\n"

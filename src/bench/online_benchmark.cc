@@ -204,7 +204,7 @@ int Main(const Sizes& sizes) {
       stage.Do([&] {
         queries = *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n));
         mac.Of(encoded, pool);
-        forwarding = *ForwardQueries(first, front, queries, pool);
+        forwarding = *ForwardQueries(first, front, queries, resources);
         forwarded = std::move(forwarding.queries);
         mac.Of(forwarded, pool);
       });
@@ -218,7 +218,7 @@ int Main(const Sizes& sizes) {
       const auto source = stage.Do([&] {
         all = *wire::DecodeQueryBatch(forwarded, static_cast<uint32_t>(next));
         mac.Of(forwarded, pool);
-        return *AnswerQueries(last, secrets, back, all, {table, sizes.rows}, pool);
+        return *AnswerQueries(last, secrets, back, all, {table, sizes.rows}, resources);
       });
       ContentMac::Stream digest(mac);
       for (uint64_t at = 0;;) {

@@ -127,7 +127,7 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   std::vector<Forwarding> ways;
   for (uint32_t j = 0; j + 1 < parties; ++j) {
     timer = {};
-    ways.push_back(*ForwardQueries(round.context(j + 1), materials[j], batches[j], pool));
+    ways.push_back(*ForwardQueries(round.context(j + 1), materials[j], batches[j], resources));
     batches.push_back(*wire::DecodeQueryBatch(ways[j].queries, materials[j].next_positions));
     Row("queries", j + 1, batches[j + 1].positions.size(), timer);
   }
@@ -145,7 +145,7 @@ int Main(uint32_t parties, uint64_t queries, uint64_t rows, size_t row_bytes, si
   };
   timer = {};
   read(**AnswerQueries(round.context(parties), round.secrets(parties), materials[parties - 1],
-                       batches[parties - 1], {table, rows}, pool));
+                       batches[parties - 1], {table, rows}, resources));
   Row("answer", parties, batches[parties - 1].positions.size(), timer);
   for (uint32_t j = parties - 1; j-- > 0;) {
     timer = {};

@@ -123,6 +123,24 @@ class ChainClient::AnswersOfRounds final : public RowAnswers {
   SecretVector<uint8_t> answers_;
 };
 
+// Without patience: other machines may answer.
+struct ChainClient::Way {
+  Way(std::unique_ptr<Transport> to, const std::string& address, const ChainClient& client)
+      : transport(std::move(to)),
+        exchange(transport.get(), client.environment_.sleep, client.environment_.clock),
+        connections(
+            [connect = client.environment_.connect_to, address] { return connect(address); },
+            &client.deployment_->roster(), client.environment_.sleep, /*keep=*/true) {}
+
+  Traffic traffic() const { return transport->traffic() + connections.traffic(); }
+
+  const std::unique_ptr<Transport> transport;
+  Exchange exchange;
+  Connections connections;
+};
+
+ChainClient::~ChainClient() = default;
+
 ChainClient::ChainClient(const Deployment* deployment, ChainOptions options, Transport* transport,
                          StateStore* store, Environment environment)
     : deployment_(deployment),
@@ -140,6 +158,8 @@ ChainClient::ChainClient(const Deployment* deployment, ChainOptions options, Tra
 void ChainClient::Follow(const Deployment* deployment) {
   deployment_ = deployment;
   connections_.Follow(&deployment->roster());
+  for (const auto& [machine, way] : ways_) past_ = past_ + way->traffic();
+  ways_.clear();
   costs_.bytes.query_bytes = round::QueryBytes(deployment->roster().size());
   costs_.bytes.answer_bytes = deployment->manifest().answer_bytes();
 }
@@ -227,13 +247,93 @@ absl::StatusOr<round::Round> ChainClient::VerifyHeld(HeldRound& held) {
 absl::Status ChainClient::AfterFailure(HeldRound& held, const absl::Status& failed) {
   if (absl::IsUnavailable(failed)) return failed;
   if (absl::IsFailedPrecondition(failed) || absl::IsNotFound(failed)) {
-    SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state, exchange_.StateOf(held.id));
+    SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state, StateOf(held));
     if (state == wire::ABORTED) return Leave(held, "was aborted");
     if (state == wire::CLOSED) return Leave(held, "was closed before its answers were fetched");
     if (state == wire::ANSWERED) return Leave(held, "was answered without all of the queries");
   }
   SHOAL_RETURN_IF_ERROR(GiveUp(held));
   return failed;
+}
+
+absl::StatusOr<ChainClient::Way*> ChainClient::WayOf(const HeldRound& held, uint32_t other) {
+  if (!held.machine) return nullptr;
+  const uint32_t machine = (*held.machine + other) % machines();
+  const auto made = ways_.find(machine);
+  if (made != ways_.end()) return made->second.get();
+  const std::string& address = deployment_->roster().party(1).ClientAddress(machine);
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, environment_.connect_to(address));
+  SHOAL_RETURN_IF_ERROR(transport->RequireParty(deployment_->roster(), 1));
+  return (ways_[machine] = std::make_unique<Way>(std::move(transport), address, *this)).get();
+}
+
+absl::Status ChainClient::AfterSilence(HeldRound& held, const absl::Status& silence, bool obtains) {
+  constexpr uint32_t kPauseMs = 5000;
+  const wire::RoundHeader& header = held.header.header();
+  // The last state in which the round is worth waiting for, and until when it can be in it.
+  wire::RoundState last = wire::ANSWERED;
+  uint64_t until_s = header.expires_s();
+  if (obtains) {
+    last = wire::OPEN_FOR_ONIONS;
+    until_s = header.onions_close_s();
+  } else if (held.rows.empty()) {
+    last = wire::OPEN_FOR_QUERIES;
+    until_s = header.queries_close_s();
+  }
+  const uint32_t other =
+      machines() == 1 ? 0 : static_cast<uint32_t>(1 + environment_.random->Below(machines() - 1));
+  SHOAL_ASSIGN_OR_RETURN(Way* const way, WayOf(held, other));
+  const absl::StatusOr<wire::RoundState> state = way->exchange.StateOf(held.id);
+  absl::string_view why;
+  if (state.ok() && *state == wire::ABORTED) {
+    why = "was aborted";
+  } else if (state.ok() && *state == wire::CLOSED) {
+    why = "is over";
+  } else if ((state.ok() && *state > last) || environment_.clock->NowSeconds() >= until_s) {
+    why = "is given up, as its machine does not answer";
+  }
+  if (!why.empty()) {
+    if (obtains && !held.has_slots()) {
+      // Its machine may have taken the onions.
+      store_->state().ledger.AddIdleRound(header.noise().delta());
+    }
+    return Leave(held, why);
+  }
+  if (!options_.waits) return silence;
+  environment_.Tell(absl::StrCat("the machine that has this client's slots in ", RoundName(held),
+                                 " does not answer"));
+  environment_.sleep(kPauseMs);
+  return absl::OkStatus();
+}
+
+namespace {
+const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+  return result.status();
+}
+}  // namespace
+
+template <typename Call>
+auto ChainClient::AtMachine(HeldRound& held, const Call& call, bool obtains) -> decltype(call()) {
+  for (;;) {
+    auto result = call();
+    if (!held.machine || !absl::IsUnavailable(StatusOf(result))) return result;
+    SHOAL_RETURN_IF_ERROR(AfterSilence(held, StatusOf(result), obtains));
+  }
+}
+
+absl::StatusOr<wire::RoundState> ChainClient::StateOf(HeldRound& held) {
+  SHOAL_ASSIGN_OR_RETURN(Way* const way, WayOf(held));
+  if (way == nullptr) return exchange_.StateOf(held.id);
+  return AtMachine(held, [&] { return way->exchange.StateOf(held.id); });
+}
+
+absl::StatusOr<wire::RoundState> ChainClient::WaitFor(HeldRound& held, wire::RoundState state,
+                                                      uint64_t deadline_s) {
+  SHOAL_ASSIGN_OR_RETURN(Way* const way, WayOf(held));
+  if (way == nullptr) return exchange_.WaitFor(held.id, state, deadline_s);
+  return AtMachine(held, [&] { return way->exchange.WaitFor(held.id, state, deadline_s); });
 }
 
 void ChainClient::WaitForRound(const HeldRound& held) {
@@ -263,7 +363,8 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
   State& state = store_->state();
   for (const HeldRound& held : state.rounds) {
     if (held.counter() == round.counter().value() && held.id != round.id()) {
-      return absl::UnauthenticatedError(
+      // Not UNAUTHENTICATED: no newer roster explains it.
+      return absl::InvalidArgumentError(
           absl::StrCat(RoundName(held), " has two headers: the parties are not to be trusted"));
     }
   }
@@ -290,27 +391,30 @@ absl::StatusOr<bool> ChainClient::TryObtain(const wire::RoundInfo& info, uint32_
     }
   }
   const size_t save_every = missing.size() / kSlotSaves + 1;
-  const absl::Status obtained =
-      ForPieces(missing.size(), 1, [&](Exchange& exchange, size_t i, size_t) -> absl::Status {
-        OnionSubmission submission = *missing[i];
-        const Stopwatch sealing;
-        const SubmissionToMake to_make{&held->master, &submission};
-        std::vector<std::string> sealed = MakeSubmissions(round, {&to_make, 1}, environment_.pool);
-        const double seconds = sealing.Seconds();
-        SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> first_slots,
-                               exchange.SubmitOnions(round, std::move(sealed)));
-        submission.first_slot = first_slots[0];
-        const MutexLock lock(slots_of.mutex);
-        if (!slots_of.given.Add(first_slots[0], submission.count)) {
-          return absl::DataLossError("the frontend gave a slot twice");
-        }
-        *missing[i] = submission;
-        costs_.query_seconds += seconds / slots;
-        environment_.Count("obtaining slots", ++slots_of.come, missing.size());
-        if (++slots_of.unsaved < save_every) return absl::OkStatus();
-        slots_of.unsaved = 0;
-        return store_->Save();
-      });
+  const auto obtain = [&](Exchange& exchange, size_t i, size_t) -> absl::Status {
+    OnionSubmission submission = *missing[i];
+    if (submission.first_slot) return absl::OkStatus();  // before its machine fell silent
+    const Stopwatch sealing;
+    const SubmissionToMake to_make{&held->master, &submission};
+    std::vector<std::string> sealed = MakeSubmissions(round, {&to_make, 1}, environment_.pool);
+    const double seconds = sealing.Seconds();
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<uint32_t> first_slots,
+                           exchange.SubmitOnions(round, std::move(sealed)));
+    submission.first_slot = first_slots[0];
+    const MutexLock lock(slots_of.mutex);
+    if (!slots_of.given.Add(first_slots[0], submission.count)) {
+      return absl::DataLossError("the frontend gave a slot twice");
+    }
+    *missing[i] = submission;
+    costs_.query_seconds += seconds / slots;
+    environment_.Count("obtaining slots", ++slots_of.come, missing.size());
+    if (++slots_of.unsaved < save_every) return absl::OkStatus();
+    slots_of.unsaved = 0;
+    return store_->Save();
+  };
+  const absl::Status obtained = AtMachine(
+      *held, [&] { return ForPieces(*held, missing.size(), 1, obtain); }, /*obtains=*/true);
+  if (absl::IsAborted(obtained)) return obtained;  // the round is given up
   if (RoundTakesNoMore(obtained)) {
     refusal = std::string(obtained.message());
     return false;
@@ -340,6 +444,9 @@ absl::StatusOr<HeldRound*> ChainClient::PrepareOnions(const round::Round& round,
     held.header = header;
     held.id = round.id();
     held.master = environment_.random->NewSeed();
+    if (machines() > 1 && environment_.connect_to) {
+      held.machine = static_cast<uint32_t>(environment_.random->Below(machines()));
+    }
     state.rounds.push_back(std::move(held));
   }
   HeldRound* const held = state.FindRound(round.id());
@@ -362,12 +469,15 @@ absl::Status ChainClient::CheckEpoch() {
   SHOAL_ASSIGN_OR_RETURN(const wire::GetDeploymentResponse response, exchange_.GetDeployment());
   // Whoever acts on the error fetches the deployment again and verifies all of it. What does not
   // verify even here is no reason to stop waiting.
+  if (deployment_->IsFollowedBy(response.roster(), environment_.clock->NowSeconds())) {
+    return NewEpochError("roster", response.roster().roster().epoch());
+  }
   const auto manifest = table::Manifest::Verify(response.manifest(), deployment_->roster(),
                                                 environment_.clock->NowSeconds());
   if (!manifest.ok() || manifest->epoch() <= deployment_->manifest().epoch()) {
     return absl::OkStatus();
   }
-  return NewEpochError(manifest->epoch());
+  return NewEpochError("table", manifest->epoch());
 }
 
 absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_rounds) {
@@ -382,14 +492,15 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
     SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, exchange_.ListRounds());
     const uint64_t now_s = environment_.clock->NowSeconds();
     std::vector<const wire::RoundInfo*> candidates;
-    bool of_another_table = false;
+    bool of_another_epoch = false;
     for (const wire::RoundInfo& info : list.rounds()) {
       const wire::RoundHeader& header = info.header().header();
       if (info.state() != wire::OPEN_FOR_ONIONS) continue;
-      // Skips rounds of another epoch of the table. Those of the one before and of the next one run
-      // beside this one's for a while.
-      if (header.manifest_digest() != AsText(deployment_->manifest().digest())) {
-        of_another_table = true;
+      // Skips rounds of another epoch of the table or of the roster. Those of the table before and
+      // of the next one run beside this one's for a while.
+      if (header.manifest_digest() != AsText(deployment_->manifest().digest()) ||
+          header.roster_digest() != AsText(deployment_->roster().digest())) {
+        of_another_epoch = true;
         continue;
       }
       const Digest id = round::RoundId(header);
@@ -420,7 +531,7 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
       }
     }
     if (!refused.ok()) return refused;
-    if (of_another_table && now_s >= next_check_s) {
+    if (of_another_epoch && now_s >= next_check_s) {
       SHOAL_RETURN_IF_ERROR(CheckEpoch());
       next_check_s = now_s + kEpochCheckS;
     }
@@ -555,8 +666,10 @@ absl::StatusOr<Digest> ChainClient::Obtain(uint32_t queries) {
             [](const auto* a, const auto* b) { return a->counter() < b->counter(); });
   for (HeldRound* held : unused) {
     WaitForRound(*held);
-    SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state, exchange_.StateOf(held->id));
-    if (state <= wire::OPEN_FOR_QUERIES) return held->id;
+    const absl::StatusOr<wire::RoundState> state = StateOf(*held);
+    if (absl::IsAborted(state.status())) continue;  // given up
+    if (!state.ok()) return state.status();
+    if (*state <= wire::OPEN_FOR_QUERIES) return held->id;
     SHOAL_RETURN_IF_ERROR(Lose(*held));
   }
   return ObtainNew(queries, /*only_new_rounds=*/false);
@@ -571,8 +684,15 @@ absl::StatusOr<Digest> ChainClient::ObtainAhead(uint32_t slots) {
                      phi, " queries of a device together; nothing was sent. Take ", phi,
                      " slots at most, or --accept-more"));
   }
-  SHOAL_RETURN_IF_ERROR(CheckLimit(0, {.queries = slots, .in_each = slots}));
-  return ObtainNew(slots, /*only_new_rounds=*/true);
+  for (uint32_t tries = 1;; ++tries) {
+    SHOAL_RETURN_IF_ERROR(CheckLimit(0, {.queries = slots, .in_each = slots}));
+    absl::StatusOr<Digest> round_id = ObtainNew(slots, /*only_new_rounds=*/true);
+    if (round_id.ok()) return round_id;
+    if (!absl::IsAborted(round_id.status()) || tries == kMaxLostRounds) {
+      return MarkAsPerhapsOfNewRoster(round_id.status());
+    }
+    environment_.Tell(absl::StrCat(round_id.status().message(), "; taking another round"));
+  }
 }
 
 absl::Status ChainClient::Submit(const Digest& round_id, std::span<const uint32_t> rows) {
@@ -588,8 +708,8 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
   Show(held);
   environment_.Wait(absl::StrCat("waiting for ", RoundName(*held), " to take queries"),
                     round.header().onions_close_s());
-  const absl::StatusOr<wire::RoundState> state = exchange_.WaitFor(
-      round_id, wire::OPEN_FOR_QUERIES, round.header().queries_close_s() + tolerance_s);
+  const absl::StatusOr<wire::RoundState> state =
+      WaitFor(*held, wire::OPEN_FOR_QUERIES, round.header().queries_close_s() + tolerance_s);
   const bool begun = !held->rows.empty();
   // As long as nothing was sent, only the slots are lost.
   if (absl::IsDeadlineExceeded(state.status())) return Leave(*held, "took no queries in its time");
@@ -635,23 +755,28 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
     Mutex mutex;
     size_t done ABSL_GUARDED_BY(mutex) = 0;
   } queries;
-  const absl::Status sent =
-      ForPieces(total, QueriesPerPiece(options_.piece_bytes),
-                [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
-                  const Stopwatch making;
-                  const wire::SubmitQueriesRequest request =
-                      MakeQueries(round, held->Onions(first, count),
-                                  std::span(held->rows).subspan(first, count), environment_.pool);
-                  const double seconds = making.Seconds();
-                  SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(request));
-                  const MutexLock lock(queries.mutex);
-                  costs_.query_seconds += seconds / static_cast<double>(total);
-                  environment_.Count("sending queries", queries.done += count, total);
-                  return absl::OkStatus();
-                });
-  if (sent.ok()) return sent;
+  const auto send = [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
+    const Stopwatch making;
+    const wire::SubmitQueriesRequest request =
+        MakeQueries(round, held->Onions(first, count), std::span(held->rows).subspan(first, count),
+                    environment_.pool);
+    const double seconds = making.Seconds();
+    SHOAL_RETURN_IF_ERROR(exchange.SubmitQueries(request));
+    const MutexLock lock(queries.mutex);
+    costs_.query_seconds += seconds / static_cast<double>(total);
+    environment_.Count("sending queries", queries.done += count, total);
+    return absl::OkStatus();
+  };
+  const absl::Status sent = AtMachine(*held, [&] {
+    {
+      const MutexLock lock(queries.mutex);
+      queries.done = 0;
+    }
+    return ForPieces(*held, total, QueriesPerPiece(options_.piece_bytes), send);
+  });
+  if (sent.ok() || absl::IsAborted(sent)) return sent;
   if (absl::IsFailedPrecondition(sent)) {
-    SHOAL_ASSIGN_OR_RETURN(const wire::RoundState now, exchange_.StateOf(round_id));
+    SHOAL_ASSIGN_OR_RETURN(const wire::RoundState now, StateOf(*held));
     // The window closed. The queries can be in all the same, if only the response was lost: Collect
     // finds out.
     if (now == wire::ANSWERING || now == wire::ANSWERED) return absl::OkStatus();
@@ -674,7 +799,7 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
                     round.header().queries_close_s());
   const uint32_t tolerance_s = deployment_->roster().clock_tolerance_s();
   const absl::StatusOr<wire::RoundState> state =
-      exchange_.WaitFor(round_id, wire::ANSWERED, round.header().expires_s() + tolerance_s);
+      WaitFor(*held, wire::ANSWERED, round.header().expires_s() + tolerance_s);
   if (absl::IsDeadlineExceeded(state.status())) return Leave(*held, "was not answered in its time");
   if (!state.ok()) return state.status();
   if (*state == wire::ABORTED) return Leave(*held, "was aborted");
@@ -683,21 +808,24 @@ absl::Status ChainClient::Collect(const Digest& round_id, AnswerSpool& spool) {
   environment_.Tell(absl::StrCat("fetching ", total, " answers"));
   std::atomic<size_t> done = 0;
   std::atomic<bool> disk_failed = false;
-  const absl::Status fetched = ForPieces(
-      total, spool.per_piece(),
-      [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
-        const size_t piece = first / spool.per_piece();
-        if (!spool.Has(piece)) {
-          Bytes answers(count * round.answer_bytes());
-          SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(round, held->Onions(first, count), answers));
-          if (absl::Status put = spool.Put(piece, answers); !put.ok()) {
-            disk_failed = true;
-            return put;
-          }
-        }
-        environment_.Count("fetching answers", done += count, total);
-        return absl::OkStatus();
-      });
+  const auto fetch = [&](Exchange& exchange, size_t first, size_t count) -> absl::Status {
+    const size_t piece = first / spool.per_piece();
+    if (!spool.Has(piece)) {
+      Bytes answers(count * round.answer_bytes());
+      SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(round, held->Onions(first, count), answers));
+      if (absl::Status put = spool.Put(piece, answers); !put.ok()) {
+        disk_failed = true;
+        return put;
+      }
+    }
+    environment_.Count("fetching answers", done += count, total);
+    return absl::OkStatus();
+  };
+  const absl::Status fetched = AtMachine(*held, [&] {
+    done = 0;
+    return ForPieces(*held, total, spool.per_piece(), fetch);
+  });
+  if (absl::IsAborted(fetched)) return fetched;
   // If the disk failed, missing answers can still be fetched later.
   return fetched.ok() || disk_failed ? Annotate(fetched, "fetching answers")
                                      : Annotate(AfterFailure(*held, fetched), "fetching answers");
@@ -709,6 +837,7 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wante
   absl::StatusOr<std::unique_ptr<RowAnswers>> answers = AskOn(wanted);
   lookup_.reset();
   patience_.Until(0, "");
+  if (!answers.ok()) return MarkAsPerhapsOfNewRoster(answers.status());
   return answers;
 }
 
@@ -718,7 +847,8 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wan
   costs_.query_seconds = costs_.answer_seconds = 0;
   const std::vector<Portion> parts = PartsOf(division, wanted.rows);
   // Checks for all rounds at once what Submit checks for each. Parts that were begun before an
-  // interruption are charged already.
+  // interruption are charged already, and again if their round is of another table or roster.
+  SHOAL_RETURN_IF_ERROR(DropUnusable());
   uint64_t uncharged = 0;
   for (const Portion& part : parts) {
     if (!FindBegun(part)) uncharged += part.queries;
@@ -757,7 +887,14 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
       // Checks for room first, as a submission whose answers have none would be charged in vain.
       SHOAL_RETURN_IF_ERROR(AnswerSpool::CheckRoom(
           store_->AnswersPath(0), uint64_t{count} * deployment_->manifest().answer_bytes()));
-      SHOAL_ASSIGN_OR_RETURN(round_id, Obtain(count));
+      const absl::StatusOr<Digest> obtained = Obtain(count);
+      if (absl::IsAborted(obtained.status())) {
+        aborted = obtained.status();
+        environment_.Tell(absl::StrCat(aborted.message(), "; asking in another round"));
+        continue;
+      }
+      if (!obtained.ok()) return obtained.status();
+      round_id = *obtained;
     }
     HeldRound* const held = store_->state().FindRound(*round_id);
     std::optional<round::Round> round;
@@ -794,36 +931,45 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
 }
 
 absl::Status ChainClient::ForPieces(
-    size_t total, size_t piece,
+    const HeldRound& held, size_t total, size_t piece,
     const std::function<absl::Status(Exchange&, size_t first, size_t count)>& work) {
-  if (total <= piece || options_.connections == 1 || !environment_.connect) {
+  SHOAL_ASSIGN_OR_RETURN(Way* const way, WayOf(held));
+  if (total <= piece || options_.connections == 1 || (way == nullptr && !environment_.connect)) {
+    Exchange& exchange = way == nullptr ? exchange_ : way->exchange;
     for (size_t first = 0; first < total; first += piece) {
-      SHOAL_RETURN_IF_ERROR(work(exchange_, first, std::min(piece, total - first)));
+      SHOAL_RETURN_IF_ERROR(work(exchange, first, std::min(piece, total - first)));
     }
     return absl::OkStatus();
   }
+  Connections& connections = way == nullptr ? connections_ : way->connections;
+  Patience* const patience = way == nullptr ? &patience_ : nullptr;
   if (lanes_ == nullptr) lanes_ = std::make_unique<ThreadPool>(options_.connections - 1);
   const absl::Status status = client::ForPieces(
       total, piece, lanes_.get(), [&](size_t first, size_t count) -> absl::Status {
-        SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, connections_.Take());
-        Exchange exchange(transport.get(), environment_.sleep, environment_.clock, &patience_);
+        SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, connections.Take());
+        Exchange exchange(transport.get(), environment_.sleep, environment_.clock, patience);
         const absl::Status done = work(exchange, first, count);
-        connections_.Give(std::move(transport));
+        connections.Give(std::move(transport));
         return done;
       });
   // Closes the connections rather than leave them idle until the round's next state.
-  connections_.HangUp();
+  connections.HangUp();
   return status;
 }
 
 void ChainClient::HangUp() {
   exchange_.HangUp();
   connections_.HangUp();
+  for (const auto& [machine, way] : ways_) {
+    way->exchange.HangUp();
+    way->connections.HangUp();
+  }
 }
 
 Traffic ChainClient::traffic() const {
-  const Traffic one = transport_->traffic(), others = connections_.traffic();
-  return {one.sent + others.sent, one.received + others.received};
+  Traffic sum = past_ + transport_->traffic() + connections_.traffic();
+  for (const auto& [machine, way] : ways_) sum = sum + way->traffic();
+  return sum;
 }
 
 }  // namespace shoal::client

@@ -29,6 +29,13 @@
 // live_deployment.h does both. A round in which the client holds slots ends under the epoch that it
 // began with. All of this depends on the rounds that the frontend shows.
 //
+// Where the frontend has several machines, a client draws one of them for each round, and stores it
+// before it sends anything: all requests of the round go there, also after a restart. While that
+// machine does not answer, the client asks another one whether the round lives. It waits until the
+// round is over, or no longer takes what the client has to send. A round that was lost before the
+// queries is charged as one with slots alone, also if no slot came: onions were sent. Lists of
+// rounds and the deployment are the same at all machines; they come over the first connection.
+//
 // After an interruption at any point, the same Ask goes on with the same onions, the same rows in
 // the same slots and the answers in the spool. Anything sent twice has the same bytes.
 //
@@ -40,6 +47,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -129,6 +137,8 @@ struct ChainOptions {
 // Thread-compatible. Calls block.
 class ChainClient final : public RowSource {
  public:
+  ~ChainClient() override;
+
   // INVALID_ARGUMENT for options out of range. The pointers, and those in `environment`, must
   // outlive the client.
   static absl::StatusOr<std::unique_ptr<ChainClient>> Create(const Deployment* deployment,
@@ -169,11 +179,13 @@ class ChainClient final : public RowSource {
 
   // Obtains `slots` slots ahead of time, in a round that this client is not in yet. Returns its id.
   // FAILED_PRECONDITION if they are more than a round protects together, unless that is accepted,
-  // or if max_epsilon does not allow a round without queries. Else errors as Ask.
+  // or if max_epsilon does not allow a round without queries; ABORTED after kMaxLostRounds that
+  // were lost. Else errors as Ask.
   absl::StatusOr<Digest> ObtainAhead(uint32_t slots);
 
   // The steps of Ask, for tests and for programs that time the steps themselves. Obtain returns a
-  // round of this deployment with `queries` slots that carry no rows yet.
+  // round of this deployment with `queries` slots that carry no rows yet. ABORTED: a round was lost
+  // while slots were obtained in it, and another one may do.
   absl::StatusOr<Digest> Obtain(uint32_t queries);
   // Pads `rows`, which are distinct, to the round's number of queries. Charged even if it fails
   // later. FAILED_PRECONDITION of CheckLimit, and nothing was sent.
@@ -189,6 +201,8 @@ class ChainClient final : public RowSource {
   // The answers of one round, and of several.
   class Answers;
   class AnswersOfRounds;
+  // The way to a machine of the frontend.
+  struct Way;
   // What one round carries of a lookup.
   struct Portion {
     std::span<const uint32_t> rows;    // rising
@@ -200,6 +214,7 @@ class ChainClient final : public RowSource {
 
   ChainClient(const Deployment* deployment, ChainOptions options, Transport* transport,
               StateStore* store, Environment environment);
+  uint32_t machines() const { return deployment_->roster().party(1).machines; }
 
   absl::StatusOr<round::Round> VerifyRound(const wire::SignedHeader& header) const;
   absl::StatusOr<HeldRound*> FindHeld(const Digest& round_id);
@@ -217,7 +232,7 @@ class ChainClient final : public RowSource {
   std::vector<Portion> PartsOf(const Division& division, std::span<const uint32_t> rows) const;
   absl::StatusOr<std::unique_ptr<Answers>> AskPart(const Portion& part);
   absl::Status SubmitPart(const Digest& round_id, const Portion& part);
-  // NewEpochError if the frontend serves a newer epoch of the table.
+  // NewEpochError if the frontend serves a newer epoch of the table or the roster.
   absl::Status CheckEpoch();
   absl::StatusOr<std::unique_ptr<RowAnswers>> AskOn(const Wanted& wanted);
   // ABORTED, which names `last`, if the lookup has no attempts left.
@@ -225,7 +240,7 @@ class ChainClient final : public RowSource {
   // The lookup's entry in the state, which the next save stores; null outside of Ask.
   TriedLookup* Tried();
   absl::Status GiveUp(HeldRound& held);
-  // Gives up a round in which nothing was sent, and counts it for the lookup.
+  // Gives up a round in which no queries were sent, and counts it for the lookup.
   absl::Status Lose(HeldRound& held);
   // Gives up a round that is over, or counts it as lost if nothing was sent in it. ABORTED, so that
   // Ask goes on in another one; `why` is the end of a sentence whose subject is the round.
@@ -235,6 +250,19 @@ class ChainClient final : public RowSource {
   // What to return after a request to the round has failed: as Leave if the round is over. Gives
   // the round up, unless the same bytes can still be sent later.
   absl::Status AfterFailure(HeldRound& held, const absl::Status& failed);
+  // The way to the machine of a round; null if that has none. `other` takes the next one in its
+  // place. INVALID_ARGUMENT if the roster has no such address.
+  absl::StatusOr<Way*> WayOf(const HeldRound& held, uint32_t other = 0);
+  absl::StatusOr<wire::RoundState> StateOf(HeldRound& held);
+  absl::StatusOr<wire::RoundState> WaitFor(HeldRound& held, wire::RoundState state,
+                                           uint64_t deadline_s);
+  // Makes a call of the round, again while its machine does not answer and the round lives.
+  // `obtains`: the call sends onions.
+  template <typename Call>
+  auto AtMachine(HeldRound& held, const Call& call, bool obtains = false) -> decltype(call());
+  // What to do when the machine of a round did not answer, with `silence`: OK once it may be asked
+  // again, `silence` if the client does not wait. Errors of Leave.
+  absl::Status AfterSilence(HeldRound& held, const absl::Status& silence, bool obtains);
   // Waits from now on until the round expires, or for a round until `deadline_s`.
   void WaitForRound(const HeldRound& held);
   void WaitForAnyRound(uint64_t deadline_s);
@@ -244,10 +272,10 @@ class ChainClient final : public RowSource {
     return PaddedCount(rows, options_.pad_to, deployment_->manifest().rows());
   }
 
-  // Calls work(exchange, first, count) over [0, total) in pieces, over several connections if there
-  // are several pieces. Begins no more pieces after an error.
+  // Calls work(exchange, first, count) over [0, total) in pieces, over several connections to the
+  // round's machine if there are several pieces. Begins no more pieces after an error.
   absl::Status ForPieces(
-      size_t total, size_t piece,
+      const HeldRound& held, size_t total, size_t piece,
       const std::function<absl::Status(Exchange&, size_t first, size_t count)>& work);
 
   const Deployment* deployment_;
@@ -258,6 +286,8 @@ class ChainClient final : public RowSource {
   Patience patience_;
   Exchange exchange_;
   Connections connections_;
+  std::map<uint32_t, std::unique_ptr<Way>> ways_;  // by machine; made when needed
+  Traffic past_;                                   // of ways of earlier rosters
   std::unique_ptr<ThreadPool> lanes_;  // a thread for each connection but one; made when needed
   pir::Costs costs_;
   std::optional<Digest> lookup_;  // Wanted::lookup of the present Ask

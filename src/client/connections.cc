@@ -7,14 +7,6 @@
 #include "src/base/status_macros.h"
 
 namespace shoal::client {
-namespace {
-
-Traffic operator+(const Traffic& a, const Traffic& b) {
-  return {a.sent + b.sent, a.received + b.received};
-}
-
-}  // namespace
-
 void Connections::Follow(const roster::Roster* roster) {
   HangUp();
   const MutexLock lock(mutex_);

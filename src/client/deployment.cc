@@ -13,13 +13,16 @@ namespace shoal::client {
 namespace {
 
 constexpr char kNewEpochMark[] = "shoal/new-epoch";
+constexpr char kNewRosterMark[] = "shoal/perhaps-new-roster";
 // How often a fetch begins again because the next epoch went live meanwhile.
 constexpr int kMaxFetches = 3;
 
 // The party whose clients connect to this address: the frontend if the roster does not say.
 uint32_t PartyAt(const std::string& address, const roster::Roster& roster) {
   for (const roster::Party& party : roster.parties()) {
-    if (!address.empty() && party.client_address == address) return party.number;
+    for (uint32_t machine = 0; machine < party.machines; ++machine) {
+      if (!address.empty() && party.ClientAddress(machine) == address) return party.number;
+    }
   }
   return 1;
 }
@@ -135,14 +138,28 @@ absl::StatusOr<table::RowMap> MakeMap(Transport& transport, const table::Manifes
 
 }  // namespace
 
-absl::Status NewEpochError(uint64_t epoch) {
-  absl::Status status =
-      absl::FailedPreconditionError(absl::StrCat("epoch ", epoch, " of the table is served now"));
+absl::Status NewEpochError(absl::string_view what, uint64_t epoch) {
+  absl::Status status = absl::FailedPreconditionError(
+      absl::StrCat("epoch ", epoch, " of the ", what, " is served now"));
   status.SetPayload(kNewEpochMark, absl::Cord());
   return status;
 }
 
 bool IsNewEpoch(const absl::Status& status) { return status.GetPayload(kNewEpochMark).has_value(); }
+
+absl::Status MarkAsPerhapsOfNewRoster(absl::Status status) {
+  if (absl::IsUnauthenticated(status)) status.SetPayload(kNewRosterMark, absl::Cord());
+  return status;
+}
+
+bool IsPerhapsOfNewRoster(const absl::Status& status) {
+  return status.GetPayload(kNewRosterMark).has_value();
+}
+
+bool Deployment::IsFollowedBy(const wire::SignedRoster& roster, uint64_t now_s) const {
+  return roster.roster().epoch() > roster_.epoch() &&
+         roster::Roster::Verify(roster, trusted_, now_s).ok();
+}
 
 absl::StatusOr<Deployment> Deployment::Fetch(Transport& transport,
                                              const roster::PinnedParties& pins, State& state,
@@ -166,6 +183,8 @@ absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
                                                  const roster::PinnedParties& pins, State& state,
                                                  uint64_t now_s, const std::string& placement_cache,
                                                  const std::string& address) {
+  // The party may show another certificate since the last time. The roster says which.
+  transport.ForgetParty();
   SHOAL_ASSIGN_OR_RETURN(const wire::GetDeploymentResponse response,
                          transport.GetDeployment(wire::GetDeploymentRequest()));
   SHOAL_ASSIGN_OR_RETURN(
@@ -187,7 +206,8 @@ absl::StatusOr<Deployment> Deployment::FetchOnce(Transport& transport,
   state.roster = seen_roster;
   state.table = seen_table;
   state.followed_keys = pins.Follow(roster, state.followed_keys);
-  return Deployment(party, std::move(roster), std::move(manifest), std::move(map));
+  return Deployment(pins.After(state.followed_keys), party, std::move(roster), std::move(manifest),
+                    std::move(map));
 }
 
 absl::StatusOr<Deployment> Deployment::Open(Transport& transport, const roster::PinnedParties& pins,

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/client/environment.h"
 #include "src/client/state.h"
 #include "src/client/transport.h"
@@ -17,10 +19,17 @@
 
 namespace shoal::client {
 
-// The error of a call that waited while a newer epoch of the table went live: FAILED_PRECONDITION,
-// with a mark by which IsNewEpoch knows it. No server's error has the mark. Annotate drops it.
-absl::Status NewEpochError(uint64_t epoch);
+// The error of a call that waited while a newer epoch of `what` (the table, the roster) went live:
+// FAILED_PRECONDITION, with a mark by which IsNewEpoch knows it. No server's error has the mark.
+// Annotate drops it.
+absl::Status NewEpochError(absl::string_view what, uint64_t epoch);
 bool IsNewEpoch(const absl::Status& status);
+
+// What does not verify, a certificate or a round, may be that of a newer roster. Returns the error
+// with a mark for that, if it is UNAUTHENTICATED. Only for errors from before a client looks at its
+// answers: what it does on seeing the mark is visible.
+absl::Status MarkAsPerhapsOfNewRoster(absl::Status status);
+bool IsPerhapsOfNewRoster(const absl::Status& status);
 
 // Immutable, thread-safe.
 class Deployment {
@@ -49,6 +58,9 @@ class Deployment {
                                          const std::string& address = "",
                                          uint64_t wait_until_s = 0);
 
+  // Whether this is a roster of a later epoch that a client with the same pins takes.
+  bool IsFollowedBy(const wire::SignedRoster& roster, uint64_t now_s) const;
+
   // The party that was asked.
   uint32_t party() const { return party_; }
   const roster::Roster& roster() const { return roster_; }
@@ -63,11 +75,14 @@ class Deployment {
                                               const roster::PinnedParties& pins, State& state,
                                               uint64_t now_s, const std::string& placement_cache,
                                               const std::string& address);
-  Deployment(uint32_t party, roster::Roster roster, table::Manifest manifest, table::RowMap map)
-      : party_(party),
+  Deployment(roster::PinnedParties trusted, uint32_t party, roster::Roster roster,
+             table::Manifest manifest, table::RowMap map)
+      : trusted_(std::move(trusted)),
+        party_(party),
         roster_(std::move(roster)),
         manifest_(std::move(manifest)),
         map_(std::move(map)) {}
+  roster::PinnedParties trusted_;  // with the keys that were followed
   uint32_t party_;
   roster::Roster roster_;
   table::Manifest manifest_;

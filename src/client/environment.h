@@ -47,6 +47,9 @@ struct Environment {
   std::function<void(absl::string_view what, uint64_t due_s)> waiting = nullptr;
   // Makes further connections to the frontend; if empty, there is only one.
   TransportFactory connect = nullptr;
+  // Makes connections to a machine of the frontend, where it has several; if empty, all requests go
+  // where the first connection leads.
+  MachineFactory connect_to = nullptr;
 
   void Tell(absl::string_view what) const {
     if (progress) progress(what);

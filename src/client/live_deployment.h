@@ -1,9 +1,10 @@
 // The deployment in which a client of the chain looks keys up, for a client that goes on by itself
-// when a new epoch of the table goes live while it waits for a round.
+// when a new epoch of the table or of the roster goes live while it waits for a round.
 //
 //   Open                the deployment, verified (deployment.h)
 //   Follow(call)        call() under the present epoch: keys to rows, slots, queries, answers
 //     NewEpochError ->  the deployment again, verified; call() again under the new epoch
+//     a round or certificate that does not verify -> the same, if either epoch is newer now
 //
 // A lookup that begins again maps its keys to the rows of the new table and sends as many queries
 // as PaddedCount says for them. Attempts that were made count on.
@@ -40,10 +41,13 @@ class LiveDeployment {
   // Valid until Follow returns.
   const Deployment& current() const { return *current_; }
 
-  // Calls `call`, again under every new epoch that `chain` hears of, and returns what it returns at
-  // last. `chain` asks in current(). `call` must have no effect when it returns NewEpochError.
-  // Errors of Deployment::Open; FAILED_PRECONDITION if the frontend showed a newer epoch than it
-  // then served.
+  // Calls `call`, again under every new epoch of the table or roster that `chain` hears of, and
+  // returns what it returns at last. `chain` asks in current(). `call` must have delivered nothing
+  // when it returns NewEpochError or what is perhaps of a new roster (deployment.h); what it has
+  // sent and charged is in the state, as if the program were run again. A roster is taken as at the
+  // start: verified with the pins. Errors of Deployment::Open; FAILED_PRECONDITION if the frontend
+  // showed a newer epoch than it then served, or if the newer roster has other noise, whatever it
+  // is, or names another party for the address: no caller has agreed to that.
   absl::Status Follow(ChainClient& chain, const std::function<absl::Status()>& call);
 
  private:

@@ -12,8 +12,11 @@
 #include "gtest/gtest.h"
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
+#include "src/client/ledger.h"
 #include "src/client/retrieval.h"
 #include "src/client/testing/fake_frontend.h"
+#include "src/noise/noise.h"
+#include "src/round/header.h"
 
 namespace shoal::client {
 namespace {
@@ -27,7 +30,12 @@ constexpr uint32_t kPadTo = 8;
 // A frontend, and one client that has opened the first epoch.
 class LiveDeploymentTest : public ::testing::Test {
  protected:
+  explicit LiveDeploymentTest(testing::FakeOptions options = {}) : frontend_(options) {}
+
   void Start(uint32_t max_attempts = 3, uint32_t timeout_s = 60) {
+    Start({.pad_to = kPadTo, .max_attempts = max_attempts, .timeout_s = timeout_s});
+  }
+  void Start(const ChainOptions& options) {
     frontend_.before = [this](const std::string& name) {
       deployments_asked_ += name == "GetDeployment";
       return absl::OkStatus();
@@ -37,12 +45,10 @@ class LiveDeploymentTest : public ::testing::Test {
                     .pool = &frontend_.pool(),
                     .sleep = [this](uint32_t milliseconds) { Sleep(milliseconds); }};
     auto live = LiveDeployment::Open(&frontend_, &frontend_.pins(), &store_, environment_,
-                                     placement_cache_);
+                                     placement_cache_, address_);
     ASSERT_TRUE(live.ok()) << live.status();
     live_ = *std::move(live);
-    auto chain = ChainClient::Create(
-        &live_->current(), {.pad_to = kPadTo, .max_attempts = max_attempts, .timeout_s = timeout_s},
-        &frontend_, &store_, environment_);
+    auto chain = ChainClient::Create(&live_->current(), options, &frontend_, &store_, environment_);
     ASSERT_TRUE(chain.ok()) << chain.status();
     chain_ = *std::move(chain);
   }
@@ -83,6 +89,7 @@ class LiveDeploymentTest : public ::testing::Test {
   const uint64_t started_s_ = frontend_.clock().now_s;
   MemoryStateStore store_;
   std::string placement_cache_;
+  std::string address_;
   Environment environment_ = {};
   std::unique_ptr<LiveDeployment> live_;
   std::unique_ptr<ChainClient> chain_;
@@ -131,6 +138,204 @@ TEST_F(LiveDeploymentTest, AClientThatWaitsForARoundGoesOnInTheNextEpoch) {
   // One submission, as large as any.
   EXPECT_EQ(ledger().submissions(), 1u);
   EXPECT_EQ(frontend_.Asked(rounds_[0]).size(), kPadTo);
+}
+
+// A party's BLS key is renewed, and with it the table, while a client waits for a round.
+TEST_F(LiveDeploymentTest, AClientThatWaitsForARoundGoesOnWithTheNextRoster) {
+  Start();
+  later_ = [&] {
+    frontend_.RenewKey(2);
+    rounds_.push_back(frontend_.OpenRound());
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto found, LookUp({FakeFrontend::Key(7)}));
+  ASSERT_EQ(found[0].outcome, Outcome::kFound);
+  EXPECT_EQ(ToString(found[0].value), FakeFrontend::Value(7, 2));
+  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(live_->current().roster().epoch(), frontend_.roster().epoch());
+  EXPECT_EQ(store_.state().roster->epoch, frontend_.roster().epoch());
+  EXPECT_EQ(ledger().submissions(), 1u);
+  EXPECT_EQ(frontend_.Asked(rounds_[0]).size(), kPadTo);
+}
+
+// The table and what the frontend shows stay, so that nothing but the rounds tells of the roster.
+TEST_F(LiveDeploymentTest, AClientThatWaitsForARoundGoesOnWithAnyNextRoster) {
+  Start();
+  const std::vector<std::function<void(wire::Roster&)>> changes = {
+      [](auto& roster) { roster.set_expires_s(roster.expires_s() + 100); },
+      [](auto& roster) { roster.set_max_slots(roster.max_slots() + 1); },
+      [](auto& roster) {
+        roster.mutable_parties(1)->set_tls_certificate_sha256(std::string(32, 'c'));
+      },
+  };
+  for (const auto& change : changes) {
+    slept_ms_ = 0;
+    later_ = [&] {
+      frontend_.NextRoster(change);
+      rounds_.push_back(frontend_.OpenRound());
+    };
+    calls_ = 0;
+    ExpectValues(1);
+    EXPECT_EQ(calls_, 2);
+    EXPECT_EQ(live_->current().roster().digest(), frontend_.roster().digest());
+    EXPECT_EQ(frontend_.Asked(rounds_.back()).size(), kPadTo);
+    frontend_.SetState(rounds_.back(), wire::CLOSED);
+  }
+  EXPECT_EQ(ledger().submissions(), changes.size());
+}
+
+// A round of a roster that nobody serves is passed over, as one of another table is.
+TEST_F(LiveDeploymentTest, ARoundOfAnUnknownRosterIsNoReasonToEnd) {
+  Start();
+  const Digest spoiled = frontend_.OpenRound();
+  frontend_.spoil_round = [&](wire::RoundInfo& info) {
+    if (round::RoundId(info.header().header()) != spoiled) return;
+    info.mutable_header()->mutable_header()->set_roster_digest(std::string(32, 'x'));
+  };
+  later_ = [&] { rounds_.push_back(frontend_.OpenRound()); };
+  ExpectValues(1);
+  EXPECT_EQ(calls_, 1);
+}
+
+// Whoever waits has agreed to the noise under which it began, and to no other.
+TEST_F(LiveDeploymentTest, ARosterWithOtherNoiseEndsTheLookup) {
+  const std::vector<std::function<void(wire::NoiseParameters&)>> changes = {
+      [](auto& noise) { noise.set_epsilon(2); },
+      [](auto& noise) { noise.set_delta(1e-2); },
+      [](auto& noise) { noise.set_mode(16); },
+      [](auto& noise) { noise.set_right_scale(5.5); },
+  };
+  for (const auto& change : changes) {
+    Start();
+    const uint64_t before = live_->current().roster().epoch();
+    slept_ms_ = 0;
+    later_ = [&] {
+      frontend_.NextRoster([&](wire::Roster& roster) { change(*roster.mutable_noise()); });
+      rounds_.push_back(frontend_.OpenRound());
+    };
+    EXPECT_THAT(LookUp({FakeFrontend::Key(7)}),
+                StatusIs(absl::StatusCode::kFailedPrecondition, "other noise"));
+    EXPECT_EQ(live_->current().roster().epoch(), before);
+    EXPECT_TRUE(frontend_.Asked(rounds_.back()).empty());
+    frontend_.SetState(rounds_.back(), wire::CLOSED);
+  }
+  EXPECT_EQ(ledger().submissions(), 0u);
+  // Who begins under it has agreed.
+  Start();
+  rounds_.push_back(frontend_.OpenRound());
+  ExpectValues(1);
+}
+
+TEST_F(LiveDeploymentTest, ARosterThatGivesTheAddressToAnotherPartyEndsTheLookup) {
+  address_ = "127.0.0.1:7000";
+  Start();
+  later_ = [&] {
+    frontend_.NextRoster([&](wire::Roster& roster) {
+      roster.mutable_parties(0)->set_client_address("127.0.0.1:7999");
+      roster.mutable_parties(1)->set_client_address(address_);
+    });
+    rounds_.push_back(frontend_.OpenRound());
+  };
+  EXPECT_THAT(LookUp({FakeFrontend::Key(7)}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "party 2 has the address"));
+  EXPECT_TRUE(frontend_.Asked(rounds_[0]).empty());
+}
+
+// The error was not of a new roster, but the fetch has accepted a new table.
+TEST_F(LiveDeploymentTest, ANewerTableIsTakenWhateverLedToTheFetch) {
+  Start();
+  frontend_.before = [this, first = true](const std::string& name) mutable {
+    if (name != "ListRounds" || !std::exchange(first, false)) return absl::OkStatus();
+    NextEpochWithARound();
+    return absl::UnauthenticatedError("another certificate");
+  };
+  ExpectValues(2);
+  EXPECT_EQ(calls_, 2);
+}
+
+// A lookup over two rounds, the first of which is answered when the roster changes.
+class LiveDeploymentOverRoundsTest : public LiveDeploymentTest {
+ protected:
+  LiveDeploymentOverRoundsTest() : LiveDeploymentTest({.protects_five = true}) {}
+  void StartWithLimit(uint64_t queries) {
+    const noise::Parameters noise = frontend_.roster().noise();
+    SHOAL_ASSERT_OK_AND_ASSIGN(const TotalLoss loss, LossOf(noise, queries, noise.delta));
+    Start({.pad_to = kPadTo,
+           .timeout_s = 60,
+           .beyond_phi = BeyondPhi::kOverRounds,
+           .max_epsilon = *loss.epsilon * 1.001});
+    rounds_.push_back(frontend_.OpenRound());
+    later_ = [this] {
+      frontend_.NextRoster([](auto& roster) { roster.set_expires_s(roster.expires_s() + 100); });
+      rounds_.push_back(frontend_.OpenRound());
+      rounds_.push_back(frontend_.OpenRound());
+    };
+  }
+};
+
+TEST_F(LiveDeploymentOverRoundsTest, AnsweredRoundsOfTheOldRosterArePaidAgain) {
+  StartWithLimit(13);
+  ExpectValues(1);
+  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(ledger().submissions(), 3u);
+  EXPECT_EQ(ledger().queries(), 13u);
+}
+
+// All of it is compared with the limit before any of it is sent again.
+TEST_F(LiveDeploymentOverRoundsTest, WhatIsPaidAgainCountsBeforeItIsSent) {
+  StartWithLimit(10);
+  EXPECT_THAT(LookUp({FakeFrontend::Key(7)}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "max_epsilon"));
+  EXPECT_EQ(calls_, 2);
+  EXPECT_EQ(ledger().queries(), 5u);
+  EXPECT_TRUE(frontend_.Asked(rounds_.back()).empty());
+}
+
+// The frontend is started again with another certificate while a client waits for answers: nothing
+// is heard of it over connections that require the old one, and the round is lost.
+TEST_F(LiveDeploymentTest, AClientThatWaitsForAnswersGoesOnWithTheNextCertificate) {
+  Start();
+  rounds_.push_back(frontend_.OpenRound());
+  frontend_.after = [&](const std::string& name) {
+    if (name == "SubmitQueries" && rounds_.size() == 1) {
+      frontend_.RenewCertificate();
+      frontend_.SetState(rounds_[0], wire::ABORTED);
+      rounds_.push_back(frontend_.OpenRound());
+    }
+    return absl::OkStatus();
+  };
+  ExpectValues(1);
+  EXPECT_EQ(calls_, 2);
+  // Both rounds are charged: the first one's queries were sent.
+  EXPECT_EQ(ledger().submissions(), 2u);
+  for (const Digest& round : rounds_) EXPECT_EQ(frontend_.Asked(round).size(), kPadTo);
+}
+
+// Nobody's roster is no reason to stop waiting, and what does not verify under the present one is
+// told as it is.
+TEST_F(LiveDeploymentTest, ARosterThatIsNotSignedIsNotFollowed) {
+  Start();
+  const wire::GetDeploymentResponse genuine = frontend_.deployment;
+  later_ = [&] {
+    frontend_.deployment.mutable_roster()->mutable_roster()->set_epoch(1000);
+    frontend_.OpenRound();
+    frontend_.spoil_round = [](wire::RoundInfo& info) {
+      info.mutable_header()->mutable_header()->set_manifest_digest(std::string(32, 'x'));
+    };
+  };
+  EXPECT_THAT(LookUp({FakeFrontend::Key(7)}),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took"));
+  EXPECT_EQ(calls_, 1);
+
+  frontend_.spoil_round = nullptr;
+  *frontend_.deployment.mutable_roster() = genuine.roster();
+  frontend_.before = [&](const std::string& name) {
+    return name == "ListRounds" ? absl::UnauthenticatedError("another certificate")
+                                : absl::OkStatus();
+  };
+  const int calls = calls_;
+  EXPECT_THAT(LookUp({FakeFrontend::Key(7)}),
+              StatusIs(absl::StatusCode::kUnauthenticated, "another certificate"));
+  EXPECT_EQ(calls_, calls + 1);
 }
 
 TEST_F(LiveDeploymentTest, SlotsOfTheOldEpochAreUsedInTheirRound) {
@@ -261,8 +466,8 @@ TEST_F(LiveDeploymentTest, AFetchThatTheNextEpochOvertakesBeginsAgain) {
 
 // No error that a server sends is taken for the mark of a new epoch.
 TEST_F(LiveDeploymentTest, OnlyThisClientSaysThatThereIsANewEpoch) {
-  EXPECT_TRUE(IsNewEpoch(NewEpochError(2)));
-  EXPECT_FALSE(IsNewEpoch(absl::FailedPreconditionError(NewEpochError(2).message())));
+  EXPECT_TRUE(IsNewEpoch(NewEpochError("table", 2)));
+  EXPECT_FALSE(IsNewEpoch(absl::FailedPreconditionError(NewEpochError("table", 2).message())));
   EXPECT_FALSE(IsNewEpoch(absl::OkStatus()));
 }
 

@@ -145,6 +145,7 @@ class StateCodec {
       if (round.over) continue;
       out.set_master_seed(round.master.data(), Seed::size());
       if (!round.rows.empty()) out.set_wanted(ToString(round.wanted));
+      if (round.machine) out.set_machine(*round.machine);
       for (const OnionSubmission& submission : round.submissions) {
         WriteSubmission(submission, *out.add_submissions());
       }
@@ -334,6 +335,10 @@ class StateCodec {
         if (rows > round.slots()) return Damaged("more rows than slots");
         if (!in.wanted().empty()) {
           SHOAL_ASSIGN_OR_RETURN(round.wanted, ReadDigest(in.wanted()));
+        }
+        if (in.has_machine()) {
+          if (in.machine() >= roster::kMaxMachines) return Damaged("a machine of the frontend");
+          round.machine = in.machine();
         }
       }
       if (state.FindRound(round.id) != nullptr) return Damaged("a round comes twice");

@@ -57,6 +57,9 @@ struct HeldRound {
   // A digest, keyed with the seed, of the rows that the lookup is for; the others are padding. By
   // it the same lookup finds its round again.
   Digest wanted = {};
+  // The machine of the frontend that has this client's slots: everything of the round goes there.
+  // Drawn at random, and stored before anything is sent. None if the frontend has one machine.
+  std::optional<uint32_t> machine = {};
   // Whether the round is over: the seed is wiped. The entry is kept until the round expires, so
   // that the client does not enter the round again.
   bool over = false;

@@ -71,6 +71,7 @@ class StateTest : public ::testing::Test {
     round.submissions = MakeSubmissions({2, 1});
     round.rows = {70, 71, 72};
     round.wanted.fill(static_cast<uint8_t>(counter));
+    round.machine = static_cast<uint32_t>(counter % 64);
     return round;
   }
 
@@ -169,6 +170,7 @@ TEST_F(StateTest, KeepsEverything) {
   EXPECT_EQ(second.plaintext[31], 3);
   EXPECT_EQ(state.rounds[0].rows, (std::vector<uint32_t>{70, 71, 72}));
   EXPECT_EQ(state.rounds[0].wanted[31], 7);
+  EXPECT_EQ(state.rounds[0].machine, 7u);
   EXPECT_FALSE(state.rounds[0].over);
   EXPECT_TRUE(state.rounds[1].over);
   EXPECT_TRUE(state.rounds[1].rows.empty());

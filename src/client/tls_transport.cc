@@ -42,6 +42,7 @@ class TlsTransport final : public FramedTransport {
     return absl::OkStatus();
   }
 
+  void ForgetParty() override { pin_.reset(); }
   void HangUp() override { Disconnect(); }
 
   Traffic traffic() const override {

@@ -107,6 +107,23 @@ TEST_F(TlsTransportTest, ConnectsAgainToTheSameFrontendAlone) {
   EXPECT_THAT(transport->ListRounds({}), StatusIs(absl::StatusCode::kUnauthenticated, ""));
 }
 
+// For the next roster, in which the party may have another certificate.
+TEST_F(TlsTransportTest, AForgottenPartyIsAskedForTheDeploymentAlone) {
+  const auto transport = Connect();
+  SHOAL_ASSERT_OK(transport->RequireParty(frontend_.roster(), 1));
+  SHOAL_ASSERT_OK(transport->ListRounds({}));
+  server_.Stop();
+  server_.Serve(server_.address(), testing::MakeTlsIdentity());
+  transport->HangUp();
+  EXPECT_THAT(transport->GetDeployment({}), StatusIs(absl::StatusCode::kUnauthenticated, ""));
+  transport->ForgetParty();
+  SHOAL_EXPECT_OK(transport->GetDeployment({}));
+  EXPECT_THAT(transport->ListRounds({}),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "not been checked"));
+  EXPECT_THAT(transport->RequireParty(frontend_.roster(), 1),
+              StatusIs(absl::StatusCode::kUnauthenticated, "another TLS certificate"));
+}
+
 TEST_F(TlsTransportTest, ErrorsKeepTheirCodeAndTheConnection) {
   const auto transport = Connect();
   SHOAL_ASSERT_OK(transport->RequireParty(frontend_.roster(), 1));

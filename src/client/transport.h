@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,9 @@ struct Traffic {
   uint64_t sent = 0;
   uint64_t received = 0;
 };
+inline Traffic operator+(const Traffic& a, const Traffic& b) {
+  return {a.sent + b.sent, a.received + b.received};
+}
 
 // Thread-compatible. Every request may be repeated: all are idempotent. UNAVAILABLE: the frontend
 // could not be reached or the connection broke; the next call connects again. Other codes are the
@@ -64,6 +68,9 @@ class Transport {
   // own pins. UNAUTHENTICATED if the peer has another certificate. Later connections are checked
   // when they are made.
   virtual absl::Status RequireParty(const roster::Roster& roster, uint32_t party) = 0;
+  // Anybody may be at the other end again, until RequireParty: for the next roster, in which the
+  // party may have another certificate. Only the deployment may be asked for meanwhile.
+  virtual void ForgetParty() = 0;
 
   // Closes the connection; a later request opens another. A client hangs up before it looks at its
   // answers, since the time for that depends on them and nobody may see it.
@@ -74,6 +81,9 @@ class Transport {
 
 // Makes a connection to the frontend for one device; from any thread.
 using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<Transport>>()>;
+// The same to one of its machines, at this address.
+using MachineFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Transport>>(const std::string& address)>;
 
 }  // namespace shoal::client
 

@@ -133,6 +133,7 @@ void AddPirTargets(std::vector<Target>& targets) {
 std::vector<Target> FormatTargets() {
   std::vector<Target> targets;
   AddWireTargets(targets);
+  AddChainAnswerTargets(targets);
   AddSignedTargets(targets);
   AddTableTargets(targets);
   AddPirTargets(targets);

@@ -1,6 +1,7 @@
 // What parties take: headers and lists of rounds, clients' requests at the frontend, the
 // neighbours' messages, journals and configurations.
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -12,6 +13,7 @@
 #include "src/round/header.h"
 #include "src/round/live_rounds.h"
 #include "src/server/journal.h"
+#include "src/server/slices.h"
 #include "src/server/testing/deployment.h"
 #include "src/shoald/config.h"
 #include "src/storage/file.h"
@@ -60,13 +62,15 @@ class OpenRound {
 struct Honest {
   Honest() {
     OpenRound open(true);
+    open.deployment().tamper(1).queries = [this](Bytes& bytes) { to_party_2 = bytes; };
     open.deployment().tamper(2).queries = [this](Bytes& bytes) { to_party_3 = bytes; };
+    open.deployment().tamper(2).answers = [this](Bytes& bytes) { back_to_party_2 = bytes; };
     SHOAL_CHECK(open.client().Query({4, 5, 6}).ok());
     queries = open.client().QueriesRequest();
     SHOAL_CHECK(open.deployment().RunOnline(open.round().id()).ok());
   }
   wire::SubmitQueriesRequest queries;
-  Bytes to_party_3;
+  Bytes to_party_2, to_party_3, back_to_party_2;
 };
 
 void AddFrontendTargets(std::vector<Target>& targets) {
@@ -211,6 +215,104 @@ void AddPartyTargets(std::vector<Target>& targets) {
        .mutations = 500});
 }
 
+// A next party that answers proposals as the real one does, but for the bytes that an input
+// changes: after a place (two bytes), those of a blob; then the length (two bytes), or all if it is
+// 0. It says of reports and lists what the others of this file do not look at.
+class ChangingLink final : public server::Link {
+ public:
+  explicit ChangingLink(server::ChainNode* real) : real_(real) {}
+  void set_input(BytesView input) { input_ = input; }
+
+  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
+                                             const wire::SignedLiveRounds& live) override {
+    const auto genuine = real_->Propose(draft, live);
+    SHOAL_CHECK(genuine.ok());
+    Bytes bytes = InputOf(*genuine);
+    Cursor cursor(input_);
+    const size_t place = cursor.U16();
+    const BytesView blob = cursor.Blob();
+    for (size_t i = 0; i < blob.size() && place + i < bytes.size(); ++i) bytes[place + i] = blob[i];
+    const size_t length = cursor.U16();
+    if (length != 0) bytes.resize(length);
+    wire::SignedHeader header;
+    if (!Parsed(bytes, header)) return absl::InvalidArgumentError("no header");
+    return header;
+  }
+  absl::Status Offline(const wire::SignedHeader&, std::unique_ptr<ByteSource>) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest&, Bytes) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<server::StageReports> Reports(const Digest&) override {
+    return absl::UnimplementedError("");
+  }
+  absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds&) override {
+    return absl::UnimplementedError("");
+  }
+
+ private:
+  server::ChainNode* const real_;
+  BytesView input_;
+};
+
+// What party 3 answers to party 2: headers and answers. (Its reports and what it lacks of lists are
+// among the formats.)
+void AddAnswersOfTheNextParty(std::vector<Target>& targets) {
+  struct Middle {
+    Deployment deployment{server::testing::DeploymentOptions{}};
+    ChangingLink link{&deployment.node(3)};
+    server::ChainNode node{&deployment.party(2), &link};
+  };
+  const auto middle = std::make_shared<Middle>();
+  targets.push_back({.name = "signed_header",
+                     .seeds = {{}},
+                     .parse =
+                         [middle](BytesView input) {
+                           Deployment& deployment = middle->deployment;
+                           const auto draft = deployment.frontend().NewDraft();
+                           SHOAL_CHECK(draft.ok());
+                           const auto extended = deployment.party(1).ExtendDraft(*draft);
+                           SHOAL_CHECK(extended.ok());
+                           middle->link.set_input(input);
+                           const auto header =
+                               middle->node.Propose(*extended, deployment.frontend().Live());
+                           // What party 2 signs is what it drafted, with party 3's key at the end.
+                           SHOAL_CHECK(!header.ok() ||
+                                       (header->header().onion_keys_size() == 3 &&
+                                        header->header().onion_keys(0) == extended->onion_keys(0)));
+                           // Ends the round everywhere, so that there is room for the next one.
+                           const RoundCounter counter(draft->counter());
+                           deployment.frontend().Withdraw(counter);
+                           SHOAL_CHECK(deployment.SendList().ok());
+                           return header.ok();
+                         },
+                     .mutations = 200});
+
+  struct Online {
+    OpenRound open{true};
+    Honest honest;
+    void Take() {
+      SHOAL_CHECK(open.deployment().party(2).Queries(open.round().id(), honest.to_party_2).ok());
+    }
+  };
+  const auto online = std::make_shared<Online>();
+  online->Take();
+  targets.push_back({.name = "chain_answers",
+                     .seeds = {online->honest.back_to_party_2},
+                     .parse =
+                         [online](BytesView input) {
+                           server::Party& party = online->open.deployment().party(2);
+                           BytesSource source(ToBytes(input));
+                           if (!party.Answers(online->open.round().id(), source).ok()) return false;
+                           // It takes no others from now on.
+                           online->open.Renew();
+                           online->Take();
+                           return true;
+                         },
+                     .mutations = 100});
+}
+
 // A file `journal`, and its records as blobs: nearly every change of the file breaks a checksum,
 // and what is behind it would not be tested.
 constexpr size_t kChecksumBytes = 16;
@@ -276,12 +378,62 @@ bool ParseKeptRounds(Deployment& deployment, BytesView input) {
   return !told.empty();
 }
 
+// Parts of a list, as machines of the party before announce them: rank, count, senders, then for
+// each part its sender, the list's length and the part. Accepted if they are the slice.
+bool ParseTiling(BytesView input) {
+  Cursor cursor(input);
+  const uint32_t count = 1 + cursor.U8() % 64;
+  const uint32_t rank = cursor.U8() % count;
+  const uint32_t senders = 1 + cursor.U8() % 64;
+  server::Tiling tiling(rank, count, senders, 50'000);
+  std::map<uint32_t, server::ListPart> taken;
+  while (!cursor.rest().empty()) {
+    const uint32_t from = cursor.U8();
+    // The last byte's bits make the numbers larger than any list.
+    server::ListPart part{cursor.U16(), cursor.U16(), cursor.U16()};
+    const uint8_t large = cursor.U8();
+    if ((large & 1) != 0) part.records = ~part.records;
+    if ((large & 2) != 0) part.first = ~part.first;
+    if ((large & 4) != 0) part.count = ~part.count;
+    if (tiling.Add(from, part).ok()) SHOAL_CHECK(taken.emplace(from, part).second);
+  }
+  if (!tiling.complete()) return false;
+  uint64_t next = tiling.slice().begin;
+  for (const auto& [from, part] : taken) {
+    SHOAL_CHECK(from < senders && part.first == next && part.records <= 50'000);
+    SHOAL_CHECK(tiling.slice().end == part.records * (rank + 1) / count);
+    next = part.end();
+  }
+  SHOAL_CHECK(next == tiling.slice().end);
+  return true;
+}
+
+// What honest senders with even runs announce to the machine.
+Bytes TilingInput(uint8_t rank, uint8_t count, uint8_t senders, uint16_t records) {
+  Bytes input = {static_cast<uint8_t>(count - 1), rank, static_cast<uint8_t>(senders - 1)};
+  for (uint8_t from = 0; from < senders; ++from) {
+    const uint64_t begin = uint64_t{records} * from / senders;
+    const server::ListPart run{records, begin, uint64_t{records} * (from + 1) / senders - begin};
+    for (const server::Shipment& shipment : server::Shipments(run, from, count)) {
+      if (shipment.to != rank) continue;
+      input.push_back(from);
+      for (const uint64_t number : {run.records, shipment.part.first, shipment.part.count}) {
+        input.push_back(static_cast<uint8_t>(number));
+        input.push_back(static_cast<uint8_t>(number >> 8));
+      }
+      input.push_back(0);
+    }
+  }
+  return input;
+}
+
 }  // namespace
 
 void AddServerTargets(std::vector<Target>& targets) {
   AddRoundTargets(targets);
   AddFrontendTargets(targets);
   AddPartyTargets(targets);
+  AddAnswersOfTheNextParty(targets);
 
   const std::string seed = FileOf({}, "seed-journal");
   const std::string directory = seed.substr(0, seed.rfind('/')) + "/of-seed";
@@ -322,6 +474,11 @@ void AddServerTargets(std::vector<Target>& targets) {
        .parse = [restarted = std::make_shared<Deployment>(server::testing::DeploymentOptions{})](
                     BytesView input) { return ParseKeptRounds(*restarted, input); },
        .mutations = 300});
+  targets.push_back(
+      {.name = "list_tiling",
+       .seeds = {TilingInput(0, 1, 1, 1000), TilingInput(1, 2, 4, 1000),
+                 TilingInput(2, 4, 3, 50'000), TilingInput(1, 3, 2, 1), TilingInput(3, 4, 3, 0)},
+       .parse = ParseTiling});
   targets.push_back(
       {.name = "server_config",
        .seeds = {InputOf("party: 1\nkeys_directory: \"keys\"\nroster_file: \"roster\"\n"

@@ -37,6 +37,7 @@ std::vector<Target> ProgramTargets();
 
 // Parts of the two, by what the parsers belong to.
 void AddWireTargets(std::vector<Target>& targets);
+void AddChainAnswerTargets(std::vector<Target>& targets);
 void AddSignedTargets(std::vector<Target>& targets);
 void AddTableTargets(std::vector<Target>& targets);
 void AddOnionTargets(std::vector<Target>& targets);

@@ -5,6 +5,7 @@
 #include "src/base/check.h"
 #include "src/fuzz/target.h"
 #include "src/wire/client.pb.h"
+#include "src/wire/control.h"
 #include "src/wire/frame.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/pir.pb.h"
@@ -90,6 +91,49 @@ bool ParseBatch(BytesView input) {
   return true;
 }
 
+// What machines of a party say to each other. The input is the message without its padding.
+bool ParseControl(BytesView input) {
+  if (input.size() > wire::kMostControlMessageBytes) return false;
+  Bytes bytes(wire::kControlBytes);
+  StoreLe(bytes.data(), static_cast<uint32_t>(input.size()));
+  std::ranges::copy(input, bytes.begin() + 4);
+  const auto control = wire::DecodeControl(bytes);
+  if (!control.ok()) return false;
+  SHOAL_CHECK(std::ranges::equal(wire::EncodeControl(*control), bytes));
+  return true;
+}
+
+std::vector<Bytes> ControlInputs() {
+  wire::Control head, other;
+  wire::RoundOrder& open = *head.add_orders();
+  open.set_number(1);
+  open.set_round(1);
+  open.mutable_open()->mutable_header()->mutable_header()->set_counter(7);
+  open.mutable_open()->set_root_seed(std::string(32, 's'));
+  wire::RoundOrder& step = *head.add_orders();
+  step.set_number(2);
+  step.set_round(1);
+  step.mutable_step()->set_step(wire::RUN_OFFLINE);
+  step.mutable_step()->set_attempt(3);
+  wire::RoundOrder& end = *head.add_orders();
+  end.set_number(3);
+  end.set_round(1);
+  end.set_end(true);
+  wire::ToldRound& told = *head.add_told();
+  told.set_round_id(std::string(32, 'r'));
+  told.mutable_report()->mutable_round()->set_state(wire::SEALED);
+  head.set_last(true);
+  wire::OrderResult& result = *other.add_results();
+  result.set_number(2);
+  result.set_code(14);
+  result.set_message("the link broke");
+  wire::MachineCounts& counts = *other.add_counts();
+  counts.set_round(1);
+  counts.set_onions(300);
+  counts.set_counted_queries(2);
+  return {InputOf(head), InputOf(other), Bytes()};
+}
+
 Bytes BatchInput(uint16_t positions, const wire::QueryBatch& batch) {
   Bytes input = {static_cast<uint8_t>(positions), static_cast<uint8_t>(positions >> 8)};
   Append(input, wire::EncodeQueryBatch(batch, positions));
@@ -122,6 +166,7 @@ void AddWireTargets(std::vector<Target>& targets) {
   };
   targets.push_back(std::move(messages));
 
+  targets.push_back({.name = "control", .seeds = ControlInputs(), .parse = ParseControl});
   targets.push_back(
       {.name = "query_batch",
        .seeds = {BatchInput(12, {.positions = {0, 3, 4, 5, 11}, .tallies = {1, 2, 3, 0, 9}}),

@@ -1,6 +1,7 @@
 #include "src/machines/machines.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
 #include "src/machines/chunk_seal.h"
+#include "src/machines/sign_of_life.h"
 
 namespace shoal::machines {
 namespace {
@@ -28,8 +30,6 @@ Seed KeyFrom(Digest digest) {
   sodium_memzero(digest.data(), digest.size());
   return key;
 }
-
-absl::Status Ended() { return absl::UnavailableError("the party's machines have given up"); }
 
 // Round and job are in the key.
 Bytes Greeting(BytesView round_key, uint32_t rank, uint32_t count, BytesView random) {
@@ -51,10 +51,13 @@ Seed RoundKey(BytesView party_secret, const Digest& round_id, const Digest& job)
 
 // One direction of one link in one call.
 struct Machines::Transfer {
-  std::string link;  // for messages
+  uint32_t other;
+  bool incoming;
   std::function<absl::StatusOr<Moved>()> step;
   bool done = false;
-  uint64_t moved_ms = 0;  // how long the call had waited when a chunk passed last
+  // How long the call had waited when a chunk passed last, or the other machine was excused.
+  uint64_t moved_ms = 0;
+  uint64_t sign = 0;  // the last one of the other machine that was looked at
 };
 
 // One transfer to another machine, chunk by chunk.
@@ -173,13 +176,24 @@ Machines::Machines(Transport* transport, Seed round_key, const Clock* clock, Ran
     : transport_(transport),
       round_key_(std::move(round_key)),
       clock_(clock),
+      options_(options),
       random_(random),
-      options_(options) {
+      peers_(count()) {
   SHOAL_CHECK(rank() < count() && count() <= kMaxCount);
+  SHOAL_CHECK(options.progress_limit_s >= 3 * kSignPeriodS);
+  if (!options.signs_by_hand) signs_thread_ = std::thread([this] { GiveSignsUntilStopped(); });
 }
 
 Machines::~Machines() {
-  if (!finished_) GiveUp();
+  bool finished;
+  {
+    const MutexLock lock(mutex_);
+    finished = finished_;
+    stopping_ = true;
+    stop_.NotifyAll();
+  }
+  if (signs_thread_.joinable()) signs_thread_.join();
+  if (!finished) GiveUp();
 }
 
 Machines& Machines::Alone() {
@@ -195,6 +209,14 @@ Seed Machines::TransferKey(absl::string_view stage, uint32_t from, uint32_t to,
                      .U64(from)
                      .U64(to)
                      .U64(most_bytes)
+                     .Finish());
+}
+
+Seed Machines::SignKey(uint32_t from, uint32_t to) const {
+  return KeyFrom(Transcript("shoal machines sign v1", round_key_.view())
+                     .U64(count())
+                     .U64(from)
+                     .U64(to)
                      .Finish());
 }
 
@@ -227,29 +249,38 @@ absl::Status Machines::TryExchange(absl::string_view stage, std::span<const Outg
                          TransferKey(stage, rank(), to, outgoing[to].most_bytes).view());
     receiving.emplace_back(from, most_from[from],
                            TransferKey(stage, from, rank(), most_from[from]).view());
-    transfers.push_back({absl::StrCat("to machine ", to),
-                         [this, &out = sending.back()] { return out.Step(*transport_); }});
+    transfers.push_back({.other = to, .incoming = false, .step = [this, &out = sending.back()] {
+                           return out.Step(*transport_);
+                         }});
     transfers.push_back(
-        {absl::StrCat("from machine ", from),
-         [this, &in = receiving.back(), &sink] { return in.Step(*transport_, sink); }});
+        {.other = from, .incoming = true, .step = [this, &in = receiving.back(), &sink] {
+           return in.Step(*transport_, sink);
+         }});
   }
   return Complete(transfers);
 }
 
 absl::Status Machines::Greet() {
   std::vector<Bytes> random(count(), Bytes(kRandomBytes));
-  random_->Fill(random[rank()]);
+  {
+    const MutexLock lock(mutex_);
+    random_->Fill(random[rank()]);
+  }
   const Bytes mine = Greeting(round_key_.view(), rank(), count(), random[rank()]);
   std::vector<Transfer> transfers;
   for (uint32_t other = 0; other < count(); ++other) {
     if (other == rank()) continue;
+    transfers.push_back({.other = other,
+                         .incoming = false,
+                         .step = [this, other, &mine]() -> absl::StatusOr<Moved> {
+                           SHOAL_ASSIGN_OR_RETURN(const bool sent,
+                                                  transport_->TrySend(other, mine));
+                           return sent ? Moved::kLastChunk : Moved::kNothing;
+                         }});
     transfers.push_back(
-        {absl::StrCat("to machine ", other), [this, other, &mine]() -> absl::StatusOr<Moved> {
-           SHOAL_ASSIGN_OR_RETURN(const bool sent, transport_->TrySend(other, mine));
-           return sent ? Moved::kLastChunk : Moved::kNothing;
-         }});
-    transfers.push_back(
-        {absl::StrCat("from machine ", other), [this, other, &random]() -> absl::StatusOr<Moved> {
+        {.other = other,
+         .incoming = true,
+         .step = [this, other, &random]() -> absl::StatusOr<Moved> {
            SHOAL_ASSIGN_OR_RETURN(const std::optional<Bytes> came, transport_->TryReceive(other));
            if (!came.has_value()) return Moved::kNothing;
            if (came->size() == kGreetingBytes) {
@@ -272,11 +303,12 @@ absl::Status Machines::Greet() {
   return absl::OkStatus();
 }
 
-absl::Status Machines::Complete(std::span<Transfer> transfers) const {
+absl::Status Machines::Complete(std::span<Transfer> transfers) {
   const uint64_t limit_ms = options_.progress_limit_s * 1000;
   uint64_t waited_ms = 0;
   for (;;) {
     bool done = true, progress = false;
+    ++passes_;
     for (Transfer& transfer : transfers) {
       if (transfer.done) continue;
       if (ended_) return Ended();
@@ -285,9 +317,13 @@ absl::Status Machines::Complete(std::span<Transfer> transfers) const {
         progress = true;
         transfer.moved_ms = waited_ms;
         transfer.done = moved == Moved::kLastChunk;
+        const MutexLock lock(mutex_);
+        Peer& peer = peers_[transfer.other];
+        ++(transfer.incoming ? peer.received : peer.sent);
       } else if (waited_ms - transfer.moved_ms > limit_ms) {
         return absl::DeadlineExceededError(
-            absl::StrCat("nothing went ", transfer.link, " for ", options_.progress_limit_s, " s"));
+            absl::StrCat("nothing went ", transfer.incoming ? "from" : "to", " machine ",
+                         transfer.other, " for ", options_.progress_limit_s, " s"));
       }
       done &= transfer.done;
     }
@@ -296,7 +332,94 @@ absl::Status Machines::Complete(std::span<Transfer> transfers) const {
     const uint64_t begun_ms = clock_->SteadyMilliseconds();
     transport_->Wait();
     waited_ms += clock_->SteadyMilliseconds() - begun_ms;
+    ExcuseThoseAtWork(transfers, waited_ms);
   }
+}
+
+void Machines::ExcuseThoseAtWork(std::span<Transfer> transfers, uint64_t waited_ms) {
+  const MutexLock lock(mutex_);
+  TakeSignsLocked();
+  for (Transfer& transfer : transfers) {
+    const Peer& peer = peers_[transfer.other];
+    if (transfer.done || peer.sign == transfer.sign) continue;
+    transfer.sign = peer.sign;
+    // One that waits in an earlier call waits for somebody who is at work there, or will notice by
+    // itself that it waits in vain. Whatever it says, what it has sent must have come.
+    const bool behind = peer.worked || peer.calls < exchanges_;
+    if (behind && peer.sent_here <= peer.received) transfer.moved_ms = waited_ms;
+  }
+}
+
+void Machines::GiveSignOfLife() {
+  absl::Status silence;
+  if (ended_) return;
+  {
+    const MutexLock lock(mutex_);
+    SendSignsLocked();
+    TakeSignsLocked();
+    for (uint32_t other = 0; other < count(); ++other) {
+      if (other == rank()) continue;
+      Peer& peer = peers_[other];
+      // Nothing is known of a machine before its first sign: it may not have come to this round.
+      const bool silent = peer.sign > 0 && peer.sign == peer.seen && !peer.finished;
+      peer.missed = silent ? peer.missed + 1 : 0;
+      peer.seen = peer.sign;
+      // Counted in own periods: a machine that was stopped does not think that all others were.
+      if (peer.missed * kSignPeriodS < options_.progress_limit_s) continue;
+      silence = absl::DeadlineExceededError(absl::StrCat(
+          "no sign of life came from machine ", other, " for ", options_.progress_limit_s, " s"));
+    }
+    why_ended_.Update(silence);
+  }
+  if (!silence.ok()) GiveUp();
+}
+
+void Machines::SendSignsLocked() {
+  const uint64_t passes = passes_;
+  ++signs_;
+  for (uint32_t other = 0; other < count(); ++other) {
+    if (other == rank()) continue;
+    const SignOfLife sign = {.number = signs_,
+                             .calls = exchanges_,
+                             .sent = peers_[other].sent,
+                             .worked = passes == signed_passes_,
+                             .finished = finished_};
+    transport_->SendSign(other, Seal(sign, SignKey(rank(), other).view(), *random_));
+  }
+  signed_passes_ = passes;
+}
+
+void Machines::TakeSignsLocked() {
+  for (uint32_t other = 0; other < count(); ++other) {
+    if (other == rank()) continue;
+    const std::optional<Bytes> came = transport_->TakeSign(other);
+    if (!came.has_value()) continue;
+    const std::optional<SignOfLife> sign = OpenSign(*came, SignKey(other, rank()).view());
+    Peer& peer = peers_[other];
+    if (!sign.has_value() || sign->number <= peer.sign) continue;  // somebody's on the link
+    peer.sign = sign->number;
+    peer.calls = sign->calls;
+    peer.sent_here = sign->sent;
+    peer.worked = sign->worked;
+    peer.finished = sign->finished;
+  }
+}
+
+void Machines::GiveSignsUntilStopped() {
+  for (;;) {
+    GiveSignOfLife();
+    const auto next = std::chrono::steady_clock::now() + std::chrono::seconds(kSignPeriodS);
+    const MutexLock lock(mutex_);
+    while (!stopping_ && stop_.WaitUntil(mutex_, next)) {
+    }
+    if (stopping_) return;
+  }
+}
+
+absl::Status Machines::Ended() {
+  const MutexLock lock(mutex_);
+  return why_ended_.ok() ? absl::UnavailableError("the party's machines have given up")
+                         : why_ended_;
 }
 
 absl::StatusOr<std::vector<SecretVector<uint8_t>>> Machines::Gather(absl::string_view stage,
@@ -318,6 +441,14 @@ absl::StatusOr<std::vector<SecretVector<uint8_t>>> Machines::Gather(absl::string
 void Machines::GiveUp() {
   if (!remembers_ || ended_.exchange(true) || transport_ == nullptr) return;
   transport_->Abort();
+}
+
+void Machines::Finish() {
+  if (ended_) return;
+  const MutexLock lock(mutex_);
+  finished_ = true;
+  // Others may have work left after the last call, and must not miss this machine.
+  if (transport_ != nullptr) SendSignsLocked();
 }
 
 }  // namespace shoal::machines

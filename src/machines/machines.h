@@ -16,6 +16,10 @@
 // All machines make the same calls in the same order. Each call is an exchange with a number.
 // Before the first one, every machine tells all others 32 random bytes, from which all keys are
 // made.
+//
+// Beside the exchanges, each machine gives each other one a sealed sign of life every few seconds
+// from the first to the last moment of this object, whether it computes or waits: so one that
+// computes is told from one that is dead or cut off.
 #ifndef SHOAL_SRC_MACHINES_MACHINES_H_
 #define SHOAL_SRC_MACHINES_MACHINES_H_
 
@@ -23,6 +27,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -34,6 +39,7 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/machines/transport.h"
+#include "src/parallel/mutex.h"
 
 namespace shoal::machines {
 
@@ -53,17 +59,22 @@ inline Run RunOf(uint64_t items, uint32_t rank, uint32_t count) {
 // machines.
 Seed RoundKey(BytesView party_secret, const Digest& round_id, const Digest& job);
 
-// One machine's view of all. Thread-compatible, but for GiveUp. After an error no call of this
-// object succeeds: the round can only end.
+// One machine's view of all. Thread-compatible, but for GiveUp and GiveSignOfLife. After an error
+// no call of this object succeeds: the round can only end.
 class Machines {
  public:
   struct Options {
     // A call gives up when it has waited so long for one transfer to or from one machine without a
-    // chunk of it passing, whatever passes elsewhere. It counts the time in which this machine
-    // waits, not that in which it works for its own sources and sinks. It counts while the other
-    // machine has not made the call yet, too: so machines may be apart by no more than this.
+    // chunk of it passing, whatever passes elsewhere, and without a sign of life that says that the
+    // other machine computes. It counts the time in which this machine waits, not that in which it
+    // works for its own sources and sinks. Also, a machine gives up when no sign of life at all has
+    // come from another one for so long. At least 3 * kSignPeriodS.
     uint64_t progress_limit_s = 30;
+    // In tests with a clock of their own, nothing calls GiveSignOfLife but the test.
+    bool signs_by_hand = false;
   };
+  // Seconds between two signs of life.
+  static constexpr uint64_t kSignPeriodS = 5;
   // Lists that are long enough have 64 buckets or more (src/shuffle/permutation.h): more machines
   // than this would leave some without any.
   static constexpr uint32_t kMaxCount = 64;
@@ -82,8 +93,10 @@ class Machines {
   // The same for all rounds of a process; so it remembers no error.
   static Machines& Alone();
   // One of several, of kMaxCount at most (checked). Transport, clock and `random` must outlive the
-  // object. Nothing is sealed twice under one key and nonce even if a round key comes twice: keys
-  // depend on what `random` gives.
+  // object; a thread of this object uses all three, so that a `random` that others use meanwhile
+  // has to be thread-safe. A machine makes one such object for a round key: the signs of life of
+  // two would pass for each other's. Chunks are safe even then: nothing is sealed twice under one
+  // key and nonce, as keys depend on what `random` gives.
   Machines(Transport* transport, Seed round_key, const Clock* clock, RandomSource* random,
            Options options);
   // Gives up unless the work was finished: a machine that leaves a round for any reason ends it.
@@ -121,13 +134,27 @@ class Machines {
   // for it; a call that is under way ends soon. Idempotent. Thread-safe.
   void GiveUp();
   // Says that this machine has done its work, after its last call. No effect after GiveUp.
-  void Finish() { finished_ = true; }
+  void Finish();
+
+  // Tells the others that this machine lives, and looks who of them does. A thread of this object
+  // calls it every kSignPeriodS. Thread-safe.
+  void GiveSignOfLife();
 
  private:
   enum class Moved { kNothing, kChunk, kLastChunk };
   class Sending;
   class Receiving;
   struct Transfer;
+  // What this machine knows of another one.
+  struct Peer {
+    uint64_t sent = 0, received = 0;  // chunks
+    // The last sign of life that came.
+    uint64_t sign = 0, calls = 0, sent_here = 0;
+    bool worked = false, finished = false;
+    // For GiveSignOfLife: the sign that was the last one when it was called last, and how often in
+    // a row it has found no newer one.
+    uint64_t seen = 0, missed = 0;
+  };
 
   explicit Machines(bool remembers) : remembers_(remembers) {}
 
@@ -136,17 +163,37 @@ class Machines {
   // Tells the others this machine's random bytes, learns theirs, and sets session_key_.
   absl::Status Greet();
   // Steps all transfers until all are done.
-  absl::Status Complete(std::span<Transfer> transfers) const;
+  absl::Status Complete(std::span<Transfer> transfers);
+  // Starts the limit of progress anew for transfers that wait for a machine that computes.
+  void ExcuseThoseAtWork(std::span<Transfer> transfers, uint64_t waited_ms);
   Seed TransferKey(absl::string_view stage, uint32_t from, uint32_t to, uint64_t most_bytes) const;
+  Seed SignKey(uint32_t from, uint32_t to) const;
+  void SendSignsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeSignsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveSignsUntilStopped();
+  absl::Status Ended();
 
   Transport* transport_ = nullptr;
   Seed round_key_, session_key_;
   const Clock* clock_ = nullptr;
-  RandomSource* random_ = nullptr;
   Options options_;
-  uint64_t exchanges_ = 0;  // of this round that have begun
-  bool remembers_ = true, finished_ = false;
+  bool remembers_ = true;
   std::atomic<bool> ended_ = false;
+  // Of this round that have begun.
+  std::atomic<uint64_t> exchanges_ = 0;
+  // How often a call has tried to move what it waits for.
+  std::atomic<uint64_t> passes_ = 0;
+
+  Mutex mutex_;
+  RandomSource* random_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);
+  uint64_t signs_ ABSL_GUARDED_BY(mutex_) = 0;          // that this machine has given
+  uint64_t signed_passes_ ABSL_GUARDED_BY(mutex_) = 0;  // passes_ at the last one
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status why_ended_ ABSL_GUARDED_BY(mutex_);  // OK if it is not known here
+  CondVar stop_;
+  std::thread signs_thread_;
 };
 
 }  // namespace shoal::machines

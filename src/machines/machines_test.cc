@@ -18,6 +18,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/machines/chunk_seal.h"
 #include "src/machines/load_bound.h"
+#include "src/machines/sign_of_life.h"
 #include "src/machines/testing/local_cluster.h"
 
 namespace shoal::machines {
@@ -208,6 +209,8 @@ class Renamed final : public Transport {
     return link_->TryReceive(1 - link_->rank());
   }
   void Wait() override { link_->Wait(); }
+  void SendSign(uint32_t, BytesView sign) override { link_->SendSign(1 - link_->rank(), sign); }
+  std::optional<Bytes> TakeSign(uint32_t) override { return link_->TakeSign(1 - link_->rank()); }
   void Abort() override { link_->Abort(); }
 
  private:
@@ -481,6 +484,312 @@ TEST(MachinesTest, ChunksThatCannotBeTakenYetWakeNobody) {
   EXPECT_LT(cluster.waits(0), 100u);
 }
 
+// One machine computes while another one waits for it, by the other one's clock: a second for each
+// of its waits in which nothing moves anywhere.
+class Computing {
+ public:
+  explicit Computing(const testing::LocalCluster* cluster) : cluster_(cluster) {}
+
+  // Computes for so many of the waits of `machine`, and calls `now_and_then` at every fifth.
+  // Returns early after End.
+  void While(uint32_t machine, uint64_t waits, const std::function<void()>& now_and_then) const {
+    const uint64_t begun = cluster_->waits(machine);
+    for (uint64_t waited = 0; waited < waits; waited += 5) {
+      while (!ended_ && cluster_->waits(machine) < begun + waited) std::this_thread::yield();
+      if (!ended_) now_and_then();
+    }
+  }
+  void End() { ended_ = true; }
+
+ private:
+  const testing::LocalCluster* const cluster_;
+  std::atomic<bool> ended_ = false;
+};
+
+// A byte that takes work.
+class SlowByte final : public ByteSource {
+ public:
+  explicit SlowByte(std::function<void()> work) : work_(std::move(work)) {}
+  uint64_t size() const override { return 1; }
+  absl::StatusOr<BytesView> Next() override {
+    if (work_ == nullptr) return BytesView();
+    std::exchange(work_, nullptr)();
+    return BytesView(byte_);
+  }
+
+ private:
+  std::function<void()> work_;
+  const Bytes byte_ = Bytes(1);
+};
+
+absl::Status TakeAll(uint32_t, BytesView) { return absl::OkStatus(); }
+
+// A machine that computes for longer than the limit is waited for as long as it says so: before its
+// first call, between two, and in a source. One that says nothing is not.
+TEST(MachinesTest, AMachineThatComputesIsWaitedFor) {
+  for (const bool gives_signs : {true, false}) {
+    testing::LocalCluster cluster(2);
+    cluster.BeImpatient();
+    Computing computing(&cluster);
+    const auto results = cluster.Run([&](Machines& machines) {
+      const auto compute = [&] {
+        if (machines.rank() == 1) return;
+        computing.While(1, 100, [&] {
+          if (gives_signs) machines.GiveSignOfLife();
+        });
+      };
+      const auto work = [&] {
+        compute();
+        SHOAL_RETURN_IF_ERROR(machines.Gather("first", {}, 0).status());
+        compute();
+        SHOAL_RETURN_IF_ERROR(machines.Gather("second", {}, 0).status());
+        SlowByte source(compute);
+        return machines.Exchange("third", std::vector<Machines::Outgoing>(2, {&source, 1}),
+                                 std::vector<uint64_t>(2, 1), TakeAll);
+      };
+      const absl::Status status = work();
+      if (machines.rank() == 1) computing.End();
+      return status;
+    });
+    if (gives_signs) {
+      for (const absl::Status& result : results) SHOAL_EXPECT_OK(result);
+    } else {
+      EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kDeadlineExceeded, "machine 0"));
+    }
+  }
+}
+
+// One that is in an earlier call, because it waits there for a third one that computes, is waited
+// for, too.
+TEST(MachinesTest, AMachineThatWaitsForAThirdOneIsWaitedFor) {
+  testing::LocalCluster cluster(3);
+  cluster.BeImpatient();
+  std::vector<Machines*> all(3);
+  std::atomic<int> here = 0;
+  Computing computing(&cluster);
+  for (const absl::Status& result : cluster.Run([&](Machines& machines) {
+         all[machines.rank()] = &machines;
+         for (++here; here < 3;) std::this_thread::yield();
+         const std::vector<uint64_t> most_from(3, 1);
+         std::vector<Machines::Outgoing> outgoing(3, {nullptr, 1});
+         // Machine 2 has something for machine 1 alone, so that machine 0 goes on to the next call.
+         SlowByte source([&] {
+           computing.While(0, 100, [&] {
+             for (Machines* each : all) each->GiveSignOfLife();
+           });
+         });
+         if (machines.rank() == 2) outgoing[1].source = &source;
+         absl::Status status = machines.Exchange("first", outgoing, most_from, TakeAll);
+         if (status.ok()) status = machines.Gather("second", {}, 0).status();
+         if (!status.ok()) computing.End();
+         // Nobody leaves while another one uses `all`.
+         for (--here; here > 0;) std::this_thread::yield();
+         return status;
+       })) {
+    SHOAL_EXPECT_OK(result);
+  }
+}
+
+// Who withholds chunks and lets signs of life pass keeps nobody waiting: signs say how many chunks
+// must have come.
+TEST(MachinesTest, SignsOfLifeDoNotHideWithheldChunks) {
+  testing::LocalCluster cluster(2);
+  cluster.BeImpatient();
+  cluster.Break(Fault::kWithholdChunks, 0, 1, 1);
+  Computing computing(&cluster);
+  const auto results = cluster.Run([&](Machines& machines) {
+    const absl::Status status = machines.Gather("first", {}, 0).status();
+    if (machines.rank() == 1) {
+      computing.End();
+    } else {
+      computing.While(1, 200, [&] { machines.GiveSignOfLife(); });
+    }
+    return status;
+  });
+  EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kDeadlineExceeded, "from machine 0"));
+  EXPECT_LT(cluster.waits(1), 100u);
+}
+
+// Links on which no chunk but the greeting leaves.
+class Stuck final : public Transport {
+ public:
+  explicit Stuck(Transport* link) : link_(link) {}
+  uint32_t rank() const override { return link_->rank(); }
+  uint32_t count() const override { return link_->count(); }
+  absl::StatusOr<bool> TrySend(uint32_t to, BytesView chunk) override {
+    if (chunk.size() != kGreeting) return false;
+    return link_->TrySend(to, chunk);
+  }
+  absl::StatusOr<std::optional<Bytes>> TryReceive(uint32_t from) override {
+    return link_->TryReceive(from);
+  }
+  void Wait() override { link_->Wait(); }
+  void SendSign(uint32_t to, BytesView sign) override { link_->SendSign(to, sign); }
+  std::optional<Bytes> TakeSign(uint32_t from) override { return link_->TakeSign(from); }
+  void Abort() override { link_->Abort(); }
+
+ private:
+  Transport* const link_;
+};
+
+// Machines that live and wait for each other in the same call do not wait for ever.
+TEST(MachinesTest, MachinesThatWaitForEachOtherGiveUp) {
+  testing::LocalCluster cluster(2);
+  cluster.BeImpatient();
+  std::vector<Machines*> all(2);
+  std::atomic<int> here = 0;
+  Computing computing(&cluster);
+  std::thread signs([&] {
+    while (here < 2) std::this_thread::yield();
+    computing.While(0, 300, [&] {
+      for (Machines* each : all) each->GiveSignOfLife();
+    });
+    here = 0;
+  });
+  const auto results = cluster.RunLinks([&](Transport& link, const Clock& clock) {
+    Stuck stuck(&link);
+    TestRandom random(link.rank());
+    Machines machines(&stuck, Seed(Bytes(32, 5)), &clock, &random, cluster.options());
+    all[link.rank()] = &machines;
+    ++here;
+    const absl::Status status = machines.Gather("stuck", {}, 0).status();
+    computing.End();
+    while (here > 0) std::this_thread::yield();  // `all` is in use
+    return status;
+  });
+  signs.join();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(results[0]) || absl::IsDeadlineExceeded(results[1]));
+  EXPECT_LT(cluster.waits(0), 200u);
+}
+
+// A machine whose signs of life stop is noticed by one that computes, after 30 s by that one's own
+// signs, and a machine that says that it has finished is not missed.
+TEST(MachinesTest, AMachineThatFallsSilentIsNoticedByOneThatComputes) {
+  struct Case {
+    bool finishes;
+    int signs;
+    std::string error;
+  };
+  for (const Case& c : {Case{false, 5, "nothing went from machine 1"},
+                        Case{false, 7, "no sign of life came from machine 1 for 30 s"},
+                        Case{true, 20, "nothing went from machine 1"}}) {
+    testing::LocalCluster cluster(2);
+    cluster.BeImpatient();
+    std::atomic<bool> silent = false, over = false;
+    const auto results = cluster.Run([&](Machines& machines) -> absl::Status {
+      SHOAL_RETURN_IF_ERROR(machines.Gather("first", {}, 0).status());
+      if (machines.rank() == 1) {
+        machines.GiveSignOfLife();
+        if (c.finishes) machines.Finish();
+        silent = true;
+        while (!over) std::this_thread::yield();
+        return absl::OkStatus();
+      }
+      while (!silent) std::this_thread::yield();
+      for (int i = 0; i < c.signs; ++i) machines.GiveSignOfLife();
+      const absl::Status status = machines.Gather("second", {}, 0).status();
+      over = true;
+      return status;
+    });
+    EXPECT_THAT(results[0], StatusIs(absl::StatusCode::kDeadlineExceeded, c.error));
+    SHOAL_EXPECT_OK(results[1]);
+  }
+}
+
+// Signs of life are all equally long, say nothing in the clear, and are taken once and from their
+// sender alone.
+TEST(MachinesTest, SignsOfLifeTellNothingAndCannotBeMade) {
+  testing::LocalCluster cluster(3);
+  cluster.Capture();
+  for (const absl::Status& result : cluster.Run([](Machines& machines) {
+         machines.GiveSignOfLife();
+         const absl::Status status = machines.Gather("first", {}, 0).status();
+         machines.GiveSignOfLife();
+         return status;
+       })) {
+    SHOAL_EXPECT_OK(result);
+  }
+  const std::vector<Bytes> signs = cluster.captured_signs();
+  EXPECT_EQ(signs.size(), 3u * 2 * 3);  // the last one when they finish
+  Bytes joined;
+  for (const Bytes& sign : signs) {
+    EXPECT_EQ(sign.size(), SignOfLife::kSealedBytes);
+    Append(joined, sign);
+  }
+  EXPECT_LT(std::ranges::count(joined, 0), 30);
+
+  TestRandom random(1);
+  const Bytes key(32, 1), another(32, 2);
+  Bytes sealed = Seal({.number = 7, .calls = 8, .sent = 9, .finished = true}, key, random);
+  const std::optional<SignOfLife> opened = OpenSign(sealed, key);
+  ASSERT_TRUE(opened.has_value());
+  EXPECT_EQ(opened->number, 7u);
+  EXPECT_EQ(opened->calls, 8u);
+  EXPECT_EQ(opened->sent, 9u);
+  EXPECT_FALSE(opened->worked);
+  EXPECT_TRUE(opened->finished);
+  EXPECT_FALSE(OpenSign(sealed, another).has_value());
+  EXPECT_FALSE(OpenSign(BytesView(sealed).first(71), key).has_value());
+  EXPECT_FALSE(OpenSign({}, key).has_value());
+  sealed[40] ^= 1;
+  EXPECT_FALSE(OpenSign(sealed, key).has_value());
+}
+
+// Links on which the first two signs of life that came come again and again.
+class Replaying final : public Transport {
+ public:
+  explicit Replaying(Transport* link) : link_(link) {}
+  uint32_t rank() const override { return link_->rank(); }
+  uint32_t count() const override { return link_->count(); }
+  absl::StatusOr<bool> TrySend(uint32_t to, BytesView chunk) override {
+    return link_->TrySend(to, chunk);
+  }
+  absl::StatusOr<std::optional<Bytes>> TryReceive(uint32_t from) override {
+    return link_->TryReceive(from);
+  }
+  void Wait() override { link_->Wait(); }
+  void SendSign(uint32_t to, BytesView sign) override { link_->SendSign(to, sign); }
+  std::optional<Bytes> TakeSign(uint32_t from) override {
+    if (signs_.size() < 2) {
+      const std::optional<Bytes> sign = link_->TakeSign(from);
+      if (sign.has_value()) signs_.push_back(*sign);
+      return sign;
+    }
+    ++taken_;
+    return taken_ < 500 ? std::optional(signs_[taken_ % 2]) : std::nullopt;
+  }
+  void Abort() override { link_->Abort(); }
+
+ private:
+  Transport* const link_;
+  std::vector<Bytes> signs_;
+  size_t taken_ = 0;
+};
+
+TEST(MachinesTest, AnOldSignOfLifeCountsOnce) {
+  testing::LocalCluster cluster(2);
+  cluster.BeImpatient();
+  std::atomic<bool> over = false;
+  const auto results = cluster.RunLinks([&](Transport& link, const Clock& clock) {
+    Replaying replaying(&link);
+    TestRandom random(link.rank());
+    Machines machines(&replaying, Seed(Bytes(32, 5)), &clock, &random, cluster.options());
+    absl::Status status;
+    if (link.rank() == 0) {
+      while (!over) {
+        machines.GiveSignOfLife();
+        std::this_thread::yield();
+      }
+    } else {
+      status = machines.Gather("first", {}, 0).status();
+      over = true;
+    }
+    return status;
+  });
+  EXPECT_EQ(results[1].code(), absl::StatusCode::kDeadlineExceeded) << results[1];
+  EXPECT_LT(cluster.waits(1), 100u);
+}
+
 // One machine heeds what several do.
 TEST(MachinesTest, AMachineAloneHeedsBoundsAndEnds) {
   Machines alone;
@@ -562,6 +871,10 @@ TEST(LoadBoundTest, IsExceededWithProbabilityBelowItsClaim) {
   EXPECT_EQ(MostDrawn(20, 1, 2), 20u);
   EXPECT_EQ(MostDrawn(1'000'000, 0, 5), 27u);
   EXPECT_EQ(MostDrawn(1'000'000, 5, 5), 1'000'000u);
+  // Numbers that another machine may say, though no list is so long.
+  constexpr uint64_t kHuge = ~uint64_t{0};
+  EXPECT_EQ(MostDrawn(kHuge, 1, 1), kHuge);
+  EXPECT_GT(MostDrawn(kHuge, 1, 2), kHuge / 2);
 }
 
 // What padding costs: a machine receives at most 1.3 times its share where lists are long enough.

@@ -1,6 +1,7 @@
 #include "src/parallel/content_mac.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "openssl/evp.h"
 #include "sodium.h"
@@ -36,7 +37,7 @@ void ContentMac::FreeContext::operator()(evp_cipher_ctx_st* context) const {
 }
 
 ContentMac::ContentMac(BytesView key, absl::string_view domain, size_t chunk_bytes)
-    : chunk_bytes_(chunk_bytes), keyed_(EVP_CIPHER_CTX_new()) {
+    : domain_(domain), chunk_bytes_(chunk_bytes), keyed_(EVP_CIPHER_CTX_new()) {
   SHOAL_CHECK(chunk_bytes >= 1 && chunk_bytes <= kMaxChunkBytes);
   SHOAL_CHECK(keyed_ != nullptr);
   Digest chunk_key = Subkey(key, "shoal content mac chunks v1", domain);
@@ -98,12 +99,25 @@ Digest ContentMac::Of(BytesView content, ThreadPool& pool) const {
   return Combine(content.size(), tags);
 }
 
+ContentMac::Stream::Stream(const ContentMac& mac, uint64_t first_byte)
+    : mac_(&mac),
+      first_chunk_(mac.Chunks(first_byte)),
+      head_left_(static_cast<size_t>(first_chunk_ * mac.chunk_bytes_ - first_byte)) {}
+
+BytesView ContentMac::Stream::TakeHead(BytesView piece) {
+  const size_t now = std::min(piece.size(), head_left_);
+  head_.insert(head_.end(), piece.begin(), piece.begin() + static_cast<ptrdiff_t>(now));
+  head_left_ -= now;
+  return piece.subspan(now);
+}
+
 void ContentMac::Stream::Update(BytesView piece) {
   SHOAL_CHECK(!finished_);
+  piece = TakeHead(piece);
   total_bytes_ += piece.size();
   while (!piece.empty()) {
     if (chunk_ == nullptr) {
-      chunk_ = mac_->BeginTag(tags_.size());
+      chunk_ = mac_->BeginTag(first_chunk_ + tags_.size());
       chunk_left_ = mac_->chunk_bytes_;
     }
     const size_t now = std::min(piece.size(), chunk_left_);
@@ -118,6 +132,7 @@ void ContentMac::Stream::Update(BytesView piece) {
 }
 
 void ContentMac::Stream::Update(BytesView piece, ThreadPool& pool) {
+  piece = TakeHead(piece);
   const size_t first = std::min(piece.size(), chunk_ == nullptr ? 0 : chunk_left_);
   Update(piece.first(first));
   piece = piece.subspan(first);
@@ -126,8 +141,8 @@ void ContentMac::Stream::Update(BytesView piece, ThreadPool& pool) {
     tags_.resize(begun + whole);
     pool.ParallelFor(whole, 1, [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i) {
-        tags_[begun + i] =
-            mac_->ChunkTag(begun + i, piece.subspan(i * mac_->chunk_bytes_, mac_->chunk_bytes_));
+        tags_[begun + i] = mac_->ChunkTag(
+            first_chunk_ + begun + i, piece.subspan(i * mac_->chunk_bytes_, mac_->chunk_bytes_));
       }
     });
     total_bytes_ += whole * mac_->chunk_bytes_;
@@ -137,11 +152,17 @@ void ContentMac::Stream::Update(BytesView piece, ThreadPool& pool) {
 }
 
 Digest ContentMac::Stream::Finish() {
+  SHOAL_CHECK(first_chunk_ == 0);
+  const SecretVector<Tag> tags = FinishPart();
+  return mac_->Combine(total_bytes_, tags);
+}
+
+SecretVector<ContentMac::Tag> ContentMac::Stream::FinishPart() {
   SHOAL_CHECK(!finished_);
   finished_ = true;
   if (chunk_ != nullptr) tags_.push_back(EndTag(chunk_.get()));
   chunk_.reset();
-  return mac_->Combine(total_bytes_, tags_);
+  return std::move(tags_);
 }
 
 }  // namespace shoal

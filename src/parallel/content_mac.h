@@ -18,7 +18,8 @@
 // What it rests on. Every content uses the same nonces, so the usual promise of GMAC does not hold:
 // an adversary that sees tags can solve for the key. Tags are therefore as secret as the key. Only
 // the digest, which tells nothing about the tags, is stored. Do not show it to others: it is for
-// comparison with other digests under one key on one machine.
+// comparison with other digests under one key at one party. From one machine of a party to another
+// tags pass sealed (src/machines).
 #ifndef SHOAL_SRC_PARALLEL_CONTENT_MAC_H_
 #define SHOAL_SRC_PARALLEL_CONTENT_MAC_H_
 
@@ -26,6 +27,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
@@ -36,8 +38,9 @@ struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
 
 namespace shoal {
 
-// A MAC with one key, domain and chunk size. Thread-safe. There are three ways to digest a content,
-// with the same result: `Of`; ChunkTag and Combine; a Stream.
+// A MAC with one key, domain and chunk size. Thread-safe. There are four ways to digest a content,
+// with the same result: `Of`; ChunkTag and Combine; a Stream; streams for parts of it, wherever
+// they are, and Combine.
 class ContentMac {
  public:
   // Starting a tag costs about as much as 3 KiB of content; a chunk of this size stays in a
@@ -53,6 +56,8 @@ class ContentMac {
   ContentMac(const ContentMac&) = delete;
   ContentMac& operator=(const ContentMac&) = delete;
 
+  // The domain: what the contents are called.
+  absl::string_view domain() const { return domain_; }
   size_t chunk_bytes() const { return chunk_bytes_; }
   size_t Chunks(uint64_t total_bytes) const {
     return total_bytes / chunk_bytes_ + (total_bytes % chunk_bytes_ != 0);
@@ -83,6 +88,7 @@ class ContentMac {
   static void AddToTag(evp_cipher_ctx_st* context, BytesView piece);
   static Tag EndTag(evp_cipher_ctx_st* context);
 
+  std::string domain_;
   size_t chunk_bytes_;
   Context keyed_;  // copied for every tag
   Seed combine_key_;
@@ -91,16 +97,30 @@ class ContentMac {
 // Thread-compatible. The mac must outlive it.
 class ContentMac::Stream {
  public:
-  explicit Stream(const ContentMac& mac) : mac_(&mac) {}
+  // For a content, or for the part of it that begins at byte `first_byte`.
+  explicit Stream(const ContentMac& mac, uint64_t first_byte = 0);
 
   void Update(BytesView piece);
   // The same, but chunks that lie wholly in the piece are digested in parallel.
   void Update(BytesView piece, ThreadPool& pool);
-  // Call it once.
+  // Ends a whole content. Call it once.
   Digest Finish();
 
+  // For a part. The first bytes may belong to a chunk that began before the part: they are kept
+  // here, for the stream of the part in which the chunk began, which takes them with Update when
+  // its own bytes are through.
+  BytesView head() const { return head_; }
+  // Ends a part: the tags of the chunks that begin in it. Call it once.
+  SecretVector<Tag> FinishPart();
+
  private:
+  // Keeps what belongs to head(); returns the rest.
+  BytesView TakeHead(BytesView piece);
+
   const ContentMac* mac_;
+  uint64_t first_chunk_;  // that begins in the part
+  size_t head_left_;      // bytes of head() that are missing
+  SecretVector<uint8_t> head_;
   Context chunk_;          // null between chunks
   size_t chunk_left_ = 0;  // missing bytes of the chunk
   uint64_t total_bytes_ = 0;

@@ -111,6 +111,46 @@ TEST(ContentMacTest, SameHoweverItIsCutAndWhoeverComputesIt) {
   }
 }
 
+// Whoever has parts of a content makes the tags of the chunks that begin there; a part's first
+// bytes may belong to a chunk of an earlier part, however short the parts are.
+TEST(ContentMacTest, PartsTogetherAreTheWhole) {
+  const ContentMac mac(Draw(1, 32), kDomain, 64);
+  ThreadPool three(3);
+  TestRandom random(4);
+  for (const size_t bytes : {1, 63, 64, 65, 500, 3000}) {
+    const Bytes content = Draw(bytes, bytes);
+    for (const uint64_t longest : {1, 10, 70, 900}) {
+      struct Part {
+        size_t begin, end;
+        ContentMac::Stream stream;
+      };
+      std::vector<Part> parts;
+      for (size_t at = 0; at < bytes;) {
+        const size_t end = std::min<size_t>(bytes, at + random.Below(longest + 1));
+        parts.push_back({at, end, ContentMac::Stream(mac, at)});
+        parts.back().stream.Update(BytesView(content).subspan(at, end - at), three);
+        at = end;
+      }
+      for (Part& part : parts) {
+        const size_t here = std::min((part.begin + 63) / 64 * 64, part.end);
+        EXPECT_TRUE(std::ranges::equal(part.stream.head(),
+                                       BytesView(content).subspan(part.begin, here - part.begin)));
+        if (here == part.begin) continue;
+        // The chunk began in another part.
+        std::ranges::find_if(parts, [&](const Part& other) {
+          return part.begin / 64 * 64 < other.end;
+        })->stream.Update(part.stream.head());
+      }
+      std::vector<ContentMac::Tag> tags;
+      for (Part& part : parts) {
+        const auto made = part.stream.FinishPart();
+        tags.insert(tags.end(), made.begin(), made.end());
+      }
+      EXPECT_EQ(mac.Combine(bytes, tags), StreamOf(mac, content)) << bytes << " by " << longest;
+    }
+  }
+}
+
 TEST(ContentMacTest, EveryByteCounts) {
   const ContentMac mac(Draw(1, 32), kDomain, 64);
   Bytes content = Draw(5, 200);

@@ -28,7 +28,9 @@
 #include "src/pir/registry/registry.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
+#include "src/server/part_streams.h"
 #include "src/server/practice_round.h"
+#include "src/server/slices.h"
 #include "src/sharing/batch.h"
 #include "src/shuffle/permutation.h"
 #include "src/shuffle/scatter.h"
@@ -392,12 +394,13 @@ class PracticeOnline {
   Cost Forward(bool noise) {
     server::OnlineMaterial& state = noise ? noisy_ : plain_;
     forwarding_ = {};
-    state.forward_memory = *server::ForwardMemory::MakeReady(
-        state.next_positions, *(noise ? noisy_place_ : plain_place_)->arena, pool_);
+    const FreshPlace& place = *(noise ? noisy_place_ : plain_place_);
+    state.forward_memory =
+        *server::ForwardMemory::MakeReady(state.next_positions, *place.arena, pool_);
     return Each(Once([&] {
                   const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded_, state.positions);
                   (void)party_.mac.Of(encoded_, pool_);
-                  forwarding_ = *ForwardQueries(party_.context, state, in, pool_);
+                  forwarding_ = *ForwardQueries(party_.context, state, in, place.resources);
                   (void)party_.mac.Of(std::exchange(forwarding_.queries, {}), pool_);
                 }),
                 n_);
@@ -442,15 +445,15 @@ class PracticeOnline {
     const Bytes encoded = wire::EncodeQueryBatch(queries, static_cast<uint32_t>(n_));
     backend_.context.answer_bytes = answer_bytes;
     backend_.context.max_rows = rows;
-    return Each(
-        Once([&] {
-          const wire::QueryBatch in = *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n_));
-          (void)backend_.mac.Of(encoded, pool_);
-          Digest(
-              **AnswerQueries(backend_.context, backend_.secrets, plain_, in, {table, rows}, pool_),
-              backend_.mac, pool_);
-        }),
-        n_);
+    return Each(Once([&] {
+                  const wire::QueryBatch in =
+                      *wire::DecodeQueryBatch(encoded, static_cast<uint32_t>(n_));
+                  (void)backend_.mac.Of(encoded, pool_);
+                  Digest(**AnswerQueries(backend_.context, backend_.secrets, plain_, in,
+                                         {table, rows}, {&pool_, nullptr}),
+                         backend_.mac, pool_);
+                }),
+                n_);
   }
 
  private:
@@ -570,6 +573,58 @@ void MeasureLink(size_t n, RandomSource& random, UnitCosts& costs) {
   costs.set_link_byte_ns(cipher + copies);
 }
 
+// Measures a list that comes in two parts at the same time, over memory that was in use before.
+void MeasureJoin(size_t n, ThreadPool& pool, UnitCosts& costs) {
+  const Bytes piece(std::min(n, kPiece));
+  const size_t bytes = n / 2 / piece.size() * 2 * piece.size();
+  FreshPlace place(pool);
+  const Cost cost = Typical([&] {
+    place.Warm(bytes);
+    return Once([&] {
+      server::PartJoin join(bytes, &place.spools);
+      const auto first = *join.Begin(0, bytes / 2), second = *join.Begin(bytes / 2, bytes / 2);
+      for (size_t at = 0; at < bytes / 2; at += piece.size()) {
+        SHOAL_CHECK(first->Take(piece).ok() && second->Take(piece).ok());
+      }
+      while (!join.Next()->empty()) {
+      }
+    });
+  });
+  costs.set_join_byte_ns(Positive(cost.cpu_ns / static_cast<double>(bytes)));
+}
+
+// Measures the work on a batch of queries that is only done where it is at several machines.
+void MeasureParts(size_t n, RandomSource& random, UnitCosts& costs) {
+  const auto half = static_cast<uint32_t>(n / 2);
+  wire::QueryBatch batch;
+  for (uint32_t i = 0; i < 2 * half; ++i) {
+    batch.positions.push_back(i);
+    batch.tallies.push_back(static_cast<uint32_t>(random.Below(wire::kTallyModulus)));
+  }
+  const server::ListPart run = {2 * half, 0, 2 * half};
+  const Bytes message = wire::EncodeQueryBatch(batch, 2 * half);
+  const auto digested = [](const wire::QueryBatch& whole, uint64_t positions) {
+    const wire::QuerySlice slice = wire::DescribeSlice(whole, 0, positions);
+    return wire::EncodeUsed(whole, {&slice, 1}, 0);
+  };
+  const Cost cost = Typical([&] {
+    return Once([&] {
+      const wire::QueryBatch own = *wire::DecodeQueryBatch(message, 2 * half);
+      (void)digested(own, 2 * half);
+      std::vector<server::BatchPart> parts;
+      for (const uint32_t first : {uint32_t{0}, half}) {
+        const Bytes sent =
+            wire::EncodeQueryBatch(server::CutBatch(own, run, {2 * half, first, half}), half);
+        parts.push_back({*wire::DecodeQueryBatch(sent, half), half});
+      }
+      const wire::QueryBatch joined = server::JoinBatches(std::move(parts));
+      (void)wire::EncodeQueryBatch(joined, 2 * half);
+      (void)digested(joined, 2 * half);
+    });
+  });
+  costs.set_part_query_ns(Positive(cost.cpu_ns / static_cast<double>(2 * half)));
+}
+
 // Must be measured first, because memory given back to the system is not fresh for some seconds.
 void MeasureFreshMemory(size_t bytes, UnitCosts& costs) {
   double ns[2];
@@ -639,6 +694,8 @@ UnitCosts Calibrate(RandomSource& random, ThreadPool& pool, double effort) {
   MeasureOnline(few, &Curve::set_few_ns, random, pool, costs);
   MeasureOnline(many, &Curve::set_many_ns, random, pool, costs);
   MeasureLink(size(1 << 26), random, costs);
+  MeasureJoin(size(1 << 26), pool, costs);
+  MeasureParts(many, random, costs);
   MeasureEngines(size(1 << 26), random, pool, costs);
   return costs;
 }

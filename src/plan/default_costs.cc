@@ -58,6 +58,8 @@ drop_byte {
   many_ns: 0.4371
 }
 link_byte_ns: 0.9404
+join_byte_ns: 0.2248
+part_query_ns: 44.7
 noise_serial: 0.2465
 offline_serial: 0.2337
 online_serial: 0.4326

@@ -3,16 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "src/base/status_macros.h"
+#include "src/machines/load_bound.h"
+#include "src/machines/machines.h"
 #include "src/onion/onion.h"
 #include "src/plan/calibrate.h"
 #include "src/round/query_bytes.h"
 #include "src/server/round_memory.h"
+#include "src/shuffle/permutation.h"
 #include "src/signature/bls.h"
 #include "src/storage/spool.h"
 #include "src/table/manifest.h"
@@ -33,6 +37,10 @@ constexpr double kClientQueryBytes = round::kSlotQueryBytes;
 constexpr double kOfflineArrayBytes = 32 + 1 + 16 + 8 + 4;
 // Bytes for a position in the message that queries are forwarded in.
 constexpr double kForwardMessageBytes = 4 + 1.0 / 8;
+// What machines of a party pass to each other (server/party_shuffle.cc, server/query_routes.cc): a
+// fingerprint and its answer for a position; bucket and tally beside an onion, and its place; place
+// and tally of a query.
+constexpr double kPrintBytes = 16 + 1, kItemBytes = 2 + 4, kPlaceBytes = 4, kRouteBytes = 4 + 4;
 
 absl::Status OutOfRange(absl::string_view option, absl::string_view range, double got) {
   return absl::InvalidArgumentError(absl::StrFormat("--%s must be %s, got %g", option, range, got));
@@ -87,28 +95,76 @@ double InBytes(uint32_t parties, uint32_t j) {
          kSlotsOfASubmission;
 }
 
+// What machine 0 of a party sends to the others in a round.
+struct Sent {
+  double offline = 0, online = 0;
+  double mean_offline = 0, mean_online = 0;  // without padding
+};
+Sent PredictSent(uint32_t machines, double in, double own, bool backend, double inner,
+                 double answer) {
+  Sent sent;
+  const uint64_t positions = Whole(in), items = Whole(in + own);
+  const double share = 1.0 / machines;
+  for (uint32_t to = 1; to < machines; ++to) {
+    sent.offline += kPrintBytes * static_cast<double>(machines::MostDrawn(positions, 1, machines));
+    sent.mean_offline += kPrintBytes * in * share;
+    if (backend) continue;
+    const uint32_t buckets = shuffle::BucketCount(items * machines);
+    const auto most = [&](uint64_t of) {
+      const uint64_t part = machines::RunOf(buckets, to, machines).size();
+      return static_cast<double>(machines::MostDrawn(of, part, buckets));
+    };
+    // All machines' counts of each bucket; onions there, places back; tallies there, answers back.
+    sent.offline += 8.0 * buckets + (kItemBytes + inner + kPlaceBytes) * most(items);
+    sent.mean_offline +=
+        8.0 * buckets + (kItemBytes + inner) * (in + own) * share + kPlaceBytes * in * share;
+    sent.online += (kRouteBytes + answer) * std::min(in, most(positions));
+    sent.mean_online += (kRouteBytes + answer) * in * share;
+  }
+  return sent;
+}
+
 Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& unit, double noise,
                    uint32_t j) {
   const bool backend = j == w.parties;
-  const double in = static_cast<double>(w.queries) + (j - 1) * noise;
-  const double own = backend ? 0 : noise;
+  const uint32_t machines = w.MachinesOf(j);
+  // Of one machine, up to the end of this function.
+  const double in = (static_cast<double>(w.queries) + (j - 1) * noise) / machines;
+  const double own = backend ? 0 : noise / machines;
   const double out = backend ? 0 : in + own;
   const uint32_t hops = w.parties - j;
   const double onion = InBytes(w.parties, j);
   const auto inner = static_cast<double>(onion::OnionBytes(hops));
   const double answer = layout.answer_bytes();
   const double ns = 1e-9;
+  // The share of positions whose places are another machine's, and of the onions and noise.
+  const double moved = 1 - 1.0 / machines;
+  const Sent sent = PredictSent(machines, in, own, backend, inner, answer);
+  // What is sent is also received.
+  const double sent_offline_ns = 2 * sent.offline * unit.link_byte_ns();
+  const double sent_online_ns = 2 * sent.online * unit.link_byte_ns();
+  // Lists come in parts if either of two neighbours has several machines.
+  const bool joins_onions = j > 1 && machines * w.MachinesOf(j - 1) > 1;
+  const bool joins_answers = !backend && machines * w.MachinesOf(j + 1) > 1;
+  const double joined_onions = joins_onions ? in * onion : 0;
+  const double joined_answers = joins_answers ? out * answer : 0;
 
   Party party;
   party.set_party(j);
-  party.set_positions_in(in);
-  party.set_noise_queries(own);
+  party.set_machines(machines);
+  party.set_positions_in(in * machines);
+  party.set_noise_queries(own * machines);
+  party.set_sent_offline_bytes(sent.offline);
+  party.set_sent_online_bytes(sent.online);
+  party.set_padding_bytes(
+      std::max(0.0, sent.offline + sent.online - sent.mean_offline - sent.mean_online));
 
   const double seals = SealNs(unit, hops);
   // Counts large arrays as touched for the first time, although a process's later rounds touch
   // fewer new pages. Answers reuse the memory of the offline stage's lists.
   const double fresh = unit.fresh_byte_ns();
-  party.set_noise_cpu_s(ns * own * (seals + unit.noise_ns() + inner * fresh));
+  // Each machine draws the noise of all, and seals its share.
+  party.set_noise_cpu_s(ns * (own * (seals + inner * fresh) + own * machines * unit.noise_ns()));
 
   const double open = (j == 1 ? unit.slot_ns() : unit.open_ns()) + onion * unit.open_byte_ns();
   const double place = backend ? in * At(unit.backend_place(), in)
@@ -120,7 +176,7 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
                                   .noise = Whole(own),
                                   .inner_bytes = static_cast<size_t>(inner),
                                   .answer_bytes = layout.answer_bytes(),
-                                  .frontend = j == 1};
+                                  .others = backend ? 0 : Whole(moved * in)};
   const double noise_bytes = own * inner;
   const double free =
       w.spool_memory_bytes - (noise_bytes <= w.spool_memory_bytes ? noise_bytes : 0);
@@ -129,7 +185,9 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
     return static_cast<double>(std::max(list.bytes, list.memory));
   };
   const double opened = passed(memory.opened), ordered = passed(memory.ordered);
-  const double returned = passed(memory.returned), kept = passed(memory.kept);
+  const double returned = passed(memory.returned);
+  // The frontend keeps answers for its clients where they lie in memory, and copies others.
+  const double copied = j == 1 && memory.returned.memory == 0 ? masks : 0;
   const bool ready = memory.masks.memory > 0, forward_ready = memory.forward.memory > 0;
   Spares spares({noise_bytes, opened, ordered});
   const double mask = in * (At(unit.mask(), in) + answer * At(unit.mask_byte(), in));
@@ -137,7 +195,14 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double forward_bytes = out * (server::kForwardPositionBytes + kForwardMessageBytes);
   const double offline_pages = in * kOfflineArrayBytes + opened + ordered + (ready ? masks : 0) +
                                (forward_ready ? forward_bytes : 0);
-  party.set_offline_cpu_s(ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh));
+  // At several machines a position's fingerprint is compared once more, and an onion that moves is
+  // copied once more.
+  const double shared = machines == 1
+                            ? 0
+                            : in * At(unit.backend_place(), in) +
+                                  moved * out * inner * At(unit.move_byte(), out) + sent_offline_ns;
+  party.set_offline_cpu_s(ns * (in * open + place + (ready ? mask : 0) + offline_pages * fresh +
+                                shared + joined_onions * unit.join_byte_ns()));
 
   const double query_bytes = QueryBatchBytes(in) + (backend ? 0 : QueryBatchBytes(out));
   if (backend) {
@@ -145,14 +210,23 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
                                        unit.far_row_ns() * Far(layout.rows() * answer)) +
                                  (ready ? 0 : mask)));
   } else {
-    party.set_online_cpu_s(ns * (in * At(unit.forward(), in) + own * At(unit.forward_noise(), own) +
-                                 (forward_ready ? 0 : forward_bytes * fresh)));
-    party.set_answers_cpu_s(ns *
-                            (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
-                             own * (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
-                             (ready ? 0 : mask) + spares.Fresh(returned) * fresh));
-    // The frontend keeps the answers for its clients, which no stage's report counts.
-    if (j == 1) party.set_keep_seconds(ns * spares.Fresh(kept) * fresh);
+    // A query that moves is put to its place as one of noise is, and its answer is taken like one
+    // to noise before it is sent to the machine that returns it. At several machines every answer
+    // is put once more, to stand beside those of its list.
+    const double elsewhere = moved * in;
+    const double listed = machines == 1 ? 0 : out;
+    const double parts = joins_answers ? out * unit.part_query_ns() : 0;
+    const double tallies = sent_online_ns * kRouteBytes / (kRouteBytes + answer);
+    party.set_online_cpu_s(ns * (in * At(unit.forward(), in) +
+                                 (own + elsewhere) * At(unit.forward_noise(), own) + tallies +
+                                 parts + (forward_ready ? 0 : forward_bytes * fresh)));
+    party.set_answers_cpu_s(ns * (in * (At(unit.back(), in) + answer * At(unit.back_byte(), in)) +
+                                  (own + elsewhere + listed) *
+                                      (At(unit.drop(), own) + answer * At(unit.drop_byte(), own)) +
+                                  sent_online_ns - tallies + joined_answers * unit.join_byte_ns() +
+                                  (ready ? 0 : mask) + spares.Fresh(returned) * fresh));
+    // No stage's report counts this.
+    party.set_keep_seconds(ns * spares.Fresh(copied) * fresh);
   }
 
   const double link_bytes = in * onion + out * inner + query_bytes + (in + out) * answer;
@@ -161,8 +235,9 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   const double ahead = (ready ? masks : 0) + (forward_ready ? forward_bytes : 0);
   const double rest = static_cast<double>(server::RestArrayBytes(size)) + ahead;
   // The larger of the offline stage's lists with the noise, and the answers. The backend makes its
-  // answers as they are sent; the frontend keeps them for its clients.
-  const double lists = std::max(opened + ordered + own * (inner + 4), returned + kept);
+  // answers as they are sent.
+  const double lists = std::max(opened + ordered + own * (inner + 4) + joined_onions,
+                                returned + copied + joined_answers);
   const double peak = static_cast<double>(server::PeakArrayBytes(size, memory)) + ahead + lists;
   const double table = backend ? layout.rows() * answer : 0;
   party.set_rest_memory_bytes(rest + own * (inner + 4));
@@ -173,6 +248,12 @@ Party PredictParty(const Workload& w, const Layout& layout, const UnitCosts& uni
   party.set_online_seconds(
       Wall(party.online_cpu_s(), backend ? unit.answer_serial() : unit.online_serial(), w.cores));
   party.set_answers_seconds(Wall(party.answers_cpu_s(), unit.back_serial(), w.cores));
+  // Machines work at the same time.
+  party.set_noise_cpu_s(machines * party.noise_cpu_s());
+  party.set_offline_cpu_s(machines * party.offline_cpu_s());
+  party.set_online_cpu_s(machines * party.online_cpu_s());
+  party.set_answers_cpu_s(machines * party.answers_cpu_s());
+  party.set_links_cpu_s(machines * party.links_cpu_s());
   return party;
 }
 
@@ -182,6 +263,26 @@ void FillCost(const Workload& w, double core_hours, double gigabytes, Cost& cost
   cost.set_cores_price(core_hours * w.price_core_hour);
   cost.set_traffic_price(gigabytes * w.price_gb);
   cost.set_price(cost.cores_price() + cost.traffic_price());
+}
+
+void FillRental(const Workload& w, Plan& plan) {
+  Rental& rental = *plan.mutable_rental();
+  double inside = 0;
+  for (const Party& party : plan.party()) {
+    inside += party.machines() * (party.sent_offline_bytes() + party.sent_online_bytes());
+  }
+  const ChainTimes& times = plan.chain_times();
+  const double machines = w.one_machine ? 1
+                                        : std::accumulate(w.machines.begin(), w.machines.end(),
+                                                          w.machines.empty() ? w.parties : 0u);
+  rental.set_machines(machines);
+  rental.set_minutes((times.offline_beside_noise_seconds() + times.online_seconds()) / 60);
+  rental.set_price_machine_hour(w.price_machine_hour);
+  rental.set_machines_price(machines * rental.minutes() / 60 * w.price_machine_hour);
+  rental.set_gigabytes(plan.per_round().gigabytes());
+  rental.set_inside_gigabytes(inside / 1e9);
+  rental.set_traffic_price(plan.per_round().traffic_price());
+  rental.set_price(rental.machines_price() + rental.traffic_price());
 }
 
 double CpuSeconds(const Plan& plan) {
@@ -199,6 +300,7 @@ double CpuSeconds(const Plan& plan) {
 // still making noise when its onions come.
 ChainTimes PredictTimes(const Workload& w, const Plan& plan, const UnitCosts& unit) {
   double offline = 0, online = 0, noise = 0, onion_bytes = 0, online_bytes = 0;
+  // The bytes of a link, at each of the receiver's machines: party from + 1, and of answers `from`.
   for (const Party& party : plan.party()) {
     offline += party.offline_seconds();
     if (w.one_machine || party.party() == 1) noise += party.noise_seconds();
@@ -206,8 +308,9 @@ ChainTimes PredictTimes(const Workload& w, const Plan& plan, const UnitCosts& un
   }
   for (const Hop& hop : plan.hop()) {
     if (hop.from() == 0) continue;
-    onion_bytes += hop.onion_bytes();
-    online_bytes += hop.query_bytes() + hop.answer_bytes();
+    const uint32_t from = w.MachinesOf(hop.from()), to = w.MachinesOf(hop.from() + 1);
+    onion_bytes += hop.onion_bytes() / to;
+    online_bytes += hop.query_bytes() / to + hop.answer_bytes() / from;
   }
   const double byte_s = 1e-9 * unit.link_byte_ns() * (w.one_machine ? 2 : 1) / w.cores;
   ChainTimes times;
@@ -241,6 +344,23 @@ absl::Status CheckWorkload(const Workload& w) {
   }
   if (!(w.price_gb >= 0 && w.price_gb <= 1e6)) {
     return OutOfRange("price-gb", "in [0, 1e6]", w.price_gb);
+  }
+  if (!(w.price_machine_hour >= 0 && w.price_machine_hour <= 1e6)) {
+    return OutOfRange("price-machine-hour", "in [0, 1e6]", w.price_machine_hour);
+  }
+  if (!w.machines.empty() && w.machines.size() != w.parties) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--machines names ", w.machines.size(), " parties, --parties ", w.parties));
+  }
+  for (const uint32_t machines : w.machines) {
+    if (machines < 1 || machines > machines::Machines::kMaxCount) {
+      return OutOfRange("machines", absl::StrCat("in [1, ", machines::Machines::kMaxCount, "]"),
+                        machines);
+    }
+    if (machines > 1 && w.one_machine) {
+      return absl::InvalidArgumentError(
+          "--machines: with --one-machine all parties share one machine");
+    }
   }
   return absl::OkStatus();
 }
@@ -373,10 +493,11 @@ absl::StatusOr<Plan> Predict(const Workload& w, const Layout& layout, const nois
   for (const Party& party : plan.party()) {
     const double seconds = party.noise_seconds() + party.offline_seconds() +
                            party.online_seconds() + party.answers_seconds() +
-                           party.links_cpu_s() / w.cores;
+                           party.links_cpu_s() / w.cores / party.machines();
     busiest = w.one_machine ? busiest + seconds : std::max(busiest, seconds);
   }
   plan.set_busiest_party_load(busiest * w.rounds_per_day / 86400);
+  FillRental(w, plan);
 
   Download& download = *plan.mutable_download();
   download.set_client_bytes(layout.rows() * layout.answer_bytes());

@@ -1,8 +1,9 @@
 // The model behind `shoal plan`: predicts what a deployment costs from sizes and unit costs.
 //
 // With Q queries a round, R rows, m parties, S = mean noise * R noise queries of each party but the
-// last, party j has N_j = Q + (j - 1) * S positions. The model assumes that every slot is used and
-// that every party has one machine.
+// last, party j has N_j = Q + (j - 1) * S positions. The model assumes that every slot is used. The
+// K machines of a party share its positions and its noise equally; what they pass to each other is
+// padded as the stages pad it.
 #ifndef SHOAL_SRC_PLAN_MODEL_H_
 #define SHOAL_SRC_PLAN_MODEL_H_
 
@@ -26,12 +27,18 @@ struct Workload {
   uint64_t queries = 0;  // a round
   double rounds_per_day = 1;
   uint32_t parties = 3;
-  uint32_t cores = 1;  // of each party's machine, or of the shared one
+  uint32_t cores = 1;  // of each machine, or of the shared one
+  // Of each party, in their order; empty: one each.
+  std::vector<uint32_t> machines = {};
   bool one_machine = false;
   // Bytes that a party's spools may hold in memory (spool_memory_mib of shoald).
   double spool_memory_bytes = 4096.0 * (1 << 20);
   double price_core_hour = 0;
   double price_gb = 0;  // for 10^9 bytes, on every link
+  double price_machine_hour = 0;
+
+  // Parties count from 1.
+  uint32_t MachinesOf(uint32_t party) const { return machines.empty() ? 1 : machines[party - 1]; }
 };
 
 // INVALID_ARGUMENT names the option that is out of range, and the range.

@@ -6,8 +6,11 @@
 
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
+#include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/machines/machines.h"
+#include "src/machines/testing/local_cluster.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
 #include "src/pir/lwe/family.h"
@@ -17,6 +20,7 @@
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/practice_round.h"
+#include "src/storage/spool.h"
 #include "src/table/records.h"
 #include "src/table/table.h"
 #include "src/wire/query_batch.h"
@@ -145,12 +149,12 @@ TEST(PredictTest, SizesAreThoseOfTheStages) {
       Bytes table(kRows * 112);
       SHOAL_ASSERT_OK_AND_ASSIGN(
           const auto answers,
-          AnswerQueries(context, round.secrets(j), out.material, batch, {table, kRows}, pool));
+          AnswerQueries(context, round.secrets(j), out.material, batch, {table, kRows}, resources));
       EXPECT_EQ(static_cast<double>(answers->size()), plan.hop(0).answer_bytes());
       break;
     }
     SHOAL_ASSERT_OK_AND_ASSIGN(server::Forwarding forwarding,
-                               ForwardQueries(context, out.material, batch, pool));
+                               ForwardQueries(context, out.material, batch, resources));
     SHOAL_ASSERT_OK_AND_ASSIGN(
         batch, wire::DecodeQueryBatch(forwarding.queries, out.material.next_positions));
     SHOAL_ASSERT_OK_AND_ASSIGN(list, ReadAll(out.onions));
@@ -522,6 +526,131 @@ void ExpectPositive(const google::protobuf::Message& costs) {
       ExpectPositive(costs.GetReflection()->GetMessage(costs, field));
     }
   }
+}
+
+// One machine each is what a plan is without machines.
+TEST(MachinesTest, OneMachineEachChangesNothing) {
+  Workload w = SomeWorkload();
+  const Plan plain = PlanOf(w);
+  w.machines = {1, 1, 1};
+  EXPECT_EQ(PlanOf(w).SerializeAsString(), plain.SerializeAsString());
+  EXPECT_EQ(plain.rental().machines(), 3);
+  EXPECT_EQ(plain.rental().inside_gigabytes(), 0);
+  for (const Party& party : plain.party()) {
+    EXPECT_EQ(party.machines(), 1u);
+    EXPECT_EQ(party.sent_offline_bytes() + party.sent_online_bytes() + party.padding_bytes(), 0);
+  }
+}
+
+// Machines share time and memory, take a little more of both over all, and what passes between
+// parties stays the same.
+TEST(MachinesTest, MachinesShareAPartysWork) {
+  Workload w = SomeWorkload();
+  w.queries = 10'000'000;
+  const Plan one = PlanOf(w);
+  w.machines = {1, 8, 2};
+  w.price_machine_hour = 3;
+  const Plan plan = PlanOf(w);
+  EXPECT_EQ(plan.per_round().gigabytes(), one.per_round().gigabytes());
+  EXPECT_LT(plan.chain_times().offline_seconds(), 0.5 * one.chain_times().offline_seconds());
+  EXPECT_LT(plan.chain_times().online_seconds(), one.chain_times().online_seconds());
+  for (int i = 0; i < 3; ++i) {
+    const Party &many = plan.party(i), &single = one.party(i);
+    const uint32_t machines = w.machines[static_cast<size_t>(i)];
+    EXPECT_EQ(many.machines(), machines);
+    EXPECT_NEAR(many.positions_in(), single.positions_in(), 1);
+    EXPECT_NEAR(many.noise_queries(), single.noise_queries(), 1);
+    EXPECT_GE(Cpu(many), 0.99 * Cpu(single));
+    // Forwarding and placing few items costs less of each in the caches.
+    EXPECT_LT(Cpu(many), 1.3 * Cpu(single));
+    EXPECT_NEAR(many.links_cpu_s(), single.links_cpu_s(), 1e-3 * single.links_cpu_s());
+    EXPECT_NEAR(many.offline_seconds(), single.offline_seconds() / machines,
+                0.12 * single.offline_seconds() / machines)
+        << i;
+    EXPECT_LT(many.peak_memory_bytes(), (machines == 1 ? 1.5 : 0.9) * single.peak_memory_bytes());
+    // The last party passes fingerprints alone.
+    EXPECT_EQ(many.sent_offline_bytes() > 0, machines > 1);
+    EXPECT_EQ(many.sent_online_bytes() > 0, machines > 1 && i < 2);
+    EXPECT_LT(many.padding_bytes(),
+              0.3 * (many.sent_offline_bytes() + many.sent_online_bytes()) + 1);
+  }
+  const Rental& rental = plan.rental();
+  EXPECT_EQ(rental.machines(), 11);
+  EXPECT_NEAR(
+      60 * rental.minutes(),
+      plan.chain_times().offline_beside_noise_seconds() + plan.chain_times().online_seconds(),
+      1e-6);
+  EXPECT_NEAR(rental.machines_price(), 11 * 3 * rental.minutes() / 60, 1e-9);
+  EXPECT_NEAR(rental.price(), rental.machines_price() + plan.per_round().traffic_price(), 1e-9);
+  const auto sent = [&](int i) {
+    return plan.party(i).sent_offline_bytes() + plan.party(i).sent_online_bytes();
+  };
+  EXPECT_NEAR(1e9 * rental.inside_gigabytes(), 8 * sent(1) + 2 * sent(2), 1);
+}
+
+// What machines of a party send each other in the offline stage is what the stage sends.
+TEST(MachinesTest, WhatPassesIsPaddedAsTheStagesPadIt) {
+  constexpr uint32_t kMachines = 4, kEach = 64, kSlots = 300 * kEach, kRows = 300;
+  testing::TestRandom random(5);
+  const server::PracticeRound round({.parties = 2,
+                                     .answer_bytes = 112,
+                                     .max_rows = kRows,
+                                     .max_slots = kSlots,
+                                     .noise = *noise::Distribution::Create(SomeNoise().parameters)},
+                                    random);
+  ThreadPool many(2);
+  const Bytes list = round.MakeInput(kSlots, kEach, random, many).list;
+  const size_t record_bytes = server::kSubmissionLengthBytes + onion::SubmissionBytes(2, kEach);
+  machines::testing::LocalCluster cluster(kMachines);
+  for (const absl::Status& done : cluster.Run([&](machines::Machines& all) -> absl::Status {
+         ThreadPool pool(1);
+         SpoolPlace spools(::testing::TempDir(), 1 << 30);
+         const server::Resources resources = {.pool = &pool, .spools = &spools, .machines = &all};
+         const auto& secrets = round.secrets(1);
+         SHOAL_ASSIGN_OR_RETURN(auto noise,
+                                server::MakeNoise(round.context(1), secrets, resources));
+         const machines::Run run = machines::RunOf(kSlots / kEach, all.rank(), kMachines);
+         return server::RunOffline(
+                    round.context(1), secrets, std::move(noise),
+                    BytesView(list).subspan(run.begin * record_bytes, run.size() * record_bytes),
+                    run.size() * kEach, resources)
+             .status();
+       })) {
+    SHOAL_ASSERT_OK(done);
+  }
+  uint64_t sent = 0;
+  for (uint32_t to = 1; to < kMachines; ++to) sent += cluster.sent_bytes(0, to);
+  Workload w = SomeWorkload();
+  w.layout = LayoutKind::kDense;
+  w.parties = 2;
+  w.machines = {kMachines, 1};
+  w.queries = kSlots;
+  w.records = kRows;
+  w.value_bytes = 64;
+  const Plan plan = PlanOf(w, 64);
+  ASSERT_EQ(plan.table().rows(), kRows);
+  // Beside it pass greetings and seals.
+  EXPECT_NEAR(static_cast<double>(sent), plan.party(0).sent_offline_bytes(),
+              0.02 * static_cast<double>(sent));
+}
+
+TEST(MachinesTest, BadNumbersAreNamed) {
+  Workload w = SomeWorkload();
+  const auto refused = [&](const char* message) {
+    EXPECT_THAT(CheckWorkload(w), testing::StatusIs(absl::StatusCode::kInvalidArgument, message));
+  };
+  w.machines = {1, 2};
+  refused("--machines names 2 parties, --parties 3");
+  w.machines = {1, 0, 1};
+  refused("--machines must be in [1, 64], got 0");
+  w.machines = {1, 1, 65};
+  refused("--machines must be in [1, 64], got 65");
+  w.machines = {1, 2, 1};
+  w.one_machine = true;
+  refused("with --one-machine");
+  w.machines = {};
+  w.price_machine_hour = -1;
+  refused("--price-machine-hour must be in [0, 1e6], got -1");
 }
 
 TEST(CalibrateTest, EveryCostIsPositiveAndKept) {

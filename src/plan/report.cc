@@ -47,6 +47,29 @@ void PrintAlternatives(const google::protobuf::RepeatedPtrField<Alternative>& li
   }
 }
 
+// For parties of several machines.
+void PrintMachines(const Plan& plan, std::ostream& out) {
+  const Rental& rental = plan.rental();
+  if (rental.machines() > plan.parties()) {
+    out << "\nmachines; what each sends to the others of its party in a round, padding included\n";
+    out << absl::StrFormat("  %5s %9s %14s %14s %14s %14s\n", "party", "machines", "memory each",
+                           "offline", "online", "padding of it");
+    for (const Party& p : plan.party()) {
+      out << absl::StrFormat("  %5d %9d %14s %14s %14s %14s\n", p.party(), p.machines(),
+                             BytesOf(p.peak_memory_bytes()), BytesOf(p.sent_offline_bytes()),
+                             BytesOf(p.sent_online_bytes()), BytesOf(p.padding_bytes()));
+    }
+  }
+  if (rental.machines() == plan.parties() && rental.price_machine_hour() == 0) return;
+  out << absl::StrFormat(
+      "\n%s machines for the %.3g minutes of a round (noise, offline stage and online stage): "
+      "%.4g at %g an hour,\nand %.4g for %s between clients and parties; %s pass inside "
+      "parties, which is not priced\n",
+      Whole(rental.machines()), rental.minutes(), rental.machines_price(),
+      rental.price_machine_hour(), rental.traffic_price(), BytesOf(rental.gigabytes() * 1e9),
+      BytesOf(rental.inside_gigabytes() * 1e9));
+}
+
 void PrintEngines(const Plan& plan, std::ostream& out) {
   if (plan.engine_size() == 0) return;
   out << absl::StrFormat(
@@ -122,7 +145,7 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
                            p.links_cpu_s(), BytesOf(p.peak_memory_bytes()), p.offline_seconds(),
                            p.online_seconds());
   }
-  const char* where = plan.one_machine() ? "that all parties share" : "of each party";
+  const char* where = plan.one_machine() ? "that all parties share" : "of each machine";
   out << absl::StrFormat(
       "  links: TLS and kernel, which no report counts. offline s, online s (the way out): "
       "computing alone, on\n  %d core%s %s.\n",
@@ -140,6 +163,7 @@ void PrintPlan(const Plan& plan, std::ostream& out) {
       plan.chain_times().offline_seconds(), plan.chain_times().offline_beside_noise_seconds(),
       plan.chain_times().online_seconds());
 
+  PrintMachines(plan, out);
   out << "\ntraffic a round\n";
   out << absl::StrFormat("  %-22s %12s %12s %12s\n", "hop", "onions", "queries", "answers");
   for (const Hop& hop : plan.hop()) {

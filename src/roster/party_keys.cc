@@ -31,6 +31,7 @@ constexpr char kBlsFile[] = "/bls.key";
 constexpr char kTlsKeyFile[] = "/tls.key";
 constexpr char kTlsCertificateFile[] = "/tls.crt";
 constexpr char kAnnouncementFile[] = "/announcement.textproto";
+constexpr char kMachinesFile[] = "/machines.key";
 
 template <auto kFree>
 struct Free {
@@ -79,6 +80,95 @@ uint64_t ExpiryOf(X509* certificate) {
   tm time = {};
   if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &time) != 1) return 0;
   return static_cast<uint64_t>(std::max<time_t>(0, timegm(&time)));
+}
+
+// A secret of 32 bytes in 64 hexadecimal digits.
+absl::StatusOr<Seed> ReadSecret(const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(std::string hex, ReadPrivateFile(path));
+  auto wipe_hex = absl::MakeCleanup([&] { sodium_memzero(hex.data(), hex.size()); });
+  Seed secret;
+  size_t length = 0;
+  const char* end = nullptr;
+  const absl::string_view digits = absl::StripTrailingAsciiWhitespace(hex);
+  if (sodium_hex2bin(secret.data(), secret.size(), digits.data(), digits.size(), nullptr, &length,
+                     &end) != 0 ||
+      length != secret.size() || end != digits.data() + digits.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not 64 hexadecimal digits"));
+  }
+  return secret;
+}
+
+absl::Status WriteSecret(const std::string& path, BytesView secret) {
+  SecretArray<2 * Seed::size() + 1> hex;  // with a final zero, made a line feed
+  SHOAL_CHECK(secret.size() == Seed::size());
+  sodium_bin2hex(reinterpret_cast<char*>(hex.data()), hex.size(), secret.data(), secret.size());
+  hex.data()[hex.size() - 1] = '\n';
+  return WriteFileAtomically(path, hex.view(), FileMode::kPrivate);
+}
+
+absl::StatusOr<wire::PartyAnnouncement> ReadAnnouncement(const std::string& directory) {
+  wire::PartyAnnouncement announcement;
+  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(directory + kAnnouncementFile, announcement));
+  SHOAL_RETURN_IF_ERROR(
+      CheckName(absl::StrCat(directory, kAnnouncementFile, ": name"), announcement.name()));
+  return announcement;
+}
+
+// The TLS identity in a party's directory, which is that of its announcement.
+absl::StatusOr<TlsIdentity> ReadTls(const std::string& directory,
+                                    const wire::PartyAnnouncement& announcement) {
+  TlsIdentity tls;
+  const std::string key_path = directory + kTlsKeyFile;
+  SHOAL_ASSIGN_OR_RETURN(std::string key_pem, ReadPrivateFile(key_path));
+  auto wipe_pem = absl::MakeCleanup([&] { sodium_memzero(key_pem.data(), key_pem.size()); });
+  tls.private_key_pem.assign(key_pem.begin(), key_pem.end());
+  const std::string certificate_path = directory + kTlsCertificateFile;
+  SHOAL_ASSIGN_OR_RETURN(tls.certificate_pem, ReadFile(certificate_path, kMaxCertificateBytes));
+
+  const Buffer key_buffer(BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())));
+  const Key key(PEM_read_bio_PrivateKey(key_buffer.get(), nullptr, nullptr, nullptr));
+  if (key == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(key_path, ": is not a private key in PEM"));
+  }
+  const Buffer certificate_buffer(
+      BIO_new_mem_buf(tls.certificate_pem.data(), static_cast<int>(tls.certificate_pem.size())));
+  const Certificate certificate(
+      PEM_read_bio_X509(certificate_buffer.get(), nullptr, nullptr, nullptr));
+  if (certificate == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(certificate_path, ": is not a certificate in PEM"));
+  }
+  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key_path, ": is not the key of ", certificate_path));
+  }
+  SHOAL_ASSIGN_OR_RETURN(tls.certificate_der, Der(certificate.get()));
+  if (announcement.tls_certificate() != ToString(tls.certificate_der)) {
+    return absl::InvalidArgumentError(absl::StrCat(certificate_path, ": is not the certificate of ",
+                                                   directory, kAnnouncementFile));
+  }
+  return tls;
+}
+
+absl::Status WriteTls(const std::string& directory, const TlsIdentity& tls) {
+  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
+      directory + kTlsKeyFile,
+      AsBytes(absl::string_view(tls.private_key_pem.data(), tls.private_key_pem.size())),
+      FileMode::kPrivate));
+  return WriteFileAtomically(directory + kTlsCertificateFile, AsBytes(tls.certificate_pem),
+                             FileMode::kPublic);
+}
+
+// ALREADY_EXISTS if the directory has keys.
+absl::Status CheckNoKeys(const std::string& directory) {
+  for (const char* file :
+       {kBlsFile, kTlsKeyFile, kTlsCertificateFile, kAnnouncementFile, kMachinesFile}) {
+    if (FileExists(directory + file)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(directory, file, ": exists; keys are never overwritten"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -159,23 +249,9 @@ absl::StatusOr<PartyKeys> PartyKeys::Renew(bool only_tls, uint64_t now_s,
 }
 
 absl::StatusOr<PartyKeys> PartyKeys::Load(const std::string& directory) {
-  wire::PartyAnnouncement announcement;
-  SHOAL_RETURN_IF_ERROR(wire::ReadTextFile(directory + kAnnouncementFile, announcement));
-  SHOAL_RETURN_IF_ERROR(
-      CheckName(absl::StrCat(directory, kAnnouncementFile, ": name"), announcement.name()));
-
+  SHOAL_ASSIGN_OR_RETURN(wire::PartyAnnouncement announcement, ReadAnnouncement(directory));
   const std::string bls_path = directory + kBlsFile;
-  SHOAL_ASSIGN_OR_RETURN(std::string hex, ReadPrivateFile(bls_path));
-  auto wipe_hex = absl::MakeCleanup([&] { sodium_memzero(hex.data(), hex.size()); });
-  SecretArray<signature::kSecretKeyBytes> scalar;
-  size_t length = 0;
-  const char* end = nullptr;
-  const absl::string_view digits = absl::StripTrailingAsciiWhitespace(hex);
-  if (sodium_hex2bin(scalar.data(), scalar.size(), digits.data(), digits.size(), nullptr, &length,
-                     &end) != 0 ||
-      length != scalar.size() || end != digits.data() + digits.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(bls_path, ": is not 64 hexadecimal digits"));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const Seed scalar, ReadSecret(bls_path));
   absl::StatusOr<signature::SecretKey> bls = signature::SecretKey::FromBytes(scalar.view());
   if (!bls.ok()) return Annotate(bls.status(), bls_path);
   if (announcement.bls_public_key() != ToString(bls->public_key().bytes())) {
@@ -189,59 +265,16 @@ absl::StatusOr<PartyKeys> PartyKeys::Load(const std::string& directory) {
     return Annotate(renewals, directory + kAnnouncementFile);
   }
 
-  TlsIdentity tls;
-  const std::string key_path = directory + kTlsKeyFile;
-  SHOAL_ASSIGN_OR_RETURN(std::string key_pem, ReadPrivateFile(key_path));
-  auto wipe_pem = absl::MakeCleanup([&] { sodium_memzero(key_pem.data(), key_pem.size()); });
-  tls.private_key_pem.assign(key_pem.begin(), key_pem.end());
-  const std::string certificate_path = directory + kTlsCertificateFile;
-  SHOAL_ASSIGN_OR_RETURN(tls.certificate_pem, ReadFile(certificate_path, kMaxCertificateBytes));
-
-  const Buffer key_buffer(BIO_new_mem_buf(key_pem.data(), static_cast<int>(key_pem.size())));
-  const Key key(PEM_read_bio_PrivateKey(key_buffer.get(), nullptr, nullptr, nullptr));
-  if (key == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(key_path, ": is not a private key in PEM"));
-  }
-  const Buffer certificate_buffer(
-      BIO_new_mem_buf(tls.certificate_pem.data(), static_cast<int>(tls.certificate_pem.size())));
-  const Certificate certificate(
-      PEM_read_bio_X509(certificate_buffer.get(), nullptr, nullptr, nullptr));
-  if (certificate == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(certificate_path, ": is not a certificate in PEM"));
-  }
-  if (X509_check_private_key(certificate.get(), key.get()) != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(key_path, ": is not the key of ", certificate_path));
-  }
-  SHOAL_ASSIGN_OR_RETURN(tls.certificate_der, Der(certificate.get()));
-  if (announcement.tls_certificate() != ToString(tls.certificate_der)) {
-    return absl::InvalidArgumentError(absl::StrCat(certificate_path, ": is not the certificate of ",
-                                                   directory, kAnnouncementFile));
-  }
+  SHOAL_ASSIGN_OR_RETURN(TlsIdentity tls, ReadTls(directory, announcement));
   return PartyKeys(announcement.name(), *std::move(bls), std::move(tls),
                    std::move(*announcement.mutable_renewals()));
 }
 
 absl::Status PartyKeys::Save(const std::string& directory) const {
   SHOAL_RETURN_IF_ERROR(MakeDirectory(directory, FileMode::kPrivate));
-  for (const char* file : {kBlsFile, kTlsKeyFile, kTlsCertificateFile, kAnnouncementFile}) {
-    if (FileExists(directory + file)) {
-      return absl::AlreadyExistsError(
-          absl::StrCat(directory, file, ": exists; keys are never overwritten"));
-    }
-  }
-  SecretArray<2 * signature::kSecretKeyBytes + 1> hex;  // with a final zero, made a line feed
-  sodium_bin2hex(reinterpret_cast<char*>(hex.data()), hex.size(), bls_.bytes().data(),
-                 bls_.bytes().size());
-  hex.data()[hex.size() - 1] = '\n';
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(directory + kBlsFile, hex.view(), FileMode::kPrivate));
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
-      directory + kTlsKeyFile,
-      AsBytes(absl::string_view(tls_.private_key_pem.data(), tls_.private_key_pem.size())),
-      FileMode::kPrivate));
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(directory + kTlsCertificateFile,
-                                            AsBytes(tls_.certificate_pem), FileMode::kPublic));
+  SHOAL_RETURN_IF_ERROR(CheckNoKeys(directory));
+  SHOAL_RETURN_IF_ERROR(WriteSecret(directory + kBlsFile, bls_.bytes().view()));
+  SHOAL_RETURN_IF_ERROR(WriteTls(directory, tls_));
   return wire::WriteTextFile(directory + kAnnouncementFile, announcement());
 }
 
@@ -253,6 +286,28 @@ wire::PartyAnnouncement PartyKeys::announcement() const {
   out.set_tls_certificate(ToString(tls_.certificate_der));
   *out.mutable_renewals() = renewals_;
   return out;
+}
+
+absl::StatusOr<MachineKeys> MachineKeys::Load(const std::string& directory) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::PartyAnnouncement announcement, ReadAnnouncement(directory));
+  SHOAL_ASSIGN_OR_RETURN(TlsIdentity tls, ReadTls(directory, announcement));
+  SHOAL_ASSIGN_OR_RETURN(Seed secret, ReadSecret(directory + kMachinesFile));
+  return MachineKeys{std::move(tls), std::move(secret)};
+}
+
+absl::Status MachineKeys::HandOut(const std::string& from, const std::string& to,
+                                  RandomSource& random) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::PartyAnnouncement announcement, ReadAnnouncement(from));
+  const std::string secret = from + kMachinesFile;
+  if (!FileExists(secret)) {
+    SHOAL_RETURN_IF_ERROR(WriteSecret(secret, random.NewSeed().view()));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const MachineKeys keys, Load(from));
+  SHOAL_RETURN_IF_ERROR(MakeDirectory(to, FileMode::kPrivate));
+  SHOAL_RETURN_IF_ERROR(CheckNoKeys(to));
+  SHOAL_RETURN_IF_ERROR(WriteTls(to, keys.tls));
+  SHOAL_RETURN_IF_ERROR(WriteSecret(to + kMachinesFile, keys.secret.view()));
+  return wire::WriteTextFile(to + kAnnouncementFile, announcement);
 }
 
 absl::StatusOr<wire::Party> PartyFromAnnouncement(const wire::PartyAnnouncement& announcement,

@@ -5,6 +5,9 @@
 //   tls.key                  PEM, PKCS #8, Ed25519                                  0600
 //   tls.crt                  PEM, self-signed, valid for 20 years; peers pin its digest
 //   announcement.textproto   wire::PartyAnnouncement, for others; public. Names earlier BLS keys
+//   machines.key             64 hexadecimal digits: the secret of a party's several machines 0600
+//
+// A machine of a party that is not its head has the same files but for bls.key (MachineKeys).
 #ifndef SHOAL_SRC_ROSTER_PARTY_KEYS_H_
 #define SHOAL_SRC_ROSTER_PARTY_KEYS_H_
 
@@ -70,6 +73,22 @@ class PartyKeys {
   signature::SecretKey bls_;
   TlsIdentity tls_;
   Renewals renewals_;
+};
+
+// What each machine of a party of several has (docs/machines.md): the party's TLS identity and a
+// secret that keys what passes between its machines. The head's directory has the BLS key beside.
+struct MachineKeys {
+  TlsIdentity tls;
+  Seed secret;
+
+  // PERMISSION_DENIED if others may read a secret; NOT_FOUND if a file is missing, INVALID_ARGUMENT
+  // if it is malformed. The message names the file.
+  static absl::StatusOr<MachineKeys> Load(const std::string& directory);
+
+  // Copies what another machine needs from the party's directory `from` to the new directory `to`.
+  // Makes the secret in `from` first if there is none. ALREADY_EXISTS if `to` holds keys; errors of
+  // Load.
+  static absl::Status HandOut(const std::string& from, const std::string& to, RandomSource& random);
 };
 
 // The party's entry in a roster, from what it announced. INVALID_ARGUMENT, UNAUTHENTICATED: the

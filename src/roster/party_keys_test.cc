@@ -121,6 +121,40 @@ TEST_F(PartyKeysTest, RefusesFilesThatDoNotBelongTogether) {
   EXPECT_THAT(PartyKeys::Load(directory_), StatusIs(absl::StatusCode::kNotFound, "tls.key"));
 }
 
+// All machines of a party have one TLS identity and one secret; the head alone can sign.
+TEST_F(PartyKeysTest, OtherMachinesGetTheSecretAndNoSigningKey) {
+  TestRandom random(8);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const PartyKeys keys, PartyKeys::Generate("alice", kNowS, random));
+  SHOAL_ASSERT_OK(keys.Save(directory_));
+  const std::string other = directory_ + "-other", another = directory_ + "-another";
+  EXPECT_THAT(MachineKeys::Load(directory_), StatusIs(absl::StatusCode::kNotFound, "machines.key"));
+  SHOAL_ASSERT_OK(MachineKeys::HandOut(directory_, other, random));
+  SHOAL_ASSERT_OK(MachineKeys::HandOut(directory_, another, random));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const MachineKeys head, MachineKeys::Load(directory_));
+  for (const std::string& directory : {other, another}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const MachineKeys loaded, MachineKeys::Load(directory));
+    EXPECT_TRUE(EqualSecret(loaded.secret.view(), head.secret.view()));
+    EXPECT_EQ(loaded.tls.certificate_der, keys.tls().certificate_der);
+    EXPECT_THAT(PartyKeys::Load(directory), StatusIs(absl::StatusCode::kNotFound, "bls.key"));
+    EXPECT_EQ(ModeOf(directory), 0700u);
+    EXPECT_EQ(ModeOf(directory + "/machines.key"), 0600u);
+  }
+  EXPECT_FALSE(EqualSecret(head.secret.view(), keys.bls().bytes().view()));
+  EXPECT_FALSE(EqualSecret(head.secret.view(), Seed().view()));
+  // Neither over other keys, nor from what is none.
+  for (const std::string& there : {directory_, other}) {
+    EXPECT_THAT(MachineKeys::HandOut(directory_, there, random),
+                StatusIs(absl::StatusCode::kAlreadyExists, "never overwritten"));
+  }
+  EXPECT_THAT(MachineKeys::HandOut(directory_ + "-none", directory_ + "-new", random),
+              StatusIs(absl::StatusCode::kNotFound, "announcement.textproto"));
+  ASSERT_EQ(::chmod((other + "/machines.key").c_str(), 0640), 0);
+  EXPECT_THAT(MachineKeys::Load(other),
+              StatusIs(absl::StatusCode::kPermissionDenied, "machines.key"));
+  SHOAL_ASSERT_OK(WriteFileAtomically(another + "/machines.key", AsBytes("7"), FileMode::kPrivate));
+  EXPECT_THAT(MachineKeys::Load(another), StatusIs(kInvalid, "machines.key"));
+}
+
 TEST_F(PartyKeysTest, CertificateIsSelfSigned) {
   TestRandom random(5);
   SHOAL_ASSERT_OK_AND_ASSIGN(const TlsIdentity tls, GenerateTlsIdentity("alice", kNowS, random));

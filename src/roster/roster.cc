@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
@@ -24,6 +25,67 @@ struct Checked {
   std::vector<Party> parties;
   std::vector<signature::ProvenKey> keys;
 };
+
+// The machines of a party beside its first one. The number of machines is in the digest, so that it
+// says how many entries follow there.
+absl::Status CheckMachines(const wire::Party& party, const std::string& what) {
+  if (party.machines() < 1 || party.machines() > kMaxMachines) {
+    return Bad(
+        absl::StrCat(what, ", machines: ", party.machines(), " is not in 1..", kMaxMachines));
+  }
+  if (static_cast<uint32_t>(party.other_machines_size()) != party.machines() - 1) {
+    return Bad(absl::StrCat(what, ", other_machines: has ", party.other_machines_size(),
+                            " entries, where machines says that there are ", party.machines() - 1,
+                            " beside the first one"));
+  }
+  for (int i = 0; i < party.other_machines_size(); ++i) {
+    const wire::Machine& machine = party.other_machines(i);
+    const std::string which = absl::StrCat(what, ", machine ", i + 1);
+    if (party.number() == 1) {
+      SHOAL_RETURN_IF_ERROR(
+          CheckAddress(absl::StrCat(which, ", client_address"), machine.client_address()));
+      if (!machine.peer_address().empty()) {
+        return Bad(absl::StrCat(which, ": no party connects to the first one; no peer_address"));
+      }
+    } else {
+      SHOAL_RETURN_IF_ERROR(
+          CheckAddress(absl::StrCat(which, ", peer_address"), machine.peer_address()));
+      if (!machine.client_address().empty()) {
+        return Bad(absl::StrCat(which,
+                                ": engines are served by the first machine of a party; no "
+                                "client_address"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Where a party has several machines, no two in the roster have one address: a part of a list
+// would go to another machine than its own, and the round would be lost. Hosts are compared without
+// regard to case, and ports as numbers. Two names of one machine are not found.
+absl::Status CheckAddressesDiffer(const wire::Roster& roster) {
+  bool several = false;
+  std::set<std::string> seen;
+  std::string twice;
+  const auto add = [&](const std::string& address) {
+    if (address.empty()) return;
+    std::string same = absl::AsciiStrToLower(address);
+    const size_t port = same.rfind(':') + 1;
+    same.erase(port, same.find_first_not_of('0', port) - port);
+    if (!seen.insert(std::move(same)).second) twice = address;
+  };
+  for (const wire::Party& party : roster.parties()) {
+    several = several || party.machines() > 1;
+    add(party.peer_address());
+    add(party.client_address());
+    for (const wire::Machine& machine : party.other_machines()) {
+      add(machine.peer_address());
+      add(machine.client_address());
+    }
+  }
+  if (!several || twice.empty()) return absl::OkStatus();
+  return Bad(absl::StrCat("roster: the address ", twice, " comes twice"));
+}
 
 absl::Status CheckParty(const wire::Party& party, uint32_t number) {
   const std::string what = absl::StrCat("roster, party ", number);
@@ -49,11 +111,7 @@ absl::Status CheckParty(const wire::Party& party, uint32_t number) {
   if (party.tls_certificate_sha256().size() != sizeof(Digest)) {
     return Bad(absl::StrCat(what, ", tls_certificate_sha256: has not 32 bytes"));
   }
-  if (party.machines() != 1) {
-    return Bad(absl::StrCat(what, ", machines: ", party.machines(),
-                            "; parties of several machines are not supported yet"));
-  }
-  return absl::OkStatus();
+  return CheckMachines(party, what);
 }
 
 // Checks everything but keys, proofs and the noise: no more than comparing.
@@ -106,7 +164,7 @@ absl::Status CheckFields(const wire::Roster& roster) {
       return Bad(absl::StrCat(what, ": has the BLS key of another party"));
     }
   }
-  return absl::OkStatus();
+  return CheckAddressesDiffer(roster);
 }
 
 // Checks the keys and proofs of a roster that has passed CheckFields: two pairings a party.
@@ -127,6 +185,9 @@ absl::StatusOr<Checked> CheckKeys(const wire::Roster& roster) {
               .machines = party.machines()};
     const BytesView certificate = AsBytes(party.tls_certificate_sha256());
     std::copy(certificate.begin(), certificate.end(), out.tls_certificate_sha256.begin());
+    for (const wire::Machine& machine : party.other_machines()) {
+      out.other_machines.push_back({machine.peer_address(), machine.client_address()});
+    }
     checked.parties.push_back(std::move(out));
   }
   return checked;
@@ -373,6 +434,16 @@ absl::StatusOr<Roster> Roster::Verify(const wire::SignedRoster& signed_roster,
   return roster;
 }
 
+const std::string& Party::PeerAddress(uint32_t machine) const {
+  SHOAL_CHECK(machine < machines);
+  return machine == 0 ? peer_address : other_machines[machine - 1].peer;
+}
+
+const std::string& Party::ClientAddress(uint32_t machine) const {
+  SHOAL_CHECK(machine < machines);
+  return machine == 0 ? client_address : other_machines[machine - 1].client;
+}
+
 const Party& Roster::party(uint32_t number) const {
   SHOAL_CHECK(number >= 1 && number <= parties_.size());
   return parties_[number - 1];
@@ -449,6 +520,9 @@ Digest RosterDigest(const wire::Roster& roster) {
         .Blob(party.proof_of_possession())
         .Blob(party.tls_certificate_sha256())
         .U64(party.machines());
+    for (const wire::Machine& machine : party.other_machines()) {
+      transcript.Blob(machine.peer_address()).Blob(machine.client_address());
+    }
   }
   wire::AppendNoise(roster.noise(), transcript);
   return transcript.U64(roster.valid_from_s())

@@ -25,6 +25,7 @@ inline constexpr absl::string_view kOnionSuite = "hpke-x25519-sha256-chacha20pol
 
 inline constexpr uint32_t kMinParties = 2;
 inline constexpr uint32_t kMaxParties = 8;
+inline constexpr uint32_t kMaxMachines = 64;     // of one party
 inline constexpr uint32_t kMaxSlots = 1u << 28;  // in one round
 inline constexpr uint32_t kMaxClockToleranceS = 3600;
 inline constexpr uint64_t kMaxValidityS = 10ull * 366 * 24 * 3600;
@@ -97,8 +98,17 @@ struct Party {
   std::string peer_address;
   std::string client_address;
   signature::PublicKey key;
-  Digest tls_certificate_sha256;
+  Digest tls_certificate_sha256;  // all its machines show it
   uint32_t machines;
+  // Machine i at i - 1; the two addresses above are those of machine 0, the head.
+  struct Addresses {
+    std::string peer, client;
+  };
+  std::vector<Addresses> other_machines = {};
+
+  // Where the previous party finds a machine, and where clients do. machine < machines, checked.
+  const std::string& PeerAddress(uint32_t machine) const;
+  const std::string& ClientAddress(uint32_t machine) const;
 };
 
 // Immutable, thread-safe for reading, cheap enough to copy (a few kilobytes).
@@ -163,9 +173,10 @@ class Roster {
 
 // The digest that all parties sign: Transcript("shoal roster v2") over deployment, epoch, number of
 // parties; for each: number, name, peer address, client address, key, proof, certificate digest,
-// machines; then mechanism, bits of epsilon and delta, phi, mode, bits of both scales;
-// valid_from_s, expires_s, clock_tolerance_s, max_slots, onion_suite. Text and bytes as Blob, all
-// else as U64 (doubles by their IEEE-754 bits). The roster need not have been checked.
+// machines, and for each machine but the first: peer address, client address; then mechanism, bits
+// of epsilon and delta, phi, mode, bits of both scales; valid_from_s, expires_s, clock_tolerance_s,
+// max_slots, onion_suite. Text and bytes as Blob, all else as U64 (doubles by their IEEE-754 bits).
+// The roster need not have been checked.
 Digest RosterDigest(const wire::Roster& roster);
 
 // What a party checks before it signs: everything that Verify checks but pins, signature and time.

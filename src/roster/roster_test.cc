@@ -249,6 +249,17 @@ TEST(Roster, NoiseIsLookedAtOnceTheSignatureHolds) {
               StatusIs(kUnauthenticated, "does not match"));
 }
 
+// Gives a party machines, at addresses of their own.
+void SetMachines(wire::Roster& roster, uint32_t number, uint32_t machines) {
+  wire::Party& party = *roster.mutable_parties(static_cast<int>(number) - 1);
+  party.set_machines(machines);
+  for (uint32_t i = 1; i < machines; ++i) {
+    wire::Machine& machine = *party.add_other_machines();
+    const std::string address = absl::StrCat("machine-", number, "-", i, ":7000");
+    number == 1 ? machine.set_client_address(address) : machine.set_peer_address(address);
+  }
+}
+
 struct BadDraft {
   const char* message;
   std::function<void(wire::Roster&)> change;
@@ -272,8 +283,54 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
       {"no peer_address", [](auto& r) { r.mutable_parties(0)->set_peer_address("a:1"); }},
       {"peer_address", [](auto& r) { r.mutable_parties(2)->set_peer_address(""); }},
       {"party 3, client_address", [](auto& r) { r.mutable_parties(2)->set_client_address("a"); }},
-      {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(0); }},
-      {"machines", [](auto& r) { r.mutable_parties(1)->set_machines(2); }},
+      {"party 2, machines: 0 is not in 1..64",
+       [](auto& r) { r.mutable_parties(1)->set_machines(0); }},
+      {"party 2, machines: 65 is not in 1..64", [](auto& r) { SetMachines(r, 2, 65); }},
+      {"party 2, other_machines: has 0 entries",
+       [](auto& r) { r.mutable_parties(1)->set_machines(2); }},
+      {"party 2, other_machines: has 1 entries",
+       [](auto& r) { r.mutable_parties(1)->add_other_machines()->set_peer_address("b:1"); }},
+      {"party 2, machine 3, peer_address",
+       [](auto& r) {
+         SetMachines(r, 2, 4);
+         r.mutable_parties(1)->mutable_other_machines(2)->clear_peer_address();
+       }},
+      {"party 2, machine 1: engines are served by the first",
+       [](auto& r) {
+         SetMachines(r, 2, 2);
+         r.mutable_parties(1)->mutable_other_machines(0)->set_client_address("b:1");
+       }},
+      {"party 1, machine 1, client_address",
+       [](auto& r) {
+         SetMachines(r, 1, 2);
+         r.mutable_parties(0)->mutable_other_machines(0)->set_client_address("b");
+       }},
+      {"party 1, machine 1: no party connects",
+       [](auto& r) {
+         SetMachines(r, 1, 2);
+         r.mutable_parties(0)->mutable_other_machines(0)->set_peer_address("b:1");
+       }},
+      {"127.0.0.1:7002 comes twice",
+       [](auto& r) {
+         SetMachines(r, 2, 2);
+         r.mutable_parties(1)->mutable_other_machines(0)->set_peer_address("127.0.0.1:7002");
+       }},
+      {"127.0.0.1:07002 comes twice",
+       [](auto& r) {
+         SetMachines(r, 2, 2);
+         r.mutable_parties(1)->mutable_other_machines(0)->set_peer_address("127.0.0.1:07002");
+       }},
+      {"HOST:7100 comes twice",
+       [](auto& r) {
+         SetMachines(r, 2, 3);
+         r.mutable_parties(1)->mutable_other_machines(0)->set_peer_address("host:7100");
+         r.mutable_parties(1)->mutable_other_machines(1)->set_peer_address("HOST:7100");
+       }},
+      {"127.0.0.1:7001 comes twice",
+       [](auto& r) {
+         SetMachines(r, 3, 2);
+         r.mutable_parties(2)->mutable_other_machines(0)->set_peer_address("127.0.0.1:7001");
+       }},
       {"tls_certificate_sha256",
        [](auto& r) { r.mutable_parties(1)->set_tls_certificate_sha256("short"); }},
       {"TLS certificate of another",
@@ -306,6 +363,66 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
     bad.change(draft);
     EXPECT_THAT(CheckRoster(draft), StatusIs(kInvalid, bad.message));
   }
+}
+
+TEST(Roster, HasAnAddressForEveryMachine) {
+  TestRandom random(17);
+  Parties parties(3, random);
+  SetMachines(parties.draft(), 1, 3);
+  SetMachines(parties.draft(), 2, 64);
+  const Roster roster = parties.roster();
+  EXPECT_EQ(roster.party(1).machines, 3u);
+  EXPECT_EQ(roster.party(1).ClientAddress(0), "127.0.0.1:7001");
+  EXPECT_EQ(roster.party(1).ClientAddress(2), "machine-1-2:7000");
+  EXPECT_EQ(roster.party(2).PeerAddress(0), "127.0.0.1:7002");
+  EXPECT_EQ(roster.party(2).PeerAddress(63), "machine-2-63:7000");
+  EXPECT_EQ(roster.party(3).machines, 1u);
+  EXPECT_EQ(roster.party(3).PeerAddress(0), "127.0.0.1:7003");
+}
+
+// All parties sign which machine is where.
+TEST(Roster, TheSignatureCoversEveryMachine) {
+  TestRandom random(18);
+  Parties parties(3, random);
+  SetMachines(parties.draft(), 2, 3);
+  const wire::SignedRoster good = parties.Signed();
+  SHOAL_ASSERT_OK(Roster::Verify(good, parties.pinned(), kNowS).status());
+  const std::vector<std::function<void(wire::Party&)>> changes = {
+      [](auto& p) { p.mutable_other_machines(1)->set_peer_address("elsewhere:7000"); },
+      [](auto& p) { p.mutable_other_machines()->SwapElements(0, 1); },
+      [](auto& p) {
+        p.mutable_other_machines()->RemoveLast();
+        p.set_machines(2);
+      },
+  };
+  for (const auto& change : changes) {
+    wire::SignedRoster changed = good;
+    change(*changed.mutable_roster()->mutable_parties(1));
+    EXPECT_THAT(Roster::Verify(changed, parties.pinned(), kNowS),
+                StatusIs(kUnauthenticated, "does not match"));
+  }
+}
+
+// Rosters of one machine each have the digest that they always had. Two addresses may then be
+// equal, as they always might.
+TEST(Roster, OneMachineEachIsTheRosterOfBefore) {
+  wire::Roster roster;
+  roster.set_deployment("test");
+  roster.set_epoch(3);
+  for (uint32_t number = 1; number <= 2; ++number) {
+    wire::Party& party = *roster.add_parties();
+    party.set_number(number);
+    party.set_name(absl::StrCat("party-", number));
+    number == 1 ? party.set_client_address("a:1") : party.set_peer_address("a:1");
+    party.set_machines(1);
+  }
+  EXPECT_EQ(Hex(RosterDigest(roster)),
+            "668dd62a63da15d8c247b5b0360921ff526aca01d7c78f81b3f9fa1b26babba5");
+
+  TestRandom random(19);
+  Parties parties(3, random);
+  parties.draft().mutable_parties(2)->set_peer_address("127.0.0.1:7002");
+  SHOAL_EXPECT_OK(CheckRoster(parties.draft()));
 }
 
 // Every party can serve an engine.

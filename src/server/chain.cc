@@ -1,8 +1,6 @@
 #include "src/server/chain.h"
 
 #include <algorithm>
-#include <array>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,40 +16,18 @@ absl::Status AtParty(const Party& party, const absl::Status& status) {
   return Annotate(status, absl::StrCat("party ", party.number().value()));
 }
 
-// Checks the reports of the parties after `own`, and drops fields that this version does not know.
-// As the frontend keeps reports and shows them to everybody, INVALID_ARGUMENT unless there is at
-// most one report for each of their stages.
-absl::StatusOr<StageReports> CheckReports(const Party& own, StageReports reports) {
-  constexpr std::array<absl::string_view, 4> kStages = {"noise", "offline", "online", "answers"};
-  std::set<std::pair<uint32_t, std::string>> seen;
-  for (wire::StageReport& report : reports) {
-    if (report.party() <= own.number().value() || report.party() > own.roster().size() ||
-        std::ranges::find(kStages, report.stage()) == kStages.end() ||
-        !seen.emplace(report.party(), report.stage()).second) {
-      return absl::InvalidArgumentError(
-          "stage reports: one of no later party, of no stage, or that comes twice");
-    }
-    report.DiscardUnknownFields();
-  }
-  return reports;
-}
-
-// INVALID_ARGUMENT unless each is a round of the list, at a party after `own`, and comes once.
-absl::Status CheckLacked(const Party& own, const wire::LiveRounds& list,
-                         const LackedRounds& lacked) {
-  std::set<std::pair<PartyNumber, RoundCounter>> seen;
-  for (const LackedRound& lack : lacked) {
-    if (lack.party <= own.number() || lack.party.value() > own.roster().size() ||
-        !std::ranges::binary_search(list.rounds(), lack.counter.value()) ||
-        !seen.emplace(lack.party, lack.counter).second) {
-      return absl::InvalidArgumentError(
-          "lacked rounds: one of no later party, of no live round, or that comes twice");
-    }
-  }
-  return absl::OkStatus();
-}
+Asker AskerOf(const Party& party) { return {party.number(), party.roster().size()}; }
 
 }  // namespace
+
+absl::Status Link::OfflineRun(const wire::SignedHeader&, const Mine&, std::unique_ptr<ByteSource>) {
+  return absl::UnimplementedError("this link takes whole lists");
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> Link::OnlineRun(const Digest&, const Mine&,
+                                                            const wire::QueryBatch&) {
+  return absl::UnimplementedError("this link takes whole batches");
+}
 
 ChainNode::ChainNode(Party* party, Link* next) : party_(party), next_(next) {
   SHOAL_CHECK(party->is_backend() == (next == nullptr));
@@ -88,53 +64,81 @@ absl::Status ChainNode::Offline(const wire::SignedHeader& header,
                                 std::unique_ptr<ByteSource> onions) {
   auto list = party_->Offline(header, *onions);
   onions.reset();
-  return SendList(header, std::move(list));
+  return SendList(header, 0, std::move(list));
 }
 
-absl::Status ChainNode::Offline(const wire::SignedHeader& header, Submissions submissions) {
-  auto list = party_->Offline(header, *submissions.list, submissions.onions);
+absl::Status ChainNode::Offline(const wire::SignedHeader& header, Submissions submissions,
+                                uint64_t attempt) {
+  auto list = party_->Offline(header, *submissions.list, submissions.onions, attempt);
   submissions.list.reset();
-  return SendList(header, std::move(list));
+  return SendList(header, attempt, std::move(list));
 }
 
 absl::Status ChainNode::Offline(const wire::SignedHeader& header,
                                 std::shared_ptr<Party::Intake> intake) {
-  return SendList(header, party_->Offline(std::move(intake)));
+  const uint64_t attempt = intake->attempt();
+  return SendList(header, attempt, party_->Offline(std::move(intake)));
 }
 
-absl::Status ChainNode::SendList(const wire::SignedHeader& header,
+absl::Status ChainNode::SendList(const wire::SignedHeader& header, uint64_t attempt,
                                  absl::StatusOr<std::unique_ptr<ByteSource>> list) {
   if (!list.ok()) return AtParty(*party_, list.status());
-  if (next_ == nullptr || *list == nullptr) return absl::OkStatus();
-  SHOAL_RETURN_IF_ERROR(next_->Offline(header, *std::move(list)));
-  party_->ListPassedOn(round::RoundId(header.header()));
-  return absl::OkStatus();
+  if (*list == nullptr) return absl::OkStatus();
+  const Digest id = round::RoundId(header.header());
+  absl::Status sent;
+  if (!party_->has_several_machines()) {
+    if (next_ == nullptr) return absl::OkStatus();
+    sent = next_->Offline(header, *std::move(list));
+  } else {
+    // At the backend nobody's list goes on, but all machines wait for all.
+    sent = party_->SendTogether(id, "list sent", attempt, [&](const Mine& mine) {
+      return next_ == nullptr ? absl::OkStatus()
+                              : next_->OfflineRun(header, mine, *std::move(list));
+    });
+  }
+  // Several machines have erased it together.
+  if (sent.ok() && !party_->has_several_machines()) party_->ListPassedOn(id);
+  return sent;
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id,
-                                                              Bytes queries) {
+absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::Online(const Digest& round_id, Bytes queries,
+                                                              const StageTry& stage) {
   if (next_ == nullptr) {
-    auto answers = party_->AnswerQueries(round_id, queries);
+    auto answers = party_->AnswerQueries(round_id, queries, stage);
     if (!answers.ok()) return AtParty(*party_, answers.status());
     return answers;
   }
-  absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries);
+  absl::StatusOr<Bytes> forwarded = party_->Queries(round_id, queries, stage);
   Bytes().swap(queries);  // frees memory
-  return SendQueries(round_id, std::move(forwarded));
+  return SendQueries(round_id, stage.attempt, std::move(forwarded));
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::OnlineOfKept(const Digest& round_id,
-                                                                    BytesView queries) {
+absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::OnlineOfKept(const Digest& round_id,
+                                                                      BytesView queries,
+                                                                      uint64_t attempt) {
   SHOAL_CHECK(next_ != nullptr);
-  return SendQueries(round_id, party_->Queries(round_id, queries));
+  return SendQueries(round_id, attempt, party_->Queries(round_id, queries, {.attempt = attempt}));
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ChainNode::SendQueries(const Digest& round_id,
-                                                                   absl::StatusOr<Bytes> queries) {
+absl::StatusOr<std::unique_ptr<AnswerSource>> ChainNode::SendQueries(
+    const Digest& round_id, uint64_t attempt, absl::StatusOr<Bytes> queries) {
   if (!queries.ok()) return AtParty(*party_, queries.status());
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> later,
-                         next_->Online(round_id, *std::move(queries)));
-  auto answers = party_->Answers(round_id, *later);
+  absl::StatusOr<std::unique_ptr<ByteSource>> later;
+  if (!party_->has_several_machines()) {
+    later = next_->Online(round_id, *std::move(queries));
+  } else {
+    const absl::Status sent =
+        party_->SendTogether(round_id, "queries sent", attempt, [&](const Mine& mine) {
+          const auto batch =
+              wire::DecodeQueryBatch(*queries, static_cast<uint32_t>(mine.run.count));
+          later = batch.ok() ? next_->OnlineRun(round_id, mine, *batch)
+                             : absl::StatusOr<std::unique_ptr<ByteSource>>(batch.status());
+          return later.status();
+        });
+    if (!sent.ok()) return sent;
+  }
+  if (!later.ok()) return later.status();
+  auto answers = party_->Answers(round_id, **later);
   if (!answers.ok()) return AtParty(*party_, answers.status());
   return answers;
 }
@@ -143,28 +147,29 @@ absl::StatusOr<StageReports> ChainNode::Reports(const Digest& round_id) {
   StageReports reports = party_->Reports(round_id);
   if (next_ != nullptr) {
     SHOAL_ASSIGN_OR_RETURN(StageReports unchecked, next_->Reports(round_id));
-    const absl::StatusOr<StageReports> later = CheckReports(*party_, std::move(unchecked));
+    const absl::StatusOr<StageReports> later = CheckReports(AskerOf(*party_), std::move(unchecked));
     if (!later.ok()) return AtParty(*party_, later.status());
     reports.insert(reports.end(), later->begin(), later->end());
   }
   return reports;
 }
 
-absl::StatusOr<LackedRounds> ChainNode::Live(const wire::SignedLiveRounds& live) {
+absl::StatusOr<ListAnswer> ChainNode::Live(const wire::SignedLiveRounds& live) {
   const auto lacking = party_->TakeLive(live);
   if (!lacking.ok()) return AtParty(*party_, lacking.status());
-  LackedRounds lacked;
-  for (const RoundCounter counter : *lacking) lacked.push_back({party_->number(), counter});
-  if (next_ == nullptr) return lacked;
-  absl::StatusOr<LackedRounds> later = next_->Live(live);
+  ListAnswer answer = {.lacked = {}, .reached = party_->number().value()};
+  for (const RoundCounter counter : *lacking) answer.lacked.push_back({party_->number(), counter});
+  if (next_ == nullptr) return answer;
+  absl::StatusOr<ListAnswer> later = next_->Live(live);
   if (later.ok()) {
-    if (absl::Status good = CheckLacked(*party_, live.list(), *later); !good.ok()) {
-      later = AtParty(*party_, good);
-    }
+    later = CheckListAnswer(AskerOf(*party_), live.list(), *std::move(later));
+    if (!later.ok()) later = AtParty(*party_, later.status());
   }
-  if (!later.ok()) return lacked.empty() ? later : lacked;
-  lacked.insert(lacked.end(), later->begin(), later->end());
-  return lacked;
+  // What this party lacks is told all the same.
+  if (!later.ok()) return answer.lacked.empty() ? later : answer;
+  answer.lacked.insert(answer.lacked.end(), later->lacked.begin(), later->lacked.end());
+  answer.reached = later->reached;
+  return answer;
 }
 
 }  // namespace shoal::server

@@ -11,20 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
+#include "src/server/chain_answers.h"
 #include "src/server/party.h"
+#include "src/server/slices.h"
 #include "src/wire/client.pb.h"
+#include "src/wire/query_batch.h"
 #include "src/wire/round.pb.h"
 
 namespace shoal::server {
-
-using StageReports = std::vector<wire::StageReport>;
-
-// A round that the frontend runs and a party does not have.
-struct LackedRound {
-  PartyNumber party;
-  RoundCounter counter;
-};
-using LackedRounds = std::vector<LackedRound>;
 
 // The calls from a party to the one after it. ChainNode implements them itself, so that a chain can
 // run in one process; src/shoald implements them over TLS. Calls block until all later parties have
@@ -41,14 +35,24 @@ class Link {
                                std::unique_ptr<ByteSource> onions) = 0;
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                              Bytes queries) = 0;
+  // The two calls of one of several machines, for its run of the list; `queries` is over the
+  // positions of the run. UNIMPLEMENTED if this link is that of a party of one machine.
+  virtual absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
+                                  std::unique_ptr<ByteSource> onions);
+  virtual absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& round_id,
+                                                                const Mine& mine,
+                                                                const wire::QueryBatch& queries);
   // What the round has cost so far, at the called party and all parties after it.
   virtual absl::StatusOr<StageReports> Reports(const Digest& round_id) = 0;
   // Ends what the list says has ended, at the called party and all parties after it. Returns what
   // they lack of the list's rounds.
-  virtual absl::StatusOr<LackedRounds> Live(const wire::SignedLiveRounds& live) = 0;
+  virtual absl::StatusOr<ListAnswer> Live(const wire::SignedLiveRounds& live) = 0;
 };
 
-// One party and its link to the next (null at the backend).
+// One party and its link to the next (null at the backend). At a party of several machines each has
+// a node, and makes the calls for its own slice, in the same order as the others and with the same
+// `attempt`; the calls return the same error at all of them. Propose, Reports and Live are the
+// head's.
 class ChainNode final : public Link {
  public:
   // Both must outlive the node.
@@ -62,28 +66,36 @@ class ChainNode final : public Link {
   absl::Status Offline(const wire::SignedHeader& header,
                        std::unique_ptr<ByteSource> onions) override;
   // The same at party 1, for its clients' submissions.
-  absl::Status Offline(const wire::SignedHeader& header, Submissions submissions);
+  absl::Status Offline(const wire::SignedHeader& header, Submissions submissions,
+                       uint64_t attempt = 0);
   // The same for a list that arrived piece by piece (Party::BeginOffline).
   absl::Status Offline(const wire::SignedHeader& header, std::shared_ptr<Party::Intake> intake);
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
-                                                     Bytes queries) override;
+                                                     Bytes queries) override {
+    return Online(round_id, std::move(queries), {});
+  }
+  // The same in a certain try.
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id, Bytes queries,
+                                                     const StageTry& stage);
   // The same at party 1, for queries that the caller keeps, in case they have to be sent again.
-  absl::StatusOr<std::unique_ptr<ByteSource>> OnlineOfKept(const Digest& round_id,
-                                                           BytesView queries);
+  absl::StatusOr<std::unique_ptr<AnswerSource>> OnlineOfKept(const Digest& round_id,
+                                                             BytesView queries,
+                                                             uint64_t attempt = 0);
   // INVALID_ARGUMENT if the next party returns reports that no honest party makes.
   absl::StatusOr<StageReports> Reports(const Digest& round_id) override;
-  // Returns what this party lacks, if anything, even if the next one is not reached.
-  // INVALID_ARGUMENT if the next party lacks what the list does not name, or says that a party
-  // before it does.
-  absl::StatusOr<LackedRounds> Live(const wire::SignedLiveRounds& live) override;
+  // Returns what this party lacks, if anything, even if the next one is not reached; `reached` is
+  // then this party. INVALID_ARGUMENT if the next party lacks what the list does not name, or says
+  // that a party before it, or one that the list has not reached, does.
+  absl::StatusOr<ListAnswer> Live(const wire::SignedLiveRounds& live) override;
 
   Party& party() { return *party_; }
 
  private:
-  absl::Status SendList(const wire::SignedHeader& header,
+  absl::Status SendList(const wire::SignedHeader& header, uint64_t attempt,
                         absl::StatusOr<std::unique_ptr<ByteSource>> list);
-  absl::StatusOr<std::unique_ptr<ByteSource>> SendQueries(const Digest& round_id,
-                                                          absl::StatusOr<Bytes> queries);
+  absl::StatusOr<std::unique_ptr<AnswerSource>> SendQueries(const Digest& round_id,
+                                                            uint64_t attempt,
+                                                            absl::StatusOr<Bytes> queries);
 
   Party* const party_;
   Link* const next_;

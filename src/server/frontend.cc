@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -26,7 +28,9 @@ namespace {
 
 // Names the counters that were given out, in the journal.
 constexpr char kCounters[] = "counters";
-constexpr uint32_t kUnused = 0xffffffff;  // not a tally, as tallies are below p
+constexpr uint32_t kUnused = 0xffffffff;            // not a tally, as tallies are below p
+constexpr uint64_t kNever = ~uint64_t{0};           // of a moment
+constexpr std::chrono::milliseconds kLookAgain(5);  // whether a moment has come
 // Closed rounds that `status` still shows.
 constexpr size_t kRememberedRounds = 32;
 // Of earlier processes: no plan allows more rounds at a time.
@@ -37,10 +41,32 @@ static_assert(kMaxFetchBytes + 1024 <= wire::kMaxClientControlBytes);
 // The most that a plan may set for a window or the stage limit.
 constexpr uint32_t kMaxWindowS = 24 * 3600;
 
-// The error for clients.
-absl::Status WrongState(FrontendStage stage, absl::string_view wanted) {
+// Errors for clients.
+absl::Status WrongState(wire::RoundState state, absl::string_view wanted) {
   return absl::FailedPreconditionError(
-      absl::StrCat("the round is ", wire::RoundState_Name(Shown(stage)), ": ", wanted));
+      absl::StrCat("the round is ", wire::RoundState_Name(state), ": ", wanted));
+}
+absl::Status NoRound(const Digest& round_id) {
+  return absl::NotFoundError(absl::StrCat("no round ", Hex(BytesView(round_id).first(8)), ".."));
+}
+
+// A party of several machines knows these of its head's slice, and so how many clients chose it.
+void ClearVolumes(wire::RoundReport& report) {
+  for (wire::StageReport& stage : *report.mutable_stages()) {
+    stage.clear_positions_in();
+    stage.clear_positions_out();
+    stage.clear_noise_queries();
+    stage.clear_bytes_in();
+    stage.clear_bytes_out();
+  }
+}
+
+// At most `most` bytes of a text, and no half character.
+std::string Cut(std::string text, size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<uint8_t>(text[most]) & 0xc0) == 0x80) --most;
+  text.resize(most);
+  return text;
 }
 
 // Identifies what a client has sent: 16 bytes of a digest under a key of this process, so that
@@ -88,6 +114,19 @@ std::map<Digest, wire::RoundInfo> RoundsOfBefore(BytesView kept, const roster::R
   return rounds;
 }
 
+// Reads all answers. Returns a list of them, in the memory where they lay, or else a copy.
+absl::StatusOr<Spool> Collect(AnswerSource& answers, const Resources& resources) {
+  if (!answers.in_memory()) {
+    SHOAL_ASSIGN_OR_RETURN(Spool copy, resources.spools->Create(answers.size()));
+    SHOAL_RETURN_IF_ERROR(FillSpool(answers, copy, resources.pool));
+    return copy;
+  }
+  for (;;) {
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answers.Next());
+    if (piece.empty()) return answers.TakeList();
+  }
+}
+
 }  // namespace
 
 // One round. All locks but `storing` are held briefly, on I/O threads too.
@@ -104,7 +143,7 @@ struct Frontend::Entry {
   };
   struct Answers {
     std::vector<uint32_t> rank;
-    Spool spool;
+    Spool spool;  // may go on behind the answers
   };
   // Answers are handed out without a lock. The last reference clears their memory.
   using AnswersPointer = std::shared_ptr<const Answers>;
@@ -112,18 +151,24 @@ struct Frontend::Entry {
 
   // Times are on the steady clock.
   Entry(round::Round r, Journal* journal, const SlotShares::Limits& of_a_block, uint64_t announced,
-        uint64_t now_ms)
+        const Clock* c, const FrontendMachine& machine)
       : round(std::move(r)),
         announced_ms(announced),
+        clock(c),
+        alone(machine.is_alone()),
         submissions(journal),
-        stage_since_ms(now_ms),
+        stage_since_ms(c->SteadyMilliseconds()),
         held(TakingOnions()),
-        shares(of_a_block) {
+        shares(of_a_block),
+        others(machine.count - 1) {
+    if (alone) decided = wire::OPEN_FOR_ONIONS;
     SystemRandom().Fill(print_key);
   }
 
   const round::Round round;
   const uint64_t announced_ms;
+  const Clock* const clock;
+  const bool alone;  // the party has one machine
   Digest print_key;  // constant
 
   // Held while slots are given out and onions appended to the journal, which must hold them in the
@@ -148,14 +193,30 @@ struct Frontend::Entry {
   // Time that the stages took over the whole chain.
   uint64_t offline_ms ABSL_GUARDED_BY(mutex) = 0, online_ms ABSL_GUARDED_BY(mutex) = 0;
 
+  // The state that clients are to be shown. Where there are several machines, the head's alone, and
+  // unspecified until they are to hear of the round.
+  wire::RoundState decided ABSL_GUARDED_BY(mutex) = wire::ROUND_STATE_UNSPECIFIED;
+  // By rank - 1, at the head: what the other machines have said last.
+  std::vector<Counts> others ABSL_GUARDED_BY(mutex);
+  // What Tell has returned last, and in which of its calls.
+  std::string last_told ABSL_GUARDED_BY(mutex);
+  uint64_t last_tell ABSL_GUARDED_BY(mutex) = 0;
+  // At one of several machines: what the head has told, each from a moment on; both rise.
+  struct From {
+    uint64_t from_ms;
+    wire::RoundReport report;
+  };
+  std::deque<From> told ABSL_GUARDED_BY(mutex);
+
   // Advances to stage `to`, which holds `content`. FAILED_PRECONDITION, naming both stages, and
   // nothing changes, if `to` may not come next. Leaves the old content in `content`, for the caller
   // to drop without the lock, as clearing it takes a while.
-  absl::Status BecomeLocked(FrontendStage to, Held& content, uint64_t now_ms)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  absl::Status BecomeLocked(FrontendStage to, Held& content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     SHOAL_RETURN_IF_ERROR(stage.Advance(to));
-    stage_since_ms = now_ms;
+    stage_since_ms = clock->SteadyMilliseconds();
     std::swap(held, content);
+    // An end needs nobody's consent. A round that clients have not heard of has none for them.
+    if (alone || (IsFinal(to) && decided != wire::ROUND_STATE_UNSPECIFIED)) decided = Shown(to);
     if (to != FrontendStage::kOffline && to != FrontendStage::kTakingQueries) {
       shares = SlotShares(shares.limits());
     }
@@ -167,14 +228,102 @@ struct Frontend::Entry {
     return wire::VisibleMilliseconds(chain_time.Seconds());
   }
 
+  Counts OwnLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return {.onions = slots,
+            .queries = used,
+            .counted_onions = shares.counted_onions(),
+            .counted_queries = shares.counted_queries(),
+            .storage = storage};
+  }
+  Counts TotalsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    Counts totals = OwnLocked();
+    for (const Counts& other : others) {
+      totals.onions += other.onions;
+      totals.queries += other.queries;
+      totals.counted_onions += other.counted_onions;
+      totals.counted_queries += other.counted_queries;
+      totals.storage.Update(other.storage);
+    }
+    return totals;
+  }
+
+  // What clients are to be shown, without the header.
   wire::RoundInfo InfoLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     wire::RoundInfo info;
-    *info.mutable_header() = round.wire();
-    info.set_state(Shown(stage.get()));
-    info.set_onions(slots);
-    info.set_queries(used);
-    info.set_abort_reason(abort_reason);
+    const Counts totals = TotalsLocked();
+    info.set_state(decided);
+    info.set_onions(totals.onions);
+    info.set_queries(totals.queries);
+    info.set_abort_reason(alone ? abort_reason : Cut(abort_reason, kMostToldReasonBytes));
     return info;
+  }
+  wire::RoundReport ReportLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    wire::RoundReport report;
+    *report.mutable_round() = InfoLocked();
+    report.mutable_stages()->Assign(reports.begin(), reports.end());
+    if (!alone) ClearVolumes(report);
+    report.set_offline_ms(offline_ms);
+    report.set_online_ms(online_ms);
+    return report;
+  }
+
+  // At one of several machines: what the head has told that holds now; null if nothing.
+  const wire::RoundReport* ToldLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const uint64_t now_ms = clock->SteadyMilliseconds();
+    const wire::RoundReport* now = nullptr;
+    for (const From& one : told) {
+      if (one.from_ms <= now_ms) now = &one.report;
+    }
+    return now;
+  }
+  // What clients are shown. Unspecified, or nothing, if they have not heard of the round.
+  wire::RoundState ShownStateLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (alone) return decided;
+    const wire::RoundReport* const now = ToldLocked();
+    return now == nullptr ? wire::ROUND_STATE_UNSPECIFIED : now->round().state();
+  }
+  std::optional<wire::RoundInfo> ShownInfoLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    wire::RoundInfo info;
+    if (alone) {
+      info = InfoLocked();
+    } else if (const wire::RoundReport* const now = ToldLocked(); now != nullptr) {
+      info = now->round();
+    } else {
+      return std::nullopt;
+    }
+    *info.mutable_header() = round.wire();
+    return info;
+  }
+  std::optional<wire::RoundReport> ShownReportLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    wire::RoundReport report;
+    if (alone) {
+      report = ReportLocked();
+    } else if (const wire::RoundReport* const now = ToldLocked(); now != nullptr) {
+      report = *now;
+    } else {
+      return std::nullopt;
+    }
+    *report.mutable_round()->mutable_header() = round.wire();
+    return report;
+  }
+
+  // FAILED_PRECONDITION if clients of this machine, which is one of several, are shown an earlier
+  // state.
+  absl::Status CheckShownLocked(wire::RoundState state) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (alone || ShownStateLocked() >= state) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("clients are not told yet that the round is ", wire::RoundState_Name(state)));
+  }
+
+  // OK if clients may do now what a round in stage `wanted` allows: they are shown so, and this
+  // machine is in that stage.
+  absl::Status AllowsLocked(FrontendStage wanted, absl::string_view otherwise) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const wire::RoundState shown = ShownStateLocked();
+    if (shown == wire::ROUND_STATE_UNSPECIFIED) return NoRound(round.id());
+    if (shown != Shown(wanted)) return WrongState(shown, otherwise);
+    if (stage.get() == wanted) return absl::OkStatus();
+    return absl::UnavailableError("this machine has ended the round");
   }
 
   absl::Status StorageFailedLocked(absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
@@ -198,7 +347,8 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
   SHOAL_RETURN_IF_ERROR(in_range("queries_window_s", plan.queries_window_s, 1, kMaxWindowS));
   SHOAL_RETURN_IF_ERROR(in_range("answers_window_s", plan.answers_window_s, 1, kMaxWindowS));
   SHOAL_RETURN_IF_ERROR(in_range("stage_limit_s", plan.stage_limit_s, 1, kMaxWindowS));
-  SHOAL_RETURN_IF_ERROR(in_range("max_slots", plan.max_slots, 1, roster.max_slots()));
+  SHOAL_RETURN_IF_ERROR(
+      in_range("max_slots", plan.max_slots, roster.party(1).machines, roster.max_slots()));
   SHOAL_RETURN_IF_ERROR(in_range("max_rounds", plan.max_rounds, plan.open_ahead, 256));
   SHOAL_RETURN_IF_ERROR(in_range("block_percent", plan.block_percent, 1, 100));
   return absl::OkStatus();
@@ -206,11 +356,17 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
 
 absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party* party,
                                                            Journal* journal, const Clock* clock,
-                                                           const Resources& resources) {
+                                                           const Resources& resources,
+                                                           FrontendMachine machine) {
+  SHOAL_CHECK(machine.rank < machine.count && machine.count <= roster::kMaxMachines);
   if (party->number() != PartyNumber(1)) {
     return absl::InvalidArgumentError("only party 1 is a frontend");
   }
   SHOAL_RETURN_IF_ERROR(CheckPlan(plan, party->roster()));
+  if (!machine.is_head()) {
+    return std::unique_ptr<Frontend>(
+        new Frontend(plan, party, journal, clock, resources, machine, 0, {}));
+  }
   // No counter that this process gives out is at or below one that an earlier process gave out, or
   // spoke of in a list. The time counts too, for a frontend that has lost its journal.
   const uint64_t highest =
@@ -218,12 +374,18 @@ absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party
                 round::kCountersPerSecond * clock->NowSeconds()});
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch(kCounters, highest, Digest()));
   SHOAL_ASSIGN_OR_RETURN(const Bytes kept, journal->LoadRounds());
+  std::map<Digest, Before> of_before;
+  for (auto& [id, info] : RoundsOfBefore(kept, party->roster(), clock->NowSeconds())) {
+    if (!machine.is_alone()) info.set_abort_reason(Cut(info.abort_reason(), kMostToldReasonBytes));
+    of_before.emplace(id,
+                      Before{.info = std::move(info), .from_ms = machine.is_alone() ? 0 : kNever});
+  }
   return std::unique_ptr<Frontend>(
-      new Frontend(plan, party, journal, clock, resources, highest,
-                   RoundsOfBefore(kept, party->roster(), clock->NowSeconds())));
+      new Frontend(plan, party, journal, clock, resources, machine, highest, std::move(of_before)));
 }
 
 absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
+  SHOAL_CHECK(machine_.is_head());
   const uint64_t now_s = clock_->NowSeconds();
   wire::RoundHeader draft;
   {
@@ -267,6 +429,7 @@ void Frontend::Withdraw(RoundCounter counter) {
 }
 
 wire::SignedLiveRounds Frontend::Live() const {
+  SHOAL_CHECK(machine_.is_head());
   wire::LiveRounds list;
   {
     const MutexLock lock(mutex_);
@@ -282,6 +445,7 @@ wire::SignedLiveRounds Frontend::Live() const {
 }
 
 std::vector<Digest> Frontend::AbortLacked(const LackedRounds& lacked) {
+  SHOAL_CHECK(machine_.is_head());
   std::map<RoundCounter, Digest> ids;
   {
     const MutexLock lock(mutex_);
@@ -305,21 +469,23 @@ std::vector<Digest> Frontend::AbortLacked(const LackedRounds& lacked) {
 }
 
 absl::Status Frontend::Open(const round::Round& round) {
-  const uint64_t now_ms = clock_->SteadyMilliseconds();
   const auto ended = [](const Entry& other) {
     const MutexLock lock(other.mutex);
     return IsFinal(other.stage.get());
   };
   // Stored before a client can hear of it.
   const MutexLock keeping(keeping_);
-  SHOAL_RETURN_IF_ERROR(KeepRoundsLocked(&round));
+  if (machine_.is_head()) SHOAL_RETURN_IF_ERROR(KeepRoundsLocked(&round));
   {
     const MutexLock lock(mutex_);
     const auto draft = drafts_.find(round.counter().value());
-    const uint64_t announced_ms = draft == drafts_.end() ? now_ms : draft->second;
+    const uint64_t announced_ms =
+        draft == drafts_.end() ? clock_->SteadyMilliseconds() : draft->second;
     const SlotShares::Limits of_a_block = SlotShares::PercentOf(
-        plan_.block_percent, round.header().max_slots(), plan_.onions_count, plan_.queries_count);
-    auto entry = std::make_shared<Entry>(round, journal_, of_a_block, announced_ms, now_ms);
+        plan_.block_percent, RoomOf(round), plan_.onions_count / machine_.count,
+        plan_.queries_count / machine_.count);
+    auto entry =
+        std::make_shared<Entry>(round, journal_, of_a_block, announced_ms, clock_, machine_);
     if (!rounds_.emplace(round.id(), std::move(entry)).second) {
       return absl::AlreadyExistsError("the round is open already");
     }
@@ -343,8 +509,21 @@ absl::Status Frontend::Open(const round::Round& round) {
 }
 
 absl::Status Frontend::KeepRoundsLocked(const round::Round* opening) {
-  wire::ListRoundsResponse list = ListRounds();
-  for (const auto& [id, info] : of_before_) *list.add_rounds() = info;
+  wire::ListRoundsResponse list;
+  {
+    const MutexLock lock(mutex_);
+    for (const Digest& id : order_) {
+      const Entry& entry = *rounds_.at(id);
+      const MutexLock entry_lock(entry.mutex);
+      // Shown to nobody, as not all machines have opened it.
+      if (IsFinal(entry.stage.get()) && entry.decided == wire::ROUND_STATE_UNSPECIFIED) continue;
+      wire::RoundInfo& info = *list.add_rounds();
+      info = entry.InfoLocked();
+      info.set_state(Shown(entry.stage.get()));
+      *info.mutable_header() = entry.round.wire();
+    }
+    for (const auto& [id, before] : of_before_) *list.add_rounds() = before.info;
+  }
   if (opening != nullptr) *list.add_rounds()->mutable_header() = opening->wire();
   // A closed round gives nobody a reason to ask again. What has expired goes at the next start: a
   // clock that is wrong now must not make anybody forget the others.
@@ -359,16 +538,23 @@ absl::Status Frontend::KeepRoundsLocked(const round::Round* opening) {
 absl::StatusOr<std::shared_ptr<Frontend::Entry>> Frontend::Find(const Digest& round_id) const {
   const MutexLock lock(mutex_);
   const auto found = rounds_.find(round_id);
-  if (found == rounds_.end()) {
-    if (of_before_.contains(round_id)) {
-      return WrongState(FrontendStage::kAborted, "the frontend was restarted");
-    }
-    return absl::NotFoundError(absl::StrCat("no round ", Hex(BytesView(round_id).first(8)), ".."));
+  if (found != rounds_.end()) return found->second;
+  if (FindBeforeLocked(round_id) != nullptr) {
+    return WrongState(wire::ABORTED, "the frontend was restarted");
   }
-  return found->second;
+  return NoRound(round_id);
+}
+
+const wire::RoundInfo* Frontend::FindBeforeLocked(const Digest& round_id) const {
+  const auto found = of_before_.find(round_id);
+  if (found == of_before_.end() || clock_->SteadyMilliseconds() < found->second.from_ms) {
+    return nullptr;
+  }
+  return &found->second.info;
 }
 
 std::vector<Due> Frontend::WhatIsDue() {
+  SHOAL_CHECK(machine_.is_head());
   const uint64_t now_ms = clock_->SteadyMilliseconds();
   std::vector<Due> due;
   uint32_t taking_onions = 0, unfinished = 0;
@@ -382,24 +568,32 @@ std::vector<Due> Frontend::WhatIsDue() {
     ++unfinished;
     // A round of an earlier epoch of the table takes onions beside those of the newest one, for
     // clients that have not heard of it yet.
-    if (stage == FrontendStage::kTakingOnions &&
+    if (stage == FrontendStage::kTakingOnions && entry.decided <= wire::OPEN_FOR_ONIONS &&
         entry.round.header().manifest_digest() == AsText(newest)) {
       ++taking_onions;
     }
     const uint64_t since_ms = entry.stage_since_ms;
     const auto passed = [&](uint64_t window_s) { return now_ms >= since_ms + 1000 * window_s; };
-    if (IsWorkedOn(stage)) {
+    if (IsWorkedOn(stage) || entry.decided != Shown(stage)) {
       if (passed(plan_.stage_limit_s)) {
+        // What the machines are on their way to, if that is not this one's stage.
+        const bool named = IsWorkedOn(stage) || entry.decided == wire::ROUND_STATE_UNSPECIFIED;
+        const std::string what =
+            named ? std::string(Name(stage)) : wire::RoundState_Name(entry.decided);
         due.push_back(
-            {Action::kAbort, id,
-             absl::StrCat(std::string(Name(stage)), " for more than ", plan_.stage_limit_s, " s")});
+            {Action::kAbort, id, absl::StrCat(what, " for more than ", plan_.stage_limit_s, " s")});
       }
       continue;
     }
-    if (!entry.storage.ok()) {
-      due.push_back({Action::kAbort, id, "what clients sent could not be stored", entry.storage});
+    const Counts totals = entry.TotalsLocked();
+    if (!totals.storage.ok()) {
+      due.push_back({Action::kAbort, id, "what clients sent could not be stored", totals.storage});
       continue;
     }
+    // Other machines may have got more since they have told.
+    const auto unless_empty = [&](uint64_t count, Action action) {
+      return machine_.is_alone() && count == 0 ? Action::kClose : action;
+    };
     const wire::RoundHeader& header = entry.round.header();
     // A time of the header.
     const auto reached = [&](uint64_t time_s) {
@@ -408,18 +602,16 @@ std::vector<Due> Frontend::WhatIsDue() {
     const auto full = [](uint64_t count, uint64_t goal) { return goal != 0 && count >= goal; };
     switch (stage) {
       case FrontendStage::kTakingOnions:
-        if (reached(header.onions_close_s()) ||
-            full(entry.shares.counted_onions(), plan_.onions_count) ||
-            entry.slots == header.max_slots()) {
+        if (reached(header.onions_close_s()) || full(totals.counted_onions, plan_.onions_count) ||
+            totals.onions == RoomOf(entry.round) * machine_.count) {
           // A round without onions has nothing to do.
-          due.push_back({entry.slots == 0 ? Action::kClose : Action::kSeal, id});
+          due.push_back({unless_empty(totals.onions, Action::kSeal), id});
         }
         break;
       case FrontendStage::kTakingQueries:
         if (passed(plan_.queries_window_s) || reached(header.queries_close_s()) ||
-            full(entry.shares.counted_queries(), plan_.queries_count) ||
-            entry.used == entry.slots) {
-          due.push_back({entry.used == 0 ? Action::kClose : Action::kAnswer, id});
+            full(totals.counted_queries, plan_.queries_count) || totals.queries == totals.onions) {
+          due.push_back({unless_empty(totals.queries, Action::kAnswer), id});
         }
         break;
       case FrontendStage::kAnswered:
@@ -437,14 +629,42 @@ std::vector<Due> Frontend::WhatIsDue() {
   return due;
 }
 
+absl::Status Frontend::Decide(const Digest& round_id, wire::RoundState state) {
+  SHOAL_CHECK(machine_.is_head());
+  // From which stage the driver may go on to a state.
+  const auto stage_for = [state] {
+    switch (state) {
+      case wire::OPEN_FOR_ONIONS:
+      case wire::SEALED:
+        return FrontendStage::kTakingOnions;
+      case wire::OPEN_FOR_QUERIES:
+      case wire::ANSWERING:
+        return FrontendStage::kTakingQueries;
+      default:
+        return FrontendStage::kAnswered;
+    }
+  };
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  const MutexLock lock(entry->mutex);
+  if (state <= entry->decided || state > wire::ANSWERED || entry->stage.get() != stage_for()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a round that is ", Name(entry->stage.get()), ", and ",
+                     wire::RoundState_Name(entry->decided), " for clients, does not become ",
+                     wire::RoundState_Name(state)));
+  }
+  entry->decided = state;
+  entry->stage_since_ms = clock_->SteadyMilliseconds();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Submissions> Frontend::Seal(const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   Entry::Held nothing;
   {
     const MutexLock storing(entry->storing);
     const MutexLock lock(entry->mutex);
-    SHOAL_RETURN_IF_ERROR(
-        entry->BecomeLocked(FrontendStage::kOffline, nothing, clock_->SteadyMilliseconds()));
+    SHOAL_RETURN_IF_ERROR(entry->CheckShownLocked(wire::SEALED));
+    SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kOffline, nothing));
     entry->StartStageLocked();
   }
   return SubmissionsAgain(round_id);
@@ -457,10 +677,14 @@ absl::StatusOr<Submissions> Frontend::SubmissionsAgain(const Digest& round_id) {
   {
     const MutexLock lock(entry->mutex);
     if (entry->stage.get() != FrontendStage::kOffline) {
-      return WrongState(entry->stage.get(), "its submissions are not asked for");
+      return WrongState(Shown(entry->stage.get()), "its submissions are not asked for");
     }
     submissions.onions = entry->slots;
     list_bytes = entry->list_bytes;
+  }
+  if (list_bytes == 0) {  // at one of several machines: there is no file
+    submissions.list = std::make_unique<BytesSource>(Bytes());
+    return submissions;
   }
   // Reads the submissions back: all were written before they were acknowledged.
   SHOAL_ASSIGN_OR_RETURN(submissions.list,
@@ -479,8 +703,7 @@ absl::Status Frontend::OfflineDone(const Digest& round_id, StageReports reports)
         absl::StrCat("party 1's round is ", std::string(Name(here)), ", and takes no queries"));
   }
   Entry::Held none = Entry::TakingQueries{SecretVector<uint32_t>(entry->slots, kUnused)};
-  SHOAL_RETURN_IF_ERROR(
-      entry->BecomeLocked(FrontendStage::kTakingQueries, none, clock_->SteadyMilliseconds()));
+  SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kTakingQueries, none));
   entry->reports = std::move(reports);
   entry->offline_ms = entry->StageMsLocked();
   return absl::OkStatus();
@@ -492,8 +715,8 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   uint64_t used;
   {
     const MutexLock lock(entry->mutex);
-    SHOAL_RETURN_IF_ERROR(
-        entry->BecomeLocked(FrontendStage::kOnline, before, clock_->SteadyMilliseconds()));
+    SHOAL_RETURN_IF_ERROR(entry->CheckShownLocked(wire::ANSWERING));
+    SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kOnline, before));
     entry->StartStageLocked();
     used = entry->used;
   }
@@ -513,7 +736,7 @@ absl::StatusOr<Bytes> Frontend::CloseQueries(const Digest& round_id) {
   return std::move(writer).Take();
 }
 
-absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
+absl::Status Frontend::AnswersReady(const Digest& round_id, AnswerSource& answers,
                                     const std::function<StageReports()>& reports) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   {
@@ -522,11 +745,10 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
     SHOAL_CHECK(answers.size() == entry->used * entry->round.answer_bytes());
   }
   // Reads without the lock: clients ask how far the round is.
-  absl::StatusOr<Spool> all = party_->MakeAnswerList(round_id, answers.size());
-  const absl::Status kept = all.ok() ? FillSpool(answers, *all, resources_.pool) : all.status();
+  absl::StatusOr<Spool> all = Collect(answers, resources_);
   StageReports stages;
   uint64_t online_ms = 0;
-  if (kept.ok()) {
+  if (all.ok()) {
     {
       const MutexLock lock(entry->mutex);
       online_ms = entry->StageMsLocked();
@@ -534,31 +756,40 @@ absl::Status Frontend::AnswersReady(const Digest& round_id, ByteSource& answers,
     stages = reports();
   }
   const MutexLock lock(entry->mutex);
-  if (!kept.ok()) {
+  if (!all.ok()) {
     // The same answers may come again, if the round has not ended.
     entry->stage.Advance(FrontendStage::kBrokenOff).IgnoreError();
-    return kept;
+    return all.status();
   }
   SHOAL_RETURN_IF_ERROR(entry->stage.Check(FrontendStage::kAnswered));
   Entry::Held held = std::make_shared<const Entry::Answers>(
       std::move(std::get<Entry::Online>(entry->held).rank), *std::move(all));
-  SHOAL_RETURN_IF_ERROR(
-      entry->BecomeLocked(FrontendStage::kAnswered, held, clock_->SteadyMilliseconds()));
+  SHOAL_RETURN_IF_ERROR(entry->BecomeLocked(FrontendStage::kAnswered, held));
   entry->reports = std::move(stages);
   entry->online_ms = online_ms;
   return absl::OkStatus();
 }
 
+bool Frontend::BecomeEnded(Entry& entry, FrontendStage end, absl::string_view reason) {
+  Entry::Held nothing;
+  const MutexLock lock(entry.mutex);
+  // A round that has ended stays as it is.
+  if (!entry.BecomeLocked(end, nothing).ok()) return false;
+  entry.abort_reason = std::string(reason);
+  return true;
+}
+
 bool Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view reason) {
   const auto entry = Find(round_id);
   if (!entry.ok()) return false;
-  Entry::Held nothing;
-  {
-    const MutexLock lock((*entry)->mutex);
-    // A round that has ended stays as it is.
-    if (!(*entry)->BecomeLocked(end, nothing, clock_->SteadyMilliseconds()).ok()) return false;
-    (*entry)->abort_reason = std::string(reason);
+  if (!machine_.is_head()) {
+    // The party deletes the head's with the round. No submission comes to the disk after that.
+    const MutexLock storing((*entry)->storing);
+    if (!BecomeEnded(**entry, end, reason)) return false;
+    journal_->EndRound((*entry)->round.counter()).IgnoreError();
+    return true;
   }
+  if (!BecomeEnded(**entry, end, reason)) return false;
   // If this fails, a restarted frontend shows the round as aborted for another reason.
   const MutexLock keeping(keeping_);
   KeepRoundsLocked(nullptr).IgnoreError();
@@ -571,9 +802,128 @@ void Frontend::Abort(const Digest& round_id, absl::string_view reason) {
   End(round_id, FrontendStage::kAborted, reason);
 }
 
+std::string Frontend::AbortReason(const Digest& round_id) const {
+  const auto entry = Find(round_id);
+  if (!entry.ok()) return "";
+  const MutexLock lock((*entry)->mutex);
+  return (*entry)->abort_reason;
+}
+
 absl::StatusOr<wire::SignedHeader> Frontend::Header(const Digest& round_id) const {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
   return entry->round.wire();
+}
+
+std::vector<Digest> Frontend::OpenRounds() const {
+  std::vector<Digest> open;
+  const MutexLock lock(mutex_);
+  for (const Digest& id : order_) {
+    const Entry& entry = *rounds_.at(id);
+    const MutexLock entry_lock(entry.mutex);
+    if (!IsFinal(entry.stage.get())) open.push_back(id);
+  }
+  return open;
+}
+
+absl::StatusOr<Counts> Frontend::Own(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  const MutexLock lock(entry->mutex);
+  return entry->OwnLocked();
+}
+
+absl::StatusOr<Counts> Frontend::Totals(const Digest& round_id) const {
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  const MutexLock lock(entry->mutex);
+  return entry->TotalsLocked();
+}
+
+void Frontend::TakeCounts(uint32_t rank, const Digest& round_id, const Counts& counts) {
+  SHOAL_CHECK(machine_.is_head() && rank > 0 && rank < machine_.count);
+  const auto entry = Find(round_id);
+  if (!entry.ok()) return;
+  const MutexLock lock((*entry)->mutex);
+  (*entry)->others[rank - 1] = counts;
+}
+
+std::vector<Told> Frontend::Tell(size_t most_bytes) {
+  SHOAL_CHECK(machine_.is_head() && !machine_.is_alone());
+  std::vector<Told> out;
+  size_t bytes = 0;
+  const auto fits = [&](size_t more) {
+    if (!out.empty() && bytes + more > most_bytes) return false;
+    bytes += more;
+    return true;
+  };
+  const MutexLock lock(mutex_);
+  ++tells_;
+  for (auto& [id, before] : of_before_) {
+    Told told{.round_id = id, .report = {}};
+    *told.report.mutable_round() = before.info;
+    if (before.told || !fits(told.report.ByteSizeLong())) continue;
+    before.told = true;
+    out.push_back(std::move(told));
+  }
+  std::vector<std::pair<uint64_t, Entry*>> changed;
+  for (const Digest& id : order_) {
+    Entry& entry = *rounds_.at(id);
+    const MutexLock entry_lock(entry.mutex);
+    if (entry.decided == wire::ROUND_STATE_UNSPECIFIED) continue;
+    changed.emplace_back(entry.last_tell, &entry);
+  }
+  std::ranges::stable_sort(changed, {}, [](const auto& one) { return one.first; });
+  for (const auto& [last_tell, entry] : changed) {
+    const MutexLock entry_lock(entry->mutex);
+    Told told{.round_id = entry->round.id(), .report = entry->ReportLocked()};
+    if (told.report.ByteSizeLong() > kMostToldReportBytes) told.report.clear_stages();
+    std::string encoded = told.report.SerializeAsString();
+    if (encoded == entry->last_told || !fits(encoded.size())) continue;
+    entry->last_told = std::move(encoded);
+    entry->last_tell = tells_;
+    out.push_back(std::move(told));
+  }
+  return out;
+}
+
+absl::Status Frontend::WaitUntilShown(const Digest& round_id, wire::RoundState state) const {
+  SHOAL_CHECK(!machine_.is_alone());
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
+  const uint64_t until_ms = clock_->SteadyMilliseconds() + kMostLateMs;
+  for (;;) {
+    {
+      const MutexLock lock(entry->mutex);
+      absl::Status shown = entry->CheckShownLocked(state);
+      const bool late = clock_->SteadyMilliseconds() >= until_ms;
+      if (shown.ok() || late || IsFinal(entry->stage.get())) return shown;
+    }
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+void Frontend::Show(const Told& told, uint64_t from_ms) {
+  SHOAL_CHECK(!machine_.is_alone());
+  std::shared_ptr<Entry> entry;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = rounds_.find(told.round_id);
+    if (found == rounds_.end()) {
+      const wire::RoundInfo& info = told.report.round();
+      if (!info.has_header()) return;
+      Before& before = of_before_.try_emplace(told.round_id, Before{info, kNever}).first->second;
+      before.from_ms = std::min(before.from_ms, from_ms);
+      return;
+    }
+    entry = found->second;
+  }
+  const MutexLock lock(entry->mutex);
+  std::deque<Entry::From>& queue = entry->told;
+  const uint64_t now_ms = clock_->SteadyMilliseconds();
+  while (queue.size() > 1 && queue[1].from_ms <= now_ms) queue.pop_front();
+  const wire::RoundState state = told.report.round().state();
+  // Windows begin when clients hear of them.
+  if (queue.empty() || queue.back().report.round().state() != state) {
+    entry->stage_since_ms = from_ms;
+  }
+  queue.push_back({from_ms, told.report});
 }
 
 wire::ListRoundsResponse Frontend::ListRounds() const {
@@ -582,26 +932,24 @@ wire::ListRoundsResponse Frontend::ListRounds() const {
   for (const Digest& id : order_) {
     const Entry& entry = *rounds_.at(id);
     const MutexLock entry_lock(entry.mutex);
-    *response.add_rounds() = entry.InfoLocked();
+    if (auto info = entry.ShownInfoLocked()) *response.add_rounds() = *std::move(info);
   }
   return response;
 }
 
 std::vector<wire::RoundReport> Frontend::Reports() const {
   std::vector<wire::RoundReport> out;
-  for (const auto& [id, info] : of_before_) *out.emplace_back().mutable_round() = info;
+  const MutexLock lock(mutex_);
+  for (const auto& [id, before] : of_before_) {
+    if (FindBeforeLocked(id) != nullptr) *out.emplace_back().mutable_round() = before.info;
+  }
   std::ranges::sort(out, {}, [](const wire::RoundReport& report) {
     return report.round().header().header().counter();
   });
-  const MutexLock lock(mutex_);
   for (const Digest& id : order_) {
     const Entry& entry = *rounds_.at(id);
     const MutexLock entry_lock(entry.mutex);
-    wire::RoundReport& report = out.emplace_back();
-    *report.mutable_round() = entry.InfoLocked();
-    report.mutable_stages()->Assign(entry.reports.begin(), entry.reports.end());
-    report.set_offline_ms(entry.offline_ms);
-    report.set_online_ms(entry.online_ms);
+    if (auto report = entry.ShownReportLocked()) out.push_back(*std::move(report));
   }
   return out;
 }
@@ -613,18 +961,27 @@ absl::StatusOr<FrontendStage> Frontend::Stage(const Digest& round_id) const {
 }
 
 absl::StatusOr<wire::RoundState> Frontend::State(const Digest& round_id) const {
-  if (of_before_.contains(round_id)) return wire::ABORTED;
-  SHOAL_ASSIGN_OR_RETURN(const FrontendStage stage, Stage(round_id));
-  return Shown(stage);
+  const auto entry = Find(round_id);
+  if (absl::IsFailedPrecondition(entry.status())) return wire::ABORTED;  // of before
+  if (!entry.ok()) return entry.status();
+  const MutexLock lock((*entry)->mutex);
+  const wire::RoundState shown = (*entry)->ShownStateLocked();
+  if (shown == wire::ROUND_STATE_UNSPECIFIED) return NoRound(round_id);
+  return shown;
 }
 
 absl::StatusOr<wire::RoundInfo> Frontend::Info(const Digest& round_id) const {
-  if (const auto found = of_before_.find(round_id); found != of_before_.end()) {
-    return found->second;
+  const auto entry = Find(round_id);
+  if (!entry.ok()) {
+    const MutexLock lock(mutex_);
+    const wire::RoundInfo* const before = FindBeforeLocked(round_id);
+    if (before == nullptr) return entry.status();
+    return *before;
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  const MutexLock lock(entry->mutex);
-  return entry->InfoLocked();
+  const MutexLock lock((*entry)->mutex);
+  std::optional<wire::RoundInfo> info = (*entry)->ShownInfoLocked();
+  if (!info) return NoRound(round_id);
+  return *std::move(info);
 }
 
 absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_id,
@@ -656,9 +1013,7 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
   uint64_t slots = 0, list_bytes = 0;  // of the new ones
   {
     const MutexLock lock(entry->mutex);
-    if (entry->stage.get() != FrontendStage::kTakingOnions) {
-      return WrongState(entry->stage.get(), "takes no onions");
-    }
+    SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(FrontendStage::kTakingOnions, "takes no onions"));
     if (!entry->storage.ok()) return entry->StorageFailedLocked(entry->storage);
     const KnownSubmissions& known = std::get<Entry::TakingOnions>(entry->held).known;
     for (size_t i = 0; i < submissions.size(); ++i) {
@@ -680,10 +1035,14 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
             "another submission came with the same encapsulated key before");
       }
     }
-    if (entry->slots + slots > entry->round.header().max_slots()) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("the round has ", entry->slots, " of ", entry->round.header().max_slots(),
-                       " slots given out, and no room for ", slots, " more"));
+    if (const uint64_t room = RoomOf(entry->round); entry->slots + slots > room) {
+      // Not how many: that tells how many clients chose this machine.
+      if (!machine_.is_alone()) {
+        return absl::ResourceExhaustedError("the round has not as much room at this machine");
+      }
+      return absl::ResourceExhaustedError(absl::StrCat("the round has ", entry->slots, " of ", room,
+                                                       " slots given out, and no room for ", slots,
+                                                       " more"));
     }
     if (!entry->shares.Fits(from, slots)) {
       return absl::ResourceExhaustedError(absl::StrCat(
@@ -706,7 +1065,9 @@ absl::StatusOr<Frontend::Submitted> Frontend::SubmitOnions(const Digest& round_i
   if (!kept.ok()) return entry->StorageFailedLocked(std::move(kept));
   // The round may have ended meanwhile. It cannot have been sealed, as that takes `storing`.
   auto* const taking = std::get_if<Entry::TakingOnions>(&entry->held);
-  if (taking == nullptr) return WrongState(entry->stage.get(), "takes no onions");
+  if (taking == nullptr) {
+    return entry->AllowsLocked(FrontendStage::kTakingOnions, "takes no onions");
+  }
   entry->slots += slots;
   entry->shares.Add(from, slots);
   entry->list_bytes += list_bytes;
@@ -727,10 +1088,12 @@ absl::Status Frontend::StorageFailed(const Digest& round_id, absl::Status why) {
 absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry, FrontendStage stage,
                                                          const std::string& slots,
                                                          const std::string& tokens) const {
-  uint64_t given_out;
-  {
+  // At one of several machines, a slot that it has not given out has a wrong token: nobody learns
+  // from a refusal how many it gave out.
+  uint64_t limit = RoomOf(entry.round);
+  if (machine_.is_alone()) {
     const MutexLock lock(entry.mutex);
-    given_out = entry.slots;
+    limit = entry.slots;
   }
   const size_t count = slots.size() / 4;
   if (slots.size() % 4 != 0 || tokens.size() != count * sharing::kTokenBytes) {
@@ -743,15 +1106,16 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry, Fro
     request.slots[i] = LoadLe<uint32_t>(AsBytes(slots).data() + 4 * i);
     std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(i * sharing::kTokenBytes),
                 sharing::kTokenBytes, request.tokens[i].begin());
-    if (request.slots[i] >= given_out) {
+    if (request.slots[i] >= limit) {
       return absl::InvalidArgumentError(
-          absl::StrCat("slot ", request.slots[i], ": the round gave out ", given_out));
+          absl::StrCat("slot ", request.slots[i],
+                       machine_.is_alone() ? ": the round gave out " : ": a machine has ", limit));
     }
   }
   if (const size_t wrong = party_->FirstWrongToken(entry.round.id(), request.slots, request.tokens);
       wrong < count) {
     const MutexLock lock(entry.mutex);
-    if (entry.stage.get() != stage) return WrongState(entry.stage.get(), "came too late");
+    SHOAL_RETURN_IF_ERROR(entry.AllowsLocked(stage, "came too late"));
     // The next list of live rounds aborts the round.
     if (!party_->Stage(entry.round.id()).ok()) {
       return absl::UnavailableError("party 1 has lost the round");
@@ -770,14 +1134,13 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry, Fro
 absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesRequest& request) {
   SHOAL_ASSIGN_OR_RETURN(const Digest round_id, ParseRoundId(request.round_id()));
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<Entry> entry, Find(round_id));
-  const auto open_for_queries = [](FrontendStage stage) {
-    return stage == FrontendStage::kTakingQueries ? absl::OkStatus()
-                                                  : WrongState(stage, "takes no queries");
-  };
-  SHOAL_ASSIGN_OR_RETURN(const FrontendStage stage, Stage(round_id));
-  SHOAL_RETURN_IF_ERROR(open_for_queries(stage));
+  constexpr FrontendStage kStage = FrontendStage::kTakingQueries;
+  {
+    const MutexLock lock(entry->mutex);
+    SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(kStage, "takes no queries"));
+  }
   SHOAL_ASSIGN_OR_RETURN(const Request parsed,
-                         ParseRequest(*entry, stage, request.slots(), request.tokens()));
+                         ParseRequest(*entry, kStage, request.slots(), request.tokens()));
   const size_t count = parsed.slots.size();
   if (count == 0 || request.tallies().size() != 4 * count) {
     return absl::InvalidArgumentError("slots and tallies are arrays of different lengths");
@@ -792,7 +1155,7 @@ absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesReques
     }
   }
   const MutexLock lock(entry->mutex);
-  SHOAL_RETURN_IF_ERROR(open_for_queries(entry->stage.get()));
+  SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(kStage, "takes no queries"));
   SecretVector<uint32_t>& taken = std::get<Entry::TakingQueries>(entry->held).tallies;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t before = taken[parsed.slots[i]];
@@ -820,9 +1183,7 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
   Entry::AnswersPointer held;
   {
     const MutexLock lock(entry->mutex);
-    if (entry->stage.get() != FrontendStage::kAnswered) {
-      return WrongState(entry->stage.get(), "has no answers to give");
-    }
+    SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(FrontendStage::kAnswered, "has no answers to give"));
     held = std::get<Entry::AnswersPointer>(entry->held);
   }
   // One answer is always allowed: rows have up to 1 MiB, and a response may have 4 MiB.

@@ -15,6 +15,18 @@
 //
 // What a client sees of a round depends only on times, counts and its own requests, never on an
 // answer. Refusals name a slot, a token or a state.
+//
+// Where party 1 has several machines, each has a frontend with clients of its own, and the slots
+// that it gave them: its slice of the round. Clients of all are shown the same states and totals,
+// which the head decides and tells (docs/machines.md, "The frontend"):
+//
+//   others    Own -----------> what their clients have           -----> head: TakeCounts
+//   head      Tell ----------> states, totals, costs of stages   -----> all: Show, from a moment on
+//
+// Clients may do what a state allows once they are shown it, and no machine comes to a stage that
+// clients are not told of: the head decides (Decide) that no onions or queries are taken any more
+// before a machine seals its slice; that queries are taken, or answers given, when all machines are
+// ready for it. At one machine clients are shown at once what the frontend comes to.
 #ifndef SHOAL_SRC_SERVER_FRONTEND_H_
 #define SHOAL_SRC_SERVER_FRONTEND_H_
 
@@ -67,6 +79,39 @@ struct RoundPlan {
 // INVALID_ARGUMENT names the field and the allowed range.
 absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster);
 
+// Which machine of party 1 a frontend is. Machine 0 is the head.
+struct FrontendMachine {
+  uint32_t rank = 0;
+  uint32_t count = 1;
+
+  bool is_head() const { return rank == 0; }
+  bool is_alone() const { return count == 1; }
+};
+
+// What the clients of one machine, or of all, have of a round.
+struct Counts {
+  uint64_t onions = 0;   // slots given out
+  uint64_t queries = 0;  // slots used
+  // Of these, what counts towards the ends of the windows (slot_shares.h).
+  uint64_t counted_onions = 0, counted_queries = 0;
+  // Why what clients sent cannot be stored (any more). May name files.
+  absl::Status storage = {};
+};
+
+// What all machines show clients of a round.
+struct Told {
+  Digest round_id;
+  // Has the header if the round is one of an earlier process, and not otherwise.
+  wire::RoundReport report;
+};
+// Bytes of an encoded report. One with more, which no honest parties have, is told without the
+// costs of its stages. Longer reasons of aborted rounds are cut where party 1 has several machines.
+inline constexpr size_t kMostToldReportBytes = 2560;
+inline constexpr size_t kMostToldReasonBytes = 256;
+
+// How much later than the head a machine may show a state; the head aborts the round otherwise.
+inline constexpr uint64_t kMostLateMs = 10'000;
+
 // What the driver should do now.
 enum class Action {
   kAnnounce,  // draft a header, have it signed, Open it
@@ -87,12 +132,16 @@ struct Due {
 class Frontend {
  public:
   // `party` must be number 1. It, the journal, the clock and the resources must outlive the
-  // frontend.
+  // frontend. At a machine that is not the head, the journal keeps its own clients' submissions
+  // alone, and the frontend makes no drafts and lists, and decides nothing.
   static absl::StatusOr<std::unique_ptr<Frontend>> Create(RoundPlan plan, Party* party,
                                                           Journal* journal, const Clock* clock,
-                                                          const Resources& resources);
+                                                          const Resources& resources,
+                                                          FrontendMachine machine = {});
 
   // --- for the driver: FAILED_PRECONDITION, naming both stages, if the stage may not come next ---
+  // At one of several machines these calls are about its own slice. NewDraft to AbortLacked,
+  // WhatIsDue and Decide are for the head alone (checked).
 
   // A header without onion keys, with which a round begins. Its counter is in the journal. Errors
   // of the journal's storage. Not for I/O threads.
@@ -104,12 +153,22 @@ class Frontend {
   // Aborts the rounds that parties have lost. Returns their ids, but for rounds that had ended. A
   // round that is answered needs no other party any more, and stays.
   std::vector<Digest> AbortLacked(const LackedRounds& lacked);
-  // Begins to take onions for a round that all parties have signed. Errors of the journal's
-  // storage. Not for I/O threads, and neither are Close and Abort.
+  // Begins to take onions for a round that all parties have signed; at one of several machines,
+  // once clients are shown so. Errors of the journal's storage. Not for I/O threads, and neither
+  // are Close and Abort.
   absl::Status Open(const round::Round& round);
-  // What is due, oldest round first. Leaves out rounds that the driver works on, except those whose
-  // stage has taken longer than the plan allows, however often it was repeated.
+  // What is due, by what all machines have, oldest round first. Leaves out rounds that the driver
+  // works on, except those whose stage has taken longer than the plan allows, however often it was
+  // repeated. At several machines a round without onions, or without queries, is not closed but
+  // sealed, or answered, as other machines may have got some meanwhile.
   std::vector<Due> WhatIsDue();
+  // The driver goes on to this state: from here on nothing is due until it has. Clients are shown
+  // it, at several machines when all are told. SEALED and ANSWERING come before Seal and
+  // CloseQueries, which make up for it at one machine, and must not be called at several before
+  // clients are shown it. OPEN_FOR_ONIONS, OPEN_FOR_QUERIES and ANSWERED are for several machines,
+  // once all have come so far. FAILED_PRECONDITION if this machine's stage is another one, or the
+  // state is no later than the one before.
+  absl::Status Decide(const Digest& round_id, wire::RoundState state);
   // Takes no more onions. Returns the submissions in the order of their slots, as party 1's input.
   absl::StatusOr<Submissions> Seal(const Digest& round_id);
   // The same submissions again, while the offline stage runs. FAILED_PRECONDITION otherwise.
@@ -120,23 +179,52 @@ class Frontend {
   // Takes no more queries. Returns them encoded, as party 1's input.
   absl::StatusOr<Bytes> CloseQueries(const Digest& round_id);
   // Takes what party 1's node returns: one answer for every used slot, in order. No client gets an
-  // answer before all are taken. Calls `reports` after that. After an error of the source or the
-  // spool the round stays ANSWERING, and the same answers may come again.
-  absl::Status AnswersReady(const Digest& round_id, ByteSource& answers,
+  // answer before all are taken. Keeps the source's list, or a copy of what is in a file. Calls
+  // `reports` after that. After an error of the source or the spool the round stays ANSWERING, and
+  // the same answers may come again.
+  absl::Status AnswersReady(const Digest& round_id, AnswerSource& answers,
                             const std::function<StageReports()>& reports);
   // Erases what is held of the round. A client that is just being handed answers still gets them.
-  // May be called again.
+  // May be called again. Clients are shown the end; at a machine that is not the head, when the
+  // head tells it, whichever of both was called.
   void Close(const Digest& round_id);
   void Abort(const Digest& round_id, absl::string_view reason);
+  // Why it is ABORTED, also before clients are shown that; otherwise empty.
+  std::string AbortReason(const Digest& round_id) const;
   absl::StatusOr<wire::SignedHeader> Header(const Digest& round_id) const;
+  // The rounds that have not ended, oldest first.
+  std::vector<Digest> OpenRounds() const;
 
-  // --- for clients ---
+  // --- between the machines of party 1, where it has several (checked, but for Own and Totals);
+  // --- none of these calls waits for a disk
+
+  // What this machine's clients have; what those of all have, by what each has said last.
+  absl::StatusOr<Counts> Own(const Digest& round_id) const;
+  absl::StatusOr<Counts> Totals(const Digest& round_id) const;
+  // At the head: what machine `rank`, another one, says. Nothing happens if there is no such round.
+  void TakeCounts(uint32_t rank, const Digest& round_id, const Counts& counts);
+  // At the head: what has changed of what clients are to be shown, since it was returned last. It
+  // has to be given to Show of all machines, this one too, in the order in which it was returned.
+  // Reports of at most `most_bytes` in all, encoded, but one at least; what waits longest comes
+  // first.
+  std::vector<Told> Tell(size_t most_bytes);
+  // Returns when clients of this machine are shown this state, or a later one. It may hear of it
+  // later than the head, whose order to go on comes too early then. FAILED_PRECONDITION after
+  // kMostLateMs, or if the round ends here meanwhile. Not for I/O threads.
+  absl::Status WaitUntilShown(const Digest& round_id, wire::RoundState state) const;
+  // From `from_ms` on, on this machine's steady clock, shows clients what the head has told. A
+  // round that this machine does not know is shown if the report has its header.
+  void Show(const Told& told, uint64_t from_ms);
+
+  // --- for clients; at several machines, of what the head has told, and NOT_FOUND before it has
+  // ---
 
   wire::ListRoundsResponse ListRounds() const;
   absl::StatusOr<wire::RoundInfo> Info(const Digest& round_id) const;
   absl::StatusOr<wire::RoundState> State(const Digest& round_id) const;
   absl::StatusOr<FrontendStage> Stage(const Digest& round_id) const;
-  // The rounds, with the cost of their stages at every party.
+  // The rounds, with the cost of their stages at every party; of several machines without numbers
+  // of positions, noise queries and bytes.
   std::vector<wire::RoundReport> Reports() const;
 
   // Gives the onions of every submission (src/onion/onion.h) slots in a row, and a submission that
@@ -144,9 +232,10 @@ class Frontend {
   // acknowledges; one call serves many requests. Writes to the journal, so not for I/O threads.
   // INVALID_ARGUMENT: none, or one that has not the length of a submission, or has the encapsulated
   // key of another one; FAILED_PRECONDITION: the round takes no onions (any more);
-  // RESOURCE_EXHAUSTED: the round is full, or `from` has its share of it; NOT_FOUND: no such round
-  // (a round of an earlier process is ABORTED instead). If the journal fails, the error of
-  // StorageFailed.
+  // RESOURCE_EXHAUSTED: the round is full, or this machine's part of it, or `from` has its share;
+  // NOT_FOUND: no such round (a round of an earlier process is ABORTED instead). If the journal
+  // fails, the error of StorageFailed. UNAVAILABLE: one of several machines has ended the round, of
+  // which clients are about to be told.
   struct Submitted {
     std::vector<uint32_t> first_slots;  // of each submission
     RoundCounter counter;
@@ -162,7 +251,8 @@ class Frontend {
 
   // Takes a tally for every slot. All or nothing; the same request may come again.
   // INVALID_ARGUMENT: arrays of different lengths, a tally not below p, a slot named twice or not
-  // given out; PERMISSION_DENIED: a token that is not the slot's (or a dead slot);
+  // given out; PERMISSION_DENIED: a token that is not the slot's (or a dead slot, or at one of
+  // several machines a slot that it has, and has not given out);
   // FAILED_PRECONDITION: the round takes no queries, or the slot was used for another query;
   // UNAVAILABLE: party 1 has lost the round, which is about to be aborted; NOT_FOUND: no such
   // round.
@@ -181,20 +271,35 @@ class Frontend {
     std::vector<sharing::Token> tokens;
   };
 
+  // A round of an earlier process: ABORTED.
+  struct Before {
+    wire::RoundInfo info;
+    uint64_t from_ms;   // from when on clients are shown it
+    bool told = false;  // at the head of several machines: returned by Tell
+  };
+
   Frontend(RoundPlan plan, Party* party, Journal* journal, const Clock* clock,
-           const Resources& resources, uint64_t highest_counter,
-           std::map<Digest, wire::RoundInfo> of_before)
+           const Resources& resources, FrontendMachine machine, uint64_t highest_counter,
+           std::map<Digest, Before> of_before)
       : plan_(plan),
         party_(party),
         journal_(journal),
         clock_(clock),
         resources_(resources),
-        of_before_(std::move(of_before)),
+        machine_(machine),
         started_s_(clock->NowSeconds()),
         started_steady_s_(clock->SteadySeconds()),
+        of_before_(std::move(of_before)),
         highest_counter_(highest_counter) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Null if no such round of an earlier process is shown.
+  const wire::RoundInfo* FindBeforeLocked(const Digest& round_id) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // How many slots of a round this machine gives out.
+  uint64_t RoomOf(const round::Round& round) const {
+    return round.header().max_slots() / machine_.count;
+  }
   // `stage`: in which the caller found the round. A round that has left it meanwhile is the error,
   // not the tokens, which are all wrong then.
   absl::StatusOr<Request> ParseRequest(const Entry& entry, FrontendStage stage,
@@ -202,7 +307,8 @@ class Frontend {
   // Stores which rounds are there, and the one that is about to be opened.
   absl::Status KeepRoundsLocked(const round::Round* opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(keeping_)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // False if the round had ended before.
+  // Both: false if the round had ended before.
+  static bool BecomeEnded(Entry& entry, FrontendStage end, absl::string_view reason);
   bool End(const Digest& round_id, FrontendStage end, absl::string_view reason)
       ABSL_LOCKS_EXCLUDED(keeping_, mutex_);
 
@@ -211,9 +317,7 @@ class Frontend {
   Journal* const journal_;
   const Clock* const clock_;
   const Resources resources_;
-
-  // Rounds of earlier processes, all ABORTED.
-  const std::map<Digest, wire::RoundInfo> of_before_;
+  const FrontendMachine machine_;
 
   // When this process began, on both clocks.
   const uint64_t started_s_, started_steady_s_;
@@ -221,6 +325,9 @@ class Frontend {
   Mutex keeping_ ABSL_ACQUIRED_BEFORE(mutex_);   // held while the journal stores the rounds, too
   Mutex drafting_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by NewDraft, while the journal writes too
   mutable Mutex mutex_;                          // taken before an entry's lock
+  // Rounds of earlier processes. What was shown of one stays as it is.
+  std::map<Digest, Before> of_before_ ABSL_GUARDED_BY(mutex_);
+  uint64_t tells_ ABSL_GUARDED_BY(mutex_) = 0;        // calls of Tell
   uint64_t highest_counter_ ABSL_GUARDED_BY(mutex_);  // of those in the journal
   // On their way through the chain, with the milliseconds of their announcement on the steady
   // clock.

@@ -294,6 +294,11 @@ absl::Status FileJournal::Load() {
     if (!std::equal(expected.begin(), expected.end(), rest.begin())) {
       // The last record may have been cut short with its length already on disk.
       if (rest.size() == kFrameBytes + length) break;
+      // Or with the file's length alone: then zeros stand in its place.
+      if (rest.size() <= kFrameBytes + kMaxRecordBytes &&
+          std::ranges::all_of(rest, [](uint8_t byte) { return byte == 0; })) {
+        break;
+      }
       return DataLoss("damaged record");
     }
     SHOAL_RETURN_IF_ERROR(Replay(record));

@@ -130,9 +130,10 @@ class Journal {
 //   round-N.submissions (0600)
 //   rounds              what StoreRounds keeps
 //   lock                held while a process uses the directory
-// A record that was half written when the power failed is cut off at the next start, as nothing was
-// sent because of it. Any other damaged record is DATA_LOSS: a party that does not know what it has
-// sent must not go on. Every start first removes the rounds' files, even if it then fails.
+// A record that was half written when the power failed, or of which the file has the length alone
+// (zeros), is cut off at the next start, as nothing was sent because of it. Any other damaged
+// record is DATA_LOSS: a party that does not know what it has sent must not go on. Every start
+// first removes the rounds' files, even if it then fails.
 //
 // Once it is not known what is on the disk (a sync has failed), nothing is committed any more: a
 // new process has to read what is there.

@@ -504,6 +504,23 @@ TEST_F(FileJournalTest, ATornTailIsCutOffAndDamageIsDataLoss) {
     EXPECT_EQ(journal_->highest_round(), RoundCounter(20));
     journal_.reset();
   }
+  // A power cut may leave the file's length without its last record, which then reads as zeros.
+  // More of them than one record has were records once.
+  const auto with_zeros = [&](size_t zeros) {
+    const std::string longer = whole + std::string(zeros, '\0');
+    SHOAL_EXPECT_OK(WriteFileAtomically(path, AsBytes(longer), FileMode::kPrivate));
+  };
+  for (const size_t zeros : {1, 20, 21, 62, 1024}) {
+    with_zeros(zeros);
+    Reopen();
+    EXPECT_EQ(journal_->highest_round(), RoundCounter(8)) << zeros;
+    SHOAL_EXPECT_OK(journal_->CommitRound(RoundCounter(20), Content::kHeader, D(9)));
+    Reopen();
+    EXPECT_EQ(journal_->highest_round(), RoundCounter(20)) << zeros;
+    journal_.reset();
+  }
+  with_zeros(2000);
+  EXPECT_THAT(FileJournal::Open(directory_), StatusIs(absl::StatusCode::kDataLoss, ""));
   // Flips one bit in a record that is not the last.
   for (size_t at : {0u, 3u, 10u, 25u, 40u}) {
     std::string damaged = whole;

@@ -202,8 +202,9 @@ absl::StatusOr<OnionIntake> OnionIntake::Begin(const RoundContext& context,
         absl::StrCat("offline list: ", count, " onions, where the header allows ", most));
   }
   OnionIntake intake(context, secrets, bytes, count, resources);
-  const RoundSize size =
-      SizeOf(context, count, ExpectedNoise(context) / resources.machines->count());
+  const uint32_t machines = resources.machines->count();
+  RoundSize size = SizeOf(context, count, ExpectedNoise(context) / machines);
+  if (!context.is_backend()) size.others = count - count / machines;
   const RoundMemory memory = DivideMemory(size, resources.spools->free_bytes());
   SHOAL_ASSIGN_OR_RETURN(
       intake.arena_, Arena::Reserve(resources.spools, memory.lists(), PeakArrayBytes(size, memory),
@@ -427,12 +428,17 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
   MarkDuplicates();
   SHOAL_RETURN_IF_ERROR(resources.CheckLive());
   SHOAL_ASSIGN_OR_RETURN(Slices slices, GatherSlices(count(), noise.size(), machines));
-  const uint64_t most =
-      MaxPositions(context.party, context.max_slots, context.max_rows, context.noise);
+  const uint64_t most = std::min<uint64_t>(
+      MaxPositions(context.party, context.max_slots, context.max_rows, context.noise),
+      OnlineMaterial::kDead - 1);
   if (const uint64_t all = slices.positions_before(machines.count()); all > most) {
     return absl::InvalidArgumentError(absl::StrCat(
         "offline list: ", all, " onions at all machines, where the header allows ", most));
   }
+  for (uint32_t rank = 0; rank <= machines.count(); ++rank) {
+    material.layout.positions.push_back(slices.positions_before(rank));
+  }
+  material.first_position = static_cast<uint32_t>(slices.positions_before(machines.rank()));
   SHOAL_RETURN_IF_ERROR(MarkDuplicatesElsewhere(slices, keys.fingerprints.view(), seeds_,
                                                 MutableBytes(valid_), resources));
   const PageBuffer valid = std::move(valid_);
@@ -454,13 +460,18 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
     SHOAL_ASSIGN_OR_RETURN(shuffle, PartyShuffle::Draw(std::move(slices), BytesView(valid),
                                                        keys.permutation.view(), resources));
     material.next_positions = shuffle->places();
+    material.first_place = shuffle->first_place();
+    shuffle->SetLayout(material.layout);
     // One of several machines may own more places than it has items.
     if (shuffle->places() > material.positions + more_places) {
       more_places = shuffle->places() - material.positions;
     }
   }
   // Divides memory again, now that the amount of noise is known.
-  const RoundSize size = SizeOf(context, material.positions, more_places);
+  RoundSize size = SizeOf(context, material.positions, more_places);
+  if (shuffle.has_value() && shuffle->answers() > size.next_positions()) {
+    size.others = shuffle->answers() - size.next_positions();
+  }
   material.arena = std::move(arena_);
   material.memory = DivideLater(size, opened_memory_, material.arena->free_bytes());
   const RoundMemory& memory = material.memory;
@@ -500,7 +511,6 @@ absl::StatusOr<OfflineOutput> OnionIntake::Finish(const RoundContext& context,
       shuffle::Scatter scatter,
       shuffle::Scatter::Create(material.next_positions, inner_bytes, std::move(ordered)));
   scatter.TouchRoom(*resources.pool);
-  inner_.Touch(inner_.size(), *resources.pool);
   SHOAL_RETURN_IF_ERROR(
       PutAll(inner_, inner_bytes, material.target.span(), *shuffle, scatter, resources));
   SHOAL_RETURN_IF_ERROR(

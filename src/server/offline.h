@@ -157,10 +157,11 @@ absl::Status MakeReady(const RoundContext& context, Arena& arena, const Resource
 // share of the noise (MakeNoise), and gets a slice of the list for the next party. The machines'
 // slices, joined in their order, are what one machine makes of their joined input. INVALID_ARGUMENT
 // if the input is not complete, or too long over all machines; CANCELLED soon after the round has
-// ended; errors of the spools and of Machines. After an error at one machine there is a list at
-// none.
-// A bad onion is no error but makes its position dead. Equal arguments give the same output, byte
-// for byte, for any number of threads, any place of the spools and any cutting of the input.
+// ended; errors of the spools and of Machines. After an error this machine gives up. No machine has
+// a list before all have come to the last message; a fault in that one may leave some with a list
+// and others without, and their next calls then fail (src/machines/machines.h). A bad onion is no
+// error but makes its position dead. Equal arguments give the same output, byte for byte, for any
+// number of threads, any place of the spools and any cutting of the input.
 absl::StatusOr<OfflineOutput> RunOffline(const RoundContext& context, const ShuffleKeys& keys,
                                          NoiseBatch noise, OnionIntake intake,
                                          const Resources& resources);

@@ -22,7 +22,7 @@ constexpr size_t kChunk = 1024;
 size_t ChunkOf(size_t answer_bytes) {
   return std::clamp<size_t>((128 << 10) / answer_bytes, 16, kChunk);
 }
-// Bytes of answers that are made at a time, by all threads.
+// Bytes of answers that are made, or put in order, at a time, by all threads.
 constexpr size_t kPieceBytes = 2 << 20;
 
 absl::Status CheckPositions(const OnlineMaterial& material, const wire::QueryBatch& queries) {
@@ -45,7 +45,8 @@ void Ahead(const uint8_t* bytes, size_t size) {
 }
 
 // Hands out the answers to a batch of queries, under this party's masks, piece by piece.
-class MaskedAnswers : public ByteSource {
+template <typename Source>
+class MaskedAnswers : public Source {
  public:
   MaskedAnswers(const RoundContext& context, const LastingSecrets& secrets,
                 const OnlineMaterial& material, const wire::QueryBatch& queries, ThreadPool& pool)
@@ -77,7 +78,8 @@ class MaskedAnswers : public ByteSource {
     for (size_t i = 0; i < positions.size(); ++i) {
       if (!material_.dead(positions[i])) continue;
       uint8_t nonce[crypto_stream_chacha20_NONCEBYTES] = {};
-      StoreLe(nonce, positions[i]);
+      // The same for any number of machines.
+      StoreLe(nonce, uint64_t{material_.first_position} + positions[i]);
       crypto_stream_chacha20(answers.data() + i * answer_bytes, answer_bytes, nonce,
                              dead_key_.data());
     }
@@ -93,7 +95,7 @@ class MaskedAnswers : public ByteSource {
 };
 
 // Answers from the rows of the table.
-class BackendAnswers final : public MaskedAnswers {
+class BackendAnswers final : public MaskedAnswers<ByteSource> {
  public:
   BackendAnswers(const RoundContext& context, const LastingSecrets& secrets,
                  const OnlineMaterial& material, const wire::QueryBatch& queries,
@@ -146,8 +148,9 @@ class BackendAnswers final : public MaskedAnswers {
   SecretVector<uint8_t> piece_;
 };
 
-// The next party's answers, in the order of this party's queries.
-class ReturnedAnswers final : public MaskedAnswers {
+// The next party's answers, in the order of this party's queries. Masks them where they lie, each
+// once, as no piece is given twice.
+class ReturnedAnswers final : public MaskedAnswers<AnswerSource> {
  public:
   ReturnedAnswers(const RoundContext& context, const LastingSecrets& secrets,
                   const OnlineMaterial& material, const wire::QueryBatch& queries,
@@ -165,17 +168,22 @@ class ReturnedAnswers final : public MaskedAnswers {
     return BytesView(piece);
   }
 
+  bool in_memory() const override { return scatter_.in_memory(); }
+  Spool TakeList() override {
+    SHOAL_CHECK(given_ == queries_.positions.size());
+    return std::move(scatter_).TakeSpool();
+  }
+
  private:
   shuffle::Scatter scatter_;
   size_t given_ = 0;
 };
 
-}  // namespace
-
-absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMaterial& material,
-                                          const wire::QueryBatch& queries, ThreadPool& pool) {
-  SHOAL_CHECK(!context.is_backend());
+// The message of one machine, and the way back for its answers.
+absl::StatusOr<Forwarding> Forward(OnlineMaterial& material, const wire::QueryBatch& queries,
+                                   const Resources& resources) {
   SHOAL_RETURN_IF_ERROR(CheckPositions(material, queries));
+  ThreadPool& pool = *resources.pool;
   const size_t count = queries.positions.size();
 
   using Item = ForwardMemory::Item;
@@ -191,18 +199,22 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMat
   pool.ParallelFor(count, kChunk, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
       const uint32_t position = queries.positions[i];
-      const uint32_t target = material.target[position];
-      if (target == OnlineMaterial::kDead) continue;
+      // Large for other machines' places and for dead positions.
+      const uint32_t target = material.target[position] - material.first_place;
+      if (target >= items.size()) continue;
       items[target] = {sharing::Advance(material.shares[position], queries.tallies[i]),
                        static_cast<uint32_t>(i + 1)};
     }
   });
   pool.ParallelFor(material.noise.size(), kChunk, [&](size_t begin, size_t end) {
     for (size_t k = begin; k < end; ++k) {
-      items[material.noise[k].position] = {material.noise[k].tally,
-                                           static_cast<uint32_t>(count + k + 1)};
+      items[material.noise[k].position - material.first_place] = {
+          material.noise[k].tally, static_cast<uint32_t>(count + k + 1)};
     }
   });
+  out.places = count + material.noise.size();
+  SHOAL_ASSIGN_OR_RETURN(out.routes,
+                         QueryRoutes::Forward(material, queries, out.places, items, resources));
 
   // Collects the used positions in order: counts them in every block, then handles all blocks in
   // parallel.
@@ -220,7 +232,6 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMat
   });
   std::partial_sum(start.begin(), start.end(), start.begin());
   out.count = start[blocks];
-  out.places = count + material.noise.size();
   const std::span<uint32_t> place = out.memory.place();
   wire::QueryBatchWriter writer(static_cast<uint32_t>(out.count), material.next_positions,
                                 std::move(out.memory.message()));
@@ -242,10 +253,30 @@ absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMat
   return out;
 }
 
+}  // namespace
+
+absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMaterial& material,
+                                          const wire::QueryBatch& queries,
+                                          const Resources& resources) {
+  SHOAL_CHECK(!context.is_backend());
+  absl::StatusOr<Forwarding> out = Forward(material, queries, resources);
+  if (!out.ok()) resources.machines->GiveUp();
+  return out;
+}
+
 absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
                                                  const wire::QueryBatch& queries,
                                                  const Forwarding& forwarding, uint64_t bytes,
                                                  const Resources& resources) {
+  absl::StatusOr<AnswerIntake> intake = TryBegin(context, queries, forwarding, bytes, resources);
+  if (!intake.ok()) resources.machines->GiveUp();
+  return intake;
+}
+
+absl::StatusOr<AnswerIntake> AnswerIntake::TryBegin(const RoundContext& context,
+                                                    const wire::QueryBatch& queries,
+                                                    const Forwarding& forwarding, uint64_t bytes,
+                                                    const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
   const uint64_t expected = forwarding.count * context.answer_bytes;
   if (bytes != expected) {
@@ -253,52 +284,126 @@ absl::StatusOr<AnswerIntake> AnswerIntake::Begin(const RoundContext& context,
                                                    forwarding.count, " queries of ",
                                                    context.answer_bytes, " bytes each were asked"));
   }
-  const uint64_t memory = shuffle::Scatter::MemoryBytes(forwarding.places, context.answer_bytes);
-  SHOAL_ASSIGN_OR_RETURN(Spool returned, MakeAnswerList(forwarding.arena.get(), forwarding.returned,
-                                                        memory, *resources.spools));
+  // Without a reservation a list may have what nobody has reserved, but not what this round's other
+  // lists will need.
+  uint64_t reserved = forwarding.arena == nullptr ? 0 : forwarding.returned.memory;
+  const auto make = [&](uint64_t wanted, uint64_t places,
+                        uint64_t bucket_bytes) -> absl::StatusOr<shuffle::Scatter> {
+    const uint64_t memory = shuffle::Scatter::MemoryBytes(places, context.answer_bytes);
+    const bool fits = forwarding.arena != nullptr && memory <= reserved;
+    SHOAL_ASSIGN_OR_RETURN(Spool list, fits ? forwarding.arena->MakeList(memory, memory)
+                                            : resources.spools->Create(memory));
+    reserved -= fits ? memory : 0;
+    return shuffle::Scatter::CreateFor(wanted, places, context.answer_bytes, bucket_bytes,
+                                       std::move(list));
+  };
+  constexpr uint64_t kBucketBytes = shuffle::Scatter::kBucketBytes;
   SHOAL_ASSIGN_OR_RETURN(shuffle::Scatter scatter,
-                         shuffle::Scatter::CreateFor(queries.positions.size(), forwarding.places,
-                                                     context.answer_bytes, std::move(returned)));
-  return AnswerIntake(context.answer_bytes, &forwarding, std::move(scatter), resources);
+                         make(queries.positions.size(), forwarding.places, kBucketBytes));
+  // These are read at the same time, one bucket of each: all buckets together have one's bytes.
+  std::vector<shuffle::Scatter> others;
+  for (const uint64_t came : forwarding.routes.came()) {
+    SHOAL_ASSIGN_OR_RETURN(others.emplace_back(),
+                           make(came, came, kBucketBytes / forwarding.routes.came().size()));
+  }
+  return AnswerIntake(context.answer_bytes, &forwarding, std::move(scatter), std::move(others),
+                      resources);
 }
 
 absl::Status AnswerIntake::Take(BytesView piece) {
-  return cutter_.Cut(piece, "answers", [this](BytesView answers) { return PutWhole(answers); });
+  const absl::Status status =
+      cutter_.Cut(piece, "answers", [this](BytesView answers) { return PutWhole(answers); });
+  if (!status.ok()) resources_.machines->GiveUp();
+  return status;
 }
 
 absl::Status AnswerIntake::PutWhole(BytesView answers) {
   const size_t n = answers.size() / answer_bytes_;
-  SHOAL_RETURN_IF_ERROR(
-      scatter_.Put(forwarding_->memory.place().subspan(taken_, n), answers, *resources_.pool));
+  const std::span places = forwarding_->memory.place().subspan(taken_, n);
   taken_ += n;
+  if (others_.empty()) return scatter_.Put(places, answers, *resources_.pool);
+  const size_t most = std::max<size_t>(1, kPieceBytes / answer_bytes_);
+  for (size_t at = 0; at < n; at += most) {
+    const size_t now = std::min(most, n - at);
+    SHOAL_RETURN_IF_ERROR(PutToLists(places.subspan(at, now),
+                                     answers.subspan(at * answer_bytes_, now * answer_bytes_)));
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
+absl::Status AnswerIntake::PutToLists(std::span<const uint32_t> places, BytesView answers) {
+  // The places of list k are from starts[k] on; list 0 is this machine's own. So that the work does
+  // not grow with the number of lists, answers are first put in the order of their lists.
+  const SecretVector<uint64_t>& came = forwarding_->routes.came();
+  const size_t lists = 1 + came.size();
+  SecretVector<uint64_t> starts(lists), at(lists + 1);
+  for (size_t k = 1; k < lists; ++k) {
+    starts[k] = k == 1 ? forwarding_->places : starts[k - 1] + came[k - 2];
+  }
+  const auto list_of = [&](uint32_t place) {
+    return static_cast<size_t>(std::ranges::upper_bound(starts, place) - starts.begin()) - 1;
+  };
+  order_.resize(places.size());
+  places_.resize(places.size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const size_t list = places[i] < forwarding_->places ? 0 : list_of(places[i]);
+    order_[i] = static_cast<uint32_t>(list);  // until its place in the order is known
+    ++at[list + 1];
+  }
+  std::partial_sum(at.begin(), at.end(), at.begin());
+  ordered_.resize(answers.size());
+  SecretVector<uint64_t> next(at.begin(), at.end());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const size_t list = order_[i];
+    order_[i] = static_cast<uint32_t>(next[list]++);
+    places_[order_[i]] = static_cast<uint32_t>(places[i] - starts[list]);
+  }
+  ThreadPool& pool = *resources_.pool;
+  pool.ParallelFor(places.size(), ChunkOf(answer_bytes_), [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      std::copy_n(answers.data() + i * answer_bytes_, answer_bytes_,
+                  ordered_.data() + order_[i] * answer_bytes_);
+    }
+  });
+  for (size_t k = 0; k < lists; ++k) {
+    const uint64_t begin = at[k], count = at[k + 1] - begin;
+    shuffle::Scatter& list = k == 0 ? scatter_ : others_[k - 1];
+    SHOAL_RETURN_IF_ERROR(
+        list.Put(std::span(places_).subspan(begin, count),
+                 BytesView(ordered_).subspan(begin * answer_bytes_, count * answer_bytes_), pool));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
     const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources) {
   SHOAL_CHECK(!context.is_backend());
-  if (!intake.complete()) return absl::InvalidArgumentError("answers: not all of them came");
-  if (material.arena != nullptr) material.arena->Touched(material.memory.untouched_kept());
+  const absl::Status returned =
+      intake.complete() ? intake.forwarding_->routes.Return(intake.others_, intake.scatter_,
+                                                            context.answer_bytes, resources)
+                        : absl::InvalidArgumentError("answers: not all of them came");
+  if (!returned.ok()) {
+    resources.machines->GiveUp();
+    return returned;
+  }
+  if (material.arena != nullptr) material.arena->Touched();
   return std::make_unique<ReturnedAnswers>(context, secrets, material, queries,
                                            std::move(intake.scatter_), *resources.pool);
 }
 
-absl::StatusOr<Spool> MakeAnswerList(Arena* arena, const ListMemory& reserved, uint64_t bytes,
-                                     SpoolPlace& spools) {
-  // Without a reservation it may have what nobody has reserved, but not what this round's other
-  // lists will need.
-  if (arena == nullptr || bytes > reserved.memory) return spools.Create(bytes);
-  return arena->MakeList(bytes, bytes);
-}
-
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
     const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
-    const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool) {
+    const wire::QueryBatch& queries, const AnswerTable& table, const Resources& resources) {
   SHOAL_CHECK(context.is_backend());
   SHOAL_CHECK(table.bytes.size() == table.rows * context.answer_bytes);
-  SHOAL_RETURN_IF_ERROR(CheckPositions(material, queries));
-  return std::make_unique<BackendAnswers>(context, secrets, material, queries, table, pool);
+  const absl::Status status = CheckPositions(material, queries);
+  if (!status.ok()) {
+    resources.machines->GiveUp();
+    return status;
+  }
+  return std::make_unique<BackendAnswers>(context, secrets, material, queries, table,
+                                          *resources.pool);
 }
 
 }  // namespace shoal::server

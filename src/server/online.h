@@ -7,11 +7,18 @@
 //   party j <--- one answer of answer_bytes for every used position, in order --- party j+1
 //                   unshuffle; drop the answers to the noise; mask
 //   party j-1 <--- the same over its own positions --- party j
+//
+// At a party of several machines each has a slice of the positions and of the next party's places.
+// All make the same calls in the same order; what passes between them is in query_routes.h. The
+// machines' slices, joined, are what one machine makes of the joined input.
 #ifndef SHOAL_SRC_SERVER_ONLINE_H_
 #define SHOAL_SRC_SERVER_ONLINE_H_
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,6 +26,7 @@
 #include "src/base/bytes.h"
 #include "src/server/forward_memory.h"
 #include "src/server/online_material.h"
+#include "src/server/query_routes.h"
 #include "src/server/record_cutter.h"
 #include "src/server/round_context.h"
 #include "src/server/round_memory.h"
@@ -37,12 +45,15 @@ struct AnswerTable {
 
 // Queries for the next party, and the way back for their answers.
 struct Forwarding {
-  Bytes queries;       // the message to the next party (wire/query_batch.h)
+  // The message to the next party (wire/query_batch.h). At one of several machines, its slice as a
+  // message of its own, over the places that it owns.
+  Bytes queries;
   uint64_t count = 0;  // queries in the message
   // The answer to the a-th query of the message belongs to place memory.place()[a]
   // (forward_memory.h). Queries that came in have the first places; the others, up to `places`, are
-  // noise queries.
+  // noise queries. Places from there on belong to queries that came from other machines.
   uint64_t places = 0;
+  QueryRoutes routes;
   ForwardMemory memory;
   // The material's, and what it has reserved for the answers on their way back.
   std::shared_ptr<Arena> arena;
@@ -51,15 +62,28 @@ struct Forwarding {
 
 // Takes every tally one step and puts queries and noise in order for the next party. Uses up the
 // material's ForwardMemory, if it has one. INVALID_ARGUMENT unless the batch is over this party's
-// positions; RESOURCE_EXHAUSTED when there is no memory. Does not forward dead positions, which are
-// answered on the way back.
+// positions; RESOURCE_EXHAUSTED when there is no memory; errors of Machines. Does not forward dead
+// positions, which are answered on the way back. After an error this machine gives up. No machine
+// has a slice before all have come to the last message; a fault in that one may leave some with a
+// slice and others without, and their next calls then fail (src/machines/machines.h).
 absl::StatusOr<Forwarding> ForwardQueries(const RoundContext& context, OnlineMaterial& material,
-                                          const wire::QueryBatch& queries, ThreadPool& pool);
+                                          const wire::QueryBatch& queries,
+                                          const Resources& resources);
+
+// The answers for the previous party, or for the frontend's clients, in order.
+class AnswerSource : public ByteSource {
+ public:
+  // Whether the answers lie in memory, each at its place: then TakeList hands that memory out.
+  virtual bool in_memory() const = 0;
+  // Only if in_memory, and once all has been read (checked): the list with the answers as Next gave
+  // them. The bytes after them are nobody's.
+  virtual Spool TakeList() = 0;
+};
 
 // Takes the next party's answers to the `queries` from which ForwardQueries made `forwarding`, and
 // puts each to its place as it arrives. Answers to noise are treated like all others until the last
 // answer is in, so that timing does not tell them apart. Thread-compatible; the arguments must
-// outlive it.
+// outlive it. After an error this machine gives up.
 class AnswerIntake {
  public:
   // INVALID_ARGUMENT unless `bytes` is exactly one answer of the fixed size for every forwarded
@@ -75,46 +99,51 @@ class AnswerIntake {
   bool complete() const { return cutter_.complete(); }
 
  private:
-  friend absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(const RoundContext&,
-                                                                   const LastingSecrets&,
-                                                                   const OnlineMaterial&,
-                                                                   const wire::QueryBatch&,
-                                                                   AnswerIntake, const Resources&);
+  friend absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
+      const RoundContext&, const LastingSecrets&, const OnlineMaterial&, const wire::QueryBatch&,
+      AnswerIntake, const Resources&);
   AnswerIntake(size_t answer_bytes, const Forwarding* forwarding, shuffle::Scatter scatter,
-               const Resources& resources)
+               std::vector<shuffle::Scatter> others, const Resources& resources)
       : answer_bytes_(answer_bytes),
         cutter_(forwarding->count, answer_bytes),
         forwarding_(forwarding),
         scatter_(std::move(scatter)),
+        others_(std::move(others)),
         resources_(resources) {}
+  static absl::StatusOr<AnswerIntake> TryBegin(const RoundContext& context,
+                                               const wire::QueryBatch& queries,
+                                               const Forwarding& forwarding, uint64_t bytes,
+                                               const Resources& resources);
   absl::Status PutWhole(BytesView answers);
+  absl::Status PutToLists(std::span<const uint32_t> places, BytesView answers);
 
   size_t answer_bytes_;
   RecordCutter cutter_;
   const Forwarding* forwarding_;
-  shuffle::Scatter scatter_;
+  shuffle::Scatter scatter_;              // answers to this machine's queries, and to noise
+  std::vector<shuffle::Scatter> others_;  // to those of other machines, by rank; none for one
   Resources resources_;
   uint64_t taken_ = 0;  // answers
+  // Of a piece at one of several machines: where each answer is once they are in the order of their
+  // lists, and in that order their places and themselves.
+  SecretVector<uint32_t> order_, places_;
+  SecretVector<uint8_t> ordered_;
 };
 
 // Returns the answers for the previous party, masked as they are read. Every used position gets one
 // answer of the fixed size; a dead position, for which nobody has a mask, gets pseudorandom bytes.
-// INVALID_ARGUMENT if the intake is not complete. The arguments must outlive the source.
-absl::StatusOr<std::unique_ptr<ByteSource>> ReturnAnswers(
+// INVALID_ARGUMENT if the intake is not complete; errors of Machines and of the spools, after which
+// other machines are as after ForwardQueries. The arguments must outlive the source.
+absl::StatusOr<std::unique_ptr<AnswerSource>> ReturnAnswers(
     const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
     const wire::QueryBatch& queries, AnswerIntake intake, const Resources& resources);
 
-// Makes an empty list for `bytes` of answers, which the caller fills at once: in the memory that
-// the round has reserved for it (round_memory.h), else wherever there is room, which may be a file.
-// The list may outlive the arena, which may be null. Errors of SpoolPlace::Create.
-absl::StatusOr<Spool> MakeAnswerList(Arena* arena, const ListMemory& reserved, uint64_t bytes,
-                                     SpoolPlace& spools);
-
 // At the backend: answers every query with the row that it names, or zeros if there is no such row,
-// under the mask. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries.
+// under the mask. Answers are computed as they are read. INVALID_ARGUMENT as ForwardQueries; then
+// this machine gives up. Of the resources, the source needs the pool alone.
 absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(
     const RoundContext& context, const LastingSecrets& secrets, const OnlineMaterial& material,
-    const wire::QueryBatch& queries, const AnswerTable& table, ThreadPool& pool);
+    const wire::QueryBatch& queries, const AnswerTable& table, const Resources& resources);
 
 }  // namespace shoal::server
 

@@ -1,11 +1,12 @@
 // What a party's offline stage hands to its online stage. An online stage cannot run without it.
-// At one of several machines, positions are those of its slice, and places of the next party are
-// numbered over all machines.
+// At one of several machines, positions are those of its slice, counted from its first one; places
+// of the next party are numbered over all machines.
 #ifndef SHOAL_SRC_SERVER_ONLINE_MATERIAL_H_
 #define SHOAL_SRC_SERVER_ONLINE_MATERIAL_H_
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
@@ -24,6 +25,14 @@ struct NoiseQuery {
   uint32_t tally;     // sent to the next party
 };
 
+// What belongs to which machine of the party, the same at all of them.
+struct PartyLayout {
+  // Machine r has positions positions[r] to positions[r + 1] - 1 of the party's, and owns the
+  // places places[r] to places[r + 1] - 1; no places at the backend.
+  std::vector<uint64_t> positions, places;
+  uint32_t buckets = 1;  // of the permutation; each machine owns a run of them (machines::RunOf)
+};
+
 // Takes 44 bytes for every position and 8 for every noise query. Where memory is plentiful, also
 // takes a mask of an answer's size for every position, and 16 bytes for every position of the next
 // party.
@@ -38,6 +47,9 @@ struct OnlineMaterial {
 
   uint32_t positions = 0;       // N_j: this party's input
   uint32_t next_positions = 0;  // N_(j+1), or this machine's part of them; 0 at the backend
+  uint32_t first_position = 0;  // of this machine, among all machines' positions
+  uint32_t first_place = 0;     // of those that this machine owns
+  PartyLayout layout;           // not looked at by a party of one machine
   PageBuffer seeds;             // seed_j of position i at 32 * i; zeros if dead
 
   // Expanded from the seeds ahead of time (MakeReady in offline.h): the share of every position,

@@ -1,9 +1,12 @@
 #include "src/server/party.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -13,6 +16,8 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/parallel/thread_pool.h"
+#include "src/server/machine_messages.h"
+#include "src/server/party_content.h"
 #include "src/sharing/batch.h"
 #include "src/wire/visible.h"
 
@@ -41,6 +46,29 @@ wire::StageReport ReportOf(PartyNumber party, absl::string_view stage) {
   return report;
 }
 
+// How often a machine tells the others that it is still at a call.
+constexpr std::chrono::milliseconds kBetweenWords(250);
+
+// What a machine of several says of its part of a call: nothing yet, or how it ended.
+using Said = std::optional<absl::Status>;
+constexpr size_t kMostSaidBytes = 1 + 200;
+
+Bytes EncodeSaid(const Said& said) {
+  Bytes out(1);
+  if (!said.has_value()) return out;
+  out[0] = static_cast<uint8_t>(1 + static_cast<int>(said->code()));
+  Append(out, AsBytes(said->message().substr(0, kMostSaidBytes - 1)));
+  return out;
+}
+
+absl::StatusOr<Said> DecodeSaid(uint32_t from, BytesView bytes) {
+  if (bytes.empty() || bytes[0] > 1 + static_cast<int>(absl::StatusCode::kUnauthenticated)) {
+    return Unannounced(from);
+  }
+  if (bytes[0] == 0) return Said();
+  return Said(absl::Status(static_cast<absl::StatusCode>(bytes[0] - 1), AsText(bytes.subspan(1))));
+}
+
 }  // namespace
 
 absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
@@ -61,9 +89,6 @@ struct Party::RoundKeys {
   ContentMac Mac(Content content) const {
     return ContentMac(secrets.ContentKey(), ContentName(content));
   }
-  Digest MacOf(Content content, BytesView bytes, ThreadPool& pool) const {
-    return Mac(content).Of(bytes, pool);
-  }
 };
 
 // One round. Any thread may ask for its stage (round_stage.h) at any time; only the call that works
@@ -72,6 +97,7 @@ struct Party::OpenRound {
   // What a round holds in each stage. The remaining stages hold nothing.
   struct Drafted {
     RoundSecrets secrets;
+    std::optional<Seed> root;  // of these, where other machines of the party need it
   };
   struct Prepared {
     NoiseBatch noise;
@@ -95,13 +121,13 @@ struct Party::OpenRound {
   };
   using Held = std::variant<std::monostate, Drafted, Prepared, Ready, Queried>;
 
-  OpenRound(wire::RoundHeader d, RoundSecrets drawn, std::shared_ptr<const TableEpoch> t,
-            uint64_t now_s, const std::function<void(const wire::StageReport&)>* done)
+  OpenRound(wire::RoundHeader d, Held drawn, std::shared_ptr<const TableEpoch> t, uint64_t now_s,
+            const std::function<void(const wire::StageReport&)>* done)
       : draft(std::move(d)),
         table(std::move(t)),
         drafted_s(now_s),
         stage_done(done),
-        held(Drafted{std::move(drawn)}) {}
+        held(std::move(drawn)) {}
 
   const wire::RoundHeader draft;  // as this party sent it on
   // The epoch that the draft names, also after this party has taken another one.
@@ -109,18 +135,30 @@ struct Party::OpenRound {
   const uint64_t drafted_s;                                               // on the steady clock
   const std::function<void(const wire::StageReport&)>* const stage_done;  // the party's
 
+  // Of a signed round of several machines; null otherwise. Used by the call that works on the
+  // round, but for GiveUp.
+  Digest id = {};
+  std::shared_ptr<machines::Machines> machines;
+
   // Held by the call that works on the round, for a whole stage: making noise takes minutes. Never
   // taken on an I/O thread or under `gate`. Locked by Working alone.
   Mutex work ABSL_ACQUIRED_BEFORE(gate);
   Held held ABSL_GUARDED_BY(work);
   std::atomic<bool> ended = false;  // set by Leave; stages look at it
+  // At several machines: the latest try that this machine has come to; the report of the noise,
+  // until the others' are known; the output that is being read, and whether there is one.
+  uint64_t attempt ABSL_GUARDED_BY(work) = 0;
+  std::optional<wire::StageReport> noise_report ABSL_GUARDED_BY(work);
+  Outgoing* onward ABSL_GUARDED_BY(work) = nullptr;
+  std::atomic<bool> reading = false;
 
   // Held briefly, on I/O threads too.
   mutable Mutex gate;
   RoundStage<PartyStage> stage ABSL_GUARDED_BY(gate){PartyStage::kDrafted};
   // Counts the changes of `held`. What was made from an earlier generation is no longer valid.
   uint64_t generation ABSL_GUARDED_BY(gate) = 0;
-  KeysPointer keys ABSL_GUARDED_BY(gate);               // from kSigned to the end
+  uint64_t begun ABSL_GUARDED_BY(gate) = 0;  // the latest try that all machines have come to
+  KeysPointer keys ABSL_GUARDED_BY(gate);    // from kSigned to the end
   OfflineSecretsPointer secrets ABSL_GUARDED_BY(gate);  // in kSigned and kPrepared
   std::weak_ptr<Intake> intake ABSL_GUARDED_BY(gate);   // one offline list at a time
   // The length of the offline list that was committed to.
@@ -130,6 +168,44 @@ struct Party::OpenRound {
   std::vector<wire::StageReport> reports ABSL_GUARDED_BY(gate);
 
   RoundCounter counter() const { return RoundCounter(draft.counter()); }
+
+  // Null without a journal: then the head stores it.
+  StoreDigest Store(Journal* journal, Content content) const {
+    if (journal == nullptr) return nullptr;
+    return [journal, content, round = counter()](const Digest& digest) {
+      return journal->CommitRound(round, content, digest);
+    };
+  }
+
+  // At several machines: waits until all have come to one try of a stage. A machine that is at an
+  // earlier one is told so by this call, and comes again; those at the latest one wait for it.
+  // Errors that are the same at all machines go to `agreed`; others are returned.
+  absl::Status ComeTogether(absl::string_view what, const StageTry& present,
+                            std::optional<uint64_t> records, absl::Status& agreed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+
+  // What all machines say of their parts of a call, by rank.
+  absl::StatusOr<std::vector<Said>> Say(absl::string_view what, const Said& mine)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) {
+    SHOAL_ASSIGN_OR_RETURN(const auto all,
+                           machines->Gather(what, EncodeSaid(mine), kMostSaidBytes));
+    std::vector<Said> said(all.size());
+    for (uint32_t rank = 0; rank < all.size(); ++rank) {
+      SHOAL_ASSIGN_OR_RETURN(said[rank], DecodeSaid(rank, all[rank]));
+    }
+    return said;
+  }
+
+  // Makes a report of this machine's part of a stage one of the party's: sums, and the longest
+  // time.
+  absl::Status Total(wire::StageReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work);
+
+  // Begins to hand an output out; when all of it has been read.
+  absl::Status StartOutput(Outgoing& output) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work);
+  absl::Status OutputIsRead(wire::StageReport report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(work);
+  // Reads the output that is being read to its end in place of its reader, which has broken off:
+  // otherwise the other machines would wait for this one's part of the digest.
+  void FinishOutput() ABSL_EXCLUSIVE_LOCKS_REQUIRED(work);
 
   // FAILED_PRECONDITION unless `to` may come next.
   absl::Status Check(PartyStage to) const ABSL_LOCKS_EXCLUDED(gate) {
@@ -196,6 +272,7 @@ struct Party::OpenRound {
     keys.reset();
     secrets.reset();
     material.reset();
+    if (machines != nullptr) machines->GiveUp();
     return intake.lock();
   }
 
@@ -218,6 +295,20 @@ struct Party::OpenRound {
     return absl::FailedPreconditionError("the round has ended, or its stage was begun again");
   }
 
+  // The stages at this machine, once all have come to them. `self` is this round.
+  absl::StatusOr<std::unique_ptr<ByteSource>> OfflineOf(Party& party, const RoundPointer& self,
+                                                        Intake& list_in)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+  absl::StatusOr<Bytes> QueriesOf(Party& party, BytesView encoded)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+  absl::StatusOr<std::unique_ptr<ByteSource>> AnswersTo(Party& party, const RoundPointer& self,
+                                                        BytesView encoded)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+  // Waits until all machines have their batches. Ends the round after an error that they have not
+  // agreed about.
+  absl::Status ComeToQueries(Party& party, const StageTry& present)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+
   // Makes the party's noise unless that was done.
   absl::Status MakeNoise(const Party& party, const RoundKeys& round_keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
@@ -231,17 +322,22 @@ struct Party::OpenRound {
   // holds what was made of them.
   absl::StatusOr<std::optional<wire::QueryBatch>> TakeQueries(BytesView encoded,
                                                               const RoundKeys& round_keys,
-                                                              Journal& journal, ThreadPool& pool)
+                                                              Journal* journal,
+                                                              const Resources& resources)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate) {
     SHOAL_RETURN_IF_ERROR(
         Annotate(Check(PartyStage::kQueried), "queries came before the offline stage was done"));
     std::optional<wire::QueryBatch> queries;
-    if (const auto* const ready = std::get_if<Ready>(&held)) {
-      SHOAL_ASSIGN_OR_RETURN(queries, wire::DecodeQueryBatch(encoded, ready->material->positions));
+    const auto* const ready = std::get_if<Ready>(&held);
+    const OnlineMaterial& known =
+        ready != nullptr ? *ready->material : *std::get<Queried>(held).material;
+    if (ready != nullptr) {
+      SHOAL_ASSIGN_OR_RETURN(queries, wire::DecodeQueryBatch(encoded, known.positions));
     }
-    SHOAL_RETURN_IF_ERROR(
-        journal.CommitRound(counter(), Content::kQueriesInput,
-                            round_keys.MacOf(Content::kQueriesInput, encoded, pool)));
+    SHOAL_RETURN_IF_ERROR(CommitQueries(
+        round_keys.Mac(Content::kQueriesInput), encoded, queries.has_value() ? &*queries : nullptr,
+        known.layout.positions, Store(journal, Content::kQueriesInput), *resources.machines,
+        *resources.pool));
     if (!queries.has_value()) SHOAL_RETURN_IF_ERROR(Repeat(PartyStage::kQueried));
     return queries;
   }
@@ -276,7 +372,10 @@ class ABSL_SCOPED_LOCKABLE Party::Working {
 };
 
 Resources Party::ResourcesFor(const OpenRound& open) const {
-  return {.pool = resources_.pool, .spools = resources_.spools, .ended = &open.ended};
+  Resources resources = resources_;
+  resources.ended = &open.ended;
+  if (open.machines != nullptr) resources.machines = open.machines.get();
+  return resources;
 }
 
 namespace {
@@ -291,37 +390,60 @@ absl::Status CheckTable(const TableEpoch& table, const roster::Roster& roster, b
   return noise::CheckPhi(roster.noise(), table.facts.rows);
 }
 
-absl::Status CommitTable(const TableEpoch& table, Journal& journal) {
-  return journal.CommitEpoch(absl::StrCat("table ", Hex(table.id)), table.epoch,
-                             table.facts.manifest_digest);
+absl::Status CommitTable(const TableEpoch& table, Journal* journal) {
+  if (journal == nullptr) return absl::OkStatus();  // the head's holds it
+  return journal->CommitEpoch(absl::StrCat("table ", Hex(table.id)), table.epoch,
+                              table.facts.manifest_digest);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
-                                                     const signature::SecretKey& key,
-                                                     Journal* journal, RandomSource* random,
-                                                     const Clock* clock, Resources resources) {
+absl::Status Party::CheckOptions(const Options& options) {
   const uint32_t number = options.number.value();
   if (number < 1 || number > options.roster.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("party ", number, ": the roster has ", options.roster.size(), " parties"));
   }
+  const PartyMachines& machines = options.machines;
+  if (machines.count != options.roster.party(number).machines || machines.rank >= machines.count ||
+      (machines.count > 1 && machines.join == nullptr)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("party ", number, ": the roster says ", options.roster.party(number).machines,
+                     " machines, this is ", machines.rank, " of ", machines.count));
+  }
+  return CheckTable(options.table, options.roster, number == options.roster.size());
+}
+
+absl::StatusOr<std::unique_ptr<Party>> Party::Create(Options options,
+                                                     const signature::SecretKey& key,
+                                                     Journal* journal, RandomSource* random,
+                                                     const Clock* clock, Resources resources) {
+  SHOAL_RETURN_IF_ERROR(CheckOptions(options));
+  const uint32_t number = options.number.value();
+  SHOAL_CHECK(options.machines.rank == 0);
   if (!(key.public_key() == options.roster.party(number).key)) {
     return absl::InvalidArgumentError(
         absl::StrCat("party ", number, ": the secret key is not the one that the roster lists"));
   }
-  SHOAL_RETURN_IF_ERROR(CheckTable(options.table, options.roster, number == options.roster.size()));
   SHOAL_RETURN_IF_ERROR(journal->CommitEpoch("roster " + options.roster.deployment(),
                                              options.roster.epoch(), options.roster.digest()));
-  SHOAL_RETURN_IF_ERROR(CommitTable(options.table, *journal));
+  SHOAL_RETURN_IF_ERROR(CommitTable(options.table, journal));
   auto table = std::make_shared<const TableEpoch>(std::exchange(options.table, {}));
   return std::unique_ptr<Party>(
-      new Party(std::move(options), std::move(table), key, journal, random, clock, resources));
+      new Party(std::move(options), std::move(table), &key, journal, random, clock, resources));
+}
+
+absl::StatusOr<std::unique_ptr<Party>> Party::CreateOther(Options options, RandomSource* random,
+                                                          const Clock* clock, Resources resources) {
+  SHOAL_RETURN_IF_ERROR(CheckOptions(options));
+  SHOAL_CHECK(options.machines.rank > 0);
+  auto table = std::make_shared<const TableEpoch>(std::exchange(options.table, {}));
+  return std::unique_ptr<Party>(new Party(std::move(options), std::move(table), /*key=*/nullptr,
+                                          /*journal=*/nullptr, random, clock, resources));
 }
 
 Party::Party(Options options, std::shared_ptr<const TableEpoch> table,
-             const signature::SecretKey& key, Journal* journal, RandomSource* random,
+             const signature::SecretKey* key, Journal* journal, RandomSource* random,
              const Clock* clock, Resources resources)
     : options_(std::move(options)),
       key_(key),
@@ -356,7 +478,7 @@ absl::Status Party::TakeEpoch(TableEpoch next) {
   const MutexLock taking(take_mutex_);
   SHOAL_RETURN_IF_ERROR(CheckEpoch(next));
   SHOAL_RETURN_IF_ERROR(CheckTable(next, roster(), is_backend()));
-  SHOAL_RETURN_IF_ERROR(CommitTable(next, *journal_));
+  SHOAL_RETURN_IF_ERROR(CommitTable(next, journal_));
   auto shared = std::make_shared<const TableEpoch>(std::move(next));
   const MutexLock lock(table_mutex_);
   std::erase_if(earlier_, [](const auto& epoch) { return epoch.expired(); });
@@ -382,6 +504,18 @@ RoundContext Party::MakeContext(const wire::RoundHeader& header, const Digest& r
                        .max_slots = header.max_slots(),
                        .noise = noise_,
                        .next_recipients = {}};
+  return context;
+}
+
+absl::StatusOr<RoundContext> Party::MakeWholeContext(const wire::RoundHeader& header,
+                                                     const Digest& round_id) const {
+  RoundContext context = MakeContext(header, round_id);
+  for (uint32_t next = number().value() + 1; next <= roster().size(); ++next) {
+    onion::PublicKey key;
+    std::ranges::copy(AsBytes(header.onion_keys(static_cast<int>(next) - 1)), key.begin());
+    SHOAL_ASSIGN_OR_RETURN(onion::Recipient recipient, onion::Recipient::Create(key));
+    context.next_recipients.push_back(std::move(recipient));
+  }
   return context;
 }
 
@@ -425,12 +559,15 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
                                                        " rounds are open here already"));
     }
   }
-  RoundSecrets secrets(random_->NewSeed());
+  Seed root = random_->NewSeed();
+  std::optional<Seed> kept;
+  if (has_several_machines()) kept = root.Clone();
+  OpenRound::Drafted drawn{RoundSecrets(std::move(root)), std::move(kept)};
   wire::RoundHeader extended = draft;
   extended.DiscardUnknownFields();  // only what was checked is sent on
-  extended.add_onion_keys(ToString(secrets.OnionKeyPair().public_key));
+  extended.add_onion_keys(ToString(drawn.secrets.OnionKeyPair().public_key));
   const MutexLock lock(mutex_);
-  drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(secrets), table,
+  drafts_[counter] = std::make_shared<OpenRound>(extended, std::move(drawn), table,
                                                  clock_->SteadySeconds(), &options_.stage_done);
   return extended;
 }
@@ -467,13 +604,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     return absl::InvalidArgumentError(
         absl::StrCat("round ", counter.value(), ": its header came back changed"));
   }
-  RoundContext context = MakeContext(header, id);
-  for (uint32_t next = number().value() + 1; next <= roster().size(); ++next) {
-    onion::PublicKey key;
-    std::ranges::copy(AsBytes(header.onion_keys(static_cast<int>(next) - 1)), key.begin());
-    SHOAL_ASSIGN_OR_RETURN(onion::Recipient recipient, onion::Recipient::Create(key));
-    context.next_recipients.push_back(std::move(recipient));
-  }
+  SHOAL_ASSIGN_OR_RETURN(RoundContext context, MakeWholeContext(header, id));
 
   std::vector<signature::Signature> signatures = {};
   if (is_backend()) {
@@ -486,22 +617,40 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     signatures.push_back(theirs);
   }
   SHOAL_RETURN_IF_ERROR(journal_->CommitRound(counter, Content::kHeader, id));
-  signatures.push_back(key_.Sign(id));
+  signatures.push_back(key_->Sign(id));
   SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
                          signature::AggregateSignatures(signatures));
+  wire::SignedHeader out;
+  *out.mutable_header() = header;
+  out.DiscardUnknownFields();
+  out.set_signature(ToString(sum.bytes()));
   absl::Status signed_now;
   {
     const MutexLock lock(mutex_);
     const MutexLock gate(open->gate);
     signed_now = CheckNewest(*table);
+    if (signed_now.ok()) signed_now = open->stage.Check(PartyStage::kSigned);
+    std::shared_ptr<machines::Machines> machines;
+    if (signed_now.ok() && has_several_machines()) {
+      auto joined = options_.machines.join(++opened_, id);
+      signed_now = joined.status();
+      if (joined.ok()) machines = *std::move(joined);
+    }
     if (signed_now.ok()) signed_now = open->stage.Advance(PartyStage::kSigned);
     if (signed_now.ok()) {
       ++open->generation;
-      RoundSecrets& secrets = std::get<OpenRound::Drafted>(open->held).secrets;
+      auto& drafted = std::get<OpenRound::Drafted>(open->held);
+      RoundSecrets& secrets = drafted.secrets;
       open->keys = std::make_shared<const RoundKeys>(
           std::move(static_cast<LastingSecrets&>(secrets)), std::move(context));
       open->secrets =
           std::make_shared<const OfflineSecrets>(std::move(static_cast<OfflineSecrets&>(secrets)));
+      open->id = id;
+      open->machines = std::move(machines);
+      // Before anybody can end the round, so that the others hear of both in this order.
+      if (drafted.root.has_value() && options_.machines.opened) {
+        options_.machines.opened({opened_, out, *std::move(drafted.root)});
+      }
       open->held = std::monostate();
       drafts_.erase(counter);
       rounds_[id] = open;
@@ -512,11 +661,58 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
     SHOAL_RETURN_IF_ERROR(journal_->EndRound(counter));
     return Annotate(signed_now, absl::StrCat("round ", counter.value(), ": withdrawn or too old"));
   }
-  wire::SignedHeader out;
-  *out.mutable_header() = header;
-  out.DiscardUnknownFields();
-  out.set_signature(ToString(sum.bytes()));
   return out;
+}
+
+absl::Status Party::Open(const RoundOpening& opening) {
+  SHOAL_CHECK(rank() > 0);
+  const Digest id = round::RoundId(opening.header.header());
+  // Before all checks: the other machines learn of an error by it.
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<machines::Machines> machines,
+                         options_.machines.join(opening.number, id));
+  const absl::Status opened = Open(opening, id, machines);
+  if (!opened.ok()) machines->GiveUp();
+  return opened;
+}
+
+absl::Status Party::Open(const RoundOpening& opening, const Digest& id,
+                         const std::shared_ptr<machines::Machines>& machines) {
+  const wire::RoundHeader& header = opening.header.header();
+  const std::shared_ptr<const TableEpoch> table = this->table();
+  if (header.manifest_digest() != AsText(table->facts.manifest_digest)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "machine ", rank(), " has another epoch of the table than its head: ", table->epoch));
+  }
+  SHOAL_RETURN_IF_ERROR(
+      round::CheckHeader(header, roster().size(), roster(), table->facts, clock_->NowSeconds()));
+  RoundSecrets secrets(opening.root.Clone());
+  if (header.onion_keys(static_cast<int>(number().value()) - 1) !=
+      ToString(secrets.OnionKeyPair().public_key)) {
+    return absl::InvalidArgumentError("a round's seed is not that of its header");
+  }
+  SHOAL_ASSIGN_OR_RETURN(RoundContext context, MakeWholeContext(header, id));
+  auto keys = std::make_shared<const RoundKeys>(std::move(static_cast<LastingSecrets&>(secrets)),
+                                                std::move(context));
+  auto drawn =
+      std::make_shared<const OfflineSecrets>(std::move(static_cast<OfflineSecrets&>(secrets)));
+  auto open = std::make_shared<OpenRound>(header, std::monostate(), table, clock_->SteadySeconds(),
+                                          &options_.stage_done);
+  const MutexLock lock(mutex_);
+  if (rounds_.contains(id)) return absl::AlreadyExistsError("the round is open already");
+  if (rounds_.size() >= options_.max_open_rounds) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(options_.max_open_rounds, " rounds are open here already"));
+  }
+  open->id = id;
+  open->machines = machines;
+  {
+    const MutexLock gate(open->gate);
+    SHOAL_RETURN_IF_ERROR(open->stage.Advance(PartyStage::kSigned));
+    open->keys = std::move(keys);
+    open->secrets = std::move(drawn);
+  }
+  rounds_[id] = std::move(open);
+  return absl::OkStatus();
 }
 
 absl::Status Party::Withdraw(RoundCounter counter) {
@@ -529,7 +725,11 @@ absl::Status Party::Withdraw(RoundCounter counter) {
     if (found != rounds_.end()) signed_round = found->first;
     if (!drafted && !signed_round.has_value()) return absl::OkStatus();
   }
-  return signed_round.has_value() ? End(*signed_round) : journal_->EndRound(counter);
+  return signed_round.has_value() ? End(*signed_round) : EndInJournal(counter);
+}
+
+absl::Status Party::EndInJournal(RoundCounter counter) const {
+  return journal_ == nullptr ? absl::OkStatus() : journal_->EndRound(counter);
 }
 
 bool Party::DropDraftLocked(RoundCounter counter) {
@@ -568,9 +768,171 @@ absl::Status Party::OpenRound::MakeNoise(const Party& party, const RoundKeys& ro
     wire::StageReport report = ReportOf(party.number(), "noise");
     report.set_noise_queries(noise.size());
     timer.AddTo(report);
-    Report(std::move(report));
+    if (machines == nullptr) {
+      Report(std::move(report));
+    } else {
+      noise_report = std::move(report);  // one machine's share is not to be told
+    }
   }
   return Become(PartyStage::kPrepared, Prepared{std::move(noise)});
+}
+
+absl::Status Party::OpenRound::ComeTogether(absl::string_view what, const StageTry& present,
+                                            std::optional<uint64_t> records, absl::Status& agreed) {
+  if (machines == nullptr) return absl::OkStatus();
+  FinishOutput();
+  const auto later = [] { return absl::AbortedError("a later try of this stage has begun"); };
+  for (;;) {
+    if (present.attempt < attempt) {
+      agreed = later();
+      return absl::OkStatus();
+    }
+    attempt = present.attempt;
+    const std::array<uint64_t, 2> mine = {present.attempt, present.records};
+    SHOAL_ASSIGN_OR_RETURN(const auto all, GatherNumbers(*machines, what, mine));
+    bool same = true;
+    for (const auto& numbers : all) {
+      same = same && numbers[0] == present.attempt;
+      if (numbers[0] > present.attempt) agreed = later();
+    }
+    if (!agreed.ok()) return absl::OkStatus();
+    if (!same) continue;
+    for (uint32_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank][1] == records.value_or(all[0][1])) continue;
+      agreed = absl::InvalidArgumentError(absl::StrCat("machine ", rank, " was told a list of ",
+                                                       all[rank][1], " records, and not of ",
+                                                       records.value_or(all[0][1])));
+      return absl::OkStatus();
+    }
+    const MutexLock lock(gate);
+    begun = present.attempt;
+    return absl::OkStatus();
+  }
+}
+
+absl::Status Party::OpenRound::Total(wire::StageReport& report) {
+  if (machines == nullptr) return absl::OkStatus();
+  constexpr double kMicro = 1e6;
+  const std::array<uint64_t, 7> mine = {static_cast<uint64_t>(report.seconds() * kMicro),
+                                        static_cast<uint64_t>(report.cpu_seconds() * kMicro),
+                                        report.positions_in(),
+                                        report.positions_out(),
+                                        report.noise_queries(),
+                                        report.bytes_in(),
+                                        report.bytes_out()};
+  SHOAL_ASSIGN_OR_RETURN(
+      const auto all, GatherNumbers(*machines, absl::StrCat("report of ", report.stage()), mine));
+  std::array<uint64_t, 7> sum = {};
+  for (const auto& numbers : all) {
+    for (size_t i = 1; i < sum.size(); ++i) sum[i] += numbers[i];
+    sum[0] = std::max(sum[0], numbers[0]);
+  }
+  report.set_seconds(static_cast<double>(sum[0]) / kMicro);
+  report.set_cpu_seconds(static_cast<double>(sum[1]) / kMicro);
+  report.set_positions_in(sum[2]);
+  report.set_positions_out(sum[3]);
+  report.set_noise_queries(sum[4]);
+  report.set_bytes_in(sum[5]);
+  report.set_bytes_out(sum[6]);
+  return absl::OkStatus();
+}
+
+absl::Status Party::Break(OpenRound& open, const absl::Status& why) {
+  if (open.machines == nullptr) return why;
+  std::shared_ptr<OpenRound> broken;
+  std::shared_ptr<Intake> intake;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = rounds_.find(open.id);
+    if (found != rounds_.end() && found->second.get() == &open) {
+      broken = found->second;
+      rounds_.erase(found);
+      intake = open.Leave();
+    }
+  }
+  if (broken != nullptr) {
+    if (intake != nullptr) intake->TakeWork();
+    if (options_.machines.ended) options_.machines.ended(open.id);
+    if (options_.ended) options_.ended(open.counter(), why.message());
+    if (!EndInJournal(open.counter()).ok()) {
+      const MutexLock lock(mutex_);
+      unwritten_.insert(open.counter());
+    }
+  }
+  // Nobody may take it for a link that broke, after which the stage is tried again.
+  return absl::AbortedError(
+      absl::StrCat("the party's machines have given the round up: ", why.message()));
+}
+
+bool Party::IsAtWork(const Digest& round_id, uint64_t attempt) const {
+  const auto open = Find(round_id);
+  if (!open.ok() || (*open)->machines == nullptr) return true;
+  const MutexLock lock((*open)->gate);
+  return (*open)->begun >= attempt;
+}
+
+absl::Status Party::SendTogether(const Digest& round_id, absl::string_view what, uint64_t attempt,
+                                 const std::function<absl::Status(const Mine& mine)>& send) {
+  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  SHOAL_CHECK(open->machines != nullptr);
+  std::atomic<bool> given_up = false;
+  Mine mine{
+      .rank = rank(), .attempt = attempt, .run = {}, .given_up = [&] { return given_up.load(); }};
+  {
+    const MutexLock lock(open->gate);
+    if (open->material == nullptr) return absl::NotFoundError("round ended");
+    const std::vector<uint64_t>& places = open->material->layout.places;
+    if (!places.empty()) {  // not at the backend
+      mine.run = {places.back(), places[rank()], places[rank() + 1] - places[rank()]};
+    }
+  }
+  struct {
+    Mutex mutex;
+    CondVar changed;
+    Said said ABSL_GUARDED_BY(mutex);
+  } own;
+  std::thread call([&] {
+    const absl::Status sent = send(mine);
+    const MutexLock lock(own.mutex);
+    own.said = sent;
+    own.changed.NotifyAll();
+  });
+  // The first error by rank of those that were told first: the same at all machines, and not that
+  // of a call that was given up because of it.
+  absl::Status result;
+  for (;;) {
+    Said now;
+    {
+      const auto until = std::chrono::steady_clock::now() + kBetweenWords;
+      const MutexLock lock(own.mutex);
+      while (!own.said.has_value() && own.changed.WaitUntil(own.mutex, until)) {
+      }
+      now = own.said;
+    }
+    // While the list is read, its digest is what the machines talk about.
+    if (!now.has_value() && open->reading) continue;
+    const Working working(*open);
+    if (now.has_value()) open->FinishOutput();
+    const auto said = open->Say(what, now);
+    if (!said.ok()) {
+      given_up = true;
+      result = Break(*open, said.status());
+      break;
+    }
+    bool all = true;
+    for (const Said& each : *said) {
+      all = all && each.has_value();
+      if (each.has_value() && result.ok()) result = *each;
+    }
+    if (!result.ok()) given_up = true;
+    if (!all) continue;
+    // In this order of the machines' calls, so that no repeat comes between.
+    auto* const ready = std::get_if<OpenRound::Ready>(&open->held);
+    if (result.ok() && ready != nullptr) ready->list.reset();
+    break;
+  }
+  call.join();
+  return result;
 }
 
 absl::Status Party::PrepareNoise(const Digest& round_id) {
@@ -619,44 +981,118 @@ class Party::Outgoing final : public ByteSource {
   }
 
   // Commits to an empty output at once.
-  absl::Status Start() { return size() == 0 ? Commit() : absl::OkStatus(); }
+  absl::Status Start() {
+    const StageTimer timer;
+    const Resources resources = party_->ResourcesFor(*open_);
+    SHOAL_ASSIGN_OR_RETURN(PartyContent content,
+                           PartyContent::OfList(mac_, size_, *resources.machines));
+    source_.emplace(std::move(inner_), std::move(content), open_->Store(party_->journal_, content_),
+                    resources.machines, resources.pool);
+    SHOAL_RETURN_IF_ERROR(source_->Start());
+    timer.AddTo(report_);
+    return absl::OkStatus();
+  }
+  // From now on a reader that breaks off leaves the rest to this object.
+  void ReadToTheEnd() { reads_to_the_end_ = true; }
+  ~Outgoing() override {
+    if (!reads_to_the_end_) return;
+    const Working working(*open_);
+    if (open_->onward == this) open_->FinishOutput();
+  }
 
   uint64_t size() const override { return size_; }
+  // The last piece comes after the commitment.
+  bool committed() const { return source_.has_value() && given_ == size_; }
+  const wire::StageReport& report() const { return report_; }
 
   absl::StatusOr<BytesView> Next() override {
     if (given_ == size()) return BytesView();
     const Working working(*open_);
-    SHOAL_RETURN_IF_ERROR(open_->CheckGeneration(generation_));
+    SHOAL_RETURN_IF_ERROR(CheckCurrent());
+    const absl::StatusOr<BytesView> piece = Take();
+    if (!piece.ok()) return party_->Break(*open_, piece.status());
+    if (committed()) {
+      if (const absl::Status done = open_->OutputIsRead(report_); !done.ok()) {
+        return party_->Break(*open_, done);
+      }
+    }
+    return piece;
+  }
+  // FAILED_PRECONDITION once what the source reads is gone.
+  absl::Status CheckCurrent() const { return open_->CheckGeneration(generation_); }
+  // The next piece, for who has open->work, while CheckCurrent holds.
+  absl::StatusOr<BytesView> Take() {
     const StageTimer timer;
-    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, inner_->Next());
-    SHOAL_CHECK(!piece.empty() && piece.size() <= size() - given_);
-    digest_.Update(piece, *party_->resources_.pool);
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source_->Next());
     given_ += piece.size();
     timer.AddTo(report_);
-    if (given_ == size()) SHOAL_RETURN_IF_ERROR(Commit());
     return piece;
   }
 
  private:
-  absl::Status Commit() {
-    const StageTimer timer;
-    SHOAL_RETURN_IF_ERROR(
-        party_->journal_->CommitRound(open_->counter(), content_, digest_.Finish()));
-    timer.AddTo(report_);
-    open_->Report(report_);
-    return absl::OkStatus();
-  }
-
   Party* const party_;
   const RoundPointer open_;
   const Content content_;
-  const std::unique_ptr<ByteSource> inner_;
+  std::unique_ptr<ByteSource> inner_;  // until Start
   wire::StageReport report_;
   const ContentMac mac_;
-  ContentMac::Stream digest_{mac_};
+  std::optional<CommittedSource> source_;
   const uint64_t generation_;
   const uint64_t size_;  // a copy, as inner_->size() may read what the round holds
   uint64_t given_ = 0;
+  bool reads_to_the_end_ = false;
+};
+
+absl::Status Party::OpenRound::StartOutput(Outgoing& output) {
+  SHOAL_RETURN_IF_ERROR(output.Start());
+  if (output.size() == 0) return OutputIsRead(output.report());
+  if (machines == nullptr) return absl::OkStatus();
+  output.ReadToTheEnd();
+  onward = &output;
+  reading = true;
+  return absl::OkStatus();
+}
+
+absl::Status Party::OpenRound::OutputIsRead(wire::StageReport report) {
+  onward = nullptr;
+  SHOAL_RETURN_IF_ERROR(Total(report));
+  reading = false;
+  Report(std::move(report));
+  return absl::OkStatus();
+}
+
+void Party::OpenRound::FinishOutput() {
+  Outgoing* const output = std::exchange(onward, nullptr);
+  // After an error the machines have given the round up, and their next call says so.
+  while (output != nullptr && !output->committed() && output->CheckCurrent().ok()) {
+    const absl::StatusOr<BytesView> piece = output->Take();
+    if (!piece.ok() || piece->empty()) break;
+  }
+  if (output != nullptr && output->committed()) OutputIsRead(output->report()).IgnoreError();
+  reading = false;
+}
+
+// The same for answers on their way back, with the list in which they lie.
+class Party::OutgoingAnswers final : public AnswerSource {
+ public:
+  OutgoingAnswers(Party* party, RoundPointer open, const RoundKeys& keys,
+                  std::unique_ptr<AnswerSource> answers, wire::StageReport report)
+      : answers_(*answers),
+        out_(party, std::move(open), keys, Content::kAnswersOutput, std::move(answers),
+             std::move(report)) {}
+
+  Outgoing& outgoing() { return out_; }
+  uint64_t size() const override { return out_.size(); }
+  absl::StatusOr<BytesView> Next() override { return out_.Next(); }
+  bool in_memory() const override { return answers_.in_memory(); }
+  Spool TakeList() override {
+    SHOAL_CHECK(out_.committed());
+    return answers_.TakeList();
+  }
+
+ private:
+  AnswerSource& answers_;  // which `out_` owns
+  Outgoing out_;
 };
 
 namespace {
@@ -691,18 +1127,19 @@ class ListReader final : public ByteSource {
 }  // namespace
 
 struct Party::IntakeWork {
-  IntakeWork(KeysPointer k, uint64_t b, std::optional<OnionIntake> o)
+  IntakeWork(KeysPointer k, uint64_t b, std::vector<PartyContent::Part> parts,
+             const machines::Machines& machines)
       : keys(std::move(k)),
         bytes(b),
-        onions(std::move(o)),
-        mac(keys->Mac(Content::kOfflineInput)) {}
+        mac(keys->Mac(Content::kOfflineInput)),
+        content(mac, std::move(parts), machines) {}
   const KeysPointer keys;
   const uint64_t bytes;
   uint64_t taken = 0;
   // None if a list was committed to before: whether this one is the same, its digest tells.
   std::optional<OnionIntake> onions;
   const ContentMac mac;
-  ContentMac::Stream digest{mac};
+  PartyContent content;
   double seconds = 0, cpu_seconds = 0;  // spent in Take
 
   absl::Status Take(BytesView piece, ThreadPool& pool) {
@@ -710,7 +1147,7 @@ struct Party::IntakeWork {
       return absl::InvalidArgumentError("offline list: more bytes than were announced");
     }
     if (onions.has_value()) SHOAL_RETURN_IF_ERROR(onions->Take(piece));
-    digest.Update(piece, pool);
+    content.Update(piece, pool);
     taken += piece.size();
     return absl::OkStatus();
   }
@@ -722,8 +1159,9 @@ struct Party::IntakeWork {
   }
 };
 
-Party::Intake::Intake(const Party* party, RoundPointer open, std::unique_ptr<IntakeWork> work)
-    : party_(party), open_(std::move(open)), work_(std::move(work)) {}
+Party::Intake::Intake(const Party* party, RoundPointer open, StageTry stage,
+                      std::unique_ptr<IntakeWork> work)
+    : party_(party), open_(std::move(open)), stage_(stage), work_(std::move(work)) {}
 
 Party::Intake::~Intake() = default;
 
@@ -753,19 +1191,30 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::S
   if (number().value() == 1) {
     return absl::InvalidArgumentError("party 1 gets submissions, and no list of onions");
   }
-  return BeginIntake(header, bytes, std::nullopt);
+  return BeginIntake(header, bytes, std::nullopt, {});
+}
+
+absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
+                                                                   uint64_t bytes, uint64_t onions,
+                                                                   uint64_t attempt) {
+  SHOAL_CHECK(number().value() == 1);
+  const auto open = Find(round::RoundId(header.header()));
+  auto intake = BeginIntake(header, bytes, onions, {.attempt = attempt});
+  if (intake.ok() || !open.ok()) return intake;
+  return Break(**open, intake.status());  // the other machines wait for this one
 }
 
 absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginOffline(const wire::SignedHeader& header,
                                                                    uint64_t bytes,
-                                                                   uint64_t onions) {
-  SHOAL_CHECK(number().value() == 1);
-  return BeginIntake(header, bytes, onions);
+                                                                   const StageTry& stage) {
+  SHOAL_CHECK(number().value() > 1 && has_several_machines());
+  return BeginIntake(header, bytes, std::nullopt, stage);
 }
 
 absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginIntake(const wire::SignedHeader& header,
                                                                   uint64_t bytes,
-                                                                  std::optional<uint64_t> count) {
+                                                                  std::optional<uint64_t> count,
+                                                                  const StageTry& stage) {
   // Only headers that this party has signed are found by their id.
   const absl::StatusOr<RoundPointer> found = Find(round::RoundId(header.header()));
   const std::shared_ptr<const TableEpoch> table = found.ok() ? (*found)->table : this->table();
@@ -782,6 +1231,34 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginIntake(const wire::Si
     before = std::exchange(open->intake, {}).lock();
   }
   if (before != nullptr) before->TakeWork();
+  std::vector<PartyContent::Part> parts = {{.machine = rank(), .bytes = bytes}};
+  if (has_several_machines() && !count.has_value()) {
+    // The slices of all follow from the length of the list.
+    const uint32_t machines = options_.machines.count;
+    const size_t onion_bytes = OnionBytesFor(roster().size(), number().value());
+    parts.clear();
+    if (stage.records > MaxInput().offline_bytes / onion_bytes) {
+      return absl::InvalidArgumentError("offline list: longer than the header allows");
+    }
+    for (uint32_t of = 0; of < machines; ++of) {
+      parts.push_back({of, machines::RunOf(stage.records, of, machines).size() * onion_bytes});
+    }
+    if (parts[rank()].bytes != bytes) {
+      return absl::InvalidArgumentError(absl::StrCat("offline list: ", bytes,
+                                                     " bytes are not slice ", rank(), " of ",
+                                                     stage.records, " records"));
+    }
+  }
+  const Resources resources = ResourcesFor(*open);
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+  auto work = std::make_unique<IntakeWork>(keys, bytes, std::move(parts), *resources.machines);
+  if (has_several_machines() && count.has_value()) {
+    // Submissions have any length.
+    const Working working(*open);
+    open->FinishOutput();
+    SHOAL_ASSIGN_OR_RETURN(work->content,
+                           PartyContent::OfList(work->mac, bytes, *resources.machines));
+  }
   std::shared_ptr<Intake> intake;
   {
     const MutexLock lock(open->gate);
@@ -791,17 +1268,15 @@ absl::StatusOr<std::shared_ptr<Party::Intake>> Party::BeginIntake(const wire::Si
       return absl::FailedPreconditionError(
           "another offline list was taken before; a round has one for ever");
     }
-    std::optional<OnionIntake> onions;
     if (open->secrets != nullptr) {
       const RoundContext& context = open->keys->context;
       SHOAL_ASSIGN_OR_RETURN(
-          onions, count.has_value()
-                      ? OnionIntake::BeginSubmissions(context, *open->secrets, bytes, *count,
-                                                      ResourcesFor(*open))
-                      : OnionIntake::Begin(context, *open->secrets, bytes, ResourcesFor(*open)));
+          work->onions,
+          count.has_value()
+              ? OnionIntake::BeginSubmissions(context, *open->secrets, bytes, *count, resources)
+              : OnionIntake::Begin(context, *open->secrets, bytes, resources));
     }
-    intake.reset(
-        new Intake(this, open, std::make_unique<IntakeWork>(open->keys, bytes, std::move(onions))));
+    intake.reset(new Intake(this, open, stage, std::move(work)));
     before = std::exchange(open->intake, intake).lock();
   }
   if (before != nullptr) before->TakeWork();  // it began at the same time
@@ -814,19 +1289,22 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHea
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(const wire::SignedHeader& header,
-                                                           ByteSource& submissions,
-                                                           uint64_t onions) {
-  return OfflineFrom(BeginOffline(header, submissions.size(), onions), submissions);
+                                                           ByteSource& submissions, uint64_t onions,
+                                                           uint64_t attempt) {
+  return OfflineFrom(BeginOffline(header, submissions.size(), onions, attempt), submissions);
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::OfflineFrom(
     absl::StatusOr<std::shared_ptr<Intake>> begun, ByteSource& list) {
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<Intake> intake, std::move(begun));
-  for (;;) {
-    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, list.Next());
-    if (piece.empty()) break;
-    SHOAL_RETURN_IF_ERROR(intake->Take(piece));
-  }
+  const auto take = [&]() -> absl::Status {
+    for (;;) {
+      SHOAL_ASSIGN_OR_RETURN(const BytesView piece, list.Next());
+      if (piece.empty()) return absl::OkStatus();
+      SHOAL_RETURN_IF_ERROR(intake->Take(piece));
+    }
+  };
+  if (const absl::Status taken = take(); !taken.ok()) return Break(*intake->open_, taken);
   return Offline(std::move(intake));
 }
 
@@ -835,26 +1313,41 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Offline(std::shared_ptr<Intak
   const std::shared_ptr<Intake> intake = std::move(list);
   OpenRound& open = *intake->open_;
   const Working working(open);
-  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open.Keys());
-  const std::unique_ptr<IntakeWork> work = intake->TakeWork();
-  if (work == nullptr) return absl::NotFoundError("round ended");
-  SHOAL_RETURN_IF_ERROR(work->Check());
-  if (std::holds_alternative<OpenRound::Ready>(open.held)) {
-    SHOAL_RETURN_IF_ERROR(
-        journal_->CommitRound(open.counter(), Content::kOfflineInput, work->digest.Finish()));
-    SHOAL_RETURN_IF_ERROR(open.Repeat(PartyStage::kReady));
-  } else {
-    SHOAL_RETURN_IF_ERROR(open.TakeOnions(*this, *keys, *work));
+  absl::Status agreed;
+  if (const absl::Status together =
+          open.ComeTogether("offline list", intake->stage_, std::nullopt, agreed);
+      !together.ok()) {
+    return Break(open, together);
   }
-  auto& ready = std::get<OpenRound::Ready>(open.held);
+  SHOAL_RETURN_IF_ERROR(agreed);
+  auto onward = open.OfflineOf(*this, intake->open_, *intake);
+  if (!onward.ok()) return Break(open, onward.status());
+  return onward;
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::OpenRound::OfflineOf(Party& party,
+                                                                        const RoundPointer& self,
+                                                                        Intake& list_in) {
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
+  const std::unique_ptr<IntakeWork> list_work = list_in.TakeWork();
+  if (list_work == nullptr) return absl::NotFoundError("round ended");
+  SHOAL_RETURN_IF_ERROR(list_work->Check());
+  if (std::holds_alternative<Ready>(held)) {
+    SHOAL_RETURN_IF_ERROR(list_work->content.Commit(Store(party.journal_, Content::kOfflineInput),
+                                                    *party.ResourcesFor(*this).machines));
+    SHOAL_RETURN_IF_ERROR(Repeat(PartyStage::kReady));
+  } else {
+    SHOAL_RETURN_IF_ERROR(TakeOnions(party, *round_keys, *list_work));
+  }
+  auto& ready = std::get<Ready>(held);
   if (ready.list == nullptr) return nullptr;
   ready.list->Rewind();
   auto reader = std::make_unique<ListReader>(ready.list);
   ready.reader = reader->alive();
-  auto onward = std::make_unique<Outgoing>(this, intake->open_, *keys, Content::kOfflineOutput,
+  auto output = std::make_unique<Outgoing>(&party, self, *round_keys, Content::kOfflineOutput,
                                            std::move(reader), ready.report);
-  SHOAL_RETURN_IF_ERROR(onward->Start());
-  return onward;
+  SHOAL_RETURN_IF_ERROR(StartOutput(*output));
+  return output;
 }
 
 void Party::ListPassedOn(const Digest& round_id) {
@@ -870,9 +1363,13 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
                                           IntakeWork& list) {
   SHOAL_RETURN_IF_ERROR(MakeNoise(party, round_keys));  // unless that was done ahead of time
   SHOAL_RETURN_IF_ERROR(Check(PartyStage::kOffline));
+  if (noise_report.has_value()) {
+    SHOAL_RETURN_IF_ERROR(Total(*noise_report));
+    Report(*std::exchange(noise_report, std::nullopt));
+  }
   const StageTimer timer;
-  SHOAL_RETURN_IF_ERROR(
-      party.journal_->CommitRound(counter(), Content::kOfflineInput, list.digest.Finish()));
+  SHOAL_RETURN_IF_ERROR(list.content.Commit(Store(party.journal_, Content::kOfflineInput),
+                                            *party.ResourcesFor(*this).machines));
   // From here on no other list can be opened, and no other noise or permutation be drawn. If the
   // stage fails now, the round can only end.
   NoiseBatch noise = std::move(std::get<Prepared>(held).noise);
@@ -904,79 +1401,122 @@ absl::Status Party::OpenRound::TakeOnions(const Party& party, const RoundKeys& r
                                           std::move(report)});
 }
 
-absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded) {
+absl::Status Party::OpenRound::ComeToQueries(Party& party, const StageTry& present) {
+  if (machines == nullptr) return absl::OkStatus();
+  std::optional<uint64_t> records;
+  if (party.number().value() > 1) {
+    const MutexLock lock(gate);
+    if (material != nullptr) records = material->layout.positions.back();
+  }
+  absl::Status agreed;
+  const absl::Status together = ComeTogether("queries", present, records, agreed);
+  return together.ok() ? agreed : party.Break(*this, together);
+}
+
+absl::StatusOr<Bytes> Party::Queries(const Digest& round_id, BytesView encoded,
+                                     const StageTry& stage) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   const Working working(*open);
-  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+  SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
+  absl::StatusOr<Bytes> out = open->QueriesOf(*this, encoded);
+  if (!out.ok()) return Break(*open, out.status());
+  return out;
+}
+
+absl::StatusOr<Bytes> Party::OpenRound::QueriesOf(Party& party, BytesView encoded) {
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
   const StageTimer timer;
+  const Resources resources = party.ResourcesFor(*this);
   SHOAL_ASSIGN_OR_RETURN(std::optional<wire::QueryBatch> queries,
-                         open->TakeQueries(encoded, *keys, *journal_, *resources_.pool));
-  if (!queries.has_value()) return std::get<OpenRound::Queried>(open->held).forwarded;
-  const std::shared_ptr<OnlineMaterial> material = std::get<OpenRound::Ready>(open->held).material;
+                         TakeQueries(encoded, *round_keys, party.journal_, resources));
+  if (!queries.has_value()) return std::get<Queried>(held).forwarded;
+  const std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
   SHOAL_ASSIGN_OR_RETURN(Forwarding forwarding,
-                         ForwardQueries(keys->context, *material, *queries, *resources_.pool));
+                         ForwardQueries(round_keys->context, *known, *queries, resources));
   // The way back needs only the queries' places.
   Bytes out = std::move(forwarding.queries);
-  SHOAL_RETURN_IF_ERROR(
-      journal_->CommitRound(open->counter(), Content::kQueriesOutput,
-                            keys->MacOf(Content::kQueriesOutput, out, *resources_.pool)));
-  wire::StageReport report = ReportOf(number(), "online");
+  SHOAL_RETURN_IF_ERROR(CommitQueries(
+      round_keys->Mac(Content::kQueriesOutput), out, nullptr, known->layout.places,
+      Store(party.journal_, Content::kQueriesOutput), *resources.machines, *resources.pool));
+  wire::StageReport report = ReportOf(party.number(), "online");
   report.set_positions_in(queries->positions.size());
   report.set_bytes_in(encoded.size());
   report.set_positions_out(forwarding.count);
-  report.set_noise_queries(material->noise.size());
+  report.set_noise_queries(known->noise.size());
   report.set_bytes_out(out.size());
   // What the queries were made of. The memory is enough for the second copy of what goes out.
-  SecretVector<NoiseQuery>().swap(material->noise);
-  material->shares = {};
-  SHOAL_RETURN_IF_ERROR(
-      open->Become(PartyStage::kQueried,
-                   OpenRound::Queried{material, *std::move(queries), std::move(forwarding), out}));
+  SecretVector<NoiseQuery>().swap(known->noise);
+  known->shares = {};
+  SHOAL_RETURN_IF_ERROR(Become(PartyStage::kQueried,
+                               Queried{known, *std::move(queries), std::move(forwarding), out}));
   timer.AddTo(report);
-  open->Report(std::move(report));
+  SHOAL_RETURN_IF_ERROR(Total(report));
+  Report(std::move(report));
   return out;
 }
 
 absl::StatusOr<std::unique_ptr<ByteSource>> Party::AnswerQueries(const Digest& round_id,
-                                                                 BytesView encoded) {
+                                                                 BytesView encoded,
+                                                                 const StageTry& stage) {
   if (!is_backend()) return absl::FailedPreconditionError("only the backend answers queries");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
   const Working working(*open);
-  SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+  SHOAL_RETURN_IF_ERROR(open->ComeToQueries(*this, stage));
+  auto answers = open->AnswersTo(*this, open, encoded);
+  if (!answers.ok()) return Break(*open, answers.status());
+  return answers;
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> Party::OpenRound::AnswersTo(Party& party,
+                                                                        const RoundPointer& self,
+                                                                        BytesView encoded) {
+  SHOAL_ASSIGN_OR_RETURN(const KeysPointer round_keys, Keys());
   const StageTimer timer;
+  const Resources resources = party.ResourcesFor(*this);
   SHOAL_ASSIGN_OR_RETURN(std::optional<wire::QueryBatch> queries,
-                         open->TakeQueries(encoded, *keys, *journal_, *resources_.pool));
+                         TakeQueries(encoded, *round_keys, party.journal_, resources));
   if (queries.has_value()) {
-    std::shared_ptr<OnlineMaterial> material = std::get<OpenRound::Ready>(open->held).material;
-    SHOAL_RETURN_IF_ERROR(open->Become(
-        PartyStage::kQueried,
-        OpenRound::Queried{std::move(material), *std::move(queries), std::nullopt, {}}));
+    std::shared_ptr<OnlineMaterial> known = std::get<Ready>(held).material;
+    SHOAL_RETURN_IF_ERROR(Become(PartyStage::kQueried,
+                                 Queried{std::move(known), *std::move(queries), std::nullopt, {}}));
   }
-  const auto& queried = std::get<OpenRound::Queried>(open->held);
-  wire::StageReport report = ReportOf(number(), "online");
+  const auto& queried = std::get<Queried>(held);
+  wire::StageReport report = ReportOf(party.number(), "online");
   report.set_positions_in(queried.queries.positions.size());
   report.set_bytes_in(encoded.size());
   timer.AddTo(report);
   SHOAL_ASSIGN_OR_RETURN(
       std::unique_ptr<ByteSource> answers,
-      server::AnswerQueries(keys->context, keys->secrets, *queried.material, queried.queries,
-                            open->table->answers, *resources_.pool));
-  SHOAL_RETURN_IF_ERROR(open->Advance(PartyStage::kAnswered));
-  auto out = std::make_unique<Outgoing>(this, open, *keys, Content::kAnswersOutput,
+      server::AnswerQueries(round_keys->context, round_keys->secrets, *queried.material,
+                            queried.queries, table->answers, resources));
+  SHOAL_RETURN_IF_ERROR(Advance(PartyStage::kAnswered));
+  auto out = std::make_unique<Outgoing>(&party, self, *round_keys, Content::kAnswersOutput,
                                         std::move(answers), std::move(report));
-  SHOAL_RETURN_IF_ERROR(out->Start());
+  SHOAL_RETURN_IF_ERROR(StartOutput(*out));
   return out;
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_id,
-                                                           ByteSource& answers) {
+absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round_id,
+                                                             ByteSource& answers) {
   if (is_backend()) return absl::FailedPreconditionError("the backend answers queries itself");
   SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
+  absl::Status agreed;
+  auto out = AnswersOf(open, answers, agreed);
+  if (!out.ok() && agreed.ok()) return Break(*open, out.status());
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointer& open,
+                                                               ByteSource& answers,
+                                                               absl::Status& agreed) {
   SHOAL_ASSIGN_OR_RETURN(const KeysPointer keys, open->Keys());
+  const Resources resources = ResourcesFor(*open);
   wire::StageReport report = ReportOf(number(), "answers");
   report.set_bytes_in(answers.size());
   uint64_t generation;
+  const ContentMac mac = keys->Mac(Content::kAnswersInput);
+  std::optional<PartyContent> content;
   {
     const Working working(*open);
     SHOAL_RETURN_IF_ERROR(
@@ -988,22 +1528,31 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
     // A list of a wrong length is refused, not committed to.
     SHOAL_ASSIGN_OR_RETURN(queried.intake,
                            AnswerIntake::Begin(keys->context, queried.queries, *queried.forwarding,
-                                               answers.size(), resources_));
+                                               answers.size(), resources));
+    SHOAL_ASSIGN_OR_RETURN(content, PartyContent::OfList(mac, answers.size(), *resources.machines));
   }
-  const ContentMac mac = keys->Mac(Content::kAnswersInput);
-  ContentMac::Stream digest(mac);
   // Releases `work` while the next piece is on its way.
+  absl::Status broke_off;
   for (;;) {
-    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answers.Next());
-    if (piece.empty()) break;
+    const absl::StatusOr<BytesView> piece = answers.Next();
+    broke_off = piece.status();
+    if (!piece.ok() || piece->empty()) break;
     const Working working(*open);
     SHOAL_RETURN_IF_ERROR(open->CheckGeneration(generation));
     const StageTimer timer;
-    digest.Update(piece, *resources_.pool);
-    SHOAL_RETURN_IF_ERROR(std::get<OpenRound::Queried>(open->held).intake->Take(piece));
+    SHOAL_RETURN_IF_ERROR(std::get<OpenRound::Queried>(open->held).intake->Take(*piece));
+    content->Update(*piece, *resources.pool);
     timer.AddTo(report);
   }
+  if (open->machines == nullptr) SHOAL_RETURN_IF_ERROR(broke_off);
   const Working working(*open);
+  if (open->machines != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(const auto said, open->Say("answers came", Said(broke_off)));
+    for (const Said& each : said) {
+      if (agreed.ok() && each.has_value()) agreed = *each;
+    }
+    SHOAL_RETURN_IF_ERROR(agreed);
+  }
   SHOAL_RETURN_IF_ERROR(open->CheckGeneration(generation));
   const StageTimer timer;
   auto& queried = std::get<OpenRound::Queried>(open->held);
@@ -1011,39 +1560,19 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::Answers(const Digest& round_i
     return absl::InvalidArgumentError("answers: not all of them came");
   }
   SHOAL_RETURN_IF_ERROR(
-      journal_->CommitRound(open->counter(), Content::kAnswersInput, digest.Finish()));
+      content->Commit(open->Store(journal_, Content::kAnswersInput), *resources.machines));
   report.set_positions_in(queried.forwarding->count);
   report.set_positions_out(queried.queries.positions.size());
   SHOAL_ASSIGN_OR_RETURN(
-      std::unique_ptr<ByteSource> returned,
+      std::unique_ptr<AnswerSource> returned,
       ReturnAnswers(keys->context, keys->secrets, *queried.material, queried.queries,
-                    *std::exchange(queried.intake, std::nullopt), resources_));
+                    *std::exchange(queried.intake, std::nullopt), resources));
   SHOAL_RETURN_IF_ERROR(open->Advance(PartyStage::kAnswered));
   timer.AddTo(report);
-  auto out = std::make_unique<Outgoing>(this, open, *keys, Content::kAnswersOutput,
-                                        std::move(returned), std::move(report));
-  SHOAL_RETURN_IF_ERROR(out->Start());
+  auto out =
+      std::make_unique<OutgoingAnswers>(this, open, *keys, std::move(returned), std::move(report));
+  SHOAL_RETURN_IF_ERROR(open->StartOutput(out->outgoing()));
   return out;
-}
-
-absl::StatusOr<Spool> Party::MakeAnswerList(const Digest& round_id, uint64_t bytes) {
-  SHOAL_ASSIGN_OR_RETURN(const RoundPointer open, Find(round_id));
-  // The memory, and none of the secrets: these die when the round ends.
-  std::shared_ptr<Arena> arena;
-  ListMemory reserved;
-  {
-    const MutexLock lock(open->gate);
-    if (open->material == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("answers to keep: the round is ", std::string(Name(open->stage.get()))));
-    }
-    arena = open->material->arena;
-    reserved = open->material->memory.kept;
-  }
-  SHOAL_ASSIGN_OR_RETURN(Spool kept,
-                         server::MakeAnswerList(arena.get(), reserved, bytes, *resources_.spools));
-  arena->Touched();
-  return kept;
 }
 
 absl::Status Party::End(const Digest& round_id) {
@@ -1060,8 +1589,9 @@ absl::Status Party::End(const Digest& round_id) {
   // From here on no list can begin. A list on its way in loses its keys now, whenever the neighbour
   // sends the rest. A call that still works on the round finishes first.
   if (intake != nullptr) intake->TakeWork();
+  if (open->machines != nullptr && options_.machines.ended) options_.machines.ended(round_id);
   { const Working working(*open); }
-  return journal_->EndRound(open->counter());
+  return EndInJournal(open->counter());
 }
 
 void Party::EndAll() {
@@ -1104,9 +1634,12 @@ void Party::EndThose(const std::function<absl::string_view(const OpenRound&, boo
   for (const Ended& one : ended) {
     if (one.intake != nullptr) one.intake->TakeWork();
     one.open->DropIfEnded();
+    if (one.open->machines != nullptr && options_.machines.ended) {
+      options_.machines.ended(one.open->id);
+    }
     if (options_.ended) options_.ended(one.open->counter(), one.why);
   }
-  std::erase_if(unwritten, [&](RoundCounter counter) { return journal_->EndRound(counter).ok(); });
+  std::erase_if(unwritten, [&](RoundCounter counter) { return EndInJournal(counter).ok(); });
   const MutexLock lock(mutex_);
   unwritten_.merge(unwritten);
 }
@@ -1133,7 +1666,7 @@ wire::SignedLiveRounds Party::SignLive(wire::LiveRounds list) const {
   SHOAL_CHECK(number().value() == 1);
   list.set_roster_digest(ToString(roster().digest()));
   list.set_made_s(clock_->NowSeconds());
-  return round::SignLiveRounds(std::move(list), key_);
+  return round::SignLiveRounds(std::move(list), *key_);
 }
 
 void Party::EndExpired() {
@@ -1150,7 +1683,8 @@ void Party::EndExpired() {
     const wire::RoundHeader& header = open.draft;
     const uint64_t lifetime_s = draft ? kDraftLifetimeS : header.expires_s() - header.announced_s();
     if (open.drafted_s + lifetime_s + tolerance_s < now_s) return "expired";
-    const bool unheard = std::max(heard_s, open.drafted_s) + kUnheardLimitS < now_s;
+    // Where another machine is the head, it hears for all, and its silence ends this process.
+    const bool unheard = rank() == 0 && std::max(heard_s, open.drafted_s) + kUnheardLimitS < now_s;
     return unheard ? "the frontend was not heard of for too long" : "";
   });
 }

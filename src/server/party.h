@@ -9,8 +9,10 @@
 //   end       party 1 --- live ----> 2 --- live -----> ... ---> party m   every second
 //
 // Frontend, middle parties and backend are instances of this class and differ only in their
-// neighbours. The caller (src/shoald, or a test) moves the bytes: what a call returns goes to the
-// neighbour, and what the neighbour answers goes into the next call.
+// neighbours. A party of several machines has an instance at each, for its slice of every list: all
+// take the same calls of a round in the same order, and return the same errors (below). The caller
+// (src/shoald, or a test) moves the bytes: what a call returns goes to the neighbour, and what the
+// neighbour answers goes into the next call.
 //
 // A party drafts and signs rounds of the newest epoch of the table that it has taken (TakeEpoch).
 // A round that it has signed ends under the epoch that its header names, whose rows the round
@@ -32,12 +34,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "src/base/byte_source.h"
 #include "src/base/bytes.h"
 #include "src/base/clock.h"
 #include "src/base/hash.h"
 #include "src/base/random.h"
+#include "src/base/secret.h"
 #include "src/base/tagged.h"
+#include "src/machines/machines.h"
 #include "src/parallel/content_mac.h"
 #include "src/parallel/mutex.h"
 #include "src/roster/roster.h"
@@ -48,6 +53,7 @@
 #include "src/server/online.h"
 #include "src/server/round_context.h"
 #include "src/server/round_stage.h"
+#include "src/server/slices.h"
 #include "src/sharing/sharing.h"
 #include "src/wire/client.pb.h"
 
@@ -75,7 +81,40 @@ struct TableEpoch {
   std::shared_ptr<const Bytes> holder = nullptr;
 };
 
+// A try of a stage, on which the machines of a party of several agree before they begin. Not looked
+// at otherwise.
+struct StageTry {
+  uint64_t attempt = 0;  // rises with every try of the party's rounds
+  uint64_t records = 0;  // of the whole list or batch; not looked at at party 1
+};
+
+// What the others need to open a round.
+struct RoundOpening {
+  uint32_t number;  // of the round among all of this job, from 1
+  wire::SignedHeader header;
+  Seed root;
+};
+
+// This machine among those of its party (docs/machines.md).
+struct PartyMachines {
+  uint32_t rank = 0, count = 1;
+  // Joins the machines of a round that all open under the same number; called in any order, and
+  // once for a number. Held until nothing works on the round any more. Quick, and must not call the
+  // party. Null at a party of one machine.
+  std::function<absl::StatusOr<std::shared_ptr<machines::Machines>>(uint32_t number,
+                                                                    const Digest& round_id)>
+      join = nullptr;
+  // At the head of several: the others are to open this round; to end it. Quick, and must not call
+  // the party.
+  std::function<void(const RoundOpening& opening)> opened = nullptr;
+  std::function<void(const Digest& round_id)> ended = nullptr;
+};
+
 // Thread-safe: calls for different rounds run at the same time, calls for one round in turn.
+//
+// At a party of several machines, the machines of a round begin a try of a stage together, and tell
+// each other how it ended where a link is concerned. All return the same error then, and the round
+// goes on. After any other error, at whichever machine, the round ends at all of them: ABORTED.
 class Party {
  public:
   struct Options {
@@ -93,6 +132,7 @@ class Party {
     // Told of a stage of this party that is done, with times in hundredths of a second. May be
     // empty. Called from any thread while the round is worked on: it must not call the party.
     std::function<void(const wire::StageReport& report)> stage_done = nullptr;
+    PartyMachines machines = {};
   };
 
   // The pointers must outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster
@@ -103,7 +143,15 @@ class Party {
                                                        Journal* journal, RandomSource* random,
                                                        const Clock* clock, Resources resources);
 
+  // The same at a machine that is not the head: it has no BLS key and no journal, drafts and signs
+  // nothing, and takes no lists of live rounds. Open and End are the head's to order.
+  static absl::StatusOr<std::unique_ptr<Party>> CreateOther(Options options, RandomSource* random,
+                                                            const Clock* clock,
+                                                            Resources resources);
+
   const roster::Roster& roster() const { return options_.roster; }
+  uint32_t rank() const { return options_.machines.rank; }
+  bool has_several_machines() const { return options_.machines.count > 1; }
   // The newest epoch that this party has taken.
   std::shared_ptr<const TableEpoch> table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
   PartyNumber number() const { return options_.number; }
@@ -137,6 +185,13 @@ class Party {
   // Erases the draft or the round with this counter after its proposal failed. OK if there is none.
   absl::Status Withdraw(RoundCounter counter);
 
+  // At a machine that is not the head: opens a round as the head has signed it. INVALID_ARGUMENT or
+  // UNAUTHENTICATED for a header that the head does not sign, or that has not this party's onion
+  // key; FAILED_PRECONDITION for another epoch of the table than this machine's;
+  // RESOURCE_EXHAUSTED when too many rounds are open; ALREADY_EXISTS; those of joining. The
+  // machines of the round are told of an error.
+  absl::Status Open(const RoundOpening& opening) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Makes this party's noise for a round that it has signed, unless that is made already. May be
   // called ahead of time, from any thread.
   absl::Status PrepareNoise(const Digest& round_id);
@@ -162,14 +217,23 @@ class Party {
   // waits for other long work.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
                                                        uint64_t bytes);
-  // The same at party 1, for submissions (offline.h) with so many onions.
+  // The same at party 1, for submissions (offline.h) with so many onions. One of several machines
+  // waits until all begin.
   absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
-                                                       uint64_t bytes, uint64_t onions);
+                                                       uint64_t bytes, uint64_t onions,
+                                                       uint64_t attempt = 0);
+  // The same for this machine's slice of a list, at one of several.
+  absl::StatusOr<std::shared_ptr<Intake>> BeginOffline(const wire::SignedHeader& header,
+                                                       uint64_t bytes, const StageTry& stage);
   // Returns the list for the next party (empty at the backend), made as it is read.
   // INVALID_ARGUMENT if the input is not complete. Once the input is committed to, the onion key is
   // erased, and what the noise and the permutation were drawn from. The same input may come again,
   // until queries are taken, and gets the list that was kept, or null after ListPassedOn;
   // FAILED_PRECONDITION afterwards.
+  //
+  // One of several machines waits until all have their slices in the same try. ABORTED if another
+  // machine is at a later one; INVALID_ARGUMENT if the machines were told lists of different
+  // lengths, or not the slices of one.
   //
   // Sources that this and the calls below return must not outlive the party. Reading them gives
   // FAILED_PRECONDITION once the round has ended or an earlier call was repeated.
@@ -178,7 +242,18 @@ class Party {
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
                                                       ByteSource& onions);
   absl::StatusOr<std::unique_ptr<ByteSource>> Offline(const wire::SignedHeader& header,
-                                                      ByteSource& submissions, uint64_t onions);
+                                                      ByteSource& submissions, uint64_t onions,
+                                                      uint64_t attempt = 0);
+  // At one of several machines: calls `send` with what this machine has of the list for the next
+  // party that Offline has returned, or of the queries that Queries has, when all machines have
+  // come so far. Returns OK when all machines' calls have, and else the first error by rank; as
+  // soon as one has failed, the calls of the others are told so (Mine::given_up). `send` must read
+  // the list to its end or destroy it. A list that all have sent is erased.
+  absl::Status SendTogether(const Digest& round_id, absl::string_view what, uint64_t attempt,
+                            const std::function<absl::Status(const Mine& mine)>& send);
+  // Whether a try of a stage of the round has begun, here and at all other machines: what comes for
+  // a later one has to wait. Always true at a party of one machine.
+  bool IsAtWork(const Digest& round_id, uint64_t attempt) const;
   // The next party has all of the list that Offline returned: erases it, so that queries need not
   // wait for that. Waits for a call that works on the round. Does nothing if there is no such
   // round, or while a source lives that a repeated call of Offline returned.
@@ -189,18 +264,20 @@ class Party {
   // kept.
   // Here and below FAILED_PRECONDITION, naming both stages (round_stage.h), if the stage before is
   // not done.
-  absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded);
+  // One of several machines has its slice of the batch. It waits until all have theirs; errors as
+  // Offline.
+  absl::StatusOr<Bytes> Queries(const Digest& round_id, BytesView encoded,
+                                const StageTry& stage = {});
   // At every party but the backend: takes all answers of the next party and returns those for the
-  // previous one. INVALID_ARGUMENT for a wrong number of bytes; errors of the source.
-  absl::StatusOr<std::unique_ptr<ByteSource>> Answers(const Digest& round_id, ByteSource& answers);
-  // At party 1: makes an empty list for what Answers returns. The caller fills it at once and keeps
-  // it for clients. It lies in the memory that the round has reserved for it, or in a file if there
-  // was none (round_memory.h), and may outlive the round. NOT_FOUND if there is no such round;
-  // FAILED_PRECONDITION before the offline stage is done; errors of the spool.
-  absl::StatusOr<Spool> MakeAnswerList(const Digest& round_id, uint64_t bytes);
+  // previous one. INVALID_ARGUMENT for a wrong number of bytes; errors of the source. The list that
+  // party 1 may take from the source has the memory that the round has reserved for it
+  // (round_memory.h), and may outlive the round.
+  absl::StatusOr<std::unique_ptr<AnswerSource>> Answers(const Digest& round_id,
+                                                        ByteSource& answers);
   // At the backend: takes encoded queries and returns the answers for the previous party.
   absl::StatusOr<std::unique_ptr<ByteSource>> AnswerQueries(const Digest& round_id,
-                                                            BytesView encoded);
+                                                            BytesView encoded,
+                                                            const StageTry& stage = {});
 
   // Ends every round and draft that the frontend's list says has ended (src/round/live_rounds.h).
   // Returns the list's rounds that are not open here. Errors: those of CheckLiveRounds; nothing has
@@ -248,16 +325,26 @@ class Party {
   using OfflineSecretsPointer = std::shared_ptr<const OfflineSecrets>;
 
   class Outgoing;
+  class OutgoingAnswers;
   class Working;
   struct IntakeWork;
 
-  Party(Options options, std::shared_ptr<const TableEpoch> table, const signature::SecretKey& key,
+  Party(Options options, std::shared_ptr<const TableEpoch> table, const signature::SecretKey* key,
         Journal* journal, RandomSource* random, const Clock* clock, Resources resources);
+  static absl::Status CheckOptions(const Options& options);
+  absl::Status Open(const RoundOpening& opening, const Digest& id,
+                    const std::shared_ptr<machines::Machines>& machines)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::shared_ptr<Intake>> BeginIntake(const wire::SignedHeader& header,
                                                       uint64_t bytes,
-                                                      std::optional<uint64_t> onions);
+                                                      std::optional<uint64_t> onions,
+                                                      const StageTry& stage);
   absl::StatusOr<std::unique_ptr<ByteSource>> OfflineFrom(
       absl::StatusOr<std::shared_ptr<Intake>> begun, ByteSource& list);
+  // Answers, with the error that all machines return, if it is one, in `agreed`.
+  absl::StatusOr<std::unique_ptr<AnswerSource>> AnswersOf(const RoundPointer& open,
+                                                          ByteSource& answers,
+                                                          absl::Status& agreed);
   absl::StatusOr<RoundPointer> Find(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
   // FAILED_PRECONDITION unless `epoch` is the newest one.
   absl::Status CheckNewest(const TableEpoch& epoch) const ABSL_LOCKS_EXCLUDED(table_mutex_);
@@ -267,12 +354,20 @@ class Party {
   void EndThose(const std::function<absl::string_view(const OpenRound&, bool draft)>& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
   RoundContext MakeContext(const wire::RoundHeader& header, const Digest& round_id) const;
+  // The same with the onion keys of the later parties, of a complete header.
+  absl::StatusOr<RoundContext> MakeWholeContext(const wire::RoundHeader& header,
+                                                const Digest& round_id) const;
+  // Ends a round of several machines after an error that they have not agreed about, at all of
+  // them. Returns the error as the callers' callers get it. At a party of one machine, nothing but
+  // that error.
+  absl::Status Break(OpenRound& open, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status EndInJournal(RoundCounter counter) const;
   // For a stage of a round, which gives up when the round ends.
   Resources ResourcesFor(const OpenRound& open) const;
 
-  const Options options_;  // without the table
-  const signature::SecretKey& key_;
-  Journal* const journal_;
+  const Options options_;                  // without the table
+  const signature::SecretKey* const key_;  // null at a machine that is not the head
+  Journal* const journal_;                 // the same
   RandomSource* const random_;
   const Clock* const clock_;
   const Resources resources_;
@@ -292,6 +387,7 @@ class Party {
   std::map<Digest, RoundPointer> rounds_ ABSL_GUARDED_BY(mutex_);
   std::set<RoundCounter> unwritten_ ABSL_GUARDED_BY(mutex_);  // ended, but not yet in the journal
   uint64_t heard_s_ ABSL_GUARDED_BY(mutex_) = 0;              // on the steady clock: the last list
+  uint32_t opened_ ABSL_GUARDED_BY(mutex_) = 0;               // rounds of several machines
 };
 
 // Thread-compatible. The round may end at any time.
@@ -303,16 +399,18 @@ class Party::Intake {
 
   // FAILED_PRECONDITION once the round has ended; INVALID_ARGUMENT beyond the announced end.
   absl::Status Take(BytesView piece);
+  uint64_t attempt() const { return stage_.attempt; }
 
  private:
   friend class Party;
-  Intake(const Party* party, RoundPointer open, std::unique_ptr<IntakeWork> work);
+  Intake(const Party* party, RoundPointer open, StageTry stage, std::unique_ptr<IntakeWork> work);
   // Takes out the keys and what they have opened; null if they were taken before. The round's end,
   // and a list that comes anew, take and drop them, however slowly the neighbour sends the rest.
   std::unique_ptr<IntakeWork> TakeWork();
 
   const Party* const party_;
   const RoundPointer open_;
+  const StageTry stage_;
   Mutex mutex_;  // held while a piece is opened
   std::unique_ptr<IntakeWork> work_ ABSL_GUARDED_BY(mutex_);
 };

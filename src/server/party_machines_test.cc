@@ -10,14 +10,17 @@
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/machines/load_bound.h"
 #include "src/machines/machines.h"
 #include "src/machines/testing/local_cluster.h"
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
 #include "src/parallel/thread_pool.h"
+#include "src/server/machine_messages.h"
 #include "src/server/offline.h"
 #include "src/server/practice_round.h"
 #include "src/sharing/sharing.h"
+#include "src/shuffle/permutation.h"
 #include "src/storage/spool.h"
 
 namespace shoal::server {
@@ -329,6 +332,72 @@ TEST(PartyMachinesTest, AFaultAtAnyStepStopsTheStage) {
         EXPECT_FALSE(result.ok()) << "fault " << static_cast<int>(fault) << ", chunk " << chunk;
       }
     }
+  }
+}
+
+// What machine 0 of two makes of it if machine 1, which has no items, says that all positions that
+// it gets go to one place, so many from the first of its own.
+absl::Status WhenAllGoTo(const PracticeRound& round, const Input& input, int64_t place) {
+  LocalCluster cluster(2);
+  return cluster.Run([&](Machines& all) -> absl::Status {
+    if (all.rank() == 0) {
+      return RunSlice(round, 2, input, {0, input.records()}, all, 1 << 30).status();
+    }
+    const std::vector<uint64_t> nothing(2);
+    const auto most = [&](uint64_t items, uint64_t part, uint64_t whole, size_t bytes) {
+      return std::vector<uint64_t>{machines::MostDrawn(items, part, whole) * bytes, 0};
+    };
+    const uint64_t none[] = {0, 0};
+    SHOAL_ASSIGN_OR_RETURN(const auto slices, GatherNumbers(all, "slices", none));
+    const uint64_t positions = slices[0][0], items = positions + slices[0][1];
+    SHOAL_ASSIGN_OR_RETURN(const auto prints, ExchangeBytes(all, "fingerprints", {{}, {}}, nothing,
+                                                            most(positions, 1, 2, 16)));
+    SHOAL_RETURN_IF_ERROR(ExchangeBytes(all, "duplicates",
+                                        {SecretVector<uint8_t>(prints[0].size() / 16), {}},
+                                        most(positions, 1, 2, 1), nothing)
+                              .status());
+    const uint32_t buckets = shuffle::BucketCount(items);
+    const Bytes counts(size_t{8} * buckets);
+    SHOAL_ASSIGN_OR_RETURN(const auto drawn, all.Gather("buckets", counts, counts.size()));
+    const machines::Run mine = machines::RunOf(buckets, 1, 2);
+    uint64_t first_place = 0, come = 0;
+    for (uint32_t k = 0; k < 2 * buckets; ++k) {
+      const uint32_t n = LoadLe<uint32_t>(drawn[0].data() + size_t{4} * k);
+      if (k % buckets < mine.begin) {
+        first_place += n;
+      } else if (k < buckets) {
+        come += n;
+      }
+    }
+    EXPECT_GT(first_place, 0u);
+    EXPECT_GT(come, 0u);
+    const size_t item_bytes = 2 + 4 + round.context(2).inner_bytes();
+    SHOAL_RETURN_IF_ERROR(ExchangeBytes(all, "onions", {{}, {}}, nothing,
+                                        most(items, mine.size(), buckets, item_bytes))
+                              .status());
+    SecretVector<uint8_t> places(4 * come);
+    for (uint64_t k = 0; k < come; ++k) {
+      StoreLe(places.data() + 4 * k,
+              static_cast<uint32_t>(static_cast<int64_t>(first_place) + place));
+    }
+    SHOAL_RETURN_IF_ERROR(ExchangeBytes(all, "places", {std::move(places), {}},
+                                        most(items, mine.size(), buckets, 4), nothing)
+                              .status());
+    return all.Gather("offline", {}, 0).status();
+  })[0];
+}
+
+// The online stage takes places for indices: a machine can give its own places alone.
+TEST(PartyMachinesTest, PlacesOfOthersAreRefused) {
+  testing::TestRandom random(38);
+  const PracticeRound round({.parties = 3, .max_rows = 20, .max_slots = 5000, .noise = SomeNoise()},
+                            random);
+  const Input input = MakeInput(round, 2, 1500, random);
+  SHOAL_EXPECT_OK(WhenAllGoTo(round, input, 0));
+  for (const int64_t place : {int64_t{-1}, int64_t{5000}, int64_t{0xfffffff0}}) {
+    EXPECT_THAT(WhenAllGoTo(round, input, place),
+                testing::StatusIs(absl::StatusCode::kDataLoss, "had not announced"))
+        << place;
   }
 }
 

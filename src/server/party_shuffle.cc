@@ -10,6 +10,7 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/machines/load_bound.h"
+#include "src/server/machine_messages.h"
 #include "src/server/record_cutter.h"
 
 namespace shoal::server {
@@ -20,26 +21,6 @@ using shuffle::BucketDraw;
 
 // Items that are looked at between two pieces of a transfer.
 constexpr size_t kBlock = 4096;
-
-// Exchanges bytes that lie in memory: sends `to[j]` to machine j, and returns what came.
-absl::StatusOr<std::vector<SecretVector<uint8_t>>> ExchangeBytes(
-    Machines& machines, absl::string_view stage, std::span<const SecretVector<uint8_t>> to,
-    std::span<const uint64_t> most_to, std::span<const uint64_t> most_from) {
-  std::vector<ViewSource> sources(to.begin(), to.end());
-  std::vector<Machines::Outgoing> outgoing;
-  for (size_t j = 0; j < to.size(); ++j) outgoing.push_back({&sources[j], most_to[j]});
-  std::vector<SecretVector<uint8_t>> came(to.size());
-  SHOAL_RETURN_IF_ERROR(
-      machines.Exchange(stage, outgoing, most_from, [&](uint32_t from, BytesView piece) {
-        came[from].insert(came[from].end(), piece.begin(), piece.end());
-        return absl::OkStatus();
-      }));
-  return came;
-}
-
-absl::Status Unannounced(uint32_t from) {
-  return absl::DataLossError(absl::StrCat("machine ", from, " sent what it had not announced"));
-}
 
 // A bucket, a tally (of noise) and an inner onion, for every item that goes to one machine.
 constexpr size_t kHeadBytes = 2 + 4;
@@ -118,15 +99,12 @@ uint64_t Slices::noise_before(uint32_t rank) const {
 }
 
 absl::StatusOr<Slices> GatherSlices(uint64_t positions, uint64_t noise, Machines& machines) {
-  std::array<uint8_t, 16> mine;
-  StoreLe(mine.data(), positions);
-  StoreLe(mine.data() + 8, noise);
-  SHOAL_ASSIGN_OR_RETURN(const auto all, machines.Gather("slices", mine, mine.size()));
+  const std::array<uint64_t, 2> mine = {positions, noise};
+  SHOAL_ASSIGN_OR_RETURN(const auto all, GatherNumbers(machines, "slices", mine));
   Slices slices;
-  for (uint32_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].size() != mine.size()) return Unannounced(rank);
-    slices.positions.push_back(LoadLe<uint64_t>(all[rank].data()));
-    slices.noise.push_back(LoadLe<uint64_t>(all[rank].data() + 8));
+  for (const SecretVector<uint64_t>& numbers : all) {
+    slices.positions.push_back(numbers[0]);
+    slices.noise.push_back(numbers[1]);
   }
   return slices;
 }
@@ -163,9 +141,8 @@ absl::Status MarkDuplicatesElsewhere(const Slices& slices, BytesView key, BytesV
     }
   };
   set_most(kPrintBytes);
-  SHOAL_ASSIGN_OR_RETURN(auto questions,
-                         ExchangeBytes(machines, "fingerprints", asked, most_to, most_from));
-  questions[rank] = std::move(asked[rank]);
+  SHOAL_ASSIGN_OR_RETURN(const auto questions, ExchangeBytes(machines, "fingerprints",
+                                                             std::move(asked), most_to, most_from));
 
   // Of equal fingerprints the one of the lowest rank lives: its position is the lowest.
   struct Print {
@@ -195,9 +172,8 @@ absl::Status MarkDuplicatesElsewhere(const Slices& slices, BytesView key, BytesV
 
   // The way back is padded like the way there.
   set_most(1);
-  SHOAL_ASSIGN_OR_RETURN(auto came,
-                         ExchangeBytes(machines, "duplicates", answers, most_from, most_to));
-  came[rank] = std::move(answers[rank]);
+  SHOAL_ASSIGN_OR_RETURN(const auto came, ExchangeBytes(machines, "duplicates", std::move(answers),
+                                                        most_from, most_to));
   for (uint32_t from = 0; from < count; ++from) {
     if (came[from].size() != about[from].size()) return Unannounced(from);
     for (size_t k = 0; k < about[from].size(); ++k) {
@@ -266,6 +242,28 @@ uint64_t PartyShuffle::Sent(uint32_t rank, uint32_t owner, bool noise) const {
 
 uint64_t PartyShuffle::MostSent(uint32_t rank, uint32_t owner) const {
   return machines::MostDrawn(slices_.items(rank), BucketsOf(owner).size(), buckets_);
+}
+
+std::vector<uint64_t> PartyShuffle::PlaceStarts() const {
+  std::vector<uint64_t> starts = {0};
+  for (uint32_t owner = 0; owner < machines().count(); ++owner) {
+    uint64_t places = 0;
+    for (uint32_t from = 0; from < machines().count(); ++from) {
+      places += Sent(from, owner, false) + Sent(from, owner, true);
+    }
+    starts.push_back(starts.back() + places);
+  }
+  return starts;
+}
+
+void PartyShuffle::SetLayout(PartyLayout& layout) const {
+  layout.buckets = buckets_;
+  layout.places = PlaceStarts();
+}
+
+uint64_t PartyShuffle::answers() const {
+  const uint32_t rank = machines().rank();
+  return slices_.positions[rank] + places_ - Sent(rank, rank, false);
 }
 
 std::vector<uint32_t> PartyShuffle::Before(uint32_t rank, bool noise) const {
@@ -370,8 +368,8 @@ absl::Status PartyShuffle::MoveOthers(const Spool& inner, const Spool& noise_oni
     if (i != rank && !incoming[i].cutter.complete()) return Unannounced(i);
     back[i] = std::move(incoming[i].places);
   }
-  SHOAL_ASSIGN_OR_RETURN(const auto came,
-                         ExchangeBytes(machines(), "places", back, most_back_to, most_back_from));
+  SHOAL_ASSIGN_OR_RETURN(const auto came, ExchangeBytes(machines(), "places", std::move(back),
+                                                        most_back_to, most_back_from));
   std::vector<uint32_t> owner(buckets_);
   for (uint32_t i = 0; i < count; ++i) {
     if (i != rank && came[i].size() != 4 * Sent(rank, i, false)) return Unannounced(i);
@@ -379,12 +377,16 @@ absl::Status PartyShuffle::MoveOthers(const Spool& inner, const Spool& noise_oni
     std::fill(owner.begin() + static_cast<ptrdiff_t>(run.begin),
               owner.begin() + static_cast<ptrdiff_t>(run.end), i);
   }
+  const std::vector<uint64_t> starts = PlaceStarts();
   std::vector<size_t> taken(count);
   for (size_t i = 0; i < target.size(); ++i) {
     const uint16_t bucket = positions_.bucket_of()[i];
     if (bucket == BucketDraw::kNowhere || owner[bucket] == rank) continue;
     const uint32_t from = owner[bucket];
-    target[i] = LoadLe<uint32_t>(came[from].data() + 4 * taken[from]++);
+    const auto place = LoadLe<uint32_t>(came[from].data() + 4 * taken[from]++);
+    // Nobody gives away places that he does not own. The online stage takes places for indices.
+    if (place < starts[from] || place >= starts[from + 1]) return Unannounced(from);
+    target[i] = place;
   }
   return absl::OkStatus();
 }

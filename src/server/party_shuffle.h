@@ -68,6 +68,11 @@ class PartyShuffle {
   uint32_t first_place() const { return first_place_; }
   uint32_t places() const { return places_; }
 
+  // The places of all machines, and the buckets.
+  void SetLayout(PartyLayout& layout) const;
+  // Answers that this machine may have to hold: to its own positions, and to those at its places.
+  uint64_t answers() const;
+
   // Permutes this machine's buckets. Sets target[i] to the place of position i and noise_places[k]
   // to that of noise query k, for those that are in this machine's buckets. RESOURCE_EXHAUSTED.
   absl::Status PlaceOwn(BytesView key, std::span<uint32_t> target,
@@ -90,7 +95,9 @@ class PartyShuffle {
   std::span<const uint32_t> Counts(uint32_t rank, bool noise) const;
   // How many items of machine `rank` are in machine `owner`'s buckets.
   uint64_t Sent(uint32_t rank, uint32_t owner, bool noise) const;
-  // The same at most, by the number of items alone.
+  // Where each machine's places begin, and where the last one's end.
+  std::vector<uint64_t> PlaceStarts() const;
+  // What Sent says at most, by the number of items alone.
   uint64_t MostSent(uint32_t rank, uint32_t owner) const;
   // How many items of earlier slices are in each of this machine's buckets.
   std::vector<uint32_t> Before(uint32_t rank, bool noise) const;

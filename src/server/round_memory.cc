@@ -18,6 +18,8 @@ namespace {
 constexpr uint64_t kIntakeBytes = 32 + 1 + 16, kRestBytes = 32 + 8 + 4, kQueryBytes = 4 + 4;
 constexpr uint64_t kPlaceBytes = 2 + 4 + 4;
 constexpr uint64_t kNoiseBytes = 8;  // position and tally
+// For a query that goes to another machine: place and tally, and its number.
+constexpr uint64_t kRouteBytes = 4 + 4 + 4;
 
 // Hands out memory, list after list.
 class Division {
@@ -43,14 +45,30 @@ class Division {
   uint64_t free_;
 };
 
+// What one of several machines has beside its routes, at most.
+uint64_t SeveralMachinesBytes(const RoundSize& size, const RoundMemory& memory) {
+  if (size.others == 0) return 0;
+  // For its digest, the message is decoded, and its used positions are encoded as the whole batch's
+  // are (CommitQueries).
+  const auto next = static_cast<uint32_t>(size.next_positions());
+  const uint64_t decoded = kQueryBytes * next + wire::MaxQueryBatchBytes(next) - uint64_t{4} * next;
+  // A bucket, as read and in order, of each list of answers that lies in a file and goes to another
+  // machine (AnswerIntake).
+  const uint64_t buckets =
+      memory.returned.memory > 0
+          ? 0
+          : 2 * std::min(shuffle::Scatter::kBucketBytes,
+                         shuffle::Scatter::MemoryBytes(size.others, size.answer_bytes));
+  return decoded + buckets;
+}
+
 }  // namespace
 
 RoundSize SizeOf(const RoundContext& context, uint64_t positions, uint64_t noise) {
   return {.positions = positions,
           .noise = context.is_backend() ? 0 : noise,
           .inner_bytes = context.inner_bytes(),
-          .answer_bytes = context.answer_bytes,
-          .frontend = context.is_frontend()};
+          .answer_bytes = context.answer_bytes};
 }
 
 uint64_t ExpectedNoise(const RoundContext& context) {
@@ -59,9 +77,7 @@ uint64_t ExpectedNoise(const RoundContext& context) {
 }
 
 RoundMemory DivideMemory(const RoundSize& size, uint64_t free_bytes) {
-  const ListMemory opened = Division(free_bytes)
-                                .Always(size.positions * size.inner_bytes,
-                                        size.frontend ? size.positions * size.answer_bytes : 0);
+  const ListMemory opened = Division(free_bytes).Always(size.positions * size.inner_bytes);
   return DivideLater(size, opened, free_bytes - opened.memory);
 }
 
@@ -77,7 +93,6 @@ RoundMemory DivideLater(const RoundSize& size, const ListMemory& opened, uint64_
       shuffle::Scatter::MemoryBytes(size.next_positions(), size.inner_bytes), ReturnedBytes(size));
   Division online(opened.memory + free_bytes - memory.masks.memory - memory.forward.memory);
   memory.returned = online.Always(ReturnedBytes(size));
-  if (size.frontend) memory.kept = online.Always(answers);
   return memory;
 }
 
@@ -90,12 +105,13 @@ uint64_t PeakArrayBytes(const RoundSize& size, const RoundMemory& memory) {
   const uint64_t message = next == 0 ? 0 : wire::MaxQueryBatchBytes(static_cast<uint32_t>(next));
   const uint64_t offline = kIntakeBytes * size.positions + kPlaceBytes * next;
   const uint64_t forward = memory.forward.memory > 0 ? 0 : next * kForwardPositionBytes;
-  const uint64_t online = kQueryBytes * size.positions + forward + message;
-  return RestArrayBytes(size) + std::max(offline, online);
+  const uint64_t online =
+      kQueryBytes * size.positions + kRouteBytes * size.others + forward + message;
+  return RestArrayBytes(size) + std::max(offline, online + SeveralMachinesBytes(size, memory));
 }
 
 uint64_t ReturnedBytes(const RoundSize& size) {
-  return shuffle::Scatter::MemoryBytes(size.next_positions(), size.answer_bytes);
+  return shuffle::Scatter::MemoryBytes(size.next_positions() + size.others, size.answer_bytes);
 }
 
 absl::Status CheckEmptyRound(const RoundContext& context, const Resources& resources) {

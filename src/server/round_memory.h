@@ -3,14 +3,15 @@
 //
 // A list goes to memory while there is room, otherwise to a file. Lists get memory in the order in
 // which the stages make them: the noise, the opened onions, the list for the next party, the
-// answers on their way back, the answers that the frontend keeps for its clients. Two things are
-// made ahead of time where memory is plentiful, so that no client waits for them: the masks of the
+// answers on their way back. The frontend keeps these for its clients where they lie, or, if that
+// is a file, copies them to a list of their own, for which nothing is reserved. Two things are made
+// ahead of time where memory is plentiful, so that no client waits for them: the masks of the
 // answers, and the memory in which queries are put in order. Each is made only if it leaves as much
 // free as it takes.
 //
-// Lists of answers get the memory that the lists of the offline stage had, and more if there is
-// more. A list of the offline stage gets enough memory for the answers that will later lie there,
-// so that it is touched before clients wait, if that leaves twice as much free.
+// The answers get the memory that the lists of the offline stage had, and more if there is more.
+// The list for the next party gets enough memory for the answers that will later lie there, so that
+// it is touched before clients wait, if that leaves twice as much free.
 //
 // When a round is drafted, each party checks that there is memory for the round without any
 // client's onion (CheckEmptyRound). When a list of onions is announced, its length is known, and
@@ -35,7 +36,9 @@ struct RoundSize {
   uint64_t noise = 0;       // S_j: its own noise; 0 at the backend
   size_t inner_bytes = 0;   // an onion of the next party; 0 at the backend
   size_t answer_bytes = 0;  // a row and its signature
-  bool frontend = false;    // keeps the answers for its clients
+  // Of the answers that come to this machine, those that go on to other machines of the party, as
+  // far as they need more room than a list of N_(j+1).
+  uint64_t others = 0;
 
   // N_(j+1), if no position is dead; 0 at the backend.
   uint64_t next_positions() const { return inner_bytes == 0 ? 0 : positions + noise; }
@@ -58,25 +61,23 @@ struct RoundMemory {
   // From the offline stage on.
   ListMemory opened;   // the opened onions
   ListMemory ordered;  // the list for the next party, until that party has it
-  // In the online stage. They lie where `ordered` and `opened` lay if there is room.
-  ListMemory returned;  // answers with their places, until they have been sent
-  ListMemory kept;      // answers that the frontend keeps until its clients have them
+  // In the online stage: answers with their places, until they have been sent, or clients have
+  // them. They lie where `ordered` lay if there is room.
+  ListMemory returned;
 
   // The most that the arena holds at once.
-  uint64_t lists() const { return ready() + std::max(opened.memory + ordered.memory, answers()); }
+  uint64_t lists() const {
+    return ready() + std::max(opened.memory + ordered.memory, returned.memory);
+  }
   // The same after the offline stage, when `opened` is gone.
-  uint64_t later() const { return ready() + std::max(ordered.memory, answers()); }
+  uint64_t later() const { return ready() + std::max(ordered.memory, returned.memory); }
 
   // What the offline stage leaves untouched of the answers' memory: a list that is larger than the
   // one that lay there gets new pages.
-  uint64_t untouched_kept() const { return kept.memory > opened.memory ? kept.memory : 0; }
-  uint64_t untouched() const {
-    return untouched_kept() + (returned.memory > ordered.memory ? returned.memory : 0);
-  }
+  uint64_t untouched() const { return returned.memory > ordered.memory ? returned.memory : 0; }
 
  private:
   uint64_t ready() const { return masks.memory + forward.memory; }
-  uint64_t answers() const { return returned.memory + kept.memory; }
 };
 
 // The rule. `free_bytes` is the memory for lists that nobody has reserved (Arena::free_bytes).
@@ -89,7 +90,8 @@ RoundMemory DivideLater(const RoundSize& size, const ListMemory& opened, uint64_
 uint64_t RestArrayBytes(const RoundSize& size);
 uint64_t PeakArrayBytes(const RoundSize& size, const RoundMemory& memory);
 
-// Bytes of the returned answers, each with its place (shuffle::Scatter).
+// Bytes of the returned answers, each with its place (shuffle::Scatter): those that come, and those
+// to this machine's own queries.
 uint64_t ReturnedBytes(const RoundSize& size);
 
 // Memory to forward queries, for every position of the next party.

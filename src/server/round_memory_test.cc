@@ -8,7 +8,7 @@ namespace shoal::server {
 namespace {
 
 constexpr RoundSize kFrontend = {
-    .positions = 1000, .noise = 100, .inner_bytes = 224, .answer_bytes = 304, .frontend = true};
+    .positions = 1000, .noise = 100, .inner_bytes = 224, .answer_bytes = 304};
 constexpr RoundSize kMiddle = {
     .positions = 1000, .noise = 100, .inner_bytes = 112, .answer_bytes = 304};
 constexpr RoundSize kBackend = {.positions = 1000, .answer_bytes = 304};
@@ -24,22 +24,17 @@ uint64_t Ordered(const RoundSize& size) {
 TEST(RoundMemoryTest, WithPlentyEverythingIsInMemoryWithRoomForTheAnswers) {
   const RoundMemory memory = DivideMemory(kFrontend, kPlenty);
   EXPECT_EQ(memory.opened.bytes, Opened(kFrontend));
-  EXPECT_EQ(memory.opened.memory, Masks(kFrontend));  // as much as the answers that it keeps
+  EXPECT_EQ(memory.opened.memory, Opened(kFrontend));
   EXPECT_EQ(memory.masks.memory, Masks(kFrontend));
   EXPECT_EQ(memory.forward.memory, Forward(kFrontend));
   EXPECT_EQ(memory.ordered.bytes, Ordered(kFrontend));
   EXPECT_EQ(memory.ordered.memory, ReturnedBytes(kFrontend));
   EXPECT_EQ(memory.returned.memory, ReturnedBytes(kFrontend));
-  EXPECT_EQ(memory.kept.memory, Masks(kFrontend));
   EXPECT_EQ(memory.lists(), memory.masks.memory + memory.forward.memory + memory.opened.memory +
                                 memory.ordered.memory);
-  EXPECT_EQ(memory.later(), memory.lists());  // the answers lie where the onions lay
+  // The answers lie where the list for the next party lay.
+  EXPECT_EQ(memory.lists(), memory.opened.memory + memory.later());
   EXPECT_EQ(memory.untouched(), 0u);
-  // Only the frontend keeps answers.
-  const RoundMemory middle = DivideMemory(kMiddle, kPlenty);
-  EXPECT_EQ(middle.opened.memory, Opened(kMiddle));
-  EXPECT_EQ(middle.kept.bytes, 0u);
-  EXPECT_EQ(middle.lists(), middle.opened.memory + middle.later());
 }
 
 TEST(RoundMemoryTest, TheBackendHasMasksAlone) {
@@ -68,41 +63,31 @@ TEST(RoundMemoryTest, WhatIsMadeAheadLeavesAsMuchFree) {
 
 // A list gets its own bytes before it gets room for answers.
 TEST(RoundMemoryTest, RoomForAnswersLeavesTwiceAsMuchFree) {
-  const uint64_t room = Masks(kFrontend);
-  EXPECT_EQ(DivideMemory(kFrontend, 3 * room).opened.memory, room);
-  EXPECT_EQ(DivideMemory(kFrontend, 3 * room - 1).opened.memory, Opened(kFrontend));
+  const uint64_t room = ReturnedBytes(kFrontend);
+  const uint64_t before = Opened(kFrontend) + Masks(kFrontend) + Forward(kFrontend);
+  EXPECT_EQ(DivideMemory(kFrontend, before + 3 * room).ordered.memory, room);
+  EXPECT_EQ(DivideMemory(kFrontend, before + 3 * room - 1).ordered.memory, Ordered(kFrontend));
   EXPECT_EQ(DivideMemory(kFrontend, Opened(kFrontend)).opened.memory, Opened(kFrontend));
   EXPECT_EQ(DivideMemory(kFrontend, Opened(kFrontend) - 1).opened.memory, 0u);
 }
 
-// Answers are longer than onions here. Those that come back have what the offline stage's lists
-// had, and more; those that are kept have the rest, or are in a file.
-TEST(RoundMemoryTest, AnswersGetMemoryInTheOrderInWhichTheyCome) {
-  const uint64_t returned = ReturnedBytes(kFrontend), kept = Masks(kFrontend);
-  const uint64_t both = Forward(kFrontend) + returned + kept;
-  const RoundMemory enough = DivideMemory(kFrontend, both);
-  EXPECT_EQ(enough.opened.memory, Opened(kFrontend));
-  EXPECT_EQ(enough.ordered.memory, Ordered(kFrontend));
+// Answers are longer than onions here. They have what the offline stage's lists had together, or
+// are in a file.
+TEST(RoundMemoryTest, AnswersGetWhatTheOnionsLeave) {
+  const uint64_t returned = ReturnedBytes(kMiddle);
+  const uint64_t border = Forward(kMiddle) + returned;
+  const RoundMemory enough = DivideMemory(kMiddle, border);
+  EXPECT_EQ(enough.opened.memory, Opened(kMiddle));
+  EXPECT_EQ(enough.ordered.memory, Ordered(kMiddle));
   EXPECT_EQ(enough.returned.memory, returned);
-  EXPECT_EQ(enough.kept.memory, kept);
-  EXPECT_EQ(enough.lists(), both);
-  EXPECT_EQ(enough.later(), both);
-  // Neither fits where the onions lay.
-  EXPECT_EQ(enough.untouched(), returned + kept);
-  EXPECT_EQ(enough.untouched_kept(), kept);
+  EXPECT_EQ(enough.lists(), border);
+  EXPECT_EQ(enough.later(), border);
+  EXPECT_EQ(enough.untouched(), returned);  // which do not fit where a list lay
 
-  const RoundMemory less = DivideMemory(kFrontend, both - 1);
-  EXPECT_EQ(less.returned.memory, returned);
-  EXPECT_EQ(less.kept.bytes, kept);
-  EXPECT_EQ(less.kept.memory, 0u);
-  EXPECT_LT(less.lists(), both);
-
-  const uint64_t one = Forward(kFrontend) + returned;
-  EXPECT_EQ(DivideMemory(kFrontend, one).returned.memory, returned);
-  EXPECT_EQ(DivideMemory(kFrontend, one).kept.memory, 0u);
-  // Where not even these fit, those that are kept may.
-  EXPECT_EQ(DivideMemory(kFrontend, one - 1).returned.memory, 0u);
-  EXPECT_EQ(DivideMemory(kFrontend, one - 1).kept.memory, kept);
+  const RoundMemory less = DivideMemory(kMiddle, border - 1);
+  EXPECT_EQ(less.returned.bytes, returned);
+  EXPECT_EQ(less.returned.memory, 0u);
+  EXPECT_EQ(less.lists(), Forward(kMiddle) + Opened(kMiddle) + Ordered(kMiddle));
 }
 
 // The opened onions keep their memory. The rest is divided again for the noise that was drawn.
@@ -114,6 +99,28 @@ TEST(RoundMemoryTest, LaterListsFollowTheNoiseThatWasDrawn) {
   EXPECT_EQ(memory.opened.memory, expected.opened.memory);
   EXPECT_EQ(memory.ordered.memory, ReturnedBytes(drawn));
   EXPECT_GT(memory.ordered.memory, expected.ordered.memory);
+}
+
+// Each of several machines decodes and encodes what goes on once more; and where answers lie in
+// files, it holds buckets of those for others. A party of one machine does neither.
+TEST(RoundMemoryTest, OneOfSeveralMachinesNeedsMore) {
+  // So much noise that the online stage takes the most.
+  RoundSize alone = kMiddle;
+  alone.noise = 100'000;
+  RoundSize several = alone;
+  several.others = 400;
+  RoundMemory in_files, in_memory;
+  in_memory.returned.memory = 1;
+  const auto more = [&](const RoundMemory& memory) {
+    return PeakArrayBytes(several, memory) - PeakArrayBytes(alone, memory);
+  };
+  // Place and tally, and a number, of each query for another machine; position and tally of each
+  // query of the message; header and bitmap.
+  const uint64_t next = several.next_positions(), decoded = 8 * next + 5 + (next + 7) / 8;
+  EXPECT_EQ(more(in_memory), 12 * 400 + decoded);
+  EXPECT_EQ(more(in_files), 12 * 400 + decoded + 2 * 400 * (304 + 4));
+  several.others = 10'000'000;
+  EXPECT_EQ(more(in_files), 12 * several.others + decoded + 2 * shuffle::Scatter::kBucketBytes);
 }
 
 // Lists never get more memory than is free.

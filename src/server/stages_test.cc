@@ -141,31 +141,31 @@ TEST(StagesTest, TheOfflineStageShufflesUniformly) {
   }
 }
 
-// The frontend reserves memory for the answers that it will keep, or refuses the round, when the
-// number of onions is known.
+// A party reserves memory for the answers on their way back, or refuses the round, when the number
+// of onions is known.
 TEST(StagesTest, ARoundWhoseAnswersDoNotFitTheMachineIsRefused) {
   const uint64_t available = AvailableMemory();
   if (available > uint64_t{1} << 45) GTEST_SKIP() << "this machine does not tell its memory";
   testing::TestRandom random(14);
   ThreadPool pool(1);
-  const PracticeRound round({.answer_bytes = available, .max_rows = 5, .noise = SomeNoise()},
-                            random);
+  constexpr uint64_t kOnions = 1000;
+  const PracticeRound round(
+      {.answer_bytes = available / kOnions + 1, .max_rows = 5, .noise = SomeNoise()}, random);
   const RoundContext& frontend = round.context(1);
-  constexpr uint64_t kOnions = 2;
-  const uint64_t kept = kOnions * frontend.answer_bytes;
+  const RoundSize size = SizeOf(frontend, kOnions, ExpectedNoise(frontend));
+  const uint64_t returned = ReturnedBytes(size);
   const auto begin = [&](SpoolPlace& spools) {
     return OnionIntake::BeginSubmissions(frontend, round.secrets(1), 1000, kOnions,
                                          {&pool, &spools})
         .status();
   };
-  // Masks get no memory, as they would leave nothing free. Answers on their way back get none, as
-  // with those to the noise they are longer.
-  SpoolPlace enough(::testing::TempDir(), kept + (1 << 20));
+  // Masks get no memory, as they would leave less than that free.
+  SpoolPlace enough(::testing::TempDir(), returned + (1 << 20));
   EXPECT_THAT(begin(enough), testing::StatusIs(absl::StatusCode::kResourceExhausted,
-                                               "party 1: a round of 2 onions takes"));
-  EXPECT_EQ(enough.free_bytes(), kept + (1 << 20));
-  // With less memory for lists, the kept answers will be in a file.
-  SpoolPlace less(::testing::TempDir(), kept - 1);
+                                               "party 1: a round of 1000 onions takes"));
+  EXPECT_EQ(enough.free_bytes(), returned + (1 << 20));
+  // With less memory for lists, the answers will be in a file.
+  SpoolPlace less(::testing::TempDir(), returned - 1);
   SHOAL_EXPECT_OK(begin(less));
 }
 
@@ -205,10 +205,10 @@ TEST(StagesTest, MasksKeptReadyChangeNoAnswer) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(spools, 0, 0, "a test"));
     SHOAL_ASSERT_OK(MakeReady(backend, *arena, resources, state));
     EXPECT_EQ(state.masks.size() > 0, spools == &roomy);
-    answers.push_back(
-        *ReadAll(**AnswerQueries(backend, round.secrets(2), state, queries, {rows, kRows}, pool)));
+    answers.push_back(*ReadAll(
+        **AnswerQueries(backend, round.secrets(2), state, queries, {rows, kRows}, resources)));
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto forwarding,
-                               ForwardQueries(frontend, state, queries, pool));
+                               ForwardQueries(frontend, state, queries, resources));
     SHOAL_ASSERT_OK_AND_ASSIGN(auto intake, AnswerIntake::Begin(frontend, queries, forwarding,
                                                                 incoming.size(), resources));
     SHOAL_ASSERT_OK(intake.Take(incoming));
@@ -240,8 +240,8 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   const Bytes rows(5 * backend.answer_bytes, 1);
   const wire::QueryBatch queries = {.positions = {0, 1}, .tallies = {1, 1}};
   const auto ask = [&] {
-    return ReadAll(
-        **AnswerQueries(backend, round.secrets(2), last->material, queries, {rows, 5}, pool));
+    return ReadAll(**AnswerQueries(backend, round.secrets(2), last->material, queries, {rows, 5},
+                                   {&pool, &spools}));
   };
   const auto answers = ask();
   ASSERT_EQ(answers->size(), 2 * backend.answer_bytes);
@@ -254,9 +254,9 @@ TEST(StagesTest, DeadPositionsAreAnsweredWithPseudorandomBytes) {
   EXPECT_EQ(*ask(), *answers);
   // Nobody else can compute them: another round's are other bytes.
   const RoundSecrets another(random.NewSeed());
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const Bytes others,
-      ReadAll(**AnswerQueries(backend, another, last->material, queries, {rows, 5}, pool)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes others,
+                             ReadAll(**AnswerQueries(backend, another, last->material, queries,
+                                                     {rows, 5}, {&pool, &spools})));
   EXPECT_FALSE(std::equal(first.begin(), first.end(), others.begin()));
 }
 
@@ -292,8 +292,9 @@ TEST(StagesTest, TheBackendSeesTheQueriesPlusTheNoise) {
     }
     wire::QueryBatch batch;
     for (uint32_t j = 1; j < parties; ++j) {
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Forwarding forwarding,
-                                 ForwardQueries(round.context(j), materials[j - 1], batch, pool));
+      SHOAL_ASSERT_OK_AND_ASSIGN(
+          const Forwarding forwarding,
+          ForwardQueries(round.context(j), materials[j - 1], batch, resources));
       SHOAL_ASSERT_OK_AND_ASSIGN(
           batch, wire::DecodeQueryBatch(forwarding.queries, materials[j - 1].next_positions));
     }
@@ -481,9 +482,10 @@ TEST(StagesTest, OutputPositionsDoNotTellInputPositions) {
     const uint32_t slot = static_cast<uint32_t>(trial % kSlots);
     static SpoolPlace spools("/tmp", 0);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto arena, Arena::Reserve(&spools, 0, 0, "a test"));
-    SHOAL_ASSERT_OK(MakeReady(round.context(1), *arena, {&pool, &spools}, state));
+    const Resources resources = {&pool, &spools};
+    SHOAL_ASSERT_OK(MakeReady(round.context(1), *arena, resources, state));
     const auto out =
-        ForwardQueries(round.context(1), state, {.positions = {slot}, .tallies = {1}}, pool);
+        ForwardQueries(round.context(1), state, {.positions = {slot}, .tallies = {1}}, resources);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, wire::DecodeQueryBatch(out->queries, kSlots));
     ASSERT_EQ(batch.positions.size(), 1u);
     ++seen[slot][batch.positions[0]];
@@ -541,6 +543,7 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
   }
   const Bytes encoded = wire::EncodeQueryBatch(queries, kQueries);
 
+  SpoolPlace memory(::testing::TempDir(), 1 << 30), files(::testing::TempDir(), 0);
   std::optional<std::vector<Bytes>> expected;
   const auto run = [&](ThreadPool& pool, SpoolPlace& spools, SpoolPlace& for_masks) {
     const Resources resources = {&pool, &spools};
@@ -549,11 +552,12 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
     SHOAL_ASSERT_OK(MakeReady(last, *early, resources, back));
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto came, wire::DecodeQueryBatch(encoded, kQueries));
     SHOAL_ASSERT_OK_AND_ASSIGN(front.forward_memory, ForwardMemory::MakeReady(kNext, *early, pool));
-    SHOAL_ASSERT_OK_AND_ASSIGN(Forwarding forwarding, ForwardQueries(first, front, came, pool));
+    SHOAL_ASSERT_OK_AND_ASSIGN(Forwarding forwarding,
+                               ForwardQueries(first, front, came, resources));
     const Bytes forwarded = std::move(forwarding.queries);
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto asked, wire::DecodeQueryBatch(forwarded, kNext));
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto source, AnswerQueries(last, round.secrets(2), back, asked,
-                                                                {table, kRows}, pool));
+                                                                {table, kRows}, resources));
     SHOAL_ASSERT_OK_AND_ASSIGN(AnswerIntake intake, AnswerIntake::Begin(first, came, forwarding,
                                                                         source->size(), resources));
     Bytes answers;
@@ -575,6 +579,12 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
         const auto back_to_clients,
         ReturnAnswers(first, round.secrets(1), front, came, std::move(intake), resources));
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes returned, ReadAll(*back_to_clients));
+    // The list that the frontend keeps has what was read.
+    ASSERT_EQ(back_to_clients->in_memory(), &spools == &memory);
+    if (back_to_clients->in_memory()) {
+      const Spool list = back_to_clients->TakeList();
+      EXPECT_TRUE(std::ranges::equal(list.memory().first(returned.size()), returned));
+    }
     const std::vector<Bytes> messages = {forwarded, answers, returned};
     if (!expected.has_value()) {
       expected = messages;
@@ -592,7 +602,6 @@ TEST(StagesTest, TheOnlinePathGivesTheSameBytesEverywhere) {
     EXPECT_TRUE(messages == *expected);
   };
   const InstructionSet before = ActiveInstructionSet();
-  SpoolPlace memory(::testing::TempDir(), 1 << 30), files(::testing::TempDir(), 0);
   for (InstructionSet set : kAllInstructionSets) {
     if (!IsSupported(set)) continue;
     UseInstructionSet(set);

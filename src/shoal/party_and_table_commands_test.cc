@@ -33,10 +33,10 @@ class CommandsTest : public ::testing::Test {
   // Words beginning with @ are files in the test's directory.
   int RunShoal(std::vector<std::string> arguments) {
     const std::vector<cli::Command> commands = {
-        KeysGenerate(),    KeysRenew(),           RosterAssemble(), RosterSign(),
-        RosterAggregate(), RosterPins(),          RosterInspect(),  TableBuild(),
-        TableInspect(),    TableVerify(),         TableSign(),      TableAggregate(),
-        TableSignEngine(), TableAggregateEngine()};
+        KeysGenerate(),   KeysRenew(),       KeysMachine(),         RosterAssemble(),
+        RosterSign(),     RosterAggregate(), RosterPins(),          RosterInspect(),
+        TableBuild(),     TableInspect(),    TableVerify(),         TableSign(),
+        TableAggregate(), TableSignEngine(), TableAggregateEngine()};
     for (std::string& argument : arguments) {
       if (argument[0] == '@') argument = Path(argument.substr(1));
     }
@@ -394,6 +394,27 @@ TEST_F(CommandsTest, BuildSaysWhichRecordMakesRowsLong) {
   EXPECT_THAT(build(with_long, "@dense", {"--layout", "dense"}), HasSubstr("records.tsv:301"));
   EXPECT_THAT(build(with_long, "@chosen", {"--row-bytes", "8192"}),
               ::testing::Not(HasSubstr("warning")));
+}
+
+TEST_F(CommandsTest, ARosterNamesEveryMachine) {
+  MakeRoster();
+  EXPECT_THAT(out_, Not(HasSubstr("machine 1")));
+  const absl::StatusOr<std::string> settings = ReadFile("configs/roster.settings.textproto");
+  Write("settings",
+        absl::StrReplaceAll(*settings, {{"peer_address: \"127.0.0.1:7301\"",
+                                         "peer_address: \"127.0.0.1:7301\" other_machines { "
+                                         "peer_address: \"127.0.0.1:7401\" }"},
+                                        {"epoch: 1", "epoch: 2"}}));
+  ASSERT_EQ(RunShoal({"roster", "assemble", "--settings", "@settings", "--announcement",
+                      "@alice.announcement", "--announcement", "@bob.announcement",
+                      "--announcement", "@carol.announcement", "--out", "@roster"}),
+            cli::kExitOk)
+      << err_;
+  SignRoster({"alice", "bob", "carol"});
+  ASSERT_EQ(RunShoal({"roster", "inspect", "--roster", "@signed", "--pinned", "@pinned"}),
+            cli::kExitOk);
+  EXPECT_THAT(out_, HasSubstr("  machine 1\t127.0.0.1:7401\n"));
+  EXPECT_THAT(out_, HasSubstr("verified\tby all 3 pinned parties"));
 }
 
 TEST_F(CommandsTest, KeysAreRenewed) {

@@ -59,6 +59,16 @@ absl::Status Renew(const cli::Values& values, cli::Io& io) {
   return absl::OkStatus();
 }
 
+absl::Status Machine(const cli::Values& values, cli::Io& io) {
+  SystemRandom random;
+  const std::string directory = values["keys"].as<std::string>();
+  const std::string out = values["out"].as<std::string>();
+  SHOAL_RETURN_IF_ERROR(roster::MachineKeys::HandOut(directory, out, random));
+  io.err << out << " has what a machine of the party needs that is not its head: no signing key. "
+         << "Bring it there over a channel that nobody else can read\n";
+  return absl::OkStatus();
+}
+
 absl::Status Assemble(const cli::Values& values, cli::Io& io) {
   const std::string settings_path = values["settings"].as<std::string>();
   wire::Roster roster;
@@ -100,7 +110,9 @@ absl::Status Assemble(const cli::Values& values, cli::Io& io) {
     party.set_bls_public_key(announced.bls_public_key());
     party.set_proof_of_possession(announced.proof_of_possession());
     party.set_tls_certificate_sha256(announced.tls_certificate_sha256());
-    if (party.machines() == 0) party.set_machines(1);
+    if (party.machines() == 0) {
+      party.set_machines(1 + static_cast<uint32_t>(party.other_machines_size()));
+    }
   }
   if (!announcements.empty()) {
     return absl::InvalidArgumentError(
@@ -219,6 +231,12 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
     io.out << "party " << party.number() << "\t" << party.name() << "\t" << party.peer_address()
            << (both ? ", clients " : "") << party.client_address() << "\t"
            << Fingerprint(AsBytes(party.bls_public_key())) << "\n";
+    int machine = 0;
+    for (const wire::Machine& other : party.other_machines()) {
+      io.out << "  machine " << ++machine << "\t" << other.peer_address()
+             << (other.client_address().empty() ? "" : "clients ") << other.client_address()
+             << "\n";
+    }
   }
   if (values.count("pinned") > 0) {
     SHOAL_ASSIGN_OR_RETURN(const roster::Roster verified, ReadRoster(values));
@@ -285,6 +303,29 @@ does. docs/operations.md says what follows.
   };
 }
 
+cli::Command KeysMachine() {
+  return {
+      .name = "keys machine",
+      .summary = "make the directory of keys of a party's other machines",
+      .help =
+          R"(A party of several machines has its keys at the first one, the head. This makes a new
+directory for the others, the same for each: the TLS key and certificate, the announcement,
+and machines.key, the secret of the party's machines, which is made in the head's directory,
+too, if there is none. The signing key stays where it is.
+)",
+      .examples =
+          R"(  shoal keys machine --keys keys --out keys-of-others
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("keys", cli::Directory()->required(), "the party's keys")(
+                "out", cli::Directory()->required(), "the new directory");
+          },
+      .positional = "",
+      .run = Machine,
+  };
+}
+
 cli::Command RosterAssemble() {
   return {
       .name = "roster assemble",
@@ -293,7 +334,7 @@ cli::Command RosterAssemble() {
           R"(Reads the deployment's settings (a roster in text format whose parties have names and
 addresses but no keys yet), adds the keys that the parties announced, and prints the
 roster for all of them to sign. If the settings name no times, the roster is valid from
-now on.
+now on. A party of several machines has an entry other_machines for each one but the first.
 )",
       .examples =
           R"(  shoal roster assemble --settings demo.textproto --announcement alice.textproto \

@@ -8,6 +8,7 @@ namespace shoal::commands {
 
 cli::Command KeysGenerate();
 cli::Command KeysRenew();
+cli::Command KeysMachine();
 cli::Command RosterAssemble();
 cli::Command RosterSign();
 cli::Command RosterAggregate();

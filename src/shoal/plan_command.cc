@@ -8,6 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "google/protobuf/util/json_util.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
@@ -35,6 +37,19 @@ absl::StatusOr<double> Real(const cli::Values& values, const char* option, doubl
   return number;
 }
 
+// "4": each party; "4,2,1": each its own. Empty: one each.
+absl::StatusOr<std::vector<uint32_t>> MachinesOf(const std::string& text, uint32_t parties) {
+  std::vector<uint32_t> machines;
+  if (text.empty()) return machines;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    if (!absl::SimpleAtoi(part, &machines.emplace_back())) {
+      return cli::UsageError(absl::StrCat("--machines: \"", part, "\" is no number"));
+    }
+  }
+  if (machines.size() == 1 && parties <= 8) machines.resize(parties, machines[0]);
+  return machines;
+}
+
 absl::StatusOr<plan::Workload> WorkloadOf(const cli::Values& values) {
   plan::Workload w;
   SHOAL_ASSIGN_OR_RETURN(const bool dense, cli::Chosen(values, "layout", "hashed", "dense"));
@@ -54,6 +69,12 @@ absl::StatusOr<plan::Workload> WorkloadOf(const cli::Values& values) {
   SHOAL_ASSIGN_OR_RETURN(w.rounds_per_day, Real(values, "rounds-per-day", 1));
   SHOAL_ASSIGN_OR_RETURN(w.price_core_hour, Real(values, "price-core-hour", 0.04));
   SHOAL_ASSIGN_OR_RETURN(w.price_gb, Real(values, "price-gb", 0.05));
+  SHOAL_ASSIGN_OR_RETURN(w.price_machine_hour, Real(values, "price-machine-hour", 0));
+  if (values.count("machines")) {
+    const std::string machines = cli::TextOr(values, "machines", "");
+    if (machines.empty()) return cli::UsageError("--machines: how many?");
+    SHOAL_ASSIGN_OR_RETURN(w.machines, MachinesOf(machines, w.parties));
+  }
   if (absl::Status checked = plan::CheckWorkload(w); !checked.ok()) {
     return cli::UsageError(checked.message());
   }
@@ -229,6 +250,10 @@ ten or twenty seconds, with up to a gigabyte of memory; alone or together with a
 otherwise built-in ones. Prices have no currency; the defaults are examples. A gigabyte
 is 10^9 bytes and paid on every hop.
 
+With --machines a party has several machines, which share its work: memory and wall times
+are those of one of them, processor times those of all. What passes between machines of a
+party is padded to bounds that depend on the numbers of positions alone.
+
 The plan also shows what each single-server engine would cost with its own best row
 size, and from how many queries a round the chain takes less processor time and costs
 less. An engine's set-up is counted once a day, a hint once for every
@@ -238,6 +263,8 @@ less. An engine's set-up is counted once a day, a hint once for every
   shoal plan --records 1M --key-bytes 24 --value-bytes 60 --queries 1M --epsilon 0.1
   shoal plan --records 1M --layout dense --value-bytes 8 --queries 100k \
       --rounds-per-day 24 --parties 2 --cores 16 --plot plan.svg
+  shoal plan --records 100M --layout dense --value-bytes 4 --queries 100M --epsilon 0.1 \
+      --parties 2 --machines 8,16 --cores 16 --price-machine-hour 0.8
 )",
       .options =
           [](cli::Options& options) {
@@ -248,7 +275,9 @@ less. An engine's set-up is counted once a day, a hint once for every
             options.add_options()("queries", cli::Number(), "queries a round, of all clients");
             options.add_options()("rounds-per-day", cli::Text(), "rounds a day (1)");
             options.add_options()("parties", cli::Number(), "parties, 2 to 8 (3)");
-            options.add_options()("cores", cli::Number(), "cores of each party's machine (1)");
+            options.add_options()("machines", cli::Text(),
+                                  "machines of each party, or of party 1, 2, ...: 4 or 4,2,1 (1)");
+            options.add_options()("cores", cli::Number(), "cores of each machine (1)");
             options.add_options()("one-machine", "all parties share one machine with these cores");
             options.add_options()("spool-memory-mib", cli::Number(),
                                   "of each party, as in its configuration; decides whether masks "
@@ -266,6 +295,9 @@ less. An engine's set-up is counted once a day, a hint once for every
             options.add_options()("row-bytes", cli::Number(), "fixes the row size");
             options.add_options()("price-core-hour", cli::Text(),
                                   "price of an hour of one core (0.04)");
+            options.add_options()("price-machine-hour", cli::Text(),
+                                  "price of an hour of one machine, for what a round's machines "
+                                  "cost while it is at work (0)");
             options.add_options()("price-gb", cli::Text(), "price of 10^9 bytes on one hop (0.05)");
             options.add_options()("calibrate", "measure this machine and keep its unit costs");
             options.add_options()("costs", cli::File(),

@@ -90,6 +90,24 @@ TEST(PlanCommandTest, JsonIsThePlanAndThePlotIsSvg) {
   EXPECT_THAT(svg, HasSubstr("</svg>"));
 }
 
+// The parties' numbers of machines, and what they cost, are in the text and in the JSON.
+TEST(PlanCommandTest, PartiesHaveMachines) {
+  const Result text = RunPlanCommand(Good({"--machines", "4,1,2", "--price-machine-hour", "1.5"}));
+  ASSERT_EQ(text.code, cli::kExitOk) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("what each sends to the others of its party"));
+  EXPECT_THAT(text.out, HasSubstr("7 machines for the "));
+  EXPECT_THAT(text.out, HasSubstr(" at 1.5 an hour"));
+  const Result json = RunPlanCommand(Good({"--machines", "3", "--format", "json"}));
+  plan::Plan plan;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(json.out, &plan).ok()) << json.out;
+  EXPECT_EQ(plan.rental().machines(), 9);
+  for (const plan::Party& party : plan.party()) {
+    EXPECT_EQ(party.machines(), 3u);
+    EXPECT_GT(party.sent_offline_bytes(), 0);
+  }
+  EXPECT_EQ(RunPlanCommand(Good()).out.find("machines for the"), std::string::npos);
+}
+
 TEST(PlanCommandTest, BadParametersAreNamedWithTheirRange) {
   const struct {
     std::vector<std::string> options;
@@ -113,6 +131,14 @@ TEST(PlanCommandTest, BadParametersAreNamedWithTheirRange) {
       {{"--lookups-per-hint", "0.5"}, "--lookups-per-hint must be in [1, 1e9], got 0.5"},
       {{"--lookups-per-hint", "few"}, "--lookups-per-hint: \"few\" is no number"},
       {{"--format", "xml"}, "there are table and json"},
+      {{"--machines", "0"}, "--machines must be in [1, 64], got 0"},
+      {{"--machines", "1,65,1"}, "--machines must be in [1, 64], got 65"},
+      {{"--machines", "2,2"}, "--machines names 2 parties, --parties 3"},
+      {{"--machines", "2,,2"}, "--machines: \"\" is no number"},
+      {{"--machines", "-2"}, "--machines: \"-2\" is no number"},
+      {{"--machines", ""}, "--machines: how many?"},
+      {{"--machines", "2", "--one-machine"}, "with --one-machine all parties share one machine"},
+      {{"--price-machine-hour", "x"}, "--price-machine-hour: \"x\" is no number"},
   };
   for (const auto& bad : kBad) {
     const Result result = RunPlanCommand(Good(bad.options));

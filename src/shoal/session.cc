@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(const std::string& name,
                           const uint64_t now_s = s.clock_.NowSeconds();
                           s.console_.Wait(what, due_s > now_s ? due_s - now_s : 0);
                         },
-                    .connect = [&s] { return s.connect_(s.config_.frontend); }};
+                    .connect = [&s] { return s.connect_(s.config_.frontend); },
+                    .connect_to = [&s](const std::string& address) { return s.connect_(address); }};
   SHOAL_ASSIGN_OR_RETURN(
       s.store_, client::FileStateStore::Open(s.config_.state_path, s.witnesses_, s.random_));
   if (s.store_->discarded_rounds() > 0) {

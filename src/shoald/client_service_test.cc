@@ -353,10 +353,10 @@ TEST_F(ClientServiceTest, StatusTellsHowLongAStageTookOverTheWholeChain) {
   EXPECT_LE(static_cast<double>(report().offline_ms()), offline.count());
 
   SHOAL_ASSERT_OK(client.Query({3, 1, 4, 1, 5}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, frontend.CloseQueries(round.id()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, frontend.CloseQueries(round.id()));
   std::this_thread::sleep_for(30ms);
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers,
-                             deployment_.node(1).Online(round.id(), std::move(queries)));
+                             deployment_.node(1).OnlineOfKept(round.id(), queries));
   EXPECT_EQ(report().online_ms(), 0u);
   SHOAL_ASSERT_OK(
       frontend.AnswersReady(round.id(), *answers, [] { return server::StageReports(); }));

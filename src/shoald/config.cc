@@ -111,4 +111,13 @@ absl::Status CheckListeners(const ServerConfig& config, const roster::Roster& ro
       "in the roster"));
 }
 
+absl::Status CheckOneMachine(const roster::Roster& roster, uint32_t party) {
+  const uint32_t own = roster.party(party).machines;
+  if (own == 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the roster says that party ", party, " has ", own,
+                   " machines: shoald is the program of a party of one machine, and "
+                   "shoald-machines that of a party of several"));
+}
+
 }  // namespace shoal::shoald

@@ -28,6 +28,9 @@ AddressRanges SharedAddresses(const ServerConfig& config);
 // does. A neighbour has a listener of its own, whose places no client can take.
 absl::Status CheckListeners(const ServerConfig& config, const roster::Roster& roster);
 
+// FAILED_PRECONDITION if this party has several machines: shoald is the program of a party of one.
+absl::Status CheckOneMachine(const roster::Roster& roster, uint32_t party);
+
 }  // namespace shoal::shoald
 
 #endif  // SHOAL_SRC_SHOALD_CONFIG_H_

@@ -167,6 +167,21 @@ TEST(ConfigTest, ThePlanTakesWhatIsGivenAndDefaultsForTheRest) {
   EXPECT_GE(plan.max_rounds, 20u);
 }
 
+TEST(ConfigTest, ThisProgramIsForPartiesOfOneMachine) {
+  shoal::testing::TestRandom random(2);
+  roster::testing::Parties parties(4, random);
+  SHOAL_EXPECT_OK(CheckOneMachine(parties.roster(), 2));
+  wire::Party& party = *parties.draft().mutable_parties(1);
+  party.set_machines(2);
+  party.add_other_machines()->set_peer_address("127.0.0.1:7100");
+  EXPECT_THAT(CheckOneMachine(parties.roster(), 2),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "shoald-machines"));
+  // Neighbours may have several.
+  for (const uint32_t other : {1u, 3u, 4u}) {
+    SHOAL_EXPECT_OK(CheckOneMachine(parties.roster(), other));
+  }
+}
+
 TEST(ConfigTest, PlansOutsideTheLimitsNameTheField) {
   shoal::testing::TestRandom random(1);
   const roster::Roster roster = roster::testing::Parties(3, random).roster();

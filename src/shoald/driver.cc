@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
@@ -20,10 +21,15 @@ std::string ShortId(const Digest& id) { return Hex(BytesView(id).first(8)); }
 
 }  // namespace
 
-Driver::Driver(server::Frontend* frontend, server::ChainNode* node, const Clock* clock)
-    : frontend_(frontend), node_(node), clock_(clock), loop_([this] { Loop(); }), lists_([this] {
-        SendLists();
-      }) {}
+Driver::Driver(server::Frontend* frontend, server::ChainNode* node, const Clock* clock,
+               RoundSteps* steps)
+    : frontend_(frontend),
+      node_(node),
+      clock_(clock),
+      own_(frontend, node),
+      steps_(steps != nullptr ? steps : &own_),
+      loop_([this] { Loop(); }),
+      lists_([this] { SendLists(); }) {}
 
 Driver::~Driver() {
   {
@@ -34,11 +40,7 @@ Driver::~Driver() {
   loop_.join();
   tasks_.Wait();
   lists_.join();
-  const wire::ListRoundsResponse left = frontend_->ListRounds();
-  for (const wire::RoundInfo& round : left.rounds()) {
-    if (round.state() == wire::CLOSED || round.state() == wire::ABORTED) continue;
-    End(round::RoundId(round.header().header()), "the frontend ends");
-  }
+  for (const Digest& round_id : frontend_->OpenRounds()) End(round_id, "the frontend ends");
   SendList();
 }
 
@@ -60,25 +62,31 @@ void Driver::SendList() {
     const MutexLock lock(mutex_);
     number = ++list_begun_;
   }
-  const auto lacked = node_->Live(frontend_->Live());
-  if (list_failed_ == lacked.ok()) {
-    list_failed_ = !lacked.ok();
-    if (lacked.ok()) {
+  const auto answer = node_->Live(frontend_->Live());
+  absl::Status reached_all = answer.status();
+  if (answer.ok() && answer->reached < node_->party().roster().size()) {
+    reached_all = absl::UnavailableError(absl::StrCat(
+        "party ", answer->reached + 1, " has not taken the list, by what those before it say"));
+  }
+  if (list_failed_ == reached_all.ok()) {
+    list_failed_ = !reached_all.ok();
+    if (reached_all.ok()) {
       spdlog::info("all parties know again which rounds have ended");
     } else {
       spdlog::warn("not all parties know which rounds have ended: {}; trying again every second",
-                   lacked.status().ToString());
+                   reached_all.ToString());
     }
   }
-  if (!lacked.ok()) return;
-  const std::vector<Digest> aborted = frontend_->AbortLacked(*lacked);
+  if (!answer.ok()) return;
+  const std::vector<Digest> aborted = frontend_->AbortLacked(answer->lacked);
   for (const Digest& id : aborted) {
-    spdlog::error("round {}..: aborted: {}; was it restarted?", ShortId(id),
-                  frontend_->Info(id).value_or(wire::RoundInfo()).abort_reason());
+    const std::string reason = frontend_->AbortReason(id);
+    steps_->End(id, reason);
+    spdlog::error("round {}..: aborted: {}; was it restarted?", ShortId(id), reason);
   }
   {
     const MutexLock lock(mutex_);
-    list_arrived_ = number;
+    if (reached_all.ok()) list_arrived_ = number;
     if (!aborted.empty()) list_has_changed_ = true;
   }
   wake_.NotifyAll();
@@ -103,8 +111,7 @@ void Driver::Loop() {
   }
 }
 
-// Changes the state on the loop's thread, so that nothing is started twice. The work gets its own
-// thread.
+// Decides on the loop's thread, so that nothing is started twice. The work gets its own thread.
 void Driver::Run(const server::Due& due) {
   switch (due.action) {
     case server::Action::kAnnounce:
@@ -112,26 +119,14 @@ void Driver::Run(const server::Due& due) {
       announcing_ = true;
       tasks_.Spawn([this] { Announce(); });
       return;
-    case server::Action::kSeal: {
-      // std::function must be copyable, so the submissions are shared.
-      auto shared =
-          std::make_shared<absl::StatusOr<server::Submissions>>(frontend_->Seal(due.round_id));
-      tasks_.Spawn([this, id = due.round_id, shared] {
-        if (shared->ok()) {
-          RunOffline(id, *std::move(*shared));
-        } else {
-          Fail(id, "sealing", shared->status());
-        }
-      });
+    case server::Action::kSeal:
+      if (!frontend_->Decide(due.round_id, wire::SEALED).ok()) return;
+      tasks_.Spawn([this, id = due.round_id] { RunOffline(id); });
       return;
-    }
-    case server::Action::kAnswer: {
-      absl::StatusOr<Bytes> queries = frontend_->CloseQueries(due.round_id);
-      if (!queries.ok()) return;
-      tasks_.Spawn(
-          [this, id = due.round_id, bytes = *std::move(queries)] { RunOnline(id, bytes); });
+    case server::Action::kAnswer:
+      if (!frontend_->Decide(due.round_id, wire::ANSWERING).ok()) return;
+      tasks_.Spawn([this, id = due.round_id] { RunOnline(id); });
       return;
-    }
     case server::Action::kClose:
       End(due.round_id, "");
       return;
@@ -156,7 +151,7 @@ void Driver::Announce() {
   if (status.ok()) {
     const auto round = round::Round::Verify(*header, node_->party().roster(),
                                             node_->party().table()->facts, clock_->NowSeconds());
-    status = round.ok() ? frontend_->Open(*round) : round.status();
+    status = round.ok() ? steps_->Open(*round) : round.status();
     if (status.ok()) {
       spdlog::info("round {} ({}..): open for onions", round->counter().value(),
                    ShortId(round->id()));
@@ -171,6 +166,8 @@ void Driver::Announce() {
   if (draft.ok()) {
     // Parties may have signed it.
     frontend_->Withdraw(RoundCounter(draft->counter()));
+    // And machines may have opened it.
+    if (header.ok()) steps_->End(round::RoundId(header->header()), "could not be opened");
     ListHasChanged();
   }
   spdlog::error("no round could be opened: {}; trying again in {} s", status.ToString(),
@@ -197,16 +194,14 @@ bool Driver::WaitForWholeChain(const Digest& round_id) {
   // Parties that have heard no list for as long have erased the round.
   const uint64_t until_s = clock_->SteadySeconds() + server::kUnheardLimitS;
   for (;;) {
-    const auto stage = frontend_->Stage(round_id);
-    if (!stage.ok() || server::IsFinal(*stage)) return false;
+    if (HasEnded(round_id)) return false;
     const MutexLock lock(mutex_);
     if (stopping_ || clock_->SteadySeconds() > until_s) return false;
     // What the list has ended is not run again: the stage is looked at once more.
     if (list_arrived_ >= next) break;
     wake_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kTick);
   }
-  const auto stage = frontend_->Stage(round_id);
-  return stage.ok() && !server::IsFinal(*stage);
+  return !HasEnded(round_id);
 }
 
 absl::Status Driver::RunRepeatedly(const Digest& round_id, absl::string_view stage,
@@ -220,36 +215,50 @@ absl::Status Driver::RunRepeatedly(const Digest& round_id, absl::string_view sta
   }
 }
 
-void Driver::RunOffline(const Digest& round_id, server::Submissions submissions) {
-  const absl::StatusOr<wire::SignedHeader> header = frontend_->Header(round_id);
-  if (!header.ok()) return;
+bool Driver::HasEnded(const Digest& round_id) const {
+  const auto stage = frontend_->Stage(round_id);
+  return !stage.ok() || server::IsFinal(*stage);
+}
+
+bool Driver::GoesOn(const Digest& round_id, const std::string& step,
+                    const absl::StatusOr<uint64_t>& count) {
+  if (!count.ok()) {
+    if (!HasEnded(round_id)) Fail(round_id, step, count.status());
+    return false;
+  }
+  // Known only now at several machines.
+  if (*count == 0) End(round_id, "");
+  return *count > 0;
+}
+
+void Driver::RunOffline(const Digest& round_id) {
+  if (!GoesOn(round_id, "sealing", steps_->Seal(round_id))) return;
   const Stopwatch stopwatch;
-  absl::StatusOr<server::Submissions> next = std::move(submissions);
-  const absl::Status done = RunRepeatedly(round_id, "offline stage", [&] {
-    if (next->list == nullptr) next = frontend_->SubmissionsAgain(round_id);
-    if (!next.ok()) return next.status();
-    return node_->Offline(*header, *std::exchange(next, server::Submissions()));
-  });
+  const absl::Status done =
+      RunRepeatedly(round_id, "offline stage", [&] { return steps_->Offline(round_id); });
   if (!done.ok()) {
     Fail(round_id, "offline stage", done);
     return;
   }
-  if (const absl::Status open = frontend_->OfflineDone(round_id, Reports(round_id)); !open.ok()) {
+  server::StageReports reports = Reports(round_id);
+  // Clients pay as soon as the round takes queries. A party that has ended since its part of the
+  // stage says in answer to a list that it lacks the round, which aborts it.
+  absl::Status open = absl::UnavailableError("not all parties say that they hold the round");
+  if (WaitForWholeChain(round_id)) open = steps_->OpenForQueries(round_id, std::move(reports));
+  if (!open.ok()) {
     // It may have ended meanwhile, which was said.
-    const auto stage = frontend_->Stage(round_id);
-    if (!stage.ok() || server::IsFinal(*stage)) return;
-    Fail(round_id, "opening for queries", open);
+    if (!HasEnded(round_id)) Fail(round_id, "opening for queries", open);
     return;
   }
   spdlog::info("round {}..: open for queries; the offline stage took {:.2f} s", ShortId(round_id),
                stopwatch.Seconds());
 }
 
-void Driver::RunOnline(const Digest& round_id, const Bytes& queries) {
+void Driver::RunOnline(const Digest& round_id) {
+  if (!GoesOn(round_id, "closing for queries", steps_->CloseQueries(round_id))) return;
   const Stopwatch stopwatch;
-  const absl::Status done = RunRepeatedly(round_id, "online stage", [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(const auto answers, node_->OnlineOfKept(round_id, queries));
-    return frontend_->AnswersReady(round_id, *answers, [&] { return Reports(round_id); });
+  const absl::Status done = RunRepeatedly(round_id, "online stage", [&] {
+    return steps_->Online(round_id, [&] { return Reports(round_id); });
   });
   if (!done.ok()) {
     Fail(round_id, "online stage", done);
@@ -266,11 +275,10 @@ void Driver::Fail(const Digest& round_id, const std::string& stage, const absl::
 }
 
 void Driver::End(const Digest& round_id, const std::string& reason) {
+  steps_->End(round_id, reason);
   if (reason.empty()) {
-    frontend_->Close(round_id);
     spdlog::info("round {}..: closed", ShortId(round_id));
   } else {
-    frontend_->Abort(round_id, reason);
     spdlog::error("round {}..: aborted: {}", ShortId(round_id), reason);
   }
   ListHasChanged();

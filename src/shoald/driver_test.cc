@@ -83,11 +83,12 @@ TEST_F(DriverTest, ARoundWhoseOnionsCannotBeStoredIsAbortedEverywhere) {
 // next one opens.
 TEST_F(DriverTest, ARoundThatAPartyHasLostIsAborted) {
   std::atomic<uint64_t> lost = 0;
-  deployment_.tamper(2).lacked = [&](const wire::LiveRounds& list, server::LackedRounds& lacked) {
+  deployment_.tamper(2).list_answer = [&](const wire::LiveRounds& list,
+                                          server::ListAnswer& answer) {
     const uint64_t counter = lost;
     // A list that was made before the round opened, or after its end, does not ask for it.
     if (std::ranges::binary_search(list.rounds(), counter)) {
-      lacked.push_back({PartyNumber(3), RoundCounter(counter)});
+      answer.lacked.push_back({PartyNumber(3), RoundCounter(counter)});
     }
   };
   server::Frontend& frontend = deployment_.frontend();
@@ -336,13 +337,54 @@ TEST_F(RepeatTest, WhatAPartyHasLostIsNotRepeated) {
     counter = First().header().header().counter();
   };
   breaks(1, Stage::kOffline) = At(Break::kAfter, 1);
-  deployment_->tamper(1).lacked = [&](const wire::LiveRounds& list, server::LackedRounds& lacked) {
+  deployment_->tamper(1).list_answer = [&](const wire::LiveRounds& list,
+                                           server::ListAnswer& answer) {
     if (!std::ranges::binary_search(list.rounds(), counter.load())) return;
-    lacked.push_back({PartyNumber(2), RoundCounter(counter)});
+    answer.lacked.push_back({PartyNumber(2), RoundCounter(counter)});
   };
   const wire::RoundInfo end = Run();
   EXPECT_EQ(end.abort_reason(), "party 2 has lost the round");
   EXPECT_EQ(onions_[1].size(), 1u);
+}
+
+// A party that ends just after its part of the offline stage has lost the round, and says so once
+// it runs again. No client has paid by then.
+TEST_F(RepeatTest, WhatAPartyHasLostAfterItsStageIsNotOpened) {
+  deployment_->tamper(2).list_answer = [&](const wire::LiveRounds& list,
+                                           server::ListAnswer& answer) {
+    if (deployment_->frontend().ListRounds().rounds().empty()) return;
+    const wire::SignedHeader first = First().header();
+    const auto stage = deployment_->party(3).Stage(round::RoundId(first.header()));
+    const uint64_t counter = first.header().counter();
+    if (stage.ok() && *stage == server::PartyStage::kReady &&
+        std::ranges::binary_search(list.rounds(), counter)) {
+      answer.lacked.push_back({PartyNumber(3), RoundCounter(counter)});
+    }
+  };
+  const wire::RoundInfo end = Run();
+  EXPECT_EQ(end.state(), wire::ABORTED);
+  EXPECT_EQ(end.abort_reason(), "party 3 has lost the round");
+  // It was not open before: then it would have the reports of the stage.
+  EXPECT_EQ(deployment_->frontend().Reports().at(0).stages_size(), 0);
+}
+
+// Party 2 lacks some other round, so that it answers to lists although party 3 is not reached,
+// which may have lost this one since its stage. No client pays before party 3 has said that it has
+// not.
+TEST_F(RepeatTest, ARoundIsNotOpenedWhileAPartyIsNotReached) {
+  int partial = 0;
+  std::atomic<bool> opened = false;
+  deployment_->tamper(1).list_answer = [&](const wire::LiveRounds&, server::ListAnswer& answer) {
+    if (deployment_->frontend().ListRounds().rounds().empty()) return;
+    const wire::RoundInfo first = First();
+    const auto stage = deployment_->party(3).Stage(round::RoundId(first.header().header()));
+    if (!stage.ok() || *stage != server::PartyStage::kReady || ++partial > 4) return;
+    answer.reached = 2;
+    if (first.state() != wire::SEALED) opened = true;
+  };
+  EXPECT_EQ(Run().state(), wire::ANSWERED);
+  EXPECT_GT(partial, 4);
+  EXPECT_FALSE(opened);
 }
 
 // Every party's clock jumps while the offline stage runs, and each looks for what has expired.

@@ -20,6 +20,8 @@ constexpr auto kConnect = 10s;
 constexpr auto kShortCall = 30s;
 // To reach the next party with a list of live rounds, and for its answer.
 constexpr auto kLiveCall = 2s;
+// How often a call that waits looks whether it is to go on.
+constexpr auto kLook = 100ms;
 // More for each party after the next one.
 constexpr auto kLaterParty = 2s;
 
@@ -40,6 +42,35 @@ absl::Status Refused(const absl::Status& status) {
   return status;
 }
 
+wire::ListPart WirePart(const RemoteLink::Mine& mine, const server::Shipment& shipment) {
+  wire::ListPart part;
+  part.set_from_machine(mine.rank);
+  part.set_to_machine(shipment.to);
+  part.set_attempt(mine.attempt);
+  part.set_records(shipment.part.records);
+  part.set_first(shipment.part.first);
+  part.set_count(shipment.part.count);
+  return part;
+}
+
+// The first error of several calls. Thread-safe.
+class FirstError {
+ public:
+  void Set(const absl::Status& status) {
+    const MutexLock lock(mutex_);
+    if (first_.ok()) first_ = status;
+  }
+  absl::Status Get() const {
+    const MutexLock lock(mutex_);
+    return first_;
+  }
+  bool failed() const { return !Get().ok(); }
+
+ private:
+  mutable Mutex mutex_;
+  absl::Status first_ ABSL_GUARDED_BY(mutex_);
+};
+
 // The bulk of an answer, with the connection over which it comes.
 class OwnedBulk final : public ByteSource {
  public:
@@ -56,34 +87,34 @@ class OwnedBulk final : public ByteSource {
 }  // namespace
 
 RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
-                       AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later)
-    : number_(next.number),
-      address_(next.peer_address),
-      pin_(next.tls_certificate_sha256),
+                       AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later,
+                       SpoolPlace* spools)
+    : next_(next),
       identity_(identity),
       answer_bytes_(std::move(answer_bytes)),
       stage_limit_(stage_limit),
-      later_(later) {}
+      later_(later),
+      spools_(spools) {}
 
 RemoteLink::Deadline RemoteLink::After(std::chrono::milliseconds limit) const {
   return std::chrono::steady_clock::now() + limit + later_ * kLaterParty;
 }
 
-absl::Status RemoteLink::Named(const absl::Status& status) const {
+absl::Status RemoteLink::Named(const absl::Status& status, uint32_t machine) const {
   const bool silent = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
-  if (!silent || !absl::StartsWith(status.message(), address_)) return status;
-  return Annotate(status, absl::StrCat("party ", number_, " does not answer"));
+  if (!silent || !absl::StartsWith(status.message(), next_.PeerAddress(machine))) return status;
+  return Annotate(status, absl::StrCat("party ", next_.number, " does not answer"));
 }
 
 absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(
-    Deadline deadline, std::function<bool()> cancelled) const {
+    Deadline deadline, std::function<bool()> cancelled, uint32_t machine) const {
   const auto& key = identity_->private_key_pem;
   const net::Identity identity = {
       .certificate_pem = identity_->certificate_pem,
       .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
   auto connection = net::Connection::Connect(
-      {.address = address_,
-       .pin = pin_,
+      {.address = next_.PeerAddress(machine),
+       .pin = next_.tls_certificate_sha256,
        .identity = &identity,
        .connect_timeout = std::min(Left(deadline), std::chrono::milliseconds(kConnect)),
        .cancelled = std::move(cancelled)});
@@ -91,7 +122,7 @@ absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(
   // A machine that does not answer is like one that refuses: the link is broken.
   absl::Status failed = connection.status();
   if (absl::IsDeadlineExceeded(failed)) failed = absl::UnavailableError(failed.message());
-  return Annotate(failed, absl::StrCat("reaching party ", number_));
+  return Annotate(failed, absl::StrCat("reaching party ", next_.number));
 }
 
 std::function<bool()> RemoteLink::Over(const Digest& round_id) const {
@@ -101,13 +132,13 @@ std::function<bool()> RemoteLink::Over(const Digest& round_id) const {
 absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLite& request,
                               google::protobuf::MessageLite& response,
                               std::chrono::milliseconds limit, std::function<bool()> cancelled,
-                              ByteSource* bulk) const {
+                              ByteSource* bulk, uint32_t machine) const {
   const Deadline deadline = After(limit);
-  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, std::move(cancelled)));
+  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, std::move(cancelled), machine));
   const absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
       wire::MakeFrame(type, request), bulk,
       {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0}, Left(deadline));
-  if (!answer.ok()) return Named(answer.status());
+  if (!answer.ok()) return Named(answer.status(), machine);
   return wire::ParseFrame(answer->frame, type, response);
 }
 
@@ -125,6 +156,18 @@ absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& 
 
 absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
                                  std::unique_ptr<ByteSource> onions) {
+  if (next_.machines > 1) {
+    const size_t onion_bytes = server::OnionBytesFor(
+        static_cast<uint32_t>(header.header().onion_keys_size()), next_.number);
+    if (onions->size() % onion_bytes != 0) return absl::InternalError("not a list of onions");
+    const uint64_t records = onions->size() / onion_bytes;
+    {
+      const MutexLock lock(lists_mutex_);
+      std::erase_if(lists_, [this](const auto& list) { return !answer_bytes_(list.first).ok(); });
+      lists_[round::RoundId(header.header())] = records;
+    }
+    return OfflineRun(header, {0, ++attempts_, {records, 0, records}}, std::move(onions));
+  }
   wire::OfflineRequest request;
   *request.mutable_header() = header;
   wire::OfflineResponse response;
@@ -134,6 +177,18 @@ absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
 
 absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& round_id,
                                                                Bytes queries) {
+  if (next_.machines > 1) {
+    uint64_t records;
+    {
+      const MutexLock lock(lists_mutex_);
+      const auto list = lists_.find(round_id);
+      if (list == lists_.end()) return absl::FailedPreconditionError("no list was sent");
+      records = list->second;
+    }
+    SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
+                           wire::DecodeQueryBatch(queries, static_cast<uint32_t>(records)));
+    return OnlineRun(round_id, {0, ++attempts_, {records, 0, records}}, batch);
+  }
   wire::OnlineRequest request;
   request.set_round_id(ToString(round_id));
   SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
@@ -149,16 +204,165 @@ absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& rou
   return std::make_unique<OwnedBulk>(std::move(connection), std::move(answer->bulk));
 }
 
+absl::Status RemoteLink::OfflineRun(const wire::SignedHeader& header, const Mine& mine,
+                                    std::unique_ptr<ByteSource> onions) {
+  const size_t onion_bytes =
+      server::OnionBytesFor(static_cast<uint32_t>(header.header().onion_keys_size()), next_.number);
+  const std::vector<server::Shipment> shipments =
+      server::Shipments(mine.run, mine.rank, next_.machines);
+  std::vector<uint64_t> sizes;
+  for (const server::Shipment& shipment : shipments) {
+    sizes.push_back(shipment.part.count * onion_bytes);
+  }
+  if (mine.run.count * onion_bytes != onions->size()) {
+    return absl::InternalError("not the onions of the run");
+  }
+  FirstError error;
+  TaskGroup calls;  // each waits for the end of the stage
+  const auto cancelled = [&error, &mine, over = Over(round::RoundId(header.header()))] {
+    return error.failed() || over() || (mine.given_up && mine.given_up());
+  };
+  // Parts are made in order, and so they are sent.
+  server::SplitSource(std::move(onions), std::move(sizes),
+                      [&](size_t i, absl::StatusOr<std::unique_ptr<ByteSource>> made) {
+                        if (!made.ok()) return error.Set(made.status());
+                        calls.Spawn([&, i,
+                                     part = std::make_shared<std::unique_ptr<ByteSource>>(
+                                         *std::move(made))]() mutable {
+                          wire::OfflineRequest request;
+                          *request.mutable_header() = header;
+                          *request.mutable_part() = WirePart(mine, shipments[i]);
+                          wire::OfflineResponse response;
+                          error.Set(Call(FrameType::kOffline, request, response, stage_limit_,
+                                         cancelled, part->get(), shipments[i].to));
+                          part->reset();
+                        });
+                      });
+  calls.Wait();
+  return error.Get();
+}
+
+// The answers to the queries of a run, on their way from several machines.
+class RemoteLink::RunAnswers final : public ByteSource {
+ public:
+  RunAnswers(uint64_t bytes, SpoolPlace* spools) : join_(bytes, spools) {}
+  ~RunAnswers() override {
+    dropped_ = true;
+    join_.Fail(absl::CancelledError("the answers are not read any more"));
+    calls_.Wait();
+  }
+  uint64_t size() const override { return join_.size(); }
+  absl::StatusOr<BytesView> Next() override { return join_.Next(); }
+
+  server::PartJoin& join() { return join_; }
+  bool given_up() const { return dropped_ || error_.failed() || others_failed_; }
+  // Counts towards Wait, whether it succeeds or not. After an error nothing more can be read.
+  void Spawn(std::function<absl::Status(const std::function<void()>& answered)> call) {
+    const MutexLock lock(mutex_);
+    ++waiting_;
+    calls_.Spawn([this, call = std::move(call)] {
+      bool counted = false;
+      const auto answered = [&] {
+        if (std::exchange(counted, true)) return;
+        const MutexLock counting(mutex_);
+        --waiting_;
+        changed_.NotifyAll();
+      };
+      const absl::Status done = call(answered);
+      if (!done.ok()) {
+        // First of all: what it cancels fails after it, and must not take its place.
+        error_.Set(done);
+        join_.Fail(error_.Get());
+      }
+      answered();
+    });
+  }
+  // Waits until all machines answer, or one has failed; or another of this party's calls has.
+  absl::Status Wait(const std::function<bool()>& others_failed) {
+    const MutexLock lock(mutex_);
+    while (waiting_ > 0 && !error_.failed()) {
+      changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLook);
+      if (others_failed && others_failed()) others_failed_ = true;
+    }
+    return error_.Get();
+  }
+
+ private:
+  server::PartJoin join_;
+  std::atomic<bool> dropped_ = false, others_failed_ = false;
+  FirstError error_;
+  Mutex mutex_;
+  CondVar changed_;
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  TaskGroup calls_;
+};
+
+absl::Status RemoteLink::FetchPart(const wire::OnlineRequest& request, Bytes queries,
+                                   uint64_t expected, Deadline deadline,
+                                   const std::function<bool()>& cancelled,
+                                   const std::function<void()>& answered,
+                                   server::PartJoin::Part& part) const {
+  const uint32_t machine = request.part().to_machine();
+  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, cancelled, machine));
+  const absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
+      wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
+      {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = expected}, Left(deadline));
+  if (!answer.ok()) return Named(answer.status(), machine);
+  wire::OnlineResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer->frame, FrameType::kOnline, response));
+  if (answer->bulk->size() != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("machine ", machine, " of party ", next_.number,
+                                                   " sent ", answer->bulk->size(),
+                                                   " bytes of answers instead of ", expected));
+  }
+  answered();
+  for (;;) {
+    const absl::StatusOr<BytesView> piece = answer->bulk->Next();
+    if (!piece.ok()) return Named(piece.status(), machine);
+    if (piece->empty()) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(part.Take(*piece));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::OnlineRun(const Digest& round_id,
+                                                                  const Mine& mine,
+                                                                  const wire::QueryBatch& queries) {
+  SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
+  const Deadline deadline = After(stage_limit_);
+  auto answers = std::make_unique<RunAnswers>(queries.positions.size() * answer_bytes, spools_);
+  const auto cancelled = [raw = answers.get(), over = Over(round_id)] {
+    return raw->given_up() || over();
+  };
+  uint64_t offset = 0;
+  for (const server::Shipment& shipment : server::Shipments(mine.run, mine.rank, next_.machines)) {
+    const wire::QueryBatch batch = server::CutBatch(queries, mine.run, shipment.part);
+    const uint64_t expected = batch.positions.size() * answer_bytes;
+    SHOAL_ASSIGN_OR_RETURN(auto part, answers->join().Begin(offset, expected));
+    offset += expected;
+    wire::OnlineRequest request;
+    request.set_round_id(ToString(round_id));
+    *request.mutable_part() = WirePart(mine, shipment);
+    answers->Spawn(
+        [this, request = std::move(request), expected, deadline, cancelled,
+         encoded = wire::EncodeQueryBatch(batch, static_cast<uint32_t>(shipment.part.count)),
+         part = std::shared_ptr(std::move(part))](const auto& answered) {
+          return FetchPart(request, encoded, expected, deadline, cancelled, answered, *part);
+        });
+  }
+  SHOAL_RETURN_IF_ERROR(answers->Wait(mine.given_up));
+  return answers;
+}
+
 absl::StatusOr<server::StageReports> RemoteLink::Reports(const Digest& round_id) {
   wire::RoundReportsRequest request;
   request.set_round_id(ToString(round_id));
   wire::RoundReportsResponse response;
   SHOAL_RETURN_IF_ERROR(
       Call(FrameType::kRoundReports, request, response, kShortCall, Over(round_id)));
-  return server::StageReports(response.stages().begin(), response.stages().end());
+  return server::StageReportsOf(response);
 }
 
-absl::StatusOr<server::LackedRounds> RemoteLink::Live(const wire::SignedLiveRounds& live) {
+absl::StatusOr<server::ListAnswer> RemoteLink::Live(const wire::SignedLiveRounds& live) {
   wire::LiveRoundsRequest request;
   *request.mutable_live() = live;
   request.DiscardUnknownFields();
@@ -183,11 +387,7 @@ absl::StatusOr<server::LackedRounds> RemoteLink::Live(const wire::SignedLiveRoun
   if (!answer.ok()) return Named(answer.status());
   wire::LiveRoundsResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(*answer, FrameType::kLiveRounds, response));
-  server::LackedRounds lacked;
-  for (const wire::LackedRound& lack : response.lacked()) {
-    lacked.push_back({PartyNumber(lack.party()), RoundCounter(lack.counter())});
-  }
-  return lacked;
+  return server::ListAnswerOf(response);
 }
 
 absl::StatusOr<wire::PartyStatesResponse> RemoteLink::States(
@@ -199,7 +399,8 @@ absl::StatusOr<wire::PartyStatesResponse> RemoteLink::States(
 }
 
 absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
-  const server::Party::InputLimits input = node_->party().MaxInput();
+  const server::Party::InputLimits input =
+      node_ == nullptr ? parts_->MaxInput() : node_->party().MaxInput();
   switch (type) {
     case FrameType::kProposeRound:
     case FrameType::kRoundReports:
@@ -218,7 +419,7 @@ absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
 }
 
 void PeerService::Handle(wire::Frame request, net::Reply reply) {
-  const int most = request.type == FrameType::kOnline ? kMaxStageCalls : kMaxCalls;
+  const int most = Most(request.type == FrameType::kOnline ? kMaxStageCalls : kMaxCalls);
   auto shared = std::make_shared<wire::Frame>(std::move(request));
   Run(
       most,
@@ -281,12 +482,52 @@ class PeerService::OfflineSink final : public net::BulkSink {
   std::shared_ptr<server::Party::Intake> intake_;
 };
 
+// A part of an onion list, on its way in.
+class PeerService::PartSink final : public net::BulkSink {
+ public:
+  PartSink(PeerService* service, std::unique_ptr<PartStages::OfflinePart> part)
+      : service_(service), part_(std::move(part)) {}
+
+  absl::Status Take(BytesView piece) override {
+    const absl::Status taken = part_->Take(piece);
+    return taken.ok() ? taken : Refused(taken);
+  }
+
+  void Done(net::Reply reply) override {
+    service_->Run(
+        service_->Most(kMaxStageCalls),
+        [part = std::shared_ptr(std::move(part_))]() -> absl::StatusOr<Response> {
+          const absl::Status done = part->Wait();
+          if (!done.ok()) return Refused(done);
+          return Response{wire::MakeFrame(FrameType::kOffline, wire::OfflineResponse())};
+        },
+        std::move(reply));
+  }
+
+ private:
+  PeerService* const service_;
+  std::unique_ptr<PartStages::OfflinePart> part_;
+};
+
+absl::Status PeerService::CheckPart(bool has_part) const {
+  if (has_part == (parts_ != nullptr)) return absl::OkStatus();
+  return absl::InvalidArgumentError(has_part
+                                        ? "a part of a list, where both parties have one machine"
+                                        : "a whole list, where a party has several machines");
+}
+
 absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Frame& request,
                                                                  uint64_t bulk_bytes) {
   if (request.type != FrameType::kOffline) return nullptr;
   wire::OfflineRequest message;
   absl::Status status = wire::ParseFrame(request, request.type, message);
+  if (status.ok()) status = CheckPart(message.has_part());
   if (!status.ok()) return Refused(status);
+  if (parts_ != nullptr) {
+    auto part = parts_->Offline(message, bulk_bytes);
+    if (!part.ok()) return Refused(part.status());
+    return std::make_unique<PartSink>(this, *std::move(part));
+  }
   auto intake = node_->party().BeginOffline(message.header(), bulk_bytes);
   if (!intake.ok()) return Refused(intake.status());
   return std::make_unique<OfflineSink>(this, std::move(*message.mutable_header()),
@@ -294,6 +535,10 @@ absl::StatusOr<std::unique_ptr<net::BulkSink>> PeerService::Sink(const wire::Fra
 }
 
 absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
+  if (node_ == nullptr && request.type != FrameType::kOnline) {
+    return absl::InvalidArgumentError(
+        "this machine takes parts of lists; its party's head takes this");
+  }
   switch (request.type) {
     case FrameType::kProposeRound: {
       wire::ProposeRoundRequest message;
@@ -309,6 +554,11 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
     case FrameType::kOnline: {
       wire::OnlineRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_RETURN_IF_ERROR(CheckPart(message.has_part()));
+      if (parts_ != nullptr) {
+        SHOAL_ASSIGN_OR_RETURN(auto answers, parts_->Online(message, std::move(request.bulk)));
+        return Response{wire::MakeFrame(request.type, wire::OnlineResponse()), std::move(answers)};
+      }
       SHOAL_ASSIGN_OR_RETURN(const Digest id, server::ParseRoundId(message.round_id()));
       SHOAL_ASSIGN_OR_RETURN(auto answers, node_->Online(id, std::move(request.bulk)));
       return Response{wire::MakeFrame(request.type, wire::OnlineResponse()), std::move(answers)};
@@ -325,10 +575,11 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
     case FrameType::kLiveRounds: {
       wire::LiveRoundsRequest message;
       SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
-      SHOAL_ASSIGN_OR_RETURN(const server::LackedRounds lacked, node_->Live(message.live()));
+      SHOAL_ASSIGN_OR_RETURN(const server::ListAnswer answer, node_->Live(message.live()));
       heard_at_s_ = since_start_.Seconds();
       wire::LiveRoundsResponse response;
-      for (const server::LackedRound& lack : lacked) {
+      response.set_reached(answer.reached);
+      for (const server::LackedRound& lack : answer.lacked) {
         wire::LackedRound& added = *response.add_lacked();
         added.set_party(lack.party.value());
         added.set_counter(lack.counter.value());
@@ -344,6 +595,63 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
     default:
       return absl::InvalidArgumentError("not a request between parties");
   }
+}
+
+namespace {
+
+// Answers for machines of the party before, from one of several. They are given out by a thread
+// that serves connections and must not wait for this party's other machines, as the last piece of
+// an output does: so all of them are made first.
+absl::StatusOr<std::unique_ptr<ByteSource>> Made(std::unique_ptr<ByteSource> answers,
+                                                 SpoolPlace& spools) {
+  SHOAL_ASSIGN_OR_RETURN(Spool made, spools.Create(answers->size()));
+  SHOAL_RETURN_IF_ERROR(FillSpool(*answers, made));
+  return std::make_unique<SpoolSource>(std::move(made));
+}
+
+}  // namespace
+
+PartStages::Options PartsOf(server::ChainNode& node, uint32_t senders, SpoolPlace* spools) {
+  server::Party& party = node.party();
+  const size_t onion_bytes = server::OnionBytesFor(party.roster().size(), party.number().value());
+  return {
+      .rank = party.rank(),
+      .count = party.roster().party(party.number().value()).machines,
+      .senders = senders,
+      .onion_bytes = onion_bytes,
+      .spools = spools,
+      .most_records = [&party,
+                       onion_bytes] { return party.MaxInput().offline_bytes / onion_bytes; },
+      .open = [&party](const Digest& id) { return party.AnswerBytes(id).status(); },
+      .at_work = [&party](const Digest& id,
+                          uint64_t attempt) { return party.IsAtWork(id, attempt); },
+      .offline = [&node, &party, onion_bytes](
+                     const wire::SignedHeader& header, const server::ListPart& list,
+                     uint64_t attempt) -> absl::StatusOr<PartStages::RunOffline> {
+        const uint64_t bytes = list.count * onion_bytes;
+        SHOAL_ASSIGN_OR_RETURN(
+            auto intake,
+            party.has_several_machines()
+                ? party.BeginOffline(header, bytes, {.attempt = attempt, .records = list.records})
+                : party.BeginOffline(header, bytes));
+        return [&node, header, intake = std::move(intake)](ByteSource& onions) -> absl::Status {
+          for (;;) {
+            SHOAL_ASSIGN_OR_RETURN(const BytesView piece, onions.Next());
+            if (piece.empty()) return node.Offline(header, intake);
+            SHOAL_RETURN_IF_ERROR(intake->Take(piece));
+          }
+        };
+      },
+      .online = [&node, &party, spools](
+                    const Digest& id, const server::ListPart& slice, uint64_t attempt,
+                    Bytes queries) -> absl::StatusOr<std::unique_ptr<ByteSource>> {
+        SHOAL_ASSIGN_OR_RETURN(
+            auto answers,
+            node.Online(id, std::move(queries), {.attempt = attempt, .records = slice.records}));
+        return party.has_several_machines() ? Made(std::move(answers), *spools)
+                                            : std::move(answers);
+      },
+  };
 }
 
 }  // namespace shoal::shoald

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
+#include "src/base/check.h"
 #include "src/base/stopwatch.h"
 #include "src/net/connection.h"
 #include "src/net/server.h"
@@ -16,13 +18,19 @@
 #include "src/parallel/task_group.h"
 #include "src/roster/party_keys.h"
 #include "src/server/chain.h"
+#include "src/server/part_streams.h"
+#include "src/server/slices.h"
 #include "src/shoald/chain_states.h"
+#include "src/shoald/part_stages.h"
+#include "src/storage/spool.h"
 #include "src/wire/peer.pb.h"
 
 namespace shoal::shoald {
 
-// Calls to the next party. Every call opens a connection, as there are few calls in a round; only
-// lists of live rounds, one a second, keep theirs. Thread-safe.
+// Calls to the next party; if it has several machines, to its head, except for the parts of lists,
+// which go to the machines that own them (src/server/slices.h). Every call opens a connection, as
+// there are few calls in a round; only lists of live rounds, one a second, keep theirs.
+// Thread-safe.
 class RemoteLink final : public server::Link {
  public:
   // Returns the size of a row with its signature in a round's epoch of the table. It bounds what
@@ -32,8 +40,10 @@ class RemoteLink final : public server::Link {
 
   // `later`: the number of parties after the next one, which is given more time for each, so that
   // the error of the one before a party that does not answer comes first, and names it.
+  // `spools`: where answers of several machines wait for their turn; needed if there are several.
   RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
-             AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later = 0);
+             AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later = 0,
+             SpoolPlace* spools = nullptr);
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                              const wire::SignedLiveRounds& live) override;
@@ -41,9 +51,19 @@ class RemoteLink final : public server::Link {
                        std::unique_ptr<ByteSource> onions) override;
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
+
+  using Mine = server::Mine;
+  // Returns when all machines that get something of the run are ready. Errors: those of the first
+  // call that failed; the others are then given up. CANCELLED once mine.given_up says so.
+  absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
+                          std::unique_ptr<ByteSource> onions) override;
+  // `queries` is over the positions of the run. Returns when all machines begin to answer; then
+  // gives the answers to all of them in order, which come from all machines at the same time.
+  absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& round_id, const Mine& mine,
+                                                        const wire::QueryBatch& queries) override;
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
   // Gives up after two seconds for each party, as the next list follows.
-  absl::StatusOr<server::LackedRounds> Live(const wire::SignedLiveRounds& live) override
+  absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override
       ABSL_LOCKS_EXCLUDED(live_mutex_);
 
   // What the next party and those after it say of themselves. Gives up as Live does.
@@ -58,24 +78,34 @@ class RemoteLink final : public server::Link {
   // Of a call that takes `limit` at the next party alone.
   Deadline After(std::chrono::milliseconds limit) const;
   absl::StatusOr<std::unique_ptr<net::Connection>> Connect(Deadline deadline,
-                                                           std::function<bool()> cancelled) const;
+                                                           std::function<bool()> cancelled,
+                                                           uint32_t machine = 0) const;
   // An error of the connection, named by the party; what the party answered stays as it is.
-  absl::Status Named(const absl::Status& status) const;
+  absl::Status Named(const absl::Status& status, uint32_t machine = 0) const;
   // Whether calls for a round are to end.
   std::function<bool()> Over(const Digest& round_id) const;
   // A call without bulk in the answer.
   absl::Status Call(wire::FrameType type, const google::protobuf::MessageLite& request,
                     google::protobuf::MessageLite& response, std::chrono::milliseconds limit,
-                    std::function<bool()> cancelled, ByteSource* bulk = nullptr) const;
+                    std::function<bool()> cancelled, ByteSource* bulk = nullptr,
+                    uint32_t machine = 0) const;
+  // A call of OnlineRun: gives the answers to `part`.
+  absl::Status FetchPart(const wire::OnlineRequest& request, Bytes queries, uint64_t expected,
+                         Deadline deadline, const std::function<bool()>& cancelled,
+                         const std::function<void()>& answered, server::PartJoin::Part& part) const;
+  class RunAnswers;
 
-  const uint32_t number_;
-  const std::string address_;
-  const Digest pin_;
+  const roster::Party next_;
   const roster::TlsIdentity* const identity_;
   const AnswerBytes answer_bytes_;
   const std::chrono::seconds stage_limit_;
   const uint32_t later_;
+  SpoolPlace* const spools_;
   std::atomic<bool> cancelled_ = false;
+  std::atomic<uint64_t> attempts_ = 0;
+  // The lists that were sent to a party of several machines, by round: how many onions they had.
+  Mutex lists_mutex_;
+  std::map<Digest, uint64_t> lists_ ABSL_GUARDED_BY(lists_mutex_);
   Mutex live_mutex_;  // held over a call
   std::unique_ptr<net::Connection> live_connection_ ABSL_GUARDED_BY(live_mutex_);
 };
@@ -83,9 +113,14 @@ class RemoteLink final : public server::Link {
 // Serves the party before this one.
 class PeerService {
  public:
-  // Both must outlive the service. Without `states` nothing is said of parties.
-  explicit PeerService(server::ChainNode* node, ChainStates* states = nullptr)
-      : node_(node), states_(states) {}
+  // All must outlive the service. Without `states` nothing is said of parties. `parts` is there if
+  // this party or the one before it has several machines; then lists come in parts alone. `node` is
+  // null at a machine that is not its party's head, which takes nothing else.
+  explicit PeerService(server::ChainNode* node, ChainStates* states = nullptr,
+                       PartStages* parts = nullptr)
+      : node_(node), states_(states), parts_(parts) {
+    SHOAL_CHECK(node_ != nullptr || parts_ != nullptr);
+  }
 
   // Since a list of live rounds was taken, or since the start.
   double SecondsSinceHeard() const { return since_start_.Seconds() - heard_at_s_; }
@@ -98,6 +133,7 @@ class PeerService {
 
  private:
   class OfflineSink;
+  class PartSink;
   struct Response {
     wire::Frame frame;
     std::unique_ptr<ByteSource> bulk = nullptr;  // sent in place of the frame's, if there is one
@@ -109,16 +145,27 @@ class PeerService {
   // The most calls at once. The party before needs one for each of its stages, and these leave some
   // to proposals, lists of live rounds and reports.
   static constexpr int kMaxCalls = 64, kMaxStageCalls = 56;
+  // A machine has a call for each machine of the party before.
+  int Most(int calls) const {
+    return parts_ == nullptr ? calls : calls * static_cast<int>(parts_->senders());
+  }
+  // INVALID_ARGUMENT unless a part is named where there are parts, and none elsewhere.
+  absl::Status CheckPart(bool has_part) const;
   absl::StatusOr<Response> Answer(wire::Frame request);
 
   server::ChainNode* const node_;
   ChainStates* const states_;
+  PartStages* const parts_;
   const Stopwatch since_start_;
   std::atomic<double> heard_at_s_ = 0;
   std::atomic<int> calls_ = 0;
   std::atomic<bool> live_refused_ = false;  // the last list, and that was logged
   TaskGroup tasks_;
 };
+
+// How a machine takes lists where its party or the one before it has several; `senders`: how many
+// that one has. Node and spools must outlive the stages.
+PartStages::Options PartsOf(server::ChainNode& node, uint32_t senders, SpoolPlace* spools);
 
 }  // namespace shoal::shoald
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <functional>
 #include <future>
@@ -18,11 +19,15 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/net/testing/test_identity.h"
 #include "src/parallel/mutex.h"
+#include "src/server/slices.h"
 #include "src/server/testing/deployment.h"
 #include "src/shoald/driver.h"
+#include "src/shoald/part_stages.h"
+#include "src/storage/spool.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/query_batch.h"
 
@@ -48,7 +53,7 @@ class PeerTest : public ::testing::Test {
 
   void Start(uint16_t port = 0) {
     server_.reset();
-    service_ = std::make_unique<PeerService>(&deployment_.node(2));
+    service_ = std::make_unique<PeerService>(&deployment_.node(2), nullptr, parts_);
     auto server = net::Server::Start(
         {.address = absl::StrCat("127.0.0.1:", port),
          .identity = party2_.identity(),
@@ -120,6 +125,41 @@ class PeerTest : public ::testing::Test {
     return connection->Call(frame, {.control_bytes = 1 << 20, .bulk_bytes = 1 << 20}, 30s);
   }
 
+  // A round of party 1, from its announcement to its end, with every answer verified.
+  void RunARound(server::ChainNode& chain) {
+    server::Frontend& frontend = deployment_.frontend();
+    SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, Announce(chain));
+    server::testing::Client client(&deployment_, round);
+    SHOAL_ASSERT_OK(client.Obtain(20));
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto onions, frontend.Seal(round.id()));
+    SHOAL_ASSERT_OK(chain.Offline(round.wire(), std::move(onions)));
+    SHOAL_ASSERT_OK_AND_ASSIGN(server::StageReports reports, chain.Reports(round.id()));
+    EXPECT_EQ(PartiesWith("offline", reports), (std::vector<uint32_t>{1, 2, 3}));
+    SHOAL_ASSERT_OK(frontend.OfflineDone(round.id(), std::move(reports)));
+
+    const std::vector<uint64_t> rows = {0, 1, 2, 3, 9, 9, 5};
+    SHOAL_ASSERT_OK(client.Query(rows));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, frontend.CloseQueries(round.id()));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto masked, chain.OnlineOfKept(round.id(), queries));
+    SHOAL_ASSERT_OK(
+        frontend.AnswersReady(round.id(), *masked, [&] { return *chain.Reports(round.id()); }));
+    const auto stages = frontend.Reports().at(0).stages();
+    reports.assign(stages.begin(), stages.end());
+    EXPECT_EQ(PartiesWith("offline", reports), (std::vector<uint32_t>{1, 2, 3}));
+    EXPECT_EQ(PartiesWith("online", reports), (std::vector<uint32_t>{1, 2, 3}));
+    EXPECT_EQ(PartiesWith("answers", reports), (std::vector<uint32_t>{1, 2}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
+    ASSERT_EQ(answers.size(), rows.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_TRUE(std::ranges::equal(answers[i], deployment_.Answer(rows[i])));
+      SHOAL_EXPECT_OK(deployment_.Verify(rows[i], answers[i]));
+    }
+
+    frontend.Close(round.id());
+    SHOAL_ASSERT_OK(chain.Live(frontend.Live()));
+    for (uint32_t j = 1; j <= 3; ++j) EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
+  }
+
   static std::vector<uint32_t> PartiesWith(const std::string& stage,
                                            const server::StageReports& reports) {
     std::vector<uint32_t> parties;
@@ -131,6 +171,7 @@ class PeerTest : public ::testing::Test {
 
   const TestIdentity party1_{1}, party2_{2};
   server::testing::Deployment deployment_;
+  PartStages* parts_ = nullptr;  // of the next Start
   std::unique_ptr<PeerService> service_;
   std::unique_ptr<net::Server> server_;
 };
@@ -138,37 +179,99 @@ class PeerTest : public ::testing::Test {
 TEST_F(PeerTest, AWholeRoundRunsOverTheConnection) {
   RemoteLink link = MakeLink();
   server::ChainNode chain(&deployment_.party(1), &link);
-  server::Frontend& frontend = deployment_.frontend();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, Announce(chain));
-  server::testing::Client client(&deployment_, round);
-  SHOAL_ASSERT_OK(client.Obtain(20));
-  SHOAL_ASSERT_OK_AND_ASSIGN(auto onions, frontend.Seal(round.id()));
-  SHOAL_ASSERT_OK(chain.Offline(round.wire(), std::move(onions)));
-  SHOAL_ASSERT_OK_AND_ASSIGN(server::StageReports reports, chain.Reports(round.id()));
-  EXPECT_EQ(PartiesWith("offline", reports), (std::vector<uint32_t>{1, 2, 3}));
-  SHOAL_ASSERT_OK(frontend.OfflineDone(round.id(), std::move(reports)));
+  RunARound(chain);
+}
 
-  const std::vector<uint64_t> rows = {0, 1, 2, 3, 9, 9, 5};
-  SHOAL_ASSERT_OK(client.Query(rows));
-  SHOAL_ASSERT_OK_AND_ASSIGN(Bytes queries, frontend.CloseQueries(round.id()));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const auto masked, chain.Online(round.id(), std::move(queries)));
-  SHOAL_ASSERT_OK(
-      frontend.AnswersReady(round.id(), *masked, [&] { return *chain.Reports(round.id()); }));
-  const auto stages = frontend.Reports().at(0).stages();
-  reports.assign(stages.begin(), stages.end());
-  EXPECT_EQ(PartiesWith("offline", reports), (std::vector<uint32_t>{1, 2, 3}));
-  EXPECT_EQ(PartiesWith("online", reports), (std::vector<uint32_t>{1, 2, 3}));
-  EXPECT_EQ(PartiesWith("answers", reports), (std::vector<uint32_t>{1, 2}));
-  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client.Fetch());
-  ASSERT_EQ(answers.size(), rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_TRUE(std::ranges::equal(answers[i], deployment_.Answer(rows[i])));
-    SHOAL_EXPECT_OK(deployment_.Verify(rows[i], answers[i]));
+// What a party of two machines sends to one of one: a third of every list over one link, the rest
+// over another one.
+class TwoMachines final : public server::Link {
+ public:
+  TwoMachines(RemoteLink* head, RemoteLink* other) : links_{head, other} {}
+
+  absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
+                                             const wire::SignedLiveRounds& live) override {
+    return links_[0]->Propose(draft, live);
+  }
+  absl::Status Offline(const wire::SignedHeader& header,
+                       std::unique_ptr<ByteSource> onions) override {
+    SHOAL_ASSIGN_OR_RETURN(const Bytes list, ReadAll(*onions));
+    const size_t onion_bytes = server::OnionBytesFor(3, 2);
+    records_ = list.size() / onion_bytes;
+    ++attempt_;
+    std::array<absl::Status, 2> done;
+    std::vector<std::thread> calls;
+    for (uint32_t i = 0; i < 2; ++i) {
+      calls.emplace_back([&, i] {
+        const server::ListPart run = RunOf(i);
+        const BytesView own =
+            BytesView(list).subspan(run.first * onion_bytes, run.count * onion_bytes);
+        done[i] =
+            links_[i]->OfflineRun(header, {i, attempt_, run}, std::make_unique<ViewSource>(own));
+      });
+    }
+    for (std::thread& call : calls) call.join();
+    return done[0].ok() ? done[1] : done[0];
+  }
+  absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
+                                                     Bytes queries) override {
+    SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
+                           wire::DecodeQueryBatch(queries, static_cast<uint32_t>(records_)));
+    ++attempt_;
+    std::array<absl::StatusOr<Bytes>, 2> answers;
+    std::vector<std::thread> calls;
+    for (uint32_t i = 0; i < 2; ++i) {
+      calls.emplace_back([&, i] {
+        answers[i] = [&]() -> absl::StatusOr<Bytes> {
+          SHOAL_ASSIGN_OR_RETURN(
+              const auto source,
+              links_[i]->OnlineRun(round_id, {i, attempt_, RunOf(i)},
+                                   server::CutBatch(batch, {records_, 0, records_}, RunOf(i))));
+          return ReadAll(*source);
+        }();
+      });
+    }
+    for (std::thread& call : calls) call.join();
+    Bytes joined;
+    for (const auto& part : answers) {
+      SHOAL_RETURN_IF_ERROR(part.status());
+      Append(joined, *part);
+    }
+    return std::make_unique<BytesSource>(std::move(joined));
+  }
+  absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override {
+    return links_[0]->Reports(round_id);
+  }
+  absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override {
+    return links_[0]->Live(live);
   }
 
-  frontend.Close(round.id());
-  SHOAL_ASSERT_OK(chain.Live(frontend.Live()));
-  for (uint32_t j = 1; j <= 3; ++j) EXPECT_EQ(deployment_.party(j).open_rounds(), 0u) << j;
+ private:
+  server::ListPart RunOf(uint32_t machine) const {
+    const uint64_t third = records_ / 3;
+    return machine == 0 ? server::ListPart{records_, 0, third}
+                        : server::ListPart{records_, third, records_ - third};
+  }
+
+  const std::array<RemoteLink*, 2> links_;
+  uint64_t records_ = 0, attempt_ = 0;
+};
+
+TEST_F(PeerTest, AWholeRoundRunsFromAPartyOfTwoMachines) {
+  SpoolPlace spools(::testing::TempDir(), 1 << 24);
+  server_.reset();
+  PartStages parts(PartsOf(deployment_.node(2), 2, &spools));
+  parts_ = &parts;
+  Start();
+  const auto answer_bytes = [this](const Digest& id) {
+    return deployment_.party(1).AnswerBytes(id);
+  };
+  RemoteLink head(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
+  RemoteLink other(Party2(), &party1_.tls(), answer_bytes, 60s, 0, &spools);
+  TwoMachines link(&head, &other);
+  server::ChainNode chain(&deployment_.party(1), &link);
+  RunARound(chain);
+  server_.reset();
+  service_.reset();
 }
 
 // Passes connections on to a port of this machine, until it cuts them.
@@ -554,11 +657,21 @@ TEST_F(PeerTest, WhatPartiesLackComesBackOverTheConnection) {
   server::ChainNode chain(&deployment_.party(1), &link);
   SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, Announce(chain));
   deployment_.Restart(3);
-  SHOAL_ASSERT_OK_AND_ASSIGN(const server::LackedRounds lacked,
-                             chain.Live(deployment_.frontend().Live()));
-  ASSERT_EQ(lacked.size(), 1u);
-  EXPECT_EQ(lacked[0].party, PartyNumber(3));
-  EXPECT_EQ(lacked[0].counter, round.counter());
+  SHOAL_ASSERT_OK_AND_ASSIGN(server::ListAnswer answer, chain.Live(deployment_.frontend().Live()));
+  ASSERT_EQ(answer.lacked.size(), 1u);
+  EXPECT_EQ(answer.lacked[0].party, PartyNumber(3));
+  EXPECT_EQ(answer.lacked[0].counter, round.counter());
+  EXPECT_EQ(answer.reached, 3u);
+
+  const uint16_t port = server_->port();
+  server_.reset();
+  deployment_.Restart(2);
+  deployment_.tamper(2).down = true;
+  Start(port);
+  SHOAL_ASSERT_OK_AND_ASSIGN(answer, chain.Live(deployment_.frontend().Live()));
+  ASSERT_EQ(answer.lacked.size(), 1u);
+  EXPECT_EQ(answer.lacked[0].party, PartyNumber(2));
+  EXPECT_EQ(answer.reached, 2u);
 }
 
 TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {

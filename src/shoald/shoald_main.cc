@@ -39,6 +39,7 @@
 #include "src/shoald/log.h"
 #include "src/shoald/monitoring.h"
 #include "src/shoald/notify.h"
+#include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
 #include "src/shoald/pir_service.h"
 #include "src/storage/memory.h"
@@ -445,6 +446,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
         absl::StrCat("party ", config.party(), ": the roster has ", roster.size(), " parties"));
   }
   const roster::Party& self = roster.party(config.party());
+  SHOAL_RETURN_IF_ERROR(CheckOneMachine(roster, config.party()));
   if (keys.tls().certificate_sha256() != self.tls_certificate_sha256) {
     return absl::InvalidArgumentError(absl::StrCat(
         config.keys_directory(),
@@ -533,7 +535,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
     next = std::make_unique<RemoteLink>(
         roster.party(config.party() + 1), &keys.tls(),
         [&party](const Digest& round_id) { return party->AnswerBytes(round_id); },
-        std::chrono::seconds(config.stage_limit_s()), roster.size() - config.party() - 1);
+        std::chrono::seconds(config.stage_limit_s()), roster.size() - config.party() - 1, &spools);
   }
   server::ChainNode node(party.get(), next.get());
   monitoring.Watch(*party, max_open_rounds);
@@ -549,6 +551,7 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   std::unique_ptr<server::Frontend> frontend;
   std::unique_ptr<ChainWatch> chain;
   std::unique_ptr<ClientService> clients;
+  std::unique_ptr<PartStages> parts;  // if the party before has several machines
   std::unique_ptr<PeerService> peers;
   std::unique_ptr<Driver> driver;
   std::unique_ptr<net::Server> server;
@@ -586,7 +589,10 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   } else {
     if (listen.address.empty()) listen.address = self.peer_address;
     listen.clients = {roster.party(config.party() - 1).tls_certificate_sha256};
-    peers = std::make_unique<PeerService>(&node, &states);
+    if (const uint32_t senders = roster.party(config.party() - 1).machines; senders > 1) {
+      parts = std::make_unique<PartStages>(PartsOf(node, senders, &spools));
+    }
+    peers = std::make_unique<PeerService>(&node, &states, parts.get());
     listen.limits = [&](wire::FrameType type) { return peers->Limits(type); };
     listen.sink = [&](const wire::Frame& request, uint64_t bulk_bytes) {
       return peers->Sink(request, bulk_bytes);
@@ -632,10 +638,12 @@ absl::Status Run(const cli::Values& values, cli::Io&) {
   pages.reset();
   server.reset();
   if (next != nullptr) next->CancelStages();
+  if (parts != nullptr) parts->CancelAll();
   driver.reset();
   clients.reset();
   chain.reset();
   peers.reset();
+  parts.reset();
   party->EndAll();
   if (journal_broken) {
     return absl::UnavailableError(absl::StrCat(

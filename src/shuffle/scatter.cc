@@ -9,7 +9,6 @@
 namespace shoal::shuffle {
 namespace {
 
-constexpr uint64_t kBucketBytes = 128 << 20;
 constexpr size_t kFlushBytes = 512 << 10;  // what is written to the file at a time
 constexpr size_t kReadBytes = 16 << 20;    // what is read back, by all threads, at a time
 constexpr size_t kPieceBytes = 2 << 20;    // what Next gives
@@ -21,17 +20,11 @@ constexpr size_t kMostPutters = 8;
 }  // namespace
 
 absl::StatusOr<Scatter> Scatter::Create(uint64_t places, size_t record_bytes, Spool spool) {
-  return CreateInBuckets(places, places, record_bytes, kBucketBytes, std::move(spool));
+  return CreateFor(places, places, record_bytes, kBucketBytes, std::move(spool));
 }
 
 absl::StatusOr<Scatter> Scatter::CreateFor(uint64_t wanted, uint64_t places, size_t record_bytes,
-                                           Spool spool) {
-  return CreateInBuckets(wanted, places, record_bytes, kBucketBytes, std::move(spool));
-}
-
-absl::StatusOr<Scatter> Scatter::CreateInBuckets(uint64_t wanted, uint64_t places,
-                                                 size_t record_bytes, uint64_t bucket_bytes,
-                                                 Spool spool) {
+                                           uint64_t bucket_bytes, Spool spool) {
   SHOAL_CHECK(wanted <= places && places < kNowhere && record_bytes > 0);
   SHOAL_CHECK(spool.size() == MemoryBytes(places, record_bytes));
   Scatter scatter;
@@ -39,10 +32,9 @@ absl::StatusOr<Scatter> Scatter::CreateInBuckets(uint64_t wanted, uint64_t place
   scatter.places_ = places;
   scatter.record_bytes_ = record_bytes;
   scatter.spool_ = std::move(spool);
-  if (scatter.spool_.in_memory()) return scatter;
+  if (scatter.in_memory()) return scatter;
   scatter.bucket_places_ = std::max<uint64_t>(1, bucket_bytes / scatter.entry_bytes());
   scatter.buckets_.resize((places + scatter.bucket_places_ - 1) / scatter.bucket_places_);
-  SHOAL_RETURN_IF_ERROR(scatter.MakeBuffers());
   return scatter;
 }
 
@@ -62,13 +54,18 @@ void Scatter::Rewind() {
   ordered_ = {};
 }
 
+Spool Scatter::TakeSpool() && {
+  SHOAL_CHECK(in_memory());
+  return std::move(spool_);
+}
+
 uint64_t Scatter::BucketPlaces(size_t bucket) const {
   return std::min(bucket_places_, places_ - bucket * bucket_places_);
 }
 
 absl::Status Scatter::Put(std::span<const uint32_t> places, BytesView records, ThreadPool& pool) {
   SHOAL_CHECK(records.size() == places.size() * record_bytes_ && given_ == 0);
-  if (spool_.in_memory()) {
+  if (in_memory()) {
     pool.ParallelFor(places.size(), std::max<size_t>(1, kChunkBytes / record_bytes_),
                      [&](size_t begin, size_t end) {
                        PutInMemory(
@@ -149,7 +146,7 @@ absl::StatusOr<MutableBytes> Scatter::Next(ThreadPool& pool) {
   uint64_t count =
       std::min<uint64_t>(wanted_ - given_, std::max<size_t>(1, kPieceBytes / record_bytes_));
   MutableBytes bytes;
-  if (spool_.in_memory()) {
+  if (in_memory()) {
     bytes = spool_.memory().subspan(given_ * record_bytes_, count * record_bytes_);
   } else {
     if (given_ == loaded_ * bucket_places_) SHOAL_RETURN_IF_ERROR(Load(pool));

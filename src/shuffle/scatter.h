@@ -19,10 +19,11 @@ namespace shoal::shuffle {
 // Call Put for all records, in any order, then Next until it is empty. In memory a record goes
 // straight to its place. In a file, records gather in buckets of neighbouring places. Each bucket
 // is written in long runs, then read back once and sorted in memory. That takes two passes over the
-// disk, and memory for one bucket and for records that wait to be written: half a mebibyte (or one
-// record) for each bucket. Thread-compatible.
+// disk, and memory for one bucket, from the first Next on, and for records that wait to be written:
+// half a mebibyte (or one record) for each bucket. Thread-compatible.
 class Scatter {
  public:
+  static constexpr uint64_t kBucketBytes = uint64_t{128} << 20;
   static constexpr uint32_t kNowhere = 0xffffffff;
 
   // For places 0 to places - 1, with records of `record_bytes` each, in a spool of MemoryBytes
@@ -30,8 +31,10 @@ class Scatter {
   static absl::StatusOr<Scatter> Create(uint64_t places, size_t record_bytes, Spool spool);
   // The same, but only the first `wanted` places are handed out. Records for the other places are
   // moved like the rest and never read, so that timing Put does not show which records are which.
+  // Buckets have at most `bucket_bytes`, places included, or one record: less than kBucketBytes for
+  // several lists that are read at the same time.
   static absl::StatusOr<Scatter> CreateFor(uint64_t wanted, uint64_t places, size_t record_bytes,
-                                           Spool spool);
+                                           uint64_t bucket_bytes, Spool spool);
 
   // Puts the i-th record to places[i], or drops it if that is kNowhere. Each place is put at most
   // once. Errors of the file system.
@@ -46,13 +49,14 @@ class Scatter {
   // caller that has written to the bytes.
   void Rewind();
 
+  bool in_memory() const { return spool_.in_memory(); }
+  // Only in memory (checked): the spool, with the record of each place at its place.
+  Spool TakeSpool() &&;
+
   // Bytes of all records that Next hands out.
   uint64_t size() const { return wanted_ * record_bytes_; }
-
-  // For tests: buckets of at most `bucket_bytes`, or of one record.
-  static absl::StatusOr<Scatter> CreateInBuckets(uint64_t wanted, uint64_t places,
-                                                 size_t record_bytes, uint64_t bucket_bytes,
-                                                 Spool spool);
+  // For tests: memory for a bucket, in bytes. It is twice the bucket at most, as read and in order.
+  uint64_t buffer_bytes() const { return entries_.size() + ordered_.size(); }
 
   static uint64_t MemoryBytes(uint64_t places, size_t record_bytes) {
     return places * EntryBytes(record_bytes);

@@ -46,8 +46,8 @@ TEST_P(ScatterTest, PutsRecordsInOrderOfTheirPlaces) {
 
   SHOAL_ASSERT_OK_AND_ASSIGN(
       Scatter scatter,
-      Scatter::CreateInBuckets(wanted, c.places, c.record_bytes, c.bucket_bytes,
-                               *spools.Create(Scatter::MemoryBytes(c.places, c.record_bytes))));
+      Scatter::CreateFor(wanted, c.places, c.record_bytes, c.bucket_bytes,
+                         *spools.Create(Scatter::MemoryBytes(c.places, c.record_bytes))));
   EXPECT_EQ(spools.file_bytes() == 0, c.memory_bytes > 0 || c.places == 0);
   EXPECT_EQ(scatter.size(), expected.size());
   // Few at a time, and many.
@@ -57,6 +57,8 @@ TEST_P(ScatterTest, PutsRecordsInOrderOfTheirPlaces) {
                                 BytesView(records).subspan(at * c.record_bytes, n * c.record_bytes),
                                 pool));
   }
+  // Records that are on their way in need no memory for a bucket.
+  EXPECT_EQ(scatter.buffer_bytes(), 0u);
   // All of it, some of it, and all of it again.
   for (const size_t pieces : {SIZE_MAX, size_t{2}, SIZE_MAX}) {
     Bytes out;
@@ -64,6 +66,8 @@ TEST_P(ScatterTest, PutsRecordsInOrderOfTheirPlaces) {
       SHOAL_ASSERT_OK_AND_ASSIGN(const MutableBytes piece, scatter.Next(pool));
       if (piece.empty()) break;
       Append(out, piece);
+      EXPECT_LE(scatter.buffer_bytes(),
+                2 * std::max<uint64_t>(c.bucket_bytes, c.record_bytes + sizeof(uint32_t)));
     }
     scatter.Rewind();
     if (pieces == SIZE_MAX) {

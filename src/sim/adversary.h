@@ -41,6 +41,7 @@ class Adversary {
   void Request(Address from, Address to, wire::Frame& request);
   void Answer(Address from, Address to, const wire::Frame& request, wire::Frame& answer);
   bool replays() const { return strategies_[kReplays]; }
+  bool serves_old_epochs() const { return party_ == 1 && strategies_[kLiesToClients]; }
 
  private:
   bool Has(Strategy strategy) { return strategies_[strategy] && rng_.Chance(rate_); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -1358,6 +1359,9 @@ TEST_F(GuardTest, ReportsThatNoPartyMakesAreRefused) {
            {"party 0", [](auto& reports) { reports.back().set_party(0); }},
            {"party 4", [](auto& reports) { reports.back().set_party(4); }},
            {"no stage", [](auto& reports) { reports.back().set_stage("lunch"); }},
+           {"no time", [](auto& reports) { reports.back().set_seconds(std::nan("")); }},
+           {"for ever", [](auto& reports) { reports.back().set_cpu_seconds(HUGE_VAL); }},
+           {"before it began", [](auto& reports) { reports.back().set_seconds(-1); }},
            {"long", [](auto& reports) { reports.back().set_stage(std::string(1000, 'x')); }}}) {
     deployment_.tamper(1).reports = change;
     EXPECT_THAT(deployment_.node(1).Reports(round.id()),

@@ -16,6 +16,7 @@ class ClientTransport final : public client::FramedTransport {
       : client::FramedTransport("the frontend"), network_(network), self_(self) {}
 
   absl::Status RequireParty(const roster::Roster&, uint32_t) override { return absl::OkStatus(); }
+  void ForgetParty() override {}
   void HangUp() override {}
   client::Traffic traffic() const override { return {}; }
 

@@ -54,12 +54,14 @@ int Disk::Create(const std::string& path, uint32_t mode, uint64_t now_ns, FilePo
   if (full_) return ENOSPC;
   if (!IsDirectory(DirectoryOf(path))) return ENOENT;
   file = std::make_shared<File>();
+  file->path = path;
   file->inode = next_inode_++;
   file->birth_ns = file->written_ns = now_ns;
   file->mode = mode;
   const NameChange change{.path = path, .file = file, .from = ""};
   Apply(change, names_);
   unsynced_names_.push_back(change);
+  if (on_create) on_create(*file);
   return 0;
 }
 
@@ -68,7 +70,7 @@ int Disk::WriteAt(File& file, uint64_t offset, BytesView bytes, size_t& written)
   if (read_only_) return EROFS;
   // What lies in the file's last block already still fits.
   if (full_ && offset + bytes.size() > file.seen.size()) {
-    const uint64_t room = (file.seen.size() / 16 + 1) * 16;
+    const uint64_t room = (file.seen.size() + 15) / 16 * 16;
     if (offset >= room) return ENOSPC;
     bytes = bytes.first(std::min<uint64_t>(bytes.size(), room - offset));
   }
@@ -76,6 +78,7 @@ int Disk::WriteAt(File& file, uint64_t offset, BytesView bytes, size_t& written)
   ApplyTo(file.seen, write);
   file.unsynced.push_back(std::move(write));
   written = bytes.size();
+  if (on_write) on_write(file);
   return 0;
 }
 
@@ -98,11 +101,13 @@ int Disk::Rename(const std::string& from, const std::string& to) {
   if (read_only_) return EROFS;
   const FilePointer file = Find(from);
   if (file == nullptr) return ENOENT;
-  if (const FilePointer replaced = Find(to); replaced != nullptr) removed_.push_back(replaced);
+  const FilePointer replaced = Find(to);
+  if (replaced != nullptr) removed_.push_back(replaced);
+  file->path = to;
   const NameChange change{.path = to, .file = file, .from = from};
   Apply(change, names_);
   unsynced_names_.push_back(change);
-  if (on_rename) on_rename(to, file->seen);
+  if (on_rename) on_rename(*file, replaced.get());
   return 0;
 }
 
@@ -221,6 +226,7 @@ bool Disk::HoldsDurably(const std::string& path, BytesView bytes) const {
 
 void Disk::RestoreCopy(const std::string& path, BytesView content, uint64_t now_ns) {
   FilePointer file = std::make_shared<File>();
+  file->path = path;
   file->inode = next_inode_++;
   file->birth_ns = file->written_ns = now_ns;
   file->seen = file->durable = ToBytes(content);

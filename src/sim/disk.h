@@ -31,6 +31,7 @@ class Disk {
     bool truncates = false;  // to `offset`, and writes nothing
   };
   struct File {
+    std::string path;  // its latest name
     uint64_t inode = 0;
     uint64_t birth_ns = 0, written_ns = 0;
     uint32_t mode = 0600;
@@ -65,8 +66,10 @@ class Disk {
   int SyncFile(File& file);
   int SyncDirectory(const std::string& path);
 
-  // Told each new name of a file, with its content.
-  std::function<void(const std::string& path, const Bytes& content)> on_rename;
+  // Told a file that was just created or written to, and one that has a new name, with the file
+  // that had this name before (null: none).
+  std::function<void(const File&file)> on_create, on_write;
+  std::function<void(const File& file, const File* replaced)> on_rename;
 
   // What goes wrong from now on. Full: nothing new can be written; a write may still begin.
   void set_full(bool full) { full_ = full; }

@@ -222,6 +222,7 @@ class DirectTransport final : public client::Transport {
     return frame;
   }
   absl::Status RequireParty(const roster::Roster&, uint32_t) override { return absl::OkStatus(); }
+  void ForgetParty() override {}
   void HangUp() override { hung_up = true; }
   client::Traffic traffic() const override { return {}; }
 

@@ -152,11 +152,17 @@ TEST(EpochProcess, NobodyIsStrandedAtAChange) {
 
 TEST(EpochProcess, WhatIsNoNextEpochIsRefusedAndTheOldOneStays) {
   Chain chain("refused");
+  // Waits for the answer to this signal, not for one of before: the files may change again only
+  // once each party has read them.
   const auto expect_refused = [&](const std::string& why) {
+    const std::string refused = "the table was not reloaded: ";
     for (uint32_t party = 1; party <= kParties; ++party) {
+      const size_t before = chain.party(party).Output().size();
       chain.party(party).Signal(SIGHUP);
-      EXPECT_TRUE(chain.party(party).WaitForOutput(why)) << chain.party(party).Output();
-      EXPECT_THAT(chain.party(party).Output(), HasSubstr("the table was not reloaded: "));
+      EXPECT_TRUE(chain.party(party).WaitForOutput(refused, kLong, before) &&
+                  chain.party(party).WaitForOutput(
+                      why, kLong, chain.party(party).Output().find(refused, before)))
+          << chain.party(party).Output();
     }
   };
   expect_refused("epoch 1 of the table is not after epoch 1, which is served");

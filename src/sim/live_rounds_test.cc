@@ -233,8 +233,8 @@ TEST_F(LiveRoundsTest, AProposalOnItsWayIsNotEndedByAnOlderList) {
   for (uint32_t j = 3; j >= 1; --j) {
     for (const auto& list : {before, with, before}) {
       // A draft is not what a party lacks: not all have it yet.
-      SHOAL_ASSERT_OK_AND_ASSIGN(const auto lacked, deployment_.node(1).Live(list));
-      EXPECT_TRUE(lacked.empty());
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto answer, deployment_.node(1).Live(list));
+      EXPECT_TRUE(answer.lacked.empty());
     }
     SHOAL_ASSERT_OK_AND_ASSIGN(header, deployment_.party(j).SignHeader(header));
   }
@@ -397,16 +397,25 @@ TEST_F(LiveRoundsTest, WhatNoHonestPartyLacksIsRefused) {
       {PartyNumber(3), RoundCounter(round.counter().value() - 1)},
   };
   for (const server::LackedRound& lack : bad) {
-    deployment_.tamper(2).lacked = [&](auto&, server::LackedRounds& lacked) { lacked = {lack}; };
+    deployment_.tamper(2).list_answer = [&](auto&, auto& answer) { answer.lacked = {lack}; };
     EXPECT_THAT(deployment_.SendList().status(), StatusIs(kInvalid, "lacked rounds"));
   }
   const server::LackedRound good = {PartyNumber(3), round.counter()};
-  deployment_.tamper(2).lacked = [&](auto&, server::LackedRounds& lacked) {
-    lacked = {good, good};
-  };
+  deployment_.tamper(2).list_answer = [&](auto&, auto& answer) { answer.lacked = {good, good}; };
   EXPECT_THAT(deployment_.SendList().status(), StatusIs(kInvalid, "comes twice"));
+  for (const uint32_t reached : {1u, 2u, 4u}) {
+    deployment_.tamper(2).list_answer = [&](auto&, auto& answer) { answer.reached = reached; };
+    EXPECT_THAT(deployment_.SendList().status(), StatusIs(kInvalid, "cannot have reached"));
+  }
+  // Party 2 cannot know what party 3 lacks if the list has not reached it.
+  deployment_.tamper(2).list_answer = nullptr;
+  deployment_.tamper(1).list_answer = [&](auto&, auto& answer) {
+    answer = {.lacked = {good}, .reached = 2};
+  };
+  EXPECT_THAT(deployment_.SendList().status(), StatusIs(kInvalid, "no later party"));
+  deployment_.tamper(1).list_answer = nullptr;
   // A party that lies ends the round, as every party can.
-  deployment_.tamper(2).lacked = [&](auto&, server::LackedRounds& lacked) { lacked = {good}; };
+  deployment_.tamper(2).list_answer = [&](auto&, auto& answer) { answer.lacked = {good}; };
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Digest> aborted, deployment_.SendList());
   EXPECT_EQ(aborted, std::vector<Digest>{round.id()});
 }
@@ -416,8 +425,17 @@ TEST_F(LiveRoundsTest, ALackIsToldAlthoughALaterPartyIsDown) {
   const round::Round round = Announce();
   deployment_.Restart(2);
   deployment_.tamper(2).down = true;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto answer, deployment_.node(1).Live(List()));
+  EXPECT_EQ(answer.reached, 2u);  // what party 3 lacks is not known
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Digest> aborted, deployment_.SendList());
   EXPECT_EQ(aborted, std::vector<Digest>{round.id()});
+}
+
+// An answer of version 0.2 before it said how far a list had come.
+TEST_F(LiveRoundsTest, AnAnswerOfAnEarlierVersionPassesForWhole) {
+  deployment_.tamper(1).list_answer = [&](auto&, auto& answer) { answer.reached = 0; };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto answer, deployment_.node(1).Live(List()));
+  EXPECT_EQ(answer.reached, 3u);
 }
 
 // A thousand rounds a second have counters, for as long as it takes.

@@ -22,8 +22,14 @@ constexpr size_t kMaxViolations = 20;
 // A list comes every second, and the frontend then aborts what a party lacks.
 constexpr Time kLackedIsKnown = 4 * kSecond;
 constexpr int kMostRuns = 3;  // of a stage
-// A journal's record begins with its kind, 1 for a content.
-constexpr uint8_t kContentRecord = 1;
+// The frontend's word on a round is not asked for later (it may have expired), and no honest window
+// of the simulation's is shorter.
+constexpr Time kKnownFor = 50 * kSecond, kShortestWindow = kSecond;
+constexpr Time kFailureIsKnown = 4 * kSecond;
+// A journal's record begins with its kind: a content or an epoch, among others. Before it stand its
+// length and a checksum.
+constexpr uint8_t kContentRecord = 1, kEpochRecord = 2;
+constexpr size_t kRecordFrameBytes = 4 + 16;
 
 template <typename Message>
 Message Parse(const wire::Frame& frame) {
@@ -39,6 +45,31 @@ uint32_t SlotAt(const std::string& slots, size_t i) {
 std::string Short(const std::string& id) {
   return Hex(AsBytes(id).first(std::min<size_t>(4, id.size())));
 }
+
+// What a journal refuses for ever, read without its code. Rounds do not outlive their process, so
+// that counters up to the highest one are refused, and epochs before the latest.
+struct Refused {
+  uint64_t highest = 0;
+  std::map<std::string, std::pair<uint64_t, std::string>> epochs;  // number and digest, by subject
+  std::set<std::string> contents;                                  // the records
+
+  explicit Refused(BytesView journal) {
+    while (journal.size() > kRecordFrameBytes) {
+      const size_t length = LoadLe<uint32_t>(journal.data());
+      if (journal.size() - kRecordFrameBytes < length) return;
+      const BytesView record = journal.subspan(kRecordFrameBytes, length);
+      if (record[0] == kContentRecord) {
+        contents.insert(ToString(record));
+        highest = std::max(highest, LoadLe<uint64_t>(record.data() + 2));
+      } else if (record[0] == kEpochRecord) {
+        constexpr size_t kDigest = 1 + 8, kSubject = kDigest + sizeof(Digest);
+        epochs[ToString(record.subspan(kSubject))] = {
+            LoadLe<uint64_t>(record.data() + 1), ToString(record.subspan(kDigest, sizeof(Digest)))};
+      }
+      journal = journal.subspan(kRecordFrameBytes + length);
+    }
+  }
+};
 
 }  // namespace
 
@@ -64,18 +95,19 @@ void Oracles::OneContent(Address who, const std::string& what, const std::string
 
 void Oracles::Committed(Address party, const std::string& round_id,
                         std::initializer_list<server::Content> contents) {
-  Digest id = {};
-  if (round_id.size() != id.size()) return;
-  std::ranges::copy(AsBytes(round_id), id.begin());
-  const auto round = rounds_.find(id);
-  if (round == rounds_.end()) return;
+  const std::optional<uint64_t> counter = CounterOf(round_id);
+  if (!counter.has_value()) return;
   for (const server::Content content : contents) {
     Bytes record = {kContentRecord, static_cast<uint8_t>(content)};
-    AppendLe(record, round->second);
-    if (content == server::Content::kHeader) Append(record, id);
+    AppendLe(record, *counter);
+    if (content == server::Content::kHeader) Append(record, AsBytes(round_id));
     if (is_durable(party, record)) continue;
+    // Of a round that has ended meanwhile, a compaction drops it.
+    const std::set<std::string>& dropped = compacted_[party];
+    const auto found = dropped.lower_bound(ToString(record));
+    if (found != dropped.end() && absl::StartsWith(*found, AsText(record))) continue;
     Violate("committed", absl::StrCat(party, ": the ", std::string(server::ContentName(content)),
-                                      " of round ", round->second, " not in its journal"));
+                                      " of round ", *counter, " not in its journal"));
   }
 }
 
@@ -90,12 +122,91 @@ void Oracles::SameSeeds(const std::string& round_id, BytesView answers) {
   }
 }
 
-void Oracles::Begins(Address client, size_t lookup, uint32_t attempts) {
+void Oracles::Started(Address party, uint64_t highest_round) {
+  started_[party] = scheduler_.now();
+  if (IsHonest(party) && highest_round < highest_signed_[party]) {
+    Violate("committed",
+            absl::StrCat(party, ": has signed counter ", highest_signed_[party],
+                         ", and starts with a journal that refuses those up to ", highest_round));
+  }
+}
+
+void Oracles::Stopped(Address party) {
+  for (auto& [key, holding] : holding_) {
+    if (key.first == party) holding.lost = true;
+  }
+  if (party != 1) return;
+  // No window of these rounds can have passed.
+  for (const auto& [id, when] : acknowledged_) {
+    if (scheduler_.now() - when < kShortestWindow) to_be_known_[id] = when;
+  }
+}
+
+void Oracles::JournalReplaced(Address party, BytesView before, BytesView now) {
+  const Refused was(before), is(now);
+  const auto lost = [&](const std::string& what) {
+    Violate("committed", absl::StrCat(party, ": a compaction of its journal forgets ", what));
+  };
+  if (is.highest < was.highest) lost(absl::StrCat("counter ", was.highest));
+  for (const auto& [subject, epoch] : was.epochs) {
+    const auto found = is.epochs.find(subject);
+    if (found == is.epochs.end() || found->second < epoch) {
+      lost(absl::StrCat("epoch ", epoch.first, " of ", subject));
+    }
+  }
+  compacted_[party].insert(was.contents.begin(), was.contents.end());
+}
+
+void Oracles::StageFailed(const std::string& round_id, const absl::Status& error) {
+  if (absl::IsUnavailable(error)) return;
+  if (const auto counter = CounterOf(round_id)) failed_.try_emplace(*counter, scheduler_.now());
+}
+
+std::optional<uint64_t> Oracles::CounterOf(const std::string& round_id) const {
+  Digest id = {};
+  if (round_id.size() != id.size()) return std::nullopt;
+  std::ranges::copy(AsBytes(round_id), id.begin());
+  const auto round = rounds_.find(id);
+  if (round == rounds_.end()) return std::nullopt;
+  return round->second;
+}
+
+void Oracles::CheckLiveList(const wire::LiveRounds& list) {
+  for (const uint64_t counter : list.rounds()) {
+    const auto failed = failed_.find(counter);
+    if (!whole_ || failed == failed_.end() || scheduler_.now() < failed->second + kFailureIsKnown) {
+      continue;
+    }
+    Violate("ended", absl::StrCat("round ", counter, " lives, and a stage of it has failed"));
+    failed_.erase(failed);
+  }
+}
+
+void Oracles::CheckCharge(Address client, uint64_t counter) {
+  for (Address party = 1; party <= last_ && whole_; ++party) {
+    const Time started = started_[party];
+    if (signed_.contains({party, counter}) && signed_[{party, counter}] < started &&
+        started + kLackedIsKnown < scheduler_.now()) {
+      Violate("ledger", absl::StrCat("client ", client, " asks in round ", counter,
+                                     ", which party ", party, " has lost"));
+    }
+  }
+  for (Address party = 2; party <= last_ && malicious_ == 0; ++party) {
+    const auto holding = holding_.find({party, counter});
+    if (holding != holding_.end() && holding->second.lost && !holding->second.confirmed) {
+      Violate("ledger",
+              absl::StrCat("client ", client, " pays in round ", counter, ", which party ", party,
+                           " has lost before the frontend knew that it holds it"));
+    }
+  }
+}
+
+void Oracles::Begins(Address client, size_t lookup, uint32_t attempts, bool one_at_a_time) {
   Asking& asking = asking_[client];
   asking.fetched.clear();
-  if (asking.lookup != lookup + 1)
-    asking = {.lookup = lookup + 1, .attempts = 0, .rounds = {}, .fetched = {}};
+  if (asking.lookup != lookup + 1) asking = {.lookup = lookup + 1};
   asking.attempts = std::max(asking.attempts, attempts);
+  asking.one_at_a_time = one_at_a_time;
 }
 
 bool Oracles::Fetched(Address client, const Digest& round_id) const {
@@ -130,18 +241,14 @@ void Oracles::Request(Address from, Address, const wire::Frame& request) {
                 absl::StrCat("client ", from, ": a lookup is sent in ", asking.rounds.size(),
                              " rounds, and ", asking.attempts, " are allowed"));
       }
-      Digest id;
-      std::ranges::copy(AsBytes(message.round_id()), id.begin());
-      const auto counter = rounds_.find(id);
-      for (Address party = 1; party <= last_ && whole_ && counter != rounds_.end(); ++party) {
-        const Time started = started_[party];
-        if (signed_.contains({party, counter->second}) &&
-            signed_[{party, counter->second}] < started &&
-            started + kLackedIsKnown < scheduler_.now()) {
-          Violate("ledger", absl::StrCat("client ", from, " asks in round ", counter->second,
-                                         ", which party ", party, " has lost"));
-        }
+      for (const auto& [other, since] : asking.under_way) {
+        if (!asking.one_at_a_time || !IsHonest(1) || scheduler_.now() - since > kKnownFor) continue;
+        Violate("ledger",
+                absl::StrCat("client ", from, " asks in round ", Short(message.round_id()),
+                             ", and is not done with round ", Short(other)));
       }
+      asking.under_way.try_emplace(message.round_id(), scheduler_.now());
+      if (const auto counter = CounterOf(message.round_id())) CheckCharge(from, *counter);
       return;
     }
     case FrameType::kProposeRound: {
@@ -154,6 +261,8 @@ void Oracles::Request(Address from, Address, const wire::Frame& request) {
       const std::string id = ToString(round::RoundId(message.header().header()));
       OneContent(from, "the offline list of round", id, request.bulk);
       Committed(from, id, {Content::kHeader, Content::kOfflineInput, Content::kOfflineOutput});
+      highest_signed_[from] =
+          std::max<uint64_t>(highest_signed_[from], message.header().header().counter());
       if (from == 1) CountRun(request.type, id);
       return;
     }
@@ -164,12 +273,16 @@ void Oracles::Request(Address from, Address, const wire::Frame& request) {
       if (from == 1) CountRun(request.type, id);
       return;
     }
+    case FrameType::kLiveRounds:
+      if (from == 1) CheckLiveList(Parse<wire::LiveRoundsRequest>(request).live().list());
+      return;
     default:
       return;
   }
 }
 
 void Oracles::CountRun(FrameType stage, const std::string& round_id) {
+  if (const auto counter = CounterOf(round_id)) failed_.erase(*counter);
   if (++runs_[{stage, round_id}] != kMostRuns + 1) return;
   Violate("ledger", absl::StrCat("a stage of round ", Short(round_id), " is run more than ",
                                  kMostRuns, " times"));
@@ -191,6 +304,7 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       rounds_[id] = counter;
       round_bytes_[ToString(id)] = message.header().header().answer_bytes();
       signed_.try_emplace({from, counter}, scheduler_.now());
+      highest_signed_[from] = std::max(highest_signed_[from], counter);
       Committed(from, ToString(id), {Content::kHeader});
       if (const auto draft = drafts_.find({from, counter}); draft != drafts_.end()) {
         wire::RoundHeader completed = draft->second;
@@ -208,15 +322,58 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       return;
     }
     case FrameType::kOffline: {
-      if (!ok) return;
       const auto message = Parse<wire::OfflineRequest>(request);
-      OneContent(from, "the accepted list of round",
-                 ToString(round::RoundId(message.header().header())), request.bulk);
+      const std::string id = ToString(round::RoundId(message.header().header()));
+      if (!ok && to == 1) StageFailed(id, error);
+      if (!ok) return;
+      OneContent(from, "the accepted list of round", id, request.bulk);
+      holding_.try_emplace({from, message.header().header().counter()});
+      return;
+    }
+    case FrameType::kLiveRounds: {
+      if (!ok) return;
+      const auto asked = Parse<wire::LiveRoundsRequest>(request);
+      const auto message = Parse<wire::LiveRoundsResponse>(answer);
+      for (const uint64_t counter : asked.live().list().rounds()) {
+        const bool lacks = std::ranges::any_of(message.lacked(), [&](const auto& lack) {
+          return lack.party() == static_cast<uint32_t>(from) && lack.counter() == counter;
+        });
+        const auto holding = holding_.find({from, counter});
+        if (!lacks && holding != holding_.end()) holding->second.confirmed = true;
+      }
+      return;
+    }
+    case FrameType::kSubmitOnions: {
+      if (!ok) return;
+      const auto asked = Parse<wire::SubmitOnionsRequest>(request);
+      const auto message = Parse<wire::SubmitOnionsResponse>(answer);
+      acknowledged_[asked.round_id()] = scheduler_.now();
+      for (int i = 0; i < std::min(asked.submissions_size(), message.first_slots_size()); ++i) {
+        Bytes slot;
+        AppendLe(slot, message.first_slots(i));
+        OneContent(from, "the slots of submission",
+                   asked.submissions(i).substr(0, onion::kEncBytes) + asked.round_id(), slot);
+      }
+      return;
+    }
+    case FrameType::kWaitRound: {
+      const std::string id = Parse<wire::WaitRoundRequest>(request).round_id();
+      const auto state = Parse<wire::WaitRoundResponse>(answer).round().state();
+      if (ok && (state == wire::CLOSED || state == wire::ABORTED)) asking_[to].under_way.erase(id);
+      if (!absl::IsNotFound(error)) return;
+      asking_[to].under_way.erase(id);
+      const auto known = to_be_known_.find(id);
+      if (known == to_be_known_.end() || frontend_clock_jumps_ ||
+          scheduler_.now() - known->second > kKnownFor) {
+        return;
+      }
+      Violate("kept", absl::StrCat("the frontend has forgotten round ", Short(id)));
       return;
     }
     case FrameType::kOnline: {
-      if (!ok) return;
       const std::string id = Parse<wire::OnlineRequest>(request).round_id();
+      if (!ok && to == 1) StageFailed(id, error);
+      if (!ok) return;
       OneContent(from, "the accepted queries of round", id, request.bulk);
       OneContent(from, "the answers of round", id, answer.bulk, /*may_be_cut=*/true);
       if (given.cut) return;
@@ -230,7 +387,9 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
     }
     case FrameType::kSubmitQueries: {
       const auto message = Parse<wire::SubmitQueriesRequest>(request);
+      if (!ok) asking_[to].under_way.erase(message.round_id());
       if (ok) {
+        acknowledged_[message.round_id()] = scheduler_.now();
         for (size_t i = 0; i < message.slots().size() / 4; ++i) {
           accepted_[message.round_id()].insert(SlotAt(message.slots(), i));
         }
@@ -246,9 +405,11 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
         answered_.insert(message.round_id());
         asking_[to].fetched.insert(message.round_id());
         asking_[to].rounds.clear();
+        asking_[to].under_way.clear();
         Committed(from, message.round_id(), {Content::kAnswersInput, Content::kAnswersOutput});
         return;
       }
+      asking_[to].under_way.erase(message.round_id());
       if (malicious_ != 0) return;
       bool lost = absl::IsInvalidArgument(error) || absl::IsPermissionDenied(error);
       if (absl::StrContains(error.message(), "was not used")) {

@@ -20,6 +20,7 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -60,16 +61,25 @@ class Oracles {
   void Request(Address from, Address to, const wire::Frame& request);
   void Answer(Address from, Address to, const wire::Frame& request, const Network::Answer& answer);
 
-  // A party has started.
-  void Started(Address party) { started_[party] = scheduler_.now(); }
+  // A party has started, and its journal refuses all counters up to `highest_round`; its process
+  // has ended, and what was in memory is lost.
+  void Started(Address party, uint64_t highest_round);
+  void Stopped(Address party);
+  // A party's journal was compacted: what it had durably, and what stands durably in its place.
+  void JournalReplaced(Address party, BytesView before, BytesView now);
   // Whether nothing keeps lists of live rounds from their way. Not at first.
   void set_whole(bool whole) { whole_ = whole; }
+  // The frontend's clock is wrong some time in this run, so that rounds seem to have expired.
+  void set_frontend_clock_jumps() { frontend_clock_jumps_ = true; }
 
   // The ledger of a client whose state lives.
   void CheckLedger(Address client, const client::Ledger& ledger);
   // A client begins a lookup, maybe again, which may be sent so many times in all. Clears what it
-  // has fetched.
-  void Begins(Address client, size_t lookup, uint32_t attempts);
+  // has fetched. `one_at_a_time`: nothing but the frontend's word that a round came to nothing is a
+  // reason to send it in another one.
+  void Begins(Address client, size_t lookup, uint32_t attempts, bool one_at_a_time);
+  // A client has ended a lookup with an error, and may forget its round.
+  void GaveUp(Address client) { asking_[client].under_way.clear(); }
   // Whether the client has got answers of the round since it began.
   bool Fetched(Address client, const Digest& round_id) const;
 
@@ -80,6 +90,8 @@ class Oracles {
  private:
   using Key = std::tuple<Address, std::string, std::string>;
   bool IsHonest(Address party) const { return party != malicious_; }
+  // None if no party has signed a round with this id.
+  std::optional<uint64_t> CounterOf(const std::string& round_id) const;
   // Every content under a key must begin with, or be a beginning of, the first one.
   void OneContent(Address who, const std::string& what, const std::string& name, BytesView bytes,
                   bool may_be_cut = false);
@@ -89,6 +101,11 @@ class Oracles {
                  std::initializer_list<server::Content> contents);
   void SameSeeds(const std::string& round_id, BytesView answers);
   void CountRun(wire::FrameType stage, const std::string& round_id);
+  void StageFailed(const std::string& round_id, const absl::Status& error);
+  // Party 1 says which rounds live.
+  void CheckLiveList(const wire::LiveRounds& list);
+  // A client is about to pay for queries in a round.
+  void CheckCharge(Address client, uint64_t counter);
 
   const Scheduler& scheduler_;
   const Address last_;
@@ -105,11 +122,30 @@ class Oracles {
   struct Asking {
     size_t lookup = 0;
     uint32_t attempts = 0;
-    std::set<std::string> rounds;  // in which it was sent, and none of which was answered
-    std::set<std::string> fetched;
+    std::set<std::string> rounds = {};  // in which it was sent, and none of which was answered
+    std::set<std::string> fetched = {};
+    // Rounds in which it was sent, and of which the client has not heard that they are over, and
+    // since when.
+    std::map<std::string, Time> under_way = {};
+    bool one_at_a_time = false;
   };
   std::map<Address, Asking> asking_;
   std::map<Address, Time> started_;
+  std::map<Address, uint64_t> highest_signed_;
+  // Records that were durable in a journal before it was compacted.
+  std::map<Address, std::set<std::string>> compacted_;
+  // When the frontend last acknowledged something of a round, and those that it must still know
+  // after it was started again.
+  std::map<std::string, Time> acknowledged_, to_be_known_;
+  bool frontend_clock_jumps_ = false;
+  // By counter: when a stage failed for another reason than the link.
+  std::map<uint64_t, Time> failed_;
+  // What a party holds of a round whose offline stage it has done, by party and counter.
+  struct Holding {
+    bool confirmed = false;  // to the frontend, by an answer to a list of live rounds
+    bool lost = false;       // with the process
+  };
+  std::map<std::pair<Address, uint64_t>, Holding> holding_;
   std::map<std::pair<Address, uint64_t>, Time> signed_;               // by party and counter
   std::map<std::pair<Address, uint64_t>, wire::RoundHeader> drafts_;  // as parties sent them on
   std::map<std::pair<wire::FrameType, std::string>, int> runs_;       // of party 1's stages

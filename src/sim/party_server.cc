@@ -99,10 +99,10 @@ absl::StatusOr<server::StageReports> SimulatedLink::Reports(const Digest& round_
       Call(wire::MakeFrame(FrameType::kRoundReports, request), kShortCall, Over(round_id)));
   wire::RoundReportsResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kRoundReports, response));
-  return server::StageReports(response.stages().begin(), response.stages().end());
+  return server::StageReportsOf(response);
 }
 
-absl::StatusOr<server::LackedRounds> SimulatedLink::Live(const wire::SignedLiveRounds& live) {
+absl::StatusOr<server::ListAnswer> SimulatedLink::Live(const wire::SignedLiveRounds& live) {
   wire::LiveRoundsRequest request;
   *request.mutable_live() = live;
   request.DiscardUnknownFields();
@@ -111,20 +111,16 @@ absl::StatusOr<server::LackedRounds> SimulatedLink::Live(const wire::SignedLiveR
       Call(wire::MakeFrame(FrameType::kLiveRounds, request), kLiveCall, nullptr));
   wire::LiveRoundsResponse response;
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kLiveRounds, response));
-  server::LackedRounds lacked;
-  for (const wire::LackedRound& lack : response.lacked()) {
-    lacked.push_back({PartyNumber(lack.party()), RoundCounter(lack.counter())});
-  }
-  return lacked;
+  return server::ListAnswerOf(response);
 }
 
-absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(const Universe* universe,
-                                                                Network* network, Process* process,
-                                                                uint32_t number, uint64_t epoch,
-                                                                const server::RoundPlan& plan) {
+absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(
+    const Universe* universe, Network* network, Process* process, uint32_t number, uint64_t epoch,
+    const server::RoundPlan& plan, server::FileJournalOptions journal_options) {
   std::unique_ptr<PartyServer> self(new PartyServer(universe, network, number));
   const roster::Roster& roster = universe->roster();
-  SHOAL_ASSIGN_OR_RETURN(self->journal_, server::FileJournal::Open(kStateDirectory));
+  SHOAL_ASSIGN_OR_RETURN(self->journal_,
+                         server::FileJournal::Open(kStateDirectory, std::move(journal_options)));
   const server::Resources resources{.pool = &self->pool_, .spools = &self->spools_};
   SHOAL_ASSIGN_OR_RETURN(self->party_,
                          server::Party::Create({.number = PartyNumber(number),

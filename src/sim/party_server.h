@@ -41,7 +41,7 @@ class SimulatedLink final : public server::Link {
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
-  absl::StatusOr<server::LackedRounds> Live(const wire::SignedLiveRounds& live) override;
+  absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override;
   void CancelStages() { cancelled_ = true; }
 
  private:
@@ -60,10 +60,9 @@ class PartyServer {
  public:
   // Starts the party with the table's epoch `epoch`, on the machine's disk. Errors as those of
   // FileJournal::Open, Party::Create and Frontend::Create. Listens once it returns.
-  static absl::StatusOr<std::unique_ptr<PartyServer>> Start(const Universe* universe,
-                                                            Network* network, Process* process,
-                                                            uint32_t number, uint64_t epoch,
-                                                            const server::RoundPlan& plan);
+  static absl::StatusOr<std::unique_ptr<PartyServer>> Start(
+      const Universe* universe, Network* network, Process* process, uint32_t number, uint64_t epoch,
+      const server::RoundPlan& plan, server::FileJournalOptions journal_options);
   // Takes the next epoch, as on SIGHUP.
   absl::Status Take(uint64_t epoch);
   // Ends in good order, as on SIGTERM.
@@ -71,6 +70,7 @@ class PartyServer {
 
   server::Party& party() { return *party_; }
   server::Frontend* frontend() { return frontend_.get(); }
+  const server::Journal& journal() const { return *journal_; }
 
  private:
   PartyServer(const Universe* universe, Network* network, uint32_t number)

@@ -113,11 +113,11 @@ std::optional<int> Process::Wait(std::chrono::milliseconds limit) {
   return code_;
 }
 
-bool Process::WaitForOutput(const std::string& part, std::chrono::milliseconds limit) {
+bool Process::WaitForOutput(const std::string& part, std::chrono::milliseconds limit, size_t from) {
   const auto deadline = Clock::now() + limit;
-  while (Output().find(part) == std::string::npos) {
+  while (Output().find(part, from) == std::string::npos) {
     if (Clock::now() >= deadline ||
-        (Wait(0ms).has_value() && Output().find(part) == std::string::npos)) {
+        (Wait(0ms).has_value() && Output().find(part, from) == std::string::npos)) {
       return false;
     }
     std::this_thread::sleep_for(5ms);

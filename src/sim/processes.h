@@ -37,7 +37,9 @@ class Process {
   std::string Output() const { return Text(output_); }
   // The exit code (128 + signal if it was killed), or none after `limit`.
   std::optional<int> Wait(std::chrono::milliseconds limit = kLong);
-  bool WaitForOutput(const std::string& part, std::chrono::milliseconds limit = kLong);
+  // Looks at the output from byte `from` on.
+  bool WaitForOutput(const std::string& part, std::chrono::milliseconds limit = kLong,
+                     size_t from = 0);
   void Signal(int number);
   // 0 once the process is known to have ended.
   pid_t pid() const { return pid_; }

@@ -273,10 +273,22 @@ class FrontendLifeTest : public RoundLifeTest {
     SHOAL_ASSERT_OK(deployment_.RunOnline(id()));
   }
 
-  absl::Status Collect(ByteSource& answers) {
+  absl::Status Collect(server::AnswerSource& answers) {
     return frontend().AnswersReady(id(), answers, [] { return server::StageReports(); });
   }
-  BytesSource SomeAnswers() const { return BytesSource(Bytes(kSlots * round_->answer_bytes())); }
+  // Answers that come from nowhere.
+  class SomeAnswers final : public server::AnswerSource {
+   public:
+    explicit SomeAnswers(const FrontendLifeTest& test)
+        : bytes_(Bytes(kSlots * test.round_->answer_bytes())) {}
+    uint64_t size() const override { return bytes_.size(); }
+    absl::StatusOr<BytesView> Next() override { return bytes_.Next(); }
+    bool in_memory() const override { return false; }
+    Spool TakeList() override { return {}; }
+
+   private:
+    BytesSource bytes_;
+  };
 
   // The driver's steps, each with the stage that it leads to.
   std::vector<std::pair<Step, FrontendStage>> Steps() {
@@ -285,7 +297,7 @@ class FrontendLifeTest : public RoundLifeTest {
         {[this] { return frontend().OfflineDone(id(), {}); }, FrontendStage::kTakingQueries},
         {[this] { return frontend().CloseQueries(id()).status(); }, FrontendStage::kOnline},
         {[this] {
-           BytesSource answers = SomeAnswers();
+           SomeAnswers answers(*this);
            return Collect(answers);
          },
          FrontendStage::kCollecting},
@@ -378,7 +390,7 @@ TEST_F(FrontendLifeTest, QueriesForARoundThatPartyOneHasLostAreToComeAgain) {
 }
 
 // A source that waits half way until it is told how to go on.
-class SlowSource final : public ByteSource {
+class SlowSource final : public server::AnswerSource {
  public:
   explicit SlowSource(Bytes all) : all_(std::move(all)) {}
   uint64_t size() const override { return all_.size(); }
@@ -388,6 +400,8 @@ class SlowSource final : public ByteSource {
     const absl::Status status = go_on.get_future().get();
     return status.ok() ? absl::StatusOr<BytesView>(all_) : status;
   }
+  bool in_memory() const override { return false; }
+  Spool TakeList() override { return {}; }
   std::promise<void> begun;
   std::promise<absl::Status> go_on;
 
@@ -430,6 +444,30 @@ TEST_F(FrontendLifeTest, WhileAnswersComeInNothingElseBegins) {
     EXPECT_THAT(collected.get(), StatusIs(kRefused, "is aborted"));
   }
   EXPECT_EQ(*frontend().Stage(id()), kAborted);
+}
+
+// The list in which answers were put in order becomes the clients' once its digest is stored. After
+// an error the answers come again, and are masked in a list of their own.
+TEST_F(FrontendLifeTest, ClientsGetNoAnswersThatAreNotCommittedTo) {
+  BringTo(FrontendStage::kTakingQueries);
+  ASSERT_FALSE(HasFatalFailure());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes queries, frontend().CloseQueries(id()));
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto answers, deployment_.node(1).OnlineOfKept(id(), queries));
+    ASSERT_TRUE(answers->in_memory());
+    EXPECT_DEATH(answers->TakeList(), "committed");
+    deployment_.disk(1).writes_left = 0;
+    EXPECT_THAT(Collect(*answers), StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+    EXPECT_DEATH(answers->TakeList(), "committed");
+    deployment_.disk(1).writes_left = -1;
+  }
+  EXPECT_THAT(client_->Fetch(), StatusIs(kRefused, "has no answers to give"));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto again, deployment_.node(1).OnlineOfKept(id(), queries));
+  SHOAL_ASSERT_OK(Collect(*again));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client_->Fetch());
+  for (size_t i = 0; i < kSlots; ++i) {
+    EXPECT_TRUE(std::ranges::equal(answers[i], deployment_.Answer(Rows()[i])));
+  }
 }
 
 // --- serving clients never waits ---

@@ -148,7 +148,12 @@ Outcome Finish(Child& child) {
 
 Runner::Runner() : two_((PrepareProcess(), 2)), three_(3), four_(4) {
   for (const Universe* universe : {&two_, &three_, &four_}) {
-    SHOAL_CHECK(Simulate(*universe, {.seed = 0, .faults = false}).violations.empty());
+    const Outcome outcome = Simulate(*universe, {.seed = 0, .faults = false});
+    for (const Violation& violation : outcome.violations) {
+      std::fprintf(stderr, "without faults: %s: %s\n", violation.oracle.c_str(),
+                   violation.what.c_str());
+    }
+    SHOAL_CHECK(outcome.violations.empty());
   }
 }
 

@@ -35,6 +35,7 @@
 #include "src/sim/network.h"
 #include "src/sim/party_server.h"
 #include "src/sim/scheduler.h"
+#include "src/storage/file.h"
 
 namespace shoal::sim {
 namespace {
@@ -140,6 +141,16 @@ class Simulation {
     // Whether nobody can know what an old copy lacks.
     bool may_lack() const { return restored && lost_power; }
   };
+  // A crash of a party so many steps after a write to its journal, or after a compaction has begun:
+  // within, at first.
+  struct JournalCrash {
+    size_t which = 0;
+    bool compaction = false;
+    uint64_t skip = 0;  // so many writes, or compactions
+    uint64_t steps = 0;
+    bool power = false;
+    bool over = false;
+  };
   // A crash at a message, or soon after it.
   struct MessageCrash {
     size_t which = 0;
@@ -168,10 +179,14 @@ class Simulation {
   Address AddressOf(size_t which) const;
   void Crash(size_t which, uint64_t steps, bool power, bool starts_soon);
   void Message(Address from, Address to, wire::FrameType type, bool answer);
+  // A party's disk writes to its journal, or begins to compact it.
+  void JournalIsWritten(size_t which, bool compaction);
   void KeepCopy(Device& device);
   void BringBackCopy(Device& device);
   void PlanTrouble();
   void PlanMessageCrash(size_t which);
+  void PlanJournalCrash();
+  void PlanEpochs();
   void Heal();
   void CheckEnd();
   bool AllDone() const;
@@ -187,13 +202,16 @@ class Simulation {
   Oracles oracles_;
   std::unique_ptr<Adversary> adversary_;
   server::RoundPlan plan_;
+  uint64_t compact_bytes_ = 0;  // of the parties' journals
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<Device>> devices_;
   Time trouble_ends_ = 0;
   bool healed_ = false;
   bool restores_copies_ = false;
   bool links_fail_ = false;  // some time
+  bool epochs_change_ = false;
   std::vector<MessageCrash> message_crashes_;
+  std::vector<JournalCrash> journal_crashes_;
   std::vector<std::string> troubles_;
   Outcome outcome_;
 };
@@ -231,6 +249,9 @@ Simulation::Simulation(const Universe& universe, const Options& options)
            .stage_limit_s = kStageLimitS,
            .max_slots = 64,
            .max_rounds = 4};
+  // A round has seven records of 62 bytes.
+  compact_bytes_ =
+      rng_.Chance(0.4) ? 1 + rng_.Below(1500) : server::FileJournalOptions().compact_bytes;
 }
 
 void Simulation::Tell(const std::string& what) const {
@@ -257,12 +278,19 @@ void Simulation::BootNode(Node& node) {
   // A frontend that starts a day ahead gives out counters that the parties refuse for as long
   // (docs/simulation.md): a machine whose clock is as wrong sets it at boot.
   if (std::abs(node.machine.wall_offset) > kMostWrongAtStart) node.machine.wall_offset = 0;
-  auto server =
-      PartyServer::Start(&universe_, &network_, node.process, node.number, node.epoch, plan_);
+  Process* const process = node.process;
+  server::FileJournalOptions options{.compact_bytes = compact_bytes_};
+  // As shoald does, whose journal says so with its lock held.
+  options.broken = [this, process](const absl::Status&) {
+    scheduler_.At(now(), [this, process] { scheduler_.Kill(process); });
+  };
+  auto server = PartyServer::Start(&universe_, &network_, node.process, node.number, node.epoch,
+                                   plan_, std::move(options));
   if (server.ok()) {
     node.server = *std::move(server);
     Tell(absl::StrCat(node.machine.name, " is up"));
-    oracles_.Started(static_cast<Address>(node.number));
+    oracles_.Started(static_cast<Address>(node.number),
+                     node.server->journal().highest_round().value());
     if (adversary_ != nullptr && adversary_->party() + 1 == static_cast<Address>(node.number)) {
       adversary_->NextIsUp();
     }
@@ -291,6 +319,7 @@ void Simulation::Died(Process* process) {
     // What it had in memory is lost, and its objects must not clean up.
     static_cast<void>(node->server.release());
     network_.Died(process, node->cuts_power);
+    oracles_.Stopped(static_cast<Address>(node->number));
     if (node->cuts_power) node->disk.CutPower(rng_);
     Tell(absl::StrCat(node->machine.name, node->cuts_power ? " loses its power" : " is killed"));
     if (node->broken) return;
@@ -370,6 +399,15 @@ void Simulation::Message(Address from, Address to, wire::FrameType type, bool an
     if (crash.skip-- > 0) continue;
     crash.over = true;
     Crash(crash.which, crash.steps, crash.power, /*starts_soon=*/true);
+  }
+}
+
+void Simulation::JournalIsWritten(size_t which, bool compaction) {
+  for (JournalCrash& crash : journal_crashes_) {
+    if (crash.over || crash.which != which || crash.compaction != compaction) continue;
+    if (crash.skip-- > 0) continue;
+    crash.over = true;
+    Crash(which, crash.steps, crash.power, /*starts_soon=*/true);
   }
 }
 
@@ -465,6 +503,7 @@ void Simulation::RunDevice(Device& device) {
       // Only what was stored counts as seen.
       if ((*store)->state().table) device.least_epoch = (*store)->state().table->epoch;
       status = RunLookup(device, **store, device.lookups[device.next_lookup]);
+      if (!status.ok()) oracles_.GaveUp(device.address);
       CheckState(device, **store);
       device.all_over =
           std::ranges::all_of((*store)->state().rounds, [](const auto& held) { return held.over; });
@@ -542,7 +581,9 @@ absl::Status Simulation::RunLookup(Device& device, client::FileStateStore& store
   const size_t rounds = device.over_rounds ? lookup.keys.size() + options.pad_to : 1;
   oracles_.Begins(device.address, device.next_lookup,
                   device.may_lack() ? client::kMaxAttempts * 100
-                                    : options.max_attempts * static_cast<uint32_t>(rounds));
+                                    : options.max_attempts * static_cast<uint32_t>(rounds),
+                  /*one_at_a_time=*/rounds == 1 && !device.restored && !device.lost_power &&
+                      !device.clock_jumps && !epochs_change_);
   SHOAL_ASSIGN_OR_RETURN(
       const auto chain,
       client::ChainClient::Create(&live->current(), options, &transport, &store, environment));
@@ -603,6 +644,33 @@ void Simulation::PlanMessageCrash(size_t which) {
   message_crashes_.push_back(crash);
 }
 
+void Simulation::PlanJournalCrash() {
+  JournalCrash crash{.which = rng_.Below(nodes_.size())};
+  crash.compaction =
+      compact_bytes_ < server::FileJournalOptions().compact_bytes && rng_.Chance(0.6);
+  crash.skip = rng_.Below(uint64_t{1} << rng_.Below(crash.compaction ? 4 : 6));
+  // A compaction and the record after it take seven steps.
+  crash.steps = rng_.Below(crash.compaction ? 9 : 3);
+  crash.power = rng_.Chance(0.7);
+  troubles_.push_back(absl::StrCat(
+      "crash of ", crash.which, crash.power ? " (power)" : "", " ", crash.steps, " steps after ",
+      crash.compaction ? "compaction " : "write ", crash.skip + 1, " of its journal"));
+  journal_crashes_.push_back(crash);
+}
+
+void Simulation::PlanEpochs() {
+  epochs_change_ = true;
+  Time time = rng_.Between(kSecond / 2, trouble_ends_);
+  for (uint64_t epoch = 2; epoch <= (rng_.Chance(0.3) ? kEpochs : 2); ++epoch) {
+    troubles_.push_back(absl::StrCat("epoch ", epoch, " from ", time / kMillisecond, " ms on"));
+    for (const auto& node : nodes_) {
+      scheduler_.At(time + rng_.Between(0, 3 * kSecond),
+                    [this, node = node.get(), epoch] { PutEpoch(*node, epoch); });
+    }
+    time += rng_.Between(0, 4 * kSecond);
+  }
+}
+
 void Simulation::PlanTrouble() {
   const auto parties = universe_.parties();
   trouble_ends_ = rng_.Between(6, 16) * kSecond;
@@ -659,6 +727,7 @@ void Simulation::PlanTrouble() {
       PlanMessageCrash(rng_.Below(parties + kInitialClients));
     }
   }
+  if (rng_.Chance(0.3)) PlanJournalCrash();
   if (rng_.Chance(0.2)) {
     const size_t which = rng_.Below(parties);
     const Time time = some_time();
@@ -690,15 +759,17 @@ void Simulation::PlanTrouble() {
       if (kind == 1) disk->set_read_only(true);
       if (kind == 2) disk->set_failing_syncs(1);
     });
-    scheduler_.At(until, [this, disk, kind, which] {
+    // A party that goes on may end later, after some writes, and read what is there.
+    const JournalCrash later{.which = which,
+                             .skip = rng_.Below(8),
+                             .steps = rng_.Below(16),
+                             .power = rng_.Chance(0.5),
+                             .over = which >= parties || rng_.Chance(0.3)};
+    scheduler_.At(until, [this, disk, later] {
       disk->set_full(false);
       disk->set_read_only(false);
       disk->set_failing_syncs(0);
-      // A party whose journal could not be synced refuses everything until its operator restarts
-      // it.
-      if (kind == 2 && which < nodes_.size() && nodes_[which]->process != nullptr) {
-        scheduler_.Kill(nodes_[which]->process);
-      }
+      if (!later.over) journal_crashes_.push_back(later);
     });
   }
   if (rng_.Chance(0.2)) {
@@ -707,6 +778,7 @@ void Simulation::PlanTrouble() {
         which < parties ? &nodes_[which]->machine : &devices_[which - parties]->machine;
     const Time from = some_time();
     if (which >= parties) devices_[which - parties]->clock_jumps = true;
+    if (which == 0) oracles_.set_frontend_clock_jumps();
     constexpr Time kJumps[] = {30 * 3600, 3 * 3600, 600,  50,        5,
                                -5,        -50,      -600, -3 * 3600, -30 * 3600};
     const Time jump = kJumps[rng_.Below(std::size(kJumps))] * kSecond;
@@ -716,17 +788,7 @@ void Simulation::PlanTrouble() {
     scheduler_.At(from + rng_.Between(kSecond, 10 * kSecond),
                   [machine] { machine->wall_offset = 0; });
   }
-  if (rng_.Chance(0.4)) {
-    Time time = some_time();
-    for (uint64_t epoch = 2; epoch <= (rng_.Chance(0.3) ? kEpochs : 2); ++epoch) {
-      trouble(absl::StrCat("epoch ", epoch, " from ", time / kMillisecond, " ms on"));
-      for (const auto& node : nodes_) {
-        scheduler_.At(time + rng_.Between(0, 3 * kSecond),
-                      [this, node = node.get(), epoch] { PutEpoch(*node, epoch); });
-      }
-      time += rng_.Between(0, 4 * kSecond);
-    }
-  }
+  if (rng_.Chance(0.4)) PlanEpochs();
   if (rng_.Chance(0.25)) {
     adversary_ =
         std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
@@ -735,6 +797,8 @@ void Simulation::PlanTrouble() {
     trouble(absl::StrCat("malicious: ", adversary_->Name()));
     const auto next = static_cast<size_t>(adversary_->party());
     if (adversary_->replays() && next < parties) PlanMessageCrash(next);
+    // There is more to lie about.
+    if (adversary_->serves_old_epochs() && !epochs_change_) PlanEpochs();
   }
   if (rng_.Chance(0.2)) {
     restores_copies_ = true;
@@ -837,10 +901,22 @@ Outcome Simulation::Run() {
     nodes_.push_back(std::make_unique<Node>(number, number * uint64_t{1'000'000}));
     Node& node = *nodes_.back();
     node.machine = {.name = absl::StrCat("party ", number), .disk = &node.disk};
-    node.disk.on_rename = [this, number](const std::string& to, const Bytes&) {
-      if (absl::EndsWith(to, ".seed")) {
-        oracles_.Violate("erased", absl::StrCat("party ", number, " stores ", to));
+    node.disk.on_rename = [this, number](const Disk::File& file, const Disk::File* replaced) {
+      if (absl::EndsWith(file.path, ".seed")) {
+        oracles_.Violate("erased", absl::StrCat("party ", number, " stores ", file.path));
       }
+      if (file.path == kJournal && replaced != nullptr) {
+        // The name may be durable before the content: what counts is what a power cut would leave.
+        oracles_.JournalReplaced(static_cast<Address>(number), replaced->durable, file.durable);
+      }
+    };
+    node.disk.on_create = [this, number](const Disk::File& file) {
+      if (absl::StartsWith(file.path, absl::StrCat(kJournal, kTemporarySuffix))) {
+        JournalIsWritten(number - 1, /*compaction=*/true);
+      }
+    };
+    node.disk.on_write = [this, number](const Disk::File& file) {
+      if (file.path == kJournal) JournalIsWritten(number - 1, /*compaction=*/false);
     };
   };
   for (uint32_t number = 1; number <= universe_.parties(); ++number) set_up(number);

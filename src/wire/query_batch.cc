@@ -46,6 +46,76 @@ Bytes Begin(uint8_t kind, uint64_t used_bytes, uint32_t count, Bytes memory = {}
   return memory;
 }
 
+bool Rises(const std::vector<uint32_t>& positions) {
+  bool rises = true;
+  for (size_t i = 1; i < positions.size(); ++i) rises &= positions[i - 1] < positions[i];
+  return rises;
+}
+
+// Whether eight positions follow each other without a gap from number i on, in a batch whose
+// positions rise: most batches use nearly all positions, and are handled eight at a time.
+bool EightInARow(const std::vector<uint32_t>& positions, size_t i) {
+  return i + 8 <= positions.size() && positions[i + 7] - positions[i] == 7;
+}
+
+// Sets the bits of base + positions in a bitmap that begins with bit 8 * first_byte. Leaves out
+// those before it.
+void SetBits(const std::vector<uint32_t>& positions, uint64_t base, uint64_t first_byte,
+             uint8_t* bitmap) {
+  for (size_t i = 0; i < positions.size();) {
+    const uint64_t used = base + positions[i];
+    if (used / 8 < first_byte) {
+      ++i;
+    } else if (used % 8 == 0 && EightInARow(positions, i)) {
+      bitmap[used / 8 - first_byte] = 0xff;
+      i += 8;
+    } else {
+      bitmap[used / 8 - first_byte] |= static_cast<uint8_t>(1u << (used % 8));
+      ++i;
+    }
+  }
+}
+
+// Writes a gap at `at`; returns its end.
+uint8_t* PutGap(uint8_t* at, uint32_t gap) {
+  for (; gap >= 0x80; gap >>= 7) *at++ = static_cast<uint8_t>(gap | 0x80);
+  *at++ = static_cast<uint8_t>(gap);
+  return at;
+}
+
+// How the used positions of a batch in slices are encoded.
+struct UsedEncoding {
+  bool gaps;
+  uint64_t count;
+  std::vector<uint64_t> bytes;   // of each slice, without the header
+  std::vector<uint64_t> passed;  // for each slice, the lowest position that is after all used ones
+                                 // of earlier slices
+};
+
+UsedEncoding EncodingOf(std::span<const QuerySlice> slices) {
+  UsedEncoding encoding = {};
+  std::vector<uint64_t> bitmap_bytes;
+  uint64_t gap_bytes = 0, bitmap_total = 0, next = 0;
+  for (const QuerySlice& slice : slices) {
+    encoding.count += slice.used;
+    encoding.passed.push_back(next);
+    uint64_t mine = 0;
+    if (slice.used > 0) {
+      mine = VarintBytes(static_cast<uint32_t>(slice.first_used - next)) + slice.later_gap_bytes;
+      next = slice.last_used + 1;
+    }
+    encoding.bytes.push_back(mine);
+    gap_bytes += mine;
+    // A byte of the bitmap belongs to the slice of its first position.
+    const uint64_t end = (slice.first_position + slice.positions + 7) / 8;
+    bitmap_bytes.push_back(end - bitmap_total);
+    bitmap_total = end;
+  }
+  encoding.gaps = gap_bytes < bitmap_total;
+  if (!encoding.gaps) encoding.bytes = std::move(bitmap_bytes);
+  return encoding;
+}
+
 absl::Status Bad(absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("query batch: ", why));
 }
@@ -76,7 +146,8 @@ Bytes QueryBatchWriter::Take() && {
 
 Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
   const size_t count = batch.positions.size();
-  SHOAL_CHECK(batch.tallies.size() == count);
+  SHOAL_CHECK(batch.tallies.size() == count && Rises(batch.positions));
+  SHOAL_CHECK(count == 0 || batch.positions.back() < position_count);
   const uint64_t bitmap_bytes = BitmapBytes(position_count);
   const uint64_t gap_bytes = GapBytes(batch.positions, bitmap_bytes);
   const bool gaps = gap_bytes < bitmap_bytes;
@@ -84,20 +155,87 @@ Bytes EncodeQueryBatch(const QueryBatch& batch, uint32_t position_count) {
       Begin(gaps ? kGaps : kBitmap, gaps ? gap_bytes : bitmap_bytes, static_cast<uint32_t>(count));
   uint8_t* at = out.data() + kHeaderBytes;
   uint64_t next = 0;
-  for (uint32_t position : batch.positions) {
-    SHOAL_CHECK(position >= next && position < position_count);
-    if (gaps) {
-      uint32_t gap = static_cast<uint32_t>(position - next);
-      for (; gap >= 0x80; gap >>= 7) *at++ = static_cast<uint8_t>(gap | 0x80);
-      *at++ = static_cast<uint8_t>(gap);
-    } else {
-      at[position / 8] |= static_cast<uint8_t>(1u << (position % 8));
+  if (gaps) {
+    for (uint32_t position : batch.positions) {
+      at = PutGap(at, static_cast<uint32_t>(position - next));
+      next = uint64_t{position} + 1;
     }
-    next = uint64_t{position} + 1;
+  } else {
+    SetBits(batch.positions, 0, 0, at);
+    at += bitmap_bytes;
   }
-  if (!gaps) at += bitmap_bytes;
-  if (count > 0) std::memcpy(at, batch.tallies.data(), 4 * count);
+  std::ranges::copy(EncodedTallies(batch), at);
   return out;
+}
+
+QuerySlice DescribeSlice(const QueryBatch& batch, uint64_t first_position, uint64_t positions) {
+  SHOAL_CHECK(batch.tallies.size() == batch.positions.size());
+  QuerySlice slice = {
+      .first_position = first_position, .positions = positions, .used = batch.positions.size()};
+  if (slice.used == 0) return slice;
+  SHOAL_CHECK(Rises(batch.positions) && batch.positions.back() < positions);
+  slice.first_used = first_position + batch.positions.front();
+  slice.last_used = first_position + batch.positions.back();
+  for (size_t i = 1; i < batch.positions.size();) {
+    const uint32_t last = batch.positions[i - 1];
+    if (batch.positions[i] == last + 1 && EightInARow(batch.positions, i)) {
+      slice.later_gap_bytes += 8;
+      i += 8;
+      continue;
+    }
+    slice.later_gap_bytes += VarintBytes(batch.positions[i] - last - 1);
+    ++i;
+  }
+  const uint64_t own_byte = (first_position + 7) / 8;
+  for (const uint32_t position : batch.positions) {
+    const uint64_t at = first_position + position;
+    if (at / 8 >= own_byte) break;
+    slice.first_bits |= uint64_t{1} << (at % 8);
+  }
+  return slice;
+}
+
+std::vector<uint64_t> UsedBytes(std::span<const QuerySlice> slices) {
+  std::vector<uint64_t> bytes = EncodingOf(slices).bytes;
+  if (!bytes.empty()) bytes[0] += kHeaderBytes;
+  return bytes;
+}
+
+Bytes EncodeUsed(const QueryBatch& batch, std::span<const QuerySlice> slices, size_t number) {
+  const UsedEncoding encoding = EncodingOf(slices);
+  const QuerySlice& slice = slices[number];
+  const size_t header = number == 0 ? kHeaderBytes : 0;
+  Bytes out(header + encoding.bytes[number]);
+  if (number == 0) {
+    out[0] = encoding.gaps ? kGaps : kBitmap;
+    StoreLe(out.data() + 1, static_cast<uint32_t>(encoding.count));
+  }
+  uint8_t* at = out.data() + header;
+  if (encoding.gaps) {
+    uint64_t next = encoding.passed[number];
+    for (const uint32_t position : batch.positions) {
+      const uint64_t used = slice.first_position + position;
+      at = PutGap(at, static_cast<uint32_t>(used - next));
+      next = used + 1;
+    }
+    return out;
+  }
+  const uint64_t first_byte = (slice.first_position + 7) / 8;
+  // What lies in the byte of an earlier slice goes there as first_bits.
+  SetBits(batch.positions, slice.first_position, first_byte, at);
+  // Later slices that begin within this one's last byte.
+  for (size_t later = number + 1; later < slices.size(); ++later) {
+    if (slices[later].first_bits == 0) continue;
+    const uint64_t byte = slices[later].first_position / 8;
+    if (byte >= first_byte && byte - first_byte < encoding.bytes[number]) {
+      at[byte - first_byte] |= static_cast<uint8_t>(slices[later].first_bits);
+    }
+  }
+  return out;
+}
+
+BytesView EncodedTallies(const QueryBatch& batch) {
+  return {reinterpret_cast<const uint8_t*>(batch.tallies.data()), 4 * batch.tallies.size()};
 }
 
 absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position_count) {

@@ -12,6 +12,7 @@
 #define SHOAL_SRC_WIRE_QUERY_BATCH_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -62,6 +63,27 @@ class QueryBatchWriter {
   uint8_t *bitmap_ = nullptr, *tallies_ = nullptr;  // in full_, or null
   QueryBatch sparse_;
 };
+
+// A batch whose positions are divided into slices, which are at several machines. Its encoding is
+// the header, then every slice's part of the used positions, then every slice's tallies. A slice's
+// part can be made where the slice is, by whoever knows these facts about all slices, in order.
+struct QuerySlice {
+  uint64_t first_position = 0, positions = 0;  // of the batch's that are the slice's
+  uint64_t used = 0;
+  uint64_t first_used = 0, last_used = 0;  // among all positions, if any is used
+  uint64_t later_gap_bytes = 0;            // of the gaps after first_used, in kind 1
+  // The used ones of the slice's positions that lie in a byte of the bitmap which begins before the
+  // slice.
+  uint64_t first_bits = 0;
+};
+// Positions of `batch` are counted from the slice's first one, and below `positions` (checked).
+QuerySlice DescribeSlice(const QueryBatch& batch, uint64_t first_position, uint64_t positions);
+// Bytes of each slice's part of the used positions; the first one begins with the header.
+std::vector<uint64_t> UsedBytes(std::span<const QuerySlice> slices);
+// The part of slice `number`.
+Bytes EncodeUsed(const QueryBatch& batch, std::span<const QuerySlice> slices, size_t number);
+// Its tallies.
+BytesView EncodedTallies(const QueryBatch& batch);
 
 // INVALID_ARGUMENT for anything that EncodeQueryBatch cannot have made for this N.
 absl::StatusOr<QueryBatch> DecodeQueryBatch(BytesView encoded, uint32_t position_count);

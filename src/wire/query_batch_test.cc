@@ -39,6 +39,48 @@ TEST(QueryBatchTest, RoundTripsInBothKinds) {
   EXPECT_GT(kinds[1], 0);
 }
 
+// Slices of a batch, each encoded by itself, are one after the other what encodes the whole batch:
+// for slices that begin within a byte of the bitmap, and for empty ones.
+TEST(QueryBatchTest, SlicesTogetherAreTheWhole) {
+  TestRandom random(5);
+  int kinds[2] = {0, 0};
+  for (const uint32_t n : {0u, 1u, 7u, 30u, 4001u}) {
+    for (const uint32_t one_in : {1u, 3u, 9u, 20u, 300u}) {
+      const QueryBatch batch = RandomBatch(random, n, one_in);
+      const Bytes expected = EncodeQueryBatch(batch, n);
+      ++kinds[expected[0]];
+      for (const uint32_t longest : {2u, 20u, 3000u}) {
+        std::vector<QueryBatch> batches;
+        std::vector<QuerySlice> slices;
+        for (uint32_t begin = 0; begin < n || slices.empty();) {
+          const auto end = std::min(n, begin + static_cast<uint32_t>(random.Below(longest + 1)));
+          QueryBatch slice;
+          for (size_t i = 0; i < batch.positions.size(); ++i) {
+            if (batch.positions[i] < begin || batch.positions[i] >= end) continue;
+            slice.positions.push_back(batch.positions[i] - begin);
+            slice.tallies.push_back(batch.tallies[i]);
+          }
+          slices.push_back(DescribeSlice(slice, begin, end - begin));
+          batches.push_back(std::move(slice));
+          begin = end;
+        }
+        const std::vector<uint64_t> bytes = UsedBytes(slices);
+        Bytes joined, tallies;
+        for (size_t k = 0; k < slices.size(); ++k) {
+          const Bytes used = EncodeUsed(batches[k], slices, k);
+          EXPECT_EQ(used.size(), bytes[k]);
+          Append(joined, used);
+          Append(tallies, EncodedTallies(batches[k]));
+        }
+        Append(joined, tallies);
+        EXPECT_EQ(joined, expected) << n << " positions, one in " << one_in;
+      }
+    }
+  }
+  EXPECT_GT(kinds[0], 0);
+  EXPECT_GT(kinds[1], 0);
+}
+
 // A batch has one encoding, whether its groups of eight positions are written in order or not, and
 // whether memory is handed in or not.
 TEST(QueryBatchTest, ABatchIsWrittenInParts) {

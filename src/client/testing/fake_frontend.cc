@@ -70,7 +70,10 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
     random_.Fill(certificate);
     if (number == 1 && options_.certificate_sha256) certificate = *options_.certificate_sha256;
     party.set_tls_certificate_sha256(ToString(certificate));
-    party.set_machines(1);
+    party.set_machines(number == 1 ? options_.machines : 1);
+    for (uint32_t i = 1; i < party.machines(); ++i) {
+      party.add_other_machines()->set_client_address(absl::StrCat("127.0.0.1:", 7099 + i));
+    }
   }
   auto pins = roster::PinnedParties::Create(*roster::PinsOf(roster));
   SHOAL_CHECK(pins.ok());
@@ -109,6 +112,21 @@ void FakeFrontend::RenewKey(uint32_t number) {
   const uint64_t epoch = table_->manifest().epoch() + 1;
   table_.reset();
   MakeTable(options_.records, epoch);
+}
+
+void FakeFrontend::NextRoster(const std::function<void(wire::Roster&)>& change) {
+  wire::Roster roster = deployment.roster().roster();
+  roster.set_epoch(roster.epoch() + 1);
+  change(roster);
+  ServeRoster(roster);
+}
+
+void FakeFrontend::RenewCertificate() {
+  NextRoster([this](wire::Roster& roster) {
+    Digest digest;
+    random_.Fill(digest);
+    roster.mutable_parties(0)->set_tls_certificate_sha256(ToString(digest));
+  });
 }
 
 void FakeFrontend::NextEpoch(size_t records) { MakeTable(records, table_->manifest().epoch() + 1); }
@@ -183,7 +201,7 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
     Seed secret = random_.NewSeed();
     keys.push_back(onion::KeyPairFromSecret(secret.view()));
     header.add_onion_keys(ToString(keys.back().public_key));
-    header.add_machines(1);
+    header.add_machines(j == 0 ? options_.machines : 1);
   }
   header.set_max_rows(table_->rows());
   header.set_answer_bytes(table_->answer_bytes());
@@ -230,7 +248,20 @@ absl::Status FakeFrontend::Begin(const std::string& name, const Request& request
   const std::string bytes = request.SerializeAsString();
   traffic_.sent += bytes.size();
   if (log) sent.emplace_back(name, bytes);
-  return before ? before(name) : absl::OkStatus();
+  if (before) SHOAL_RETURN_IF_ERROR(before(name));
+  return CheckCertificate();
+}
+
+absl::Status FakeFrontend::RequireParty(const roster::Roster& roster, uint32_t party) {
+  required_ = {party, roster.party(party).tls_certificate_sha256};
+  return CheckCertificate();
+}
+
+absl::Status FakeFrontend::CheckCertificate() const {
+  if (required_ && roster_->party(required_->first).tls_certificate_sha256 != required_->second) {
+    return absl::UnauthenticatedError("another certificate");
+  }
+  return absl::OkStatus();
 }
 
 template <typename Response>
@@ -488,11 +519,14 @@ namespace {
 
 class SharedTransport final : public Transport {
  public:
-  SharedTransport(FakeFrontend* frontend, std::mutex* mutex) : frontend_(frontend), mutex_(mutex) {}
+  SharedTransport(FakeFrontend* frontend, std::mutex* mutex,
+                  std::function<absl::Status(const std::string& name)> before)
+      : frontend_(frontend), mutex_(mutex), before_(std::move(before)) {}
 
 #define SHOAL_SHARED_CALL(Name)                                                            \
   absl::StatusOr<wire::Name##Response> Name(const wire::Name##Request& request) override { \
     const std::lock_guard lock(*mutex_);                                                   \
+    if (before_) SHOAL_RETURN_IF_ERROR(before_(#Name));                                    \
     traffic_.sent += request.ByteSizeLong();                                               \
     auto response = frontend_->Name(request);                                              \
     if (response.ok()) traffic_.received += response->ByteSizeLong();                      \
@@ -510,7 +544,12 @@ class SharedTransport final : public Transport {
 #undef SHOAL_SHARED_CALL
 
   absl::Status RequireParty(const roster::Roster& roster, uint32_t party) override {
+    const std::lock_guard lock(*mutex_);
     return frontend_->RequireParty(roster, party);
+  }
+  void ForgetParty() override {
+    const std::lock_guard lock(*mutex_);
+    frontend_->ForgetParty();
   }
   void HangUp() override {}
   Traffic traffic() const override { return traffic_; }
@@ -518,13 +557,15 @@ class SharedTransport final : public Transport {
  private:
   FakeFrontend* const frontend_;
   std::mutex* const mutex_;
+  const std::function<absl::Status(const std::string& name)> before_;
   Traffic traffic_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> ConnectTo(FakeFrontend* frontend, std::mutex* mutex) {
-  return std::make_unique<SharedTransport>(frontend, mutex);
+std::unique_ptr<Transport> ConnectTo(FakeFrontend* frontend, std::mutex* mutex,
+                                     std::function<absl::Status(const std::string& name)> before) {
+  return std::make_unique<SharedTransport>(frontend, mutex, std::move(before));
 }
 
 }  // namespace shoal::client::testing

@@ -47,6 +47,8 @@ struct FakeOptions {
   // The time of its clock at the start.
   uint64_t now_s = 1'800'000'000;
   uint32_t max_slots = 1 << 16;
+  // Of party 1, at 127.0.0.1:7000, :7100, :7101 and so on. All of them are this object.
+  uint32_t machines = 1;
   // Noise that protects five queries together at (1, 1e-6), instead of single ones at (1, 1e-3).
   bool protects_five = false;
   // The certificate that the roster names for party 1; random bytes if it is not set.
@@ -63,6 +65,10 @@ class FakeFrontend final : public Transport {
   // Gives a party another BLS key, which its present one signs, in a roster and a table of the next
   // epochs. Pins stay.
   void RenewKey(uint32_t number);
+  // The next epoch of the roster, as `change` leaves it. Keys and table stay.
+  void NextRoster(const std::function<void(wire::Roster&)>& change);
+  // The same with another certificate of party 1.
+  void RenewCertificate();
   // Opens a new round for onions.
   Digest OpenRound();
   void SetState(const Digest& round_id, wire::RoundState state);
@@ -131,7 +137,9 @@ class FakeFrontend final : public Transport {
   absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
       const wire::FetchAnswersRequest& request) override;
   absl::StatusOr<wire::GetStatusResponse> GetStatus(const wire::GetStatusRequest& request) override;
-  absl::Status RequireParty(const roster::Roster&, uint32_t) override { return absl::OkStatus(); }
+  // Whoever it is shows that party's certificate of the roster that is served now.
+  absl::Status RequireParty(const roster::Roster& roster, uint32_t party) override;
+  void ForgetParty() override { required_.reset(); }
   void HangUp() override { sent.emplace_back("HangUp", ""); }
   Traffic traffic() const override { return traffic_; }
 
@@ -161,6 +169,7 @@ class FakeFrontend final : public Transport {
   absl::StatusOr<std::vector<uint32_t>> CheckSlots(const FakeRound& round, const Digest& id,
                                                    const std::string& slots,
                                                    const std::string& tokens) const;
+  absl::Status CheckCertificate() const;
   template <typename Request>
   absl::Status Begin(const std::string& name, const Request& request, bool log);
   template <typename Response>
@@ -180,10 +189,14 @@ class FakeFrontend final : public Transport {
   std::map<Digest, FakeRound> rounds_;
   std::map<Digest, std::vector<onion::KeyPair>> onion_keys_;
   Traffic traffic_;
+  std::optional<std::pair<uint32_t, Digest>> required_;  // a party and its certificate
 };
 
 // A connection to a frontend that several threads may use: calls take turns.
-std::unique_ptr<Transport> ConnectTo(FakeFrontend* frontend, std::mutex* mutex);
+// `before`, if it is set, is called before each request; an error is the answer then.
+std::unique_ptr<Transport> ConnectTo(
+    FakeFrontend* frontend, std::mutex* mutex,
+    std::function<absl::Status(const std::string& name)> before = nullptr);
 
 }  // namespace shoal::client::testing
 

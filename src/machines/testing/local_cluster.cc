@@ -27,6 +27,8 @@ class LocalCluster::Link final : public Transport, public Clock {
     return cluster_->Receive(from, rank_);
   }
   void Wait() override { now_s_ += cluster_->Wait(rank_, seen_); }
+  void SendSign(uint32_t to, BytesView sign) override { cluster_->SendSign(rank_, to, sign); }
+  std::optional<Bytes> TakeSign(uint32_t from) override { return cluster_->TakeSign(from, rank_); }
   void Abort() override { cluster_->Abort(rank_); }
 
   uint64_t NowSeconds() const override { return now_s_; }
@@ -74,9 +76,14 @@ std::vector<absl::Status> LocalCluster::RunLinks(
   return results;
 }
 
+LocalCluster::Joined LocalCluster::Join(uint32_t rank) {
+  const auto link = std::make_shared<Link>(this, rank);
+  return {link, link.get()};
+}
+
 Machines::Options LocalCluster::options() const {
   // Other work that keeps the processor makes no test fail, and no test waits for ever.
-  return {.progress_limit_s = impatient_ ? uint64_t{30} : uint64_t{20'000}};
+  return {.progress_limit_s = impatient_ ? uint64_t{30} : uint64_t{20'000}, .signs_by_hand = true};
 }
 
 void LocalCluster::SlowClock(uint32_t machine, uint64_t wait_s) {
@@ -111,6 +118,11 @@ std::vector<Bytes> LocalCluster::captured() const {
   return captured_;
 }
 
+std::vector<Bytes> LocalCluster::captured_signs() const {
+  const MutexLock lock(mutex_);
+  return captured_signs_;
+}
+
 absl::StatusOr<bool> LocalCluster::Send(uint32_t from, uint32_t to, BytesView chunk) {
   const MutexLock lock(mutex_);
   Pair& link = pair(from, to);
@@ -122,7 +134,8 @@ absl::StatusOr<bool> LocalCluster::Send(uint32_t from, uint32_t to, BytesView ch
   if (link.waiting.size() >= kRoom) return false;
   link.bytes += chunk.size();
   if (capturing_) captured_.emplace_back(chunk.begin(), chunk.end());
-  const bool withheld = link.fault == Fault::kWithhold && link.chunks >= link.faulty;
+  const bool withheld = (link.fault == Fault::kWithhold || link.fault == Fault::kWithholdChunks) &&
+                        link.chunks >= link.faulty;
   ++link.chunks;
   if (withheld) return true;
   link.waiting.emplace_back(chunk.begin(), chunk.end());
@@ -142,6 +155,20 @@ absl::StatusOr<std::optional<Bytes>> LocalCluster::Receive(uint32_t from, uint32
   link.waiting.pop_front();
   ChangeLocked(from);
   return chunk;
+}
+
+void LocalCluster::SendSign(uint32_t from, uint32_t to, BytesView sign) {
+  const MutexLock lock(mutex_);
+  if (capturing_) captured_signs_.emplace_back(sign.begin(), sign.end());
+  Pair& link = pair(from, to);
+  const bool withheld = link.fault == Fault::kWithhold && link.chunks >= link.faulty;
+  if (withheld || states_[from].silent || states_[to].silent) return;
+  link.sign.emplace(sign.begin(), sign.end());
+}
+
+std::optional<Bytes> LocalCluster::TakeSign(uint32_t from, uint32_t to) {
+  const MutexLock lock(mutex_);
+  return std::exchange(pair(from, to).sign, std::nullopt);
 }
 
 uint64_t LocalCluster::Wait(uint32_t rank, Seen& seen) {

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,22 +26,30 @@ class LocalCluster {
   explicit LocalCluster(uint32_t machines);
 
   // Runs `work` for each machine, on a thread of its own, and finishes the Machines of those whose
-  // work has succeeded. Returns what each returned.
+  // work has succeeded. Returns what each returned. Signs of life are given by hand.
   std::vector<absl::Status> Run(const std::function<absl::Status(Machines&)>& work);
   // The same for work that makes its own Machines, with options().
   std::vector<absl::Status> RunLinks(
       const std::function<absl::Status(Transport&, const Clock&)>& work);
   Machines::Options options() const;
+  // A machine's links and clock, for work that has threads of its own; must not outlive the
+  // cluster.
+  struct Joined {
+    std::shared_ptr<Transport> transport;
+    const Clock* clock;  // as long as the transport
+  };
+  Joined Join(uint32_t rank);
 
   // What happens to chunk `number`, counted from 0 over the cluster's life, from one machine to
   // another.
   enum class Fault {
     kNone,
-    kWithhold,  // and all after it: a link that is dead without a word
-    kCorrupt,   // one bit is changed
-    kRepeat,    // it comes twice
-    kAbort,     // the sender ends before it sends the chunk, and the transport tells everybody
-    kDie,       // the sender dies instead: from then on nothing comes from it, nothing goes to it
+    kWithhold,        // and all after it, and signs of life: a link that is dead without a word
+    kWithholdChunks,  // and all after it, but signs of life pass
+    kCorrupt,         // one bit is changed
+    kRepeat,          // it comes twice
+    kAbort,  // the sender ends before it sends the chunk, and the transport tells everybody
+    kDie,    // the sender dies instead: from then on nothing comes from it, nothing goes to it
   };
   void Break(Fault fault, uint32_t from, uint32_t to, uint64_t number);
   // From then on a machine gives up when nothing has moved anywhere for 0.3 s, so that a stall
@@ -57,13 +66,15 @@ class LocalCluster {
   uint64_t sent_bytes(uint32_t from, uint32_t to) const;
   // Bytes that a machine was sent.
   uint64_t received_bytes(uint32_t machine) const;
-  // The chunks, in the order in which they were sent.
+  // The chunks, in the order in which they were sent; the signs of life.
   std::vector<Bytes> captured() const;
+  std::vector<Bytes> captured_signs() const;
 
  private:
   class Link;
   struct Pair {
     std::deque<Bytes> waiting;
+    std::optional<Bytes> sign;
     uint64_t chunks = 0, bytes = 0;
     Fault fault = Fault::kNone;
     uint64_t faulty = 0;
@@ -81,6 +92,8 @@ class LocalCluster {
   };
   absl::StatusOr<bool> Send(uint32_t from, uint32_t to, BytesView chunk);
   absl::StatusOr<std::optional<Bytes>> Receive(uint32_t from, uint32_t to);
+  void SendSign(uint32_t from, uint32_t to, BytesView sign);
+  std::optional<Bytes> TakeSign(uint32_t from, uint32_t to);
   // Waits for a change of the machine's own since `seen`, for 10 ms at most. Returns how long that
   // was by its clock: a second if nothing has moved anywhere, and what SlowClock says.
   uint64_t Wait(uint32_t rank, Seen& seen);
@@ -100,6 +113,7 @@ class LocalCluster {
   std::vector<Pair> pairs_ ABSL_GUARDED_BY(mutex_);
   std::vector<State> states_ ABSL_GUARDED_BY(mutex_);
   std::vector<Bytes> captured_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Bytes> captured_signs_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace shoal::machines::testing

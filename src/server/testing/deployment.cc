@@ -100,14 +100,14 @@ class Deployment::TamperedLink final : public Link {
     if (tamper().reports) tamper().reports(reports);
     return reports;
   }
-  absl::StatusOr<LackedRounds> Live(const wire::SignedLiveRounds& live) override {
+  absl::StatusOr<ListAnswer> Live(const wire::SignedLiveRounds& live) override {
     SHOAL_RETURN_IF_ERROR(Up());
     if (tamper().loses_lists) return absl::UnavailableError("the list was lost");
     wire::SignedLiveRounds list = live;
     if (tamper().live) tamper().live(list);
-    SHOAL_ASSIGN_OR_RETURN(LackedRounds lacked, next().Live(list));
-    if (tamper().lacked) tamper().lacked(list.list(), lacked);
-    return lacked;
+    SHOAL_ASSIGN_OR_RETURN(ListAnswer answer, next().Live(list));
+    if (tamper().list_answer) tamper().list_answer(list.list(), answer);
+    return answer;
   }
 
  private:
@@ -254,8 +254,8 @@ absl::StatusOr<round::Round> Deployment::Announce() {
 }
 
 absl::StatusOr<std::vector<Digest>> Deployment::SendList() {
-  SHOAL_ASSIGN_OR_RETURN(const LackedRounds lacked, node(1).Live(frontend_->Live()));
-  return frontend_->AbortLacked(lacked);
+  SHOAL_ASSIGN_OR_RETURN(const ListAnswer answer, node(1).Live(frontend_->Live()));
+  return frontend_->AbortLacked(answer.lacked);
 }
 
 absl::Status Deployment::RunOffline(const Digest& round_id) {
@@ -267,9 +267,9 @@ absl::Status Deployment::RunOffline(const Digest& round_id) {
 }
 
 absl::Status Deployment::RunOnline(const Digest& round_id) {
-  SHOAL_ASSIGN_OR_RETURN(Bytes queries, frontend_->CloseQueries(round_id));
-  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> answers,
-                         node(1).Online(round_id, std::move(queries)));
+  SHOAL_ASSIGN_OR_RETURN(const Bytes queries, frontend_->CloseQueries(round_id));
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<AnswerSource> answers,
+                         node(1).OnlineOfKept(round_id, queries));
   return frontend_->AnswersReady(
       round_id, *answers, [&] { return node(1).Reports(round_id).value_or(StageReports()); });
 }

@@ -49,8 +49,7 @@ struct Tamper {
   std::function<void(Bytes&)> answers;
   std::function<void(StageReports&)> reports;
   std::function<void(wire::SignedLiveRounds&)> live;  // also those that come with proposals
-  // What is said to be lacked of a list.
-  std::function<void(const wire::LiveRounds&, LackedRounds&)> lacked;
+  std::function<void(const wire::LiveRounds&, ListAnswer&)> list_answer;
   // Asked at each of these places in each try of a stage: whether the link breaks there.
   std::function<bool(Break)> breaks_offline, breaks_online;
   std::atomic<bool> down = false;  // the next party cannot be reached

@@ -1,0 +1,165 @@
+// The sets of rows behind the hints of Piano, as halves: what a client keeps of a table that it has
+// read once, and how it asks one server with it (docs/half-sets.md has the proof).
+//
+//   table    rows in chunks of 2^offset_bits, the last one filled up with rows of zeros
+//   set      a number; for every chunk a bit and an offset, the output of a pseudorandom function
+//   half e   of a set: of every chunk whose bit is e, the row at the offset
+//   hint     one half of a set, and at most one row of a chunk outside it; the XOR of their records
+//   backup   a set, and the XORs of the records of both of its halves
+//
+// To ask for a row, a client takes the first hint that holds it, leaves the row out, and sends for
+// every chunk a bit (is a row of this chunk left in the hint?) and an offset, all bits flipped by
+// one common coin. The server returns the XOR of the records whose bit is 0, and of those whose bit
+// is 1. The XOR of one of the two and of the hint is the record. The hint is replaced by a backup:
+// by that half of it that has no row in the record's chunk, and the record beside.
+//
+// Every query spends one backup, also one for which no hint holds the row. The server's view of any
+// sequence of queries, chosen by whoever sees all views, is uniform: it does not depend on the
+// rows.
+#ifndef SHOAL_SRC_PIR_SETS_HALF_SETS_H_
+#define SHOAL_SRC_PIR_SETS_HALF_SETS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/bytes.h"
+#include "src/base/random.h"
+#include "src/base/secret.h"
+
+namespace shoal::pir::sets {
+
+// What a set, or a query, says of one chunk: a bit, and which row of the chunk.
+struct Choice {
+  uint16_t offset : 15;
+  uint16_t bit : 1;
+  bool operator==(const Choice&) const = default;
+};
+static_assert(sizeof(Choice) == 2);
+inline constexpr uint32_t kMaxOffsetBits = 15;
+
+struct SetShape {
+  uint64_t rows = 0;
+  uint32_t record_bytes = 0;
+  uint32_t offset_bits = 0;
+  uint32_t chunks = 0;   // of 2^offset_bits rows; together they have all rows
+  uint32_t hints = 0;    // that a session keeps
+  uint32_t backups = 0;  // the queries of a session
+
+  uint64_t chunk_rows() const { return uint64_t{1} << offset_bits; }
+  uint32_t ChunkOf(uint64_t row) const { return static_cast<uint32_t>(row >> offset_bits); }
+  uint16_t OffsetOf(uint64_t row) const { return static_cast<uint16_t>(row & (chunk_rows() - 1)); }
+  uint64_t sets() const { return uint64_t{hints} + backups; }
+  // Of one query, and of a client's XORs.
+  uint64_t query_bytes() const { return (uint64_t{chunks} * (1 + offset_bits) + 7) / 8; }
+  uint64_t parity_bytes() const { return (uint64_t{hints} + 2 * uint64_t{backups}) * record_bytes; }
+};
+
+// The shape for sessions of so many queries, with hints enough that with probability 1 - 2^-40 each
+// of the queries finds its row in one. INVALID_ARGUMENT for a table, or a number, that is too
+// large.
+absl::StatusOr<SetShape> ShapeFor(uint64_t rows, uint32_t record_bytes, uint64_t queries);
+
+// What the sets are. Implementations: SetFunction, and tests that go through all possible sets.
+class SetSource {
+ public:
+  virtual ~SetSource() = default;
+  // The choices of one set for all chunks.
+  virtual void OfSet(uint32_t set, std::span<Choice> out) const = 0;
+  // The choices of the sets first, first + 1, .. for one chunk.
+  virtual void OfChunk(uint32_t chunk, uint32_t first, std::span<Choice> out) const = 0;
+};
+
+// A pseudorandom function: the choice of set s for chunk c is the 16-bit little-endian word c mod 8
+// of AES-128(key, big-endian 128-bit number (c / 8) * 2^32 + s). The offset is its low bits.
+// At most 2^40 blocks of it are used, which are told from random ones with probability below 2^-48.
+// Not even const calls may run at the same time.
+class SetFunction final : public SetSource {
+ public:
+  SetFunction(const SecretArray<16>& key, uint32_t offset_bits);
+  ~SetFunction() override;
+  void OfSet(uint32_t set, std::span<Choice> out) const override;
+  void OfChunk(uint32_t chunk, uint32_t first, std::span<Choice> out) const override;
+
+ private:
+  struct Cipher;
+  Choice ChoiceOf(const uint8_t* block, uint32_t chunk) const;
+  const uint16_t offset_mask_;
+  const std::unique_ptr<Cipher> cipher_;
+};
+
+// The client's side, in memory. Thread-compatible. How long Ask and Finish take depends on the
+// shape alone, apart from where in memory they look. How long AddChunk takes depends on the sets,
+// too: a server that gives out the chunks must not be able to time it.
+class HintTable {
+ public:
+  // `sets` must outlive the object.
+  HintTable(const SetShape& shape, const SetSource* sets);
+
+  // Takes the records of a chunk, as many as the chunk has rows of the table, one after the other.
+  // Each chunk once, in any order, before the first query (checked).
+  void AddChunk(uint32_t chunk, BytesView records);
+
+  uint64_t backups_left() const { return shape_.backups - spent_; }
+
+  // Spends a backup, and writes the query's choices for all chunks. FAILED_PRECONDITION before the
+  // query before is finished, as one hint could serve both and would tell the server about their
+  // rows: a query whose answer is lost is sent again as it is, or finished with any bytes.
+  // RESOURCE_EXHAUSTED if no backup is left; OUT_OF_RANGE if there is no such row.
+  absl::Status Ask(uint64_t row, RandomSource& random, std::span<Choice> query);
+  // Takes the server's two XORs, those of bit 0 first, writes the record, and replaces the hint.
+  // False if no hint held the row: then zeros are written. Once after each Ask (checked).
+  bool Finish(BytesView zeros, BytesView ones, MutableBytes record);
+
+ private:
+  static constexpr uint64_t kNoRow = ~uint64_t{0};
+  struct Hint {
+    uint32_t set;
+    uint32_t half;
+    uint64_t beside;  // a row, or kNoRow
+  };
+  MutableBytes ParityOf(uint32_t hint) {
+    return MutableBytes(parities_).subspan(uint64_t{hint} * shape_.record_bytes,
+                                           shape_.record_bytes);
+  }
+  // Of one half of a backup.
+  MutableBytes BackupOf(uint32_t backup, uint32_t half) {
+    return MutableBytes(backup_parities_)
+        .subspan((2 * uint64_t{backup} + half) * shape_.record_bytes, shape_.record_bytes);
+  }
+
+  // The query on its way.
+  struct Question {
+    uint64_t row;
+    uint32_t backup;  // that it has spent
+    bool coin;
+    bool held;      // whether a hint holds the row; otherwise no record comes of it
+    uint32_t hint;  // any, if not held
+  };
+
+  const SetShape shape_;
+  const SetSource& sets_;
+  SecretVector<Hint> hints_;
+  SecretVector<uint8_t> parities_, backup_parities_;
+  uint32_t chunks_added_ = 0;
+  uint32_t spent_ = 0;
+  std::optional<Question> asked_;
+};
+
+// A query on the wire: for each chunk the bit, and then the offset's bits from the lowest on,
+// packed into bytes from their lowest bit on. `out` has query_bytes.
+void EncodeQuery(const SetShape& shape, std::span<const Choice> query, MutableBytes out);
+// INVALID_ARGUMENT for another length, or bits behind the last chunk that are not zero.
+absl::Status DecodeQuery(const SetShape& shape, BytesView encoded, std::span<Choice> query);
+
+// The server's side: the XORs of the records with bit 0 and bit 1 of a query, record_bytes each,
+// over `records`, the table's rows one after the other. What a query is, the server may see.
+void AnswerQuery(const SetShape& shape, BytesView records, std::span<const Choice> query,
+                 MutableBytes zeros, MutableBytes ones);
+
+}  // namespace shoal::pir::sets
+
+#endif  // SHOAL_SRC_PIR_SETS_HALF_SETS_H_

@@ -1,0 +1,92 @@
+// Byte strings that pass in parts: joined from parts that come at the same time from several
+// senders, and cut into parts for several receivers.
+#ifndef SHOAL_SRC_SERVER_PART_STREAMS_H_
+#define SHOAL_SRC_SERVER_PART_STREAMS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "src/base/byte_source.h"
+#include "src/base/bytes.h"
+#include "src/storage/spool.h"
+
+namespace shoal::server {
+
+// Takes the parts of one string at the same time, in any order, and gives the string out in order
+// while it comes. Who sends never waits for another sender: what cannot be given out yet lies in
+// spools, of the string's size at most. One thread reads, one for each part writes.
+class PartJoin final : public ByteSource {
+ public:
+  class Part;
+
+  // Of `bytes` in all. `spools` must outlive this object and its parts. Once `over`, asked every
+  // tenth of a second while Next waits, returns an error, Next returns that; may be null.
+  PartJoin(uint64_t bytes, SpoolPlace* spools, std::function<absl::Status()> over = nullptr);
+  ~PartJoin() override;
+
+  // The part of `bytes` from `offset` on: parts must lie within the string and apart from each
+  // other (checked). Reserves a spool for all of it. Errors of SpoolPlace::Create; that of Fail.
+  // Thread-safe.
+  absl::StatusOr<std::unique_ptr<Part>> Begin(uint64_t offset, uint64_t bytes);
+
+  // From now on Next and the parts return this error, if there was none before; the spools are
+  // freed, also of parts that are kept. Thread-safe.
+  void Fail(const absl::Status& error);
+  // The same in a moment, as Fail, which must follow, frees the spools. False if Next has given all
+  // bytes already, and who reads will not hear of it. Thread-safe.
+  bool Stop(const absl::Status& error);
+
+  uint64_t size() const override { return size_; }
+  // Waits for the bytes. Errors: that of `over` or of Fail; of the spools; UNAVAILABLE if a part
+  // ended early.
+  absl::StatusOr<BytesView> Next() override;
+
+ private:
+  struct State;
+  const uint64_t size_;
+  SpoolPlace* const spools_;
+  const std::function<absl::Status()> over_;
+  const std::shared_ptr<State> state_;
+  uint64_t given_ = 0;
+  Bytes piece_;
+};
+
+// Thread-compatible. A part that is destroyed before it is complete has failed.
+class PartJoin::Part {
+ public:
+  ~Part();
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+
+  // Takes the next bytes. INVALID_ARGUMENT beyond the end of the part; errors of the spool; the
+  // error that ended the join.
+  absl::Status Take(BytesView piece);
+  bool complete() const;
+
+ private:
+  friend class PartJoin;
+  struct Content;
+  Part(std::shared_ptr<State> join, std::shared_ptr<Content> content)
+      : join_(std::move(join)), content_(std::move(content)) {}
+  const std::shared_ptr<State> join_;
+  const std::shared_ptr<Content> content_;
+};
+
+// Cuts a source into parts of these sizes, which add up to its own (checked), one after the other.
+// Calls ready(i, part) once part i - 1 has been read to its end, which Next says by an empty piece:
+// so whoever must read in order never holds more than a piece. If a part is destroyed before that,
+// ready(j, UNAVAILABLE) follows for all later ones. `ready` is called on the thread that reads or
+// destroys the part before, and for part 0 on the caller's; each is called once. A part may be
+// given to another thread.
+void SplitSource(
+    std::unique_ptr<ByteSource> whole, std::vector<uint64_t> sizes,
+    std::function<void(size_t part, absl::StatusOr<std::unique_ptr<ByteSource>>)> ready);
+
+}  // namespace shoal::server
+
+#endif  // SHOAL_SRC_SERVER_PART_STREAMS_H_

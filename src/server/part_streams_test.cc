@@ -1,0 +1,186 @@
+#include "src/server/part_streams.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+
+namespace shoal::server {
+namespace {
+
+using ::shoal::testing::StatusIs;
+
+Bytes Numbers(size_t bytes) {
+  Bytes out(bytes);
+  for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>(i * 31 + i / 256);
+  return out;
+}
+
+std::string TempDirectory() { return ::testing::TempDir(); }
+
+absl::Status TakeIn(PartJoin::Part& part, BytesView bytes, size_t piece) {
+  for (size_t at = 0; at < bytes.size(); at += piece) {
+    const absl::Status taken = part.Take(bytes.subspan(at, std::min(piece, bytes.size() - at)));
+    if (!taken.ok()) return taken;
+  }
+  return absl::OkStatus();
+}
+
+TEST(PartJoinTest, PartsThatComeAtTheSameTimeAreOneString) {
+  const Bytes all = Numbers(1'000'000);
+  for (const uint64_t memory : {uint64_t{0}, uint64_t{1} << 30}) {
+    SpoolPlace spools(TempDirectory(), memory);
+    PartJoin join(all.size(), &spools);
+    const std::vector<size_t> ends = {0, 300'000, 300'001, 300'001, 700'000, 1'000'000};
+    std::vector<std::thread> senders;
+    for (size_t i = ends.size() - 1; i > 0; --i) {  // the last one begins first
+      SHOAL_ASSERT_OK_AND_ASSIGN(std::shared_ptr<PartJoin::Part> part,
+                                 join.Begin(ends[i - 1], ends[i] - ends[i - 1]));
+      senders.emplace_back([&all, &ends, i, part] {
+        SHOAL_EXPECT_OK(TakeIn(*part, BytesView(all).subspan(ends[i - 1], ends[i] - ends[i - 1]),
+                               7000 + 100 * i));
+        EXPECT_TRUE(part->complete());
+      });
+    }
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes got, ReadAll(join));
+    EXPECT_EQ(got, all);
+    for (std::thread& sender : senders) sender.join();
+    // What was read is kept no longer.
+    EXPECT_EQ(spools.file_bytes(), 0u);
+    EXPECT_EQ(spools.free_bytes(), memory);
+  }
+}
+
+// No sender waits for another, and what has come in order can be read before the rest is there.
+TEST(PartJoinTest, APartIsTakenBeforeThoseInFrontOfIt) {
+  const Bytes all = Numbers(1000);
+  SpoolPlace spools(TempDirectory(), 1 << 20);
+  PartJoin join(all.size(), &spools);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto second, join.Begin(600, 400));
+  SHOAL_ASSERT_OK(second->Take(BytesView(all).subspan(600)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto first, join.Begin(0, 600));
+  SHOAL_ASSERT_OK(first->Take(BytesView(all).first(10)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(BytesView piece, join.Next());
+  EXPECT_TRUE(std::ranges::equal(piece, BytesView(all).first(10)));
+  SHOAL_ASSERT_OK(first->Take(BytesView(all).subspan(10, 590)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(piece, join.Next());
+  EXPECT_TRUE(std::ranges::equal(piece, BytesView(all).subspan(10, 590)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(piece, join.Next());
+  EXPECT_TRUE(std::ranges::equal(piece, BytesView(all).subspan(600)));
+  SHOAL_ASSERT_OK_AND_ASSIGN(piece, join.Next());
+  EXPECT_TRUE(piece.empty());
+}
+
+TEST(PartJoinTest, APartThatBreaksOffEndsTheString) {
+  SpoolPlace spools(TempDirectory(), 1 << 20);
+  PartJoin join(20, &spools);
+  SHOAL_ASSERT_OK_AND_ASSIGN(auto other, join.Begin(10, 10));
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto part, join.Begin(0, 10));
+    SHOAL_ASSERT_OK(part->Take(Bytes(9)));
+  }
+  EXPECT_THAT(join.Next(), StatusIs(absl::StatusCode::kUnavailable, "broke off"));
+  // Nothing is reserved any more, for however long the other part is kept.
+  EXPECT_EQ(spools.free_bytes(), uint64_t{1} << 20);
+  EXPECT_THAT(other->Take(Bytes(1)), StatusIs(absl::StatusCode::kUnavailable, "broke off"));
+}
+
+TEST(PartJoinTest, APartIsNoLongerThanAnnounced) {
+  SpoolPlace spools(TempDirectory(), 1 << 20);
+  PartJoin join(20, &spools);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto part, join.Begin(0, 10));
+  SHOAL_ASSERT_OK(part->Take(Bytes(9)));
+  EXPECT_THAT(part->Take(Bytes(2)), StatusIs(absl::StatusCode::kInvalidArgument, "longer"));
+  SHOAL_ASSERT_OK(part->Take(Bytes(1)));
+  EXPECT_THAT(part->Take(Bytes(1)), StatusIs(absl::StatusCode::kInvalidArgument, "longer"));
+}
+
+TEST(PartJoinTest, WhoHasReadAllHearsOfNoError) {
+  SpoolPlace spools(TempDirectory(), 1 << 20);
+  PartJoin join(20, &spools);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto part, join.Begin(0, 20));
+  SHOAL_ASSERT_OK(part->Take(Bytes(20)));
+  SHOAL_ASSERT_OK(join.Next().status());
+  EXPECT_FALSE(join.Stop(absl::AbortedError("too late")));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const BytesView end, join.Next());
+  EXPECT_TRUE(end.empty());
+
+  PartJoin other(20, &spools);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto its, other.Begin(0, 20));
+  SHOAL_ASSERT_OK(its->Take(Bytes(20)));
+  EXPECT_TRUE(other.Stop(absl::AbortedError("in time")));
+  EXPECT_THAT(other.Next(), StatusIs(absl::StatusCode::kAborted, "in time"));
+  PartJoin empty(0, &spools);
+  EXPECT_FALSE(empty.Stop(absl::AbortedError("too late")));
+}
+
+TEST(PartJoinTest, WhoeverWaitsHearsOfTheEnd) {
+  SpoolPlace spools(TempDirectory(), 1 << 20);
+  std::atomic<bool> over = false;
+  std::optional<PartJoin> join(std::in_place, 20, &spools, [&over] {
+    return over ? absl::CancelledError("the round has ended") : absl::OkStatus();
+  });
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto part, join->Begin(0, 10));
+  std::thread ends([&] { over = true; });
+  EXPECT_THAT(join->Next(), StatusIs(absl::StatusCode::kCancelled, "has ended"));
+  ends.join();
+  join->Fail(absl::AbortedError("first"));
+  join->Fail(absl::AbortedError("second"));
+  EXPECT_THAT(part->Take(Bytes(1)), StatusIs(absl::StatusCode::kAborted, "first"));
+  EXPECT_THAT(join->Begin(10, 10), StatusIs(absl::StatusCode::kAborted, "first"));
+  join.reset();  // a part may live longer
+  EXPECT_FALSE(part->Take(Bytes(1)).ok());
+}
+
+TEST(SplitSourceTest, PartsAreReadOneAfterTheOther) {
+  const Bytes all = Numbers(1000);
+  const std::vector<uint64_t> sizes = {0, 10, 0, 490, 500};
+  std::vector<std::unique_ptr<ByteSource>> ready;
+  SplitSource(std::make_unique<BytesSource>(all), sizes, [&](size_t i, auto part) {
+    EXPECT_EQ(i, ready.size());
+    SHOAL_ASSERT_OK(part.status());
+    ready.push_back(*std::move(part));
+  });
+  uint64_t at = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    ASSERT_EQ(ready.size(), i + 1);  // no later one
+    EXPECT_EQ(ready[i]->size(), sizes[i]);
+    Bytes got;
+    while (got.size() < sizes[i]) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const BytesView piece, ready[i]->Next());
+      ASSERT_FALSE(piece.empty());
+      Append(got, piece);
+    }
+    EXPECT_EQ(ready.size(), i + 1);
+    for (int end = 0; end < 2; ++end) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const BytesView piece, ready[i]->Next());
+      EXPECT_TRUE(piece.empty());
+    }
+    EXPECT_TRUE(std::ranges::equal(got, BytesView(all).subspan(at, sizes[i])));
+    at += sizes[i];
+  }
+  EXPECT_EQ(ready.size(), sizes.size());
+}
+
+TEST(SplitSourceTest, APartThatIsNotTakenFailsTheLaterOnes) {
+  std::vector<absl::Status> told;
+  std::unique_ptr<ByteSource> last;
+  SplitSource(std::make_unique<BytesSource>(Numbers(30)), {10, 10, 10}, [&](size_t, auto part) {
+    told.push_back(part.status());
+    if (part.ok()) last = *std::move(part);
+  });
+  SHOAL_ASSERT_OK(last->Next().status());
+  last.reset();
+  ASSERT_EQ(told.size(), 3u);
+  SHOAL_EXPECT_OK(told[0]);
+  EXPECT_THAT(told[1], StatusIs(absl::StatusCode::kUnavailable, "not taken"));
+  EXPECT_THAT(told[2], StatusIs(absl::StatusCode::kUnavailable, "not taken"));
+}
+
+}  // namespace
+}  // namespace shoal::server

@@ -1,0 +1,185 @@
+#include "src/server/query_routes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/machines/load_bound.h"
+#include "src/machines/machines.h"
+#include "src/server/machine_messages.h"
+#include "src/server/offline.h"
+#include "src/server/record_cutter.h"
+#include "src/sharing/sharing.h"
+
+namespace shoal::server {
+namespace {
+
+using machines::Machines;
+
+// Queries that one thread looks at by itself.
+constexpr size_t kBlock = 1 << 14;
+// A place and a tally.
+constexpr size_t kRecordBytes = 4 + 4;
+
+}  // namespace
+
+absl::StatusOr<QueryRoutes> QueryRoutes::Forward(const OnlineMaterial& material,
+                                                 const wire::QueryBatch& queries,
+                                                 uint64_t first_number,
+                                                 std::span<ForwardMemory::Item> items,
+                                                 const Resources& resources) {
+  QueryRoutes routes;
+  Machines& machines = *resources.machines;
+  const uint32_t rank = machines.rank(), count = machines.count();
+  if (count == 1) return routes;
+  const std::vector<uint64_t>& starts = material.layout.places;
+  const std::vector<uint64_t>& slices = material.layout.positions;
+  SHOAL_CHECK(starts.size() == count + 1 && slices.size() == count + 1);
+  ThreadPool& pool = *resources.pool;
+  const size_t used = queries.positions.size(), blocks = (used + kBlock - 1) / kBlock;
+  // Calls visit(i, owner) for the living queries of a block whose places are other machines'.
+  const auto visit_others = [&](size_t block, const auto& visit) {
+    for (size_t i = block * kBlock; i < std::min(used, (block + 1) * kBlock); ++i) {
+      const uint32_t place = material.target[queries.positions[i]];
+      if (place == OnlineMaterial::kDead) continue;
+      const auto owner =
+          static_cast<uint32_t>(std::ranges::upper_bound(starts, place) - starts.begin()) - 1;
+      if (owner != rank) visit(i, owner);
+    }
+  };
+
+  // Counts in every block, then handles all blocks in parallel. at[b * count + j] is where block
+  // b's queries for machine j begin.
+  SecretVector<uint64_t> at((blocks + 1) * count);
+  pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
+    for (size_t b = begin; b < end; ++b) {
+      visit_others(b, [&](size_t, uint32_t owner) { ++at[(b + 1) * count + owner]; });
+    }
+  });
+  for (size_t k = count; k < at.size(); ++k) at[k] += at[k - count];
+  SecretVector<uint64_t> facts = {used};
+  std::vector<SecretVector<uint8_t>> records(count);
+  for (uint32_t j = 0; j < count; ++j) {
+    const uint64_t go = at[blocks * count + j];
+    facts.push_back(go);
+    records[j].resize(go * kRecordBytes);
+    routes.sent_.emplace_back(go);
+  }
+  pool.ParallelFor(blocks, 1, [&](size_t begin, size_t end) {
+    for (size_t b = begin; b < end; ++b) {
+      visit_others(b, [&](size_t i, uint32_t owner) {
+        const uint32_t position = queries.positions[i];
+        const uint64_t k = at[b * count + owner]++;
+        uint8_t* const record = records[owner].data() + k * kRecordBytes;
+        StoreLe(record, material.target[position]);
+        StoreLe(record + 4, sharing::Advance(material.shares[position], queries.tallies[i]));
+        routes.sent_[owner][k] = static_cast<uint32_t>(i);
+      });
+    }
+  });
+  SHOAL_RETURN_IF_ERROR(resources.CheckLive());
+
+  SHOAL_ASSIGN_OR_RETURN(const auto all, GatherNumbers(machines, "queries", facts));
+  for (uint32_t i = 0; i < count; ++i) {
+    if (all[i][0] > slices[i + 1] - slices[i]) return Unannounced(i);
+  }
+  const uint32_t buckets = material.layout.buckets;
+  // No more positions of a machine than this have the owner's places; so no more used ones.
+  const auto most = [&](uint32_t from, uint32_t owner) {
+    const uint64_t drawn = machines::MostDrawn(
+        slices[from + 1] - slices[from], machines::RunOf(buckets, owner, count).size(), buckets);
+    return std::min(all[from][0], drawn);
+  };
+  struct Incoming {
+    RecordCutter cutter;
+    uint64_t next;  // the number of its next query
+  };
+  std::vector<ViewSource> sources(records.begin(), records.end());
+  std::vector<Machines::Outgoing> outgoing;
+  std::vector<uint64_t> most_bytes;
+  std::vector<Incoming> incoming;
+  uint64_t number = first_number;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t comes = all[i][1 + rank];
+    routes.most_to_.push_back(most(rank, i));
+    routes.most_from_.push_back(most(i, rank));
+    if (comes > (i == rank ? 0 : routes.most_from_[i])) return Unannounced(i);
+    outgoing.push_back({&sources[i], routes.most_to_[i] * kRecordBytes});
+    most_bytes.push_back(routes.most_from_[i] * kRecordBytes);
+    incoming.push_back({RecordCutter(comes, kRecordBytes), number});
+    routes.came_.push_back(comes);
+    number += comes;
+  }
+  if (number >= shuffle::Scatter::kNowhere) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("queries: ", number, " at one machine do not fit 32 bits"));
+  }
+  const auto take = [&](uint32_t from, BytesView came) -> absl::Status {
+    for (; !came.empty(); came = came.subspan(kRecordBytes)) {
+      const uint32_t place = LoadLe<uint32_t>(came.data()) - material.first_place;
+      const auto tally = LoadLe<uint32_t>(came.data() + 4);
+      if (place >= items.size() || items[place].from != 0 || tally >= wire::kTallyModulus) {
+        return Unannounced(from);
+      }
+      items[place] = {tally, static_cast<uint32_t>(++incoming[from].next)};
+    }
+    return absl::OkStatus();
+  };
+  const auto cut = [&](uint32_t from, BytesView piece) -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(resources.CheckLive());
+    return incoming[from].cutter.Cut(piece, "tallies",
+                                     [&](BytesView came) { return take(from, came); });
+  };
+  SHOAL_RETURN_IF_ERROR(machines.Exchange("tallies", outgoing, most_bytes, cut));
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!incoming[i].cutter.complete()) return Unannounced(i);
+  }
+  // No machine sends its slice before all have theirs.
+  SHOAL_RETURN_IF_ERROR(machines.Gather("forwarded", {}, 0).status());
+  return routes;
+}
+
+absl::Status QueryRoutes::Return(std::span<shuffle::Scatter> others, shuffle::Scatter& own,
+                                 size_t answer_bytes, const Resources& resources) const {
+  Machines& machines = *resources.machines;
+  const uint32_t count = machines.count();
+  if (count == 1) return absl::OkStatus();
+  SHOAL_CHECK(others.size() == count && came_.size() == count);
+  struct Incoming {
+    RecordCutter cutter;
+    uint64_t taken = 0;
+  };
+  std::vector<OrderedList> sources;
+  std::vector<Machines::Outgoing> outgoing;
+  std::vector<uint64_t> most_bytes;
+  std::vector<Incoming> incoming;
+  sources.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    sources.emplace_back(std::move(others[i]), resources.pool);
+    outgoing.push_back({&sources[i], most_from_[i] * answer_bytes});
+    most_bytes.push_back(most_to_[i] * answer_bytes);
+    incoming.push_back({RecordCutter(sent_[i].size(), answer_bytes)});
+  }
+  const auto take = [&](uint32_t from, BytesView answers) -> absl::Status {
+    Incoming& machine = incoming[from];
+    const size_t n = answers.size() / answer_bytes;
+    const auto numbers = std::span(sent_[from]).subspan(machine.taken, n);
+    machine.taken += n;
+    return own.Put(numbers, answers, *resources.pool);
+  };
+  const auto cut = [&](uint32_t from, BytesView piece) -> absl::Status {
+    SHOAL_RETURN_IF_ERROR(resources.CheckLive());
+    return incoming[from].cutter.Cut(piece, "answers",
+                                     [&](BytesView answers) { return take(from, answers); });
+  };
+  SHOAL_RETURN_IF_ERROR(machines.Exchange("answers", outgoing, most_bytes, cut));
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!incoming[i].cutter.complete()) return Unannounced(i);
+  }
+  // No machine hands out an answer before all have all of theirs.
+  return machines.Gather("answered", {}, 0).status();
+}
+
+}  // namespace shoal::server

@@ -1,0 +1,133 @@
+#include "src/shoald/round_steps.h"
+
+#include <utility>
+
+#include "src/base/status_macros.h"
+
+namespace shoal::shoald {
+
+absl::Status OwnSteps::Open(const round::Round& round) { return frontend_->Open(round); }
+
+absl::StatusOr<uint64_t> OwnSteps::Seal(const Digest& round_id) {
+  // Offline reads the submissions anew in each try.
+  SHOAL_RETURN_IF_ERROR(frontend_->Seal(round_id).status());
+  SHOAL_ASSIGN_OR_RETURN(const server::Counts counts, frontend_->Own(round_id));
+  return counts.onions;
+}
+
+absl::Status OwnSteps::Offline(const Digest& round_id, uint64_t /*attempt*/) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
+  SHOAL_ASSIGN_OR_RETURN(server::Submissions submissions, frontend_->SubmissionsAgain(round_id));
+  return node_->Offline(header, std::move(submissions));
+}
+
+absl::Status OwnSteps::OpenForQueries(const Digest& round_id, server::StageReports reports) {
+  return frontend_->OfflineDone(round_id, std::move(reports));
+}
+
+absl::StatusOr<uint64_t> OwnSteps::CloseQueries(const Digest& round_id) {
+  SHOAL_ASSIGN_OR_RETURN(Bytes queries, frontend_->CloseQueries(round_id));
+  {
+    const MutexLock lock(mutex_);
+    queries_[round_id] = std::make_shared<const Bytes>(std::move(queries));
+  }
+  // An end that came before that has found nothing to erase.
+  if (const auto stage = frontend_->Stage(round_id); !stage.ok() || server::IsFinal(*stage)) {
+    const MutexLock lock(mutex_);
+    queries_.erase(round_id);
+  }
+  SHOAL_ASSIGN_OR_RETURN(const server::Counts counts, frontend_->Own(round_id));
+  return counts.queries;
+}
+
+absl::Status OwnSteps::Online(const Digest& round_id, uint64_t /*attempt*/,
+                              const MakeReports& reports) {
+  // In an earlier try, in which another machine failed.
+  SHOAL_ASSIGN_OR_RETURN(const server::FrontendStage stage, frontend_->Stage(round_id));
+  if (stage == server::FrontendStage::kAnswered) return absl::OkStatus();
+  std::shared_ptr<const Bytes> queries;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = queries_.find(round_id);
+    if (found == queries_.end()) {
+      return absl::FailedPreconditionError("the round's queries are not closed, or it has ended");
+    }
+    queries = found->second;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const auto answers, node_->OnlineOfKept(round_id, *queries));
+  SHOAL_RETURN_IF_ERROR(frontend_->AnswersReady(round_id, *answers, reports));
+  const MutexLock lock(mutex_);
+  queries_.erase(round_id);
+  return absl::OkStatus();
+}
+
+void OwnSteps::End(const Digest& round_id, const std::string& reason) {
+  reason.empty() ? frontend_->Close(round_id) : frontend_->Abort(round_id, reason);
+  const MutexLock lock(mutex_);
+  queries_.erase(round_id);
+}
+
+absl::Status OwnSteps::Do(const Digest& round_id, Step step, uint64_t attempt) {
+  switch (step) {
+    case Step::kSeal:
+      SHOAL_RETURN_IF_ERROR(frontend_->WaitUntilShown(round_id, wire::SEALED));
+      return Seal(round_id).status();
+    case Step::kOffline:
+      return Offline(round_id, attempt);
+    case Step::kOpenForQueries:
+      return OpenForQueries(round_id, {});  // the head's are shown
+    case Step::kCloseQueries:
+      SHOAL_RETURN_IF_ERROR(frontend_->WaitUntilShown(round_id, wire::ANSWERING));
+      return CloseQueries(round_id).status();
+    case Step::kOnline:
+      return Online(round_id, attempt, [] { return server::StageReports(); });
+  }
+  return absl::InvalidArgumentError("no such step");
+}
+
+absl::Status AllSteps::Open(const round::Round& round) {
+  SHOAL_RETURN_IF_ERROR(orders_->OpenAtAll(round, [&] { return own_->Open(round); }));
+  return frontend_->Decide(round.id(), wire::OPEN_FOR_ONIONS);
+}
+
+absl::StatusOr<uint64_t> AllSteps::Seal(const Digest& round_id) {
+  SHOAL_RETURN_IF_ERROR(orders_->WaitUntilShown(round_id, wire::SEALED));
+  SHOAL_RETURN_IF_ERROR(
+      orders_->DoAtAll(round_id, Step::kSeal, 0, [&] { return own_->Seal(round_id).status(); }));
+  SHOAL_ASSIGN_OR_RETURN(const server::Counts totals, frontend_->Totals(round_id));
+  return totals.onions;
+}
+
+absl::Status AllSteps::Offline(const Digest& round_id) {
+  const uint64_t attempt = ++attempts_;
+  return orders_->DoAtAll(round_id, Step::kOffline, attempt,
+                          [&] { return own_->Offline(round_id, attempt); });
+}
+
+absl::Status AllSteps::OpenForQueries(const Digest& round_id, server::StageReports reports) {
+  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, Step::kOpenForQueries, 0, [&] {
+    return own_->OpenForQueries(round_id, std::move(reports));
+  }));
+  return frontend_->Decide(round_id, wire::OPEN_FOR_QUERIES);
+}
+
+absl::StatusOr<uint64_t> AllSteps::CloseQueries(const Digest& round_id) {
+  SHOAL_RETURN_IF_ERROR(orders_->WaitUntilShown(round_id, wire::ANSWERING));
+  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, Step::kCloseQueries, 0,
+                                         [&] { return own_->CloseQueries(round_id).status(); }));
+  SHOAL_ASSIGN_OR_RETURN(const server::Counts totals, frontend_->Totals(round_id));
+  return totals.queries;
+}
+
+absl::Status AllSteps::Online(const Digest& round_id, const MakeReports& reports) {
+  const uint64_t attempt = ++attempts_;
+  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, Step::kOnline, attempt,
+                                         [&] { return own_->Online(round_id, attempt, reports); }));
+  return frontend_->Decide(round_id, wire::ANSWERED);
+}
+
+void AllSteps::End(const Digest& round_id, const std::string& reason) {
+  own_->End(round_id, reason);
+}
+
+}  // namespace shoal::shoald
