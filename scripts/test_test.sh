@@ -10,7 +10,7 @@ cat >"$tree/bin/bazel" <<'END'
 #!/usr/bin/env bash
 case $1 in
   info) echo "$LOGS" ;;
-  test) echo "Executed 1 out of 9 tests: $WORDS."; exit "$BAZEL_CODE" ;;
+  test) [ -z "${BAZEL_SAYS:-}" ] || printf '%s\n' "$BAZEL_SAYS" "$@"; echo "Executed 1 out of 9 tests: $WORDS."; exit "$BAZEL_CODE" ;;
 esac
 END
 chmod +x "$tree/scripts/setup" "$tree/bin/bazel"
@@ -33,6 +33,16 @@ words='7 tests pass, 1 fails to build and 1 fails locally' bazel_code=3 ran 3 --
 last '7 passed, 2 failed'
 words='' bazel_code=1 ran 1 --config=opt
 last '9 passed, 1 failed'
+
+# Second tries, which are for those who ask.
+says='//a:b_test                                              FLAKY, failed in 1 out of 2 in 3.1s'
+BAZEL_SAYS=$says SHOAL_TRIES=2 ran 0 --config=opt
+has --flaky_test_attempts=2
+has 'tests: passed at a second try only: //a:b_test (failed in 1 out of 2)'
+last '9 passed, 0 failed'
+BAZEL_SAYS=- ran 0 --config=opt
+has --flaky_test_attempts=1
+SHOAL_TRIES=many ran 2
 
 # Two tests that were left out, for a reason with quotes, which may not end the message.
 for test in one two; do
