@@ -114,7 +114,7 @@ struct Connection::State {
   const std::string address;
   const std::function<bool()> cancelled;
   asio::io_context io{1};
-  std::unique_ptr<asio::ssl::context> context;
+  std::shared_ptr<asio::ssl::context> context;
   std::unique_ptr<TlsStream> stream;
   Clock::time_point deadline;
   Digest certificate_sha256;
@@ -129,9 +129,10 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Connect(const Options& o
   SHOAL_ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(options.address));
   auto state = std::make_unique<State>(options.address, options.cancelled);
   State& s = *state;
-  SHOAL_ASSIGN_OR_RETURN(s.context, MakeContext(/*server=*/false, options.identity));
-  boost::system::error_code error;
-  s.context->set_verify_mode(asio::ssl::verify_peer, error);  // by pin, after the handshake
+  s.context = options.context;
+  if (s.context == nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(s.context, MakeContext(/*server=*/false, options.identity));
+  }
   s.stream = std::make_unique<TlsStream>(tcp::socket(s.io), *s.context);
   s.deadline = Clock::now() + options.connect_timeout;
 

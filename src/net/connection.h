@@ -27,6 +27,8 @@ class Connection {
     // peer, until the caller has checked certificate_sha256().
     std::optional<Digest> pin = std::nullopt;
     const Identity* identity = nullptr;
+    // A client's of MakeContext, in place of `identity`, for a caller who makes many connections.
+    std::shared_ptr<boost::asio::ssl::context> context = nullptr;
     std::chrono::milliseconds connect_timeout{10'000};
     // Asked every tenth of a second: once true, a running call ends (CANCELLED). May be null.
     std::function<bool()> cancelled = nullptr;

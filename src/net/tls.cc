@@ -33,6 +33,7 @@ absl::StatusOr<std::unique_ptr<ssl::context>> MakeContext(bool server, const Ide
   // The chain of certificates is not checked: the certificate's digest is compared after the
   // handshake.
   context->set_verify_callback([](bool, ssl::verify_context&) { return true; });
+  if (!server) context->set_verify_mode(ssl::verify_peer);
   if (identity != nullptr) {
     boost::system::error_code error;
     context->use_certificate_chain(

@@ -20,9 +20,11 @@ struct Identity {
   BytesView private_key_pem;  // must stay valid while a context is made
 };
 
-// TLS 1.3 alone, no session tickets (a resumed session would link a client's connections), no
-// renegotiation. `identity` may be null for a client that has none. INVALID_ARGUMENT if
-// certificate and key do not fit.
+// For any number of connections at a time: making one with an identity costs more than its side of
+// a handshake, most of it to read the key. TLS 1.3 alone, no session tickets (a resumed session
+// would link a client's connections), no renegotiation. A client's accepts any certificate, as
+// connections compare its digest after the handshake. `identity` may be null for a client that has
+// none. INVALID_ARGUMENT if certificate and key do not fit.
 absl::StatusOr<std::unique_ptr<boost::asio::ssl::context>> MakeContext(bool server,
                                                                        const Identity* identity);
 

@@ -332,45 +332,55 @@ absl::Status AnswerIntake::PutWhole(BytesView answers) {
 }
 
 absl::Status AnswerIntake::PutToLists(std::span<const uint32_t> places, BytesView answers) {
-  // The places of list k are from starts[k] on; list 0 is this machine's own. So that the work does
-  // not grow with the number of lists, answers are first put in the order of their lists.
-  const SecretVector<uint64_t>& came = forwarding_->routes.came();
-  const size_t lists = 1 + came.size();
-  SecretVector<uint64_t> starts(lists), at(lists + 1);
-  for (size_t k = 1; k < lists; ++k) {
-    starts[k] = k == 1 ? forwarding_->places : starts[k - 1] + came[k - 2];
-  }
-  const auto list_of = [&](uint32_t place) {
-    return static_cast<size_t>(std::ranges::upper_bound(starts, place) - starts.begin()) - 1;
-  };
-  order_.resize(places.size());
-  places_.resize(places.size());
+  ThreadPool& pool = *resources_.pool;
+  const auto own = static_cast<uint32_t>(forwarding_->places);
+  // Each answer is copied once by one of two passes, and none of the steps that tell the lists
+  // apart is a jump.
+  own_.resize(places.size());
+  elsewhere_.resize(places.size());
+  size_t others = 0;
   for (size_t i = 0; i < places.size(); ++i) {
-    const size_t list = places[i] < forwarding_->places ? 0 : list_of(places[i]);
+    const bool here = places[i] < own;
+    own_[i] = here ? places[i] : shuffle::Scatter::kNowhere;
+    elsewhere_[others] = static_cast<uint32_t>(i);
+    others += !here;
+  }
+  SHOAL_RETURN_IF_ERROR(scatter_.Put(own_, answers, pool));
+
+  // Those of other machines are first put in the order of their lists, so that the work does not
+  // grow with the number of lists. The places of list k are from starts[k] on.
+  const SecretVector<uint64_t>& came = forwarding_->routes.came();
+  const size_t lists = came.size();
+  SecretVector<uint64_t> starts(lists), at(lists + 1);
+  for (size_t k = 0; k < lists; ++k) starts[k] = k == 0 ? own : starts[k - 1] + came[k - 1];
+  order_.resize(others);
+  places_.resize(others);
+  for (size_t i = 0; i < others; ++i) {
+    const uint32_t place = places[elsewhere_[i]];
+    const size_t list =
+        static_cast<size_t>(std::ranges::upper_bound(starts, place) - starts.begin()) - 1;
     order_[i] = static_cast<uint32_t>(list);  // until its place in the order is known
     ++at[list + 1];
   }
   std::partial_sum(at.begin(), at.end(), at.begin());
-  ordered_.resize(answers.size());
+  ordered_.resize(others * answer_bytes_);
   SecretVector<uint64_t> next(at.begin(), at.end());
-  for (size_t i = 0; i < places.size(); ++i) {
+  for (size_t i = 0; i < others; ++i) {
     const size_t list = order_[i];
     order_[i] = static_cast<uint32_t>(next[list]++);
-    places_[order_[i]] = static_cast<uint32_t>(places[i] - starts[list]);
+    places_[order_[i]] = static_cast<uint32_t>(places[elsewhere_[i]] - starts[list]);
   }
-  ThreadPool& pool = *resources_.pool;
-  pool.ParallelFor(places.size(), ChunkOf(answer_bytes_), [&](size_t begin, size_t end) {
+  pool.ParallelFor(others, ChunkOf(answer_bytes_), [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) {
-      std::copy_n(answers.data() + i * answer_bytes_, answer_bytes_,
+      std::copy_n(answers.data() + elsewhere_[i] * answer_bytes_, answer_bytes_,
                   ordered_.data() + order_[i] * answer_bytes_);
     }
   });
   for (size_t k = 0; k < lists; ++k) {
     const uint64_t begin = at[k], count = at[k + 1] - begin;
-    shuffle::Scatter& list = k == 0 ? scatter_ : others_[k - 1];
-    SHOAL_RETURN_IF_ERROR(
-        list.Put(std::span(places_).subspan(begin, count),
-                 BytesView(ordered_).subspan(begin * answer_bytes_, count * answer_bytes_), pool));
+    SHOAL_RETURN_IF_ERROR(others_[k].Put(
+        std::span(places_).subspan(begin, count),
+        BytesView(ordered_).subspan(begin * answer_bytes_, count * answer_bytes_), pool));
   }
   return absl::OkStatus();
 }

@@ -126,7 +126,7 @@ class AnswerIntake {
   uint64_t taken_ = 0;  // answers
   // Of a piece at one of several machines: where each answer is once they are in the order of their
   // lists, and in that order their places and themselves.
-  SecretVector<uint32_t> order_, places_;
+  SecretVector<uint32_t> own_, elsewhere_, order_, places_;
   SecretVector<uint8_t> ordered_;
 };
 

@@ -115,10 +115,16 @@ wire::QueryBatch CutBatch(const wire::QueryBatch& batch, const ListPart& run,
 
 wire::QueryBatch JoinBatches(std::vector<BatchPart> parts) {
   wire::QueryBatch out;
+  size_t used = 0;
+  for (const BatchPart& part : parts) used += part.batch.positions.size();
+  out.positions.reserve(used);
+  out.tallies.reserve(used);
   uint64_t before = 0;
   for (BatchPart& part : parts) {
-    for (const uint32_t position : part.batch.positions) {
-      out.positions.push_back(static_cast<uint32_t>(before) + position);
+    const auto mine = out.positions.insert(out.positions.end(), part.batch.positions.begin(),
+                                           part.batch.positions.end());
+    for (uint32_t& position : std::span(mine, out.positions.end())) {
+      position += static_cast<uint32_t>(before);
     }
     out.tallies.insert(out.tallies.end(), part.batch.tallies.begin(), part.batch.tallies.end());
     before += part.positions;

@@ -84,13 +84,22 @@ class OwnedBulk final : public ByteSource {
   const std::unique_ptr<ByteSource> bulk_;
 };
 
+absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> ContextOf(
+    const roster::TlsIdentity& identity) {
+  const auto& key = identity.private_key_pem;
+  const net::Identity own = {
+      .certificate_pem = identity.certificate_pem,
+      .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
+  return net::MakeContext(/*server=*/false, &own);
+}
+
 }  // namespace
 
 RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
                        AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later,
                        SpoolPlace* spools)
     : next_(next),
-      identity_(identity),
+      context_(ContextOf(*identity)),
       answer_bytes_(std::move(answer_bytes)),
       stage_limit_(stage_limit),
       later_(later),
@@ -108,14 +117,11 @@ absl::Status RemoteLink::Named(const absl::Status& status, uint32_t machine) con
 
 absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(
     Deadline deadline, std::function<bool()> cancelled, uint32_t machine) const {
-  const auto& key = identity_->private_key_pem;
-  const net::Identity identity = {
-      .certificate_pem = identity_->certificate_pem,
-      .private_key_pem = {reinterpret_cast<const uint8_t*>(key.data()), key.size()}};
+  SHOAL_RETURN_IF_ERROR(context_.status());
   auto connection = net::Connection::Connect(
       {.address = next_.PeerAddress(machine),
        .pin = next_.tls_certificate_sha256,
-       .identity = &identity,
+       .context = *context_,
        .connect_timeout = std::min(Left(deadline), std::chrono::milliseconds(kConnect)),
        .cancelled = std::move(cancelled)});
   if (connection.ok()) return connection;

@@ -96,7 +96,7 @@ class RemoteLink final : public server::Link {
   class RunAnswers;
 
   const roster::Party next_;
-  const roster::TlsIdentity* const identity_;
+  const absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> context_;
   const AnswerBytes answer_bytes_;
   const std::chrono::seconds stage_limit_;
   const uint32_t later_;
