@@ -214,12 +214,12 @@ absl::Status GuardedFile::SaveParts(const std::function<ContentParts(const Guard
   return WriteWitness(digest, remains);
 }
 
-absl::Status GuardedFile::Append(uint64_t at, BytesView bytes, const Digest& digest,
+absl::Status GuardedFile::Append(uint64_t at, BytesView bytes, const Digest& appended,
                                  BytesView remains) {
   SHOAL_RETURN_IF_ERROR(AppendToFile(path_, at, bytes));
   ++guard_.generation;
   SHOAL_RETURN_IF_ERROR(WriteGuard());
-  return WriteWitness(digest, remains);
+  return WriteWitness(appended, remains);
 }
 
 }  // namespace shoal::client

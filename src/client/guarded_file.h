@@ -110,9 +110,9 @@ class GuardedFile {
   absl::Status SaveParts(const std::function<ContentParts(const Guard& guard)>& content,
                          BytesView remains);
   // Writes `bytes` behind the first `at` bytes of the content, which are those that were saved and
-  // appended. `digest` stands for the content with them. Errors as Save; after one, only a save
+  // appended. `appended` stands for the content with them. Errors as Save; after one, only a save
   // makes a content to which something can be appended.
-  absl::Status Append(uint64_t at, BytesView bytes, const Digest& digest, BytesView remains);
+  absl::Status Append(uint64_t at, BytesView bytes, const Digest& appended, BytesView remains);
 
   const std::string& path() const { return path_; }
 

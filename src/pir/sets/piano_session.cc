@@ -94,7 +94,8 @@ class PianoSession final : public Session {
     return IsReady() && !table_->asked() ? Need::kNothing : Need::kRequests;
   }
   Progress progress() const override {
-    return {.done = table_ == nullptr ? 0 : table_->chunks_added(), .total = shape_.chunks};
+    const bool begun = table_ != nullptr && !behind_.has_value();
+    return {.done = begun ? table_->chunks_added() : 0, .total = shape_.chunks};
   }
   std::optional<uint64_t> Budget() const override { return IsReady() ? table_->backups_left() : 0; }
   uint64_t KeysPerStep() const override { return 1; }
