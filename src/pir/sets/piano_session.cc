@@ -37,6 +37,9 @@ constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
 constexpr uint64_t kMostJournal = 2;
 constexpr uint64_t kLeastJournalBytes = uint64_t{1} << 20;
 
+// Chunks that are added to the table together: as many choices come of one block of the function.
+constexpr uint32_t kChunksTogether = 8;
+
 SecretVector<uint8_t> EncodeSpent(const HintTable::Question& question) {
   SecretVector<uint8_t> out(kSpentBytes);
   out[0] = kSpent;
@@ -82,6 +85,7 @@ class PianoSession final : public Session {
       if (!Redo(entry)) return Malformed();
       journal_bytes_ += entry.size();
     }
+    AddWaiting();
     Digest id;
     std::ranges::copy(saved.subspan(kIdAt, id.size()), id.begin());
     if (id != id_) behind_ = id;
@@ -95,7 +99,7 @@ class PianoSession final : public Session {
   }
   Progress progress() const override {
     const bool begun = table_ != nullptr && !behind_.has_value();
-    return {.done = begun ? table_->chunks_added() : 0, .total = shape_.chunks};
+    return {.done = begun ? Chunks() : 0, .total = shape_.chunks};
   }
   std::optional<uint64_t> Budget() const override { return IsReady() ? table_->backups_left() : 0; }
   uint64_t KeysPerStep() const override { return 1; }
@@ -180,6 +184,7 @@ class PianoSession final : public Session {
     digests_.clear();
     arriving_.clear();
     if (table_ == nullptr) return absl::OkStatus();
+    AddWaiting();
     table_->Advance(changes);
     return Save();
   }
@@ -197,8 +202,28 @@ class PianoSession final : public Session {
         "piano: the session could not be written, and has to be opened anew");
   }
 
+  // Chunks that have come.
+  uint32_t Chunks() const { return table_->chunks_added() + waiting_chunks_; }
+  // The table takes a few chunks at a time.
+  void Wait(BytesView records) {
+    Append(waiting_, records);
+    if (++waiting_chunks_ == kChunksTogether || Chunks() == shape_.chunks) AddWaiting();
+  }
+  void AddWaiting() {
+    BytesView rest = waiting_;
+    for (; waiting_chunks_ > 0; --waiting_chunks_) {
+      const uint32_t chunk = table_->chunks_added();
+      const uint64_t bytes = pieces_.ChunkRows(chunk) * shape_.record_bytes;
+      table_->AddChunk(chunk, rest.first(bytes));
+      rest = rest.subspan(bytes);
+    }
+    waiting_ = {};
+  }
+
   void Make(SecretArray<kKeyBytes> key) {
     key_ = std::move(key);
+    waiting_ = {};
+    waiting_chunks_ = 0;
     table_.reset();
     sets_ = std::make_unique<SetFunction>(key_, shape_.offset_bits);
     table_ = std::make_unique<HintTable>(shape_, sets_.get());
@@ -216,6 +241,7 @@ class PianoSession final : public Session {
   // Both leave the session unusable if they fail: what is on disk is not known then, and nothing
   // may be sent.
   absl::Status Save() {
+    AddWaiting();
     SecretVector<uint8_t> head(kHeadBytes);
     std::ranges::copy(AsBytes(kMagic), head.begin());
     std::ranges::copy(id_, head.begin() + kIdAt);
@@ -257,10 +283,9 @@ class PianoSession final : public Session {
         digests_ = ToBytes(body);
         return true;
       case kChunkCame: {
-        if (table_->complete()) return false;
-        const uint32_t chunk = table_->chunks_added();
-        if (body.size() != pieces_.ChunkRows(chunk) * shape_.record_bytes) return false;
-        table_->AddChunk(chunk, body);
+        if (Chunks() == shape_.chunks) return false;
+        if (body.size() != pieces_.ChunkRows(Chunks()) * shape_.record_bytes) return false;
+        Wait(body);
         return true;
       }
       case kSpent: {
@@ -305,7 +330,7 @@ class PianoSession final : public Session {
   }
 
   StreamPieces::Piece NextPiece() const {
-    return pieces_.At(table_->chunks_added(), arriving_.size() / shape_.record_bytes);
+    return pieces_.At(Chunks(), arriving_.size() / shape_.record_bytes);
   }
 
   absl::Status TakeDigests(BytesView answer) {
@@ -343,7 +368,7 @@ class PianoSession final : public Session {
                                               piece.chunk,
                                               " of the table than all parties signed"));
     }
-    table_->AddChunk(piece.chunk, records);
+    Wait(records);
     if (table_->complete()) {
       digests_.clear();
       return Save();
@@ -380,6 +405,9 @@ class PianoSession final : public Session {
   std::optional<Part> part_;
   Bytes digests_;   // of all chunks, while some are to come
   Bytes arriving_;  // of the digests, or of the next chunk
+  // Chunks that have come and been written, and are to be added to the table.
+  Bytes waiting_;
+  uint32_t waiting_chunks_ = 0;
   uint64_t journal_bytes_ = 0;
   bool failed_ = false;
 };
@@ -462,11 +490,12 @@ absl::StatusOr<std::unique_ptr<Session>> OpenPianoSession(const wire::PirSetup& 
   SHOAL_ASSIGN_OR_RETURN(const SetShape shape, SetShapeOf(setup));
   const StreamPieces pieces(shape);
   // A pass over the sets has a choice of each; a chunk is in memory twice when it goes to the
-  // journal.
-  SHOAL_RETURN_IF_ERROR(CheckMemory(HintTable::StateBytes(shape) + sizeof(Choice) * shape.sets() +
-                                        2 * pieces.ChunkRows(0) * shape.record_bytes +
-                                        2 * pieces.digests_bytes(),
-                                    "piano: the hints"));
+  // journal, and some wait.
+  SHOAL_RETURN_IF_ERROR(
+      CheckMemory(HintTable::StateBytes(shape) + sizeof(Choice) * shape.sets() +
+                      (2 + kChunksTogether) * pieces.ChunkRows(0) * shape.record_bytes +
+                      2 * pieces.digests_bytes(),
+                  "piano: the hints"));
   auto session = std::make_unique<PianoSession>(setup, shape, store);
   SHOAL_RETURN_IF_ERROR(session->Load());
   return session;
