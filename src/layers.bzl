@@ -33,12 +33,12 @@ LAYERS = {
     "pir": ["base", "parallel", "storage", "wire"],
     "pir/lwe": ["base", "noise", "parallel", "pir", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
-    "pir/sets": ["base"],
-    "pir/registry": ["pir", "pir/lwe"],
+    "pir/sets": ["base", "parallel", "pir", "storage", "wire"],
+    "pir/registry": ["pir", "pir/lwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
-    "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "table", "wire"],
+    "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "storage", "table", "wire"],
     "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
@@ -46,8 +46,8 @@ LAYERS = {
     "shoald": ["base", "cli", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
-    "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
-    "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

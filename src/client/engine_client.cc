@@ -124,33 +124,64 @@ Traffic EngineClient::traffic() const {
   return all;
 }
 
-absl::Status EngineClient::Prepare() {
-  if (session_ == nullptr) {
-    std::vector<wire::SignedPirSetup> signed_setups;
-    std::vector<wire::PirSetup> setups;
-    for (size_t server = 0; server < servers_.size(); ++server) {
-      SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
-                             FetchSetup(deployment_, engine_, CallTo(server)));
-      signed_setups.push_back(response.setup());
-      setups.push_back(response.setup().setup());
-      costs_.setup_seconds += response.report().setup_seconds();
-    }
-    SHOAL_ASSIGN_OR_RETURN(costs_.bytes, engine_.SizesOf(setups[0]));
-    const pir::SessionOptions options = {.pool = environment_.pool, .store = options_.store};
-    SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
-                           engine_.OpenSession(setups, options));
-    if (session->needed(0) == pir::Session::Need::kHint) {
-      SHOAL_ASSIGN_OR_RETURN(session, ObtainHint(
-                                          engine_, signed_setups[0], deployment_.roster(),
-                                          options_.hint_path, CallTo(0), options,
-                                          [this](uint64_t done, uint64_t total) {
-                                            environment_.Count("fetching the hint", done, total);
-                                          },
-                                          fetch_));
-      costs_.open_seconds = fetch_.open_seconds;
-    }
-    session_ = std::move(session);
+absl::Status EngineClient::Open() {
+  if (session_ != nullptr) return absl::OkStatus();
+  std::vector<wire::SignedPirSetup> signed_setups;
+  std::vector<wire::PirSetup> setups;
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
+                           FetchSetup(deployment_, engine_, CallTo(server)));
+    signed_setups.push_back(response.setup());
+    setups.push_back(response.setup().setup());
+    costs_.setup_seconds += response.report().setup_seconds();
   }
+  SHOAL_ASSIGN_OR_RETURN(costs_.bytes, engine_.SizesOf(setups[0]));
+  const pir::SessionOptions options = {.pool = environment_.pool, .store = options_.store};
+  const Stopwatch stopwatch;
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
+                         engine_.OpenSession(setups, options));
+  costs_.open_seconds = stopwatch.Seconds();
+  if (session->needed(0) == pir::Session::Need::kHint) {
+    SHOAL_ASSIGN_OR_RETURN(session, ObtainHint(
+                                        engine_, signed_setups[0], deployment_.roster(),
+                                        options_.hint_path, CallTo(0), options,
+                                        [this](uint64_t done, uint64_t total) {
+                                          environment_.Count("fetching the hint", done, total);
+                                        },
+                                        fetch_));
+    costs_.open_seconds = fetch_.open_seconds;
+  }
+  if (session->behind().has_value()) {
+    SHOAL_RETURN_IF_ERROR(BringForward(*session, signed_setups[0]));
+  }
+  session_ = std::move(session);
+  return absl::OkStatus();
+}
+
+absl::Status EngineClient::BringForward(pir::Session& session, const wire::SignedPirSetup& setup) {
+  const absl::StatusOr<pir::Delta> delta = FetchDelta(
+      *session.behind(), setup, CallTo(0),
+      [this](uint64_t done, uint64_t total) {
+        environment_.Count("fetching what changed", done, total);
+      },
+      fetch_);
+  // Whatever else fails may pass: what is prepared is not given up for that.
+  if (absl::IsNotFound(delta.status())) {
+    environment_.Tell(absl::StrCat(engine_.name(),
+                                   ": the table has changed, and no delta leads from the epoch of "
+                                   "the session that is kept: it is prepared anew"));
+    return absl::OkStatus();
+  }
+  SHOAL_RETURN_IF_ERROR(delta.status());
+  const Stopwatch stopwatch;
+  SHOAL_RETURN_IF_ERROR(session.Advance(*delta));
+  fetch_.by_delta = true;
+  costs_.open_seconds += stopwatch.Seconds();
+  return absl::OkStatus();
+}
+
+absl::Status EngineClient::Prepare() {
+  SHOAL_RETURN_IF_ERROR(Open());
   return PrepareFor(0);
 }
 
@@ -159,6 +190,9 @@ absl::Status EngineClient::PrepareFor(uint64_t keys) {
     SHOAL_ASSIGN_OR_RETURN(pir::Request request, session_->Prepare(*environment_.random));
     SHOAL_ASSIGN_OR_RETURN(const Bytes answer, Fetch(request));
     SHOAL_RETURN_IF_ERROR(session_->TakePrepared(answer));
+    if (const auto progress = session_->progress(); progress.total > 0) {
+      environment_.Count("preparing", progress.done, progress.total);
+    }
   }
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 #define SHOAL_SRC_CLIENT_ENGINE_CLIENT_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,13 +63,29 @@ class EngineClient final : public RowSource {
                                                               EngineOptions options,
                                                               Environment environment);
 
-  // NOT_FOUND if a server has no such engine; errors of FetchSetup and ObtainHint. What came of the
-  // preparation before an error is on disk, and is not fetched again.
+  // NOT_FOUND if a server has no such engine; errors of FetchSetup, ObtainHint and FetchDelta. A
+  // session of an earlier epoch is brought forward, or begins anew if no signed delta leads here.
+  // What came of the preparation before an error is on disk, and is not fetched again.
   absl::Status Prepare() override;
 
   // Prepares more if the session needs it for so many keys. FAILED_PRECONDITION when the table's
   // epoch changed since Prepare.
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override;
+
+  // Records that can still be asked for with what is prepared; nothing if there is no such limit,
+  // or before Prepare.
+  std::optional<uint64_t> budget() const {
+    return session_ == nullptr ? std::nullopt : session_->Budget();
+  }
+  // Only as much as Prepare does before it asks for what is prepared: whether the session that is
+  // kept can be used.
+  absl::Status Open();
+  bool prepared() const {
+    return session_ != nullptr && session_->needed(0) == pir::Session::Need::kNothing;
+  }
+  pir::Session::Progress progress() const {
+    return session_ == nullptr ? pir::Session::Progress() : session_->progress();
+  }
 
   void HangUp() override;
   pir::Costs costs() const override { return costs_; }
@@ -88,6 +105,7 @@ class EngineClient final : public RowSource {
   EngineCall CallTo(size_t server) const;
   absl::StatusOr<Bytes> Fetch(pir::Request& request) const;
   absl::Status PrepareFor(uint64_t keys);
+  absl::Status BringForward(pir::Session& session, const wire::SignedPirSetup& setup);
 
   const Deployment& deployment_;
   const std::vector<Transport*> servers_;

@@ -38,11 +38,15 @@ bool IsOrFollows(uint64_t content, uint64_t named) {
   return content == named || content == named + 1;
 }
 
+bool AgreesWith(const Testimony& testimony, uint64_t generation, const Digest& content) {
+  return IsOrFollows(generation, testimony.generation) &&
+         (generation != testimony.generation || testimony.content == content);
+}
+
 }  // namespace
 
 bool Agrees(const Testimony& testimony, uint64_t generation, BytesView content) {
-  return IsOrFollows(generation, testimony.generation) &&
-         (generation != testimony.generation || testimony.content == ContentDigest(content));
+  return AgreesWith(testimony, generation, ContentDigest(content));
 }
 
 absl::StatusOr<std::unique_ptr<GuardedFile>> GuardedFile::Open(const std::string& path,
@@ -126,14 +130,15 @@ absl::StatusOr<Standing> GuardedFile::Accept(const std::optional<FoundContent>& 
       SHOAL_ASSIGN_OR_RETURN(testimony, (*witness)->Read());
       if (testimony) witness_ = *std::move(witness);
     }
-    const bool witnessed = testimony && Agrees(*testimony, kept.generation, found->bytes);
+    const Digest content = found->digest ? *found->digest : ContentDigest(found->bytes);
+    const bool witnessed = testimony && AgreesWith(*testimony, kept.generation, content);
     if (same_files && witnessed) {
       guard_ = kept;
       // At once: after another such crash they would be two generations behind, as with an old
       // copy.
       if (guard->generation != kept.generation) SHOAL_RETURN_IF_ERROR(WriteGuard());
       if (testimony->generation != kept.generation) {
-        SHOAL_RETURN_IF_ERROR(WriteWitness(ContentDigest(found->bytes), found->remains));
+        SHOAL_RETURN_IF_ERROR(WriteWitness(content, found->remains));
       }
       standing.latest = true;
       return standing;
@@ -174,6 +179,17 @@ absl::StatusOr<Standing> GuardedFile::Accept(const std::optional<FoundContent>& 
 
 absl::Status GuardedFile::Save(
     const std::function<SecretVector<uint8_t>(const Guard& guard)>& content, BytesView remains) {
+  SecretVector<uint8_t> made;
+  return SaveParts(
+      [&](const Guard& guard) {
+        made = content(guard);
+        return ContentParts{.parts = {made}, .digest = ContentDigest(made)};
+      },
+      remains);
+}
+
+absl::Status GuardedFile::SaveParts(const std::function<ContentParts(const Guard& guard)>& content,
+                                    BytesView remains) {
   // Keeps the old content reachable, to overwrite it.
   const int old = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC);
   auto close_old = absl::MakeCleanup([old] {
@@ -182,13 +198,13 @@ absl::Status GuardedFile::Save(
   Guard next = guard_;
   ++next.generation;
   Digest digest;
-  SHOAL_RETURN_IF_ERROR(WriteFileAtomically(
+  SHOAL_RETURN_IF_ERROR(WritePartsAtomically(
       path_,
       [&](const FileIdentity& self) {
         next.self = self;
-        SecretVector<uint8_t> made = content(next);
-        digest = ContentDigest(made);
-        return made;
+        ContentParts made = content(next);
+        digest = made.digest;
+        return std::move(made.parts);
       },
       FileMode::kPrivate));
   guard_ = next;
@@ -196,6 +212,14 @@ absl::Status GuardedFile::Save(
   if (old >= 0) WipeOpenFile(old, path_).IgnoreError();
   SHOAL_RETURN_IF_ERROR(WriteGuard());
   return WriteWitness(digest, remains);
+}
+
+absl::Status GuardedFile::Append(uint64_t at, BytesView bytes, const Digest& appended,
+                                 BytesView remains) {
+  SHOAL_RETURN_IF_ERROR(AppendToFile(path_, at, bytes));
+  ++guard_.generation;
+  SHOAL_RETURN_IF_ERROR(WriteGuard());
+  return WriteWitness(appended, remains);
 }
 
 }  // namespace shoal::client

@@ -5,6 +5,8 @@
 //   PATH        the content, with a Guard inside; 0600; a new file at every save; the old content
 //               is overwritten with zeros. A content that does not name the inode and the time of
 //               birth of the file that it is in was copied there.
+//               What changes little by little may also be appended to the content (Append): that
+//               counts as a save, without a new file.
 //   PATH.guard  an id and the generation of the last save, written in place after every save. A
 //               content that is older than its guard, or whose guard was made anew (another inode
 //               or time of birth), is an old copy.
@@ -27,7 +29,8 @@
 // content that the witness names, as the witness agreed when its process began, and was locked
 // since. Any other content of that generation was not sent, or else the witness would name it, and
 // then the digests differ.) The other order, witness first, would take every content after such a
-// kill for an old one.
+// kill for an old one. The same holds of what is appended, as long as its digest depends on all
+// that was there before.
 #ifndef SHOAL_SRC_CLIENT_GUARDED_FILE_H_
 #define SHOAL_SRC_CLIENT_GUARDED_FILE_H_
 
@@ -37,6 +40,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -58,9 +62,18 @@ struct Guard {
 
 // A content as it was read.
 struct FoundContent {
-  Guard guard;
+  Guard guard;  // its generation counts what was appended
   BytesView bytes;
   BytesView remains;  // what it would leave to a later content (Testimony)
+  // What stands for the bytes, if they were saved as ContentParts or appended to.
+  std::optional<Digest> digest = std::nullopt;
+};
+
+// A content that need not be in one piece, and what stands for it in the witness: a digest on which
+// all of it depends.
+struct ContentParts {
+  std::vector<BytesView> parts;
+  Digest digest = {};
 };
 
 struct Standing {
@@ -93,6 +106,13 @@ class GuardedFile {
   // Durable when it returns OK. Nothing may be sent after an error.
   absl::Status Save(const std::function<SecretVector<uint8_t>(const Guard& guard)>& content,
                     BytesView remains);
+  // The same of a content in parts, which live until the call returns.
+  absl::Status SaveParts(const std::function<ContentParts(const Guard& guard)>& content,
+                         BytesView remains);
+  // Writes `bytes` behind the first `at` bytes of the content, which are those that were saved and
+  // appended. `appended` stands for the content with them. Errors as Save; after one, only a save
+  // makes a content to which something can be appended.
+  absl::Status Append(uint64_t at, BytesView bytes, const Digest& appended, BytesView remains);
 
   const std::string& path() const { return path_; }
 

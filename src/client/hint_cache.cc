@@ -82,15 +82,20 @@ std::optional<wire::GetPirDeltaResponse> TakeHead(BytesView& bytes) {
   return head;
 }
 
+absl::Status CheckSigned(const pir::DeltaView& delta, const wire::SignedPirSetup& to) {
+  if (to.delta_digest() != AsText(pir::DeltaDigest(delta))) {
+    return absl::DataLossError("the delta is not the one that all parties signed");
+  }
+  return absl::OkStatus();
+}
+
 // Applies a delta, which brings the session to the setup `to`, whose signature has been verified.
 // DATA_LOSS or INVALID_ARGUMENT: these bytes are not the signed delta; then the session is
 // unchanged.
 absl::Status Apply(pir::Session& session, const wire::SignedPirSetup& to, BytesView changes) {
   const pir::DeltaView delta = {
       .from = pir::SetupId(session.setup()), .to = to.setup(), .changes = changes};
-  if (to.delta_digest() != AsText(pir::DeltaDigest(delta))) {
-    return absl::DataLossError("the delta is not the one that all parties signed");
-  }
+  SHOAL_RETURN_IF_ERROR(CheckSigned(delta, to));
   return session.Advance(delta);
 }
 
@@ -212,6 +217,21 @@ class Fetcher {
   double wait_seconds_ = 0;
 };
 
+// What the server says of the delta from a setup to `to`. An error for which IsNone is true means
+// that it has none, or another one.
+absl::StatusOr<wire::GetPirDeltaResponse> AskForDelta(const wire::GetPirDeltaRequest& request,
+                                                      const wire::SignedPirSetup& to,
+                                                      Fetcher& fetcher) {
+  Bytes none;
+  SHOAL_ASSIGN_OR_RETURN(auto head, fetcher.Ask<wire::GetPirDeltaResponse>(
+                                        wire::FrameType::kGetPirDelta, request, none));
+  if (pir::SetupMessage(head.to()) != pir::SetupMessage(to)) {
+    return absl::DataLossError("the server's delta leads to another setup than it has");
+  }
+  *head.mutable_to() = to;
+  return head;
+}
+
 // Brings the kept session, which is of an earlier epoch, to that of `setup`. An error for which
 // IsNone is true means that the server has no delta from there, that its delta is malformed, or
 // that the hint is smaller.
@@ -222,12 +242,7 @@ absl::Status BringForward(Kept& kept, const wire::SignedPirSetup& to, const std:
   wire::GetPirDeltaRequest request;
   request.set_engine(setup.engine());
   request.set_from_setup_id(ToString(pir::SetupId(kept.session->setup())));
-  Bytes none;
-  SHOAL_ASSIGN_OR_RETURN(auto head, fetcher.Ask<wire::GetPirDeltaResponse>(kType, request, none));
-  if (pir::SetupMessage(head.to()) != pir::SetupMessage(to)) {
-    return absl::DataLossError("the server's delta leads to another setup than it has");
-  }
-  *head.mutable_to() = to;
+  SHOAL_ASSIGN_OR_RETURN(const auto head, AskForDelta(request, to, fetcher));
   const Bytes encoded = EncodeHead(head);
   const uint64_t before = kept.deltas_bytes + encoded.size();
   if (before > setup.hint_bytes() || head.total_bytes() > setup.hint_bytes() - before) {
@@ -330,6 +345,26 @@ absl::StatusOr<std::unique_ptr<pir::Session>> ObtainHint(
   auto session = Obtain(engine, setup, roster, path, fetcher, options, fetch);
   fetch.open_seconds = stopwatch.Seconds() - fetcher.wait_seconds();
   return session;
+}
+
+absl::StatusOr<pir::Delta> FetchDelta(
+    const Digest& from, const wire::SignedPirSetup& to, const EngineCall& call,
+    const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch) {
+  Fetcher fetcher(call, progress, fetch, kHintPieceBytes);
+  wire::GetPirDeltaRequest request;
+  request.set_engine(to.setup().engine());
+  request.set_from_setup_id(ToString(from));
+  SHOAL_ASSIGN_OR_RETURN(const auto head, AskForDelta(request, to, fetcher));
+  if (head.total_bytes() > to.setup().hint_bytes()) {
+    return absl::NotFoundError("no delta that is worth it");
+  }
+  SHOAL_RETURN_IF_ERROR(CheckMemory(head.total_bytes(), "what changed"));
+  pir::Delta delta{.from = from, .to = to.setup(), .changes = {}};
+  SHOAL_RETURN_IF_ERROR(fetcher.Rest<wire::GetPirDeltaResponse>(
+      wire::FrameType::kGetPirDelta, std::move(request), head.total_bytes(),
+      [](uint64_t, BytesView) { return absl::OkStatus(); }, delta.changes));
+  SHOAL_RETURN_IF_ERROR(CheckSigned(delta, to));
+  return delta;
 }
 
 }  // namespace shoal::client

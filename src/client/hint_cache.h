@@ -62,6 +62,13 @@ absl::StatusOr<std::unique_ptr<pir::Session>> ObtainHint(
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch,
     uint32_t piece_bytes = kHintPieceBytes);
 
+// The delta from the setup `from` to that of `to`, which all parties signed, for a session that is
+// kept elsewhere. NOT_FOUND: there is none, or it is longer than the hint. DATA_LOSS or
+// INVALID_ARGUMENT: what the server sends is not the signed one. RESOURCE_EXHAUSTED: no memory.
+absl::StatusOr<pir::Delta> FetchDelta(
+    const Digest& from, const wire::SignedPirSetup& to, const EngineCall& call,
+    const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch);
+
 }  // namespace shoal::client
 
 #endif  // SHOAL_SRC_CLIENT_HINT_CACHE_H_

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
@@ -34,6 +35,14 @@ class SessionFileTest : public ::testing::Test {
     const auto file = Open();
     EXPECT_THAT(file, shoal::testing::IsOk());
     return ToString((*file)->saved());
+  }
+  // Opens the file, and returns the state and the records that it holds.
+  std::vector<std::string> Records() {
+    const auto file = Open();
+    EXPECT_THAT(file, shoal::testing::IsOk());
+    std::vector<std::string> all = {ToString((*file)->saved())};
+    for (const BytesView record : (*file)->appended()) all.push_back(ToString(record));
+    return all;
   }
   void Save(const std::string& state) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
@@ -143,12 +152,82 @@ TEST_F(SessionFileTest, BelongsToItsServersInTheirRoles) {
   EXPECT_EQ(Saved(), "") << "given up for ever";
 }
 
-TEST_F(SessionFileTest, SavedIsWhatWasSavedLast) {
+TEST_F(SessionFileTest, AStateMayBeMadeOfTheOneBefore) {
+  Save("one");
+  {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    const BytesView parts[] = {file->saved().first(2), AsBytes("ly"), BytesView()};
+    SHOAL_ASSERT_OK(file->SaveParts(parts));
+  }
+  EXPECT_EQ(Saved(), "only");
+}
+
+TEST_F(SessionFileTest, RecordsComeBackInOrder) {
+  Save("one");
+  for (int run = 0; run < 2; ++run) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    SHOAL_ASSERT_OK(file->Append(AsBytes(run == 0 ? "a" : "b")));
+    SHOAL_ASSERT_OK(file->Append(AsBytes(run == 0 ? "aa" : "bb")));
+  }
+  EXPECT_EQ(Records(), (std::vector<std::string>{"one", "a", "aa", "b", "bb"}));
+  EXPECT_EQ(Records(), (std::vector<std::string>{"one", "a", "aa", "b", "bb"}));
+  // A state replaces them.
+  Save("two");
+  EXPECT_EQ(Records(), (std::vector<std::string>{"two"}));
+}
+
+// What a process leaves that is killed while it appends: any part of the record, or as many bytes
+// of which the last ones were not written.
+TEST_F(SessionFileTest, ATornRecordIsDropped) {
+  Save("one");
+  { SHOAL_ASSERT_OK((*Open())->Append(AsBytes("first"))); }
+  const auto whole = fs::file_size(path());
+  for (size_t torn = 0; torn <= 44; ++torn) {
+    std::string tail(torn, '\0');
+    if (torn > 0) tail[0] = 6;
+    std::ofstream(path(), std::ios::app | std::ios::binary) << tail;
+    ASSERT_EQ(Records(), (std::vector<std::string>{"one", "first"})) << torn;
+    fs::resize_file(path(), whole);
+  }
+  std::ofstream(path(), std::ios::app | std::ios::binary) << "torn";
+  { SHOAL_ASSERT_OK((*Open())->Append(AsBytes("second"))); }
+  EXPECT_EQ(Records(), (std::vector<std::string>{"one", "first", "second"}));
+}
+
+// A record that is gone was spent.
+TEST_F(SessionFileTest, AFileWithoutItsLastRecordsIsAnOldCopy) {
+  for (const bool damaged : {false, true}) {
+    Save("one");
+    { SHOAL_ASSERT_OK((*Open())->Append(AsBytes("first"))); }
+    const auto before = fs::file_size(path());
+    {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+      SHOAL_ASSERT_OK(file->Append(AsBytes("second")));
+      SHOAL_ASSERT_OK(file->Append(AsBytes("third")));
+    }
+    if (damaged) {
+      std::fstream file(path(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(before) + 5);
+      file.put('X');
+    } else {
+      fs::resize_file(path(), before);
+    }
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
+    EXPECT_EQ(file->discarded(), "is an old copy");
+    EXPECT_TRUE(file->saved().empty() && file->appended().empty());
+  }
+}
+
+TEST_F(SessionFileTest, NothingIsAppendedAfterAnError) {
+  Save("one");
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
-  SHOAL_ASSERT_OK(file->Save(AsBytes("one")));
-  EXPECT_EQ(ToString(file->saved()), "one");
-  SHOAL_ASSERT_OK(file->Save(file->saved().first(2)));
-  EXPECT_EQ(ToString(file->saved()), "on");
+  fs::rename(path(), path() + ".away");
+  EXPECT_THAT(file->Append(AsBytes("a")), StatusIs(absl::StatusCode::kNotFound, ""));
+  fs::rename(path() + ".away", path());
+  EXPECT_THAT(file->Append(AsBytes("a")),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "failed"));
+  SHOAL_ASSERT_OK(file->Save(AsBytes("two")));
+  SHOAL_EXPECT_OK(file->Append(AsBytes("b")));
 }
 
 TEST_F(SessionFileTest, IsLockedAndPrivateAndWhole) {

@@ -24,7 +24,7 @@ struct CrowdKeys {
 };
 
 struct CrowdOptions {
-  // Null: the chain. An engine of one server that keeps no state.
+  // Null: the chain. An engine of one server.
   const pir::Engine* engine = nullptr;
   uint32_t devices = 1000;
   // Queries of every device, unless `queries` is set.

@@ -53,6 +53,8 @@ struct Work {
 absl::Status RunChain(const Work& work);
 // Through an engine.
 absl::Status RunEngine(const Work& work, const pir::Engine& engine);
+// The same for an engine of one server that keeps state.
+absl::Status RunSessions(const Work& work, const pir::Engine& engine);
 
 }  // namespace shoal::crowd
 

@@ -7,7 +7,9 @@
 #include "src/fuzz/target.h"
 #include "src/pir/engine.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/sets/family.h"
 #include "src/pir/setup/signed_setup.h"
+#include "src/pir/testing/memory_store.h"
 #include "src/pir/testing/records.h"
 #include "src/roster/testing/parties.h"
 #include "src/wire/pir.pb.h"
@@ -65,6 +67,145 @@ bool ParseAnswer(World& world, BytesView input) {
   if ((*batch)->steps() == 0)
     SHOAL_CHECK((*batch)->TakeRecords().size() == world.before->setup().record_bytes());
   return true;
+}
+
+// Piano's sessions, whose states are bytes of a disk: what is there, and what comes next.
+struct PianoWorld {
+  using Disk = pir::testing::MemoryStore::Disk;
+
+  PianoWorld() {
+    // Of every kind of record, and in the middle of a preparation.
+    pir::testing::MemoryStore store;
+    const std::unique_ptr<Session> session = Open(server->setup(), store);
+    while (session->needed(0) == Session::Need::kRequests) {
+      states.push_back(store.disk());
+      const pir::Request request = *session->Prepare(random);
+      SHOAL_CHECK(session->TakePrepared(*Answer(request)).ok());
+      requests.push_back(request);
+    }
+    const uint64_t row = 7;
+    for (int query = 0; query < 2; ++query) {
+      const auto batch = *session->Ask({.rows = std::span(&row, 1), .keys = 1});
+      requests.push_back((*batch->Next(random))[0]);
+      states.push_back(store.disk());
+      const Bytes answer = *Answer(requests.back());
+      const BytesView view = answer;
+      SHOAL_CHECK(batch->Finish(std::span(&view, 1)).ok());
+      states.push_back(store.disk());
+    }
+    const auto next = *engine.CreateServer(records.content(1), {});
+    const std::vector<uint64_t> changed = {3, 50};
+    for (const uint64_t changed_row : changed) records.Fill(changed_row, 9);
+    delta = *next->Refresh(records.content(2), changed);
+    SHOAL_CHECK(delta.has_value() && delta->from == pir::SetupId(server->setup()));
+  }
+  absl::StatusOr<Bytes> Answer(const pir::Request& request) const {
+    const pir::RequestView view = {
+        .kind = request.kind, .count = request.count, .body = request.body};
+    return server->Answer(request.role, std::span(&view, 1)).front();
+  }
+  std::unique_ptr<Session> Open(const wire::PirSetup& setup, pir::SessionStore& store) const {
+    auto session = engine.OpenSession(std::span(&setup, 1), {.store = &store});
+    return session.ok() ? *std::move(session) : nullptr;
+  }
+  // Whether the session opens; then it goes on with whatever it needs, or asks.
+  bool Parse(Disk disk) const {
+    pir::testing::MemoryStore store(std::move(disk));
+    const std::unique_ptr<Session> session = Open(server->setup(), store);
+    if (session == nullptr) return false;
+    testing::TestRandom draws(3);
+    if (session->needed(1) == Session::Need::kRequests) {
+      const auto request = session->Prepare(draws);
+      SHOAL_CHECK(request.ok());
+      const auto answer = Answer(*request);
+      SHOAL_CHECK(answer.ok() && answer->size() == request->answer_bytes);
+      (void)session->TakePrepared(*answer);
+      return true;
+    }
+    const auto batch = session->Ask({.rows = {}, .keys = 1});
+    if (!batch.ok()) return true;
+    const auto asked = (*batch)->Next(draws);
+    SHOAL_CHECK(asked.ok() && Answer(asked->front()).ok());
+    return true;
+  }
+
+  const pir::Engine& engine = *pir::sets::SetsFamily().engines().front();
+  pir::testing::Records records{60, 5};
+  // Before the records change.
+  const std::unique_ptr<pir::Server> server = *engine.CreateServer(records.content(1), {});
+  testing::TestRandom random{1};
+  std::vector<Disk> states;
+  std::vector<pir::Request> requests;
+  std::optional<pir::Delta> delta;
+};
+
+void AddPianoTargets(std::vector<Target>& targets) {
+  const auto world = std::make_shared<PianoWorld>();
+  Target setup{.name = "piano_setup", .seeds = {InputOf(world->server->setup())}, .parse = nullptr};
+  setup.parse = [world](BytesView input) {
+    wire::PirSetup parsed;
+    if (!parsed.ParseFromArray(input.data(), static_cast<int>(input.size()))) return false;
+    const bool sized = world->engine.SizesOf(parsed).ok();
+    pir::testing::MemoryStore store;
+    // One that does not fit the memory opens no session either.
+    SHOAL_CHECK(sized || world->Open(parsed, store) == nullptr);
+    return sized;
+  };
+  setup.mutations = 1000;
+  targets.push_back(std::move(setup));
+
+  // The kind, and the body.
+  Target request{.name = "piano_request", .seeds = {}, .parse = nullptr};
+  for (const pir::Request& one : world->requests) {
+    Bytes seed = {static_cast<uint8_t>(one.kind)};
+    Append(seed, one.body);
+    request.seeds.push_back(std::move(seed));
+  }
+  request.parse = [world](BytesView input) {
+    Cursor cursor(input);
+    const pir::RequestView one = {.kind = cursor.U8(), .count = 1, .body = cursor.rest()};
+    return world->server->Answer(pir::Role::kSingle, std::span(&one, 1)).front().ok();
+  };
+  targets.push_back(std::move(request));
+
+  Target state{.name = "piano_state", .seeds = {}, .parse = nullptr};
+  for (const auto& disk : world->states) {
+    if (!disk.state.empty()) state.seeds.push_back(disk.state);
+  }
+  state.parse = [world](BytesView input) {
+    return world->Parse({.state = ToBytes(input), .records = {}});
+  };
+  state.mutations = 300;
+  targets.push_back(std::move(state));
+
+  // The number of a state of which the record is the last one, and the record.
+  Target record{.name = "piano_record", .seeds = {}, .parse = nullptr};
+  for (size_t i = 0; i < world->states.size(); ++i) {
+    if (world->states[i].records.empty()) continue;
+    Bytes seed = {static_cast<uint8_t>(i)};
+    Append(seed, world->states[i].records.back());
+    record.seeds.push_back(std::move(seed));
+  }
+  record.parse = [world](BytesView input) {
+    Cursor cursor(input);
+    PianoWorld::Disk disk = world->states[cursor.U8() % world->states.size()];
+    if (disk.records.empty() || cursor.rest().empty()) return false;
+    disk.records.back() = ToBytes(cursor.rest());
+    return world->Parse(std::move(disk));
+  };
+  record.mutations = 300;
+  targets.push_back(std::move(record));
+
+  Target delta{.name = "piano_delta", .seeds = {world->delta->changes}, .parse = nullptr};
+  delta.parse = [world](BytesView input) {
+    pir::testing::MemoryStore store(world->states.back());
+    const std::unique_ptr<Session> session = world->Open(world->server->setup(), store);
+    SHOAL_CHECK(session != nullptr);
+    return session->Advance({.from = world->delta->from, .to = world->delta->to, .changes = input})
+        .ok();
+  };
+  delta.mutations = 300;
+  targets.push_back(std::move(delta));
 }
 
 }  // namespace
@@ -128,6 +269,7 @@ void AddPirTargets(std::vector<Target>& targets) {
   });
   add("pir_answer", *answers.front(),
       [world](BytesView input) { return ParseAnswer(*world, input); });
+  AddPianoTargets(targets);
 }
 
 std::vector<Target> FormatTargets() {

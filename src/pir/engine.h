@@ -190,15 +190,28 @@ class Server {
 };
 
 // Where a session keeps its secret state between runs of the program, for example a file that knows
-// whether it is an old copy (src/client/session_file.h). Thread-compatible.
+// whether it is an old copy (src/client/session_file.h): a state, and records that were appended to
+// it since. A session whose state is large appends what each query changed, and now and then saves
+// a state anew. Thread-compatible.
 class SessionStore {
  public:
   virtual ~SessionStore() = default;
-  // The last state that was saved; empty if there is none, or if it is an old copy, whose hints may
-  // be spent.
+  // What was there when the store was opened: the last state that was saved, and the records that
+  // were appended to it, in order. Empty if there is none, or if it is an old copy, whose hints may
+  // be spent. Valid until the first call of Save or Append.
   virtual BytesView saved() const = 0;
-  // Durable when it returns OK. Nothing that follows from the state may be sent after an error.
-  virtual absl::Status Save(BytesView state) = 0;
+  virtual std::span<const BytesView> appended() const = 0;
+
+  // Both are durable when they return OK. Nothing that follows from them may be sent after an
+  // error; whether what failed is there the next time is not known then.
+
+  // Makes the parts, one after the other, the state, without records.
+  virtual absl::Status SaveParts(std::span<const BytesView> parts) = 0;
+  absl::Status Save(BytesView state) { return SaveParts(std::span(&state, 1)); }
+  // Appends a record of 1 to kMaxRecord bytes. FAILED_PRECONDITION after a call that failed: then a
+  // state must be saved first.
+  virtual absl::Status Append(BytesView record) = 0;
+  static constexpr uint64_t kMaxRecord = uint64_t{1} << 32;
 };
 
 // The queries of one lookup, in steps. Thread-compatible.
@@ -257,6 +270,16 @@ class Session {
   // FAILED_PRECONDITION if nothing is needed.
   virtual absl::StatusOr<Request> Prepare(RandomSource& random);
   virtual absl::Status TakePrepared(BytesView answer);
+  // How much of the preparation is done, of how much, in any unit.
+  struct Progress {
+    uint64_t done = 0, total = 0;
+  };
+  virtual Progress progress() const { return {}; }
+
+  // The SetupId of an earlier epoch, if that is what the store's state is of: Advance with the
+  // delta from there to setup() makes it this setup's. Until then something is needed, and the
+  // first call of Prepare gives the state up.
+  virtual std::optional<Digest> behind() const { return std::nullopt; }
 
   // Records that can be asked for with what is prepared; nothing if there is no such limit.
   virtual std::optional<uint64_t> Budget() const { return std::nullopt; }

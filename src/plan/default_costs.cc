@@ -72,6 +72,11 @@ pir_word_ns: 4.796
 pir_ask_column_ns: 325.7
 simplepir_recover_byte_ns: 202.7
 doublepir_recover_byte_ns: 1.069e+06
+sets_stream_byte_ns: 1.1
+sets_row_ns: 400
+sets_row_byte_ns: 0.6
+sets_choice_ns: 8.9
+sets_recover_byte_ns: 3.4
 mask {
   few_ns: 12.34
   many_ns: 11.05

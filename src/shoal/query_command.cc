@@ -335,8 +335,8 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   }
   if (engine != nullptr) {
     const uint64_t pad = std::min<uint64_t>(cli::NumberOr(values, "pad", 1), ~uint32_t{0});
-    SHOAL_RETURN_IF_ERROR(
-        session->UseEngine(*engine, cli::TextsOf(values, "party"), static_cast<uint32_t>(pad)));
+    SHOAL_RETURN_IF_ERROR(session->UseEngine(*engine, cli::TextsOf(values, "party"),
+                                             static_cast<uint32_t>(pad), keys.count()));
   } else {
     SHOAL_RETURN_IF_ERROR(session->UseChain(beyond_phi));
   }
@@ -344,6 +344,13 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   CommandResults results(json_wanted, keys, session->console(), output);
   SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
   session->TellCosts();
+  if (results.failed() > 0 && engine != nullptr && engine->keeps_state()) {
+    session->console().Warn(absl::StrCat(
+        engine->name(),
+        ": what came wrong stays in the session, and may spoil later answers. `shoal prepare "
+        "--anew` ends the session; whoever answered wrongly learns from that, and from nothing "
+        "else, that it was noticed"));
+  }
   return OutcomeOf(results);
 }
 
@@ -393,6 +400,11 @@ party that runs the engine. Encryption hides which keys are asked for, but not h
 the table and kept beside the state; an interrupted download is continued. Many keys of
 a large hashed table are asked together in batches. How many there are depends on the
 number of keys alone (docs/engines.md has the exception).
+
+With --engine piano the table is read once before the first query (shoal prepare does
+that ahead of time), and then every query takes little of the server. How many queries
+are left is said at the end. A query is spent when it is sent, whatever comes of it; one
+whose answer was lost is sent again, as it was, by the next command.
 )",
       .examples = R"(  shoal query --config client.textproto bash openssl
   shoal query --config client.textproto --file keys --output results.tsv
@@ -400,6 +412,7 @@ number of keys alone (docs/engines.md has the exception).
   shoal query --config client.textproto --obtain 64     slots for a later query
   shoal query --config client.textproto --engine simplepir bash     one server, no round
   shoal query --config client.textproto --engine simplepir --party 2 bash
+  shoal query --config client.textproto --engine piano bash         after shoal prepare
 )",
       .options =
           [](cli::Options& options) {

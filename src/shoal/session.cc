@@ -17,6 +17,7 @@
 #include "src/pir/costs.h"
 #include "src/shoal/format.h"
 #include "src/shoal/privacy_text.h"
+#include "src/storage/file.h"
 
 namespace shoal::commands {
 namespace {
@@ -106,14 +107,19 @@ absl::StatusOr<client::Transport*> Session::ConnectTo(uint32_t party) {
   return others_.back().get();
 }
 
-absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
-                                uint32_t pad_to) {
+bool Session::OpenedEngine::ready() const {
+  const pir::Session::Progress progress = client->progress();
+  return progress.done == progress.total;
+}
+
+absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
+                                                      const std::vector<std::string>& parties) {
   const std::string name(engine.name());
   if (!parties.empty() && parties.size() != engine.roles().size()) {
     return cli::UsageError(absl::StrCat("--party: ", name, " takes ", engine.roles().size(),
                                         ", not ", parties.size()));
   }
-  std::vector<client::Transport*> servers;
+  EnginePlace place;
   std::set<uint32_t> taken;
   Transcript transcript("shoal client session servers v1");
   for (size_t i = 0; i < engine.roles().size(); ++i) {
@@ -127,33 +133,154 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
       return cli::UsageError(absl::StrCat("--party: one party must not be both servers of ", name));
     }
     SHOAL_ASSIGN_OR_RETURN(client::Transport* const server, ConnectTo(party));
-    servers.push_back(server);
+    place.servers.push_back(server);
     transcript.Blob(deployment_->current().roster().party(party).tls_certificate_sha256);
   }
   // All parties signed the hint, so that it serves with every one of them. A session's state
   // belongs to its servers.
-  const std::string path = absl::StrCat(config_.state_path, ".", name);
-  if (engine.keeps_state()) {
-    const std::string state =
-        taken == std::set<uint32_t>{1}
-            ? path + ".session"
-            : absl::StrCat(path, ".party-", absl::StrJoin(taken, "-"), ".session");
-    SHOAL_ASSIGN_OR_RETURN(
-        session_file_, client::SessionFile::Open(state, transcript.Finish(), witnesses_, random_));
-    if (!session_file_->discarded().empty()) {
-      console_.Warn(
-          absl::StrCat(state, " ", session_file_->discarded(), "; what was prepared is made anew"));
+  place.identity = transcript.Finish();
+  place.path = absl::StrCat(config_.state_path, ".", name);
+  const std::string session =
+      taken == std::set<uint32_t>{1}
+          ? place.path + ".session"
+          : absl::StrCat(place.path, ".party-", absl::StrJoin(taken, "-"), ".session");
+  place.sessions = {session, session + "-2"};
+  return place;
+}
+
+absl::StatusOr<std::unique_ptr<client::SessionFile>> Session::OpenSessionFile(
+    const EnginePlace& place, const std::string& path) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::SessionFile> file,
+                         client::SessionFile::Open(path, place.identity, witnesses_, random_));
+  if (!file->discarded().empty()) {
+    console_.Warn(absl::StrCat(path, " ", file->discarded(), "; what was prepared is made anew"));
+  }
+  return file;
+}
+
+absl::StatusOr<Session::OpenedEngine> Session::OpenEngine(const pir::Engine& engine,
+                                                          const EnginePlace& place,
+                                                          std::unique_ptr<client::SessionFile> file,
+                                                          uint32_t pad_to) {
+  OpenedEngine opened{.file = std::move(file), .client = nullptr};
+  SHOAL_ASSIGN_OR_RETURN(opened.client,
+                         client::EngineClient::Create(&deployment_->current(), place.servers,
+                                                      {.engine = &engine,
+                                                       .hint_path = place.path,
+                                                       .store = opened.file.get(),
+                                                       .pad_to = pad_to},
+                                                      environment_));
+  if (engine.keeps_state()) SHOAL_RETURN_IF_ERROR(opened.client->Open());
+  return opened;
+}
+
+void Session::Use(OpenedEngine engine) {
+  session_file_ = std::move(engine.file);
+  engine_ = engine.client.get();
+  source_ = std::move(engine.client);
+}
+
+absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
+                                uint32_t pad_to, uint64_t keys) {
+  SHOAL_ASSIGN_OR_RETURN(const EnginePlace place, PlaceOf(engine, parties));
+  if (!engine.keeps_state()) {
+    SHOAL_ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine(engine, place, nullptr, pad_to));
+    Use(std::move(opened));
+    return absl::OkStatus();
+  }
+  const uint64_t pad = std::max<uint32_t>(1, pad_to);
+  const uint64_t wanted = (keys + pad - 1) / pad * pad;
+  std::optional<OpenedEngine> to_prepare;
+  uint64_t left = 0, spent = 0;
+  absl::Status in_use;
+  for (const std::string& path : place.sessions) {
+    // The second one is made by `shoal prepare`.
+    if (path != place.sessions.front() && !FileExists(path)) continue;
+    absl::StatusOr<std::unique_ptr<client::SessionFile>> file = OpenSessionFile(place, path);
+    if (absl::IsFailedPrecondition(file.status())) {
+      in_use = file.status();
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(file.status());
+    SHOAL_ASSIGN_OR_RETURN(OpenedEngine opened,
+                           OpenEngine(engine, place, *std::move(file), pad_to));
+    if (!opened.ready()) {
+      if (!to_prepare) to_prepare = std::move(opened);
+      continue;
+    }
+    if (opened.left() >= wanted) {
+      Use(std::move(opened));
+      return absl::OkStatus();
+    }
+    left = std::max(left, opened.left());
+    ++spent;
+  }
+  if (spent > 0) {
+    const std::string command = absl::StrCat("`shoal prepare --engine ", engine.name(), "`");
+    return absl::ResourceExhaustedError(absl::StrCat(
+        engine.name(), ": this lookup takes ", WithCommas(wanted), " queries, and ",
+        WithCommas(left), " are left of what was prepared; ",
+        to_prepare     ? absl::StrCat("the next session is prepared in part, and ", command,
+                                      " goes on with it")
+        : !in_use.ok() ? "another command prepares or uses the other session: wait until it is done"
+                       : absl::StrCat(command, " prepares the next session"),
+        ". Nothing was sent"));
+  }
+  if (!to_prepare) return in_use;
+  Tell(absl::StrCat(engine.name(), ": nothing is prepared yet: the table is read once, ",
+                    SizeText(to_prepare->client->costs().bytes.hint_bytes)));
+  Use(*std::move(to_prepare));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engine,
+                                                         const std::vector<std::string>& parties,
+                                                         bool anew) {
+  SHOAL_ASSIGN_OR_RETURN(const EnginePlace place, PlaceOf(engine, parties));
+  // Nothing of it is needed any more, and queries go on while this takes its time.
+  store_.reset();
+  Prepared prepared;
+  std::optional<OpenedEngine> to_prepare;
+  absl::Status in_use;
+  for (const std::string& path : place.sessions) {
+    absl::StatusOr<std::unique_ptr<client::SessionFile>> file = OpenSessionFile(place, path);
+    // One that answers queries meanwhile is not to be prepared.
+    if (absl::IsFailedPrecondition(file.status()) && !anew) {
+      in_use = file.status();
+      continue;
+    }
+    SHOAL_RETURN_IF_ERROR(file.status());
+    if (anew) SHOAL_RETURN_IF_ERROR((*file)->Save({}));
+    SHOAL_ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine(engine, place, *std::move(file), 1));
+    if (opened.ready() && opened.left() > 0) {
+      prepared.queries += opened.left();
+    } else if (!to_prepare) {
+      to_prepare = std::move(opened);
     }
   }
-  SHOAL_ASSIGN_OR_RETURN(
-      std::unique_ptr<client::EngineClient> client,
-      client::EngineClient::Create(
-          &deployment_->current(), std::move(servers),
-          {.engine = &engine, .hint_path = path, .store = session_file_.get(), .pad_to = pad_to},
-          environment_));
-  engine_ = client.get();
-  source_ = std::move(client);
-  return absl::OkStatus();
+  if (!to_prepare) {
+    if (prepared.queries == 0 && !in_use.ok()) return in_use;
+    return prepared;
+  }
+  if (to_prepare->ready()) {
+    // Spent: a new one begins.
+    SHOAL_RETURN_IF_ERROR(to_prepare->file->Save({}));
+    SHOAL_ASSIGN_OR_RETURN(to_prepare, OpenEngine(engine, place, std::move(to_prepare->file), 1));
+  }
+  const std::string again = absl::StrCat(console_.name(),
+                                         ": interrupted; what has come is kept, and the same "
+                                         "command goes on from there");
+  interruption_.Say(again);
+  const pir::Session::Progress progress = to_prepare->client->progress();
+  const uint64_t bytes = to_prepare->client->costs().bytes.hint_bytes;
+  Tell(absl::StrCat(engine.name(), ": reading the table once, ", SizeText(bytes),
+                    progress.done > 0 ? absl::StrCat("; ", 100 * progress.done / progress.total,
+                                                     " % of it came before")
+                                      : ""));
+  SHOAL_RETURN_IF_ERROR(to_prepare->client->Prepare());
+  prepared.now = true;
+  prepared.queries += to_prepare->left();
+  return prepared;
 }
 
 absl::Status Session::LookUp(client::Keys& keys, client::Results& results) {
@@ -248,9 +375,17 @@ void Session::TellCosts() {
       console_.Warn(
           absl::StrCat(name, ": what was fetched cannot be kept: ", fetch.unwritten.message()));
     }
-    Tell(absl::StrCat(name, ": hint ", SizeText(engine_->costs().bytes.hint_bytes), " (",
-                      SizeText(fetch.received_bytes), " fetched",
-                      fetch.by_delta ? " as a delta" : "", ")"));
+    if (const std::optional<uint64_t> left = engine_->budget()) {
+      Tell(absl::StrCat(name, ": ", WithCommas(*left), " queries are left of what was prepared",
+                        fetch.by_delta ? absl::StrCat(" (brought to this version of the table by ",
+                                                      SizeText(fetch.received_bytes), ")")
+                                       : "",
+                        "; `shoal prepare` prepares the next ones"));
+    } else {
+      Tell(absl::StrCat(name, ": hint ", SizeText(engine_->costs().bytes.hint_bytes), " (",
+                        SizeText(fetch.received_bytes), " fetched",
+                        fetch.by_delta ? " as a delta" : "", ")"));
+    }
   } else if (const client::Ledger& ledger = state().ledger; ledger.submissions() > 0) {
     // Not computed for nobody: it takes some seconds.
     if (!console_.quiet())

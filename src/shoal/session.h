@@ -46,9 +46,20 @@ class Session {
   // The source of the lookups' rows: one of these, once.
   absl::Status UseChain(client::BeyondPhi beyond_phi);
   // With its hint or session, which is kept beside the state. `parties`: the party of each of the
-  // engine's roles; empty: the first ones. `pad_to`: see EngineOptions.
+  // engine's roles; empty: the first ones. `pad_to`: see EngineOptions. `keys`: of the lookup.
+  // An engine that keeps state has two sessions, so that one is used while the other is prepared:
+  // the first one that has queries for so many keys is taken. RESOURCE_EXHAUSTED if none has, and
+  // all are spent or in use.
   absl::Status UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
-                         uint32_t pad_to);
+                         uint32_t pad_to, uint64_t keys);
+  // Prepares a session of an engine that keeps state, if one of the two is not prepared, or spent.
+  // With `anew`, both are given up first. The client's state is free for other commands meanwhile.
+  struct Prepared {
+    bool now = false;      // or there was nothing to do
+    uint64_t queries = 0;  // that are left in both
+  };
+  absl::StatusOr<Prepared> PrepareEngine(const pir::Engine& engine,
+                                         const std::vector<std::string>& parties, bool anew);
 
   // Writes what a lookup of these keys would cost to `out`, as sentences or as JSON, and sends no
   // query. To be called after UseChain. FAILED_PRECONDITION if the lookup would be stopped.
@@ -78,6 +89,29 @@ class Session {
   void PrepareInterruption(const std::optional<client::UnderWay>& under_way);
   // Says what a lookup reveals, before anything is sent.
   void TellProtection(const client::Division& division);
+  // The servers of an engine's roles, and the two sessions of one that keeps state.
+  struct EnginePlace {
+    std::vector<client::Transport*> servers;
+    Digest identity = {};               // of the servers, in order
+    std::string path;                   // of the hint
+    std::vector<std::string> sessions;  // two
+  };
+  absl::StatusOr<EnginePlace> PlaceOf(const pir::Engine& engine,
+                                      const std::vector<std::string>& parties);
+  struct OpenedEngine {
+    std::unique_ptr<client::SessionFile> file;  // null without state
+    std::unique_ptr<client::EngineClient> client;
+    // Of an engine that keeps state: what is there is complete, though it may be spent.
+    bool ready() const;
+    uint64_t left() const { return client->budget().value_or(~uint64_t{0}); }
+  };
+  // FAILED_PRECONDITION: another process uses the session's file.
+  absl::StatusOr<std::unique_ptr<client::SessionFile>> OpenSessionFile(const EnginePlace& place,
+                                                                       const std::string& path);
+  absl::StatusOr<OpenedEngine> OpenEngine(const pir::Engine& engine, const EnginePlace& place,
+                                          std::unique_ptr<client::SessionFile> file,
+                                          uint32_t pad_to);
+  void Use(OpenedEngine engine);
   // A connection to a party, which the session keeps.
   absl::StatusOr<client::Transport*> ConnectTo(uint32_t party);
 

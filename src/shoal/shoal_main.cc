@@ -12,11 +12,12 @@ int main(int argc, char** argv) {
   using namespace shoal::commands;
   using shoal::client::ConnectTls;
   const std::vector<shoal::cli::Command> commands = {
-      KeysGenerate(),      KeysRenew(),          KeysMachine(),          RosterAssemble(),
-      RosterSign(),        RosterAggregate(),    RosterPins(),           RosterInspect(),
-      TableBuild(),        TableInspect(),       TableVerify(),          TableSign(),
-      TableAggregate(),    TableSignEngine(),    TableAggregateEngine(), Query(ConnectTls),
-      Updates(ConnectTls), Simulate(ConnectTls), Status(ConnectTls),     PlanCommand(),
+      KeysGenerate(),      KeysRenew(),         KeysMachine(),          RosterAssemble(),
+      RosterSign(),        RosterAggregate(),   RosterPins(),           RosterInspect(),
+      TableBuild(),        TableInspect(),      TableVerify(),          TableSign(),
+      TableAggregate(),    TableSignEngine(),   TableAggregateEngine(), Query(ConnectTls),
+      Prepare(ConnectTls), Updates(ConnectTls), Simulate(ConnectTls),   Status(ConnectTls),
+      PlanCommand(),
   };
   return shoal::cli::Main("shoal", "private lookups in public tables", commands, argc, argv);
 }

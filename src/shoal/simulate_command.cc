@@ -299,7 +299,9 @@ With --engine simplepir or doublepir the same devices ask the frontend's engine
 instead, and there is no round. The hint is fetched once for all devices of this
 process, and counts in every device's bytes. Queries are made first, then sent over
 --connections connections at a time (seconds_wait_online), then recovered and checked,
-256 MiB of them at a time; each key has a query of its own. cost_* are the costs of one
+256 MiB of them at a time; each key has a query of its own. With --engine piano the
+table is read once, and each connection has a session of what comes of it, a query at a
+time (seconds_wait_online has the client's work, too). cost_* are the costs of one
 query, by the same names for all engines. For the chain, set-up is the noise of the
 round, and seconds are those of all parties' processors.
 )",

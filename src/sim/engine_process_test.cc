@@ -199,7 +199,7 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_THAT(other.output, HasSubstr("it runs simplepir"));
   const Result unknown = deployment().Query(client, {"--engine", "triplepir", "7"});
   EXPECT_EQ(unknown.code, 2) << unknown.output;
-  EXPECT_THAT(unknown.output, HasSubstr("there are chain, simplepir and doublepir"));
+  EXPECT_THAT(unknown.output, HasSubstr("there are chain, simplepir, doublepir and piano"));
 
   server.Signal(SIGTERM);
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
@@ -218,6 +218,70 @@ TEST(EngineProcess, DoublePirServesNarrowRows) {
   EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
   EXPECT_GT(fs::file_size(deployment.path(client + ".state.doublepir.hint")), 400u << 20);
   fs::remove(deployment.path(client + ".state.doublepir.hint"));
+}
+
+// Piano: two sessions that `shoal prepare` fills and `shoal query` spends.
+TEST(EngineProcess, PianoIsPreparedAndAsked) {
+  Deployment deployment("piano", 60, {"--row-bytes", "64"}, "piano");
+  Process server = deployment.Start(1, {"--engine", "piano"});
+  const std::string client = deployment.NewClient();
+  const auto prepare = [&](const Words& options) {
+    return RunToEnd(Words{Shoal(), "prepare", "--config", deployment.path(client + ".textproto")} +
+                    options);
+  };
+  const auto query = [&](const Words& options) {
+    return deployment.Query(client, Words{"--engine", "piano"} + options);
+  };
+  const auto prepared = [&](const Words& options = {}) {
+    const Result result = prepare(Words{"--engine", "piano"} + options);
+    EXPECT_EQ(result.code, 0) << result.output;
+    const size_t at = result.output.find("queries\t");
+    EXPECT_NE(at, std::string::npos) << result.output;
+    return at == std::string::npos ? 0 : std::stoi(result.output.substr(at + 8));
+  };
+  const int queries = prepared();
+  ASSERT_GT(queries, 10);
+  EXPECT_EQ(prepared(), 2 * queries) << "the second session";
+  EXPECT_EQ(prepared(), 2 * queries) << "nothing to do";
+
+  const Result result = query({"7", "59", "no-such-key"});
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+  EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
+  EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+  EXPECT_THAT(result.output, HasSubstr(absl::StrCat(queries - 3, " queries are left")));
+  EXPECT_EQ(prepared(), 2 * queries - 3);
+
+  // All of the second session, as the first one has too few. Then there is none with so many.
+  const Words many = {"--pad", std::to_string(queries), "8"};
+  const Result all = query(many);
+  EXPECT_EQ(all.code, 0) << all.output;
+  EXPECT_THAT(all.output, HasSubstr("8\tfound\tvalue 8\tyes\n"));
+  EXPECT_THAT(all.output, HasSubstr(": 0 queries are left"));
+  const Result refused = query(many);
+  EXPECT_EQ(refused.code, 1) << refused.output;
+  EXPECT_THAT(refused.output,
+              HasSubstr(absl::StrCat(queries - 3, " are left of what was prepared")));
+  EXPECT_THAT(refused.output, HasSubstr("`shoal prepare --engine piano` prepares the next"));
+  EXPECT_EQ(prepared(), 2 * queries - 3);
+  EXPECT_EQ(query(many).code, 0);
+
+  // A copy that is brought back is given up, with its queries.
+  const fs::path session = deployment.path(client + ".state.piano.session");
+  const std::string old = Text(session);
+  EXPECT_EQ(query({"9"}).code, 0);
+  WriteText(session, old);
+  const Result again = query({"9"});
+  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("is an old copy"));
+  EXPECT_THAT(again.output, HasSubstr("9\tfound\tvalue 9\tyes\n"));
+  EXPECT_EQ(prepared({"--anew"}), queries);
+
+  for (const Words& wrong : {Words{}, Words{"--engine", "simplepir"}, Words{"--engine", "chain"}}) {
+    EXPECT_EQ(prepare(wrong).code, 2);
+  }
+  server.Signal(SIGTERM);
+  EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
 }
 
 // The product that makes a start slow is kept for the next start. A product that is damaged or
@@ -374,7 +438,7 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
     EXPECT_EQ(result.code, code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(part));
   };
-  refused(1, {"--engine", "triplepir"}, 2, "there are chain, simplepir and doublepir");
+  refused(1, {"--engine", "triplepir"}, 2, "there are chain, simplepir, doublepir and piano");
   refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
   refused(1, {"--engine", "doublepir"}, 1,
           "the parties have not signed this table's setup of doublepir (shoal table sign-engine");

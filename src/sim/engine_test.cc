@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <latch>
@@ -31,6 +32,7 @@
 #include "src/client/witness.h"
 #include "src/crowd/crowd.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/sets/family.h"
 #include "src/pir/setup/maker.h"
 #include "src/pir/setup/product_file.h"
 #include "src/pir/setup/signed_setup.h"
@@ -129,10 +131,11 @@ class World {
   }
 
   void Serve(std::shared_ptr<const table::Table> table,
-             std::function<void(const pir::Engine&, uint64_t, uint64_t)> progress = nullptr) {
+             std::function<void(const pir::Engine&, uint64_t, uint64_t)> progress = nullptr,
+             const pir::Engine* engine = &pir::lwe::SimplePir()) {
     auto service = shoald::PirService::Create(
-        &*roster_, SignSetups(std::move(table)),
-        {.engines = {&pir::lwe::SimplePir()}, .pool = &pool_, .progress = std::move(progress)});
+        &*roster_, SignSetups(std::move(table), {engine}),
+        {.engines = {engine}, .pool = &pool_, .progress = std::move(progress)});
     SHOAL_CHECK(service.ok());
     service_ = *std::move(service);
   }
@@ -414,6 +417,176 @@ TEST(EngineSim, TwoRolesAndASessionThatIsSpent) {
         CallService(*services[0], wire::MakeFrame(FrameType::kPirQuery, request, Bytes(64))),
         StatusIs(absl::StatusCode::kInvalidArgument, ""));
   }
+}
+
+// Piano from key to value: a session that is read from the table once, cut off and continued;
+// lookups by several processes; an answer that is lost; an epoch; a server that lies.
+class PianoSim : public ::testing::Test {
+ protected:
+  PianoSim() { Serve(1); }
+  // A directory of the test's own, as all tests draw the same names.
+  static std::string FreshDirectory() {
+    const std::string path = ::testing::TempDir() + "/piano-sim";
+    std::filesystem::remove_all(path);
+    std::filesystem::create_directories(path);
+    return path;
+  }
+  shoald::ServedTable Sign(uint64_t epoch) {
+    return world_.SignSetups(world_.MakeTable(epoch, 300, 64), {&engine_});
+  }
+  void Serve(uint64_t epoch) {
+    service_ = *shoald::PirService::Create(&world_.roster(), Sign(epoch),
+                                           {.engines = {&engine_}, .pool = &world_.pool()});
+  }
+  // Another process of the device.
+  absl::Status Open() {
+    client_.reset();
+    store_.reset();
+    transport_ = std::make_unique<DirectTransport>(&world_, service_.get());
+    transport_->queries_left = queries_left_;
+    transport_->spoil = spoil_;
+    SHOAL_ASSIGN_OR_RETURN(
+        auto fetched,
+        client::Deployment::Fetch(*transport_, world_.parties().pinned(), device_.state, kNowS));
+    deployment_.emplace(std::move(fetched));
+    SHOAL_ASSIGN_OR_RETURN(store_, client::SessionFile::Open(path_, {1}, place_, device_.random));
+    SHOAL_ASSIGN_OR_RETURN(client_,
+                           client::EngineClient::Create(&*deployment_, {transport_.get()},
+                                                        {.engine = &engine_, .store = store_.get()},
+                                                        device_.Environment()));
+    return client_->Prepare();
+  }
+  absl::StatusOr<std::vector<Lookup>> LookUp(const std::vector<std::string>& keys) {
+    std::vector<Bytes> bytes;
+    for (const std::string& key : keys) bytes.push_back(ToBytes(AsBytes(key)));
+    return client::LookUp(*deployment_, *client_, bytes, device_.Environment());
+  }
+  int Calls(FrameType type) const {
+    return static_cast<int>(std::ranges::count(transport_->calls, type));
+  }
+
+  const pir::Engine& engine_ =
+      **std::ranges::find_if(pir::sets::SetsFamily().engines(),
+                             [](const pir::Engine* engine) { return engine->name() == "piano"; });
+  World world_;
+  Device device_{&world_};
+  const std::string directory_ = FreshDirectory();
+  const std::string path_ = directory_ + "/session";
+  const client::WitnessPlace place_ = client::WitnessPlace::Below(directory_);
+  std::unique_ptr<shoald::PirService> service_;
+  std::unique_ptr<DirectTransport> transport_;
+  std::optional<client::Deployment> deployment_;
+  std::unique_ptr<client::SessionFile> store_;
+  std::unique_ptr<client::EngineClient> client_;
+  int queries_left_ = 1 << 30;
+  std::function<void(Bytes&)> spoil_;
+};
+
+TEST_F(PianoSim, KeysAreFoundAndOthersProvedAbsent) {
+  // Cut off again and again.
+  queries_left_ = 2;
+  int processes = 0;
+  while (!Open().ok()) {
+    ASSERT_LT(++processes, 100);
+    EXPECT_FALSE(client_->prepared());
+  }
+  EXPECT_GT(processes, 2);
+  queries_left_ = 1 << 30;
+  uint64_t budget = *client_->budget();
+  for (int process = 0; process < 3; ++process) {
+    SHOAL_ASSERT_OK(Open());
+    EXPECT_EQ(Calls(FrameType::kPirQuery), 0) << "prepared once";
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-7", "nobody", "key-10", "key-7"}));
+    ASSERT_EQ(results.size(), 4u);
+    EXPECT_EQ(ToString(results[0].value), "value 7");
+    EXPECT_EQ(results[1].outcome, Lookup::Outcome::kAbsent);
+    EXPECT_EQ(ToString(results[2].value), "value 10 1");
+    EXPECT_EQ(ToString(results[3].value), "value 7");
+    // A query for every key, also for one that comes twice.
+    EXPECT_EQ(Calls(FrameType::kPirQuery), 4);
+    EXPECT_TRUE(transport_->hung_up);
+    budget -= 4;
+    EXPECT_EQ(*client_->budget(), budget);
+  }
+}
+
+TEST_F(PianoSim, ALostAnswerAndAnEpoch) {
+  SHOAL_ASSERT_OK(Open());
+  const uint64_t budget = *client_->budget();
+  transport_->queries_left = 1;
+  EXPECT_THAT(LookUp({"key-7", "key-20"}), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
+  // The second query is spent, and is sent again to the next epoch.
+  SHOAL_ASSERT_OK(service_->Reload(Sign(2)));
+  SHOAL_ASSERT_OK(Open());
+  EXPECT_TRUE(client_->hint_fetch().by_delta);
+  EXPECT_EQ(Calls(FrameType::kPirQuery), 1);
+  EXPECT_EQ(*client_->budget(), budget - 2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-20", "key-7", "key-299"}));
+  EXPECT_EQ(ToString(results[0].value), "value 20 2");
+  EXPECT_EQ(ToString(results[1].value), "value 7");
+  EXPECT_EQ(ToString(results[2].value), "value 299");
+  // The query of a client that has not noticed yet.
+  SHOAL_ASSERT_OK(service_->Reload(Sign(3)));
+  EXPECT_THAT(LookUp({"key-20"}), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch"));
+  // An epoch that no delta leads to.
+  Serve(5);
+  SHOAL_ASSERT_OK(Open());
+  EXPECT_FALSE(client_->hint_fetch().by_delta);
+  EXPECT_EQ(*client_->budget(), budget);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto last, LookUp({"key-20"}));
+  EXPECT_EQ(ToString(last[0].value), "value 20 5");
+}
+
+// What the server sees depends on the number of keys alone, whatever it answers.
+TEST_F(PianoSim, SpoiltAnswersAreFoundAndNotToldOf) {
+  SHOAL_ASSERT_OK(Open());
+  std::vector<FrameType> calls;
+  std::vector<size_t> bytes;
+  for (const bool spoilt : {false, true}) {
+    transport_->calls.clear();
+    transport_->call_bytes.clear();
+    // Another bit each time: an error stays in a hint, and the same one again would undo it.
+    int answers = 0;
+    if (spoilt) {
+      transport_->spoil = [&answers](Bytes& answer) {
+        const auto bit = static_cast<uint8_t>(1u << answers++ % 8);
+        answer[7] ^= bit;
+        answer[answer.size() / 2 + 7] ^= bit;
+      };
+    }
+    for (int lookup = 0; lookup < 3; ++lookup) {
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-7", "key-8"}));
+      for (const Lookup& result : results) {
+        EXPECT_EQ(result.outcome, spoilt ? Lookup::Outcome::kFailed : Lookup::Outcome::kFound);
+      }
+    }
+    if (spoilt) {
+      EXPECT_EQ(transport_->calls, calls);
+      EXPECT_EQ(transport_->call_bytes, bytes);
+    }
+    calls = transport_->calls;
+    bytes = transport_->call_bytes;
+  }
+  // A server that lies while the table is read is found at once, and the session goes on.
+  for (const char* suffix : {"", ".guard", ".lock"}) unlink((path_ + suffix).c_str());
+  spoil_ = [](Bytes& answer) { answer[0] ^= 1; };
+  EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kDataLoss, "signed"));
+  spoil_ = nullptr;
+  SHOAL_ASSERT_OK(Open());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-7"}));
+  EXPECT_EQ(ToString(results[0].value), "value 7");
+}
+
+TEST_F(PianoSim, ASessionThatIsSpentSaysSo) {
+  SHOAL_ASSERT_OK(Open());
+  std::vector<std::string> keys(*client_->budget() + 1, "key-1");
+  EXPECT_THAT(LookUp(keys), StatusIs(absl::StatusCode::kResourceExhausted, "nothing was sent"));
+  keys.pop_back();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp(keys));
+  EXPECT_EQ(ToString(results.back().value), "value 1");
+  EXPECT_EQ(client_->budget(), 0u);
+  SHOAL_ASSERT_OK(Open());
+  EXPECT_THAT(LookUp({"key-1"}), StatusIs(absl::StatusCode::kResourceExhausted, "0 queries"));
 }
 
 // A batch over chunks through the service is what the engine's server answers.
@@ -1024,6 +1197,30 @@ TEST(EngineSim, ACrowdIsAnsweredAndEveryAnswerCompared) {
     EXPECT_LE(report.latency_seconds.p50, report.latency_seconds.p99);
     EXPECT_LE(report.latency_seconds.p99, report.latency_seconds.most);
   }
+}
+
+// The same for an engine whose sessions are prepared.
+TEST(EngineSim, ACrowdOfSessionsIsAnswered) {
+  World world;
+  const pir::Engine& piano = *pir::sets::SetsFamily().engines().front();
+  const auto table = world.MakeTable(1, 90, 64, /*dense=*/true);
+  world.Serve(table, nullptr, &piano);
+  Crowd crowd(&world);
+  crowd.options.engine = &piano;
+  crowd.options.connections = 10;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const crowd::CrowdReport report, crowd.Run(&table->content()));
+  EXPECT_EQ(report.engine, "piano");
+  EXPECT_EQ(report.queries, 90u);
+  EXPECT_EQ(report.answers_correct, 90u);
+  EXPECT_EQ(report.answers_wrong + report.answers_failed + report.keys_failed, 0u);
+  EXPECT_EQ(report.devices_lost, 0u);
+  EXPECT_GT(report.costs.query_seconds, 0);
+  EXPECT_GT(report.costs.recover_seconds, 0);
+  EXPECT_GT(report.latency_seconds.p50, 0);
+  // Each session has all of its devices' queries.
+  crowd.options.connections = 1;
+  EXPECT_THAT(crowd.Run(&table->content()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "fewer devices"));
 }
 
 // A server that gets more queries than it can answer in time refuses the last ones at once and

@@ -156,6 +156,34 @@ absl::Status WriteFileAtomically(
   });
 }
 
+absl::Status WritePartsAtomically(
+    const std::string& path,
+    const std::function<std::vector<BytesView>(const FileIdentity& self)>& parts, FileMode mode) {
+  return Replace(path, mode, [&](int fd, const std::string& name) -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(const FileIdentity self, IdentityOf(name));
+    for (const BytesView part : parts(self)) SHOAL_RETURN_IF_ERROR(WriteAll(fd, part, name));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status AppendToFile(const std::string& path, uint64_t at, BytesView content) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(errno, path);
+  auto close_fd = absl::MakeCleanup([fd] { ::close(fd); });
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, path);
+  if (static_cast<uint64_t>(info.st_size) < at) {
+    return absl::OutOfRangeError(
+        absl::StrCat(path, ": has ", info.st_size, " bytes, fewer than were written"));
+  }
+  if (static_cast<uint64_t>(info.st_size) > at && ::ftruncate(fd, static_cast<off_t>(at)) != 0) {
+    return ErrnoStatus(errno, path);
+  }
+  if (::lseek(fd, static_cast<off_t>(at), SEEK_SET) < 0) return ErrnoStatus(errno, path);
+  SHOAL_RETURN_IF_ERROR(WriteAll(fd, content, path));
+  return ::fdatasync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, path);
+}
+
 absl::Status MakeDirectory(const std::string& path, FileMode mode) {
   std::error_code error;
   const std::string parent = DirectoryOf(path);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,6 +44,14 @@ absl::StatusOr<FileIdentity> IdentityOf(const std::string& path);
 absl::Status WriteFileAtomically(
     const std::string& path,
     const std::function<SecretVector<uint8_t>(const FileIdentity& self)>& content, FileMode mode);
+// The same of a content in parts, one after the other, which live until the call returns.
+absl::Status WritePartsAtomically(
+    const std::string& path,
+    const std::function<std::vector<BytesView>(const FileIdentity& self)>& parts, FileMode mode);
+
+// Cuts the file off behind its first `at` bytes, writes `content` there, and makes that durable. If
+// it fails, what follows the first `at` bytes is not known. OUT_OF_RANGE if the file is shorter.
+absl::Status AppendToFile(const std::string& path, uint64_t at, BytesView content);
 
 // Overwrites an open file with zeros and makes that durable; see WipeFile for what remains.
 absl::Status WipeOpenFile(int fd, absl::string_view what);

@@ -7,9 +7,11 @@
 #include <bit>
 #include <cmath>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/status_macros.h"
 
 namespace shoal::pir::sets {
 namespace {
@@ -173,13 +175,12 @@ absl::Status HintTable::Ask(uint64_t row, RandomSource& random, std::span<Choice
     return absl::FailedPreconditionError("half sets: the query before is not finished");
   }
   if (backups_left() == 0) return absl::ResourceExhaustedError("half sets: no backup is left");
-  const uint32_t backup = spent_++;
-  const uint32_t chunk = shape_.ChunkOf(row), offset = shape_.OffsetOf(row);
+  const uint32_t offset = shape_.OffsetOf(row);
 
   // The first hint that holds the row. All are looked at.
   SecretVector<Choice> of_chunk(shape_.sets());
-  sets_.OfChunk(chunk, 0, of_chunk);
-  uint64_t found = 0, hint = 0, set = shape_.hints + backup, half = 1, beside = kNoRow;
+  sets_.OfChunk(shape_.ChunkOf(row), 0, of_chunk);
+  uint64_t found = 0, hint = 0;
   for (uint32_t i = 0; i < shape_.hints; ++i) {
     const Hint& one = hints_[i];
     const Choice choice = of_chunk[one.set];
@@ -188,15 +189,31 @@ absl::Status HintTable::Ask(uint64_t row, RandomSource& random, std::span<Choice
     const uint64_t first = (in_half | EqualMask(one.beside, row)) & ~found;
     found |= first;
     hint = Select(first, i, hint);
-    set = Select(first, one.set, set);
-    half = Select(first, one.half, half);
-    beside = Select(first, one.beside, beside);
   }
 
-  // If no hint holds the row, half 1 of the set of the backup that is spent is sent, whole.
-  sets_.OfSet(static_cast<uint32_t>(set), query);
   const uint64_t words = random.U64();
   const uint64_t coin = words >> 63, dummy = words & (shape_.chunk_rows() - 1);
+  asked_ = {.row = row,
+            .backup = spent_++,
+            .hint = static_cast<uint32_t>(hint),
+            .dummy = static_cast<uint16_t>(dummy),
+            .coin = coin == 1,
+            .held = found != 0};
+  WriteQuery(*asked_, query);
+  return absl::OkStatus();
+}
+
+void HintTable::WriteQuery(const Question& question, std::span<Choice> query) const {
+  // If no hint holds the row, half 1 of the set of the backup that is spent is sent, whole.
+  const uint64_t found = question.held ? ~uint64_t{0} : 0;
+  const Hint& one = hints_[question.hint];
+  const uint64_t set = Select(found, one.set, uint64_t{shape_.hints} + question.backup);
+  const uint64_t half = Select(found, one.half, 1);
+  const uint64_t beside = Select(found, one.beside, kNoRow);
+  const uint32_t chunk = shape_.ChunkOf(question.row);
+  const uint64_t coin = question.coin ? 1 : 0, dummy = question.dummy;
+
+  sets_.OfSet(static_cast<uint32_t>(set), query);
   const uint64_t beside_chunk = beside >> shape_.offset_bits;
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
     const uint64_t is_beside = EqualMask(c, beside_chunk);  // kNoRow is in no chunk
@@ -210,12 +227,11 @@ absl::Status HintTable::Ask(uint64_t row, RandomSource& random, std::span<Choice
     query[c] = {.offset = static_cast<uint16_t>(at & 0x7fff),
                 .bit = static_cast<uint16_t>((bit ^ coin) & 1)};
   }
-  asked_ = {.row = row,
-            .backup = backup,
-            .coin = coin == 1,
-            .held = found != 0,
-            .hint = static_cast<uint32_t>(hint)};
-  return absl::OkStatus();
+}
+
+void HintTable::Repeat(std::span<Choice> query) const {
+  SHOAL_CHECK(query.size() == shape_.chunks && asked_.has_value());
+  WriteQuery(*asked_, query);
 }
 
 bool HintTable::Finish(BytesView zeros, BytesView ones, MutableBytes record) {
@@ -223,15 +239,20 @@ bool HintTable::Finish(BytesView zeros, BytesView ones, MutableBytes record) {
               record.size() == shape_.record_bytes && asked_.has_value());
   const Question question = *asked_;
   asked_.reset();
-  const uint64_t held = question.held ? ~uint64_t{0} : 0;
-  const auto mask = static_cast<uint8_t>(held);
+  const auto mask = static_cast<uint8_t>(question.held ? 0xff : 0);
   const auto of_ones = static_cast<uint8_t>(0 - uint64_t{!question.coin});
-  const MutableBytes parity = ParityOf(question.hint);
   std::ranges::fill(record, uint8_t{0});
-  XorMasked(record, parity, mask);
+  XorMasked(record, ParityOf(question.hint), mask);
   XorMasked(record, ones, mask & of_ones);
   XorMasked(record, zeros, mask & static_cast<uint8_t>(~of_ones));
+  Replace(question, record);
+  return question.held;
+}
 
+void HintTable::Replace(const Question& question, BytesView record) {
+  const uint64_t held = question.held ? ~uint64_t{0} : 0;
+  const auto mask = static_cast<uint8_t>(held);
+  const MutableBytes parity = ParityOf(question.hint);
   // The half of the backup without a row in the record's chunk takes the hint's place.
   const uint32_t set = shape_.hints + question.backup;
   std::array<Choice, 1> choice;
@@ -249,7 +270,132 @@ bool HintTable::Finish(BytesView zeros, BytesView ones, MutableBytes record) {
     }
   }
   sodium_memzero(BackupOf(question.backup, 0).data(), 2 * size_t{shape_.record_bytes});
-  return question.held;
+}
+
+absl::Status HintTable::CheckQuestion(const Question& question) const {
+  if (question.row >= shape_.rows || question.backup >= shape_.backups ||
+      question.hint >= shape_.hints || question.dummy >= shape_.chunk_rows()) {
+    return absl::InvalidArgumentError("half sets: a query that this table cannot have sent");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HintTable::Redo(const Question& question) {
+  SHOAL_RETURN_IF_ERROR(CheckQuestion(question));
+  if (asked_.has_value() || question.backup != spent_ || !complete()) {
+    return absl::InvalidArgumentError("half sets: a query that cannot follow");
+  }
+  ++spent_;
+  asked_ = question;
+  return absl::OkStatus();
+}
+
+absl::Status HintTable::RedoFinish(BytesView record) {
+  if (!asked_.has_value() || record.size() != shape_.record_bytes) {
+    return absl::InvalidArgumentError("half sets: an end without a query");
+  }
+  Replace(*asked_, record);
+  asked_.reset();
+  return absl::OkStatus();
+}
+
+void HintTable::Advance(std::span<const Change> changes) {
+  SecretVector<Choice> of_chunk(shape_.sets());
+  std::vector<const Change*> of_offset(shape_.chunk_rows());
+  for (size_t begin = 0, end = 0; begin < changes.size(); begin = end) {
+    const uint32_t chunk = shape_.ChunkOf(changes[begin].row);
+    for (; end < changes.size() && shape_.ChunkOf(changes[end].row) == chunk; ++end) {
+      SHOAL_CHECK(changes[end].row < shape_.rows &&
+                  changes[end].difference.size() == shape_.record_bytes &&
+                  (end == 0 || changes[end - 1].row < changes[end].row));
+    }
+    if (chunk >= chunks_added_) continue;
+    std::ranges::fill(of_offset, nullptr);
+    for (size_t i = begin; i < end; ++i) of_offset[shape_.OffsetOf(changes[i].row)] = &changes[i];
+    sets_.OfChunk(chunk, 0, of_chunk);
+    for (uint32_t i = 0; i < shape_.hints; ++i) {
+      const Hint& one = hints_[i];
+      const Choice choice = of_chunk[one.set];
+      const Change* change = choice.bit == one.half ? of_offset[choice.offset] : nullptr;
+      // The half of a hint has nothing of the chunk of the row beside.
+      if (one.beside != kNoRow && shape_.ChunkOf(one.beside) == chunk) {
+        change = of_offset[shape_.OffsetOf(one.beside)];
+      }
+      if (change != nullptr) Xor(ParityOf(i), change->difference);
+    }
+    // The backup of a query on its way takes a hint's place later.
+    for (uint32_t i = spent_ - asked_.has_value(); i < shape_.backups; ++i) {
+      const Choice choice = of_chunk[shape_.hints + i];
+      if (const Change* change = of_offset[choice.offset]; change != nullptr) {
+        Xor(BackupOf(i, choice.bit), change->difference);
+      }
+    }
+  }
+}
+
+// The head: u32 chunks added, u32 spent, u64 row, u32 backup, u32 hint, u16 dummy, then bytes: 1 if
+// a query is on its way, coin, held; zeros. A hint: u32 set, u32 half, u64 beside.
+SecretVector<uint8_t> HintTable::EncodeHead() const {
+  SecretVector<uint8_t> out(kHeadBytes + hints_.size() * kHintBytes);
+  uint8_t* at = out.data();
+  StoreLe<uint32_t>(at, chunks_added_);
+  StoreLe<uint32_t>(at + 4, spent_);
+  const Question question = asked_.value_or(Question());
+  StoreLe<uint64_t>(at + 8, question.row);
+  StoreLe<uint32_t>(at + 16, question.backup);
+  StoreLe<uint32_t>(at + 20, question.hint);
+  StoreLe<uint16_t>(at + 24, question.dummy);
+  at[26] = asked_.has_value();
+  at[27] = question.coin;
+  at[28] = question.held;
+  at += kHeadBytes;
+  for (const Hint& hint : hints_) {
+    StoreLe<uint32_t>(at, hint.set);
+    StoreLe<uint32_t>(at + 4, hint.half);
+    StoreLe<uint64_t>(at + 8, hint.beside);
+    at += kHintBytes;
+  }
+  return out;
+}
+
+absl::Status HintTable::Decode(BytesView state) {
+  const absl::Status bad = absl::InvalidArgumentError("half sets: no table of hints of this shape");
+  if (state.size() != StateBytes(shape_)) return bad;
+  const uint8_t* at = state.data();
+  chunks_added_ = LoadLe<uint32_t>(at);
+  spent_ = LoadLe<uint32_t>(at + 4);
+  const Question question = {.row = LoadLe<uint64_t>(at + 8),
+                             .backup = LoadLe<uint32_t>(at + 16),
+                             .hint = LoadLe<uint32_t>(at + 20),
+                             .dummy = LoadLe<uint16_t>(at + 24),
+                             .coin = at[27] != 0,
+                             .held = at[28] != 0};
+  if (chunks_added_ > shape_.chunks || spent_ > shape_.backups || (spent_ > 0 && !complete()) ||
+      at[26] > 1 || at[27] > 1 || at[28] > 1 || at[29] != 0 || at[30] != 0 || at[31] != 0) {
+    return bad;
+  }
+  asked_.reset();
+  if (at[26] == 1) {
+    if (!CheckQuestion(question).ok() || spent_ == 0 || question.backup != spent_ - 1) return bad;
+    asked_ = question;
+  } else if (question != Question()) {
+    return bad;
+  }
+  at += kHeadBytes;
+  for (Hint& hint : hints_) {
+    hint = {.set = LoadLe<uint32_t>(at),
+            .half = LoadLe<uint32_t>(at + 4),
+            .beside = LoadLe<uint64_t>(at + 8)};
+    if (hint.set >= shape_.sets() || hint.half > 1 ||
+        (hint.beside != kNoRow && hint.beside >= shape_.rows)) {
+      return bad;
+    }
+    at += kHintBytes;
+  }
+  const BytesView xors = state.last(shape_.parity_bytes());
+  std::ranges::copy(xors.first(parities_.size()), parities_.begin());
+  std::ranges::copy(xors.subspan(parities_.size()), backup_parities_.begin());
+  return absl::OkStatus();
 }
 
 void EncodeQuery(const SetShape& shape, std::span<const Choice> query, MutableBytes out) {

@@ -103,16 +103,63 @@ class HintTable {
   // Each chunk once, in any order, before the first query (checked).
   void AddChunk(uint32_t chunk, BytesView records);
 
+  // Chunks that were added: from the first on, if they come in order.
+  uint32_t chunks_added() const { return chunks_added_; }
+  bool complete() const { return chunks_added_ == shape_.chunks; }
+
   uint64_t backups_left() const { return shape_.backups - spent_; }
+
+  // A query on its way: what Ask drew and chose. With the table before it, it is the query.
+  struct Question {
+    uint64_t row = 0;
+    uint32_t backup = 0;  // that it has spent
+    uint32_t hint = 0;    // any, if not held
+    uint16_t dummy = 0;   // the offset that stands for the row
+    bool coin = false;
+    bool held = false;  // whether a hint holds the row; otherwise no record comes of it
+    bool operator==(const Question&) const = default;
+  };
+  const std::optional<Question>& asked() const { return asked_; }
 
   // Spends a backup, and writes the query's choices for all chunks. FAILED_PRECONDITION before the
   // query before is finished, as one hint could serve both and would tell the server about their
   // rows: a query whose answer is lost is sent again as it is, or finished with any bytes.
   // RESOURCE_EXHAUSTED if no backup is left; OUT_OF_RANGE if there is no such row.
   absl::Status Ask(uint64_t row, RandomSource& random, std::span<Choice> query);
+  // Writes the choices of the query on its way once more (checked that there is one).
+  void Repeat(std::span<Choice> query) const;
   // Takes the server's two XORs, those of bit 0 first, writes the record, and replaces the hint.
   // False if no hint held the row: then zeros are written. Once after each Ask (checked).
   bool Finish(BytesView zeros, BytesView ones, MutableBytes record);
+
+  // The same two steps as a journal has them: a table that was read back becomes what it was after
+  // Ask, and after Finish. INVALID_ARGUMENT if they cannot follow.
+  absl::Status Redo(const Question& question);
+  absl::Status RedoFinish(BytesView record);
+
+  // A row that has changed, and the XOR of its old and new record.
+  struct Change {
+    uint64_t row;
+    BytesView difference;
+  };
+  // Makes this the table of the next epoch. The rows rise (checked); those of chunks that were not
+  // added yet are left out, which must be added as the next epoch has them: chunks come in order
+  // then. A query on its way is the same query to the next epoch. Costs a pass over all sets for
+  // each chunk in which a row changed. How long it takes depends on the sets.
+  void Advance(std::span<const Change> changes);
+
+  // What a session keeps, but for the sets: kHeadBytes and kHintBytes for each hint; the XORs of
+  // hints; those of backups.
+  SecretVector<uint8_t> EncodeHead() const;
+  BytesView parities() const { return parities_; }
+  BytesView backup_parities() const { return backup_parities_; }
+  static constexpr uint64_t kHeadBytes = 32, kHintBytes = 16;
+  static uint64_t StateBytes(const SetShape& shape) {
+    return kHeadBytes + shape.hints * kHintBytes + shape.parity_bytes();
+  }
+  // Takes the three, one after the other. INVALID_ARGUMENT if they are no table of this shape; then
+  // the table must not be used.
+  absl::Status Decode(BytesView state);
 
  private:
   static constexpr uint64_t kNoRow = ~uint64_t{0};
@@ -130,15 +177,9 @@ class HintTable {
     return MutableBytes(backup_parities_)
         .subspan((2 * uint64_t{backup} + half) * shape_.record_bytes, shape_.record_bytes);
   }
-
-  // The query on its way.
-  struct Question {
-    uint64_t row;
-    uint32_t backup;  // that it has spent
-    bool coin;
-    bool held;      // whether a hint holds the row; otherwise no record comes of it
-    uint32_t hint;  // any, if not held
-  };
+  absl::Status CheckQuestion(const Question& question) const;
+  void WriteQuery(const Question& question, std::span<Choice> query) const;
+  void Replace(const Question& question, BytesView record);
 
   const SetShape shape_;
   const SetSource& sets_;

@@ -23,21 +23,6 @@ const Engine& XorEngine();
 
 inline constexpr uint64_t kXorHints = 8;
 
-// A store in memory, which counts what is saved.
-class MemorySessionStore final : public SessionStore {
- public:
-  BytesView saved() const override { return state; }
-  absl::Status Save(BytesView next) override {
-    ++saves;
-    if (!status.ok()) return status;
-    state.assign(next.begin(), next.end());
-    return absl::OkStatus();
-  }
-  SecretVector<uint8_t> state;
-  int saves = 0;
-  absl::Status status;  // of the next saves
-};
-
 }  // namespace shoal::pir::testing
 
 #endif  // SHOAL_SRC_PIR_TESTING_XOR_ENGINE_H_

@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/secret.h"
+#include "src/base/status_macros.h"
+#include "src/base/stopwatch.h"
+#include "src/client/engine_client.h"
+#include "src/crowd/work.h"
+#include "src/pir/engine.h"
+#include "src/storage/memory.h"
+
+namespace shoal::crowd {
+namespace {
+
+// A session's state, of which the crowd makes copies. What copies write is not kept.
+class StateStore final : public pir::SessionStore {
+ public:
+  StateStore() = default;
+  explicit StateStore(const SecretVector<uint8_t>* state) : begin_(state) {}
+  BytesView saved() const override { return begin_ == nullptr ? BytesView() : BytesView(*begin_); }
+  std::span<const BytesView> appended() const override { return {}; }
+  absl::Status SaveParts(std::span<const BytesView> parts) override {
+    if (begin_ != nullptr) return absl::OkStatus();
+    state_.clear();
+    for (const BytesView part : parts) state_.insert(state_.end(), part.begin(), part.end());
+    return absl::OkStatus();
+  }
+  absl::Status Append(BytesView) override { return absl::OkStatus(); }
+  // What was saved last.
+  const SecretVector<uint8_t>& state() const { return state_; }
+
+ private:
+  const SecretVector<uint8_t>* begin_ = nullptr;
+  SecretVector<uint8_t> state_;
+};
+
+// The crowd through an engine whose sessions are prepared. The table is read once, and every
+// connection has a session of the state that comes of it: to the server, queries of one state look
+// like those of many, and take it as long. (They hide nothing: these devices are no people.) A
+// session asks for one device after the other, a query at a time.
+class SessionCrowd {
+ public:
+  SessionCrowd(const Work& work, const pir::Engine& engine)
+      : work_(work),
+        engine_(engine),
+        devices_(work.devices),
+        report_(work.recorder.report()),
+        record_bytes_(work.deployment.manifest().answer_bytes()) {}
+
+  absl::Status Run() {
+    const client::EngineCall call = CallOver(work_.control);
+    SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse before,
+                           client::FetchSetup(work_.deployment, engine_, call));
+    setup_ = before.setup().setup();
+    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, engine_.SizesOf(setup_));
+    const pir::Sizes& sizes = report_.costs.bytes;
+    SHOAL_RETURN_IF_ERROR(devices_.Check(sizes.query_bytes + sizes.answer_bytes + record_bytes_));
+    const uint64_t count = std::clamp<uint64_t>(work_.options.connections, 1, devices_.count());
+    SHOAL_RETURN_IF_ERROR(
+        CheckMemory((count + 2) * sizes.hint_memory_bytes, "a session for each connection"));
+
+    const Stopwatch preparing;
+    StateStore prepared;
+    uint64_t budget = 0;
+    {
+      SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<pir::Session> session, Open(prepared));
+      while (session->needed(0) == pir::Session::Need::kRequests) {
+        SHOAL_ASSIGN_OR_RETURN(pir::Request request, session->Prepare(*work_.environment.random));
+        SHOAL_ASSIGN_OR_RETURN(const Bytes answer, client::FetchAnswer(engine_, request, call));
+        SHOAL_RETURN_IF_ERROR(session->TakePrepared(answer));
+        const pir::Session::Progress progress = session->progress();
+        work_.recorder.Progress("hint", progress.done, progress.total);
+      }
+      budget = session->Budget().value_or(~uint64_t{0});
+    }
+    work_.recorder.AddStage("hint", preparing.Seconds());
+
+    SHOAL_RETURN_IF_ERROR(devices_.Draw(work_.environment, work_.recorder));
+    std::vector<std::vector<uint32_t>> devices_of(count);
+    std::vector<uint64_t> queries_of(count);
+    for (uint32_t device = 0; device < devices_.count(); ++device) {
+      devices_of[device % count].push_back(device);
+      queries_of[device % count] += devices_.QueriesOf(device);
+    }
+    if (std::ranges::max(queries_of) > budget) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          report_.engine, ": a session answers ", budget, " queries, and one of these would have ",
+          std::ranges::max(queries_of), ": take fewer devices, or more connections"));
+    }
+    work_.recorder.BeginQueries();
+    const Stopwatch asking;
+    const absl::Status asked = client::ForPieces(count, 1, work_.threads, [&](size_t i, size_t) {
+      AskFor(devices_of[i], prepared.state());
+      return absl::OkStatus();
+    });
+    SHOAL_CHECK(asked.ok());
+    work_.connections.HangUp();
+    work_.recorder.AddStage("wait online", asking.Seconds());
+    SHOAL_RETURN_IF_ERROR(work_.CheckNotAllLost());
+    report_.costs.setup_seconds = before.report().setup_seconds();
+    const auto after = client::FetchSetup(work_.deployment, engine_, call);
+    if (after.ok() && after->report().queries() > before.report().queries()) {
+      const auto queries =
+          static_cast<double>(after->report().queries() - before.report().queries());
+      report_.costs.answer_seconds =
+          (after->report().answer_cpu_seconds() - before.report().answer_cpu_seconds()) / queries;
+      report_.queries_per_pass =
+          queries / static_cast<double>(after->report().passes() - before.report().passes());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  client::EngineCall CallOver(client::Transport& transport) const {
+    return [&](const wire::Frame& request, uint64_t max_bulk_bytes) {
+      return client::WithRetries(work_.environment.sleep,
+                                 [&] { return transport.CallEngine(request, max_bulk_bytes); });
+    };
+  }
+
+  absl::StatusOr<std::unique_ptr<pir::Session>> Open(StateStore& store) const {
+    return engine_.OpenSession(std::span(&setup_, 1), {.store = &store});
+  }
+
+  // With a session of their own.
+  void AskFor(std::span<const uint32_t> devices, const SecretVector<uint8_t>& state) {
+    StateStore store(&state);
+    const auto session = Open(store);
+    for (const uint32_t device : devices) {
+      SecretVector<uint8_t> records;
+      const absl::Status status = !session.ok()
+                                      ? session.status()
+                                      : work_.OverConnection([&](client::Transport& transport) {
+                                          return Ask(**session, device, transport, records);
+                                        });
+      if (!status.ok()) {
+        work_.recorder.AddError(status);
+        devices_.Lose({device, device + 1});
+        continue;
+      }
+      const Stopwatch cpu(Stopwatch::kThread);
+      SeededRandom random = devices_.Random("shoal crowd weights v1", device);
+      const AnswersOf answers{device, records};
+      const Tally tally = work_.checker.Check(std::vector<AnswersOf>{answers}, random);
+      work_.recorder.AddChecked(tally, cpu.Seconds());
+    }
+  }
+
+  absl::Status Ask(pir::Session& session, uint32_t device, client::Transport& transport,
+                   SecretVector<uint8_t>& records) {
+    SeededRandom random = devices_.Random("shoal crowd engine v1", device);
+    const std::span<const uint32_t> rows = devices_.RowsOf(device);
+    const std::vector<uint64_t> wide(rows.begin(), rows.end());
+    SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<pir::Batch> batch,
+                           session.Ask({.rows = wide, .keys = wide.size()}));
+    while (batch->steps() > 0) {
+      Stopwatch cpu(Stopwatch::kThread);
+      SHOAL_ASSIGN_OR_RETURN(std::vector<pir::Request> requests, batch->Next(random));
+      work_.recorder.AddSealing(cpu.Seconds());
+      const Stopwatch stopwatch;
+      SHOAL_ASSIGN_OR_RETURN(const Bytes answer,
+                             client::FetchAnswer(engine_, requests.at(0), CallOver(transport)));
+      work_.recorder.AddLatency(stopwatch.Seconds(), 1);
+      cpu = Stopwatch(Stopwatch::kThread);
+      const BytesView view = answer;
+      SHOAL_RETURN_IF_ERROR(batch->Finish(std::span(&view, 1)));
+      work_.recorder.AddChecked({}, cpu.Seconds());
+      work_.recorder.CountQueries("wait online", 1);
+    }
+    records = batch->TakeRecords();
+    return absl::OkStatus();
+  }
+
+  const Work& work_;
+  const pir::Engine& engine_;
+  Devices& devices_;
+  CrowdReport& report_;
+  const size_t record_bytes_;
+  wire::PirSetup setup_;
+};
+
+}  // namespace
+
+absl::Status RunSessions(const Work& work, const pir::Engine& engine) {
+  return SessionCrowd(work, engine).Run();
+}
+
+}  // namespace shoal::crowd

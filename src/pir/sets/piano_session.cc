@@ -1,0 +1,504 @@
+#include "src/pir/sets/piano_session.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/sets/half_sets.h"
+#include "src/pir/sets/piano.h"
+#include "src/pir/sets/stream.h"
+#include "src/storage/memory.h"
+
+namespace shoal::pir::sets {
+namespace {
+
+// The state: a head, the digests of all chunks while some are to come, and the table of hints once
+// it has a chunk (HintTable::Decode). The head: the magic, the SetupId, the table's id, u64 rows,
+// u32 record_bytes, u32 queries, the key, u8 whether the digests are there, u8 whether the table
+// is.
+constexpr absl::string_view kMagic = "SHOALPN1";
+constexpr size_t kIdAt = 8, kTableAt = kIdAt + sizeof(Digest), kShapeAt = kTableAt + sizeof(Digest);
+constexpr size_t kKeyAt = kShapeAt + 16, kKeyBytes = 16;
+constexpr size_t kFlagsAt = kKeyAt + kKeyBytes, kHeadBytes = kFlagsAt + 2;
+
+// A record of the journal is one of these bytes, and
+//   kDigestsCame  the digests of all chunks
+//   kChunkCame    the records of the next chunk
+//   kSpent        a query: u64 row, u32 backup, u32 hint, u16 dummy, u8 coin, u8 held
+//   kAnswered     the record that came of it
+enum Entry : uint8_t { kDigestsCame = 1, kChunkCame = 2, kSpent = 3, kAnswered = 4 };
+constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
+
+// When the journal is longer than so many times the state, a state is saved. Of a stream, every
+// byte is then written once to the journal, and half as much to states.
+constexpr uint64_t kMostJournal = 2;
+constexpr uint64_t kLeastJournalBytes = uint64_t{1} << 20;
+
+// Chunks that are added to the table together: as many choices come of one block of the function.
+constexpr uint32_t kChunksTogether = 8;
+
+SecretVector<uint8_t> EncodeSpent(const HintTable::Question& question) {
+  SecretVector<uint8_t> out(kSpentBytes);
+  out[0] = kSpent;
+  StoreLe<uint64_t>(&out[1], question.row);
+  StoreLe<uint32_t>(&out[9], question.backup);
+  StoreLe<uint32_t>(&out[13], question.hint);
+  StoreLe<uint16_t>(&out[17], question.dummy);
+  out[19] = question.coin;
+  out[20] = question.held;
+  return out;
+}
+
+absl::Status Malformed() { return absl::DataLossError("piano: the session's state is malformed"); }
+
+class PianoSession final : public Session {
+ public:
+  PianoSession(const wire::PirSetup& setup, const SetShape& shape, SessionStore* store)
+      : setup_(setup), id_(SetupId(setup)), shape_(shape), pieces_(shape), store_(*store) {}
+
+  // Takes what the store has.
+  absl::Status Load() {
+    const BytesView saved = store_.saved();
+    if (saved.empty()) return absl::OkStatus();
+    if (saved.size() < kHeadBytes || AsText(saved.first(kIdAt)) != kMagic) return Malformed();
+    if (AsText(saved.subspan(kTableAt, sizeof(Digest))) != setup_.table_id()) {
+      return absl::FailedPreconditionError(
+          "piano: the session that is kept is of another table; it has to be given up first "
+          "(shoal prepare --anew)");
+    }
+    // A table that has another number of rows now: nothing leads there, and nothing is lost that
+    // the next state replaces.
+    if (!std::ranges::equal(saved.subspan(kShapeAt, 16), ShapeBytes())) return absl::OkStatus();
+    const uint8_t with_digests = saved[kFlagsAt], with_table = saved[kFlagsAt + 1];
+    if (with_digests > 1 || with_table > 1) return Malformed();
+    const uint64_t digests_bytes = with_digests * pieces_.digests_bytes();
+    const BytesView rest = saved.subspan(kHeadBytes);
+    if (rest.size() < digests_bytes) return Malformed();
+    Make(SecretArray<kKeyBytes>(saved.subspan(kKeyAt, kKeyBytes)));
+    digests_ = ToBytes(rest.first(digests_bytes));
+    const BytesView table = rest.subspan(digests_bytes);
+    if (with_table ? !table_->Decode(table).ok() : !table.empty()) return Malformed();
+    for (const BytesView entry : store_.appended()) {
+      if (!Redo(entry)) return Malformed();
+      journal_bytes_ += entry.size();
+    }
+    AddWaiting();
+    Digest id;
+    std::ranges::copy(saved.subspan(kIdAt, id.size()), id.begin());
+    if (id != id_) behind_ = id;
+    return absl::OkStatus();
+  }
+
+  const wire::PirSetup& setup() const override { return setup_; }
+  std::optional<Digest> behind() const override { return behind_; }
+  Need needed(uint64_t) const override {
+    return IsReady() && !table_->asked() ? Need::kNothing : Need::kRequests;
+  }
+  Progress progress() const override {
+    const bool begun = table_ != nullptr && !behind_.has_value();
+    return {.done = begun ? Chunks() : 0, .total = shape_.chunks};
+  }
+  std::optional<uint64_t> Budget() const override { return IsReady() ? table_->backups_left() : 0; }
+  uint64_t KeysPerStep() const override { return 1; }
+
+  absl::StatusOr<Request> Prepare(RandomSource& random) override {
+    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    if (table_ == nullptr || behind_.has_value()) {
+      SecretArray<kKeyBytes> key;
+      random.Fill(key.mutable_view());
+      behind_.reset();
+      digests_.clear();
+      Make(std::move(key));
+      SHOAL_RETURN_IF_ERROR(Save());
+    }
+    part_.reset();
+    if (!table_->complete() && digests_.empty()) {
+      part_ = Part::kOfDigests;
+      const uint64_t at = arriving_.size();
+      return NewRequest(kDigests, at, pieces_.DigestsPiece(at));
+    }
+    if (!table_->complete()) {
+      part_ = Part::kOfChunk;
+      const StreamPieces::Piece piece = NextPiece();
+      return NewRequest(kRecords, piece.first_row, piece.rows * shape_.record_bytes);
+    }
+    if (!table_->asked().has_value()) {
+      return absl::FailedPreconditionError("piano: nothing is to be prepared");
+    }
+    // A query whose answer was lost. It is sent as it was: the server learns nothing new.
+    part_ = Part::kAnswer;
+    return Query([&](std::span<Choice> query) { table_->Repeat(query); });
+  }
+
+  absl::Status TakePrepared(BytesView answer) override {
+    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    if (!part_.has_value()) {
+      return absl::FailedPreconditionError("piano: an answer before its request");
+    }
+    const Part part = *std::exchange(part_, std::nullopt);
+    switch (part) {
+      case Part::kOfDigests:
+        return TakeDigests(answer);
+      case Part::kOfChunk:
+        return TakeRecords(answer);
+      case Part::kAnswer: {
+        SecretVector<uint8_t> record(shape_.record_bytes);
+        return Finish(answer, record);
+      }
+    }
+    SHOAL_CHECK(false);
+  }
+
+  absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override;
+
+  absl::Status Advance(const DeltaView& delta) override {
+    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    const Digest to = SetupId(delta.to);
+    if (delta.from != behind_.value_or(id_) || (behind_.has_value() && to != id_)) {
+      return absl::FailedPreconditionError("piano: a delta between other epochs");
+    }
+    SHOAL_RETURN_IF_ERROR(Piano().SizesOf(delta.to).status());
+    if (!SameShape(setup_, delta.to) || delta.to.rows() != shape_.rows) {
+      return absl::InvalidArgumentError("piano: a delta to a table of another shape");
+    }
+    const uint64_t each = 8 + uint64_t{shape_.record_bytes};
+    if (delta.changes.size() % each != 0) {
+      return absl::InvalidArgumentError("piano: a delta that ends within a row");
+    }
+    std::vector<HintTable::Change> changes(delta.changes.size() / each);
+    for (size_t i = 0; i < changes.size(); ++i) {
+      const BytesView change = delta.changes.subspan(i * each, each);
+      changes[i] = {.row = LoadLe<uint64_t>(change.data()), .difference = change.subspan(8)};
+      if (changes[i].row >= shape_.rows || (i > 0 && changes[i].row <= changes[i - 1].row)) {
+        return absl::InvalidArgumentError("piano: a delta whose rows do not rise");
+      }
+    }
+    setup_ = delta.to;
+    id_ = to;
+    behind_.reset();
+    part_.reset();
+    // Of chunks that are to come, the next epoch's are asked for.
+    digests_.clear();
+    arriving_.clear();
+    if (table_ == nullptr) return absl::OkStatus();
+    AddWaiting();
+    table_->Advance(changes);
+    return Save();
+  }
+
+ private:
+  friend class PianoBatch;
+  // What Prepare asked for last.
+  enum class Part { kOfDigests, kOfChunk, kAnswer };
+
+  bool IsReady() const { return table_ != nullptr && table_->complete() && !behind_.has_value(); }
+
+  absl::Status CheckUsable() const {
+    if (!failed_) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        "piano: the session could not be written, and has to be opened anew");
+  }
+
+  // Chunks that have come.
+  uint32_t Chunks() const { return table_->chunks_added() + waiting_chunks_; }
+  // The table takes a few chunks at a time.
+  void Wait(BytesView records) {
+    Append(waiting_, records);
+    if (++waiting_chunks_ == kChunksTogether || Chunks() == shape_.chunks) AddWaiting();
+  }
+  void AddWaiting() {
+    BytesView rest = waiting_;
+    for (; waiting_chunks_ > 0; --waiting_chunks_) {
+      const uint32_t chunk = table_->chunks_added();
+      const uint64_t bytes = pieces_.ChunkRows(chunk) * shape_.record_bytes;
+      table_->AddChunk(chunk, rest.first(bytes));
+      rest = rest.subspan(bytes);
+    }
+    waiting_ = {};
+  }
+
+  void Make(SecretArray<kKeyBytes> key) {
+    key_ = std::move(key);
+    waiting_ = {};
+    waiting_chunks_ = 0;
+    table_.reset();
+    sets_ = std::make_unique<SetFunction>(key_, shape_.offset_bits);
+    table_ = std::make_unique<HintTable>(shape_, sets_.get());
+    arriving_.clear();
+  }
+
+  Bytes ShapeBytes() const {
+    Bytes out;
+    AppendLe<uint64_t>(out, shape_.rows);
+    AppendLe<uint32_t>(out, shape_.record_bytes);
+    AppendLe<uint32_t>(out, shape_.backups);
+    return out;
+  }
+
+  // Both leave the session unusable if they fail: what is on disk is not known then, and nothing
+  // may be sent.
+  absl::Status Save() {
+    AddWaiting();
+    SecretVector<uint8_t> head(kHeadBytes);
+    std::ranges::copy(AsBytes(kMagic), head.begin());
+    std::ranges::copy(id_, head.begin() + kIdAt);
+    std::ranges::copy(AsBytes(setup_.table_id()), head.begin() + kTableAt);
+    std::ranges::copy(ShapeBytes(), head.begin() + kShapeAt);
+    std::ranges::copy(key_.view(), head.begin() + kKeyAt);
+    head[kFlagsAt] = !digests_.empty();
+    head[kFlagsAt + 1] = table_->chunks_added() > 0;
+    std::vector<BytesView> parts = {head, digests_};
+    SecretVector<uint8_t> hints;
+    if (table_->chunks_added() > 0) {
+      hints = table_->EncodeHead();
+      parts.insert(parts.end(), {hints, table_->parities(), table_->backup_parities()});
+    }
+    failed_ = true;
+    SHOAL_RETURN_IF_ERROR(store_.SaveParts(parts));
+    failed_ = false;
+    journal_bytes_ = 0;
+    return absl::OkStatus();
+  }
+  absl::Status Write(BytesView entry) {
+    failed_ = true;
+    SHOAL_RETURN_IF_ERROR(store_.Append(entry));
+    failed_ = false;
+    journal_bytes_ += entry.size();
+    if (journal_bytes_ > kLeastJournalBytes &&
+        journal_bytes_ > kMostJournal * HintTable::StateBytes(shape_)) {
+      return Save();
+    }
+    return absl::OkStatus();
+  }
+
+  // Whether the entry can follow.
+  bool Redo(BytesView entry) {
+    const BytesView body = entry.subspan(1);
+    switch (entry[0]) {
+      case kDigestsCame:
+        if (table_->complete() || body.size() != pieces_.digests_bytes()) return false;
+        digests_ = ToBytes(body);
+        return true;
+      case kChunkCame: {
+        if (Chunks() == shape_.chunks) return false;
+        if (body.size() != pieces_.ChunkRows(Chunks()) * shape_.record_bytes) return false;
+        Wait(body);
+        return true;
+      }
+      case kSpent: {
+        if (entry.size() != kSpentBytes || entry[19] > 1 || entry[20] > 1) return false;
+        return table_
+            ->Redo({.row = LoadLe<uint64_t>(&entry[1]),
+                    .backup = LoadLe<uint32_t>(&entry[9]),
+                    .hint = LoadLe<uint32_t>(&entry[13]),
+                    .dummy = LoadLe<uint16_t>(&entry[17]),
+                    .coin = entry[19] == 1,
+                    .held = entry[20] == 1})
+            .ok();
+      }
+      case kAnswered:
+        return table_->RedoFinish(body).ok();
+      default:
+        return false;
+    }
+  }
+
+  Request NewRequest(Kind kind, uint64_t at, uint64_t answer_bytes) const {
+    Request request;
+    request.kind = kind;
+    request.answer_bytes = answer_bytes;
+    request.body = ToBytes(id_);
+    AppendLe<uint64_t>(request.body, at);
+    return request;
+  }
+
+  // The request whose choices `choose` writes.
+  template <typename Choose>
+  Request Query(const Choose& choose) const {
+    SecretVector<Choice> query(shape_.chunks);
+    choose(query);
+    Request request;
+    request.kind = kQuery;
+    request.answer_bytes = 2 * uint64_t{shape_.record_bytes};
+    request.body = ToBytes(id_);
+    request.body.resize(sizeof(Digest) + shape_.query_bytes());
+    EncodeQuery(shape_, query, MutableBytes(request.body).subspan(sizeof(Digest)));
+    return request;
+  }
+
+  StreamPieces::Piece NextPiece() const {
+    return pieces_.At(Chunks(), arriving_.size() / shape_.record_bytes);
+  }
+
+  absl::Status TakeDigests(BytesView answer) {
+    if (answer.size() != pieces_.DigestsPiece(arriving_.size())) {
+      return absl::InvalidArgumentError("piano: a piece of the digests of another length");
+    }
+    Append(arriving_, answer);
+    if (arriving_.size() < pieces_.digests_bytes()) return absl::OkStatus();
+    const Bytes digests = std::exchange(arriving_, {});
+    if (AsText(StreamDigest(shape_, digests)) != setup_.hint_digest()) {
+      return absl::DataLossError(
+          "piano: the digests of the table's chunks are not the signed ones");
+    }
+    Bytes entry = {kDigestsCame};
+    Append(entry, digests);
+    digests_ = digests;
+    return Write(entry);
+  }
+
+  absl::Status TakeRecords(BytesView answer) {
+    const StreamPieces::Piece piece = NextPiece();
+    if (answer.size() != piece.rows * shape_.record_bytes) {
+      return absl::InvalidArgumentError("piano: a piece of the stream of another length");
+    }
+    if (arriving_.empty()) {
+      arriving_.reserve(1 + pieces_.ChunkRows(piece.chunk) * shape_.record_bytes);
+    }
+    Append(arriving_, answer);
+    if (!piece.ends_chunk) return absl::OkStatus();
+    const Bytes records = std::exchange(arriving_, {});
+    const BytesView expected =
+        BytesView(digests_).subspan(uint64_t{piece.chunk} * sizeof(Digest), sizeof(Digest));
+    if (!std::ranges::equal(ChunkDigest(piece.chunk, records), expected)) {
+      return absl::DataLossError(absl::StrCat("piano: the server sent other records of chunk ",
+                                              piece.chunk,
+                                              " of the table than all parties signed"));
+    }
+    Wait(records);
+    if (table_->complete()) {
+      digests_.clear();
+      return Save();
+    }
+    Bytes entry = {kChunkCame};
+    Append(entry, records);
+    return Write(entry);
+  }
+
+  // Ends the query on its way with its answer.
+  absl::Status Finish(BytesView answer, MutableBytes record) {
+    if (answer.size() != 2 * uint64_t{shape_.record_bytes}) {
+      return absl::InvalidArgumentError(absl::StrCat("piano: an answer of ", answer.size(),
+                                                     " bytes instead of ",
+                                                     2 * uint64_t{shape_.record_bytes}));
+    }
+    // False if no hint held the row: then the record is zeros, which no party signed.
+    table_->Finish(answer.first(shape_.record_bytes), answer.subspan(shape_.record_bytes), record);
+    SecretVector<uint8_t> entry = {kAnswered};
+    entry.reserve(1 + record.size());
+    entry.insert(entry.end(), record.begin(), record.end());
+    return Write(entry);
+  }
+
+  wire::PirSetup setup_;
+  Digest id_;
+  const SetShape shape_;
+  const StreamPieces pieces_;
+  SessionStore& store_;
+  SecretArray<kKeyBytes> key_;
+  std::unique_ptr<SetFunction> sets_;
+  std::unique_ptr<HintTable> table_;
+  std::optional<Digest> behind_;
+  std::optional<Part> part_;
+  Bytes digests_;   // of all chunks, while some are to come
+  Bytes arriving_;  // of the digests, or of the next chunk
+  // Chunks that have come and been written, and are to be added to the table.
+  Bytes waiting_;
+  uint32_t waiting_chunks_ = 0;
+  uint64_t journal_bytes_ = 0;
+  bool failed_ = false;
+};
+
+class PianoBatch final : public Batch {
+ public:
+  PianoBatch(PianoSession* session, const Wanted& wanted)
+      : session_(*session), rows_(wanted.rows.begin(), wanted.rows.end()), steps_(wanted.keys) {
+    records_.reserve(rows_.size() * session->shape_.record_bytes);
+  }
+
+  uint64_t steps() const override { return steps_ - done_; }
+
+  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
+    SHOAL_CHECK(steps() > 0);
+    SHOAL_RETURN_IF_ERROR(session_.CheckUsable());
+    if (!session_.IsReady()) {
+      return absl::FailedPreconditionError("piano: the session was not prepared");
+    }
+    // A query for no key is one for any row.
+    const uint64_t any = random.Below(session_.shape_.rows);
+    const uint64_t row = done_ < rows_.size() ? rows_[done_] : any;
+    absl::Status asked;
+    std::vector<Request> requests;
+    requests.push_back(session_.Query(
+        [&](std::span<Choice> query) { asked = session_.table_->Ask(row, random, query); }));
+    SHOAL_RETURN_IF_ERROR(asked);
+    // Spent before it is sent.
+    SHOAL_RETURN_IF_ERROR(session_.Write(EncodeSpent(*session_.table_->asked())));
+    backup_ = session_.table_->asked()->backup;
+    return requests;
+  }
+
+  absl::Status Finish(std::span<const BytesView> answers) override {
+    SHOAL_CHECK(answers.size() == 1);
+    SHOAL_RETURN_IF_ERROR(session_.CheckUsable());
+    const auto& asked = session_.table_->asked();
+    if (!asked.has_value() || asked->backup != backup_) {
+      return absl::FailedPreconditionError("piano: an answer without its query");
+    }
+    SecretVector<uint8_t> record(session_.shape_.record_bytes);
+    SHOAL_RETURN_IF_ERROR(session_.Finish(answers[0], record));
+    if (done_ < rows_.size()) records_.insert(records_.end(), record.begin(), record.end());
+    ++done_;
+    return absl::OkStatus();
+  }
+
+  SecretVector<uint8_t> TakeRecords() override { return std::move(records_); }
+
+ private:
+  PianoSession& session_;
+  const SecretVector<uint64_t> rows_;
+  const uint64_t steps_;
+  uint64_t done_ = 0;
+  uint32_t backup_ = 0;
+  SecretVector<uint8_t> records_;
+};
+
+absl::StatusOr<std::unique_ptr<Batch>> PianoSession::Ask(const Wanted& wanted) {
+  SHOAL_CHECK(wanted.rows.size() <= wanted.keys);
+  SHOAL_RETURN_IF_ERROR(CheckUsable());
+  if (needed(wanted.keys) != Need::kNothing) {
+    return absl::FailedPreconditionError("piano: the session was not prepared");
+  }
+  for (const uint64_t row : wanted.rows) {
+    if (row >= shape_.rows) return absl::OutOfRangeError("piano: no such row");
+  }
+  if (wanted.keys > *Budget()) {
+    return absl::ResourceExhaustedError(absl::StrCat("piano: ", *Budget(),
+                                                     " queries are left, and this lookup takes ",
+                                                     wanted.keys, "; nothing was sent"));
+  }
+  return std::make_unique<PianoBatch>(this, wanted);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> OpenPianoSession(const wire::PirSetup& setup,
+                                                          SessionStore* store) {
+  SHOAL_ASSIGN_OR_RETURN(const SetShape shape, SetShapeOf(setup));
+  const StreamPieces pieces(shape);
+  // A pass over the sets has a choice of each; a chunk is in memory twice when it goes to the
+  // journal, and some wait.
+  SHOAL_RETURN_IF_ERROR(
+      CheckMemory(HintTable::StateBytes(shape) + sizeof(Choice) * shape.sets() +
+                      (2 + kChunksTogether) * pieces.ChunkRows(0) * shape.record_bytes +
+                      2 * pieces.digests_bytes(),
+                  "piano: the hints"));
+  auto session = std::make_unique<PianoSession>(setup, shape, store);
+  SHOAL_RETURN_IF_ERROR(session->Load());
+  return session;
+}
+
+}  // namespace shoal::pir::sets

@@ -1,0 +1,73 @@
+// A session's store in memory, for tests: what is durable outlives it, and any write can be the
+// last one of its process.
+#ifndef SHOAL_SRC_PIR_TESTING_MEMORY_STORE_H_
+#define SHOAL_SRC_PIR_TESTING_MEMORY_STORE_H_
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "src/base/bytes.h"
+#include "src/pir/engine.h"
+
+namespace shoal::pir::testing {
+
+class MemoryStore final : public SessionStore {
+ public:
+  // What is durable.
+  struct Disk {
+    Bytes state;
+    std::vector<Bytes> records;
+    bool operator==(const Disk&) const = default;
+  };
+
+  MemoryStore() = default;
+  explicit MemoryStore(Disk disk) : disk_(std::move(disk)) {
+    found_ = disk_;
+    for (const Bytes& record : found_.records) views_.push_back(record);
+  }
+  MemoryStore(const MemoryStore&) = delete;
+  MemoryStore& operator=(const MemoryStore&) = delete;
+
+  BytesView saved() const override { return found_.state; }
+  std::span<const BytesView> appended() const override { return views_; }
+  absl::Status SaveParts(std::span<const BytesView> parts) override {
+    Disk next;
+    for (const BytesView part : parts) shoal::Append(next.state, part);
+    return Write(std::move(next));
+  }
+  absl::Status Append(BytesView record) override {
+    Disk next = disk_;
+    next.records.push_back(ToBytes(record));
+    return Write(std::move(next));
+  }
+
+  const Disk& disk() const { return disk_; }
+  uint64_t writes() const { return writes_; }
+  // From so many more writes on, all fail. The first of them is durable all the same, or is not.
+  void KillAfter(uint64_t writes, bool durable) {
+    kill_at_ = writes_ + writes;
+    durable_ = durable;
+  }
+
+ private:
+  absl::Status Write(Disk next) {
+    const uint64_t write = writes_++;
+    if (write < kill_at_ || (write == kill_at_ && durable_)) disk_ = std::move(next);
+    if (write >= kill_at_) return absl::UnavailableError("killed");
+    found_ = {};
+    views_.clear();
+    return absl::OkStatus();
+  }
+
+  Disk disk_, found_;
+  std::vector<BytesView> views_;
+  uint64_t writes_ = 0, kill_at_ = ~uint64_t{0};
+  bool durable_ = false;
+};
+
+}  // namespace shoal::pir::testing
+
+#endif  // SHOAL_SRC_PIR_TESTING_MEMORY_STORE_H_

@@ -1,0 +1,89 @@
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/shoal/common.h"
+#include "src/shoal/format.h"
+#include "src/shoal/lookup_commands.h"
+#include "src/shoal/session.h"
+
+namespace shoal::commands {
+namespace {
+
+absl::Status RunPrepare(const Connector& connect, const cli::Values& values, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const bool json, JsonWanted(values, "tsv"));
+  SHOAL_ASSIGN_OR_RETURN(const pir::Engine* const engine, EngineOf(values));
+  if (engine == nullptr) {
+    return cli::UsageError(
+        "the chain prepares nothing but slots: shoal query --obtain takes them ahead of time");
+  }
+  if (!engine->keeps_state()) {
+    return cli::UsageError(
+        absl::StrCat("--engine: ", engine->name(),
+                     " prepares nothing that is spent; its hint is fetched by the first query"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<Session> session,
+                         Session::Open("shoal prepare", values["config"].as<std::string>(), connect,
+                                       values.count("quiet") > 0, io));
+  SHOAL_ASSIGN_OR_RETURN(
+      const Session::Prepared prepared,
+      session->PrepareEngine(*engine, cli::TextsOf(values, "party"), values.count("anew") > 0));
+  if (!prepared.now) session->Tell("there is nothing to do: both sessions have queries left");
+  if (json) {
+    io.out << JsonObject().Integer("queries", prepared.queries).Take() << '\n';
+  } else {
+    io.out << "queries\t" << prepared.queries << '\n';
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+cli::Command Prepare(Connector connect) {
+  return {
+      .name = "prepare",
+      .summary = "read the table once, for an engine whose queries are prepared",
+      .help =
+          R"(Prepares queries of an engine that keeps hints of its own (piano). It reads the whole
+table from the server once, checks it against what all parties signed, and keeps about
+a tenth of it, or much less of it if rows are short, beside the state: docs/engines.md
+has the sizes. What it reads does not depend on any key, before or after.
+
+There are two sessions. While one answers queries, this command prepares the other, and
+both can be done at the same time. It prepares one that was never prepared or is spent,
+and says how many queries both have:
+  queries, their number                                           with tabs, or
+  {"queries":..}                                                with --format json
+After a crash, Ctrl-C or a lost connection the same command goes on where it stopped. If
+a new version of the table goes live, what is prepared is brought to it by the rows that
+have changed; only if the server no longer has these, it is prepared again.
+
+--anew gives both sessions up, with the queries that are left in them, and prepares one.
+That is for a session whose answers cannot be verified any more, because a server once
+answered wrongly, and for another table under the same state.
+)",
+      .examples = R"(  shoal prepare --config client.textproto --engine piano
+  shoal prepare --config client.textproto --engine piano --party 2    with another server
+  shoal query --config client.textproto --engine piano bash openssl
+)",
+      .options =
+          [](cli::Options& options) {
+            options.add_options()("config", cli::File()->required(), "the client's configuration");
+            AddEngineOption(options);
+            options.add_options()("party", cli::Texts(),
+                                  "prepare with the engine of this party (1); for an engine of two "
+                                  "servers given twice, offline first (1 and 2)");
+            options.add_options()("anew", "give up what is prepared, and begin again");
+            AddFormatOption(options, "tsv");
+            options.add_options()("quiet", "print only errors on standard error");
+          },
+      .positional = "",
+      .run = [connect = std::move(connect)](
+                 const cli::Values& values,
+                 cli::Io& io) { return RunPrepare(connect, values, io); },
+  };
+}
+
+}  // namespace shoal::commands
