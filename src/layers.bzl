@@ -31,9 +31,10 @@ LAYERS = {
     "net": ["base", "parallel", "storage", "wire"],
     # The engines, the two sides of the chain, and the folders built on them.
     "pir": ["base", "parallel", "storage", "wire"],
-    "pir/lwe": ["base", "noise", "parallel", "pir", "storage", "wire"],
+    "pir/aes": ["base"],
+    "pir/lwe": ["base", "noise", "parallel", "pir", "pir/aes", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
-    "pir/sets": ["base", "parallel", "pir", "storage", "wire"],
+    "pir/sets": ["base", "parallel", "pir", "pir/aes", "storage", "wire"],
     "pir/registry": ["pir", "pir/lwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],

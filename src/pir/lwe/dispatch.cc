@@ -1,5 +1,7 @@
 #include "src/pir/lwe/dispatch.h"
 
+#include "src/pir/aes/streams.h"
+
 namespace shoal::pir::lwe {
 
 std::vector<const Kernel*> SupportedKernels() {
@@ -12,14 +14,6 @@ std::vector<const Kernel*> SupportedKernels() {
 const Kernel& FastestKernel() {
   static const Kernel& kernel = *SupportedKernels().back();
   return kernel;
-}
-
-std::vector<const CounterStream*> SupportedStreams() {
-  std::vector<const CounterStream*> streams;
-  for (const CounterStream* stream : {AesNiStream(), Vaes256Stream(), Vaes512Stream()}) {
-    if (stream != nullptr) streams.push_back(stream);
-  }
-  return streams;
 }
 
 const CounterStream* StreamFor(const Kernel& kernel) {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "src/pir/lwe/counter_stream.h"
+#include "src/pir/aes/counter_stream.h"
 #include "src/pir/lwe/kernel.h"
 
 namespace shoal::pir::lwe {
@@ -14,9 +14,6 @@ namespace shoal::pir::lwe {
 std::vector<const Kernel*> SupportedKernels();
 
 const Kernel& FastestKernel();
-
-// The streams that this processor can run, the slowest first. There may be none.
-std::vector<const CounterStream*> SupportedStreams();
 
 // The stream that expands the public matrix when `kernel` is used: one of the same generation of
 // instructions. Null means OpenSSL, as with the portable kernel.

@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
+#include "src/pir/aes/streams.h"
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/lwe.h"

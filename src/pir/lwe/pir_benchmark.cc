@@ -34,6 +34,7 @@
 #include "src/base/check.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/aes/streams.h"
 #include "src/pir/lwe/byte_matrix.h"
 #include "src/pir/lwe/dispatch.h"
 #include "src/pir/lwe/lwe.h"

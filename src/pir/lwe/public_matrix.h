@@ -15,7 +15,7 @@
 
 #include "absl/strings/string_view.h"
 #include "src/base/bytes.h"
-#include "src/pir/lwe/counter_stream.h"
+#include "src/pir/aes/counter_stream.h"
 #include "src/pir/lwe/kernel.h"
 
 namespace shoal::pir::lwe {

@@ -1,17 +1,16 @@
 #include "src/pir/sets/half_sets.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <memory>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/sets/gather.h"
+#include "src/pir/sets/gather_dispatch.h"
 
 namespace shoal::pir::sets {
 namespace {
@@ -21,14 +20,21 @@ constexpr double kMissBits = 40;
 constexpr uint64_t kMaxSets = uint64_t{1} << 30;
 constexpr uint64_t kMaxChunks = uint64_t{1} << 28;
 constexpr double kMaxChoices = uint64_t{1} << 43;  // of all sets for all chunks
-constexpr uint32_t kChunksPerBlock = 8;
-constexpr size_t kBlockBytes = 16;
+constexpr uint32_t kSetsPerBlock = 8;
+constexpr size_t kBlockBytes = Aes128::kBlockBytes;
+constexpr uint32_t kNowhere = GatherKernel::kNowhere;
+// Sets whose choices are looked at together, so that they stay in the first cache.
+constexpr uint32_t kSetsTogether = 512;
+
+const ChoiceWord* WordsOf(std::span<const Choice> choices) {
+  return reinterpret_cast<const ChoiceWord*>(choices.data());
+}
 
 void Xor(MutableBytes to, BytesView from) {
   for (size_t i = 0; i < to.size(); ++i) to[i] ^= from[i];
 }
 
-// The same where `mask` is all ones, and nothing where it is zero.
+// to ^= from where `mask` is all ones, and nothing where it is zero.
 void XorMasked(MutableBytes to, BytesView from, uint8_t mask) {
   for (size_t i = 0; i < to.size(); ++i) to[i] ^= from[i] & mask;
 }
@@ -70,75 +76,70 @@ absl::StatusOr<SetShape> ShapeFor(uint64_t rows, uint32_t record_bytes, uint64_t
   return shape;
 }
 
-struct SetFunction::Cipher {
-  EVP_CIPHER_CTX* context = EVP_CIPHER_CTX_new();
-  ~Cipher() { EVP_CIPHER_CTX_free(context); }  // wipes the key
-
-  // Encrypts the blocks in place.
-  void Encrypt(MutableBytes blocks) const {
-    int written = 0;
-    SHOAL_CHECK(EVP_EncryptUpdate(context, blocks.data(), &written, blocks.data(),
-                                  static_cast<int>(blocks.size())) == 1 &&
-                static_cast<size_t>(written) == blocks.size());
-  }
-};
-
 namespace {
 
-void StoreNumber(uint32_t chunk, uint32_t set, uint8_t* block) {
-  const uint64_t number = (uint64_t{chunk / kChunksPerBlock} << 32) | set;
-  std::fill_n(block, 8, uint8_t{0});
-  for (int i = 0; i < 8; ++i) block[8 + i] = static_cast<uint8_t>(number >> (56 - 8 * i));
+// The number of the block that has the choice of a set for a chunk.
+uint64_t BlockOf(uint64_t chunk, uint64_t set) { return (chunk << 32) + set / kSetsPerBlock; }
+
+// Both in one word, as Choice has them.
+void KeepBits(uint16_t mask, std::span<Choice> choices) {
+  auto* words = reinterpret_cast<ChoiceWord*>(choices.data());
+  for (size_t i = 0; i < choices.size(); ++i) words[i] &= mask;
 }
 
 }  // namespace
 
 SetFunction::SetFunction(const SecretArray<16>& key, uint32_t offset_bits)
-    : offset_mask_(static_cast<uint16_t>((1u << offset_bits) - 1)),
-      cipher_(std::make_unique<Cipher>()) {
-  SHOAL_CHECK(offset_bits <= kMaxOffsetBits && cipher_->context != nullptr);
-  SHOAL_CHECK(
-      EVP_EncryptInit_ex(cipher_->context, EVP_aes_128_ecb(), nullptr, key.data(), nullptr) == 1 &&
-      EVP_CIPHER_CTX_set_padding(cipher_->context, 0) == 1);
-}
-SetFunction::~SetFunction() = default;
-
-Choice SetFunction::ChoiceOf(const uint8_t* block, uint32_t chunk) const {
-  const uint16_t word = LoadLe<uint16_t>(block + 2 * (chunk % kChunksPerBlock));
-  return {.offset = static_cast<uint16_t>(word & offset_mask_),
-          .bit = static_cast<uint16_t>(word >> 15)};
+    : mask_(static_cast<uint16_t>(((1u << offset_bits) - 1) | 0x8000)), aes_(key) {
+  SHOAL_CHECK(offset_bits <= kMaxOffsetBits);
 }
 
 void SetFunction::OfSet(uint32_t set, std::span<Choice> out) const {
-  const size_t blocks = (out.size() + kChunksPerBlock - 1) / kChunksPerBlock;
-  SecretVector<uint8_t> bytes(blocks * kBlockBytes);
-  for (size_t i = 0; i < blocks; ++i) {
-    StoreNumber(static_cast<uint32_t>(i * kChunksPerBlock), set, &bytes[i * kBlockBytes]);
-  }
-  cipher_->Encrypt(bytes);
-  for (uint32_t c = 0; c < out.size(); ++c) {
-    out[c] = ChoiceOf(&bytes[c / kChunksPerBlock * kBlockBytes], c);
-  }
-}
-
-void SetFunction::OfChunk(uint32_t chunk, uint32_t first, std::span<Choice> out) const {
   constexpr size_t kTogether = 256;
-  SecretArray<kTogether * kBlockBytes> bytes;
+  SecretArray<kTogether * kBlockBytes> blocks;
   for (size_t done = 0; done < out.size(); done += kTogether) {
     const size_t count = std::min(kTogether, out.size() - done);
     for (size_t i = 0; i < count; ++i) {
-      StoreNumber(chunk, static_cast<uint32_t>(first + done + i), bytes.data() + i * kBlockBytes);
+      Aes128::StoreNumber(BlockOf(done + i, set), blocks.data() + i * kBlockBytes);
     }
-    cipher_->Encrypt(bytes.mutable_view().first(count * kBlockBytes));
+    aes_.Encrypt(blocks.mutable_view().first(count * kBlockBytes));
     for (size_t i = 0; i < count; ++i) {
-      out[done + i] = ChoiceOf(bytes.data() + i * kBlockBytes, chunk);
+      const uint8_t* const word = blocks.data() + i * kBlockBytes + 2 * (set % kSetsPerBlock);
+      std::memcpy(&out[done + i], word, sizeof(Choice));
     }
   }
+  KeepBits(mask_, out);
+}
+
+void SetFunction::OfChunk(uint32_t chunk, uint32_t first, std::span<Choice> out) const {
+  auto* const bytes = reinterpret_cast<uint8_t*>(out.data());
+  size_t done = 0;
+  while (done < out.size()) {
+    const uint64_t set = uint64_t{first} + done;
+    const size_t skipped = set % kSetsPerBlock, left = out.size() - done;
+    if (skipped == 0 && left >= kSetsPerBlock) {
+      const size_t blocks = left / kSetsPerBlock;
+      aes_.Numbers(BlockOf(chunk, set), {bytes + done * sizeof(Choice), blocks * kBlockBytes});
+      done += blocks * kSetsPerBlock;
+    } else {
+      SecretArray<kBlockBytes> block;
+      aes_.Numbers(BlockOf(chunk, set), block.mutable_view());
+      const size_t count = std::min(kSetsPerBlock - skipped, left);
+      std::memcpy(bytes + done * sizeof(Choice), block.data() + skipped * sizeof(Choice),
+                  count * sizeof(Choice));
+      done += count;
+    }
+  }
+  KeepBits(mask_, out);
 }
 
 HintTable::HintTable(const SetShape& shape, const SetSource* sets)
     : shape_(shape),
       sets_(*sets),
+      first_live_(shape.hints, uint16_t{0xffff}),
+      backup_halves_(shape.backups),
+      backup_places_(shape.backups, kNowhere),
+      backup_beside_(shape.backups, kNoRow),
       parities_(uint64_t{shape.hints} * shape.record_bytes),
       backup_parities_(2 * uint64_t{shape.backups} * shape.record_bytes) {
   SHOAL_CHECK(shape.offset_bits <= kMaxOffsetBits && shape.sets() <= kMaxSets && shape.rows > 0 &&
@@ -148,24 +149,139 @@ HintTable::HintTable(const SetShape& shape, const SetSource* sets)
   for (uint32_t i = 0; i < shape.hints; ++i) hints_.push_back({i, 1, kNoRow});
 }
 
-void HintTable::AddChunk(uint32_t chunk, BytesView records) {
-  const uint64_t first = uint64_t{chunk} << shape_.offset_bits;
-  SHOAL_CHECK(chunk < shape_.chunks && chunks_added_++ < shape_.chunks && spent_ == 0);
-  const uint64_t rows = std::min(shape_.chunk_rows(), shape_.rows - first);
+void HintTable::AddChunks(uint32_t first, uint32_t count, BytesView records) {
+  SHOAL_CHECK(first < shape_.chunks && count <= shape_.chunks - first &&
+              count <= shape_.chunks - chunks_added_ && spent_ == 0);
+  chunks_added_ += count;
+  const uint64_t first_row = uint64_t{first} << shape_.offset_bits;
+  const uint64_t rows = std::min(count * shape_.chunk_rows(), shape_.rows - first_row);
+  const uint64_t chunk_bytes = shape_.chunk_rows() * shape_.record_bytes;
   SHOAL_CHECK(records.size() == rows * shape_.record_bytes);
-  SecretVector<Choice> choices(shape_.sets());
-  sets_.OfChunk(chunk, 0, choices);
-  for (uint32_t set = 0; set < choices.size(); ++set) {
-    const Choice choice = choices[set];
-    if (choice.offset >= rows) continue;  // a row of zeros
-    const BytesView record =
-        records.subspan(uint64_t{choice.offset} * shape_.record_bytes, shape_.record_bytes);
-    if (set >= shape_.hints) {
-      Xor(BackupOf(set - shape_.hints, choice.bit), record);
-    } else if (choice.bit == 1) {
-      Xor(ParityOf(set), record);
+  for (uint32_t done = 0; done < count; done += kChunksTogether) {
+    std::array<BytesView, kChunksTogether> chunks;
+    const uint32_t together = std::min(kChunksTogether, count - done);
+    for (uint32_t t = 0; t < together; ++t) {
+      const uint64_t at = (done + t) * chunk_bytes;
+      chunks[t] = records.subspan(at, std::min(chunk_bytes, records.size() - at));
+    }
+    const std::span<const BytesView> all = std::span(chunks).first(together);
+    if (shape_.record_bytes == sizeof(uint64_t)) {
+      AddWords(first + done, all);
+    } else {
+      AddRecords(first + done, all);
     }
   }
+}
+
+// For every set a list of places, first the hints', then two lists for each backup.
+void HintTable::AddRecords(uint32_t first, std::span<const BytesView> chunks) {
+  const GatherKernel& kernel = FastestGather();
+  const uint64_t room = std::min<uint64_t>(kSetsTogether, shape_.sets());
+  SecretVector<Choice> choices(chunks.size() * room);
+  SecretVector<const uint8_t*> places(chunks.size() * room + 1);
+  SecretVector<uint32_t> counts(2 * room);
+  std::vector<uint8_t*> sums(2 * room);
+  std::array<uint32_t, kChunksTogether> rows;
+  for (size_t t = 0; t < chunks.size(); ++t) {
+    rows[t] = static_cast<uint32_t>(chunks[t].size() / shape_.record_bytes);
+  }
+  for (uint32_t done = 0; done < shape_.sets();) {
+    const bool backups = done >= shape_.hints;
+    const uint64_t end = backups ? shape_.sets() : shape_.hints;
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>(kSetsTogether, end - done));
+    for (uint32_t t = 0; t < chunks.size(); ++t) {
+      sets_.OfChunk(first + t, done, std::span(choices).subspan(t * room, count));
+    }
+    size_t at = 0, lists = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      for (uint32_t half = backups ? 0 : 1; half < 2; ++half) {
+        const size_t before = at;
+        for (uint32_t t = 0; t < chunks.size(); ++t) {
+          const Choice choice = choices[t * room + i];
+          places[at] = chunks[t].data() + uint64_t{choice.offset} * shape_.record_bytes;
+          // A place that does not count is overwritten. Behind the table are rows of zeros.
+          at += (choice.bit == half) & (choice.offset < rows[t]);
+        }
+        counts[lists] = static_cast<uint32_t>(at - before);
+        sums[lists++] =
+            (backups ? BackupOf(done + i - shape_.hints, half) : ParityOf(done + i)).data();
+      }
+    }
+    kernel.gather(places.data(), counts.data(), lists, shape_.record_bytes, sums.data());
+    done += count;
+  }
+}
+
+// The same for records of one word.
+void HintTable::AddWords(uint32_t first, std::span<const BytesView> chunks) {
+  const GatherKernel& kernel = FastestGather();
+  const uint64_t room = std::min<uint64_t>(kSetsTogether, shape_.sets());
+  SecretVector<Choice> choices(chunks.size() * room);
+  const uint64_t words_each = 1 + shape_.chunk_rows();
+  std::vector<uint64_t> words(chunks.size() * words_each);
+  std::array<const uint64_t*, kChunksTogether> tables;
+  const ChoiceWord* of_tables[kChunksTogether] = {};  // an array would lose the attribute
+  for (size_t t = 0; t < chunks.size(); ++t) {
+    tables[t] = &words[t * words_each];
+    of_tables[t] = WordsOf(std::span(choices).subspan(t * room, room));
+    std::memcpy(&words[t * words_each + 1], chunks[t].data(), chunks[t].size());
+  }
+  for (uint32_t done = 0; done < shape_.sets();) {
+    const bool backups = done >= shape_.hints;
+    const uint64_t end = backups ? shape_.sets() : shape_.hints;
+    const auto count = static_cast<uint32_t>(std::min<uint64_t>(kSetsTogether, end - done));
+    for (uint32_t t = 0; t < chunks.size(); ++t) {
+      sets_.OfChunk(first + t, done, std::span(choices).subspan(t * room, count));
+    }
+    for (uint32_t half = backups ? 0 : 1; half < 2; ++half) {
+      const MutableBytes sums = backups ? BackupOf(done - shape_.hints, half) : ParityOf(done);
+      kernel.add_words(tables.data(), of_tables, chunks.size(), count, half, sums.data(),
+                       backups ? 2 : 1);
+    }
+    done += count;
+  }
+}
+
+uint32_t HintTable::Find(uint64_t row) const {
+  const GatherKernel& kernel = FastestGather();
+  const uint32_t chunk = shape_.ChunkOf(row);
+  const uint16_t offset = shape_.OffsetOf(row);
+  constexpr uint32_t kTogether = 8 * kSetsTogether;
+  SecretVector<Choice> space(std::min(kTogether, std::max(shape_.hints, spent_)));
+  uint32_t place = kNowhere;
+  for (uint32_t done = 0; done < shape_.hints; done += kTogether) {
+    const std::span<Choice> choices =
+        std::span(space).first(std::min(kTogether, shape_.hints - done));
+    sets_.OfChunk(chunk, done, choices);
+    const uint32_t found =
+        kernel.first_live(WordsOf(choices), &first_live_[done], choices.size(), 0x8000 | offset);
+    const uint64_t here = ~EqualMask(found, kNowhere) & EqualMask(place, kNowhere);
+    place = static_cast<uint32_t>(Select(here, done + found, place));
+  }
+  for (uint32_t done = 0; done < spent_; done += kTogether) {
+    const std::span<Choice> choices = std::span(space).first(std::min(kTogether, spent_ - done));
+    sets_.OfChunk(chunk, shape_.hints + done, choices);
+    const uint32_t found =
+        kernel.least_place(WordsOf(choices), &backup_halves_[done], &backup_places_[done],
+                           &backup_beside_[done], choices.size(), offset, row);
+    place = std::min(place, found);
+  }
+  return place;
+}
+
+void HintTable::Index(uint64_t mask, uint32_t place, const Hint& before, const Hint& hint) {
+  // The set was a first one, or a backup's.
+  const uint64_t first = (uint64_t{before.set} - shape_.hints) >> 63;
+  const uint64_t was_first = mask & (0 - first);
+  uint16_t& live = first_live_[Select(was_first, before.set, 0)];
+  live = static_cast<uint16_t>(Select(was_first, 0, live));
+  const uint64_t backup = hint.set - shape_.hints;
+  const uint64_t last = Select(mask & ~was_first, before.set - shape_.hints, backup);
+  backup_places_[last] = kNowhere;
+  backup_beside_[last] = kNoRow;
+  backup_halves_[backup] = static_cast<uint16_t>(hint.half << 15);
+  backup_places_[backup] = static_cast<uint32_t>(Select(mask, place, kNowhere));
+  backup_beside_[backup] = Select(mask, hint.beside, kNoRow);
 }
 
 absl::Status HintTable::Ask(uint64_t row, RandomSource& random, std::span<Choice> query) {
@@ -175,29 +291,15 @@ absl::Status HintTable::Ask(uint64_t row, RandomSource& random, std::span<Choice
     return absl::FailedPreconditionError("half sets: the query before is not finished");
   }
   if (backups_left() == 0) return absl::ResourceExhaustedError("half sets: no backup is left");
-  const uint32_t offset = shape_.OffsetOf(row);
-
   // The first hint that holds the row. All are looked at.
-  SecretVector<Choice> of_chunk(shape_.sets());
-  sets_.OfChunk(shape_.ChunkOf(row), 0, of_chunk);
-  uint64_t found = 0, hint = 0;
-  for (uint32_t i = 0; i < shape_.hints; ++i) {
-    const Hint& one = hints_[i];
-    const Choice choice = of_chunk[one.set];
-    // The half of a hint has nothing of the chunk of the row beside.
-    const uint64_t in_half = EqualMask(choice.bit, one.half) & EqualMask(choice.offset, offset);
-    const uint64_t first = (in_half | EqualMask(one.beside, row)) & ~found;
-    found |= first;
-    hint = Select(first, i, hint);
-  }
-
+  const uint32_t place = Find(row);
+  const uint64_t found = ~EqualMask(place, kNowhere);
   const uint64_t words = random.U64();
-  const uint64_t coin = words >> 63, dummy = words & (shape_.chunk_rows() - 1);
   asked_ = {.row = row,
             .backup = spent_++,
-            .hint = static_cast<uint32_t>(hint),
-            .dummy = static_cast<uint16_t>(dummy),
-            .coin = coin == 1,
+            .hint = static_cast<uint32_t>(Select(found, place, 0)),
+            .dummy = static_cast<uint16_t>(words & (shape_.chunk_rows() - 1)),
+            .coin = words >> 63 == 1,
             .held = found != 0};
   WriteQuery(*asked_, query);
   return absl::OkStatus();
@@ -205,28 +307,23 @@ absl::Status HintTable::Ask(uint64_t row, RandomSource& random, std::span<Choice
 
 void HintTable::WriteQuery(const Question& question, std::span<Choice> query) const {
   // If no hint holds the row, half 1 of the set of the backup that is spent is sent, whole.
-  const uint64_t found = question.held ? ~uint64_t{0} : 0;
+  const uint64_t found = 0 - uint64_t{question.held}, coin = question.coin;
   const Hint& one = hints_[question.hint];
   const uint64_t set = Select(found, one.set, uint64_t{shape_.hints} + question.backup);
-  const uint64_t half = Select(found, one.half, 1);
-  const uint64_t beside = Select(found, one.beside, kNoRow);
-  const uint32_t chunk = shape_.ChunkOf(question.row);
-  const uint64_t coin = question.coin ? 1 : 0, dummy = question.dummy;
+  const uint64_t half = Select(found, one.half, 1), beside = Select(found, one.beside, kNoRow);
 
   sets_.OfSet(static_cast<uint32_t>(set), query);
-  const uint64_t beside_chunk = beside >> shape_.offset_bits;
-  for (uint32_t c = 0; c < shape_.chunks; ++c) {
-    const uint64_t is_beside = EqualMask(c, beside_chunk);  // kNoRow is in no chunk
-    const uint64_t is_asked = found & EqualMask(c, chunk);
-    uint64_t bit = EqualMask(query[c].bit, half) & 1;
-    uint64_t at = query[c].offset;
-    bit = Select(is_beside, 1, bit);
-    at = Select(is_beside, shape_.OffsetOf(beside), at);
-    bit = Select(is_asked, 0, bit);
-    at = Select(is_asked, dummy, at);
-    query[c] = {.offset = static_cast<uint16_t>(at & 0x7fff),
-                .bit = static_cast<uint16_t>((bit ^ coin) & 1)};
-  }
+  // A chunk's bit is whether its choice is in the half, plus the coin.
+  const auto flips = static_cast<uint16_t>((half ^ 1 ^ coin) << 15);
+  auto* const choices = reinterpret_cast<ChoiceWord*>(query.data());
+  for (uint32_t c = 0; c < shape_.chunks; ++c) choices[c] ^= flips;
+  const auto put = [&](uint64_t mask, uint64_t at, uint64_t bit, uint64_t row_offset) {
+    ChoiceWord& choice = choices[Select(mask, at, 0)];
+    choice = static_cast<uint16_t>(Select(mask, bit << 15 | row_offset, choice));
+  };
+  const uint64_t has_beside = ~EqualMask(beside, kNoRow);
+  put(has_beside, beside >> shape_.offset_bits, 1 ^ coin, shape_.OffsetOf(beside));
+  put(found, shape_.ChunkOf(question.row), coin, question.dummy);
 }
 
 void HintTable::Repeat(std::span<Choice> query) const {
@@ -259,6 +356,8 @@ void HintTable::Replace(const Question& question, BytesView record) {
   sets_.OfChunk(shape_.ChunkOf(question.row), set, choice);
   const uint32_t half = 1u ^ choice[0].bit;
   Hint& hint = hints_[question.hint];
+  const Hint before = hint;
+  Index(held, question.hint, before, {.set = set, .half = half, .beside = question.row});
   hint.set = static_cast<uint32_t>(Select(held, set, hint.set));
   hint.half = static_cast<uint32_t>(Select(held, half, hint.half));
   hint.beside = Select(held, question.row, hint.beside);
@@ -382,15 +481,31 @@ absl::Status HintTable::Decode(BytesView state) {
     return bad;
   }
   at += kHeadBytes;
-  for (Hint& hint : hints_) {
+  std::ranges::fill(backup_places_, kNowhere);
+  std::ranges::fill(backup_beside_, kNoRow);
+  // That of a query on its way takes a hint's place later.
+  const uint64_t placed = shape_.hints + spent_ - asked_.has_value();
+  for (uint32_t place = 0; place < shape_.hints; ++place) {
+    Hint& hint = hints_[place];
     hint = {.set = LoadLe<uint32_t>(at),
             .half = LoadLe<uint32_t>(at + 4),
             .beside = LoadLe<uint64_t>(at + 8)};
-    if (hint.set >= shape_.sets() || hint.half > 1 ||
-        (hint.beside != kNoRow && hint.beside >= shape_.rows)) {
+    at += kHintBytes;
+    const bool first = hint.set == place;
+    first_live_[place] = first ? 0xffff : 0;
+    if (first) {
+      if (hint.half != 1 || hint.beside != kNoRow) return bad;
+      continue;
+    }
+    if (hint.set < shape_.hints || hint.set >= placed || hint.half > 1 ||
+        hint.beside >= shape_.rows) {
       return bad;
     }
-    at += kHintBytes;
+    const uint32_t backup = hint.set - shape_.hints;
+    if (backup_places_[backup] != kNowhere) return bad;  // of two hints
+    backup_places_[backup] = place;
+    backup_halves_[backup] = static_cast<uint16_t>(hint.half << 15);
+    backup_beside_[backup] = hint.beside;
   }
   const BytesView xors = state.last(shape_.parity_bytes());
   std::ranges::copy(xors.first(parities_.size()), parities_.begin());
@@ -406,9 +521,14 @@ void EncodeQuery(const SetShape& shape, std::span<const Choice> query, MutableBy
   for (const Choice choice : query) {
     word |= (uint64_t{choice.bit} | uint64_t{choice.offset} << 1) << bits;
     bits += 1 + shape.offset_bits;
-    for (; bits >= 8; bits -= 8, word >>= 8) out[at++] = static_cast<uint8_t>(word);
+    if (bits >= 32) {
+      StoreLe<uint32_t>(&out[at], static_cast<uint32_t>(word));
+      at += 4;
+      bits -= 32;
+      word >>= 32;
+    }
   }
-  if (bits > 0) out[at] = static_cast<uint8_t>(word);
+  for (; at < out.size(); ++at, word >>= 8) out[at] = static_cast<uint8_t>(word);
 }
 
 absl::Status DecodeQuery(const SetShape& shape, BytesView encoded, std::span<Choice> query) {
@@ -417,16 +537,27 @@ absl::Status DecodeQuery(const SetShape& shape, BytesView encoded, std::span<Cho
     return absl::InvalidArgumentError(absl::StrCat("half sets: a query of ", encoded.size(),
                                                    " bytes instead of ", shape.query_bytes()));
   }
+  const uint32_t each = 1 + shape.offset_bits;
   uint64_t word = 0;
   uint32_t bits = 0;
   size_t at = 0;
   for (Choice& choice : query) {
-    for (; bits < 1 + shape.offset_bits; bits += 8) word |= uint64_t{encoded[at++]} << bits;
+    if (bits < each) {
+      if (encoded.size() - at >= 4) {
+        word |= uint64_t{LoadLe<uint32_t>(&encoded[at])} << bits;
+        at += 4;
+        bits += 32;
+      } else {
+        for (; bits < each; bits += 8) word |= uint64_t{encoded[at++]} << bits;
+      }
+    }
     choice = {.offset = static_cast<uint16_t>(word >> 1 & (shape.chunk_rows() - 1)),
               .bit = static_cast<uint16_t>(word & 1)};
-    word >>= 1 + shape.offset_bits;
-    bits -= 1 + shape.offset_bits;
+    word >>= each;
+    bits -= each;
   }
+  // The last word may have been whole bytes longer than what was left of the query.
+  for (; at < encoded.size(); ++at) word |= encoded[at];
   if (word != 0) return absl::InvalidArgumentError("half sets: a query with bits behind its end");
   return absl::OkStatus();
 }
@@ -437,11 +568,30 @@ void AnswerQuery(const SetShape& shape, BytesView records, std::span<const Choic
               zeros.size() == shape.record_bytes && ones.size() == shape.record_bytes);
   std::ranges::fill(zeros, uint8_t{0});
   std::ranges::fill(ones, uint8_t{0});
-  for (uint32_t c = 0; c < shape.chunks; ++c) {
-    const uint64_t row = (uint64_t{c} << shape.offset_bits) + query[c].offset;
-    if (row >= shape.rows) continue;  // a row of zeros
-    Xor(query[c].bit == 1 ? ones : zeros,
-        records.subspan(row * shape.record_bytes, shape.record_bytes));
+  // Only the last chunk has rows of zeros.
+  const Choice last = query.back();
+  const uint64_t last_row = (uint64_t{shape.chunks - 1} << shape.offset_bits) + last.offset;
+  if (last_row >= shape.rows) query = query.first(query.size() - 1);
+  const GatherKernel& kernel = FastestGather();
+  // The places of bit 0 from the front on, those of bit 1 from the back.
+  constexpr size_t kTogether = 1024;
+  std::array<const uint8_t*, kTogether> places;
+  uint8_t* const sums[2] = {zeros.data(), ones.data()};
+  const uint64_t chunk_bytes = shape.chunk_rows() * shape.record_bytes;
+  const uint8_t* chunk = records.data();
+  for (size_t done = 0; done < query.size(); done += kTogether) {
+    const std::span<const Choice> part =
+        query.subspan(done, std::min(kTogether, query.size() - done));
+    size_t of_ones = 0;
+    for (size_t i = 0; i < part.size(); ++i, chunk += chunk_bytes) {
+      const size_t at = part[i].bit ? kTogether - 1 - of_ones : i - of_ones;
+      places[at] = chunk + uint64_t{part[i].offset} * shape.record_bytes;
+      of_ones += part[i].bit;
+    }
+    const uint32_t counts[2] = {static_cast<uint32_t>(part.size() - of_ones),
+                                static_cast<uint32_t>(of_ones)};
+    kernel.gather(places.data(), &counts[0], 1, shape.record_bytes, &sums[0]);
+    kernel.gather(places.data() + kTogether - of_ones, &counts[1], 1, shape.record_bytes, &sums[1]);
   }
 }
 

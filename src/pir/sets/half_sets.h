@@ -29,6 +29,7 @@
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
+#include "src/pir/aes/aes128.h"
 
 namespace shoal::pir::sets {
 
@@ -73,35 +74,37 @@ class SetSource {
   virtual void OfChunk(uint32_t chunk, uint32_t first, std::span<Choice> out) const = 0;
 };
 
-// A pseudorandom function: the choice of set s for chunk c is the 16-bit little-endian word c mod 8
-// of AES-128(key, big-endian 128-bit number (c / 8) * 2^32 + s). The offset is its low bits.
-// At most 2^40 blocks of it are used, which are told from random ones with probability below 2^-48.
-// Not even const calls may run at the same time.
+// A pseudorandom function: the choice of set s for chunk c is the 16-bit little-endian word s mod 8
+// of AES-128(key, big-endian 128-bit number c * 2^32 + s / 8), so that one block serves eight sets
+// of a chunk. The offset is its low bits. At most 2^40 blocks of it are used, which are told from
+// random ones with probability below 2^-48. Not even const calls may run at the same time.
 class SetFunction final : public SetSource {
  public:
   SetFunction(const SecretArray<16>& key, uint32_t offset_bits);
-  ~SetFunction() override;
   void OfSet(uint32_t set, std::span<Choice> out) const override;
   void OfChunk(uint32_t chunk, uint32_t first, std::span<Choice> out) const override;
 
  private:
-  struct Cipher;
-  Choice ChoiceOf(const uint8_t* block, uint32_t chunk) const;
-  const uint16_t offset_mask_;
-  const std::unique_ptr<Cipher> cipher_;
+  const uint16_t mask_;  // of the bit and the offset
+  const Aes128 aes_;
 };
 
 // The client's side, in memory. Thread-compatible. How long Ask and Finish take depends on the
-// shape alone, apart from where in memory they look. How long AddChunk takes depends on the sets,
+// shape and on the number of queries before alone, apart from where in memory they look. How long
+// AddChunks takes depends on the sets,
 // too: a server that gives out the chunks must not be able to time it.
 class HintTable {
  public:
   // `sets` must outlive the object.
   HintTable(const SetShape& shape, const SetSource* sets);
 
-  // Takes the records of a chunk, as many as the chunk has rows of the table, one after the other.
-  // Each chunk once, in any order, before the first query (checked).
-  void AddChunk(uint32_t chunk, BytesView records);
+  // Takes the records of `count` chunks from chunk `first` on, as many as these have rows of the
+  // table, one after the other. Each chunk once, in any order, before the first query (checked).
+  // kChunksTogether at a time take a fraction of the time that they take alone, as the XORs are
+  // then read and written once.
+  static constexpr uint32_t kChunksTogether = 8;
+  void AddChunks(uint32_t first, uint32_t count, BytesView records);
+  void AddChunk(uint32_t chunk, BytesView records) { AddChunks(chunk, 1, records); }
 
   // Chunks that were added: from the first on, if they come in order.
   uint32_t chunks_added() const { return chunks_added_; }
@@ -181,9 +184,22 @@ class HintTable {
   void WriteQuery(const Question& question, std::span<Choice> query) const;
   void Replace(const Question& question, BytesView record);
 
+  void AddRecords(uint32_t first, std::span<const BytesView> chunks);
+  void AddWords(uint32_t first, std::span<const BytesView> chunks);
+  // The place of the first hint that holds the row; kNowhere if none does.
+  uint32_t Find(uint64_t row) const;
+  // After hints_[place] = hint, in place of `before`; nothing if `mask` is zero, not all ones.
+  void Index(uint64_t mask, uint32_t place, const Hint& before, const Hint& hint);
+
   const SetShape shape_;
   const SetSource& sets_;
   SecretVector<Hint> hints_;
+  // What Find reads of the hints: whether set i is still that of hint i (else 0, not 0xffff); of
+  // the set of each backup its half (on the top bit) and row beside, and the place of its hint or
+  // kNowhere.
+  SecretVector<uint16_t> first_live_, backup_halves_;
+  SecretVector<uint32_t> backup_places_;
+  SecretVector<uint64_t> backup_beside_;
   SecretVector<uint8_t> parities_, backup_parities_;
   uint32_t chunks_added_ = 0;
   uint32_t spent_ = 0;

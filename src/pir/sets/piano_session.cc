@@ -37,9 +37,6 @@ constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
 constexpr uint64_t kMostJournal = 2;
 constexpr uint64_t kLeastJournalBytes = uint64_t{1} << 20;
 
-// Chunks that are added to the table together: as many choices come of one block of the function.
-constexpr uint32_t kChunksTogether = 8;
-
 SecretVector<uint8_t> EncodeSpent(const HintTable::Question& question) {
   SecretVector<uint8_t> out(kSpentBytes);
   out[0] = kSpent;
@@ -207,16 +204,12 @@ class PianoSession final : public Session {
   // The table takes a few chunks at a time.
   void Wait(BytesView records) {
     Append(waiting_, records);
-    if (++waiting_chunks_ == kChunksTogether || Chunks() == shape_.chunks) AddWaiting();
+    if (++waiting_chunks_ == HintTable::kChunksTogether || Chunks() == shape_.chunks) AddWaiting();
   }
   void AddWaiting() {
-    BytesView rest = waiting_;
-    for (; waiting_chunks_ > 0; --waiting_chunks_) {
-      const uint32_t chunk = table_->chunks_added();
-      const uint64_t bytes = pieces_.ChunkRows(chunk) * shape_.record_bytes;
-      table_->AddChunk(chunk, rest.first(bytes));
-      rest = rest.subspan(bytes);
-    }
+    if (waiting_chunks_ == 0) return;
+    table_->AddChunks(table_->chunks_added(), waiting_chunks_, waiting_);
+    waiting_chunks_ = 0;
     waiting_ = {};
   }
 
@@ -493,7 +486,7 @@ absl::StatusOr<std::unique_ptr<Session>> OpenPianoSession(const wire::PirSetup& 
   // journal, and some wait.
   SHOAL_RETURN_IF_ERROR(
       CheckMemory(HintTable::StateBytes(shape) + sizeof(Choice) * shape.sets() +
-                      (2 + kChunksTogether) * pieces.ChunkRows(0) * shape.record_bytes +
+                      (2 + HintTable::kChunksTogether) * pieces.ChunkRows(0) * shape.record_bytes +
                       2 * pieces.digests_bytes(),
                   "piano: the hints"));
   auto session = std::make_unique<PianoSession>(setup, shape, store);

@@ -1,13 +1,13 @@
 // Four blocks an instruction.
-#include "src/pir/lwe/counter_stream.h"
+#include "src/pir/aes/counter_stream.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AES__) && defined(__VAES__)
 
 #include <immintrin.h>
 
-#include "src/pir/lwe/counter_stream_impl.h"
+#include "src/pir/aes/counter_stream_impl.h"
 
-namespace shoal::pir::lwe {
+namespace shoal::pir {
 namespace {
 
 struct Blocks4 {
@@ -47,12 +47,12 @@ const CounterStream* Vaes512Stream() {
              : nullptr;
 }
 
-}  // namespace shoal::pir::lwe
+}  // namespace shoal::pir
 
 #else
 
-namespace shoal::pir::lwe {
+namespace shoal::pir {
 const CounterStream* Vaes512Stream() { return nullptr; }
-}  // namespace shoal::pir::lwe
+}  // namespace shoal::pir
 
 #endif

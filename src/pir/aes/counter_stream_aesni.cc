@@ -1,14 +1,14 @@
 // One block an instruction. Valgrind has these instructions, but no wider ones, so
 // constant_time_test checks the template with them.
-#include "src/pir/lwe/counter_stream.h"
+#include "src/pir/aes/counter_stream.h"
 
 #if defined(__AES__) && defined(__SSE4_1__)
 
 #include <immintrin.h>
 
-#include "src/pir/lwe/counter_stream_impl.h"
+#include "src/pir/aes/counter_stream_impl.h"
 
-namespace shoal::pir::lwe {
+namespace shoal::pir {
 namespace {
 
 struct Blocks1 {
@@ -46,12 +46,12 @@ const CounterStream* AesNiStream() {
   return __builtin_cpu_supports("sse4.1") && __builtin_cpu_supports("aes") ? &kStream : nullptr;
 }
 
-}  // namespace shoal::pir::lwe
+}  // namespace shoal::pir
 
 #else
 
-namespace shoal::pir::lwe {
+namespace shoal::pir {
 const CounterStream* AesNiStream() { return nullptr; }
-}  // namespace shoal::pir::lwe
+}  // namespace shoal::pir
 
 #endif

@@ -9,8 +9,8 @@
 //   a ^ b, PlusNumbers(b) in 64-bit lanes, PlusProducts(a, b) in 32-bit lanes this + a * b
 //   Turned()            every block with its bytes in the other order
 //   Round(key), LastRound(key)    of AES
-#ifndef SHOAL_SRC_PIR_LWE_COUNTER_STREAM_IMPL_H_
-#define SHOAL_SRC_PIR_LWE_COUNTER_STREAM_IMPL_H_
+#ifndef SHOAL_SRC_PIR_AES_COUNTER_STREAM_IMPL_H_
+#define SHOAL_SRC_PIR_AES_COUNTER_STREAM_IMPL_H_
 
 #include <wmmintrin.h>
 
@@ -18,9 +18,9 @@
 #include <iterator>
 
 #include "src/base/inline.h"
-#include "src/pir/lwe/counter_stream.h"
+#include "src/pir/aes/counter_stream.h"
 
-namespace shoal::pir::lwe {
+namespace shoal::pir {
 
 inline constexpr int kAesRounds = 10;
 
@@ -48,6 +48,18 @@ static inline void ScheduleAes(const uint8_t* key, uint8_t* round_keys) {
   keys[10] = NextRoundKey<0x36>(keys[9]);
   static_assert(sizeof keys == CounterStream::kRoundKeyBytes);
   std::memcpy(round_keys, keys, sizeof keys);
+}
+
+// All of AES but the first key.
+template <typename V, size_t kRegisters>
+SHOAL_INLINE void EncryptRounds(const V (&keys)[kAesRounds + 1], V (&state)[kRegisters]) {
+#pragma GCC unroll 10
+  for (int r = 1; r < kAesRounds; ++r) {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kRegisters; ++i) state[i] = state[i].Round(keys[r]);
+  }
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kRegisters; ++i) state[i] = state[i].LastRound(keys[kAesRounds]);
 }
 
 // Registers of blocks at a time: enough to hide an instruction's latency, and few enough to leave
@@ -78,13 +90,7 @@ struct AesCounters {
       state[i] = numbers.Turned() ^ keys[0];
       numbers = numbers.PlusNumbers(step);
     }
-#pragma GCC unroll 10
-    for (int r = 1; r < kAesRounds; ++r) {
-#pragma GCC unroll 8
-      for (size_t i = 0; i < kRegisters; ++i) state[i] = state[i].Round(keys[r]);
-    }
-#pragma GCC unroll 8
-    for (size_t i = 0; i < kRegisters; ++i) state[i] = state[i].LastRound(keys[kAesRounds]);
+    EncryptRounds(keys, state);
   }
 };
 
@@ -101,6 +107,31 @@ void FillStream(const uint8_t* round_keys, uint64_t first, size_t blocks, uint8_
     }
     for (size_t i = 0; i < std::size(state); ++i) state[i].Store(out + 16 * V::kBlocks * i);
     out += 16 * kBatch;
+    blocks -= kBatch;
+  }
+}
+
+template <typename V>
+void EncryptBlocks(const uint8_t* round_keys, size_t blocks, uint8_t* data) {
+  constexpr size_t kRegisters = AesCounters<V>::kRegisters;
+  constexpr size_t kBatch = AesCounters<V>::kBlocks;
+  V keys[kAesRounds + 1];
+  for (int r = 0; r <= kAesRounds; ++r) keys[r] = V::Repeat(round_keys + 16 * r);
+  uint8_t rest[16 * kBatch] = {};
+  for (; blocks > 0; data += 16 * kBatch) {
+    const bool whole = blocks >= kBatch;
+    uint8_t* const at = whole ? data : rest;
+    if (!whole) std::memcpy(rest, data, 16 * blocks);
+    V state[kRegisters];
+    for (size_t i = 0; i < kRegisters; ++i) {
+      state[i] = V::Load(at + 16 * V::kBlocks * i) ^ keys[0];
+    }
+    EncryptRounds(keys, state);
+    for (size_t i = 0; i < kRegisters; ++i) state[i].Store(at + 16 * V::kBlocks * i);
+    if (!whole) {
+      std::memcpy(data, rest, 16 * blocks);
+      return;
+    }
     blocks -= kBatch;
   }
 }
@@ -125,9 +156,10 @@ constexpr CounterStream StreamOf(const char* name) {
   return {.name = name,
           .schedule = ScheduleAes,
           .fill = FillStream<V>,
+          .encrypt = EncryptBlocks<V>,
           .add_scaled = AddScaledStream<V>};
 }
 
-}  // namespace shoal::pir::lwe
+}  // namespace shoal::pir
 
-#endif  // SHOAL_SRC_PIR_LWE_COUNTER_STREAM_IMPL_H_
+#endif  // SHOAL_SRC_PIR_AES_COUNTER_STREAM_IMPL_H_

@@ -1,13 +1,13 @@
 // Two blocks an instruction.
-#include "src/pir/lwe/counter_stream.h"
+#include "src/pir/aes/counter_stream.h"
 
 #if defined(__AVX2__) && defined(__AES__) && defined(__VAES__)
 
 #include <immintrin.h>
 
-#include "src/pir/lwe/counter_stream_impl.h"
+#include "src/pir/aes/counter_stream_impl.h"
 
-namespace shoal::pir::lwe {
+namespace shoal::pir {
 namespace {
 
 struct Blocks2 {
@@ -51,12 +51,12 @@ const CounterStream* Vaes256Stream() {
              : nullptr;
 }
 
-}  // namespace shoal::pir::lwe
+}  // namespace shoal::pir
 
 #else
 
-namespace shoal::pir::lwe {
+namespace shoal::pir {
 const CounterStream* Vaes256Stream() { return nullptr; }
-}  // namespace shoal::pir::lwe
+}  // namespace shoal::pir
 
 #endif

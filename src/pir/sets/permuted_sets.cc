@@ -1,0 +1,239 @@
+#include "src/pir/sets/permuted_sets.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/pir/sets/gather.h"
+#include "src/pir/sets/gather_dispatch.h"
+
+namespace shoal::pir::sets {
+namespace {
+
+constexpr uint64_t kMaxChunkRows = uint64_t{1} << 30;
+constexpr uint64_t kMaxParityBytes = uint64_t{1} << 40;
+
+// to ^= from where `mask` is all ones, and nothing where it is zero.
+void XorMasked(MutableBytes to, BytesView from, uint8_t mask) {
+  for (size_t i = 0; i < to.size(); ++i) to[i] ^= from[i] & mask;
+}
+void Xor(MutableBytes to, BytesView from) { XorMasked(to, from, 0xff); }
+
+// Whether the shape is one of PermutedShapeFor's. Arithmetic on others could overflow.
+bool IsShape(const PermutedShape& shape) {
+  return shape.rows > 0 && shape.record_bytes > 0 && shape.chunks > 0 &&
+         shape.chunks <= kMaxPermutedChunks && shape.chunk_rows > 0 &&
+         shape.chunk_rows <= kMaxChunkRows && shape.parity_bytes() <= kMaxParityBytes &&
+         shape.rows <= shape.places() && shape.rows > shape.places() - shape.chunk_rows;
+}
+
+}  // namespace
+
+absl::StatusOr<PermutedShape> PermutedShapeFor(uint64_t rows, uint32_t record_bytes,
+                                               uint32_t chunks) {
+  if (rows == 0 || record_bytes == 0 || chunks == 0 || chunks > kMaxPermutedChunks) {
+    return absl::InvalidArgumentError("permuted sets: no rows, records or chunks, or too many");
+  }
+  const uint64_t chunk_rows = (rows - 1) / chunks + 1;
+  if (chunk_rows > kMaxChunkRows || chunk_rows > kMaxParityBytes / record_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("permuted sets: ", rows, " rows are too many for ", chunks, " chunks"));
+  }
+  return PermutedShape{.rows = rows,
+                       .record_bytes = record_bytes,
+                       .chunks = static_cast<uint32_t>((rows - 1) / chunk_rows + 1),
+                       .chunk_rows = static_cast<uint32_t>(chunk_rows)};
+}
+
+SecretVector<uint32_t> PermutationsOf(const PermutedShape& shape, const Seed& seed) {
+  SHOAL_CHECK(IsShape(shape));
+  SecretVector<uint32_t> all(shape.places());
+  for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    const std::span<uint32_t> one =
+        std::span(all).subspan(uint64_t{chunk} * shape.chunk_rows, shape.chunk_rows);
+    SeededRandom random(seed.view(), "shoal permuted rows v1", chunk);
+    std::iota(one.begin(), one.end(), 0u);
+    for (size_t left = one.size(); left > 1; --left) {
+      std::swap(one[left - 1], one[random.Below(left)]);
+    }
+  }
+  return all;
+}
+
+ParityMaker::ParityMaker(const PermutedShape& shape, const Seed& seed)
+    : shape_(shape), permutations_(PermutationsOf(shape, seed)) {}
+
+void ParityMaker::Make(BytesView records, uint32_t first, MutableBytes out) const {
+  const uint64_t count = out.size() / shape_.record_bytes;
+  SHOAL_CHECK(records.size() == shape_.rows * shape_.record_bytes &&
+              out.size() % shape_.record_bytes == 0 && first <= shape_.chunk_rows &&
+              count <= shape_.chunk_rows - first);
+  const GatherKernel& kernel = FastestGather();
+  constexpr size_t kTogether = 64;
+  SecretVector<const uint8_t*> places(kTogether * shape_.chunks);
+  std::vector<uint8_t*> sums(kTogether);
+  std::vector<uint32_t> counts(kTogether);
+  std::ranges::fill(out, uint8_t{0});
+  for (uint64_t done = 0; done < count; done += kTogether) {
+    const uint64_t together = std::min<uint64_t>(kTogether, count - done);
+    size_t at = 0;
+    for (uint64_t i = 0; i < together; ++i) {
+      const size_t before = at;
+      for (uint32_t chunk = 0; chunk < shape_.chunks; ++chunk) {
+        const uint64_t chunk_first = uint64_t{chunk} * shape_.chunk_rows;
+        const uint64_t row = chunk_first + permutations_[chunk_first + first + done + i];
+        if (row < shape_.rows) places[at++] = records.data() + row * shape_.record_bytes;
+      }
+      counts[i] = static_cast<uint32_t>(at - before);
+      sums[i] = out.data() + (done + i) * shape_.record_bytes;
+    }
+    kernel.gather(places.data(), counts.data(), together, shape_.record_bytes, sums.data());
+  }
+}
+
+absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, BytesView query,
+                            MutableBytes out) {
+  SHOAL_CHECK(IsShape(shape) && records.size() == shape.rows * shape.record_bytes &&
+              out.size() == shape.answer_bytes());
+  if (query.size() != shape.query_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("permuted sets: a query of ", query.size(),
+                                                   " bytes instead of ", shape.query_bytes()));
+  }
+  const auto offset_of = [&](uint32_t chunk) {
+    return LoadLe<uint32_t>(&query[chunk * sizeof(uint32_t)]);
+  };
+  for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    if (offset_of(chunk) >= shape.chunk_rows) {
+      return absl::InvalidArgumentError(absl::StrCat("permuted sets: a query for row ",
+                                                     offset_of(chunk), " of a chunk of ",
+                                                     shape.chunk_rows));
+    }
+  }
+  const uint64_t bytes = shape.record_bytes;
+  // The chunk's record, or null behind the table's end.
+  const auto record_of = [&](uint32_t chunk) -> const uint8_t* {
+    const uint64_t row = uint64_t{chunk} * shape.chunk_rows + offset_of(chunk);
+    return row < shape.rows ? records.data() + row * bytes : nullptr;
+  };
+  constexpr uint32_t kAhead = 4;
+  for (uint32_t chunk = 0; chunk < shape.chunks + kAhead; ++chunk) {
+    if (chunk < shape.chunks) {
+      const uint8_t* const ahead = record_of(chunk);
+      const uint64_t end = ahead != nullptr ? bytes : 0;
+      for (uint64_t at = 0; at < end; at += 64) __builtin_prefetch(ahead + at);
+    }
+    if (chunk < kAhead) continue;
+    uint8_t* const to = out.data() + (chunk - kAhead) * bytes;
+    const uint8_t* const from = record_of(chunk - kAhead);
+    if (from != nullptr) {
+      std::memcpy(to, from, bytes);
+    } else {
+      std::memset(to, 0, bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+PermutedTable::PermutedTable(const PermutedShape& shape, SecretVector<uint32_t> permutations)
+    : shape_(shape), permutations_(std::move(permutations)), parities_(shape.parity_bytes()) {
+  SHOAL_CHECK(IsShape(shape) && permutations_.size() == shape.places());
+}
+
+void PermutedTable::AddParities(BytesView parities) {
+  SHOAL_CHECK(parities.size() % shape_.record_bytes == 0 &&
+              parities.size() <= parities_.size() - parity_bytes_added_);
+  std::ranges::copy(parities, parities_.begin() + static_cast<ptrdiff_t>(parity_bytes_added_));
+  parity_bytes_added_ += parities.size();
+}
+
+absl::Status PermutedTable::CheckReady(uint64_t row) const {
+  if (row >= shape_.rows) return absl::OutOfRangeError("permuted sets: no such row");
+  if (parity_bytes_added_ < parities_.size()) {
+    return absl::FailedPreconditionError("permuted sets: not all parities are there");
+  }
+  if (asked_.has_value()) {
+    return absl::FailedPreconditionError("permuted sets: the query before is not finished");
+  }
+  return absl::OkStatus();
+}
+
+uint32_t PermutedTable::Find(uint32_t chunk, uint32_t offset) const {
+  const uint32_t* const one = permutations_.data() + uint64_t{chunk} * shape_.chunk_rows;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < shape_.chunk_rows; ++i) {
+    const uint32_t differ = one[i] ^ offset;
+    const uint32_t equal = ((differ | (0 - differ)) >> 31) - 1;  // all ones, or zero
+    at |= i & equal;
+  }
+  return at;
+}
+
+absl::Status PermutedTable::Ask(uint64_t row, RandomSource& random, MutableBytes online,
+                                MutableBytes offline) {
+  SHOAL_CHECK(online.size() == shape_.query_bytes() && offline.size() == shape_.query_bytes());
+  if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
+  const auto chunk = static_cast<uint32_t>(row / shape_.chunk_rows);
+  const auto offset = static_cast<uint32_t>(row % shape_.chunk_rows);
+  const uint32_t parity = Find(chunk, offset);
+  // Uniform numbers below chunk_rows: d, and one for every chunk. A product whose low word is small
+  // may be one of those that come too often, and is drawn again (RandomSource::Below).
+  SecretVector<uint64_t> draws(shape_.chunks + 1);
+  random.Fill({reinterpret_cast<uint8_t*>(draws.data()), draws.size() * sizeof(uint64_t)});
+  for (uint64_t& draw : draws) {
+    const auto product = static_cast<unsigned __int128>(draw) * shape_.chunk_rows;
+    draw = static_cast<uint64_t>(product) < shape_.chunk_rows
+               ? random.Below(shape_.chunk_rows)
+               : static_cast<uint64_t>(product >> 64);
+  }
+  SecretVector<uint32_t> exchanged(draws.begin() + 1, draws.end());
+  for (uint32_t c = 0; c < shape_.chunks; ++c) {
+    const std::span<const uint32_t> one = PermutationOf(c);
+    StoreLe<uint32_t>(&online[c * sizeof(uint32_t)], one[parity]);
+    StoreLe<uint32_t>(&offline[c * sizeof(uint32_t)], one[exchanged[c]]);
+  }
+  StoreLe<uint32_t>(&online[chunk * sizeof(uint32_t)], static_cast<uint32_t>(draws[0]));
+  asked_ = {.chunk = chunk, .parity = parity, .exchanged = std::move(exchanged)};
+  return absl::OkStatus();
+}
+
+void PermutedTable::Finish(BytesView online, BytesView offline, MutableBytes record) {
+  SHOAL_CHECK(online.size() == shape_.answer_bytes() && offline.size() == shape_.answer_bytes() &&
+              record.size() == shape_.record_bytes && asked_.has_value());
+  const Question question = *std::move(asked_);
+  asked_.reset();
+  const uint64_t bytes = shape_.record_bytes;
+  const MutableBytes parity = ParityOf(question.parity);
+  std::ranges::copy(parity, record.begin());
+  for (uint32_t c = 0; c < shape_.chunks; ++c) {
+    const auto other = static_cast<uint8_t>(0 - uint32_t{c != question.chunk});
+    XorMasked(record, online.subspan(c * bytes, bytes), other);
+  }
+  SecretVector<uint8_t> change(bytes);
+  for (uint32_t c = 0; c < shape_.chunks; ++c) {
+    // The record that leaves parity j, the one that comes, and their XOR. In the wanted row's chunk
+    // the online server sent another one.
+    const auto other = static_cast<uint8_t>(0 - uint32_t{c != question.chunk});
+    std::ranges::fill(change, uint8_t{0});
+    XorMasked(change, online.subspan(c * bytes, bytes), other);
+    XorMasked(change, record, static_cast<uint8_t>(~other));
+    Xor(change, offline.subspan(c * bytes, bytes));
+    const uint32_t with = question.exchanged[c];
+    Xor(parity, change);
+    Xor(ParityOf(with), change);
+    std::swap(PermutationOf(c)[question.parity], PermutationOf(c)[with]);
+  }
+}
+
+absl::Status PermutedTable::Change(uint64_t row, BytesView difference) {
+  SHOAL_CHECK(difference.size() == shape_.record_bytes);
+  if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
+  Xor(ParityOf(Find(static_cast<uint32_t>(row / shape_.chunk_rows),
+                    static_cast<uint32_t>(row % shape_.chunk_rows))),
+      difference);
+  return absl::OkStatus();
+}
+
+}  // namespace shoal::pir::sets
