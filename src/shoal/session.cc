@@ -277,7 +277,13 @@ absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engi
                     progress.done > 0 ? absl::StrCat("; ", 100 * progress.done / progress.total,
                                                      " % of it came before")
                                       : ""));
-  SHOAL_RETURN_IF_ERROR(to_prepare->client->Prepare());
+  if (absl::Status status = to_prepare->client->Prepare(); absl::IsFailedPrecondition(status)) {
+    return Annotate(status,
+                    "what has come is kept; if the table has a new version, the same command goes "
+                    "on with it");
+  } else if (!status.ok()) {
+    return status;
+  }
   prepared.now = true;
   prepared.queries += to_prepare->left();
   return prepared;
