@@ -216,11 +216,12 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
     ++spent;
   }
   if (spent > 0) {
+    const bool begun = to_prepare && to_prepare->client->progress().done > 0;
     const std::string command = absl::StrCat("`shoal prepare --engine ", engine.name(), "`");
     return absl::ResourceExhaustedError(absl::StrCat(
         engine.name(), ": this lookup takes ", WithCommas(wanted), " queries, and ",
         WithCommas(left), " are left of what was prepared; ",
-        to_prepare     ? absl::StrCat("the next session is prepared in part, and ", command,
+        begun          ? absl::StrCat("the next session is prepared in part, and ", command,
                                       " goes on with it")
         : !in_use.ok() ? "another command prepares or uses the other session: wait until it is done"
                        : absl::StrCat(command, " prepares the next session"),
