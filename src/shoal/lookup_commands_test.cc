@@ -667,7 +667,7 @@ TEST_F(CommandsTest, SimulateSaysWhatIsWrongWithItsUse) {
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--devices", "0"}), cli::kExitUsage);
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--verify", "none"}), cli::kExitUsage);
   EXPECT_EQ(run({"--table", table + "x", "--apps", "2"}), cli::kExitFailed);
-  EXPECT_EQ(run({"--table", table, "--apps", "2", "--engine", "piano"}), cli::kExitUsage);
+  EXPECT_EQ(run({"--table", table, "--apps", "2", "--engine", "triplepir"}), cli::kExitUsage);
   // The chain's frontend has no such engine.
   EXPECT_EQ(run({"--table", table, "--apps", "2", "--engine", "simplepir"}), cli::kExitFailed);
 }

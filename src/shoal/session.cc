@@ -216,11 +216,12 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
     ++spent;
   }
   if (spent > 0) {
+    const bool begun = to_prepare && to_prepare->client->progress().done > 0;
     const std::string command = absl::StrCat("`shoal prepare --engine ", engine.name(), "`");
     return absl::ResourceExhaustedError(absl::StrCat(
         engine.name(), ": this lookup takes ", WithCommas(wanted), " queries, and ",
         WithCommas(left), " are left of what was prepared; ",
-        to_prepare     ? absl::StrCat("the next session is prepared in part, and ", command,
+        begun          ? absl::StrCat("the next session is prepared in part, and ", command,
                                       " goes on with it")
         : !in_use.ok() ? "another command prepares or uses the other session: wait until it is done"
                        : absl::StrCat(command, " prepares the next session"),
@@ -277,7 +278,13 @@ absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engi
                     progress.done > 0 ? absl::StrCat("; ", 100 * progress.done / progress.total,
                                                      " % of it came before")
                                       : ""));
-  SHOAL_RETURN_IF_ERROR(to_prepare->client->Prepare());
+  if (absl::Status status = to_prepare->client->Prepare(); absl::IsFailedPrecondition(status)) {
+    return Annotate(status,
+                    "what has come is kept; if the table has a new version, the same command goes "
+                    "on with it");
+  } else if (!status.ok()) {
+    return status;
+  }
   prepared.now = true;
   prepared.queries += to_prepare->left();
   return prepared;

@@ -272,10 +272,16 @@ TEST(EngineProcess, PianoIsPreparedAndAsked) {
   EXPECT_EQ(query({"9"}).code, 0);
   WriteText(session, old);
   const Result again = query({"9"});
-  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_EQ(again.code, 1) << again.output;
   EXPECT_THAT(again.output, HasSubstr("is an old copy"));
-  EXPECT_THAT(again.output, HasSubstr("9\tfound\tvalue 9\tyes\n"));
+  EXPECT_THAT(again.output, HasSubstr(" 0 are left of what was prepared; `shoal prepare"));
+  EXPECT_EQ(prepared(), queries);
   EXPECT_EQ(prepared({"--anew"}), queries);
+  // A client that never prepared does so first.
+  const Result first = deployment.Query(deployment.NewClient(), {"--engine", "piano", "9"});
+  EXPECT_EQ(first.code, 0) << first.output;
+  EXPECT_THAT(first.output, HasSubstr("nothing is prepared yet"));
+  EXPECT_THAT(first.output, HasSubstr("9\tfound\tvalue 9\tyes\n"));
 
   for (const Words& wrong : {Words{}, Words{"--engine", "simplepir"}, Words{"--engine", "chain"}}) {
     EXPECT_EQ(prepare(wrong).code, 2);
