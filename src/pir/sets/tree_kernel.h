@@ -1,8 +1,8 @@
 // The work of tree sets (tree_sets.h) in two loops: nodes of the trees, which are blocks of 16
 // bytes, become their children, and records become sums. One file for each instruction set.
 //
-// Nodes at the client and leaves made from them are secret: neither time nor addresses of `expand`
-// and `find` depend on them. `sum_rows` runs at servers, which know the offsets.
+// Nodes at the client and leaves made from them are secret: neither time nor addresses of `expand`,
+// `leaves` and `find` depend on them. `sum_rows` runs at servers, which know the offsets.
 #ifndef SHOAL_SRC_PIR_SETS_TREE_KERNEL_H_
 #define SHOAL_SRC_PIR_SETS_TREE_KERNEL_H_
 
@@ -33,6 +33,12 @@ struct TreeKernel {
   // H(x) = AES(x) ^ x under the fixed key below; block i * blocks + b of `out` is H(node i ^ (first
   // + b)), the number little-endian in the block's first eight bytes. `out` is not `nodes`.
   void (*expand)(const uint8_t* nodes, size_t count, uint64_t first, size_t blocks, uint8_t* out);
+
+  // A leaf of each of `count` trees: out[i] is `mask` of the little-endian 32-bit word `word` of
+  // the node that is reached from root i with H(node ^ numbers[0]), H(node ^ numbers[1]), .., in
+  // `levels` steps.
+  void (*leaves)(const uint8_t* roots, size_t count, const uint32_t* numbers, size_t levels,
+                 uint32_t word, uint32_t mask, uint32_t* out);
 
   // sums[s * record_bytes ..] ^= sum s.
   void (*sum_rows)(const RowSums& job, uint8_t* sums);

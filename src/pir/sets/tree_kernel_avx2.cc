@@ -17,6 +17,7 @@ struct Blocks1 {
   __m128i v;
 
   SHOAL_INLINE static Blocks1 Repeat(const uint8_t* block) { return Load(block); }
+  SHOAL_INLINE static Blocks1 Number(uint64_t n) { return Numbers(n); }
   SHOAL_INLINE static Blocks1 Numbers(uint64_t first) {
     return {_mm_set_epi64x(0, static_cast<int64_t>(first))};
   }
@@ -25,6 +26,11 @@ struct Blocks1 {
   }
   SHOAL_INLINE void Store(uint8_t* to) const {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), v);
+  }
+  SHOAL_INLINE void StoreWords(uint32_t word, uint32_t mask, uint32_t* to) const {
+    alignas(16) uint32_t words[4];
+    _mm_store_si128(reinterpret_cast<__m128i*>(words), v);
+    *to = words[word] & mask;
   }
   SHOAL_INLINE Blocks1 operator^(Blocks1 other) const { return {_mm_xor_si128(v, other.v)}; }
   SHOAL_INLINE Blocks1 Round(Blocks1 key) const { return {_mm_aesenc_si128(v, key.v)}; }
@@ -92,6 +98,7 @@ void SumRows(const RowSums& job, uint8_t* sums) {
 const TreeKernel* Avx2TreeKernel() {
   static constexpr TreeKernel kKernel = {.name = "avx2",
                                          .expand = ExpandNodes<Blocks1>,
+                                         .leaves = LeavesOfTrees<Blocks1>,
                                          .sum_rows = SumRows,
                                          .find = FindLeaf,
                                          .add = Add};

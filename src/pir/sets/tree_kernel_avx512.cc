@@ -21,13 +21,20 @@ struct Blocks4 {
   SHOAL_INLINE static Blocks4 Repeat(const uint8_t* block) {
     return {_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block)))};
   }
+  SHOAL_INLINE static Blocks4 Number(uint64_t n) {
+    return {_mm512_maskz_set1_epi64(0x55, static_cast<int64_t>(n))};
+  }
   SHOAL_INLINE static Blocks4 Numbers(uint64_t first) {
-    const auto number = static_cast<int64_t>(first);
-    return {_mm512_add_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0),
-                             _mm512_maskz_set1_epi64(0x55, number))};
+    return {_mm512_add_epi64(_mm512_set_epi64(0, 3, 0, 2, 0, 1, 0, 0), Number(first).v)};
   }
   SHOAL_INLINE static Blocks4 Load(const uint8_t* from) { return {_mm512_loadu_si512(from)}; }
   SHOAL_INLINE void Store(uint8_t* to) const { _mm512_storeu_si512(to, v); }
+  SHOAL_INLINE void StoreWords(uint32_t word, uint32_t mask, uint32_t* to) const {
+    const auto lanes = static_cast<__mmask16>(0x1111u << word);
+    const __m128i words = _mm512_castsi512_si128(_mm512_maskz_compress_epi32(lanes, v));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
+                     _mm_and_si128(words, _mm_set1_epi32(static_cast<int>(mask))));
+  }
   SHOAL_INLINE Blocks4 operator^(Blocks4 other) const { return {_mm512_xor_si512(v, other.v)}; }
   SHOAL_INLINE Blocks4 Round(Blocks4 key) const { return {_mm512_aesenc_epi128(v, key.v)}; }
   SHOAL_INLINE Blocks4 LastRound(Blocks4 key) const { return {_mm512_aesenclast_epi128(v, key.v)}; }
@@ -124,6 +131,7 @@ void Add(const uint8_t* a, const uint8_t* b, size_t bytes, uint8_t* out) {
 const TreeKernel* Avx512TreeKernel() {
   static constexpr TreeKernel kKernel = {.name = "avx512",
                                          .expand = ExpandNodes<Blocks4>,
+                                         .leaves = LeavesOfTrees<Blocks4>,
                                          .sum_rows = SumRows,
                                          .find = FindLeaf,
                                          .add = Add};

@@ -4,8 +4,10 @@
 // Needed of V:
 //   kBlocks             of 16 bytes in a register
 //   Repeat(block)       one block in all places
-//   Numbers(first)      64-bit number first + i in the low half of block i, 0 in the high one
+//   Number(n)           64-bit number n in the low half of each block, 0 in the high one
+//   Numbers(first)      the same with first + i in block i
 //   Load(p), Store(p)   kBlocks * 16 bytes, anywhere
+//   StoreWords(w, mask, p)    kBlocks words: `mask` of word w of each block
 //   a ^ b, Round(key), LastRound(key)    of AES
 #ifndef SHOAL_SRC_PIR_SETS_TREE_KERNEL_IMPL_H_
 #define SHOAL_SRC_PIR_SETS_TREE_KERNEL_IMPL_H_
@@ -35,18 +37,18 @@ static inline uint32_t FindLeaf(const uint32_t* leaves, const uint32_t* shifts, 
 inline constexpr size_t kExpandRegisters = 8;
 
 // AES(x) ^ x of all blocks.
-template <typename V>
-SHOAL_INLINE void HashBlocks(const V (&keys)[11], V (&x)[kExpandRegisters]) {
-  V state[kExpandRegisters];
+template <typename V, size_t kRegisters>
+SHOAL_INLINE void HashBlocks(const V (&keys)[11], V (&x)[kRegisters]) {
+  V state[kRegisters];
 #pragma GCC unroll 8
-  for (size_t i = 0; i < kExpandRegisters; ++i) state[i] = x[i] ^ keys[0];
+  for (size_t i = 0; i < kRegisters; ++i) state[i] = x[i] ^ keys[0];
 #pragma GCC unroll 10
   for (int r = 1; r < 10; ++r) {
 #pragma GCC unroll 8
-    for (size_t i = 0; i < kExpandRegisters; ++i) state[i] = state[i].Round(keys[r]);
+    for (size_t i = 0; i < kRegisters; ++i) state[i] = state[i].Round(keys[r]);
   }
 #pragma GCC unroll 8
-  for (size_t i = 0; i < kExpandRegisters; ++i) x[i] = state[i].LastRound(keys[10]) ^ x[i];
+  for (size_t i = 0; i < kRegisters; ++i) x[i] = state[i].LastRound(keys[10]) ^ x[i];
 }
 
 template <typename V>
@@ -57,9 +59,7 @@ void ExpandNodes(const uint8_t* nodes, size_t count, uint64_t first, size_t bloc
   for (int r = 0; r < 11; ++r) keys[r] = V::Repeat(kTreeRoundKeys[r]);
   V x[kExpandRegisters];
   if (blocks == 1) {
-    uint8_t number[kBlock] = {};
-    std::memcpy(number, &first, 8);
-    const V same = V::Repeat(number);
+    const V same = V::Number(first);
     for (; count >= kTogether; count -= kTogether) {
 #pragma GCC unroll 8
       for (size_t i = 0; i < kExpandRegisters; ++i) {
@@ -71,15 +71,19 @@ void ExpandNodes(const uint8_t* nodes, size_t count, uint64_t first, size_t bloc
       nodes += kTogether * kBlock;
       out += kTogether * kBlock;
     }
-    if (count == 0) return;
-    uint8_t rest[kTogether * kBlock] = {};
-    std::memcpy(rest, nodes, count * kBlock);
-    for (size_t i = 0; i < kExpandRegisters; ++i) {
-      x[i] = V::Load(rest + i * V::kBlocks * kBlock) ^ same;
+    // One register at a time; the last one may be partly used.
+    while (count > 0) {
+      const size_t now = count < V::kBlocks ? count : V::kBlocks;
+      uint8_t rest[V::kBlocks * kBlock] = {};
+      std::memcpy(rest, nodes, now * kBlock);
+      V one[1] = {V::Load(rest) ^ same};
+      HashBlocks(keys, one);
+      one[0].Store(rest);
+      std::memcpy(out, rest, now * kBlock);
+      nodes += now * kBlock;
+      out += now * kBlock;
+      count -= now;
     }
-    HashBlocks(keys, x);
-    for (size_t i = 0; i < kExpandRegisters; ++i) x[i].Store(rest + i * V::kBlocks * kBlock);
-    std::memcpy(out, rest, count * kBlock);
     return;
   }
   // A register has blocks of one node; its last one may be partly used.
@@ -112,6 +116,48 @@ void ExpandNodes(const uint8_t* nodes, size_t count, uint64_t first, size_t bloc
         std::memcpy(to[i], some, wanted[i] * kBlock);
       }
     }
+  }
+}
+
+template <typename V>
+void LeavesOfTrees(const uint8_t* roots, size_t count, const uint32_t* numbers, size_t levels,
+                   uint32_t word, uint32_t mask, uint32_t* out) {
+  constexpr size_t kBlock = TreeKernel::kBlockBytes;
+  constexpr size_t kTogether = kExpandRegisters * V::kBlocks;
+  V keys[11];
+  for (int r = 0; r < 11; ++r) keys[r] = V::Repeat(kTreeRoundKeys[r]);
+  uint8_t rest[kTogether * kBlock];
+  uint32_t words[kTogether];
+  while (count > 0) {
+    const bool last = count < kTogether;
+    if (last) {
+      std::memset(rest, 0, sizeof rest);
+      std::memcpy(rest, roots, count * kBlock);
+      roots = rest;
+    }
+    V x[kExpandRegisters];
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kExpandRegisters; ++i) {
+      x[i] = V::Load(roots + i * V::kBlocks * kBlock);
+    }
+    for (size_t level = 0; level < levels; ++level) {
+      const V same = V::Number(numbers[level]);
+#pragma GCC unroll 8
+      for (size_t i = 0; i < kExpandRegisters; ++i) x[i] = x[i] ^ same;
+      HashBlocks(keys, x);
+    }
+    uint32_t* const to = last ? words : out;
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kExpandRegisters; ++i) {
+      x[i].StoreWords(word, mask, to + i * V::kBlocks);
+    }
+    if (last) {
+      std::memcpy(out, words, count * sizeof *words);
+      return;
+    }
+    roots += kTogether * kBlock;
+    out += kTogether;
+    count -= kTogether;
   }
 }
 

@@ -57,6 +57,28 @@ void Expand(const uint8_t* nodes, size_t count, uint64_t first, size_t blocks, u
   OPENSSL_cleanse(encrypted, sizeof encrypted);
 }
 
+void Leaves(const uint8_t* roots, size_t count, const uint32_t* numbers, size_t levels,
+            uint32_t word, uint32_t mask, uint32_t* out) {
+  constexpr size_t kTogether = 64;
+  uint8_t nodes[2][kTogether * kBlock];
+  while (count > 0) {
+    const size_t now = std::min(kTogether, count);
+    const uint8_t* from = roots;
+    for (size_t level = 0; level < levels; ++level) {
+      Expand(from, now, numbers[level], 1, nodes[level % 2]);
+      from = nodes[level % 2];
+    }
+    for (size_t i = 0; i < now; ++i) {
+      std::memcpy(&out[i], from + i * kBlock + 4 * word, 4);
+      out[i] &= mask;
+    }
+    roots += now * kBlock;
+    out += now;
+    count -= now;
+  }
+  OPENSSL_cleanse(nodes, sizeof nodes);
+}
+
 void SumRows(const RowSums& job, uint8_t* sums) {
   for (size_t s = 0; s < job.sums; ++s) {
     for (size_t t = 0; t < job.each; ++t) {
@@ -71,8 +93,12 @@ void SumRows(const RowSums& job, uint8_t* sums) {
 }  // namespace
 
 const TreeKernel& PortableTreeKernel() {
-  static constexpr TreeKernel kKernel = {
-      .name = "portable", .expand = Expand, .sum_rows = SumRows, .find = FindLeaf, .add = Add};
+  static constexpr TreeKernel kKernel = {.name = "portable",
+                                         .expand = Expand,
+                                         .leaves = Leaves,
+                                         .sum_rows = SumRows,
+                                         .find = FindLeaf,
+                                         .add = Add};
   return kKernel;
 }
 

@@ -180,32 +180,13 @@ void TreeFunction::Draw(uint64_t first, std::span<TreeBlock> roots,
 
 void TreeFunction::LeavesOf(uint32_t leaf, std::span<const TreeBlock> roots,
                             std::span<uint32_t> out) const {
-  constexpr size_t kTogether = 256;
-  const uint32_t last = shape_.levels() - 1;
-  const uint32_t digit = shape_.DigitOf(leaf, last);
-  if (roots.size() == 1) {
-    const TreeBlock node =
-        last == 0 ? roots[0] : NodeOf(roots[0], last - 1, leaf >> shape_.BitsBelow(last - 1));
-    TreeBlock words;
-    kernel_.expand(node.bytes.data(), 1, digit / kLeavesPerBlock, 1, words.bytes.data());
-    out[0] = LoadLe<uint32_t>(&words.bytes[4 * (digit % kLeavesPerBlock)]) & shape_.offset_mask();
-    return;
-  }
-  SecretArray<kTogether * kBlock> bytes[2];
-  for (size_t done = 0; done < roots.size(); done += kTogether) {
-    const size_t count = std::min(kTogether, roots.size() - done);
-    const uint8_t* nodes = DataOf(roots.subspan(done));
-    for (uint32_t level = 0; level < last; ++level) {
-      kernel_.expand(nodes, count, shape_.DigitOf(leaf, level), 1, bytes[level % 2].data());
-      nodes = bytes[level % 2].data();
-    }
-    kernel_.expand(nodes, count, digit / kLeavesPerBlock, 1, bytes[last % 2].data());
-    // A word of each block: the same one, and no branch on it.
-    const uint8_t* words = bytes[last % 2].data() + 4 * (digit % kLeavesPerBlock);
-    for (size_t i = 0; i < count; ++i) {
-      out[done + i] = LoadLe<uint32_t>(words + i * kBlock) & shape_.offset_mask();
-    }
-  }
+  SHOAL_CHECK(out.size() >= roots.size());
+  std::array<uint32_t, kMaxTreeLeafBits> numbers;
+  const uint32_t last = shape_.levels() - 1, digit = shape_.DigitOf(leaf, last);
+  for (uint32_t level = 0; level < last; ++level) numbers[level] = shape_.DigitOf(leaf, level);
+  numbers[last] = digit / kLeavesPerBlock;
+  kernel_.leaves(DataOf(roots), roots.size(), numbers.data(), last + 1, digit % kLeavesPerBlock,
+                 shape_.offset_mask(), out.data());
 }
 
 TreeBlock TreeFunction::NodeOf(const TreeBlock& root, uint32_t level, uint32_t node) const {
@@ -293,17 +274,16 @@ absl::Status TreeHints::Ask(uint64_t row, MutableBytes online, MutableBytes offl
   const uint32_t chunk = shape_.ChunkOf(row), offset = shape_.OffsetOf(row);
 
   // The first hint that holds the row. All are looked at.
-  constexpr size_t kTogether = 1024;
-  SecretVector<uint32_t> leaves(kTogether);
+  constexpr uint32_t kTogether = 4096;
+  SecretVector<uint32_t> leaves(std::min(kTogether, shape_.hints));
   uint64_t found = 0, hint = 0;
-  for (size_t done = 0; done < roots_.size(); done += kTogether) {
-    const size_t count = std::min(kTogether, roots_.size() - done);
+  for (uint32_t done = 0; done < shape_.hints; done += kTogether) {
+    const uint32_t count = std::min(kTogether, shape_.hints - done);
     source_.LeavesOf(chunk, std::span(roots_).subspan(done, count), std::span(leaves).first(count));
-    for (size_t i = 0; i < count; ++i) {
-      const uint64_t first = EqualMask(leaves[i] ^ shifts_[done + i], offset) & ~found;
-      found |= first;
-      hint = Select(first, done + i, hint);
-    }
+    const uint32_t at = FastestTreeKernel().find(leaves.data(), &shifts_[done], offset, count);
+    const uint64_t first = ~EqualMask(at, count) & ~found;
+    found |= first;
+    hint = Select(first, done + at, hint);
   }
 
   // Two sets that nobody has seen: one holds the row and goes to the offline server; the other goes
@@ -352,21 +332,21 @@ namespace {
 // chunk is read from memory once for all of the group, and from a cache once for each set.
 class ParityMaker {
  public:
-  // A group's sums stay in the cache beside the rows of a few chunks.
-  static constexpr size_t kGroupBytes = size_t{1} << 20;
-  static constexpr uint32_t kMinGroup = 1024, kMaxGroup = 8192;
-  static uint32_t GroupOf(const TreeShape& shape) {
-    return static_cast<uint32_t>(
-        std::clamp<size_t>(kGroupBytes / shape.record_bytes, kMinGroup, kMaxGroup));
+  // A group's sums and leaves stay in the third-level cache beside the rows of a few chunks.
+  static constexpr size_t kGroupBytes = size_t{8} << 20;
+  static constexpr size_t kMinGroup = 1024, kMaxGroup = 32'768;
+  static size_t GroupOf(const TreeShape& shape) {
+    return std::clamp(kGroupBytes / (shape.record_bytes + (kLeaves + 4) * sizeof(uint32_t)),
+                      kMinGroup, kMaxGroup);
   }
 
   ParityMaker(const TreeShape& shape, BytesView table, const TreeKernel& kernel)
       : shape_(shape),
         table_(table),
         kernel_(kernel),
-        // Rows of these many chunks are read in one loop, from the second-level cache if they fit.
+        // Rows of these many chunks are read in one loop, from the same cache.
         together_(static_cast<uint32_t>(
-            std::clamp<uint64_t>(kCacheBytes / shape.chunk_bytes(), 4, kLeaves))) {}
+            std::clamp<uint64_t>(kChunksBytes / shape.chunk_bytes(), 4, kLeaves))) {}
 
   void Make(std::span<const TreeBlock> roots, std::span<const uint32_t> shifts,
             MutableBytes parities) {
@@ -381,7 +361,7 @@ class ParityMaker {
  private:
   // Leaves of one node that are made at a time.
   static constexpr uint32_t kLeaves = 16;
-  static constexpr uint64_t kCacheBytes = uint64_t{1} << 19;
+  static constexpr uint64_t kChunksBytes = uint64_t{4} << 20;
 
   // Adds the rows of all leaves below nodes of the level above, from leaf `first` on.
   void AddBelow(uint32_t level, std::span<const TreeBlock> nodes, uint32_t first) {

@@ -420,7 +420,9 @@ TEST(TreeSetsTest, ARowThatNoHintHoldsCostsQueriesThatLookLikeAnyOther) {
   for (uint64_t i = 0; i < 400; ++i) {
     held += deployment.Fetch(i % 64);
     EXPECT_EQ(deployment.hints.asked(), i + 1);
-    ASSERT_NE(deployment.online, deployment.offline);
+    // The two servers are sent two sets.
+    EXPECT_NE(ToString(BytesView(deployment.online).first(16)),
+              ToString(BytesView(deployment.offline).first(16)));
     for (int server = 0; server < 2; ++server) {
       const Bytes& query = server == 0 ? deployment.online : deployment.offline;
       ASSERT_EQ(query.size(), shape.query_bytes());
@@ -646,6 +648,37 @@ TEST(TreeKernelTest, ExpandsByTheFixedKey) {
         ASSERT_EQ(out, expected) << kernel->name << " " << count << " " << blocks;
       }
     }
+  }
+}
+
+TEST(TreeKernelTest, FindsLeaves) {
+  TestRandom random(6);
+  const std::array<uint32_t, 3> numbers = {7, 70'000, 1};
+  for (const TreeKernel* kernel : SupportedTreeKernels()) {
+    for (const size_t count : {0, 1, 2, 31, 32, 33, 129}) {
+      Bytes roots(16 * count);
+      random.Fill(roots);
+      for (uint32_t word = 0; word < 4; ++word) {
+        std::vector<uint32_t> leaves(count + 1, 5), shifts(count, word);
+        kernel->leaves(roots.data(), count, numbers.data(), word == 0 ? 1 : 3, word, 0xfffff,
+                       leaves.data());
+        EXPECT_EQ(leaves.back(), 5u);
+        for (size_t i = 0; i < count; ++i) {
+          Bytes node = ToBytes(BytesView(roots).subspan(16 * i, 16));
+          for (size_t l = 0; l < (word == 0 ? 1 : 3); ++l) node = ChildOf(node, numbers[l]);
+          ASSERT_EQ(leaves[i], LoadLe<uint32_t>(&node[4 * word]) & 0xfffff) << kernel->name;
+          EXPECT_EQ(kernel->find(leaves.data(), shifts.data(), leaves[i] ^ word,
+                                 static_cast<uint32_t>(count)),
+                    i);
+        }
+        EXPECT_EQ(
+            kernel->find(leaves.data(), shifts.data(), 1u << 20, static_cast<uint32_t>(count)),
+            count);
+      }
+    }
+    // The first of several.
+    const std::vector<uint32_t> leaves = {4, 9, 9, 4}, shifts = {0, 1, 1, 0};
+    EXPECT_EQ(kernel->find(leaves.data(), shifts.data(), 8, 4), 1u);
   }
 }
 
