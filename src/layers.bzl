@@ -33,7 +33,7 @@ LAYERS = {
     "pir": ["base", "parallel", "storage", "wire"],
     "pir/lwe": ["base", "noise", "parallel", "pir", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
-    "pir/sets": ["base", "parallel"],
+    "pir/sets": ["base", "parallel", "pir", "storage"],
     "pir/registry": ["pir", "pir/lwe"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],

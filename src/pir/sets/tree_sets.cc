@@ -286,19 +286,36 @@ absl::Status TreeHints::Ask(uint64_t row, MutableBytes online, MutableBytes offl
     hint = Select(first, done + at, hint);
   }
 
+  asked_ = {.row = row,
+            .set = shape_.hints + 2 * queries_++,
+            .hint = static_cast<uint32_t>(hint),
+            .held = found != 0};
+  WriteQueries(*asked_, online, offline);
+  return absl::OkStatus();
+}
+
+void TreeHints::WriteQueries(const Question& question, MutableBytes online,
+                             MutableBytes offline) const {
   // Two sets that nobody has seen: one holds the row and goes to the offline server; the other goes
   // to the online server if no hint holds it.
-  const uint64_t set = shape_.hints + 2 * queries_++;
-  const Set instead = DrawOne(set + 1);
-  Set sent = {.root = roots_[hint], .shift = shifts_[hint]};
+  const Set instead = DrawOne(question.set + 1);
+  const uint64_t held = 0 - uint64_t{question.held};
+  Set sent = {.root = roots_[question.hint], .shift = shifts_[question.hint]};
   for (size_t i = 0; i < kBlock; ++i) {
     sent.root.bytes[i] =
-        static_cast<uint8_t>(Select(found, sent.root.bytes[i], instead.root.bytes[i]));
+        static_cast<uint8_t>(Select(held, sent.root.bytes[i], instead.root.bytes[i]));
   }
-  sent.shift = static_cast<uint32_t>(Select(found, sent.shift, instead.shift));
+  sent.shift = static_cast<uint32_t>(Select(held, sent.shift, instead.shift));
+  const uint32_t chunk = shape_.ChunkOf(question.row);
   WriteWithout(chunk, sent, online);
-  WriteWithout(chunk, NewSetWith(set, row), offline);
-  asked_ = {.row = row, .set = set, .hint = static_cast<uint32_t>(hint), .held = found != 0};
+  WriteWithout(chunk, NewSetWith(question.set, question.row), offline);
+}
+
+absl::Status TreeHints::AskAgain(MutableBytes online, MutableBytes offline) const {
+  if (!asked_.has_value()) {
+    return absl::FailedPreconditionError("tree sets: no query waits for its answers");
+  }
+  WriteQueries(*asked_, online, offline);
   return absl::OkStatus();
 }
 
@@ -323,6 +340,75 @@ bool TreeHints::Finish(BytesView online, BytesView offline, MutableBytes record)
   uint32_t& shift = shifts_[question.hint];
   shift = static_cast<uint32_t>(Select(held, set.shift, shift));
   return question.held;
+}
+
+namespace {
+
+// A state begins with the number of queries, the number of XORs taken, whether a query waits, and
+// what it asks.
+constexpr size_t kStateHeaderBytes = 8 + 4 + 1 + 8 + 8 + 4 + 1;
+
+template <typename T>
+void Put(uint8_t*& at, T value) {
+  StoreLe<T>(at, value);
+  at += sizeof value;
+}
+template <typename T>
+T Take(const uint8_t*& at) {
+  const T value = LoadLe<T>(at);
+  at += sizeof value;
+  return value;
+}
+
+}  // namespace
+
+uint64_t TreeHints::state_bytes() const { return kStateHeaderBytes + shape_.client_bytes(); }
+
+void TreeHints::Save(MutableBytes state) const {
+  SHOAL_CHECK(state.size() == state_bytes());
+  const Question question = asked_.value_or(Question{});
+  uint8_t* at = state.data();
+  Put<uint64_t>(at, queries_);
+  Put<uint32_t>(at, taken_);
+  Put<uint8_t>(at, asked_.has_value());
+  Put<uint64_t>(at, question.row);
+  Put<uint64_t>(at, question.set);
+  Put<uint32_t>(at, question.hint);
+  Put<uint8_t>(at, question.held);
+  at = std::copy_n(DataOf(std::span(roots_)), roots_.size() * kBlock, at);
+  for (const uint32_t shift : shifts_) Put<uint32_t>(at, shift);
+  std::ranges::copy(parities_, at);
+}
+
+absl::Status TreeHints::Restore(BytesView state) {
+  const absl::Status damaged =
+      absl::DataLossError("tree sets: the hints that were kept are damaged");
+  if (state.size() != state_bytes()) return damaged;
+  const uint8_t* at = state.data();
+  const auto queries = Take<uint64_t>(at);
+  const auto taken = Take<uint32_t>(at);
+  const auto waits = Take<uint8_t>(at);
+  Question question = {};
+  question.row = Take<uint64_t>(at);
+  question.set = Take<uint64_t>(at);
+  question.hint = Take<uint32_t>(at);
+  const auto held = Take<uint8_t>(at);
+  question.held = held == 1;
+  const uint8_t* const shifts = at + roots_.size() * kBlock;
+  bool fits = taken <= shape_.hints && waits <= 1 && held <= 1 && question.row < shape_.rows &&
+              question.hint < shape_.hints && (waits == 0 || taken == shape_.hints);
+  for (size_t i = 0; i < shifts_.size(); ++i) {
+    fits &= LoadLe<uint32_t>(shifts + 4 * i) < shape_.chunk_rows();
+  }
+  if (!fits) return damaged;
+  queries_ = queries;
+  taken_ = taken;
+  asked_.reset();
+  if (waits == 1) asked_ = question;
+  std::copy_n(at, roots_.size() * kBlock, DataOf(std::span(roots_)));
+  for (size_t i = 0; i < shifts_.size(); ++i) shifts_[i] = LoadLe<uint32_t>(shifts + 4 * i);
+  std::copy_n(shifts + 4 * shifts_.size(), parities_.size(), parities_.begin());
+  return absl::OkStatus();
 }
 
 namespace {

@@ -174,6 +174,15 @@ class TreeHints {
   // Takes both answers, answer_bytes each, writes the record, and replaces the hint. False if no
   // hint held the row: then zeros are written. Once after each Ask (checked).
   bool Finish(BytesView online, BytesView offline, MutableBytes record);
+  // Writes the queries once more that wait for their answers: the same bytes. FAILED_PRECONDITION
+  // if none do.
+  absl::Status AskAgain(MutableBytes online, MutableBytes offline) const;
+
+  // Everything but the source and the shape: `state_bytes` bytes, secret.
+  uint64_t state_bytes() const;
+  void Save(MutableBytes state) const;
+  // DATA_LOSS if that was not saved with this shape; then nothing changed.
+  absl::Status Restore(BytesView state);
 
  private:
   // The query on its way.
@@ -195,6 +204,7 @@ class TreeHints {
   // The new set of a query with another shift: it holds the row.
   Set NewSetWith(uint64_t set, uint64_t row) const;
   void WriteWithout(uint32_t leaf, const Set& set, MutableBytes out) const;
+  void WriteQueries(const Question& question, MutableBytes online, MutableBytes offline) const;
 
   const TreeShape shape_;
   const TreeSource& source_;
