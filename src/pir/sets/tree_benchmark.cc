@@ -21,6 +21,7 @@
 #include "src/base/check.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/sets/tree_kernel.h"
 #include "src/pir/sets/tree_sets.h"
 #include "src/storage/page_buffer.h"
 

@@ -119,6 +119,24 @@ void ExpandNodes(const uint8_t* nodes, size_t count, uint64_t first, size_t bloc
   }
 }
 
+// As many leaves as registers have blocks.
+template <typename V, size_t kRegisters>
+SHOAL_INLINE void LeavesOfSome(const V (&keys)[11], const uint8_t* roots, const uint32_t* numbers,
+                               size_t levels, uint32_t word, uint32_t mask, uint32_t* out) {
+  constexpr size_t kStep = V::kBlocks * TreeKernel::kBlockBytes;
+  V x[kRegisters];
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kRegisters; ++i) x[i] = V::Load(roots + i * kStep);
+  for (size_t level = 0; level < levels; ++level) {
+    const V same = V::Number(numbers[level]);
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kRegisters; ++i) x[i] = x[i] ^ same;
+    HashBlocks(keys, x);
+  }
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kRegisters; ++i) x[i].StoreWords(word, mask, out + i * V::kBlocks);
+}
+
 template <typename V>
 void LeavesOfTrees(const uint8_t* roots, size_t count, const uint32_t* numbers, size_t levels,
                    uint32_t word, uint32_t mask, uint32_t* out) {
@@ -126,38 +144,22 @@ void LeavesOfTrees(const uint8_t* roots, size_t count, const uint32_t* numbers, 
   constexpr size_t kTogether = kExpandRegisters * V::kBlocks;
   V keys[11];
   for (int r = 0; r < 11; ++r) keys[r] = V::Repeat(kTreeRoundKeys[r]);
-  uint8_t rest[kTogether * kBlock];
-  uint32_t words[kTogether];
-  while (count > 0) {
-    const bool last = count < kTogether;
-    if (last) {
-      std::memset(rest, 0, sizeof rest);
-      std::memcpy(rest, roots, count * kBlock);
-      roots = rest;
-    }
-    V x[kExpandRegisters];
-#pragma GCC unroll 8
-    for (size_t i = 0; i < kExpandRegisters; ++i) {
-      x[i] = V::Load(roots + i * V::kBlocks * kBlock);
-    }
-    for (size_t level = 0; level < levels; ++level) {
-      const V same = V::Number(numbers[level]);
-#pragma GCC unroll 8
-      for (size_t i = 0; i < kExpandRegisters; ++i) x[i] = x[i] ^ same;
-      HashBlocks(keys, x);
-    }
-    uint32_t* const to = last ? words : out;
-#pragma GCC unroll 8
-    for (size_t i = 0; i < kExpandRegisters; ++i) {
-      x[i].StoreWords(word, mask, to + i * V::kBlocks);
-    }
-    if (last) {
-      std::memcpy(out, words, count * sizeof *words);
-      return;
-    }
+  for (; count >= kTogether; count -= kTogether) {
+    LeavesOfSome<V, kExpandRegisters>(keys, roots, numbers, levels, word, mask, out);
     roots += kTogether * kBlock;
     out += kTogether;
-    count -= kTogether;
+  }
+  // One register at a time; the last one may be partly used.
+  while (count > 0) {
+    const size_t now = count < V::kBlocks ? count : V::kBlocks;
+    uint8_t rest[V::kBlocks * kBlock] = {};
+    uint32_t words[V::kBlocks];
+    std::memcpy(rest, roots, now * kBlock);
+    LeavesOfSome<V, 1>(keys, rest, numbers, levels, word, mask, words);
+    std::memcpy(out, words, now * sizeof *words);
+    roots += now * kBlock;
+    out += now;
+    count -= now;
   }
 }
 

@@ -10,6 +10,7 @@
 #include "src/base/status_macros.h"
 #include "src/parallel/mutex.h"
 #include "src/pir/pages.h"
+#include "src/storage/page_buffer.h"
 
 namespace shoal::pir::sets {
 namespace {

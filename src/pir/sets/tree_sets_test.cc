@@ -16,6 +16,7 @@
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
 #include "src/parallel/thread_pool.h"
+#include "src/pir/sets/tree_kernel.h"
 
 namespace shoal::pir::sets {
 namespace {
