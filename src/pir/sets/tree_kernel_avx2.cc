@@ -28,9 +28,10 @@ struct Blocks1 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), v);
   }
   SHOAL_INLINE void StoreWords(uint32_t word, uint32_t mask, uint32_t* to) const {
-    alignas(16) uint32_t words[4];
-    _mm_store_si128(reinterpret_cast<__m128i*>(words), v);
-    *to = words[word] & mask;
+    // The word's four bytes, to each place.
+    const auto bytes = static_cast<int32_t>(0x03020100u + word * 0x04040404u);
+    const __m128i words = _mm_shuffle_epi8(v, _mm_set1_epi32(bytes));
+    *to = static_cast<uint32_t>(_mm_cvtsi128_si32(words)) & mask;
   }
   SHOAL_INLINE Blocks1 operator^(Blocks1 other) const { return {_mm_xor_si128(v, other.v)}; }
   SHOAL_INLINE Blocks1 Round(Blocks1 key) const { return {_mm_aesenc_si128(v, key.v)}; }
