@@ -21,7 +21,6 @@ constexpr absl::string_view kShape = "tree sets v1";
 constexpr uint64_t kQueries = uint64_t{1} << 20;
 // A longer answer to one query is no use to anybody.
 constexpr uint64_t kMaxAnswerBytes = uint64_t{64} << 20;
-constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 constexpr size_t kSeedBytes = 16;
 constexpr size_t kIdBytes = sizeof(Digest);
 constexpr size_t kHintsBodyBytes = kIdBytes + kSeedBytes + sizeof(uint32_t);
@@ -383,10 +382,7 @@ class TreeEngine final : public Engine {
 
 }  // namespace
 
-uint32_t TreeHintsOf(const TreeShape& shape) {
-  return static_cast<uint32_t>(
-      std::clamp<uint64_t>(kPieceBytes / shape.record_bytes, 1, shape.hints));
-}
+uint32_t TreeHintsOf(const TreeShape& shape) { return std::min(TreeGroupOf(shape), shape.hints); }
 
 absl::StatusOr<TreeShape> TreeShapeOf(const wire::PirSetup& setup) {
   if (setup.shape() != kShape || setup.rows_per_column() != 0 || setup.columns() != 0 ||

@@ -21,7 +21,7 @@ namespace shoal::pir::sets {
 inline constexpr uint32_t kTreeQuery = 0;
 inline constexpr uint32_t kTreeHints = 1;
 
-// Hints of one request: up to about 4 MiB.
+// Hints of one request: as many as are made together.
 uint32_t TreeHintsOf(const TreeShape& shape);
 
 // The shape that both sides make of a setup. INVALID_ARGUMENT names what is out of range.

@@ -119,14 +119,14 @@ TEST_F(TreePirTest, PreparationGoesOnWhereItStopped) {
     SHOAL_ASSERT_OK_AND_ASSIGN(server, TreePirEngine().CreateServer(records_.content(), {}));
   }
   SHOAL_ASSERT_OK_AND_ASSIGN(const TreeShape shape, TreeShapeOf(servers_[0]->setup()));
-  EXPECT_EQ(TreeHintsOf(shape), 10u);
-  const uint32_t pieces = (shape.hints + 9) / 10;
-  ASSERT_GT(pieces, 5u);
+  EXPECT_EQ(TreeHintsOf(shape), 20u);
+  const uint32_t pieces = (shape.hints + 19) / 20;
+  ASSERT_GT(pieces, 2u);
   for (uint32_t piece = 0; piece < pieces; ++piece) {
     const auto session = Open();
     EXPECT_THAT(session->Ask({.rows = {}, .keys = 1}), StatusIs(kPrecondition, "not prepared"));
     SHOAL_ASSERT_OK_AND_ASSIGN(const Request request, session->Prepare(random_));
-    EXPECT_EQ(LoadLe<uint32_t>(request.body.data() + 48), 10 * piece);
+    EXPECT_EQ(LoadLe<uint32_t>(request.body.data() + 48), 20 * piece);
     SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, Send(request));
     EXPECT_THAT(session->TakePrepared(BytesView(answer).first(answer.size() - 1)),
                 StatusIs(kInvalid, "bytes of hints"));

@@ -418,14 +418,6 @@ namespace {
 // chunk is read from memory once for all of the group, and from a cache once for each set.
 class ParityMaker {
  public:
-  // A group's sums and leaves stay in the third-level cache beside the rows of a few chunks.
-  static constexpr size_t kGroupBytes = size_t{8} << 20;
-  static constexpr size_t kMinGroup = 1024, kMaxGroup = 32'768;
-  static size_t GroupOf(const TreeShape& shape) {
-    return std::clamp(kGroupBytes / (shape.record_bytes + (kLeaves + 4) * sizeof(uint32_t)),
-                      kMinGroup, kMaxGroup);
-  }
-
   ParityMaker(const TreeShape& shape, BytesView table, const TreeKernel& kernel)
       : shape_(shape),
         table_(table),
@@ -505,6 +497,13 @@ class ParityMaker {
 
 }  // namespace
 
+uint32_t TreeGroupOf(const TreeShape& shape) {
+  // A group's sums, leaves and nodes stay in the third-level cache beside the rows of a few chunks.
+  constexpr uint64_t kGroupBytes = uint64_t{8} << 20, kMinGroup = 4, kMaxGroup = 32'768;
+  return static_cast<uint32_t>(
+      std::clamp(kGroupBytes / (shape.record_bytes + uint64_t{80}), kMinGroup, kMaxGroup));
+}
+
 void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray<16>& seed,
                       uint32_t first, MutableBytes parities, ThreadPool* pool,
                       const TreeKernel& kernel) {
@@ -517,7 +516,7 @@ void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray
   TreeFunction(shape, seed, seed, kernel).Draw(first, roots, shifts);
   const auto make = [&](size_t begin, size_t end) {
     ParityMaker maker(shape, table, kernel);
-    const size_t group = ParityMaker::GroupOf(shape);
+    const size_t group = TreeGroupOf(shape);
     for (size_t i = begin; i < end; i += group) {
       const size_t count = std::min(group, end - i);
       maker.Make(std::span(roots).subspan(i, count), std::span(shifts).subspan(i, count),
@@ -527,7 +526,7 @@ void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray
   if (pool == nullptr) {
     make(0, sets);
   } else {
-    pool->ParallelFor(sets, ParityMaker::GroupOf(shape), make);
+    pool->ParallelFor(sets, TreeGroupOf(shape), make);
   }
 }
 

@@ -219,9 +219,12 @@ class TreeHints {
 // The servers' side. `table` is table_bytes: the rows, one after the other, and zeros. What they
 // get is not secret to them, and whatever it holds takes the same work.
 
+// Sets for which MakeTreeParities reads the table once: their sums have 8 MiB at most, or are few.
+uint32_t TreeGroupOf(const TreeShape& shape);
+
 // The offline server: XORs of the sets first, first + 1, .. of a seed, as many as `parities` has
-// room for; at most shape.hints sets (checked). Work: 2^leaf_bits rows for each, on the pool's
-// threads, or on the caller's.
+// room for; at most shape.hints sets (checked). Work: `chunks` rows for each set. Groups of
+// TreeGroupOf() sets are made on the pool's threads, or on the caller's.
 void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray<16>& seed,
                       uint32_t first, MutableBytes parities, ThreadPool* pool,
                       const TreeKernel& kernel = FastestTreeKernel());

@@ -476,7 +476,9 @@ TEST(TreeSetsTest, ParitiesAreThoseOfTheirRows) {
   ThreadPool pool(3);
   for (const TreeShape& shape :
        {ShapeOf(1, 4, 0, 1, 3), ShapeOf(1000, 5, 4, 1, 50), ShapeOf(1000, 64, 5, 3, 3000),
-        ShapeOf(777, 1, 3, 7, 11), ShapeOf(900, 133, 4, 4, 40)}) {
+        ShapeOf(777, 1, 3, 7, 11), ShapeOf(900, 133, 4, 4, 40),
+        // Several groups.
+        ShapeOf(7, 300'000, 1, 1, 60)}) {
     const Bytes table = TableOf(shape);
     const SecretArray<16> seed = KeyOf(9);
     const TreeFunction function(shape, seed, seed);
