@@ -1,5 +1,6 @@
 // Single-server engines from key to value: the server's service and the client's library in one
 // process, over a signed table. Tests can cut off, spoil and count the messages between them.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +34,7 @@
 #include "src/crowd/crowd.h"
 #include "src/pir/lwe/family.h"
 #include "src/pir/sets/family.h"
+#include "src/pir/sets/tree_pir.h"
 #include "src/pir/setup/maker.h"
 #include "src/pir/setup/product_file.h"
 #include "src/pir/setup/signed_setup.h"
@@ -587,6 +589,66 @@ TEST_F(PianoSim, ASessionThatIsSpentSaysSo) {
   EXPECT_EQ(client_->budget(), 0u);
   SHOAL_ASSERT_OK(Open());
   EXPECT_THAT(LookUp({"key-1"}), StatusIs(absl::StatusCode::kResourceExhausted, "0 queries"));
+}
+
+// TreePIR at two parties: hints once, then one query to each server for a key; a process that ends
+// between a query and its answers sends the query again first.
+TEST(EngineSim, TreePirAsksTwoPartiesAndGoesOnAfterARestart) {
+  const pir::Engine& engine = pir::sets::TreePirEngine();
+  World world;
+  const auto table = world.MakeTable(1, 100, 128);
+  std::vector<std::unique_ptr<shoald::PirService>> services;
+  std::vector<std::unique_ptr<DirectTransport>> transports;
+  for (int party = 0; party < 2; ++party) {
+    auto service = shoald::PirService::Create(&world.roster(), world.SignSetups(table, {&engine}),
+                                              {.engines = {&engine}, .pool = &world.pool()});
+    SHOAL_ASSERT_OK(service.status());
+    services.push_back(*std::move(service));
+    transports.push_back(std::make_unique<DirectTransport>(&world, services.back().get()));
+  }
+  Device device(&world);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const client::Deployment deployment,
+      client::Deployment::Fetch(*transports[0], world.parties().pinned(), device.state, kNowS));
+  const std::string path = ::testing::TempDir() + "/treepir.session";
+  for (const char* suffix : {"", ".guard", ".lock"}) unlink((path + suffix).c_str());
+  // A place of its own: devices of different tests draw the same names.
+  const std::string witnesses = ::testing::TempDir() + "/treepir";
+  mkdir(witnesses.c_str(), 0700);
+  const client::WitnessPlace place = client::WitnessPlace::Below(witnesses);
+  const std::vector<Bytes> keys = {ToBytes(AsBytes("key-7")), ToBytes(AsBytes("nobody")),
+                                   ToBytes(AsBytes("key-10"))};
+  for (int run = 0; run < 4; ++run) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto store,
+                               client::SessionFile::Open(path, {1}, place, device.random));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const auto client, client::EngineClient::Create(
+                               &deployment, {transports[0].get(), transports[1].get()},
+                               {.engine = &engine, .store = store.get()}, device.Environment()));
+    for (const auto& transport : transports) transport->calls.clear();
+    SHOAL_ASSERT_OK(client->Prepare());
+    // One setup each; all hints of so small a table come with one answer. After the run that was
+    // cut off, a query to each again.
+    EXPECT_EQ(transports[0]->calls.size(), run == 0 || run == 3 ? 2u : 1u);
+    EXPECT_EQ(transports[1]->calls.size(), run == 3 ? 2u : 1u);
+    if (run == 2) {
+      transports[1]->queries_left = 1;
+      EXPECT_THAT(client::LookUp(deployment, *client, keys, device.Environment()),
+                  StatusIs(absl::StatusCode::kUnavailable, "cut off"));
+      transports[1]->queries_left = 1 << 30;
+      continue;
+    }
+    const size_t before[] = {transports[0]->calls.size(), transports[1]->calls.size()};
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
+                               client::LookUp(deployment, *client, keys, device.Environment()));
+    ASSERT_EQ(results.size(), 3u);
+    EXPECT_EQ(ToString(results[0].value), "value 7");
+    EXPECT_EQ(results[1].outcome, Lookup::Outcome::kAbsent);
+    EXPECT_EQ(ToString(results[2].value), "value 10 1");
+    for (int party = 0; party < 2; ++party) {
+      EXPECT_EQ(transports[party]->calls.size(), before[party] + 3);
+    }
+  }
 }
 
 // A batch over chunks through the service is what the engine's server answers.
