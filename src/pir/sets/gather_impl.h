@@ -210,13 +210,24 @@ inline uint32_t LeastPlace(const ChoiceWord* choices, const uint16_t* halves,
   return out;
 }
 
+inline uint32_t Find(const uint32_t* values, size_t count, uint32_t wanted) {
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t differ = values[i] ^ wanted;
+    const uint32_t equal = ((differ | (0 - differ)) >> 31) - 1;  // all ones, or zero
+    at |= i & equal;
+  }
+  return at;
+}
+
 template <typename V>
 constexpr GatherKernel GatherOf(const char* name) {
   return {.name = name,
           .gather = Gather<V>,
           .add_words = AddWords,
           .first_live = FirstLive,
-          .least_place = LeastPlace};
+          .least_place = LeastPlace,
+          .find = Find};
 }
 
 }  // namespace
