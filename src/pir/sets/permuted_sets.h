@@ -20,9 +20,9 @@
 // A row is always found, queries use nothing up, and each server's view of any sequence of queries
 // is uniform, whoever chooses the rows. Both servers together learn the rows.
 //
-// For one server (RelocatedTable; after HarmonyPIR, 2026) a chunk has more places than rows. A
-// query uses up place j of all chunks: it goes to the server, which now knows what was there, and
-// the rows go to random empty places.
+// For one server (RelocatedTable) a chunk has more places than rows. A query uses up place j of all
+// chunks: the server now knows what was there, and the rows go to random empty places. This is the
+// idea of HarmonyPIR (2026).
 #ifndef SHOAL_SRC_PIR_SETS_PERMUTED_SETS_H_
 #define SHOAL_SRC_PIR_SETS_PERMUTED_SETS_H_
 
