@@ -164,10 +164,12 @@ inline uint32_t FirstLive(const ChoiceWord* choices, const uint16_t* live, size_
     std::memcpy(&some_live, live + i, sizeof(V));
     add(some_choices, some_live);
   }
-  some_live = V{};  // past the end is none
-  std::memcpy(&some_choices, choices + i, 2 * (count - i));
-  std::memcpy(&some_live, live + i, 2 * (count - i));
-  add(some_choices, some_live);
+  if (i < count) {
+    some_live = V{};  // past the end is none
+    std::memcpy(&some_choices, choices + i, 2 * (count - i));
+    std::memcpy(&some_live, live + i, 2 * (count - i));
+    add(some_choices, some_live);
+  }
   uint16_t least = 0xffff;
   for (size_t l = 0; l < kLanes; ++l) least = std::min<uint16_t>(least, first[l]);
   return uint32_t{least} | (0 - static_cast<uint32_t>(least == 0xffff));
@@ -204,7 +206,7 @@ inline uint32_t LeastPlace(const ChoiceWord* choices, const uint16_t* halves,
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) load(i, kLanes);
   some_places = ~Of32{};  // past the end is none
-  load(i, count - i);
+  if (i < count) load(i, count - i);
   uint32_t out = GatherKernel::kNowhere;
   for (size_t l = 0; l < kLanes; ++l) out = std::min<uint32_t>(out, least[l]);
   return out;
