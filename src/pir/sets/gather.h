@@ -42,6 +42,10 @@ struct GatherKernel {
   // kNowhere if there is none. Constant time.
   uint32_t (*least_place)(const ChoiceWord* choices, const uint16_t* halves, const uint32_t* places,
                           const uint64_t* beside, size_t count, uint16_t wanted, uint64_t row);
+
+  // The i < count with values[i] = wanted, of which there is at most one; 0 if there is none.
+  // Constant time.
+  uint32_t (*find)(const uint32_t* values, size_t count, uint32_t wanted);
 };
 
 // Null if this processor, or this build, does not have the instructions.

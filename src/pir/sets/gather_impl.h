@@ -164,10 +164,12 @@ inline uint32_t FirstLive(const ChoiceWord* choices, const uint16_t* live, size_
     std::memcpy(&some_live, live + i, sizeof(V));
     add(some_choices, some_live);
   }
-  some_live = V{};  // past the end is none
-  std::memcpy(&some_choices, choices + i, 2 * (count - i));
-  std::memcpy(&some_live, live + i, 2 * (count - i));
-  add(some_choices, some_live);
+  if (i < count) {
+    some_live = V{};  // past the end is none
+    std::memcpy(&some_choices, choices + i, 2 * (count - i));
+    std::memcpy(&some_live, live + i, 2 * (count - i));
+    add(some_choices, some_live);
+  }
   uint16_t least = 0xffff;
   for (size_t l = 0; l < kLanes; ++l) least = std::min<uint16_t>(least, first[l]);
   return uint32_t{least} | (0 - static_cast<uint32_t>(least == 0xffff));
@@ -204,10 +206,20 @@ inline uint32_t LeastPlace(const ChoiceWord* choices, const uint16_t* halves,
   size_t i = 0;
   for (; i + kLanes <= count; i += kLanes) load(i, kLanes);
   some_places = ~Of32{};  // past the end is none
-  load(i, count - i);
+  if (i < count) load(i, count - i);
   uint32_t out = GatherKernel::kNowhere;
   for (size_t l = 0; l < kLanes; ++l) out = std::min<uint32_t>(out, least[l]);
   return out;
+}
+
+inline uint32_t Find(const uint32_t* values, size_t count, uint32_t wanted) {
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t differ = values[i] ^ wanted;
+    const uint32_t equal = ((differ | (0 - differ)) >> 31) - 1;  // all ones, or zero
+    at |= i & equal;
+  }
+  return at;
 }
 
 template <typename V>
@@ -216,7 +228,8 @@ constexpr GatherKernel GatherOf(const char* name) {
           .gather = Gather<V>,
           .add_words = AddWords,
           .first_live = FirstLive,
-          .least_place = LeastPlace};
+          .least_place = LeastPlace,
+          .find = Find};
 }
 
 }  // namespace

@@ -132,6 +132,17 @@ TEST_P(GatherTest, FindsTheLeastPlace) {
   }
 }
 
+TEST_P(GatherTest, FindsTheOneThatIsWanted) {
+  for (const size_t count : {0, 1, 2, 15, 16, 17, 1000}) {
+    std::vector<uint32_t> values(count);
+    for (size_t i = 0; i < count; ++i) values[i] = static_cast<uint32_t>(i) * 0x9e3779b1;
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(GetParam()->find(values.data(), count, values[i]), i) << count;
+    }
+    EXPECT_EQ(GetParam()->find(values.data(), count, 12345), 0u);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kernels, GatherTest, ::testing::ValuesIn(SupportedGathers()),
                          [](const auto& of) { return std::string(of.param->name); });
 

@@ -25,6 +25,8 @@ constexpr size_t kBlockBytes = Aes128::kBlockBytes;
 constexpr uint32_t kNowhere = GatherKernel::kNowhere;
 // Sets whose choices are looked at together, so that they stay in the first cache.
 constexpr uint32_t kSetsTogether = 512;
+// Bytes of a chunk, of which eight fit the second cache together with the rest.
+constexpr uint64_t kCachedWords = uint64_t{64} << 10;
 
 const ChoiceWord* WordsOf(std::span<const Choice> choices) {
   return reinterpret_cast<const ChoiceWord*>(choices.data());
@@ -157,15 +159,19 @@ void HintTable::AddChunks(uint32_t first, uint32_t count, BytesView records) {
   const uint64_t rows = std::min(count * shape_.chunk_rows(), shape_.rows - first_row);
   const uint64_t chunk_bytes = shape_.chunk_rows() * shape_.record_bytes;
   SHOAL_CHECK(records.size() == rows * shape_.record_bytes);
-  for (uint32_t done = 0; done < count; done += kChunksTogether) {
+  // Words are looked up all over the chunks, which should stay in the second cache.
+  const bool words = shape_.record_bytes == sizeof(uint64_t);
+  const uint32_t most = words && chunk_bytes > kCachedWords ? kChunksTogether / 2 : kChunksTogether;
+  uint32_t together = 0;
+  for (uint32_t done = 0; done < count; done += together) {
     std::array<BytesView, kChunksTogether> chunks;
-    const uint32_t together = std::min(kChunksTogether, count - done);
+    together = std::min(most, count - done);
     for (uint32_t t = 0; t < together; ++t) {
       const uint64_t at = (done + t) * chunk_bytes;
       chunks[t] = records.subspan(at, std::min(chunk_bytes, records.size() - at));
     }
     const std::span<const BytesView> all = std::span(chunks).first(together);
-    if (shape_.record_bytes == sizeof(uint64_t)) {
+    if (words) {
       AddWords(first + done, all);
     } else {
       AddRecords(first + done, all);
@@ -538,26 +544,21 @@ absl::Status DecodeQuery(const SetShape& shape, BytesView encoded, std::span<Cho
                                                    " bytes instead of ", shape.query_bytes()));
   }
   const uint32_t each = 1 + shape.offset_bits;
-  uint64_t word = 0;
-  uint32_t bits = 0;
-  size_t at = 0;
-  for (Choice& choice : query) {
-    if (bits < each) {
-      if (encoded.size() - at >= 4) {
-        word |= uint64_t{LoadLe<uint32_t>(&encoded[at])} << bits;
-        at += 4;
-        bits += 32;
-      } else {
-        for (; bits < each; bits += 8) word |= uint64_t{encoded[at++]} << bits;
-      }
-    }
-    choice = {.offset = static_cast<uint16_t>(word >> 1 & (shape.chunk_rows() - 1)),
-              .bit = static_cast<uint16_t>(word & 1)};
-    word >>= each;
-    bits -= each;
+  const auto choice_of = [&](uint64_t word) {
+    return Choice{.offset = static_cast<uint16_t>(word >> 1 & (shape.chunk_rows() - 1)),
+                  .bit = static_cast<uint16_t>(word & 1)};
+  };
+  // Each from the four bytes that it lies in, as long as there are four.
+  uint64_t at = 0;  // bits
+  size_t done = 0;
+  for (; done < query.size() && at / 8 + 4 <= encoded.size(); ++done, at += each) {
+    query[done] = choice_of(LoadLe<uint32_t>(&encoded[at / 8]) >> at % 8);
   }
-  // The last word may have been whole bytes longer than what was left of the query.
-  for (; at < encoded.size(); ++at) word |= encoded[at];
+  // What is left of at most eight bytes.
+  uint64_t word = 0;
+  for (size_t i = encoded.size(); i-- > at / 8;) word = word << 8 | encoded[i];
+  word >>= at % 8;
+  for (; done < query.size(); ++done, word >>= each) query[done] = choice_of(word);
   if (word != 0) return absl::InvalidArgumentError("half sets: a query with bits behind its end");
   return absl::OkStatus();
 }
@@ -573,8 +574,9 @@ void AnswerQuery(const SetShape& shape, BytesView records, std::span<const Choic
   const uint64_t last_row = (uint64_t{shape.chunks - 1} << shape.offset_bits) + last.offset;
   if (last_row >= shape.rows) query = query.first(query.size() - 1);
   const GatherKernel& kernel = FastestGather();
-  // The places of bit 0 from the front on, those of bit 1 from the back.
-  constexpr size_t kTogether = 1024;
+  // The places of bit 0 from the front on, those of bit 1 from the back. So many that their first
+  // lines, which are fetched at once, fit the first cache.
+  constexpr size_t kTogether = 256;
   std::array<const uint8_t*, kTogether> places;
   uint8_t* const sums[2] = {zeros.data(), ones.data()};
   const uint64_t chunk_bytes = shape.chunk_rows() * shape.record_bytes;
@@ -586,6 +588,7 @@ void AnswerQuery(const SetShape& shape, BytesView records, std::span<const Choic
     for (size_t i = 0; i < part.size(); ++i, chunk += chunk_bytes) {
       const size_t at = part[i].bit ? kTogether - 1 - of_ones : i - of_ones;
       places[at] = chunk + uint64_t{part[i].offset} * shape.record_bytes;
+      __builtin_prefetch(places[at]);
       of_ones += part[i].bit;
     }
     const uint32_t counts[2] = {static_cast<uint32_t>(part.size() - of_ones),

@@ -30,6 +30,28 @@ bool IsShape(const PermutedShape& shape) {
          shape.rows <= shape.places() && shape.rows > shape.places() - shape.chunk_rows;
 }
 
+// What `draw`, uniform in 64 bits, stands for below the bound. A product whose low word is small
+// may be one of those that come too often, and is drawn again (RandomSource::Below).
+uint32_t Uniform(uint64_t draw, uint32_t bound, RandomSource& random) {
+  const auto product = static_cast<unsigned __int128>(draw) * bound;
+  return static_cast<uint32_t>(static_cast<uint64_t>(product) < bound
+                                   ? random.Below(bound)
+                                   : static_cast<uint64_t>(product >> 64));
+}
+
+SecretVector<uint64_t> Draws(size_t count, RandomSource& random) {
+  SecretVector<uint64_t> draws(count);
+  random.Fill({reinterpret_cast<uint8_t*>(draws.data()), count * sizeof(uint64_t)});
+  return draws;
+}
+
+uint32_t Select(uint32_t mask, uint32_t if_ones, uint32_t if_zeros) {
+  return if_zeros ^ (mask & (if_ones ^ if_zeros));
+}
+
+// All ones if the arguments differ, else zero. Both are below 2^31.
+uint32_t DifferMask(uint32_t a, uint32_t b) { return 0 - ((0 - (a ^ b)) >> 31); }
+
 }  // namespace
 
 absl::StatusOr<PermutedShape> PermutedShapeFor(uint64_t rows, uint32_t record_bytes,
@@ -95,7 +117,7 @@ void ParityMaker::Make(BytesView records, uint32_t first, MutableBytes out) cons
 }
 
 absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, BytesView query,
-                            MutableBytes out) {
+                            MutableBytes out, bool gaps) {
   SHOAL_CHECK(IsShape(shape) && records.size() == shape.rows * shape.record_bytes &&
               out.size() == shape.answer_bytes());
   if (query.size() != shape.query_bytes()) {
@@ -106,17 +128,18 @@ absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, Bytes
     return LoadLe<uint32_t>(&query[chunk * sizeof(uint32_t)]);
   };
   for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
-    if (offset_of(chunk) >= shape.chunk_rows) {
+    if (offset_of(chunk) >= shape.chunk_rows && !(gaps && offset_of(chunk) == kNoOffset)) {
       return absl::InvalidArgumentError(absl::StrCat("permuted sets: a query for row ",
                                                      offset_of(chunk), " of a chunk of ",
                                                      shape.chunk_rows));
     }
   }
   const uint64_t bytes = shape.record_bytes;
-  // The chunk's record, or null behind the table's end.
+  // The chunk's record, or null for zeros.
   const auto record_of = [&](uint32_t chunk) -> const uint8_t* {
-    const uint64_t row = uint64_t{chunk} * shape.chunk_rows + offset_of(chunk);
-    return row < shape.rows ? records.data() + row * bytes : nullptr;
+    const uint32_t offset = offset_of(chunk);
+    const uint64_t row = uint64_t{chunk} * shape.chunk_rows + offset;
+    return offset != kNoOffset && row < shape.rows ? records.data() + row * bytes : nullptr;
   };
   constexpr uint32_t kAhead = 4;
   for (uint32_t chunk = 0; chunk < shape.chunks + kAhead; ++chunk) {
@@ -160,15 +183,10 @@ absl::Status PermutedTable::CheckReady(uint64_t row) const {
   return absl::OkStatus();
 }
 
-uint32_t PermutedTable::Find(uint32_t chunk, uint32_t offset) const {
-  const uint32_t* const one = permutations_.data() + uint64_t{chunk} * shape_.chunk_rows;
-  uint32_t at = 0;
-  for (uint32_t i = 0; i < shape_.chunk_rows; ++i) {
-    const uint32_t differ = one[i] ^ offset;
-    const uint32_t equal = ((differ | (0 - differ)) >> 31) - 1;  // all ones, or zero
-    at |= i & equal;
-  }
-  return at;
+uint32_t PermutedTable::Find(uint64_t row) const {
+  const uint64_t chunk = row / shape_.chunk_rows;
+  return FastestGather().find(permutations_.data() + chunk * shape_.chunk_rows, shape_.chunk_rows,
+                              static_cast<uint32_t>(row % shape_.chunk_rows));
 }
 
 absl::Status PermutedTable::Ask(uint64_t row, RandomSource& random, MutableBytes online,
@@ -176,25 +194,20 @@ absl::Status PermutedTable::Ask(uint64_t row, RandomSource& random, MutableBytes
   SHOAL_CHECK(online.size() == shape_.query_bytes() && offline.size() == shape_.query_bytes());
   if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
   const auto chunk = static_cast<uint32_t>(row / shape_.chunk_rows);
-  const auto offset = static_cast<uint32_t>(row % shape_.chunk_rows);
-  const uint32_t parity = Find(chunk, offset);
-  // Uniform numbers below chunk_rows: d, and one for every chunk. A product whose low word is small
-  // may be one of those that come too often, and is drawn again (RandomSource::Below).
-  SecretVector<uint64_t> draws(shape_.chunks + 1);
-  random.Fill({reinterpret_cast<uint8_t*>(draws.data()), draws.size() * sizeof(uint64_t)});
-  for (uint64_t& draw : draws) {
-    const auto product = static_cast<unsigned __int128>(draw) * shape_.chunk_rows;
-    draw = static_cast<uint64_t>(product) < shape_.chunk_rows
-               ? random.Below(shape_.chunk_rows)
-               : static_cast<uint64_t>(product >> 64);
+  const uint32_t parity = Find(row);
+  // d, and a place for every chunk.
+  const SecretVector<uint64_t> draws = Draws(shape_.chunks + 1, random);
+  const uint32_t dummy = Uniform(draws[0], shape_.chunk_rows, random);
+  SecretVector<uint32_t> exchanged(shape_.chunks);
+  for (uint32_t c = 0; c < shape_.chunks; ++c) {
+    exchanged[c] = Uniform(draws[c + 1], shape_.chunk_rows, random);
   }
-  SecretVector<uint32_t> exchanged(draws.begin() + 1, draws.end());
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
     const std::span<const uint32_t> one = PermutationOf(c);
     StoreLe<uint32_t>(&online[c * sizeof(uint32_t)], one[parity]);
     StoreLe<uint32_t>(&offline[c * sizeof(uint32_t)], one[exchanged[c]]);
   }
-  StoreLe<uint32_t>(&online[chunk * sizeof(uint32_t)], static_cast<uint32_t>(draws[0]));
+  StoreLe<uint32_t>(&online[chunk * sizeof(uint32_t)], dummy);
   asked_ = {.chunk = chunk, .parity = parity, .exchanged = std::move(exchanged)};
   return absl::OkStatus();
 }
@@ -208,14 +221,14 @@ void PermutedTable::Finish(BytesView online, BytesView offline, MutableBytes rec
   const MutableBytes parity = ParityOf(question.parity);
   std::ranges::copy(parity, record.begin());
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
-    const auto other = static_cast<uint8_t>(0 - uint32_t{c != question.chunk});
+    const auto other = static_cast<uint8_t>(DifferMask(c, question.chunk));
     XorMasked(record, online.subspan(c * bytes, bytes), other);
   }
   SecretVector<uint8_t> change(bytes);
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
     // The record that leaves parity j, the one that comes, and their XOR. In the wanted row's chunk
     // the online server sent another one.
-    const auto other = static_cast<uint8_t>(0 - uint32_t{c != question.chunk});
+    const auto other = static_cast<uint8_t>(DifferMask(c, question.chunk));
     std::ranges::fill(change, uint8_t{0});
     XorMasked(change, online.subspan(c * bytes, bytes), other);
     XorMasked(change, record, static_cast<uint8_t>(~other));
@@ -230,10 +243,157 @@ void PermutedTable::Finish(BytesView online, BytesView offline, MutableBytes rec
 absl::Status PermutedTable::Change(uint64_t row, BytesView difference) {
   SHOAL_CHECK(difference.size() == shape_.record_bytes);
   if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
-  Xor(ParityOf(Find(static_cast<uint32_t>(row / shape_.chunk_rows),
-                    static_cast<uint32_t>(row % shape_.chunk_rows))),
-      difference);
+  Xor(ParityOf(Find(row)), difference);
   return absl::OkStatus();
+}
+
+absl::StatusOr<RelocatedShape> RelocatedShapeFor(uint64_t rows, uint32_t record_bytes,
+                                                 uint32_t chunks, uint32_t queries) {
+  absl::StatusOr<PermutedShape> table = PermutedShapeFor(rows, record_bytes, chunks);
+  if (!table.ok()) return table.status();
+  const uint64_t places = uint64_t{table->chunk_rows} + queries;
+  if (queries == 0 || places > kMaxChunkRows || places > kMaxParityBytes / record_bytes) {
+    return absl::InvalidArgumentError("permuted sets: no queries, or too many");
+  }
+  return RelocatedShape{.table = *table, .places = static_cast<uint32_t>(places)};
+}
+
+SecretVector<uint32_t> PlacementsOf(const RelocatedShape& shape, const Seed& seed) {
+  // The values that are no offsets stand for nothing.
+  return PermutationsOf({.rows = uint64_t{shape.table.chunks} * shape.places,
+                         .record_bytes = shape.table.record_bytes,
+                         .chunks = shape.table.chunks,
+                         .chunk_rows = shape.places},
+                        seed);
+}
+
+RelocatedTable::RelocatedTable(const RelocatedShape& shape,
+                               const SecretVector<uint32_t>& placements)
+    : shape_(shape),
+      contents_(placements),
+      empty_(uint64_t{shape.table.chunks} * shape.queries()),
+      parities_(shape.parity_bytes()) {
+  SHOAL_CHECK(IsShape(shape.table) && shape.places > shape.table.chunk_rows &&
+              shape.places <= kMaxChunkRows &&
+              placements.size() == uint64_t{shape.table.chunks} * shape.places);
+  for (uint32_t c = 0; c < shape.table.chunks; ++c) {
+    uint32_t count = 0;
+    for (uint32_t place = 0; place < shape.places; ++place) {
+      uint32_t& content = contents_[uint64_t{c} * shape.places + place];
+      if (content < shape.table.chunk_rows) continue;
+      SHOAL_CHECK(count < shape.queries());
+      empty_[uint64_t{c} * shape.queries() + count] = place;
+      content = kEmpty | count++;
+    }
+  }
+}
+
+void RelocatedTable::AddChunk(uint32_t chunk, BytesView records) {
+  const PermutedShape& table = shape_.table;
+  SHOAL_CHECK(chunk < table.chunks && chunks_added_++ < table.chunks && spent_ == 0);
+  const uint64_t rows =
+      std::min<uint64_t>(table.chunk_rows, table.rows - uint64_t{chunk} * table.chunk_rows);
+  SHOAL_CHECK(records.size() == rows * table.record_bytes);
+  SecretVector<const uint8_t*> places(table.chunk_rows);
+  SecretVector<uint8_t*> sums(table.chunk_rows);
+  SecretVector<uint32_t> counts(table.chunk_rows);
+  size_t lists = 0;
+  for (uint32_t place = 0; place < shape_.places; ++place) {
+    const uint32_t offset = contents_[uint64_t{chunk} * shape_.places + place];
+    if (offset >= table.chunk_rows) continue;
+    places[lists] = records.data() + std::min<uint64_t>(offset, rows - 1) * table.record_bytes;
+    counts[lists] = offset < rows ? 1 : 0;
+    sums[lists] = ParityOf(place).data();
+    lists += offset < rows ? 1 : 0;
+  }
+  FastestGather().gather(places.data(), counts.data(), lists, table.record_bytes, sums.data());
+}
+
+absl::Status RelocatedTable::CheckReady(uint64_t row) const {
+  if (row >= shape_.table.rows) return absl::OutOfRangeError("permuted sets: no such row");
+  if (chunks_added_ < shape_.table.chunks) {
+    return absl::FailedPreconditionError("permuted sets: not all chunks are there");
+  }
+  if (asked_.has_value()) {
+    return absl::FailedPreconditionError("permuted sets: a query is on its way");
+  }
+  return absl::OkStatus();
+}
+
+uint32_t RelocatedTable::Find(uint64_t row) const {
+  const uint64_t chunk = row / shape_.table.chunk_rows;
+  return FastestGather().find(contents_.data() + chunk * shape_.places, shape_.places,
+                              static_cast<uint32_t>(row % shape_.table.chunk_rows));
+}
+
+absl::Status RelocatedTable::Change(uint64_t row, BytesView difference) {
+  SHOAL_CHECK(difference.size() == shape_.table.record_bytes);
+  if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
+  Xor(ParityOf(Find(row)), difference);
+  return absl::OkStatus();
+}
+
+absl::Status RelocatedTable::Ask(uint64_t row, RandomSource& random, MutableBytes query) {
+  const PermutedShape& table = shape_.table;
+  SHOAL_CHECK(query.size() == table.query_bytes());
+  if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
+  if (queries_left() == 0) return absl::ResourceExhaustedError("permuted sets: no query is left");
+  const auto chunk = static_cast<uint32_t>(row / table.chunk_rows);
+  const uint32_t place = Find(row);
+  // What another place of the wanted row's chunk could have, and an empty place for every chunk.
+  const SecretVector<uint64_t> draws = Draws(table.chunks + 1, random);
+  const uint32_t dummy = Uniform(draws[0], shape_.places - spent_, random);
+  SecretVector<uint32_t> moves(table.chunks);
+  for (uint32_t c = 0; c < table.chunks; ++c) {
+    moves[c] = Uniform(draws[c + 1], queries_left(), random);
+    const uint32_t content = contents_[uint64_t{c} * shape_.places + place];
+    StoreLe<uint32_t>(&query[c * sizeof(uint32_t)], content | (0 - (content >> 31)));
+  }
+  const uint32_t is_row = 0 - ((dummy - table.chunk_rows) >> 31);
+  StoreLe<uint32_t>(&query[chunk * sizeof(uint32_t)], dummy | ~is_row);
+  ++spent_;
+  asked_ = {.chunk = chunk, .place = place, .moves = std::move(moves)};
+  return absl::OkStatus();
+}
+
+void RelocatedTable::Finish(BytesView answer, MutableBytes record) {
+  const PermutedShape& table = shape_.table;
+  SHOAL_CHECK(answer.size() == table.answer_bytes() && record.size() == table.record_bytes &&
+              asked_.has_value());
+  const Question question = *std::move(asked_);
+  asked_.reset();
+  const uint64_t bytes = table.record_bytes;
+  const auto content_of = [&](uint32_t chunk, uint32_t place) -> uint32_t& {
+    return contents_[uint64_t{chunk} * shape_.places + place];
+  };
+  // All ones where the place has a row.
+  const auto has_row = [&](uint32_t chunk) {
+    return (content_of(chunk, question.place) >> 31) - 1;
+  };
+  const MutableBytes parity = ParityOf(question.place);
+  std::ranges::copy(parity, record.begin());
+  for (uint32_t c = 0; c < table.chunks; ++c) {
+    const uint32_t counts = has_row(c) & DifferMask(c, question.chunk);
+    XorMasked(record, answer.subspan(c * bytes, bytes), static_cast<uint8_t>(counts));
+  }
+  const uint32_t last = queries_left();  // as many empty places are left after this query
+  for (uint32_t c = 0; c < table.chunks; ++c) {
+    // Either the place itself, if it is empty, or the one that its row goes to is no longer an
+    // empty place. The last one takes its number.
+    const uint32_t row = has_row(c), other = DifferMask(c, question.chunk);
+    const uint32_t content = content_of(c, question.place);
+    const std::span<uint32_t> empty =
+        std::span(empty_).subspan(uint64_t{c} * shape_.queries(), last + 1);
+    const uint32_t index = Select(row, question.moves[c], content & ~kEmpty);
+    const uint32_t to = empty[index];
+    empty[index] = empty[last];
+    content_of(c, empty[last]) = kEmpty | index;
+    content_of(c, to) = Select(row, content, kUsedUp);
+    content_of(c, question.place) = kUsedUp;
+    const MutableBytes sum = ParityOf(to);
+    XorMasked(sum, answer.subspan(c * bytes, bytes), static_cast<uint8_t>(row & other));
+    XorMasked(sum, record, static_cast<uint8_t>(row & ~other));
+  }
 }
 
 }  // namespace shoal::pir::sets
