@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Chains with parties of several machines, each a process of shoald-machines that scripts/party-machines starts over
+# Open MPI on this host: every answer of `shoal query` is right, the jobs end in good order, and a party whose machine is
+# killed ends, starts again and serves.
+#
+#   machines_chain_test.sh [CHAIN]...    "1 2", "2 1" and so on: machines a party; without arguments those below
+set -euo pipefail
+fail() { echo "machines_chain_test: $*" >&2; exit 1; }
+export SHOAL_BIN=${SHOAL_BIN:-$PWD/src}
+readonly keys=40
+
+# Open MPI's folders of a job have a place with a short name.
+TMPDIR=$(mktemp -d /tmp/mc.XXXXXX)
+export TMPDIR
+# Other tests of this kind may run at the same time.
+port=$((10000 + $$ % 25 * 800))
+began=()
+end() {
+  for dir in "${began[@]}"; do scripts/local-chain stop "$dir" || true; done
+  rm -rf "$TMPDIR"
+}
+trap end EXIT
+for i in $(seq "$keys"); do printf 'key-%d\tvalue %d\n' "$i" "$((i * i))"; done >"$TMPDIR/records.tsv"
+
+# await WHAT COMMAND...: until it succeeds, for three minutes.
+await() {
+  local until=$((SECONDS + 180)) what=$1
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$until" ] || fail "waited in vain: $what"
+    sleep 0.2
+  done
+}
+
+# begin MACHINES: a chain in $dir, which serves.
+begin() {
+  local parties
+  parties=$(wc -w <<<"$1")
+  dir=$TMPDIR/${1// /-}
+  scripts/local-chain create "$dir" --parties "$parties" --port "$port" --machines "$1" --protect lookup --pad 4 \
+    --rounds 'open_ahead: 1 onions_window_s: 4 queries_window_s: 8 answers_window_s: 30' -- \
+    --tsv "$TMPDIR/records.tsv" --name squares --row-bytes 128 >"$TMPDIR/said" 2>&1 || fail "create: $(cat "$TMPDIR/said")"
+  port=$((port + 400))
+  began+=("$dir")
+  scripts/local-chain start "$dir" || fail "$1: does not start"
+}
+# Ends it: all machines in good order.
+finish() {
+  scripts/local-chain stop "$dir" 2>"$TMPDIR/said" || fail "stop: $(cat "$TMPDIR/said")"
+  [ ! -s "$TMPDIR/said" ] || fail "$dir: $(cat "$TMPDIR/said")"
+  local log machines ended
+  for log in "$dir"/party-?.log; do
+    [ -e "${log%.log}.mpi-ports" ] || continue
+    machines=$(grep -c 'listens on' "$log")
+    ended=$(grep -c 'all machines end in good order' "$log" || true)
+    [ "$ended" = "$machines" ] || fail "$ended of $machines machines ended in good order: $(tail -n 60 "$log")"
+  done
+}
+
+# ask CLIENT KEY...: what a client with a state of its own is answered goes to CLIENT.out.
+ask() {
+  local client=$dir/$1
+  shift
+  [ -e "$client.textproto" ] || sed "s,client.state,$(basename "$client").state," "$dir/client.textproto" >"$client.textproto"
+  echo 'timeout_s: 170' >>"$client.textproto"
+  "$SHOAL_BIN/shoal/shoal" query --config "$client.textproto" "$@" >"$client.out" 2>"$client.err"
+}
+# expect CLIENT KEY...: the answers are right.
+expect() {
+  local client=$dir/$1 i
+  shift
+  for i in "$@"; do
+    grep -qFx "key-$i"$'\tfound\tvalue '"$((i * i))"$'\tyes' "$client.out" ||
+      fail "$client: no right answer to key-$i: $(cat "$client.out" "$client.err")"
+  done
+  grep -qFx $'no-such-key\tabsent\t\tyes' "$client.out" || fail "$client: $(cat "$client.out" "$client.err")"
+}
+# ask_all CLIENTS NAME: so many clients at once, three keys each; every answer is right.
+ask_all() {
+  local running=() i
+  for ((i = 0; i < $1; ++i)); do
+    ask "$2-$i" "key-$((3 * i + 1))" "key-$((3 * i + 2))" "key-$((3 * i + 3))" no-such-key & running+=($!)
+  done
+  for ((i = 0; i < $1; ++i)); do
+    wait "${running[i]}" || fail "$2-$i: exit code $?: $(cat "$dir/$2-$i.err"); $(tail -n 40 "$dir"/party-?.log)"
+    expect "$2-$i" $((3 * i + 1)) $((3 * i + 2)) $((3 * i + 3))
+  done
+}
+
+chains=("$@")
+[ "$#" -gt 0 ] || chains=("1 2" "2 1" "2 3 1")
+for chain in "${chains[@]}"; do
+  begin "$chain"
+  # With two machines at party 1, all twelve clients choose the same one once in 2,048 runs, which fails nothing.
+  ask_all 12 first
+  finish
+  echo "$chain: done in $SECONDS s"
+done
