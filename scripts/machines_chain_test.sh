@@ -3,7 +3,8 @@
 # Open MPI on this host: every answer of `shoal query` is right, the jobs end in good order, and a party whose machine is
 # killed ends, starts again and serves.
 #
-#   machines_chain_test.sh [CHAIN]...    "1 2", "2 1" and so on: machines a party; without arguments those below
+#   machines_chain_test.sh [CHAIN]...    "1 2", "2 1" and so on: machines a party, and "killed 2 2" for one whose machines
+#                                        are killed; without arguments those below
 set -euo pipefail
 fail() { echo "machines_chain_test: $*" >&2; exit 1; }
 export SHOAL_BIN=${SHOAL_BIN:-$PWD/src}
@@ -87,12 +88,69 @@ ask_all() {
   done
 }
 
+# Whether a machine of the frontend that is not its head has taken onions.
+others_took() { compgen -G "$dir/party-1.machine-*.state/round-*.submissions" >/dev/null; }
+# serve NAME: twelve clients at once. At a frontend of several machines they choose one of them each: that none chooses
+# another than the head happens once in 4,096 runs.
+serve() {
+  local watch=
+  if [ -e "$dir/party-1.machine-1.textproto" ]; then
+    await "no client of another machine than the head" others_took & watch=$!
+  fi
+  ask_all 12 "$1"
+  [ -z "$watch" ] || wait "$watch" || fail "$dir: all clients chose the head"
+}
+
+# processes_of PARTY [MACHINE]: those of its machines. The brackets keep grep from finding itself.
+processes_of() {
+  local which=
+  case "${2:-}" in
+    '') ;;
+    0) which=textproto ;;
+    *) which=machine-$2.textproto ;;
+  esac
+  grep -ls -- "[/]${dir#/}/party-$1[.]$which" /proc/[0-9]*/cmdline | cut -d / -f 3 || true
+}
+gone() { [ -z "$(processes_of "$1")" ] && ! kill -0 "$(cat "$dir/party-$1.pid")" 2>/dev/null; }
+counters() { sed -n 's/.* round \([0-9]*\) (.*open for onions.*/\1/p' "$1"; }
+
+# A machine is killed while a client waits: the party ends on all machines, starts again, and the client that was on its
+# way gets its answers, as does a new one.
+kill_machine() {
+  local party=$1 machine=$2 client=killed-$1-$2 began victim log=$dir/party-$1.log
+  ask "$client" key-5 key-6 no-such-key & local asking=$!
+  await "$client has no slots" grep -qs 'waiting for round' "$dir/$client.err"
+  victim=$(processes_of "$party" "$machine")
+  [ "$(wc -w <<<"$victim")" = 1 ] || fail "machine $machine of party $party has the processes '$victim'"
+  kill -KILL "$victim"
+  began=$SECONDS
+  await "party $party has not ended: $(processes_of "$party")" gone "$party"
+  echo "party $party had ended $((SECONDS - began)) s after its machine $machine was killed"
+  grep -q 'the job has ended' "$log" || fail "the launcher does not say so: $(cat "$log")"
+  cp "$log" "$dir/before"
+  scripts/local-chain start-party "$dir" "$party" || fail "party $party does not start again"
+  wait "$asking" || fail "$client: exit code $?: $(cat "$dir/$client.err"); $(tail -n 40 "$dir"/party-?.log)"
+  expect "$client" 5 6
+  ask_all 2 "after-$party-$machine"
+  # What was signed before stays refused: the head has its journal.
+  if [ "$party" = 1 ]; then
+    local last first
+    last=$(counters "$dir/before" | sort -n | tail -n 1) first=$(counters "$log" | sort -n | head -n 1)
+    [ "$first" -gt "$last" ] || fail "round $first came after round $last"
+  fi
+}
+
 chains=("$@")
-[ "$#" -gt 0 ] || chains=("1 2" "2 1" "2 3 1")
+[ "$#" -gt 0 ] || chains=("1 2" "2 1" "2 3 1" "killed 2 2")
 for chain in "${chains[@]}"; do
-  begin "$chain"
-  # With two machines at party 1, all twelve clients choose the same one once in 2,048 runs, which fails nothing.
-  ask_all 12 first
+  begin "${chain#killed }"
+  if [ "$chain" = "${chain#killed }" ]; then
+    serve first
+  else
+    kill_machine 2 1
+    kill_machine 1 0
+    kill_machine 1 1
+  fi
   finish
   echo "$chain: done in $SECONDS s"
 done
