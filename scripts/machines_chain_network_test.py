@@ -295,6 +295,7 @@ def parse(arguments):
 
 def main(arguments):
     os.environ["PATH"] += ":/usr/sbin:/sbin"
+    os.environ["SHOAL_BIN"] = BIN  # for local-chain
     options = parse(arguments)
     chains = options.chain or ["2 4", "4 3"]
     if options.inside:

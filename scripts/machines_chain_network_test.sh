@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Chains of parties of several machines, each machine in a network namespace of its own, killed and cut off.
 set -euo pipefail
-# Chains of parties of several machines, each machine in a network namespace of its own, killed and cut off.
+# Short names: Open MPI puts sockets there.
 TMPDIR=$(mktemp -d /tmp/pm.XXXXXX)
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT

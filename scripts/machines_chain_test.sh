@@ -140,12 +140,41 @@ kill_machine() {
   fi
 }
 
+# A machine of the frontend cannot read what its clients submitted: the round ends at once, and no machine waits for that
+# one until it gives up. The client asks in another round.
+spoil() {
+  local log=$dir/party-1.log aborted='aborted: offline stage' file
+  ask spoiled key-8 no-such-key & local asking=$!
+  await "the client has no slots" grep -qs 'waiting for round' "$dir/spoiled.err"
+  for file in "$dir"/party-1*.state/round-*.submissions; do : >"$file"; done
+  await "the round goes on" grep -q "$aborted" "$log"
+  [[ "$(grep "$aborted" "$log")" != *progress* ]] || fail "the others waited for the machine: $(grep "$aborted" "$log")"
+  wait "$asking" || fail "spoiled: exit code $?: $(cat "$dir/spoiled.err"); $(tail -n 40 "$log")"
+  expect spoiled 8
+}
+
+# What the program checks without the others.
+check() {
+  local program=$SHOAL_BIN/shoald/machines/shoald-machines
+  "$program" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 || fail "--check: $(cat "$TMPDIR/said")"
+  "$program" --config "$dir/party-1.machine-1.textproto" --check >"$TMPDIR/said" 2>&1 ||
+    fail "--check at another machine: $(cat "$TMPDIR/said")"
+  ! "$program" --config "$dir/party-2.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q 'its program is shoald' "$TMPDIR/said" ||
+    fail "a party of one machine: $(cat "$TMPDIR/said")"
+  ! "$SHOAL_BIN/shoald/shoald" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 &&
+    grep -q shoald-machines "$TMPDIR/said" || fail "shoald for a party of two: $(cat "$TMPDIR/said")"
+}
+
 chains=("$@")
 [ "$#" -gt 0 ] || chains=("1 2" "2 1" "2 3 1" "killed 2 2")
 for chain in "${chains[@]}"; do
   begin "${chain#killed }"
   if [ "$chain" = "${chain#killed }" ]; then
     serve first
+    if [ "$chain" = "2 1" ]; then
+      check
+      spoil
+    fi
   else
     kill_machine 2 1
     kill_machine 1 0

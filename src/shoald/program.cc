@@ -493,8 +493,6 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   const auto& [config, machine, signals, clock, random, log, notifier] = process;
   ThreadPool pool(config.threads());
   const bool checks = values.count("check") > 0;
-  SHOAL_ASSIGN_OR_RETURN(
-      Keys keys, LoadKeys(config, /*head=*/machine.is_head() && !(several && checks), several));
   SHOAL_ASSIGN_OR_RETURN(const roster::PinnedParties pinned,
                          roster::PinnedParties::Read(config.pinned_parties_file()));
   wire::SignedRoster signed_roster;
@@ -511,6 +509,8 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   }
   const roster::Party& self = roster.party(config.party());
   SHOAL_RETURN_IF_ERROR(CheckMachines(roster, config, machine, several));
+  SHOAL_ASSIGN_OR_RETURN(
+      Keys keys, LoadKeys(config, /*head=*/machine.is_head() && !(several && checks), several));
   if (keys.tls().certificate_sha256() != self.tls_certificate_sha256) {
     return absl::InvalidArgumentError(absl::StrCat(
         config.keys_directory(),
