@@ -44,7 +44,8 @@ LAYERS = {
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
     "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
-    "shoald": ["base", "cli", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
+    "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
+    "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
     "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
@@ -58,7 +59,7 @@ APART = [
 ]
 
 # Folders of programs, which may print, parse flags and initialise the process.
-PROGRAMS = ["cli", "shoal", "shoald"]
+PROGRAMS = ["cli", "shoal", "shoald", "shoald/machines"]
 
 # Folders that hold nothing but tests and benchmarks.
 TESTS = ["bench", "fuzz", "sim"]

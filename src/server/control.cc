@@ -1,6 +1,7 @@
 #include "src/server/control.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -202,13 +203,39 @@ wire::Control Control::ComposeOrders() {
 
 wire::Control Control::ComposeResults() {
   wire::Control out;
+  std::set<uint32_t> counted;  // rounds whose counts are in `out`
+  // False if there is no room for them.
+  const auto add_counts = [&](uint32_t number, const Digest& id) {
+    if (options_.count == nullptr || counted.contains(number)) return true;
+    wire::MachineCounts counts;
+    counts.set_round(number);
+    options_.count(id, counts);
+    counts.set_storage_message(ControlText(counts.storage_message()));
+    if (!Add(counts, out, &wire::Control::mutable_counts)) return false;
+    counted.insert(number);
+    return true;
+  };
+  for (;;) {
+    Result next;
+    std::optional<Digest> open;
+    {
+      const MutexLock lock(mutex_);
+      if (results_.empty()) break;
+      next = results_.front();
+      const auto round = obeyed_.find(next.round);
+      if (round != obeyed_.end() && round->second.open && !round->second.ending) {
+        open = round->second.id;
+      }
+    }
+    // With what the round's step has made of its counts: the head goes by them.
+    if (open.has_value() && !add_counts(next.round, *open)) break;
+    if (!Add(next.result, out, &wire::Control::mutable_results)) break;
+    const MutexLock lock(mutex_);
+    results_.pop_front();
+  }
   std::vector<std::pair<uint32_t, Digest>> open;
   {
     const MutexLock lock(mutex_);
-    while (!results_.empty() && Add(results_.front(), out, &wire::Control::mutable_results)) {
-      results_.pop_front();
-    }
-    if (options_.count == nullptr) return out;
     for (const auto& [number, round] : obeyed_) {
       if (round.open && !round.ending) open.emplace_back(number, round.id);
     }
@@ -218,11 +245,7 @@ wire::Control Control::ComposeResults() {
                         }));
   }
   for (const auto& [number, id] : open) {
-    wire::MachineCounts counts;
-    counts.set_round(number);
-    options_.count(id, counts);
-    counts.set_storage_message(ControlText(counts.storage_message()));
-    if (!Add(counts, out, &wire::Control::mutable_counts)) break;
+    if (!add_counts(number, id)) break;
     const MutexLock lock(mutex_);
     counted_ = number;
   }
@@ -230,6 +253,17 @@ wire::Control Control::ComposeResults() {
 }
 
 absl::Status Control::TakeResults(uint32_t rank, const wire::Control& said) {
+  // Before the results: whoever waits for a step goes by what a machine counts after it.
+  for (const wire::MachineCounts& counts : said.counts()) {
+    Digest id;
+    {
+      const MutexLock lock(mutex_);
+      const auto found = ids_.find(counts.round());
+      if (found == ids_.end()) continue;  // it has ended meanwhile
+      id = found->second;
+    }
+    if (options_.counted) options_.counted(rank, id, counts);
+  }
   for (const wire::OrderResult& result : said.results()) {
     const absl::Status status(static_cast<absl::StatusCode>(result.code()), result.message());
     const MutexLock lock(mutex_);
@@ -253,16 +287,6 @@ absl::Status Control::TakeResults(uint32_t rank, const wire::Control& said) {
       ordered_.erase(found);
     }
     changed_.NotifyAll();
-  }
-  for (const wire::MachineCounts& counts : said.counts()) {
-    Digest id;
-    {
-      const MutexLock lock(mutex_);
-      const auto found = ids_.find(counts.round());
-      if (found == ids_.end()) continue;  // it has ended meanwhile
-      id = found->second;
-    }
-    if (options_.counted) options_.counted(rank, id, counts);
   }
   return absl::OkStatus();
 }
@@ -306,11 +330,11 @@ void Control::Obey(uint32_t number, const Digest& round_id, const wire::RoundOrd
   const absl::Status done =
       options_.obey ? options_.obey(round_id, order) : absl::UnimplementedError("takes no orders");
   const MutexLock lock(mutex_);
-  AddResultLocked(order.number(), done);
+  AddResultLocked(number, order.number(), done);
   ObeyedRound& round = obeyed_.at(number);
   if (order.end()) {
     for (const wire::RoundOrder& left : round.orders) {
-      AddResultLocked(left.number(), absl::CancelledError("the round has ended"));
+      AddResultLocked(number, left.number(), absl::CancelledError("the round has ended"));
     }
     round.orders.clear();
     round.ended = true;
@@ -325,9 +349,9 @@ void Control::Obey(uint32_t number, const Digest& round_id, const wire::RoundOrd
   }
 }
 
-void Control::AddResultLocked(uint64_t number, const absl::Status& status) {
-  wire::OrderResult& result = results_.emplace_back();
-  result.set_number(number);
+void Control::AddResultLocked(uint32_t round, uint64_t order, const absl::Status& status) {
+  wire::OrderResult& result = results_.emplace_back(Result{.round = round, .result = {}}).result;
+  result.set_number(order);
   result.set_code(static_cast<uint32_t>(status.code()));
   result.set_message(ControlText(status.message()));
 }

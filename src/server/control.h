@@ -49,7 +49,8 @@ class Control {
 
     // At the head: a round could not be opened at another machine, and should end. May take long.
     std::function<void(const Digest& round_id, const absl::Status& why)> failed;
-    // At party 1's head: what machine `rank` has said of its clients.
+    // At party 1's head: what machine `rank` has said of its clients. What it counts after a step
+    // is here before WaitForOthers returns for that step.
     std::function<void(uint32_t rank, const Digest& round_id, const wire::MachineCounts& counts)>
         counted;
     // At party 1's head: what clients are to be shown next, of about so many bytes, and of
@@ -109,6 +110,10 @@ class Control {
     bool at_work = false;                 // on an order that is no end
     bool ending = false, ended = false;   // the end is begun; done
   };
+  struct Result {
+    uint32_t round;
+    wire::OrderResult result;
+  };
 
   bool is_head() const { return machines_->rank() == 0; }
   absl::Status TryTick();
@@ -122,7 +127,7 @@ class Control {
   void BeginLocked(uint32_t number, ObeyedRound& round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Obey(uint32_t number, const Digest& round_id, const wire::RoundOrder& order)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void AddResultLocked(uint64_t number, const absl::Status& status)
+  void AddResultLocked(uint32_t round, uint64_t order, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TickUntilEnded();
 
@@ -139,7 +144,7 @@ class Control {
   std::map<Digest, OrderedRound> ordered_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, Digest> ids_ ABSL_GUARDED_BY(mutex_);  // of these
   std::deque<wire::ToldRound> to_tell_;                     // used by Tick alone
-  std::deque<wire::OrderResult> results_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Result> results_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, ObeyedRound> obeyed_ ABSL_GUARDED_BY(mutex_);
   uint32_t counted_ ABSL_GUARDED_BY(mutex_) = 0;  // the round whose counts were sent last
   TaskGroup tasks_;

@@ -79,10 +79,11 @@ class ControlTest : public ::testing::Test {
         changed_.NotifyAll();
       };
       if (frontend_) {
-        options.count = [rank](const Digest&, wire::MachineCounts& counts) {
-          counts.set_onions(10 * rank);
+        options.count = [this, rank](const Digest&, wire::MachineCounts& counts) {
+          counts.set_onions(10 * rank + more_onions_);
         };
         options.counted = [this](uint32_t of, const Digest& id, const wire::MachineCounts& counts) {
+          const MutexLock lock(mutex_);
           counted_[{of, id}] = counts.onions();
         };
         options.tell = [this](size_t) { return std::exchange(to_tell_, {}); };
@@ -146,9 +147,10 @@ class ControlTest : public ::testing::Test {
   bool frontend_ = false;
   std::function<absl::Status(uint32_t rank, const wire::RoundOrder&)> obey_;
   std::vector<wire::ToldRound> to_tell_;
-  std::map<std::pair<uint32_t, Digest>, uint64_t> counted_;
+  std::atomic<uint64_t> more_onions_ = 0;  // that each of the others counts
   Mutex mutex_;
   CondVar changed_;
+  std::map<std::pair<uint32_t, Digest>, uint64_t> counted_ ABSL_GUARDED_BY(mutex_);
   std::vector<Obeyed> obeyed_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<Digest, absl::Status>> failed_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<uint32_t, uint64_t>> told_ ABSL_GUARDED_BY(mutex_);
@@ -288,10 +290,38 @@ TEST_F(ControlTest, CountsGoUpAndWhatClientsAreShownComesDown) {
     const MutexLock lock(mutex_);
     return counted_.size() == 2 * 40 && told_.size() == 3 * 40;
   });
-  for (const auto& [of, onions] : counted_) EXPECT_EQ(onions, 10 * of.first);
   const MutexLock lock(mutex_);
+  for (const auto& [of, onions] : counted_) EXPECT_EQ(onions, 10 * of.first);
   std::map<uint32_t, uint64_t> last;
   for (const auto& [rank, onions] : told_) EXPECT_EQ(onions, ++last[rank]);
+}
+
+// With more rounds than one message has counts of.
+TEST_F(ControlTest, WhatAMachineCountsAfterAStepIsThereBeforeItsResult) {
+  frontend_ = true;
+  Start(2);
+  obey_ = [this](uint32_t, const wire::RoundOrder& order) {
+    if (order.has_step()) more_onions_ = order.step().attempt();
+    return absl::OkStatus();
+  };
+  for (uint32_t counter = 1; counter <= 40; ++counter) {
+    head().Open(counter, HeaderOf(counter), Seed());
+  }
+  for (uint32_t counter = 1; counter <= 40; ++counter) SHOAL_EXPECT_OK(WaitWhileTicking(counter));
+  for (uint32_t counter = 1; counter <= 40; ++counter) {
+    SHOAL_ASSERT_OK(head().Order(IdOf(counter), wire::SEAL, 1000 + counter));
+    std::atomic<bool> done = false;
+    uint64_t counted = 0;
+    std::thread waiting([&] {
+      SHOAL_EXPECT_OK(head().WaitForOthers(IdOf(counter)));
+      const MutexLock lock(mutex_);
+      counted = counted_[{1, IdOf(counter)}];
+      done = true;
+    });
+    TickUntil([&] { return done.load(); });
+    waiting.join();
+    EXPECT_EQ(counted, 10 + 1000 + counter);
+  }
 }
 
 TEST_F(ControlTest, AMachineThatDiesEndsAll) {

@@ -26,27 +26,28 @@ absl::string_view TextOf(const spdlog::details::log_msg& line) {
 
 class JsonFormatter final : public spdlog::formatter {
  public:
-  explicit JsonFormatter(uint32_t party) : party_(party) {}
+  JsonFormatter(uint32_t party, std::optional<uint32_t> machine)
+      : party_(party), machine_(machine) {}
 
   void format(const spdlog::details::log_msg& line, spdlog::memory_buf_t& out) override {
     const auto level = spdlog::level::to_string_view(line.level);
-    const std::string json =
-        cli::JsonObject()
-            .Text("time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromChrono(line.time),
-                                           absl::UTCTimeZone()))
-            .Text("level", absl::string_view(level.data(), level.size()))
-            .Integer("party", party_)
-            .Blob("text", AsBytes(TextOf(line)))
-            .Take() +
-        "\n";
+    cli::JsonObject object;
+    object
+        .Text("time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromChrono(line.time),
+                                       absl::UTCTimeZone()))
+        .Text("level", absl::string_view(level.data(), level.size()))
+        .Integer("party", party_);
+    if (machine_.has_value()) object.Integer("machine", *machine_);
+    const std::string json = object.Blob("text", AsBytes(TextOf(line))).Take() + "\n";
     out.append(json.data(), json.data() + json.size());
   }
   std::unique_ptr<spdlog::formatter> clone() const override {
-    return std::make_unique<JsonFormatter>(party_);
+    return std::make_unique<JsonFormatter>(party_, machine_);
   }
 
  private:
   const uint32_t party_;
+  const std::optional<uint32_t> machine_;
 };
 
 // What two lines that are the same have in common.
@@ -72,8 +73,8 @@ std::string KindOf(const spdlog::details::log_msg& line) {
 
 }  // namespace
 
-std::unique_ptr<spdlog::formatter> JsonLines(uint32_t party) {
-  return std::make_unique<JsonFormatter>(party);
+std::unique_ptr<spdlog::formatter> JsonLines(uint32_t party, std::optional<uint32_t> machine) {
+  return std::make_unique<JsonFormatter>(party, machine);
 }
 
 RepeatFilter::RepeatFilter(std::shared_ptr<spdlog::sinks::sink> to, const Clock* clock)
@@ -137,14 +138,15 @@ void RepeatFilter::set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
   to_->set_formatter(std::move(formatter));
 }
 
-Log::Log(uint32_t party, bool json, const Clock* clock)
+Log::Log(uint32_t party, std::optional<uint32_t> machine, bool json, const Clock* clock)
     : filter_(std::make_shared<RepeatFilter>(
           std::make_shared<spdlog::sinks::stderr_color_sink_mt>(), clock)) {
   auto logger = std::make_shared<spdlog::logger>("shoald", filter_);
   if (json) {
-    logger->set_formatter(JsonLines(party));
+    logger->set_formatter(JsonLines(party, machine));
   } else {
-    logger->set_pattern(absl::StrCat("%Y-%m-%dT%H:%M:%S.%e party ", party, " %^%l%$ %v"));
+    const std::string which = machine.has_value() ? absl::StrCat(" machine ", *machine) : "";
+    logger->set_pattern(absl::StrCat("%Y-%m-%dT%H:%M:%S.%e party ", party, which, " %^%l%$ %v"));
   }
   spdlog::set_default_logger(std::move(logger));
 }

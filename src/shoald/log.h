@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -17,9 +18,11 @@
 namespace shoal::shoald {
 
 // One JSON object a line:
-// {"time":"2026-11-23T07:00:00.123Z","level":"error","party":2,"text":".."}. Bytes that are not
-// UTF-8 come as "text_hex", so that no message breaks its line.
-std::unique_ptr<spdlog::formatter> JsonLines(uint32_t party);
+// {"time":"2026-11-23T07:00:00.123Z","level":"error","party":2,"text":".."}, with
+// "machine":1 after the party where it has several. Bytes that are not UTF-8 come as "text_hex", so
+// that no message breaks its line.
+std::unique_ptr<spdlog::formatter> JsonLines(uint32_t party,
+                                             std::optional<uint32_t> machine = std::nullopt);
 
 // Hands lines on to another sink. A warning or an error is handed on at once the first time. While
 // the same comes again it is counted, and said with its number every ten minutes: "no round could
@@ -59,7 +62,7 @@ class RepeatFilter final : public spdlog::sinks::sink {
 // Makes the process's log, as text or as JSON; says all counts when it dies.
 class Log {
  public:
-  Log(uint32_t party, bool json, const Clock* clock);
+  Log(uint32_t party, std::optional<uint32_t> machine, bool json, const Clock* clock);
   ~Log() { TellCounts(); }
   void TellCounts() { filter_->TellCounts(); }
   Log(const Log&) = delete;

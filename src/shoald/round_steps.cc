@@ -15,10 +15,23 @@ absl::StatusOr<uint64_t> OwnSteps::Seal(const Digest& round_id) {
   return counts.onions;
 }
 
-absl::Status OwnSteps::Offline(const Digest& round_id, uint64_t /*attempt*/) {
+absl::Status OwnSteps::Together(const Digest& round_id, absl::Status done, bool alone) {
+  server::Party& party = node_->party();
+  if (!done.ok() && alone && party.has_several_machines()) party.End(round_id).IgnoreError();
+  return done;
+}
+
+absl::Status OwnSteps::Offline(const Digest& round_id, uint64_t attempt) {
+  bool alone = true;
+  absl::Status done = TryOffline(round_id, attempt, alone);
+  return Together(round_id, std::move(done), alone);
+}
+
+absl::Status OwnSteps::TryOffline(const Digest& round_id, uint64_t attempt, bool& alone) {
   SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header, frontend_->Header(round_id));
   SHOAL_ASSIGN_OR_RETURN(server::Submissions submissions, frontend_->SubmissionsAgain(round_id));
-  return node_->Offline(header, std::move(submissions));
+  alone = false;
+  return node_->Offline(header, std::move(submissions), attempt);
 }
 
 absl::Status OwnSteps::OpenForQueries(const Digest& round_id, server::StageReports reports) {
@@ -40,8 +53,15 @@ absl::StatusOr<uint64_t> OwnSteps::CloseQueries(const Digest& round_id) {
   return counts.queries;
 }
 
-absl::Status OwnSteps::Online(const Digest& round_id, uint64_t /*attempt*/,
+absl::Status OwnSteps::Online(const Digest& round_id, uint64_t attempt,
                               const MakeReports& reports) {
+  bool alone = true;
+  absl::Status done = TryOnline(round_id, attempt, reports, alone);
+  return Together(round_id, std::move(done), alone);
+}
+
+absl::Status OwnSteps::TryOnline(const Digest& round_id, uint64_t attempt,
+                                 const MakeReports& reports, bool& alone) {
   // In an earlier try, in which another machine failed.
   SHOAL_ASSIGN_OR_RETURN(const server::FrontendStage stage, frontend_->Stage(round_id));
   if (stage == server::FrontendStage::kAnswered) return absl::OkStatus();
@@ -54,7 +74,10 @@ absl::Status OwnSteps::Online(const Digest& round_id, uint64_t /*attempt*/,
     }
     queries = found->second;
   }
-  SHOAL_ASSIGN_OR_RETURN(const auto answers, node_->OnlineOfKept(round_id, *queries));
+  alone = false;
+  SHOAL_ASSIGN_OR_RETURN(const auto answers, node_->OnlineOfKept(round_id, *queries, attempt));
+  // All answers of the next party are here, so that from here on no link is concerned.
+  alone = true;
   SHOAL_RETURN_IF_ERROR(frontend_->AnswersReady(round_id, *answers, reports));
   const MutexLock lock(mutex_);
   queries_.erase(round_id);
@@ -67,20 +90,22 @@ void OwnSteps::End(const Digest& round_id, const std::string& reason) {
   queries_.erase(round_id);
 }
 
-absl::Status OwnSteps::Do(const Digest& round_id, Step step, uint64_t attempt) {
+absl::Status OwnSteps::Do(const Digest& round_id, wire::RoundStep step, uint64_t attempt) {
   switch (step) {
-    case Step::kSeal:
+    case wire::SEAL:
       SHOAL_RETURN_IF_ERROR(frontend_->WaitUntilShown(round_id, wire::SEALED));
       return Seal(round_id).status();
-    case Step::kOffline:
+    case wire::RUN_OFFLINE:
       return Offline(round_id, attempt);
-    case Step::kOpenForQueries:
+    case wire::TAKE_QUERIES:
       return OpenForQueries(round_id, {});  // the head's are shown
-    case Step::kCloseQueries:
+    case wire::CLOSE_QUERIES:
       SHOAL_RETURN_IF_ERROR(frontend_->WaitUntilShown(round_id, wire::ANSWERING));
       return CloseQueries(round_id).status();
-    case Step::kOnline:
+    case wire::RUN_ONLINE:
       return Online(round_id, attempt, [] { return server::StageReports(); });
+    default:
+      break;
   }
   return absl::InvalidArgumentError("no such step");
 }
@@ -93,19 +118,19 @@ absl::Status AllSteps::Open(const round::Round& round) {
 absl::StatusOr<uint64_t> AllSteps::Seal(const Digest& round_id) {
   SHOAL_RETURN_IF_ERROR(orders_->WaitUntilShown(round_id, wire::SEALED));
   SHOAL_RETURN_IF_ERROR(
-      orders_->DoAtAll(round_id, Step::kSeal, 0, [&] { return own_->Seal(round_id).status(); }));
+      orders_->DoAtAll(round_id, wire::SEAL, 0, [&] { return own_->Seal(round_id).status(); }));
   SHOAL_ASSIGN_OR_RETURN(const server::Counts totals, frontend_->Totals(round_id));
   return totals.onions;
 }
 
 absl::Status AllSteps::Offline(const Digest& round_id) {
   const uint64_t attempt = ++attempts_;
-  return orders_->DoAtAll(round_id, Step::kOffline, attempt,
+  return orders_->DoAtAll(round_id, wire::RUN_OFFLINE, attempt,
                           [&] { return own_->Offline(round_id, attempt); });
 }
 
 absl::Status AllSteps::OpenForQueries(const Digest& round_id, server::StageReports reports) {
-  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, Step::kOpenForQueries, 0, [&] {
+  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, wire::TAKE_QUERIES, 0, [&] {
     return own_->OpenForQueries(round_id, std::move(reports));
   }));
   return frontend_->Decide(round_id, wire::OPEN_FOR_QUERIES);
@@ -113,7 +138,7 @@ absl::Status AllSteps::OpenForQueries(const Digest& round_id, server::StageRepor
 
 absl::StatusOr<uint64_t> AllSteps::CloseQueries(const Digest& round_id) {
   SHOAL_RETURN_IF_ERROR(orders_->WaitUntilShown(round_id, wire::ANSWERING));
-  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, Step::kCloseQueries, 0,
+  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, wire::CLOSE_QUERIES, 0,
                                          [&] { return own_->CloseQueries(round_id).status(); }));
   SHOAL_ASSIGN_OR_RETURN(const server::Counts totals, frontend_->Totals(round_id));
   return totals.queries;
@@ -121,7 +146,7 @@ absl::StatusOr<uint64_t> AllSteps::CloseQueries(const Digest& round_id) {
 
 absl::Status AllSteps::Online(const Digest& round_id, const MakeReports& reports) {
   const uint64_t attempt = ++attempts_;
-  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, Step::kOnline, attempt,
+  SHOAL_RETURN_IF_ERROR(orders_->DoAtAll(round_id, wire::RUN_ONLINE, attempt,
                                          [&] { return own_->Online(round_id, attempt, reports); }));
   return frontend_->Decide(round_id, wire::ANSWERED);
 }

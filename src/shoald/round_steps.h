@@ -27,6 +27,7 @@
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
 #include "src/wire/client.pb.h"
+#include "src/wire/control.pb.h"
 
 namespace shoal::shoald {
 
@@ -51,10 +52,9 @@ class RoundSteps {
   virtual void End(const Digest& round_id, const std::string& reason) = 0;
 };
 
-// What the head orders, beside Open and End, which come with the party's own orders for a round.
-enum class Step { kSeal, kOffline, kOpenForQueries, kCloseQueries, kOnline };
-
-// The steps of one machine, for its own slice: all of it at a party of one machine.
+// The steps of one machine, for its own slice: all of it at a party of one machine. Where there are
+// several, a stage that fails here before this machine meets the others in it ends the round at
+// this machine's party, so that they do not wait for it.
 class OwnSteps final : public RoundSteps {
  public:
   // Both must outlive the object.
@@ -72,14 +72,22 @@ class OwnSteps final : public RoundSteps {
   void End(const Digest& round_id, const std::string& reason) override;
 
   // At a machine that is not the head: does what was ordered, in this try of a stage. Seals and
-  // closes once its clients are shown so (WaitUntilShown).
-  absl::Status Do(const Digest& round_id, Step step, uint64_t attempt);
+  // closes once its clients are shown so (WaitUntilShown). INVALID_ARGUMENT for no step.
+  absl::Status Do(const Digest& round_id, wire::RoundStep step, uint64_t attempt);
   // A certain try of a stage, on which all machines of the party agree. A machine that has its
   // answers does nothing in later tries.
   absl::Status Offline(const Digest& round_id, uint64_t attempt);
   absl::Status Online(const Digest& round_id, uint64_t attempt, const MakeReports& reports);
 
  private:
+  // The stages, where a machine of several ends its party's round after an error that the others
+  // have not heard of: `alone` says so.
+  absl::Status TryOffline(const Digest& round_id, uint64_t attempt, bool& alone);
+  absl::Status TryOnline(const Digest& round_id, uint64_t attempt, const MakeReports& reports,
+                         bool& alone);
+  // Returns `done`, after the round's end if it is an error that only this machine has.
+  absl::Status Together(const Digest& round_id, absl::Status done, bool alone);
+
   server::Frontend* const frontend_;
   server::ChainNode* const node_;
 
@@ -99,7 +107,7 @@ class Orders {
   // taken what each machine counts after its step (TakeCounts).
   virtual absl::Status OpenAtAll(const round::Round& round,
                                  const std::function<absl::Status()>& own) = 0;
-  virtual absl::Status DoAtAll(const Digest& round_id, Step step, uint64_t attempt,
+  virtual absl::Status DoAtAll(const Digest& round_id, wire::RoundStep step, uint64_t attempt,
                                const std::function<absl::Status()>& own) = 0;
   // Returns when clients of this machine are shown this state, which the frontend has decided, or a
   // later one.

@@ -175,12 +175,12 @@ class Machines final : public Orders {
       return machine.steps->Open(round);
     });
   }
-  absl::Status DoAtAll(const Digest& round_id, Step step, uint64_t attempt,
+  absl::Status DoAtAll(const Digest& round_id, wire::RoundStep step, uint64_t attempt,
                        const std::function<absl::Status()>& own_step) override {
     if (attempt > 0) {
       EXPECT_GT(attempt, last_attempt.exchange(attempt));
     }
-    EXPECT_EQ(attempt > 0, step == Step::kOffline || step == Step::kOnline);
+    EXPECT_EQ(attempt > 0, step == wire::RUN_OFFLINE || step == wire::RUN_ONLINE);
     return AtAll(round_id, own_step, [&](uint32_t rank) {
       return machines_[rank]->steps->Do(round_id, step, attempt);
     });
@@ -541,14 +541,14 @@ TEST_F(FrontendMachinesTest, AMachineThatIsLateIsWaitedFor) {
   machines().all_show_the_same = false;
   Client client(&machines(), 1, round);
   SHOAL_ASSERT_OK(client.Obtain(1));
-  const auto ordered = [&](wire::RoundState state, Step step) {
+  const auto ordered = [&](wire::RoundState state, wire::RoundStep step) {
     SHOAL_EXPECT_OK(frontend(0).Decide(round.id(), state));
     while (Shown(round, 0) != state) machines().Tick();
     EXPECT_LT(Shown(round, 1), state);
     return std::async(std::launch::async,
                       [this, &round, step] { return machines().own(1).Do(round.id(), step, 0); });
   };
-  std::future<absl::Status> sealed = ordered(wire::SEALED, Step::kSeal);
+  std::future<absl::Status> sealed = ordered(wire::SEALED, wire::SEAL);
   EXPECT_EQ(sealed.wait_for(50ms), std::future_status::timeout);
   machines().Ticks(3);
   SHOAL_ASSERT_OK(sealed.get());
@@ -557,7 +557,7 @@ TEST_F(FrontendMachinesTest, AMachineThatIsLateIsWaitedFor) {
   SHOAL_ASSERT_OK(machines().steps().OpenForQueries(round.id(), {}));
   machines().Ticks(6);
   SHOAL_ASSERT_OK(client.Query(1));
-  std::future<absl::Status> closed = ordered(wire::ANSWERING, Step::kCloseQueries);
+  std::future<absl::Status> closed = ordered(wire::ANSWERING, wire::CLOSE_QUERIES);
   EXPECT_EQ(closed.wait_for(50ms), std::future_status::timeout);
   machines().Ticks(3);
   SHOAL_ASSERT_OK(closed.get());
@@ -565,7 +565,7 @@ TEST_F(FrontendMachinesTest, AMachineThatIsLateIsWaitedFor) {
   const round::Round next = machines().Begin();
   machines().Ticks(3);
   auto never = std::async(std::launch::async,
-                          [&] { return machines().own(1).Do(next.id(), Step::kSeal, 0); });
+                          [&] { return machines().own(1).Do(next.id(), wire::SEAL, 0); });
   while (never.wait_for(1ms) != std::future_status::ready) {
     machines().deployment.clock().steady_s += 1;
   }

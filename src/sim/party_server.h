@@ -1,4 +1,4 @@
-// One party of a simulated deployment: what src/shoald/shoald_main.cc puts together, over the
+// One party of a simulated deployment: what src/shoald/program.cc puts together, over the
 // simulated network in place of TLS.
 #ifndef SHOAL_SRC_SIM_PARTY_SERVER_H_
 #define SHOAL_SRC_SIM_PARTY_SERVER_H_

@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+# Chains with parties of several machines, each a process of shoald-machines that scripts/party-machines starts over
+# Open MPI on this host: every answer of `shoal query` is right, the jobs end in good order, and a party whose machine is
+# killed ends, starts again and serves.
+#
+#   machines_chain_test.sh [CHAIN]...    "1 2", "2 1" and so on: machines a party, and "killed 2 2" for one whose machines
+#                                        are killed; without arguments those below
+set -euo pipefail
+fail() { echo "machines_chain_test: $*" >&2; exit 1; }
+export SHOAL_BIN=${SHOAL_BIN:-$PWD/src}
+readonly keys=40
+
+# Open MPI's folders of a job have a place with a short name.
+TMPDIR=$(mktemp -d /tmp/mc.XXXXXX)
+export TMPDIR
+# Other tests of this kind may run at the same time.
+port=$((10000 + $$ % 25 * 800))
+began=()
+end() {
+  for dir in "${began[@]}"; do scripts/local-chain stop "$dir" || true; done
+  rm -rf "$TMPDIR"
+}
+trap end EXIT
+for i in $(seq "$keys"); do printf 'key-%d\tvalue %d\n' "$i" "$((i * i))"; done >"$TMPDIR/records.tsv"
+
+# await WHAT COMMAND...: until it succeeds, for three minutes.
+await() {
+  local until=$((SECONDS + 180)) what=$1
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$until" ] || fail "waited in vain: $what"
+    sleep 0.2
+  done
+}
+
+# begin MACHINES: a chain in $dir, which serves.
+begin() {
+  local parties
+  parties=$(wc -w <<<"$1")
+  dir=$TMPDIR/${1// /-}
+  scripts/local-chain create "$dir" --parties "$parties" --port "$port" --machines "$1" --protect lookup --pad 4 \
+    --rounds 'open_ahead: 1 onions_window_s: 4 queries_window_s: 8 answers_window_s: 30' -- \
+    --tsv "$TMPDIR/records.tsv" --name squares --row-bytes 128 >"$TMPDIR/said" 2>&1 || fail "create: $(cat "$TMPDIR/said")"
+  port=$((port + 400))
+  began+=("$dir")
+  scripts/local-chain start "$dir" || fail "$1: does not start"
+}
+# Ends it: all machines in good order.
+finish() {
+  scripts/local-chain stop "$dir" 2>"$TMPDIR/said" || fail "stop: $(cat "$TMPDIR/said")"
+  [ ! -s "$TMPDIR/said" ] || fail "$dir: $(cat "$TMPDIR/said")"
+  local log machines ended
+  for log in "$dir"/party-?.log; do
+    [ -e "${log%.log}.mpi-ports" ] || continue
+    machines=$(grep -c 'listens on' "$log")
+    ended=$(grep -c 'all machines end in good order' "$log" || true)
+    [ "$ended" = "$machines" ] || fail "$ended of $machines machines ended in good order: $(tail -n 60 "$log")"
+  done
+}
+
+# ask CLIENT KEY...: what a client with a state of its own is answered goes to CLIENT.out.
+ask() {
+  local client=$dir/$1
+  shift
+  [ -e "$client.textproto" ] || sed "s,client.state,$(basename "$client").state," "$dir/client.textproto" >"$client.textproto"
+  echo 'timeout_s: 170' >>"$client.textproto"
+  "$SHOAL_BIN/shoal/shoal" query --config "$client.textproto" "$@" >"$client.out" 2>"$client.err"
+}
+# expect CLIENT KEY...: the answers are right.
+expect() {
+  local client=$dir/$1 i
+  shift
+  for i in "$@"; do
+    grep -qFx "key-$i"$'\tfound\tvalue '"$((i * i))"$'\tyes' "$client.out" ||
+      fail "$client: no right answer to key-$i: $(cat "$client.out" "$client.err")"
+  done
+  grep -qFx $'no-such-key\tabsent\t\tyes' "$client.out" || fail "$client: $(cat "$client.out" "$client.err")"
+}
+# ask_all CLIENTS NAME: so many clients at once, three keys each; every answer is right.
+ask_all() {
+  local running=() i
+  for ((i = 0; i < $1; ++i)); do
+    ask "$2-$i" "key-$((3 * i + 1))" "key-$((3 * i + 2))" "key-$((3 * i + 3))" no-such-key & running+=($!)
+  done
+  for ((i = 0; i < $1; ++i)); do
+    wait "${running[i]}" || fail "$2-$i: exit code $?: $(cat "$dir/$2-$i.err"); $(tail -n 40 "$dir"/party-?.log)"
+    expect "$2-$i" $((3 * i + 1)) $((3 * i + 2)) $((3 * i + 3))
+  done
+}
+
+# Whether a machine of the frontend that is not its head has taken onions.
+others_took() { compgen -G "$dir/party-1.machine-*.state/round-*.submissions" >/dev/null; }
+# serve NAME: twelve clients at once. At a frontend of several machines they choose one of them each: that none chooses
+# another than the head happens once in 4,096 runs.
+serve() {
+  local watch=
+  if [ -e "$dir/party-1.machine-1.textproto" ]; then
+    await "no client of another machine than the head" others_took & watch=$!
+  fi
+  ask_all 12 "$1"
+  [ -z "$watch" ] || wait "$watch" || fail "$dir: all clients chose the head"
+}
+
+# processes_of PARTY [MACHINE]: those of its machines. The brackets keep grep from finding itself.
+processes_of() {
+  local which=
+  case "${2:-}" in
+    '') ;;
+    0) which=textproto ;;
+    *) which=machine-$2.textproto ;;
+  esac
+  grep -ls -- "[/]${dir#/}/party-$1[.]$which" /proc/[0-9]*/cmdline | cut -d / -f 3 || true
+}
+gone() { [ -z "$(processes_of "$1")" ] && ! kill -0 "$(cat "$dir/party-$1.pid")" 2>/dev/null; }
+counters() { sed -n 's/.* round \([0-9]*\) (.*open for onions.*/\1/p' "$1"; }
+
+# A machine is killed while a client waits: the party ends on all machines, starts again, and the client that was on its
+# way gets its answers, as does a new one.
+kill_machine() {
+  local party=$1 machine=$2 client=killed-$1-$2 began victim log=$dir/party-$1.log
+  ask "$client" key-5 key-6 no-such-key & local asking=$!
+  await "$client has no slots" grep -qs 'waiting for round' "$dir/$client.err"
+  victim=$(processes_of "$party" "$machine")
+  [ "$(wc -w <<<"$victim")" = 1 ] || fail "machine $machine of party $party has the processes '$victim'"
+  kill -KILL "$victim"
+  began=$SECONDS
+  await "party $party has not ended: $(processes_of "$party")" gone "$party"
+  echo "party $party had ended $((SECONDS - began)) s after its machine $machine was killed"
+  grep -q 'the job has ended' "$log" || fail "the launcher does not say so: $(cat "$log")"
+  cp "$log" "$dir/before"
+  scripts/local-chain start-party "$dir" "$party" || fail "party $party does not start again"
+  wait "$asking" || fail "$client: exit code $?: $(cat "$dir/$client.err"); $(tail -n 40 "$dir"/party-?.log)"
+  expect "$client" 5 6
+  ask_all 2 "after-$party-$machine"
+  # What was signed before stays refused: the head has its journal.
+  if [ "$party" = 1 ]; then
+    local last first
+    last=$(counters "$dir/before" | sort -n | tail -n 1) first=$(counters "$log" | sort -n | head -n 1)
+    [ "$first" -gt "$last" ] || fail "round $first came after round $last"
+  fi
+}
+
+# A machine of the frontend cannot read what its clients submitted: the round ends at once, and no machine waits for that
+# one until it gives up. The client asks in another round.
+spoil() {
+  local log=$dir/party-1.log aborted='aborted: offline stage' file
+  ask spoiled key-8 no-such-key & local asking=$!
+  await "the client has no slots" grep -qs 'waiting for round' "$dir/spoiled.err"
+  for file in "$dir"/party-1*.state/round-*.submissions; do : >"$file"; done
+  await "the round goes on" grep -q "$aborted" "$log"
+  [[ "$(grep "$aborted" "$log")" != *progress* ]] || fail "the others waited for the machine: $(grep "$aborted" "$log")"
+  wait "$asking" || fail "spoiled: exit code $?: $(cat "$dir/spoiled.err"); $(tail -n 40 "$log")"
+  expect spoiled 8
+}
+
+# What the program checks without the others.
+check() {
+  local program=$SHOAL_BIN/shoald/machines/shoald-machines
+  "$program" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 || fail "--check: $(cat "$TMPDIR/said")"
+  "$program" --config "$dir/party-1.machine-1.textproto" --check >"$TMPDIR/said" 2>&1 ||
+    fail "--check at another machine: $(cat "$TMPDIR/said")"
+  ! "$program" --config "$dir/party-2.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q 'its program is shoald' "$TMPDIR/said" ||
+    fail "a party of one machine: $(cat "$TMPDIR/said")"
+  ! "$SHOAL_BIN/shoald/shoald" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 &&
+    grep -q shoald-machines "$TMPDIR/said" || fail "shoald for a party of two: $(cat "$TMPDIR/said")"
+}
+
+chains=("$@")
+[ "$#" -gt 0 ] || chains=("1 2" "2 1" "2 3 1" "killed 2 2")
+for chain in "${chains[@]}"; do
+  begin "${chain#killed }"
+  if [ "$chain" = "${chain#killed }" ]; then
+    serve first
+    if [ "$chain" = "2 1" ]; then
+      check
+      spoil
+    fi
+  else
+    kill_machine 2 1
+    kill_machine 1 0
+    kill_machine 1 1
+  fi
+  finish
+  echo "$chain: done in $SECONDS s"
+done
