@@ -14,7 +14,7 @@ readonly keys=40
 TMPDIR=$(mktemp -d /tmp/mc.XXXXXX)
 export TMPDIR
 # Other tests of this kind may run at the same time.
-port=$((10000 + $$ % 25 * 800))
+port=$((10000 + $$ % 14 * 1600))
 began=()
 end() {
   for dir in "${began[@]}"; do scripts/local-chain stop "$dir" || true; done
@@ -111,8 +111,9 @@ processes_of() {
   esac
   grep -ls -- "[/]${dir#/}/party-$1[.]$which" /proc/[0-9]*/cmdline | cut -d / -f 3 || true
 }
-gone() { [ -z "$(processes_of "$1")" ] && ! kill -0 "$(cat "$dir/party-$1.pid")" 2>/dev/null; }
-counters() { sed -n 's/.* round \([0-9]*\) (.*open for onions.*/\1/p' "$1"; }
+# Also a process that has ended and that nobody has waited for is none.
+runs() { [[ "$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null)" = [!Z]* ]]; }
+gone() { [ -z "$(processes_of "$1")" ] && ! runs "$(cat "$dir/party-$1.pid")"; }
 
 # A machine is killed while a client waits: the party ends on all machines, starts again, and the client that was on its
 # way gets its answers, as does a new one.
@@ -132,12 +133,8 @@ kill_machine() {
   wait "$asking" || fail "$client: exit code $?: $(cat "$dir/$client.err"); $(tail -n 40 "$dir"/party-?.log)"
   expect "$client" 5 6
   ask_all 2 "after-$party-$machine"
-  # What was signed before stays refused: the head has its journal.
-  if [ "$party" = 1 ]; then
-    local last first
-    last=$(counters "$dir/before" | sort -n | tail -n 1) first=$(counters "$log" | sort -n | head -n 1)
-    [ "$first" -gt "$last" ] || fail "round $first came after round $last"
-  fi
+  # The head has its journal, by which what was signed before stays refused.
+  ! grep -q 'no round is in the journal' "$log" || fail "party $party has lost its journal"
 }
 
 # A machine of the frontend cannot read what its clients submitted: the round ends at once, and no machine waits for that
@@ -148,7 +145,7 @@ spoil() {
   await "the client has no slots" grep -qs 'waiting for round' "$dir/spoiled.err"
   for file in "$dir"/party-1*.state/round-*.submissions; do : >"$file"; done
   await "the round goes on" grep -q "$aborted" "$log"
-  [[ "$(grep "$aborted" "$log")" != *progress* ]] || fail "the others waited for the machine: $(grep "$aborted" "$log")"
+  ! grep "$aborted" "$log" | grep -qE 'nothing went (to|from) machine|no sign of life' || fail "the others waited for the machine: $(grep "$aborted" "$log")"
   wait "$asking" || fail "spoiled: exit code $?: $(cat "$dir/spoiled.err"); $(tail -n 40 "$log")"
   expect spoiled 8
 }

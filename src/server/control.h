@@ -86,7 +86,7 @@ class Control {
   // Orders the others to erase a round. No effect if it is not open.
   void End(const Digest& round_id);
   // Once all orders are done everywhere, says that no tick follows, and returns after that tick, or
-  // when ticks have ended otherwise. All rounds must have ended (checked).
+  // when ticks have ended otherwise. Waits for the end of all rounds.
   void Stop();
 
   // One tick. UNAVAILABLE once ticks have ended; errors of Machines; DATA_LOSS for what no machine

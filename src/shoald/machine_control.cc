@@ -70,9 +70,12 @@ server::Control::Options MachineControl::ControlOptions() {
     options_.party->End(id).IgnoreError();
   };
   control.ended = [this](const absl::Status& why) {
+    if (!why.ok()) spdlog::critical("the party's machines have to end: {}", why.ToString());
     {
       const MutexLock lock(mutex_);
-      why_ended_ = why;
+      // To start again may help, whatever it was. An exit code that denies it, as that for damaged
+      // data, would let one byte that was altered on its way keep the party from coming back.
+      why_ended_ = why.ok() ? why : absl::UnavailableError(why.message());
       changed_.NotifyAll();
     }
     if (options_.ended) options_.ended();
