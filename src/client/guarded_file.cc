@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/base/hash.h"
 #include "src/base/status_macros.h"
@@ -43,6 +47,21 @@ bool AgreesWith(const Testimony& testimony, uint64_t generation, const Digest& c
          (generation != testimony.generation || testimony.content == content);
 }
 
+// What saves that were killed have left: whole contents, under other names.
+void WipeLeftovers(const std::string& path) {
+  const std::filesystem::path file(path);
+  const std::string prefix = absl::StrCat(file.filename().string(), kTemporarySuffix);
+  std::vector<std::string> leftovers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(
+           file.has_parent_path() ? file.parent_path() : std::filesystem::path("."), error);
+       !error && it != std::filesystem::directory_iterator(); it.increment(error)) {
+    if (absl::StartsWith(it->path().filename().string(), prefix)) leftovers.push_back(it->path());
+  }
+  // Best effort: the next process tries again.
+  for (const std::string& leftover : leftovers) WipeFile(leftover).IgnoreError();
+}
+
 }  // namespace
 
 bool Agrees(const Testimony& testimony, uint64_t generation, BytesView content) {
@@ -62,6 +81,7 @@ absl::StatusOr<std::unique_ptr<GuardedFile>> GuardedFile::Open(const std::string
     }
     return ErrnoStatus(errno, lock_path);
   }
+  WipeLeftovers(path);
   return file;
 }
 

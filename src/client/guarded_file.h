@@ -88,7 +88,8 @@ struct Standing {
 // Thread-compatible.
 class GuardedFile {
  public:
-  // Locks the file until the object ends. FAILED_PRECONDITION: another process uses it.
+  // Locks the file until the object ends, and wipes what saves that were killed have left.
+  // FAILED_PRECONDITION: another process uses it.
   static absl::StatusOr<std::unique_ptr<GuardedFile>> Open(const std::string& path,
                                                            WitnessPlace place);
   ~GuardedFile();

@@ -11,6 +11,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/client/testing/restored_files.h"
 #include "src/client/witness.h"
+#include "src/storage/file.h"
 
 namespace shoal::client {
 namespace {
@@ -140,6 +141,20 @@ TEST_F(SessionFileTest, WithoutAWitnessItIsGivenUp) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto file, Open());
   EXPECT_TRUE(file->saved().empty());
   EXPECT_THAT(file->discarded(), ::testing::HasSubstr("the machine was restarted"));
+}
+
+TEST_F(SessionFileTest, WhatAKilledSaveLeftIsWiped) {
+  Save("state");
+  const std::string left = path() + kTemporarySuffix + "aBcDeF", other = path() + "2";
+  for (const std::string& name : {left, other}) std::ofstream(name) << "hints";
+  const std::string held = base_ / "held";  // another name of the same file
+  fs::create_hard_link(left, held);
+  EXPECT_EQ(Saved(), "state");
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(other));
+  std::ifstream in(held, std::ios::binary);
+  const std::string content((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(content.find("hints"), std::string::npos);
 }
 
 TEST_F(SessionFileTest, BelongsToItsServersInTheirRoles) {

@@ -179,22 +179,31 @@ TEST(HalfSetsTest, NothingIsAskedBeforeTheQueryBeforeIsFinished) {
   SHOAL_EXPECT_OK(table.Ask(1, random, query));
 }
 
-class SessionTest : public ::testing::TestWithParam<uint64_t> {};
+struct SessionCase {
+  uint64_t rows;
+  uint32_t record_bytes;
+  bool at_once;  // whether the table takes all chunks in one call
+};
+class SessionTest : public ::testing::TestWithParam<SessionCase> {};
 
 // Every row that a hint holds comes back; hints are found as often as the shape promises.
 TEST_P(SessionTest, RecordsComeBack) {
-  const uint64_t rows = GetParam();
-  SHOAL_ASSERT_OK_AND_ASSIGN(const SetShape shape, ShapeFor(rows, 24, 300));
+  const auto [rows, width, at_once] = GetParam();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const SetShape shape, ShapeFor(rows, width, 300));
   EXPECT_GE(shape.chunks * shape.chunk_rows(), rows);
-  const Bytes records = TableOf(rows, 24);
+  const Bytes records = TableOf(rows, width);
   TestRandom random(7);
   SecretArray<16> key;
   random.Fill(key.mutable_view());
   const SetFunction sets(key, shape.offset_bits);
   HintTable table(shape, &sets);
-  AddAll(shape, records, table);
+  if (at_once) {
+    table.AddChunks(0, shape.chunks, records);
+  } else {
+    AddAll(shape, records, table);
+  }
   std::vector<Choice> query(shape.chunks), received(shape.chunks);
-  Bytes sent(shape.query_bytes()), zeros(24), ones(24), record(24);
+  Bytes sent(shape.query_bytes()), zeros(width), ones(width), record(width);
   uint64_t row = 0;
   for (int i = 0; i < 300; ++i) {
     // Few rows again and again, then others.
@@ -205,13 +214,21 @@ TEST_P(SessionTest, RecordsComeBack) {
     ASSERT_EQ(received, query);
     AnswerQuery(shape, records, received, zeros, ones);
     ASSERT_TRUE(table.Finish(zeros, ones, record)) << i;
-    ASSERT_TRUE(std::ranges::equal(record, BytesView(records).subspan(row * 24, 24))) << i;
+    ASSERT_TRUE(std::ranges::equal(record, BytesView(records).subspan(row * width, width))) << i;
   }
   EXPECT_EQ(table.backups_left(), 0u);
   EXPECT_THAT(table.Ask(row, random, query),
               StatusIs(absl::StatusCode::kResourceExhausted, "no backup"));
 }
-INSTANTIATE_TEST_SUITE_P(Rows, SessionTest, ::testing::Values(1, 2, 3, 64, 1000, 4097));
+// 33 and 65 chunks: groups of eight and a rest, the last chunk with few rows.
+INSTANTIATE_TEST_SUITE_P(Rows, SessionTest,
+                         ::testing::Values(SessionCase{1, 24, false}, SessionCase{2, 24, true},
+                                           SessionCase{3, 24, false}, SessionCase{64, 24, true},
+                                           SessionCase{1000, 24, false},
+                                           SessionCase{1000, 24, true}, SessionCase{1000, 8, true},
+                                           SessionCase{1000, 8, false}, SessionCase{4097, 8, true},
+                                           SessionCase{4097, 24, true},
+                                           SessionCase{1025, 1072, true}));
 
 TEST(HalfSetsTest, ARowThatNoHintHoldsCostsAQueryThatLooksLikeAnyOther) {
   constexpr SetShape shape = {
