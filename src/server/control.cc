@@ -318,7 +318,7 @@ void Control::BeginLocked(uint32_t number, ObeyedRound& round) {
         std::ranges::find_if(round.orders, [](const auto& order) { return order.end(); });
     if (end != round.orders.end()) next = end;
   }
-  if (!next->end() && round.at_work) return;
+  if (round.at_work && !(round.open && next->end())) return;
   wire::RoundOrder order = std::move(*next);
   round.orders.erase(next);
   (order.end() ? round.ending : round.at_work) = true;
