@@ -155,7 +155,7 @@ void AddClientTargets(std::vector<Target>& targets) {
                      .seeds = {DigestInput(SessionSeed(*random))},
                      .parse =
                          [random](BytesView input) {
-                           const Bytes file = WithDigest("shoal client session v1", input);
+                           const Bytes file = WithDigest("shoal client session v2", input);
                            return client::SessionFile::Open(FileOf(file, "session"), {1},
                                                             NoWitnesses(), *random)
                                .ok();
