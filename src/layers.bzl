@@ -33,6 +33,7 @@ LAYERS = {
     "pir": ["base", "parallel", "storage", "wire"],
     "pir/aes": ["base"],
     "pir/lwe": ["base", "noise", "parallel", "pir", "pir/aes", "storage", "wire"],
+    "pir/rlwe": ["base", "noise", "parallel", "pir", "pir/aes", "pir/lwe", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
     "pir/sets": ["base", "parallel", "pir", "pir/aes", "storage", "wire"],
     "pir/registry": ["pir", "pir/lwe", "pir/sets"],

@@ -1,0 +1,81 @@
+// The loops of a Small PIR server (small_pir.h): products and sums modulo the primes of params.h.
+// One file for each instruction set; all of them give the same words, each below its prime.
+//
+// Everything here works on public numbers and on ciphertexts. No time depends on a value.
+#ifndef SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_H_
+#define SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "src/pir/rlwe/params.h"
+
+namespace shoal::pir::rlwe {
+
+// Digits of numbers modulo Q: x = sum of 2^(drop + bits i) digit_i + rest, i < digits, where each
+// digit is in [-2^(bits - 1), 2^(bits - 1)], and the rest in [-2^(drop - 1), 2^(drop - 1)].
+// drop > 0, bits * digits + drop = 54.
+struct Gadget {
+  uint32_t bits = 0;
+  uint32_t digits = 0;
+  constexpr uint32_t drop() const { return 54 - bits * digits; }
+};
+
+// Powers of a root of unity, each with the first 32 bits of its quotient by the prime, for number-
+// theoretic transforms (small_transform.h).
+struct TransformTable {
+  // Words of the last levels' butterflies are brought 16 apart.
+  static constexpr uint32_t kInner = 16;
+  static constexpr uint32_t kOuter = kDegree / kInner;  // 128
+  struct Powers {
+    std::vector<uint32_t> value, quotient;
+  };
+  // Node i of the level with m nodes: outer[m + i], m < kOuter.
+  // Level s of the last four, sub-node j < 2^s, of the groups of kInner words 16 block + lane:
+  // inner[(block * 15 + 2^s - 1 + j) * 16 + lane].
+  Powers outer, inner;
+  uint32_t last = 0, last_quotient = 0;  // 1 / kDegree, for transforms back
+};
+
+struct SmallKernel {
+  // A tile has kTileRows blocks of kBlock words for each term: words of as many ring elements.
+  static constexpr size_t kBlock = 16;
+  static constexpr size_t kTileRows = 4;
+  // Terms of a sum at most: products are below 2^54, and their sums must stay below 2^63.
+  static constexpr size_t kMaxTerms = 512;
+
+  const char* name;
+
+  // out[(4 v + r) * 16 + w] = the sum over i < terms of tile[(4 i + r) * 16 + w] * vectors[v][16 i
+  // + w] modulo prime k, for v < count, r < 4, w < 16. Words behind the tile are prefetched.
+  void (*sums)(uint32_t k, const uint32_t* tile, size_t terms, const uint32_t* const* vectors,
+               size_t count, uint32_t* out);
+
+  // out[w] = (add[w] + the sum over t < terms of a[t * stride + w] * b[t * stride + w]) modulo
+  // prime k, w < kDegree; strides in words. `add` may be null or `out`. At most kMaxTerms - 1
+  // terms.
+  void (*dot)(uint32_t k, const uint32_t* a, size_t a_stride, const uint32_t* b, size_t b_stride,
+              size_t terms, const uint32_t* add, uint32_t* out);
+
+  // The digits of the kDegree numbers whose residues are `low` (of prime 0) and `high` (of prime
+  // 1), as residues: out[(digit * kPrimes + k) * kDegree + w].
+  void (*decompose)(const Gadget& gadget, const uint32_t* low, const uint32_t* high, uint32_t* out);
+
+  // kDegree words modulo prime k, in place (small_transform.h).
+  void (*transform)(uint32_t k, const TransformTable& table, uint32_t* words);
+  void (*transform_back)(uint32_t k, const TransformTable& table, uint32_t* words);
+};
+
+// Null if this processor, or this build, does not have the instructions.
+const SmallKernel& PortableSmallKernel();
+const SmallKernel* Avx2SmallKernel();
+const SmallKernel* Avx512SmallKernel();
+
+// The kernels that this processor can run, the slowest (portable) first.
+std::vector<const SmallKernel*> SupportedSmallKernels();
+const SmallKernel& FastestSmallKernel();
+
+}  // namespace shoal::pir::rlwe
+
+#endif  // SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_H_

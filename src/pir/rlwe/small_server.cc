@@ -1,0 +1,578 @@
+#include "src/pir/rlwe/small_server.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/parallel/mutex.h"
+#include "src/pir/lwe/rounding.h"
+#include "src/pir/pages.h"
+#include "src/pir/rlwe/small_public.h"
+#include "src/pir/rlwe/small_transform.h"
+#include "src/pir/rlwe/small_words.h"
+#include "src/storage/memory.h"
+
+namespace shoal::pir::rlwe {
+namespace {
+
+constexpr size_t kBlock = SmallKernel::kBlock;
+constexpr size_t kBlocks = kDegree / kBlock;
+constexpr size_t kTileRows = SmallKernel::kTileRows;
+// Positions that are encoded together, so that what is written lies together.
+constexpr uint64_t kEncodedTogether = 4;
+
+void TransformAll(uint32_t* polynomial) {
+  for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, polynomial + k * kDegree);
+}
+void TransformAllBack(uint32_t* polynomial) {
+  for (uint32_t k = 0; k < kPrimes; ++k) TransformBack(k, polynomial + k * kDegree);
+}
+
+// The words of one polynomial among the kernel's vectors, for position i of `terms`.
+void PlacePosition(const uint32_t* polynomial, uint64_t terms, uint64_t i, uint32_t* vectors) {
+  for (size_t block = 0; block < kPrimes * kBlocks; ++block) {
+    std::copy_n(polynomial + block * kBlock, kBlock, vectors + (block * terms + i) * kBlock);
+  }
+}
+
+// The digits of a polynomial in the domain of the transforms, there again.
+void DigitsOf(const SmallKernel& kernel, const Gadget& gadget, const uint32_t* polynomial,
+              uint32_t* digits) {
+  std::vector<uint32_t> coefficients(polynomial, polynomial + kPolynomialWords);
+  TransformAllBack(coefficients.data());
+  kernel.decompose(gadget, coefficients.data(), coefficients.data() + kDegree, digits);
+  for (uint32_t i = 0; i < gadget.digits; ++i) TransformAll(digits + i * kPolynomialWords);
+}
+
+// out = add + the sum of the products of `terms` polynomials; add may be null or out.
+void Dot(const SmallKernel& kernel, const uint32_t* a, const uint32_t* b, size_t terms,
+         const uint32_t* add, uint32_t* out) {
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    kernel.dot(k, a + k * kDegree, kPolynomialWords, b + k * kDegree, kPolynomialWords, terms,
+               add == nullptr ? nullptr : add + k * kDegree, out + k * kDegree);
+  }
+}
+
+}  // namespace
+
+// What a query's own elements give.
+class SmallServer::Unpacked {
+ public:
+  std::vector<uint32_t> positions;       // laid out as the kernel's vectors
+  std::vector<uint32_t> values;          // [value]: bodies
+  std::vector<uint32_t> product_masks;   // [value]: of its product with the secret
+  std::vector<uint32_t> product_bodies;  // [value]
+};
+
+SmallServer::SmallServer(const wire::PirSetup& setup, const SmallShape& shape,
+                         const ServerOptions& options, const SmallKernel& kernel)
+    : setup_(setup), id_(SetupId(setup)), shape_(shape), pool_(options.pool), kernel_(kernel) {}
+
+void SmallServer::For(size_t n, const std::function<void(size_t)>& body) const {
+  const auto range = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) body(i);
+  };
+  if (pool_ == nullptr) {
+    range(0, n);
+  } else {
+    pool_->ParallelFor(n, 1, range);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<SmallServer>> SmallServer::Create(const Content& content,
+                                                                 const wire::PirSetup& setup,
+                                                                 const ServerOptions& options,
+                                                                 const SmallKernel* kernel) {
+  SHOAL_ASSIGN_OR_RETURN(const SmallShape shape, ParseSmallShape(setup));
+  SHOAL_RETURN_IF_ERROR(CheckMemory(shape.server_bytes(), "a table for smallpir"));
+  if (!options.product.empty()) {
+    return absl::InvalidArgumentError("smallpir: a product of another engine");
+  }
+  std::unique_ptr<SmallServer> server(
+      new SmallServer(setup, shape, options, kernel == nullptr ? FastestSmallKernel() : *kernel));
+  SHOAL_ASSIGN_OR_RETURN(server->table_, AllocatePages(shape.table_bytes(), "a smallpir table"));
+  SHOAL_ASSIGN_OR_RETURN(
+      server->digits_,
+      AllocatePages(std::max<uint64_t>(1, shape.automorphisms() * kUnpackGadget.digits) *
+                        kPolynomialWords * sizeof(uint32_t),
+                    "smallpir's digits"));
+  server->MakePublicParts();
+  server->Encode(content, [&](uint64_t done, uint64_t total) {
+    if (options.progress) options.progress(done, total);
+  });
+  server->MakeMasks();
+  return server;
+}
+
+void SmallServer::MakePublicParts() {
+  const Digest seed = SmallPublicSeed(setup_);
+  const auto expanded = [&](uint32_t first, uint32_t count) {
+    std::vector<uint32_t> words(count * kPolynomialWords);
+    for (uint32_t i = 0; i < count; ++i) {
+      ExpandSmallPublic(seed, first + i,
+                        std::span(words).subspan(i * kPolynomialWords, kPolynomialWords));
+    }
+    return words;
+  };
+  const std::vector<uint32_t> unpack_key = expanded(0, kUnpackGadget.digits);
+  const std::vector<uint32_t> square_key = expanded(kUnpackGadget.digits, kSquareGadget.digits);
+  const uint32_t first = kUnpackGadget.digits + kSquareGadget.digits;
+  const uint32_t positions = shape_.position_elements();
+  const uint32_t packed = positions + shape_.fold_elements();
+
+  position_masks_.resize(shape_.terms * kPolynomialWords);
+  value_masks_.resize(shape_.fold_values() * kPolynomialWords);
+  value_digits_.resize(value_masks_.size() * kSquareGadget.digits);
+  product_masks_.resize(value_masks_.size());
+  const auto log_of = [&](uint32_t e) { return e < positions ? shape_.pack_log() : kFoldPackLog; };
+  const auto first_of = [&](uint32_t e) {
+    return uint64_t{e < positions ? e : e - positions} << log_of(e);
+  };
+  const auto count_of = [&](uint32_t e) {
+    const uint64_t all = e < positions ? shape_.terms : shape_.fold_values();
+    return std::min<uint64_t>(all - first_of(e), uint64_t{1} << log_of(e));
+  };
+  uint64_t automorphisms = 0;
+  for (uint32_t e = 0; e < packed; ++e) {
+    first_automorphism_.push_back(automorphisms);
+    automorphisms += UnpackSteps(log_of(e), count_of(e));
+  }
+  SHOAL_CHECK(automorphisms == shape_.automorphisms());
+
+  For(packed, [&](size_t e) {
+    const auto element = static_cast<uint32_t>(e);
+    std::vector<uint32_t> image(kPolynomialWords);
+    auto* digits = reinterpret_cast<uint32_t*>(digits_.data()) +
+                   first_automorphism_[e] * kUnpackGadget.digits * kPolynomialWords;
+    const auto apply = [&](uint32_t* polynomial) {
+      UnpackConstants::Get().Apply(polynomial, image.data());
+      DigitsOf(kernel_, kUnpackGadget, image.data(), digits);
+      Dot(kernel_, digits, unpack_key.data(), kUnpackGadget.digits, nullptr, polynomial);
+      digits += kUnpackGadget.digits * kPolynomialWords;
+    };
+    const auto leaf = [&](uint64_t v, const uint32_t* polynomial) {
+      const uint64_t value = first_of(element) + v;
+      if (element < positions) {
+        PlacePosition(polynomial, shape_.terms, value, position_masks_.data());
+        return;
+      }
+      std::copy_n(polynomial, kPolynomialWords, value_masks_.data() + value * kPolynomialWords);
+      uint32_t* of = value_digits_.data() + value * kSquareGadget.digits * kPolynomialWords;
+      DigitsOf(kernel_, kSquareGadget, polynomial, of);
+      Dot(kernel_, of, square_key.data(), kSquareGadget.digits, nullptr,
+          product_masks_.data() + value * kPolynomialWords);
+    };
+    UnpackTree(log_of(element), count_of(element), expanded(first + element, 1), apply, leaf);
+  });
+}
+
+uint32_t* SmallServer::Place(uint64_t slice, uint32_t k, uint64_t block, uint64_t group) {
+  const uint64_t output = group / shape_.terms, term = group % shape_.terms;
+  const uint64_t tiles = shape_.padded_outputs() / kTileRows;
+  const uint64_t column = (slice * kPrimes + k) * kBlocks + block;
+  const uint64_t tile = column * tiles + output / kTileRows;
+  return reinterpret_cast<uint32_t*>(table_.data()) +
+         ((tile * shape_.terms + term) * kTileRows + output % kTileRows) * kBlock;
+}
+
+void SmallServer::EncodeGroups(const Content& content, uint64_t group, uint64_t count,
+                               std::vector<uint32_t>& out) const {
+  const uint64_t slices = shape_.slices;
+  out.assign(count * slices * kPolynomialWords, 0);
+  Bytes bytes(slices * kDegree);
+  for (uint64_t g = 0; g < count; ++g) {
+    std::ranges::fill(bytes, 0);
+    const uint64_t first = (group + g) * shape_.group_rows;
+    for (uint64_t r = 0; r < shape_.group_rows && first + r < content.rows; ++r) {
+      content.copy(first + r,
+                   MutableBytes(bytes).subspan(r * content.record_bytes, content.record_bytes));
+    }
+    for (uint64_t slice = 0; slice < slices; ++slice) {
+      uint32_t* polynomial = out.data() + (g * slices + slice) * kPolynomialWords;
+      for (size_t k = 0; k < kPrimes; ++k) {
+        for (size_t w = 0; w < kDegree; ++w) {
+          // -128 to 127.
+          const auto value = static_cast<int8_t>(bytes[slice * kDegree + w]);
+          polynomial[k * kDegree + w] =
+              static_cast<uint32_t>(value + (value < 0 ? static_cast<int32_t>(kPrime[k]) : 0));
+        }
+      }
+      TransformAll(polynomial);
+    }
+  }
+}
+
+void SmallServer::Encode(const Content& content,
+                         const std::function<void(uint64_t, uint64_t)>& progress) {
+  const uint64_t runs = (shape_.terms + kEncodedTogether - 1) / kEncodedTogether;
+  const uint64_t tiles = shape_.padded_outputs() / kTileRows;
+  const uint64_t total = runs * tiles;
+  Mutex mutex;
+  uint64_t done = 0;
+  For(total, [&](size_t task) {
+    const uint64_t tile = task / runs, run = task % runs;
+    const uint64_t first = run * kEncodedTogether;
+    const uint64_t count = std::min<uint64_t>(kEncodedTogether, shape_.terms - first);
+    std::vector<uint32_t> rows[kTileRows];
+    for (uint64_t r = 0; r < kTileRows; ++r) {
+      const uint64_t output = tile * kTileRows + r;
+      if (output >= shape_.outputs()) continue;
+      EncodeGroups(content, output * shape_.terms + first, count, rows[r]);
+    }
+    for (uint64_t slice = 0; slice < shape_.slices; ++slice) {
+      for (uint64_t block = 0; block < kPrimes * kBlocks; ++block) {
+        for (uint64_t i = 0; i < count; ++i) {
+          for (uint64_t r = 0; r < kTileRows; ++r) {
+            if (rows[r].empty()) continue;
+            std::copy_n(
+                rows[r].data() + (i * shape_.slices + slice) * kPolynomialWords + block * kBlock,
+                kBlock,
+                Place(slice, static_cast<uint32_t>(block / kBlocks), block % kBlocks,
+                      (tile * kTileRows + r) * shape_.terms + first + i));
+          }
+        }
+      }
+    }
+    const MutexLock lock(mutex);
+    progress(++done, total);
+  });
+}
+
+void SmallServer::MakeMasks() {
+  masks_.resize(shape_.slices * shape_.outputs() * kPolynomialWords);
+  const uint32_t* const vector = position_masks_.data();
+  uint32_t* const sums = masks_.data();
+  FirstStage({&vector, 1}, {&sums, 1});
+}
+
+void SmallServer::FirstStage(std::span<const uint32_t* const> vectors,
+                             std::span<uint32_t* const> sums) const {
+  const size_t count = vectors.size();
+  const uint64_t outputs = shape_.outputs(), tiles = shape_.padded_outputs() / kTileRows;
+  For(shape_.slices * kPrimes * kBlocks, [&](size_t column) {
+    const uint64_t slice = column / (kPrimes * kBlocks), block = column % (kPrimes * kBlocks);
+    const auto k = static_cast<uint32_t>(block / kBlocks);
+    const uint32_t* here[SmallShape::kTogether];
+    for (size_t v = 0; v < count; ++v) here[v] = vectors[v] + block * shape_.terms * kBlock;
+    uint32_t out[SmallShape::kTogether * kTileRows * kBlock];
+    for (uint64_t tile = 0; tile < tiles; ++tile) {
+      const uint32_t* words = reinterpret_cast<const uint32_t*>(table_.data()) +
+                              (column * tiles + tile) * shape_.terms * kTileRows * kBlock;
+      kernel_.sums(k, words, shape_.terms, here, count, out);
+      for (size_t v = 0; v < count; ++v) {
+        for (uint64_t r = 0; r < kTileRows && tile * kTileRows + r < outputs; ++r) {
+          const uint64_t output = slice * outputs + tile * kTileRows + r;
+          std::copy_n(out + (v * kTileRows + r) * kBlock, kBlock,
+                      sums[v] + output * kPolynomialWords + block * kBlock);
+        }
+      }
+    }
+  });
+  const uint64_t each = shape_.slices * outputs;
+  For(count * each,
+      [&](size_t i) { TransformAllBack(sums[i / each] + i % each * kPolynomialWords); });
+}
+
+absl::Status SmallServer::CheckQuery(BytesView query) const {
+  if (query.size() != shape_.query_bytes()) {
+    return absl::InvalidArgumentError(absl::StrFormat("smallpir: a query of %d bytes, not %d",
+                                                      query.size(), shape_.query_bytes()));
+  }
+  const uint64_t epoch = LoadLe<uint64_t>(query.data());
+  if (epoch != setup_.epoch()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "smallpir: the query is for epoch %d of the table, this server has epoch %d: fetch the "
+        "setup again",
+        epoch, setup_.epoch()));
+  }
+  if (!std::equal(id_.begin(), id_.end(), query.begin() + 8)) {
+    return absl::FailedPreconditionError(
+        "smallpir: the query is for another engine, table or set of parameters: fetch the setup "
+        "again");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SmallServer::ReadElements(BytesView query, std::vector<uint32_t>& elements) const {
+  SHOAL_RETURN_IF_ERROR(CheckQuery(query));
+  elements.resize(shape_.elements() * kPolynomialWords);
+  for (size_t e = 0; e < shape_.elements(); ++e) {
+    SHOAL_RETURN_IF_ERROR(
+        ReadResidues(query.subspan(kSmallHeaderBytes + e * kElementBytes, kElementBytes),
+                     std::span(elements).subspan(e * kPolynomialWords, kPolynomialWords)));
+  }
+  return absl::OkStatus();
+}
+
+SmallServer::Unpacked SmallServer::Unpack(const std::vector<uint32_t>& elements) const {
+  Unpacked query;
+  query.positions.resize(position_masks_.size());
+  query.values.resize(value_masks_.size());
+  query.product_masks.resize(value_masks_.size());
+  query.product_bodies.resize(value_masks_.size());
+  const uint32_t* const unpack_key = elements.data();
+  const uint32_t* const square_key = unpack_key + kUnpackGadget.digits * kPolynomialWords;
+  const uint32_t* const packed = square_key + kSquareGadget.digits * kPolynomialWords;
+  const uint32_t positions = shape_.position_elements();
+  For(first_automorphism_.size(), [&](size_t e) {
+    const bool position = e < positions;
+    const uint32_t log = position ? shape_.pack_log() : kFoldPackLog;
+    const uint64_t first = (position ? e : e - positions) << log;
+    const uint64_t all = position ? shape_.terms : shape_.fold_values();
+    std::vector<uint32_t> image(kPolynomialWords);
+    const auto* digits = reinterpret_cast<const uint32_t*>(digits_.data()) +
+                         first_automorphism_[e] * kUnpackGadget.digits * kPolynomialWords;
+    const auto apply = [&](uint32_t* polynomial) {
+      UnpackConstants::Get().Apply(polynomial, image.data());
+      Dot(kernel_, digits, unpack_key, kUnpackGadget.digits, image.data(), polynomial);
+      digits += kUnpackGadget.digits * kPolynomialWords;
+    };
+    const auto leaf = [&](uint64_t v, const uint32_t* polynomial) {
+      const uint64_t value = first + v;
+      if (position) {
+        PlacePosition(polynomial, shape_.terms, value, query.positions.data());
+        return;
+      }
+      // (m, b) with mask a: the product with -s is (b + u, v), where (u, v) encrypts a s^2.
+      const uint64_t at = value * kPolynomialWords;
+      std::copy_n(polynomial, kPolynomialWords, query.values.data() + at);
+      AddPolynomials(polynomial, product_masks_.data() + at, query.product_masks.data() + at);
+      Dot(kernel_, value_digits_.data() + at * kSquareGadget.digits, square_key,
+          kSquareGadget.digits, nullptr, query.product_bodies.data() + at);
+    };
+    UnpackTree(log, std::min<uint64_t>(all - first, uint64_t{1} << log),
+               {packed + e * kPolynomialWords, kPolynomialWords}, apply, leaf);
+  });
+  return query;
+}
+
+Bytes SmallServer::Fold(const Unpacked& query, std::vector<uint32_t> sums) const {
+  std::vector<uint32_t> masks = masks_;
+  const uint64_t slices = shape_.slices, outputs = shape_.outputs();
+  constexpr uint32_t kDigits = kFoldGadget.digits;
+  for (uint32_t level = 0; level < shape_.folds; ++level) {
+    const uint64_t half = outputs >> (level + 1);
+    const uint64_t value = uint64_t{level} * kDigits * kPolynomialWords;
+    For(slices * half, [&](size_t i) {
+      const uint64_t low = (i / half * outputs + i % half) * kPolynomialWords;
+      const uint64_t high = low + half * kPolynomialWords;
+      std::vector<uint32_t> digits((2 * kDigits + 1) * kPolynomialWords);
+      uint32_t* const body_digits = digits.data();
+      uint32_t* const mask_digits = body_digits + kDigits * kPolynomialWords;
+      uint32_t* const product = mask_digits + kDigits * kPolynomialWords;
+      const auto digits_of = [&](const std::vector<uint32_t>& parts, uint32_t* out) {
+        SubtractPolynomials(parts.data() + high, parts.data() + low, product);
+        kernel_.decompose(kFoldGadget, product, product + kDegree, out);
+        for (uint32_t d = 0; d < kDigits; ++d) TransformAll(out + d * kPolynomialWords);
+      };
+      digits_of(sums, body_digits);
+      digits_of(masks, mask_digits);
+      const auto add_product = [&](const std::vector<uint32_t>& of_values,
+                                   const std::vector<uint32_t>& of_products,
+                                   std::vector<uint32_t>& parts) {
+        Dot(kernel_, body_digits, of_values.data() + value, kDigits, nullptr, product);
+        Dot(kernel_, mask_digits, of_products.data() + value, kDigits, product, product);
+        TransformAllBack(product);
+        AddPolynomials(parts.data() + low, product, parts.data() + low);
+      };
+      add_product(query.values, query.product_bodies, sums);
+      add_product(value_masks_, query.product_masks, masks);
+    });
+  }
+  Bytes answer;
+  answer.reserve(shape_.answer_bytes());
+  std::vector<uint32_t> turns(kDegree);
+  for (uint64_t slice = 0; slice < slices; ++slice) {
+    const auto append = [&](const std::vector<uint32_t>& parts, uint32_t bits) {
+      const uint32_t* polynomial = parts.data() + slice * outputs * kPolynomialWords;
+      for (size_t w = 0; w < kDegree; ++w) {
+        turns[w] = TurnOf(Compose(polynomial[w], polynomial[kDegree + w]));
+      }
+      lwe::AppendRounded(turns, 32 - bits, answer);
+    };
+    append(masks, kAnswerMaskBits);
+    append(sums, kAnswerBodyBits);
+  }
+  return answer;
+}
+
+SmallServer::Phases SmallServer::AnswerTogether(std::span<const std::vector<uint32_t>> queries,
+                                                std::span<Bytes> out) const {
+  Phases phases;
+  const CpuMeter meter;
+  double before = 0;
+  const auto lap = [&] { return meter.Seconds() - std::exchange(before, meter.Seconds()); };
+  std::vector<Unpacked> unpacked;
+  std::vector<std::vector<uint32_t>> sums(queries.size());
+  std::vector<const uint32_t*> vectors;
+  std::vector<uint32_t*> sums_at;
+  for (size_t i = 0; i < queries.size(); ++i) unpacked.push_back(Unpack(queries[i]));
+  for (size_t i = 0; i < queries.size(); ++i) {
+    sums[i].resize(masks_.size());
+    vectors.push_back(unpacked[i].positions.data());
+    sums_at.push_back(sums[i].data());
+  }
+  phases.unpack = lap();
+  FirstStage(vectors, sums_at);
+  phases.first_stage = lap();
+  for (size_t i = 0; i < queries.size(); ++i) out[i] = Fold(unpacked[i], std::move(sums[i]));
+  phases.fold = lap();
+  return phases;
+}
+
+absl::StatusOr<SmallServer::Phases> SmallServer::Measure(std::span<const BytesView> queries) const {
+  SHOAL_CHECK(queries.size() <= SmallShape::kTogether);
+  std::vector<std::vector<uint32_t>> elements(queries.size());
+  for (size_t i = 0; i < queries.size(); ++i) {
+    SHOAL_RETURN_IF_ERROR(ReadElements(queries[i], elements[i]));
+  }
+  std::vector<Bytes> out(queries.size());
+  return AnswerTogether(elements, out);
+}
+
+std::vector<absl::StatusOr<Bytes>> SmallServer::Answer(
+    Role role, std::span<const RequestView> requests) const {
+  std::vector<absl::StatusOr<Bytes>> answers(requests.size(), Bytes());
+  // One query of a request that is whole so far.
+  struct Part {
+    size_t request;
+    BytesView query;
+  };
+  std::vector<Part> parts;
+  for (size_t r = 0; r < requests.size(); ++r) {
+    const RequestView& request = requests[r];
+    const uint64_t bytes = shape_.query_bytes();
+    if (role != Role::kSingle || request.kind != 0) {
+      answers[r] = absl::InvalidArgumentError("smallpir: no such role or kind of request");
+    } else if (request.count == 0 || request.count > kMaxQueriesPerRequest ||
+               request.body.size() != request.count * bytes) {
+      answers[r] = absl::InvalidArgumentError(
+          absl::StrFormat("smallpir: %d bytes for %d queries of %d bytes", request.body.size(),
+                          request.count, bytes));
+    } else {
+      for (uint32_t i = 0; i < request.count; ++i) {
+        parts.push_back({r, request.body.subspan(i * bytes, bytes)});
+      }
+    }
+  }
+  for (size_t next = 0; next < parts.size();) {
+    std::vector<std::vector<uint32_t>> queries;
+    std::vector<size_t> of;
+    for (; next < parts.size() && queries.size() < SmallShape::kTogether; ++next) {
+      const Part& part = parts[next];
+      if (!answers[part.request].ok()) continue;
+      std::vector<uint32_t> elements;
+      if (absl::Status status = ReadElements(part.query, elements); !status.ok()) {
+        answers[part.request] = std::move(status);
+        continue;
+      }
+      queries.push_back(std::move(elements));
+      of.push_back(part.request);
+    }
+    if (queries.empty()) continue;
+    std::vector<Bytes> out(queries.size());
+    AnswerTogether(queries, out);
+    for (size_t i = 0; i < out.size(); ++i) {
+      if (answers[of[i]].ok()) Append(*answers[of[i]], out[i]);
+    }
+  }
+  return answers;
+}
+
+absl::Status SmallServer::CheckRefresh(const Content& content,
+                                       std::span<const uint64_t> changed_rows) const {
+  if (ToString(content.table_id) != setup_.table_id() || content.epoch <= setup_.epoch()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("smallpir: not a later epoch of the same table (epoch %d after %d)",
+                        content.epoch, setup_.epoch()));
+  }
+  if (content.record_bytes != setup_.record_bytes()) {
+    return absl::InvalidArgumentError(absl::StrFormat("smallpir: rows of %d bytes, not %d",
+                                                      content.record_bytes, setup_.record_bytes()));
+  }
+  if (content.rows == 0 || content.rows > shape_.capacity()) {
+    return absl::InvalidArgumentError(absl::StrFormat("smallpir: %d rows, there is room for %d",
+                                                      content.rows, shape_.capacity()));
+  }
+  uint64_t next = 0;
+  for (const uint64_t row : changed_rows) {
+    if (row >= std::max<uint64_t>(content.rows, setup_.rows())) {
+      return absl::InvalidArgumentError(absl::StrFormat("smallpir: no row %d", row));
+    }
+    if (row < next) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("smallpir: row %d is named twice or out of order", row));
+    }
+    next = row + 1;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> SmallServer::RefreshShare(const Content& content,
+                                                 std::span<const uint64_t> changed_rows) const {
+  SHOAL_RETURN_IF_ERROR(CheckRefresh(content, changed_rows));
+  uint64_t groups = 0, last = ~uint64_t{0};
+  for (const uint64_t row : changed_rows) {
+    if (row / shape_.group_rows != last) ++groups;
+    last = row / shape_.group_rows;
+  }
+  const uint64_t all = (setup_.rows() + shape_.group_rows - 1) / shape_.group_rows;
+  return std::min(1.0, static_cast<double>(groups) / static_cast<double>(all));
+}
+
+absl::StatusOr<std::optional<Delta>> SmallServer::Refresh(const Content& content,
+                                                          std::span<const uint64_t> changed_rows) {
+  SHOAL_RETURN_IF_ERROR(CheckRefresh(content, changed_rows));
+  std::vector<uint64_t> groups;
+  for (const uint64_t row : changed_rows) {
+    const uint64_t group = row / shape_.group_rows;
+    if (groups.empty() || groups.back() != group) groups.push_back(group);
+  }
+  // Groups of one sum of the first stage change the same masks, and come one after another.
+  std::vector<size_t> first;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (i == 0 || groups[i] / shape_.terms != groups[i - 1] / shape_.terms) first.push_back(i);
+  }
+  For(first.size(), [&](size_t run) {
+    const size_t end = run + 1 < first.size() ? first[run + 1] : groups.size();
+    const uint64_t output = groups[first[run]] / shape_.terms;
+    std::vector<uint32_t> change(shape_.slices * kPolynomialWords);
+    std::vector<uint32_t> encoded, mask(kPolynomialWords), difference(kPolynomialWords);
+    for (size_t i = first[run]; i < end; ++i) {
+      const uint64_t group = groups[i];
+      EncodeGroups(content, group, 1, encoded);
+      for (size_t block = 0; block < kPrimes * kBlocks; ++block) {
+        std::copy_n(position_masks_.data() + (block * shape_.terms + group % shape_.terms) * kBlock,
+                    kBlock, mask.data() + block * kBlock);
+      }
+      for (uint64_t slice = 0; slice < shape_.slices; ++slice) {
+        uint32_t* const now = encoded.data() + slice * kPolynomialWords;
+        for (size_t block = 0; block < kPrimes * kBlocks; ++block) {
+          uint32_t* const place =
+              Place(slice, static_cast<uint32_t>(block / kBlocks), block % kBlocks, group);
+          std::copy_n(place, kBlock, difference.data() + block * kBlock);
+          std::copy_n(now + block * kBlock, kBlock, place);
+        }
+        SubtractPolynomials(now, difference.data(), difference.data());
+        uint32_t* const sum = change.data() + slice * kPolynomialWords;
+        Dot(kernel_, difference.data(), mask.data(), 1, sum, sum);
+      }
+    }
+    for (uint64_t slice = 0; slice < shape_.slices; ++slice) {
+      uint32_t* const sum = change.data() + slice * kPolynomialWords;
+      TransformAllBack(sum);
+      uint32_t* const at = masks_.data() + (slice * shape_.outputs() + output) * kPolynomialWords;
+      AddPolynomials(at, sum, at);
+    }
+  });
+  setup_.set_epoch(content.epoch);
+  setup_.set_manifest_digest(ToString(content.manifest_digest));
+  setup_.set_rows(content.rows);
+  id_ = SetupId(setup_);
+  return std::optional<Delta>();
+}
+
+}  // namespace shoal::pir::rlwe

@@ -1,0 +1,347 @@
+#include "src/pir/rlwe/small_session.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/lwe/gaussian.h"
+#include "src/pir/lwe/rounding.h"
+#include "src/pir/lwe/shape.h"
+#include "src/pir/rlwe/small_public.h"
+#include "src/pir/rlwe/small_transform.h"
+#include "src/pir/rlwe/small_words.h"
+
+namespace shoal::pir::rlwe {
+namespace {
+
+// Bytes of queries in one request at most, so that slow links see progress.
+constexpr uint64_t kRequestBytes = 4 << 20;
+
+// Q / 256, to nearest: what a byte is multiplied by.
+constexpr uint64_t kDelta = (kModulus + 128) / 256;
+
+void TransformAll(uint32_t* polynomial) {
+  for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, polynomial + k * kDegree);
+}
+
+// All ones if a == b.
+uint64_t EqualMask(uint64_t a, uint64_t b) {
+  const uint64_t difference = a ^ b;
+  return ((difference | (0 - difference)) >> 63) - 1;
+}
+
+// The residue of a number of a Gaussian's size.
+uint32_t Residue(int32_t value, size_t k) {
+  return static_cast<uint32_t>(value) + (static_cast<uint32_t>(value >> 31) & kPrime[k]);
+}
+
+// a b modulo prime k.
+uint32_t Product(uint64_t a, uint64_t b, size_t k) {
+  return static_cast<uint32_t>(k == 0 ? a * b % kPrime[0] : a * b % kPrime[1]);
+}
+
+// 2^-log modulo prime k.
+uint64_t HalfPower(uint32_t log, size_t k) {
+  uint64_t value = 1;
+  for (uint32_t i = 0; i < log; ++i) value = value * ((kPrime[k] + uint64_t{1}) / 2) % kPrime[k];
+  return value;
+}
+
+}  // namespace
+
+SmallClient::SmallClient(const wire::PirSetup& setup, const SmallShape& shape,
+                         const lwe::Kernel& kernel)
+    : setup_(setup), shape_(shape), kernel_(kernel) {
+  const Digest seed = SmallPublicSeed(setup);
+  public_parts_.resize(shape_.elements() * kPolynomialWords);
+  for (uint32_t e = 0; e < shape_.elements(); ++e) {
+    ExpandSmallPublic(seed, e,
+                      std::span(public_parts_).subspan(e * kPolynomialWords, kPolynomialWords));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<SmallClient>> SmallClient::Create(const wire::PirSetup& setup,
+                                                                 const lwe::Kernel* kernel) {
+  SHOAL_ASSIGN_OR_RETURN(const SmallShape shape, ParseSmallShape(setup));
+  return std::unique_ptr<SmallClient>(new SmallClient(setup, shape, lwe::KernelOr(kernel)));
+}
+
+SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
+  SHOAL_CHECK(row < setup_.rows());
+  const uint64_t group = row / shape_.group_rows;
+  const uint64_t position = group % shape_.terms, output = group / shape_.terms;
+  SmallAsked asked;
+  asked.place = row % shape_.group_rows;
+
+  // There are thousands of samples, so they come from a stream cipher under one seed.
+  const Seed seed = random.NewSeed();
+  SeededRandom stream(seed.view(), "shoal small pir query v1");
+  const lwe::GaussianSampler& gaussian = lwe::GaussianSampler::Get();
+  SecretVector<int32_t> samples(kDegree);
+  gaussian.Sample(kernel_, stream, samples);
+  asked.secret.resize(kPolynomialWords);
+  SecretVector<uint32_t> coefficients(kPolynomialWords);
+  for (size_t k = 0; k < kPrimes; ++k) {
+    for (size_t w = 0; w < kDegree; ++w) {
+      coefficients[k * kDegree + w] = Residue(samples[w], k);
+    }
+  }
+  std::ranges::copy(coefficients, asked.secret.begin());
+  TransformAll(asked.secret.data());
+  SecretVector<uint32_t> image(kPolynomialWords), square(kPolynomialWords);
+  UnpackConstants::Get().Apply(asked.secret.data(), image.data());
+  MultiplyPolynomials(asked.secret.data(), asked.secret.data(), square.data());
+
+  asked.query.reserve(shape_.query_bytes());
+  AppendLe<uint64_t>(asked.query, setup_.epoch());
+  Append(asked.query, SetupId(setup_));
+  SecretVector<uint32_t> body(kPolynomialWords), product(kPolynomialWords);
+  uint32_t element = 0;
+  // Sends a s + e + plain(k, w) + factor_k image, where plain is of coefficients, and image, if
+  // there is one, transformed.
+  const auto send = [&](const auto& plain, const uint32_t* transformed, const auto& factor) {
+    gaussian.Sample(kernel_, stream, samples);
+    for (size_t k = 0; k < kPrimes; ++k) {
+      for (size_t w = 0; w < kDegree; ++w) {
+        const uint32_t sum = Residue(samples[w], k) + plain(k, w);
+        body[k * kDegree + w] = std::min(sum, sum - kPrime[k]);
+      }
+    }
+    TransformAll(body.data());
+    MultiplyPolynomials(public_parts_.data() + element * kPolynomialWords, asked.secret.data(),
+                        product.data());
+    AddPolynomials(body.data(), product.data(), body.data());
+    if (transformed != nullptr) {
+      for (size_t k = 0; k < kPrimes; ++k) {
+        for (size_t w = k * kDegree; w < (k + 1) * kDegree; ++w) {
+          product[w] = Product(transformed[w], factor(k), k);
+        }
+      }
+      AddPolynomials(body.data(), product.data(), body.data());
+    }
+    AppendResidues(body, asked.query);
+    ++element;
+  };
+  const auto nothing = [](size_t, size_t) { return uint32_t{0}; };
+  const auto power = [](const Gadget& gadget, uint32_t digit, size_t k) {
+    return (uint64_t{1} << (gadget.drop() + gadget.bits * digit)) % kPrime[k];
+  };
+  for (uint32_t i = 0; i < kUnpackGadget.digits; ++i) {
+    send(nothing, image.data(), [&](size_t k) { return kPrime[k] - power(kUnpackGadget, i, k); });
+  }
+  for (uint32_t i = 0; i < kSquareGadget.digits; ++i) {
+    send(nothing, square.data(), [&](size_t k) { return power(kSquareGadget, i, k); });
+  }
+  const auto unused = [](size_t) { return uint64_t{0}; };
+  const uint32_t log = shape_.pack_log();
+  uint64_t delta[kPrimes];
+  for (size_t k = 0; k < kPrimes; ++k) {
+    delta[k] = kDelta % kPrime[k] * HalfPower(log, k) % kPrime[k];
+  }
+  for (uint64_t e = 0; e < shape_.position_elements(); ++e) {
+    // Values are 2^(kPackLog - log) coefficients apart.
+    const uint32_t apart = kPackLog - log;
+    send(
+        [&](size_t k, size_t w) {
+          if (w >> kPackLog != 0 || (w & ((1u << apart) - 1)) != 0) return uint32_t{0};
+          const uint64_t here = (e << log) + (w >> apart);
+          return static_cast<uint32_t>(EqualMask(here, position) & delta[k]);
+        },
+        nullptr, unused);
+  }
+  const uint32_t fold_apart = kPackLog - kFoldPackLog;
+  for (uint64_t e = 0; e < shape_.fold_elements(); ++e) {
+    send(
+        [&](size_t k, size_t w) {
+          const uint64_t value = (e << kFoldPackLog) + (w >> fold_apart);
+          if (w >> kPackLog != 0 || (w & ((1u << fold_apart) - 1)) != 0 ||
+              value >= shape_.fold_values()) {
+            return uint32_t{0};
+          }
+          // Level t folds the upper half of what is left to the lower one.
+          const auto level = static_cast<uint32_t>(value / kFoldGadget.digits);
+          const uint64_t bit = output >> (shape_.folds - 1 - level) & 1;
+          const uint64_t digit = power(kFoldGadget, value % kFoldGadget.digits, k);
+          return static_cast<uint32_t>((0 - bit) &
+                                       (digit * HalfPower(kFoldPackLog, k) % kPrime[k]));
+        },
+        nullptr, unused);
+  }
+  SHOAL_CHECK(element == shape_.elements() && asked.query.size() == shape_.query_bytes());
+  return asked;
+}
+
+absl::Status SmallClient::Unmask(const SmallAsked& asked, BytesView answer,
+                                 SecretVector<uint32_t>& coefficients) const {
+  SHOAL_CHECK(asked.secret.size() == kPolynomialWords);
+  if (answer.size() != shape_.answer_bytes()) {
+    return absl::InvalidArgumentError(absl::StrFormat("smallpir: an answer of %d bytes, not %d",
+                                                      answer.size(), shape_.answer_bytes()));
+  }
+  constexpr uint64_t kMaskBytes = kDegree * kAnswerMaskBits / 8;
+  coefficients.resize(shape_.slices * kDegree);
+  std::vector<uint32_t> mask(kDegree), body(kDegree);
+  SecretVector<uint32_t> product(kPolynomialWords);
+  for (uint64_t slice = 0; slice < shape_.slices; ++slice) {
+    const BytesView here = answer.subspan(slice * kSliceAnswerBytes, kSliceAnswerBytes);
+    SHOAL_RETURN_IF_ERROR(lwe::ParseRounded(here.first(kMaskBytes), 32 - kAnswerMaskBits, mask));
+    SHOAL_RETURN_IF_ERROR(lwe::ParseRounded(here.subspan(kMaskBytes), 32 - kAnswerBodyBits, body));
+    // The product over the integers: below 2^21 * 2048 * 196 < Q / 2.
+    for (size_t k = 0; k < kPrimes; ++k) {
+      for (size_t w = 0; w < kDegree; ++w) {
+        product[k * kDegree + w] = mask[w] >> (32 - kAnswerMaskBits);
+      }
+    }
+    TransformAll(product.data());
+    MultiplyPolynomials(product.data(), asked.secret.data(), product.data());
+    for (uint32_t k = 0; k < kPrimes; ++k) TransformBack(k, product.data() + k * kDegree);
+    for (size_t w = 0; w < kDegree; ++w) {
+      const uint64_t x = Compose(product[w], product[kDegree + w]);
+      // Q less is the same modulo 2^21 only if it is taken away: numbers above Q / 2 are negative.
+      const uint64_t negative = 0 - ((kModulus / 2 - x) >> 63);
+      const uint64_t signed_x = x - (negative & kModulus);
+      coefficients[slice * kDegree + w] =
+          static_cast<uint32_t>((body[w] >> (32 - kAnswerMaskBits)) - signed_x) &
+          ((1u << kAnswerMaskBits) - 1);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SecretVector<uint8_t>> SmallClient::Recover(const SmallAsked& asked,
+                                                           BytesView answer) const {
+  SecretVector<uint32_t> coefficients;
+  SHOAL_RETURN_IF_ERROR(Unmask(asked, answer, coefficients));
+  // Every row of the group is looked at, and one is taken.
+  SecretVector<uint8_t> record(setup_.record_bytes());
+  for (uint64_t row = 0; row < shape_.group_rows; ++row) {
+    const auto take = static_cast<uint8_t>(EqualMask(row, asked.place));
+    for (size_t i = 0; i < record.size(); ++i) {
+      const uint32_t value = coefficients[row * record.size() + i];
+      record[i] |= take & static_cast<uint8_t>((value + (1u << (kAnswerMaskBits - 9))) >>
+                                               (kAnswerMaskBits - 8));
+    }
+  }
+  return record;
+}
+
+double SmallClient::ErrorLog2(const SmallAsked& asked, BytesView answer, BytesView group) const {
+  SecretVector<uint32_t> coefficients;
+  SHOAL_CHECK(Unmask(asked, answer, coefficients).ok());
+  SHOAL_CHECK(group.size() <= coefficients.size());
+  double largest = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    // Sign-extended from 21 bits.
+    const uint32_t wanted = uint32_t{group[i]} << (kAnswerMaskBits - 8);
+    const auto error = static_cast<int32_t>((coefficients[i] - wanted) << (32 - kAnswerMaskBits)) >>
+                       (32 - kAnswerMaskBits);
+    largest = std::max(largest, std::abs(static_cast<double>(error)));
+  }
+  return std::log2(largest) + 54 - kAnswerMaskBits;
+}
+
+namespace {
+
+class SmallBatch final : public Batch {
+ public:
+  SmallBatch(const SmallClient* client, const Wanted& wanted, uint64_t per_step)
+      : client_(*client),
+        per_step_(per_step),
+        rows_(wanted.rows.begin(), wanted.rows.end()),
+        keys_(wanted.keys) {}
+
+  uint64_t steps() const override { return (keys_ - done_ + per_step_ - 1) / per_step_; }
+
+  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
+    SHOAL_CHECK(steps() > 0 && asked_.empty());
+    const uint64_t count = std::min(per_step_, keys_ - done_);
+    Request request;
+    request.count = static_cast<uint32_t>(count);
+    request.answer_bytes = count * client_.shape().answer_bytes();
+    request.body.reserve(count * client_.shape().query_bytes());
+    for (uint64_t i = 0; i < count; ++i) {
+      // Row 0 stands in for keys that are not there.
+      const uint64_t row = done_ + i < rows_.size() ? rows_[done_ + i] : 0;
+      asked_.push_back(client_.Ask(row, random));
+      Append(request.body, asked_.back().query);
+      asked_.back().query = {};
+    }
+    std::vector<Request> requests;
+    requests.push_back(std::move(request));
+    return requests;
+  }
+
+  absl::Status Finish(std::span<const BytesView> answers) override {
+    SHOAL_CHECK(answers.size() == 1 && !asked_.empty());
+    const uint64_t each = client_.shape().answer_bytes();
+    if (answers[0].size() != asked_.size() * each) {
+      return absl::InvalidArgumentError(absl::StrFormat("smallpir: an answer of %d bytes, not %d",
+                                                        answers[0].size(), asked_.size() * each));
+    }
+    // Stand-ins are recovered, too, so that the time of the next request does not tell them.
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> record,
+                             client_.Recover(asked_[i], answers[0].subspan(i * each, each)));
+      if (done_ + i < rows_.size()) {
+        records_.insert(records_.end(), record.begin(), record.end());
+      }
+    }
+    done_ += asked_.size();
+    asked_.clear();
+    return absl::OkStatus();
+  }
+
+  SecretVector<uint8_t> TakeRecords() override {
+    SHOAL_CHECK(steps() == 0);
+    return std::move(records_);
+  }
+
+ private:
+  const SmallClient& client_;
+  const uint64_t per_step_;
+  const SecretVector<uint64_t> rows_;
+  const uint64_t keys_;
+  uint64_t done_ = 0;
+  std::vector<SmallAsked> asked_;
+  SecretVector<uint8_t> records_;
+};
+
+class SmallSession final : public Session {
+ public:
+  explicit SmallSession(std::unique_ptr<SmallClient> client) : client_(std::move(client)) {}
+
+  const wire::PirSetup& setup() const override { return client_->setup(); }
+  Need needed(uint64_t) const override { return Need::kNothing; }
+  uint64_t KeysPerStep() const override {
+    return std::clamp<uint64_t>(kRequestBytes / client_->shape().query_bytes(), 1,
+                                kMaxQueriesPerRequest);
+  }
+  absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override {
+    SHOAL_CHECK(wanted.keys >= wanted.rows.size());
+    for (const uint64_t row : wanted.rows) {
+      if (row >= setup().rows()) {
+        return absl::OutOfRangeError(
+            absl::StrFormat("smallpir: row %d of a table of %d rows", row, setup().rows()));
+      }
+    }
+    return std::make_unique<SmallBatch>(client_.get(), wanted, KeysPerStep());
+  }
+  absl::Status Advance(const DeltaView&) override {
+    return absl::InvalidArgumentError("smallpir: nothing is kept, so that there are no deltas");
+  }
+
+ private:
+  const std::unique_ptr<SmallClient> client_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> OpenSmallSession(const wire::PirSetup& setup) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<SmallClient> client, SmallClient::Create(setup));
+  return std::make_unique<SmallSession>(std::move(client));
+}
+
+}  // namespace shoal::pir::rlwe

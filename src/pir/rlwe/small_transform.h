@@ -1,0 +1,23 @@
+// Number-theoretic transforms modulo the primes of params.h: from kDegree coefficients of a
+// polynomial modulo X^kDegree + 1 to its values at the odd powers of a root of unity of order
+// 2 kDegree, and back. Products of polynomials are word by word there.
+//
+// Which value is which word is an inner matter, the same for all kernels: UnpackConstants
+// (small_public.h) finds it from the transform of X. Words are below the prime before and after.
+// Neither time nor addresses depend on words.
+#ifndef SHOAL_SRC_PIR_RLWE_SMALL_TRANSFORM_H_
+#define SHOAL_SRC_PIR_RLWE_SMALL_TRANSFORM_H_
+
+#include <cstdint>
+
+#include "src/pir/rlwe/small_kernel.h"
+
+namespace shoal::pir::rlwe {
+
+// In place, by the fastest kernel unless another is named.
+void Transform(uint32_t k, uint32_t* words, const SmallKernel& kernel = FastestSmallKernel());
+void TransformBack(uint32_t k, uint32_t* words, const SmallKernel& kernel = FastestSmallKernel());
+
+}  // namespace shoal::pir::rlwe
+
+#endif  // SHOAL_SRC_PIR_RLWE_SMALL_TRANSFORM_H_
