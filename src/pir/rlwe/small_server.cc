@@ -58,28 +58,62 @@ void Dot(const SmallKernel& kernel, const uint32_t* a, const uint32_t* b, size_t
 
 }  // namespace
 
-// What a query's own elements give.
-class SmallServer::Unpacked {
- public:
+// What answering a query takes. It is kept for the next query, since the system clears new memory.
+struct SmallServer::Room {
+  std::vector<uint32_t> elements;
   std::vector<uint32_t> positions;       // laid out as the kernel's vectors
   std::vector<uint32_t> values;          // [value]: bodies
   std::vector<uint32_t> product_masks;   // [value]: of its product with the secret
   std::vector<uint32_t> product_bodies;  // [value]
+  std::vector<uint32_t> sums;            // [slice][output]: coefficients of bodies
+  std::vector<uint32_t> masks;           // the same of masks
+};
+
+// A room that is taken from the server's, or made, and given back at the end.
+class SmallServer::Loan {
+ public:
+  explicit Loan(const SmallServer& server) : server_(server) {
+    const MutexLock lock(server_.mutex_);
+    if (server_.rooms_.empty()) {
+      room_ = std::make_unique<Room>();
+    } else {
+      room_ = std::move(server_.rooms_.back());
+      server_.rooms_.pop_back();
+    }
+  }
+  ~Loan() {
+    const MutexLock lock(server_.mutex_);
+    if (room_ != nullptr && server_.rooms_.size() < SmallShape::kTogether) {
+      server_.rooms_.push_back(std::move(room_));
+    }
+  }
+  Loan(Loan&&) = default;
+  Loan& operator=(Loan&&) = delete;
+  Room& room() const { return *room_; }
+
+ private:
+  const SmallServer& server_;
+  std::unique_ptr<Room> room_;
 };
 
 SmallServer::SmallServer(const wire::PirSetup& setup, const SmallShape& shape,
                          const ServerOptions& options, const SmallKernel& kernel)
     : setup_(setup), id_(SetupId(setup)), shape_(shape), pool_(options.pool), kernel_(kernel) {}
+SmallServer::~SmallServer() = default;
+
+void SmallServer::ForRanges(size_t n, const std::function<void(size_t, size_t)>& body) const {
+  if (pool_ == nullptr) {
+    body(0, n);
+  } else {
+    // A few ranges for each thread even out what they take.
+    pool_->ParallelFor(n, std::max<size_t>(1, n / (4 * pool_->size())), body);
+  }
+}
 
 void SmallServer::For(size_t n, const std::function<void(size_t)>& body) const {
-  const auto range = [&](size_t begin, size_t end) {
+  ForRanges(n, [&](size_t begin, size_t end) {
     for (size_t i = begin; i < end; ++i) body(i);
-  };
-  if (pool_ == nullptr) {
-    range(0, n);
-  } else {
-    pool_->ParallelFor(n, 1, range);
-  }
+  });
 }
 
 absl::StatusOr<std::unique_ptr<SmallServer>> SmallServer::Create(const Content& content,
@@ -296,8 +330,9 @@ absl::Status SmallServer::CheckQuery(BytesView query) const {
   return absl::OkStatus();
 }
 
-absl::Status SmallServer::ReadElements(BytesView query, std::vector<uint32_t>& elements) const {
+absl::Status SmallServer::ReadElements(BytesView query, Room& room) const {
   SHOAL_RETURN_IF_ERROR(CheckQuery(query));
+  std::vector<uint32_t>& elements = room.elements;
   elements.resize(shape_.elements() * kPolynomialWords);
   for (size_t e = 0; e < shape_.elements(); ++e) {
     SHOAL_RETURN_IF_ERROR(
@@ -307,13 +342,12 @@ absl::Status SmallServer::ReadElements(BytesView query, std::vector<uint32_t>& e
   return absl::OkStatus();
 }
 
-SmallServer::Unpacked SmallServer::Unpack(const std::vector<uint32_t>& elements) const {
-  Unpacked query;
+void SmallServer::Unpack(Room& query) const {
   query.positions.resize(position_masks_.size());
   query.values.resize(value_masks_.size());
   query.product_masks.resize(value_masks_.size());
   query.product_bodies.resize(value_masks_.size());
-  const uint32_t* const unpack_key = elements.data();
+  const uint32_t* const unpack_key = query.elements.data();
   const uint32_t* const square_key = unpack_key + kUnpackGadget.digits * kPolynomialWords;
   const uint32_t* const packed = square_key + kSquareGadget.digits * kPolynomialWords;
   const uint32_t positions = shape_.position_elements();
@@ -346,40 +380,42 @@ SmallServer::Unpacked SmallServer::Unpack(const std::vector<uint32_t>& elements)
     UnpackTree(log, std::min<uint64_t>(all - first, uint64_t{1} << log),
                {packed + e * kPolynomialWords, kPolynomialWords}, apply, leaf);
   });
-  return query;
 }
 
-Bytes SmallServer::Fold(const Unpacked& query, std::vector<uint32_t> sums) const {
-  std::vector<uint32_t> masks = masks_;
+Bytes SmallServer::Fold(Room& query) const {
+  std::vector<uint32_t>&sums = query.sums, &masks = query.masks;
+  masks = masks_;
   const uint64_t slices = shape_.slices, outputs = shape_.outputs();
   constexpr uint32_t kDigits = kFoldGadget.digits;
   for (uint32_t level = 0; level < shape_.folds; ++level) {
     const uint64_t half = outputs >> (level + 1);
     const uint64_t value = uint64_t{level} * kDigits * kPolynomialWords;
-    For(slices * half, [&](size_t i) {
-      const uint64_t low = (i / half * outputs + i % half) * kPolynomialWords;
-      const uint64_t high = low + half * kPolynomialWords;
+    ForRanges(slices * half, [&](size_t begin, size_t end) {
       std::vector<uint32_t> digits((2 * kDigits + 1) * kPolynomialWords);
       uint32_t* const body_digits = digits.data();
       uint32_t* const mask_digits = body_digits + kDigits * kPolynomialWords;
       uint32_t* const product = mask_digits + kDigits * kPolynomialWords;
-      const auto digits_of = [&](const std::vector<uint32_t>& parts, uint32_t* out) {
-        SubtractPolynomials(parts.data() + high, parts.data() + low, product);
-        kernel_.decompose(kFoldGadget, product, product + kDegree, out);
-        for (uint32_t d = 0; d < kDigits; ++d) TransformAll(out + d * kPolynomialWords);
-      };
-      digits_of(sums, body_digits);
-      digits_of(masks, mask_digits);
-      const auto add_product = [&](const std::vector<uint32_t>& of_values,
-                                   const std::vector<uint32_t>& of_products,
-                                   std::vector<uint32_t>& parts) {
-        Dot(kernel_, body_digits, of_values.data() + value, kDigits, nullptr, product);
-        Dot(kernel_, mask_digits, of_products.data() + value, kDigits, product, product);
-        TransformAllBack(product);
-        AddPolynomials(parts.data() + low, product, parts.data() + low);
-      };
-      add_product(query.values, query.product_bodies, sums);
-      add_product(value_masks_, query.product_masks, masks);
+      for (size_t i = begin; i < end; ++i) {
+        const uint64_t low = (i / half * outputs + i % half) * kPolynomialWords;
+        const uint64_t high = low + half * kPolynomialWords;
+        const auto digits_of = [&](const std::vector<uint32_t>& parts, uint32_t* out) {
+          SubtractPolynomials(parts.data() + high, parts.data() + low, product);
+          kernel_.decompose(kFoldGadget, product, product + kDegree, out);
+          for (uint32_t d = 0; d < kDigits; ++d) TransformAll(out + d * kPolynomialWords);
+        };
+        digits_of(sums, body_digits);
+        digits_of(masks, mask_digits);
+        const auto add_product = [&](const std::vector<uint32_t>& of_values,
+                                     const std::vector<uint32_t>& of_products,
+                                     std::vector<uint32_t>& parts) {
+          Dot(kernel_, body_digits, of_values.data() + value, kDigits, nullptr, product);
+          Dot(kernel_, mask_digits, of_products.data() + value, kDigits, product, product);
+          TransformAllBack(product);
+          AddPolynomials(parts.data() + low, product, parts.data() + low);
+        };
+        add_product(query.values, query.product_bodies, sums);
+        add_product(value_masks_, query.product_masks, masks);
+      }
     });
   }
   Bytes answer;
@@ -399,38 +435,39 @@ Bytes SmallServer::Fold(const Unpacked& query, std::vector<uint32_t> sums) const
   return answer;
 }
 
-SmallServer::Phases SmallServer::AnswerTogether(std::span<const std::vector<uint32_t>> queries,
+SmallServer::Phases SmallServer::AnswerTogether(std::span<const Loan> rooms,
                                                 std::span<Bytes> out) const {
   Phases phases;
   const CpuMeter meter;
   double before = 0;
-  const auto lap = [&] { return meter.Seconds() - std::exchange(before, meter.Seconds()); };
-  std::vector<Unpacked> unpacked;
-  std::vector<std::vector<uint32_t>> sums(queries.size());
+  const auto lap = [&] {
+    const double now = meter.Seconds();
+    return now - std::exchange(before, now);
+  };
   std::vector<const uint32_t*> vectors;
-  std::vector<uint32_t*> sums_at;
-  for (size_t i = 0; i < queries.size(); ++i) unpacked.push_back(Unpack(queries[i]));
-  for (size_t i = 0; i < queries.size(); ++i) {
-    sums[i].resize(masks_.size());
-    vectors.push_back(unpacked[i].positions.data());
-    sums_at.push_back(sums[i].data());
+  std::vector<uint32_t*> sums;
+  for (const Loan& loan : rooms) {
+    Unpack(loan.room());
+    loan.room().sums.resize(masks_.size());
+    vectors.push_back(loan.room().positions.data());
+    sums.push_back(loan.room().sums.data());
   }
   phases.unpack = lap();
-  FirstStage(vectors, sums_at);
+  FirstStage(vectors, sums);
   phases.first_stage = lap();
-  for (size_t i = 0; i < queries.size(); ++i) out[i] = Fold(unpacked[i], std::move(sums[i]));
+  for (size_t i = 0; i < rooms.size(); ++i) out[i] = Fold(rooms[i].room());
   phases.fold = lap();
   return phases;
 }
 
 absl::StatusOr<SmallServer::Phases> SmallServer::Measure(std::span<const BytesView> queries) const {
   SHOAL_CHECK(queries.size() <= SmallShape::kTogether);
-  std::vector<std::vector<uint32_t>> elements(queries.size());
-  for (size_t i = 0; i < queries.size(); ++i) {
-    SHOAL_RETURN_IF_ERROR(ReadElements(queries[i], elements[i]));
+  std::vector<Loan> rooms;
+  for (const BytesView query : queries) {
+    SHOAL_RETURN_IF_ERROR(ReadElements(query, rooms.emplace_back(*this).room()));
   }
   std::vector<Bytes> out(queries.size());
-  return AnswerTogether(elements, out);
+  return AnswerTogether(rooms, out);
 }
 
 std::vector<absl::StatusOr<Bytes>> SmallServer::Answer(
@@ -459,22 +496,22 @@ std::vector<absl::StatusOr<Bytes>> SmallServer::Answer(
     }
   }
   for (size_t next = 0; next < parts.size();) {
-    std::vector<std::vector<uint32_t>> queries;
+    std::vector<Loan> rooms;
     std::vector<size_t> of;
-    for (; next < parts.size() && queries.size() < SmallShape::kTogether; ++next) {
+    for (; next < parts.size() && rooms.size() < SmallShape::kTogether; ++next) {
       const Part& part = parts[next];
       if (!answers[part.request].ok()) continue;
-      std::vector<uint32_t> elements;
-      if (absl::Status status = ReadElements(part.query, elements); !status.ok()) {
+      Loan loan(*this);
+      if (absl::Status status = ReadElements(part.query, loan.room()); !status.ok()) {
         answers[part.request] = std::move(status);
         continue;
       }
-      queries.push_back(std::move(elements));
+      rooms.push_back(std::move(loan));
       of.push_back(part.request);
     }
-    if (queries.empty()) continue;
-    std::vector<Bytes> out(queries.size());
-    AnswerTogether(queries, out);
+    if (rooms.empty()) continue;
+    std::vector<Bytes> out(rooms.size());
+    AnswerTogether(rooms, out);
     for (size_t i = 0; i < out.size(); ++i) {
       if (answers[of[i]].ok()) Append(*answers[of[i]], out[i]);
     }

@@ -10,12 +10,14 @@
 #ifndef SHOAL_SRC_PIR_RLWE_SMALL_SERVER_H_
 #define SHOAL_SRC_PIR_RLWE_SMALL_SERVER_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "src/parallel/mutex.h"
 #include "src/pir/engine.h"
 #include "src/pir/rlwe/small_kernel.h"
 #include "src/pir/rlwe/small_shape.h"
@@ -25,6 +27,7 @@ namespace shoal::pir::rlwe {
 
 class SmallServer final : public Server {
  public:
+  ~SmallServer() override;
   // Of a setup that ParseSmallShape accepts. RESOURCE_EXHAUSTED, before anything is made, if there
   // is no memory for it. A null kernel is the fastest.
   static absl::StatusOr<std::unique_ptr<SmallServer>> Create(const Content& content,
@@ -52,11 +55,14 @@ class SmallServer final : public Server {
   absl::StatusOr<Phases> Measure(std::span<const BytesView> queries) const;
 
  private:
-  class Unpacked;
+  struct Room;
+  class Loan;
   SmallServer(const wire::PirSetup& setup, const SmallShape& shape, const ServerOptions& options,
               const SmallKernel& kernel);
 
+  // On the pool's threads: body of every number below n, or of ranges of them.
   void For(size_t n, const std::function<void(size_t)>& body) const;
+  void ForRanges(size_t n, const std::function<void(size_t, size_t)>& body) const;
   void MakePublicParts();
   void Encode(const Content& content, const std::function<void(uint64_t, uint64_t)>& progress);
   // The ring elements of `count` groups, [group][slice], transformed.
@@ -68,10 +74,10 @@ class SmallServer final : public Server {
   // sums[v][slice][output] of the table with `count` vectors, transformed back to coefficients.
   void FirstStage(std::span<const uint32_t* const> vectors, std::span<uint32_t* const> sums) const;
   absl::Status CheckQuery(BytesView query) const;
-  absl::Status ReadElements(BytesView query, std::vector<uint32_t>& elements) const;
-  Unpacked Unpack(const std::vector<uint32_t>& elements) const;
-  Bytes Fold(const Unpacked& query, std::vector<uint32_t> sums) const;
-  Phases AnswerTogether(std::span<const std::vector<uint32_t>> queries, std::span<Bytes> out) const;
+  absl::Status ReadElements(BytesView query, Room& room) const;
+  void Unpack(Room& room) const;
+  Bytes Fold(Room& room) const;
+  Phases AnswerTogether(std::span<const Loan> rooms, std::span<Bytes> out) const;
   absl::Status CheckRefresh(const Content& content, std::span<const uint64_t> changed_rows) const;
 
   wire::PirSetup setup_;
@@ -79,6 +85,9 @@ class SmallServer final : public Server {
   const SmallShape shape_;
   ThreadPool* const pool_;
   const SmallKernel& kernel_;
+  // Working memory that earlier answers have left.
+  mutable Mutex mutex_;
+  mutable std::vector<std::unique_ptr<Room>> rooms_ ABSL_GUARDED_BY(mutex_);
 
   // [slice][prime][block][tile of outputs][term][row of the tile][word]
   PageBuffer table_;
