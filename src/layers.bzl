@@ -36,7 +36,7 @@ LAYERS = {
     "pir/rlwe": ["base", "noise", "parallel", "pir", "pir/aes", "pir/lwe", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
     "pir/sets": ["base", "parallel", "pir", "pir/aes", "storage", "wire"],
-    "pir/registry": ["pir", "pir/lwe", "pir/sets"],
+    "pir/registry": ["pir", "pir/lwe", "pir/rlwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
     "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
@@ -49,8 +49,8 @@ LAYERS = {
     "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
-    "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
-    "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

@@ -77,6 +77,13 @@ sets_row_ns: 400
 sets_row_byte_ns: 0.6
 sets_choice_ns: 8.9
 sets_recover_byte_ns: 3.4
+small_encode_ns: 5.5e+04
+small_pass_byte_ns: 0.041
+small_query_byte_ns: 0.016
+small_unpack_ns: 1.5e+04
+small_fold_ns: 8.5e+04
+small_element_ns: 1.2e+05
+small_recover_ns: 2.5e+04
 mask {
   few_ns: 12.34
   many_ns: 11.05

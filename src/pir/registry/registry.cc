@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/rlwe/family.h"
 #include "src/pir/sets/family.h"
 
 namespace shoal::pir {
@@ -26,7 +27,8 @@ std::string Names(absl::string_view last_separator) {
 }  // namespace
 
 std::span<const Family* const> Families() {
-  static const Family* const families[] = {&lwe::LweFamily(), &sets::SetsFamily()};
+  static const Family* const families[] = {&lwe::LweFamily(), &sets::SetsFamily(),
+                                           &rlwe::RlweFamily()};
   return families;
 }
 
