@@ -382,7 +382,7 @@ void SmallServer::Unpack(Room& query) const {
   });
 }
 
-Bytes SmallServer::Fold(Room& query) const {
+void SmallServer::Fold(Room& query) const {
   std::vector<uint32_t>&sums = query.sums, &masks = query.masks;
   masks = masks_;
   const uint64_t slices = shape_.slices, outputs = shape_.outputs();
@@ -418,19 +418,22 @@ Bytes SmallServer::Fold(Room& query) const {
       }
     });
   }
+}
+
+Bytes SmallServer::Round(const Room& query) const {
   Bytes answer;
   answer.reserve(shape_.answer_bytes());
   std::vector<uint32_t> turns(kDegree);
-  for (uint64_t slice = 0; slice < slices; ++slice) {
+  for (uint64_t slice = 0; slice < shape_.slices; ++slice) {
     const auto append = [&](const std::vector<uint32_t>& parts, uint32_t bits) {
-      const uint32_t* polynomial = parts.data() + slice * outputs * kPolynomialWords;
+      const uint32_t* polynomial = parts.data() + slice * shape_.outputs() * kPolynomialWords;
       for (size_t w = 0; w < kDegree; ++w) {
         turns[w] = TurnOf(Compose(polynomial[w], polynomial[kDegree + w]));
       }
       lwe::AppendRounded(turns, 32 - bits, answer);
     };
-    append(masks, kAnswerMaskBits);
-    append(sums, kAnswerBodyBits);
+    append(query.masks, kAnswerMaskBits);
+    append(query.sums, kAnswerBodyBits);
   }
   return answer;
 }
@@ -455,9 +458,29 @@ SmallServer::Phases SmallServer::AnswerTogether(std::span<const Loan> rooms,
   phases.unpack = lap();
   FirstStage(vectors, sums);
   phases.first_stage = lap();
-  for (size_t i = 0; i < rooms.size(); ++i) out[i] = Fold(rooms[i].room());
+  for (size_t i = 0; i < rooms.size(); ++i) {
+    Fold(rooms[i].room());
+    out[i] = Round(rooms[i].room());
+  }
   phases.fold = lap();
   return phases;
+}
+
+absl::StatusOr<std::vector<uint32_t>> SmallServer::Unrounded(BytesView query) const {
+  std::vector<Loan> loan;
+  Room& room = loan.emplace_back(*this).room();
+  SHOAL_RETURN_IF_ERROR(ReadElements(query, room));
+  std::vector<Bytes> out(1);
+  AnswerTogether(loan, out);
+  std::vector<uint32_t> words;
+  for (uint64_t slice = 0; slice < shape_.slices; ++slice) {
+    for (const std::vector<uint32_t>* parts : {&room.masks, &room.sums}) {
+      const auto at =
+          parts->begin() + static_cast<ptrdiff_t>(slice * shape_.outputs() * kPolynomialWords);
+      words.insert(words.end(), at, at + kPolynomialWords);
+    }
+  }
+  return words;
 }
 
 absl::StatusOr<SmallServer::Phases> SmallServer::Measure(std::span<const BytesView> queries) const {

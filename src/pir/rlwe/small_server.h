@@ -47,6 +47,10 @@ class SmallServer final : public Server {
   absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
                                                std::span<const uint64_t> changed_rows) override;
 
+  // What an answer is before it is rounded: for each slice the coefficients of mask and body. For
+  // tests of errors. As Answer.
+  absl::StatusOr<std::vector<uint32_t>> Unrounded(BytesView query) const;
+
   // Processor seconds of answering, for benchmarks and plans.
   struct Phases {
     double unpack = 0, first_stage = 0, fold = 0;
@@ -76,7 +80,9 @@ class SmallServer final : public Server {
   absl::Status CheckQuery(BytesView query) const;
   absl::Status ReadElements(BytesView query, Room& room) const;
   void Unpack(Room& room) const;
-  Bytes Fold(Room& room) const;
+  // The first sum and mask of each slice become what the query chooses among all.
+  void Fold(Room& room) const;
+  Bytes Round(const Room& room) const;
   Phases AnswerTogether(std::span<const Loan> rooms, std::span<Bytes> out) const;
   absl::Status CheckRefresh(const Content& content, std::span<const uint64_t> changed_rows) const;
 

@@ -1,7 +1,6 @@
 #include "src/pir/rlwe/small_session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -228,19 +227,32 @@ absl::StatusOr<SecretVector<uint8_t>> SmallClient::Recover(const SmallAsked& ask
   return record;
 }
 
-double SmallClient::ErrorLog2(const SmallAsked& asked, BytesView answer, BytesView group) const {
-  SecretVector<uint32_t> coefficients;
-  SHOAL_CHECK(Unmask(asked, answer, coefficients).ok());
-  SHOAL_CHECK(group.size() <= coefficients.size());
-  double largest = 0;
+std::vector<int64_t> SmallClient::Errors(const SmallAsked& asked,
+                                         std::span<const uint32_t> unrounded,
+                                         BytesView group) const {
+  SHOAL_CHECK(unrounded.size() == 2 * shape_.slices * kPolynomialWords &&
+              group.size() <= shape_.slices * kDegree);
+  std::vector<int64_t> errors(group.size());
+  std::vector<uint32_t> product(kPolynomialWords);
   for (size_t i = 0; i < group.size(); ++i) {
-    // Sign-extended from 21 bits.
-    const uint32_t wanted = uint32_t{group[i]} << (kAnswerMaskBits - 8);
-    const auto error = static_cast<int32_t>((coefficients[i] - wanted) << (32 - kAnswerMaskBits)) >>
-                       (32 - kAnswerMaskBits);
-    largest = std::max(largest, std::abs(static_cast<double>(error)));
+    const uint32_t* const mask = unrounded.data() + i / kDegree * 2 * kPolynomialWords;
+    const size_t w = i % kDegree;
+    if (w == 0) {
+      std::copy_n(mask, kPolynomialWords, product.begin());
+      TransformAll(product.data());
+      MultiplyPolynomials(product.data(), asked.secret.data(), product.data());
+      for (uint32_t k = 0; k < kPrimes; ++k) TransformBack(k, product.data() + k * kDegree);
+      SubtractPolynomials(mask + kPolynomialWords, product.data(), product.data());
+    }
+    const auto got = static_cast<__int128>(Compose(product[w], product[kDegree + w]));
+    const auto modulus = static_cast<__int128>(kModulus);
+    __int128 error =
+        (got - static_cast<int8_t>(group[i]) * static_cast<__int128>(kDelta)) % modulus;
+    if (error > modulus / 2) error -= modulus;
+    if (error < -modulus / 2) error += modulus;
+    errors[i] = static_cast<int64_t>(error);
   }
-  return std::log2(largest) + 54 - kAnswerMaskBits;
+  return errors;
 }
 
 namespace {

@@ -38,9 +38,9 @@ class SmallClient {
   // The record. INVALID_ARGUMENT for a wrong length. Constant-time as Ask.
   absl::StatusOr<SecretVector<uint8_t>> Recover(const SmallAsked& asked, BytesView answer) const;
 
-  // For tests: bits of the largest error in the answer, of the 54 - 9 that there is room for, if
-  // the group's bytes are these.
-  double ErrorLog2(const SmallAsked& asked, BytesView answer, BytesView group) const;
+  // For tests: the errors of SmallServer::Unrounded, if the group's bytes are these.
+  std::vector<int64_t> Errors(const SmallAsked& asked, std::span<const uint32_t> unrounded,
+                              BytesView group) const;
 
  private:
   SmallClient(const wire::PirSetup& setup, const SmallShape& shape, const lwe::Kernel& kernel);

@@ -1,0 +1,199 @@
+// Small PIR's loops: every instruction set against the definition, at the ends of ranges.
+#include "src/pir/rlwe/small_kernel.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/pir/rlwe/small_public.h"
+#include "src/pir/rlwe/small_transform.h"
+#include "src/pir/rlwe/small_words.h"
+
+namespace shoal::pir::rlwe {
+namespace {
+
+using shoal::testing::StatusIs;
+using shoal::testing::TestRandom;
+
+class SmallKernelTest : public ::testing::TestWithParam<const SmallKernel*> {
+ protected:
+  // One in four is the largest number there is.
+  std::vector<uint32_t> Residues(uint32_t k, size_t count) {
+    std::vector<uint32_t> words(count);
+    for (uint32_t& word : words) {
+      word =
+          random_.Below(4) == 0 ? kPrime[k] - 1 : static_cast<uint32_t>(random_.Below(kPrime[k]));
+    }
+    return words;
+  }
+  TestRandom random_{3};
+  const SmallKernel& kernel_ = *GetParam();
+};
+
+INSTANTIATE_TEST_SUITE_P(Kernels, SmallKernelTest, ::testing::ValuesIn(SupportedSmallKernels()),
+                         [](const auto& tested) { return std::string(tested.param->name); });
+
+TEST_P(SmallKernelTest, SumsAreTheDefinitionOfThem) {
+  constexpr size_t kMost = SmallKernel::kMaxTerms;
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    const std::vector<uint32_t> largest(kMost * 4 * 16, kPrime[k] - 1);
+    for (const auto& tile : {Residues(k, kMost * 4 * 16), largest}) {
+      std::vector<std::vector<uint32_t>> vectors;
+      const uint32_t* at[4];
+      for (size_t v = 0; v < 4; ++v) {
+        vectors.push_back(v == 3 ? largest : Residues(k, kMost * 16));
+      }
+      for (size_t v = 0; v < 4; ++v) at[v] = vectors[v].data();
+      for (const size_t terms : {size_t{1}, size_t{5}, kMost}) {
+        for (size_t count = 1; count <= 4; ++count) {
+          std::vector<uint32_t> out(count * 64 + 1, 77);
+          kernel_.sums(k, tile.data(), terms, at, count, out.data());
+          for (size_t i = 0; i < count * 64; ++i) {
+            unsigned __int128 sum = 0;
+            for (size_t t = 0; t < terms; ++t) {
+              sum += uint64_t{tile[t * 64 + i % 64]} * vectors[i / 64][t * 16 + i % 16];
+            }
+            ASSERT_EQ(out[i], static_cast<uint32_t>(sum % kPrime[k])) << i << " " << terms;
+          }
+          ASSERT_EQ(out.back(), 77u);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SmallKernelTest, DotsAreTheDefinitionOfThem) {
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    const std::vector<uint32_t> a = Residues(k, 14 * kDegree), b = Residues(k, 14 * kDegree);
+    std::vector<uint32_t> add = Residues(k, kDegree), out(kDegree);
+    for (const bool added : {false, true}) {
+      kernel_.dot(k, a.data(), kDegree, b.data(), kDegree, 14, added ? add.data() : nullptr,
+                  out.data());
+      for (size_t w = 0; w < kDegree; ++w) {
+        unsigned __int128 sum = added ? add[w] : 0;
+        for (size_t t = 0; t < 14; ++t) sum += uint64_t{a[t * kDegree + w]} * b[t * kDegree + w];
+        ASSERT_EQ(out[w], static_cast<uint32_t>(sum % kPrime[k])) << w;
+      }
+    }
+  }
+}
+
+// Digits are as small as promised, and their sum is the number, but for the rest.
+TEST_P(SmallKernelTest, DigitsMakeTheNumber) {
+  for (const Gadget& gadget : {kUnpackGadget, kSquareGadget, kFoldGadget}) {
+    std::vector<uint64_t> numbers = {0, 1, kModulus - 1, kModulus / 2, kModulus / 2 + 1};
+    while (numbers.size() < kDegree) numbers.push_back(random_.Below(kModulus));
+    std::vector<uint32_t> low, high, out(gadget.digits * kPolynomialWords);
+    for (const uint64_t x : numbers) {
+      low.push_back(static_cast<uint32_t>(x % kPrime[0]));
+      high.push_back(static_cast<uint32_t>(x % kPrime[1]));
+      ASSERT_EQ(Compose(low.back(), high.back()), x);
+    }
+    kernel_.decompose(gadget, low.data(), high.data(), out.data());
+    for (size_t w = 0; w < kDegree; ++w) {
+      __int128 left = static_cast<__int128>(numbers[w]);
+      for (uint32_t i = 0; i < gadget.digits; ++i) {
+        int64_t digit[kPrimes];
+        for (size_t k = 0; k < kPrimes; ++k) {
+          digit[k] = out[(i * kPrimes + k) * kDegree + w];
+          ASSERT_LT(digit[k], kPrime[k]);
+          if (digit[k] > kPrime[k] / 2) digit[k] -= kPrime[k];
+        }
+        ASSERT_EQ(digit[0], digit[1]);
+        ASSERT_LE(std::abs(digit[0]), int64_t{1} << (gadget.bits - 1));
+        left -= static_cast<__int128>(digit[0]) << (gadget.drop() + gadget.bits * i);
+      }
+      const auto modulus = static_cast<__int128>(kModulus);
+      left = (left % modulus + modulus) % modulus;
+      if (left > modulus / 2) left -= modulus;
+      ASSERT_LE(left < 0 ? -left : left, int64_t{1} << (gadget.drop() - 1)) << numbers[w];
+    }
+  }
+}
+
+// Word by word, transforms multiply polynomials modulo X^d + 1; and they come back.
+TEST_P(SmallKernelTest, TransformsMultiplyPolynomials) {
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    const std::vector<uint32_t> a = Residues(k, kDegree), b = Residues(k, kDegree);
+    std::vector<uint64_t> expected(kDegree);
+    for (size_t i = 0; i < kDegree; ++i) {
+      for (size_t j = 0; j < kDegree; ++j) {
+        const uint64_t product = uint64_t{a[i]} * b[j] % kPrime[k];
+        uint64_t& sum = expected[(i + j) % kDegree];
+        sum = (sum + (i + j < kDegree ? product : kPrime[k] - product)) % kPrime[k];
+      }
+    }
+    std::vector<uint32_t> x = a, y = b, product(kDegree);
+    Transform(k, x.data(), kernel_);
+    Transform(k, y.data(), kernel_);
+    EXPECT_LT(*std::ranges::max_element(x), kPrime[k]);
+    std::vector<uint32_t> reference = a;
+    Transform(k, reference.data(), PortableSmallKernel());
+    EXPECT_EQ(x, reference);
+    for (size_t w = 0; w < kDegree; ++w) {
+      product[w] = static_cast<uint32_t>(uint64_t{x[w]} * y[w] % kPrime[k]);
+    }
+    TransformBack(k, product.data(), kernel_);
+    EXPECT_TRUE(std::ranges::equal(product, expected));
+    TransformBack(k, x.data(), kernel_);
+    EXPECT_EQ(x, a);
+  }
+}
+
+// The permutation of transformed words is the automorphism X -> X^65 of coefficients.
+TEST(UnpackConstants, AreTheAutomorphismAndTheMonomials) {
+  TestRandom random(8);
+  std::vector<uint32_t> words(kPolynomialWords), expected(kPolynomialWords), out(kPolynomialWords);
+  for (size_t k = 0; k < kPrimes; ++k) {
+    for (size_t i = 0; i < kDegree; ++i) {
+      const auto word = static_cast<uint32_t>(random.Below(kPrime[k]));
+      words[k * kDegree + i] = word;
+      const size_t to = i * 65 % (2 * kDegree);
+      expected[k * kDegree + to % kDegree] = to < kDegree || word == 0 ? word : kPrime[k] - word;
+    }
+  }
+  const auto transform = [](std::vector<uint32_t>& polynomial) {
+    for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, polynomial.data() + k * kDegree);
+  };
+  transform(words);
+  transform(expected);
+  UnpackConstants::Get().Apply(words.data(), out.data());
+  EXPECT_EQ(out, expected);
+
+  for (uint32_t level = 0; level < kPackLog; ++level) {
+    std::vector<uint32_t> monomial(kPolynomialWords);
+    for (size_t k = 0; k < kPrimes; ++k) monomial[k * kDegree + (1u << level)] = 1;
+    transform(monomial);
+    MultiplyPolynomials(monomial.data(), UnpackConstants::Get().InverseMonomial(level), out.data());
+    EXPECT_EQ(out, std::vector<uint32_t>(kPolynomialWords, 1)) << level;
+  }
+}
+
+TEST(Residues, AreReadAsTheyWereWrittenAndBelowTheirPrimes) {
+  TestRandom random(9);
+  std::vector<uint32_t> words(kPolynomialWords), again(kPolynomialWords);
+  for (size_t i = 0; i < words.size(); ++i) {
+    words[i] = i % 100 == 0 ? kPrime[i / kDegree] - 1
+                            : static_cast<uint32_t>(random.Below(kPrime[i / kDegree]));
+  }
+  Bytes bytes;
+  AppendResidues(words, bytes);
+  ASSERT_EQ(bytes.size(), kElementBytes);
+  SHOAL_ASSERT_OK(ReadResidues(bytes, again));
+  EXPECT_EQ(again, words);
+  // The prime itself is refused, wherever it stands. Prime 0 is larger than prime 1.
+  for (const size_t at :
+       {size_t{0}, size_t{7}, size_t{kDegree - 1}, size_t{kDegree}, kPolynomialWords - 1}) {
+    std::vector<uint32_t> bad = words;
+    bad[at] = kPrime[at / kDegree];
+    bytes.clear();
+    AppendResidues(bad, bytes);
+    EXPECT_THAT(ReadResidues(bytes, again),
+                StatusIs(absl::StatusCode::kInvalidArgument, "not below its prime"));
+  }
+}
+
+}  // namespace
+}  // namespace shoal::pir::rlwe
