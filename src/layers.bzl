@@ -33,7 +33,7 @@ LAYERS = {
     "pir": ["base", "parallel", "storage", "wire"],
     "pir/aes": ["base"],
     "pir/lwe": ["base", "noise", "parallel", "pir", "pir/aes", "storage", "wire"],
-    "pir/rlwe": ["base", "noise", "parallel", "pir", "pir/aes", "pir/lwe", "storage", "wire"],
+    "pir/rlwe": ["base", "parallel", "pir", "pir/lwe", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
     "pir/sets": ["base", "parallel", "pir", "pir/aes", "storage", "wire"],
     "pir/registry": ["pir", "pir/lwe", "pir/rlwe", "pir/sets"],
@@ -50,7 +50,7 @@ LAYERS = {
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
     "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
-    "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

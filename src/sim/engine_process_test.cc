@@ -205,6 +205,22 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
 }
 
+// Small PIR keeps nothing at its client, and no hint travels.
+TEST(EngineProcess, SmallPirServesClientsThatKeepNothing) {
+  Deployment deployment("small", 60, {"--row-bytes", "64"}, "smallpir");
+  const Process server = deployment.Start(1, {"--engine", "smallpir"});
+  const std::string client = deployment.NewClient();
+  const Words query = {"--engine", "smallpir", "7", "59", "no-such-key"};
+  for (int run = 0; run < 2; ++run) {
+    const Result result = deployment.Query(client, query);
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+  }
+  EXPECT_FALSE(fs::exists(deployment.path(client + ".state.smallpir.hint")));
+}
+
 // DoublePIR on rows as narrow as it needs them: its hint has 7.9 MiB for every byte of a record.
 TEST(EngineProcess, DoublePirServesNarrowRows) {
   Deployment deployment("narrow", 60, {"--row-bytes", "16"}, "doublepir");

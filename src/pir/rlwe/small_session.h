@@ -10,8 +10,11 @@
 #include "src/base/random.h"
 #include "src/base/secret.h"
 #include "src/pir/engine.h"
-#include "src/pir/lwe/kernel.h"
 #include "src/pir/rlwe/small_shape.h"
+
+namespace shoal::pir::lwe {
+struct Kernel;
+}
 
 namespace shoal::pir::rlwe {
 
