@@ -30,11 +30,22 @@ absl::Status RunPrepare(const Connector& connect, const cli::Values& values, cli
   SHOAL_ASSIGN_OR_RETURN(
       const Session::Prepared prepared,
       session->PrepareEngine(*engine, cli::TextsOf(values, "party"), values.count("anew") > 0));
-  if (!prepared.now) session->Tell("there is nothing to do: both sessions have queries left");
-  if (json) {
-    io.out << JsonObject().Integer("queries", prepared.queries).Take() << '\n';
+  if (!prepared.now) {
+    session->Tell(prepared.queries ? "there is nothing to do: both sessions have queries left"
+                                   : "there is nothing to do: the session is prepared");
+  }
+  JsonObject object;
+  if (prepared.queries) {
+    object.Integer("queries", *prepared.queries);
   } else {
-    io.out << "queries\t" << prepared.queries << '\n';
+    object.Text("queries", "unlimited");
+  }
+  if (json) {
+    io.out << object.Take() << '\n';
+  } else {
+    io.out << "queries\t"
+           << (prepared.queries ? std::to_string(*prepared.queries) : std::string("unlimited"))
+           << '\n';
   }
   return absl::OkStatus();
 }
@@ -74,7 +85,8 @@ answered wrongly, and for another table under the same state.
             AddEngineOption(options);
             options.add_options()("party", cli::Texts(),
                                   "prepare with the engine of this party (1); for an engine of two "
-                                  "servers given twice, offline first (1 and 2)");
+                                  "servers given twice, offline first (those of the "
+                                  "configuration)");
             options.add_options()("anew", "give up what is prepared, and begin again");
             AddFormatOption(options, "tsv");
             options.add_options()("quiet", "print only errors on standard error");

@@ -432,7 +432,8 @@ whose answer was lost is sent again, as it was, by the next command.
             AddEngineOption(options);
             options.add_options()("party", cli::Texts(),
                                   "with --engine only: ask the engine of this party (1); for an "
-                                  "engine of two servers given twice, offline first (1 and 2)");
+                                  "engine of two servers given twice, offline first (those of the "
+                                  "configuration)");
             options.add_options()("pad", cli::Number(),
                                   "with --engine only: round the number of queries up to a "
                                   "multiple of this (1)");
