@@ -594,7 +594,7 @@ TEST_F(PianoSim, ASessionThatIsSpentSaysSo) {
 // TreePIR at two parties: hints once, then one query to each server for a key; a process that ends
 // between a query and its answers sends the query again first.
 TEST(EngineSim, TreePirAsksTwoPartiesAndGoesOnAfterARestart) {
-  const pir::Engine& engine = pir::sets::TreePirEngine();
+  const pir::Engine& engine = pir::sets::TreePir();
   World world;
   const auto table = world.MakeTable(1, 100, 128);
   std::vector<std::unique_ptr<shoald::PirService>> services;
