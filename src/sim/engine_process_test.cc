@@ -199,7 +199,8 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_THAT(other.output, HasSubstr("it runs simplepir"));
   const Result unknown = deployment().Query(client, {"--engine", "triplepir", "7"});
   EXPECT_EQ(unknown.code, 2) << unknown.output;
-  EXPECT_THAT(unknown.output, HasSubstr("there are chain, simplepir, doublepir and piano"));
+  EXPECT_THAT(unknown.output,
+              HasSubstr("there are chain, simplepir, doublepir, piano and treepir"));
 
   server.Signal(SIGTERM);
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
@@ -444,7 +445,8 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
     EXPECT_EQ(result.code, code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(part));
   };
-  refused(1, {"--engine", "triplepir"}, 2, "there are chain, simplepir, doublepir and piano");
+  refused(1, {"--engine", "triplepir"}, 2,
+          "there are chain, simplepir, doublepir, piano and treepir");
   refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
   refused(1, {"--engine", "doublepir"}, 1,
           "the parties have not signed this table's setup of doublepir (shoal table sign-engine");

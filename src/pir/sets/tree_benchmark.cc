@@ -190,10 +190,7 @@ void Run(const Options& options) {
     right += std::ranges::equal(record,
                                 BytesView(*table).subspan(row * shape.record_bytes, record.size()));
   }
-  double read = 0;  // rows of each chunk that an answer reads
-  for (uint32_t level = 0; level < shape.levels(); ++level) {
-    read += 2.0 * (shape.Fan(level) - 1) / shape.Fan(level);
-  }
+  const double read = shape.rows_read() / shape.chunks;
   Print("client: ask", Median(ask), "s");
   Print("client: ask, least", *std::min_element(ask.begin(), ask.end()), "s");
   Print("client: AES / limit",

@@ -30,6 +30,9 @@ class TreeEngine final : public Engine {
     return kRoles;
   }
   bool keeps_state() const override { return true; }
+  bool IsHeavy(Role role, uint32_t kind) const override {
+    return role == Role::kOffline && kind == kTreeHints;
+  }
 
   absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
                                          const ServerOptions& options) const override {
@@ -58,6 +61,7 @@ class TreeEngine final : public Engine {
     SHOAL_ASSIGN_OR_RETURN(const TreeShape shape, TreeShapeOf(setup));
     Sizes sizes;
     sizes.hint_memory_bytes = shape.client_bytes();
+    sizes.prepare_bytes = shape.parity_bytes();
     sizes.query_bytes = 2 * (sizeof(Digest) + shape.query_bytes());
     sizes.answer_bytes = 2 * shape.answer_bytes();
     sizes.server_bytes = 2 * shape.table_bytes();  // a copy at each
@@ -67,15 +71,16 @@ class TreeEngine final : public Engine {
   Work WorkOf(const wire::PirSetup& setup, double) const override {
     const auto shape = TreeShapeOf(setup);
     SHOAL_CHECK(shape.ok());
-    double rows = 0;  // of each chunk
-    for (uint32_t level = 0; level < shape->levels(); ++level) {
-      rows += 2.0 * (shape->Fan(level) - 1) / shape->Fan(level);
-    }
+    const double bytes = shape->record_bytes;
+    const double table_bytes = static_cast<double>(shape->table_bytes());
     const double blocks = static_cast<double>(shape->hints) * shape->levels();
-    return {.setup = {},
+    const double rows = 2 * shape->rows_read();
+    const double hint_rows = static_cast<double>(shape->hints) * shape->chunks;
+    return {.setup = {{"sets_copy_byte", 2 * table_bytes}},
             .query = {{"tree_block", blocks}},
-            .answer = {{"tree_row_gathered", 2 * rows * shape->chunks}},
-            .recover = {}};
+            .answer = {{"tree_row", rows}, {"tree_row_byte", rows * bytes}},
+            .recover = {{"tree_recover_byte", bytes}},
+            .prepare = {{"tree_hint_row", hint_rows}, {"tree_hint_row_byte", hint_rows * bytes}}};
   }
 
   absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
-#include "src/parallel/mutex.h"
 #include "src/pir/pages.h"
 #include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/tree_pir.h"
@@ -22,11 +21,13 @@ constexpr uint64_t kMaxDeltaPart = 2;
 
 class TreeServer final : public Server {
  public:
-  TreeServer(wire::PirSetup setup, const TreeShape& shape, PageBuffer table, ThreadPool* pool)
+  TreeServer(wire::PirSetup setup, const TreeShape& shape, PageBuffer table,
+             const ServerOptions& options)
       : setup_(std::move(setup)),
         shape_(shape),
         table_(std::move(table)),
-        pool_(pool),
+        pool_(options.pool),
+        heavy_pool_(options.heavy_pool),
         id_(SetupId(setup_)) {}
 
   const wire::PirSetup& setup() const override { return setup_; }
@@ -103,9 +104,7 @@ class TreeServer final : public Server {
     }
     const uint64_t count = std::min(TreeHintsOf(shape_), shape_.hints - first);
     Bytes parities(count * shape_.record_bytes);
-    // One after the other, so that they do not take each other's cache, nor all threads.
-    const MutexLock lock(hints_mutex_);
-    MakeTreeParities(shape_, table_, seed, first, parities, pool_);
+    MakeTreeParities(shape_, table_, seed, first, parities, heavy_pool_);
     return parities;
   }
 
@@ -122,8 +121,8 @@ class TreeServer final : public Server {
   // A copy of the rows, and zeros behind them.
   PageBuffer table_;
   ThreadPool* const pool_;
+  ThreadPool* const heavy_pool_;
   Digest id_;
-  mutable Mutex hints_mutex_;
 };
 
 }  // namespace
@@ -138,7 +137,7 @@ absl::StatusOr<std::unique_ptr<Server>> CreateTreeServer(wire::PirSetup setup,
     content.copy(row, MutableBytes(table).subspan(row * shape.record_bytes, shape.record_bytes));
     if (options.progress != nullptr && row % 4096 == 0) options.progress(row, shape.rows);
   }
-  return std::make_unique<TreeServer>(std::move(setup), shape, std::move(table), options.pool);
+  return std::make_unique<TreeServer>(std::move(setup), shape, std::move(table), options);
 }
 
 }  // namespace shoal::pir::sets

@@ -81,6 +81,14 @@ uint32_t LeavesOfLevel(const TreeShape& shape, uint32_t level) {
 
 }  // namespace
 
+double TreeShape::rows_read() const {
+  double of_a_chunk = 0;
+  for (uint32_t level = 0; level < levels(); ++level) {
+    of_a_chunk += 2.0 * (Fan(level) - 1) / Fan(level);
+  }
+  return of_a_chunk * chunks;
+}
+
 uint32_t TreeShape::query_blocks() const {
   uint32_t blocks = 0;
   for (uint32_t level = 0; level + 1 < levels(); ++level) blocks += Fan(level) - 1;

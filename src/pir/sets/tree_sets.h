@@ -90,6 +90,9 @@ struct TreeShape {
   // All leaves that a server makes of a query.
   uint32_t query_offsets() const { return (1u << leaf_bits) - 1; }
 
+  // That one server reads for an answer, on average over the places of queries.
+  double rows_read() const;
+
   // Of one query, to one server, and of its answer; of a client's XORs, and of all that it keeps.
   uint64_t query_bytes() const {
     return TreeKernel::kBlockBytes * uint64_t{query_blocks()} +
