@@ -612,7 +612,9 @@ void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray
   if (pool == nullptr) {
     make(0, sets);
   } else {
-    pool->ParallelFor(sets, TreeGroupOf(shape), make);
+    // All threads have something to do, also for one group.
+    const uint64_t each = (sets + pool->size()) / (pool->size() + 1);
+    pool->ParallelFor(sets, std::clamp<uint64_t>(each, 1, TreeGroupOf(shape)), make);
   }
 }
 
