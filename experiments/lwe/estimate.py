@@ -80,6 +80,16 @@ def parameters():
     return int(number("kDimension")), number("kSigma")
 
 
+def ring_parameters():
+    """(n, log2 of the modulus) as the ring engines have them."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "src", "pir", "rlwe", "params.h")
+    with open(path, encoding="utf-8") as file:
+        header = file.read()
+    log_degree = int(re.search(r"\bkLogDegree = (\d+);", header).group(1))
+    primes = re.search(r"\bkPrime\[kPrimes\] = {(\d+), (\d+)};", header).groups()
+    return 2 ** log_degree, sum(math.log2(int(prime)) for prime in primes)
+
+
 def check():
     """Published: Kyber-512's beta 406 to 413 by this attack and about 2^118 core; the public estimator
     prints 2^143.8 for it (n = 512, q = 3329, width sqrt(3 / 2)) and 2^204.9 for Kyber-768, both in its
@@ -104,6 +114,9 @@ def check():
     expect("HE standard 1024 beta", standard["beta"], 374, 392)
     n, sigma = parameters()
     expect(f"Shoal (n = {n}, sigma = {sigma:g}) matzov", bits(n, 32, sigma)["matzov"], 133, 200)
+    n, log2_q = ring_parameters()
+    expect(f"Shoal's rings (n = {n}, log2 Q = {log2_q:.1f}, sigma = {sigma:g}) matzov",
+           bits(n, log2_q, sigma)["matzov"], 133, 200)
     return failures
 
 

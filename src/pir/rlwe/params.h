@@ -1,4 +1,4 @@
-// The parameters of the ring engines (docs/ring-engines.md): the one place that code, tests and the
+// The parameters of the ring engines (docs/small-pir.md): the one place that code, tests and the
 // security estimate (experiments/lwe) read them from.
 //
 //   R = Z[X] / (X^d + 1), d = 2048; the modulus of keys and packing is Q = q0 q1 < 2^54, of two

@@ -62,13 +62,18 @@ class SmallPirEngine final : public Engine {
     const auto bytes = static_cast<double>(shape->table_bytes());
     const double slices = shape->slices;
     const double rings = slices * shape->terms * static_cast<double>(shape->outputs());
-    return {.setup = {{"small_encode", rings}, {"small_pass_byte", bytes}},
-            .query = {{"small_element", static_cast<double>(shape->elements())}},
-            .answer = {{"small_pass_byte", bytes / shared},
-                       {"small_query_byte", bytes * (shared - 1) / shared},
-                       {"small_unpack", static_cast<double>(shape->automorphisms())},
-                       {"small_fold", slices * static_cast<double>(shape->outputs() - 1)}},
-            .recover = {{"small_recover", slices}}};
+    Work work = {.setup = {{"small_encode", rings}, {"small_pass_byte", bytes}},
+                 .query = {{"small_element", static_cast<double>(shape->elements())}},
+                 .answer = {{"small_pass_byte", bytes / shared}},
+                 .recover = {{"small_recover", slices}}};
+    // A small table is not unpacked or folded at all.
+    for (const auto& [unit, amount] :
+         {Amount{"small_query_byte", bytes * (shared - 1) / shared},
+          Amount{"small_unpack", static_cast<double>(shape->automorphisms())},
+          Amount{"small_fold", slices * static_cast<double>(shape->outputs() - 1)}}) {
+      if (amount > 0) work.answer.push_back({unit, amount});
+    }
+    return work;
   }
 
   absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
