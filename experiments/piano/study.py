@@ -1,5 +1,6 @@
 """Piano's tables 1 and 2 beside the engine `piano` of this repository."""
 
+import math
 import sys
 
 from lib import engines, paper, plots, runner
@@ -8,6 +9,11 @@ from lib import engines, paper, plots, runner
 _ROUND_TRIP_S = 0.060
 _LINK = 2e9 / 8
 _COLORS = {"simplepir": (plots.ORANGE, "s"), "piano": (plots.BLUE, "o")}
+
+
+def window(rows):
+    """Queries of a session: those of the paper's windows."""
+    return round(rows**0.5 * math.log(rows))
 
 
 def gigabytes(row):
@@ -44,10 +50,10 @@ class Piano(engines.SetsStudy):
             return [self.point("tiny", "piano", 4096, 8, 64, 3),
                     self.point("tiny larger", "piano", 2**20, 8, 64, 3, 2**21, 4)]
         if size == "quick":
-            return [self.point("1 GB", "piano", 2**24, 64, 68_000, 200)]
-        return [self.point("1 GB", "piano", 2**27, 8, 216_812, 500),
-                self.point("2 GB", "piano", 2**28, 8, 318_018, 500),
-                self.point("100 GB", "piano", 100 * 2**24, 64, 870_129, 500, 2**30, 64)]
+            return [self.point("1 GB", "piano", 2**24, 64, window(2**24), 200)]
+        return [self.point("1 GB", "piano", 2**27, 8, window(2**27), 500),
+                self.point("2 GB", "piano", 2**28, 8, window(2**28), 500),
+                self.point("100 GB", "piano", 100 * 2**24, 64, window(100 * 2**24), 500, 2**30, 64)]
 
     def figures(self, rows, out):
         del out
