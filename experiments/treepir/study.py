@@ -1,5 +1,6 @@
 """TreePIR's figures 7 to 9 beside the engines `treepir` and `permuted` of this repository."""
 
+import math
 import sys
 
 from lib import engines, paper, plots, runner
@@ -51,6 +52,10 @@ class TreePir(engines.SetsStudy):
         return ([self.point("figure7", "treepir", 2**29, 1, 0, 100)] + eight
                 + [self.point("figure9", "treepir", 2**28, 32, 0, 100)])
 
+    def repeats(self, point):
+        """The two large tables take minutes to fill, and once is enough of them."""
+        return point["table"] == "figure8"
+
     def figures(self, rows, out):
         del out
         figure = plots.Figure("figures", "Time and traffic of a query", panels=3, across=3, height=3.6)
@@ -61,7 +66,8 @@ class TreePir(engines.SetsStudy):
                     continue
                 total = theirs["query_ms"] + (theirs["recursion_ms"] or 0)
                 axis.plot([theirs["bandwidth_kb"]], [total],
-                          **plots.theirs(_COLORS[theirs["system"]], "s", f"{theirs['system']}, the paper"))
+                          **plots.theirs(_COLORS[theirs["system"]], "D" if theirs["system"] == "treepir" else "s",
+                                         f"{theirs['system']}, the paper"))
             for color, marker, text in ((plots.GREEN, "^", _NAMES["0"]), (plots.BLUE, "o", _NAMES["1"]),
                                         (plots.BLACK, "D", "permuted, here, 32 chunks")):
                 mine = [row for row in rows if row["table"] == name and label(row) == text]
@@ -71,7 +77,8 @@ class TreePir(engines.SetsStudy):
                                           **plots.ours(color, marker, text))
             plots.logarithmic(axis)
             axis.set(xlabel="KB a query, up and down", ylabel="ms a query",
-                     title=f"{name.replace('figure', 'figure ')}: {line['rows']:.3g} x {line['record_bits']:g} bits")
+                     title=f"{name.replace('figure', 'figure ')}: 2^{math.log2(line['rows']):g} x {line['record_bits']:g} bit"
+                     + "s" * (line["record_bits"] > 1))
         return [(figure, "With a share of the preparation. Theirs: one thread of an AWS m5d.8xlarge; figures 8 and 9 with "
                          "Spiral, whose time is added. Ours: client and both servers, processor time, one thread; answers as they are.")]
 
