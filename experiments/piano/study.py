@@ -60,7 +60,7 @@ class Piano(engines.SetsStudy):
         figure = plots.Figure("tables", "Piano's table 1 and ours", panels=3, across=3, height=3.4)
         panels = ((figure.axes[0], "preparation, s", "prepare_s", engines.prepare_s),
                   (figure.axes[1], "a query, ms", "online_ms", lambda row: 1e3 * engines.query_s(row)),
-                  (figure.axes[2], "a query's share of the preparation, ms", "amortized_ms",
+                  (figure.axes[2], "share of preparation, ms a query", "amortized_ms",
                    lambda row: 1e3 * share_s(row)))
         for axis, label, column, ours in panels:
             for system, (color, marker) in _COLORS.items():
