@@ -251,6 +251,11 @@ absl::StatusOr<std::unique_ptr<PirService>> StartEngines(
   PirServiceOptions options{
       .engines = engines.pir, .pool = &pool, .directory = config.state_directory()};
   options.max_hint_bytes = cli::MebibytesOr(values, "max-hint-mib", 1024);
+  const HeavyWork& heavy = config.heavy_work();
+  options.heavy_threads = heavy.threads() != 0
+                              ? heavy.threads()
+                              : std::max<uint32_t>(1, static_cast<uint32_t>(pool.size() / 4));
+  options.heavy.seconds_per_hour = heavy.seconds_per_hour();
   options.progress = [](const pir::Engine& engine, uint64_t done, uint64_t total) {
     if (done == total || done % std::max<uint64_t>(1, total / 10) == 0) {
       spdlog::info("{}: hint {} %", std::string(engine.name()), 100 * done / total);

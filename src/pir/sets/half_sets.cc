@@ -404,9 +404,9 @@ absl::Status HintTable::RedoFinish(BytesView record) {
   return absl::OkStatus();
 }
 
-void HintTable::Advance(std::span<const Change> changes) {
+void HintTable::Advance(std::span<const RowChange> changes) {
   SecretVector<Choice> of_chunk(shape_.sets());
-  std::vector<const Change*> of_offset(shape_.chunk_rows());
+  std::vector<const RowChange*> of_offset(shape_.chunk_rows());
   for (size_t begin = 0, end = 0; begin < changes.size(); begin = end) {
     const uint32_t chunk = shape_.ChunkOf(changes[begin].row);
     for (; end < changes.size() && shape_.ChunkOf(changes[end].row) == chunk; ++end) {
@@ -421,7 +421,7 @@ void HintTable::Advance(std::span<const Change> changes) {
     for (uint32_t i = 0; i < shape_.hints; ++i) {
       const Hint& one = hints_[i];
       const Choice choice = of_chunk[one.set];
-      const Change* change = choice.bit == one.half ? of_offset[choice.offset] : nullptr;
+      const RowChange* change = choice.bit == one.half ? of_offset[choice.offset] : nullptr;
       // The half of a hint has nothing of the chunk of the row beside.
       if (one.beside != kNoRow && shape_.ChunkOf(one.beside) == chunk) {
         change = of_offset[shape_.OffsetOf(one.beside)];
@@ -431,7 +431,7 @@ void HintTable::Advance(std::span<const Change> changes) {
     // The backup of a query on its way takes a hint's place later.
     for (uint32_t i = spent_ - asked_.has_value(); i < shape_.backups; ++i) {
       const Choice choice = of_chunk[shape_.hints + i];
-      if (const Change* change = of_offset[choice.offset]; change != nullptr) {
+      if (const RowChange* change = of_offset[choice.offset]; change != nullptr) {
         Xor(BackupOf(i, choice.bit), change->difference);
       }
     }
