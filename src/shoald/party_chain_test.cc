@@ -189,7 +189,9 @@ class Chain {
       for (const auto& machine : party->machines) machine->service.reset();
       for (const auto& machine : party->machines) machine->stages.reset();
       MachineControl* const control = party->machines[0]->control.get();
-      if (control != nullptr) SHOAL_EXPECT_OK(control->Stop());
+      if (control != nullptr) {
+        SHOAL_EXPECT_OK(control->Stop());
+      }
       for (const auto& machine : party->machines) machine->control.reset();
     }
   }
@@ -496,7 +498,9 @@ class Chain {
       machine->service.reset();
       machine->stages.reset();
     }
-    if (old.count > 1) SHOAL_EXPECT_OK(old.machines[0]->control->Stop());
+    if (old.count > 1) {
+      SHOAL_EXPECT_OK(old.machines[0]->control->Stop());
+    }
     for (const auto& machine : old.machines) machine->control.reset();
     old.machines.clear();
     old.journal.reset();
@@ -566,8 +570,7 @@ class Chain {
             Machines* const machines = &joined->machines;
             return std::shared_ptr<Machines>(std::move(joined), machines);
           },
-          .opened =
-              [&self](const server::RoundOpening& opening) { self.control->Opened(opening); },
+          .opened = [&self](const server::RoundOpening& opening) { self.control->Opened(opening); },
           .ended =
               [&self](const Digest& id) {
                 if (self.party->rank() == 0) self.control->Ended(id);
