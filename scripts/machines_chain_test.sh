@@ -46,6 +46,7 @@ create() {
 }
 # begin MACHINES: one that serves.
 begin() {
+  chain_began=$SECONDS
   create "$1"
   scripts/local-chain start "$dir" || fail "$1: does not start"
 }
@@ -177,6 +178,28 @@ spoil() {
   expect spoiled 8
 }
 
+# Party 2, whose head signs rounds, is killed and starts again. Party 1 loses its state, and its clock goes back to before the
+# rounds that party 2 has signed: party 2 refuses the counters, which it knows from its journal alone.
+refuse_old() {
+  local back_s=$((SECONDS - chain_began + 20))
+  kill_all 2
+  kill_all 1
+  rm -r "$dir/party-1.state"
+  python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("=qq", -int(sys.argv[1]) * 10**9, 0))' "$back_s" \
+    >"$TMPDIR/faults"
+  scripts/local-chain start-party "$dir" 2 || fail "party 2 does not start again"
+  SHOAL_FAULTS=$TMPDIR/faults LD_PRELOAD=$PWD/src/sim/libfaults.so scripts/local-chain start-party "$dir" 1 ||
+    fail "party 1 does not start again"
+  await "nothing is refused" grep -q 'counters only rise' "$dir/party-1.log"
+}
+kill_all() {
+  local pids
+  pids=$(processes_of "$1")
+  # shellcheck disable=SC2086  # numbers
+  kill -KILL $pids
+  await "party $1 has not ended" gone "$1"
+}
+
 # What the program checks without the others.
 check() {
   local program=$SHOAL_BIN/shoald/machines/shoald-machines
@@ -202,6 +225,7 @@ for chain in "${chains[@]}"; do
   if [ "$chain" = "${chain#killed }" ]; then
     begin "$chain"
     serve first
+    [ "$chain" != "1 2" ] || refuse_old
     if [ "$chain" = "2 1" ]; then
       check
       spoil
