@@ -49,12 +49,24 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
                                                    " is not between 0 and ",
                                                    noise::kMaxComposedEpsilon));
   }
+  if ((config.offline_party() == 0) != (config.online_party() == 0)) {
+    return absl::InvalidArgumentError(
+        "offline_party and online_party: an engine of two servers needs both");
+  }
+  if (config.offline_party() != 0 && config.offline_party() == config.online_party()) {
+    return absl::InvalidArgumentError(absl::StrCat("offline_party and online_party: party ",
+                                                   config.online_party(),
+                                                   " cannot be both: whoever is both servers of an "
+                                                   "engine learns every row that is asked for"));
+  }
   SHOAL_ASSIGN_OR_RETURN(roster::PinnedParties pins, PinsOf(config, directory));
   Config out{.frontend = config.frontend(),
              .pins = std::move(pins),
              .state_path = directory / config.state(),
              .placement_cache = directory / (config.state() + ".placement"),
-             .options = {}};
+             .options = {},
+             .offline_party = config.offline_party(),
+             .online_party = config.online_party()};
   if (config.pad_to() != 0) out.options.pad_to = config.pad_to();
   if (config.max_attempts() != 0) out.options.max_attempts = config.max_attempts();
   if (config.timeout_s() != 0) out.options.timeout_s = config.timeout_s();

@@ -17,6 +17,8 @@ struct Config {
   // The file beside the state that keeps the placement (Deployment::Fetch).
   std::string placement_cache;
   ChainOptions options;
+  // Of an engine of two servers; 0 if none is named. Either both are, and differ, or none.
+  uint32_t offline_party = 0, online_party = 0;
 };
 
 // NOT_FOUND or another error of the file; INVALID_ARGUMENT names the file and the fault.

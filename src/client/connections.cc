@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Transport>> Connections::Take() {
   }
   auto transport = WithRetries(sleep_, connect_);
   if (!transport.ok()) return transport.status();
-  SHOAL_RETURN_IF_ERROR((*transport)->RequireParty(*roster, 1));
+  SHOAL_RETURN_IF_ERROR((*transport)->RequireParty(*roster, party_));
   return transport;
 }
 

@@ -1,9 +1,10 @@
-// Several connections to one frontend, for lookups of many requests. While one connection waits for
-// its answer the others send, so that round trips cost little.
+// Several connections to one party, mostly the frontend, for lookups of many requests. While one
+// connection waits for its answer the others send, so that round trips cost little.
 #ifndef SHOAL_SRC_CLIENT_CONNECTIONS_H_
 #define SHOAL_SRC_CLIENT_CONNECTIONS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -21,10 +22,16 @@ namespace shoal::client {
 // Thread-safe.
 class Connections {
  public:
-  // `roster` names the frontend and must outlive this object, or the next Follow. With `keep`,
-  // connections that were given back are reused; otherwise every Take makes a new connection.
-  Connections(TransportFactory connect, const roster::Roster* roster, Sleep sleep, bool keep)
-      : connect_(std::move(connect)), sleep_(std::move(sleep)), keep_(keep), roster_(roster) {}
+  // `roster` names the party, which `connect` leads to, and must outlive this object, or the next
+  // Follow. With `keep`, connections that were given back are reused; otherwise every Take makes a
+  // new connection.
+  Connections(TransportFactory connect, const roster::Roster* roster, Sleep sleep, bool keep,
+              uint32_t party = 1)
+      : connect_(std::move(connect)),
+        sleep_(std::move(sleep)),
+        keep_(keep),
+        party_(party),
+        roster_(roster) {}
 
   // The roster that names the frontend from now on. Closes the connections that are not in use.
   void Follow(const roster::Roster* roster);
@@ -41,6 +48,7 @@ class Connections {
   const TransportFactory connect_;
   const Sleep sleep_;
   const bool keep_;
+  const uint32_t party_;
   mutable Mutex mutex_;
   const roster::Roster* roster_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Transport>> idle_ ABSL_GUARDED_BY(mutex_);

@@ -40,11 +40,8 @@ class EngineAnswers final : public RowAnswers {
   const size_t record_bytes_;
 };
 
-}  // namespace
-
-absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deployment,
-                                                     const pir::Engine& engine,
-                                                     const EngineCall& call) {
+absl::StatusOr<wire::GetPirSetupResponse> FetchUnchecked(const pir::Engine& engine,
+                                                         const EngineCall& call) {
   wire::GetPirSetupRequest request;
   request.set_engine(std::string(engine.name()));
   SHOAL_ASSIGN_OR_RETURN(const wire::Frame frame,
@@ -53,9 +50,23 @@ absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deploymen
   SHOAL_RETURN_IF_ERROR(wire::ParseFrame(frame, wire::FrameType::kGetPirSetup, response));
   // No bytes of the server's own are kept on disk.
   response.DiscardUnknownFields();
-  SHOAL_RETURN_IF_ERROR(Annotate(
+  return response;
+}
+
+absl::Status Check(const wire::GetPirSetupResponse& response, const Deployment& deployment,
+                   const pir::Engine& engine, absl::string_view server) {
+  return Annotate(
       pir::CheckSetup(response.setup(), deployment.manifest(), engine, deployment.roster()),
-      "the server"));
+      server);
+}
+
+}  // namespace
+
+absl::StatusOr<wire::GetPirSetupResponse> FetchSetup(const Deployment& deployment,
+                                                     const pir::Engine& engine,
+                                                     const EngineCall& call) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response, FetchUnchecked(engine, call));
+  SHOAL_RETURN_IF_ERROR(Check(response, deployment, engine, "the server"));
   return response;
 }
 
@@ -80,6 +91,23 @@ absl::StatusOr<Bytes> FetchAnswer(const pir::Engine& engine, pir::Request& reque
   return std::move(frame.bulk);
 }
 
+EngineClient::EngineClient(const Deployment* deployment, std::vector<Transport*> servers,
+                           EngineOptions options, Environment environment)
+    : deployment_(*deployment),
+      servers_(std::move(servers)),
+      engine_(*options.engine),
+      options_(std::move(options)),
+      environment_(std::move(environment)) {
+  if (servers_.size() > 1) threads_.emplace(servers_.size() - 1);
+}
+
+std::string EngineClient::NameOf(size_t server) const {
+  if (servers_.size() == 1) return "the server";
+  const absl::string_view role = pir::RoleName(engine_.roles()[server]);
+  return options_.names.empty() ? absl::StrCat("the ", role, " server")
+                                : absl::StrCat(options_.names[server], " (", role, ")");
+}
+
 EngineCall EngineClient::CallTo(size_t server) const {
   return [this, server](const wire::Frame& request, uint64_t max_bulk_bytes) {
     return WithRetries(environment_.sleep,
@@ -91,14 +119,36 @@ absl::StatusOr<Bytes> EngineClient::Fetch(pir::Request& request) const {
   const auto roles = engine_.roles();
   const auto role = std::ranges::find(roles, request.role);
   SHOAL_CHECK(role != roles.end());
-  return FetchAnswer(engine_, request, CallTo(static_cast<size_t>(role - roles.begin())));
+  const auto server = static_cast<size_t>(role - roles.begin());
+  absl::StatusOr<Bytes> answer = FetchAnswer(engine_, request, CallTo(server));
+  if (!answer.ok() && servers_.size() > 1) return Annotate(answer.status(), NameOf(server));
+  return answer;
+}
+
+absl::StatusOr<std::vector<Bytes>> EngineClient::FetchAll(std::vector<pir::Request>& requests) {
+  std::vector<absl::StatusOr<Bytes>> answers(requests.size());
+  const auto fetch = [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) answers[i] = Fetch(requests[i]);
+  };
+  if (threads_) {
+    threads_->ParallelFor(requests.size(), 1, fetch);
+  } else {
+    fetch(0, requests.size());
+  }
+  std::vector<Bytes> all;
+  for (absl::StatusOr<Bytes>& answer : answers) {
+    SHOAL_RETURN_IF_ERROR(answer.status());
+    all.push_back(*std::move(answer));
+  }
+  return all;
 }
 
 absl::StatusOr<std::unique_ptr<EngineClient>> EngineClient::Create(const Deployment* deployment,
                                                                    std::vector<Transport*> servers,
                                                                    EngineOptions options,
                                                                    Environment environment) {
-  SHOAL_CHECK(options.engine != nullptr && servers.size() == options.engine->roles().size());
+  SHOAL_CHECK(options.engine != nullptr && servers.size() == options.engine->roles().size() &&
+              (options.names.empty() || options.names.size() == servers.size()));
   if (options.pad_to == 0 || options.pad_to > kMaxPadTo) {
     return absl::InvalidArgumentError(absl::StrCat("pad: 1 to ", kMaxPadTo));
   }
@@ -124,17 +174,47 @@ Traffic EngineClient::traffic() const {
   return all;
 }
 
+absl::StatusOr<std::vector<wire::SignedPirSetup>> EngineClient::FetchSetups() {
+  std::vector<wire::GetPirSetupResponse> responses;
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    absl::StatusOr<wire::GetPirSetupResponse> response = FetchUnchecked(engine_, CallTo(server));
+    if (!response.ok() && servers_.size() > 1) return Annotate(response.status(), NameOf(server));
+    SHOAL_RETURN_IF_ERROR(response.status());
+    responses.push_back(*std::move(response));
+  }
+  // Servers of two epochs first: each of them may be right.
+  const wire::PirSetup& first = responses[0].setup().setup();
+  for (size_t server = 1; server < servers_.size(); ++server) {
+    const wire::PirSetup& other = responses[server].setup().setup();
+    if (other.manifest_digest() != first.manifest_digest()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(engine_.name(), ": ", NameOf(0), " serves epoch ", first.epoch(),
+                       " of the table, and ", NameOf(server), " ",
+                       first.epoch() == other.epoch() ? "another table of epoch " : "epoch ",
+                       other.epoch(), ": nothing is asked until both serve the same"));
+    }
+  }
+  std::vector<wire::SignedPirSetup> setups;
+  for (size_t server = 0; server < servers_.size(); ++server) {
+    SHOAL_RETURN_IF_ERROR(Check(responses[server], deployment_, engine_, NameOf(server)));
+    costs_.setup_seconds += responses[server].report().setup_seconds();
+    setups.push_back(std::move(*responses[server].mutable_setup()));
+  }
+  for (size_t server = 1; server < servers_.size(); ++server) {
+    if (pir::SetupId(setups[server].setup()) == pir::SetupId(setups[0].setup())) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(engine_.name(), ": ", NameOf(0), " and ", NameOf(server),
+                     " serve different setups of one table, and all parties have signed both: "
+                     "nothing is asked"));
+  }
+  return setups;
+}
+
 absl::Status EngineClient::Open() {
   if (session_ != nullptr) return absl::OkStatus();
-  std::vector<wire::SignedPirSetup> signed_setups;
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<wire::SignedPirSetup> signed_setups, FetchSetups());
   std::vector<wire::PirSetup> setups;
-  for (size_t server = 0; server < servers_.size(); ++server) {
-    SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse response,
-                           FetchSetup(deployment_, engine_, CallTo(server)));
-    signed_setups.push_back(response.setup());
-    setups.push_back(response.setup().setup());
-    costs_.setup_seconds += response.report().setup_seconds();
-  }
+  for (const wire::SignedPirSetup& setup : signed_setups) setups.push_back(setup.setup());
   SHOAL_ASSIGN_OR_RETURN(costs_.bytes, engine_.SizesOf(setups[0]));
   const pir::SessionOptions options = {.pool = environment_.pool, .store = options_.store};
   const Stopwatch stopwatch;
@@ -218,11 +298,7 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> EngineClient::Ask(const Wanted& want
     SHOAL_ASSIGN_OR_RETURN(std::vector<pir::Request> requests, batch->Next(*environment_.random));
     query_seconds += stopwatch.Seconds();
     stopwatch = Stopwatch();
-    std::vector<Bytes> answers;
-    for (pir::Request& request : requests) {
-      SHOAL_ASSIGN_OR_RETURN(Bytes answer, Fetch(request));
-      answers.push_back(std::move(answer));
-    }
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<Bytes> answers, FetchAll(requests));
     answer_seconds += stopwatch.Seconds();
     stopwatch = Stopwatch();
     SHOAL_RETURN_IF_ERROR(batch->Finish(std::vector<BytesView>(answers.begin(), answers.end())));

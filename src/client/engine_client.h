@@ -26,6 +26,7 @@
 #include "src/client/environment.h"
 #include "src/client/hint_cache.h"
 #include "src/client/row_source.h"
+#include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
 
 namespace shoal::client {
@@ -37,6 +38,9 @@ struct EngineOptions {
   std::string hint_path = {};
   // For an engine that keeps state (session_file.h). It outlives the client.
   pir::SessionStore* store = nullptr;
+  // How errors name the servers, in the order of the engine's roles: "party 2"; empty: by their
+  // roles alone.
+  std::vector<std::string> names = {};
   // The number of queries is that of this many keys: the number of keys, rounded up to a multiple.
   uint32_t pad_to = 1;
 };
@@ -63,7 +67,9 @@ class EngineClient final : public RowSource {
                                                               EngineOptions options,
                                                               Environment environment);
 
-  // NOT_FOUND if a server has no such engine; errors of FetchSetup, ObtainHint and FetchDelta. A
+  // NOT_FOUND if a server has no such engine; FAILED_PRECONDITION if two servers serve different
+  // epochs of the table, or different setups: before anything else is sent to them; errors of
+  // FetchSetup, ObtainHint and FetchDelta. A
   // session of an earlier epoch is brought forward, or begins anew if no signed delta leads here.
   // What came of the preparation before an error is on disk, and is not fetched again.
   absl::Status Prepare() override;
@@ -95,15 +101,16 @@ class EngineClient final : public RowSource {
 
  private:
   EngineClient(const Deployment* deployment, std::vector<Transport*> servers, EngineOptions options,
-               Environment environment)
-      : deployment_(*deployment),
-        servers_(std::move(servers)),
-        engine_(*options.engine),
-        options_(std::move(options)),
-        environment_(std::move(environment)) {}
+               Environment environment);
   // To the server of a role, with retries.
   EngineCall CallTo(size_t server) const;
+  // "party 2 (online)", for errors; "the server" if there is only one.
+  std::string NameOf(size_t server) const;
+  // All servers' setups, which are of one epoch and one shape, and signed.
+  absl::StatusOr<std::vector<wire::SignedPirSetup>> FetchSetups();
   absl::StatusOr<Bytes> Fetch(pir::Request& request) const;
+  // At the same time from all servers; waits for all of them, also after an error.
+  absl::StatusOr<std::vector<Bytes>> FetchAll(std::vector<pir::Request>& requests);
   absl::Status PrepareFor(uint64_t keys);
   absl::Status BringForward(pir::Session& session, const wire::SignedPirSetup& setup);
 
@@ -112,6 +119,7 @@ class EngineClient final : public RowSource {
   const pir::Engine& engine_;
   const EngineOptions options_;
   const Environment environment_;
+  std::optional<ThreadPool> threads_;      // one for each server but one
   std::unique_ptr<pir::Session> session_;  // once prepared
   pir::Costs costs_;
   HintFetch fetch_;

@@ -43,10 +43,9 @@ absl::Status Damaged(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string& path,
-                                                               const Digest& servers,
-                                                               const WitnessPlace& place,
-                                                               RandomSource& random) {
+absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(
+    const std::string& path, const Digest& servers, const WitnessPlace& place, RandomSource& random,
+    const std::optional<Digest>& swapped) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<GuardedFile> file, GuardedFile::Open(path, place));
   std::unique_ptr<SessionFile> session(new SessionFile(std::move(file), servers));
   SecretVector<uint8_t>& content = session->content_;
@@ -69,6 +68,15 @@ absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string
   const BytesView state = bytes.subspan(kStateAt, state_bytes);
   Digest digest = DigestOf(head, std::span(&state, 1));
   if (!std::ranges::equal(bytes.first(kServersAt), digest)) return Damaged(path);
+
+  const BytesView of = bytes.subspan(kServersAt, sizeof(Digest));
+  if (swapped.has_value() && !state.empty() && std::ranges::equal(of, *swapped)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path,
+        ": the session was prepared with these two parties in swapped roles, and would tell them "
+        "which rows are asked for: name them as before, or give the session up (shoal prepare "
+        "--anew)"));
+  }
 
   std::vector<BytesView> records;
   uint64_t end = kStateAt + state_bytes;
@@ -95,7 +103,7 @@ absl::StatusOr<std::unique_ptr<SessionFile>> SessionFile::Open(const std::string
       const Standing standing,
       session->file_->Accept(
           FoundContent{.guard = guard, .bytes = {}, .remains = {}, .digest = digest}, random));
-  const bool same_servers = std::ranges::equal(bytes.subspan(kServersAt, sizeof(Digest)), servers);
+  const bool same_servers = std::ranges::equal(of, servers);
   if (standing.latest && same_servers) {
     session->saved_ = state;
     session->appended_ = std::move(records);

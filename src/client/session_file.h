@@ -11,6 +11,7 @@
 #define SHOAL_SRC_CLIENT_SESSION_FILE_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,13 +31,14 @@ namespace shoal::client {
 class SessionFile final : public pir::SessionStore {
  public:
   // Opens the file, or begins one. `servers` names the servers of all roles, in order: a state that
-  // one server knows a part of must not be used with that server in another role.
-  // FAILED_PRECONDITION: another process uses the file. DATA_LOSS: the file is damaged.
-  // PERMISSION_DENIED: others may read the file.
-  static absl::StatusOr<std::unique_ptr<SessionFile>> Open(const std::string& path,
-                                                           const Digest& servers,
-                                                           const WitnessPlace& place,
-                                                           RandomSource& random);
+  // one server knows a part of must not be used with that server in another role. `swapped`, if it
+  // is given, names the same servers in swapped roles.
+  // FAILED_PRECONDITION: another process uses the file. INVALID_ARGUMENT: it has a state of servers
+  // in swapped roles, and stays as it is. DATA_LOSS: the file is damaged. PERMISSION_DENIED: others
+  // may read the file.
+  static absl::StatusOr<std::unique_ptr<SessionFile>> Open(
+      const std::string& path, const Digest& servers, const WitnessPlace& place,
+      RandomSource& random, const std::optional<Digest>& swapped = std::nullopt);
 
   // Empty if the file is not the latest that was saved, or another session's.
   BytesView saved() const override { return saved_; }

@@ -3,7 +3,9 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/client/connections.h"
@@ -26,6 +28,24 @@ void CountLost(const Devices& devices, CrowdReport& report) {
     report.answers_failed += devices.QueriesOf(device);
     report.keys_failed += devices.NumberOfKeys(device);
   }
+}
+
+// Connections to a party of the roster.
+absl::StatusOr<client::TransportFactory> FactoryTo(uint32_t party,
+                                                   const client::Deployment& deployment,
+                                                   const client::TransportFactory& connect,
+                                                   const client::Environment& environment) {
+  if (party == deployment.party()) return connect;
+  const roster::Roster& roster = deployment.roster();
+  if (party == 0 || party > roster.size() || roster.party(party).client_address.empty() ||
+      !environment.connect_to) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("party ", party, " is no party of the roster that serves clients"));
+  }
+  return client::TransportFactory(
+      [connect_to = environment.connect_to, address = roster.party(party).client_address] {
+        return connect_to(address);
+      });
 }
 
 }  // namespace
@@ -59,15 +79,48 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
   report.answer_bytes = deployment.manifest().answer_bytes();
   report.compared = expected != nullptr;
 
-  const Work work = {options,  environment, deployment,
-                     *control, connections, threads ? &*threads : nullptr,
-                     devices,  checker,     recorder};
+  // Of two servers, each may be the one that `connect` leads to.
+  struct Other {
+    std::unique_ptr<client::Transport> control;
+    std::unique_ptr<client::Connections> connections;
+  };
+  std::vector<Other> others;
+  std::vector<EngineServer> servers = {{control.get(), &connections}};
+  if (options.engine != nullptr && options.engine->roles().size() == 2) {
+    servers.clear();
+    for (const uint32_t party : options.parties) {
+      SHOAL_ASSIGN_OR_RETURN(const client::TransportFactory factory,
+                             FactoryTo(party, deployment, connect, environment));
+      Other other;
+      SHOAL_ASSIGN_OR_RETURN(other.control, factory());
+      SHOAL_RETURN_IF_ERROR(other.control->RequireParty(deployment.roster(), party));
+      other.connections =
+          std::make_unique<client::Connections>(factory, &deployment.roster(), environment.sleep,
+                                                /*keep=*/!options.own_connections, party);
+      servers.push_back({other.control.get(), other.connections.get()});
+      others.push_back(std::move(other));
+    }
+  }
+  const Work work = {options,
+                     environment,
+                     deployment,
+                     *control,
+                     connections,
+                     servers,
+                     threads ? &*threads : nullptr,
+                     devices,
+                     checker,
+                     recorder};
   SHOAL_RETURN_IF_ERROR(options.engine != nullptr ? RunEngine(work, *options.engine)
                                                   : RunChain(work));
   SHOAL_RETURN_IF_ERROR(client::CheckNotExpired(deployment, *environment.clock));
   connections.HangUp();
   CountLost(devices, report);
-  const client::Traffic traffic = connections.traffic();
+  client::Traffic traffic = connections.traffic();
+  for (const Other& other : others) {
+    other.connections->HangUp();
+    traffic = traffic + other.connections->traffic();
+  }
   report.bytes_sent = traffic.sent;
   report.bytes_received = traffic.received;
   report.seconds = wall.Seconds();

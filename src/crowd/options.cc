@@ -23,6 +23,13 @@ absl::Status CheckCrowd(const CrowdOptions& options, uint64_t keys) {
   const auto check = [](bool ok, absl::string_view what) {
     return ok ? absl::OkStatus() : absl::InvalidArgumentError(what);
   };
+  if (options.engine != nullptr) {
+    const size_t roles = options.engine->roles().size();
+    SHOAL_RETURN_IF_ERROR(check(
+        roles == 1 || (options.parties.size() == 2 && options.parties[0] != options.parties[1]),
+        absl::StrCat("engine: ", options.engine->name(),
+                     " takes two different parties, the offline and the online one")));
+  }
   SHOAL_RETURN_IF_ERROR(check(options.devices >= 1 && options.devices <= kMaxDevices,
                               absl::StrCat("devices: 1 to ", kMaxDevices)));
   SHOAL_RETURN_IF_ERROR(check(options.connections >= 1 && options.connections <= kMaxConnections,

@@ -24,8 +24,10 @@ struct CrowdKeys {
 };
 
 struct CrowdOptions {
-  // Null: the chain. An engine of one server.
+  // Null: the chain.
   const pir::Engine* engine = nullptr;
+  // Of an engine of two servers: the numbers of the parties, in the order of its roles.
+  std::vector<uint32_t> parties = {};
   uint32_t devices = 1000;
   // Queries of every device, unless `queries` is set.
   uint32_t pad_to = 64;

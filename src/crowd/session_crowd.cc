@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "src/base/stopwatch.h"
 #include "src/client/engine_client.h"
 #include "src/crowd/work.h"
+#include "src/parallel/thread_pool.h"
 #include "src/pir/engine.h"
 #include "src/storage/memory.h"
 
@@ -53,11 +55,8 @@ class SessionCrowd {
         record_bytes_(work.deployment.manifest().answer_bytes()) {}
 
   absl::Status Run() {
-    const client::EngineCall call = CallOver(work_.control);
-    SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse before,
-                           client::FetchSetup(work_.deployment, engine_, call));
-    setup_ = before.setup().setup();
-    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, engine_.SizesOf(setup_));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<wire::PirReport> before, FetchReports());
+    SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, engine_.SizesOf(setups_[0]));
     const pir::Sizes& sizes = report_.costs.bytes;
     SHOAL_RETURN_IF_ERROR(devices_.Check(sizes.query_bytes + sizes.answer_bytes + record_bytes_));
     const uint64_t count = std::clamp<uint64_t>(work_.options.connections, 1, devices_.count());
@@ -71,7 +70,10 @@ class SessionCrowd {
       SHOAL_ASSIGN_OR_RETURN(const std::unique_ptr<pir::Session> session, Open(prepared));
       while (session->needed(0) == pir::Session::Need::kRequests) {
         SHOAL_ASSIGN_OR_RETURN(pir::Request request, session->Prepare(*work_.environment.random));
-        SHOAL_ASSIGN_OR_RETURN(const Bytes answer, client::FetchAnswer(engine_, request, call));
+        SHOAL_ASSIGN_OR_RETURN(
+            const Bytes answer,
+            client::FetchAnswer(engine_, request,
+                                CallOver(*work_.servers[ServerOf(request)].control)));
         SHOAL_RETURN_IF_ERROR(session->TakePrepared(answer));
         const pir::Session::Progress progress = session->progress();
         work_.recorder.Progress("hint", progress.done, progress.total);
@@ -99,23 +101,43 @@ class SessionCrowd {
       return absl::OkStatus();
     });
     SHOAL_CHECK(asked.ok());
-    work_.connections.HangUp();
+    for (const EngineServer& server : work_.servers) server.connections->HangUp();
     work_.recorder.AddStage("wait online", asking.Seconds());
     SHOAL_RETURN_IF_ERROR(work_.CheckNotAllLost());
-    report_.costs.setup_seconds = before.report().setup_seconds();
-    const auto after = client::FetchSetup(work_.deployment, engine_, call);
-    if (after.ok() && after->report().queries() > before.report().queries()) {
-      const auto queries =
-          static_cast<double>(after->report().queries() - before.report().queries());
-      report_.costs.answer_seconds =
-          (after->report().answer_cpu_seconds() - before.report().answer_cpu_seconds()) / queries;
-      report_.queries_per_pass =
-          queries / static_cast<double>(after->report().passes() - before.report().passes());
+    // As a round's report: servers that say nothing spoil no run.
+    const auto after = FetchReports();
+    for (size_t i = 0; i < before.size(); ++i) {
+      report_.costs.setup_seconds += before[i].setup_seconds();
+      if (!after.ok() || (*after)[i].queries() <= before[i].queries()) continue;
+      const wire::PirReport& now = (*after)[i];
+      const auto queries = static_cast<double>(now.queries() - before[i].queries());
+      // Added up over the servers, as each has a part of every query.
+      report_.costs.answer_seconds +=
+          (now.answer_cpu_seconds() - before[i].answer_cpu_seconds()) / queries;
+      report_.costs.prepare_seconds += now.heavy_cpu_seconds() - before[i].heavy_cpu_seconds();
+      report_.queries_per_pass = queries / static_cast<double>(now.passes() - before[i].passes());
     }
     return absl::OkStatus();
   }
 
  private:
+  size_t ServerOf(const pir::Request& request) const {
+    return static_cast<size_t>(std::ranges::find(engine_.roles(), request.role) -
+                               engine_.roles().begin());
+  }
+  // What each server says of itself; also takes its setup.
+  absl::StatusOr<std::vector<wire::PirReport>> FetchReports() {
+    setups_.clear();
+    std::vector<wire::PirReport> reports;
+    for (const EngineServer& server : work_.servers) {
+      SHOAL_ASSIGN_OR_RETURN(
+          const wire::GetPirSetupResponse response,
+          client::FetchSetup(work_.deployment, engine_, CallOver(*server.control)));
+      setups_.push_back(response.setup().setup());
+      reports.push_back(response.report());
+    }
+    return reports;
+  }
   client::EngineCall CallOver(client::Transport& transport) const {
     return [&](const wire::Frame& request, uint64_t max_bulk_bytes) {
       return client::WithRetries(work_.environment.sleep,
@@ -124,20 +146,21 @@ class SessionCrowd {
   }
 
   absl::StatusOr<std::unique_ptr<pir::Session>> Open(StateStore& store) const {
-    return engine_.OpenSession(std::span(&setup_, 1), {.store = &store});
+    return engine_.OpenSession(setups_, {.store = &store});
   }
 
   // With a session of their own.
   void AskFor(std::span<const uint32_t> devices, const SecretVector<uint8_t>& state) {
     StateStore store(&state);
     const auto session = Open(store);
+    // One thread for each server but one.
+    std::optional<ThreadPool> threads;
+    if (work_.servers.size() > 1) threads.emplace(work_.servers.size() - 1);
     for (const uint32_t device : devices) {
       SecretVector<uint8_t> records;
-      const absl::Status status = !session.ok()
-                                      ? session.status()
-                                      : work_.OverConnection([&](client::Transport& transport) {
-                                          return Ask(**session, device, transport, records);
-                                        });
+      const absl::Status status =
+          !session.ok() ? session.status()
+                        : Ask(**session, device, threads ? &*threads : nullptr, records);
       if (!status.ok()) {
         work_.recorder.AddError(status);
         devices_.Lose({device, device + 1});
@@ -151,8 +174,29 @@ class SessionCrowd {
     }
   }
 
-  absl::Status Ask(pir::Session& session, uint32_t device, client::Transport& transport,
+  // Over connections of its own to all servers.
+  absl::Status Ask(pir::Session& session, uint32_t device, ThreadPool* threads,
                    SecretVector<uint8_t>& records) {
+    std::vector<std::unique_ptr<client::Transport>> transports;
+    absl::Status status;
+    for (const EngineServer& server : work_.servers) {
+      auto transport = server.connections->Take();
+      if (!transport.ok()) {
+        status = transport.status();
+        break;
+      }
+      transports.push_back(*std::move(transport));
+    }
+    if (status.ok()) status = AskOver(session, device, transports, threads, records);
+    for (size_t i = 0; i < transports.size(); ++i) {
+      work_.servers[i].connections->Give(std::move(transports[i]));
+    }
+    return status;
+  }
+
+  absl::Status AskOver(pir::Session& session, uint32_t device,
+                       const std::vector<std::unique_ptr<client::Transport>>& transports,
+                       ThreadPool* threads, SecretVector<uint8_t>& records) {
     SeededRandom random = devices_.Random("shoal crowd engine v1", device);
     const std::span<const uint32_t> rows = devices_.RowsOf(device);
     const std::vector<uint64_t> wide(rows.begin(), rows.end());
@@ -163,12 +207,17 @@ class SessionCrowd {
       SHOAL_ASSIGN_OR_RETURN(std::vector<pir::Request> requests, batch->Next(random));
       work_.recorder.AddSealing(cpu.Seconds());
       const Stopwatch stopwatch;
-      SHOAL_ASSIGN_OR_RETURN(const Bytes answer,
-                             client::FetchAnswer(engine_, requests.at(0), CallOver(transport)));
+      std::vector<Bytes> answers(requests.size());
+      SHOAL_RETURN_IF_ERROR(
+          client::ForPieces(requests.size(), 1, threads, [&](size_t i, size_t) -> absl::Status {
+            SHOAL_ASSIGN_OR_RETURN(
+                answers[i], client::FetchAnswer(engine_, requests[i],
+                                                CallOver(*transports[ServerOf(requests[i])])));
+            return absl::OkStatus();
+          }));
       work_.recorder.AddLatency(stopwatch.Seconds(), 1);
       cpu = Stopwatch(Stopwatch::kThread);
-      const BytesView view = answer;
-      SHOAL_RETURN_IF_ERROR(batch->Finish(std::span(&view, 1)));
+      SHOAL_RETURN_IF_ERROR(batch->Finish(std::vector<BytesView>(answers.begin(), answers.end())));
       work_.recorder.AddChecked({}, cpu.Seconds());
       work_.recorder.CountQueries("wait online", 1);
     }
@@ -181,7 +230,7 @@ class SessionCrowd {
   Devices& devices_;
   CrowdReport& report_;
   const size_t record_bytes_;
-  wire::PirSetup setup_;
+  std::vector<wire::PirSetup> setups_;  // in the order of the engine's roles
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "src/client/connections.h"
@@ -20,6 +21,12 @@
 
 namespace shoal::crowd {
 
+// A server of one of the engine's roles.
+struct EngineServer {
+  client::Transport* control;  // no device's
+  client::Connections* connections;
+};
+
 // One run. What it refers to must outlive it.
 struct Work {
   const CrowdOptions& options;
@@ -27,6 +34,8 @@ struct Work {
   const client::Deployment& deployment;
   client::Transport& control;  // no device's
   client::Connections& connections;
+  // In the order of the engine's roles; of one server, the two above.
+  std::vector<EngineServer> servers;
   ThreadPool* threads;  // one for each connection but one; null if there is only one
   Devices& devices;
   Checker& checker;
@@ -53,7 +62,7 @@ struct Work {
 absl::Status RunChain(const Work& work);
 // Through an engine.
 absl::Status RunEngine(const Work& work, const pir::Engine& engine);
-// The same for an engine of one server that keeps state.
+// The same for an engine that keeps state.
 absl::Status RunSessions(const Work& work, const pir::Engine& engine);
 
 }  // namespace shoal::crowd

@@ -12,8 +12,10 @@ template <typename Tell>
 void ForEachCost(const Costs& costs, const Tell& tell) {
   tell("setup_seconds", costs.setup_seconds);
   tell("open_seconds", costs.open_seconds);
+  tell("prepare_seconds", costs.prepare_seconds);
   tell("hint_bytes", static_cast<double>(costs.bytes.hint_bytes));
   tell("hint_memory_bytes", static_cast<double>(costs.bytes.hint_memory_bytes));
+  tell("prepare_bytes", static_cast<double>(costs.bytes.prepare_bytes));
   tell("query_bytes", static_cast<double>(costs.bytes.query_bytes));
   tell("answer_bytes", static_cast<double>(costs.bytes.answer_bytes));
   tell("server_bytes", static_cast<double>(costs.bytes.server_bytes));

@@ -66,6 +66,7 @@ Digest ProductId(const wire::PirSetup& setup);
 struct Sizes {
   uint64_t hint_bytes = 0;         // down, once an epoch
   uint64_t hint_memory_bytes = 0;  // at the client
+  uint64_t prepare_bytes = 0;      // down, once a session: hints that a server makes for it alone
   uint64_t query_bytes = 0;        // up, for one record
   uint64_t answer_bytes = 0;       // down, for one record
   uint64_t server_bytes = 0;       // memory of the server, the table itself not counted
@@ -81,6 +82,7 @@ struct Costs {
   Sizes bytes;
   double setup_seconds = 0;    // server, once an epoch
   double open_seconds = 0;     // client, once a command: the hint read, checked, brought forward
+  double prepare_seconds = 0;  // server, once a session: hints that it makes for it alone
   double query_seconds = 0;    // client, one query
   double answer_seconds = 0;   // server, one query
   double recover_seconds = 0;  // client, one record
@@ -99,6 +101,8 @@ struct Work {
   std::vector<Amount> query;    // client, one query
   std::vector<Amount> answer;   // server, one query
   std::vector<Amount> recover;  // client, one record
+  // Server, once a session: hints that it makes for it alone.
+  std::vector<Amount> prepare = {};
 };
 
 // One message to the server of one role. Its length and that of its answer follow from the setup,
@@ -144,6 +148,8 @@ struct ServerOptions {
   // A larger hint is refused.
   uint64_t max_hint_bytes = uint64_t{1} << 30;
   ThreadPool* pool = nullptr;  // null: everything on the caller's thread; must outlive the server
+  // The same for requests that are heavy (Engine::IsHeavy).
+  ThreadPool* heavy_pool = nullptr;
   // The setup whose shape the server is to have; nothing: the engine chooses one. A server that
   // was refreshed keeps its shape, and one that starts again must have the same.
   std::optional<wire::PirSetup> shape = std::nullopt;
@@ -311,6 +317,11 @@ class Engine {
   virtual std::span<const Role> roles() const = 0;
   // Whether a session must be durable (SessionOptions::store).
   virtual bool keeps_state() const = 0;
+  // Whether requests of this kind are work of their own that takes much longer than a query, such
+  // as hints for one client. Their count is 1. A server works on them one at a time, beside the
+  // others, and limits what one address may take of that time (src/shoald/heavy_shares.h). A
+  // request should take less than a second: Refresh waits for it.
+  virtual bool IsHeavy(Role /*role*/, uint32_t /*kind*/) const { return false; }
 
   // The setup, without its hint, that a server of this content would have. INVALID_ARGUMENT, or
   // RESOURCE_EXHAUSTED for a table or a hint too large, which says what would do.

@@ -77,6 +77,13 @@ sets_row_ns: 400
 sets_row_byte_ns: 0.6
 sets_choice_ns: 8.9
 sets_recover_byte_ns: 3.4
+sets_copy_byte_ns: 0.3
+tree_row_ns: 60
+tree_row_byte_ns: 0.1
+tree_hint_row_ns: 5
+tree_hint_row_byte_ns: 0.05
+tree_block_ns: 2
+tree_recover_byte_ns: 1
 mask {
   few_ns: 12.34
   many_ns: 11.05

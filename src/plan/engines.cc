@@ -33,7 +33,7 @@ absl::StatusOr<double> NsOf(std::span<const pir::Amount> work, const UnitCosts& 
 
 // In seconds.
 struct Times {
-  double setup = 0, query = 0, answer = 0, alone = 0, recover = 0;
+  double setup = 0, query = 0, answer = 0, alone = 0, recover = 0, prepare = 0;
 };
 absl::StatusOr<Times> TimesOf(const pir::Engine& engine, const wire::PirSetup& shape,
                               const UnitCosts& unit) {
@@ -42,7 +42,7 @@ absl::StatusOr<Times> TimesOf(const pir::Engine& engine, const wire::PirSetup& s
   for (const auto& [seconds, work] :
        {std::pair(&times.setup, &full.setup), std::pair(&times.query, &full.query),
         std::pair(&times.answer, &full.answer), std::pair(&times.alone, &alone.answer),
-        std::pair(&times.recover, &full.recover)}) {
+        std::pair(&times.recover, &full.recover), std::pair(&times.prepare, &full.prepare)}) {
     SHOAL_ASSIGN_OR_RETURN(const double ns, NsOf(*work, unit));
     *seconds = 1e-9 * ns;
   }
@@ -143,23 +143,30 @@ EngineCosts PredictEngine(const Workload& w, const pir::Engine& engine, const La
     return costs;
   }
   const auto hint = static_cast<double>(sizes->hint_bytes);
+  const auto prepare = static_cast<double>(sizes->prepare_bytes);
   const auto bytes = static_cast<double>(sizes->query_bytes + sizes->answer_bytes);
   costs.set_hint_bytes(hint);
+  costs.set_prepare_bytes(prepare);
   costs.set_hint_memory_bytes(static_cast<double>(sizes->hint_memory_bytes));
   costs.set_query_bytes(static_cast<double>(sizes->query_bytes));
   costs.set_answer_bytes(static_cast<double>(sizes->answer_bytes));
   costs.set_server_bytes(static_cast<double>(sizes->server_bytes));
   costs.set_setup_seconds(times->setup);
+  costs.set_prepare_seconds(times->prepare);
   costs.set_query_seconds(times->query);
   const double links = 1e-9 * bytes * unit.link_byte_ns();
   costs.set_answer_seconds(times->answer + links);
   costs.set_alone_seconds(times->alone + links);
   costs.set_recover_seconds(times->recover);
   const double a_day = static_cast<double>(w.queries) * w.rounds_per_day;
+  // A session that a server prepares for a client is shared out as a hint is.
+  const double ahead_seconds =
+      1e-9 * (hint + prepare) * unit.link_byte_ns() + costs.prepare_seconds();
   costs.set_server_seconds_per_query(costs.answer_seconds() + costs.setup_seconds() / a_day +
-                                     1e-9 * hint * unit.link_byte_ns() / options.lookups_per_hint);
-  costs.set_price_per_million_queries(
-      1e6 * Price(w, costs.server_seconds_per_query(), bytes + hint / options.lookups_per_hint));
+                                     ahead_seconds / options.lookups_per_hint);
+  costs.set_price_per_million_queries(1e6 *
+                                      Price(w, costs.server_seconds_per_query(),
+                                            bytes + (hint + prepare) / options.lookups_per_hint));
   return costs;
 }
 

@@ -328,8 +328,10 @@ TEST(EnginesTest, EveryUnitHasACost) {
   for (const pir::Engine* engine : pir::Engines()) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const auto shape, engine->ShapeOf(content, {}));
     const pir::Work work = engine->WorkOf(shape, 16);
-    for (const auto* amounts : {&work.setup, &work.query, &work.answer, &work.recover}) {
-      EXPECT_FALSE(amounts->empty());
+    EXPECT_EQ(work.prepare.empty(), engine->SizesOfShape(shape)->prepare_bytes == 0);
+    for (const auto* amounts :
+         {&work.setup, &work.query, &work.answer, &work.recover, &work.prepare}) {
+      EXPECT_TRUE(!amounts->empty() || amounts == &work.prepare);
       for (const pir::Amount& amount : *amounts) {
         SHOAL_ASSERT_OK_AND_ASSIGN(const double cost, CostOf(DefaultCosts(), amount.unit));
         EXPECT_GT(cost, 0);
@@ -363,7 +365,7 @@ TEST(EnginesTest, TheChainBeatsThemFromTheCrossoverOn) {
   w.records = 2'000'000;
   Plan plan = PlanOf(w, 64);
   SHOAL_ASSERT_OK(CompareEngines(w, 64, SomeNoise(), DefaultCosts(), {}, plan));
-  ASSERT_EQ(plan.engine_size(), 4);
+  ASSERT_EQ(plan.engine_size(), 5);
   EXPECT_EQ(plan.engine(0).engine(), "chain");
   EXPECT_DOUBLE_EQ(plan.engine(0).server_seconds_per_query(),
                    plan.per_round().core_hours() * 3600 / plan.queries());

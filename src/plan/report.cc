@@ -87,8 +87,9 @@ void PrintEngines(const Plan& plan, std::ostream& out) {
     }
     out << absl::StrFormat("  %-10s %9d %9.3g %10s %10s %10s %11.3g %11.3g %11s %10.4g\n",
                            engine.engine(), engine.row_bytes(), engine.setup_seconds(),
-                           BytesOf(engine.hint_bytes()), BytesOf(engine.query_bytes()),
-                           BytesOf(engine.answer_bytes()), engine.server_seconds_per_query(),
+                           BytesOf(engine.hint_bytes() + engine.prepare_bytes()),
+                           BytesOf(engine.query_bytes()), BytesOf(engine.answer_bytes()),
+                           engine.server_seconds_per_query(),
                            engine.query_seconds() + engine.recover_seconds(),
                            BytesOf(engine.server_bytes()), engine.price_per_million_queries());
   }

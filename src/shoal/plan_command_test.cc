@@ -78,13 +78,15 @@ TEST(PlanCommandTest, JsonIsThePlanAndThePlotIsSvg) {
   EXPECT_LE(plan.noise().true_delta(), 1e-6);
   EXPECT_GT(plan.noise().max_per_row(), plan.noise().mean_per_row());
   EXPECT_EQ(plan.party_size(), 2);
-  ASSERT_EQ(plan.engine_size(), 4);
+  ASSERT_EQ(plan.engine_size(), 5);
   EXPECT_EQ(plan.engine(1).engine(), "simplepir");
   EXPECT_EQ(plan.engine(1).row_bytes(), 1000u);
   EXPECT_GT(plan.engine(1).chain_online_beats_cpu_from_queries(), 0);
   EXPECT_THAT(plan.engine(2).refused(), HasSubstr("use simplepir for wide rows"));
   EXPECT_EQ(plan.engine(3).engine(), "piano");
   EXPECT_EQ(plan.engine(3).refused(), "");
+  EXPECT_EQ(plan.engine(4).engine(), "treepir");
+  EXPECT_EQ(plan.engine(4).refused(), "");
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::string svg, ReadFile(plot));
   EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
   EXPECT_THAT(svg, HasSubstr("price of a million queries"));

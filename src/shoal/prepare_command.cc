@@ -30,11 +30,22 @@ absl::Status RunPrepare(const Connector& connect, const cli::Values& values, cli
   SHOAL_ASSIGN_OR_RETURN(
       const Session::Prepared prepared,
       session->PrepareEngine(*engine, cli::TextsOf(values, "party"), values.count("anew") > 0));
-  if (!prepared.now) session->Tell("there is nothing to do: both sessions have queries left");
-  if (json) {
-    io.out << JsonObject().Integer("queries", prepared.queries).Take() << '\n';
+  if (!prepared.now) {
+    session->Tell(prepared.queries ? "there is nothing to do: both sessions have queries left"
+                                   : "there is nothing to do: the session is prepared");
+  }
+  JsonObject object;
+  if (prepared.queries) {
+    object.Integer("queries", *prepared.queries);
   } else {
-    io.out << "queries\t" << prepared.queries << '\n';
+    object.Text("queries", "unlimited");
+  }
+  if (json) {
+    io.out << object.Take() << '\n';
+  } else {
+    io.out << "queries\t"
+           << (prepared.queries ? std::to_string(*prepared.queries) : std::string("unlimited"))
+           << '\n';
   }
   return absl::OkStatus();
 }
@@ -46,8 +57,8 @@ cli::Command Prepare(Connector connect) {
       .name = "prepare",
       .summary = "read the table once, for an engine whose queries are prepared",
       .help =
-          R"(Prepares queries of an engine that keeps hints of its own (piano). It reads the whole
-table from the server once, checks it against what all parties signed, and keeps about
+          R"(Prepares queries of an engine that keeps hints of its own. With --engine piano it reads
+the whole table from the server once, checks it against what all parties signed, and keeps about
 a tenth of it, or much less of it if rows are short, beside the state: docs/engines.md
 has the sizes. What it reads does not depend on any key, before or after.
 
@@ -60,12 +71,19 @@ After a crash, Ctrl-C or a lost connection the same command goes on where it sto
 a new version of the table goes live, what is prepared is brought to it by the rows that
 have changed; only if the server no longer has these, it is prepared again.
 
+With --engine treepir there are two servers, which --party or the configuration names.
+The offline one makes hints from a seed that this command draws, 46 MB for a gigabyte, and
+they serve any number of queries, so that there is one session. Each of the two learns
+nothing of which rows are asked for; both together learn all of it, whatever the other
+parties of the chain do.
+
 --anew gives both sessions up, with the queries that are left in them, and prepares one.
 That is for a session whose answers cannot be verified any more, because a server once
 answered wrongly, and for another table under the same state.
 )",
       .examples = R"(  shoal prepare --config client.textproto --engine piano
   shoal prepare --config client.textproto --engine piano --party 2    with another server
+  shoal prepare --config client.textproto --engine treepir --party 1 --party 2
   shoal query --config client.textproto --engine piano bash openssl
 )",
       .options =
@@ -74,7 +92,8 @@ answered wrongly, and for another table under the same state.
             AddEngineOption(options);
             options.add_options()("party", cli::Texts(),
                                   "prepare with the engine of this party (1); for an engine of two "
-                                  "servers given twice, offline first (1 and 2)");
+                                  "servers given twice, offline first (those of the "
+                                  "configuration)");
             options.add_options()("anew", "give up what is prepared, and begin again");
             AddFormatOption(options, "tsv");
             options.add_options()("quiet", "print only errors on standard error");

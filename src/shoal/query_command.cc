@@ -405,6 +405,10 @@ With --engine piano the table is read once before the first query (shoal prepare
 that ahead of time), and then every query takes little of the server. How many queries
 are left is said at the end. A query is spent when it is sent, whatever comes of it; one
 whose answer was lost is sent again, as it was, by the next command.
+
+With --engine treepir two servers answer, of parties that --party (twice, offline first) or
+the configuration (offline_party, online_party) names. Each of them learns nothing of
+which rows are asked for. Both together learn all of it, whatever the other parties do.
 )",
       .examples = R"(  shoal query --config client.textproto bash openssl
   shoal query --config client.textproto --file keys --output results.tsv
@@ -413,6 +417,7 @@ whose answer was lost is sent again, as it was, by the next command.
   shoal query --config client.textproto --engine simplepir bash     one server, no round
   shoal query --config client.textproto --engine simplepir --party 2 bash
   shoal query --config client.textproto --engine piano bash         after shoal prepare
+  shoal query --config client.textproto --engine treepir --party 1 --party 2 bash
 )",
       .options =
           [](cli::Options& options) {
@@ -432,7 +437,8 @@ whose answer was lost is sent again, as it was, by the next command.
             AddEngineOption(options);
             options.add_options()("party", cli::Texts(),
                                   "with --engine only: ask the engine of this party (1); for an "
-                                  "engine of two servers given twice, offline first (1 and 2)");
+                                  "engine of two servers given twice, offline first (those of the "
+                                  "configuration)");
             options.add_options()("pad", cli::Number(),
                                   "with --engine only: round the number of queries up to a "
                                   "multiple of this (1)");

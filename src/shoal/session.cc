@@ -115,43 +115,74 @@ bool Session::OpenedEngine::ready() const {
 absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
                                                       const std::vector<std::string>& parties) {
   const std::string name(engine.name());
-  if (!parties.empty() && parties.size() != engine.roles().size()) {
-    return cli::UsageError(absl::StrCat("--party: ", name, " takes ", engine.roles().size(),
-                                        ", not ", parties.size()));
+  const size_t roles = engine.roles().size();
+  if (!parties.empty() && parties.size() != roles) {
+    return cli::UsageError(
+        absl::StrCat("--party: ", name, " takes ", roles, ", not ", parties.size()));
   }
-  EnginePlace place;
-  std::set<uint32_t> taken;
-  Transcript transcript("shoal client session servers v1");
-  for (size_t i = 0; i < engine.roles().size(); ++i) {
-    // With one server: the party that the configuration names.
-    auto party =
-        engine.roles().size() == 1 ? deployment_->current().party() : static_cast<uint32_t>(i + 1);
-    if (!parties.empty() && !absl::SimpleAtoi(parties[i], &party)) {
+  // With one server: the party that the configuration leads to.
+  std::vector<uint32_t> chosen = {deployment_->current().party()};
+  if (roles == 2) chosen = {config_.offline_party, config_.online_party};
+  for (size_t i = 0; i < parties.size(); ++i) {
+    if (!absl::SimpleAtoi(parties[i], &chosen[i])) {
       return cli::UsageError(absl::StrCat("--party: \"", parties[i], "\" is no number"));
     }
-    if (!taken.insert(party).second) {
+  }
+  if (roles == 2 && parties.empty() && chosen[0] == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        name,
+        " takes two servers that do not work together, and which parties they are is yours to "
+        "say: offline_party and online_party in the configuration, or --party twice"));
+  }
+  EnginePlace place;
+  std::vector<Digest> certificates;
+  for (size_t i = 0; i < roles; ++i) {
+    if (std::count(chosen.begin(), chosen.end(), chosen[i]) > 1) {
       return cli::UsageError(absl::StrCat("--party: one party must not be both servers of ", name));
     }
-    SHOAL_ASSIGN_OR_RETURN(client::Transport* const server, ConnectTo(party));
-    place.servers.push_back(server);
-    transcript.Blob(deployment_->current().roster().party(party).tls_certificate_sha256);
+    place.names.push_back(absl::StrCat("party ", chosen[i]));
+    absl::StatusOr<client::Transport*> server = ConnectTo(chosen[i]);
+    if (!server.ok()) return server.status();
+    place.servers.push_back(*server);
+    certificates.push_back(deployment_->current().roster().party(chosen[i]).tls_certificate_sha256);
   }
+  if (roles == 2) {
+    Tell(absl::StrCat(name, ": party ", chosen[0], " is the offline server, party ", chosen[1],
+                      " the online server. Each of them learns nothing of which rows are asked "
+                      "for; both together learn everything, whatever the other parties do"));
+  }
+  const auto identity = [](const auto& of) {
+    Transcript transcript("shoal client session servers v1");
+    for (const Digest& certificate : of) transcript.Blob(certificate);
+    return transcript.Finish();
+  };
   // All parties signed the hint, so that it serves with every one of them. A session's state
   // belongs to its servers.
-  place.identity = transcript.Finish();
+  place.identity = identity(certificates);
+  if (roles == 2) place.swapped = identity(std::vector{certificates[1], certificates[0]});
   place.path = absl::StrCat(config_.state_path, ".", name);
+  // One file for both ways to share out the roles, so that a swap is noticed.
+  std::ranges::sort(chosen);
   const std::string session =
-      taken == std::set<uint32_t>{1}
+      chosen == std::vector<uint32_t>{1}
           ? place.path + ".session"
-          : absl::StrCat(place.path, ".party-", absl::StrJoin(taken, "-"), ".session");
+          : absl::StrCat(place.path, ".party-", absl::StrJoin(chosen, "-"), ".session");
   place.sessions = {session, session + "-2"};
   return place;
 }
 
+std::string Session::PreparationText(const client::EngineClient& client) {
+  const pir::Sizes& sizes = client.costs().bytes;
+  return sizes.prepare_bytes > 0
+             ? absl::StrCat("the offline server makes the hints, ", SizeText(sizes.prepare_bytes))
+             : absl::StrCat("the table is read once, ", SizeText(sizes.hint_bytes));
+}
+
 absl::StatusOr<std::unique_ptr<client::SessionFile>> Session::OpenSessionFile(
-    const EnginePlace& place, const std::string& path) {
+    const EnginePlace& place, const std::string& path, bool give_up) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::SessionFile> file,
-                         client::SessionFile::Open(path, place.identity, witnesses_, random_));
+                         client::SessionFile::Open(path, place.identity, witnesses_, random_,
+                                                   give_up ? std::nullopt : place.swapped));
   if (!file->discarded().empty()) {
     console_.Warn(absl::StrCat(path, " ", file->discarded(), "; what was prepared is made anew"));
   }
@@ -168,6 +199,7 @@ absl::StatusOr<Session::OpenedEngine> Session::OpenEngine(const pir::Engine& eng
                                                       {.engine = &engine,
                                                        .hint_path = place.path,
                                                        .store = opened.file.get(),
+                                                       .names = place.names,
                                                        .pad_to = pad_to},
                                                       environment_));
   if (engine.keeps_state()) SHOAL_RETURN_IF_ERROR(opened.client->Open());
@@ -228,8 +260,8 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
         ". Nothing was sent"));
   }
   if (!to_prepare) return in_use;
-  Tell(absl::StrCat(engine.name(), ": nothing is prepared yet: the table is read once, ",
-                    SizeText(to_prepare->client->costs().bytes.hint_bytes)));
+  Tell(absl::StrCat(engine.name(),
+                    ": nothing is prepared yet: ", PreparationText(*to_prepare->client)));
   Use(*std::move(to_prepare));
   return absl::OkStatus();
 }
@@ -240,11 +272,11 @@ absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engi
   SHOAL_ASSIGN_OR_RETURN(const EnginePlace place, PlaceOf(engine, parties));
   // Nothing of it is needed any more, and queries go on while this takes its time.
   store_.reset();
-  Prepared prepared;
+  Prepared prepared{.now = false, .queries = 0};
   std::optional<OpenedEngine> to_prepare;
   absl::Status in_use;
   for (const std::string& path : place.sessions) {
-    absl::StatusOr<std::unique_ptr<client::SessionFile>> file = OpenSessionFile(place, path);
+    absl::StatusOr<std::unique_ptr<client::SessionFile>> file = OpenSessionFile(place, path, anew);
     // One that answers queries meanwhile is not to be prepared.
     if (absl::IsFailedPrecondition(file.status()) && !anew) {
       in_use = file.status();
@@ -253,14 +285,16 @@ absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engi
     SHOAL_RETURN_IF_ERROR(file.status());
     if (anew) SHOAL_RETURN_IF_ERROR((*file)->Save({}));
     SHOAL_ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine(engine, place, *std::move(file), 1));
+    // One session is enough then.
+    if (opened.unlimited()) return Prepared{};
     if (opened.ready() && opened.left() > 0) {
-      prepared.queries += opened.left();
+      *prepared.queries += opened.left();
     } else if (!to_prepare) {
       to_prepare = std::move(opened);
     }
   }
   if (!to_prepare) {
-    if (prepared.queries == 0 && !in_use.ok()) return in_use;
+    if (*prepared.queries == 0 && !in_use.ok()) return in_use;
     return prepared;
   }
   if (to_prepare->ready()) {
@@ -273,8 +307,7 @@ absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engi
                                          "command goes on from there");
   interruption_.Say(again);
   const pir::Session::Progress progress = to_prepare->client->progress();
-  const uint64_t bytes = to_prepare->client->costs().bytes.hint_bytes;
-  Tell(absl::StrCat(engine.name(), ": reading the table once, ", SizeText(bytes),
+  Tell(absl::StrCat(engine.name(), ": ", PreparationText(*to_prepare->client),
                     progress.done > 0 ? absl::StrCat("; ", 100 * progress.done / progress.total,
                                                      " % of it came before")
                                       : ""));
@@ -286,7 +319,8 @@ absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engi
     return status;
   }
   prepared.now = true;
-  prepared.queries += to_prepare->left();
+  if (to_prepare->unlimited()) return Prepared{.now = true, .queries = std::nullopt};
+  *prepared.queries += to_prepare->left();
   return prepared;
 }
 
@@ -388,6 +422,11 @@ void Session::TellCosts() {
                                                       SizeText(fetch.received_bytes), ")")
                                        : "",
                         "; `shoal prepare` prepares the next ones"));
+    } else if (engine_->engine().keeps_state()) {
+      if (fetch.by_delta) {
+        Tell(absl::StrCat(name, ": brought to this version of the table by ",
+                          SizeText(fetch.received_bytes)));
+      }
     } else {
       Tell(absl::StrCat(name, ": hint ", SizeText(engine_->costs().bytes.hint_bytes), " (",
                         SizeText(fetch.received_bytes), " fetched",

@@ -46,7 +46,8 @@ class Session {
   // The source of the lookups' rows: one of these, once.
   absl::Status UseChain(client::BeyondPhi beyond_phi);
   // With its hint or session, which is kept beside the state. `parties`: the party of each of the
-  // engine's roles; empty: the first ones. `pad_to`: see EngineOptions. `keys`: of the lookup.
+  // engine's roles; empty: those of the configuration. `pad_to`: see EngineOptions. `keys`: of the
+  // lookup.
   // An engine that keeps state has two sessions, so that one is used while the other is prepared:
   // the first one that has queries for so many keys is taken. RESOURCE_EXHAUSTED if none has, and
   // all are spent or in use.
@@ -55,8 +56,8 @@ class Session {
   // Prepares a session of an engine that keeps state, if one of the two is not prepared, or spent.
   // With `anew`, both are given up first. The client's state is free for other commands meanwhile.
   struct Prepared {
-    bool now = false;      // or there was nothing to do
-    uint64_t queries = 0;  // that are left in both
+    bool now = false;                      // or there was nothing to do
+    std::optional<uint64_t> queries = {};  // that are left in both; nothing: without a limit
   };
   absl::StatusOr<Prepared> PrepareEngine(const pir::Engine& engine,
                                          const std::vector<std::string>& parties, bool anew);
@@ -92,22 +93,29 @@ class Session {
   // The servers of an engine's roles, and the two sessions of one that keeps state.
   struct EnginePlace {
     std::vector<client::Transport*> servers;
+    std::vector<std::string> names;     // "party 2"
     Digest identity = {};               // of the servers, in order
+    std::optional<Digest> swapped;      // of two, in the other order
     std::string path;                   // of the hint
     std::vector<std::string> sessions;  // two
   };
   absl::StatusOr<EnginePlace> PlaceOf(const pir::Engine& engine,
                                       const std::vector<std::string>& parties);
+  // What a preparation of the session brings, for people: "the table is read once, 1.1 GB".
+  static std::string PreparationText(const client::EngineClient& client);
   struct OpenedEngine {
     std::unique_ptr<client::SessionFile> file;  // null without state
     std::unique_ptr<client::EngineClient> client;
     // Of an engine that keeps state: what is there is complete, though it may be spent.
     bool ready() const;
     uint64_t left() const { return client->budget().value_or(~uint64_t{0}); }
+    bool unlimited() const { return client->prepared() && !client->budget().has_value(); }
   };
-  // FAILED_PRECONDITION: another process uses the session's file.
+  // FAILED_PRECONDITION: another process uses the session's file. INVALID_ARGUMENT: it is of the
+  // same parties in swapped roles, and is not given up.
   absl::StatusOr<std::unique_ptr<client::SessionFile>> OpenSessionFile(const EnginePlace& place,
-                                                                       const std::string& path);
+                                                                       const std::string& path,
+                                                                       bool give_up = false);
   absl::StatusOr<OpenedEngine> OpenEngine(const pir::Engine& engine, const EnginePlace& place,
                                           std::unique_ptr<client::SessionFile> file,
                                           uint32_t pad_to);

@@ -82,6 +82,20 @@ absl::StatusOr<crowd::CrowdOptions> OptionsOf(const cli::Values& values,
                                               const client::Config& config) {
   crowd::CrowdOptions options;
   SHOAL_ASSIGN_OR_RETURN(options.engine, EngineOf(values));
+  const std::vector<std::string> parties = cli::TextsOf(values, "party");
+  if (options.engine != nullptr && options.engine->roles().size() == 2) {
+    options.parties = {config.offline_party, config.online_party};
+    for (size_t i = 0; i < parties.size() && parties.size() == 2; ++i) {
+      SHOAL_ASSIGN_OR_RETURN(options.parties[i], Small("party", parties[i]));
+    }
+    if (options.parties[0] == 0 || parties.size() == 1 || parties.size() > 2) {
+      return cli::UsageError(
+          absl::StrCat("--party: ", options.engine->name(),
+                       " takes two parties, offline first, unless the configuration names them"));
+    }
+  } else if (!parties.empty()) {
+    return cli::UsageError("--party is for engines of two servers; others ask the frontend");
+  }
   options.devices = cli::SmallOr(values, "devices", options.devices);
   options.connections = cli::SmallOr(values, "connections", options.connections);
   options.pad_to = cli::SmallOr(values, "pad", config.options.pad_to);
@@ -223,15 +237,18 @@ absl::Status RunSimulate(const Connector& connect, const cli::Values& values, cl
   UndisturbedClock clock;
   ThreadPool pool;
   Console console("shoal simulate", /*quiet=*/false, /*announce=*/true, io);
-  SHOAL_ASSIGN_OR_RETURN(
-      const crowd::CrowdReport report,
-      crowd::RunCrowd(
-          options, config.pins, keys, expected ? &*expected : nullptr,
-          [&] { return connect(config.frontend); },
-          {.clock = &clock, .random = &random, .pool = &pool, .sleep = client::SleepFor},
-          [&](const std::string& stage, uint64_t done, uint64_t total) {
-            console.Count(stage, done, total);
-          }));
+  SHOAL_ASSIGN_OR_RETURN(const crowd::CrowdReport report,
+                         crowd::RunCrowd(
+                             options, config.pins, keys, expected ? &*expected : nullptr,
+                             [&] { return connect(config.frontend); },
+                             {.clock = &clock,
+                              .random = &random,
+                              .pool = &pool,
+                              .sleep = client::SleepFor,
+                              .connect_to = connect},
+                             [&](const std::string& stage, uint64_t done, uint64_t total) {
+                               console.Count(stage, done, total);
+                             }));
   if (json_wanted) {
     JsonObject object;
     object.Text("engine", report.engine);
@@ -336,6 +353,9 @@ round, and seconds are those of all parties' processors.
             options.add_options()("queries", cli::Number(),
                                   "queries of all devices together, shared evenly, instead of "
                                   "--pad");
+            options.add_options()("party", cli::Texts(),
+                                  "with an engine of two servers: its parties, offline first "
+                                  "(those of the configuration)");
             options.add_options()("connections", cli::Number(), "connections at a time (16)");
             options.add_options()("share-connections",
                                   "the devices share --connections connections and requests of up "

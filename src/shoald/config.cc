@@ -42,6 +42,10 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   if (config.max_connections() > 1'000'000) return bad("max_connections: at most 1000000");
   if (config.stage_limit_s() > 86'400) return bad("stage_limit_s: at most 86400");
   if (config.spool_memory_mib() > uint64_t{1} << 24) return bad("spool_memory_mib: at most 2^24");
+  HeavyWork& heavy = *config.mutable_heavy_work();
+  if (heavy.threads() > 1024) return bad("heavy_work.threads: at most 1024");
+  if (heavy.seconds_per_hour() > 3600) return bad("heavy_work.seconds_per_hour: at most 3600");
+  heavy.set_seconds_per_hour(Or(heavy.seconds_per_hour(), 60u));
   if (config.has_monitoring()) {
     MonitoringConfig& monitoring = *config.mutable_monitoring();
     if (monitoring.port() == 0 || monitoring.port() > 65'535) {

@@ -55,6 +55,13 @@ absl::Status CheckSetups(const ServedTable& served, std::span<const pir::Engine*
   return absl::OkStatus();
 }
 
+PirService::PirService(const roster::Roster* roster, PirServiceOptions options)
+    : roster_(roster), options_(std::move(options)), heavy_shares_(options_.heavy) {
+  if (options_.heavy_threads > 1) {
+    heavy_pool_ = std::make_unique<ThreadPool>(options_.heavy_threads - 1);
+  }
+}
+
 absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(const roster::Roster* roster,
                                                                ServedTable served,
                                                                PirServiceOptions options) {
@@ -74,6 +81,7 @@ absl::StatusOr<std::unique_ptr<PirService>> PirService::Create(const roster::Ros
   service->table_ = std::move(served.table);
   service->most_query_bytes_ = service->MostQueryBytes();
   service->worker_ = std::thread([s = service.get()] { s->Work(); });
+  service->heavy_worker_ = std::thread([s = service.get()] { s->WorkOnHeavy(); });
   return service;
 }
 
@@ -83,12 +91,16 @@ PirService::~PirService() {
     stopping_ = true;
   }
   wake_.NotifyAll();
+  wake_heavy_.NotifyAll();
   if (worker_.joinable()) worker_.join();
+  if (heavy_worker_.joinable()) heavy_worker_.join();
 }
 
 absl::StatusOr<pir::Made> PirService::Make(const pir::Engine& engine, const pir::Content& content,
                                            const wire::SignedPirSetup& setup, bool products) const {
-  pir::ServerOptions options{.max_hint_bytes = options_.max_hint_bytes, .pool = options_.pool};
+  pir::ServerOptions options{.max_hint_bytes = options_.max_hint_bytes,
+                             .pool = options_.pool,
+                             .heavy_pool = heavy_pool_.get()};
   if (options_.progress) {
     options.progress = [this, &engine](uint64_t done, uint64_t total) {
       options_.progress(engine, done, total);
@@ -253,6 +265,12 @@ absl::Status PirService::Enqueue(wire::Frame& request, net::Reply& reply) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a request has 1 to ", pir::kMaxQueriesPerRequest, " queries, not ", message.count()));
   }
+  if (engine->IsHeavy(role, message.kind())) {
+    if (message.count() != 1) {
+      return absl::InvalidArgumentError("a request for hints asks for one thing");
+    }
+    return EnqueueHeavy(engine, role, message.kind(), request.bulk, reply);
+  }
   {
     const MutexLock lock(queue_mutex_);
     if (waiting_bytes_ + request.bulk.size() > kMaxWaitingBytes) {
@@ -344,6 +362,54 @@ void PirService::AnswerPass(std::vector<Waiting> pass) {
                                                     *std::move(answers[i])))
                     : pass[i].reply(answers[i].status());
   }
+}
+
+absl::Status PirService::EnqueueHeavy(const pir::Engine* engine, pir::Role role, uint32_t kind,
+                                      Bytes& body, net::Reply& reply) {
+  {
+    const MutexLock lock(queue_mutex_);
+    SHOAL_RETURN_IF_ERROR(heavy_shares_.Add(reply.from(), since_start_.Seconds()));
+    heavy_.push_back({engine, role, kind, 1, std::move(body), std::move(reply)});
+  }
+  wake_heavy_.NotifyOne();
+  return absl::OkStatus();
+}
+
+void PirService::WorkOnHeavy() {
+  for (;;) {
+    std::optional<Waiting> next;
+    {
+      const MutexLock lock(queue_mutex_);
+      while (!stopping_ && heavy_.empty()) wake_heavy_.Wait(queue_mutex_);
+      if (stopping_) return;
+      next.emplace(std::move(heavy_.front()));
+      heavy_.pop_front();
+    }
+    AnswerHeavy(*std::move(next));
+  }
+}
+
+void PirService::AnswerHeavy(Waiting waiting) {
+  const pir::RequestView request = {waiting.kind, waiting.count, waiting.body};
+  const Stopwatch stopwatch;
+  const CpuMeter cpu;
+  absl::StatusOr<Bytes> answer;
+  {
+    const ReaderLock lock(served_mutex_);
+    answer = std::move(
+        served_.at(waiting.engine).server->Answer(waiting.role, std::span(&request, 1))[0]);
+    const MutexLock reports_lock(reports_mutex_);
+    wire::PirReport& report = reports_.at(waiting.engine);
+    report.set_heavy_requests(report.heavy_requests() + 1);
+    report.set_heavy_cpu_seconds(report.heavy_cpu_seconds() + cpu.Seconds());
+  }
+  {
+    const MutexLock lock(queue_mutex_);
+    heavy_shares_.Done(waiting.reply.from(), stopwatch.Seconds(), since_start_.Seconds());
+  }
+  answer.ok() ? waiting.reply(wire::MakeFrame(FrameType::kPirQuery, wire::PirQueryResponse(),
+                                              *std::move(answer)))
+              : waiting.reply(answer.status());
 }
 
 absl::Status PirService::Reload(ServedTable next, const std::function<absl::Status()>& commit) {

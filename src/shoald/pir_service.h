@@ -23,6 +23,7 @@
 #include "src/pir/engine.h"
 #include "src/pir/setup/maker.h"
 #include "src/roster/roster.h"
+#include "src/shoald/heavy_shares.h"
 #include "src/table/table.h"
 #include "src/wire/frame.h"
 #include "src/wire/pir.pb.h"
@@ -38,6 +39,10 @@ struct PirServiceOptions {
   // RESOURCE_EXHAUSTED. Callers give up after a minute: a server that answers those who are gone
   // answers nobody.
   double max_wait_seconds = 30;
+  // Heavy requests (pir::Engine::IsHeavy): threads that work on one beside those of `pool`, at
+  // least one, and what one address may take.
+  uint32_t heavy_threads = 1;
+  HeavyShares::Limits heavy = {};
   // Where what took so long to make is kept for the next start (src/pir/setup/product_file.h);
   // empty: nowhere.
   std::string directory = {};
@@ -63,7 +68,8 @@ absl::Status CheckSetups(const ServedTable& served, std::span<const pir::Engine*
                          const roster::Roster& roster);
 
 // Thread-safe. One thread of its own answers queries: whatever has come in while it worked is
-// answered in one pass over the table, kMaxPass queries at a time.
+// answered in one pass over the table, kMaxPass queries at a time. Another one works on heavy
+// requests, one at a time in the order in which they came, so that queries do not wait for them.
 class PirService {
  public:
   static constexpr size_t kMaxPass = 16;
@@ -111,8 +117,7 @@ class PirService {
     std::optional<pir::Delta> delta;
   };
 
-  PirService(const roster::Roster* roster, PirServiceOptions options)
-      : roster_(roster), options_(std::move(options)) {}
+  PirService(const roster::Roster* roster, PirServiceOptions options);
   // Checks that every engine has a setup for this table, which all parties signed.
   // Changes nothing, on disk neither: what it makes may not come to be served.
   absl::StatusOr<pir::Made> Make(const pir::Engine& engine, const pir::Content& content,
@@ -126,10 +131,14 @@ class PirService {
   absl::StatusOr<wire::Frame> Answer(const wire::Frame& request) const
       ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
   absl::Status Enqueue(wire::Frame& request, net::Reply& reply);
+  absl::Status EnqueueHeavy(const pir::Engine* engine, pir::Role role, uint32_t kind, Bytes& body,
+                            net::Reply& reply);
   // Of the largest request of queries that any engine takes.
   uint64_t MostQueryBytes() const ABSL_SHARED_LOCKS_REQUIRED(served_mutex_);
   void Work();
   void AnswerPass(std::vector<Waiting> pass);
+  void WorkOnHeavy();
+  void AnswerHeavy(Waiting waiting);
 
   const roster::Roster* const roster_;
   const PirServiceOptions options_;
@@ -154,8 +163,12 @@ class PirService {
   double pass_seconds_ ABSL_GUARDED_BY(queue_mutex_) = 0;  // the last one's
   // Other requests that came while a hint was refreshed.
   std::deque<std::pair<wire::Frame, net::Reply>> deferred_ ABSL_GUARDED_BY(queue_mutex_);
+  CondVar wake_heavy_;
+  std::deque<Waiting> heavy_ ABSL_GUARDED_BY(queue_mutex_);
+  HeavyShares heavy_shares_ ABSL_GUARDED_BY(queue_mutex_);
   std::atomic<uint64_t> most_query_bytes_ = 0;
-  std::thread worker_;
+  std::unique_ptr<ThreadPool> heavy_pool_;  // beside the thread itself; null: that thread alone
+  std::thread worker_, heavy_worker_;
 };
 
 }  // namespace shoal::shoald

@@ -199,7 +199,8 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_THAT(other.output, HasSubstr("it runs simplepir"));
   const Result unknown = deployment().Query(client, {"--engine", "triplepir", "7"});
   EXPECT_EQ(unknown.code, 2) << unknown.output;
-  EXPECT_THAT(unknown.output, HasSubstr("there are chain, simplepir, doublepir and piano"));
+  EXPECT_THAT(unknown.output,
+              HasSubstr("there are chain, simplepir, doublepir, piano and treepir"));
 
   server.Signal(SIGTERM);
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
@@ -288,6 +289,67 @@ TEST(EngineProcess, PianoIsPreparedAndAsked) {
   }
   server.Signal(SIGTERM);
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
+}
+
+// TreePIR: two parties that the client names, one of which makes its hints.
+TEST(EngineProcess, TreePirAsksTheTwoPartiesThatTheClientNames) {
+  const Words engine = {"--engine", "treepir"}, both = {"--party", "1", "--party", "2"};
+  Deployment deployment("treepir", 60, {"--row-bytes", "64"}, "treepir");
+  const Process first = deployment.Start(1, engine);
+  std::optional<Process> second(deployment.Start(2, engine));
+  const std::string client = deployment.NewClient();
+  const auto prepare = [&](const Words& options) {
+    return RunToEnd(Words{Shoal(), "prepare", "--config", deployment.path(client + ".textproto")} +
+                    engine + options);
+  };
+  const auto query = [&](const Words& options) {
+    return deployment.Query(client, engine + options);
+  };
+  const auto refused = [&](const Result& result, int code, const char* says) {
+    EXPECT_EQ(result.code, code) << result.output;
+    EXPECT_THAT(result.output, HasSubstr(says));
+  };
+
+  // Nobody chooses them but the client.
+  refused(query({"7"}), 1, "offline_party and online_party in the configuration");
+  refused(query({"--party", "1", "7"}), 2, "treepir takes 2, not 1");
+  refused(query({"--party", "2", "--party", "2", "7"}), 2, "one party must not be both");
+  refused(query({"--party", "1", "--party", "3", "7"}), 1, "party 3");
+
+  const Result prepared = prepare(both);
+  EXPECT_EQ(prepared.code, 0) << prepared.output;
+  EXPECT_THAT(prepared.output, HasSubstr("queries\tunlimited"));
+  EXPECT_THAT(prepared.output, HasSubstr("party 1 is the offline server, party 2 the online"));
+  EXPECT_THAT(prepared.output, HasSubstr("both together learn everything"));
+  EXPECT_THAT(prepare(both).output, HasSubstr("there is nothing to do"));
+
+  const auto served = [&](const Words& options) {
+    const Result result = query(options + Words{"7", "59", "no-such-key"});
+    EXPECT_EQ(result.code, 0) << result.output;
+    EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+    EXPECT_THAT(result.output, HasSubstr("both together learn everything"));
+  };
+  served(both);
+  // A session's offline server knows its sets: it must never be asked as the online one.
+  refused(query({"--party", "2", "--party", "1", "7"}), 1, "in swapped roles");
+
+  // Without one of them nothing is asked.
+  second->Signal(SIGTERM);
+  EXPECT_THAT(second->Wait(), ::testing::Optional(0)) << second->Output();
+  second.reset();
+  EXPECT_EQ(query(both + Words{"7"}).code, 1);
+  second.emplace(deployment.Start(2, engine));
+  served(both);
+
+  // The configuration can name them.
+  const fs::path config = deployment.path(client + ".textproto");
+  const std::string text = Text(config);
+  WriteText(config, text + " offline_party: 1 online_party: 2");
+  served({});
+  WriteText(config, text + " offline_party: 2 online_party: 2");
+  refused(query({"7"}), 1, "online_party");
 }
 
 // The product that makes a start slow is kept for the next start. A product that is damaged or
@@ -444,7 +506,8 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
     EXPECT_EQ(result.code, code) << result.output;
     EXPECT_THAT(result.output, HasSubstr(part));
   };
-  refused(1, {"--engine", "triplepir"}, 2, "there are chain, simplepir, doublepir and piano");
+  refused(1, {"--engine", "triplepir"}, 2,
+          "there are chain, simplepir, doublepir, piano and treepir");
   refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
   refused(1, {"--engine", "doublepir"}, 1,
           "the parties have not signed this table's setup of doublepir (shoal table sign-engine");

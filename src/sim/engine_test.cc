@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/stubs/logging.h"
 #include "gtest/gtest.h"
+#include "src/base/address_block.h"
 #include "src/base/byte_source.h"
 #include "src/base/check.h"
 #include "src/base/clock.h"
@@ -35,9 +36,11 @@
 #include "src/pir/lwe/family.h"
 #include "src/pir/sets/family.h"
 #include "src/pir/sets/tree_pir.h"
+#include "src/pir/sets/tree_sets.h"
 #include "src/pir/setup/maker.h"
 #include "src/pir/setup/product_file.h"
 #include "src/pir/setup/signed_setup.h"
+#include "src/pir/testing/memory_store.h"
 #include "src/pir/testing/xor_engine.h"
 #include "src/roster/testing/parties.h"
 #include "src/shoald/pir_service.h"
@@ -159,14 +162,17 @@ class World {
   std::map<const pir::Engine*, std::map<uint64_t, pir::SignedEpoch>> setups_;
 };
 
-absl::StatusOr<Frame> CallService(shoald::PirService& service, const Frame& request) {
+absl::StatusOr<Frame> CallService(shoald::PirService& service, const Frame& request,
+                                  Origin from = std::nullopt) {
   SHOAL_ASSIGN_OR_RETURN(const wire::FrameLimits limits, service.Limits(request.type));
   SHOAL_RETURN_IF_ERROR(wire::CheckLimits(wire::HeaderOf(request), limits));
   std::promise<Frame> promise;
   std::future<Frame> future = promise.get_future();
-  service.Handle(request, net::Reply([&](Frame answer, std::unique_ptr<ByteSource>) {
-                   promise.set_value(std::move(answer));
-                 }));
+  service.Handle(request, net::Reply(
+                              [&](Frame answer, std::unique_ptr<ByteSource>) {
+                                promise.set_value(std::move(answer));
+                              },
+                              std::move(from)));
   Frame frame = future.get();
   if (frame.type == FrameType::kError) return wire::ErrorOf(frame);
   return frame;
@@ -680,7 +686,7 @@ TEST_F(PianoSim, ASessionThatIsSpentSaysSo) {
 // TreePIR at two parties: hints once, then one query to each server for a key; a process that ends
 // between a query and its answers sends the query again first.
 TEST(EngineSim, TreePirAsksTwoPartiesAndGoesOnAfterARestart) {
-  const pir::Engine& engine = pir::sets::TreePirEngine();
+  const pir::Engine& engine = pir::sets::TreePir();
   World world;
   const auto table = world.MakeTable(1, 100, 128);
   std::vector<std::unique_ptr<shoald::PirService>> services;
@@ -735,6 +741,85 @@ TEST(EngineSim, TreePirAsksTwoPartiesAndGoesOnAfterARestart) {
       EXPECT_EQ(transports[party]->calls.size(), before[party] + 3);
     }
   }
+}
+
+// Two servers that state different setups are asked for nothing, and nothing is spent.
+TEST(EngineSim, TwoServersMustStateTheSame) {
+  const pir::Engine& engine = pir::sets::TreePir();
+  World world;
+  const auto first = world.MakeTable(1, 100, 128), second = world.MakeTable(2, 100, 128);
+  std::vector<std::unique_ptr<shoald::PirService>> services;
+  std::vector<std::unique_ptr<DirectTransport>> transports;
+  for (const auto& table : {first, second}) {
+    auto service = shoald::PirService::Create(&world.roster(), world.SignSetups(table, {&engine}),
+                                              {.engines = {&engine}, .pool = &world.pool()});
+    SHOAL_ASSERT_OK(service.status());
+    services.push_back(*std::move(service));
+    transports.push_back(std::make_unique<DirectTransport>(&world, services.back().get()));
+  }
+  Device device(&world);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const client::Deployment deployment,
+      client::Deployment::Fetch(*transports[0], world.parties().pinned(), device.state, kNowS));
+  for (const bool swapped : {false, true}) {
+    pir::testing::MemoryStore store;
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        const auto client, client::EngineClient::Create(
+                               &deployment, {transports[swapped].get(), transports[!swapped].get()},
+                               {.engine = &engine, .store = &store}, device.Environment()));
+    EXPECT_THAT(client->Prepare(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                            "nothing is asked until both serve the same"));
+    EXPECT_TRUE(store.disk().state.empty());
+  }
+  for (const auto& transport : transports) {
+    for (const FrameType call : transport->calls) EXPECT_EQ(call, FrameType::kGetPirSetup);
+  }
+}
+
+// A stranger who asks for hints all the time gets its share of the server's time, and others go on.
+TEST(EngineSim, HintsForOneAddressAreLimited) {
+  const pir::Engine& engine = pir::sets::TreePir();
+  World world;
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto service,
+      shoald::PirService::Create(
+          &world.roster(), world.SignSetups(world.MakeTable(1, 100, 128), {&engine}),
+          {.engines = {&engine},
+           .pool = &world.pool(),
+           .heavy = {.seconds_per_hour = 1e-9, .waiting = 8, .waiting_of_one = 2}}));
+  wire::GetPirSetupRequest ask;
+  ask.set_engine("treepir");
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Frame frame,
+                             CallService(*service, wire::MakeFrame(FrameType::kGetPirSetup, ask)));
+  wire::GetPirSetupResponse setup;
+  SHOAL_ASSERT_OK(wire::ParseFrame(frame, FrameType::kGetPirSetup, setup));
+  const Bytes id = ToBytes(pir::SetupId(setup.setup().setup()));
+  const auto call = [&](const char* role, uint32_t kind, size_t bytes, const Origin& from) {
+    wire::PirQueryRequest query;
+    query.set_engine("treepir");
+    query.set_role(role);
+    query.set_kind(kind);
+    query.set_count(1);
+    Bytes body = id;
+    body.resize(id.size() + bytes);
+    return CallService(*service, wire::MakeFrame(FrameType::kPirQuery, query, body), from).status();
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::sets::TreeShape shape,
+                             pir::sets::TreeShapeOf(setup.setup().setup()));
+  const size_t hints = pir::sets::kTreeSeedBytes + 4;
+  const Origin stranger = AddressBlock(MappedIpv4({192, 0, 2, 1})),
+               other = AddressBlock(MappedIpv4({192, 0, 2, 2}));
+  SHOAL_EXPECT_OK(call("offline", pir::sets::kTreeHints, hints, stranger));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(call("offline", pir::sets::kTreeHints, hints, stranger),
+                StatusIs(absl::StatusCode::kResourceExhausted, "this address has taken its"));
+  }
+  // Queries of the same address are not hints, and others' hints are theirs.
+  SHOAL_EXPECT_OK(call("online", pir::sets::kTreeQuery, shape.query_bytes(), stranger));
+  SHOAL_EXPECT_OK(call("offline", pir::sets::kTreeHints, hints, other));
+  // The online server makes none for anybody.
+  EXPECT_THAT(call("online", pir::sets::kTreeHints, hints, other),
+              StatusIs(absl::StatusCode::kInvalidArgument, ""));
 }
 
 // A batch over chunks through the service is what the engine's server answers.

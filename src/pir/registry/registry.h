@@ -20,7 +20,7 @@ std::span<const Engine* const> Engines();
 // all that there are.
 absl::StatusOr<const Engine*> FindEngine(absl::string_view name);
 
-// "chain (default), simplepir, doublepir or piano": for help texts.
+// "chain (default), simplepir, doublepir, piano or treepir": for help texts.
 std::string EngineNames();
 
 }  // namespace shoal::pir

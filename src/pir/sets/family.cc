@@ -9,6 +9,8 @@
 #include "src/pir/sets/half_sets.h"
 #include "src/pir/sets/piano.h"
 #include "src/pir/sets/stream.h"
+#include "src/pir/sets/tree_pir.h"
+#include "src/pir/sets/tree_sets.h"
 
 namespace shoal::pir::sets {
 namespace {
@@ -49,10 +51,58 @@ double RowNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
          (double{kQueries} * shape.chunks);
 }
 
+// What TreePIR's servers and its client do, over a table of about so many bytes, in nanoseconds.
+struct TreeTimes {
+  double hint_row = 0, row = 0, ask_block = 0, recover = 0;
+};
+TreeTimes TreeNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
+  const TreeShape shape =
+      *TreeShapeFor(std::max<uint64_t>(64, bytes / record_bytes), record_bytes, 1 << 20);
+  const Bytes table(shape.table_bytes());
+  Seed key;
+  random.Fill(key.mutable_view());
+  const TreeKeys keys = DeriveTreeKeys(shape, key);
+  TreeTimes times;
+  // Enough of them that a chunk is read for many, as when all are made.
+  const uint32_t hints = std::min<uint32_t>(2048, shape.hints);
+  Bytes parities(uint64_t{hints} * record_bytes);
+  times.hint_row =
+      Typical([&] { MakeTreeParities(shape, table, keys.seed, 0, parities, nullptr); }) /
+      (double{1} * hints * shape.chunks);
+
+  // What it costs to ask depends on the sets alone, so all XORs may be zeros.
+  const TreeFunction function(shape, keys);
+  TreeHints client(shape, &function);
+  SHOAL_CHECK(client.TakeParities(Bytes(shape.parity_bytes())).ok());
+  Bytes online(shape.query_bytes()), offline(shape.query_bytes()), record(record_bytes);
+  Bytes answer(shape.answer_bytes());
+  std::vector<uint32_t> offsets(shape.query_offsets());
+  uint64_t row = 0;
+  double asked = 0, answered = 0, recovered = 0;
+  constexpr int kQueries = 8;
+  for (int i = 0; i < kQueries; ++i) {
+    row = (row * 5 + 99) % shape.rows;
+    Stopwatch cpu(Stopwatch::kProcess);
+    SHOAL_CHECK(client.Ask(row, 0, online, offline).ok());
+    asked += static_cast<double>(cpu.Nanoseconds());
+    cpu = Stopwatch(Stopwatch::kProcess);
+    SHOAL_CHECK(ExpandTreeQuery(shape, online, offsets).ok());
+    AnswerTreeQuery(shape, table, offsets, answer);
+    answered += static_cast<double>(cpu.Nanoseconds());
+    cpu = Stopwatch(Stopwatch::kProcess);
+    SHOAL_CHECK(client.Finish(answer, answer, record).ok());
+    recovered += static_cast<double>(cpu.Nanoseconds());
+  }
+  times.ask_block = asked / kQueries / (double{1} * shape.hints * shape.levels());
+  times.row = answered / kQueries / shape.rows_read();
+  times.recover = recovered / kQueries;
+  return times;
+}
+
 class TheFamily final : public Family {
  public:
   std::span<const Engine* const> engines() const override {
-    static const Engine* const engines[] = {&Piano()};
+    static const Engine* const engines[] = {&Piano(), &TreePir()};
     return engines;
   }
 
@@ -64,10 +114,14 @@ class TheFamily final : public Family {
     units.push_back({"sets_stream_byte", Positive(digest_ns / static_cast<double>(chunk.size()))});
 
     constexpr uint32_t kNarrow = 64, kWide = 1024;
-    const double narrow = RowNs(bytes, kNarrow, random), wide = RowNs(bytes, kWide, random);
-    const double byte = Positive((wide - narrow) / (kWide - kNarrow));
-    units.push_back({"sets_row", Positive(narrow - kNarrow * byte)});
-    units.push_back({"sets_row_byte", byte});
+    // What a row costs whose bytes are few, and what each byte adds.
+    const auto split = [&](absl::string_view row, absl::string_view row_byte, double narrow,
+                           double wide) {
+      const double byte = Positive((wide - narrow) / (kWide - kNarrow));
+      units.push_back({row, Positive(narrow - kNarrow * byte)});
+      units.push_back({row_byte, byte});
+    };
+    split("sets_row", "sets_row_byte", RowNs(bytes, kNarrow, random), RowNs(bytes, kWide, random));
 
     // A client over a table of zeros: what it costs to ask depends on the sets alone.
     constexpr int kAsked = 8;
@@ -97,6 +151,17 @@ class TheFamily final : public Family {
     const auto [choice_ns, recover_ns] = times(kWide);
     units.push_back({"sets_choice", Positive(choice_ns)});
     units.push_back({"sets_recover_byte", Positive(recover_ns)});
+
+    const Bytes from(bytes / 4 + 1);
+    Bytes to(from.size());
+    const double copy = Typical([&] { std::ranges::copy(from, to.begin()); });
+    units.push_back({"sets_copy_byte", Positive(copy / static_cast<double>(to.size()))});
+
+    const TreeTimes slim = TreeNs(bytes, kNarrow, random), broad = TreeNs(bytes, kWide, random);
+    split("tree_row", "tree_row_byte", slim.row, broad.row);
+    split("tree_hint_row", "tree_hint_row_byte", slim.hint_row, broad.hint_row);
+    units.push_back({"tree_block", Positive(broad.ask_block)});
+    units.push_back({"tree_recover_byte", Positive(broad.recover / kWide)});
     return units;
   }
 };

@@ -404,7 +404,7 @@ absl::Status HintTable::RedoFinish(BytesView record) {
   return absl::OkStatus();
 }
 
-void HintTable::Advance(std::span<const Change> changes) {
+void HintTable::Advance(std::span<const RowChange> changes) {
   for (size_t begin = 0, end = 0; begin < changes.size(); begin = end) {
     const uint32_t chunk = shape_.ChunkOf(changes[begin].row);
     for (; end < changes.size() && end - begin < kChangesTogether &&
@@ -454,7 +454,7 @@ class BitNumbers {
 
 }  // namespace
 
-void HintTable::AdvanceChunk(uint32_t chunk, std::span<const Change> changes) {
+void HintTable::AdvanceChunk(uint32_t chunk, std::span<const RowChange> changes) {
   const GatherKernel& kernel = FastestGather();
   // The backup of a query on its way takes a hint's place later.
   const uint32_t placed = spent_ - asked_.has_value(), waiting = shape_.backups - placed;

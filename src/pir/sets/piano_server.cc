@@ -12,8 +12,8 @@
 #include "src/pir/pages.h"
 #include "src/pir/sets/half_sets.h"
 #include "src/pir/sets/piano.h"
+#include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/stream.h"
-#include "src/storage/memory.h"
 
 namespace shoal::pir::sets {
 namespace {
@@ -70,34 +70,22 @@ class PianoServer final : public Server {
   absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
                                                std::span<const uint64_t> changed_rows) override {
     SHOAL_RETURN_IF_ERROR(CheckNext(content, changed_rows));
-    const uint64_t each = 8 + uint64_t{shape_.record_bytes};
-    const uint64_t bytes = changed_rows.size() * each;
-    Delta delta;
-    delta.from = id_;
-    const bool worth_it = bytes <= setup_.hint_bytes() / kMaxDeltaPart &&
-                          CheckMemory(bytes, "piano: what changed").ok();
-    if (worth_it) delta.changes.reserve(bytes);
-    Bytes old(shape_.record_bytes);
+    std::optional<Bytes> changes = TakeChangedRows(
+        changed_rows, shape_.record_bytes, setup_.hint_bytes() / kMaxDeltaPart,
+        [this](uint64_t row) { return RecordAt(row); }, content.copy);
     std::vector<uint32_t> chunks;
     for (const uint64_t row : changed_rows) {
-      const MutableBytes record = RecordAt(row);
-      std::ranges::copy(record, old.begin());
-      content.copy(row, record);
       if (chunks.empty() || chunks.back() != shape_.ChunkOf(row)) {
         chunks.push_back(shape_.ChunkOf(row));
       }
-      if (!worth_it) continue;
-      AppendLe<uint64_t>(delta.changes, row);
-      for (size_t i = 0; i < old.size(); ++i) old[i] ^= record[i];
-      Append(delta.changes, old);
     }
+    const Digest from = id_;
     ForEach(chunks.size(), [&](size_t i) { DigestChunk(chunks[i]); });
     setup_.set_epoch(content.epoch);
     setup_.set_manifest_digest(ToString(content.manifest_digest));
     Sign();
-    if (!worth_it) return std::optional<Delta>();
-    delta.to = setup_;
-    return std::optional<Delta>(std::move(delta));
+    if (!changes.has_value()) return std::optional<Delta>();
+    return std::optional<Delta>({.from = from, .to = setup_, .changes = *std::move(changes)});
   }
 
  private:
@@ -132,12 +120,7 @@ class PianoServer final : public Server {
         content.epoch <= setup_.epoch()) {
       return absl::InvalidArgumentError("piano: no later epoch of this table in this shape");
     }
-    for (size_t i = 0; i < changed_rows.size(); ++i) {
-      if (changed_rows[i] >= shape_.rows || (i > 0 && changed_rows[i] <= changed_rows[i - 1])) {
-        return absl::InvalidArgumentError("piano: changed rows that do not rise");
-      }
-    }
-    return absl::OkStatus();
+    return CheckChangedRows(changed_rows, shape_.rows);
   }
 
   absl::StatusOr<Bytes> AnswerOne(Role role, const RequestView& request) const {

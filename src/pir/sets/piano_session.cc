@@ -8,7 +8,9 @@
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 #include "src/pir/sets/half_sets.h"
+#include "src/pir/sets/journal.h"
 #include "src/pir/sets/piano.h"
+#include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/stream.h"
 #include "src/storage/memory.h"
 
@@ -32,11 +34,6 @@ constexpr size_t kFlagsAt = kKeyAt + kKeyBytes, kHeadBytes = kFlagsAt + 2;
 enum Entry : uint8_t { kDigestsCame = 1, kChunkCame = 2, kSpent = 3, kAnswered = 4 };
 constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
 
-// When the journal is longer than so many times the state, a state is saved. Of a stream, every
-// byte is then written once to the journal, and half as much to states.
-constexpr uint64_t kMostJournal = 2;
-constexpr uint64_t kLeastJournalBytes = uint64_t{1} << 20;
-
 SecretVector<uint8_t> EncodeSpent(const HintTable::Question& question) {
   SecretVector<uint8_t> out(kSpentBytes);
   out[0] = kSpent;
@@ -54,11 +51,11 @@ absl::Status Malformed() { return absl::DataLossError("piano: the session's stat
 class PianoSession final : public Session {
  public:
   PianoSession(const wire::PirSetup& setup, const SetShape& shape, SessionStore* store)
-      : setup_(setup), id_(SetupId(setup)), shape_(shape), pieces_(shape), store_(*store) {}
+      : setup_(setup), id_(SetupId(setup)), shape_(shape), pieces_(shape), journal_(store) {}
 
   // Takes what the store has.
   absl::Status Load() {
-    const BytesView saved = store_.saved();
+    const BytesView saved = journal_.saved();
     if (saved.empty()) return absl::OkStatus();
     if (saved.size() < kHeadBytes || AsText(saved.first(kIdAt)) != kMagic) return Malformed();
     if (AsText(saved.subspan(kTableAt, sizeof(Digest))) != setup_.table_id()) {
@@ -78,9 +75,8 @@ class PianoSession final : public Session {
     digests_ = ToBytes(rest.first(digests_bytes));
     const BytesView table = rest.subspan(digests_bytes);
     if (with_table ? !table_->Decode(table).ok() : !table.empty()) return Malformed();
-    for (const BytesView entry : store_.appended()) {
+    for (const BytesView entry : journal_.appended()) {
       if (!Redo(entry)) return Malformed();
-      journal_bytes_ += entry.size();
     }
     AddWaiting();
     Digest id;
@@ -102,7 +98,7 @@ class PianoSession final : public Session {
   uint64_t KeysPerStep() const override { return 1; }
 
   absl::StatusOr<Request> Prepare(RandomSource& random) override {
-    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
     if (table_ == nullptr || behind_.has_value()) {
       SecretArray<kKeyBytes> key;
       random.Fill(key.mutable_view());
@@ -131,7 +127,7 @@ class PianoSession final : public Session {
   }
 
   absl::Status TakePrepared(BytesView answer) override {
-    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
     if (!part_.has_value()) {
       return absl::FailedPreconditionError("piano: an answer before its request");
     }
@@ -152,7 +148,7 @@ class PianoSession final : public Session {
   absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override;
 
   absl::Status Advance(const DeltaView& delta) override {
-    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
     const Digest to = SetupId(delta.to);
     if (delta.from != behind_.value_or(id_) || (behind_.has_value() && to != id_)) {
       return absl::FailedPreconditionError("piano: a delta between other epochs");
@@ -161,18 +157,8 @@ class PianoSession final : public Session {
     if (!SameShape(setup_, delta.to) || delta.to.rows() != shape_.rows) {
       return absl::InvalidArgumentError("piano: a delta to a table of another shape");
     }
-    const uint64_t each = 8 + uint64_t{shape_.record_bytes};
-    if (delta.changes.size() % each != 0) {
-      return absl::InvalidArgumentError("piano: a delta that ends within a row");
-    }
-    std::vector<HintTable::Change> changes(delta.changes.size() / each);
-    for (size_t i = 0; i < changes.size(); ++i) {
-      const BytesView change = delta.changes.subspan(i * each, each);
-      changes[i] = {.row = LoadLe<uint64_t>(change.data()), .difference = change.subspan(8)};
-      if (changes[i].row >= shape_.rows || (i > 0 && changes[i].row <= changes[i - 1].row)) {
-        return absl::InvalidArgumentError("piano: a delta whose rows do not rise");
-      }
-    }
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<RowChange> changes,
+                           ParseRowChanges(delta.changes, shape_.rows, shape_.record_bytes));
     setup_ = delta.to;
     id_ = to;
     behind_.reset();
@@ -192,12 +178,6 @@ class PianoSession final : public Session {
   enum class Part { kOfDigests, kOfChunk, kAnswer };
 
   bool IsReady() const { return table_ != nullptr && table_->complete() && !behind_.has_value(); }
-
-  absl::Status CheckUsable() const {
-    if (!failed_) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        "piano: the session could not be written, and has to be opened anew");
-  }
 
   // Chunks that have come.
   uint32_t Chunks() const { return table_->chunks_added() + waiting_chunks_; }
@@ -231,8 +211,7 @@ class PianoSession final : public Session {
     return out;
   }
 
-  // Both leave the session unusable if they fail: what is on disk is not known then, and nothing
-  // may be sent.
+  // Both leave the session unusable if they fail.
   absl::Status Save() {
     AddWaiting();
     SecretVector<uint8_t> head(kHeadBytes);
@@ -249,22 +228,11 @@ class PianoSession final : public Session {
       hints = table_->EncodeHead();
       parts.insert(parts.end(), {hints, table_->parities(), table_->backup_parities()});
     }
-    failed_ = true;
-    SHOAL_RETURN_IF_ERROR(store_.SaveParts(parts));
-    failed_ = false;
-    journal_bytes_ = 0;
-    return absl::OkStatus();
+    return journal_.Save(parts);
   }
   absl::Status Write(BytesView entry) {
-    failed_ = true;
-    SHOAL_RETURN_IF_ERROR(store_.Append(entry));
-    failed_ = false;
-    journal_bytes_ += entry.size();
-    if (journal_bytes_ > kLeastJournalBytes &&
-        journal_bytes_ > kMostJournal * HintTable::StateBytes(shape_)) {
-      return Save();
-    }
-    return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(journal_.Append(entry));
+    return journal_.IsLong(HintTable::StateBytes(shape_)) ? Save() : absl::OkStatus();
   }
 
   // Whether the entry can follow.
@@ -390,7 +358,7 @@ class PianoSession final : public Session {
   Digest id_;
   const SetShape shape_;
   const StreamPieces pieces_;
-  SessionStore& store_;
+  Journal journal_;
   SecretArray<kKeyBytes> key_;
   std::unique_ptr<SetFunction> sets_;
   std::unique_ptr<HintTable> table_;
@@ -401,8 +369,6 @@ class PianoSession final : public Session {
   // Chunks that have come and been written, and are to be added to the table.
   Bytes waiting_;
   uint32_t waiting_chunks_ = 0;
-  uint64_t journal_bytes_ = 0;
-  bool failed_ = false;
 };
 
 class PianoBatch final : public Batch {
@@ -416,7 +382,7 @@ class PianoBatch final : public Batch {
 
   absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
     SHOAL_CHECK(steps() > 0);
-    SHOAL_RETURN_IF_ERROR(session_.CheckUsable());
+    SHOAL_RETURN_IF_ERROR(session_.journal_.CheckUsable());
     if (!session_.IsReady()) {
       return absl::FailedPreconditionError("piano: the session was not prepared");
     }
@@ -436,7 +402,7 @@ class PianoBatch final : public Batch {
 
   absl::Status Finish(std::span<const BytesView> answers) override {
     SHOAL_CHECK(answers.size() == 1);
-    SHOAL_RETURN_IF_ERROR(session_.CheckUsable());
+    SHOAL_RETURN_IF_ERROR(session_.journal_.CheckUsable());
     const auto& asked = session_.table_->asked();
     if (!asked.has_value() || asked->backup != backup_) {
       return absl::FailedPreconditionError("piano: an answer without its query");
@@ -461,7 +427,7 @@ class PianoBatch final : public Batch {
 
 absl::StatusOr<std::unique_ptr<Batch>> PianoSession::Ask(const Wanted& wanted) {
   SHOAL_CHECK(wanted.rows.size() <= wanted.keys);
-  SHOAL_RETURN_IF_ERROR(CheckUsable());
+  SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
   if (needed(wanted.keys) != Need::kNothing) {
     return absl::FailedPreconditionError("piano: the session was not prepared");
   }

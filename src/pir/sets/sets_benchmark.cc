@@ -217,7 +217,7 @@ void BM_HalfSetsAdvance(benchmark::State& state) {
   Bytes difference(shape.record_bytes, 7);
   double seconds = 0;
   for (auto _ : state) {
-    std::vector<HintTable::Change> changes(count);
+    std::vector<RowChange> changes(count);
     const uint64_t first = random.Below(shape.rows / count);
     for (uint64_t i = 0; i < count; ++i) {
       changes[i] = {.row = first + i * (shape.rows / count), .difference = difference};

@@ -134,13 +134,13 @@ void Run(const Options& options) {
   Print("AES blocks", blocks, "1/s");
   Print("rows added up, of one chunk", near, "1/s");
 
-  SecretArray<16> seed, own;
-  random.Fill(seed.mutable_view());
-  random.Fill(own.mutable_view());
+  Seed key;
+  random.Fill(key.mutable_view());
+  const TreeKeys keys = DeriveTreeKeys(shape, key);
   Bytes parities(shape.parity_bytes());
   const uint32_t hints = options.hints == 0 ? shape.hints : std::min(options.hints, shape.hints);
   const double make = MedianOf(options.rounds, [&] {
-    MakeTreeParities(shape, *table, seed, 0,
+    MakeTreeParities(shape, *table, keys.seed, 0,
                      MutableBytes(parities).first(uint64_t{hints} * shape.record_bytes), nullptr,
                      kernel);
   });
@@ -152,7 +152,7 @@ void Run(const Options& options) {
   Print("hints: rows added up / limit of one chunk", added / make / near, "");
   Print("hints: share of AES", added / 4 * 1.1 / blocks / make, "");
 
-  const TreeFunction function(shape, seed, own, kernel);
+  const TreeFunction function(shape, keys, kernel);
   TreeHints client(shape, &function);
   SHOAL_CHECK(client.TakeParities(parities).ok());
   Bytes queries[2] = {Bytes(shape.query_bytes()), Bytes(shape.query_bytes())};
@@ -163,7 +163,9 @@ void Run(const Options& options) {
   int right = 0;
   for (int i = 0; i < options.queries; ++i) {
     const uint64_t row = random.Below(shape.rows);
-    ask.push_back(Seconds([&] { SHOAL_CHECK(client.Ask(row, queries[0], queries[1]).ok()); }));
+    const auto from = static_cast<uint32_t>(random.Below(shape.hints));
+    ask.push_back(
+        Seconds([&] { SHOAL_CHECK(client.Ask(row, from, queries[0], queries[1]).ok()); }));
     for (int server = 0; server < 2; ++server) {
       expand.push_back(Seconds(
           [&] { SHOAL_CHECK(ExpandTreeQuery(shape, queries[server], offsets, kernel).ok()); }));
@@ -183,14 +185,12 @@ void Run(const Options& options) {
                         all.data());
       }));
     }
-    finish.push_back(Seconds([&] { client.Finish(answers[0], answers[1], record); }));
+    finish.push_back(
+        Seconds([&] { SHOAL_CHECK(client.Finish(answers[0], answers[1], record).ok()); }));
     right += std::ranges::equal(record,
                                 BytesView(*table).subspan(row * shape.record_bytes, record.size()));
   }
-  double read = 0;  // rows of each chunk that an answer reads
-  for (uint32_t level = 0; level < shape.levels(); ++level) {
-    read += 2.0 * (shape.Fan(level) - 1) / shape.Fan(level);
-  }
+  const double read = shape.rows_read() / shape.chunks;
   Print("client: ask", Median(ask), "s");
   Print("client: ask, least", *std::min_element(ask.begin(), ask.end()), "s");
   Print("client: AES / limit",

@@ -14,6 +14,7 @@
 
 #include <cstring>
 
+#include "sodium.h"
 #include "src/base/inline.h"
 #include "src/pir/sets/tree_kernel.h"
 
@@ -80,6 +81,7 @@ void ExpandNodes(const uint8_t* nodes, size_t count, uint64_t first, size_t bloc
       HashBlocks(keys, one);
       one[0].Store(rest);
       std::memcpy(out, rest, now * kBlock);
+      sodium_memzero(rest, sizeof rest);
       nodes += now * kBlock;
       out += now * kBlock;
       count -= now;
@@ -114,6 +116,7 @@ void ExpandNodes(const uint8_t* nodes, size_t count, uint64_t first, size_t bloc
         uint8_t some[V::kBlocks * kBlock];
         x[i].Store(some);
         std::memcpy(to[i], some, wanted[i] * kBlock);
+        sodium_memzero(some, sizeof some);
       }
     }
   }
@@ -157,6 +160,8 @@ void LeavesOfTrees(const uint8_t* roots, size_t count, const uint32_t* numbers, 
     std::memcpy(rest, roots, now * kBlock);
     LeavesOfSome<V, 1>(keys, rest, numbers, levels, word, mask, words);
     std::memcpy(out, words, now * sizeof *words);
+    sodium_memzero(rest, sizeof rest);
+    sodium_memzero(words, sizeof words);
     roots += now * kBlock;
     out += now;
     count -= now;

@@ -1,17 +1,18 @@
-// TreePIR (tree_sets.h) behind the interface of engines: two servers that do not collude, an
-// offline and an online one.
+// TreePIR (tree_sets.h, docs/tree-sets.md) behind the interface of engines: two servers that do not
+// collude, an offline and an online one.
 //
 //   kind         role               body                                answer
 //   kTreeQuery   offline, online    setup's id, a tree without a leaf   an XOR for each chunk
 //   kTreeHints   offline            setup's id, seed, first hint (u32)  XORs of TreeHintsOf()
-//   hints,
-//                                                                       fewer at the end
+//                                                                       hints, fewer at the end
 //
 // A session asks for its hints once, piece by piece, and then sends one query to each server for
-// every key. A query that was sent and not answered waits in the session's state, and is sent again
-// before the next lookup.
+// every key. A query that was sent and not answered waits in the session's journal, and is sent
+// again before the next lookup. Hints follow the epochs by deltas (row_changes.h).
 #ifndef SHOAL_SRC_PIR_SETS_TREE_PIR_H_
 #define SHOAL_SRC_PIR_SETS_TREE_PIR_H_
+
+#include <string>
 
 #include "src/pir/engine.h"
 #include "src/pir/sets/tree_sets.h"
@@ -20,14 +21,20 @@ namespace shoal::pir::sets {
 
 inline constexpr uint32_t kTreeQuery = 0;
 inline constexpr uint32_t kTreeHints = 1;
+inline constexpr size_t kTreeSeedBytes = 16;
 
 // Hints of one request: as many as are made together.
 uint32_t TreeHintsOf(const TreeShape& shape);
 
+// PirSetup.shape for trees whose nodes have 2^fan_bits children, 1 to kMaxTreeFanBits: 1 is the
+// paper's tree, with the shortest queries. The engine itself chooses two levels (docs/tree-sets.md
+// compares them); parties that sign another setup are served by it.
+std::string EncodeTreeSetupShape(uint32_t fan_bits);
+
 // The shape that both sides make of a setup. INVALID_ARGUMENT names what is out of range.
 absl::StatusOr<TreeShape> TreeShapeOf(const wire::PirSetup& setup);
 
-const Engine& TreePirEngine();
+const Engine& TreePir();
 
 }  // namespace shoal::pir::sets
 

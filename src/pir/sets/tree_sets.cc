@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/hash.h"
 #include "src/base/status_macros.h"
 
 namespace shoal::pir::sets {
@@ -80,6 +81,14 @@ uint32_t LeavesOfLevel(const TreeShape& shape, uint32_t level) {
 
 }  // namespace
 
+double TreeShape::rows_read() const {
+  double of_a_chunk = 0;
+  for (uint32_t level = 0; level < levels(); ++level) {
+    of_a_chunk += 2.0 * (Fan(level) - 1) / Fan(level);
+  }
+  return of_a_chunk * chunks;
+}
+
 uint32_t TreeShape::query_blocks() const {
   uint32_t blocks = 0;
   for (uint32_t level = 0; level + 1 < levels(); ++level) blocks += Fan(level) - 1;
@@ -123,19 +132,33 @@ absl::StatusOr<TreeShape> TreeShapeFor(uint64_t rows, uint32_t record_bytes, uin
   return shape;
 }
 
-struct TreeFunction::Cipher {
-  EVP_CIPHER_CTX* context = EVP_CIPHER_CTX_new();
+TreeKeys DeriveTreeKeys(const TreeShape& shape, const Seed& key) {
+  Digest both = Transcript("shoal tree sets keys v1", key.view())
+                    .U64(shape.rows)
+                    .U64(shape.record_bytes)
+                    .U64(shape.offset_bits)
+                    .U64(shape.fan_bits)
+                    .U64(shape.hints)
+                    .Finish();
+  TreeKeys keys = {.seed = SecretArray<16>(BytesView(both).first(16)),
+                   .own = SecretArray<16>(BytesView(both).subspan(16))};
+  sodium_memzero(both.data(), both.size());
+  return keys;
+}
 
-  explicit Cipher(const SecretArray<16>& key) {
-    SHOAL_CHECK(context != nullptr &&
-                EVP_EncryptInit_ex(context, EVP_aes_128_ecb(), nullptr, key.data(), nullptr) == 1 &&
-                EVP_CIPHER_CTX_set_padding(context, 0) == 1);
+class TreeCipher {
+ public:
+  explicit TreeCipher(const SecretArray<16>& key) {
+    SHOAL_CHECK(context_ != nullptr &&
+                EVP_EncryptInit_ex(context_, EVP_aes_128_ecb(), nullptr, key.data(), nullptr) ==
+                    1 &&
+                EVP_CIPHER_CTX_set_padding(context_, 0) == 1);
   }
-  Cipher(const Cipher&) = delete;
-  Cipher& operator=(const Cipher&) = delete;
-  ~Cipher() { EVP_CIPHER_CTX_free(context); }  // wipes the key
+  TreeCipher(const TreeCipher&) = delete;
+  TreeCipher& operator=(const TreeCipher&) = delete;
+  ~TreeCipher() { EVP_CIPHER_CTX_free(context_); }  // wipes the key
 
-  // The sets from `first` on.
+  // The sets of the key from `first` on.
   void Draw(uint64_t first, uint32_t mask, std::span<TreeBlock> roots,
             std::span<uint32_t> shifts) const {
     constexpr size_t kTogether = 128;
@@ -148,7 +171,7 @@ struct TreeFunction::Cipher {
         StoreLe<uint64_t>(&bytes[i * kBlock], 2 * (first + done) + i);
       }
       int written = 0;
-      SHOAL_CHECK(EVP_EncryptUpdate(context, bytes.data(), &written, bytes.data(),
+      SHOAL_CHECK(EVP_EncryptUpdate(context_, bytes.data(), &written, bytes.data(),
                                     static_cast<int>(bytes.size())) == 1 &&
                   static_cast<size_t>(written) == bytes.size());
       for (size_t i = 0; i < count; ++i) {
@@ -157,15 +180,18 @@ struct TreeFunction::Cipher {
       }
     }
   }
+
+ private:
+  EVP_CIPHER_CTX* const context_ = EVP_CIPHER_CTX_new();
 };
 
-TreeFunction::TreeFunction(const TreeShape& shape, const SecretArray<16>& seed,
-                           const SecretArray<16>& own, const TreeKernel& kernel)
+TreeFunction::TreeFunction(const TreeShape& shape, const TreeKeys& keys, const TreeKernel& kernel)
     : shape_(shape),
       kernel_(kernel),
-      offline_(std::make_unique<Cipher>(seed)),
-      own_(std::make_unique<Cipher>(own)) {
-  SHOAL_CHECK(CheckTreeShape(shape).ok());
+      seed_(std::make_unique<TreeCipher>(keys.seed)),
+      own_(std::make_unique<TreeCipher>(keys.own)) {
+  // The offline server would know the sets of queries.
+  SHOAL_CHECK(CheckTreeShape(shape).ok() && !EqualSecret(keys.seed.view(), keys.own.view()));
 }
 TreeFunction::~TreeFunction() = default;
 
@@ -174,8 +200,10 @@ void TreeFunction::Draw(uint64_t first, std::span<TreeBlock> roots,
   SHOAL_CHECK(roots.size() == shifts.size());
   const size_t known =
       first < shape_.hints ? std::min<uint64_t>(shape_.hints - first, roots.size()) : 0;
-  offline_->Draw(first, shape_.offset_mask(), roots.first(known), shifts.first(known));
-  own_->Draw(first + known, shape_.offset_mask(), roots.subspan(known), shifts.subspan(known));
+  seed_->Draw(first, shape_.offset_mask(), roots.first(known), shifts.first(known));
+  if (known == roots.size()) return;
+  own_->Draw(first + known - shape_.hints, shape_.offset_mask(), roots.subspan(known),
+             shifts.subspan(known));
 }
 
 void TreeFunction::LeavesOf(uint32_t leaf, std::span<const TreeBlock> roots,
@@ -191,21 +219,25 @@ void TreeFunction::LeavesOf(uint32_t leaf, std::span<const TreeBlock> roots,
 
 TreeBlock TreeFunction::NodeOf(const TreeBlock& root, uint32_t level, uint32_t node) const {
   const uint32_t leaf = node << shape_.BitsBelow(level);
-  TreeBlock now = root, next;
+  // The nodes above are as secret as the root.
+  SecretArray<kBlock> above(root.bytes);
+  TreeBlock now;
   for (uint32_t l = 0; l <= level; ++l) {
-    kernel_.expand(now.bytes.data(), 1, shape_.DigitOf(leaf, l), 1, next.bytes.data());
-    now = next;
+    kernel_.expand(above.data(), 1, shape_.DigitOf(leaf, l), 1, now.bytes.data());
+    std::ranges::copy(now.bytes, above.data());
   }
   return now;
 }
 
-TreeHints::TreeHints(const TreeShape& shape, const TreeSource* source, uint64_t first_query)
+TreeHints::Question::~Question() { sodium_memzero(this, sizeof *this); }
+TreeHints::Set::~Set() { sodium_memzero(this, sizeof *this); }
+
+TreeHints::TreeHints(const TreeShape& shape, const TreeSource* source)
     : shape_(shape),
       source_(*source),
       roots_(shape.hints),
       shifts_(shape.hints),
-      parities_(shape.parity_bytes()),
-      queries_(first_query) {
+      parities_(shape.parity_bytes()) {
   SHOAL_CHECK(CheckTreeShape(shape).ok());
   source_.Draw(0, roots_, shifts_);
 }
@@ -218,7 +250,7 @@ absl::Status TreeHints::TakeParities(BytesView parities) {
                      shape_.hints - taken_, " of ", shape_.record_bytes, " bytes are missing"));
   }
   if (count == 0) return absl::OkStatus();
-  std::ranges::copy(parities, ParityOf(taken_).begin());
+  std::ranges::copy(parities, MutableParityOf(taken_).begin());
   taken_ += static_cast<uint32_t>(count);
   return absl::OkStatus();
 }
@@ -229,11 +261,11 @@ TreeHints::Set TreeHints::DrawOne(uint64_t set) const {
   return drawn;
 }
 
-TreeHints::Set TreeHints::NewSetWith(uint64_t set, uint64_t row) const {
-  Set drawn = DrawOne(set);
+TreeHints::Set TreeHints::NewSetOf(const Question& question) const {
+  Set drawn = DrawOne(shape_.hints + 2 * question.query);
   uint32_t leaf = 0;
-  source_.LeavesOf(shape_.ChunkOf(row), {&drawn.root, 1}, {&leaf, 1});
-  drawn.shift = leaf ^ shape_.OffsetOf(row);
+  source_.LeavesOf(shape_.ChunkOf(question.row), {&drawn.root, 1}, {&leaf, 1});
+  drawn.shift = leaf ^ shape_.OffsetOf(question.row);
   return drawn;
 }
 
@@ -263,33 +295,36 @@ void TreeHints::WriteWithout(uint32_t leaf, const Set& set, MutableBytes out) co
   bits.Add(set.shift, shape_.offset_bits);
 }
 
-absl::Status TreeHints::Ask(uint64_t row, MutableBytes online, MutableBytes offline) {
+absl::Status TreeHints::Ask(uint64_t row, uint32_t from, MutableBytes online,
+                            MutableBytes offline) {
+  SHOAL_CHECK(from < shape_.hints);
   if (row >= shape_.rows) return absl::OutOfRangeError("tree sets: no such row");
   if (asked_.has_value()) {
     return absl::FailedPreconditionError("tree sets: the query before is not finished");
   }
-  if (taken_ < shape_.hints) {
-    return absl::FailedPreconditionError("tree sets: not all hints are there");
-  }
+  if (!complete()) return absl::FailedPreconditionError("tree sets: not all hints are there");
   const uint32_t chunk = shape_.ChunkOf(row), offset = shape_.OffsetOf(row);
 
-  // The first hint that holds the row. All are looked at.
+  // The first hint from `from` on that holds the row. All are looked at.
   constexpr uint32_t kTogether = 4096;
   SecretVector<uint32_t> leaves(std::min(kTogether, shape_.hints));
   uint64_t found = 0, hint = 0;
-  for (uint32_t done = 0; done < shape_.hints; done += kTogether) {
-    const uint32_t count = std::min(kTogether, shape_.hints - done);
-    source_.LeavesOf(chunk, std::span(roots_).subspan(done, count), std::span(leaves).first(count));
-    const uint32_t at = FastestTreeKernel().find(leaves.data(), &shifts_[done], offset, count);
-    const uint64_t first = ~EqualMask(at, count) & ~found;
-    found |= first;
-    hint = Select(first, done + at, hint);
-  }
+  const auto look = [&](uint32_t begin, uint32_t end) {
+    for (uint32_t done = begin; done < end; done += kTogether) {
+      const uint32_t count = std::min(kTogether, end - done);
+      source_.LeavesOf(chunk, std::span(roots_).subspan(done, count),
+                       std::span(leaves).first(count));
+      const uint32_t at = FastestTreeKernel().find(leaves.data(), &shifts_[done], offset, count);
+      const uint64_t first = ~EqualMask(at, count) & ~found;
+      found |= first;
+      hint = Select(first, done + at, hint);
+    }
+  };
+  look(from, shape_.hints);
+  look(0, from);
 
-  asked_ = {.row = row,
-            .set = shape_.hints + 2 * queries_++,
-            .hint = static_cast<uint32_t>(hint),
-            .held = found != 0};
+  asked_ = {
+      .row = row, .query = queries_++, .hint = static_cast<uint32_t>(hint), .held = found != 0};
   WriteQueries(*asked_, online, offline);
   return absl::OkStatus();
 }
@@ -298,7 +333,7 @@ void TreeHints::WriteQueries(const Question& question, MutableBytes online,
                              MutableBytes offline) const {
   // Two sets that nobody has seen: one holds the row and goes to the offline server; the other goes
   // to the online server if no hint holds it.
-  const Set instead = DrawOne(question.set + 1);
+  const Set instead = DrawOne(shape_.hints + 2 * question.query + 1);
   const uint64_t held = 0 - uint64_t{question.held};
   Set sent = {.root = roots_[question.hint], .shift = shifts_[question.hint]};
   for (size_t i = 0; i < kBlock; ++i) {
@@ -308,7 +343,7 @@ void TreeHints::WriteQueries(const Question& question, MutableBytes online,
   sent.shift = static_cast<uint32_t>(Select(held, sent.shift, instead.shift));
   const uint32_t chunk = shape_.ChunkOf(question.row);
   WriteWithout(chunk, sent, online);
-  WriteWithout(chunk, NewSetWith(question.set, question.row), offline);
+  WriteWithout(chunk, NewSetOf(question), offline);
 }
 
 absl::Status TreeHints::AskAgain(MutableBytes online, MutableBytes offline) const {
@@ -319,95 +354,146 @@ absl::Status TreeHints::AskAgain(MutableBytes online, MutableBytes offline) cons
   return absl::OkStatus();
 }
 
-bool TreeHints::Finish(BytesView online, BytesView offline, MutableBytes record) {
-  SHOAL_CHECK(online.size() == shape_.answer_bytes() && offline.size() == shape_.answer_bytes() &&
-              record.size() == shape_.record_bytes && asked_.has_value());
-  const Question question = *asked_;
-  asked_.reset();
-  const uint64_t held = question.held ? ~uint64_t{0} : 0;
-  const auto mask = static_cast<uint8_t>(held);
-  const uint64_t at = uint64_t{shape_.ChunkOf(question.row)} * shape_.record_bytes;
-  const MutableBytes parity = ParityOf(question.hint);
+absl::StatusOr<bool> TreeHints::Finish(BytesView online, BytesView offline, MutableBytes record) {
+  SHOAL_CHECK(record.size() == shape_.record_bytes);
+  if (!asked_.has_value()) {
+    return absl::FailedPreconditionError("tree sets: no query waits for its answers");
+  }
+  if (online.size() != shape_.answer_bytes() || offline.size() != shape_.answer_bytes()) {
+    return absl::InvalidArgumentError(absl::StrCat("tree sets: answers of ", online.size(), " and ",
+                                                   offline.size(), " bytes instead of ",
+                                                   shape_.answer_bytes()));
+  }
+  const auto mask = static_cast<uint8_t>(0 - uint32_t{asked_->held});
+  const uint64_t at = uint64_t{shape_.ChunkOf(asked_->row)} * shape_.record_bytes;
+  const MutableBytes parity = MutableParityOf(asked_->hint);
   for (size_t i = 0; i < record.size(); ++i) {
     record[i] = mask & (parity[i] ^ online[at + i]);
     parity[i] ^= mask & (parity[i] ^ offline[at + i] ^ record[i]);
   }
-  const Set set = NewSetWith(question.set, question.row);
+  ReplaceSet(*asked_);
+  const bool held = asked_->held;
+  asked_.reset();
+  return held;
+}
+
+void TreeHints::ReplaceSet(const Question& question) {
+  const uint64_t held = 0 - uint64_t{question.held};
+  const Set set = NewSetOf(question);
   TreeBlock& root = roots_[question.hint];
   for (size_t i = 0; i < kBlock; ++i) {
     root.bytes[i] = static_cast<uint8_t>(Select(held, set.root.bytes[i], root.bytes[i]));
   }
   uint32_t& shift = shifts_[question.hint];
   shift = static_cast<uint32_t>(Select(held, set.shift, shift));
-  return question.held;
+}
+
+BytesView TreeHints::ParityOf(uint32_t hint) const {
+  return BytesView(parities_).subspan(uint64_t{hint} * shape_.record_bytes, shape_.record_bytes);
+}
+
+absl::Status TreeHints::Redo(const Question& question) {
+  if (asked_.has_value() || !complete() || question.query != queries_ ||
+      question.row >= shape_.rows || question.hint >= shape_.hints) {
+    return absl::InvalidArgumentError("tree sets: a query that cannot follow");
+  }
+  ++queries_;
+  asked_ = question;
+  return absl::OkStatus();
+}
+
+absl::Status TreeHints::RedoFinish(BytesView parity) {
+  if (!asked_.has_value() || parity.size() != shape_.record_bytes) {
+    return absl::InvalidArgumentError("tree sets: an end without a query");
+  }
+  std::ranges::copy(parity, MutableParityOf(asked_->hint).begin());
+  ReplaceSet(*asked_);
+  asked_.reset();
+  return absl::OkStatus();
+}
+
+void TreeHints::Advance(std::span<const RowChange> changes) {
+  SecretVector<uint32_t> leaves(taken_);
+  std::vector<const RowChange*> at_offset(shape_.chunk_rows());
+  for (size_t begin = 0, end = 0; begin < changes.size(); begin = end) {
+    const uint32_t chunk = shape_.ChunkOf(changes[begin].row);
+    for (; end < changes.size() && shape_.ChunkOf(changes[end].row) == chunk; ++end) {
+      const RowChange& change = changes[end];
+      SHOAL_CHECK(change.row < shape_.rows && change.difference.size() == shape_.record_bytes &&
+                  (end == 0 || changes[end - 1].row < change.row));
+      at_offset[shape_.OffsetOf(change.row)] = &change;
+    }
+    source_.LeavesOf(chunk, std::span(roots_).first(taken_), leaves);
+    for (uint32_t i = 0; i < taken_; ++i) {
+      const RowChange* change = at_offset[leaves[i] ^ shifts_[i]];
+      if (change == nullptr) continue;
+      const MutableBytes parity = MutableParityOf(i);
+      FastestTreeKernel().add(parity.data(), change->difference.data(), parity.size(),
+                              parity.data());
+    }
+    for (size_t i = begin; i < end; ++i) at_offset[shape_.OffsetOf(changes[i].row)] = nullptr;
+  }
 }
 
 namespace {
 
-// A state begins with the number of queries, the number of XORs taken, whether a query waits, and
-// what it asks.
-constexpr size_t kStateHeaderBytes = 8 + 4 + 1 + 8 + 8 + 4 + 1;
-
-template <typename T>
-void Put(uint8_t*& at, T value) {
-  StoreLe<T>(at, value);
-  at += sizeof value;
-}
-template <typename T>
-T Take(const uint8_t*& at) {
-  const T value = LoadLe<T>(at);
-  at += sizeof value;
-  return value;
-}
+// A head: the number of queries, the number of XORs taken, whether a query waits, and what it asks;
+// the roots and the shifts.
+constexpr size_t kQuestionAt = 8 + 4 + 1, kRootsAt = kQuestionAt + 8 + 4 + 1;
 
 }  // namespace
 
-uint64_t TreeHints::state_bytes() const { return kStateHeaderBytes + shape_.client_bytes(); }
-
-void TreeHints::Save(MutableBytes state) const {
-  SHOAL_CHECK(state.size() == state_bytes());
-  const Question question = asked_.value_or(Question{});
-  uint8_t* at = state.data();
-  Put<uint64_t>(at, queries_);
-  Put<uint32_t>(at, taken_);
-  Put<uint8_t>(at, asked_.has_value());
-  Put<uint64_t>(at, question.row);
-  Put<uint64_t>(at, question.set);
-  Put<uint32_t>(at, question.hint);
-  Put<uint8_t>(at, question.held);
-  at = std::copy_n(DataOf(std::span(roots_)), roots_.size() * kBlock, at);
-  for (const uint32_t shift : shifts_) Put<uint32_t>(at, shift);
-  std::ranges::copy(parities_, at);
+SecretVector<uint8_t> TreeHints::EncodeHead() const {
+  SecretVector<uint8_t> head(kRootsAt + roots_.size() * (kBlock + 4));
+  StoreLe<uint64_t>(&head[0], queries_);
+  StoreLe<uint32_t>(&head[8], taken_);
+  if (asked_.has_value()) {
+    head[12] = 1;
+    StoreLe<uint64_t>(&head[kQuestionAt], asked_->row);
+    StoreLe<uint32_t>(&head[kQuestionAt + 8], asked_->hint);
+    head[kQuestionAt + 12] = asked_->held;
+  }
+  uint8_t* at = std::copy_n(DataOf(std::span(roots_)), roots_.size() * kBlock, &head[kRootsAt]);
+  for (const uint32_t shift : shifts_) {
+    StoreLe<uint32_t>(at, shift);
+    at += 4;
+  }
+  return head;
 }
 
-absl::Status TreeHints::Restore(BytesView state) {
-  const absl::Status damaged =
-      absl::DataLossError("tree sets: the hints that were kept are damaged");
-  if (state.size() != state_bytes()) return damaged;
-  const uint8_t* at = state.data();
-  const auto queries = Take<uint64_t>(at);
-  const auto taken = Take<uint32_t>(at);
-  const auto waits = Take<uint8_t>(at);
-  Question question = {};
-  question.row = Take<uint64_t>(at);
-  question.set = Take<uint64_t>(at);
-  question.hint = Take<uint32_t>(at);
-  const auto held = Take<uint8_t>(at);
-  question.held = held == 1;
-  const uint8_t* const shifts = at + roots_.size() * kBlock;
-  bool fits = taken <= shape_.hints && waits <= 1 && held <= 1 && question.row < shape_.rows &&
-              question.hint < shape_.hints && (waits == 0 || taken == shape_.hints);
+BytesView TreeHints::parities() const {
+  return BytesView(parities_).first(uint64_t{taken_} * shape_.record_bytes);
+}
+
+absl::Status TreeHints::Decode(BytesView state) {
+  const auto damaged = [] { return absl::DataLossError("tree sets: a state that is malformed"); };
+  const size_t head_bytes = kRootsAt + roots_.size() * (kBlock + 4);
+  if (state.size() < head_bytes) return damaged();
+  const auto queries = LoadLe<uint64_t>(state.data());
+  const auto taken = LoadLe<uint32_t>(&state[8]);
+  const uint8_t waits = state[12], held = state[kQuestionAt + 12];
+  const Question question = {.row = LoadLe<uint64_t>(&state[kQuestionAt]),
+                             .query = queries - 1,
+                             .hint = LoadLe<uint32_t>(&state[kQuestionAt + 8]),
+                             .held = held == 1};
+  const BytesView parities = state.subspan(head_bytes);
+  bool fits = taken <= shape_.hints && parities.size() == uint64_t{taken} * shape_.record_bytes &&
+              waits <= 1 && held <= 1 && question.row < shape_.rows &&
+              question.hint < shape_.hints && queries <= kMaxQueries &&
+              (queries == 0 || taken == shape_.hints) && (waits == 0 || queries > 0);
+  const uint8_t* const roots = &state[kRootsAt];
+  const uint8_t* const shifts = roots + roots_.size() * kBlock;
   for (size_t i = 0; i < shifts_.size(); ++i) {
     fits &= LoadLe<uint32_t>(shifts + 4 * i) < shape_.chunk_rows();
   }
-  if (!fits) return damaged;
+  if (!fits) return damaged();
   queries_ = queries;
   taken_ = taken;
   asked_.reset();
   if (waits == 1) asked_ = question;
-  std::copy_n(at, roots_.size() * kBlock, DataOf(std::span(roots_)));
+  std::copy_n(roots, roots_.size() * kBlock, DataOf(std::span(roots_)));
   for (size_t i = 0; i < shifts_.size(); ++i) shifts_[i] = LoadLe<uint32_t>(shifts + 4 * i);
-  std::copy_n(shifts + 4 * shifts_.size(), parities_.size(), parities_.begin());
+  std::ranges::copy(parities, parities_.begin());
   return absl::OkStatus();
 }
 
@@ -513,7 +599,7 @@ void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray
   SHOAL_CHECK(first <= shape.hints && sets <= shape.hints - first);
   SecretVector<TreeBlock> roots(sets);
   SecretVector<uint32_t> shifts(sets);
-  TreeFunction(shape, seed, seed, kernel).Draw(first, roots, shifts);
+  TreeCipher(seed).Draw(first, shape.offset_mask(), roots, shifts);
   const auto make = [&](size_t begin, size_t end) {
     ParityMaker maker(shape, table, kernel);
     const size_t group = TreeGroupOf(shape);
@@ -526,7 +612,9 @@ void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray
   if (pool == nullptr) {
     make(0, sets);
   } else {
-    pool->ParallelFor(sets, TreeGroupOf(shape), make);
+    // All threads have something to do, also for one group.
+    const uint64_t each = (sets + pool->size()) / (pool->size() + 1);
+    pool->ParallelFor(sets, std::clamp<uint64_t>(each, 1, TreeGroupOf(shape)), make);
   }
 }
 

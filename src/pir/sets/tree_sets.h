@@ -18,7 +18,8 @@
 //
 // The hint holds the row that is asked for, in the chunk left out: the online server's XOR for
 // that chunk and the hint's XOR make the record. The new set holds the row, too; its XOR and the
-// record make a hint that takes the old one's place, so that hints last for ever.
+// record make a hint that takes the old one's place, so that hints last for ever. What a client
+// sends does not depend on any answer, and an answer that is wrong spoils one hint at most.
 //
 // A set without a leaf is what hangs on the way from the root to the leaf: at every level the
 // children that are not on the way, from left to right. They do not tell where the way went. With
@@ -38,6 +39,7 @@
 #include "src/base/bytes.h"
 #include "src/base/secret.h"
 #include "src/parallel/thread_pool.h"
+#include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/tree_kernel.h"
 
 namespace shoal::pir::sets {
@@ -88,6 +90,9 @@ struct TreeShape {
   // All leaves that a server makes of a query.
   uint32_t query_offsets() const { return (1u << leaf_bits) - 1; }
 
+  // That one server reads for an answer, on average over the places of queries.
+  double rows_read() const;
+
   // Of one query, to one server, and of its answer; of a client's XORs, and of all that it keeps.
   uint64_t query_bytes() const {
     return TreeKernel::kBlockBytes * uint64_t{query_blocks()} +
@@ -108,6 +113,9 @@ absl::StatusOr<TreeShape> TreeShapeFor(uint64_t rows, uint32_t record_bytes, uin
 // INVALID_ARGUMENT.
 absl::Status CheckTreeShape(const TreeShape& shape);
 
+// The sets of one key: AES-128 (tree_sets.cc).
+class TreeCipher;
+
 // What the sets are. Implementations: TreeFunction, and tests that go through all possible sets.
 class TreeSource {
  public:
@@ -123,6 +131,15 @@ class TreeSource {
   virtual TreeBlock NodeOf(const TreeBlock& root, uint32_t level, uint32_t node) const = 0;
 };
 
+// A client's keys.
+struct TreeKeys {
+  SecretArray<16> seed;  // of the hints' first sets, which the offline server is told
+  SecretArray<16> own;   // of the sets of queries
+};
+// Both, of one that is drawn for each new set of hints. They depend on the whole shape: whoever
+// made hints of another shape by the same key all the same would never send a set twice.
+TreeKeys DeriveTreeKeys(const TreeShape& shape, const Seed& key);
+
 // Child x of a node n is H(n ^ x), with H(x) = AES(x) ^ x under a fixed key. Leaf x is the
 // little-endian 32-bit word x mod 4 of child x / 4, of which the lowest offset_bits count.
 // H is correlation robust if AES under the fixed key is a random permutation (Guo, Katz, Wang, Yu,
@@ -130,11 +147,12 @@ class TreeSource {
 // section IV): that is, the children of random nodes are random.
 //
 // Set i's root is AES-128(key, 2 i), its shift the first word of AES-128(key, 2 i + 1), numbers as
-// little-endian blocks. The key is the seed that the offline server knows for the sets below
-// shape.hints, and the client's own for others. Not even const calls may run at the same time.
+// little-endian blocks, under one of two keys: sets below shape.hints under the seed that the
+// offline server knows, set shape.hints + j under the client's own, as number j. Not even const
+// calls may run at the same time.
 class TreeFunction final : public TreeSource {
  public:
-  TreeFunction(const TreeShape& shape, const SecretArray<16>& seed, const SecretArray<16>& own,
+  TreeFunction(const TreeShape& shape, const TreeKeys& keys,
                const TreeKernel& kernel = FastestTreeKernel());
   ~TreeFunction() override;
   void Draw(uint64_t first, std::span<TreeBlock> roots, std::span<uint32_t> shifts) const override;
@@ -143,68 +161,90 @@ class TreeFunction final : public TreeSource {
   TreeBlock NodeOf(const TreeBlock& root, uint32_t level, uint32_t node) const override;
 
  private:
-  struct Cipher;
   const TreeShape shape_;
   const TreeKernel& kernel_;
-  const std::unique_ptr<Cipher> offline_, own_;
+  const std::unique_ptr<const TreeCipher> seed_, own_;
 };
 
 // The client's side, in memory. Thread-compatible. How long Ask and Finish take depends on the
-// shape alone, apart from where in memory they look.
+// shape alone, apart from where in memory they look. Two queries must never be sent from one state:
+// there are no copies, and a state that was saved may be read back only if nothing was asked since.
+// Sets are wiped, but for what a compiler leaves in registers and where it saves them.
 class TreeHints {
  public:
-  // `source` must outlive the object. `first_query` is the number of queries that the source's own
-  // key has served before.
-  TreeHints(const TreeShape& shape, const TreeSource* source, uint64_t first_query = 0);
+  // A query on its way.
+  struct Question {
+    uint64_t row = 0;
+    uint64_t query = 0;  // its number
+    uint32_t hint = 0;   // whose set the online server is sent; any, if not held
+    bool held = false;   // whether a hint holds the row; otherwise no record comes of it
+    ~Question();
+  };
+
+  // `source` must outlive the object, and was never used for a query before.
+  TreeHints(const TreeShape& shape, const TreeSource* source);
+  TreeHints& operator=(const TreeHints&) = delete;
+  // For tests that go through all that can happen.
+  TreeHints Clone() const { return *this; }
 
   // The XORs of the next sets, from the offline server, in their order until all hints have one.
   // INVALID_ARGUMENT if they are not whole ones or too many; then none is taken.
   absl::Status TakeParities(BytesView parities);
   uint32_t parities_taken() const { return taken_; }
+  bool complete() const { return taken_ == shape_.hints; }
 
-  // Queries that were made, and whether the last of them waits for its answers.
-  uint64_t asked() const { return queries_; }
-  bool waiting() const { return asked_.has_value(); }
+  // Queries that were made, and the last one if it waits for its answers.
+  uint64_t queries() const { return queries_; }
+  const std::optional<Question>& asked() const { return asked_; }
 
-  // Writes the queries to the two servers, query_bytes each. FAILED_PRECONDITION before all XORs
-  // were taken, or before the query before is finished: one hint could serve both, and its server
-  // would see the set twice. A query whose answer is lost is sent again as it is, or finished with
-  // any bytes. OUT_OF_RANGE if there is no such row.
-  absl::Status Ask(uint64_t row, MutableBytes online, MutableBytes offline);
-  // Takes both answers, answer_bytes each, writes the record, and replaces the hint. False if no
-  // hint held the row: then zeros are written. Once after each Ask (checked).
-  bool Finish(BytesView online, BytesView offline, MutableBytes record);
+  // Writes the queries to the two servers, query_bytes each. Of the hints that hold the row the
+  // first one from place `from` on is used, round the end: `from` is no secret, and random, so that
+  // one spoilt hint spoils few queries and a row can be asked for again. FAILED_PRECONDITION before
+  // all XORs were taken, or before the query before is finished: one hint could serve both, and its
+  // server would see the set twice. OUT_OF_RANGE if there is no such row.
+  absl::Status Ask(uint64_t row, uint32_t from, MutableBytes online, MutableBytes offline);
   // Writes the queries once more that wait for their answers: the same bytes. FAILED_PRECONDITION
   // if none do.
   absl::Status AskAgain(MutableBytes online, MutableBytes offline) const;
+  // Takes both answers, writes the record, and replaces the hint. False if no hint held the row:
+  // then zeros are written. INVALID_ARGUMENT unless there are answer_bytes of each, and
+  // FAILED_PRECONDITION if no query waits; then nothing changed.
+  absl::StatusOr<bool> Finish(BytesView online, BytesView offline, MutableBytes record);
 
-  // Everything but the source and the shape: `state_bytes` bytes, secret.
-  uint64_t state_bytes() const;
-  void Save(MutableBytes state) const;
-  // DATA_LOSS if that was not saved with this shape; then nothing changed.
-  absl::Status Restore(BytesView state);
+  // For a journal: Ask and Finish as they were. `parity` is what ParityOf(asked()->hint) was after
+  // Finish. INVALID_ARGUMENT if that cannot follow; then nothing changed.
+  BytesView ParityOf(uint32_t hint) const;
+  absl::Status Redo(const Question& question);
+  absl::Status RedoFinish(BytesView parity);
+
+  // Makes the XORs that were taken those of a later epoch. The rows rise (checked). Costs the
+  // leaves of all hints for each chunk that has a changed row.
+  void Advance(std::span<const RowChange> changes);
+
+  // The state is the head and behind it the XORs that were taken. All of it is secret.
+  SecretVector<uint8_t> EncodeHead() const;
+  BytesView parities() const;
+  // DATA_LOSS if that is no state of this shape; then nothing changed.
+  absl::Status Decode(BytesView state);
 
  private:
-  // The query on its way.
-  struct Question {
-    uint64_t row;
-    uint64_t set;   // the new one
-    uint32_t hint;  // any, if not held
-    bool held;      // whether a hint holds the row; otherwise no record comes of it
-  };
   struct Set {
-    TreeBlock root;
-    uint32_t shift;
+    TreeBlock root = {};
+    uint32_t shift = 0;
+    ~Set();
   };
-  MutableBytes ParityOf(uint32_t hint) {
+  TreeHints(const TreeHints&) = default;
+  MutableBytes MutableParityOf(uint32_t hint) {
     return MutableBytes(parities_).subspan(uint64_t{hint} * shape_.record_bytes,
                                            shape_.record_bytes);
   }
   Set DrawOne(uint64_t set) const;
   // The new set of a query with another shift: it holds the row.
-  Set NewSetWith(uint64_t set, uint64_t row) const;
+  Set NewSetOf(const Question& question) const;
   void WriteWithout(uint32_t leaf, const Set& set, MutableBytes out) const;
   void WriteQueries(const Question& question, MutableBytes online, MutableBytes offline) const;
+  // The new set takes the place of the hint, if that was held.
+  void ReplaceSet(const Question& question);
 
   const TreeShape shape_;
   const TreeSource& source_;
@@ -212,7 +252,7 @@ class TreeHints {
   SecretVector<uint32_t> shifts_;
   SecretVector<uint8_t> parities_;
   uint32_t taken_ = 0;
-  uint64_t queries_;
+  uint64_t queries_ = 0;
   std::optional<Question> asked_;
 };
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -56,13 +57,19 @@ SecretArray<16> KeyOf(uint64_t number) {
   return key;
 }
 
+Seed SeedOf(uint64_t number) {
+  Seed seed;
+  TestRandom(number).Fill(seed.mutable_view());
+  return seed;
+}
+
 // A client and its servers in one place.
 struct Deployment {
   explicit Deployment(const TreeShape& of, uint64_t number = 1)
       : shape(of),
         table(TableOf(of)),
-        seed(KeyOf(2 * number)),
-        function(of, seed, KeyOf(2 * number + 1)),
+        seed(DeriveTreeKeys(of, SeedOf(number)).seed.Clone()),
+        function(of, DeriveTreeKeys(of, SeedOf(number))),
         hints(of, &function),
         online(of.query_bytes()),
         offline(of.query_bytes()) {
@@ -71,6 +78,10 @@ struct Deployment {
     SHOAL_EXPECT_OK(hints.TakeParities(parities));
   }
 
+  void Ask(uint64_t row) {
+    const auto from = static_cast<uint32_t>(random.Below(shape.hints));
+    SHOAL_EXPECT_OK(hints.Ask(row, from, online, offline));
+  }
   Bytes Answer(BytesView query) const {
     std::vector<uint32_t> offsets(shape.query_offsets());
     SHOAL_EXPECT_OK(ExpandTreeQuery(shape, query, offsets));
@@ -80,9 +91,11 @@ struct Deployment {
   }
   // Whether a hint held the row; then the record is the right one.
   bool Fetch(uint64_t row) {
-    SHOAL_EXPECT_OK(hints.Ask(row, online, offline));
+    Ask(row);
     Bytes record(shape.record_bytes, 0xaa);
-    const bool held = hints.Finish(Answer(online), Answer(offline), record);
+    const auto finished = hints.Finish(Answer(online), Answer(offline), record);
+    SHOAL_EXPECT_OK(finished.status());
+    const bool held = finished.value_or(false);
     const Bytes expected = held ? ToBytes(RowOf(shape, table, row)) : Bytes(shape.record_bytes);
     EXPECT_EQ(record, expected) << "row " << row;
     return held;
@@ -94,6 +107,7 @@ struct Deployment {
   const TreeFunction function;
   TreeHints hints;
   Bytes online, offline;
+  TestRandom random{5};
 };
 
 // ---- What the servers see ----
@@ -170,9 +184,9 @@ class AllTrees final : public TreeSource {
   const uint64_t bits_;
 };
 
-// Goes through all that can happen in the first queries to a small table: each row asked for, all
-// sets. Counts each server's views of each sequence of rows; the offline server's view begins with
-// all that it knows of the hints.
+// Goes through all that can happen in the first queries to a small table: each row asked for, each
+// place from which the hints are looked at, all sets. Counts each server's views of each sequence
+// of rows and places; the offline server's view begins with all that it knows of the hints.
 class Enumeration {
  public:
   Enumeration(const TreeShape& shape, uint32_t queries) : shape_(shape), queries_(queries) {
@@ -191,7 +205,7 @@ class Enumeration {
     }
     EXPECT_EQ(wrong_, 0u);
     uint64_t sequences = 1;
-    for (uint32_t i = 0; i < queries_; ++i) sequences *= shape_.rows;
+    for (uint32_t i = 0; i < queries_; ++i) sequences *= shape_.rows * shape_.hints;
     const uint64_t outcomes = uint64_t{1} << all;
     const uint64_t views = uint64_t{1} << (queries_ * shape_.offset_bits << shape_.leaf_bits);
     ExpectEven(online_, sequences, outcomes, views);
@@ -199,12 +213,14 @@ class Enumeration {
   }
 
  private:
-  using Seen = std::map<std::pair<uint64_t, uint64_t>, uint64_t>;  // by rows and by views
+  // By rows and places, and by views.
+  using Seen = std::map<std::pair<uint64_t, uint64_t>, uint64_t>;
 
   static void ExpectEven(const Seen& seen, uint64_t sequences, uint64_t outcomes, uint64_t views) {
     EXPECT_EQ(seen.size(), sequences * views);
     for (const auto& [which, times] : seen) {
-      ASSERT_EQ(times * views, outcomes) << "rows " << which.first << ", view " << which.second;
+      ASSERT_EQ(times * views, outcomes)
+          << "rows and places " << which.first << ", view " << which.second;
     }
   }
 
@@ -245,15 +261,17 @@ class Enumeration {
     }
     Bytes sent[2] = {Bytes(shape_.query_bytes()), Bytes(shape_.query_bytes())};
     Bytes answers[2] = {Bytes(shape_.answer_bytes()), Bytes(shape_.answer_bytes())};
-    for (uint64_t row = 0; row < shape_.rows; ++row) {
-      TreeHints next = hints;
-      wrong_ += !next.Ask(row, sent[0], sent[1]).ok();
+    for (uint64_t way = 0; way < shape_.rows * shape_.hints; ++way) {
+      const uint64_t row = way / shape_.hints;
+      TreeHints next = hints.Clone();
+      wrong_ += !next.Ask(row, static_cast<uint32_t>(way % shape_.hints), sent[0], sent[1]).ok();
       AnswerTo(sent[0], answers[0]);
       AnswerTo(sent[1], answers[1]);
       std::array<uint8_t, 1> record;
-      const bool held = next.Finish(answers[0], answers[1], record);
+      const bool held = next.Finish(answers[0], answers[1], record).value_or(false);
       wrong_ += record[0] != (held ? table_[row] : 0);
-      Count(next, rows * shape_.rows + row, Add(online, sent[0]), Add(offline, sent[1]), left - 1);
+      Count(next, rows * shape_.rows * shape_.hints + way, Add(online, sent[0]),
+            Add(offline, sent[1]), left - 1);
     }
   }
 
@@ -296,7 +314,7 @@ TEST(TreeSetsTest, AQueryIsATreeWithoutALeaf) {
   deployment.function.Draw(0, root, shift);
   for (uint32_t leaf = 0; leaf < 8; ++leaf) {
     Deployment fresh(shape);
-    SHOAL_ASSERT_OK(fresh.hints.Ask(leaf, fresh.online, fresh.offline));
+    SHOAL_ASSERT_OK(fresh.hints.Ask(leaf, 0, fresh.online, fresh.offline));
     ASSERT_EQ(fresh.online.size(), 32u);
     const std::array<TreeBlock, 2> expected = {
         deployment.function.NodeOf(root[0], 0, leaf < 4 ? 1 : 0),
@@ -315,10 +333,10 @@ TEST(TreeSetsTest, BothServersTogetherLearnTheRow) {
   const TreeShape shape = ShapeOf(64, 8, 3, 1, 400);
   Deployment deployment(shape);
   constexpr uint64_t kRow = 37;
-  SHOAL_ASSERT_OK(deployment.hints.Ask(kRow, deployment.online, deployment.offline));
+  SHOAL_ASSERT_OK(deployment.hints.Ask(kRow, 123, deployment.online, deployment.offline));
   std::vector<TreeBlock> roots(shape.hints);
   std::vector<uint32_t> shifts(shape.hints);
-  TreeFunction(shape, deployment.seed, deployment.seed).Draw(0, roots, shifts);
+  TreeFunction(shape, {.seed = deployment.seed.Clone(), .own = KeyOf(77)}).Draw(0, roots, shifts);
   std::set<uint64_t> rows;
   for (uint32_t i = 0; i < shape.hints; ++i) {
     for (uint32_t half = 0; half < 2; ++half) {
@@ -360,7 +378,7 @@ TEST_P(TreeSessionTest, RecordsComeBack) {
                                   : random.U64() % rows;
     ASSERT_TRUE(deployment.Fetch(row)) << i;
   }
-  EXPECT_EQ(deployment.hints.asked(), 150u);
+  EXPECT_EQ(deployment.hints.queries(), 150u);
 }
 INSTANTIATE_TEST_SUITE_P(Rows, TreeSessionTest,
                          ::testing::Combine(::testing::Values(1, 2, 3, 5, 64, 1000, 4097),
@@ -420,7 +438,7 @@ TEST(TreeSetsTest, ARowThatNoHintHoldsCostsQueriesThatLookLikeAnyOther) {
   std::array<int, 8> last = {};
   for (uint64_t i = 0; i < 400; ++i) {
     held += deployment.Fetch(i % 64);
-    EXPECT_EQ(deployment.hints.asked(), i + 1);
+    EXPECT_EQ(deployment.hints.queries(), i + 1);
     // The two servers are sent two sets.
     EXPECT_NE(ToString(BytesView(deployment.online).first(16)),
               ToString(BytesView(deployment.offline).first(16)));
@@ -442,31 +460,232 @@ TEST(TreeSetsTest, ARowThatNoHintHoldsCostsQueriesThatLookLikeAnyOther) {
 
 TEST(TreeSetsTest, QueriesAreRefusedUntilTheyCanBeMade) {
   const TreeShape shape = ShapeOf(64, 8, 3, 1, 10);
-  const SecretArray<16> seed = KeyOf(1), own = KeyOf(2);
-  const TreeFunction function(shape, seed, own);
+  const TreeFunction function(shape, DeriveTreeKeys(shape, SeedOf(1)));
   TreeHints hints(shape, &function);
-  Bytes online(shape.query_bytes()), offline(shape.query_bytes()), record(8);
+  Bytes online(shape.query_bytes()), offline(shape.query_bytes()), record(8, 7);
   const Bytes parities(shape.parity_bytes()), answer(shape.answer_bytes());
-  EXPECT_THAT(hints.Ask(0, online, offline), StatusIs(kPrecondition, "not all hints"));
+  EXPECT_THAT(hints.Ask(0, 0, online, offline), StatusIs(kPrecondition, "not all hints"));
   SHOAL_ASSERT_OK(hints.TakeParities(BytesView(parities).first(24)));
   EXPECT_EQ(hints.parities_taken(), 3u);
   EXPECT_THAT(hints.TakeParities(BytesView(parities).first(25)), StatusIs(kInvalid, "25 bytes"));
   EXPECT_THAT(hints.TakeParities(BytesView(parities).first(64)), StatusIs(kInvalid, "64 bytes"));
   EXPECT_EQ(hints.parities_taken(), 3u);
-  EXPECT_THAT(hints.Ask(0, online, offline), StatusIs(kPrecondition, "not all hints"));
+  EXPECT_THAT(hints.Ask(0, 0, online, offline), StatusIs(kPrecondition, "not all hints"));
   SHOAL_ASSERT_OK(hints.TakeParities(BytesView(parities).first(56)));
   SHOAL_EXPECT_OK(hints.TakeParities({}));
   EXPECT_THAT(hints.TakeParities(BytesView(parities).first(8)), StatusIs(kInvalid, "8 bytes"));
-  EXPECT_THAT(hints.Ask(64, online, offline),
+  EXPECT_THAT(hints.Ask(64, 0, online, offline),
               StatusIs(absl::StatusCode::kOutOfRange, "no such row"));
-  EXPECT_EQ(hints.asked(), 0u);
-  SHOAL_ASSERT_OK(hints.Ask(63, online, offline));
-  EXPECT_TRUE(hints.waiting());
+  EXPECT_THAT(hints.Finish(answer, answer, record), StatusIs(kPrecondition, "no query waits"));
+  EXPECT_THAT(hints.AskAgain(online, offline), StatusIs(kPrecondition, "no query waits"));
+  EXPECT_EQ(hints.queries(), 0u);
+  SHOAL_ASSERT_OK(hints.Ask(63, 9, online, offline));
+  ASSERT_TRUE(hints.asked().has_value());
   // One hint would serve both queries.
-  EXPECT_THAT(hints.Ask(63, online, offline), StatusIs(kPrecondition, "not finished"));
-  EXPECT_EQ(hints.asked(), 1u);
-  hints.Finish(answer, answer, record);
-  SHOAL_EXPECT_OK(hints.Ask(63, online, offline));
+  EXPECT_THAT(hints.Ask(63, 9, online, offline), StatusIs(kPrecondition, "not finished"));
+  EXPECT_EQ(hints.queries(), 1u);
+  // Answers of another length change nothing: the right ones are taken behind them.
+  for (const int server : {0, 1}) {
+    for (const size_t bytes : {size_t{0}, answer.size() - 1, answer.size() + 1}) {
+      const Bytes bad(bytes);
+      EXPECT_THAT(hints.Finish(server == 0 ? bad : answer, server == 1 ? bad : answer, record),
+                  StatusIs(kInvalid, "bytes instead of"));
+      EXPECT_EQ(record, Bytes(8, 7));
+    }
+  }
+  SHOAL_EXPECT_OK(hints.Finish(answer, answer, record).status());
+  SHOAL_EXPECT_OK(hints.Ask(63, 9, online, offline));
+}
+
+// A client that made hints anew and kept its key sends no set to the offline server again, whatever
+// the number of hints: keys are those of a shape, and a key's sets have their own numbers.
+TEST(TreeSetsTest, NoSetIsSentTwiceWhateverTheNumberOfHints) {
+  // By either server: a set that the offline one has seen becomes a hint, and goes to the other
+  // one.
+  std::set<std::string> seen[2];
+  for (const uint32_t hints : {10, 8, 7, 1}) {
+    Deployment deployment(ShapeOf(64, 8, 3, 2, hints));
+    for (uint64_t i = 0; i < 40; ++i) {
+      deployment.Fetch(i);
+      const Bytes* const queries[] = {&deployment.online, &deployment.offline};
+      for (const int server : {0, 1}) {
+        EXPECT_TRUE(seen[server].insert(ToString(BytesView(*queries[server]).first(16))).second)
+            << hints << " " << i;
+      }
+    }
+  }
+  // The same key for both would let the offline server know all sets.
+  const TreeShape shape = ShapeOf(64, 8, 3, 2, 10), smaller = ShapeOf(64, 8, 3, 2, 8);
+  EXPECT_DEATH(TreeFunction(shape, {.seed = KeyOf(1), .own = KeyOf(1)}), "");
+  // Sets of one key have one number, so that none has two.
+  std::array<TreeBlock, 3> roots, same;
+  std::array<uint32_t, 3> shifts;
+  TreeFunction(shape, {.seed = KeyOf(1), .own = KeyOf(2)}).Draw(10, roots, shifts);
+  TreeFunction(smaller, {.seed = KeyOf(3), .own = KeyOf(2)}).Draw(8, same, shifts);
+  EXPECT_EQ(roots, same);
+}
+static_assert(!std::is_copy_constructible_v<TreeHints> && !std::is_copy_assignable_v<TreeHints> &&
+              !std::is_move_constructible_v<TreeHints> && !std::is_move_assignable_v<TreeHints>);
+
+// More hints than are looked at together, and the search begins anywhere.
+TEST(TreeSetsTest, ThousandsOfHintsAreSearched) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TreeShape shape, TreeShapeFor(60'000, 3, 1 << 20));
+  ASSERT_GT(shape.hints, 2u * 4096);
+  Deployment deployment(shape);
+  std::vector<TreeBlock> roots(shape.hints);
+  std::vector<uint32_t> shifts(shape.hints), leaves(shape.hints);
+  deployment.function.Draw(0, roots, shifts);
+  int pieces[3] = {}, round = 0;
+  for (uint64_t i = 0; i < 60; ++i) {
+    const uint64_t row = i * 997 % shape.rows;
+    const auto from = i % 10 == 9 ? shape.hints - 1 : static_cast<uint32_t>(i * 4093 % shape.hints);
+    // The first one that holds the row, round the end.
+    deployment.function.LeavesOf(shape.ChunkOf(row), roots, leaves);
+    uint32_t expected = shape.hints;
+    for (uint32_t step = 0; step < shape.hints && expected == shape.hints; ++step) {
+      const uint32_t at = (from + step) % shape.hints;
+      if ((leaves[at] ^ shifts[at]) == shape.OffsetOf(row)) expected = at;
+    }
+    ASSERT_LT(expected, shape.hints);
+    SHOAL_ASSERT_OK(deployment.hints.Ask(row, from, deployment.online, deployment.offline));
+    ASSERT_EQ(deployment.hints.asked()->hint, expected) << i;
+    ++pieces[std::min(expected / 4096, 2u)];
+    round += expected < from;
+    Bytes record(shape.record_bytes);
+    const Bytes online = deployment.Answer(deployment.online);
+    const Bytes offline = deployment.Answer(deployment.offline);
+    SHOAL_ASSERT_OK(deployment.hints.Finish(online, offline, record).status());
+    EXPECT_EQ(record, ToBytes(RowOf(shape, deployment.table, row)));
+    // The set that is there now holds the row.
+    deployment.function.Draw(shape.hints + 2 * i, std::span(roots).subspan(expected, 1),
+                             std::span(shifts).subspan(expected, 1));
+    deployment.function.LeavesOf(shape.ChunkOf(row), std::span(roots).subspan(expected, 1),
+                                 std::span(leaves).first(1));
+    shifts[expected] = leaves[0] ^ shape.OffsetOf(row);
+  }
+  for (const int times : pieces) EXPECT_GT(times, 5);
+  EXPECT_GT(round, 0);
+}
+
+// What one wrong answer does: the place of its hint is spoilt, and no other one ever is. What is
+// sent is the same whatever the answers are.
+TEST(TreeSetsTest, AWrongAnswerSpoilsOnePlaceAndNothingSpreads) {
+  const TreeShape shape = ShapeOf(256, 8, 4, 2, 500);
+  for (const int liar : {0, 1}) {
+    Deployment honest(shape), client(shape);
+    const auto step = [&](uint64_t row, bool lie) {
+      honest.Ask(row);
+      client.Ask(row);
+      EXPECT_EQ(client.online, honest.online);
+      EXPECT_EQ(client.offline, honest.offline);
+      Bytes answers[2] = {client.Answer(client.online), client.Answer(client.offline)};
+      Bytes record(8), same(8);
+      SHOAL_EXPECT_OK(honest.hints.Finish(answers[0], answers[1], same).status());
+      if (lie) client.random.Fill(answers[liar]);
+      SHOAL_EXPECT_OK(client.hints.Finish(answers[0], answers[1], record).status());
+      if (lie) honest.random.Fill(answers[liar]);  // the next places are the same
+      EXPECT_EQ(same, ToBytes(RowOf(shape, client.table, row)));
+      return record == same;
+    };
+    const auto spoilt = [&] {
+      uint32_t count = 0;
+      for (uint32_t i = 0; i < shape.hints; ++i) {
+        count += !std::ranges::equal(client.hints.ParityOf(i), honest.hints.ParityOf(i));
+      }
+      return count;
+    };
+    // A lying online server is found out at once, and a lying offline one later, if ever.
+    EXPECT_EQ(step(77, true), liar == 1);
+    EXPECT_EQ(spoilt(), 1u);
+    // The same row is asked for again, and then others.
+    int failed_again = 0, failed = 0;
+    for (int i = 0; i < 30; ++i) failed_again += !step(77, false);
+    EXPECT_LT(failed_again, 15);
+    for (uint64_t i = 0; i < 3000; ++i) {
+      failed += !step(i * 7 % shape.rows, false);
+      ASSERT_EQ(spoilt(), 1u);
+    }
+    // One query in 500 uses the place.
+    EXPECT_LT(failed, 30);
+    for (int i = 0; i < 5; ++i) step(80, true);
+    EXPECT_LE(spoilt(), 6u);
+  }
+}
+
+// A state and what followed, as a journal has it; and what there is of it that cannot be.
+TEST(TreeSetsTest, AStateAndItsJournalAreTheHints) {
+  const TreeShape shape = ShapeOf(64, 8, 3, 1, 200);
+  Deployment deployment(shape);
+  for (uint64_t i = 0; i < 5; ++i) deployment.Fetch(i);
+  TreeHints copy(shape, &deployment.function);
+  const auto state = [&](const TreeHints& hints) {
+    Bytes whole = ToBytes(hints.EncodeHead());
+    Append(whole, hints.parities());
+    return whole;
+  };
+  SHOAL_ASSERT_OK(copy.Decode(state(deployment.hints)));
+  EXPECT_EQ(state(copy), state(deployment.hints));
+  EXPECT_THAT(copy.RedoFinish(Bytes(8)), StatusIs(kInvalid, "without a query"));
+  for (uint64_t i = 0; i < 5; ++i) {
+    deployment.Ask(20 + i);
+    const TreeHints::Question question = *deployment.hints.asked();
+    const auto bad = [&](auto change) {
+      TreeHints::Question changed = question;
+      change(changed);
+      EXPECT_THAT(copy.Redo(changed), StatusIs(kInvalid, "cannot follow"));
+    };
+    bad([](auto& q) { ++q.query; });
+    bad([](auto& q) { q.query = 0; });
+    bad([](auto& q) { q.row = 64; });
+    bad([](auto& q) { q.hint = 200; });
+    SHOAL_ASSERT_OK(copy.Redo(question));
+    EXPECT_THAT(copy.Redo(question), StatusIs(kInvalid, "cannot follow"));
+    EXPECT_EQ(state(copy), state(deployment.hints));
+    // The same bytes are sent again.
+    Bytes online(shape.query_bytes()), offline(shape.query_bytes()), record(8);
+    SHOAL_ASSERT_OK(copy.AskAgain(online, offline));
+    EXPECT_EQ(online, deployment.online);
+    EXPECT_EQ(offline, deployment.offline);
+    const Bytes answers[2] = {deployment.Answer(online), deployment.Answer(offline)};
+    SHOAL_ASSERT_OK(deployment.hints.Finish(answers[0], answers[1], record).status());
+    EXPECT_THAT(copy.RedoFinish(Bytes(7)), StatusIs(kInvalid, "without a query"));
+    SHOAL_ASSERT_OK(copy.RedoFinish(deployment.hints.ParityOf(question.hint)));
+    EXPECT_EQ(state(copy), state(deployment.hints));
+  }
+  deployment.Ask(3);
+  const Bytes good = state(deployment.hints);
+  SHOAL_ASSERT_OK(copy.Decode(good));
+  // Of the number of queries, the XORs taken, whether a query waits, its row, hint, held; a shift.
+  for (const size_t at : {7, 11, 12, 20, 24, 25, 26 + 16 * 200 + 1}) {
+    Bytes bad = good;
+    bad[at] = 0xff;
+    EXPECT_THAT(copy.Decode(bad), StatusIs(absl::StatusCode::kDataLoss, "malformed")) << at;
+  }
+  for (const size_t bytes : {size_t{0}, size_t{20}, good.size() - 1, good.size() - 8}) {
+    EXPECT_THAT(copy.Decode(BytesView(good).first(bytes)),
+                StatusIs(absl::StatusCode::kDataLoss, "malformed"))
+        << bytes;
+  }
+  EXPECT_EQ(state(copy), good);
+}
+
+// Rows change: hints that hold them are those of the new table.
+TEST(TreeSetsTest, HintsFollowChangedRows) {
+  const TreeShape shape = ShapeOf(250, 8, 4, 2, 700);
+  Deployment deployment(shape);
+  for (uint64_t i = 0; i < 50; ++i) deployment.Fetch(i);
+  Bytes& table = const_cast<Bytes&>(deployment.table);
+  std::vector<Bytes> differences;
+  std::vector<RowChange> changes;
+  for (const uint64_t row : {0, 1, 15, 16, 100, 249}) {
+    differences.push_back(Bytes(8, static_cast<uint8_t>(row + 1)));
+    for (size_t i = 0; i < 8; ++i) table[row * 8 + i] ^= differences.back()[i];
+    changes.push_back({.row = row, .difference = {}});
+  }
+  for (size_t i = 0; i < changes.size(); ++i) changes[i].difference = differences[i];
+  deployment.hints.Advance({});
+  deployment.hints.Advance(changes);
+  for (uint64_t i = 0; i < 600; ++i) ASSERT_TRUE(deployment.Fetch(i % 250)) << i;
 }
 
 // ---- The servers ----
@@ -477,11 +696,13 @@ TEST(TreeSetsTest, ParitiesAreThoseOfTheirRows) {
   for (const TreeShape& shape :
        {ShapeOf(1, 4, 0, 1, 3), ShapeOf(1000, 5, 4, 1, 50), ShapeOf(1000, 64, 5, 3, 3000),
         ShapeOf(777, 1, 3, 7, 11), ShapeOf(900, 133, 4, 4, 40),
-        // Several groups.
-        ShapeOf(7, 300'000, 1, 1, 60)}) {
+        // Several groups, on several threads.
+        ShapeOf(7, 300'000, 1, 1, 60), ShapeOf(40, 150'001, 3, 3, 200),
+        // So many rows in a chunk that only some leaves' chunks are read together.
+        ShapeOf(20 * 64 - 5, 9000, 6, 5, 40)}) {
     const Bytes table = TableOf(shape);
     const SecretArray<16> seed = KeyOf(9);
-    const TreeFunction function(shape, seed, seed);
+    const TreeFunction function(shape, {.seed = seed.Clone(), .own = KeyOf(10)});
     std::vector<TreeBlock> roots(shape.hints);
     std::vector<uint32_t> shifts(shape.hints), leaves(shape.hints);
     function.Draw(0, roots, shifts);
@@ -731,16 +952,17 @@ TEST(TreeSetsTest, SetsAreThoseOfAes) {
     const TreeShape shape = ShapeOf((1 << 12) - 3, 1, 5, fan_bits, 3);
     const SecretArray<16> seed = KeyOf(1), own = KeyOf(2);
     for (const TreeKernel* kernel : SupportedTreeKernels()) {
-      const TreeFunction function(shape, seed, own, *kernel);
+      const TreeFunction function(shape, {.seed = seed.Clone(), .own = own.Clone()}, *kernel);
       std::array<TreeBlock, 4> roots;
       std::array<uint32_t, 4> shifts, leaves;
       function.Draw(1, roots, shifts);
       for (uint64_t i = 0; i < 4; ++i) {
         const BytesView key = 1 + i < 3 ? seed.view() : own.view();
+        const uint64_t set = 1 + i < 3 ? 1 + i : 1 + i - 3;
         Bytes number(16);
-        StoreLe<uint64_t>(number.data(), 2 * (1 + i));
+        StoreLe<uint64_t>(number.data(), 2 * set);
         EXPECT_TRUE(std::ranges::equal(roots[i].bytes, Aes(key, number)));
-        StoreLe<uint64_t>(number.data(), 2 * (1 + i) + 1);
+        StoreLe<uint64_t>(number.data(), 2 * set + 1);
         EXPECT_EQ(shifts[i], LoadLe<uint32_t>(Aes(key, number).data()) % 32);
       }
       for (const uint32_t leaf : {0u, 1u, 77u, 126u}) {

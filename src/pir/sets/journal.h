@@ -1,0 +1,67 @@
+// A session's state and the journal of what changed since (SessionStore), with the two rules that
+// all sessions with a journal share: after a write that failed nothing may be sent, and a journal
+// that is longer than the state is worth a new state.
+#ifndef SHOAL_SRC_PIR_SETS_JOURNAL_H_
+#define SHOAL_SRC_PIR_SETS_JOURNAL_H_
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "src/base/status_macros.h"
+#include "src/pir/engine.h"
+
+namespace shoal::pir::sets {
+
+// Thread-compatible.
+class Journal {
+ public:
+  // `store` outlives the object.
+  explicit Journal(SessionStore* store) : store_(*store) {
+    for (const BytesView entry : store_.appended()) bytes_ += entry.size();
+  }
+
+  BytesView saved() const { return store_.saved(); }
+  std::span<const BytesView> appended() const { return store_.appended(); }
+
+  // FAILED_PRECONDITION after a write that failed: what is on disk is not known then, and the
+  // session has to be opened anew.
+  absl::Status CheckUsable() const {
+    if (!failed_) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        "the session could not be written, and has to be opened anew");
+  }
+
+  absl::Status Save(std::span<const BytesView> parts) {
+    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    failed_ = true;
+    SHOAL_RETURN_IF_ERROR(store_.SaveParts(parts));
+    failed_ = false;
+    bytes_ = 0;
+    return absl::OkStatus();
+  }
+  absl::Status Append(BytesView entry) {
+    SHOAL_RETURN_IF_ERROR(CheckUsable());
+    failed_ = true;
+    SHOAL_RETURN_IF_ERROR(store_.Append(entry));
+    failed_ = false;
+    bytes_ += entry.size();
+    return absl::OkStatus();
+  }
+  // Whether a state of so many bytes should be saved now: then every byte is written to journals
+  // once, and half as much to states.
+  bool IsLong(uint64_t state_bytes) const {
+    return bytes_ > kLeastBytes && bytes_ / 2 > state_bytes;
+  }
+
+ private:
+  static constexpr uint64_t kLeastBytes = uint64_t{1} << 20;
+
+  SessionStore& store_;
+  uint64_t bytes_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace shoal::pir::sets
+
+#endif  // SHOAL_SRC_PIR_SETS_JOURNAL_H_

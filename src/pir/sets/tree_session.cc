@@ -1,0 +1,354 @@
+#include "src/pir/sets/tree_session.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/sets/journal.h"
+#include "src/pir/sets/row_changes.h"
+#include "src/pir/sets/tree_pir.h"
+#include "src/storage/memory.h"
+
+namespace shoal::pir::sets {
+namespace {
+
+// The state: a head, and the hints once there is a key (TreeHints::Decode). The head: the magic,
+// the SetupId, the table's id, the shape (u64 rows, u32 record_bytes, u32 fan_bits, u32 hints), the
+// key.
+constexpr absl::string_view kMagic = "SHOALTP1";
+constexpr size_t kIdBytes = sizeof(Digest);
+constexpr size_t kIdAt = 8, kTableAt = kIdAt + kIdBytes, kShapeAt = kTableAt + kIdBytes;
+constexpr size_t kShapeBytes = 8 + 3 * 4, kKeyAt = kShapeAt + kShapeBytes;
+constexpr size_t kKeyBytes = Seed::size(), kHeadBytes = kKeyAt + kKeyBytes;
+
+// A record of the journal is one of these bytes, and
+//   kHintsCame  the XORs of the next hints
+//   kSpent      a query: u64 row, u64 number, u32 hint, u8 held
+//   kAnswered   the XOR of its hint's place from now on
+enum Entry : uint8_t { kHintsCame = 1, kSpent = 2, kAnswered = 3 };
+constexpr size_t kSpentBytes = 1 + 8 + 8 + 4 + 1;
+
+SecretVector<uint8_t> EncodeSpent(const TreeHints::Question& question) {
+  SecretVector<uint8_t> out(kSpentBytes);
+  out[0] = kSpent;
+  StoreLe<uint64_t>(&out[1], question.row);
+  StoreLe<uint64_t>(&out[9], question.query);
+  StoreLe<uint32_t>(&out[17], question.hint);
+  out[21] = question.held;
+  return out;
+}
+
+SecretVector<uint8_t> EncodeEntry(Entry entry, BytesView body) {
+  SecretVector<uint8_t> out(1 + body.size());
+  out[0] = entry;
+  std::ranges::copy(body, out.begin() + 1);
+  return out;
+}
+
+absl::Status Malformed() {
+  return absl::DataLossError("treepir: the session's state is malformed");
+}
+
+class TreeSession final : public Session {
+ public:
+  TreeSession(const wire::PirSetup& setup, const TreeShape& shape, SessionStore* store)
+      : setup_(setup), id_(SetupId(setup)), shape_(shape), journal_(store) {}
+
+  // Takes what the store has.
+  absl::Status Load() {
+    const BytesView saved = journal_.saved();
+    if (saved.empty()) return absl::OkStatus();
+    if (saved.size() < kHeadBytes || AsText(saved.first(kIdAt)) != kMagic) return Malformed();
+    if (AsText(saved.subspan(kTableAt, kIdBytes)) != setup_.table_id()) {
+      return absl::FailedPreconditionError(
+          "treepir: the session that is kept is of another table; it has to be given up first "
+          "(shoal prepare --anew)");
+    }
+    // Another shape: nothing leads there, and nothing is lost that the next state replaces.
+    if (!std::ranges::equal(saved.subspan(kShapeAt, kShapeBytes), ShapeBytes())) {
+      return absl::OkStatus();
+    }
+    Make(Seed(saved.subspan(kKeyAt, kKeyBytes)));
+    if (!hints_->Decode(saved.subspan(kHeadBytes)).ok()) return Malformed();
+    for (const BytesView entry : journal_.appended()) {
+      if (!Redo(entry)) return Malformed();
+    }
+    Digest id;
+    std::ranges::copy(saved.subspan(kIdAt, kIdBytes), id.begin());
+    if (id != id_) behind_ = id;
+    return absl::OkStatus();
+  }
+
+  const wire::PirSetup& setup() const override { return setup_; }
+  std::optional<Digest> behind() const override { return behind_; }
+  Need needed(uint64_t) const override {
+    return IsReady() && !hints_->asked().has_value() ? Need::kNothing : Need::kRequests;
+  }
+  Progress progress() const override {
+    const bool begun = hints_ != nullptr && !behind_.has_value();
+    return {.done = begun ? hints_->parities_taken() : 0, .total = shape_.hints};
+  }
+  uint64_t KeysPerStep() const override { return 1; }
+
+  absl::StatusOr<Request> Prepare(RandomSource& random) override {
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    if (hints_ == nullptr || behind_.has_value()) {
+      Seed key;
+      random.Fill(key.mutable_view());
+      behind_.reset();
+      Make(std::move(key));
+      // Durable before the offline server knows its part.
+      SHOAL_RETURN_IF_ERROR(Save());
+    }
+    part_.reset();
+    if (!hints_->complete()) {
+      part_ = Part::kHints;
+      const uint32_t first = hints_->parities_taken();
+      Bytes body = ToBytes(DeriveTreeKeys(shape_, key_).seed.view());
+      AppendLe<uint32_t>(body, first);
+      const uint64_t count = std::min(TreeHintsOf(shape_), shape_.hints - first);
+      return NewRequest(Role::kOffline, kTreeHints, body, count * shape_.record_bytes);
+    }
+    if (!hints_->asked().has_value()) {
+      return absl::FailedPreconditionError("treepir: nothing is to be prepared");
+    }
+    // A query whose answers were lost. It is sent as it was: the servers learn nothing new.
+    part_ = online_answer_.has_value() ? Part::kOfflineAnswer : Part::kOnlineAnswer;
+    Bytes online(shape_.query_bytes()), offline(shape_.query_bytes());
+    SHOAL_RETURN_IF_ERROR(hints_->AskAgain(online, offline));
+    return part_ == Part::kOfflineAnswer ? Query(Role::kOffline, offline)
+                                         : Query(Role::kOnline, online);
+  }
+
+  absl::Status TakePrepared(BytesView answer) override {
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    if (!part_.has_value()) {
+      return absl::FailedPreconditionError("treepir: an answer before its request");
+    }
+    const Part part = *std::exchange(part_, std::nullopt);
+    if (part == Part::kHints) {
+      SHOAL_RETURN_IF_ERROR(hints_->TakeParities(answer));
+      return Write(EncodeEntry(kHintsCame, answer));
+    }
+    if (answer.size() != shape_.answer_bytes()) {
+      return absl::InvalidArgumentError("treepir: an answer of the wrong length");
+    }
+    if (part == Part::kOnlineAnswer) {
+      online_answer_ = ToBytes(answer);
+      return absl::OkStatus();
+    }
+    SecretVector<uint8_t> record(shape_.record_bytes);  // nobody waits for it any more
+    return Finish(*online_answer_, answer, record);
+  }
+
+  absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override;
+
+  absl::Status Advance(const DeltaView& delta) override {
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    const Digest to = SetupId(delta.to);
+    if (delta.from != behind_.value_or(id_) || (behind_.has_value() && to != id_)) {
+      return absl::FailedPreconditionError("treepir: a delta between other epochs");
+    }
+    SHOAL_RETURN_IF_ERROR(TreePir().SizesOf(delta.to).status());
+    if (!SameShape(setup_, delta.to) || delta.to.rows() != shape_.rows) {
+      return absl::InvalidArgumentError("treepir: a delta to a table of another shape");
+    }
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<RowChange> changes,
+                           ParseRowChanges(delta.changes, shape_.rows, shape_.record_bytes));
+    setup_ = delta.to;
+    id_ = to;
+    behind_.reset();
+    part_.reset();
+    // Both answers have to be of one epoch.
+    online_answer_.reset();
+    if (hints_ == nullptr) return absl::OkStatus();
+    hints_->Advance(changes);
+    return Save();
+  }
+
+ private:
+  friend class TreeBatch;
+  // What Prepare asked for last.
+  enum class Part { kHints, kOnlineAnswer, kOfflineAnswer };
+
+  bool IsReady() const { return hints_ != nullptr && hints_->complete() && !behind_.has_value(); }
+
+  void Make(Seed key) {
+    key_ = std::move(key);
+    online_answer_.reset();
+    hints_.reset();
+    function_ = std::make_unique<TreeFunction>(shape_, DeriveTreeKeys(shape_, key_));
+    hints_ = std::make_unique<TreeHints>(shape_, function_.get());
+  }
+
+  Bytes ShapeBytes() const {
+    Bytes out;
+    AppendLe<uint64_t>(out, shape_.rows);
+    AppendLe<uint32_t>(out, shape_.record_bytes);
+    AppendLe<uint32_t>(out, shape_.fan_bits);
+    AppendLe<uint32_t>(out, shape_.hints);
+    return out;
+  }
+
+  // Both leave the session unusable if they fail.
+  absl::Status Save() {
+    SecretVector<uint8_t> head(kHeadBytes);
+    std::ranges::copy(AsBytes(kMagic), head.begin());
+    std::ranges::copy(id_, head.begin() + kIdAt);
+    std::ranges::copy(AsBytes(setup_.table_id()), head.begin() + kTableAt);
+    std::ranges::copy(ShapeBytes(), head.begin() + kShapeAt);
+    std::ranges::copy(key_.view(), head.begin() + kKeyAt);
+    const SecretVector<uint8_t> hints = hints_->EncodeHead();
+    const BytesView parts[] = {head, hints, hints_->parities()};
+    return journal_.Save(parts);
+  }
+  absl::Status Write(BytesView entry) {
+    SHOAL_RETURN_IF_ERROR(journal_.Append(entry));
+    return journal_.IsLong(shape_.client_bytes()) ? Save() : absl::OkStatus();
+  }
+
+  // Whether the entry can follow.
+  bool Redo(BytesView entry) {
+    const BytesView body = entry.subspan(1);
+    switch (entry[0]) {
+      case kHintsCame:
+        return !body.empty() && hints_->TakeParities(body).ok();
+      case kSpent:
+        if (entry.size() != kSpentBytes || entry[21] > 1) return false;
+        return hints_
+            ->Redo({.row = LoadLe<uint64_t>(&entry[1]),
+                    .query = LoadLe<uint64_t>(&entry[9]),
+                    .hint = LoadLe<uint32_t>(&entry[17]),
+                    .held = entry[21] == 1})
+            .ok();
+      case kAnswered:
+        return hints_->RedoFinish(body).ok();
+      default:
+        return false;
+    }
+  }
+
+  Request NewRequest(Role role, uint32_t kind, BytesView body, uint64_t answer_bytes) const {
+    Request request;
+    request.role = role;
+    request.kind = kind;
+    request.answer_bytes = answer_bytes;
+    request.body = ToBytes(id_);
+    Append(request.body, body);
+    return request;
+  }
+  Request Query(Role role, BytesView query) const {
+    return NewRequest(role, kTreeQuery, query, shape_.answer_bytes());
+  }
+
+  // Ends the query on its way with its answers.
+  absl::Status Finish(BytesView online, BytesView offline, MutableBytes record) {
+    const uint32_t hint = hints_->asked()->hint;
+    // False if no hint held the row: then the record is zeros, which no party signed.
+    SHOAL_RETURN_IF_ERROR(hints_->Finish(online, offline, record).status());
+    online_answer_.reset();
+    return Write(EncodeEntry(kAnswered, hints_->ParityOf(hint)));
+  }
+
+  wire::PirSetup setup_;
+  Digest id_;
+  const TreeShape shape_;
+  Journal journal_;
+  Seed key_;
+  std::unique_ptr<TreeFunction> function_;
+  std::unique_ptr<TreeHints> hints_;
+  std::optional<Digest> behind_;
+  std::optional<Part> part_;
+  // The online server's answer to a query that was sent again, until the offline server's is there.
+  std::optional<Bytes> online_answer_;
+};
+
+class TreeBatch final : public Batch {
+ public:
+  TreeBatch(TreeSession* session, const Wanted& wanted)
+      : session_(*session), rows_(wanted.rows.begin(), wanted.rows.end()), steps_(wanted.keys) {
+    records_.reserve(rows_.size() * session->shape_.record_bytes);
+  }
+
+  uint64_t steps() const override { return steps_ - done_; }
+
+  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
+    SHOAL_CHECK(steps() > 0);
+    SHOAL_RETURN_IF_ERROR(session_.journal_.CheckUsable());
+    if (!session_.IsReady()) {
+      return absl::FailedPreconditionError("treepir: the session was not prepared");
+    }
+    TreeHints& hints = *session_.hints_;
+    const TreeShape& shape = session_.shape_;
+    // A query for no key is one for any row.
+    const uint64_t any = random.Below(shape.rows);
+    const uint64_t row = done_ < rows_.size() ? rows_[done_] : any;
+    const auto from = static_cast<uint32_t>(random.Below(shape.hints));
+    Bytes online(shape.query_bytes()), offline(shape.query_bytes());
+    SHOAL_RETURN_IF_ERROR(hints.Ask(row, from, online, offline));
+    // Spent before it is sent.
+    SHOAL_RETURN_IF_ERROR(session_.Write(EncodeSpent(*hints.asked())));
+    query_ = hints.asked()->query;
+    std::vector<Request> requests;
+    requests.push_back(session_.Query(Role::kOffline, offline));
+    requests.push_back(session_.Query(Role::kOnline, online));
+    return requests;
+  }
+
+  absl::Status Finish(std::span<const BytesView> answers) override {
+    SHOAL_CHECK(answers.size() == 2);
+    SHOAL_RETURN_IF_ERROR(session_.journal_.CheckUsable());
+    const auto& asked = session_.hints_->asked();
+    if (!asked.has_value() || query_ != asked->query) {
+      return absl::FailedPreconditionError("treepir: answers without their query");
+    }
+    SecretVector<uint8_t> record(session_.shape_.record_bytes);
+    SHOAL_RETURN_IF_ERROR(session_.Finish(answers[1], answers[0], record));
+    query_.reset();
+    if (done_ < rows_.size()) records_.insert(records_.end(), record.begin(), record.end());
+    ++done_;
+    return absl::OkStatus();
+  }
+
+  SecretVector<uint8_t> TakeRecords() override { return std::move(records_); }
+
+ private:
+  TreeSession& session_;
+  const SecretVector<uint64_t> rows_;
+  const uint64_t steps_;
+  uint64_t done_ = 0;
+  std::optional<uint64_t> query_;
+  SecretVector<uint8_t> records_;
+};
+
+absl::StatusOr<std::unique_ptr<Batch>> TreeSession::Ask(const Wanted& wanted) {
+  SHOAL_CHECK(wanted.rows.size() <= wanted.keys);
+  SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+  if (needed(wanted.keys) != Need::kNothing) {
+    return absl::FailedPreconditionError("treepir: the session was not prepared");
+  }
+  for (const uint64_t row : wanted.rows) {
+    if (row >= shape_.rows) return absl::OutOfRangeError("treepir: no such row");
+  }
+  return std::make_unique<TreeBatch>(this, wanted);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> OpenTreeSession(const wire::PirSetup& setup,
+                                                         SessionStore* store) {
+  SHOAL_ASSIGN_OR_RETURN(const TreeShape shape, TreeShapeOf(setup));
+  // Beside the hints, what of them is being written, and both answers.
+  SHOAL_RETURN_IF_ERROR(CheckMemory(shape.client_bytes() +
+                                        uint64_t{TreeHintsOf(shape)} * shape.record_bytes +
+                                        4 * shape.answer_bytes(),
+                                    "treepir: the hints"));
+  auto session = std::make_unique<TreeSession>(setup, shape, store);
+  SHOAL_RETURN_IF_ERROR(session->Load());
+  return session;
+}
+
+}  // namespace shoal::pir::sets
