@@ -130,6 +130,18 @@ class PaperTest(unittest.TestCase):
         with self.assertRaises(KeyError):
             paper.points("figure33")
 
+    def test_tables_of_engines_with_hints(self):
+        line, = paper.piano("table1", system="piano", table_gb=1)
+        self.assertEqual((line["rows"], line["prepare_s"], line["online_ms"]), (2**27, 1438, 7.9))
+        self.assertEqual([line["extrapolated"] for line in paper.piano("table1", system="simplepir")], [0, 0, 1])
+        line, = paper.treepir("figure8", system="treepir+spiral")
+        self.assertEqual((line["rows"], line["query_ms"], line["recursion_ms"]), (2**22, 89, 61))
+        # Nothing is stated, which is not nought.
+        self.assertIsNone(paper.treepir("figure7", system="prp-pir")[0]["query_ms"])
+        for read in (paper.piano, paper.treepir):
+            with self.assertRaises(KeyError):
+                read("figure33")
+
     def test_table_3_is_the_formula_at_the_epsilon_that_we_say(self):
         for line in paper.table3():
             self.assertEqual(math.floor(2 * math.log(1 / line["delta"]) / line["epsilon"]), line["bound"])

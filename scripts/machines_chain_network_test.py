@@ -7,7 +7,8 @@ that was on its way gets its answers, and so does a new one. Every answer is com
 
   machines_chain_network_test.py [--chain "2 4"]... [FAILURE]...    chains 2 4 and 4 3, and all failures, by default
 
-Failures: machine-killed, launcher-killed, link-down, ports-dropped; each in the last party and then in the first.
+Failures: machine-killed, launcher-killed, link-down, ports-dropped; each in the last party and then in the first. A chain
+"2 1:" has no failures, "2 2:last" those of its last party alone. At the end all machines end in good order.
 """
 
 import argparse
@@ -80,12 +81,16 @@ class Party:
             self.codes.append(self.launcher.wait())
             time.sleep(0 if self.stopping else 2)
 
-    def listening(self):
+    def said(self, words):
+        """How often, in the log of all machines."""
         try:
             with open(self.log, encoding="utf-8", errors="replace") as file:
-                return file.read().count("listens on")
+                return file.read().count(words)
         except FileNotFoundError:
             return 0
+
+    def listening(self):
+        return self.said("listens on")
 
     def start(self):
         self.thread.start()
@@ -97,6 +102,8 @@ class Party:
         self.thread.join()
         if self.codes[-1] != 0:
             raise Failed(f"party {self.number} ended with {self.codes[-1]}")
+        if len(self.subnets) > 1 and self.said("all machines end in good order") != len(self.subnets):
+            raise Failed(f"party {self.number}: not all machines ended in good order")
 
     def processes(self, machine=None):
         """Of the party's programs, not of Open MPI's or the launcher; on one machine or on all."""
@@ -268,14 +275,16 @@ def fail(chain, party, name, probe):
     print(f"  a client on its way and two new ones had their answers after {time.monotonic() - begun:.1f} s", flush=True)
 
 
-def check(machines, failures, probe):
+def check(description, failures, probe):
+    counts, colon, where = description.partition(":")
+    machines = [int(count) for count in counts.split()]
     chain = Chain(machines)
     try:
         chain.start()
         for client in chain.ask(8):
             client.expect()
         print(f"{machines}: eight clients had their answers", flush=True)
-        for party in (chain.parties[-1], chain.parties[0]):
+        for party in {"": [], "last": chain.parties[-1:]}[where] if colon else (chain.parties[-1], chain.parties[0]):
             if len(party.subnets) > 1:
                 for name in failures:
                     fail(chain, party, name, probe)
@@ -300,7 +309,7 @@ def main(arguments):
     chains = options.chain or ["2 4", "4 3"]
     if options.inside:
         network.run("mount", "-t", "tmpfs", "tmpfs", "/run")
-        check([int(count) for count in chains[0].split()], options.failures or list(FAILURES), network.Probe())
+        check(chains[0], options.failures or list(FAILURES), network.Probe())
         return 0
     why_not = network.permitted()
     if why_not:

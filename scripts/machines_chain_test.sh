@@ -4,7 +4,7 @@
 # killed ends, starts again and serves.
 #
 #   machines_chain_test.sh [CHAIN]...    "1 2", "2 1" and so on: machines a party, and "killed 2 2" for one whose machines
-#                                        are killed; without arguments those below
+#                                        are killed, the first of them after a slow start; without arguments those below
 set -euo pipefail
 fail() { echo "machines_chain_test: $*" >&2; exit 1; }
 export SHOAL_BIN=${SHOAL_BIN:-$PWD/src}
@@ -33,8 +33,8 @@ await() {
   done
 }
 
-# begin MACHINES: a chain in $dir, which serves.
-begin() {
+# create MACHINES: a chain in $dir.
+create() {
   local parties
   parties=$(wc -w <<<"$1")
   dir=$TMPDIR/${1// /-}
@@ -43,7 +43,35 @@ begin() {
     --tsv "$TMPDIR/records.tsv" --name squares --row-bytes 128 >"$TMPDIR/said" 2>&1 || fail "create: $(cat "$TMPDIR/said")"
   port=$((port + 400))
   began+=("$dir")
+}
+# begin MACHINES: one that serves.
+begin() {
+  chain_began=$SECONDS
+  create "$1"
   scripts/local-chain start "$dir" || fail "$1: does not start"
+}
+
+# begin_late: a chain of 2 2, in which a machine of party 2 takes long to read its table. So long no machine's head serves:
+# it would sign rounds that its other machine cannot take.
+begin_late() {
+  local table=$TMPDIR/late-table log starting
+  create "2 2"
+  log=$dir/party-2.log
+  cp -r "$dir/table" "$table"
+  mv "$table/manifest.textproto" "$TMPDIR/manifest"
+  mkfifo "$table/manifest.textproto"
+  sed -i "s,^table_directory: .*,table_directory: \"$table\"," "$dir/party-2.machine-1.textproto"
+  scripts/local-chain start-party "$dir" 2 & starting=$!
+  exec 3>"$table/manifest.textproto"  # returns when the machine reads it
+  await "the head does not wait" grep -qs "waits for the party's other machines" "$log"
+  sleep 1
+  ! grep 'listens on' "$log" || fail "a machine serves before all can"
+  # The machine reads it twice.
+  mv "$TMPDIR/manifest" "$table/manifest.textproto"
+  cat "$table/manifest.textproto" >&3
+  exec 3>&-
+  wait "$starting" || fail "party 2 does not start"
+  scripts/local-chain start-party "$dir" 1 || fail "party 1 does not start"
 }
 # Ends it: all machines in good order.
 finish() {
@@ -150,12 +178,41 @@ spoil() {
   expect spoiled 8
 }
 
+# Party 2, whose head signs rounds, is killed and starts again. Party 1 loses its state, and its clock goes back to before the
+# rounds that party 2 has signed: party 2 refuses the counters, which it knows from its journal alone.
+refuse_old() {
+  local back_s=$((SECONDS - chain_began + 20))
+  kill_all 2
+  kill_all 1
+  rm -r "$dir/party-1.state"
+  python3 -c 'import struct, sys; sys.stdout.buffer.write(struct.pack("=qq", -int(sys.argv[1]) * 10**9, 0))' "$back_s" \
+    >"$TMPDIR/faults"
+  scripts/local-chain start-party "$dir" 2 || fail "party 2 does not start again"
+  SHOAL_FAULTS=$TMPDIR/faults LD_PRELOAD=$PWD/src/sim/libfaults.so scripts/local-chain start-party "$dir" 1 ||
+    fail "party 1 does not start again"
+  await "nothing is refused" grep -qE 'party 2: round [0-9]+: counters only rise, and [0-9]+ was used' "$dir/party-1.log"
+}
+kill_all() {
+  local pids
+  pids=$(processes_of "$1")
+  # shellcheck disable=SC2086  # numbers
+  kill -KILL $pids
+  await "party $1 has not ended" gone "$1"
+}
+
 # What the program checks without the others.
 check() {
   local program=$SHOAL_BIN/shoald/machines/shoald-machines
-  "$program" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 || fail "--check: $(cat "$TMPDIR/said")"
-  "$program" --config "$dir/party-1.machine-1.textproto" --check >"$TMPDIR/said" 2>&1 ||
+  "$program" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q "has the party's signing key" "$TMPDIR/said" ||
+    fail "--check: $(cat "$TMPDIR/said")"
+  "$program" --config "$dir/party-1.machine-1.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q 'has no signing key' "$TMPDIR/said" ||
     fail "--check at another machine: $(cat "$TMPDIR/said")"
+  # A signing key that is no key.
+  cp -r "$dir/party-1" "$TMPDIR/keys"
+  : >"$TMPDIR/keys/bls.key"
+  sed "s,^keys_directory: .*,keys_directory: \"$TMPDIR/keys\"," "$dir/party-1.textproto" >"$dir/no-key.textproto"
+  ! "$program" --config "$dir/no-key.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q bls.key "$TMPDIR/said" ||
+    fail "--check with a broken signing key: $(cat "$TMPDIR/said")"
   ! "$program" --config "$dir/party-2.textproto" --check >"$TMPDIR/said" 2>&1 && grep -q 'its program is shoald' "$TMPDIR/said" ||
     fail "a party of one machine: $(cat "$TMPDIR/said")"
   ! "$SHOAL_BIN/shoald/shoald" --config "$dir/party-1.textproto" --check >"$TMPDIR/said" 2>&1 &&
@@ -165,14 +222,16 @@ check() {
 chains=("$@")
 [ "$#" -gt 0 ] || chains=("1 2" "2 1" "2 3 1" "killed 2 2")
 for chain in "${chains[@]}"; do
-  begin "${chain#killed }"
   if [ "$chain" = "${chain#killed }" ]; then
+    begin "$chain"
     serve first
+    [ "$chain" != "1 2" ] || refuse_old
     if [ "$chain" = "2 1" ]; then
       check
       spoil
     fi
   else
+    begin_late
     kill_machine 2 1
     kill_machine 1 0
     kill_machine 1 1

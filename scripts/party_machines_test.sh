@@ -35,11 +35,11 @@ await() {
 }
 gone() { [ -z "$(running "$1")" ]; }
 
-# Machines that ignore SIGTERM. Looked at below: what ends them takes its time. One is told to end, with as much time as
-# there is; of the other one the launcher is killed, and mpirun with it.
+# Machines that ignore signals. Looked at below: what ends them takes its time. One is told to end, with as much time
+# after that as there is; of the other one the launcher is killed, and mpirun with it.
 cp "$lanes" "$TMPDIR/orphan"
-scripts/party-machines --host localhost "${beside_it[@]}" --kill-after 10 -- \
-  /bin/sh -c 'trap "" TERM; : >"$1"; while :; do sleep 1; done' sh "$TMPDIR/stubborn" 2>"$TMPDIR/stubborn-said" & stubborn=$!
+scripts/party-machines --host localhost "${beside_it[@]}" --end-within 1 --kill-after 10 -- \
+  /bin/sh -c 'trap "" USR1 TERM; : >"$1"; while :; do sleep 1; done' sh "$TMPDIR/stubborn" 2>"$TMPDIR/stubborn-said" & stubborn=$!
 scripts/party-machines --host localhost "${beside_both[@]}" -- /bin/sh -c 'trap "" TERM; exec "$@"' sh \
   "$TMPDIR/orphan" idle 600 2>"$TMPDIR/orphan-said" & orphan=$!
 await [ -e "$TMPDIR/stubborn" ]
@@ -87,6 +87,7 @@ expect 2 scripts/party-machines --host a --host b --host a -- /bin/true
 expect 2 scripts/party-machines --host a --ports 7400 -- /bin/true
 expect 2 scripts/party-machines --host a --ports 7401-7400 -- /bin/true
 expect 2 scripts/party-machines --host a --kill-after 60 -- /bin/true
+expect 2 scripts/party-machines --host a --end-within 0 -- /bin/true
 expect 2 scripts/party-machines --host a -- /bin/true : /bin/true
 expect 1 machines 2 /no/such/program
 expect 1 machines 2 /bin/sh -c 'exit 4'
@@ -113,7 +114,23 @@ expect 0 scripts/party-machines --host localhost "${on_this_host[@]}" --log "$TM
 [ "$(stat -c %a "$TMPDIR/log")" = 600 ] || fail "a log that was there can be read by others"
 expect 1 scripts/party-machines --host localhost "${on_this_host[@]}" --log "$TMPDIR/no/log" -- /bin/true
 
-# Told to end, a job ends in good order.
+# What the launcher is told, machines hear: SIGHUP ends nobody, and an end in good order is one.
+scripts/party-machines --host localhost --host localhost "${on_this_host[@]}" -- /bin/sh -c '
+  own=$1/$OMPI_COMM_WORLD_RANK
+  trap ": >$own.reloads" USR2
+  trap ": >$own.ends; exit 0" USR1
+  : >"$own.began"
+  while :; do sleep 0.1; done' sh "$TMPDIR/hears" & launcher=$!
+all_have() { [ -e "$TMPDIR/hears/0.$1" ] && [ -e "$TMPDIR/hears/1.$1" ]; }
+mkdir "$TMPDIR/hears"
+await all_have began
+kill -HUP "$launcher"
+await all_have reloads
+kill -TERM "$launcher"
+wait "$launcher" || fail "an end in good order: exit code $?"
+all_have ends || fail "the machines were not told to end"
+
+# Told to end, a job whose machines do not know how ends all the same, and the launcher says so.
 mkdir "$TMPDIR/told"
 head -c 32 /dev/urandom >"$TMPDIR/told/secret"
 scripts/party-machines --host localhost --host localhost "${on_this_host[@]}" -- \
@@ -131,11 +148,16 @@ for port in $listening; do
   [ "$port" -ge "$first_port" ] && [ "$port" -le $((first_port + 39)) ] || fail "somebody listens at port $port"
 done
 kill -TERM "$launcher"
-wait "$launcher" || fail "told to end: exit code $?"
+code=0
+wait "$launcher" 2>"$TMPDIR/said" || code=$?
+[ "$code" = 1 ] || fail "told to end: exit code $code"
 gone "$TMPDIR/told" || fail "a process is left"
 
-# Whoever ignored SIGTERM has ended all the same, and the first launcher has waited for it.
-wait "$stubborn" || fail "a machine that ignores SIGTERM: exit code $?: $(cat "$TMPDIR/stubborn-said")"
+# Whoever ignored signals has ended all the same, and the first launcher has waited for it.
+code=0
+wait "$stubborn" || code=$?
+[ "$code" = 1 ] && grep -q 'told to end, and not all' "$TMPDIR/stubborn-said" ||
+  fail "a machine that ignores signals: exit code $code: $(cat "$TMPDIR/stubborn-said")"
 gone "$TMPDIR/stubborn" || fail "a machine that ignores SIGTERM is left"
 await gone "$TMPDIR/orphan"
 

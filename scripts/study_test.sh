@@ -53,6 +53,14 @@ grep -q '^shoal,hashed,.*,1,1e-06,20,1,list,' "$TEST_TMPDIR/app-store/points.csv
 grep -q '>whole lists<' "$TEST_TMPDIR/app-store/index.html" || fail "app-store does not say what it protects"
 grep -q '^rates,,0,4,64,50,.*' "$TEST_TMPDIR/set-membership/points.csv" ||
   fail "set-membership: $(cat "$TEST_TMPDIR/set-membership/points.csv")"
+grep -q '^tiny,piano,4096,8,64,3,0,1,1,1,.*,3,' "$TEST_TMPDIR/piano/points.csv" &&
+  grep -q '^tiny larger,piano,1048576,8,64,3,2097152,4,1,1,.*,3,' "$TEST_TMPDIR/piano/points.csv" ||
+  fail "piano: $(cat "$TEST_TMPDIR/piano/points.csv")"
+grep -q 'rows a function of their number, preparation extrapolated<' "$TEST_TMPDIR/piano/index.html" ||
+  fail "piano does not say what is extrapolated"
+grep -q '^figure8,treepir,4096,16,0,3,0,1,1,2,.*,3,' "$TEST_TMPDIR/treepir/points.csv" &&
+  grep -q '^figure8,permuted,4096,16,32,3,0,1,1,2,.*,3,' "$TEST_TMPDIR/treepir/points.csv" ||
+  fail "treepir: $(cat "$TEST_TMPDIR/treepir/points.csv")"
 grep -q '^measured,online,1,20,192,2,1,1,4,20,.*,192,' "$TEST_TMPDIR/machines/points.csv" &&
   grep -q '^modelled,both,1,100000,1000000,8,' "$TEST_TMPDIR/machines/points.csv" ||
   fail "machines: $(cat "$TEST_TMPDIR/machines/points.csv")"

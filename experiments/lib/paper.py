@@ -40,14 +40,29 @@ def table3():
             for line in _read("paper_table3.csv")]
 
 
-def simplepir(source, **where):
-    """Lines of SimplePIR's tables: system as text, numbers, None where nothing is stated."""
+def _lines(name, text, what, source, where):
+    """Lines of a file of tables: the columns `text` as text, numbers, None where nothing is stated."""
     found = []
-    for line in _read("simplepir.csv"):
-        row = {name: value if name in ("source", "system") else (float(value) if value else None)
-               for name, value in line.items()}
+    for line in _read(name):
+        row = {column: value if column in text else (float(value) if value else None)
+               for column, value in line.items()}
         if row["source"] == source and all(row[column] == value for column, value in where.items()):
             found.append(row)
     if not found:
-        raise KeyError(f"no lines of {source} with {where}")
+        raise KeyError(f"no lines of {what}'s {source} with {where}")
     return found
+
+
+def simplepir(source, **where):
+    """Lines of SimplePIR's tables."""
+    return _lines("simplepir.csv", ("source", "system"), "SimplePIR", source, where)
+
+
+def piano(source, **where):
+    """Lines of Piano's tables 1 and 2."""
+    return _lines("piano.csv", ("source", "system"), "Piano", source, where)
+
+
+def treepir(source, **where):
+    """Lines of TreePIR's figures 7 to 9."""
+    return _lines("treepir.csv", ("source", "system"), "TreePIR", source, where)

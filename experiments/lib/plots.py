@@ -70,16 +70,48 @@ def median(values):
 class Figure:
     """One figure of panels side by side, a legend above and a caption below."""
 
-    def __init__(self, name, title, panels=1, width=None, height=4.0):
+    # Inches; what a page has between its margins, by 1.25.
+    PAGE = 8.6
+
+    def __init__(self, name, title, panels=1, width=None, height=4.0, across=None):
+        """With `across`, rows of so many panels, each `height` high, as wide as a page."""
         self.name = name
         self.title = title
-        self._width = width or (5.6 if panels == 1 else 4.9 * panels)
-        self.figure, axes = plt.subplots(1, panels, figsize=(self._width, height),
+        columns = min(across or panels, panels)
+        lines = -(-panels // columns)
+        self._width = width or (self.PAGE if across else 5.6 if panels == 1 else 4.9 * panels)
+        self.figure, axes = plt.subplots(lines, columns, figsize=(self._width, height * lines),
                                          layout="constrained", squeeze=False)
-        self.axes = list(axes[0])
+        self.axes = list(axes.flat[:panels])
+        for axis in axes.flat[panels:]:
+            axis.set_axis_off()
+        self._labels = []
+
+    def label(self, axis, x, y, text, color):
+        """Words beside a point, in its colour, in place of a line of the legend. Words of a panel do not cover each other."""
+        self._labels.append((axis, x, y, text, color))
+
+    def _place_labels(self):
+        self.figure.canvas.draw()
+        apart = 8.5 * self.figure.dpi / 72  # of two lines' middles
+        for axis in self.axes:
+            mine = [(axis.transData.transform((x, y)), (x, y), text, color)
+                    for of, x, y, text, color in self._labels if of is axis]
+            taken = []  # (left, height) in pixels
+            for (left, height), at, text, color in sorted(mine, key=lambda label: label[0][1]):
+                # 4.2 pixels a letter at 7 points, times the resolution.
+                reach = 4.2 * len(text) * self.figure.dpi / 72
+                free = height
+                for other, other_reach, other_height in taken:
+                    if left < other + other_reach and other < left + reach:
+                        free = max(free, other_height + apart)
+                taken.append((left, reach, free))
+                axis.annotate(text, at, xytext=(6, (free - height) * 72 / self.figure.dpi), textcoords="offset points",
+                              va="center", color=color, fontsize=7, annotation_clip=False)
 
     def save(self, directory, caption):
         """Writes NAME.png and NAME.svg; returns the path of the PNG."""
+        self._place_labels()
         handles = {}
         for axis in self.axes:
             for handle, label in zip(*axis.get_legend_handles_labels()):
@@ -94,6 +126,9 @@ class Figure:
             self.figure.legend(handles.values(), handles.keys(), loc="outside upper left",
                                ncols=columns, title=self.title, alignment="left",
                                title_fontproperties={"size": 11, "weight": "bold"})
+        else:
+            self.figure.suptitle(textwrap.fill(self.title, int(self._width * 11)), fontsize=11, fontweight="bold",
+                                 x=0.01, ha="left")
         lines = textwrap.fill(caption, int(self._width * 17.5))
         self.figure.supxlabel(lines, fontsize=7, color="#555555", x=0.01, ha="left")
         for suffix in ("png", "svg"):

@@ -252,6 +252,11 @@ absl::Status EngineClient::BringForward(pir::Session& session, const wire::Signe
                                    "the session that is kept: it is prepared anew"));
     return absl::OkStatus();
   }
+  if (absl::IsDataLoss(delta.status()) || absl::IsInvalidArgument(delta.status())) {
+    return Annotate(delta.status(),
+                    "the session that is kept is unchanged, and goes on when the server sends the "
+                    "delta that all parties signed (`shoal prepare --anew` begins another)");
+  }
   SHOAL_RETURN_IF_ERROR(delta.status());
   const Stopwatch stopwatch;
   SHOAL_RETURN_IF_ERROR(session.Advance(*delta));

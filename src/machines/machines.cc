@@ -337,6 +337,7 @@ absl::Status Machines::Complete(std::span<Transfer> transfers) {
 }
 
 void Machines::ExcuseThoseAtWork(std::span<Transfer> transfers, uint64_t waited_ms) {
+  if (waited_ms > work_limit_ms_) return;
   const MutexLock lock(mutex_);
   TakeSignsLocked();
   for (Transfer& transfer : transfers) {

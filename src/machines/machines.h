@@ -130,6 +130,10 @@ class Machines {
   absl::Status Exchange(absl::string_view stage, std::span<const Outgoing> outgoing,
                         std::span<const uint64_t> most_from, const Sink& sink);
 
+  // From the next call on, a machine that says that it computes is waited for so many seconds of a
+  // call, and then as one that does not say so.
+  void LimitWork(uint64_t seconds) { work_limit_ms_ = seconds * 1000; }
+
   // To be called when this machine gives up for a reason of its own, so that the others do not wait
   // for it; a call that is under way ends soon. Idempotent. Thread-safe.
   void GiveUp();
@@ -175,6 +179,7 @@ class Machines {
 
   Transport* transport_ = nullptr;
   Seed round_key_, session_key_;
+  uint64_t work_limit_ms_ = ~uint64_t{0};
   const Clock* clock_ = nullptr;
   Options options_;
   bool remembers_ = true;

@@ -559,6 +559,33 @@ TEST(MachinesTest, AMachineThatComputesIsWaitedFor) {
   }
 }
 
+// Where that is limited, it is waited for as long, and then as one that says nothing.
+TEST(MachinesTest, AMachineThatComputesIsWaitedForUpToALimit) {
+  testing::LocalCluster cluster(2);
+  cluster.BeImpatient();
+  Computing computing(&cluster);
+  std::atomic<uint64_t> waited = 0;
+  const auto results = cluster.Run([&](Machines& machines) {
+    const auto work = [&]() -> absl::Status {
+      SHOAL_RETURN_IF_ERROR(machines.Gather("first", {}, 0).status());
+      machines.LimitWork(100);
+      for (const uint64_t waits : {90, 500}) {
+        const uint64_t before = cluster.waits(1);
+        if (machines.rank() == 0) computing.While(1, waits, [&] { machines.GiveSignOfLife(); });
+        const absl::Status gathered = machines.Gather("next", {}, 0).status();
+        if (machines.rank() == 1) waited = cluster.waits(1) - before;
+        SHOAL_RETURN_IF_ERROR(gathered);
+      }
+      return absl::OkStatus();
+    };
+    const absl::Status status = work();
+    if (machines.rank() == 1) computing.End();
+    return status;
+  });
+  EXPECT_THAT(results[1], StatusIs(absl::StatusCode::kDeadlineExceeded, "machine 0"));
+  EXPECT_GT(waited, 100u);
+}
+
 // One that is in an earlier call, because it waits there for a third one that computes, is waited
 // for, too.
 TEST(MachinesTest, AMachineThatWaitsForAThirdOneIsWaitedFor) {

@@ -14,6 +14,10 @@
 namespace shoal::server {
 namespace {
 
+// How long a machine may be late for a tick because it computes. Its ticks have a thread of their
+// own, so that one that comes to none hangs. Before the first tick, machines read their tables.
+constexpr uint64_t kLateLimitS = 30;
+
 // As an error's text passes: a neighbour may have made it, and text that is cut within a character
 // would not be text any more, which no machine would take.
 std::string ControlText(absl::string_view message) {
@@ -56,6 +60,12 @@ Control::~Control() {
   if (!ended) machines_->GiveUp();
   if (ticks_.joinable()) ticks_.join();
   tasks_.Wait();
+}
+
+absl::Status Control::AwaitFirstTick() {
+  const MutexLock lock(mutex_);
+  while (!ticked_ && !ended_) changed_.Wait(mutex_);
+  return ticked_ ? absl::OkStatus() : absl::UnavailableError("the party's machines have ended");
 }
 
 void Control::AddLocked(const Digest& round_id, OrderedRound& round, wire::RoundOrder order) {
@@ -154,6 +164,13 @@ absl::Status Control::TryTick() {
   const wire::Control mine = is_head() ? ComposeOrders() : ComposeResults();
   SHOAL_ASSIGN_OR_RETURN(
       const auto all, machines_->Gather("control", wire::EncodeControl(mine), wire::kControlBytes));
+  {
+    const MutexLock lock(mutex_);
+    if (!std::exchange(ticked_, true)) {
+      machines_->LimitWork(kLateLimitS);
+      changed_.NotifyAll();
+    }
+  }
   bool last = false;
   for (uint32_t rank = 0; rank < machines_->count(); ++rank) {
     SHOAL_ASSIGN_OR_RETURN(const wire::Control said, wire::DecodeControl(all[rank]));

@@ -72,6 +72,9 @@ class Control {
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
+  // Waits until all machines have an object like this one. UNAVAILABLE if ticks have ended before.
+  absl::Status AwaitFirstTick();
+
   // --- at the head ---
 
   // Orders the others to open a round that is new; `round` rises (checked). The seed is wiped as
@@ -136,6 +139,7 @@ class Control {
 
   Mutex mutex_;
   CondVar changed_;
+  bool ticked_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t orders_ ABSL_GUARDED_BY(mutex_) = 0;  // their highest number

@@ -58,6 +58,7 @@ class ControlTest : public ::testing::Test {
  protected:
   void Start(uint32_t count) {
     cluster_ = std::make_unique<LocalCluster>(count);
+    if (cluster_impatient_) cluster_->BeImpatient();
     for (uint32_t rank = 0; rank < count; ++rank) {
       links_.push_back(cluster_->Join(rank));
       randoms_.push_back(std::make_unique<TestRandom>(rank + 1));
@@ -155,12 +156,49 @@ class ControlTest : public ::testing::Test {
   std::vector<std::pair<Digest, absl::Status>> failed_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<uint32_t, uint64_t>> told_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::pair<uint32_t, absl::Status>> ended_ ABSL_GUARDED_BY(mutex_);
+  bool cluster_impatient_ = false;
   std::unique_ptr<LocalCluster> cluster_;
   std::vector<LocalCluster::Joined> links_;
   std::vector<std::unique_ptr<TestRandom>> randoms_;
   std::vector<std::unique_ptr<Machines>> machines_;
   std::vector<std::unique_ptr<Control>> controls_;
 };
+
+// No first tick ends before all machines are there. Until then one may take as long as it says that
+// it computes; from then on that has a limit.
+TEST_F(ControlTest, TicksBeginOnceAllAreThereAndThenHaveALimit) {
+  cluster_impatient_ = true;
+  Start(2);
+  std::atomic<bool> began = false;
+  std::thread waiting([&] {
+    SHOAL_EXPECT_OK(head().AwaitFirstTick());
+    began = true;
+  });
+  // The head's tick, while machine 1 computes for so many of the head's waits, a second each.
+  const auto tick_late = [&](uint64_t waits) {
+    std::atomic<bool> over = false;
+    absl::Status ticked;
+    std::thread ticking([&] {
+      ticked = head().Tick();
+      over = true;
+    });
+    for (uint64_t begun = cluster_->waits(0), seen = 0; seen < waits && !over;) {
+      if (cluster_->waits(0) < begun + seen) continue;
+      machines_[1]->GiveSignOfLife();
+      seen += 5;
+    }
+    if (waits < 500) {
+      EXPECT_FALSE(began);
+    }
+    if (!over) controls_[1]->Tick().IgnoreError();
+    ticking.join();
+    return ticked;
+  };
+  SHOAL_EXPECT_OK(tick_late(300));
+  waiting.join();
+  EXPECT_THAT(tick_late(500), StatusIs(absl::StatusCode::kDeadlineExceeded, "machine 1"));
+  SHOAL_EXPECT_OK(head().AwaitFirstTick());
+}
 
 TEST_F(ControlTest, OrdersOfARoundAreDoneInTheirOrderByAllOthers) {
   Start(3);

@@ -57,8 +57,8 @@ cli::Command Prepare(Connector connect) {
       .name = "prepare",
       .summary = "read the table once, for an engine whose queries are prepared",
       .help =
-          R"(Prepares queries of an engine that keeps hints of its own. With --engine piano it reads the whole
-table from the server once, checks it against what all parties signed, and keeps about
+          R"(Prepares queries of an engine that keeps hints of its own. With --engine piano it reads
+the whole table from the server once, checks it against what all parties signed, and keeps about
 a tenth of it, or much less of it if rows are short, beside the state: docs/engines.md
 has the sizes. What it reads does not depend on any key, before or after.
 
@@ -71,8 +71,8 @@ After a crash, Ctrl-C or a lost connection the same command goes on where it sto
 a new version of the table goes live, what is prepared is brought to it by the rows that
 have changed; only if the server no longer has these, it is prepared again.
 
-With --engine treepir there are two servers, which --party or the configuration names. The
-offline one makes hints from a seed that this command draws, 46 MB for a gigabyte, and
+With --engine treepir there are two servers, which --party or the configuration names.
+The offline one makes hints from a seed that this command draws, 46 MB for a gigabyte, and
 they serve any number of queries, so that there is one session. Each of the two learns
 nothing of which rows are asked for; both together learn all of it, whatever the other
 parties of the chain do.

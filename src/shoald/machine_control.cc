@@ -144,6 +144,10 @@ absl::Status MachineControl::Open(const wire::RoundOrder& order) {
   return options_.own->Open(round);
 }
 
+absl::Status MachineControl::AwaitAll() {
+  return control_.AwaitFirstTick().ok() ? absl::OkStatus() : AwaitEnd(std::chrono::seconds(60));
+}
+
 void MachineControl::Opened(const server::RoundOpening& opening) {
   control_.Open(opening.number, opening.header, opening.root);
 }

@@ -82,6 +82,10 @@ class MachineControl final : public Orders {
   // come to an end.
   ~MachineControl() override;
 
+  // Waits until all machines have made this object, and so can take what rounds bring. The error
+  // that has ended control before.
+  absl::Status AwaitAll();
+
   // At the head, for its party: server::PartyMachines::opened and ended.
   void Opened(const server::RoundOpening& opening);
   void Ended(const Digest& round_id) { control_.End(round_id); }

@@ -24,12 +24,12 @@
 #include "src/roster/testing/parties.h"
 #include "src/round/header.h"
 #include "src/server/chain.h"
-#include "src/server/control.h"
 #include "src/server/offline.h"
 #include "src/server/online.h"
 #include "src/server/slices.h"
 #include "src/server/testing/deployment.h"
 #include "src/server/testing/memory_journal.h"
+#include "src/shoald/machine_control.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
 #include "src/storage/spool.h"
@@ -188,20 +188,21 @@ class Chain {
       for (const auto& machine : party->machines) machine->party->EndAll();
       for (const auto& machine : party->machines) machine->service.reset();
       for (const auto& machine : party->machines) machine->stages.reset();
-      Control* const control = party->machines[0]->control.get();
-      if (control != nullptr) control->Stop();
+      MachineControl* const control = party->machines[0]->control.get();
+      if (control != nullptr) {
+        SHOAL_EXPECT_OK(control->Stop());
+      }
       for (const auto& machine : party->machines) machine->control.reset();
     }
   }
 
-  using Control = server::Control;
   struct MachineOfParty {
     explicit MachineOfParty(uint64_t seed) : random(seed), control_random(seed + 1000) {}
     TestRandom random, control_random;
     LocalCluster::Joined control_link;
     std::unique_ptr<Machines> control_machines;
     std::unique_ptr<Party> party;
-    std::unique_ptr<Control> control;
+    std::unique_ptr<MachineControl> control;
     std::unique_ptr<RemoteLink> link;
     std::unique_ptr<Tap> tap;
     std::unique_ptr<server::ChainNode> node;
@@ -270,7 +271,8 @@ class Chain {
     SHOAL_ASSIGN_OR_RETURN(round_, round::Round::Verify(header, *roster_, table_.table(), now_s));
     for (const auto& party : parties_) {
       if (party->count == 1) continue;
-      SHOAL_RETURN_IF_ERROR(party->machines[0]->control->WaitForOthers(round_->id()));
+      SHOAL_RETURN_IF_ERROR(
+          party->machines[0]->control->OpenAtAll(*round_, [] { return absl::OkStatus(); }));
     }
     return absl::OkStatus();
   }
@@ -496,7 +498,9 @@ class Chain {
       machine->service.reset();
       machine->stages.reset();
     }
-    if (old.machines[0]->control != nullptr) old.machines[0]->control->Stop();
+    if (old.count > 1) {
+      SHOAL_EXPECT_OK(old.machines[0]->control->Stop());
+    }
     for (const auto& machine : old.machines) machine->control.reset();
     old.machines.clear();
     old.journal.reset();
@@ -566,13 +570,10 @@ class Chain {
             Machines* const machines = &joined->machines;
             return std::shared_ptr<Machines>(std::move(joined), machines);
           },
-          .opened =
-              [&self](const server::RoundOpening& opening) {
-                self.control->Open(opening.number, opening.header, opening.root);
-              },
+          .opened = [&self](const server::RoundOpening& opening) { self.control->Opened(opening); },
           .ended =
               [&self](const Digest& id) {
-                if (self.party->rank() == 0) self.control->End(id);
+                if (self.party->rank() == 0) self.control->Ended(id);
               }};
     }
     const server::Resources resources{.pool = &pool_, .spools = &spools_};
@@ -587,18 +588,9 @@ class Chain {
       self.control_machines = std::make_unique<Machines>(
           self.control_link.transport.get(), machines::RoundKey(Bytes(32, 9), {}, {}),
           self.control_link.clock, &self.control_random, own.control_cluster->options());
-      Control::Options control;
-      control.period = 10ms;
-      control.obey = [&self](const Digest& id, const wire::RoundOrder& order) {
-        if (order.end()) return self.party->End(id);
-        if (!order.has_open()) return absl::UnimplementedError("no steps here");
-        return self.party->Open(
-            {order.round(), order.open().header(), Seed(AsBytes(order.open().root_seed()))});
-      };
-      control.failed = [&self](const Digest& id, const absl::Status&) {
-        self.party->End(id).IgnoreError();
-      };
-      self.control = std::make_unique<Control>(self.control_machines.get(), std::move(control));
+      self.control = std::make_unique<MachineControl>(
+          self.control_machines.get(),
+          MachineControl::Options{.party = self.party.get(), .clock = &clock_, .period = 10ms});
     }
     if (!backend) {
       self.link = std::make_unique<RemoteLink>(

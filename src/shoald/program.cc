@@ -77,9 +77,10 @@ constexpr char kMachinesHelp[] =
     R"(Runs one machine of a party of several: scripts/party-machines starts this program on all
 of them, with the same arguments. Machine 0, the head, has the party's signing key and the
 journal; the other machines have the keys that `shoal keys machine` makes. With --check it
-checks this machine's files without the others, and may be run by itself. What follows is
-shoald's help, whose programs of one machine differ in nothing else; engines are served by
-the head.
+checks this machine's files without the others, and may be run by itself; it says whether
+they are those of a head. What follows is shoald's help, whose programs of one machine differ
+in nothing else; engines are served by the head. SIGUSR1 and SIGUSR2, which mpirun passes
+on, do what SIGTERM and SIGHUP do.
 
 )";
 constexpr char kMachinesExamples[] =
@@ -294,12 +295,14 @@ struct Operator {
 // To be called once the process does what it is for. Returns when it is to end. Until then every
 // SIGHUP calls `reload`, which takes the next epoch of the table and logs that it has. `probe`
 // takes the locks that the process's threads need (Watchdog).
+// One of several machines has SIGUSR1 and SIGUSR2 for SIGTERM and SIGHUP, as mpirun passes these
+// on.
 void WaitForEnd(const sigset_t& signals, const Operator& to, std::function<void()> probe,
                 const std::function<absl::Status()>& reload) {
   const Watchdog watchdog(&to.notifier, std::move(probe));
   to.notifier.Ready("in service");
   int signal_number = 0;
-  while (sigwait(&signals, &signal_number), signal_number == SIGHUP) {
+  while (sigwait(&signals, &signal_number), signal_number == SIGHUP || signal_number == SIGUSR2) {
     to.log.TellCounts();  // whoever sends the signal sees its error, also the second time
     to.notifier.Reloading();
     const absl::Status status = reload();
@@ -449,8 +452,16 @@ struct Keys {
   }
 };
 
-absl::StatusOr<Keys> LoadKeys(const ServerConfig& config, bool head, bool several) {
+// `checks`: this machine, of a party of several, does not know whether it is the head, but by the
+// key that only the head has.
+absl::StatusOr<Keys> LoadKeys(const ServerConfig& config, bool head, bool several, bool checks) {
   Keys keys;
+  if (several && checks) {
+    head = FileExists(config.keys_directory() + "/bls.key");
+    spdlog::info("{}: {}", config.keys_directory(),
+                 head ? "has the party's signing key: right at the head alone"
+                      : "has no signing key: right at every machine but the head");
+  }
   if (head) {
     SHOAL_ASSIGN_OR_RETURN(keys.party, roster::PartyKeys::Load(config.keys_directory()));
   }
@@ -514,8 +525,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   }
   const roster::Party& self = roster.party(config.party());
   SHOAL_RETURN_IF_ERROR(CheckMachines(roster, config, machine, several));
-  SHOAL_ASSIGN_OR_RETURN(
-      Keys keys, LoadKeys(config, /*head=*/machine.is_head() && !(several && checks), several));
+  SHOAL_ASSIGN_OR_RETURN(Keys keys, LoadKeys(config, machine.is_head(), several, checks));
   if (keys.tls().certificate_sha256() != self.tls_certificate_sha256) {
     return absl::InvalidArgumentError(absl::StrCat(
         config.keys_directory(),
@@ -712,6 +722,14 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
     SHOAL_ASSIGN_OR_RETURN(engines_server,
                            ListenForEngines(*pir_service, config, roster, listen, monitoring));
   }
+  const std::string address = listen.address;
+  const auto begin_to_serve = [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
+    return absl::OkStatus();
+  };
+  // At a party of several machines the head is the last to listen: a round that it took part in
+  // while another machine still reads the table would fail.
+  if (!machine.is_head()) SHOAL_RETURN_IF_ERROR(begin_to_serve());
   if (machine.is_one_of_several()) {
     control = std::make_unique<MachineControl>(
         control_machines.get(),
@@ -724,9 +742,10 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
     if (frontend != nullptr && machine.is_head()) {
       all_steps.emplace(frontend.get(), &*own_steps, control.get());
     }
+    spdlog::info("waits for the party's other machines");
+    SHOAL_RETURN_IF_ERROR(control->AwaitAll());
   }
-  const std::string address = listen.address;
-  SHOAL_ASSIGN_OR_RETURN(server, net::Server::Start(std::move(listen), std::move(handler)));
+  if (machine.is_head()) SHOAL_RETURN_IF_ERROR(begin_to_serve());
   monitoring.Watch(config.party() == 1 ? kClients : kNeighbour, *server);
   if (engines_server != nullptr) monitoring.Watch(kClients, *engines_server);
   if (frontend != nullptr) monitoring.Watch(*frontend);
@@ -795,6 +814,10 @@ absl::Status Run(const cli::Values& values, const JoinJob& join) {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGHUP);
+  if (several) {
+    sigaddset(&signals, SIGUSR1);
+    sigaddset(&signals, SIGUSR2);
+  }
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   KeepMemoryPrivate();

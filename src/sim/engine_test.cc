@@ -201,6 +201,7 @@ class DirectTransport final : public client::Transport {
   int queries_left = 1 << 30;
   // What a malicious server does to its answers.
   std::function<void(Bytes&)> spoil = nullptr;
+  std::function<void(Frame&)> spoil_delta = nullptr;
   std::vector<FrameType> calls;
   std::vector<size_t> call_bytes;
   bool hung_up = false;
@@ -230,6 +231,7 @@ class DirectTransport final : public client::Transport {
     SHOAL_ASSIGN_OR_RETURN(Frame frame, CallService(service(), request));
     EXPECT_LE(frame.bulk.size(), max_bulk);
     if (spoil && request.type == FrameType::kPirQuery) spoil(frame.bulk);
+    if (spoil_delta && request.type == FrameType::kGetPirDelta) spoil_delta(frame);
     return frame;
   }
   absl::Status RequireParty(const roster::Roster&, uint32_t) override { return absl::OkStatus(); }
@@ -453,6 +455,7 @@ class PianoSim : public ::testing::Test {
     transport_ = std::make_unique<DirectTransport>(&world_, service_.get());
     transport_->queries_left = queries_left_;
     transport_->spoil = spoil_;
+    transport_->spoil_delta = spoil_delta_;
     SHOAL_ASSIGN_OR_RETURN(
         auto fetched,
         client::Deployment::Fetch(*transport_, world_.parties().pinned(), device_.state, kNowS));
@@ -488,6 +491,7 @@ class PianoSim : public ::testing::Test {
   std::unique_ptr<client::EngineClient> client_;
   int queries_left_ = 1 << 30;
   std::function<void(Bytes&)> spoil_;
+  std::function<void(Frame&)> spoil_delta_;
 };
 
 TEST_F(PianoSim, KeysAreFoundAndOthersProvedAbsent) {
@@ -583,6 +587,88 @@ TEST_F(PianoSim, SpoiltAnswersAreFoundAndNotToldOf) {
   SHOAL_ASSERT_OK(Open());
   SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-7"}));
   EXPECT_EQ(ToString(results[0].value), "value 7");
+}
+
+// A delta changes every hint that holds a row of it: one of the server's own would mark a client.
+TEST_F(PianoSim, ADeltaThatNobodySignedChangesNothing) {
+  SHOAL_ASSERT_OK(Open());
+  const uint64_t budget = *client_->budget();
+  SHOAL_ASSERT_OK(LookUp({"key-20"}).status());
+  SHOAL_ASSERT_OK(service_->Reload(Sign(2)));
+  client_.reset();
+  store_.reset();
+  const auto kept = ReadPrivateFile(path_, 1 << 30);
+  SHOAL_ASSERT_OK(kept.status());
+  // Every answer but the first one, which says how long the delta is, has a piece of it.
+  const auto of_head = [](Frame& frame, const auto& change) {
+    wire::GetPirDeltaResponse response;
+    SHOAL_CHECK(wire::ParseFrame(frame, FrameType::kGetPirDelta, response).ok());
+    change(response);
+    frame = wire::MakeFrame(FrameType::kGetPirDelta, response, std::move(frame.bulk));
+  };
+  const std::vector<std::function<void(Frame&)>> lies = {
+      // A row's number, its difference, the last byte.
+      [](Frame& frame) {
+        if (!frame.bulk.empty()) frame.bulk[0] ^= 1;
+      },
+      [](Frame& frame) {
+        if (!frame.bulk.empty()) frame.bulk[9] ^= 1;
+      },
+      [](Frame& frame) {
+        if (!frame.bulk.empty()) frame.bulk.back() ^= 0x80;
+      },
+      // Cut off, by what it says or not.
+      [](Frame& frame) {
+        if (!frame.bulk.empty()) frame.bulk.pop_back();
+      },
+      [&](Frame& frame) {
+        of_head(frame, [](wire::GetPirDeltaResponse& head) { head.set_total_bytes(0); });
+        frame.bulk.clear();
+      },
+      // To another setup.
+      [&](Frame& frame) {
+        of_head(frame, [](wire::GetPirDeltaResponse& head) {
+          head.mutable_to()->mutable_setup()->set_epoch(3);
+        });
+      },
+      [&](Frame& frame) {
+        of_head(frame, [](wire::GetPirDeltaResponse& head) {
+          head.mutable_to()->set_delta_digest(std::string(32, 'x'));
+        });
+      }};
+  for (size_t lie = 0; lie < lies.size(); ++lie) {
+    SCOPED_TRACE(lie);
+    spoil_delta_ = lies[lie];
+    EXPECT_THAT(Open(), StatusIs(absl::StatusCode::kDataLoss, "--anew"));
+    EXPECT_EQ(Calls(FrameType::kPirQuery), 0);
+    store_.reset();
+    EXPECT_EQ(*ReadPrivateFile(path_, 1 << 30), *kept);
+  }
+  spoil_delta_ = nullptr;
+  SHOAL_ASSERT_OK(Open());
+  EXPECT_TRUE(client_->hint_fetch().by_delta);
+  EXPECT_EQ(*client_->budget(), budget - 1);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-20", "key-7"}));
+  EXPECT_EQ(ToString(results[0].value), "value 20 2");
+  EXPECT_EQ(ToString(results[1].value), "value 7");
+}
+
+// A server that has no delta which is worth it costs a preparation, as one without any does.
+TEST_F(PianoSim, ADeltaAsLongAsTheTableIsNotFetched) {
+  SHOAL_ASSERT_OK(Open());
+  SHOAL_ASSERT_OK(LookUp({"key-20"}).status());
+  SHOAL_ASSERT_OK(service_->Reload(Sign(2)));
+  spoil_delta_ = [](Frame& frame) {
+    wire::GetPirDeltaResponse head;
+    SHOAL_CHECK(wire::ParseFrame(frame, FrameType::kGetPirDelta, head).ok());
+    head.set_total_bytes(uint64_t{1} << 62);
+    frame = wire::MakeFrame(FrameType::kGetPirDelta, head, std::move(frame.bulk));
+  };
+  SHOAL_ASSERT_OK(Open());
+  EXPECT_EQ(Calls(FrameType::kGetPirDelta), 1);
+  EXPECT_FALSE(client_->hint_fetch().by_delta);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-20"}));
+  EXPECT_EQ(ToString(results[0].value), "value 20 2");
 }
 
 TEST_F(PianoSim, ASessionThatIsSpentSaysSo) {

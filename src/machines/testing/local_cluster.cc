@@ -81,6 +81,10 @@ LocalCluster::Joined LocalCluster::Join(uint32_t rank) {
   return {link, link.get()};
 }
 
+std::unique_ptr<Transport> LocalCluster::Open(uint32_t rank) {
+  return std::make_unique<Link>(this, rank);
+}
+
 Machines::Options LocalCluster::options() const {
   // Other work that keeps the processor makes no test fail, and no test waits for ever.
   return {.progress_limit_s = impatient_ ? uint64_t{30} : uint64_t{20'000}, .signs_by_hand = true};

@@ -39,6 +39,8 @@ class LocalCluster {
     const Clock* clock;  // as long as the transport
   };
   Joined Join(uint32_t rank);
+  // The same for work that has a clock.
+  std::unique_ptr<Transport> Open(uint32_t rank);
 
   // What happens to chunk `number`, counted from 0 over the cluster's life, from one machine to
   // another.

@@ -43,6 +43,22 @@ struct GatherKernel {
   uint32_t (*least_place)(const ChoiceWord* choices, const uint16_t* halves, const uint32_t* places,
                           const uint64_t* beside, size_t count, uint16_t wanted, uint64_t row);
 
+  // Which of `count` sets match, as bits: kHitWords words for every kHitSets sets, of which the
+  // last ones need not be there; HitAt tells whose bit is whose. Constant time.
+  static constexpr size_t kHitSets = 512, kHitWords = kHitSets / 64;
+  static constexpr size_t HitWords(size_t count) {
+    return (count + kHitSets - 1) / kHitSets * kHitWords;
+  }
+  static constexpr size_t HitAt(size_t word, size_t bit) {
+    return word / kHitWords * kHitSets + bit % 16 * 32 + word % kHitWords * 4 + bit / 16;
+  }
+  // Those with choices[i] ^ flips[i] = wanted, and live[i] = 0xffff (else it is 0). Without flips
+  // (null) as if they were zeros, without live as if all were.
+  void (*match)(const ChoiceWord* choices, const uint16_t* flips, const uint16_t* live,
+                size_t count, uint16_t wanted, uint64_t* hits);
+  // Adds those with beside[i] = row to the bits that are there.
+  void (*match_beside)(const uint64_t* beside, size_t count, uint64_t row, uint64_t* hits);
+
   // The i < count with values[i] = wanted, of which there is at most one; 0 if there is none.
   // Constant time.
   uint32_t (*find)(const uint32_t* values, size_t count, uint32_t wanted);

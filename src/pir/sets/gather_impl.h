@@ -11,6 +11,7 @@
 #define SHOAL_SRC_PIR_SETS_GATHER_IMPL_H_
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "src/base/inline.h"
@@ -212,6 +213,64 @@ inline uint32_t LeastPlace(const ChoiceWord* choices, const uint16_t* halves,
   return out;
 }
 
+// Goes through `count` sets 32 at a time, and writes whether each of them is hit, as HitAt says.
+// is_hit(i, lanes, out) says it of those from i on, of which `lanes` are there, as all ones or
+// zeros.
+template <typename IsHit>
+SHOAL_INLINE void ForHits(size_t count, uint64_t* hits, const IsHit& is_hit) {
+  constexpr size_t kLanes = 32;
+  using V = Lanes<uint16_t, kLanes>;
+  static_assert(sizeof(V) == 8 * GatherKernel::kHitWords && 16 * kLanes == GatherKernel::kHitSets);
+  V at = {};
+  for (size_t l = 0; l < kLanes; ++l) at[l] = static_cast<uint16_t>(l);
+  for (size_t done = 0; done < count; hits += GatherKernel::kHitWords) {
+    V found = {}, here = {};
+    const size_t end = std::min(count, done + GatherKernel::kHitSets);
+    V bit = V{} + 1;
+    for (; done + kLanes <= end; done += kLanes, bit += bit) {
+      is_hit(done, kLanes, here);
+      found |= here & bit;
+    }
+    if (done < end) {
+      const auto left = static_cast<uint16_t>(end - done);
+      is_hit(done, left, here);
+      found |= here & bit & reinterpret_cast<V>(at < left);
+      done = end;
+    }
+    V before;
+    std::memcpy(&before, hits, sizeof(V));
+    found |= before;
+    std::memcpy(hits, &found, sizeof(V));
+  }
+}
+
+inline void Match(const ChoiceWord* choices, const uint16_t* flips, const uint16_t* live,
+                  size_t count, uint16_t wanted, uint64_t* hits) {
+  using V = Lanes<uint16_t, 32>;
+  std::memset(hits, 0, 8 * GatherKernel::HitWords(count));
+  ForHits(count, hits, [&](size_t i, size_t lanes, V& hit) SHOAL_INLINE_LAMBDA {
+    V of_choices = {}, of_flips = {}, of_live = ~V{};
+    std::memcpy(&of_choices, choices + i, 2 * lanes);
+    if (flips != nullptr) std::memcpy(&of_flips, flips + i, 2 * lanes);
+    if (live != nullptr) std::memcpy(&of_live, live + i, 2 * lanes);
+    hit = reinterpret_cast<V>((of_choices ^ of_flips) == wanted) & of_live;
+  });
+}
+
+inline void MatchBeside(const uint64_t* beside, size_t count, uint64_t row, uint64_t* hits) {
+  constexpr size_t kLanes = 8;
+  using Of64 = Lanes<uint64_t, kLanes>;
+  using Of16 = Lanes<int16_t, kLanes>;
+  ForHits(count, hits, [&](size_t i, size_t lanes, Lanes<uint16_t, 32>& hit) SHOAL_INLINE_LAMBDA {
+    std::array<Of64, 4> of_beside = {};
+    std::memcpy(of_beside.data(), beside + i, 8 * lanes);
+    for (size_t v = 0; v < 4; ++v) {
+      const Of16 here = __builtin_convertvector(of_beside[v] == row, Of16);
+      std::memcpy(reinterpret_cast<uint8_t*>(&hit) + v * sizeof here, &here, sizeof here);
+    }
+  });
+}
+
 inline uint32_t Find(const uint32_t* values, size_t count, uint32_t wanted) {
   uint32_t at = 0;
   for (uint32_t i = 0; i < count; ++i) {
@@ -229,6 +288,8 @@ constexpr GatherKernel GatherOf(const char* name) {
           .add_words = AddWords,
           .first_live = FirstLive,
           .least_place = LeastPlace,
+          .match = Match,
+          .match_beside = MatchBeside,
           .find = Find};
 }
 

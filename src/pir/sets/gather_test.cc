@@ -2,11 +2,16 @@
 // wherever they begin, and touches nothing beside.
 #include "src/pir/sets/gather.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "gtest/gtest.h"
 #include "src/base/bytes.h"
+#include "src/base/check.h"
 #include "src/base/testing/test_random.h"
 #include "src/pir/sets/gather_dispatch.h"
 
@@ -128,6 +133,107 @@ TEST_P(GatherTest, FindsTheLeastPlace) {
       ASSERT_EQ(GetParam()->least_place(choices.data(), halves.data(), places.data(), beside.data(),
                                         count, wanted, row),
                 expected);
+    }
+  }
+}
+
+// Bits of sets are where HitAt says, those behind the last set are zeros, and match_beside adds.
+TEST_P(GatherTest, MatchesAreTheBitsOfTheirSets) {
+  for (const size_t count : {0, 1, 31, 32, 33, 511, 512, 513, 1000, 4096}) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<uint16_t> choices(count), flips(count), live(count);
+      std::vector<uint64_t> beside(count);
+      const uint64_t kinds = uint64_t{1} << (round % 12);
+      const auto wanted = static_cast<uint16_t>(random_.Below(kinds));
+      const uint64_t row = (uint64_t{1} << 40) + random_.Below(kinds);
+      for (size_t i = 0; i < count; ++i) {
+        flips[i] = static_cast<uint16_t>(random_.Below(2) << 15);
+        choices[i] = static_cast<uint16_t>(random_.Below(kinds) | random_.Below(2) << 15);
+        live[i] = static_cast<uint16_t>(0 - random_.Below(2));
+        beside[i] = (uint64_t{1} << 40) + random_.Below(kinds);
+      }
+      const auto check = [&](bool with_flips, bool with_live, bool with_beside) {
+        std::vector<uint64_t> hits(GatherKernel::HitWords(count), 77), expected(hits.size());
+        GetParam()->match(choices.data(), with_flips ? flips.data() : nullptr,
+                          with_live ? live.data() : nullptr, count, wanted, hits.data());
+        if (with_beside) {
+          GetParam()->match_beside(beside.data(), count, row, hits.data());
+        }
+        size_t found = 0, wrong = 0;
+        for (size_t word = 0; word < hits.size(); ++word) {
+          for (size_t bit = 0; bit < 64; ++bit) {
+            const size_t i = GatherKernel::HitAt(word, bit);
+            const bool is = i < count && (((choices[i] ^ (with_flips ? flips[i] : 0)) == wanted &&
+                                           (!with_live || live[i] != 0)) ||
+                                          (with_beside && beside[i] == row));
+            wrong += (hits[word] >> bit & 1) != is;
+            found += is;
+          }
+        }
+        ASSERT_EQ(wrong, 0u) << count << " " << found;
+      };
+      check(false, false, false);
+      check(true, false, true);
+      check(false, true, false);
+      check(true, true, true);
+    }
+  }
+}
+
+// So many bytes that end where reading ends the process, or that begin there.
+class Guarded {
+ public:
+  Guarded(size_t bytes, bool at_end) {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    inner_ = (bytes + page - 1) / page * page;
+    all_ = inner_ + 2 * page;
+    void* const mapped =
+        mmap(nullptr, all_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    SHOAL_CHECK(mapped != MAP_FAILED);
+    base_ = static_cast<uint8_t*>(mapped);
+    SHOAL_CHECK(inner_ == 0 || mprotect(base_ + page, inner_, PROT_READ | PROT_WRITE) == 0);
+    data_ = base_ + page + (at_end ? inner_ - bytes : 0);
+  }
+  ~Guarded() { munmap(base_, all_); }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  template <typename T>
+  T* As() {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  size_t inner_ = 0, all_ = 0;
+  uint8_t *base_ = nullptr, *data_ = nullptr;
+};
+
+// No kernel reads or writes a byte beside what it is given: each of its arguments stands between
+// two pages that nobody may touch, at the end of what is between them and at the beginning.
+TEST_P(GatherTest, TouchesNothingBeside) {
+  for (const bool at_end : {true, false}) {
+    for (const size_t bytes : {1, 7, 8, 31, 32, 33, 63, 64, 65, 200, 1072}) {
+      Guarded table(5 * bytes, at_end), sum(bytes, at_end);
+      std::vector<const uint8_t*> places;
+      for (const size_t row : {4, 0, 4, 3}) places.push_back(table.As<uint8_t>() + row * bytes);
+      const uint32_t count = 4;
+      uint8_t* const to = sum.As<uint8_t>();
+      GetParam()->gather(places.data(), &count, 1, bytes, &to);
+    }
+    for (const size_t count : {1, 7, 31, 32, 33, 511, 513, 1000}) {
+      Guarded choices(2 * count, at_end), halves(2 * count, at_end), places(4 * count, at_end);
+      Guarded beside(8 * count, at_end), hits(8 * GatherKernel::HitWords(count), at_end);
+      Guarded words(8 * (1 + 32768), at_end), sums(8 * count, at_end);
+      std::memset(choices.As<uint8_t>(), 0xff, 2 * count);
+      GetParam()->first_live(choices.As<uint16_t>(), halves.As<uint16_t>(), count, 1);
+      GetParam()->least_place(choices.As<uint16_t>(), halves.As<uint16_t>(), places.As<uint32_t>(),
+                              beside.As<uint64_t>(), count, 1, 2);
+      GetParam()->match(choices.As<uint16_t>(), halves.As<uint16_t>(), halves.As<uint16_t>(), count,
+                        1, hits.As<uint64_t>());
+      GetParam()->match_beside(beside.As<uint64_t>(), count, 2, hits.As<uint64_t>());
+      GetParam()->find(places.As<uint32_t>(), count, 3);
+      const uint64_t* const tables[] = {words.As<uint64_t>()};
+      const ChoiceWord* const of_tables[GatherKernel::kMaxTables] = {choices.As<uint16_t>()};
+      GetParam()->add_words(tables, of_tables, 1, count, 1, sums.As<uint8_t>(), 1);
     }
   }
 }

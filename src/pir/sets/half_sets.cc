@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/declassify.h"
 #include "src/base/status_macros.h"
 #include "src/pir/sets/gather.h"
 #include "src/pir/sets/gather_dispatch.h"
@@ -32,10 +33,6 @@ const ChoiceWord* WordsOf(std::span<const Choice> choices) {
   return reinterpret_cast<const ChoiceWord*>(choices.data());
 }
 
-void Xor(MutableBytes to, BytesView from) {
-  for (size_t i = 0; i < to.size(); ++i) to[i] ^= from[i];
-}
-
 // to ^= from where `mask` is all ones, and nothing where it is zero.
 void XorMasked(MutableBytes to, BytesView from, uint8_t mask) {
   for (size_t i = 0; i < to.size(); ++i) to[i] ^= from[i] & mask;
@@ -46,6 +43,9 @@ uint64_t EqualMask(uint64_t a, uint64_t b) {
   const uint64_t differ = a ^ b;
   return ((differ | (0 - differ)) >> 63) - 1;
 }
+
+// All ones if a < b, else zero; both are below 2^63.
+uint64_t LessMask(uint64_t a, uint64_t b) { return 0 - ((a - b) >> 63); }
 
 uint64_t Select(uint64_t mask, uint64_t if_ones, uint64_t if_zeros) {
   return if_zeros ^ (mask & (if_ones ^ if_zeros));
@@ -405,36 +405,137 @@ absl::Status HintTable::RedoFinish(BytesView record) {
 }
 
 void HintTable::Advance(std::span<const RowChange> changes) {
-  SecretVector<Choice> of_chunk(shape_.sets());
-  std::vector<const RowChange*> of_offset(shape_.chunk_rows());
   for (size_t begin = 0, end = 0; begin < changes.size(); begin = end) {
     const uint32_t chunk = shape_.ChunkOf(changes[begin].row);
-    for (; end < changes.size() && shape_.ChunkOf(changes[end].row) == chunk; ++end) {
+    for (; end < changes.size() && end - begin < kChangesTogether &&
+           shape_.ChunkOf(changes[end].row) == chunk;
+         ++end) {
       SHOAL_CHECK(changes[end].row < shape_.rows &&
                   changes[end].difference.size() == shape_.record_bytes &&
                   (end == 0 || changes[end - 1].row < changes[end].row));
     }
-    if (chunk >= chunks_added_) continue;
-    std::ranges::fill(of_offset, nullptr);
-    for (size_t i = begin; i < end; ++i) of_offset[shape_.OffsetOf(changes[i].row)] = &changes[i];
-    sets_.OfChunk(chunk, 0, of_chunk);
-    for (uint32_t i = 0; i < shape_.hints; ++i) {
-      const Hint& one = hints_[i];
-      const Choice choice = of_chunk[one.set];
-      const RowChange* change = choice.bit == one.half ? of_offset[choice.offset] : nullptr;
-      // The half of a hint has nothing of the chunk of the row beside.
-      if (one.beside != kNoRow && shape_.ChunkOf(one.beside) == chunk) {
-        change = of_offset[shape_.OffsetOf(one.beside)];
-      }
-      if (change != nullptr) Xor(ParityOf(i), change->difference);
+    if (chunk < chunks_added_) AdvanceChunk(chunk, changes.subspan(begin, end - begin));
+  }
+}
+
+namespace {
+
+// Writes the numbers of the bits that are set in words[0 .. count) to `out`, in order, as many as
+// fit into it; words[count] is zero. How long that takes depends on the sizes alone.
+class BitNumbers {
+ public:
+  explicit BitNumbers(std::span<const uint64_t> words)
+      : words_(words), end_(words.size() - 1), word_(words[0]) {}
+
+  // How many were written.
+  uint64_t Take(std::span<uint64_t> out) {
+    uint64_t taken = 0;
+    // Each step takes a bit, or goes to the next word.
+    for (size_t step = 0; step < end_ + out.size(); ++step) {
+      const uint64_t some = ~EqualMask(word_, 0);
+      const uint64_t take = some & LessMask(taken, out.size());
+      uint64_t& number = out[Declassify(taken & take)];
+      const auto bit = static_cast<uint64_t>(__builtin_ctzll(word_ | uint64_t{1} << 63));
+      number = Select(take, 64 * at_ + bit, number);
+      taken -= take;
+      at_ += 1 & ~some & ~EqualMask(at_, end_);
+      word_ = Select(take, word_ & (word_ - 1), Select(some, word_, words_[Declassify(at_)]));
     }
-    // The backup of a query on its way takes a hint's place later.
-    for (uint32_t i = spent_ - asked_.has_value(); i < shape_.backups; ++i) {
-      const Choice choice = of_chunk[shape_.hints + i];
-      if (const RowChange* change = of_offset[choice.offset]; change != nullptr) {
-        Xor(BackupOf(i, choice.bit), change->difference);
+    return taken;
+  }
+  bool AtEnd() const { return Declassify(at_ == end_); }
+
+ private:
+  const std::span<const uint64_t> words_;
+  const size_t end_;
+  size_t at_ = 0;
+  uint64_t word_;  // what is left of words_[at_]
+};
+
+}  // namespace
+
+void HintTable::AdvanceChunk(uint32_t chunk, std::span<const RowChange> changes) {
+  const GatherKernel& kernel = FastestGather();
+  // The backup of a query on its way takes a hint's place later.
+  const uint32_t placed = spent_ - asked_.has_value(), waiting = shape_.backups - placed;
+  // Bits of the first hints' sets, of the sets that took a hint's place, and of both halves of the
+  // backups that wait.
+  const size_t placed_at = GatherKernel::HitWords(shape_.hints);
+  const size_t zeros_at = placed_at + GatherKernel::HitWords(placed);
+  const size_t ones_at = zeros_at + GatherKernel::HitWords(waiting);
+  const size_t end = ones_at + GatherKernel::HitWords(waiting), each = end + 1;
+  SecretVector<uint64_t> hits(each * changes.size());
+  constexpr uint32_t kTogether = 8 * GatherKernel::kHitSets;
+  SecretVector<Choice> space(kTogether);
+  const auto match = [&](uint32_t first, uint32_t count, const auto& add) {
+    for (uint32_t done = 0; done < count; done += kTogether) {
+      const std::span<Choice> choices = std::span(space).first(std::min(kTogether, count - done));
+      sets_.OfChunk(chunk, first + done, choices);
+      for (size_t i = 0; i < changes.size(); ++i) {
+        add(done, choices, changes[i].row, &hits[i * each + GatherKernel::HitWords(done)]);
       }
     }
+  };
+  match(0, shape_.hints,
+        [&](uint32_t done, std::span<const Choice> choices, uint64_t row, uint64_t* to) {
+          kernel.match(WordsOf(choices), nullptr, &first_live_[done], choices.size(),
+                       0x8000 | shape_.OffsetOf(row), to);
+        });
+  match(shape_.hints, placed,
+        [&](uint32_t done, std::span<const Choice> choices, uint64_t row, uint64_t* to) {
+          kernel.match(WordsOf(choices), &backup_halves_[done], nullptr, choices.size(),
+                       shape_.OffsetOf(row), to + placed_at);
+          kernel.match_beside(&backup_beside_[done], choices.size(), row, to + placed_at);
+        });
+  match(shape_.hints + placed, waiting,
+        [&](uint32_t, std::span<const Choice> choices, uint64_t row, uint64_t* to) {
+          kernel.match(WordsOf(choices), nullptr, nullptr, choices.size(), shape_.OffsetOf(row),
+                       to + zeros_at);
+          kernel.match(WordsOf(choices), nullptr, nullptr, choices.size(),
+                       0x8000 | shape_.OffsetOf(row), to + ones_at);
+        });
+
+  // A row is in a hint with probability 1 / 2S, and in a waiting backup with 1 / S. So many XORs
+  // are made for each row, of nothing where it is in fewer. By Chernoff's bound it is in more with
+  // probability below 2^-40, and they are made so many again.
+  const double mean = (0.5 * shape_.hints + waiting) / static_cast<double>(shape_.chunk_rows());
+  const auto room = static_cast<size_t>(mean + 8 * std::sqrt(mean) + 10);
+  SecretVector<uint64_t> numbers(room);
+  SecretVector<uint8_t*> sums(room);
+  SecretVector<const uint8_t*> differences(room);
+  const std::vector<uint32_t> once(room, 1);
+  const std::vector<uint8_t> nothing(shape_.record_bytes);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    BitNumbers bits(std::span<const uint64_t>(hits).subspan(i * each, each));
+    do {
+      const uint64_t count = bits.Take(numbers);
+      for (size_t n = 0; n < room; ++n) {
+        const uint64_t is = LessMask(n, count);
+        const uint64_t word = numbers[n] / 64;
+        const uint64_t is_later = is & ~LessMask(word, placed_at);
+        const uint64_t is_backup = is & ~LessMask(word, zeros_at);
+        const uint64_t of_ones = is & ~LessMask(word, ones_at);
+        const uint64_t range =
+            Select(of_ones, ones_at, Select(is_backup, zeros_at, is_later & placed_at));
+        const uint64_t at = GatherKernel::HitAt(word - range, numbers[n] % 64);
+        // The hint's place; for what is nothing, any.
+        const uint64_t later = Declassify(is_later & ~is_backup & at);
+        const uint64_t place = Select(is_later, backup_places_[later], at);
+        const uint64_t changed = is & (is_backup | ~EqualMask(place, kNowhere));
+        const uint64_t any = n * uint64_t{0x9e3779b1} % shape_.hints;
+        const uint64_t sum =
+            Select(is_backup, 2 * (placed + at) + (of_ones & 1), Select(changed, place, any));
+        const uint64_t base =
+            Select(is_backup, reinterpret_cast<uintptr_t>(backup_parities_.data()),
+                   reinterpret_cast<uintptr_t>(parities_.data()));
+        sums[n] = reinterpret_cast<uint8_t*>(Declassify(base + sum * shape_.record_bytes));
+        differences[n] = reinterpret_cast<const uint8_t*>(
+            Declassify(Select(changed, reinterpret_cast<uintptr_t>(changes[i].difference.data()),
+                              reinterpret_cast<uintptr_t>(nothing.data()))));
+        for (size_t b = 0; b < shape_.record_bytes; b += 64) __builtin_prefetch(sums[n] + b, 1, 2);
+      }
+      kernel.gather(differences.data(), once.data(), room, shape_.record_bytes, sums.data());
+    } while (!bits.AtEnd());
   }
 }
 

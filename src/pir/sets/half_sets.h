@@ -141,11 +141,12 @@ class HintTable {
   absl::Status Redo(const Question& question);
   absl::Status RedoFinish(BytesView record);
 
-  // A row that has changed, and the XOR of its old and new record.
   // Makes this the table of the next epoch. The rows rise (checked); those of chunks that were not
   // added yet are left out, which must be added as the next epoch has them: chunks come in order
   // then. A query on its way is the same query to the next epoch. Costs a pass over all sets for
-  // each chunk in which a row changed. How long it takes depends on the sets.
+  // each chunk in which a row changed, or more if many did. How long it takes depends on the shape,
+  // on which rows changed, and on the number of queries before, apart from where in memory it
+  // looks; more than that can be seen with probability 2^-40 for each row.
   void Advance(std::span<const RowChange> changes);
 
   // What a session keeps, but for the sets: kHeadBytes and kHintBytes for each hint; the XORs of
@@ -180,6 +181,9 @@ class HintTable {
   absl::Status CheckQuestion(const Question& question) const;
   void WriteQuery(const Question& question, std::span<Choice> query) const;
   void Replace(const Question& question, BytesView record);
+  // Of rows of one chunk, kChangesTogether at most.
+  static constexpr size_t kChangesTogether = 16;
+  void AdvanceChunk(uint32_t chunk, std::span<const RowChange> changes);
 
   void AddRecords(uint32_t first, std::span<const BytesView> chunks);
   void AddWords(uint32_t first, std::span<const BytesView> chunks);

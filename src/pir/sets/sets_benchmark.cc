@@ -5,11 +5,11 @@
 //
 // Seconds are processor time of the thread, which other programs' use of the cores does not change;
 // their use of the memory does. Arguments are log2 of the rows, bytes of a record, and queries of a
-// session or (Permuted, Relocated) chunks. Counters of an answer and of a preparation: "GB/s" of
-// records XORed; "percent" of memory_GB/s, the machine's sequential reading. Records of an answer
-// lie anywhere, and for narrow ones a machine cannot read as fast: "limit" is the time to read one
-// word of each by a loop that does nothing else, and "of_limit" is that time divided by the
-// answer's.
+// session or (Permuted, Relocated) chunks; of Advance also the rows that changed. Counters of an
+// answer and of a preparation: "GB/s" of records XORed; "percent" of memory_GB/s, the machine's
+// sequential reading. Records of an answer lie anywhere, and for narrow ones a machine cannot read
+// as fast: "limit" is the time to read one word of each by a loop that does nothing else, and
+// "of_limit" is that time divided by the answer's.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -70,6 +70,13 @@ struct Session {
     const Stopwatch watch(Stopwatch::kThread);
     hints->AddChunks(0, chunks, table.first(bytes));
     return watch.Seconds();
+  }
+  // As if all rows were zeros.
+  void PrepareNothing() {
+    SecretVector<uint8_t> state = hints->EncodeHead();
+    StoreLe<uint32_t>(state.data(), shape.chunks);
+    state.resize(HintTable::StateBytes(shape));
+    SHOAL_CHECK(hints->Decode(state).ok());
   }
 
   SetShape shape;
@@ -190,6 +197,41 @@ void BM_HalfSetsAnswer(benchmark::State& state) {
   state.counters["percent"] = 100 * bytes * times / answers / MemoryRead();
 }
 
+// A session that follows an epoch: so many rows that changed, which lie all over the table. Half of
+// the backups are spent.
+void BM_HalfSetsAdvance(benchmark::State& state) {
+  const SetShape shape =
+      ShapeFor(uint64_t{1} << state.range(0), static_cast<uint32_t>(state.range(1)),
+               static_cast<uint64_t>(state.range(2)))
+          .value();
+  Session session(shape);
+  session.PrepareNothing();
+  SystemRandom random;
+  std::vector<Choice> query(shape.chunks);
+  Bytes none(shape.record_bytes), record(shape.record_bytes);
+  for (uint32_t i = 0; i < shape.backups / 2; ++i) {
+    SHOAL_CHECK(session.hints->Ask(random.Below(shape.rows), random, query).ok());
+    session.hints->Finish(none, none, record);
+  }
+  const auto count = static_cast<uint64_t>(state.range(3));
+  Bytes difference(shape.record_bytes, 7);
+  double seconds = 0;
+  for (auto _ : state) {
+    std::vector<RowChange> changes(count);
+    const uint64_t first = random.Below(shape.rows / count);
+    for (uint64_t i = 0; i < count; ++i) {
+      changes[i] = {.row = first + i * (shape.rows / count), .difference = difference};
+    }
+    const Stopwatch watch(Stopwatch::kThread);
+    session.hints->Advance(changes);
+    const double once = watch.Seconds();
+    state.SetIterationTime(once);
+    seconds += once;
+  }
+  state.counters["us_a_row"] =
+      seconds * 1e6 / static_cast<double>(state.iterations()) / static_cast<double>(count);
+}
+
 // The tables of the paper, 1 GiB each, and one like the authors' own example.
 void Shapes(benchmark::internal::Benchmark* benchmark) {
   benchmark->Args({20, 1072, 14'000})->Args({22, 256, 31'000})->Args({24, 64, 68'000});
@@ -201,6 +243,17 @@ BENCHMARK(BM_HalfSetsPrepare)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_HalfSetsQuery)->Apply(Shapes)->Iterations(1000)->Unit(benchmark::kMicrosecond);
+void AdvanceShapes(benchmark::internal::Benchmark* benchmark) {
+  for (const int rows : {1, 1000, 20'000}) {
+    benchmark->Args({20, 1072, 14'000, rows})->Args({22, 256, 31'000, rows});
+    benchmark->Args({24, 64, 68'000, rows});
+  }
+}
+BENCHMARK(BM_HalfSetsAdvance)
+    ->Apply(AdvanceShapes)
+    ->UseManualTime()
+    ->MinTime(0.2)
+    ->Unit(benchmark::kMicrosecond);
 BENCHMARK(BM_HalfSetsAnswer)->Apply(Shapes)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 PermutedShape PermutedOf(const benchmark::State& state) {

@@ -393,7 +393,7 @@ absl::Status Client::Submit() {
     submissions.push_back(secrets_[i].submission);
   }
   SHOAL_ASSIGN_OR_RETURN(const auto submitted,
-                         deployment_->frontend().SubmitOnions(round_.id(), submissions, from_));
+                         frontend().SubmitOnions(round_.id(), submissions, from_));
   SHOAL_CHECK(submitted.first_slots.size() == submissions.size());
   for (uint32_t slot : submitted.first_slots) secrets_[submitted_++].slot = slot;
   return absl::OkStatus();
@@ -426,12 +426,12 @@ absl::Status Client::Query(const std::vector<uint64_t>& rows) {
   SHOAL_CHECK(rows.size() <= secrets_.size());
   used_ = rows.size();
   for (size_t i = 0; i < rows.size(); ++i) secrets_[i].row = rows[i];
-  return deployment_->frontend().SubmitQueries(QueriesRequest()).status();
+  return frontend().SubmitQueries(QueriesRequest()).status();
 }
 
 absl::StatusOr<std::vector<Bytes>> Client::Fetch() {
   SHOAL_ASSIGN_OR_RETURN(const wire::FetchAnswersResponse response,
-                         deployment_->frontend().FetchAnswers(AnswersRequest()));
+                         frontend().FetchAnswers(AnswersRequest()));
   const size_t answer_bytes = round_.answer_bytes();
   SHOAL_CHECK(response.answers().size() == used_ * answer_bytes);
   std::vector<Bytes> out;

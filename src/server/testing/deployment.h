@@ -180,8 +180,10 @@ struct Secret {
 // A client of the simplest kind, with a secret for each query.
 class Client {
  public:
-  Client(Deployment* deployment, const round::Round& round, Origin from = std::nullopt)
-      : deployment_(deployment), round_(round), from_(std::move(from)) {}
+  // Of the deployment's frontend, or of another one.
+  Client(Deployment* deployment, const round::Round& round, Origin from = std::nullopt,
+         Frontend* frontend = nullptr)
+      : deployment_(deployment), frontend_(frontend), round_(round), from_(std::move(from)) {}
   Client(Client&&) = default;
   Client& operator=(Client&&) = default;
 
@@ -206,7 +208,10 @@ class Client {
   wire::FetchAnswersRequest AnswersRequest() const;
 
  private:
+  Frontend& frontend() const { return frontend_ ? *frontend_ : deployment_->frontend(); }
+
   Deployment* deployment_;
+  Frontend* frontend_;
   round::Round round_;
   Origin from_;
   std::vector<Secret> secrets_;

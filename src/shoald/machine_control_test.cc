@@ -1,0 +1,356 @@
+// MachineControl at all machines of a first party in one process: real parties, frontends and
+// steps, and queues in place of the party's network. Whole rounds with their stages are in
+// party_chain_test.cc.
+#include "src/shoald/machine_control.h"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/base/testing/matchers.h"
+#include "src/base/testing/test_random.h"
+#include "src/cli/exit_code.h"
+#include "src/machines/machines.h"
+#include "src/machines/testing/local_cluster.h"
+#include "src/parallel/mutex.h"
+#include "src/parallel/thread_pool.h"
+#include "src/roster/testing/parties.h"
+#include "src/round/header.h"
+#include "src/server/chain.h"
+#include "src/server/frontend.h"
+#include "src/server/party.h"
+#include "src/server/testing/deployment.h"
+#include "src/server/testing/memory_journal.h"
+#include "src/storage/spool.h"
+
+namespace shoal::shoald {
+namespace {
+
+using machines::Machines;
+using machines::testing::LocalCluster;
+using server::Party;
+using ::shoal::testing::StatusIs;
+using ::shoal::testing::TestRandom;
+using namespace std::chrono_literals;
+constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
+
+// The date is the tests', as rosters are of it; time passes.
+class PassingClock final : public Clock {
+ public:
+  uint64_t NowSeconds() const override { return roster::testing::kNowS; }
+  uint64_t SteadyMilliseconds() const override {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                     std::chrono::steady_clock::now().time_since_epoch())
+                                     .count());
+  }
+};
+
+constexpr server::RoundPlan kPlan = {.onions_window_s = 3600,
+                                     .queries_window_s = 3600,
+                                     .answers_window_s = 3600,
+                                     .block_percent = 100};
+
+// A first party of so many machines, and a second one of one machine behind it.
+class Job {
+ public:
+  // The chunk of this number from machine 1 to the head has a bit flipped on its way.
+  explicit Job(uint32_t count, std::optional<uint64_t> altered = std::nullopt)
+      : count_(count),
+        table_({.parties = 2, .rows = 6}),
+        keys_(2, table_.random()),
+        control_(count) {
+    wire::Roster& draft = keys_.draft();
+    *draft.mutable_noise() = roster::NoiseToWire(server::testing::DeploymentOptions().noise);
+    draft.mutable_parties(0)->set_machines(count);
+    for (uint32_t rank = 1; rank < count; ++rank) {
+      draft.mutable_parties(0)->add_other_machines()->set_client_address(
+          absl::StrCat("127.0.1.1:", rank));
+    }
+    roster_ = keys_.roster(clock_.NowSeconds());
+    backend_journal_ = std::make_unique<server::testing::MemoryJournal>(&backend_disk_);
+    backend_ =
+        *Party::Create({.number = PartyNumber(2), .roster = *roster_, .table = table_.Epoch(1, 2)},
+                       keys_.keys(2).bls(), backend_journal_.get(), &backend_random_, &clock_,
+                       {.pool = &pool_, .spools = &spools_});
+    backend_node_ = std::make_unique<server::ChainNode>(backend_.get(), nullptr);
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      machines_.push_back(std::make_unique<Machine>(rank));
+    }
+    if (altered.has_value()) control_.Break(LocalCluster::Fault::kCorrupt, 1, 0, *altered);
+    for (uint32_t rank = 0; rank < count; ++rank) Start(rank);
+    steps.emplace(machines_[0]->frontend.get(), &*machines_[0]->own, machines_[0]->control.get());
+  }
+  // As a process ends that is told to, or whose control has ended.
+  ~Job() {
+    for (const auto& machine : machines_) machine->party->EndAll();
+    EXPECT_TRUE(stopped_ || machines_[0]->control == nullptr || !ended(0).ok());
+    for (const auto& machine : machines_) machine->control.reset();
+  }
+
+  Party& party(uint32_t rank) { return *machines_[rank]->party; }
+  server::Frontend& frontend(uint32_t rank) { return *machines_[rank]->frontend; }
+  MachineControl& control(uint32_t rank) { return *machines_[rank]->control; }
+  uint32_t count() const { return count_; }
+  server::testing::Deployment& table() { return table_; }
+  // The machine has an error of its own.
+  void GiveUp(uint32_t rank) { machines_[rank]->control_machines->GiveUp(); }
+  // How often it has been called that control has ended, once nothing calls it any more.
+  int TimesEnded(uint32_t rank) {
+    party(rank).EndAll();
+    machines_[rank]->control.reset();
+    return machines_[rank]->ended;
+  }
+  // As AwaitEnd does, of control that has ended.
+  absl::Status ended(uint32_t rank) { return control(rank).AwaitEnd(100s); }
+
+  absl::StatusOr<round::Round> Announce() {
+    SHOAL_ASSIGN_OR_RETURN(const wire::RoundHeader draft, frontend(0).NewDraft());
+    SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header,
+                           machines_[0]->node->Propose(draft, frontend(0).Live()));
+    return round::Round::Verify(header, *roster_, table_.table(), clock_.NowSeconds());
+  }
+  // Waits until clients of this machine are shown the state.
+  absl::Status Shown(uint32_t rank, const Digest& id, wire::RoundState state) {
+    return control(rank).WaitUntilShown(id, state);
+  }
+  absl::Status Stop() {
+    stopped_ = true;
+    return control(0).Stop();
+  }
+  std::optional<AllSteps> steps;
+
+ private:
+  struct Joined {
+    std::shared_ptr<LocalCluster> cluster;
+    LocalCluster::Joined link;
+    TestRandom random;
+    Machines machines;
+    Joined(std::shared_ptr<LocalCluster> of, uint32_t rank, const Digest& id)
+        : cluster(std::move(of)),
+          link(cluster->Join(rank)),
+          random(rank + 77),
+          machines(link.transport.get(), machines::RoundKey(Bytes(32, 9), id, {}), link.clock,
+                   &random, cluster->options()) {}
+  };
+  struct Machine {
+    explicit Machine(uint32_t rank) : random(rank + 1), control_random(rank + 101) {}
+    TestRandom random, control_random;
+    server::testing::Disk disk;
+    std::unique_ptr<server::testing::MemoryJournal> journal;
+    LocalCluster::Joined link;
+    std::unique_ptr<Machines> control_machines;
+    std::atomic<int> ended = 0;
+    std::unique_ptr<Party> party;
+    std::unique_ptr<server::ChainNode> node;
+    std::unique_ptr<server::Frontend> frontend;
+    std::optional<OwnSteps> own;
+    std::unique_ptr<MachineControl> control;
+  };
+
+  void Start(uint32_t rank) {
+    Machine& self = *machines_[rank];
+    self.journal = std::make_unique<server::testing::MemoryJournal>(&self.disk);
+    Party::Options options{
+        .number = PartyNumber(1), .roster = *roster_, .table = table_.Epoch(1, 1)};
+    options.machines = {
+        .rank = rank,
+        .count = count_,
+        .join = [this, rank](uint32_t,
+                             const Digest& id) -> absl::StatusOr<std::shared_ptr<Machines>> {
+          if (rank == refuses) return absl::ResourceExhaustedError("this machine has no room");
+          const MutexLock lock(mutex_);
+          std::shared_ptr<LocalCluster>& cluster = rounds_[id];
+          if (cluster == nullptr) cluster = std::make_shared<LocalCluster>(count_);
+          auto joined = std::make_shared<Joined>(cluster, rank, id);
+          Machines* const machines = &joined->machines;
+          return std::shared_ptr<Machines>(std::move(joined), machines);
+        }};
+    if (rank == 0) {
+      options.machines.opened = [&self](const server::RoundOpening& opening) {
+        self.control->Opened(opening);
+      };
+      options.machines.ended = [&self](const Digest& id) { self.control->Ended(id); };
+    }
+    const server::Resources resources{.pool = &pool_, .spools = &spools_};
+    self.party = rank == 0
+                     ? *Party::Create(std::move(options), keys_.keys(1).bls(), self.journal.get(),
+                                      &self.random, &clock_, resources)
+                     : *Party::CreateOther(std::move(options), &self.random, &clock_, resources);
+    self.node = std::make_unique<server::ChainNode>(self.party.get(), backend_node_.get());
+    self.frontend = *server::Frontend::Create(kPlan, self.party.get(), self.journal.get(), &clock_,
+                                              resources, {.rank = rank, .count = count_});
+    self.own.emplace(self.frontend.get(), self.node.get());
+    self.link = control_.Join(rank);
+    self.control_machines = std::make_unique<Machines>(
+        self.link.transport.get(), machines::RoundKey(Bytes(32, 9), {}, {}), self.link.clock,
+        &self.control_random, control_.options());
+    self.control = std::make_unique<MachineControl>(
+        self.control_machines.get(), MachineControl::Options{.party = self.party.get(),
+                                                             .clock = &clock_,
+                                                             .frontend = self.frontend.get(),
+                                                             .own = &*self.own,
+                                                             .ended = [&self] { ++self.ended; },
+                                                             .period = 10ms});
+  }
+
+  const uint32_t count_;
+  PassingClock clock_;
+  server::testing::Deployment table_;  // its rows, and its clients' secrets
+  roster::testing::Parties keys_;
+  std::optional<roster::Roster> roster_;
+  ThreadPool pool_{2};
+  SpoolPlace spools_{::testing::TempDir(), 1 << 28};
+  TestRandom backend_random_{99};
+  server::testing::Disk backend_disk_;
+  std::unique_ptr<server::testing::MemoryJournal> backend_journal_;
+  std::unique_ptr<Party> backend_;
+  std::unique_ptr<server::ChainNode> backend_node_;
+  LocalCluster control_;
+  Mutex mutex_;
+  std::map<Digest, std::shared_ptr<LocalCluster>> rounds_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Machine>> machines_;
+  bool stopped_ = false;
+
+ public:
+  std::atomic<uint32_t> refuses = ~0u;  // the machine that can join no round
+};
+
+// A client of each machine has a slot; what each counts comes to the head, and all are shown what
+// the head has decided. The round is sealed at all of them, and ends at all of them.
+TEST(MachineControlTest, ARoundIsOpenedSealedAndEndedAtAllMachines) {
+  for (const uint32_t count : {2u, 3u}) {
+    SCOPED_TRACE(count);
+    Job job(count);
+    for (uint32_t rank = 0; rank < count; ++rank) SHOAL_ASSERT_OK(job.control(rank).AwaitAll());
+    SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, job.Announce());
+    SHOAL_ASSERT_OK(job.steps->Open(round));
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      EXPECT_EQ(job.party(rank).open_rounds(), 1u);
+      SHOAL_ASSERT_OK(job.Shown(rank, round.id(), wire::OPEN_FOR_ONIONS));
+      server::testing::Client client(&job.table(), round, std::nullopt, &job.frontend(rank));
+      SHOAL_ASSERT_OK(client.Obtain(rank + 1));
+    }
+    SHOAL_ASSERT_OK(job.frontend(0).Decide(round.id(), wire::SEALED));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const uint64_t onions, job.steps->Seal(round.id()));
+    EXPECT_EQ(onions, count * (count + 1) / 2);
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      SHOAL_EXPECT_OK(job.Shown(rank, round.id(), wire::SEALED));
+    }
+    SHOAL_EXPECT_OK(job.party(0).End(round.id()));
+    // After that no order is under way.
+    SHOAL_EXPECT_OK(job.Stop());
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      SHOAL_EXPECT_OK(job.ended(rank));
+      EXPECT_EQ(job.party(rank).open_rounds(), 0u);
+      EXPECT_EQ(job.TimesEnded(rank), 1);
+    }
+  }
+}
+
+// One machine cannot open the round: it ends everywhere, and the next one is opened.
+TEST(MachineControlTest, ARoundThatOneMachineRefusesEndsAtAll) {
+  Job job(3);
+  job.refuses = 2;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round refused, job.Announce());
+  EXPECT_FALSE(job.steps->Open(refused).ok());
+  // By the head's own thread (Control::Options::failed), and then by its orders.
+  for (uint32_t rank = 0; rank < job.count(); ++rank) {
+    while (job.party(rank).open_rounds() > 0) std::this_thread::yield();
+  }
+  job.refuses = ~0u;
+  job.frontend(0).Abort(refused.id(), "refused");
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round next, job.Announce());
+  SHOAL_ASSERT_OK(job.steps->Open(next));
+  for (uint32_t rank = 0; rank < job.count(); ++rank) {
+    EXPECT_EQ(job.party(rank).open_rounds(), 1u);
+  }
+  job.party(0).EndAll();
+  SHOAL_EXPECT_OK(job.Stop());
+}
+
+// While threads still end rounds, the head stops: that waits for the last of them, and no machine
+// has a round then.
+TEST(MachineControlTest, StopWaitsForRoundsThatEnd) {
+  for (int i = 0; i < 10; ++i) {
+    Job job(2);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round first, job.Announce());
+    SHOAL_ASSERT_OK(job.steps->Open(first));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round second, job.Announce());
+    SHOAL_ASSERT_OK(job.steps->Open(second));
+    const auto stopped = std::async(std::launch::async, [&job] { return job.Stop(); });
+    const auto ending =
+        std::async(std::launch::async, [&] { job.party(0).End(first.id()).IgnoreError(); });
+    std::this_thread::yield();
+    job.party(0).EndAll();
+    ending.wait();
+    stopped.wait();
+    SHOAL_EXPECT_OK(job.ended(0));
+    SHOAL_EXPECT_OK(job.ended(1));
+    EXPECT_EQ(job.party(1).open_rounds(), 0u);
+  }
+}
+
+// Any machine that gives up, before any step, ends control at all of them, for each once, and with
+// an error after which a process is started again. No step waits for it.
+TEST(MachineControlTest, AMachineThatGivesUpAtAnyStepEndsAll) {
+  for (const uint32_t which : {0u, 1u}) {
+    for (size_t at = 0; at < 5; ++at) {
+      SCOPED_TRACE(absl::StrCat("machine ", which, ", step ", at));
+      Job job(2);
+      std::optional<round::Round> round;
+      const std::vector<std::function<absl::Status()>> steps = {
+          [&] { return job.control(0).AwaitAll(); },
+          [&]() -> absl::Status {
+            SHOAL_ASSIGN_OR_RETURN(round, job.Announce());
+            return job.steps->Open(*round);
+          },
+          [&]() -> absl::Status {
+            server::testing::Client client(&job.table(), *round, std::nullopt, &job.frontend(1));
+            SHOAL_RETURN_IF_ERROR(job.Shown(1, round->id(), wire::OPEN_FOR_ONIONS));
+            SHOAL_RETURN_IF_ERROR(client.Obtain(1));
+            SHOAL_RETURN_IF_ERROR(job.frontend(0).Decide(round->id(), wire::SEALED));
+            return job.Shown(0, round->id(), wire::SEALED);
+          },
+          [&] { return job.steps->Seal(round->id()).status(); },
+          [&]() -> absl::Status {
+            job.party(0).EndAll();
+            return job.Stop();
+          }};
+      for (size_t step = 0; step < at; ++step) SHOAL_ASSERT_OK(steps[step]());
+      job.GiveUp(which);
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        EXPECT_THAT(job.ended(rank), StatusIs(kUnavailable, ""));
+      }
+      // Its first tick may have come before. A state that nobody tells is waited for 10 s.
+      if (at != 0 && at != 2) {
+        EXPECT_THAT(steps[at](), StatusIs(kUnavailable, ""));
+      }
+      for (uint32_t rank = 0; rank < 2; ++rank) EXPECT_EQ(job.TimesEnded(rank), 1);
+    }
+  }
+}
+
+// A byte is altered on its way between the machines: no error that keeps a service manager from
+// starting the party again.
+TEST(MachineControlTest, AnAlteredByteIsNoReasonNotToStartAgain) {
+  Job job(2, 5);
+  for (const uint32_t rank : {0u, 1u}) {
+    const absl::Status why = job.ended(rank);
+    EXPECT_THAT(why, StatusIs(kUnavailable, ""));
+    EXPECT_EQ(cli::ExitCodeOf(why), cli::kExitFailed);
+  }
+}
+
+}  // namespace
+}  // namespace shoal::shoald
