@@ -142,6 +142,29 @@ TEST_P(SmallKernelTest, TransformsMultiplyPolynomials) {
   }
 }
 
+// Which value is which word is on the wire (docs/protocol.md): words 256 b + 16 i + j, i and j <
+// 16, is that at the root's power 2 r + 1, where r is 256 b + 16 j + i with its eleven bits
+// reversed.
+TEST(Transform, WordsHaveTheOrderOfTheProtocol) {
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    std::vector<uint32_t> x(kDegree), powers(2 * kDegree);
+    x[1] = 1;
+    Transform(k, x.data());
+    uint64_t power = 1;
+    for (uint32_t e = 0; e < 2 * kDegree; ++e, power = power * kRootOfUnity[k] % kPrime[k]) {
+      powers[e] = static_cast<uint32_t>(power);
+    }
+    for (uint32_t w = 0; w < kDegree; ++w) {
+      const uint32_t natural = w / 256 * 256 + w % 16 * 16 + w / 16 % 16;
+      uint32_t reversed = 0;
+      for (uint32_t bit = 0; bit < kLogDegree; ++bit) {
+        reversed |= (natural >> bit & 1) << (kLogDegree - 1 - bit);
+      }
+      ASSERT_EQ(x[w], powers[2 * reversed + 1]) << k << " " << w;
+    }
+  }
+}
+
 // The permutation of transformed words is the automorphism X -> X^65 of coefficients.
 TEST(UnpackConstants, AreTheAutomorphismAndTheMonomials) {
   TestRandom random(8);

@@ -125,9 +125,10 @@ double RootMeanSquare(const std::vector<int64_t>& errors) {
   return std::sqrt(sum / static_cast<double>(errors.size()));
 }
 
-// Errors that were measured lie below what docs/small-pir.md proves, and not far below what it
-// computes for typical content, so that the bound is one of this scheme. With one term and no fold
-// there is no key in it; with more terms there is the first stage, with more outputs the second.
+// Errors that were measured lie below what docs/small-pir.md computes for the worst content, and
+// not far below what it computes for typical content, so that the bound is one of this scheme. With
+// one term and no fold there is no key in it; with more terms there is the first stage, with more
+// outputs the second.
 TEST(SmallPir, ErrorsAreAsTheyAreComputed) {
   for (const SmallShape shape :
        {SmallShape{.group_rows = 1, .slices = 1, .terms = 1, .folds = 0},
@@ -160,7 +161,8 @@ TEST(SmallPir, ErrorsAreAsTheyAreComputed) {
   }
 }
 
-// The shapes that a server chooses are right with a probability of 2^-40, and the largest ones too.
+// The shapes that a server chooses are wrong with a probability of 2^-40 at most, as it is
+// estimated, and the largest ones too.
 TEST(SmallPir, ChosenShapesFitTheirTablesAndAreRarelyWrong) {
   for (const uint32_t record_bytes :
        {1u, 17u, 100u, 1072u, 2048u, 2049u, 5000u, 100'000u, kMaxRecordBytes}) {

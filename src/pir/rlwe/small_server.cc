@@ -244,8 +244,10 @@ void SmallServer::Encode(const Content& content,
   const uint64_t runs = (shape_.terms + kEncodedTogether - 1) / kEncodedTogether;
   const uint64_t tiles = shape_.padded_outputs() / kTileRows;
   const uint64_t total = runs * tiles;
-  Mutex mutex;
-  uint64_t done = 0;
+  struct {
+    Mutex mutex;
+    uint64_t done ABSL_GUARDED_BY(mutex) = 0;
+  } so_far;
   For(total, [&](size_t task) {
     const uint64_t tile = task / runs, run = task % runs;
     const uint64_t first = run * kEncodedTogether;
@@ -270,8 +272,8 @@ void SmallServer::Encode(const Content& content,
         }
       }
     }
-    const MutexLock lock(mutex);
-    progress(++done, total);
+    const MutexLock lock(so_far.mutex);
+    progress(++so_far.done, total);
   });
 }
 

@@ -97,8 +97,8 @@ absl::StatusOr<SmallShape> ParseSmallShape(const wire::PirSetup& setup);
 
 inline constexpr absl::string_view kSmallPirName = "smallpir";
 
-// An upper bound for log2 of the probability that any byte of an answer is decrypted wrongly, for
-// any content of the table (docs/small-pir.md says what is assumed).
+// An estimate, from above, of log2 of the probability that any byte of an answer is decrypted
+// wrongly, for the worst content of the table. No proof: docs/small-pir.md says what is assumed.
 double SmallFailureLog2(const SmallShape& shape);
 inline constexpr double kSmallMaxFailureLog2 = -40;
 

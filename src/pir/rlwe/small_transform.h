@@ -2,8 +2,8 @@
 // polynomial modulo X^kDegree + 1 to its values at the odd powers of a root of unity of order
 // 2 kDegree, and back. Products of polynomials are word by word there.
 //
-// Which value is which word is an inner matter, the same for all kernels: UnpackConstants
-// (small_public.h) finds it from the transform of X. Words are below the prime before and after.
+// Queries are sent like this, so that the order of the values is part of the protocol
+// (docs/protocol.md); all kernels have it. Words are below the prime before and after.
 // Neither time nor addresses depend on words.
 #ifndef SHOAL_SRC_PIR_RLWE_SMALL_TRANSFORM_H_
 #define SHOAL_SRC_PIR_RLWE_SMALL_TRANSFORM_H_
