@@ -247,7 +247,7 @@ SHOAL_INLINE void ForHits(size_t count, uint64_t* hits, const IsHit& is_hit) {
 inline void Match(const ChoiceWord* choices, const uint16_t* flips, const uint16_t* live,
                   size_t count, uint16_t wanted, uint64_t* hits) {
   using V = Lanes<uint16_t, 32>;
-  std::memset(hits, 0, 8 * GatherKernel::HitWords(count));
+  std::fill_n(hits, GatherKernel::HitWords(count), 0);
   ForHits(count, hits, [&](size_t i, size_t lanes, V& hit) SHOAL_INLINE_LAMBDA {
     V of_choices = {}, of_flips = {}, of_live = ~V{};
     std::memcpy(&of_choices, choices + i, 2 * lanes);
