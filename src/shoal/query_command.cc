@@ -347,9 +347,9 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   if (results.failed() > 0 && engine != nullptr && engine->keeps_state()) {
     session->console().Warn(absl::StrCat(
         engine->name(),
-        ": what came wrong stays in the session, and may spoil later answers. `shoal prepare "
-        "--anew` ends the session; whoever answered wrongly learns from that, and from nothing "
-        "else, that it was noticed"));
+        ": the session goes on as if nothing had happened, and whoever answered wrongly learns "
+        "nothing from that. Hints that were made with a wrong answer wait for a right one: a later "
+        "lookup may fail once more. `shoal prepare --anew` ends the session, which can be seen"));
   }
   return OutcomeOf(results);
 }

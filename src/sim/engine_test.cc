@@ -880,6 +880,95 @@ TEST_P(PermutedSim, RecordsThatNobodySignedAreFoundAndTheQueryIsSentAgain) {
   }
 }
 
+// An engine whose heavy requests go on until they are told to end.
+class EndlessServer final : public pir::Server {
+ public:
+  EndlessServer(std::unique_ptr<pir::Server> server, const std::atomic<bool>* stop)
+      : server_(std::move(server)), stop_(stop) {}
+  const wire::PirSetup& setup() const override { return server_->setup(); }
+  uint64_t max_request_bytes() const override { return server_->max_request_bytes(); }
+  std::vector<absl::StatusOr<Bytes>> Answer(
+      pir::Role role, std::span<const pir::RequestView> requests) const override {
+    if (requests[0].kind != pir::sets::kTreeHints) return server_->Answer(role, requests);
+    begun = true;
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!*stop_ && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    std::vector<absl::StatusOr<Bytes>> answers;
+    answers.emplace_back(*stop_ ? absl::FailedPreconditionError("told to end")
+                                : absl::InternalError("nobody said that it should end"));
+    return answers;
+  }
+  absl::StatusOr<double> RefreshShare(const pir::Content& content,
+                                      std::span<const uint64_t> changed) const override {
+    return server_->RefreshShare(content, changed);
+  }
+  absl::StatusOr<std::optional<pir::Delta>> Refresh(const pir::Content& content,
+                                                    std::span<const uint64_t> changed) override {
+    return server_->Refresh(content, changed);
+  }
+  static inline std::atomic<bool> begun = false;
+
+ private:
+  const std::unique_ptr<pir::Server> server_;
+  const std::atomic<bool>* const stop_;
+};
+class EndlessEngine final : public pir::Engine {
+ public:
+  absl::string_view name() const override { return of_.name(); }
+  std::span<const pir::Role> roles() const override { return of_.roles(); }
+  bool keeps_state() const override { return of_.keeps_state(); }
+  bool IsHeavy(pir::Role role, uint32_t kind) const override { return of_.IsHeavy(role, kind); }
+  absl::StatusOr<wire::PirSetup> ShapeOf(const pir::Content& content,
+                                         const pir::ServerOptions& options) const override {
+    return of_.ShapeOf(content, options);
+  }
+  absl::StatusOr<pir::Sizes> SizesOfShape(const wire::PirSetup& shape) const override {
+    return of_.SizesOfShape(shape);
+  }
+  pir::Work WorkOf(const wire::PirSetup& shape, double together) const override {
+    return of_.WorkOf(shape, together);
+  }
+  absl::StatusOr<std::unique_ptr<pir::Server>> CreateServer(
+      const pir::Content& content, pir::ServerOptions options) const override {
+    const std::atomic<bool>* const stop = options.stop_heavy;
+    auto server = of_.CreateServer(content, std::move(options));
+    if (!server.ok()) return server.status();
+    return std::make_unique<EndlessServer>(*std::move(server), stop);
+  }
+  absl::StatusOr<std::unique_ptr<pir::Session>> OpenSession(
+      std::span<const wire::PirSetup> setups, const pir::SessionOptions& options) const override {
+    return of_.OpenSession(setups, options);
+  }
+
+ private:
+  const pir::Engine& of_ = pir::sets::TreePir();
+};
+
+// A new epoch does not wait for hints that a client is being made.
+TEST(EngineSim, ANewEpochEndsWorkOnHints) {
+  const EndlessEngine engine;
+  World world;
+  const auto first = world.MakeTable(1, 100, 128);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto service,
+      shoald::PirService::Create(&world.roster(), world.SignSetups(first, {&engine}),
+                                 {.engines = {&engine}, .pool = &world.pool()}));
+  wire::PirQueryRequest query;
+  query.set_engine("treepir");
+  query.set_role("offline");
+  query.set_kind(pir::sets::kTreeHints);
+  query.set_count(1);
+  absl::Status status;
+  std::thread asks([&] {
+    status =
+        CallService(*service, wire::MakeFrame(FrameType::kPirQuery, query, Bytes(52))).status();
+  });
+  while (!EndlessServer::begun) std::this_thread::yield();
+  SHOAL_EXPECT_OK(service->Reload(world.SignSetups(world.MakeTable(2, 100, 128), {&engine})));
+  asks.join();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, "told to end"));
+}
+
 // A batch over chunks through the service is what the engine's server answers.
 TEST(EngineSim, BatchesOverChunksAreServed) {
   World world;
