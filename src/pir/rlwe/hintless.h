@@ -1,5 +1,5 @@
-// SimplePIR without a hint, as an engine (engine.h; docs/hintless.md): one server, clients that keep
-// nothing.
+// SimplePIR without a hint, as an engine (engine.h; docs/hintless.md): one server, clients that
+// keep nothing.
 #ifndef SHOAL_SRC_PIR_RLWE_HINTLESS_H_
 #define SHOAL_SRC_PIR_RLWE_HINTLESS_H_
 

@@ -2,9 +2,9 @@
 //
 //   hintless_benchmark [--rows 65536] [--record-bytes 1072] [--kernel avx512]
 //
-// Bytes, set-up, a query at its client, answers alone and four together, the pass over the table and
-// the packing apart, and beside them the bandwidth of reading as much memory. Processor time; the
-// best of a few.
+// Bytes, set-up, a query at its client, answers alone and four together, the pass over the table
+// and the packing apart, and beside them the bandwidth of reading as much memory. Processor time;
+// the best of a few.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -58,15 +58,15 @@ void Run(uint64_t rows, uint32_t record_bytes, const SmallKernel& kernel) {
               rows, record_bytes, rows * record_bytes >> 20, shape.rows_per_column, shape.columns,
               shape.word_bits);
   std::printf(
-      "failure below 2^%.1f; query %lu bytes, answer %lu bytes, together %lu; %lu packs, digits %lu "
+      "failure below 2^%.1f; query %lu bytes, answer %lu bytes, together %lu; %lu packs, digits "
+      "%lu "
       "MiB, server %lu MiB\n",
       HintlessFailureLog2(shape, MaxPackNorms()), shape.query_bytes(), shape.answer_bytes(),
       shape.query_bytes() + shape.answer_bytes(), shape.packs(), shape.digits_bytes() >> 20,
       shape.server_bytes() >> 20);
   std::unique_ptr<HintlessServer> server;
-  const double setup_seconds = Seconds(1, [&] {
-    server = *HintlessServer::Create(content, setup, {}, {.ring = &kernel});
-  });
+  const double setup_seconds =
+      Seconds(1, [&] { server = *HintlessServer::Create(content, setup, {}, {.ring = &kernel}); });
   std::printf("set-up %.3f s\n", setup_seconds);
   const auto client = *HintlessClient::Create(setup);
   SystemRandom random;

@@ -142,8 +142,8 @@ void Packer::TransformRows(size_t rows, const std::function<void(size_t, uint32_
   }
 }
 
-// A_t at a place s is the sum over r of (s's power)^r times alpha_r / d at the place that t brings to
-// s: for all t and s that lead to one place, a transform over r.
+// A_t at a place s is the sum over r of (s's power)^r times alpha_r / d at the place that t brings
+// to s: for all t and s that lead to one place, a transform over r.
 void Packer::SpreadMasks(const uint32_t* squares, uint32_t* steps) const {
   std::vector<Rows> at(kPrimes);
   for (size_t block = 0; block < kPackBlocks; ++block) {
@@ -169,18 +169,20 @@ void Packer::SpreadMasks(const uint32_t* squares, uint32_t* steps) const {
   }
 }
 
-// The digits of both chains; the masks in `steps` become their remainders, that of the identity what
-// the rounding of the mask leaves.
+// The digits of both chains; the masks in `steps` become their remainders, that of the identity
+// what the rounding of the mask leaves.
 void Packer::Collapse(uint32_t* steps, uint32_t* digits, Made& made) const {
   std::vector<uint32_t> mask(kPolynomialWords), next(kPolynomialWords);
   std::vector<uint32_t> words(kPolynomialWords), digit(kPolynomialWords), key(kPolynomialWords);
   // Splits `mask` into a digit, in the order of places, and its remainder, which takes its place.
-  // Leaves the digit's coefficients in `words`.
-  const auto split = [&] {
+  // Leaves the digit's coefficients in `words`. The first of them is `more` larger than it need be.
+  const auto split = [&](uint32_t more) {
     ToCoefficients(mask.data(), words.data());
     std::vector<uint32_t> coefficients(words);
     kernel_.decompose(kCollapseGadget, coefficients.data(), coefficients.data() + kDegree,
                       words.data());
+    words[0] = Modulo<0>(uint64_t{words[0]} + more);
+    words[kDegree] = Modulo<1>(uint64_t{words[kDegree]} + more);
     ToPlaces(words, digit.data());
     for (size_t w = 0; w < kDegree; ++w) {
       const auto rest = [&]<size_t k>(uint32_t m, uint32_t d) {
@@ -207,7 +209,10 @@ void Packer::Collapse(uint32_t* steps, uint32_t* digits, Made& made) const {
   for (size_t chain = 0; chain < kChains; ++chain) {
     LoadStep(steps, chain, kOrbit, kOrbit - 1, mask.data());
     for (size_t i = kOrbit - 1; i > 0; --i) {
-      split();
+      // Of a pack whose only row is row 0, the digits of the second chain would be the images of
+      // those of the first, and the errors of both would add up instead of being like independent
+      // ones. One digit that is off by one makes the chains differ from the next step on.
+      split(chain == 1 && i == kOrbit - 1 ? 1 : 0);
       StoreStep(digit.data(), chain, kChainSteps, i - 1, digits);
       StoreStep(mask.data(), chain, kOrbit, i, steps);
       LoadStep(steps, chain, kOrbit, i - 1, next.data());
@@ -215,7 +220,7 @@ void Packer::Collapse(uint32_t* steps, uint32_t* digits, Made& made) const {
     }
     ends[chain] = mask;
   }
-  split();
+  split(0);
   StoreStep(mask.data(), 1, kOrbit, 0, steps);
   uint32_t* const last = digits + PairOf(kChains, 0, kChainSteps, 0);
   for (size_t place = 0; place < kDegree; ++place) {
@@ -237,19 +242,20 @@ void Packer::Collapse(uint32_t* steps, uint32_t* digits, Made& made) const {
     const uint64_t mask_sent = static_cast<uint64_t>(
         (static_cast<unsigned __int128>(sent[w]) * kModulus + (uint64_t{1} << 31)) >> 32);
     words[w] = Modulo<0>(words[w] + uint64_t{kPrime[0]} - Modulo<0>(mask_sent));
-    words[kDegree + w] =
-        Modulo<1>(words[kDegree + w] + uint64_t{kPrime[1]} - Modulo<1>(mask_sent));
+    words[kDegree + w] = Modulo<1>(words[kDegree + w] + uint64_t{kPrime[1]} - Modulo<1>(mask_sent));
   }
   ToPlaces(words, mask.data());
   StoreStep(mask.data(), 0, kOrbit, 0, steps);
 }
 
 // For each coefficient w of the sum over chains and steps i < count of the polynomial of `pairs`
-// times the image of x under +-5^i: the sum of the squares of its factors for the coefficients of x.
+// times the image of x under +-5^i: the sum of the squares of its factors for the coefficients of
+// x.
 //
 // The factor polynomial of x's coefficient k, L_k, has at a place s the value sum over places t of
-// (the pair of s and t) times (t's power)^k: a transform back over t, whose points are exchanged with
-// their inverses, times d. Its coefficients are below 2^38, so that they are what they are modulo Q.
+// (the pair of s and t) times (t's power)^k: a transform back over t, whose points are exchanged
+// with their inverses, times d. Its coefficients are below 2^38, so that they are what they are
+// modulo Q.
 std::vector<double> Packer::Norms(const uint32_t* pairs, size_t count, uint32_t* squares) const {
   const Orbit& orbit = Orbit::Get();
   std::vector<Rows> at(kPrimes);
@@ -286,9 +292,9 @@ std::vector<double> Packer::Norms(const uint32_t* pairs, size_t count, uint32_t*
     }
     for (size_t j = 0; j < kBlock; ++j) {
       for (size_t w = 0; w < kDegree; ++w) {
-        const auto value = static_cast<double>(
-            ComposeSigned(Modulo<0>(uint64_t{at[0][j][w]} * kDegree),
-                          Modulo<1>(uint64_t{at[1][j][w]} * kDegree)));
+        const auto value =
+            static_cast<double>(ComposeSigned(Modulo<0>(uint64_t{at[0][j][w]} * kDegree),
+                                              Modulo<1>(uint64_t{at[1][j][w]} * kDegree)));
         norms[w] += value * value;
       }
     }

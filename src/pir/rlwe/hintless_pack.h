@@ -1,6 +1,6 @@
-// Packs 2048 answers of the first stage, each a ciphertext modulo 2^32 under the ring's secret, into
-// one ciphertext of the ring (docs/hintless.md). All but the bodies is public, and made once for an
-// epoch.
+// Packs 2048 answers of the first stage, each a ciphertext modulo 2^32 under the ring's secret,
+// into one ciphertext of the ring (docs/hintless.md). All but the bodies is public, and made once
+// for an epoch.
 //
 //   ciphertext r      body_r - coefficient 0 of alpha_r(X) s(X)
 //   over all r        B(X) - sum over automorphisms t of A_t(X) t(s)(X),
@@ -9,7 +9,8 @@
 //                     next one's secret, by the key of X -> X^5: A = 2^27 D + remainder, D is kept,
 //                     and -D times the key's mask is added to the next A. The end of the second
 //                     chain, under the image of s under X -> X^-1, does so by the key of X -> X^-1
-//   bodies            B less the sum of all D times the bodies of the keys: `slide` (small_kernel.h)
+//   bodies            B less the sum of all D times the bodies of the keys: `slide`
+//   (small_kernel.h)
 #ifndef SHOAL_SRC_PIR_RLWE_HINTLESS_PACK_H_
 #define SHOAL_SRC_PIR_RLWE_HINTLESS_PACK_H_
 
@@ -44,8 +45,8 @@ class Packer {
     double conjugation = 0;  // the same for all
     PackNorms largest() const;
   };
-  // `row(r, words)` gives the kDegree coefficients modulo 2^32 of row r of the hint, r < rows. Writes
-  // the digits, kPackDigitWords.
+  // `row(r, words)` gives the kDegree coefficients modulo 2^32 of row r of the hint, r < rows.
+  // Writes the digits, kPackDigitWords.
   Made Make(size_t rows, const std::function<void(size_t, uint32_t*)>& row, Room& room,
             uint32_t* digits) const;
 

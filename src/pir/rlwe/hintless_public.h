@@ -1,5 +1,6 @@
 // What a query of `hintless` has in common with all others of its table: public parts, derived from
-// the table's id and the shape's draw; and the order of values in which automorphisms are rotations.
+// the table's id and the shape's draw; and the order of values in which automorphisms are
+// rotations.
 #ifndef SHOAL_SRC_PIR_RLWE_HINTLESS_PUBLIC_H_
 #define SHOAL_SRC_PIR_RLWE_HINTLESS_PUBLIC_H_
 
@@ -29,8 +30,8 @@ std::vector<uint32_t> ExpandColumnBlock(const Digest& seed, uint64_t block);
 // The number of that residues are, less Q if it is above Q / 2.
 int64_t ComposeSigned(uint32_t low, uint32_t high);
 
-// Values of a transformed polynomial in the order of their points: place h 1024 + a has the value at
-// the root's power (-1)^h 5^a. X -> X^5 moves a value one place back in each half, and X -> X^-1
+// Values of a transformed polynomial in the order of their points: place h 1024 + a has the value
+// at the root's power (-1)^h 5^a. X -> X^5 moves a value one place back in each half, and X -> X^-1
 // exchanges the halves.
 class Orbit {
  public:

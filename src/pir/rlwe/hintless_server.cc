@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/base/stopwatch.h"
 #include "src/parallel/mutex.h"
+#include "src/parallel/thread_pool.h"
 #include "src/pir/lwe/rounding.h"
 #include "src/pir/lwe/shape.h"
 #include "src/pir/pages.h"
@@ -26,8 +26,8 @@ namespace {
 constexpr uint64_t kBlocksTogether = 15;
 static_assert((kBlocksTogether << 49) < kModulus / 2);
 
-// The rows of SimplePIR's hint, one at a time: sum over blocks j of columns of the row's bytes, less
-// 128, as the polynomial sum of d_i X^-i, times a_j, modulo 2^32.
+// The rows of SimplePIR's hint, one at a time: sum over blocks j of columns of the row's bytes,
+// less 128, as the polynomial sum of d_i X^-i, times a_j, modulo 2^32.
 class HintRows {
  public:
   // All outlive it; `columns` has the images of a_j under X -> X^-1, transformed.
@@ -129,9 +129,10 @@ HintlessServer::HintlessServer(const wire::PirSetup& setup, const HintlessShape&
       columns_(ImagesOfColumns(HintlessPublicSeed(setup, shape), shape.blocks())),
       packs_(shape.packs()) {}
 
-absl::StatusOr<std::unique_ptr<HintlessServer>> HintlessServer::Create(
-    const Content& content, const wire::PirSetup& setup, const ServerOptions& options,
-    const Kernels& kernels) {
+absl::StatusOr<std::unique_ptr<HintlessServer>> HintlessServer::Create(const Content& content,
+                                                                       const wire::PirSetup& setup,
+                                                                       const ServerOptions& options,
+                                                                       const Kernels& kernels) {
   SHOAL_ASSIGN_OR_RETURN(const HintlessShape shape, ParseHintlessShape(setup));
   SHOAL_RETURN_IF_ERROR(CheckMemory(shape.server_bytes(), "a table for hintless"));
   if (!options.product.empty()) {
@@ -145,6 +146,22 @@ absl::StatusOr<std::unique_ptr<HintlessServer>> HintlessServer::Create(
   for (size_t p = 0; p < all.size(); ++p) all[p] = p;
   SHOAL_RETURN_IF_ERROR(server->MakePacks(all, options.progress));
   return server;
+}
+
+absl::StatusOr<std::unique_ptr<HintlessServer>> HintlessServer::CreateAtFirstDraw(
+    const Content& content, wire::PirSetup setup, const ServerOptions& options,
+    const Kernels& kernels) {
+  SHOAL_ASSIGN_OR_RETURN(HintlessShape shape, ParseHintlessShape(setup));
+  while (true) {
+    absl::StatusOr<std::unique_ptr<HintlessServer>> server =
+        Create(content, setup, options, kernels);
+    if (server.status().code() != absl::StatusCode::kFailedPrecondition ||
+        shape.draw == HintlessShape::kMaxDraw) {
+      return server;
+    }
+    ++shape.draw;
+    setup.set_shape(EncodeHintlessShape(shape));
+  }
 }
 
 absl::Status HintlessServer::MakePacks(std::span<const size_t> packs,
@@ -211,9 +228,8 @@ absl::StatusOr<HintlessServer::Query> HintlessServer::Read(BytesView query) cons
 absl::StatusOr<std::vector<std::vector<uint64_t>>> HintlessServer::Bodies(
     std::span<const Query> queries, Phases& phases) const {
   const CpuMeter meter;
-  SHOAL_ASSIGN_OR_RETURN(
-      lwe::PackedVectors vectors,
-      lwe::PackedVectors::Create(pass_kernel_, shape_.columns, queries.size()));
+  SHOAL_ASSIGN_OR_RETURN(lwe::PackedVectors vectors,
+                         lwe::PackedVectors::Create(pass_kernel_, shape_.columns, queries.size()));
   std::vector<const PackKeys*> keys;
   for (size_t v = 0; v < queries.size(); ++v) {
     vectors.Set(v, queries[v].words);
@@ -231,7 +247,8 @@ absl::StatusOr<std::vector<std::vector<uint64_t>>> HintlessServer::Bodies(
         for (size_t w = 0; w < kDegree; ++w) {
           const size_t value = p * kDegree + w;
           const uint64_t taken = Compose(sums[v][w], sums[v][kDegree + w]);
-          const uint64_t from = value < products[v].size() ? ScaledToModulus(products[v][value]) : 0;
+          const uint64_t from =
+              value < products[v].size() ? ScaledToModulus(products[v][value]) : 0;
           bodies[v][value] = from >= taken ? from - taken : from + kModulus - taken;
         }
       }

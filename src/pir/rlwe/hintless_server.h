@@ -27,24 +27,23 @@ namespace shoal::pir::rlwe {
 class HintlessServer final : public Server {
  public:
   struct Kernels {
-    const lwe::Kernel* pass = nullptr;   // null: the fastest
+    const lwe::Kernel* pass = nullptr;  // null: the fastest
     const SmallKernel* ring = nullptr;
     // The largest norms of packs that are taken; tests have others.
     PackNorms most = MaxPackNorms();
   };
-  // Of a setup that ParseHintlessShape accepts. RESOURCE_EXHAUSTED, before anything is made, if there
-  // is no memory for it. FAILED_PRECONDITION if a pack's norms are too large: then another draw has
-  // to be tried.
+  // Of a setup that ParseHintlessShape accepts. RESOURCE_EXHAUSTED, before anything is made, if
+  // there is no memory for it. FAILED_PRECONDITION if a pack's norms are too large: then another
+  // draw has to be tried.
   static absl::StatusOr<std::unique_ptr<HintlessServer>> Create(const Content& content,
                                                                 const wire::PirSetup& setup,
                                                                 const ServerOptions& options,
                                                                 const Kernels& kernels);
-  // The same with the default kernels.
-  static absl::StatusOr<std::unique_ptr<HintlessServer>> Create(const Content& content,
-                                                                const wire::PirSetup& setup,
-                                                                const ServerOptions& options) {
-    return Create(content, setup, options, Kernels());
-  }
+
+  // The server of the first draw, from the setup's on, whose packs have norms that are taken.
+  static absl::StatusOr<std::unique_ptr<HintlessServer>> CreateAtFirstDraw(
+      const Content& content, wire::PirSetup setup, const ServerOptions& options,
+      const Kernels& kernels);
 
   const wire::PirSetup& setup() const override { return setup_; }
   uint64_t max_request_bytes() const override {

@@ -37,8 +37,7 @@ HintlessClient::HintlessClient(const wire::PirSetup& setup, const HintlessShape&
 absl::StatusOr<std::unique_ptr<HintlessClient>> HintlessClient::Create(const wire::PirSetup& setup,
                                                                        const lwe::Kernel* kernel) {
   SHOAL_ASSIGN_OR_RETURN(const HintlessShape shape, ParseHintlessShape(setup));
-  return std::unique_ptr<HintlessClient>(
-      new HintlessClient(setup, shape, lwe::KernelOr(kernel)));
+  return std::unique_ptr<HintlessClient>(new HintlessClient(setup, shape, lwe::KernelOr(kernel)));
 }
 
 HintlessAsked HintlessClient::Ask(uint64_t row, RandomSource& random) const {
@@ -55,7 +54,8 @@ HintlessAsked HintlessClient::Ask(uint64_t row, RandomSource& random) const {
   gaussian.Sample(kernel_, stream, samples);
   SecretVector<uint32_t>& secret = asked.secret;
   secret.resize(kPolynomialWords);
-  for (size_t i = 0; i < kPolynomialWords; ++i) secret[i] = Residue(samples[i % kDegree], i / kDegree);
+  for (size_t i = 0; i < kPolynomialWords; ++i)
+    secret[i] = Residue(samples[i % kDegree], i / kDegree);
   for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, secret.data() + k * kDegree);
 
   asked.query.reserve(shape_.query_bytes());
@@ -74,8 +74,7 @@ HintlessAsked HintlessClient::Ask(uint64_t row, RandomSource& random) const {
     for (size_t w = 0; w < kDegree; ++w) {
       // The product over the integers: below 2^31 * 2048 * 196 < Q / 2.
       const int64_t sum = ComposeSigned(product[w], product[kDegree + w]) + samples[w];
-      const auto here =
-          static_cast<uint32_t>(EqualMask(block * kDegree + w, wanted) & lwe::kDelta);
+      const auto here = static_cast<uint32_t>(EqualMask(block * kDegree + w, wanted) & lwe::kDelta);
       // AppendRounded adds the half of a step that is taken here.
       words[block * kDegree + w] = static_cast<uint32_t>(sum) + here + (steps[w] & step) - half;
     }
@@ -96,8 +95,8 @@ HintlessAsked HintlessClient::Ask(uint64_t row, RandomSource& random) const {
       const uint64_t factor = (uint64_t{1} << kCollapseGadget.drop()) % kPrime[k];
       for (size_t place = 0; place < kDegree; ++place) {
         const size_t w = orbit.word(place);
-        const uint64_t image =
-            secret[k * kDegree + orbit.word(Orbit::Source(place, conjugation ? 0 : 1, conjugation))];
+        const uint64_t image = secret[k * kDegree + orbit.word(Orbit::Source(
+                                                        place, conjugation ? 0 : 1, conjugation))];
         const uint64_t sum = factor * image + error[w] + product[k * kDegree + w];
         error[w] = static_cast<uint32_t>(k == 0 ? sum % kPrime[0] : sum % kPrime[1]);
       }
@@ -169,8 +168,7 @@ std::vector<int64_t> HintlessClient::Errors(const HintlessAsked& asked,
   for (size_t i = 0; i < column.size(); ++i) {
     if (i % kDegree == 0) MaskTimesSecret(asked, masks[i / kDegree], masked);
     const auto modulus = static_cast<__int128>(kModulusSigned);
-    const __int128 mask =
-        masked[i % kDegree] * modulus / (__int128{1} << kHintlessMaskBits);
+    const __int128 mask = masked[i % kDegree] * modulus / (__int128{1} << kHintlessMaskBits);
     const __int128 plain = (int{column[i]} - static_cast<int>(lwe::kMaxPlaintext)) * modulus / 256;
     __int128 error = (static_cast<__int128>(unrounded[i]) - mask - plain) % modulus;
     if (error > modulus / 2) error -= modulus;

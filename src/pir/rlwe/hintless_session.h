@@ -1,5 +1,5 @@
-// A client of `hintless` (docs/hintless.md). It keeps nothing between queries: each has a secret and
-// keys of its own.
+// A client of `hintless` (docs/hintless.md). It keeps nothing between queries: each has a secret
+// and keys of its own.
 #ifndef SHOAL_SRC_PIR_RLWE_HINTLESS_SESSION_H_
 #define SHOAL_SRC_PIR_RLWE_HINTLESS_SESSION_H_
 
@@ -49,14 +49,15 @@ class HintlessClient {
  private:
   HintlessClient(const wire::PirSetup& setup, const HintlessShape& shape,
                  const lwe::Kernel& kernel);
-  // The coefficients of a mask, as it was sent, times the secret, in 2^kHintlessMaskBits parts of Q.
+  // The coefficients of a mask, as it was sent, times the secret, in 2^kHintlessMaskBits parts of
+  // Q.
   void MaskTimesSecret(const HintlessAsked& asked, BytesView mask,
                        SecretVector<int64_t>& out) const;
 
   const wire::PirSetup setup_;
   const HintlessShape shape_;
   const lwe::Kernel& kernel_;
-  std::vector<uint32_t> columns_;                // [block]: transformed
+  std::vector<uint32_t> columns_;              // [block]: transformed
   std::vector<uint32_t> keys_[kCollapseKeys];  // public parts
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "src/base/status_macros.h"
@@ -13,7 +14,6 @@ namespace shoal::pir::rlwe {
 namespace {
 
 constexpr double kModulusReal = static_cast<double>(kModulus);
-constexpr uint32_t kMaxDraw = 15;
 // The columns of matrices that are chosen, and packs; beyond, other engines are better.
 constexpr uint64_t kMaxPacks = 1 << 12;
 constexpr uint64_t kMaxColumns = 1 << 17;
@@ -29,7 +29,7 @@ absl::Status CheckHintlessShape(const HintlessShape& shape, const wire::PirSetup
   if (shape.columns > kMaxColumns) return Bad("too many columns");
   if (shape.packs() > kMaxPacks) return Bad("too many rows of the matrix");
   if (shape.word_bits < kMinWordBits || shape.word_bits > 32) return Bad("word_bits");
-  if (shape.draw > kMaxDraw) return Bad("draw");
+  if (shape.draw > HintlessShape::kMaxDraw) return Bad("draw");
   if (HintlessFailureLog2(shape, MaxPackNorms()) > kHintlessMaxFailureLog2) {
     return Bad("answers would be too noisy");
   }
@@ -61,7 +61,8 @@ uint64_t HintlessShape::server_bytes() const {
   // Of a query: its planes and words, keys, sums.
   const uint64_t query = 8 * uint64_t{columns} + 4 * kCollapseKeyBytes + 8 * outputs();
   const uint64_t rooms = std::min<uint64_t>(packs(), kPacksTogether);
-  return table_bytes() + digits_bytes() + rooms * kRoom + packs() * kPackedMaskBytes + kTogether * query;
+  return table_bytes() + digits_bytes() + rooms * kRoom + packs() * kPackedMaskBytes +
+         kTogether * query;
 }
 
 double FirstStageVariance(const HintlessShape& shape, double squares) {
@@ -76,14 +77,13 @@ double HintlessFailureLog2(const HintlessShape& shape, const PackNorms& norms) {
   // Roundings of the hint's rows to Q, and of the rounding of the mask to an integer: half at most
   // for each of the secret's numbers.
   const double rounding = 2 * std::sqrt(kDegree) / 2;
-  const double variance =
-      FirstStageVariance(shape, worst) +
-      Square(lwe::kSigma) *
-          (norms.rotation + norms.conjugation + Square(std::sqrt(norms.secret) + rounding));
+  const double variance = FirstStageVariance(shape, worst) +
+                          Square(lwe::kSigma) * (norms.rotation + norms.conjugation +
+                                                 Square(std::sqrt(norms.secret) + rounding));
   // Half of a byte's step, less half a step of the body's rounding, and what the rounding of a body
   // to Q and then to 32 bits can be: 1/2 and Q / 2^33.
-  const double threshold = kModulusReal / 512 - kModulusReal / std::ldexp(1, kHintlessBodyBits + 1) -
-                           std::ldexp(1, 22);
+  const double threshold =
+      kModulusReal / 512 - kModulusReal / std::ldexp(1, kHintlessBodyBits + 1) - std::ldexp(1, 22);
   return 1 + std::log2(static_cast<double>(shape.outputs())) -
          Square(threshold) / (2 * variance) / std::log(2.0);
 }

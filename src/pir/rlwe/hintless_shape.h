@@ -43,9 +43,9 @@ struct PackNorms {
 // remainders have that are uniform in their ranges.
 PackNorms MaxPackNorms();
 
-// Record r is in column r / rows_per_column of a matrix of bytes, its bytes in consecutive rows from
-// r % rows_per_column * record_bytes on (src/pir/lwe/shape.h). An answer has all rows of the matrix,
-// 2048 in a packed ciphertext.
+// Record r is in column r / rows_per_column of a matrix of bytes, its bytes in consecutive rows
+// from r % rows_per_column * record_bytes on (src/pir/lwe/shape.h). An answer has all rows of the
+// matrix, 2048 in a packed ciphertext.
 struct HintlessShape {
   uint32_t rows_per_column = 0;
   uint32_t columns = 0;    // a multiple of lwe::kGroupColumns
@@ -76,6 +76,7 @@ struct HintlessShape {
   static constexpr uint32_t kTogether = 4;
   // Packs that are made at the same time, at most.
   static constexpr size_t kPacksTogether = 4;
+  static constexpr uint32_t kMaxDraw = 15;
 };
 
 // Steps that a chain of masks takes from one key to the next, of which there are two; pairs of

@@ -60,9 +60,9 @@ struct SmallKernel {
               size_t terms, const uint32_t* add, uint32_t* out);
 
   // Sums along windows that slide over `count` keys, for pairs of words: word 2 w of prime 0, word
-  // 2 w + 1 of prime 1. out[v][w] = the sum over i < steps of digits[kBlock i + w] * keys[v][i + w],
-  // modulo each prime, for v < count and w < kBlock. At most kMaxSteps steps. Digits behind the last
-  // ones are prefetched.
+  // 2 w + 1 of prime 1. out[v][w] = the sum over i < steps of digits[kBlock i + w] * keys[v][i +
+  // w], modulo each prime, for v < count and w < kBlock. At most kMaxSteps steps. Digits behind the
+  // last ones are prefetched.
   static constexpr size_t kMaxSteps = 1024;
   void (*slide)(const uint32_t* digits, size_t steps, const uint32_t* const* keys, size_t count,
                 uint32_t* out);

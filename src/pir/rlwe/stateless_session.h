@@ -1,5 +1,5 @@
-// The session of a ring engine's client, which keeps nothing between queries: a lookup is queries of
-// single rows, as many in a request as fit.
+// The session of a ring engine's client, which keeps nothing between queries: a lookup is queries
+// of single rows, as many in a request as fit.
 #ifndef SHOAL_SRC_PIR_RLWE_STATELESS_SESSION_H_
 #define SHOAL_SRC_PIR_RLWE_STATELESS_SESSION_H_
 
@@ -18,8 +18,8 @@
 
 namespace shoal::pir::rlwe {
 
-// Client: setup(), shape() with query_bytes() and answer_bytes(), Ask(row, random), whose result has
-// a `query`, and Recover(asked, answer).
+// Client: setup(), shape() with query_bytes() and answer_bytes(), Ask(row, random), whose result
+// has a `query`, and Recover(asked, answer).
 template <typename Client>
 class StatelessBatch final : public Batch {
  public:
@@ -54,9 +54,9 @@ class StatelessBatch final : public Batch {
     SHOAL_CHECK(answers.size() == 1 && !asked_.empty());
     const uint64_t each = client_.shape().answer_bytes();
     if (answers[0].size() != asked_.size() * each) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s: an answer of %d bytes, not %d", client_.setup().engine(),
-                          answers[0].size(), asked_.size() * each));
+      return absl::InvalidArgumentError(absl::StrFormat("%s: an answer of %d bytes, not %d",
+                                                        client_.setup().engine(), answers[0].size(),
+                                                        asked_.size() * each));
     }
     // Stand-ins are recovered, too, so that the time of the next request does not tell them.
     for (size_t i = 0; i < asked_.size(); ++i) {
@@ -112,8 +112,8 @@ class StatelessSession final : public Session {
     return std::make_unique<StatelessBatch<Client>>(client_.get(), wanted, KeysPerStep());
   }
   absl::Status Advance(const DeltaView&) override {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: nothing is kept, so that there are no deltas", setup().engine()));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: nothing is kept, so that there are no deltas", setup().engine()));
   }
 
  private:
