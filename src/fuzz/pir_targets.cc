@@ -8,6 +8,7 @@
 #include "src/fuzz/target.h"
 #include "src/pir/engine.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/rlwe/hintless.h"
 #include "src/pir/rlwe/small_pir.h"
 #include "src/pir/sets/family.h"
 #include "src/pir/setup/signed_setup.h"
@@ -223,9 +224,9 @@ void AddSessionTargets(const pir::Engine& engine, std::vector<Target>& targets) 
   targets.push_back(std::move(delta));
 }
 
-// Small PIR, which has no hint and no deltas.
-struct SmallWorld {
-  SmallWorld() {
+// An engine over rings, which has no hint and no deltas.
+struct RingWorld {
+  explicit RingWorld(const pir::Engine& of) : engine(of) {
     const uint64_t row = 7;
     const std::unique_ptr<Session> session = Open(server->setup());
     const auto batch = *session->Ask({.rows = std::span(&row, 1), .keys = 1});
@@ -241,7 +242,7 @@ struct SmallWorld {
     return server->Answer(pir::Role::kSingle, std::span(&view, 1)).front();
   }
 
-  const pir::Engine& engine = pir::rlwe::SmallPir();
+  const pir::Engine& engine;
   pir::testing::Records records{9, 1000};
   const std::unique_ptr<pir::Server> server = *engine.CreateServer(records.content(1), {});
   testing::TestRandom random{1};
@@ -249,28 +250,29 @@ struct SmallWorld {
   Bytes answer;
 };
 
-void AddSmallTargets(std::vector<Target>& targets) {
-  const auto world = std::make_shared<SmallWorld>();
+void AddRingTargets(const pir::Engine& engine, absl::string_view prefix,
+                    std::vector<Target>& targets) {
+  const auto world = std::make_shared<RingWorld>(engine);
   const auto add = [&](absl::string_view name, Bytes seed, uint32_t mutations,
                        std::function<bool(BytesView)> parse) {
-    targets.push_back({.name = std::string(name),
+    targets.push_back({.name = absl::StrCat(prefix, "_", name),
                        .seeds = {std::move(seed)},
                        .parse = std::move(parse),
                        .mutations = mutations});
   };
-  add("small_setup", InputOf(world->server->setup()), 1000, [world](BytesView input) {
+  add("setup", InputOf(world->server->setup()), 1000, [world](BytesView input) {
     wire::PirSetup parsed;
     if (!parsed.ParseFromArray(input.data(), static_cast<int>(input.size()))) return false;
     const bool sized = world->engine.SizesOf(parsed).ok();
     SHOAL_CHECK(sized || !world->engine.OpenSession(std::span(&parsed, 1), {}).ok());
     return sized;
   });
-  add("small_query", world->request.body, 200, [world](BytesView input) {
+  add("query", world->request.body, 200, [world](BytesView input) {
     const auto answer = world->Answer(input);
     SHOAL_CHECK(!answer.ok() || answer->size() == world->answer.size());
     return answer.ok();
   });
-  add("small_answer", world->answer, 200, [world](BytesView input) {
+  add("answer", world->answer, 200, [world](BytesView input) {
     const uint64_t row = 7;
     const auto session = world->Open(world->server->setup());
     const auto batch = *session->Ask({.rows = std::span(&row, 1), .keys = 1});
@@ -346,7 +348,8 @@ void AddPirTargets(std::vector<Target>& targets) {
   for (const pir::Engine* engine : pir::sets::SetsFamily().engines()) {
     AddSessionTargets(*engine, targets);
   }
-  AddSmallTargets(targets);
+  AddRingTargets(pir::rlwe::SmallPir(), "small", targets);
+  AddRingTargets(pir::rlwe::Hintless(), "hintless", targets);
 }
 
 std::vector<Target> FormatTargets() {

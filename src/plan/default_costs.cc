@@ -98,6 +98,12 @@ small_unpack_ns: 1.5e+04
 small_fold_ns: 8.5e+04
 small_element_ns: 1.2e+05
 small_recover_ns: 2.5e+04
+hintless_encode_ns: 1.2e+04
+hintless_pack_ns: 3e+08
+hintless_digit_byte_ns: 0.037
+hintless_more_digit_byte_ns: 0.011
+hintless_block_ns: 1.1e+05
+hintless_recover_ns: 2.7e+04
 mask {
   few_ns: 12.34
   many_ns: 11.05
