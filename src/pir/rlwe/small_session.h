@@ -47,7 +47,7 @@ class SmallClient {
 
  private:
   SmallClient(const wire::PirSetup& setup, const SmallShape& shape, const lwe::Kernel& kernel);
-  // The answer's coefficients without their mask, in 2^21 parts of Q.
+  // The answer's coefficients without their mask, in 2^24 parts of Q.
   absl::Status Unmask(const SmallAsked& asked, BytesView answer,
                       SecretVector<uint32_t>& coefficients) const;
 
