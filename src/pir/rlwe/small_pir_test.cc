@@ -212,6 +212,7 @@ TEST(SmallPir, ChosenShapesFitTheirTablesAndAreRarelyWrong) {
   }
   const SmallShape largest = {.group_rows = 1, .slices = 1024, .terms = 512, .folds = 12};
   EXPECT_LE(SmallFailureLog2(largest), -40);
+  EXPECT_EQ(largest.slices, 2 * kMaxRecordBytes / kDegree);
   EXPECT_GT(SmallFailureLog2(largest), -43);  // the good events' share
   // 256 MiB and 1 GiB in the shape that is measured.
   SHOAL_ASSERT_OK_AND_ASSIGN(const SmallShape mib256, ChooseSmallShape(1 << 17, 2048));
@@ -304,6 +305,22 @@ TEST(SmallPir, NoTwoQueriesShareASecretOrAnElement) {
     secrets.insert({asked.secret.begin(), asked.secret.end()});
   }
   EXPECT_EQ(secrets.size(), 20u);
+}
+
+// Every query has a dither of its own, that depends on all of it. Were it the same for all, a table
+// could be made such that digits follow secrets.
+TEST(SmallPir, DitherDependsOnTheWholeQuery) {
+  World world(kTinyBytes, kTiny);
+  const Bytes query = world.client->Ask(4, world.random).query;
+  std::set<Digest> seeds = {SmallDitherSeed(query),
+                            SmallDitherSeed(world.client->Ask(4, world.random).query)};
+  for (const size_t byte : {size_t{0}, query.size() / 2, query.size() - 1}) {
+    Bytes other = query;
+    other[byte] ^= 1;
+    seeds.insert(SmallDitherSeed(other));
+  }
+  EXPECT_EQ(seeds.size(), 5u);
+  EXPECT_TRUE(seeds.contains(SmallDitherSeed(query)));
 }
 
 // What is sent depends on the number of keys alone; the server's call takes nothing but the bytes

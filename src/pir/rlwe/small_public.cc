@@ -45,6 +45,10 @@ void ExpandSmallPublic(const Digest& seed, uint32_t number, std::span<uint32_t> 
   }
 }
 
+Digest SmallDitherSeed(BytesView query) {
+  return Transcript("shoal small pir dither v1").Blob(query).Finish();
+}
+
 void PublicDigits(const SmallKernel& kernel, const Gadget& gadget, const uint32_t* polynomial,
                   uint32_t* digits) {
   const auto negate = [](uint32_t k, uint32_t* words) {

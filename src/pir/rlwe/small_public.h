@@ -36,6 +36,10 @@ void ExpandSmallPublic(const Digest& seed, uint32_t stream, std::span<uint32_t> 
 // positions 32, 33 .. and for values 16, 17 .. instead, so that they do not depend on the shape.
 void SmallPublicPart(const SmallShape& shape, uint32_t element, std::span<uint32_t> out);
 
+// The seed of a query's dither: what makes the digits of folded ciphertexts independent of its
+// secret and errors. A function of the whole query, so that an answer is one, too.
+Digest SmallDitherSeed(BytesView query);
+
 // The digits of a public polynomial in the domain of the transforms, there again. Digits have the
 // mean -1/2, which alone would make the lowest frequency of every digit as large as all the rest of
 // it: so coefficient w is negated before and after, if an odd number of

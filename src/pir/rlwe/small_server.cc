@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
-#include "src/base/hash.h"
 #include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/parallel/mutex.h"
@@ -327,7 +326,7 @@ absl::Status SmallServer::CheckQuery(BytesView query) const {
 
 absl::Status SmallServer::ReadElements(BytesView query, Room& room) const {
   SHOAL_RETURN_IF_ERROR(CheckQuery(query));
-  room.dither = Transcript("shoal small pir dither v1").Blob(query).Finish();
+  room.dither = SmallDitherSeed(query);
   std::vector<uint32_t>& elements = room.elements;
   elements.resize(shape_.elements() * kPolynomialWords);
   for (size_t e = 0; e < shape_.elements(); ++e) {

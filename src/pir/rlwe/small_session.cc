@@ -68,7 +68,6 @@ absl::StatusOr<std::unique_ptr<SmallClient>> SmallClient::Create(const wire::Pir
 }
 
 SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
-  SHOAL_CHECK(row < setup_.rows());
   const uint64_t group = row / shape_.group_rows;
   const uint64_t position = group % shape_.terms, output = group / shape_.terms;
   SmallAsked asked;

@@ -40,7 +40,6 @@ absl::Status CheckSmallShape(const SmallShape& shape, uint64_t rows, uint32_t re
     return Bad("a group's rows do not fit its slices");
   }
   if (shape.capacity() < rows) return Bad("more rows than there is room for");
-  if (SmallFailureLog2(shape) > kSmallMaxFailureLog2) return Bad("answers would be too noisy");
   return absl::OkStatus();
 }
 

@@ -104,9 +104,9 @@ absl::StatusOr<SmallShape> ParseSmallShape(const wire::PirSetup& setup);
 inline constexpr absl::string_view kSmallPirName = "smallpir";
 
 // log2 of a bound of the probability that any byte of an answer is decrypted wrongly, whatever the
-// table contains: the theorem of docs/small-pir.md.
+// table contains: the theorem of docs/small-pir.md. Grows with the shape, and is below -40 for the
+// largest one that is accepted (a test says so).
 double SmallFailureLog2(const SmallShape& shape);
-inline constexpr double kSmallMaxFailureLog2 = -40;
 
 // Norms of the maps from the errors of a query's keys to what is unpacked, as they follow from the
 // public parts, which are constants. //src/pir/rlwe:small_norms_test computes them.
