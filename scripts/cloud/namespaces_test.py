@@ -3,8 +3,7 @@
 moto and the recorder stand for the provider (provider.py). Everything else is real: scripts/aws, three parties in two
 regions, two of them of two machines each, sshd on every machine and ssh from the operator and from a party's head to its
 other machine, Open MPI, TLS between parties, a crowd, verified answers. A machine's private address is known inside its region
-alone, its public one everywhere, and packets pass by the rules of the security groups, which each machine's namespace
-has as rules of routing (a reply is known by the port that it comes from). The script of the first boot runs, with files of
+alone, its public one everywhere, and packets pass by the rules of the security groups (routing_rules.py). The script of the first boot runs, with files of
 its own where the system's would be, and with programs that only note what they are asked in place of systemctl, apt-get
 and nft.
 
@@ -27,7 +26,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 import left_out  # noqa: E402
-from cloud import provider as provider_module, workload  # noqa: E402
+from cloud import provider as provider_module, routing_rules, workload  # noqa: E402
 
 BIN = os.path.abspath(os.environ["SHOAL_BIN"])
 EXPERIMENT = """
@@ -184,27 +183,18 @@ class Machines:
             for identifier, name in self._names.items():
                 if identifier not in machines:
                     continue
-                lines = ["rule flush"]
-                # What comes in is refused where it leaves: as everything that goes out needs a rule, too, nothing is
-                # sent that is a reply to what must not come.
-                for field, end in (("IpPermissionsEgress", "dport"), ("IpPermissions", "sport")):
-                    for rule in groups[group_of[identifier]][field]:
-                        where = [one["CidrIp"] for one in rule.get("IpRanges", [])] + [
-                            machines[other]["PrivateIpAddress"] + "/32" for other in machines
-                            for pair in rule.get("UserIdGroupPairs", []) if pair["GroupId"] == group_of[other]]
-                        lines += [f"rule add pref 100 to {cidr} ipproto {rule['IpProtocol']} "
-                                  f"{end} {rule['FromPort']}-{rule['ToPort']} lookup main" for cidr in where]
-                lines.append("rule add pref 200 blackhole")
-                done = subprocess.run(["ip", "-n", name, "-batch", "-"], input="\n".join(lines), stderr=subprocess.PIPE,
-                                      text=True, check=False)
-                if done.returncode != 0:
-                    raise OSError(f"{name}: {lines}: {done.stderr}")
+                out, into = [
+                    [(network, rule["IpProtocol"], rule["FromPort"], rule["ToPort"])
+                     for rule in groups[group_of[identifier]][field]
+                     for network in [one["CidrIp"] for one in rule.get("IpRanges", [])] + [
+                         machines[other]["PrivateIpAddress"] + "/32" for other in machines
+                         for pair in rule.get("UserIdGroupPairs", []) if pair["GroupId"] == group_of[other]]]
+                    for field in ("IpPermissionsEgress", "IpPermissions")]
+                routing_rules.enforce(name, out, into)
 
     def reaches(self, caller, called, port):
         """Whether a packet of one machine to a port of another goes out, by their private addresses."""
-        return subprocess.run(
-            ["ip", "-n", self._names[caller["InstanceId"]], "route", "get", called["PrivateIpAddress"], "ipproto", "tcp",
-             "dport", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 0
+        return routing_rules.reaches(self._names[caller["InstanceId"]], called["PrivateIpAddress"], port)
 
     def end(self, identifier):
         name = self._names.pop(identifier, None)
