@@ -320,10 +320,8 @@ void PermutedTable::Exchange(BytesView changes) {
 absl::Status PermutedTable::Change(uint64_t row, BytesView difference) {
   SHOAL_CHECK(difference.size() == shape_.record_bytes);
   if (row >= shape_.rows) return absl::OutOfRangeError("permuted sets: no such row");
-  // Parities that are still to come are made of the new record.
-  const uint32_t parity = Find(row);
-  const uint32_t there = 0 - static_cast<uint32_t>((uint64_t{parity} - parities_added()) >> 63);
-  XorMasked(ParityOf(parity), difference, static_cast<uint8_t>(there));
+  // A parity that is still to come takes the place of what is there, and is made of the new record.
+  Xor(ParityOf(Find(row)), difference);
   return absl::OkStatus();
 }
 
