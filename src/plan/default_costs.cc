@@ -84,6 +84,13 @@ tree_hint_row_ns: 5
 tree_hint_row_byte_ns: 0.05
 tree_block_ns: 2
 tree_recover_byte_ns: 1
+permuted_draw_ns: 14
+permuted_hint_row_ns: 25
+permuted_hint_row_byte_ns: 0.12
+permuted_row_ns: 80
+permuted_row_byte_ns: 0.17
+permuted_search_ns: 0.9
+permuted_recover_byte_ns: 0.6
 small_encode_ns: 5.5e+04
 small_pass_byte_ns: 0.041
 small_query_byte_ns: 0.016

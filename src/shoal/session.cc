@@ -165,7 +165,7 @@ absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
         "say: offline_party and online_party in the configuration, or --party twice"));
   }
   EnginePlace place;
-  std::vector<Digest> certificates;
+  std::vector<Bytes> keys;
   for (size_t i = 0; i < roles; ++i) {
     if (std::count(chosen.begin(), chosen.end(), chosen[i]) > 1) {
       return cli::UsageError(absl::StrCat("--party: one party must not be both servers of ", name));
@@ -174,7 +174,7 @@ absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
     absl::StatusOr<client::Transport*> server = ConnectTo(chosen[i]);
     if (!server.ok()) return server.status();
     place.servers.push_back(*server);
-    certificates.push_back(deployment_->current().roster().party(chosen[i]).tls_certificate_sha256);
+    keys.push_back(ToBytes(deployment_->current().roster().party(chosen[i]).key.bytes()));
   }
   if (roles == 2) {
     Tell(absl::StrCat(name, ": party ", chosen[0], " is the offline server, party ", chosen[1],
@@ -182,14 +182,14 @@ absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
                       "for; both together learn everything, whatever the other parties do"));
   }
   const auto identity = [](const auto& of) {
-    Transcript transcript("shoal client session servers v1");
-    for (const Digest& certificate : of) transcript.Blob(certificate);
+    Transcript transcript("shoal client session servers v2");
+    for (const Bytes& key : of) transcript.Blob(key);
     return transcript.Finish();
   };
   // All parties signed the hint, so that it serves with every one of them. A session's state
-  // belongs to its servers.
-  place.identity = identity(certificates);
-  if (roles == 2) place.swapped = identity(std::vector{certificates[1], certificates[0]});
+  // belongs to its servers: to the keys by which they are parties, as certificates are renewed.
+  place.identity = identity(keys);
+  if (roles == 2) place.swapped = identity(std::vector{keys[1], keys[0]});
   place.path = absl::StrCat(config_.state_path, ".", name);
   // One file for both ways to share out the roles, so that a swap is noticed.
   std::ranges::sort(chosen);
@@ -199,6 +199,16 @@ absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
           : absl::StrCat(place.path, ".party-", absl::StrJoin(chosen, "-"), ".session");
   place.sessions = {session, session + "-2"};
   return place;
+}
+
+void Session::WarnOfWitnesses(const pir::Engine& engine) {
+  if (!witnesses_.directory().empty()) return;
+  console_.Warn(
+      absl::StrCat(engine.name(),
+                   ": what is prepared here serves this command alone and is given up by the "
+                   "next one, which cannot tell it from an old copy: ",
+                   witnesses_.problem(),
+                   ". A place in memory helps: /dev/shm, or one that XDG_RUNTIME_DIR names"));
 }
 
 std::string Session::PreparationText(const client::EngineClient& client) {
@@ -297,6 +307,7 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
   if (!to_prepare) return in_use;
   Tell(absl::StrCat(engine.name(),
                     ": nothing is prepared yet: ", PreparationText(*to_prepare->client)));
+  WarnOfWitnesses(engine);
   Use(*std::move(to_prepare));
   return absl::OkStatus();
 }
@@ -341,6 +352,7 @@ absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engi
                                          ": interrupted; what has come is kept, and the same "
                                          "command goes on from there");
   interruption_.Say(again);
+  WarnOfWitnesses(engine);
   const pir::Session::Progress progress = to_prepare->client->progress();
   Tell(absl::StrCat(engine.name(), ": ", PreparationText(*to_prepare->client),
                     progress.done > 0 ? absl::StrCat("; ", 100 * progress.done / progress.total,

@@ -204,7 +204,7 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_EQ(unknown.code, 2) << unknown.output;
   EXPECT_THAT(
       unknown.output,
-      HasSubstr("there are chain, simplepir, doublepir, piano, treepir, smallpir and hintless"));
+      HasSubstr("there are chain, simplepir, doublepir, piano, treepir, permuted, smallpir and hintless"));
 
   server.Signal(SIGTERM);
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
@@ -313,10 +313,14 @@ TEST(EngineProcess, PianoIsPreparedAndAsked) {
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
 }
 
-// TreePIR: two parties that the client names, one of which makes its hints.
-TEST(EngineProcess, TreePirAsksTheTwoPartiesThatTheClientNames) {
-  const Words engine = {"--engine", "treepir"}, both = {"--party", "1", "--party", "2"};
-  Deployment deployment("treepir", 60, {"--row-bytes", "64"}, "treepir");
+// TreePIR, permuted: two parties that the client names, one of which makes its hints.
+class TwoServers : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Engines, TwoServers, ::testing::Values("treepir", "permuted"));
+
+TEST_P(TwoServers, AreThePartiesThatTheClientNames) {
+  const std::string name = GetParam();
+  const Words engine = {"--engine", name}, both = {"--party", "1", "--party", "2"};
+  Deployment deployment(name, 60, {"--row-bytes", "64"}, name);
   const Process first = deployment.Start(1, engine);
   std::optional<Process> second(deployment.Start(2, engine));
   const std::string client = deployment.NewClient();
@@ -334,7 +338,7 @@ TEST(EngineProcess, TreePirAsksTheTwoPartiesThatTheClientNames) {
 
   // Nobody chooses them but the client.
   refused(query({"7"}), 1, "offline_party and online_party in the configuration");
-  refused(query({"--party", "1", "7"}), 2, "treepir takes 2, not 1");
+  refused(query({"--party", "1", "7"}), 2, " takes 2, not 1");
   refused(query({"--party", "2", "--party", "2", "7"}), 2, "one party must not be both");
   refused(query({"--party", "1", "--party", "3", "7"}), 1, "party 3");
 
@@ -529,7 +533,7 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
     EXPECT_THAT(result.output, HasSubstr(part));
   };
   refused(1, {"--engine", "triplepir"}, 2,
-          "there are chain, simplepir, doublepir, piano, treepir, smallpir and hintless");
+          "there are chain, simplepir, doublepir, piano, treepir, permuted, smallpir and hintless");
   refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
   refused(1, {"--engine", "doublepir"}, 1,
           "the parties have not signed this table's setup of doublepir (shoal table sign-engine");
