@@ -202,9 +202,8 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_THAT(other.output, HasSubstr("it runs simplepir"));
   const Result unknown = deployment().Query(client, {"--engine", "triplepir", "7"});
   EXPECT_EQ(unknown.code, 2) << unknown.output;
-  EXPECT_THAT(
-      unknown.output,
-      HasSubstr("there are chain, simplepir, doublepir, piano, treepir, permuted, smallpir and hintless"));
+  EXPECT_THAT(unknown.output, HasSubstr("there are chain, simplepir, doublepir, piano, treepir, "
+                                        "permuted, smallpir and hintless"));
 
   server.Signal(SIGTERM);
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
