@@ -41,11 +41,10 @@ uint64_t HalfPower(uint32_t log, size_t k) {
 SmallClient::SmallClient(const wire::PirSetup& setup, const SmallShape& shape,
                          const lwe::Kernel& kernel)
     : setup_(setup), shape_(shape), kernel_(kernel) {
-  const Digest seed = SmallPublicSeed(setup);
   public_parts_.resize(shape_.elements() * kPolynomialWords);
   for (uint32_t e = 0; e < shape_.elements(); ++e) {
-    ExpandSmallPublic(seed, e,
-                      std::span(public_parts_).subspan(e * kPolynomialWords, kPolynomialWords));
+    SmallPublicPart(shape, e,
+                    std::span(public_parts_).subspan(e * kPolynomialWords, kPolynomialWords));
   }
 }
 
@@ -56,7 +55,6 @@ absl::StatusOr<std::unique_ptr<SmallClient>> SmallClient::Create(const wire::Pir
 }
 
 SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
-  SHOAL_CHECK(row < setup_.rows());
   const uint64_t group = row / shape_.group_rows;
   const uint64_t position = group % shape_.terms, output = group / shape_.terms;
   SmallAsked asked;
@@ -150,7 +148,7 @@ SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
           // Level t folds the upper half of what is left to the lower one.
           const auto level = static_cast<uint32_t>(value / kFoldGadget.digits);
           const uint64_t bit = output >> (shape_.folds - 1 - level) & 1;
-          const uint64_t digit = power(kFoldGadget, value % kFoldGadget.digits, k);
+          const uint64_t digit = FoldStep(value % kFoldGadget.digits) % kPrime[k];
           return static_cast<uint32_t>((0 - bit) &
                                        (digit * HalfPower(kFoldPackLog, k) % kPrime[k]));
         },
@@ -175,7 +173,7 @@ absl::Status SmallClient::Unmask(const SmallAsked& asked, BytesView answer,
     const BytesView here = answer.subspan(slice * kSliceAnswerBytes, kSliceAnswerBytes);
     SHOAL_RETURN_IF_ERROR(lwe::ParseRounded(here.first(kMaskBytes), 32 - kAnswerMaskBits, mask));
     SHOAL_RETURN_IF_ERROR(lwe::ParseRounded(here.subspan(kMaskBytes), 32 - kAnswerBodyBits, body));
-    // The product over the integers: below 2^21 * 2048 * 196 < Q / 2.
+    // The product over the integers: below 2^24 * 2048 * 196 < Q / 2.
     for (size_t k = 0; k < kPrimes; ++k) {
       for (size_t w = 0; w < kDegree; ++w) {
         product[k * kDegree + w] = mask[w] >> (32 - kAnswerMaskBits);
@@ -186,7 +184,7 @@ absl::Status SmallClient::Unmask(const SmallAsked& asked, BytesView answer,
     for (uint32_t k = 0; k < kPrimes; ++k) TransformBack(k, product.data() + k * kDegree);
     for (size_t w = 0; w < kDegree; ++w) {
       const uint64_t x = Compose(product[w], product[kDegree + w]);
-      // Q less is the same modulo 2^21 only if it is taken away: numbers above Q / 2 are negative.
+      // Q less is the same modulo 2^24 only if it is taken away: numbers above Q / 2 are negative.
       const uint64_t negative = 0 - ((kModulus / 2 - x) >> 63);
       const uint64_t signed_x = x - (negative & kModulus);
       coefficients[slice * kDegree + w] =
