@@ -223,7 +223,12 @@ absl::Status EngineClient::Open() {
   std::vector<wire::PirSetup> setups;
   for (const wire::SignedPirSetup& setup : signed_setups) setups.push_back(setup.setup());
   SHOAL_ASSIGN_OR_RETURN(costs_.bytes, engine_.SizesOf(setups[0]));
-  const pir::SessionOptions options = {.pool = environment_.pool, .store = options_.store};
+  const pir::SessionOptions options = {
+      .pool = environment_.pool,
+      .store = options_.store,
+      .check = [this](std::span<const uint64_t> rows, BytesView records) {
+        return CheckRecords(rows, records);
+      }};
   const Stopwatch stopwatch;
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
                          engine_.OpenSession(setups, options));
@@ -243,6 +248,20 @@ absl::Status EngineClient::Open() {
   }
   session_ = std::move(session);
   return absl::OkStatus();
+}
+
+absl::Status EngineClient::CheckRecords(std::span<const uint64_t> rows, BytesView records) const {
+  const size_t bytes = deployment_.manifest().answer_bytes();
+  SHOAL_CHECK(records.size() == rows.size() * bytes);
+  std::vector<table::RowAnswer> answers;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    answers.push_back({rows[i], records.subspan(i * bytes, bytes)});
+  }
+  const std::vector<absl::Status> verified = deployment_.map().VerifyAnswers(
+      deployment_.roster(), answers, *environment_.random, environment_.pool);
+  const auto wrong = std::ranges::count_if(verified, [](const auto& one) { return !one.ok(); });
+  if (wrong == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(wrong, " of ", rows.size(), " records"));
 }
 
 absl::Status EngineClient::BringForward(pir::Session& session, const wire::SignedPirSetup& setup) {

@@ -236,8 +236,10 @@ class Batch {
   virtual absl::StatusOr<std::vector<Request>> Next(RandomSource& random) = 0;
   // Takes the answers to the requests of Next, in their order, and refreshes the session. The work
   // is the same whatever the answers hold. INVALID_ARGUMENT for a wrong length, or for bits that
-  // must be zero, which everyone on the wire can see. Any other answer gives some bytes: records of
-  // a lying server are found out by their signatures, and the server is not told.
+  // must be zero, which everyone on the wire can see. DATA_LOSS if SessionOptions::check fails:
+  // then nothing is taken, and the query is asked again before the next lookup. Any other answer
+  // gives some bytes: records of a lying server are found out by their signatures, and the server
+  // is not told.
   virtual absl::Status Finish(std::span<const BytesView> answers) = 0;
   // After the last step: the records of the wanted rows, one after the other, in the rows' order.
   virtual SecretVector<uint8_t> TakeRecords() = 0;
@@ -312,10 +314,18 @@ class Session {
   virtual absl::Status Advance(const DeltaView& delta) = 0;
 };
 
+// Whether these are the records of these rows, one after the other: all of them, else an error.
+// What it costs depends on rows and records alone, not on what a session looks for. From one thread
+// at a time.
+using RecordCheck = std::function<absl::Status(std::span<const uint64_t> rows, BytesView records)>;
+
 struct SessionOptions {
   ThreadPool* pool = nullptr;  // null: everything on the caller's thread; outlives the session
   // For engines whose sessions must be durable; it outlives the session. Others ignore it.
   SessionStore* store = nullptr;
+  // For engines whose servers return records as they are, each of a row that the server knows. Such
+  // a session checks all of them before it takes any. Others ignore it. Null: nothing is checked.
+  RecordCheck check = nullptr;
 };
 
 // One system. Immutable, lives as long as the process.

@@ -15,6 +15,7 @@
 #include "src/base/status_macros.h"
 #include "src/client/patience.h"
 #include "src/pir/costs.h"
+#include "src/pir/registry/registry.h"
 #include "src/shoal/format.h"
 #include "src/shoal/privacy_text.h"
 #include "src/storage/file.h"
@@ -23,6 +24,35 @@ namespace shoal::commands {
 namespace {
 
 std::string SizeText(uint64_t bytes) { return BytesText(static_cast<double>(bytes)); }
+
+// What to say to somebody who is about to fetch an engine's hint for so many queries, if these cost
+// fewer bytes without one, by the sizes that `shoal plan` has. Else empty.
+std::string AdviceWithoutHint(const pir::Engine& engine, const table::Manifest& manifest,
+                              uint64_t queries) {
+  pir::Content content;
+  content.rows = manifest.rows();
+  content.record_bytes = manifest.answer_bytes();
+  const auto sizes_of = [&](const pir::Engine& of) -> absl::StatusOr<pir::Sizes> {
+    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup shape, of.ShapeOf(content, {}));
+    return of.SizesOfShape(shape);
+  };
+  const absl::StatusOr<const pir::Engine*> other = pir::FindEngine("hintless");
+  if (!other.ok()) return "";
+  const absl::StatusOr<pir::Sizes> with = sizes_of(engine), without = sizes_of(**other);
+  if (!with.ok() || !without.ok() || with->hint_bytes == 0) return "";
+  const uint64_t each = without->query_bytes + without->answer_bytes;
+  const uint64_t each_with = with->query_bytes + with->answer_bytes;
+  if (queries * each >= with->hint_bytes + queries * each_with) return "";
+  std::string advice =
+      absl::StrCat(engine.name(), ": there is no hint yet, and it has ", SizeText(with->hint_bytes),
+                   "; ", (*other)->name(), " would take ", SizeText(queries * each),
+                   " for this lookup and keep nothing, if the party runs it");
+  if (each > each_with) {
+    const uint64_t pays = with->hint_bytes / (each - each_with) + 1;
+    absl::StrAppend(&advice, ". A hint pays from ", WithCommas(pays), " queries of one epoch on");
+  }
+  return advice;
+}
 
 }  // namespace
 
@@ -225,13 +255,18 @@ void Session::Use(OpenedEngine engine) {
 absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
                                 uint32_t pad_to, uint64_t keys) {
   SHOAL_ASSIGN_OR_RETURN(const EnginePlace place, PlaceOf(engine, parties));
+  const uint64_t pad = std::max<uint32_t>(1, pad_to);
+  const uint64_t wanted = (keys + pad - 1) / pad * pad;
   if (!engine.keeps_state()) {
     SHOAL_ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine(engine, place, nullptr, pad_to));
+    if (!FileExists(place.path + ".hint")) {
+      const std::string advice =
+          AdviceWithoutHint(engine, deployment_->current().manifest(), wanted);
+      if (!advice.empty()) Tell(advice);
+    }
     Use(std::move(opened));
     return absl::OkStatus();
   }
-  const uint64_t pad = std::max<uint32_t>(1, pad_to);
-  const uint64_t wanted = (keys + pad - 1) / pad * pad;
   std::optional<OpenedEngine> to_prepare;
   uint64_t left = 0, spent = 0;
   absl::Status in_use;
