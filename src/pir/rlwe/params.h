@@ -24,11 +24,6 @@ inline constexpr uint64_t kModulus = uint64_t{kPrime[0]} * kPrime[1];  // Q
 // The automorphisms X -> X^(5^j) and X -> X^(-5^j), j < d / 2, are all that R has.
 inline constexpr uint32_t kOrbit = kDegree / 2;
 
-// Values on the wire: an answer's mask is rounded to 21 bits, a packed value to 11, a word of a key
-// is a residue of one prime.
-inline constexpr uint32_t kMaskBits = 21;
-inline constexpr uint32_t kPackedBits = 11;
-
 }  // namespace shoal::pir::rlwe
 
 #endif  // SHOAL_SRC_PIR_RLWE_PARAMS_H_

@@ -1,4 +1,5 @@
-// The loops of a Small PIR server (small_pir.h): products and sums modulo the primes of params.h.
+// The loops of the ring engines' servers (small_pir.h, hintless.h): products and sums modulo the
+// primes of params.h.
 // One file for each instruction set; all of them give the same words, each below its prime.
 //
 // Everything here works on public numbers and on ciphertexts. No time depends on a value.
@@ -14,12 +15,12 @@
 namespace shoal::pir::rlwe {
 
 // Digits of numbers modulo Q: x = sum of 2^(drop + bits i) digit_i + rest, i < digits, where each
-// digit is in [-2^(bits - 1), 2^(bits - 1)], and the rest in [-2^(drop - 1), 2^(drop - 1)].
-// drop > 0, bits * digits + drop = 54.
+// digit is in [-2^(bits - 1), 2^(bits - 1)], and the rest in [-2^(drop - 1), 2^(drop - 1)], or 0 if
+// the digits have 54 bits and more.
 struct Gadget {
   uint32_t bits = 0;
   uint32_t digits = 0;
-  constexpr uint32_t drop() const { return 54 - bits * digits; }
+  constexpr uint32_t drop() const { return bits * digits < 54 ? 54 - bits * digits : 0; }
 };
 
 // Powers of a root of unity, each with the first 32 bits of its quotient by the prime, for number-
@@ -58,9 +59,29 @@ struct SmallKernel {
   void (*dot)(uint32_t k, const uint32_t* a, size_t a_stride, const uint32_t* b, size_t b_stride,
               size_t terms, const uint32_t* add, uint32_t* out);
 
+  // Sums along windows that slide over `count` keys, for pairs of words: word 2 w of prime 0, word
+  // 2 w + 1 of prime 1. out[v][w] = the sum over i < steps of digits[kBlock i + w] * keys[v][i +
+  // w], modulo each prime, for v < count and w < kBlock. At most kMaxSteps steps. Digits behind the
+  // last ones are prefetched.
+  static constexpr size_t kMaxSteps = 1024;
+  void (*slide)(const uint32_t* digits, size_t steps, const uint32_t* const* keys, size_t count,
+                uint32_t* out);
+
   // The digits of the kDegree numbers whose residues are `low` (of prime 0) and `high` (of prime
   // 1), as residues: out[(digit * kPrimes + k) * kDegree + w].
   void (*decompose)(const Gadget& gadget, const uint32_t* low, const uint32_t* high, uint32_t* out);
+
+  // The same of numbers from 0 to Q that are brought to [0, 2^54) and to which `dither` is added,
+  // modulo 2^54: y = x 2^54 / Q + dither is, up to 2^14 and a constant,
+  // sum of 2^(drop + bits i) digit_i + rest, with 0 <= rest < 2^drop and digits in
+  // [-2^(bits - 1), 2^(bits - 1)). bits * digits < 54. The number at word w has the dither
+  // [w / 2] if w is even, [(kDegree + w) / 2] if it is odd.
+  void (*decompose_dithered)(const Gadget& gadget, const uint32_t* low, const uint32_t* high,
+                             const uint64_t* dither, uint32_t* out);
+
+  // a + b and a - b, kDegree words modulo prime k. out may be a or b.
+  void (*add)(uint32_t k, const uint32_t* a, const uint32_t* b, uint32_t* out);
+  void (*subtract)(uint32_t k, const uint32_t* a, const uint32_t* b, uint32_t* out);
 
   // kDegree words modulo prime k, in place (small_transform.h).
   void (*transform)(uint32_t k, const TransformTable& table, uint32_t* words);

@@ -41,6 +41,33 @@ struct Lanes8 {
   }
   SHOAL_INLINE static Lanes8 And(Lanes8 a, Lanes8 b) { return {_mm512_and_si512(a.v, b.v)}; }
   SHOAL_INLINE static Lanes8 Min32(Lanes8 a, Lanes8 b) { return {_mm512_min_epu32(a.v, b.v)}; }
+  SHOAL_INLINE static void Transpose16(uint32_t* block) {
+    __m512i a[16], b[16];
+    SHOAL_UNROLL for (size_t i = 0; i < 16; ++i) a[i] = Load(block + 16 * i).v;
+    // Words of neighbouring rows side by side, then pairs of them: each quarter of a register is a
+    // column of four rows.
+    SHOAL_UNROLL for (size_t i = 0; i < 16; i += 2) {
+      b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+      b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    SHOAL_UNROLL for (size_t i = 0; i < 16; i += 4) {
+      a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+      a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+      a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+      a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+    }
+    // Quarter q of a[4 g + c] is column 4 q + c of rows 4 g to 4 g + 3.
+    SHOAL_UNROLL for (size_t c = 0; c < 4; ++c) {
+      const __m512i low = _mm512_shuffle_i32x4(a[c], a[4 + c], 0x88);
+      const __m512i low_odd = _mm512_shuffle_i32x4(a[c], a[4 + c], 0xdd);
+      const __m512i high = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0x88);
+      const __m512i high_odd = _mm512_shuffle_i32x4(a[8 + c], a[12 + c], 0xdd);
+      Lanes8{_mm512_shuffle_i32x4(low, high, 0x88)}.Store(block + 16 * c);
+      Lanes8{_mm512_shuffle_i32x4(low_odd, high_odd, 0x88)}.Store(block + 16 * (4 + c));
+      Lanes8{_mm512_shuffle_i32x4(low, high, 0xdd)}.Store(block + 16 * (8 + c));
+      Lanes8{_mm512_shuffle_i32x4(low_odd, high_odd, 0xdd)}.Store(block + 16 * (12 + c));
+    }
+  }
 };
 
 }  // namespace

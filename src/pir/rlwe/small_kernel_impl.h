@@ -8,6 +8,7 @@
 //   And
 //   Min32         of unsigned 32-bit halves
 //   kTogether     vectors that fit the registers in Sums
+//   Transpose16   optional: 16 words of 16 rows in place
 // small_kernel_avx2.cc and small_kernel_avx512.cc have vectors, small_kernel_portable.cc one lane.
 #ifndef SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_IMPL_H_
 #define SHOAL_SRC_PIR_RLWE_SMALL_KERNEL_IMPL_H_
@@ -36,7 +37,11 @@ class SmallKernelOf {
     return {.name = name,
             .sums = Sums,
             .dot = Dot,
+            .slide = Slide,
             .decompose = Decompose,
+            .decompose_dithered = DecomposeDithered,
+            .add = AddWords,
+            .subtract = SubtractWords,
             .transform = Transform,
             .transform_back = TransformBack};
   }
@@ -46,7 +51,7 @@ class SmallKernelOf {
   // Words between what is read and what is fetched.
   static constexpr size_t kAheadWords = 1024;
 
-  // Numbers of at most 63 bits modulo a prime p, 2^26 < p < 2^27 (Barrett).
+  // Numbers of at most 64 bits modulo a prime p, 2^26 < p < 2^27 (Barrett).
   struct Prime {
     Lanes p, twice, mu, fold, low40;
     SHOAL_INLINE explicit Prime(uint32_t k)
@@ -63,8 +68,8 @@ class SmallKernelOf {
       rest = Lanes::Min32(rest, Lanes::Subtract32(rest, twice));
       return Lanes::Min32(rest, Lanes::Subtract32(rest, p));
     }
-    // x < 2^63, of which 2^40 times the upper 23 bits become 2^50 at most.
-    SHOAL_INLINE Lanes Reduce63(Lanes x) const {
+    // Of x, 2^40 times the upper 24 bits become 2^51 at most.
+    SHOAL_INLINE Lanes Reduce64(Lanes x) const {
       return Reduce58(Lanes::Add(Lanes::Multiply(Lanes::Right(x, 40), fold), Lanes::And(x, low40)));
     }
   };
@@ -74,11 +79,11 @@ class SmallKernelOf {
     return Lanes::Add(even, Lanes::Left(odd, 32));
   }
 
-  // Words [0, kWords) at `table` and `out` of a tile's blocks, for kCount vectors.
-  template <size_t kCount>
+  // Words [part, part + kWords) of kRows blocks of a tile, for kCount vectors.
+  template <size_t kCount, size_t kRows>
   SHOAL_INLINE static void PartSums(const Prime& prime, const uint32_t* table, size_t terms,
                                     const uint32_t* const* vectors, size_t part, uint32_t* out) {
-    constexpr size_t kRows = SmallKernel::kTileRows, kBlock = SmallKernel::kBlock;
+    constexpr size_t kTileRows = SmallKernel::kTileRows, kBlock = SmallKernel::kBlock;
     Lanes even[kCount][kRows], odd[kCount][kRows];
     SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
       SHOAL_UNROLL for (size_t r = 0; r < kRows; ++r) even[v][r] = odd[v][r] = Lanes::Repeat(0);
@@ -90,7 +95,7 @@ class SmallKernelOf {
         factor_odd[v] = Lanes::Right(factor[v], 32);
       }
       SHOAL_UNROLL for (size_t r = 0; r < kRows; ++r) {
-        const uint32_t* words = table + kBlock * (kRows * i + r) + part;
+        const uint32_t* words = table + kBlock * (kTileRows * i + r) + part;
         // The table is read front to back over many calls; the processor's own prefetching stops
         // at every page.
         __builtin_prefetch(words + kAheadWords);
@@ -103,8 +108,8 @@ class SmallKernelOf {
     }
     SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
       SHOAL_UNROLL for (size_t r = 0; r < kRows; ++r) {
-        Join(prime.Reduce63(even[v][r]), prime.Reduce63(odd[v][r]))
-            .Store(out + kBlock * (kRows * v + r) + part);
+        Join(prime.Reduce64(even[v][r]), prime.Reduce64(odd[v][r]))
+            .Store(out + kBlock * (kTileRows * v + r) + part);
       }
     }
   }
@@ -113,14 +118,26 @@ class SmallKernelOf {
                    size_t count, uint32_t* out) {
     const Prime prime(k);
     constexpr size_t kOutWords = SmallKernel::kTileRows * SmallKernel::kBlock;
+    constexpr size_t kRows = SmallKernel::kTileRows, kBlock = SmallKernel::kBlock;
+    // Twice as many vectors with half the rows take as many registers, and read the table once.
+    constexpr size_t kMany = 2 * Lanes::kTogether;
     for (size_t v = 0; v < count;) {
       // More vectors at a time do not fit the registers.
-      const size_t together = count - v >= Lanes::kTogether ? Lanes::kTogether : 1;
-      for (size_t part = 0; part < SmallKernel::kBlock; part += kWords) {
-        if (together == 1) {
-          PartSums<1>(prime, table, terms, vectors + v, part, out + v * kOutWords);
+      const size_t left = count - v;
+      const size_t together = left >= kMany              ? kMany
+                              : left >= Lanes::kTogether ? Lanes::kTogether
+                                                         : 1;
+      uint32_t* const to = out + v * kOutWords;
+      for (size_t part = 0; part < kBlock; part += kWords) {
+        if (together == kMany) {
+          for (size_t row = 0; row < kRows; row += kRows / 2) {
+            PartSums<kMany, kRows / 2>(prime, table + row * kBlock, terms, vectors + v, part,
+                                       to + row * kBlock);
+          }
+        } else if (together == 1) {
+          PartSums<1, kRows>(prime, table, terms, vectors + v, part, to);
         } else {
-          PartSums<Lanes::kTogether>(prime, table, terms, vectors + v, part, out + v * kOutWords);
+          PartSums<Lanes::kTogether, kRows>(prime, table, terms, vectors + v, part, to);
         }
       }
       v += together;
@@ -150,8 +167,60 @@ class SmallKernelOf {
         }
       }
       SHOAL_UNROLL for (size_t i = 0; i < kSide; ++i) {
-        Join(prime.Reduce63(even[i]), prime.Reduce63(odd[i])).Store(out + w + i * kWords);
+        Join(prime.Reduce64(even[i]), prime.Reduce64(odd[i])).Store(out + w + i * kWords);
       }
+    }
+  }
+
+  // Pairs [first, first + kSide kLanes) of a block, for kCount keys.
+  template <size_t kCount, size_t kSide>
+  SHOAL_INLINE static void PartSlide(const Prime& even_prime, const Prime& odd_prime,
+                                     const uint32_t* digits, size_t steps,
+                                     const uint32_t* const* keys, size_t first, uint32_t* out) {
+    constexpr size_t kPair = SmallKernel::kBlock * 2;  // words of a block
+    Lanes even[kCount][kSide], odd[kCount][kSide];
+    SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
+      SHOAL_UNROLL for (size_t j = 0; j < kSide; ++j) even[v][j] = odd[v][j] = Lanes::Repeat(0);
+    }
+    for (size_t i = 0; i < steps; ++i) {
+      SHOAL_UNROLL for (size_t j = 0; j < kSide; ++j) {
+        const size_t word = 2 * first + j * kWords;
+        const uint32_t* const at = digits + kPair * i + word;
+        __builtin_prefetch(at + kAheadWords);
+        const Lanes digit = Lanes::Load(at), digit_odd = Lanes::Right(digit, 32);
+        SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
+          const Lanes key = Lanes::Load(keys[v] + 2 * i + word);
+          even[v][j] = Lanes::Add(even[v][j], Lanes::Multiply(digit, key));
+          odd[v][j] = Lanes::Add(odd[v][j], Lanes::Multiply(digit_odd, Lanes::Right(key, 32)));
+        }
+      }
+    }
+    SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
+      SHOAL_UNROLL for (size_t j = 0; j < kSide; ++j) {
+        Join(even_prime.Reduce64(even[v][j]), odd_prime.Reduce64(odd[v][j]))
+            .Store(out + v * kPair + 2 * first + j * kWords);
+      }
+    }
+  }
+
+  static void Slide(const uint32_t* digits, size_t steps, const uint32_t* const* keys, size_t count,
+                    uint32_t* out) {
+    const Prime even_prime(0), odd_prime(1);
+    constexpr size_t kBlock = SmallKernel::kBlock;
+    // As many sums as fit the registers.
+    constexpr size_t kSide = Lanes::kLanes == 1 ? 1 : kBlock / Lanes::kLanes;
+    constexpr size_t kMany = Lanes::kLanes >= 8 ? 4 : 1;
+    for (size_t v = 0; v < count;) {
+      const size_t together = count - v >= kMany ? kMany : 1;
+      uint32_t* const to = out + v * kBlock * 2;
+      for (size_t first = 0; first < kBlock; first += kSide * Lanes::kLanes) {
+        if (together == 1) {
+          PartSlide<1, kSide>(even_prime, odd_prime, digits, steps, keys + v, first, to);
+        } else {
+          PartSlide<kMany, kSide>(even_prime, odd_prime, digits, steps, keys + v, first, to);
+        }
+      }
+      v += together;
     }
   }
 
@@ -163,12 +232,15 @@ class SmallKernelOf {
     Lanes inverse = Lanes::Repeat(InverseModulo(kPrime[0], kPrime[1]));
     Lanes first = Lanes::Repeat(kPrime[0]);
     Lanes half = Lanes::Repeat(kModulus / 2), modulus = Lanes::Repeat(kModulus);
-    Lanes zero = Lanes::Repeat(0), offset;
+    Lanes zero = Lanes::Repeat(0), offset = Lanes::Repeat(0);
 
-    SHOAL_INLINE Lanes operator()(Lanes low, Lanes high) const {
+    SHOAL_INLINE Lanes Number(Lanes low, Lanes high) const {
       const Lanes difference = Lanes::Subtract(Lanes::Add(high, twice), low);
       const Lanes step = prime.Reduce58(Lanes::Multiply(difference, inverse));
-      const Lanes x = Lanes::Add(low, Lanes::Multiply(step, first));
+      return Lanes::Add(low, Lanes::Multiply(step, first));
+    }
+    SHOAL_INLINE Lanes operator()(Lanes low, Lanes high) const {
+      const Lanes x = Number(low, high);
       const Lanes above = Lanes::Subtract(zero, Lanes::Right(Lanes::Subtract(half, x), 63));
       return Lanes::Subtract(Lanes::Add(x, offset), Lanes::And(above, modulus));
     }
@@ -179,36 +251,87 @@ class SmallKernelOf {
     const uint32_t bits = gadget.bits, drop = gadget.drop();
     // Half a step, and half of a digit's range in each digit: then digits are what bits say, less
     // that half.
-    uint64_t offset = uint64_t{1} << (drop - 1);
+    uint64_t offset = drop == 0 ? 0 : uint64_t{1} << (drop - 1);
     for (uint32_t i = 0; i < gadget.digits; ++i)
       offset += uint64_t{1} << (drop + bits * (i + 1) - 1);
     Composer compose;
     compose.offset = Lanes::Repeat(offset);
     const Lanes low32 = Lanes::Repeat(0xffffffff);
-    const Lanes mask = Lanes::Repeat((uint64_t{1} << bits) - 1);
-    const Lanes all = Lanes::Repeat(~uint64_t{0});
-    const Lanes half = Lanes::Repeat((uint64_t{1} << (bits - 1)) * 0x100000001u);
-    Lanes minus[kPrimes];  // half - p in both halves
-    SHOAL_UNROLL for (size_t k = 0; k < kPrimes; ++k) {
-      minus[k] = Lanes::Subtract32(half, Lanes::Repeat(uint64_t{kPrime[k]} * 0x100000001u));
-    }
+    const Splitter split(gadget);
     for (size_t w = 0; w < kDegree; w += kWords) {
       const Lanes r0 = Lanes::Load(low + w), r1 = Lanes::Load(high + w);
-      Lanes even = compose(Lanes::And(r0, low32), Lanes::And(r1, low32));
-      Lanes odd = compose(Lanes::Right(r0, 32), Lanes::Right(r1, 32));
+      // The last digit takes all bits that are left: it is at most 2^bits.
+      split(compose(Lanes::And(r0, low32), Lanes::And(r1, low32)),
+            compose(Lanes::Right(r0, 32), Lanes::Right(r1, 32)), Lanes::Repeat(~uint64_t{0}),
+            out + w);
+    }
+  }
+
+  // Writes the digits of numbers in even and odd places, each less half its range.
+  struct Splitter {
+    const Gadget gadget;
+    const Lanes mask, half;
+    Lanes minus[kPrimes];  // half - p in both halves
+    SHOAL_INLINE explicit Splitter(const Gadget& g)
+        : gadget(g),
+          mask(Lanes::Repeat((uint64_t{1} << g.bits) - 1)),
+          half(Lanes::Repeat((uint64_t{1} << (g.bits - 1)) * 0x100000001u)) {
+      SHOAL_UNROLL for (size_t k = 0; k < kPrimes; ++k) {
+        minus[k] = Lanes::Subtract32(half, Lanes::Repeat(uint64_t{kPrime[k]} * 0x100000001u));
+      }
+    }
+    // Of the last digit, the bits of `last` are kept.
+    SHOAL_INLINE void operator()(Lanes even, Lanes odd, Lanes last, uint32_t* out) const {
       for (uint32_t i = 0; i < gadget.digits; ++i) {
-        const uint32_t shift = drop + bits * i;
-        // The last digit takes all bits that are left: it is at most 2^bits.
-        const Lanes keep = i + 1 == gadget.digits ? all : mask;
+        const uint32_t shift = gadget.drop() + gadget.bits * i;
+        const Lanes keep = i + 1 == gadget.digits ? last : mask;
         const Lanes digit = Join(Lanes::And(Lanes::Right(even, shift), keep),
                                  Lanes::And(Lanes::Right(odd, shift), keep));
         const Lanes plus = Lanes::Subtract32(digit, half);
         SHOAL_UNROLL for (size_t k = 0; k < kPrimes; ++k) {
           // digit - half, or that plus p if it is negative: the smaller one, unsigned.
           Lanes::Min32(plus, Lanes::Subtract32(digit, minus[k]))
-              .Store(out + (i * kPrimes + k) * kDegree + w);
+              .Store(out + (i * kPrimes + k) * kDegree);
         }
       }
+    }
+  };
+
+  static void DecomposeDithered(const Gadget& gadget, const uint32_t* low, const uint32_t* high,
+                                const uint64_t* dither, uint32_t* out) {
+    const Composer compose;
+    const Lanes low32 = Lanes::Repeat(0xffffffff);
+    const Splitter split(gadget);
+    // x 2^54 / Q = x + x (2^54 - Q) / Q, of which floor(x / 2^22) and the factor's first bits make
+    // all but 2^13 + 2^13.
+    constexpr unsigned __int128 kMissing = (uint64_t{1} << 54) - kModulus;
+    const Lanes factor = Lanes::Repeat(static_cast<uint64_t>((kMissing << 41) / kModulus));
+    const auto number = [&](Lanes r0, Lanes r1, const uint64_t* added) SHOAL_INLINE_LAMBDA {
+      const Lanes x = compose.Number(r0, r1);
+      const Lanes more = Lanes::Right(Lanes::Multiply(Lanes::Right(x, 22), factor), 19);
+      return Lanes::Add(Lanes::Add(x, more), Lanes::Load(reinterpret_cast<const uint32_t*>(added)));
+    };
+    for (size_t w = 0; w < kDegree; w += kWords) {
+      const Lanes r0 = Lanes::Load(low + w), r1 = Lanes::Load(high + w);
+      split(number(Lanes::And(r0, low32), Lanes::And(r1, low32), dither + w / 2),
+            number(Lanes::Right(r0, 32), Lanes::Right(r1, 32), dither + (kDegree + w) / 2),
+            split.mask, out + w);
+    }
+  }
+
+  static void AddWords(uint32_t k, const uint32_t* a, const uint32_t* b, uint32_t* out) {
+    const Lanes p = Lanes::Repeat(uint64_t{kPrime[k]} * 0x100000001u);
+    for (size_t w = 0; w < kDegree; w += kWords) {
+      const Lanes sum = Lanes::Add32(Lanes::Load(a + w), Lanes::Load(b + w));
+      Lanes::Min32(sum, Lanes::Subtract32(sum, p)).Store(out + w);
+    }
+  }
+
+  static void SubtractWords(uint32_t k, const uint32_t* a, const uint32_t* b, uint32_t* out) {
+    const Lanes p = Lanes::Repeat(uint64_t{kPrime[k]} * 0x100000001u);
+    for (size_t w = 0; w < kDegree; w += kWords) {
+      const Lanes difference = Lanes::Subtract32(Lanes::Load(a + w), Lanes::Load(b + w));
+      Lanes::Min32(difference, Lanes::Add32(difference, p)).Store(out + w);
     }
   }
 
@@ -255,9 +378,13 @@ class SmallKernelOf {
 
   // The words of 16 groups of 16, or back.
   SHOAL_INLINE static void Transpose(uint32_t* block) {
-    for (size_t i = 0; i < kInner; ++i) {
-      for (size_t j = i + 1; j < kInner; ++j)
-        std::swap(block[i * kInner + j], block[j * kInner + i]);
+    if constexpr (requires { Lanes::Transpose16(block); }) {
+      Lanes::Transpose16(block);
+    } else {
+      for (size_t i = 0; i < kInner; ++i) {
+        for (size_t j = i + 1; j < kInner; ++j)
+          std::swap(block[i * kInner + j], block[j * kInner + i]);
+      }
     }
   }
 

@@ -108,8 +108,105 @@ TEST_P(SmallKernelTest, DigitsMakeTheNumber) {
       const auto modulus = static_cast<__int128>(kModulus);
       left = (left % modulus + modulus) % modulus;
       if (left > modulus / 2) left -= modulus;
-      ASSERT_LE(left < 0 ? -left : left, int64_t{1} << (gadget.drop() - 1)) << numbers[w];
+      const int64_t most = gadget.drop() == 0 ? 0 : int64_t{1} << (gadget.drop() - 1);
+      ASSERT_LE(left < 0 ? -left : left, most) << numbers[w];
     }
+  }
+}
+
+// Up to as many steps as there may be, all of them the largest numbers; any number of keys.
+TEST_P(SmallKernelTest, SlidesAreTheDefinitionOfThem) {
+  constexpr size_t kMost = SmallKernel::kMaxSteps, kBlock = SmallKernel::kBlock;
+  // Pairs of words of both primes.
+  const auto pairs = [&](size_t count, bool largest) {
+    const std::vector<uint32_t> low = Residues(0, count), high = Residues(1, count);
+    std::vector<uint32_t> words;
+    for (size_t i = 0; i < count; ++i) {
+      words.push_back(largest ? kPrime[0] - 1 : low[i]);
+      words.push_back(largest ? kPrime[1] - 1 : high[i]);
+    }
+    return words;
+  };
+  for (const bool largest : {false, true}) {
+    const std::vector<uint32_t> digits = pairs(kMost * kBlock, largest);
+    std::vector<std::vector<uint32_t>> keys;
+    std::vector<const uint32_t*> at;
+    for (size_t v = 0; v < 6; ++v) keys.push_back(pairs(kMost + kBlock, largest || v == 2));
+    for (const std::vector<uint32_t>& key : keys) at.push_back(key.data());
+    for (const size_t steps : {size_t{1}, size_t{6}, kMost}) {
+      for (size_t count = 1; count <= keys.size(); ++count) {
+        std::vector<uint32_t> out(2 * count * kBlock + 1, 77);
+        kernel_.slide(digits.data(), steps, at.data(), count, out.data());
+        for (size_t i = 0; i < 2 * count * kBlock; ++i) {
+          const size_t v = i / (2 * kBlock), word = i % (2 * kBlock);
+          unsigned __int128 sum = 0;
+          for (size_t step = 0; step < steps; ++step) {
+            sum += uint64_t{digits[2 * kBlock * step + word]} * keys[v][2 * step + word];
+          }
+          ASSERT_EQ(out[i], static_cast<uint32_t>(sum % kPrime[word % 2])) << i << " " << steps;
+        }
+        ASSERT_EQ(out.back(), 77u);
+      }
+    }
+  }
+}
+
+// Digits of x and a dither, less those of the dither, count x again, but for what they leave out;
+// and any dither that is uniform makes them so.
+TEST_P(SmallKernelTest, DitheredDigitsLessThoseOfTheDitherMakeUpNumbers) {
+  const Gadget gadget = kFoldGadget;
+  std::vector<uint64_t> numbers, dither(kDegree);
+  std::vector<uint32_t> low, high, zeros(kDegree);
+  for (size_t w = 0; w < kDegree; ++w) {
+    const uint64_t extremes[] = {0, 1, kModulus / 2, kModulus / 2 + 1, kModulus - 1};
+    numbers.push_back(w < 5 ? extremes[w] : random_.Below(kModulus));
+    low.push_back(static_cast<uint32_t>(numbers[w] % kPrime[0]));
+    high.push_back(static_cast<uint32_t>(numbers[w] % kPrime[1]));
+    dither[w] = random_.U64();
+  }
+  std::vector<uint32_t> all(gadget.digits * kPrimes * kDegree), of_dither(all.size()),
+      reference(all.size());
+  kernel_.decompose_dithered(gadget, low.data(), high.data(), dither.data(), all.data());
+  kernel_.decompose_dithered(gadget, zeros.data(), zeros.data(), dither.data(), of_dither.data());
+  PortableSmallKernel().decompose_dithered(gadget, low.data(), high.data(), dither.data(),
+                                           reference.data());
+  EXPECT_EQ(all, reference);
+  const auto digit = [&](const std::vector<uint32_t>& words, uint32_t i, size_t w) {
+    int64_t value[kPrimes];
+    for (size_t k = 0; k < kPrimes; ++k) {
+      value[k] = words[(i * kPrimes + k) * kDegree + w];
+      EXPECT_LT(value[k], kPrime[k]);
+      if (value[k] > kPrime[k] / 2) value[k] -= kPrime[k];
+    }
+    EXPECT_EQ(value[0], value[1]);
+    EXPECT_GE(value[0], -(int64_t{1} << (gadget.bits - 1)));
+    EXPECT_LT(value[0], int64_t{1} << (gadget.bits - 1));
+    return value[0];
+  };
+  for (size_t w = 0; w < kDegree; ++w) {
+    auto left = static_cast<__int128>(numbers[w]);
+    const uint64_t added = dither[w % 2 == 0 ? w / 2 : (kDegree + w) / 2];
+    for (uint32_t i = 0; i < gadget.digits; ++i) {
+      const int64_t d = digit(of_dither, i, w);
+      ASSERT_EQ(d, static_cast<int64_t>(added >> (gadget.drop() + gadget.bits * i) & 31) - 16);
+      left -= static_cast<__int128>(FoldStep(i)) * (digit(all, i, w) - d);
+    }
+    const auto modulus = static_cast<__int128>(kModulus);
+    left = (left % modulus + modulus) % modulus;
+    if (left > modulus / 2) left -= modulus;
+    ASSERT_LE(left < 0 ? -left : left, (int64_t{1} << gadget.drop()) + (1 << 15)) << numbers[w];
+  }
+}
+
+TEST_P(SmallKernelTest, SumsAndDifferencesAreThoseModuloThePrime) {
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    std::vector<uint32_t> a = Residues(k, kDegree), b = Residues(k, kDegree), out(kDegree);
+    a[0] = b[0] = a[1] = b[2] = 0;
+    b[1] = a[2] = a[3] = b[3] = kPrime[k] - 1;
+    kernel_.add(k, a.data(), b.data(), out.data());
+    for (size_t w = 0; w < kDegree; ++w) ASSERT_EQ(out[w], (a[w] + b[w]) % kPrime[k]);
+    kernel_.subtract(k, a.data(), b.data(), out.data());
+    for (size_t w = 0; w < kDegree; ++w) ASSERT_EQ(out[w], (a[w] + kPrime[k] - b[w]) % kPrime[k]);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "src/pir/rlwe/small_public.h"
 
 #include <algorithm>
+#include <bit>
 #include <unordered_map>
 
 #include "src/base/check.h"
@@ -10,13 +11,25 @@
 
 namespace shoal::pir::rlwe {
 
-Digest SmallPublicSeed(const wire::PirSetup& setup) {
-  return Transcript("shoal small pir public parts v1").Blob(setup.table_id()).Finish();
+void SmallPublicPart(const SmallShape& shape, uint32_t element, std::span<uint32_t> out) {
+  static const Digest seed = Transcript("shoal small pir public parts v2").Finish();
+  constexpr uint32_t kFirst = kUnpackGadget.digits + kSquareGadget.digits;
+  constexpr uint32_t kFirstValues = 16, kFirstPositions = 32;
+  static_assert(kFirst <= kFirstValues && SmallShape::kMaxFolds * kFoldGadget.digits <=
+                                              (kFirstPositions - kFirstValues) << kFoldPackLog);
+  const uint32_t positions = shape.position_elements();
+  uint32_t stream = element;
+  if (element >= kFirst + positions) {
+    stream = kFirstValues + element - kFirst - positions;
+  } else if (element >= kFirst) {
+    stream = kFirstPositions + element - kFirst;
+  }
+  ExpandSmallPublic(seed, stream, out);
 }
 
-void ExpandSmallPublic(const Digest& seed, uint32_t element, std::span<uint32_t> out) {
+void ExpandSmallPublic(const Digest& seed, uint32_t number, std::span<uint32_t> out) {
   SHOAL_CHECK(out.size() == kPolynomialWords);
-  SeededRandom stream(seed, "shoal small pir public part", element);
+  SeededRandom stream(seed, "shoal small pir public part", number);
   std::array<uint8_t, 4096> bytes;
   size_t used = bytes.size();
   for (size_t k = 0; k < kPrimes; ++k) {
@@ -28,6 +41,33 @@ void ExpandSmallPublic(const Digest& seed, uint32_t element, std::span<uint32_t>
       const uint32_t word = LoadLe<uint32_t>(bytes.data() + used) & ((1u << kPrimeBits) - 1);
       used += 4;
       if (word < kPrime[k]) out[k * kDegree + w++] = word;
+    }
+  }
+}
+
+Digest SmallDitherSeed(BytesView query) {
+  return Transcript("shoal small pir dither v1").Blob(query).Finish();
+}
+
+void PublicDigits(const SmallKernel& kernel, const Gadget& gadget, const uint32_t* polynomial,
+                  uint32_t* digits) {
+  const auto negate = [](uint32_t k, uint32_t* words) {
+    for (uint32_t w = 0; w < kDegree; ++w) {
+      const bool negative = std::popcount(w & (w >> 1)) % 2 == 1;
+      if (negative && words[w] != 0) words[w] = kPrime[k] - words[w];
+    }
+  };
+  std::vector<uint32_t> coefficients(polynomial, polynomial + kPolynomialWords);
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    TransformBack(k, coefficients.data() + k * kDegree);
+    negate(k, coefficients.data() + k * kDegree);
+  }
+  kernel.decompose(gadget, coefficients.data(), coefficients.data() + kDegree, digits);
+  for (uint32_t i = 0; i < gadget.digits; ++i) {
+    for (uint32_t k = 0; k < kPrimes; ++k) {
+      uint32_t* const words = digits + i * kPolynomialWords + k * kDegree;
+      negate(k, words);
+      Transform(k, words);
     }
   }
 }
@@ -69,20 +109,16 @@ void UnpackConstants::Apply(const uint32_t* in, uint32_t* out) const {
 }
 
 void AddPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out) {
-  for (size_t k = 0; k < kPrimes; ++k) {
-    for (size_t w = k * kDegree; w < (k + 1) * kDegree; ++w) {
-      const uint32_t sum = a[w] + b[w];
-      out[w] = std::min(sum, sum - kPrime[k]);
-    }
+  const SmallKernel& kernel = FastestSmallKernel();
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    kernel.add(k, a + k * kDegree, b + k * kDegree, out + k * kDegree);
   }
 }
 
 void SubtractPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out) {
-  for (size_t k = 0; k < kPrimes; ++k) {
-    for (size_t w = k * kDegree; w < (k + 1) * kDegree; ++w) {
-      const uint32_t difference = a[w] - b[w];
-      out[w] = std::min(difference, difference + kPrime[k]);
-    }
+  const SmallKernel& kernel = FastestSmallKernel();
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    kernel.subtract(k, a + k * kDegree, b + k * kDegree, out + k * kDegree);
   }
 }
 

@@ -1,13 +1,14 @@
-// What a query of Small PIR has in common with all others of its table: the public parts of its
-// ring elements, which are derived from the table's id, and the tree by which they are unpacked.
+// What a query of Small PIR has in common with all others: the public parts of its ring elements,
+// and the tree by which they are unpacked.
 //
 //   element  part                                              message
-//   0..9     key of the automorphism tau: X -> X^65            -tau(s) 2^(drop + 5 i)
-//   10..12   key of the secret's square                        s^2 2^(drop + 16 i)
-//   13..     positions of the first stage, 2^pack_log each     Delta / 2^pack_log at a coefficient
-//   ..       values of the second stage, 16 each               bit 2^(drop + 5 i) / 16
+//   0..10    key of the automorphism tau: X -> X^65            -tau(s) 2^(5 i)
+//   11..14   key of the secret's square                        s^2 2^(14 i)
+//   15..     positions of the first stage, 2^pack_log each     Delta / 2^pack_log at a coefficient
+//   ..       values of the second stage, 16 each               bit FoldStep(i) / 16
 //
-// Each element is a pair (a, b) with b = a s + e + message: a is public, b is sent.
+// Each element is a pair (a, b) with b = a s + e + message: a is public, b is sent. The public
+// parts are constants, as the proof of correctness needs their digits (docs/small-pir.md).
 #ifndef SHOAL_SRC_PIR_RLWE_SMALL_PUBLIC_H_
 #define SHOAL_SRC_PIR_RLWE_SMALL_PUBLIC_H_
 
@@ -27,12 +28,24 @@ namespace shoal::pir::rlwe {
 // `coefficients`.
 inline constexpr size_t kPolynomialWords = kPrimes * kDegree;
 
-// Transcript("shoal small pir public parts v1") over the table's id.
-Digest SmallPublicSeed(const wire::PirSetup& setup);
+// Words that are uniform below the primes, from the seed's stream of that number.
+void ExpandSmallPublic(const Digest& seed, uint32_t stream, std::span<uint32_t> out);
 
-// The public part of an element: words that are uniform below the primes, from the seed's stream
-// of that number.
-void ExpandSmallPublic(const Digest& seed, uint32_t element, std::span<uint32_t> out);
+// The public part of an element of queries of a shape: of the seed that is the hash of nothing
+// under the domain "shoal small pir public parts v2", the stream of the element's number; for
+// positions 32, 33 .. and for values 16, 17 .. instead, so that they do not depend on the shape.
+void SmallPublicPart(const SmallShape& shape, uint32_t element, std::span<uint32_t> out);
+
+// The seed of a query's dither: what makes the digits of folded ciphertexts independent of its
+// secret and errors. A function of the whole query, so that an answer is one, too.
+Digest SmallDitherSeed(BytesView query);
+
+// The digits of a public polynomial in the domain of the transforms, there again. Digits have the
+// mean -1/2, which alone would make the lowest frequency of every digit as large as all the rest of
+// it: so coefficient w is negated before and after, if an odd number of
+// neighbouring bits of w are both set (Rudin and Shapiro: these signs have no large frequency).
+void PublicDigits(const SmallKernel& kernel, const Gadget& gadget, const uint32_t* polynomial,
+                  uint32_t* digits);
 
 // Constants of the ring in the domain of the transforms. Immutable; Get() makes them once.
 class UnpackConstants {
@@ -53,10 +66,10 @@ class UnpackConstants {
 };
 
 // Unpacks an element with room for 2^log values, value v at coefficient v 2^(kPackLog - log), of
-// which `count` are wanted:
+// which `count` are wanted; of one or of several queries, whose polynomials lie side by side:
 //
-//   apply(polynomial)   replaces a polynomial by what a step of tau makes of it
-//   leaf(v, polynomial) takes value v, in an order that count and log decide
+//   apply(polynomials)   replaces polynomials by what a step of tau makes of them
+//   leaf(v, polynomials) takes value v, in an order that count and log decide
 //
 // At level t, from kPackLog - log on, a node's polynomial c becomes c + tau^(2^(5 - t)) c, with the
 // values whose coefficient is no odd multiple of 2^t, and (c - tau^.. c) X^-(2^t), with the others.
@@ -76,27 +89,32 @@ namespace internal {
 
 template <typename Apply, typename Leaf>
 void UnpackNode(uint32_t log, uint64_t count, uint32_t depth, uint64_t value, uint32_t* nodes,
-                const Apply& apply, const Leaf& leaf) {
+                size_t words, const Apply& apply, const Leaf& leaf) {
   uint32_t* const node = nodes;
   if (depth == log) {
     leaf(value, node);
     return;
   }
-  uint32_t* const image = nodes + kPolynomialWords;
-  std::copy_n(node, kPolynomialWords, image);
+  uint32_t* const image = nodes + words;
+  std::copy_n(node, words, image);
   for (uint32_t i = 0; i < (1u << (log - 1 - depth)); ++i) apply(image);
   // Depth first: the second child waits in the node's place.
   const uint64_t second = value + (uint64_t{1} << depth);
   if (second < count) {
-    uint32_t* const rest = image + kPolynomialWords;
-    SubtractPolynomials(node, image, rest);
-    AddPolynomials(node, image, image);
-    MultiplyPolynomials(rest, UnpackConstants::Get().InverseMonomial(kPackLog - log + depth), node);
-    UnpackNode(log, count, depth + 1, value, image, apply, leaf);
-    UnpackNode(log, count, depth + 1, second, node, apply, leaf);
+    for (size_t w = 0; w < words; w += kPolynomialWords) {
+      std::array<uint32_t, kPolynomialWords> rest;
+      SubtractPolynomials(node + w, image + w, rest.data());
+      AddPolynomials(node + w, image + w, image + w);
+      MultiplyPolynomials(rest.data(),
+                          UnpackConstants::Get().InverseMonomial(kPackLog - log + depth), node + w);
+    }
+    UnpackNode(log, count, depth + 1, value, image, words, apply, leaf);
+    UnpackNode(log, count, depth + 1, second, node, words, apply, leaf);
   } else {
-    AddPolynomials(node, image, image);
-    UnpackNode(log, count, depth + 1, value, image, apply, leaf);
+    for (size_t w = 0; w < words; w += kPolynomialWords) {
+      AddPolynomials(node + w, image + w, image + w);
+    }
+    UnpackNode(log, count, depth + 1, value, image, words, apply, leaf);
   }
 }
 
@@ -105,9 +123,9 @@ void UnpackNode(uint32_t log, uint64_t count, uint32_t depth, uint64_t value, ui
 template <typename Apply, typename Leaf>
 void UnpackTree(uint32_t log, uint64_t count, std::span<const uint32_t> packed, const Apply& apply,
                 const Leaf& leaf) {
-  std::vector<uint32_t> nodes((kPackLog + 3) * kPolynomialWords);
+  std::vector<uint32_t> nodes((kPackLog + 1) * packed.size());
   std::ranges::copy(packed, nodes.begin());
-  internal::UnpackNode(log, count, 0, 0, nodes.data(), apply, leaf);
+  internal::UnpackNode(log, count, 0, 0, nodes.data(), packed.size(), apply, leaf);
 }
 
 }  // namespace shoal::pir::rlwe

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "src/base/check.h"
+#include "src/base/random.h"
 #include "src/base/status_macros.h"
 #include "src/parallel/mutex.h"
 #include "src/pir/lwe/rounding.h"
@@ -38,15 +39,6 @@ void PlacePosition(const uint32_t* polynomial, uint64_t terms, uint64_t i, uint3
   }
 }
 
-// The digits of a polynomial in the domain of the transforms, there again.
-void DigitsOf(const SmallKernel& kernel, const Gadget& gadget, const uint32_t* polynomial,
-              uint32_t* digits) {
-  std::vector<uint32_t> coefficients(polynomial, polynomial + kPolynomialWords);
-  TransformAllBack(coefficients.data());
-  kernel.decompose(gadget, coefficients.data(), coefficients.data() + kDegree, digits);
-  for (uint32_t i = 0; i < gadget.digits; ++i) TransformAll(digits + i * kPolynomialWords);
-}
-
 // out = add + the sum of the products of `terms` polynomials; add may be null or out.
 void Dot(const SmallKernel& kernel, const uint32_t* a, const uint32_t* b, size_t terms,
          const uint32_t* add, uint32_t* out) {
@@ -61,6 +53,7 @@ void Dot(const SmallKernel& kernel, const uint32_t* a, const uint32_t* b, size_t
 // What answering a query takes. It is kept for the next query, since the system clears new memory.
 struct SmallServer::Room {
   std::vector<uint32_t> elements;
+  Digest dither = {};                    // the hash of the query, as the seed of its dither
   std::vector<uint32_t> positions;       // laid out as the kernel's vectors
   std::vector<uint32_t> values;          // [value]: bodies
   std::vector<uint32_t> product_masks;   // [value]: of its product with the secret
@@ -142,12 +135,11 @@ absl::StatusOr<std::unique_ptr<SmallServer>> SmallServer::Create(const Content& 
 }
 
 void SmallServer::MakePublicParts() {
-  const Digest seed = SmallPublicSeed(setup_);
   const auto expanded = [&](uint32_t first, uint32_t count) {
     std::vector<uint32_t> words(count * kPolynomialWords);
     for (uint32_t i = 0; i < count; ++i) {
-      ExpandSmallPublic(seed, first + i,
-                        std::span(words).subspan(i * kPolynomialWords, kPolynomialWords));
+      SmallPublicPart(shape_, first + i,
+                      std::span(words).subspan(i * kPolynomialWords, kPolynomialWords));
     }
     return words;
   };
@@ -183,7 +175,7 @@ void SmallServer::MakePublicParts() {
                    first_automorphism_[e] * kUnpackGadget.digits * kPolynomialWords;
     const auto apply = [&](uint32_t* polynomial) {
       UnpackConstants::Get().Apply(polynomial, image.data());
-      DigitsOf(kernel_, kUnpackGadget, image.data(), digits);
+      PublicDigits(kernel_, kUnpackGadget, image.data(), digits);
       Dot(kernel_, digits, unpack_key.data(), kUnpackGadget.digits, nullptr, polynomial);
       digits += kUnpackGadget.digits * kPolynomialWords;
     };
@@ -195,7 +187,7 @@ void SmallServer::MakePublicParts() {
       }
       std::copy_n(polynomial, kPolynomialWords, value_masks_.data() + value * kPolynomialWords);
       uint32_t* of = value_digits_.data() + value * kSquareGadget.digits * kPolynomialWords;
-      DigitsOf(kernel_, kSquareGadget, polynomial, of);
+      PublicDigits(kernel_, kSquareGadget, polynomial, of);
       Dot(kernel_, of, square_key.data(), kSquareGadget.digits, nullptr,
           product_masks_.data() + value * kPolynomialWords);
     };
@@ -284,6 +276,12 @@ void SmallServer::MakeMasks() {
   FirstStage({&vector, 1}, {&sums, 1});
 }
 
+void SmallServer::Replace(const Content& content) {
+  SHOAL_CHECK(content.rows == setup_.rows() && content.record_bytes == setup_.record_bytes());
+  Encode(content, [](uint64_t, uint64_t) {});
+  MakeMasks();
+}
+
 void SmallServer::FirstStage(std::span<const uint32_t* const> vectors,
                              std::span<uint32_t* const> sums) const {
   const size_t count = vectors.size();
@@ -334,6 +332,7 @@ absl::Status SmallServer::CheckQuery(BytesView query) const {
 
 absl::Status SmallServer::ReadElements(BytesView query, Room& room) const {
   SHOAL_RETURN_IF_ERROR(CheckQuery(query));
+  room.dither = SmallDitherSeed(query);
   std::vector<uint32_t>& elements = room.elements;
   elements.resize(shape_.elements() * kPolynomialWords);
   for (size_t e = 0; e < shape_.elements(); ++e) {
@@ -344,43 +343,56 @@ absl::Status SmallServer::ReadElements(BytesView query, Room& room) const {
   return absl::OkStatus();
 }
 
-void SmallServer::Unpack(Room& query) const {
-  query.positions.resize(position_masks_.size());
-  query.values.resize(value_masks_.size());
-  query.product_masks.resize(value_masks_.size());
-  query.product_bodies.resize(value_masks_.size());
-  const uint32_t* const unpack_key = query.elements.data();
-  const uint32_t* const square_key = unpack_key + kUnpackGadget.digits * kPolynomialWords;
-  const uint32_t* const packed = square_key + kSquareGadget.digits * kPolynomialWords;
+void SmallServer::Unpack(std::span<const Loan> rooms) const {
+  for (const Loan& loan : rooms) {
+    Room& query = loan.room();
+    query.positions.resize(position_masks_.size());
+    query.values.resize(value_masks_.size());
+    query.product_masks.resize(value_masks_.size());
+    query.product_bodies.resize(value_masks_.size());
+  }
+  constexpr uint32_t kFirst = kUnpackGadget.digits + kSquareGadget.digits;
   const uint32_t positions = shape_.position_elements();
   For(first_automorphism_.size(), [&](size_t e) {
     const bool position = e < positions;
     const uint32_t log = position ? shape_.pack_log() : kFoldPackLog;
     const uint64_t first = (position ? e : e - positions) << log;
     const uint64_t all = position ? shape_.terms : shape_.fold_values();
-    std::vector<uint32_t> image(kPolynomialWords);
+    std::vector<uint32_t> image(kPolynomialWords), packed;
+    for (const Loan& loan : rooms) {
+      const auto at =
+          loan.room().elements.begin() + static_cast<ptrdiff_t>((kFirst + e) * kPolynomialWords);
+      packed.insert(packed.end(), at, at + kPolynomialWords);
+    }
     const auto* digits = reinterpret_cast<const uint32_t*>(digits_.data()) +
                          first_automorphism_[e] * kUnpackGadget.digits * kPolynomialWords;
-    const auto apply = [&](uint32_t* polynomial) {
-      UnpackConstants::Get().Apply(polynomial, image.data());
-      Dot(kernel_, digits, unpack_key, kUnpackGadget.digits, image.data(), polynomial);
+    const auto apply = [&](uint32_t* polynomials) {
+      for (const Loan& loan : rooms) {
+        UnpackConstants::Get().Apply(polynomials, image.data());
+        Dot(kernel_, digits, loan.room().elements.data(), kUnpackGadget.digits, image.data(),
+            polynomials);
+        polynomials += kPolynomialWords;
+      }
       digits += kUnpackGadget.digits * kPolynomialWords;
     };
-    const auto leaf = [&](uint64_t v, const uint32_t* polynomial) {
-      const uint64_t value = first + v;
-      if (position) {
-        PlacePosition(polynomial, shape_.terms, value, query.positions.data());
-        return;
+    const auto leaf = [&](uint64_t v, const uint32_t* polynomials) {
+      const uint64_t value = first + v, at = value * kPolynomialWords;
+      for (const Loan& loan : rooms) {
+        Room& query = loan.room();
+        if (position) {
+          PlacePosition(polynomials, shape_.terms, value, query.positions.data());
+        } else {
+          // (m, b) with mask a: the product with -s is (b + u, v), where (u, v) encrypts a s^2.
+          std::copy_n(polynomials, kPolynomialWords, query.values.data() + at);
+          AddPolynomials(polynomials, product_masks_.data() + at, query.product_masks.data() + at);
+          Dot(kernel_, value_digits_.data() + at * kSquareGadget.digits,
+              query.elements.data() + kUnpackGadget.digits * kPolynomialWords, kSquareGadget.digits,
+              nullptr, query.product_bodies.data() + at);
+        }
+        polynomials += kPolynomialWords;
       }
-      // (m, b) with mask a: the product with -s is (b + u, v), where (u, v) encrypts a s^2.
-      const uint64_t at = value * kPolynomialWords;
-      std::copy_n(polynomial, kPolynomialWords, query.values.data() + at);
-      AddPolynomials(polynomial, product_masks_.data() + at, query.product_masks.data() + at);
-      Dot(kernel_, value_digits_.data() + at * kSquareGadget.digits, square_key,
-          kSquareGadget.digits, nullptr, query.product_bodies.data() + at);
     };
-    UnpackTree(log, std::min<uint64_t>(all - first, uint64_t{1} << log),
-               {packed + e * kPolynomialWords, kPolynomialWords}, apply, leaf);
+    UnpackTree(log, std::min<uint64_t>(all - first, uint64_t{1} << log), packed, apply, leaf);
   });
 }
 
@@ -389,34 +401,61 @@ void SmallServer::Fold(Room& query) const {
   masks = masks_;
   const uint64_t slices = shape_.slices, outputs = shape_.outputs();
   constexpr uint32_t kDigits = kFoldGadget.digits;
+  std::vector<uint64_t> dither(2 * kDegree);
+  std::vector<uint32_t> dither_product(2 * kPolynomialWords);
   for (uint32_t level = 0; level < shape_.folds; ++level) {
     const uint64_t half = outputs >> (level + 1);
     const uint64_t value = uint64_t{level} * kDigits * kPolynomialWords;
+    // Each ciphertext becomes the low one plus the product with what differs in the high one, whose
+    // digits are those of it plus the dither, less those of the dither. So its digits are
+    // independent of secret and errors (docs/small-pir.md), and the dither's own share is the same
+    // for all.
+    SeededRandom(query.dither, "shoal small pir dither", level)
+        .Fill({reinterpret_cast<uint8_t*>(dither.data()), dither.size() * sizeof(uint64_t)});
+    // `parts` are a mask and a body.
+    const auto multiply = [&](const uint32_t* const(&parts)[2], std::vector<uint32_t>& digits,
+                              const uint32_t* add, uint32_t* out) {
+      for (size_t i = 0; i < 2; ++i) {
+        uint32_t* const of = digits.data() + i * kDigits * kPolynomialWords;
+        kernel_.decompose_dithered(kFoldGadget, parts[i], parts[i] + kDegree,
+                                   dither.data() + i * kDegree, of);
+        for (uint32_t d = 0; d < kDigits; ++d) TransformAll(of + d * kPolynomialWords);
+      }
+      const uint32_t* const of_mask = digits.data();
+      const uint32_t* const of_body = of_mask + kDigits * kPolynomialWords;
+      const auto product = [&](const std::vector<uint32_t>& of_products,
+                               const std::vector<uint32_t>& of_values, const uint32_t* plus,
+                               uint32_t* to) {
+        Dot(kernel_, of_mask, of_products.data() + value, kDigits, plus, to);
+        Dot(kernel_, of_body, of_values.data() + value, kDigits, to, to);
+      };
+      product(query.product_masks, value_masks_, add, out);
+      product(query.product_bodies, query.values, add == nullptr ? nullptr : add + kPolynomialWords,
+              out + kPolynomialWords);
+    };
+    {
+      const std::vector<uint32_t> zeros(2 * kPolynomialWords);
+      std::vector<uint32_t> digits(2 * kDigits * kPolynomialWords);
+      multiply({zeros.data(), zeros.data()}, digits, nullptr, dither_product.data());
+      for (const size_t i : {size_t{0}, kPolynomialWords}) {
+        SubtractPolynomials(zeros.data(), dither_product.data() + i, dither_product.data() + i);
+      }
+    }
     ForRanges(slices * half, [&](size_t begin, size_t end) {
-      std::vector<uint32_t> digits((2 * kDigits + 1) * kPolynomialWords);
-      uint32_t* const body_digits = digits.data();
-      uint32_t* const mask_digits = body_digits + kDigits * kPolynomialWords;
-      uint32_t* const product = mask_digits + kDigits * kPolynomialWords;
+      std::vector<uint32_t> digits(2 * kDigits * kPolynomialWords);
+      std::vector<uint32_t> work(2 * kPolynomialWords);
       for (size_t i = begin; i < end; ++i) {
         const uint64_t low = (i / half * outputs + i % half) * kPolynomialWords;
         const uint64_t high = low + half * kPolynomialWords;
-        const auto digits_of = [&](const std::vector<uint32_t>& parts, uint32_t* out) {
-          SubtractPolynomials(parts.data() + high, parts.data() + low, product);
-          kernel_.decompose(kFoldGadget, product, product + kDegree, out);
-          for (uint32_t d = 0; d < kDigits; ++d) TransformAll(out + d * kPolynomialWords);
-        };
-        digits_of(sums, body_digits);
-        digits_of(masks, mask_digits);
-        const auto add_product = [&](const std::vector<uint32_t>& of_values,
-                                     const std::vector<uint32_t>& of_products,
-                                     std::vector<uint32_t>& parts) {
-          Dot(kernel_, body_digits, of_values.data() + value, kDigits, nullptr, product);
-          Dot(kernel_, mask_digits, of_products.data() + value, kDigits, product, product);
-          TransformAllBack(product);
-          AddPolynomials(parts.data() + low, product, parts.data() + low);
-        };
-        add_product(query.values, query.product_bodies, sums);
-        add_product(value_masks_, query.product_masks, masks);
+        uint32_t* const mask = work.data();
+        uint32_t* const body = mask + kPolynomialWords;
+        SubtractPolynomials(masks.data() + high, masks.data() + low, mask);
+        SubtractPolynomials(sums.data() + high, sums.data() + low, body);
+        multiply({mask, body}, digits, dither_product.data(), work.data());
+        TransformAllBack(mask);
+        TransformAllBack(body);
+        AddPolynomials(masks.data() + low, mask, masks.data() + low);
+        AddPolynomials(sums.data() + low, body, sums.data() + low);
       }
     });
   }
@@ -426,16 +465,22 @@ Bytes SmallServer::Round(const Room& query) const {
   Bytes answer;
   answer.reserve(shape_.answer_bytes());
   std::vector<uint32_t> turns(kDegree);
+  std::vector<uint8_t> dither(kDegree);
   for (uint64_t slice = 0; slice < shape_.slices; ++slice) {
-    const auto append = [&](const std::vector<uint32_t>& parts, uint32_t bits) {
+    // A mask is rounded down after a step's random part has been added, so that what is rounded
+    // away is independent of the secret. A body is rounded to nearest.
+    static_assert(32 - kAnswerMaskBits == 8);
+    SeededRandom(query.dither, "shoal small pir rounding", slice).Fill(dither);
+    const auto append = [&](const std::vector<uint32_t>& parts, uint32_t bits, uint32_t dithered) {
       const uint32_t* polynomial = parts.data() + slice * shape_.outputs() * kPolynomialWords;
       for (size_t w = 0; w < kDegree; ++w) {
-        turns[w] = TurnOf(Compose(polynomial[w], polynomial[kDegree + w]));
+        turns[w] =
+            TurnOf(Compose(polynomial[w], polynomial[kDegree + w])) + dithered * (dither[w] - 128u);
       }
       lwe::AppendRounded(turns, 32 - bits, answer);
     };
-    append(query.masks, kAnswerMaskBits);
-    append(query.sums, kAnswerBodyBits);
+    append(query.masks, kAnswerMaskBits, 1);
+    append(query.sums, kAnswerBodyBits, 0);
   }
   return answer;
 }
@@ -451,8 +496,8 @@ SmallServer::Phases SmallServer::AnswerTogether(std::span<const Loan> rooms,
   };
   std::vector<const uint32_t*> vectors;
   std::vector<uint32_t*> sums;
+  Unpack(rooms);
   for (const Loan& loan : rooms) {
-    Unpack(loan.room());
     loan.room().sums.resize(masks_.size());
     vectors.push_back(loan.room().positions.data());
     sums.push_back(loan.room().sums.data());

@@ -3,10 +3,11 @@
 //
 //   set-up   the table's ring elements in the domain of the transforms; of the public parts of
 //            queries: their digits at every automorphism, and their product with the table
-//   answer   unpack      bodies of positions and values: inner products with those digits
+//   answer   unpack      bodies of positions and values: inner products with those digits, which
+//                        are read once for several queries
 //            first stage sums over positions: one pass over the table for several queries
 //            fold        2^folds sums become one, half of them by each bit of the place
-//            switch      to 21 and 11 bits a coefficient
+//            switch      to 24 and 11 bits a coefficient
 #ifndef SHOAL_SRC_PIR_RLWE_SMALL_SERVER_H_
 #define SHOAL_SRC_PIR_RLWE_SMALL_SERVER_H_
 
@@ -47,6 +48,11 @@ class SmallServer final : public Server {
   absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
                                                std::span<const uint64_t> changed_rows) override;
 
+  // Makes this the server of other content with as many rows of the same size, under the setup that
+  // it has: for tables that are made for one query. Costs the set-up without its public parts. Not
+  // while answers are made.
+  void Replace(const Content& content);
+
   // What an answer is before it is rounded: for each slice the coefficients of mask and body. For
   // tests of errors. As Answer.
   absl::StatusOr<std::vector<uint32_t>> Unrounded(BytesView query) const;
@@ -79,7 +85,7 @@ class SmallServer final : public Server {
   void FirstStage(std::span<const uint32_t* const> vectors, std::span<uint32_t* const> sums) const;
   absl::Status CheckQuery(BytesView query) const;
   absl::Status ReadElements(BytesView query, Room& room) const;
-  void Unpack(Room& room) const;
+  void Unpack(std::span<const Loan> rooms) const;
   // The first sum and mask of each slice become what the query chooses among all.
   void Fold(Room& room) const;
   Bytes Round(const Room& room) const;

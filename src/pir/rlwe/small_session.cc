@@ -12,29 +12,16 @@
 #include "src/pir/rlwe/small_public.h"
 #include "src/pir/rlwe/small_transform.h"
 #include "src/pir/rlwe/small_words.h"
+#include "src/pir/rlwe/stateless_session.h"
 
 namespace shoal::pir::rlwe {
 namespace {
-
-// Bytes of queries in one request at most, so that slow links see progress.
-constexpr uint64_t kRequestBytes = 4 << 20;
 
 // Q / 256, to nearest: what a byte is multiplied by.
 constexpr uint64_t kDelta = (kModulus + 128) / 256;
 
 void TransformAll(uint32_t* polynomial) {
   for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, polynomial + k * kDegree);
-}
-
-// All ones if a == b.
-uint64_t EqualMask(uint64_t a, uint64_t b) {
-  const uint64_t difference = a ^ b;
-  return ((difference | (0 - difference)) >> 63) - 1;
-}
-
-// The residue of a number of a Gaussian's size.
-uint32_t Residue(int32_t value, size_t k) {
-  return static_cast<uint32_t>(value) + (static_cast<uint32_t>(value >> 31) & kPrime[k]);
 }
 
 // a b modulo prime k.
@@ -54,11 +41,10 @@ uint64_t HalfPower(uint32_t log, size_t k) {
 SmallClient::SmallClient(const wire::PirSetup& setup, const SmallShape& shape,
                          const lwe::Kernel& kernel)
     : setup_(setup), shape_(shape), kernel_(kernel) {
-  const Digest seed = SmallPublicSeed(setup);
   public_parts_.resize(shape_.elements() * kPolynomialWords);
   for (uint32_t e = 0; e < shape_.elements(); ++e) {
-    ExpandSmallPublic(seed, e,
-                      std::span(public_parts_).subspan(e * kPolynomialWords, kPolynomialWords));
+    SmallPublicPart(shape, e,
+                    std::span(public_parts_).subspan(e * kPolynomialWords, kPolynomialWords));
   }
 }
 
@@ -69,7 +55,6 @@ absl::StatusOr<std::unique_ptr<SmallClient>> SmallClient::Create(const wire::Pir
 }
 
 SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
-  SHOAL_CHECK(row < setup_.rows());
   const uint64_t group = row / shape_.group_rows;
   const uint64_t position = group % shape_.terms, output = group / shape_.terms;
   SmallAsked asked;
@@ -163,7 +148,7 @@ SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
           // Level t folds the upper half of what is left to the lower one.
           const auto level = static_cast<uint32_t>(value / kFoldGadget.digits);
           const uint64_t bit = output >> (shape_.folds - 1 - level) & 1;
-          const uint64_t digit = power(kFoldGadget, value % kFoldGadget.digits, k);
+          const uint64_t digit = FoldStep(value % kFoldGadget.digits) % kPrime[k];
           return static_cast<uint32_t>((0 - bit) &
                                        (digit * HalfPower(kFoldPackLog, k) % kPrime[k]));
         },
@@ -188,7 +173,7 @@ absl::Status SmallClient::Unmask(const SmallAsked& asked, BytesView answer,
     const BytesView here = answer.subspan(slice * kSliceAnswerBytes, kSliceAnswerBytes);
     SHOAL_RETURN_IF_ERROR(lwe::ParseRounded(here.first(kMaskBytes), 32 - kAnswerMaskBits, mask));
     SHOAL_RETURN_IF_ERROR(lwe::ParseRounded(here.subspan(kMaskBytes), 32 - kAnswerBodyBits, body));
-    // The product over the integers: below 2^21 * 2048 * 196 < Q / 2.
+    // The product over the integers: below 2^24 * 2048 * 196 < Q / 2.
     for (size_t k = 0; k < kPrimes; ++k) {
       for (size_t w = 0; w < kDegree; ++w) {
         product[k * kDegree + w] = mask[w] >> (32 - kAnswerMaskBits);
@@ -199,7 +184,7 @@ absl::Status SmallClient::Unmask(const SmallAsked& asked, BytesView answer,
     for (uint32_t k = 0; k < kPrimes; ++k) TransformBack(k, product.data() + k * kDegree);
     for (size_t w = 0; w < kDegree; ++w) {
       const uint64_t x = Compose(product[w], product[kDegree + w]);
-      // Q less is the same modulo 2^21 only if it is taken away: numbers above Q / 2 are negative.
+      // Q less is the same modulo 2^24 only if it is taken away: numbers above Q / 2 are negative.
       const uint64_t negative = 0 - ((kModulus / 2 - x) >> 63);
       const uint64_t signed_x = x - (negative & kModulus);
       coefficients[slice * kDegree + w] =
@@ -255,105 +240,9 @@ std::vector<int64_t> SmallClient::Errors(const SmallAsked& asked,
   return errors;
 }
 
-namespace {
-
-class SmallBatch final : public Batch {
- public:
-  SmallBatch(const SmallClient* client, const Wanted& wanted, uint64_t per_step)
-      : client_(*client),
-        per_step_(per_step),
-        rows_(wanted.rows.begin(), wanted.rows.end()),
-        keys_(wanted.keys) {}
-
-  uint64_t steps() const override { return (keys_ - done_ + per_step_ - 1) / per_step_; }
-
-  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
-    SHOAL_CHECK(steps() > 0 && asked_.empty());
-    const uint64_t count = std::min(per_step_, keys_ - done_);
-    Request request;
-    request.count = static_cast<uint32_t>(count);
-    request.answer_bytes = count * client_.shape().answer_bytes();
-    request.body.reserve(count * client_.shape().query_bytes());
-    for (uint64_t i = 0; i < count; ++i) {
-      // Row 0 stands in for keys that are not there.
-      const uint64_t row = done_ + i < rows_.size() ? rows_[done_ + i] : 0;
-      asked_.push_back(client_.Ask(row, random));
-      Append(request.body, asked_.back().query);
-      asked_.back().query = {};
-    }
-    std::vector<Request> requests;
-    requests.push_back(std::move(request));
-    return requests;
-  }
-
-  absl::Status Finish(std::span<const BytesView> answers) override {
-    SHOAL_CHECK(answers.size() == 1 && !asked_.empty());
-    const uint64_t each = client_.shape().answer_bytes();
-    if (answers[0].size() != asked_.size() * each) {
-      return absl::InvalidArgumentError(absl::StrFormat("smallpir: an answer of %d bytes, not %d",
-                                                        answers[0].size(), asked_.size() * each));
-    }
-    // Stand-ins are recovered, too, so that the time of the next request does not tell them.
-    for (size_t i = 0; i < asked_.size(); ++i) {
-      SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> record,
-                             client_.Recover(asked_[i], answers[0].subspan(i * each, each)));
-      if (done_ + i < rows_.size()) {
-        records_.insert(records_.end(), record.begin(), record.end());
-      }
-    }
-    done_ += asked_.size();
-    asked_.clear();
-    return absl::OkStatus();
-  }
-
-  SecretVector<uint8_t> TakeRecords() override {
-    SHOAL_CHECK(steps() == 0);
-    return std::move(records_);
-  }
-
- private:
-  const SmallClient& client_;
-  const uint64_t per_step_;
-  const SecretVector<uint64_t> rows_;
-  const uint64_t keys_;
-  uint64_t done_ = 0;
-  std::vector<SmallAsked> asked_;
-  SecretVector<uint8_t> records_;
-};
-
-class SmallSession final : public Session {
- public:
-  explicit SmallSession(std::unique_ptr<SmallClient> client) : client_(std::move(client)) {}
-
-  const wire::PirSetup& setup() const override { return client_->setup(); }
-  Need needed(uint64_t) const override { return Need::kNothing; }
-  uint64_t KeysPerStep() const override {
-    return std::clamp<uint64_t>(kRequestBytes / client_->shape().query_bytes(), 1,
-                                kMaxQueriesPerRequest);
-  }
-  absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override {
-    SHOAL_CHECK(wanted.keys >= wanted.rows.size());
-    for (const uint64_t row : wanted.rows) {
-      if (row >= setup().rows()) {
-        return absl::OutOfRangeError(
-            absl::StrFormat("smallpir: row %d of a table of %d rows", row, setup().rows()));
-      }
-    }
-    return std::make_unique<SmallBatch>(client_.get(), wanted, KeysPerStep());
-  }
-  absl::Status Advance(const DeltaView&) override {
-    return absl::InvalidArgumentError("smallpir: nothing is kept, so that there are no deltas");
-  }
-
- private:
-  const std::unique_ptr<SmallClient> client_;
-};
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Session>> OpenSmallSession(const wire::PirSetup& setup) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<SmallClient> client, SmallClient::Create(setup));
-  return std::make_unique<SmallSession>(std::move(client));
+  return std::make_unique<StatelessSession<SmallClient>>(std::move(client));
 }
 
 }  // namespace shoal::pir::rlwe

@@ -35,8 +35,9 @@ class SmallClient {
   const wire::PirSetup& setup() const { return setup_; }
   const SmallShape& shape() const { return shape_; }
 
-  // A query for the row, which is below the setup's rows (checked). Neither time nor addresses
-  // depend on the row, but for divisions of it.
+  // A query for the row. Callers check that there is such a row, since looking would be a branch on
+  // it; beyond the setup's rows, what comes back are zeros or another row. Neither time nor
+  // addresses depend on the row, but for divisions of it.
   SmallAsked Ask(uint64_t row, RandomSource& random) const;
   // The record. INVALID_ARGUMENT for a wrong length. Constant-time as Ask.
   absl::StatusOr<SecretVector<uint8_t>> Recover(const SmallAsked& asked, BytesView answer) const;
@@ -47,7 +48,7 @@ class SmallClient {
 
  private:
   SmallClient(const wire::PirSetup& setup, const SmallShape& shape, const lwe::Kernel& kernel);
-  // The answer's coefficients without their mask, in 2^21 parts of Q.
+  // The answer's coefficients without their mask, in 2^24 parts of Q.
   absl::Status Unmask(const SmallAsked& asked, BytesView answer,
                       SecretVector<uint32_t>& coefficients) const;
 

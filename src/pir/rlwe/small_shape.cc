@@ -40,7 +40,6 @@ absl::Status CheckSmallShape(const SmallShape& shape, uint64_t rows, uint32_t re
     return Bad("a group's rows do not fit its slices");
   }
   if (shape.capacity() < rows) return Bad("more rows than there is room for");
-  if (SmallFailureLog2(shape) > kSmallMaxFailureLog2) return Bad("answers would be too noisy");
   return absl::OkStatus();
 }
 
@@ -141,67 +140,71 @@ absl::StatusOr<SmallShape> ParseSmallShape(const wire::PirSetup& setup) {
   return shape;
 }
 
+namespace {
+
+// Good events fail with a probability of 2^-43 together: there are kDegree / 2 of one kind, and
+// fewer than 8 others, each with e^-kTail.
+const double kTail = 43 * std::log(2.0) + std::log(kDegree / 2 + 8);
+
+// |A z|^2 of sub-Gaussian z of parameter 1 is above this with a probability of e^-kTail at most, if
+// `trace` is at least the sum of the squares of A's entries, and `norm` the square of its largest
+// singular value (Hsu, Kakade, Zhang, 2012).
+double SquareBound(double trace, double norm) {
+  return trace + 2 * std::sqrt(trace * norm * kTail) + 2 * norm * kTail;
+}
+
+// Squares of bounds of the secret: of its length, and of its largest frequency.
+constexpr double kVariance = lwe::kSigma * lwe::kSigma;
+double SecretLength() { return kVariance * SquareBound(kDegree, 1); }
+double SecretFrequency() {
+  const double n = kDegree;
+  return kVariance * (n + n * std::sqrt(2 * kTail) + n * kTail);
+}
+
+double Square(double x) { return x * x; }
+
+}  // namespace
+
 SmallNoise SmallNoiseOf(const SmallShape& shape) {
   constexpr double n = kDegree;
-  constexpr double sigma2 = lwe::kSigma * lwe::kSigma;
-  const auto square = [](double x) { return x * x; };
-  // Of digits that look uniform, and of what they leave out.
-  const auto digits = [&](const Gadget& g) {
-    return n * g.digits * std::ldexp(1, 2 * static_cast<int>(g.bits)) / 12;
-  };
-  const auto rest = [&](const Gadget& g) {
-    return n * std::ldexp(1, 2 * static_cast<int>(g.drop())) / 12;
-  };
-
+  const auto power = [](uint32_t e) { return std::ldexp(1.0, static_cast<int>(e)); };
   SmallNoise noise;
-  noise.automorphism = sigma2 * (digits(kUnpackGadget) + rest(kUnpackGadget));
-  // The doubling at level t, of 2^log: 2^(log - 1 - t) automorphisms, whose errors are taken
-  // through as many more doublings, each of which doubles the mean variance.
-  const auto unpacked = [&](uint32_t log) {
-    double variance = sigma2 * std::ldexp(1, static_cast<int>(log));
-    for (uint32_t left = 0; left < log; ++left) {
-      variance += noise.automorphism * std::ldexp(1, static_cast<int>(2 * left));
-    }
-    return variance;
-  };
-  noise.position = unpacked(shape.pack_log());
-  noise.fold_value = unpacked(kFoldPackLog);
-
-  // The worst content aligns with the largest singular value of the map from the key's errors to
-  // those of the positions: 1 + sqrt(N / K) times what random content has, for N coefficients of
-  // errors that are functions of K numbers.
-  const double coefficients = n * shape.terms;
-  const double sources = n * (kUnpackGadget.digits + 1);
-  noise.first_stage = square(lwe::kMaxPlaintext * (1 + std::sqrt(coefficients / sources))) *
-                      coefficients * noise.position;
-
-  // An encryption of a value, and of its product with the secret: the error times the secret, and
-  // what the key for the square adds.
-  const double product = n * sigma2 * noise.fold_value + sigma2 * digits(kSquareGadget) +
-                         rest(kSquareGadget) * n * square(sigma2);
-  const double left_out = rest(kFoldGadget) * (sigma2 + 1 / n);
-  noise.fold = digits(kFoldGadget) * (product + noise.fold_value) + left_out;
-  // Digits at the ends of their range (3 times the variance) that also oscillate like the secret's
-  // largest frequency, whose square exceeds the mean ln(n 2^41)-fold with a probability of 2^-41.
-  noise.fold_worst = 3 * std::log(n * std::ldexp(1, 41)) * noise.fold;
-
-  noise.total = noise.first_stage;
-  if (shape.folds > 0) noise.total += noise.fold_worst + (shape.folds - 1) * noise.fold;
-  // The mask's rounding, times the secret.
-  noise.total +=
-      n * sigma2 / 12 * square(static_cast<double>(kModulus) / std::ldexp(1, kAnswerMaskBits));
+  // A table's coefficients are of lwe::kMaxPlaintext at most; the packed elements' own errors have
+  // the norm 2^kPackLog.
+  noise.first_stage = kVariance * Square(lwe::kMaxPlaintext) * n * shape.terms *
+                      (Square(kSmallNorms.positions) + power(2 * kPackLog));
+  if (shape.folds > 0) {
+    const double of_packed = power(2 * kFoldPackLog);
+    const double norm = Square(kSmallNorms.values) + of_packed;
+    const double row =
+        kSmallNorms.values_row + of_packed * SmallShape::kMaxFolds * kFoldGadget.digits;
+    const double values = kVariance * SquareBound(n * row, norm);
+    const double times_secret =
+        kVariance * SquareBound(row * n * SecretLength(), norm * SecretFrequency());
+    const double products =
+        kVariance * SquareBound(n * kSmallNorms.products_row, kSmallNorms.products_row);
+    const double digit = (power(2 * kFoldGadget.bits) - 1) / 12;
+    const double rest = power(2 * kFoldGadget.drop()) / 12;
+    noise.fold = 4 * (digit * (Square(std::sqrt(times_secret) + std::sqrt(products)) + values) +
+                      shape.folds * rest * (SecretLength() + 1));
+  }
+  noise.rounding =
+      SecretLength() * Square(static_cast<double>(kModulus) / power(kAnswerMaskBits + 1));
   return noise;
 }
 
 double SmallFailureLog2(const SmallShape& shape) {
   const double q = static_cast<double>(kModulus);
-  // Half a step of a byte, less half a step of the body's rounding, and what rounding Q / 256 to an
-  // integer and the mask's rounding of a body can be: below 2^10.
-  const double threshold =
-      q / 512 - q / std::ldexp(1, static_cast<int>(kAnswerBodyBits) + 1) - 1024;
+  // Half a step of a byte, less half a step of the body's rounding, less what is off by a little
+  // whatever happens: Q / 256 and FoldStep are rounded, numbers are brought to [0, 2^54) up to 2^14
+  // and to 32 bits, all of it times the secret at most.
+  const double secret = std::sqrt(kDegree * SecretLength());
+  const double threshold = q / 512 - q / std::ldexp(1, static_cast<int>(kAnswerBodyBits) + 1) -
+                           (secret + 1) * (std::ldexp(1, 22) + shape.folds * std::ldexp(1, 16));
   const double values = static_cast<double>(shape.slices) * kDegree;
-  return 1 + std::log2(values) -
-         threshold * threshold / (2 * SmallNoiseOf(shape).total) / std::log(2.0);
+  const double tail = 1 + std::log2(values) -
+                      threshold * threshold / (2 * SmallNoiseOf(shape).total()) / std::log(2.0);
+  return std::log2(std::exp2(tail) + std::exp2(-43));
 }
 
 }  // namespace shoal::pir::rlwe

@@ -21,13 +21,19 @@ inline constexpr uint32_t kUnpackExponent = 2 * kDegree / (1u << kPackLog) + 1;
 
 // Digits of a public part under the automorphism's key, under the key for the secret's square, and
 // of ciphertexts that are folded.
-inline constexpr Gadget kUnpackGadget = {.bits = 5, .digits = 10};
-inline constexpr Gadget kSquareGadget = {.bits = 16, .digits = 3};
+inline constexpr Gadget kUnpackGadget = {.bits = 5, .digits = 11};
+inline constexpr Gadget kSquareGadget = {.bits = 14, .digits = 4};
 inline constexpr Gadget kFoldGadget = {.bits = 5, .digits = 5};
-static_assert(kUnpackGadget.drop() == 4 && kSquareGadget.drop() == 6 && kFoldGadget.drop() == 29);
+// The first two leave nothing out.
+static_assert(kUnpackGadget.drop() == 0 && kSquareGadget.drop() == 0 && kFoldGadget.drop() == 29);
+// What digit i of a folded ciphertext counts: Q / 2^(25 - 5 i), to nearest.
+constexpr uint64_t FoldStep(uint32_t i) {
+  const uint32_t shift = 54 - kFoldGadget.drop() - kFoldGadget.bits * i;
+  return (kModulus + (uint64_t{1} << (shift - 1))) >> shift;
+}
 
-// On the wire, an answer's mask is rounded to 21 bits, and its body to 11.
-inline constexpr uint32_t kAnswerMaskBits = 21;
+// On the wire, an answer's mask is rounded to 24 bits, and its body to 11.
+inline constexpr uint32_t kAnswerMaskBits = 24;
 inline constexpr uint32_t kAnswerBodyBits = 11;
 
 // In front of every query: the epoch (8 bytes), the setup's id.
@@ -97,20 +103,29 @@ absl::StatusOr<SmallShape> ParseSmallShape(const wire::PirSetup& setup);
 
 inline constexpr absl::string_view kSmallPirName = "smallpir";
 
-// An estimate, from above, of log2 of the probability that any byte of an answer is decrypted
-// wrongly, for the worst content of the table. No proof: docs/small-pir.md says what is assumed.
+// log2 of a bound of the probability that any byte of an answer is decrypted wrongly, whatever the
+// table contains: the theorem of docs/small-pir.md. Grows with the shape, and is below -40 for the
+// largest one that is accepted (a test says so).
 double SmallFailureLog2(const SmallShape& shape);
-inline constexpr double kSmallMaxFailureLog2 = -40;
 
-// Variances of errors, in units of the square of Z_Q's 1 (docs/small-pir.md names them alike).
+// Norms of the maps from the errors of a query's keys to what is unpacked, as they follow from the
+// public parts, which are constants. //src/pir/rlwe:small_norms_test computes them.
+struct SmallNorms {
+  double positions;     // to kMaxTerms positions: the largest singular value
+  double values;        // to the values of kMaxFolds folds, as positions
+  double values_row;    // the same: the largest sum of squares of one frequency
+  double products_row;  // from the square's key to these values' products with the secret
+};
+inline constexpr SmallNorms kSmallNorms = {
+    .positions = 8.0e5, .values = 8.0e4, .values_row = 9.8e9, .products_row = 1.06e13};
+
+// Squares of sub-Gaussian parameters of an error, in units of Z_Q's 1, that hold but with a
+// probability of 2^-43 (docs/small-pir.md names them alike).
 struct SmallNoise {
-  double automorphism = 0;  // of one use of the automorphism's key
-  double position = 0;      // of an unpacked position, mean over coefficients
-  double fold_value = 0;    // of an unpacked value of the second stage
-  double first_stage = 0;   // of its sums, for the worst content
-  double fold = 0;        // what one product of the second stage adds, for digits like uniform ones
-  double fold_worst = 0;  // for digits that somebody chose
-  double total = 0;
+  double first_stage = 0;
+  double fold = 0;  // of all levels
+  double rounding = 0;
+  double total() const { return first_stage + fold + rounding; }
 };
 SmallNoise SmallNoiseOf(const SmallShape& shape);
 
