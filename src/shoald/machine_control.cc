@@ -70,7 +70,14 @@ server::Control::Options MachineControl::ControlOptions() {
     options_.party->End(id).IgnoreError();
   };
   control.ended = [this](const absl::Status& why) {
-    if (!why.ok()) spdlog::critical("the party's machines have to end: {}", why.ToString());
+    if (!why.ok()) {
+      // The likely reason where nobody alters what passes.
+      const absl::string_view hint =
+          absl::IsDataLoss(why) ? " (is machines.key the same on all machines, and are all "
+                                  "of the same version?)"
+                                : "";
+      spdlog::critical("the party's machines have to end: {}{}", why.ToString(), std::string(hint));
+    }
     {
       const MutexLock lock(mutex_);
       // To start again may help, whatever it was. An exit code that denies it, as that for damaged

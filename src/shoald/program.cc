@@ -483,7 +483,9 @@ absl::Status CheckMachines(const roster::Roster& roster, const ServerConfig& con
   if (machine.is_one_of_several() && machine.count != count) {
     return absl::FailedPreconditionError(absl::StrCat("the roster says that party ", config.party(),
                                                       " has ", count, " machines, and ",
-                                                      machine.count, " were started"));
+                                                      machine.count,
+                                                      " were started: the launcher takes a --host "
+                                                      "for each"));
   }
   return absl::OkStatus();
 }
