@@ -98,11 +98,14 @@ server::Control::Options MachineControl::ControlOptions() {
   control.told = [this, frontend](const wire::ToldRound& told) {
     const absl::StatusOr<Digest> id = server::ParseRoundId(told.round_id());
     if (!id.ok()) return;  // no machine says that (DecodeControl)
-    const auto later_ms = kTicksUntilShown * static_cast<uint64_t>(options_.period.count());
     frontend->Show({.round_id = *id, .report = told.report()},
-                   options_.clock->SteadyMilliseconds() + later_ms);
+                   options_.clock->SteadyMilliseconds() + ShownAfterMs());
+  };
+  control.before_is_told = [this, frontend] {
+    frontend->BeforeIsTold(options_.clock->SteadyMilliseconds() + ShownAfterMs());
   };
   if (options_.party->rank() > 0) return control;
+  control.has_told_before = [frontend] { return frontend->HasToldBefore(); };
   control.tell = [frontend](size_t most_bytes) {
     std::vector<wire::ToldRound> out;
     for (server::Told& told : frontend->Tell(most_bytes)) {
@@ -113,6 +116,10 @@ server::Control::Options MachineControl::ControlOptions() {
     return out;
   };
   return control;
+}
+
+uint64_t MachineControl::ShownAfterMs() const {
+  return kTicksUntilShown * static_cast<uint64_t>(options_.period.count());
 }
 
 absl::Status MachineControl::Obey(const Digest& round_id, const wire::RoundOrder& order) {
@@ -157,6 +164,11 @@ absl::Status MachineControl::AwaitAll() {
 
 void MachineControl::Opened(const server::RoundOpening& opening) {
   control_.Open(opening.number, opening.header, opening.root);
+}
+
+absl::Status MachineControl::HearEachOther() const {
+  if (control_.SinceTick() <= options_.heard_within) return absl::OkStatus();
+  return absl::UnavailableError("the party's machines do not hear each other");
 }
 
 absl::Status MachineControl::OpenAtAll(const round::Round& round,

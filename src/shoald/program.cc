@@ -576,6 +576,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
       options.machines.opened = [&orders](const server::RoundOpening& opening) {
         orders->Opened(opening);
       };
+      options.machines.hear_each_other = [&orders] { return orders->HearEachOther(); };
       options.machines.ended = [&orders](const Digest& id) { orders->Ended(id); };
     }
   }
