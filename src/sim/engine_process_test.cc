@@ -220,6 +220,14 @@ TEST(EngineProcess, SmallPirServesClientsThatKeepNothing) {
     EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
   }
   EXPECT_FALSE(fs::exists(deployment.path(client + ".state.smallpir.hint")));
+
+  const Result crowd =
+      RunToEnd({Shoal(), "simulate", "--config", deployment.path(client + ".textproto"), "--table",
+                deployment.path("table"), "--engine", "smallpir", "--devices", "3", "--apps", "2",
+                "--pad", "4"});
+  EXPECT_EQ(crowd.code, 0) << crowd.output;
+  EXPECT_THAT(crowd.output, HasSubstr("queries\t12\n"));
+  EXPECT_THAT(crowd.output, HasSubstr("cost_hint_bytes\t0\n"));
 }
 
 // DoublePIR on rows as narrow as it needs them: its hint has 7.9 MiB for every byte of a record.
