@@ -35,7 +35,7 @@ LAYERS = {
     "pir/lwe": ["base", "noise", "parallel", "pir", "pir/aes", "storage", "wire"],
     "pir/rlwe": ["base", "parallel", "pir", "pir/lwe", "storage", "wire"],
     "pir/membership": ["base", "pir", "storage"],
-    "pir/sets": ["base", "parallel", "pir", "pir/aes", "storage", "wire"],
+    "pir/sets": ["base", "parallel", "pir", "pir/aes", "pir/rlwe", "storage", "wire"],
     "pir/registry": ["pir", "pir/lwe", "pir/rlwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],

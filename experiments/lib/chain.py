@@ -153,12 +153,12 @@ def spool_memory_bytes(parties):
     return int(0.4 * machine.memory_bytes() / parties)
 
 
-def rounds_text(queries):
+def rounds_text(queries, max_slots=None):
     """The field `rounds` of party 1, for one round that ends when it has so many queries.
 
-    Only one round at a time: otherwise the next round's noise would be made while this one is timed.
+    It has room for `max_slots`, or for these alone. Only one round at a time: otherwise the next round's noise would be made while this one is timed.
     """
-    return (f"rounds {{ open_ahead: 1 max_rounds: 1 max_slots: {queries} "
+    return (f"rounds {{ open_ahead: 1 max_rounds: 1 max_slots: {max_slots or queries} "
             f"onions_window_s: {WINDOW_S} onions_count: {queries} "
             f"queries_window_s: {WINDOW_S} queries_count: {queries} answers_window_s: {WINDOW_S} }}")
 

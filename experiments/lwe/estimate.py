@@ -117,6 +117,9 @@ def check():
     n, log2_q = ring_parameters()
     expect(f"Shoal's rings (n = {n}, log2 Q = {log2_q:.1f}, sigma = {sigma:g}) matzov",
            bits(n, log2_q, sigma)["matzov"], 133, 200)
+    # Words of the engine without a hint.
+    words = bits(n, 32, sigma)["matzov"]
+    expect(f"Shoal's rings (n = {n}, log2 q = 32, sigma = {sigma:g}) matzov", words, bits(n, log2_q, sigma)["matzov"], 400)
     return failures
 
 

@@ -33,7 +33,7 @@ PROVIDER = provider_module.Provider()
 os.environ.update(PROVIDER.environment)
 os.environ["PYTHONPATH"] = os.path.dirname(HERE)
 
-from cloud import aws, experiment, forked, infrastructure, journal, main, remote, workload  # noqa: E402
+from cloud import aws, experiment, forked, infrastructure, journal, large_party, main, remote, workload  # noqa: E402
 from lib import chain  # noqa: E402 (workload has added its folder)
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -61,6 +61,8 @@ LARGE = 'name: "large"' + PARTIES + REST
 SMALL = 'name: "small"' + PARTIES.replace("eu-west-1", "eu-central-1").replace(
     'parties { name: "bob" zone: "eu-central-1a" instance_type: "c7a.xlarge" }\n', "") + REST
 MANY = 'name: "many"' + PARTIES.replace('"bob"', '"bob" machines: 3') + REST
+# SMALL with a party of two machines, for which there are more calls.
+SMALL_PAIR = SMALL.replace('"carol"', '"carol" machines: 2')
 
 
 def collapsed(operations):
@@ -304,33 +306,105 @@ class UpAndDownTest(Test):
         self.aws("down", "small")
         self.assert_nothing_left()
 
-    def test_a_party_of_many_machines_is_planned_and_not_made(self):
-        said = self.up(MANY, code=2)
-        self.assertIn("bob: machines: 3: shoald runs one machine a party today", said)
-        self.assertEqual(PROVIDER.calls, [])
-        said = self.aws("plan", self.write("experiment", MANY))
-        self.assertIn("refuse this", said)
-        self.assertIn('"Strategy": "cluster"', self.printed)
-        # What `up` would make of it, if it did not refuse.
-        with open(os.devnull, "w", encoding="utf-8") as null, contextlib.redirect_stderr(null):
-            one = experiment.Experiment(MANY)
-            book = journal.Journal("many", os.path.join(self.folder, "state"), lambda: {
-                "name": "many", "id": "abc", "regions": REGIONS})
-            cloud = aws.Cloud(book)
-            infrastructure.Up(cloud, one, "ssh-ed25519 AAAA shoal").run()
-            [bob] = [group for group in one.groups if group.name == "bob"]
-            self.assertEqual(len({machine.identifier for machine in bob.running}), 3)
-            own = cloud.find("eu-central-1", "security-group")
-            [rules] = [group["IpPermissions"] for group in own if group["GroupName"].endswith("-bob")]
-            inside = [rule for rule in rules if (rule["FromPort"], rule["ToPort"]) == (0, 65535)]
-            [group] = [group["GroupId"] for group in own if group["GroupName"].endswith("-bob")]
-            self.assertEqual([pair["GroupId"] for rule in inside for pair in rule["UserIdGroupPairs"]], [group])
-            placed = {group["GroupName"]: group["Strategy"] for group in cloud.find("eu-central-1", "placement-group")}
-            self.assertEqual(placed, {"shoal-abc-bob-cluster": "cluster", "shoal-abc-eu-central-1-spread": "spread"})
-            infrastructure.Down(cloud, REGIONS).run()
-            book.close()
+    def test_a_party_of_several_machines(self):
+        self.up(MANY)
+        self.assertEqual([line.split("\t")[0] for line in self.printed.splitlines()],
+                         ["alice", "bob.0", "bob.1", "bob.2", "carol", "crowd"])
+        groups = {group["GroupName"].rsplit("-", 1)[-1]: group
+                  for region in REGIONS for group in PROVIDER.moto(region).describe_security_groups()["SecurityGroups"]}
+        machines = {}
+        for machine in PROVIDER.machines("eu-central-1") + PROVIDER.machines("eu-west-1"):
+            [step] = [tag["Value"] for tag in machine["Tags"] if tag["Key"] == "shoal-step"]
+            machines.setdefault(step.split("-")[0], []).append(machine)
+        self.assertEqual(len(machines["bob"]), 3)
+        own = groups["bob"]["GroupId"]
+
+        def rules(name, field):
+            """Of single addresses and of groups."""
+            return {(rule["FromPort"], rule["ToPort"], where) for rule in groups[name][field]
+                    for where in [pair["GroupId"] for pair in rule.get("UserIdGroupPairs", [])] +
+                    [one["CidrIp"] for one in rule.get("IpRanges", []) if one["CidrIp"] not in (OPERATOR, "0.0.0.0/0")]}
+
+        # Open MPI's ports and ssh are open within the party, and to nobody else.
+        inside = {(22, 22, own), (7400, 7419, own)}
+        public = {machine["PublicIpAddress"] + "/32" for machine in machines["bob"]}
+        [carol] = [machine["PublicIpAddress"] + "/32" for machine in machines["carol"]]
+        self.assertEqual(rules("bob", "IpPermissions"), inside | {(7301, 7301, groups["alice"]["GroupId"])})
+        self.assertEqual(rules("bob", "IpPermissionsEgress"), inside | {(7302, 7302, carol)})
+        # Each of its machines calls the party after it.
+        self.assertEqual(rules("carol", "IpPermissions"), {(7302, 7302, one) for one in public})
+        self.assertEqual(rules("alice", "IpPermissionsEgress"), {(7301, 7301, own)})
+        placed = {name.split("-", 2)[2]: group["strategy"] for (_, name), group in PROVIDER._groups.items()}
+        self.assertEqual(placed, {"bob-cluster": "cluster", "eu-central-1-spread": "spread", "eu-west-1-spread": "spread"})
+        self.aws("down", "many")
         self.assertEqual(PROVIDER.refused, [])
         self.assert_nothing_left()
+        made = [(call.service, call.region, call.operation) for call in PROVIDER.calls]
+        self.aws("plan", self.write("experiment", MANY))
+        planned = [tuple(line.split()[:3]) for line in self.printed.splitlines() if line.startswith(("ec2 ", "sts "))]
+        self.assertEqual(collapsed(made), collapsed(planned))
+        self.assertIn("bob: ssh-keygen on its first machine", self.printed)
+        self.assertIn("//src/shoald/machines:shoald-machines", self.printed)
+
+    def test_machines_keep_their_order(self):
+        self.up(MANY)
+        [book] = [journal.peek(name, os.path.join(self.folder, "state")) for name in ["many"]]
+        indices = {one["private"]: one["index"] for one in book["machines"].values() if one["group"] == "bob"}
+        self.assertEqual(sorted(indices.values()), [0, 1, 2])
+        # As `collect` and `run` see them, the head is the same.
+        self.ssh("echo \"$host $*\" >>log.txt")
+        self.aws("collect", "many", "--out", os.path.join(self.folder, "out"))
+        for private, index in indices.items():
+            [public] = [one["public"] for one in book["machines"].values() if one["private"] == private]
+            with open(os.path.join(self.folder, "state/many/known_hosts"), encoding="utf-8") as file:
+                self.assertIn(public, file.read())
+            self.assertTrue(os.path.exists(os.path.join(self.folder, f"out/logs/bob.{index}.log")))
+
+
+class LargePartyTest(unittest.TestCase):
+    """ssh from a party's head to its other machines: as namespaces_test.py uses it with sshd, here what it must have."""
+
+    KEY = b"ssh-ed25519 " + b"A" * 68 + b" shoal-machines\n"
+
+    def connect(self, public_key):
+        """Connects a party of three; returns the party, and (machine, command, what it was given) in order."""
+        class There:
+            host_keys = {f"i-{i}": f"ssh-ed25519 {i}" for i in range(3)}
+            asked = []
+
+            def run(self, machine, command, given=b"", **_):
+                self.asked.append((machine.index, command, given))
+                return public_key
+
+            def put(self, machine, path, content):
+                self.asked.append((machine.index, path, content))
+
+            def each(self, machines, do):
+                return [do(machine) for machine in machines]
+
+        group = type("Group", (), {"number": 2, "name": "bob", "machines": 3})()
+        group.running = [infrastructure.Machine(group, i, f"i-{i}", f"10.0.2.{i + 4}", "") for i in range(3)]
+        there = There()
+        party = large_party.LargeParty(there, group)
+        party.connect()
+        return party, there.asked
+
+    def test_only_the_head_gets_in_and_only_to_the_machines_that_were_made(self):
+        party, asked = self.connect(self.KEY)
+        self.assertIn((0, "machines/known_hosts", b"10.0.2.5 ssh-ed25519 1\n10.0.2.6 ssh-ed25519 2\n"), asked)
+        line = b'from="10.0.2.4",restrict ' + self.KEY
+        self.assertEqual([(machine, given) for machine, command, given in asked if "authorized_keys" in command],
+                         [(1, line), (2, line)])
+        launcher = party.launcher()
+        for option in ("BatchMode=yes", "StrictHostKeyChecking=yes", "IdentitiesOnly=yes", "GlobalKnownHostsFile=/dev/null"):
+            self.assertIn(f" -o {option} ", launcher)
+        self.assertIn("--network 10.0.2.0/24 ", launcher)
+        self.assertIn("--host 10.0.2.4 --host 10.0.2.5 --host 10.0.2.6 -- ", launcher)
+
+    def test_what_is_no_key_goes_nowhere(self):
+        for words in (b"", self.KEY * 2, b'command="x" ' + self.KEY, self.KEY.replace(b"A", b"-", 1)):
+            with self.subTest(words), self.assertRaisesRegex(aws.Failed, "no public key"):
+                self.connect(words)
 
 
 # Each call takes minutes: SHOAL_EACH_CALL=1 scripts/cloud/aws_test.sh KillTest
@@ -347,7 +421,7 @@ class KillTest(Test):
                 with self.subTest(number=number, kill_before=kill_before):
                     PROVIDER.reset()
                     shutil.rmtree(os.path.join(self.folder, "state"), ignore_errors=True)
-                    said = self.up(SMALL, kill_at=number, kill_before=kill_before)
+                    said = self.up(SMALL_PAIR, kill_at=number, kill_before=kill_before)
                     if not self.killed:
                         self.assertIn("ssh", said)
                         break
@@ -358,16 +432,16 @@ class KillTest(Test):
             self.assertGreater(number, 25)
 
     def test_up_that_was_killed_goes_on(self):
-        self.up(SMALL)
+        self.up(SMALL_PAIR)
         whole = len(PROVIDER.left(REGIONS))
         for number in range(2, 1000, 5 * EACH):
             with self.subTest(number=number):
                 PROVIDER.reset()
                 shutil.rmtree(os.path.join(self.folder, "state"))
-                self.up(SMALL, kill_at=number)
+                self.up(SMALL_PAIR, kill_at=number)
                 if not self.killed:
                     break
-                self.up(SMALL)
+                self.up(SMALL_PAIR)
                 self.assertEqual(len(PROVIDER.left(REGIONS)), whole, PROVIDER.left(REGIONS))
                 self.assertEqual(PROVIDER.refused, [])
         self.assertGreater(number, 30)
@@ -377,7 +451,7 @@ class KillTest(Test):
             with self.subTest(number=number):
                 PROVIDER.reset()
                 shutil.rmtree(os.path.join(self.folder, "state"), ignore_errors=True)
-                self.up(SMALL)
+                self.up(SMALL_PAIR)
                 self.aws("down", "small", kill_at=number, kill_before=number % 2 == 1)
                 if not self.killed:
                     break
@@ -631,6 +705,14 @@ class UsageTest(Test):
                 self.aws(command, path, f"--budget-usd={usd}", code=2)
         self.assertEqual(PROVIDER.calls, [])
 
+    def test_programs_that_are_not_there_are_said(self):
+        for name in ("shoal/shoal", "shoald/shoald"):
+            self.write("programs/" + name, "")
+        said = self.aws("run", self.write("experiment", MANY), "--budget-usd", 100, "--programs",
+                        os.path.join(self.folder, "programs"), code=2)
+        self.assertIn("programs/shoald/machines/shoald-machines", said)
+        self.assertEqual(PROVIDER.calls, [])
+
     def test_an_operator_who_is_nowhere_on_the_internet_is_refused(self):
         for address in ("198.51.100.7/32", "192.0.2.0/24", "203.0.113.1/32", "10.0.0.1/32", "127.0.0.1/32"):
             said = self.up(SMALL.replace(OPERATOR, address), code=2)
@@ -682,6 +764,7 @@ class UsageTest(Test):
                 (("records: 100", "records: 1000000000"), "records: values of 256 MiB"),
                 (("records: 100", "records: 262145 value_bytes: 1024"), "records: values of 256 MiB"),
                 (("paid_minutes: 60", "paid_minutes: 5"), "paid_minutes"),
+                (('"carol"', '"carol" machines: 65'), "carol: machines: 64 at most"),
         ):
             with self.subTest(change=change):
                 text = SMALL.replace(*change)

@@ -19,6 +19,8 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,22}[a-z0-9])?")
 _ZONE = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d)[a-z]")
 # The provider refuses an eighth machine of a zone in a placement group that spreads them.
 _MOST_SPREAD = 7
+# What one job of scripts/party-machines may have.
+_MOST_MACHINES = 64
 # The table passes through the machine that runs scripts/aws, with what it has besides values.
 _MOST_TABLE_BYTES = 256 << 20
 _DEFAULTS = {"usd_per_disk_gib_month": 0.15, "usd_per_address_hour": 0.005, "usd_per_traffic_gib": 0.15}
@@ -98,7 +100,7 @@ class Experiment:
             need(group.region, f"{group.name}: zone: an availability zone, such as eu-central-1a")
             need(re.fullmatch(r"[a-z0-9-]+\.[a-z0-9-]+", group.instance_type), f"{group.name}: instance_type: missing")
             need(8 <= group.disk_gib <= 16384, f"{group.name}: disk_gib: 8 to 16384")
-            need(group.machines <= 100, f"{group.name}: machines: 100 at most")
+            need(group.machines <= _MOST_MACHINES, f"{group.name}: machines: {_MOST_MACHINES} at most")
             price = self._prices.get((group.region, group.instance_type), 0)
             need(0 < price < 1000, f"prices: none for {group.instance_type} in {group.region}")
         need(self.crowd.machines == 1, "crowd: machines: one")
@@ -133,10 +135,9 @@ class Experiment:
             raise Wrong(f"operator_cidr: {error}; for example 198.51.100.7/32") from None
         need(self.operator.prefixlen >= 24, "operator_cidr: 256 addresses (/24) at most")
 
-    def needs_many_machines(self):
-        """A sentence if the programs cannot run this yet, or an empty text."""
-        many = [f"{party.name}: machines: {party.machines}" for party in self.parties if party.machines > 1]
-        return f"{', '.join(many)}: shoald runs one machine a party today, more can be planned only" if many else ""
+    def has_large_party(self):
+        """Whether a party has several machines, which takes programs of its own."""
+        return any(party.machines > 1 for party in self.parties)
 
     def costs(self):
         """(what, US dollars) for everything that is paid for, at most."""

@@ -18,6 +18,9 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 # Debian's own account (https://wiki.debian.org/Cloud/AmazonEC2Image).
 _DEBIAN = "136693071363"
 CLIENTS_PORT = 7300
+_SSH_PORT = 22
+# Where Open MPI listens on the machines of a party of several (scripts/party-machines).
+MACHINES_PORTS = (7400, 7419)
 
 # The rules that a security group begins with.
 _ALL_OUT = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
@@ -55,10 +58,19 @@ def callers(experiment):
     return list(zip(chain, chain[1:]))
 
 
+def addresses_for(caller, called):
+    """The addresses at which the machines of the group `called` are reached by `caller`, in their order."""
+    return [machine.private if caller.region == called.region else machine.public for machine in called.running]
+
+
 def address_for(caller, called):
-    """The address at which the group `called` is reached by `caller`: of its first machine."""
-    machine = called.running[0]
-    return machine.private if caller.region == called.region else machine.public
+    """The address of the first machine."""
+    return addresses_for(caller, called)[0]
+
+
+def subnet_of(group):
+    """Where the machines of a group have their private addresses."""
+    return f"10.0.{group.number}.0/24"
 
 
 def user_data(experiment, identifier, public_key):
@@ -72,8 +84,9 @@ def _credits(group):
     return {"CreditSpecification": {"CpuCredits": "standard"}} if re.match(r"t\d", group.instance_type) else {}
 
 
-def _tcp(port, **where):
-    return {"IpProtocol": "tcp", "FromPort": port, "ToPort": port, **where}
+def _tcp(port, last=None, **where):
+    """A rule for a port, or for those up to `last`."""
+    return {"IpProtocol": "tcp", "FromPort": port, "ToPort": last or port, **where}
 
 
 class Up:
@@ -148,7 +161,7 @@ class Up:
         cloud, region = self._cloud, group.region
         [subnet] = cloud.make(
             f"{group.name}-subnet", region, "subnet", "CreateSubnet", lambda a: [a["Subnet"]["SubnetId"]],
-            VpcId=self._vpc[region], CidrBlock=f"10.0.{group.number}.0/24", AvailabilityZone=group.zone)
+            VpcId=self._vpc[region], CidrBlock=subnet_of(group), AvailabilityZone=group.zone)
         cloud.change(f"{group.name}-subnet-routes", region, "AssociateRouteTable", ("Resource.AlreadyAssociated",),
                      RouteTableId=self._tables[region], SubnetId=subnet)
         [self._groups[group.name]] = cloud.make(
@@ -174,13 +187,13 @@ class Up:
         def of(other):
             return {"UserIdGroupPairs": [{"GroupId": self._groups[other.name]}]}
 
-        come = [_tcp(22, IpRanges=[{"CidrIp": str(self._experiment.operator)}])]
+        come = [_tcp(_SSH_PORT, IpRanges=[{"CidrIp": str(self._experiment.operator)}])]
         # Packages come by http and https.
         go = [_tcp(80, **_ANYWHERE), _tcp(443, **_ANYWHERE)]
         if group.machines > 1:
-            own = {"IpProtocol": "tcp", "FromPort": 0, "ToPort": 65535, **of(group)}
-            come.append(own)
-            go.append(own)
+            own = [_tcp(_SSH_PORT, **of(group)), _tcp(*MACHINES_PORTS, **of(group))]
+            come += own
+            go += own
         for caller, called in callers(self._experiment):
             if caller.region == called.region:
                 if called is group:
@@ -227,13 +240,14 @@ class Up:
             if len(found) < len(identifiers) or any(
                     instance["State"]["Name"] != "running" or not instance.get("PublicIpAddress") for instance in found):
                 return None
-            found.sort(key=lambda instance: instance["AmiLaunchIndex"])
+            found.sort(key=lambda instance: (instance["AmiLaunchIndex"], instance["InstanceId"]))
             return [Machine(group, index, instance["InstanceId"], instance["PrivateIpAddress"],
                             instance["PublicIpAddress"]) for index, instance in enumerate(found)]
 
         return self._cloud.wait(
             f"{group.name} runs", group.region, "DescribeInstances", running, _START_LIMIT_S, planned=[
-                Machine(group, 0, identifiers[0], f"<{group.name}-private>", f"<{group.name}-public>")],
+                Machine(group, index, identifiers[0], f"<{group.name}-private>", f"<{group.name}-public>")
+                for index in range(group.machines)],
             InstanceIds=identifiers)
 
     def _host_key(self, machine):

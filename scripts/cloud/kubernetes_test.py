@@ -27,6 +27,7 @@ CONFIG = experiment.message_class(
 
 VERSION = "1.29"  # the first in which volumes for one pod alone are stable
 PARTY = os.path.join(ROOT, "configs/kubernetes/party.yaml")
+MACHINES = os.path.join(ROOT, "configs/kubernetes/machines.yaml")
 TABLE = os.path.join(ROOT, "configs/kubernetes/table.yaml")
 BIN = os.path.abspath(os.environ.get("SHOAL_BIN", os.path.join(ROOT, "bazel-bin/src")))
 
@@ -80,8 +81,8 @@ EGRESS = [
 ]
 
 
-def problems(documents):
-    """What is wrong with the files, in sentences."""
+def schema_problems(documents):
+    """What Kubernetes would not take, in sentences."""
     found = []
     for document in documents:
         try:
@@ -90,8 +91,12 @@ def problems(documents):
             found.append(f"{document.get('kind')}: {error.message}")
         except kubernetes_validate.SchemaNotFoundError:
             found.append(f"no {document.get('kind')} in {document.get('apiVersion')}")
-    if found:
-        return found
+    return found
+
+
+def pod_problems(documents, mounts_of, volumes_of, claims):
+    """What is soft about pods, in sentences. Mounts are by container, volumes by name; `claims` have templates."""
+    found = []
 
     def need(true, words):
         if not true:
@@ -102,7 +107,7 @@ def problems(documents):
         volumes = {volume["name"]: {what: value for what, value in volume.items() if what != "name"}
                    for volume in pod["volumes"]}
         need(len(volumes) == len(pod["volumes"]) and volumes and
-             all(VOLUMES.get(name) == volume for name, volume in volumes.items()), "other volumes")
+             all(volume in volumes_of.get(name, ()) for name, volume in volumes.items()), "other volumes")
         need(own.get("fsGroupChangePolicy") == "OnRootMismatch", "each start opens the state to the group")
         need(pod.get("automountServiceAccountToken") is False, "has a token of the cluster")
         need(not pod.get("hostNetwork") and not pod.get("hostPID") and not pod.get("hostIPC"), "shares with the host")
@@ -117,9 +122,23 @@ def problems(documents):
             need(hard.get("capabilities") == {"drop": ["ALL"]}, "has capabilities")
             need({"cpu", "memory"} <= set(container.get("resources", {}).get("limits", {})), "takes any memory")
             mounts = {mount["mountPath"]: (mount["name"], mount.get("readOnly", False)) for mount in container["volumeMounts"]}
-            need(mounts == MOUNTS.get(container["name"]) and len(mounts) == len(container["volumeMounts"]), "other mounts")
+            need(mounts == mounts_of.get(container["name"]) and len(mounts) == len(container["volumeMounts"]), "other mounts")
             need(all(set(mount) <= {"name", "mountPath", "readOnly"} for mount in container["volumeMounts"]), "other mounts")
-            need({name for name, _ in mounts.values()} <= set(volumes) | {"state"}, "mounts what is not there")
+            need({name for name, _ in mounts.values()} <= set(volumes) | claims, "mounts what is not there")
+    return found
+
+
+def problems(documents):
+    """What is wrong with party.yaml or table.yaml, in sentences."""
+    found = schema_problems(documents)
+    if found:
+        return found
+    found = pod_problems(documents, MOUNTS, {name: [volume] for name, volume in VOLUMES.items()}, {"state"})
+
+    def need(true, words):
+        if not true:
+            found.append(words)
+
     for document in documents:
         if document["kind"] != "StatefulSet":
             continue
@@ -166,6 +185,165 @@ def problems(documents):
         need(policy.get("ingress") == INGRESS, "others than the party before get in")
         need(policy.get("egress") == EGRESS, "others than the party after are reached")
     return found
+
+
+# What machines.yaml has, and nothing else.
+LARGE_MOUNTS = {
+    "keys": {"/secret/party": ("secret", True), "/secret/ssh": ("ssh", True), "/keys": ("keys", False)},
+    "machine": {**MOUNTS["shoald"], "/tmp": ("tmp", False)},
+}
+LARGE_SECRETS = {"bob-head": ("bob-keys", "bob-ssh-head"), "bob-machine": ("bob-machine-keys", "bob-ssh-machine")}
+LARGE_VOLUMES = {
+    "config": [VOLUMES["config"]], "public": [VOLUMES["public"]], "keys": [VOLUMES["keys"]],
+    "tmp": [{"emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
+    **{name: [{"secret": {"secretName": secrets[i], "defaultMode": 0o440}} for secrets in LARGE_SECRETS.values()]
+       for i, name in enumerate(("secret", "ssh"))},
+}
+BOB = {"app": "shoal", "party": "bob"}
+MACHINES_PORTS = {"protocol": "TCP", "port": 7400, "endPort": 7419}
+LARGE_INGRESS = INGRESS + [
+    {"from": [{"podSelector": {"matchLabels": BOB}}], "ports": [MACHINES_PORTS]},
+    {"from": [{"podSelector": {"matchLabels": {**BOB, "machine": "head"}}}], "ports": [{"protocol": "TCP", "port": 2222}]},
+]
+LARGE_EGRESS = [
+    EGRESS[0], {"to": [{"podSelector": {"matchLabels": BOB}}], "ports": [MACHINES_PORTS, {"protocol": "TCP", "port": 2222}]},
+    EGRESS[1]]
+LARGE_PROBES = {
+    "bob-head": PROBES,
+    "bob-machine": {"startupProbe": None, "readinessProbe": PROBES["readinessProbe"], "livenessProbe": {
+        "tcpSocket": {"port": "ssh"}, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 6}},
+}
+APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": BOB}}]}}
+
+
+def large_problems(documents):
+    """What is wrong with machines.yaml, in sentences."""
+    found = schema_problems(documents)
+    if found:
+        return found
+    found = pod_problems(documents, LARGE_MOUNTS, LARGE_VOLUMES, {"state", "table"})
+
+    def need(true, words):
+        if not true:
+            found.append(words)
+
+    sets = {one["metadata"]["name"]: one["spec"] for one in documents if one["kind"] == "StatefulSet"}
+    need(set(sets) == set(LARGE_SECRETS), "other StatefulSets")
+    names = [f"{name}-{i}" for name, spec in sets.items() for i in range(spec["replicas"])]
+    for name, spec in sets.items():
+        role = {"bob-head": "head", "bob-machine": "other"}[name]
+        pod = spec["template"]["spec"]
+        need(name != "bob-head" or spec["replicas"] == 1, "more than one head")
+        need(spec.get("podManagementPolicy") == "Parallel", "pods that wait for each other")
+        need(spec.get("updateStrategy") == {"type": "OnDelete"}, "restarts by itself, which ends rounds")
+        need(pod.get("terminationGracePeriodSeconds") == 60, "no time to erase secrets")
+        need(spec["selector"]["matchLabels"] == {**BOB, "machine": role} == spec["template"]["metadata"]["labels"],
+             "selector and labels differ")
+        need(pod.get("affinity") == APART, "two machines on one node")
+        secrets = tuple(volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume)
+        need(secrets == LARGE_SECRETS[name], "secrets of others")
+        claims = {claim["metadata"]["name"]: claim["spec"]["accessModes"] for claim in spec["volumeClaimTemplates"]}
+        need(claims == {"state": ["ReadWriteOncePod"], "table": ["ReadWriteOnce"]}, "two processes may have the state")
+        [container] = pod["containers"]
+        need({probe: container.get(probe) for probe in PROBES} == LARGE_PROBES[name], "other probes")
+        named = {port["name"]: port["containerPort"] for port in container["ports"]}
+        need(named == {"peer": 7301, "monitoring": 9464, **({"ssh": 2222} if role == "other" else {})}, "other ports")
+        command = ["/usr/local/bin/machine", role] + (
+            [f"{pod_name}.{spec['serviceName']}" for pod_name in names] if role == "head" else [])
+        need(container["command"] == command, "other machines than there are pods")
+        need([one["command"] for one in pod["initContainers"]] == [["/usr/local/bin/machine", "keys"]], "keys are not copied")
+    services = {one["metadata"]["name"]: one["spec"] for one in documents if one["kind"] == "Service"}
+    need({service["selector"].get("statefulset.kubernetes.io/pod-name") for service in services.values()} ==
+         {None, *names}, "not an address for each machine")
+    for name, service in services.items():
+        pod_name = service["selector"].get("statefulset.kubernetes.io/pod-name")
+        need({**BOB, **({"statefulset.kubernetes.io/pod-name": pod_name} if pod_name else {})} == service["selector"],
+             "a Service selects others")
+        need([(port["port"], port["targetPort"]) for port in service["ports"]] == [(7301, "peer")],
+             "a Service has other ports")
+        need(service.get("publishNotReadyAddresses") is True, "a party that is not well is cut off")
+        if pod_name:
+            need(service.get("loadBalancerSourceRanges") == [BEFORE], "the load balancer lets others in")
+            need(service.get("externalTrafficPolicy") == "Local", "nobody sees who connects")
+        else:
+            need(name == "bob" and service.get("clusterIP") == "None", "no headless Service")
+    need(of(documents, "ConfigMap")["data"]["party.textproto"] == of(read(PARTY), "ConfigMap")["data"]["party.textproto"],
+         "another configuration than that of one machine")
+    policy = of(documents, "NetworkPolicy")["spec"]
+    need(policy["podSelector"]["matchLabels"] == BOB, "the NetworkPolicy is of others")
+    need(set(policy["policyTypes"]) == {"Ingress", "Egress"}, "the NetworkPolicy lets all out, or in")
+    need(policy.get("ingress") == LARGE_INGRESS, "others get in")
+    need(policy.get("egress") == LARGE_EGRESS, "others are reached")
+    return found
+
+
+class LargePartyTest(unittest.TestCase):
+    """machines.yaml. machines_namespaces_test.py runs its pods."""
+
+    def test_the_file_is_valid_and_hard(self):
+        self.assertEqual(large_problems(read(MACHINES)), [])
+
+    def test_broken_variants_are_found(self):
+        def stateful(documents, name="bob-machine"):
+            return of(documents, "StatefulSet", name)["spec"]
+
+        def pod(documents, name="bob-machine"):
+            return stateful(documents, name)["template"]["spec"]
+
+        def machine(documents, name="bob-machine"):
+            return pod(documents, name)["containers"][0]
+
+        def rule(documents, direction, i):
+            return of(documents, "NetworkPolicy")["spec"][direction][i]
+
+        for name, change in {
+                "unknown field": lambda d: stateful(d).update(replicaCount=1),
+                "wrong type": lambda d: rule(d, "ingress", 1)["ports"][0].update(endPort="7419"),
+                "two heads": lambda d: stateful(d, "bob-head").update(replicas=2),
+                "a machine more than the head knows": lambda d: stateful(d).update(replicas=3),
+                "a machine less than the head knows": lambda d: machine(d, "bob-head")["command"].pop(),
+                "two machines on one node": lambda d: pod(d).pop("affinity"),
+                "the signing key at all": lambda d: pod(d)["volumes"][2]["secret"].update(secretName="bob-keys"),
+                "the head's ssh key at all": lambda d: pod(d)["volumes"][3]["secret"].update(secretName="bob-ssh-head"),
+                "others reach Open MPI": lambda d: rule(d, "ingress", 1).update({"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}),
+                "all pods reach Open MPI": lambda d: rule(d, "ingress", 1)["from"][0].update(podSelector={}),
+                "the party before reaches Open MPI": lambda d: rule(d, "ingress", 0)["ports"].append(dict(MACHINES_PORTS)),
+                "all machines may use ssh": lambda d: rule(d, "ingress", 2)["from"][0]["podSelector"]["matchLabels"].pop(
+                    "machine"),
+                "ssh from anywhere": lambda d: rule(d, "ingress", 2).pop("from"),
+                "the world is reached": lambda d: rule(d, "egress", 1).pop("to"),
+                "root": lambda d: pod(d)["securityContext"].update(runAsUser=0),
+                "a container as root": lambda d: machine(d)["securityContext"].update(runAsUser=0, runAsNonRoot=False),
+                "privileges": lambda d: machine(d, "bob-head")["securityContext"].update(allowPrivilegeEscalation=True),
+                "host's network": lambda d: pod(d).update(hostNetwork=True),
+                "a token of the cluster": lambda d: pod(d).pop("automountServiceAccountToken"),
+                "no limits": lambda d: machine(d).update(resources={}),
+                "state inside the container": lambda d: machine(d)["volumeMounts"].pop(4),
+                "keys on a disk": lambda d: pod(d)["volumes"][4].update(emptyDir={}),
+                "no keys are copied": lambda d: pod(d)["initContainers"][0].update(command=["/bin/true"]),
+                "no address for a machine": lambda d: d.remove(of(d, "Service", "bob-peer-2")),
+                "one address for two machines": lambda d: of(d, "Service", "bob-peer-2")["spec"]["selector"].update(
+                    {"statefulset.kubernetes.io/pod-name": "bob-machine-0"}),
+                "ssh for the load balancer": lambda d: of(d, "Service", "bob-peer-1")["spec"]["ports"].append(
+                    {"name": "ssh", "port": 2222, "targetPort": "ssh"}),
+                "a load balancer for all": lambda d: of(d, "Service", "bob-peer-1")["spec"].pop("loadBalancerSourceRanges"),
+                "names of ready pods alone": lambda d: of(d, "Service", "bob")["spec"].pop("publishNotReadyAddresses"),
+                "restarted when sick": lambda d: machine(d, "bob-head")["livenessProbe"]["httpGet"].update(path="/healthz"),
+                "restarts by itself": lambda d: stateful(d).update(updateStrategy={"type": "RollingUpdate"}),
+                "another configuration": lambda d: of(d, "ConfigMap")["data"].update({"party.textproto": "party: 2"}),
+        }.items():
+            with self.subTest(name):
+                documents = copy.deepcopy(read(MACHINES))
+                change(documents)
+                self.assertNotEqual(large_problems(documents), [])
+
+    def test_the_image_has_the_libraries(self):
+        with open(os.path.join(ROOT, "configs/kubernetes/machines.Containerfile"), encoding="utf-8") as file:
+            text = file.read().replace("\\\n", " ")
+        installed = re.search(r"--no-install-recommends +(.*?) *&&", text)[1].split()
+        self.assertEqual(sorted(installed), sorted(
+            workload.LIBRARIES + workload.LARGE_PARTY_LIBRARIES + ("openssh-server", "python3")))
 
 
 class KubernetesTest(unittest.TestCase):

@@ -70,9 +70,6 @@ def _warn(one):
 
 def _allow(one, budget_usd):
     """Raises Wrong, OverBudget."""
-    many = one.needs_many_machines()
-    if many:
-        raise Wrong(many)
     if not one.operator.is_global:
         raise Wrong(f"operator_cidr: {one.operator} is no address of the internet: which one is this machine's?")
     # Before anything is paid for.
@@ -87,9 +84,6 @@ def _allow(one, budget_usd):
 
 def plan(options):
     one = experiment.read(options.file)
-    many = one.needs_many_machines()
-    if many:
-        print(f"`run` and `up` refuse this: {many}.", file=sys.stderr)
     _warn(one)
     cloud = aws.Plan(one.name)
     _account(cloud, one.regions[0])
@@ -146,7 +140,7 @@ def _up(one, book):
     there = remote.Remote(book.folder, machines, host_keys)
     there.reach()
     book.set(machines={machine.identifier: {
-        "group": machine.group.name, "private": machine.private, "public": machine.public,
+        "group": machine.group.name, "index": machine.index, "private": machine.private, "public": machine.public,
         "host_key": host_keys[machine.identifier]} for machine in machines})
     return there
 
@@ -157,9 +151,9 @@ def _again(one, book):
     if not known:
         raise Wrong(f"{one.name}: has no machines yet: scripts/aws up")
     for group in one.groups:
-        group.running = [infrastructure.Machine(group, index, identifier, machine["private"], machine["public"])
-                         for index, (identifier, machine) in enumerate(
-                             item for item in sorted(known.items()) if item[1]["group"] == group.name)]
+        group.running = [infrastructure.Machine(group, machine.get("index", 0), identifier, machine["private"], machine["public"])
+                         for identifier, machine in sorted(known.items(), key=lambda item: item[1].get("index", 0))
+                         if machine["group"] == group.name]
     return remote.Remote(book.folder, [machine for group in one.groups for machine in group.running],
                          {identifier: machine["host_key"] for identifier, machine in known.items()})
 
@@ -178,9 +172,9 @@ def _down(book, settle_s=_SETTLE_S, by_tags=False):
     if by_tags and not book.content.get("found"):
         raise Failed(f"nothing has the id {book.content['id']} in {', '.join(regions)}: is it in another region?")
     book.set(down=True, machines={})
-    for name in ("key", "key.pub"):
-        if os.path.exists(os.path.join(book.folder, name)):
-            os.remove(os.path.join(book.folder, name))
+    for file in ("key", "key.pub"):
+        if os.path.exists(os.path.join(book.folder, file)):
+            os.remove(os.path.join(book.folder, file))
     say(f"{name}: nothing is left in {', '.join(regions)}")
 
 
@@ -194,7 +188,8 @@ def _out(one, book, options):
 def _collect(there, one, book, options, whole=False):
     out = _out(one, book, options)
     workload.collect(there, one, out, {
-        "machines": ", ".join(f"{group.name}: {group.instance_type} in {group.zone}" for group in one.groups),
+        "machines": ", ".join(f"{group.name}: {f'{group.machines} x ' if group.machines > 1 else ''}"
+                              f"{group.instance_type} in {group.zone}" for group in one.groups),
         "commit": book.content["commit"][:12], "date": book.content["begun"]}, whole)
     print(out)
 
@@ -225,15 +220,16 @@ def run(options):
     _allow(one, options.budget_usd)
     if one.study and options.programs:
         raise Wrong("--programs: a study is built on its machine")
-    if options.programs and not os.path.exists(os.path.join(options.programs, "shoald", "shoald")):
-        raise Wrong(f"--programs: no {options.programs}/shoald/shoald")
+    for program in workload.programs_of(one) if options.programs else ():
+        if not os.path.exists(os.path.join(options.programs, program)):
+            raise Wrong(f"--programs: no {options.programs}/{program}")
     book = _begin(one, options)
     _out(one, book, options)
     try:
         there = _up(one, book)
         # Longer than this no machine is there.
         limit_s = one.paid_minutes * 60
-        workload.install(there, options.programs, limit_s)
+        workload.install(there, one, options.programs, limit_s)
         try:
             (workload.Study if one.study else workload.Rounds)(there, one).run(limit_s)
         except Failed as error:

@@ -103,6 +103,7 @@ class Provider:
             self.account = ACCOUNT
             self.on_run = lambda machine, user_data: None  # machine: as described
             self.on_end = lambda identifier: None
+            self.on_rules = lambda: None  # those of a security group have changed
             self.console = self._plain_console
             self._counts = collections.Counter()
             self._groups = {}     # (region, name) -> {"strategy", "tags", "machines", "zones"}
@@ -317,6 +318,12 @@ class Provider:
     def _AuthorizeSecurityGroupIngress(self, call):
         if "0.0.0.0/0" in call.parameters.values():
             raise Refused("Rule.OpenToAll")
+
+    def _after_AuthorizeSecurityGroupIngress(self, _, content):
+        self.on_rules()
+        return content
+
+    _after_AuthorizeSecurityGroupEgress = _after_AuthorizeSecurityGroupIngress
 
     def _DeleteSecurityGroup(self, call):
         group = call.parameters["GroupId"]

@@ -58,6 +58,7 @@ class Remote:
         """`host_keys`: identifier -> "ssh-ed25519 AAAA..". """
         self._folder = folder
         self.machines = machines
+        self.host_keys = host_keys
         self._here = threading.local()  # of a thread of `each`: its _Together
         with open(os.path.join(folder, "known_hosts"), "w", encoding="utf-8") as file:
             for machine in machines:

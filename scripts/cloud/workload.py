@@ -17,7 +17,8 @@ import time
 
 from cloud.aws import Failed, say
 from cloud.experiment import Wrong
-from cloud.infrastructure import address_for, callers, port_of
+from cloud.infrastructure import address_for, addresses_for, callers, port_of
+from cloud.large_party import LargeParty
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -28,26 +29,48 @@ from lib import chain, results  # noqa: E402 (the studies' code)
 # What `shoal` and `shoald` need of Debian 12, when they come from elsewhere.
 LIBRARIES = ("libabsl20220623", "libboost-program-options1.81.0", "libfmt9", "libprometheus-cpp-core1.0",
              "libprotobuf32", "libsodium23", "libspdlog1.10", "libssl3", "libstdc++6")
+# And `shoald-machines`, which a party of several machines runs.
+LARGE_PARTY_LIBRARIES = ("libopenmpi3", "openmpi-bin", "openssh-client")
 COLUMNS = results.POINT + results.MEASURED + ("machines", "commit", "date")
 
 _MOST_FILES = 1000
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*(?:/[A-Za-z0-9_][A-Za-z0-9._-]*){0,3}")
 
 
+def programs_of(experiment):
+    """What the machines run, below bazel-bin/src."""
+    return ("shoal/shoal", "shoald/shoald") + (
+        ("shoald/machines/shoald-machines",) if experiment.has_large_party() else ())
+
+
+def _libraries(experiment):
+    return LIBRARIES + (LARGE_PARTY_LIBRARIES if experiment.has_large_party() else ())
+
+
+def _targets(experiment):
+    return " ".join("//src/" + ":".join(program.rsplit("/", 1)) for program in programs_of(experiment))
+
+
 def plan_steps(experiment, programs):
     """What is done on the machines, one line each, for people."""
     if programs:
-        yield f"each machine: takes shoal and shoald from {programs}; installs {' '.join(LIBRARIES)}"
+        yield (f"each machine: takes {' '.join(programs_of(experiment))} from {programs}; installs "
+               f"{' '.join(_libraries(experiment))}")
     else:
-        yield "each machine: takes this tree's last commit; scripts/setup; bazel build --config=opt //src/shoal //src/shoald"
+        yield f"each machine: takes this tree's last commit; scripts/setup; bazel build --config=opt {_targets(experiment)}"
     if experiment.study:
         yield f"crowd: scripts/study {experiment.study.name} {' '.join(experiment.study.arguments)}".rstrip()
         return
     yield "each party: shoal keys generate; only the announcement leaves the machine"
     yield "crowd: shoal roster assemble, from the announcements; each party: shoal roster sign; crowd: shoal roster aggregate"
     yield "crowd: shoal table build; each party: shoal table sign; crowd: shoal table aggregate"
+    for group in experiment.parties:
+        if group.machines > 1:
+            yield (f"{group.name}: ssh-keygen on its first machine; its others take commands from there; by that ssh they get "
+                   "keys (shoal keys machine), roster, table")
     for queries in experiment.rounds.queries:
-        yield (f"each party: shoald; crowd: shoal simulate, {queries} queries, every answer compared with the table"
+        runs = "shoald or party-machines" if experiment.has_large_party() else "shoald"
+        yield (f"each party: {runs}; crowd: shoal simulate, {queries} queries, every answer compared with the table"
                f" (x {experiment.rounds.repetitions or 1})")
 
 
@@ -57,19 +80,23 @@ def commit():
     return done.stdout.strip() or "unknown"
 
 
-def install(remote, programs, limit_s):
-    """`programs`: a folder as bazel-bin/src with both programs, or None, for a build on each machine."""
+def install(remote, experiment, programs, limit_s):
+    """Each machine has the experiment's programs below programs/, and party-machines, when this returns.
+
+    `programs`: a folder as bazel-bin/src that has them, or None, for a build on each machine.
+    """
     if programs:
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w") as tar:
-            for name in ("shoal", "shoald"):
+            for name in programs_of(experiment):
                 # Bazel's are links.
-                tar.add(os.path.realpath(os.path.join(programs, name, name)), f"{name}/{name}")
+                tar.add(os.path.realpath(os.path.join(programs, name)), name)
+            tar.add(os.path.realpath(os.path.join(ROOT, "scripts", "party-machines")), "party-machines")
 
         def take(machine):
             remote.run(machine, "rm -rf programs; mkdir programs; tar -x -C programs", content.getvalue())
             remote.job(machine, "install", "sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "
-                       f"--no-install-recommends {' '.join(LIBRARIES)}", limit_s)
+                       f"--no-install-recommends {' '.join(_libraries(experiment))}", limit_s)
     else:
         bundle = subprocess.run(["git", "-C", ROOT, "bundle", "create", "-q", "-", "HEAD"],
                                 stdout=subprocess.PIPE, check=True).stdout
@@ -78,8 +105,10 @@ def install(remote, programs, limit_s):
             remote.put(machine, "shoal.bundle", bundle)
             remote.job(machine, "build", "set -e; sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq git; "
                        "rm -rf shoal; git clone -q shoal.bundle shoal; cd shoal; scripts/setup; "
-                       "bazel build --config=opt //src/shoal //src/shoald; "
-                       "cd; ln -sfn shoal/bazel-bin/src programs", limit_s)
+                       f"bazel build --config=opt {_targets(experiment)}; "
+                       "cd; rm -rf programs; mkdir programs; cd programs; "
+                       "ln -s ../shoal/bazel-bin/src/shoal ../shoal/bazel-bin/src/shoald ../shoal/scripts/party-machines .",
+                       limit_s)
 
     say("programs:", "copying" if programs else "building on each machine")
     remote.each(remote.machines, take)
@@ -111,18 +140,25 @@ class Rounds:
         self._remote = remote
         self._experiment = experiment
         self._rounds = experiment.rounds
+        # The first machine of each, a party's head, and all of them.
         self._parties = [party.running[0] for party in experiment.parties]
+        self._machines = [machine for party in experiment.parties for machine in party.running]
+        self._large = {party.number: LargeParty(remote, party) for party in experiment.parties if party.machines > 1}
         self._crowd = experiment.crowd.running[0]
 
     def run(self, limit_s):
         """Leaves results/round-N.json at the crowd's machine for each round."""
         remote = self._remote
-        remote.each(self._parties, self._stop)
+        self._stop()
         remote.run(self._crowd, "rm -rf anybody results; mkdir anybody results")
         plan = self._plan()
         self._roster(plan)
         self._table(plan)
         self._configure()
+        for party in self._large.values():
+            say("ssh, keys and table of a party's other machines")
+            party.connect()
+            party.hand_out()
         for number, (queries, repetition) in enumerate(asked_for(self._rounds), 1):
             say(f"round {number}: {queries} queries")
             self._round(number, plan, queries, repetition, limit_s)
@@ -141,11 +177,12 @@ class Rounds:
     def _roster(self, plan):
         remote, experiment = self._remote, self._experiment
         settings = [f'deployment: "{experiment.name}"', "epoch: 1", f"noise {{ {chain.noise_text(plan['noise'])} }}",
-                    "clock_tolerance_s: 60", f"max_slots: {max(self._rounds.queries)}"]
+                    "clock_tolerance_s: 60", f"max_slots: {max(map(self._room, self._rounds.queries))}"]
         for caller, party in callers(experiment):
             where = "client_address" if party.number == 1 else "peer_address"
-            settings.append(f'parties {{ number: {party.number} name: "{party.name}" '
-                            f'{where}: "{address_for(caller, party)}:{port_of(party)}" machines: {party.machines} }}')
+            first, *others = [f'{where}: "{address}:{port_of(party)}"' for address in addresses_for(caller, party)]
+            settings.append(f'parties {{ number: {party.number} name: "{party.name}" {first} machines: {party.machines} '
+                            + " ".join(f"other_machines {{ {other} }}" for other in others) + " }")
         remote.put(self._crowd, "anybody/settings.textproto", "\n".join(settings + [""]).encode())
         say("keys and roster")
 
@@ -206,25 +243,46 @@ class Rounds:
                 'pinned_parties_file: "pinned.textproto"', 'table_directory: "table"', 'state_directory: "state"',
                 f'listen_address: "0.0.0.0:{port_of(machine.group)}"', f"stage_limit_s: {chain.WINDOW_S}", ""]).encode())
 
-    def _stop(self, machine):
-        self._remote.run(machine, "if [ -e party/pid ]; then kill -9 $(cat party/pid) 2>/dev/null || true; "
-                         "rm -rf party/pid party/state; fi")
+    def _stop(self):
+        self._remote.each(self._parties, self._end)
+        # Of the others nobody is left, or none that hears from the head.
+        self._remote.each(self._machines, lambda machine: self._remote.run(
+            machine, "kill -9 $(cat party/machine 2>/dev/null) 2>/dev/null || true; "
+            "rm -rf party/pid party/machine party/state"))
+
+    def _end(self, head):
+        """Ends a party's process, or the launcher of its machines, which takes a while to end them."""
+        name, polls = ("TERM", 600) if head.group.machines > 1 else ("KILL", 0)
+        self._remote.run(head, "if [ -e party/pid ]; then pid=$(cat party/pid); "
+                         f"kill -{name} $pid 2>/dev/null || true; polls={polls}; "
+                         "while [ $polls -gt 0 ] && grep -qs '^State:.[^Z]' /proc/$pid/status; do "
+                         "sleep 0.1; polls=$((polls - 1)); done; kill -9 $pid 2>/dev/null || true; fi")
+
+    def _room(self, queries):
+        """Slots of a round for so many queries: each machine of the frontend has an equal share of these."""
+        return min(queries * self._experiment.parties[0].machines, 1 << 28)
 
     def _start(self, machine, queries):
+        """Returns once a party, whose first machine this is, serves."""
         config = ""
         if machine.group.number == 1:
             # All of the crowd's queries come from one address.
             crowd = address_for(machine.group, self._experiment.crowd)
-            config = f'{chain.rounds_text(queries)}\nshared_addresses: "{crowd}"\n'
-        self._remote.run(machine, "cd party; cat common.textproto - >party.textproto; : >log; ulimit -c 0; "
-                         "setsid -f sh -c 'echo $$ >pid; exec shoald --config party.textproto' >>log 2>&1 </dev/null; "
+            config = f'{chain.rounds_text(queries, self._room(queries))}\nshared_addresses: "{crowd}"\n'
+        self._remote.each(machine.group.running, lambda one: self._remote.run(
+            one, "cd party; cat common.textproto - >party.textproto; : >log; : >launcher.log", config.encode()))
+        large = self._large.get(machine.group.number)
+        command = large.launcher() if large else "shoald --config party.textproto"
+        self._remote.run(machine, "cd party; ulimit -c 0; "
+                         f"setsid -f sh -c {shlex.quote('echo $$ >pid; exec ' + command)} "
+                         f">>{'launcher.log' if large else 'log'} 2>&1 </dev/null; "
                          "until [ -s pid ]; do sleep 0.1; done; until grep -q 'listens on' log; do "
-                         "kill -0 $(cat pid) || { tail -n 5 log >&2; exit 1; }; sleep 0.2; done",
-                         config.encode(), limit_s=3600)
+                         "kill -0 $(cat pid) || { tail -n 5 launcher.log log >&2; exit 1; }; sleep 0.2; done",
+                         limit_s=3600)
 
     def _rest(self, machine):
-        """Waits until a party rests: the noise of the round that it has opened is made."""
-        self._remote.run(machine, "pid=$(cat party/pid); calm=0; used=0; while [ $calm -lt 3 ]; do sleep 0.2; "
+        """Waits until a party's machine rests: the noise of the round that it has opened is made."""
+        self._remote.run(machine, "pid=$(cat party/machine 2>/dev/null || cat party/pid); calm=0; used=0; while [ $calm -lt 3 ]; do sleep 0.2; "
                          "kill -0 $pid; now=$(awk '{ print $14 + $15 }' /proc/$pid/stat); "
                          "if [ $((now - used)) -le 3 ]; then calm=$((calm + 1)); else calm=0; fi; used=$now; done",
                          limit_s=chain.WINDOW_S)
@@ -243,7 +301,7 @@ class Rounds:
                 self._start(machine, queries)
             remote.run(self._crowd, "cd anybody; until shoal status --config client.textproto --format json | "
                        "grep -q 'open for onions'; do sleep 0.2; done", limit_s=300)
-            remote.each(self._parties, self._rest)
+            remote.each(self._machines, self._rest)
             remote.job(self._crowd, f"round-{number}", "set -e; cd anybody; $HOME/programs/shoal/shoal simulate "
                        f"--config client.textproto --table table --devices {devices} --pad {queries // devices} "
                        "--apps all --zipf 0 --share-connections --verify distinct --format json >simulate.json",
@@ -252,7 +310,7 @@ class Rounds:
             status = _json(remote.run(
                 self._crowd, "cd anybody; shoal status --config client.textproto --format json"))
         finally:
-            remote.each(self._parties, self._stop)
+            self._stop()
         point = {**self._point(), "queries": queries, "devices": devices, "repetition": repetition}
         row = {**point, "rows": rows, "row_bytes": plan["table"]["row_bytes"], "mechanism": plan["noise"]["mechanism"]}
         remote.put(self._crowd, f"results/round-{number}.json",
@@ -303,7 +361,7 @@ def collect(remote, experiment, out, facts, whole=False):
         say(f"collected: {path}")
     for group in experiment.groups:
         for machine in group.running:
-            log = remote.run(machine, "cat jobs/*/log party/log 2>/dev/null | tail -c 10000000 || true")
+            log = remote.run(machine, "cat jobs/*/log party/launcher.log party/log 2>/dev/null | tail -c 10000000 || true")
             os.makedirs(os.path.join(out, "logs"), exist_ok=True)
             with open(os.path.join(out, "logs", f"{machine}.log"), "wb") as file:
                 file.write(log)

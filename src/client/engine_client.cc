@@ -18,8 +18,11 @@ namespace {
 // Decrypted, in memory.
 class EngineAnswers final : public RowAnswers {
  public:
-  EngineAnswers(std::vector<uint32_t> rows, SecretVector<uint8_t> records, size_t record_bytes)
-      : rows_(std::move(rows)), records_(std::move(records)), record_bytes_(record_bytes) {}
+  EngineAnswers(std::vector<uint32_t> rows, std::unique_ptr<pir::Batch> batch, size_t record_bytes)
+      : rows_(std::move(rows)),
+        batch_(std::move(batch)),
+        records_(batch_->TakeRecords()),
+        record_bytes_(record_bytes) {}
 
   std::span<const uint32_t> rows() const override { return rows_; }
   absl::Status Read(size_t first, MutableBytes out) const override {
@@ -27,6 +30,9 @@ class EngineAnswers final : public RowAnswers {
     std::copy_n(records_.begin() + static_cast<ptrdiff_t>(first * record_bytes_), out.size(),
                 out.begin());
     return absl::OkStatus();
+  }
+  absl::Status Judge(const std::vector<bool>& verified) override {
+    return batch_->Judge(records_, verified);
   }
   absl::Status Erase() override {
     rows_ = {};
@@ -36,6 +42,7 @@ class EngineAnswers final : public RowAnswers {
 
  private:
   std::vector<uint32_t> rows_;
+  const std::unique_ptr<pir::Batch> batch_;
   SecretVector<uint8_t> records_;
   const size_t record_bytes_;
 };
@@ -216,7 +223,12 @@ absl::Status EngineClient::Open() {
   std::vector<wire::PirSetup> setups;
   for (const wire::SignedPirSetup& setup : signed_setups) setups.push_back(setup.setup());
   SHOAL_ASSIGN_OR_RETURN(costs_.bytes, engine_.SizesOf(setups[0]));
-  const pir::SessionOptions options = {.pool = environment_.pool, .store = options_.store};
+  const pir::SessionOptions options = {
+      .pool = environment_.pool,
+      .store = options_.store,
+      .check = [this](std::span<const uint64_t> rows, BytesView records) {
+        return CheckRecords(rows, records);
+      }};
   const Stopwatch stopwatch;
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<pir::Session> session,
                          engine_.OpenSession(setups, options));
@@ -236,6 +248,20 @@ absl::Status EngineClient::Open() {
   }
   session_ = std::move(session);
   return absl::OkStatus();
+}
+
+absl::Status EngineClient::CheckRecords(std::span<const uint64_t> rows, BytesView records) const {
+  const size_t bytes = deployment_.manifest().answer_bytes();
+  SHOAL_CHECK(records.size() == rows.size() * bytes);
+  std::vector<table::RowAnswer> answers;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    answers.push_back({rows[i], records.subspan(i * bytes, bytes)});
+  }
+  const std::vector<absl::Status> verified = deployment_.map().VerifyAnswers(
+      deployment_.roster(), answers, *environment_.random, environment_.pool);
+  const auto wrong = std::ranges::count_if(verified, [](const auto& one) { return !one.ok(); });
+  if (wrong == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(wrong, " of ", rows.size(), " records"));
 }
 
 absl::Status EngineClient::BringForward(pir::Session& session, const wire::SignedPirSetup& setup) {
@@ -288,7 +314,7 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> EngineClient::Ask(const Wanted& want
   SHOAL_RETURN_IF_ERROR(PrepareFor(count));
   const SecretVector<uint64_t> rows(wanted.rows.begin(), wanted.rows.end());
   SHOAL_ASSIGN_OR_RETURN(
-      const std::unique_ptr<pir::Batch> batch,
+      std::unique_ptr<pir::Batch> batch,
       session_->Ask(
           {.rows = rows, .keys = count, .spread = deployment_.manifest().content().has_hashed()}));
   double query_seconds = 0, answer_seconds = 0, recover_seconds = 0;
@@ -310,7 +336,7 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> EngineClient::Ask(const Wanted& want
     costs_.answer_seconds = answer_seconds / static_cast<double>(count);
     costs_.recover_seconds = recover_seconds / static_cast<double>(count);
   }
-  return std::make_unique<EngineAnswers>(wanted.rows, batch->TakeRecords(),
+  return std::make_unique<EngineAnswers>(wanted.rows, std::move(batch),
                                          deployment_.manifest().answer_bytes());
 }
 

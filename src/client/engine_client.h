@@ -18,6 +18,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,8 @@ class EngineClient final : public RowSource {
   // At the same time from all servers; waits for all of them, also after an error.
   absl::StatusOr<std::vector<Bytes>> FetchAll(std::vector<pir::Request>& requests);
   absl::Status PrepareFor(uint64_t keys);
+  // Whether all parties have signed each record as its row's (pir::SessionOptions::check).
+  absl::Status CheckRecords(std::span<const uint64_t> rows, BytesView records) const;
   absl::Status BringForward(pir::Session& session, const wire::SignedPirSetup& setup);
 
   const Deployment& deployment_;

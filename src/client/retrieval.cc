@@ -130,11 +130,14 @@ absl::Status LookUp(const Deployment& deployment, RowSource& source, Keys& keys,
   source.HangUp();
   SHOAL_ASSIGN_OR_RETURN(const CheckedAnswers checked,
                          Verify(deployment, *answers, wanted.rows, environment));
+  // What was verified is delivered all the same.
+  const absl::Status judged = answers->Judge(checked.verified());
   SHOAL_RETURN_IF_ERROR(CheckNotExpired(deployment, *environment.clock));
   SHOAL_RETURN_IF_ERROR(
       Deliver(checked, deployment.manifest().answer_bytes(), keys, results, environment));
   SHOAL_RETURN_IF_ERROR(results.Finish());
-  return answers->Erase();
+  SHOAL_RETURN_IF_ERROR(answers->Erase());
+  return judged;
 }
 
 absl::StatusOr<std::vector<Lookup>> LookUp(const Deployment& deployment, RowSource& source,

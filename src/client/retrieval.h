@@ -6,6 +6,7 @@
 //   source.Ask      every query out, every answer in
 //   source.HangUp   nothing is sent any more; only later steps depend on the answers' content
 //   Verify          the signature of every wanted row
+//   answers.Judge   what keeps parts of an answer learns whether it was right
 //   Deliver         the keys, read a second time -> results, in the keys' order
 //   answers.Erase   secrets and answers wiped, once the results are safe
 //
@@ -102,6 +103,11 @@ class CheckedAnswers {
   bool IsWanted(size_t place) const { return states_[place] != kPadding; }
   // Marks answer `place` as signed by all parties.
   void SetVerified(size_t place) { states_[place] = kVerified; }
+  std::vector<bool> verified() const {
+    std::vector<bool> all;
+    for (const State state : states_) all.push_back(state == kVerified);
+    return all;
+  }
 
   // Looks the key up in its answer. FAILED_PRECONDITION if its row was not wanted; errors of Read.
   absl::StatusOr<Lookup> Find(BytesView key) const;

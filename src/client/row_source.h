@@ -55,6 +55,11 @@ class RowAnswers {
   // verified. Cheapest for many answers at a time. Errors are the disk's.
   virtual absl::Status Read(size_t first, MutableBytes out) const = 0;
 
+  // Says of each answer, in the order of rows(), whether it was verified, for sources that keep
+  // what came of it (pir::Batch::Judge). Once, when nothing is sent any more; it changes nothing
+  // that is sent later. Errors are the disk's.
+  virtual absl::Status Judge(const std::vector<bool>& /*verified*/) { return absl::OkStatus(); }
+
   // Erases the secrets and the answers, on disk too. Called once the caller has stored the results;
   // before that, the same lookup gives the same answers without asking again, if the source can.
   virtual absl::Status Erase() = 0;

@@ -1,4 +1,5 @@
 // Engines: setups, hints, deltas, queries at the server and answers at the client.
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "src/fuzz/target.h"
 #include "src/pir/engine.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/rlwe/hintless.h"
 #include "src/pir/rlwe/small_pir.h"
 #include "src/pir/sets/family.h"
 #include "src/pir/setup/signed_setup.h"
@@ -70,28 +72,33 @@ bool ParseAnswer(World& world, BytesView input) {
   return true;
 }
 
-// Piano's sessions, whose states are bytes of a disk: what is there, and what comes next.
-struct PianoWorld {
+// Sessions whose states are bytes of a disk: what is there, and what comes next. For an engine of
+// one server or of two.
+struct SessionWorld {
   using Disk = pir::testing::MemoryStore::Disk;
 
-  PianoWorld() {
+  explicit SessionWorld(const pir::Engine& of) : engine(of) {
     // Of every kind of record, and in the middle of a preparation.
     pir::testing::MemoryStore store;
     const std::unique_ptr<Session> session = Open(server->setup(), store);
     while (session->needed(0) == Session::Need::kRequests) {
-      states.push_back(store.disk());
       const pir::Request request = *session->Prepare(random);
+      states.push_back(store.disk());
       SHOAL_CHECK(session->TakePrepared(*Answer(request)).ok());
       requests.push_back(request);
     }
     const uint64_t row = 7;
     for (int query = 0; query < 2; ++query) {
       const auto batch = *session->Ask({.rows = std::span(&row, 1), .keys = 1});
-      requests.push_back((*batch->Next(random))[0]);
+      const std::vector<pir::Request> asked = *batch->Next(random);
       states.push_back(store.disk());
-      const Bytes answer = *Answer(requests.back());
-      const BytesView view = answer;
-      SHOAL_CHECK(batch->Finish(std::span(&view, 1)).ok());
+      std::vector<Bytes> answers;
+      for (const pir::Request& request : asked) {
+        requests.push_back(request);
+        answers.push_back(*Answer(request));
+      }
+      const std::vector<BytesView> views(answers.begin(), answers.end());
+      SHOAL_CHECK(batch->Finish(views).ok());
       states.push_back(store.disk());
     }
     const auto next = *engine.CreateServer(records.content(1), {});
@@ -106,7 +113,8 @@ struct PianoWorld {
     return server->Answer(request.role, std::span(&view, 1)).front();
   }
   std::unique_ptr<Session> Open(const wire::PirSetup& setup, pir::SessionStore& store) const {
-    auto session = engine.OpenSession(std::span(&setup, 1), {.store = &store});
+    const std::vector<wire::PirSetup> setups(engine.roles().size(), setup);
+    auto session = engine.OpenSession(setups, {.store = &store});
     return session.ok() ? *std::move(session) : nullptr;
   }
   // Whether the session opens; then it goes on with whatever it needs, or asks.
@@ -126,12 +134,13 @@ struct PianoWorld {
     const auto batch = session->Ask({.rows = {}, .keys = 1});
     if (!batch.ok()) return true;
     const auto asked = (*batch)->Next(draws);
-    SHOAL_CHECK(asked.ok() && Answer(asked->front()).ok());
+    SHOAL_CHECK(asked.ok());
+    for (const pir::Request& request : *asked) SHOAL_CHECK(Answer(request).ok());
     return true;
   }
 
-  const pir::Engine& engine = *pir::sets::SetsFamily().engines().front();
-  pir::testing::Records records{60, 5};
+  const pir::Engine& engine;
+  pir::testing::Records records{200, 20};
   // Before the records change.
   const std::unique_ptr<pir::Server> server = *engine.CreateServer(records.content(1), {});
   testing::TestRandom random{1};
@@ -140,9 +149,11 @@ struct PianoWorld {
   std::optional<pir::Delta> delta;
 };
 
-void AddPianoTargets(std::vector<Target>& targets) {
-  const auto world = std::make_shared<PianoWorld>();
-  Target setup{.name = "piano_setup", .seeds = {InputOf(world->server->setup())}, .parse = nullptr};
+void AddSessionTargets(const pir::Engine& engine, std::vector<Target>& targets) {
+  const auto world = std::make_shared<SessionWorld>(engine);
+  const auto named = [&](absl::string_view what) { return absl::StrCat(engine.name(), "_", what); };
+  Target setup{
+      .name = named("setup"), .seeds = {InputOf(world->server->setup())}, .parse = nullptr};
   setup.parse = [world](BytesView input) {
     wire::PirSetup parsed;
     if (!parsed.ParseFromArray(input.data(), static_cast<int>(input.size()))) return false;
@@ -155,21 +166,25 @@ void AddPianoTargets(std::vector<Target>& targets) {
   setup.mutations = 1000;
   targets.push_back(std::move(setup));
 
-  // The kind, and the body.
-  Target request{.name = "piano_request", .seeds = {}, .parse = nullptr};
+  // The role among the engine's, the kind, and the body.
+  Target request{.name = named("request"), .seeds = {}, .parse = nullptr};
   for (const pir::Request& one : world->requests) {
-    Bytes seed = {static_cast<uint8_t>(one.kind)};
+    const auto role = std::ranges::find(engine.roles(), one.role) - engine.roles().begin();
+    Bytes seed = {static_cast<uint8_t>(role), static_cast<uint8_t>(one.kind)};
     Append(seed, one.body);
     request.seeds.push_back(std::move(seed));
   }
   request.parse = [world](BytesView input) {
     Cursor cursor(input);
-    const pir::RequestView one = {.kind = cursor.U8(), .count = 1, .body = cursor.rest()};
-    return world->server->Answer(pir::Role::kSingle, std::span(&one, 1)).front().ok();
+    const auto roles = world->engine.roles();
+    const pir::Role role = roles[cursor.U8() % roles.size()];
+    pir::RequestView one = {.kind = cursor.U8(), .count = 1, .body = {}};
+    one.body = cursor.rest();
+    return world->server->Answer(role, std::span(&one, 1)).front().ok();
   };
   targets.push_back(std::move(request));
 
-  Target state{.name = "piano_state", .seeds = {}, .parse = nullptr};
+  Target state{.name = named("state"), .seeds = {}, .parse = nullptr};
   for (const auto& disk : world->states) {
     if (!disk.state.empty()) state.seeds.push_back(disk.state);
   }
@@ -180,7 +195,7 @@ void AddPianoTargets(std::vector<Target>& targets) {
   targets.push_back(std::move(state));
 
   // The number of a state of which the record is the last one, and the record.
-  Target record{.name = "piano_record", .seeds = {}, .parse = nullptr};
+  Target record{.name = named("record"), .seeds = {}, .parse = nullptr};
   for (size_t i = 0; i < world->states.size(); ++i) {
     if (world->states[i].records.empty()) continue;
     Bytes seed = {static_cast<uint8_t>(i)};
@@ -189,7 +204,7 @@ void AddPianoTargets(std::vector<Target>& targets) {
   }
   record.parse = [world](BytesView input) {
     Cursor cursor(input);
-    PianoWorld::Disk disk = world->states[cursor.U8() % world->states.size()];
+    SessionWorld::Disk disk = world->states[cursor.U8() % world->states.size()];
     if (disk.records.empty() || cursor.rest().empty()) return false;
     disk.records.back() = ToBytes(cursor.rest());
     return world->Parse(std::move(disk));
@@ -197,7 +212,7 @@ void AddPianoTargets(std::vector<Target>& targets) {
   record.mutations = 300;
   targets.push_back(std::move(record));
 
-  Target delta{.name = "piano_delta", .seeds = {world->delta->changes}, .parse = nullptr};
+  Target delta{.name = named("delta"), .seeds = {world->delta->changes}, .parse = nullptr};
   delta.parse = [world](BytesView input) {
     pir::testing::MemoryStore store(world->states.back());
     const std::unique_ptr<Session> session = world->Open(world->server->setup(), store);
@@ -209,9 +224,9 @@ void AddPianoTargets(std::vector<Target>& targets) {
   targets.push_back(std::move(delta));
 }
 
-// Small PIR, which has no hint and no deltas.
-struct SmallWorld {
-  SmallWorld() {
+// An engine over rings, which has no hint and no deltas.
+struct RingWorld {
+  explicit RingWorld(const pir::Engine& of) : engine(of) {
     const uint64_t row = 7;
     const std::unique_ptr<Session> session = Open(server->setup());
     const auto batch = *session->Ask({.rows = std::span(&row, 1), .keys = 1});
@@ -227,7 +242,7 @@ struct SmallWorld {
     return server->Answer(pir::Role::kSingle, std::span(&view, 1)).front();
   }
 
-  const pir::Engine& engine = pir::rlwe::SmallPir();
+  const pir::Engine& engine;
   pir::testing::Records records{9, 1000};
   const std::unique_ptr<pir::Server> server = *engine.CreateServer(records.content(1), {});
   testing::TestRandom random{1};
@@ -235,28 +250,29 @@ struct SmallWorld {
   Bytes answer;
 };
 
-void AddSmallTargets(std::vector<Target>& targets) {
-  const auto world = std::make_shared<SmallWorld>();
+void AddRingTargets(const pir::Engine& engine, absl::string_view prefix,
+                    std::vector<Target>& targets) {
+  const auto world = std::make_shared<RingWorld>(engine);
   const auto add = [&](absl::string_view name, Bytes seed, uint32_t mutations,
                        std::function<bool(BytesView)> parse) {
-    targets.push_back({.name = std::string(name),
+    targets.push_back({.name = absl::StrCat(prefix, "_", name),
                        .seeds = {std::move(seed)},
                        .parse = std::move(parse),
                        .mutations = mutations});
   };
-  add("small_setup", InputOf(world->server->setup()), 1000, [world](BytesView input) {
+  add("setup", InputOf(world->server->setup()), 1000, [world](BytesView input) {
     wire::PirSetup parsed;
     if (!parsed.ParseFromArray(input.data(), static_cast<int>(input.size()))) return false;
     const bool sized = world->engine.SizesOf(parsed).ok();
     SHOAL_CHECK(sized || !world->engine.OpenSession(std::span(&parsed, 1), {}).ok());
     return sized;
   });
-  add("small_query", world->request.body, 200, [world](BytesView input) {
+  add("query", world->request.body, 200, [world](BytesView input) {
     const auto answer = world->Answer(input);
     SHOAL_CHECK(!answer.ok() || answer->size() == world->answer.size());
     return answer.ok();
   });
-  add("small_answer", world->answer, 200, [world](BytesView input) {
+  add("answer", world->answer, 200, [world](BytesView input) {
     const uint64_t row = 7;
     const auto session = world->Open(world->server->setup());
     const auto batch = *session->Ask({.rows = std::span(&row, 1), .keys = 1});
@@ -329,8 +345,11 @@ void AddPirTargets(std::vector<Target>& targets) {
   });
   add("pir_answer", *answers.front(),
       [world](BytesView input) { return ParseAnswer(*world, input); });
-  AddPianoTargets(targets);
-  AddSmallTargets(targets);
+  for (const pir::Engine* engine : pir::sets::SetsFamily().engines()) {
+    AddSessionTargets(*engine, targets);
+  }
+  AddRingTargets(pir::rlwe::SmallPir(), "small", targets);
+  AddRingTargets(pir::rlwe::Hintless(), "hintless", targets);
 }
 
 std::vector<Target> FormatTargets() {

@@ -13,6 +13,7 @@
 #ifndef SHOAL_SRC_PIR_ENGINE_H_
 #define SHOAL_SRC_PIR_ENGINE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -150,6 +151,9 @@ struct ServerOptions {
   ThreadPool* pool = nullptr;  // null: everything on the caller's thread; must outlive the server
   // The same for requests that are heavy (Engine::IsHeavy).
   ThreadPool* heavy_pool = nullptr;
+  // Once it is true, heavy requests that are under way end within milliseconds with
+  // FAILED_PRECONDITION: Refresh waits, and behind it queries. Null: never; outlives the server.
+  const std::atomic<bool>* stop_heavy = nullptr;
   // The setup whose shape the server is to have; nothing: the engine chooses one. A server that
   // was refreshed keeps its shape, and one that starts again must have the same.
   std::optional<wire::PirSetup> shape = std::nullopt;
@@ -232,11 +236,20 @@ class Batch {
   virtual absl::StatusOr<std::vector<Request>> Next(RandomSource& random) = 0;
   // Takes the answers to the requests of Next, in their order, and refreshes the session. The work
   // is the same whatever the answers hold. INVALID_ARGUMENT for a wrong length, or for bits that
-  // must be zero, which everyone on the wire can see. Any other answer gives some bytes: records of
-  // a lying server are found out by their signatures, and the server is not told.
+  // must be zero, which everyone on the wire can see. DATA_LOSS if SessionOptions::check fails:
+  // then nothing is taken, and the query is asked again before the next lookup. Any other answer
+  // gives some bytes: records of a lying server are found out by their signatures, and the server
+  // is not told.
   virtual absl::Status Finish(std::span<const BytesView> answers) = 0;
   // After the last step: the records of the wanted rows, one after the other, in the rows' order.
   virtual SecretVector<uint8_t> TakeRecords() = 0;
+  // Says of each of these records, those of TakeRecords, whether it is the table's. Called at most
+  // once, when nothing is sent any more. A session whose hints carry on what came takes a wrong
+  // record out of them, so that it spoils nothing else; what a later lookup sends does not depend
+  // on it. Durable when it returns OK.
+  virtual absl::Status Judge(BytesView /*records*/, const std::vector<bool>& /*right*/) {
+    return absl::OkStatus();
+  }
 };
 
 // What one lookup asks of a session.
@@ -301,10 +314,18 @@ class Session {
   virtual absl::Status Advance(const DeltaView& delta) = 0;
 };
 
+// Whether these are the records of these rows, one after the other: all of them, else an error.
+// What it costs depends on rows and records alone, not on what a session looks for. From one thread
+// at a time.
+using RecordCheck = std::function<absl::Status(std::span<const uint64_t> rows, BytesView records)>;
+
 struct SessionOptions {
   ThreadPool* pool = nullptr;  // null: everything on the caller's thread; outlives the session
   // For engines whose sessions must be durable; it outlives the session. Others ignore it.
   SessionStore* store = nullptr;
+  // For engines whose servers return records as they are, each of a row that the server knows. Such
+  // a session checks all of them before it takes any. Others ignore it. Null: nothing is checked.
+  RecordCheck check = nullptr;
 };
 
 // One system. Immutable, lives as long as the process.
@@ -320,7 +341,8 @@ class Engine {
   // Whether requests of this kind are work of their own that takes much longer than a query, such
   // as hints for one client. Their count is 1. A server works on them one at a time, beside the
   // others, and limits what one address may take of that time (src/shoald/heavy_shares.h). A
-  // request should take less than a second: Refresh waits for it.
+  // request should take less than a second, and ends when it is told to
+  // (ServerOptions::stop_heavy).
   virtual bool IsHeavy(Role /*role*/, uint32_t /*kind*/) const { return false; }
 
   // The setup, without its hint, that a server of this content would have. INVALID_ARGUMENT, or

@@ -84,6 +84,13 @@ tree_hint_row_ns: 5
 tree_hint_row_byte_ns: 0.05
 tree_block_ns: 2
 tree_recover_byte_ns: 1
+permuted_draw_ns: 14
+permuted_hint_row_ns: 25
+permuted_hint_row_byte_ns: 0.12
+permuted_row_ns: 80
+permuted_row_byte_ns: 0.17
+permuted_search_ns: 0.9
+permuted_recover_byte_ns: 0.6
 small_encode_ns: 5.5e+04
 small_pass_byte_ns: 0.041
 small_query_byte_ns: 0.016
@@ -91,6 +98,12 @@ small_unpack_ns: 1.5e+04
 small_fold_ns: 8.5e+04
 small_element_ns: 1.2e+05
 small_recover_ns: 2.5e+04
+hintless_encode_ns: 1.2e+04
+hintless_pack_ns: 3e+08
+hintless_digit_byte_ns: 0.037
+hintless_more_digit_byte_ns: 0.011
+hintless_block_ns: 1.1e+05
+hintless_recover_ns: 2.7e+04
 mask {
   few_ns: 12.34
   many_ns: 11.05

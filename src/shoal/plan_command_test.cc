@@ -78,7 +78,7 @@ TEST(PlanCommandTest, JsonIsThePlanAndThePlotIsSvg) {
   EXPECT_LE(plan.noise().true_delta(), 1e-6);
   EXPECT_GT(plan.noise().max_per_row(), plan.noise().mean_per_row());
   EXPECT_EQ(plan.party_size(), 2);
-  ASSERT_EQ(plan.engine_size(), 6);
+  ASSERT_EQ(plan.engine_size(), 8);
   EXPECT_EQ(plan.engine(1).engine(), "simplepir");
   EXPECT_EQ(plan.engine(1).row_bytes(), 1000u);
   EXPECT_GT(plan.engine(1).chain_online_beats_cpu_from_queries(), 0);
@@ -87,9 +87,14 @@ TEST(PlanCommandTest, JsonIsThePlanAndThePlotIsSvg) {
   EXPECT_EQ(plan.engine(3).refused(), "");
   EXPECT_EQ(plan.engine(4).engine(), "treepir");
   EXPECT_EQ(plan.engine(4).refused(), "");
-  EXPECT_EQ(plan.engine(5).engine(), "smallpir");
+  EXPECT_EQ(plan.engine(5).engine(), "permuted");
   EXPECT_EQ(plan.engine(5).refused(), "");
-  EXPECT_GT(plan.engine(5).alone_seconds(), 0);
+  EXPECT_EQ(plan.engine(6).engine(), "smallpir");
+  EXPECT_EQ(plan.engine(6).refused(), "");
+  EXPECT_GT(plan.engine(6).alone_seconds(), 0);
+  EXPECT_EQ(plan.engine(7).engine(), "hintless");
+  EXPECT_EQ(plan.engine(7).refused(), "");
+  EXPECT_GT(plan.engine(7).alone_seconds(), 0);
   SHOAL_ASSERT_OK_AND_ASSIGN(const std::string svg, ReadFile(plot));
   EXPECT_EQ(svg.rfind("<svg ", 0), 0u);
   EXPECT_THAT(svg, HasSubstr("price of a million queries"));

@@ -71,11 +71,11 @@ After a crash, Ctrl-C or a lost connection the same command goes on where it sto
 a new version of the table goes live, what is prepared is brought to it by the rows that
 have changed; only if the server no longer has these, it is prepared again.
 
-With --engine treepir there are two servers, which --party or the configuration names.
-The offline one makes hints from a seed that this command draws, 46 MB for a gigabyte, and
-they serve any number of queries, so that there is one session. Each of the two learns
-nothing of which rows are asked for; both together learn all of it, whatever the other
-parties of the chain do.
+With --engine treepir or permuted there are two servers, which --party or the configuration
+names. The offline one makes hints from a seed that this command draws, 46 MB or 35 MB for
+a gigabyte, and they serve any number of queries, so that there is one session. Each of the
+two learns nothing of which rows are asked for; both together learn all of it, whatever the
+other parties of the chain do.
 
 --anew gives both sessions up, with the queries that are left in them, and prepares one.
 That is for a session whose answers cannot be verified any more, because a server once
@@ -84,6 +84,7 @@ answered wrongly, and for another table under the same state.
       .examples = R"(  shoal prepare --config client.textproto --engine piano
   shoal prepare --config client.textproto --engine piano --party 2    with another server
   shoal prepare --config client.textproto --engine treepir --party 1 --party 2
+  shoal prepare --config client.textproto --engine permuted --party 1 --party 2
   shoal query --config client.textproto --engine piano bash openssl
 )",
       .options =

@@ -347,9 +347,9 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   if (results.failed() > 0 && engine != nullptr && engine->keeps_state()) {
     session->console().Warn(absl::StrCat(
         engine->name(),
-        ": what came wrong stays in the session, and may spoil later answers. `shoal prepare "
-        "--anew` ends the session; whoever answered wrongly learns from that, and from nothing "
-        "else, that it was noticed"));
+        ": the session goes on as if nothing had happened, and whoever answered wrongly learns "
+        "nothing from that. Hints that were made with a wrong answer wait for a right one: a later "
+        "lookup may fail once more. `shoal prepare --anew` ends the session, which can be seen"));
   }
   return OutcomeOf(results);
 }
@@ -406,9 +406,10 @@ that ahead of time), and then every query takes little of the server. How many q
 are left is said at the end. A query is spent when it is sent, whatever comes of it; one
 whose answer was lost is sent again, as it was, by the next command.
 
-With --engine treepir two servers answer, of parties that --party (twice, offline first) or
-the configuration (offline_party, online_party) names. Each of them learns nothing of
-which rows are asked for. Both together learn all of it, whatever the other parties do.
+With --engine treepir or permuted two servers answer, of parties that --party (twice,
+offline first) or the configuration (offline_party, online_party) names. Each of them
+learns nothing of which rows are asked for. Both together learn all of it, whatever the
+other parties do.
 )",
       .examples = R"(  shoal query --config client.textproto bash openssl
   shoal query --config client.textproto --file keys --output results.tsv
@@ -418,6 +419,7 @@ which rows are asked for. Both together learn all of it, whatever the other part
   shoal query --config client.textproto --engine simplepir --party 2 bash
   shoal query --config client.textproto --engine piano bash         after shoal prepare
   shoal query --config client.textproto --engine treepir --party 1 --party 2 bash
+  shoal query --config client.textproto --engine permuted --party 1 --party 2 bash
 )",
       .options =
           [](cli::Options& options) {

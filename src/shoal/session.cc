@@ -15,6 +15,7 @@
 #include "src/base/status_macros.h"
 #include "src/client/patience.h"
 #include "src/pir/costs.h"
+#include "src/pir/registry/registry.h"
 #include "src/shoal/format.h"
 #include "src/shoal/privacy_text.h"
 #include "src/storage/file.h"
@@ -23,6 +24,35 @@ namespace shoal::commands {
 namespace {
 
 std::string SizeText(uint64_t bytes) { return BytesText(static_cast<double>(bytes)); }
+
+// What to say to somebody who is about to fetch an engine's hint for so many queries, if these cost
+// fewer bytes without one, by the sizes that `shoal plan` has. Else empty.
+std::string AdviceWithoutHint(const pir::Engine& engine, const table::Manifest& manifest,
+                              uint64_t queries) {
+  pir::Content content;
+  content.rows = manifest.rows();
+  content.record_bytes = manifest.answer_bytes();
+  const auto sizes_of = [&](const pir::Engine& of) -> absl::StatusOr<pir::Sizes> {
+    SHOAL_ASSIGN_OR_RETURN(const wire::PirSetup shape, of.ShapeOf(content, {}));
+    return of.SizesOfShape(shape);
+  };
+  const absl::StatusOr<const pir::Engine*> other = pir::FindEngine("hintless");
+  if (!other.ok()) return "";
+  const absl::StatusOr<pir::Sizes> with = sizes_of(engine), without = sizes_of(**other);
+  if (!with.ok() || !without.ok() || with->hint_bytes == 0) return "";
+  const uint64_t each = without->query_bytes + without->answer_bytes;
+  const uint64_t each_with = with->query_bytes + with->answer_bytes;
+  if (queries * each >= with->hint_bytes + queries * each_with) return "";
+  std::string advice =
+      absl::StrCat(engine.name(), ": there is no hint yet, and it has ", SizeText(with->hint_bytes),
+                   "; ", (*other)->name(), " would take ", SizeText(queries * each),
+                   " for this lookup and keep nothing, if the party runs it");
+  if (each > each_with) {
+    const uint64_t pays = with->hint_bytes / (each - each_with) + 1;
+    absl::StrAppend(&advice, ". A hint pays from ", WithCommas(pays), " queries of one epoch on");
+  }
+  return advice;
+}
 
 }  // namespace
 
@@ -135,7 +165,7 @@ absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
         "say: offline_party and online_party in the configuration, or --party twice"));
   }
   EnginePlace place;
-  std::vector<Digest> certificates;
+  std::vector<Bytes> keys;
   for (size_t i = 0; i < roles; ++i) {
     if (std::count(chosen.begin(), chosen.end(), chosen[i]) > 1) {
       return cli::UsageError(absl::StrCat("--party: one party must not be both servers of ", name));
@@ -144,7 +174,7 @@ absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
     absl::StatusOr<client::Transport*> server = ConnectTo(chosen[i]);
     if (!server.ok()) return server.status();
     place.servers.push_back(*server);
-    certificates.push_back(deployment_->current().roster().party(chosen[i]).tls_certificate_sha256);
+    keys.push_back(ToBytes(deployment_->current().roster().party(chosen[i]).key.bytes()));
   }
   if (roles == 2) {
     Tell(absl::StrCat(name, ": party ", chosen[0], " is the offline server, party ", chosen[1],
@@ -152,14 +182,14 @@ absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
                       "for; both together learn everything, whatever the other parties do"));
   }
   const auto identity = [](const auto& of) {
-    Transcript transcript("shoal client session servers v1");
-    for (const Digest& certificate : of) transcript.Blob(certificate);
+    Transcript transcript("shoal client session servers v2");
+    for (const Bytes& key : of) transcript.Blob(key);
     return transcript.Finish();
   };
   // All parties signed the hint, so that it serves with every one of them. A session's state
-  // belongs to its servers.
-  place.identity = identity(certificates);
-  if (roles == 2) place.swapped = identity(std::vector{certificates[1], certificates[0]});
+  // belongs to its servers: to the keys by which they are parties, as certificates are renewed.
+  place.identity = identity(keys);
+  if (roles == 2) place.swapped = identity(std::vector{keys[1], keys[0]});
   place.path = absl::StrCat(config_.state_path, ".", name);
   // One file for both ways to share out the roles, so that a swap is noticed.
   std::ranges::sort(chosen);
@@ -169,6 +199,16 @@ absl::StatusOr<Session::EnginePlace> Session::PlaceOf(const pir::Engine& engine,
           : absl::StrCat(place.path, ".party-", absl::StrJoin(chosen, "-"), ".session");
   place.sessions = {session, session + "-2"};
   return place;
+}
+
+void Session::WarnOfWitnesses(const pir::Engine& engine) {
+  if (!witnesses_.directory().empty()) return;
+  console_.Warn(
+      absl::StrCat(engine.name(),
+                   ": what is prepared here serves this command alone and is given up by the "
+                   "next one, which cannot tell it from an old copy: ",
+                   witnesses_.problem(),
+                   ". A place in memory helps: /dev/shm, or one that XDG_RUNTIME_DIR names"));
 }
 
 std::string Session::PreparationText(const client::EngineClient& client) {
@@ -215,13 +255,18 @@ void Session::Use(OpenedEngine engine) {
 absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std::string>& parties,
                                 uint32_t pad_to, uint64_t keys) {
   SHOAL_ASSIGN_OR_RETURN(const EnginePlace place, PlaceOf(engine, parties));
+  const uint64_t pad = std::max<uint32_t>(1, pad_to);
+  const uint64_t wanted = (keys + pad - 1) / pad * pad;
   if (!engine.keeps_state()) {
     SHOAL_ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine(engine, place, nullptr, pad_to));
+    if (!FileExists(place.path + ".hint")) {
+      const std::string advice =
+          AdviceWithoutHint(engine, deployment_->current().manifest(), wanted);
+      if (!advice.empty()) Tell(advice);
+    }
     Use(std::move(opened));
     return absl::OkStatus();
   }
-  const uint64_t pad = std::max<uint32_t>(1, pad_to);
-  const uint64_t wanted = (keys + pad - 1) / pad * pad;
   std::optional<OpenedEngine> to_prepare;
   uint64_t left = 0, spent = 0;
   absl::Status in_use;
@@ -262,6 +307,7 @@ absl::Status Session::UseEngine(const pir::Engine& engine, const std::vector<std
   if (!to_prepare) return in_use;
   Tell(absl::StrCat(engine.name(),
                     ": nothing is prepared yet: ", PreparationText(*to_prepare->client)));
+  WarnOfWitnesses(engine);
   Use(*std::move(to_prepare));
   return absl::OkStatus();
 }
@@ -306,6 +352,7 @@ absl::StatusOr<Session::Prepared> Session::PrepareEngine(const pir::Engine& engi
                                          ": interrupted; what has come is kept, and the same "
                                          "command goes on from there");
   interruption_.Say(again);
+  WarnOfWitnesses(engine);
   const pir::Session::Progress progress = to_prepare->client->progress();
   Tell(absl::StrCat(engine.name(), ": ", PreparationText(*to_prepare->client),
                     progress.done > 0 ? absl::StrCat("; ", 100 * progress.done / progress.total,

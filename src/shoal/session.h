@@ -101,6 +101,8 @@ class Session {
   };
   absl::StatusOr<EnginePlace> PlaceOf(const pir::Engine& engine,
                                       const std::vector<std::string>& parties);
+  // Before minutes go into a session that no other command can use.
+  void WarnOfWitnesses(const pir::Engine& engine);
   // What a preparation of the session brings, for people: "the table is read once, 1.1 GB".
   static std::string PreparationText(const client::EngineClient& client);
   struct OpenedEngine {

@@ -90,6 +90,7 @@ PirService::~PirService() {
     const MutexLock lock(queue_mutex_);
     stopping_ = true;
   }
+  stop_heavy_ = true;
   wake_.NotifyAll();
   wake_heavy_.NotifyAll();
   if (worker_.joinable()) worker_.join();
@@ -100,7 +101,8 @@ absl::StatusOr<pir::Made> PirService::Make(const pir::Engine& engine, const pir:
                                            const wire::SignedPirSetup& setup, bool products) const {
   pir::ServerOptions options{.max_hint_bytes = options_.max_hint_bytes,
                              .pool = options_.pool,
-                             .heavy_pool = heavy_pool_.get()};
+                             .heavy_pool = heavy_pool_.get(),
+                             .stop_heavy = &stop_heavy_};
   if (options_.progress) {
     options.progress = [this, &engine](uint64_t done, uint64_t total) {
       options_.progress(engine, done, total);
@@ -453,8 +455,11 @@ absl::Status PirService::Reload(ServedTable next, const std::function<absl::Stat
   if (commit) SHOAL_RETURN_IF_ERROR(commit());
   std::vector<const pir::Server*> to_keep;
   {
-    // Answers wait while hints are refreshed.
+    // Answers wait while hints are refreshed. Hints that a client is being made would be of the
+    // epoch before.
+    stop_heavy_ = true;
     const WriterLock lock(served_mutex_);
+    stop_heavy_ = false;
     for (auto& [engine, served] : served_) {
       served.delta.reset();
       served.setup = std::move(next.setups.at(engine));

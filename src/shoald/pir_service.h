@@ -167,6 +167,7 @@ class PirService {
   std::deque<Waiting> heavy_ ABSL_GUARDED_BY(queue_mutex_);
   HeavyShares heavy_shares_ ABSL_GUARDED_BY(queue_mutex_);
   std::atomic<uint64_t> most_query_bytes_ = 0;
+  std::atomic<bool> stop_heavy_ = false;    // Reload waits for what a heavy request reads
   std::unique_ptr<ThreadPool> heavy_pool_;  // beside the thread itself; null: that thread alone
   std::thread worker_, heavy_worker_;
 };

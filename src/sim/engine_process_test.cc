@@ -23,6 +23,7 @@ namespace shoal::sim {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::StatusIs;
@@ -157,9 +158,11 @@ Deployment* EngineProcessTest::deployment_ = nullptr;
 TEST_F(EngineProcessTest, OneServerAlone) {
   Process server = deployment().Start(1, kSimple);
   const std::string client = deployment().NewClient();
-  EXPECT_THAT(ExpectServed(client), Not(HasSubstr("(0 B fetched)")));
+  // Before the hint is fetched, it is said that there is an engine without one.
+  EXPECT_THAT(ExpectServed(client),
+              AllOf(Not(HasSubstr("(0 B fetched)")), HasSubstr("hintless would take")));
   const std::string output = ExpectServed(client);
-  EXPECT_THAT(output, HasSubstr("(0 B fetched)"));
+  EXPECT_THAT(output, AllOf(HasSubstr("(0 B fetched)"), Not(HasSubstr("hintless would take"))));
   // The names that every engine's costs have.
   for (const char* cost :
        {"costs: setup_seconds 0.", ", open_seconds 0.", ", hint_bytes ", ", hint_memory_bytes ",
@@ -199,35 +202,37 @@ TEST_F(EngineProcessTest, OneServerAlone) {
   EXPECT_THAT(other.output, HasSubstr("it runs simplepir"));
   const Result unknown = deployment().Query(client, {"--engine", "triplepir", "7"});
   EXPECT_EQ(unknown.code, 2) << unknown.output;
-  EXPECT_THAT(unknown.output,
-              HasSubstr("there are chain, simplepir, doublepir, piano, treepir and smallpir"));
+  EXPECT_THAT(unknown.output, HasSubstr("there are chain, simplepir, doublepir, piano, treepir, "
+                                        "permuted, smallpir and hintless"));
 
   server.Signal(SIGTERM);
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
 }
 
-// Small PIR keeps nothing at its client, and no hint travels.
-TEST(EngineProcess, SmallPirServesClientsThatKeepNothing) {
-  Deployment deployment("small", 60, {"--row-bytes", "64"}, "smallpir");
-  const Process server = deployment.Start(1, {"--engine", "smallpir"});
-  const std::string client = deployment.NewClient();
-  const Words query = {"--engine", "smallpir", "7", "59", "no-such-key"};
-  for (int run = 0; run < 2; ++run) {
-    const Result result = deployment.Query(client, query);
-    EXPECT_EQ(result.code, 0) << result.output;
-    EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
-    EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
-    EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
-  }
-  EXPECT_FALSE(fs::exists(deployment.path(client + ".state.smallpir.hint")));
+// The engines over rings keep nothing at their client, and no hint travels.
+TEST(EngineProcess, RingEnginesServeClientsThatKeepNothing) {
+  for (const std::string engine : {"smallpir", "hintless"}) {
+    Deployment deployment(engine, 60, {"--row-bytes", "64"}, engine);
+    const Process server = deployment.Start(1, {"--engine", engine});
+    const std::string client = deployment.NewClient();
+    const Words query = {"--engine", engine, "7", "59", "no-such-key"};
+    for (int run = 0; run < 2; ++run) {
+      const Result result = deployment.Query(client, query);
+      EXPECT_EQ(result.code, 0) << result.output;
+      EXPECT_THAT(result.output, HasSubstr("7\tfound\tvalue 7\tyes\n"));
+      EXPECT_THAT(result.output, HasSubstr("59\tfound\tvalue 59\tyes\n"));
+      EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
+    }
+    EXPECT_FALSE(fs::exists(deployment.path(client + ".state." + engine + ".hint")));
 
-  const Result crowd =
-      RunToEnd({Shoal(), "simulate", "--config", deployment.path(client + ".textproto"), "--table",
-                deployment.path("table"), "--engine", "smallpir", "--devices", "3", "--apps", "2",
-                "--pad", "4"});
-  EXPECT_EQ(crowd.code, 0) << crowd.output;
-  EXPECT_THAT(crowd.output, HasSubstr("queries\t12\n"));
-  EXPECT_THAT(crowd.output, HasSubstr("cost_hint_bytes\t0\n"));
+    const Result crowd =
+        RunToEnd({Shoal(), "simulate", "--config", deployment.path(client + ".textproto"),
+                  "--table", deployment.path("table"), "--engine", engine, "--devices", "3",
+                  "--apps", "2", "--pad", "4"});
+    EXPECT_EQ(crowd.code, 0) << crowd.output;
+    EXPECT_THAT(crowd.output, HasSubstr("queries\t12\n"));
+    EXPECT_THAT(crowd.output, HasSubstr("cost_hint_bytes\t0\n"));
+  }
 }
 
 // DoublePIR on rows as narrow as it needs them: its hint has 7.9 MiB for every byte of a record.
@@ -315,10 +320,14 @@ TEST(EngineProcess, PianoIsPreparedAndAsked) {
   EXPECT_THAT(server.Wait(), ::testing::Optional(0)) << server.Output();
 }
 
-// TreePIR: two parties that the client names, one of which makes its hints.
-TEST(EngineProcess, TreePirAsksTheTwoPartiesThatTheClientNames) {
-  const Words engine = {"--engine", "treepir"}, both = {"--party", "1", "--party", "2"};
-  Deployment deployment("treepir", 60, {"--row-bytes", "64"}, "treepir");
+// TreePIR, permuted: two parties that the client names, one of which makes its hints.
+class TwoServers : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Engines, TwoServers, ::testing::Values("treepir", "permuted"));
+
+TEST_P(TwoServers, AreThePartiesThatTheClientNames) {
+  const std::string name = GetParam();
+  const Words engine = {"--engine", name}, both = {"--party", "1", "--party", "2"};
+  Deployment deployment(name, 60, {"--row-bytes", "64"}, name);
   const Process first = deployment.Start(1, engine);
   std::optional<Process> second(deployment.Start(2, engine));
   const std::string client = deployment.NewClient();
@@ -336,7 +345,7 @@ TEST(EngineProcess, TreePirAsksTheTwoPartiesThatTheClientNames) {
 
   // Nobody chooses them but the client.
   refused(query({"7"}), 1, "offline_party and online_party in the configuration");
-  refused(query({"--party", "1", "7"}), 2, "treepir takes 2, not 1");
+  refused(query({"--party", "1", "7"}), 2, " takes 2, not 1");
   refused(query({"--party", "2", "--party", "2", "7"}), 2, "one party must not be both");
   refused(query({"--party", "1", "--party", "3", "7"}), 1, "party 3");
 
@@ -531,7 +540,7 @@ TEST_F(EngineProcessTest, WhatCannotBeServedIsSaidAtTheStart) {
     EXPECT_THAT(result.output, HasSubstr(part));
   };
   refused(1, {"--engine", "triplepir"}, 2,
-          "there are chain, simplepir, doublepir, piano, treepir and smallpir");
+          "there are chain, simplepir, doublepir, piano, treepir, permuted, smallpir and hintless");
   refused(1, Words{"--max-hint-mib", "0"} + kSimple, 1, "larger than the allowed 0 MiB");
   refused(1, {"--engine", "doublepir"}, 1,
           "the parties have not signed this table's setup of doublepir (shoal table sign-engine");

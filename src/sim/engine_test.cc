@@ -35,8 +35,8 @@
 #include "src/crowd/crowd.h"
 #include "src/pir/lwe/family.h"
 #include "src/pir/sets/family.h"
+#include "src/pir/sets/permuted_pir.h"
 #include "src/pir/sets/tree_pir.h"
-#include "src/pir/sets/tree_sets.h"
 #include "src/pir/setup/maker.h"
 #include "src/pir/setup/product_file.h"
 #include "src/pir/setup/signed_setup.h"
@@ -683,112 +683,131 @@ TEST_F(PianoSim, ASessionThatIsSpentSaysSo) {
   EXPECT_THAT(LookUp({"key-1"}), StatusIs(absl::StatusCode::kResourceExhausted, "0 queries"));
 }
 
-// TreePIR at two parties: hints once, then one query to each server for a key; a process that ends
-// between a query and its answers sends the query again first.
-TEST(EngineSim, TreePirAsksTwoPartiesAndGoesOnAfterARestart) {
-  const pir::Engine& engine = pir::sets::TreePir();
-  World world;
-  const auto table = world.MakeTable(1, 100, 128);
-  std::vector<std::unique_ptr<shoald::PirService>> services;
-  std::vector<std::unique_ptr<DirectTransport>> transports;
-  for (int party = 0; party < 2; ++party) {
-    auto service = shoald::PirService::Create(&world.roster(), world.SignSetups(table, {&engine}),
-                                              {.engines = {&engine}, .pool = &world.pool()});
+// An engine of two roles at two parties, each of which has a service of its own.
+class PairSim : public ::testing::TestWithParam<const pir::Engine*> {
+ protected:
+  const pir::Engine& engine() const { return *GetParam(); }
+  void Serve(const std::shared_ptr<const table::Table>& table) {
+    auto service =
+        shoald::PirService::Create(&world_.roster(), world_.SignSetups(table, {&engine()}),
+                                   {.engines = {&engine()}, .pool = &world_.pool()});
     SHOAL_ASSERT_OK(service.status());
-    services.push_back(*std::move(service));
-    transports.push_back(std::make_unique<DirectTransport>(&world, services.back().get()));
+    services_.push_back(*std::move(service));
+    transports_.push_back(std::make_unique<DirectTransport>(&world_, services_.back().get()));
   }
-  Device device(&world);
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const client::Deployment deployment,
-      client::Deployment::Fetch(*transports[0], world.parties().pinned(), device.state, kNowS));
-  const std::string path = ::testing::TempDir() + "/treepir.session";
-  for (const char* suffix : {"", ".guard", ".lock"}) unlink((path + suffix).c_str());
-  // A place of its own: devices of different tests draw the same names.
-  const std::string witnesses = ::testing::TempDir() + "/treepir";
-  mkdir(witnesses.c_str(), 0700);
-  const client::WitnessPlace place = client::WitnessPlace::Below(witnesses);
-  const std::vector<Bytes> keys = {ToBytes(AsBytes("key-7")), ToBytes(AsBytes("nobody")),
-                                   ToBytes(AsBytes("key-10"))};
-  for (int run = 0; run < 4; ++run) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto store,
-                               client::SessionFile::Open(path, {1}, place, device.random));
+  void FetchDeployment() {
+    SHOAL_ASSERT_OK_AND_ASSIGN(auto deployment,
+                               client::Deployment::Fetch(*transports_[0], world_.parties().pinned(),
+                                                         device_.state, kNowS));
+    deployment_.emplace(std::move(deployment));
+  }
+  // The session on disk, as after a start of the process; before the first time there is none.
+  void OpenClient() {
+    if (path_.empty()) {
+      // A place of its own: devices of different tests draw the same names.
+      const auto* const test = ::testing::UnitTest::GetInstance()->current_test_info();
+      witnesses_ = absl::StrCat(::testing::TempDir(), "/", engine().name(), "-", test->line());
+      path_ = witnesses_ + ".session";
+      for (const char* suffix : {"", ".guard", ".lock"}) unlink((path_ + suffix).c_str());
+      mkdir(witnesses_.c_str(), 0700);
+    }
+    client_.reset();
+    store_.reset();
     SHOAL_ASSERT_OK_AND_ASSIGN(
-        const auto client, client::EngineClient::Create(
-                               &deployment, {transports[0].get(), transports[1].get()},
-                               {.engine = &engine, .store = store.get()}, device.Environment()));
-    for (const auto& transport : transports) transport->calls.clear();
-    SHOAL_ASSERT_OK(client->Prepare());
+        store_, client::SessionFile::Open(path_, {1}, client::WitnessPlace::Below(witnesses_),
+                                          device_.random));
+    SHOAL_ASSERT_OK_AND_ASSIGN(
+        client_, client::EngineClient::Create(
+                     &*deployment_, {transports_[0].get(), transports_[1].get()},
+                     {.engine = &engine(), .store = store_.get()}, device_.Environment()));
+    for (const auto& transport : transports_) transport->calls.clear();
+  }
+  absl::StatusOr<std::vector<Lookup>> LookUp(const Texts& keys) {
+    std::vector<Bytes> bytes;
+    for (const std::string& key : keys) bytes.push_back(ToBytes(AsBytes(key)));
+    return client::LookUp(*deployment_, *client_, bytes, device_.Environment());
+  }
+  std::vector<size_t> Calls() const {
+    return {transports_[0]->calls.size(), transports_[1]->calls.size()};
+  }
+
+  World world_;
+  Device device_{&world_};
+  std::vector<std::unique_ptr<shoald::PirService>> services_;
+  std::vector<std::unique_ptr<DirectTransport>> transports_;
+  std::optional<client::Deployment> deployment_;
+  std::string path_, witnesses_;
+  std::unique_ptr<client::SessionFile> store_;
+  std::unique_ptr<client::EngineClient> client_;
+};
+INSTANTIATE_TEST_SUITE_P(Engines, PairSim,
+                         ::testing::Values(&pir::sets::TreePir(), &pir::sets::PermutedPir()),
+                         [](const auto& of) { return std::string(of.param->name()); });
+
+// Hints once, then one query to each server for a key; a process that ends between a query and its
+// answers sends the query again first.
+TEST_P(PairSim, AsksTwoPartiesAndGoesOnAfterARestart) {
+  const auto table = world_.MakeTable(1, 100, 128);
+  Serve(table);
+  Serve(table);
+  FetchDeployment();
+  for (int run = 0; run < 4; ++run) {
+    OpenClient();
+    SHOAL_ASSERT_OK(client_->Prepare());
     // One setup each; all hints of so small a table come with one answer. After the run that was
     // cut off, a query to each again.
-    EXPECT_EQ(transports[0]->calls.size(), run == 0 || run == 3 ? 2u : 1u);
-    EXPECT_EQ(transports[1]->calls.size(), run == 3 ? 2u : 1u);
+    EXPECT_EQ(Calls(), (std::vector<size_t>{run == 0 || run == 3 ? 2u : 1u, run == 3 ? 2u : 1u}));
     if (run == 2) {
-      transports[1]->queries_left = 1;
-      EXPECT_THAT(client::LookUp(deployment, *client, keys, device.Environment()),
+      transports_[1]->queries_left = 1;
+      EXPECT_THAT(LookUp({"key-7", "nobody", "key-10"}),
                   StatusIs(absl::StatusCode::kUnavailable, "cut off"));
-      transports[1]->queries_left = 1 << 30;
+      transports_[1]->queries_left = 1 << 30;
       continue;
     }
-    const size_t before[] = {transports[0]->calls.size(), transports[1]->calls.size()};
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results,
-                               client::LookUp(deployment, *client, keys, device.Environment()));
+    const std::vector<size_t> before = Calls();
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-7", "nobody", "key-10"}));
     ASSERT_EQ(results.size(), 3u);
     EXPECT_EQ(ToString(results[0].value), "value 7");
     EXPECT_EQ(results[1].outcome, Lookup::Outcome::kAbsent);
     EXPECT_EQ(ToString(results[2].value), "value 10 1");
-    for (int party = 0; party < 2; ++party) {
-      EXPECT_EQ(transports[party]->calls.size(), before[party] + 3);
-    }
+    EXPECT_EQ(Calls(), (std::vector<size_t>{before[0] + 3, before[1] + 3}));
   }
 }
 
 // Two servers that state different setups are asked for nothing, and nothing is spent.
-TEST(EngineSim, TwoServersMustStateTheSame) {
-  const pir::Engine& engine = pir::sets::TreePir();
-  World world;
-  const auto first = world.MakeTable(1, 100, 128), second = world.MakeTable(2, 100, 128);
-  std::vector<std::unique_ptr<shoald::PirService>> services;
-  std::vector<std::unique_ptr<DirectTransport>> transports;
-  for (const auto& table : {first, second}) {
-    auto service = shoald::PirService::Create(&world.roster(), world.SignSetups(table, {&engine}),
-                                              {.engines = {&engine}, .pool = &world.pool()});
-    SHOAL_ASSERT_OK(service.status());
-    services.push_back(*std::move(service));
-    transports.push_back(std::make_unique<DirectTransport>(&world, services.back().get()));
-  }
-  Device device(&world);
-  SHOAL_ASSERT_OK_AND_ASSIGN(
-      const client::Deployment deployment,
-      client::Deployment::Fetch(*transports[0], world.parties().pinned(), device.state, kNowS));
+TEST_P(PairSim, TwoServersMustStateTheSame) {
+  const auto first = world_.MakeTable(1, 100, 128), second = world_.MakeTable(2, 100, 128);
+  Serve(first);
+  Serve(second);
+  FetchDeployment();
   for (const bool swapped : {false, true}) {
     pir::testing::MemoryStore store;
     SHOAL_ASSERT_OK_AND_ASSIGN(
-        const auto client, client::EngineClient::Create(
-                               &deployment, {transports[swapped].get(), transports[!swapped].get()},
-                               {.engine = &engine, .store = &store}, device.Environment()));
+        const auto client,
+        client::EngineClient::Create(
+            &*deployment_, {transports_[swapped].get(), transports_[!swapped].get()},
+            {.engine = &engine(), .store = &store}, device_.Environment()));
     EXPECT_THAT(client->Prepare(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                             "nothing is asked until both serve the same"));
     EXPECT_TRUE(store.disk().state.empty());
   }
-  for (const auto& transport : transports) {
+  for (const auto& transport : transports_) {
     for (const FrameType call : transport->calls) EXPECT_EQ(call, FrameType::kGetPirSetup);
   }
 }
 
 // A stranger who asks for hints all the time gets its share of the server's time, and others go on.
-TEST(EngineSim, HintsForOneAddressAreLimited) {
-  const pir::Engine& engine = pir::sets::TreePir();
-  World world;
+TEST_P(PairSim, HintsForOneAddressAreLimited) {
   SHOAL_ASSERT_OK_AND_ASSIGN(
       const auto service,
       shoald::PirService::Create(
-          &world.roster(), world.SignSetups(world.MakeTable(1, 100, 128), {&engine}),
-          {.engines = {&engine},
-           .pool = &world.pool(),
+          &world_.roster(), world_.SignSetups(world_.MakeTable(1, 100, 128), {&engine()}),
+          {.engines = {&engine()},
+           .pool = &world_.pool(),
            .heavy = {.seconds_per_hour = 1e-9, .waiting = 8, .waiting_of_one = 2}}));
+  const std::string name(engine().name());
   wire::GetPirSetupRequest ask;
-  ask.set_engine("treepir");
+  ask.set_engine(name);
   SHOAL_ASSERT_OK_AND_ASSIGN(const Frame frame,
                              CallService(*service, wire::MakeFrame(FrameType::kGetPirSetup, ask)));
   wire::GetPirSetupResponse setup;
@@ -796,30 +815,158 @@ TEST(EngineSim, HintsForOneAddressAreLimited) {
   const Bytes id = ToBytes(pir::SetupId(setup.setup().setup()));
   const auto call = [&](const char* role, uint32_t kind, size_t bytes, const Origin& from) {
     wire::PirQueryRequest query;
-    query.set_engine("treepir");
+    query.set_engine(name);
     query.set_role(role);
     query.set_kind(kind);
     query.set_count(1);
     Bytes body = id;
-    body.resize(id.size() + bytes);
+    body.resize(bytes);
     return CallService(*service, wire::MakeFrame(FrameType::kPirQuery, query, body), from).status();
   };
-  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::sets::TreeShape shape,
-                             pir::sets::TreeShapeOf(setup.setup().setup()));
-  const size_t hints = pir::sets::kTreeSeedBytes + 4;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const pir::Sizes sizes, engine().SizesOf(setup.setup().setup()));
+  // A seed and a number.
+  const bool tree = &engine() == &pir::sets::TreePir();
+  const size_t hints = id.size() + (tree ? pir::sets::kTreeSeedBytes : Seed::size()) + 4;
+  const size_t one_query = sizes.query_bytes / 2;
+  ASSERT_TRUE(engine().IsHeavy(pir::Role::kOffline, 1));
   const Origin stranger = AddressBlock(MappedIpv4({192, 0, 2, 1})),
                other = AddressBlock(MappedIpv4({192, 0, 2, 2}));
-  SHOAL_EXPECT_OK(call("offline", pir::sets::kTreeHints, hints, stranger));
+  SHOAL_EXPECT_OK(call("offline", 1, hints, stranger));
   for (int i = 0; i < 3; ++i) {
-    EXPECT_THAT(call("offline", pir::sets::kTreeHints, hints, stranger),
+    EXPECT_THAT(call("offline", 1, hints, stranger),
                 StatusIs(absl::StatusCode::kResourceExhausted, "this address has taken its"));
   }
   // Queries of the same address are not hints, and others' hints are theirs.
-  SHOAL_EXPECT_OK(call("online", pir::sets::kTreeQuery, shape.query_bytes(), stranger));
-  SHOAL_EXPECT_OK(call("offline", pir::sets::kTreeHints, hints, other));
+  SHOAL_EXPECT_OK(call("online", 0, one_query, stranger));
+  SHOAL_EXPECT_OK(call("offline", 1, hints, other));
   // The online server makes none for anybody.
-  EXPECT_THAT(call("online", pir::sets::kTreeHints, hints, other),
-              StatusIs(absl::StatusCode::kInvalidArgument, ""));
+  EXPECT_THAT(call("online", 1, hints, other), StatusIs(absl::StatusCode::kInvalidArgument, ""));
+}
+
+// One of permuted's servers lies about one record of an answer, whichever: no value comes of it,
+// whatever row was asked for, and what the servers see next is the same query again.
+class PermutedSim : public PairSim {};
+INSTANTIATE_TEST_SUITE_P(Engines, PermutedSim, ::testing::Values(&pir::sets::PermutedPir()),
+                         [](const auto& of) { return std::string(of.param->name()); });
+
+TEST_P(PermutedSim, RecordsThatNobodySignedAreFoundAndTheQueryIsSentAgain) {
+  const auto table = world_.MakeTable(1, 100, 128);
+  Serve(table);
+  Serve(table);
+  FetchDeployment();
+  OpenClient();
+  SHOAL_ASSERT_OK(client_->Prepare());
+  const size_t record_bytes = deployment_->manifest().answer_bytes();
+  for (size_t i = 0; i < 12; ++i) {
+    SCOPED_TRACE(i);
+    DirectTransport& liar = *transports_[i % 2];
+    liar.spoil = [&](Bytes& bulk) { bulk[i * record_bytes % bulk.size()] ^= 1; };
+    OpenClient();
+    EXPECT_THAT(LookUp({absl::StrCat("key-", 7 * i), "nobody"}),
+                StatusIs(absl::StatusCode::kDataLoss, "the parties have not signed"));
+    // One setup and one query each; not the second key's.
+    EXPECT_EQ(Calls(), (std::vector<size_t>{2, 2}));
+    // As long as it lies nothing else is asked.
+    OpenClient();
+    EXPECT_THAT(LookUp({"key-1"}), StatusIs(absl::StatusCode::kDataLoss, "have not signed"));
+    EXPECT_EQ(Calls(), (std::vector<size_t>{i % 2 == 0 ? 2u : 1u, 2}));
+    liar.spoil = nullptr;
+    OpenClient();
+    SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-1", "nobody", "key-10"}));
+    EXPECT_EQ(Calls(), (std::vector<size_t>{5, 5}));
+    EXPECT_EQ(ToString(results[0].value), "value 1");
+    EXPECT_EQ(results[1].outcome, Lookup::Outcome::kAbsent);
+    EXPECT_EQ(ToString(results[2].value), "value 10 1");
+  }
+}
+
+// An engine whose heavy requests go on until they are told to end.
+class EndlessServer final : public pir::Server {
+ public:
+  EndlessServer(std::unique_ptr<pir::Server> server, const std::atomic<bool>* stop)
+      : server_(std::move(server)), stop_(stop) {}
+  const wire::PirSetup& setup() const override { return server_->setup(); }
+  uint64_t max_request_bytes() const override { return server_->max_request_bytes(); }
+  std::vector<absl::StatusOr<Bytes>> Answer(
+      pir::Role role, std::span<const pir::RequestView> requests) const override {
+    if (requests[0].kind != pir::sets::kTreeHints) return server_->Answer(role, requests);
+    begun = true;
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!*stop_ && std::chrono::steady_clock::now() < give_up) std::this_thread::yield();
+    std::vector<absl::StatusOr<Bytes>> answers;
+    answers.emplace_back(*stop_ ? absl::FailedPreconditionError("told to end")
+                                : absl::InternalError("nobody said that it should end"));
+    return answers;
+  }
+  absl::StatusOr<double> RefreshShare(const pir::Content& content,
+                                      std::span<const uint64_t> changed) const override {
+    return server_->RefreshShare(content, changed);
+  }
+  absl::StatusOr<std::optional<pir::Delta>> Refresh(const pir::Content& content,
+                                                    std::span<const uint64_t> changed) override {
+    return server_->Refresh(content, changed);
+  }
+  static inline std::atomic<bool> begun = false;
+
+ private:
+  const std::unique_ptr<pir::Server> server_;
+  const std::atomic<bool>* const stop_;
+};
+class EndlessEngine final : public pir::Engine {
+ public:
+  absl::string_view name() const override { return of_.name(); }
+  std::span<const pir::Role> roles() const override { return of_.roles(); }
+  bool keeps_state() const override { return of_.keeps_state(); }
+  bool IsHeavy(pir::Role role, uint32_t kind) const override { return of_.IsHeavy(role, kind); }
+  absl::StatusOr<wire::PirSetup> ShapeOf(const pir::Content& content,
+                                         const pir::ServerOptions& options) const override {
+    return of_.ShapeOf(content, options);
+  }
+  absl::StatusOr<pir::Sizes> SizesOfShape(const wire::PirSetup& shape) const override {
+    return of_.SizesOfShape(shape);
+  }
+  pir::Work WorkOf(const wire::PirSetup& shape, double together) const override {
+    return of_.WorkOf(shape, together);
+  }
+  absl::StatusOr<std::unique_ptr<pir::Server>> CreateServer(
+      const pir::Content& content, pir::ServerOptions options) const override {
+    const std::atomic<bool>* const stop = options.stop_heavy;
+    auto server = of_.CreateServer(content, std::move(options));
+    if (!server.ok()) return server.status();
+    return std::make_unique<EndlessServer>(*std::move(server), stop);
+  }
+  absl::StatusOr<std::unique_ptr<pir::Session>> OpenSession(
+      std::span<const wire::PirSetup> setups, const pir::SessionOptions& options) const override {
+    return of_.OpenSession(setups, options);
+  }
+
+ private:
+  const pir::Engine& of_ = pir::sets::TreePir();
+};
+
+// A new epoch does not wait for hints that a client is being made.
+TEST(EngineSim, ANewEpochEndsWorkOnHints) {
+  const EndlessEngine engine;
+  World world;
+  const auto first = world.MakeTable(1, 100, 128);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto service,
+      shoald::PirService::Create(&world.roster(), world.SignSetups(first, {&engine}),
+                                 {.engines = {&engine}, .pool = &world.pool()}));
+  wire::PirQueryRequest query;
+  query.set_engine("treepir");
+  query.set_role("offline");
+  query.set_kind(pir::sets::kTreeHints);
+  query.set_count(1);
+  absl::Status status;
+  std::thread asks([&] {
+    status =
+        CallService(*service, wire::MakeFrame(FrameType::kPirQuery, query, Bytes(52))).status();
+  });
+  while (!EndlessServer::begun) std::this_thread::yield();
+  SHOAL_EXPECT_OK(service->Reload(world.SignSetups(world.MakeTable(2, 100, 128), {&engine})));
+  asks.join();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, "told to end"));
 }
 
 // A batch over chunks through the service is what the engine's server answers.

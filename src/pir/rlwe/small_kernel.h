@@ -1,4 +1,5 @@
-// The loops of a Small PIR server (small_pir.h): products and sums modulo the primes of params.h.
+// The loops of the ring engines' servers (small_pir.h, hintless.h): products and sums modulo the
+// primes of params.h.
 // One file for each instruction set; all of them give the same words, each below its prime.
 //
 // Everything here works on public numbers and on ciphertexts. No time depends on a value.
@@ -58,6 +59,14 @@ struct SmallKernel {
   // terms.
   void (*dot)(uint32_t k, const uint32_t* a, size_t a_stride, const uint32_t* b, size_t b_stride,
               size_t terms, const uint32_t* add, uint32_t* out);
+
+  // Sums along windows that slide over `count` keys, for pairs of words: word 2 w of prime 0, word
+  // 2 w + 1 of prime 1. out[v][w] = the sum over i < steps of digits[kBlock i + w] * keys[v][i +
+  // w], modulo each prime, for v < count and w < kBlock. At most kMaxSteps steps. Digits behind the
+  // last ones are prefetched.
+  static constexpr size_t kMaxSteps = 1024;
+  void (*slide)(const uint32_t* digits, size_t steps, const uint32_t* const* keys, size_t count,
+                uint32_t* out);
 
   // The digits of the kDegree numbers whose residues are `low` (of prime 0) and `high` (of prime
   // 1), as residues: out[(digit * kPrimes + k) * kDegree + w].

@@ -37,6 +37,7 @@ class SmallKernelOf {
     return {.name = name,
             .sums = Sums,
             .dot = Dot,
+            .slide = Slide,
             .decompose = Decompose,
             .decompose_dithered = DecomposeDithered,
             .unpack_step = UnpackStep,
@@ -52,7 +53,7 @@ class SmallKernelOf {
   // Words between what is read and what is fetched.
   static constexpr size_t kAheadWords = 1024;
 
-  // Numbers of at most 63 bits modulo a prime p, 2^26 < p < 2^27 (Barrett).
+  // Numbers of at most 64 bits modulo a prime p, 2^26 < p < 2^27 (Barrett).
   struct Prime {
     Lanes p, twice, mu, fold, low40;
     SHOAL_INLINE explicit Prime(uint32_t k)
@@ -69,8 +70,8 @@ class SmallKernelOf {
       rest = Lanes::Min32(rest, Lanes::Subtract32(rest, twice));
       return Lanes::Min32(rest, Lanes::Subtract32(rest, p));
     }
-    // x < 2^63, of which 2^40 times the upper 23 bits become 2^50 at most.
-    SHOAL_INLINE Lanes Reduce63(Lanes x) const {
+    // Of x, 2^40 times the upper 24 bits become 2^51 at most.
+    SHOAL_INLINE Lanes Reduce64(Lanes x) const {
       return Reduce58(Lanes::Add(Lanes::Multiply(Lanes::Right(x, 40), fold), Lanes::And(x, low40)));
     }
   };
@@ -109,7 +110,7 @@ class SmallKernelOf {
     }
     SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
       SHOAL_UNROLL for (size_t r = 0; r < kRows; ++r) {
-        Join(prime.Reduce63(even[v][r]), prime.Reduce63(odd[v][r]))
+        Join(prime.Reduce64(even[v][r]), prime.Reduce64(odd[v][r]))
             .Store(out + kBlock * (kTileRows * v + r) + part);
       }
     }
@@ -168,13 +169,65 @@ class SmallKernelOf {
         }
       }
       SHOAL_UNROLL for (size_t i = 0; i < kSide; ++i) {
-        Join(prime.Reduce63(even[i]), prime.Reduce63(odd[i])).Store(out + w + i * kWords);
+        Join(prime.Reduce64(even[i]), prime.Reduce64(odd[i])).Store(out + w + i * kWords);
       }
     }
   }
 
-  // The number below Q with these residues, in lower halves; or that less Q if it is above Q / 2,
-  // plus `offset`, which makes it positive.
+  // Pairs [first, first + kSide kLanes) of a block, for kCount keys.
+  template <size_t kCount, size_t kSide>
+  SHOAL_INLINE static void PartSlide(const Prime& even_prime, const Prime& odd_prime,
+                                     const uint32_t* digits, size_t steps,
+                                     const uint32_t* const* keys, size_t first, uint32_t* out) {
+    constexpr size_t kPair = SmallKernel::kBlock * 2;  // words of a block
+    Lanes even[kCount][kSide], odd[kCount][kSide];
+    SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
+      SHOAL_UNROLL for (size_t j = 0; j < kSide; ++j) even[v][j] = odd[v][j] = Lanes::Repeat(0);
+    }
+    for (size_t i = 0; i < steps; ++i) {
+      SHOAL_UNROLL for (size_t j = 0; j < kSide; ++j) {
+        const size_t word = 2 * first + j * kWords;
+        const uint32_t* const at = digits + kPair * i + word;
+        __builtin_prefetch(at + kAheadWords);
+        const Lanes digit = Lanes::Load(at), digit_odd = Lanes::Right(digit, 32);
+        SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
+          const Lanes key = Lanes::Load(keys[v] + 2 * i + word);
+          even[v][j] = Lanes::Add(even[v][j], Lanes::Multiply(digit, key));
+          odd[v][j] = Lanes::Add(odd[v][j], Lanes::Multiply(digit_odd, Lanes::Right(key, 32)));
+        }
+      }
+    }
+    SHOAL_UNROLL for (size_t v = 0; v < kCount; ++v) {
+      SHOAL_UNROLL for (size_t j = 0; j < kSide; ++j) {
+        Join(even_prime.Reduce64(even[v][j]), odd_prime.Reduce64(odd[v][j]))
+            .Store(out + v * kPair + 2 * first + j * kWords);
+      }
+    }
+  }
+
+  static void Slide(const uint32_t* digits, size_t steps, const uint32_t* const* keys, size_t count,
+                    uint32_t* out) {
+    const Prime even_prime(0), odd_prime(1);
+    constexpr size_t kBlock = SmallKernel::kBlock;
+    // As many sums as fit the registers.
+    constexpr size_t kSide = Lanes::kLanes == 1 ? 1 : kBlock / Lanes::kLanes;
+    constexpr size_t kMany = Lanes::kLanes >= 8 ? 4 : 1;
+    for (size_t v = 0; v < count;) {
+      const size_t together = count - v >= kMany ? kMany : 1;
+      uint32_t* const to = out + v * kBlock * 2;
+      for (size_t first = 0; first < kBlock; first += kSide * Lanes::kLanes) {
+        if (together == 1) {
+          PartSlide<1, kSide>(even_prime, odd_prime, digits, steps, keys + v, first, to);
+        } else {
+          PartSlide<kMany, kSide>(even_prime, odd_prime, digits, steps, keys + v, first, to);
+        }
+      }
+      v += together;
+    }
+  }
+
+  // The number below Q with these residues, in lower halves, less Q if it is above Q / 2, plus
+  // `offset`, which makes it positive.
   struct Composer {
     Prime prime{1};
     Lanes twice = Lanes::Repeat(2 * uint64_t{kPrime[1]});

@@ -114,6 +114,43 @@ TEST_P(SmallKernelTest, DigitsMakeTheNumber) {
   }
 }
 
+// Up to as many steps as there may be, all of them the largest numbers; any number of keys.
+TEST_P(SmallKernelTest, SlidesAreTheDefinitionOfThem) {
+  constexpr size_t kMost = SmallKernel::kMaxSteps, kBlock = SmallKernel::kBlock;
+  // Pairs of words of both primes.
+  const auto pairs = [&](size_t count, bool largest) {
+    const std::vector<uint32_t> low = Residues(0, count), high = Residues(1, count);
+    std::vector<uint32_t> words;
+    for (size_t i = 0; i < count; ++i) {
+      words.push_back(largest ? kPrime[0] - 1 : low[i]);
+      words.push_back(largest ? kPrime[1] - 1 : high[i]);
+    }
+    return words;
+  };
+  for (const bool largest : {false, true}) {
+    const std::vector<uint32_t> digits = pairs(kMost * kBlock, largest);
+    std::vector<std::vector<uint32_t>> keys;
+    std::vector<const uint32_t*> at;
+    for (size_t v = 0; v < 6; ++v) keys.push_back(pairs(kMost + kBlock, largest || v == 2));
+    for (const std::vector<uint32_t>& key : keys) at.push_back(key.data());
+    for (const size_t steps : {size_t{1}, size_t{6}, kMost}) {
+      for (size_t count = 1; count <= keys.size(); ++count) {
+        std::vector<uint32_t> out(2 * count * kBlock + 1, 77);
+        kernel_.slide(digits.data(), steps, at.data(), count, out.data());
+        for (size_t i = 0; i < 2 * count * kBlock; ++i) {
+          const size_t v = i / (2 * kBlock), word = i % (2 * kBlock);
+          unsigned __int128 sum = 0;
+          for (size_t step = 0; step < steps; ++step) {
+            sum += uint64_t{digits[2 * kBlock * step + word]} * keys[v][2 * step + word];
+          }
+          ASSERT_EQ(out[i], static_cast<uint32_t>(sum % kPrime[word % 2])) << i << " " << steps;
+        }
+        ASSERT_EQ(out.back(), 77u);
+      }
+    }
+  }
+}
+
 // Digits of x and a dither, less those of the dither, count x again, but for what they leave out;
 // and any dither that is uniform makes them so.
 TEST_P(SmallKernelTest, DitheredDigitsLessThoseOfTheDitherMakeUpNumbers) {

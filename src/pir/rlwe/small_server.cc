@@ -301,6 +301,12 @@ void SmallServer::MakeMasks() {
   FirstStage({&vector, 1}, {&sums, 1});
 }
 
+void SmallServer::Replace(const Content& content) {
+  SHOAL_CHECK(content.rows == setup_.rows() && content.record_bytes == setup_.record_bytes());
+  Encode(content, [](uint64_t, uint64_t) {});
+  MakeMasks();
+}
+
 void SmallServer::FirstStage(std::span<const uint32_t* const> vectors,
                              std::span<uint32_t* const> sums) const {
   const size_t count = vectors.size();

@@ -48,6 +48,11 @@ class SmallServer final : public Server {
   absl::StatusOr<std::optional<Delta>> Refresh(const Content& content,
                                                std::span<const uint64_t> changed_rows) override;
 
+  // Makes this the server of other content with as many rows of the same size, under the setup that
+  // it has: for tables that are made for one query. Costs the set-up without its public parts. Not
+  // while answers are made.
+  void Replace(const Content& content);
+
   // What an answer is before it is rounded: for each slice the coefficients of mask and body. For
   // tests of errors. As Answer.
   absl::StatusOr<std::vector<uint32_t>> Unrounded(BytesView query) const;

@@ -12,29 +12,16 @@
 #include "src/pir/rlwe/small_public.h"
 #include "src/pir/rlwe/small_transform.h"
 #include "src/pir/rlwe/small_words.h"
+#include "src/pir/rlwe/stateless_session.h"
 
 namespace shoal::pir::rlwe {
 namespace {
-
-// Bytes of queries in one request at most, so that slow links see progress.
-constexpr uint64_t kRequestBytes = 4 << 20;
 
 // Q / 256, to nearest: what a byte is multiplied by.
 constexpr uint64_t kDelta = (kModulus + 128) / 256;
 
 void TransformAll(uint32_t* polynomial) {
   for (uint32_t k = 0; k < kPrimes; ++k) Transform(k, polynomial + k * kDegree);
-}
-
-// All ones if a == b.
-uint64_t EqualMask(uint64_t a, uint64_t b) {
-  const uint64_t difference = a ^ b;
-  return ((difference | (0 - difference)) >> 63) - 1;
-}
-
-// The residue of a number of a Gaussian's size.
-uint32_t Residue(int32_t value, size_t k) {
-  return static_cast<uint32_t>(value) + (static_cast<uint32_t>(value >> 31) & kPrime[k]);
 }
 
 // a b modulo prime k.
@@ -253,105 +240,9 @@ std::vector<int64_t> SmallClient::Errors(const SmallAsked& asked,
   return errors;
 }
 
-namespace {
-
-class SmallBatch final : public Batch {
- public:
-  SmallBatch(const SmallClient* client, const Wanted& wanted, uint64_t per_step)
-      : client_(*client),
-        per_step_(per_step),
-        rows_(wanted.rows.begin(), wanted.rows.end()),
-        keys_(wanted.keys) {}
-
-  uint64_t steps() const override { return (keys_ - done_ + per_step_ - 1) / per_step_; }
-
-  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
-    SHOAL_CHECK(steps() > 0 && asked_.empty());
-    const uint64_t count = std::min(per_step_, keys_ - done_);
-    Request request;
-    request.count = static_cast<uint32_t>(count);
-    request.answer_bytes = count * client_.shape().answer_bytes();
-    request.body.reserve(count * client_.shape().query_bytes());
-    for (uint64_t i = 0; i < count; ++i) {
-      // Row 0 stands in for keys that are not there.
-      const uint64_t row = done_ + i < rows_.size() ? rows_[done_ + i] : 0;
-      asked_.push_back(client_.Ask(row, random));
-      Append(request.body, asked_.back().query);
-      asked_.back().query = {};
-    }
-    std::vector<Request> requests;
-    requests.push_back(std::move(request));
-    return requests;
-  }
-
-  absl::Status Finish(std::span<const BytesView> answers) override {
-    SHOAL_CHECK(answers.size() == 1 && !asked_.empty());
-    const uint64_t each = client_.shape().answer_bytes();
-    if (answers[0].size() != asked_.size() * each) {
-      return absl::InvalidArgumentError(absl::StrFormat("smallpir: an answer of %d bytes, not %d",
-                                                        answers[0].size(), asked_.size() * each));
-    }
-    // Stand-ins are recovered, too, so that the time of the next request does not tell them.
-    for (size_t i = 0; i < asked_.size(); ++i) {
-      SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> record,
-                             client_.Recover(asked_[i], answers[0].subspan(i * each, each)));
-      if (done_ + i < rows_.size()) {
-        records_.insert(records_.end(), record.begin(), record.end());
-      }
-    }
-    done_ += asked_.size();
-    asked_.clear();
-    return absl::OkStatus();
-  }
-
-  SecretVector<uint8_t> TakeRecords() override {
-    SHOAL_CHECK(steps() == 0);
-    return std::move(records_);
-  }
-
- private:
-  const SmallClient& client_;
-  const uint64_t per_step_;
-  const SecretVector<uint64_t> rows_;
-  const uint64_t keys_;
-  uint64_t done_ = 0;
-  std::vector<SmallAsked> asked_;
-  SecretVector<uint8_t> records_;
-};
-
-class SmallSession final : public Session {
- public:
-  explicit SmallSession(std::unique_ptr<SmallClient> client) : client_(std::move(client)) {}
-
-  const wire::PirSetup& setup() const override { return client_->setup(); }
-  Need needed(uint64_t) const override { return Need::kNothing; }
-  uint64_t KeysPerStep() const override {
-    return std::clamp<uint64_t>(kRequestBytes / client_->shape().query_bytes(), 1,
-                                kMaxQueriesPerRequest);
-  }
-  absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override {
-    SHOAL_CHECK(wanted.keys >= wanted.rows.size());
-    for (const uint64_t row : wanted.rows) {
-      if (row >= setup().rows()) {
-        return absl::OutOfRangeError(
-            absl::StrFormat("smallpir: row %d of a table of %d rows", row, setup().rows()));
-      }
-    }
-    return std::make_unique<SmallBatch>(client_.get(), wanted, KeysPerStep());
-  }
-  absl::Status Advance(const DeltaView&) override {
-    return absl::InvalidArgumentError("smallpir: nothing is kept, so that there are no deltas");
-  }
-
- private:
-  const std::unique_ptr<SmallClient> client_;
-};
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Session>> OpenSmallSession(const wire::PirSetup& setup) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<SmallClient> client, SmallClient::Create(setup));
-  return std::make_unique<SmallSession>(std::move(client));
+  return std::make_unique<StatelessSession<SmallClient>>(std::move(client));
 }
 
 }  // namespace shoal::pir::rlwe

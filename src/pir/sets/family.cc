@@ -7,6 +7,8 @@
 #include "src/base/check.h"
 #include "src/base/stopwatch.h"
 #include "src/pir/sets/half_sets.h"
+#include "src/pir/sets/permuted_pir.h"
+#include "src/pir/sets/permuted_sets.h"
 #include "src/pir/sets/piano.h"
 #include "src/pir/sets/stream.h"
 #include "src/pir/sets/tree_pir.h"
@@ -99,10 +101,51 @@ TreeTimes TreeNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
   return times;
 }
 
+// What permuted's servers and its client do, over a table of about so many bytes, in nanoseconds.
+struct PermutedTimes {
+  double draw = 0, hint_row = 0, search = 0, row = 0, recover_byte = 0;
+};
+PermutedTimes PermutedNs(uint64_t bytes, uint32_t record_bytes, RandomSource& random) {
+  constexpr uint32_t kChunks = 32;
+  const PermutedShape shape =
+      *PermutedShapeFor(std::max<uint64_t>(64, bytes / record_bytes), record_bytes, kChunks);
+  const Bytes table(shape.rows * record_bytes);
+  const Seed seed = random.NewSeed();
+  PermutedTimes times;
+  times.draw =
+      Typical([&] { (void)PermutationsOf(shape, seed); }) / static_cast<double>(shape.places());
+  Bytes parities(shape.parity_bytes());
+  const ParityMaker maker(shape, seed);
+  times.hint_row =
+      Typical([&] { maker.Make(table, 0, parities); }) / static_cast<double>(shape.rows);
+  PermutedTable client(shape, PermutationsOf(shape, seed));
+  client.AddParities(parities);
+  Bytes online(shape.query_bytes()), offline(shape.query_bytes()), record(record_bytes);
+  Bytes answer(shape.answer_bytes()), other(shape.answer_bytes());
+  double asked = 0, answered = 0, recovered = 0;
+  constexpr int kQueries = 16;
+  for (int i = 0; i < kQueries; ++i) {
+    Stopwatch cpu(Stopwatch::kProcess);
+    SHOAL_CHECK(client.Ask(random.Below(shape.rows), random, online, offline).ok());
+    asked += static_cast<double>(cpu.Nanoseconds());
+    cpu = Stopwatch(Stopwatch::kProcess);
+    SHOAL_CHECK(AnswerPermuted(shape, table, online, answer).ok());
+    SHOAL_CHECK(AnswerPermuted(shape, table, offline, other).ok());
+    answered += static_cast<double>(cpu.Nanoseconds());
+    cpu = Stopwatch(Stopwatch::kProcess);
+    (void)client.Finish(answer, other, record);
+    recovered += static_cast<double>(cpu.Nanoseconds());
+  }
+  times.search = asked / kQueries / shape.chunk_rows;
+  times.row = answered / kQueries / (2 * kChunks);
+  times.recover_byte = recovered / kQueries / static_cast<double>(shape.answer_bytes());
+  return times;
+}
+
 class TheFamily final : public Family {
  public:
   std::span<const Engine* const> engines() const override {
-    static const Engine* const engines[] = {&Piano(), &TreePir()};
+    static const Engine* const engines[] = {&Piano(), &TreePir(), &PermutedPir()};
     return engines;
   }
 
@@ -162,6 +205,14 @@ class TheFamily final : public Family {
     split("tree_hint_row", "tree_hint_row_byte", slim.hint_row, broad.hint_row);
     units.push_back({"tree_block", Positive(broad.ask_block)});
     units.push_back({"tree_recover_byte", Positive(broad.recover / kWide)});
+
+    const PermutedTimes few = PermutedNs(bytes, kNarrow, random),
+                        many = PermutedNs(bytes, kWide, random);
+    split("permuted_row", "permuted_row_byte", few.row, many.row);
+    split("permuted_hint_row", "permuted_hint_row_byte", few.hint_row, many.hint_row);
+    units.push_back({"permuted_draw", Positive(few.draw)});
+    units.push_back({"permuted_search", Positive(few.search)});
+    units.push_back({"permuted_recover_byte", Positive(many.recover_byte)});
     return units;
   }
 };

@@ -143,7 +143,8 @@ HintTable::HintTable(const SetShape& shape, const SetSource* sets)
       backup_places_(shape.backups, kNowhere),
       backup_beside_(shape.backups, kNoRow),
       parities_(uint64_t{shape.hints} * shape.record_bytes),
-      backup_parities_(2 * uint64_t{shape.backups} * shape.record_bytes) {
+      backup_parities_(2 * uint64_t{shape.backups} * shape.record_bytes),
+      lacking_(shape.hints) {
   SHOAL_CHECK(shape.offset_bits <= kMaxOffsetBits && shape.sets() <= kMaxSets && shape.rows > 0 &&
               shape.chunks == ((shape.rows - 1) >> shape.offset_bits) + 1);
   hints_.reserve(shape.hints);
@@ -248,31 +249,43 @@ void HintTable::AddWords(uint32_t first, std::span<const BytesView> chunks) {
   }
 }
 
-uint32_t HintTable::Find(uint64_t row) const {
+uint32_t HintTable::Find(uint64_t row, uint32_t from) const {
   const GatherKernel& kernel = FastestGather();
   const uint32_t chunk = shape_.ChunkOf(row);
   const uint16_t offset = shape_.OffsetOf(row);
   constexpr uint32_t kTogether = 8 * kSetsTogether;
   SecretVector<Choice> space(std::min(kTogether, std::max(shape_.hints, spent_)));
-  uint32_t place = kNowhere;
-  for (uint32_t done = 0; done < shape_.hints; done += kTogether) {
-    const std::span<Choice> choices =
-        std::span(space).first(std::min(kTogether, shape_.hints - done));
-    sets_.OfChunk(chunk, done, choices);
-    const uint32_t found =
-        kernel.first_live(WordsOf(choices), &first_live_[done], choices.size(), 0x8000 | offset);
-    const uint64_t here = ~EqualMask(found, kNowhere) & EqualMask(place, kNowhere);
-    place = static_cast<uint32_t>(Select(here, done + found, place));
-  }
+  // How many places behind `from`, round the end.
+  uint32_t rank = kNowhere;
+  const auto look = [&](uint32_t begin, uint32_t end, uint32_t rank_of_begin) {
+    for (uint32_t done = begin; done < end; done += kTogether) {
+      const std::span<Choice> choices = std::span(space).first(std::min(kTogether, end - done));
+      sets_.OfChunk(chunk, done, choices);
+      const uint32_t found =
+          kernel.first_live(WordsOf(choices), &first_live_[done], choices.size(), 0x8000 | offset);
+      const uint64_t here = ~EqualMask(found, kNowhere) & EqualMask(rank, kNowhere);
+      rank = static_cast<uint32_t>(Select(here, rank_of_begin + (done - begin) + found, rank));
+    }
+  };
+  look(from, shape_.hints, 0);
+  look(0, from, shape_.hints - from);
+  SecretVector<uint32_t> ranks(std::min(kTogether, spent_));
   for (uint32_t done = 0; done < spent_; done += kTogether) {
     const std::span<Choice> choices = std::span(space).first(std::min(kTogether, spent_ - done));
     sets_.OfChunk(chunk, shape_.hints + done, choices);
-    const uint32_t found =
-        kernel.least_place(WordsOf(choices), &backup_halves_[done], &backup_places_[done],
-                           &backup_beside_[done], choices.size(), offset, row);
-    place = std::min(place, found);
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const uint64_t place = backup_places_[done + i];
+      const uint64_t behind = place - from + (LessMask(place, from) & shape_.hints);
+      ranks[i] = static_cast<uint32_t>(Select(EqualMask(place, kNowhere), kNowhere, behind));
+    }
+    const uint32_t found = kernel.least_place(WordsOf(choices), &backup_halves_[done], ranks.data(),
+                                              &backup_beside_[done], choices.size(), offset, row);
+    rank = std::min(rank, found);
   }
-  return place;
+  const uint64_t place = uint64_t{rank} + from;
+  const uint64_t at_end = ~LessMask(place, shape_.hints);
+  return static_cast<uint32_t>(
+      Select(EqualMask(rank, kNowhere), kNowhere, place - (at_end & shape_.hints)));
 }
 
 void HintTable::Index(uint64_t mask, uint32_t place, const Hint& before, const Hint& hint) {
@@ -290,15 +303,16 @@ void HintTable::Index(uint64_t mask, uint32_t place, const Hint& before, const H
   backup_beside_[backup] = Select(mask, hint.beside, kNoRow);
 }
 
-absl::Status HintTable::Ask(uint64_t row, RandomSource& random, std::span<Choice> query) {
-  SHOAL_CHECK(query.size() == shape_.chunks);
+absl::Status HintTable::Ask(uint64_t row, RandomSource& random, std::span<Choice> query,
+                            uint32_t from) {
+  SHOAL_CHECK(query.size() == shape_.chunks && from < shape_.hints);
   if (row >= shape_.rows) return absl::OutOfRangeError("half sets: no such row");
   if (asked_.has_value()) {
     return absl::FailedPreconditionError("half sets: the query before is not finished");
   }
   if (backups_left() == 0) return absl::ResourceExhaustedError("half sets: no backup is left");
   // The first hint that holds the row. All are looked at.
-  const uint32_t place = Find(row);
+  const uint32_t place = Find(row, from);
   const uint64_t found = ~EqualMask(place, kNowhere);
   const uint64_t words = random.U64();
   asked_ = {.row = row,
@@ -361,6 +375,8 @@ void HintTable::Replace(const Question& question, BytesView record) {
   std::array<Choice, 1> choice;
   sets_.OfChunk(shape_.ChunkOf(question.row), set, choice);
   const uint32_t half = 1u ^ choice[0].bit;
+  // The record of a hint without that of its row beside is wrong, and the new hint goes without it.
+  const auto whole = static_cast<uint8_t>(lacking_[question.hint] - 1);
   Hint& hint = hints_[question.hint];
   const Hint before = hint;
   Index(held, question.hint, before, {.set = set, .half = half, .beside = question.row});
@@ -371,10 +387,39 @@ void HintTable::Replace(const Question& question, BytesView record) {
     const MutableBytes backup = BackupOf(question.backup, e);
     const uint8_t takes = mask & static_cast<uint8_t>(EqualMask(e, half));
     for (size_t i = 0; i < parity.size(); ++i) {
-      parity[i] = static_cast<uint8_t>(Select(takes, backup[i] ^ record[i], parity[i]));
+      parity[i] = static_cast<uint8_t>(Select(takes, backup[i] ^ (whole & record[i]), parity[i]));
     }
   }
   sodium_memzero(BackupOf(question.backup, 0).data(), 2 * size_t{shape_.record_bytes});
+}
+
+std::vector<uint32_t> HintTable::Judge(const Question& question, BytesView record, bool right) {
+  SHOAL_CHECK(record.size() == shape_.record_bytes && CheckQuestion(question).ok());
+  std::vector<uint32_t> changed;
+  const auto add = [&](uint32_t hint, bool lacks) {
+    XorMasked(ParityOf(hint), record, 0xff);
+    lacking_[hint] = lacks;
+    changed.push_back(hint);
+  };
+  if (right) {
+    for (uint32_t hint = 0; hint < shape_.hints; ++hint) {
+      if (lacking_[hint] != 0 && hints_[hint].beside == question.row) add(hint, false);
+    }
+  } else if (question.held && hints_[question.hint].set == shape_.hints + question.backup &&
+             lacking_[question.hint] == 0) {
+    add(question.hint, true);
+  }
+  return changed;
+}
+
+absl::Status HintTable::RedoJudge(uint32_t hint, bool lacks, BytesView xor_of_hint) {
+  if (hint >= shape_.hints || hints_[hint].beside == kNoRow || !complete() ||
+      xor_of_hint.size() != shape_.record_bytes) {
+    return absl::InvalidArgumentError("half sets: no hint that was judged");
+  }
+  std::ranges::copy(xor_of_hint, ParityOf(hint).begin());
+  lacking_[hint] = lacks;
+  return absl::OkStatus();
 }
 
 absl::Status HintTable::CheckQuestion(const Question& question) const {
@@ -415,6 +460,13 @@ void HintTable::Advance(std::span<const RowChange> changes) {
                   (end == 0 || changes[end - 1].row < changes[end].row));
     }
     if (chunk < chunks_added_) AdvanceChunk(chunk, changes.subspan(begin, end - begin));
+  }
+  // That added the changes to hints that are without these records, too.
+  for (uint32_t hint = 0; hint < shape_.hints; ++hint) {
+    if (lacking_[hint] == 0) continue;
+    const auto change = std::ranges::lower_bound(changes, hints_[hint].beside, {}, &RowChange::row);
+    if (change == changes.end() || change->row != hints_[hint].beside) continue;
+    XorMasked(ParityOf(hint), change->difference, 0xff);
   }
 }
 
@@ -540,7 +592,8 @@ void HintTable::AdvanceChunk(uint32_t chunk, std::span<const RowChange> changes)
 }
 
 // The head: u32 chunks added, u32 spent, u64 row, u32 backup, u32 hint, u16 dummy, then bytes: 1 if
-// a query is on its way, coin, held; zeros. A hint: u32 set, u32 half, u64 beside.
+// a query is on its way, coin, held; zeros. A hint: u32 set, u32 half (and 2, if its XOR is without
+// the record beside), u64 beside.
 SecretVector<uint8_t> HintTable::EncodeHead() const {
   SecretVector<uint8_t> out(kHeadBytes + hints_.size() * kHintBytes);
   uint8_t* at = out.data();
@@ -555,9 +608,10 @@ SecretVector<uint8_t> HintTable::EncodeHead() const {
   at[27] = question.coin;
   at[28] = question.held;
   at += kHeadBytes;
-  for (const Hint& hint : hints_) {
+  for (size_t place = 0; place < hints_.size(); ++place) {
+    const Hint& hint = hints_[place];
     StoreLe<uint32_t>(at, hint.set);
-    StoreLe<uint32_t>(at + 4, hint.half);
+    StoreLe<uint32_t>(at + 4, hint.half | uint32_t{lacking_[place]} << 1);
     StoreLe<uint64_t>(at + 8, hint.beside);
     at += kHintBytes;
   }
@@ -598,14 +652,16 @@ absl::Status HintTable::Decode(BytesView state) {
             .half = LoadLe<uint32_t>(at + 4),
             .beside = LoadLe<uint64_t>(at + 8)};
     at += kHintBytes;
+    if (hint.half > 3) return bad;
+    lacking_[place] = static_cast<uint8_t>(hint.half >> 1);
+    hint.half &= 1;
     const bool first = hint.set == place;
     first_live_[place] = first ? 0xffff : 0;
     if (first) {
-      if (hint.half != 1 || hint.beside != kNoRow) return bad;
+      if (hint.half != 1 || hint.beside != kNoRow || lacking_[place] != 0) return bad;
       continue;
     }
-    if (hint.set < shape_.hints || hint.set >= placed || hint.half > 1 ||
-        hint.beside >= shape_.rows) {
+    if (hint.set < shape_.hints || hint.set >= placed || hint.beside >= shape_.rows) {
       return bad;
     }
     const uint32_t backup = hint.set - shape_.hints;

@@ -7,7 +7,7 @@
 //   hint     one half of a set, and at most one row of a chunk outside it; the XOR of their records
 //   backup   a set, and the XORs of the records of both of its halves
 //
-// To ask for a row, a client takes the first hint that holds it, leaves the row out, and sends for
+// To ask for a row, a client takes a hint that holds it, leaves the row out, and sends for
 // every chunk a bit (is a row of this chunk left in the hint?) and an offset, all bits flipped by
 // one common coin. The server returns the XOR of the records whose bit is 0, and of those whose bit
 // is 1. The XOR of one of the two and of the hint is the record. The hint is replaced by a backup:
@@ -23,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -129,17 +130,31 @@ class HintTable {
   // query before is finished, as one hint could serve both and would tell the server about their
   // rows: a query whose answer is lost is sent again as it is, or finished with any bytes.
   // RESOURCE_EXHAUSTED if no backup is left; OUT_OF_RANGE if there is no such row.
-  absl::Status Ask(uint64_t row, RandomSource& random, std::span<Choice> query);
+  // Of the hints that hold the row the first one from place `from` on is used, round the end: any
+  // place that is drawn without regard to rows and hints, so that a row can be asked for again by
+  // another hint.
+  absl::Status Ask(uint64_t row, RandomSource& random, std::span<Choice> query, uint32_t from = 0);
   // Writes the choices of the query on its way once more (checked that there is one).
   void Repeat(std::span<Choice> query) const;
   // Takes the server's two XORs, those of bit 0 first, writes the record, and replaces the hint.
   // False if no hint held the row: then zeros are written. Once after each Ask (checked).
   bool Finish(BytesView zeros, BytesView ones, MutableBytes record);
 
+  // Says whether the record of a query that was finished is the table's, as TreeHints::Judge does:
+  // a hint that was made with a wrong record is without that of the row beside from now on, and
+  // gets it when it has come. Returns the hints that changed. No later query depends on this.
+  std::vector<uint32_t> Judge(const Question& question, BytesView record, bool right);
+  BytesView XorOf(uint32_t hint) const {
+    return BytesView(parities_).subspan(uint64_t{hint} * shape_.record_bytes, shape_.record_bytes);
+  }
+  // Whether its XOR is without the record of the row beside.
+  bool Lacks(uint32_t hint) const { return lacking_[hint] != 0; }
+
   // The same two steps as a journal has them: a table that was read back becomes what it was after
   // Ask, and after Finish. INVALID_ARGUMENT if they cannot follow.
   absl::Status Redo(const Question& question);
   absl::Status RedoFinish(BytesView record);
+  absl::Status RedoJudge(uint32_t hint, bool lacks, BytesView xor_of_hint);
 
   // Makes this the table of the next epoch. The rows rise (checked); those of chunks that were not
   // added yet are left out, which must be added as the next epoch has them: chunks come in order
@@ -187,8 +202,8 @@ class HintTable {
 
   void AddRecords(uint32_t first, std::span<const BytesView> chunks);
   void AddWords(uint32_t first, std::span<const BytesView> chunks);
-  // The place of the first hint that holds the row; kNowhere if none does.
-  uint32_t Find(uint64_t row) const;
+  // The place of the first hint from `from` on that holds the row; kNowhere if none does.
+  uint32_t Find(uint64_t row, uint32_t from) const;
   // After hints_[place] = hint, in place of `before`; nothing if `mask` is zero, not all ones.
   void Index(uint64_t mask, uint32_t place, const Hint& before, const Hint& hint);
 
@@ -202,6 +217,7 @@ class HintTable {
   SecretVector<uint32_t> backup_places_;
   SecretVector<uint64_t> backup_beside_;
   SecretVector<uint8_t> parities_, backup_parities_;
+  SecretVector<uint8_t> lacking_;  // of each hint: 1 if its XOR is without the record beside
   uint32_t chunks_added_ = 0;
   uint32_t spent_ = 0;
   std::optional<Question> asked_;

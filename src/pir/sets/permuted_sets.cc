@@ -70,23 +70,31 @@ absl::StatusOr<PermutedShape> PermutedShapeFor(uint64_t rows, uint32_t record_by
                        .chunk_rows = static_cast<uint32_t>(chunk_rows)};
 }
 
-SecretVector<uint32_t> PermutationsOf(const PermutedShape& shape, const Seed& seed) {
+SecretVector<uint32_t> PermutationsOf(const PermutedShape& shape, const Seed& seed,
+                                      ThreadPool* pool) {
   SHOAL_CHECK(IsShape(shape));
   SecretVector<uint32_t> all(shape.places());
-  for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
-    const std::span<uint32_t> one =
-        std::span(all).subspan(uint64_t{chunk} * shape.chunk_rows, shape.chunk_rows);
-    SeededRandom random(seed.view(), "shoal permuted rows v1", chunk);
-    std::iota(one.begin(), one.end(), 0u);
-    for (size_t left = one.size(); left > 1; --left) {
-      std::swap(one[left - 1], one[random.Below(left)]);
+  const auto draw = [&](size_t begin, size_t end) {
+    for (size_t chunk = begin; chunk < end; ++chunk) {
+      const std::span<uint32_t> one =
+          std::span(all).subspan(chunk * shape.chunk_rows, shape.chunk_rows);
+      SeededRandom random(seed.view(), "shoal permuted rows v1", chunk);
+      std::iota(one.begin(), one.end(), 0u);
+      for (size_t left = one.size(); left > 1; --left) {
+        std::swap(one[left - 1], one[random.Below(left)]);
+      }
     }
+  };
+  if (pool == nullptr) {
+    draw(0, shape.chunks);
+  } else {
+    pool->ParallelFor(shape.chunks, 1, draw);
   }
   return all;
 }
 
-ParityMaker::ParityMaker(const PermutedShape& shape, const Seed& seed)
-    : shape_(shape), permutations_(PermutationsOf(shape, seed)) {}
+ParityMaker::ParityMaker(const PermutedShape& shape, const Seed& seed, ThreadPool* pool)
+    : shape_(shape), permutations_(PermutationsOf(shape, seed, pool)) {}
 
 void ParityMaker::Make(BytesView records, uint32_t first, MutableBytes out) const {
   const uint64_t count = out.size() / shape_.record_bytes;
@@ -165,6 +173,31 @@ PermutedTable::PermutedTable(const PermutedShape& shape, SecretVector<uint32_t> 
   SHOAL_CHECK(IsShape(shape) && permutations_.size() == shape.places());
 }
 
+absl::StatusOr<PermutedTable> PermutedTable::Restore(const PermutedShape& shape,
+                                                     SecretVector<uint32_t> permutations,
+                                                     BytesView parities) {
+  const auto damaged = [] {
+    return absl::DataLossError("permuted sets: no permutations and parities of this shape");
+  };
+  if (permutations.size() != shape.places() || parities.size() > shape.parity_bytes() ||
+      parities.size() % shape.record_bytes != 0) {
+    return damaged();
+  }
+  std::vector<bool> seen(shape.chunk_rows);
+  for (uint32_t chunk = 0; chunk < shape.chunks; ++chunk) {
+    seen.assign(shape.chunk_rows, false);
+    const uint64_t first = uint64_t{chunk} * shape.chunk_rows;
+    for (uint32_t place = 0; place < shape.chunk_rows; ++place) {
+      const uint32_t offset = permutations[first + place];
+      if (offset >= shape.chunk_rows || seen[offset]) return damaged();
+      seen[offset] = true;
+    }
+  }
+  PermutedTable table(shape, std::move(permutations));
+  table.AddParities(parities);
+  return table;
+}
+
 void PermutedTable::AddParities(BytesView parities) {
   SHOAL_CHECK(parities.size() % shape_.record_bytes == 0 &&
               parities.size() <= parities_.size() - parity_bytes_added_);
@@ -191,10 +224,7 @@ uint32_t PermutedTable::Find(uint64_t row) const {
 
 absl::Status PermutedTable::Ask(uint64_t row, RandomSource& random, MutableBytes online,
                                 MutableBytes offline) {
-  SHOAL_CHECK(online.size() == shape_.query_bytes() && offline.size() == shape_.query_bytes());
   if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
-  const auto chunk = static_cast<uint32_t>(row / shape_.chunk_rows);
-  const uint32_t parity = Find(row);
   // d, and a place for every chunk.
   const SecretVector<uint64_t> draws = Draws(shape_.chunks + 1, random);
   const uint32_t dummy = Uniform(draws[0], shape_.chunk_rows, random);
@@ -202,48 +232,95 @@ absl::Status PermutedTable::Ask(uint64_t row, RandomSource& random, MutableBytes
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
     exchanged[c] = Uniform(draws[c + 1], shape_.chunk_rows, random);
   }
-  for (uint32_t c = 0; c < shape_.chunks; ++c) {
-    const std::span<const uint32_t> one = PermutationOf(c);
-    StoreLe<uint32_t>(&online[c * sizeof(uint32_t)], one[parity]);
-    StoreLe<uint32_t>(&offline[c * sizeof(uint32_t)], one[exchanged[c]]);
-  }
-  StoreLe<uint32_t>(&online[chunk * sizeof(uint32_t)], dummy);
-  asked_ = {.chunk = chunk, .parity = parity, .exchanged = std::move(exchanged)};
+  asked_ = {.row = row, .dummy = dummy, .exchanged = std::move(exchanged)};
+  AskAgain(online, offline);
   return absl::OkStatus();
 }
 
-void PermutedTable::Finish(BytesView online, BytesView offline, MutableBytes record) {
+void PermutedTable::AskAgain(MutableBytes online, MutableBytes offline) const {
+  SHOAL_CHECK(online.size() == shape_.query_bytes() && offline.size() == shape_.query_bytes() &&
+              asked_.has_value());
+  const uint32_t parity = Find(asked_->row);
+  for (uint32_t c = 0; c < shape_.chunks; ++c) {
+    const std::span<const uint32_t> one = PermutationOf(c);
+    StoreLe<uint32_t>(&online[c * sizeof(uint32_t)], one[parity]);
+    StoreLe<uint32_t>(&offline[c * sizeof(uint32_t)], one[asked_->exchanged[c]]);
+  }
+  const uint64_t chunk = asked_->row / shape_.chunk_rows;
+  StoreLe<uint32_t>(&online[chunk * sizeof(uint32_t)], asked_->dummy);
+}
+
+std::vector<uint64_t> PermutedTable::RowsOf(BytesView query) const {
+  SHOAL_CHECK(query.size() == shape_.query_bytes());
+  std::vector<uint64_t> rows(shape_.chunks);
+  for (uint32_t c = 0; c < shape_.chunks; ++c) {
+    rows[c] = uint64_t{c} * shape_.chunk_rows + LoadLe<uint32_t>(&query[c * sizeof(uint32_t)]);
+  }
+  return rows;
+}
+
+absl::Status PermutedTable::Redo(Question question) {
+  if (absl::Status ready = CheckReady(question.row); !ready.ok()) return ready;
+  bool fits = question.dummy < shape_.chunk_rows && question.exchanged.size() == shape_.chunks;
+  for (const uint32_t place : question.exchanged) fits = fits && place < shape_.chunk_rows;
+  if (!fits) return absl::InvalidArgumentError("permuted sets: no question of this shape");
+  asked_ = std::move(question);
+  return absl::OkStatus();
+}
+
+SecretVector<uint8_t> PermutedTable::Finish(BytesView online, BytesView offline,
+                                            MutableBytes record) {
   SHOAL_CHECK(online.size() == shape_.answer_bytes() && offline.size() == shape_.answer_bytes() &&
               record.size() == shape_.record_bytes && asked_.has_value());
-  const Question question = *std::move(asked_);
-  asked_.reset();
   const uint64_t bytes = shape_.record_bytes;
-  const MutableBytes parity = ParityOf(question.parity);
-  std::ranges::copy(parity, record.begin());
+  const auto chunk = static_cast<uint32_t>(asked_->row / shape_.chunk_rows);
+  std::ranges::copy(ParityOf(Find(asked_->row)), record.begin());
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
-    const auto other = static_cast<uint8_t>(DifferMask(c, question.chunk));
+    const auto other = static_cast<uint8_t>(DifferMask(c, chunk));
     XorMasked(record, online.subspan(c * bytes, bytes), other);
   }
-  SecretVector<uint8_t> change(bytes);
+  // For every chunk the record that leaves parity j and the one that comes. In the wanted row's
+  // chunk the online server sent another one.
+  SecretVector<uint8_t> changes(offline.begin(), offline.end());
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
-    // The record that leaves parity j, the one that comes, and their XOR. In the wanted row's chunk
-    // the online server sent another one.
-    const auto other = static_cast<uint8_t>(DifferMask(c, question.chunk));
-    std::ranges::fill(change, uint8_t{0});
+    const auto other = static_cast<uint8_t>(DifferMask(c, chunk));
+    const MutableBytes change = MutableBytes(changes).subspan(c * bytes, bytes);
     XorMasked(change, online.subspan(c * bytes, bytes), other);
     XorMasked(change, record, static_cast<uint8_t>(~other));
-    Xor(change, offline.subspan(c * bytes, bytes));
-    const uint32_t with = question.exchanged[c];
-    Xor(parity, change);
-    Xor(ParityOf(with), change);
-    std::swap(PermutationOf(c)[question.parity], PermutationOf(c)[with]);
   }
+  Exchange(changes);
+  return changes;
+}
+
+absl::Status PermutedTable::RedoFinish(BytesView changes) {
+  if (!asked_.has_value() || changes.size() != shape_.answer_bytes()) {
+    return absl::InvalidArgumentError("permuted sets: no end of this question");
+  }
+  Exchange(changes);
+  return absl::OkStatus();
+}
+
+void PermutedTable::Exchange(BytesView changes) {
+  const uint32_t place = Find(asked_->row);
+  for (uint32_t c = 0; c < shape_.chunks; ++c) {
+    const BytesView change =
+        changes.subspan(uint64_t{c} * shape_.record_bytes, shape_.record_bytes);
+    const uint32_t with = asked_->exchanged[c];
+    Xor(ParityOf(place), change);
+    Xor(ParityOf(with), change);
+    const uint64_t first = uint64_t{c} * shape_.chunk_rows;
+    std::swap(permutations_[first + place], permutations_[first + with]);
+  }
+  asked_.reset();
 }
 
 absl::Status PermutedTable::Change(uint64_t row, BytesView difference) {
   SHOAL_CHECK(difference.size() == shape_.record_bytes);
-  if (absl::Status ready = CheckReady(row); !ready.ok()) return ready;
-  Xor(ParityOf(Find(row)), difference);
+  if (row >= shape_.rows) return absl::OutOfRangeError("permuted sets: no such row");
+  // Parities that are still to come are made of the new record.
+  const uint32_t parity = Find(row);
+  const uint32_t there = 0 - static_cast<uint32_t>((uint64_t{parity} - parities_added()) >> 63);
+  XorMasked(ParityOf(parity), difference, static_cast<uint8_t>(there));
   return absl::OkStatus();
 }
 

@@ -29,12 +29,14 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "src/base/bytes.h"
 #include "src/base/random.h"
 #include "src/base/secret.h"
+#include "src/parallel/thread_pool.h"
 
 namespace shoal::pir::sets {
 
@@ -60,15 +62,17 @@ absl::StatusOr<PermutedShape> PermutedShapeFor(uint64_t rows, uint32_t record_by
 
 // The permutations that a seed stands for, of all chunks one after the other: p_i(j) is at
 // i * chunk_rows + j. Those of chunk i are drawn by Fisher and Yates's shuffle from SeededRandom's
-// stream i. The client and the offline server must draw the same ones.
-SecretVector<uint32_t> PermutationsOf(const PermutedShape& shape, const Seed& seed);
+// stream i. The client and the offline server must draw the same ones. With a pool, chunks are
+// drawn on its threads.
+SecretVector<uint32_t> PermutationsOf(const PermutedShape& shape, const Seed& seed,
+                                      ThreadPool* pool = nullptr);
 
 // The offline server's part for one client. Thread-compatible. What it holds the server knows; it
 // must not reach the online server.
 class ParityMaker {
  public:
   // Takes places() * 4 bytes of memory, whatever the seed.
-  ParityMaker(const PermutedShape& shape, const Seed& seed);
+  ParityMaker(const PermutedShape& shape, const Seed& seed, ThreadPool* pool = nullptr);
 
   // Writes the parities first, first + 1, .., as many as `out` has room for (checked: whole ones,
   // below chunk_rows), over `records`, the table's rows one after the other.
@@ -96,41 +100,68 @@ class PermutedTable {
   // `permutations` as PermutationsOf (checked for its length alone).
   PermutedTable(const PermutedShape& shape, SecretVector<uint32_t> permutations);
 
+  // What is kept between runs of a program: permutations of a session in the middle of its life,
+  // and its parities. DATA_LOSS unless the former are permutations.
+  static absl::StatusOr<PermutedTable> Restore(const PermutedShape& shape,
+                                               SecretVector<uint32_t> permutations,
+                                               BytesView parities);
+  const SecretVector<uint32_t>& permutations() const { return permutations_; }
+  BytesView parities() const { return BytesView(parities_).first(parity_bytes_added_); }
+
   // Takes the next whole parities (checked), in their order.
   void AddParities(BytesView parities);
+  uint32_t parities_added() const {
+    return static_cast<uint32_t>(parity_bytes_added_ / shape_.record_bytes);
+  }
+  bool complete() const { return parities_added() == shape_.chunk_rows; }
+
+  // A query on its way.
+  struct Question {
+    uint64_t row = 0;
+    uint32_t dummy = 0;                // d
+    SecretVector<uint32_t> exchanged;  // r_i of every chunk
+  };
+  const std::optional<Question>& asked() const { return asked_; }
 
   // Writes the two queries of query_bytes each. FAILED_PRECONDITION before all parities are there,
   // and before the query before is finished: from one state only one pair of queries may ever be
   // sent. A query whose answer is lost is sent again as it is. OUT_OF_RANGE if there is no such
   // row.
   absl::Status Ask(uint64_t row, RandomSource& random, MutableBytes online, MutableBytes offline);
+  // Writes the queries that are on their way (checked) once more: the same bytes.
+  void AskAgain(MutableBytes online, MutableBytes offline) const;
+  // The rows of the table that a query to one server names, one a chunk, at least `rows` where a
+  // chunk is filled up. The server knows them.
+  std::vector<uint64_t> RowsOf(BytesView query) const;
   // Takes both answers of answer_bytes, writes the record, and exchanges the rows. Once after each
-  // Ask (checked). Wrong answers give a wrong record and spoil parities, and nothing else.
-  void Finish(BytesView online, BytesView offline, MutableBytes record);
+  // Ask (checked). Wrong answers give a wrong record and spoil parities, and nothing else. Returns
+  // what RedoFinish takes, of answer_bytes.
+  SecretVector<uint8_t> Finish(BytesView online, BytesView offline, MutableBytes record);
 
-  // Follows a change of a row's record by `difference`, the XOR of the old one and the new one.
-  // FAILED_PRECONDITION as Ask; OUT_OF_RANGE.
+  // The same from a journal: a question that was asked, and its end. Errors as Ask,
+  // INVALID_ARGUMENT for what neither could have been.
+  absl::Status Redo(Question question);
+  absl::Status RedoFinish(BytesView changes);
+
+  // Follows a change of a row's record by `difference`, the XOR of the old one and the new one; at
+  // any time, also in the middle of a preparation or of a query. OUT_OF_RANGE.
   absl::Status Change(uint64_t row, BytesView difference);
 
  private:
-  struct Question {
-    uint32_t chunk;
-    uint32_t parity;                   // j
-    SecretVector<uint32_t> exchanged;  // r_i of every chunk
-  };
-
   absl::Status CheckReady(uint64_t row) const;
-  // The place of a row. All are looked at.
+  // The place of a row. All of its chunk's are looked at.
   uint32_t Find(uint64_t row) const;
+  // For every chunk, adds what leaves one parity and comes to the other; rows change places.
+  void Exchange(BytesView changes);
   MutableBytes ParityOf(uint32_t parity) {
     return MutableBytes(parities_).subspan(uint64_t{parity} * shape_.record_bytes,
                                            shape_.record_bytes);
   }
-  std::span<uint32_t> PermutationOf(uint32_t chunk) {
+  std::span<const uint32_t> PermutationOf(uint32_t chunk) const {
     return std::span(permutations_).subspan(uint64_t{chunk} * shape_.chunk_rows, shape_.chunk_rows);
   }
 
-  const PermutedShape shape_;
+  PermutedShape shape_;
   SecretVector<uint32_t> permutations_;
   SecretVector<uint8_t> parities_;
   uint64_t parity_bytes_added_ = 0;
@@ -177,7 +208,7 @@ class RelocatedTable {
   // Ask (checked).
   void Finish(BytesView answer, MutableBytes record);
 
-  // As PermutedTable::Change.
+  // As PermutedTable::Change, but FAILED_PRECONDITION as Ask.
   absl::Status Change(uint64_t row, BytesView difference);
 
  private:

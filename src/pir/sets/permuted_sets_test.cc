@@ -329,13 +329,87 @@ TEST(PermutedSetsTest, ARowThatChangesComesBackAsItIs) {
     SHOAL_ASSERT_OK(all.table.Change(row, difference));
     const uint64_t other = i % 2 == 0 ? row : all.random.Below(300);
     SHOAL_ASSERT_OK(all.Ask(other));
-    EXPECT_THAT(all.table.Change(row, difference),
-                StatusIs(absl::StatusCode::kFailedPrecondition, "not finished"));
+    if (i % 3 == 0) {
+      // Also one that changes while a query is on its way, and is answered from the new table.
+      const uint64_t late = i % 6 == 0 ? other : all.random.Below(300);
+      all.random.Fill(difference);
+      for (size_t b = 0; b < 20; ++b) all.records[late * 20 + b] ^= difference[b];
+      SHOAL_ASSERT_OK(all.table.Change(late, difference));
+    }
     all.Answer();
     ASSERT_EQ(all.record, all.RecordOf(other));
   }
   EXPECT_THAT(all.table.Change(300, Bytes(20)),
               StatusIs(absl::StatusCode::kOutOfRange, "no such row"));
+}
+
+// In the middle of a preparation, of which the rest is made of the new record.
+TEST(PermutedSetsTest, ARowMayChangeBetweenTwoParts) {
+  Deployment all(300, 20, 8);
+  const ParityMaker maker(all.shape, all.seed);
+  for (uint32_t first = 0; first < all.shape.chunk_rows; ++first) {
+    Bytes parity(20);
+    maker.Make(all.records, first, parity);
+    all.table.AddParities(parity);
+    const uint64_t row = all.random.Below(300);
+    Bytes difference(20);
+    all.random.Fill(difference);
+    for (size_t b = 0; b < 20; ++b) all.records[row * 20 + b] ^= difference[b];
+    SHOAL_ASSERT_OK(all.table.Change(row, difference));
+  }
+  for (uint64_t row = 0; row < 300; ++row) {
+    SHOAL_ASSERT_OK(all.Ask(row));
+    all.Answer();
+    ASSERT_EQ(all.record, all.RecordOf(row));
+  }
+}
+
+// What a journal and a state have makes the same table.
+TEST(PermutedSetsTest, ATableIsMadeAgainFromWhatIsKept) {
+  Deployment all(300, 20, 8);
+  all.Prepare(38);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      PermutedTable again,
+      PermutedTable::Restore(all.shape, all.table.permutations(), all.table.parities()));
+  Bytes online(all.shape.query_bytes()), offline(all.shape.query_bytes()), record(20);
+  for (uint64_t i = 0; i < 100; ++i) {
+    SHOAL_ASSERT_OK(all.Ask(i % 7));
+    PermutedTable::Question question = *all.table.asked();
+    SHOAL_ASSERT_OK(again.Redo(std::move(question)));
+    again.AskAgain(online, offline);
+    EXPECT_EQ(online, all.online);
+    EXPECT_EQ(offline, all.offline);
+    SHOAL_ASSERT_OK(AnswerPermuted(all.shape, all.records, online, all.of_online));
+    SHOAL_ASSERT_OK(AnswerPermuted(all.shape, all.records, offline, all.of_offline));
+    const auto changes = all.table.Finish(all.of_online, all.of_offline, record);
+    EXPECT_THAT(again.RedoFinish(BytesView(changes).first(1)), StatusIs(kInvalid, "no end"));
+    SHOAL_ASSERT_OK(again.RedoFinish(changes));
+    EXPECT_THAT(again.RedoFinish(changes), StatusIs(kInvalid, "no end"));
+    ASSERT_EQ(again.permutations(), all.table.permutations());
+    ASSERT_TRUE(std::ranges::equal(again.parities(), all.table.parities()));
+  }
+  for (const int wrong : {0, 1, 2}) {
+    PermutedTable::Question question = {
+        .row = 1, .dummy = 2, .exchanged = SecretVector<uint32_t>(8)};
+    if (wrong == 0) question.dummy = 38;
+    if (wrong == 1) question.exchanged[7] = 38;
+    if (wrong == 2) question.exchanged.pop_back();
+    EXPECT_THAT(again.Redo(std::move(question)), StatusIs(kInvalid, "no question"));
+  }
+  const auto restored = [&](const SecretVector<uint32_t>& permutations, BytesView parities) {
+    return PermutedTable::Restore(all.shape, permutations, parities).status();
+  };
+  constexpr auto kLoss = absl::StatusCode::kDataLoss;
+  SecretVector<uint32_t> bad = all.table.permutations();
+  EXPECT_THAT(restored(bad, all.table.parities().first(19)), StatusIs(kLoss, "of this shape"));
+  EXPECT_THAT(restored(bad, Bytes(39 * 20)), StatusIs(kLoss, "of this shape"));
+  SHOAL_EXPECT_OK(restored(bad, all.table.parities().first(20)));
+  bad[40] = bad[41];
+  EXPECT_THAT(restored(bad, {}), StatusIs(kLoss, "of this shape"));
+  bad[40] = 38;
+  EXPECT_THAT(restored(bad, {}), StatusIs(kLoss, "of this shape"));
+  bad.pop_back();
+  EXPECT_THAT(restored(bad, {}), StatusIs(kLoss, "of this shape"));
 }
 
 // Every query of a preparation, and rows that change meanwhile.

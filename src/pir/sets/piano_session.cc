@@ -9,6 +9,7 @@
 #include "src/base/status_macros.h"
 #include "src/pir/sets/half_sets.h"
 #include "src/pir/sets/journal.h"
+#include "src/pir/sets/judge.h"
 #include "src/pir/sets/piano.h"
 #include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/stream.h"
@@ -31,7 +32,10 @@ constexpr size_t kFlagsAt = kKeyAt + kKeyBytes, kHeadBytes = kFlagsAt + 2;
 //   kChunkCame    the records of the next chunk
 //   kSpent        a query: u64 row, u32 backup, u32 hint, u16 dummy, u8 coin, u8 held
 //   kAnswered     the record that came of it
-enum Entry : uint8_t { kDigestsCame = 1, kChunkCame = 2, kSpent = 3, kAnswered = 4 };
+//   kJudged       a hint after HintTable::Judge: u32 hint, u8 whether its XOR is without the record
+//                 of the row beside, its XOR
+enum Entry : uint8_t { kDigestsCame = 1, kChunkCame = 2, kSpent = 3, kAnswered = 4, kJudged = 5 };
+constexpr size_t kJudgedHeadBytes = 1 + 4 + 1;
 constexpr size_t kSpentBytes = 1 + 8 + 4 + 4 + 2 + 1 + 1;
 
 SecretVector<uint8_t> EncodeSpent(const HintTable::Question& question) {
@@ -262,6 +266,12 @@ class PianoSession final : public Session {
       }
       case kAnswered:
         return table_->RedoFinish(body).ok();
+      case kJudged:
+        return entry.size() >= kJudgedHeadBytes && entry[5] <= 1 &&
+               table_
+                   ->RedoJudge(LoadLe<uint32_t>(&entry[1]), entry[5] == 1,
+                               entry.subspan(kJudgedHeadBytes))
+                   .ok();
       default:
         return false;
     }
@@ -354,6 +364,21 @@ class PianoSession final : public Session {
     return Write(entry);
   }
 
+  // What a record was tells the hints.
+  absl::Status Judge(const HintTable::Question& question, BytesView record, bool right) {
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    for (const uint32_t hint : table_->Judge(question, record, right)) {
+      SecretVector<uint8_t> entry(kJudgedHeadBytes);
+      entry[0] = kJudged;
+      StoreLe<uint32_t>(&entry[1], hint);
+      entry[5] = table_->Lacks(hint);
+      const BytesView sum = table_->XorOf(hint);
+      entry.insert(entry.end(), sum.begin(), sum.end());
+      SHOAL_RETURN_IF_ERROR(Write(entry));
+    }
+    return absl::OkStatus();
+  }
+
   wire::PirSetup setup_;
   Digest id_;
   const SetShape shape_;
@@ -389,10 +414,11 @@ class PianoBatch final : public Batch {
     // A query for no key is one for any row.
     const uint64_t any = random.Below(session_.shape_.rows);
     const uint64_t row = done_ < rows_.size() ? rows_[done_] : any;
+    const auto from = static_cast<uint32_t>(random.Below(session_.shape_.hints));
     absl::Status asked;
     std::vector<Request> requests;
     requests.push_back(session_.Query(
-        [&](std::span<Choice> query) { asked = session_.table_->Ask(row, random, query); }));
+        [&](std::span<Choice> query) { asked = session_.table_->Ask(row, random, query, from); }));
     SHOAL_RETURN_IF_ERROR(asked);
     // Spent before it is sent.
     SHOAL_RETURN_IF_ERROR(session_.Write(EncodeSpent(*session_.table_->asked())));
@@ -408,13 +434,28 @@ class PianoBatch final : public Batch {
       return absl::FailedPreconditionError("piano: an answer without its query");
     }
     SecretVector<uint8_t> record(session_.shape_.record_bytes);
+    const HintTable::Question question = *asked;
     SHOAL_RETURN_IF_ERROR(session_.Finish(answers[0], record));
-    if (done_ < rows_.size()) records_.insert(records_.end(), record.begin(), record.end());
+    questions_.push_back(question);
+    SecretVector<uint8_t>& to = done_ < rows_.size() ? records_ : padding_;
+    to.insert(to.end(), record.begin(), record.end());
     ++done_;
     return absl::OkStatus();
   }
 
   SecretVector<uint8_t> TakeRecords() override { return std::move(records_); }
+
+  absl::Status Judge(BytesView records, const std::vector<bool>& right) override {
+    return JudgeAll<HintTable::Question>(
+        {.questions = questions_,
+         .record_bytes = session_.shape_.record_bytes,
+         .records = records,
+         .right = right,
+         .padding = padding_},
+        [&](const HintTable::Question& question, BytesView record, bool is_right) {
+          return session_.Judge(question, record, is_right);
+        });
+  }
 
  private:
   PianoSession& session_;
@@ -422,7 +463,8 @@ class PianoBatch final : public Batch {
   const uint64_t steps_;
   uint64_t done_ = 0;
   uint32_t backup_ = 0;
-  SecretVector<uint8_t> records_;
+  SecretVector<HintTable::Question> questions_;
+  SecretVector<uint8_t> records_, padding_;
 };
 
 absl::StatusOr<std::unique_ptr<Batch>> PianoSession::Ask(const Wanted& wanted) {

@@ -2,14 +2,14 @@
 // memory and AES units allow in the same run.
 //
 //   tree_benchmark [--rows=1048576] [--record-bytes=1072] [--fan-bits=0] [--queries=50]
-//   [--rounds=3]
-//                  [--hints=0] [--kernel=avx512]
+//                  [--rounds=3] [--hints=0] [--kernel=avx512] [--read]
 //
 // One line of JSON for each figure, on stdout. Seconds are processor time of the thread; printed
 // are medians, and the least where other programs' use of caches counts most. `--hints` makes only
 // so many of the hints, for long tables, and says so: then queries are asked of hints that have no
 // XORs. Records come back right in tree_sets_test; here the ones that do are counted ("records
-// right").
+// right"). `--read` adds what it costs that Small PIR reads the answers ("read: .."): a server's
+// answer then is the tree's and all of Small PIR's work.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -21,7 +21,10 @@
 #include "src/base/check.h"
 #include "src/base/random.h"
 #include "src/base/stopwatch.h"
+#include "src/pir/engine.h"
+#include "src/pir/rlwe/small_session.h"
 #include "src/pir/sets/tree_kernel.h"
+#include "src/pir/sets/tree_pir.h"
 #include "src/pir/sets/tree_sets.h"
 #include "src/storage/page_buffer.h"
 
@@ -33,6 +36,7 @@ struct Options {
   uint32_t record_bytes = 1072, fan_bits = 0, hints = 0;
   int queries = 50, rounds = 3;
   std::string kernel;
+  bool read = false;
 };
 
 double Seconds(const std::function<void()>& body) {
@@ -105,6 +109,62 @@ const TreeKernel& KernelOf(const std::string& name) {
   return FastestTreeKernel();
 }
 
+// The same queries to a server of the engine whose answers are read.
+void RunRead(const Options& options, const TreeShape& shape, BytesView table, TreeHints& client,
+             RandomSource& random) {
+  Content content;
+  content.epoch = 1;
+  content.rows = shape.rows;
+  content.record_bytes = shape.record_bytes;
+  content.copy = [&](uint64_t row, MutableBytes out) {
+    std::ranges::copy(table.subspan(row * shape.record_bytes, shape.record_bytes), out.begin());
+  };
+  ServerOptions server_options;
+  server_options.shape = TreePir().ShapeOf(content, {}).value();
+  server_options.shape->set_shape(EncodeTreeSetupShape(shape.fan_bits, /*read=*/true));
+  const auto server = TreePir().CreateServer(content, server_options).value();
+  const TreeSetup parsed = ParseTreeSetup(server->setup()).value();
+  const auto reader = rlwe::SmallClient::Create(*parsed.reader).value();
+  Print("read: up, each server", 32.0 + shape.query_bytes() + parsed.reader_query_bytes, "bytes");
+  Print("read: down, each server", parsed.answer_bytes, "bytes");
+  Print("whole: down, each server", shape.answer_bytes(), "bytes");
+
+  Bytes queries[2] = {Bytes(shape.query_bytes()), Bytes(shape.query_bytes())};
+  Bytes record(shape.record_bytes);
+  std::vector<double> ask, answer, finish;
+  int right = 0;
+  for (int i = 0; i < options.queries; ++i) {
+    const uint64_t row = random.Below(shape.rows);
+    const auto from = static_cast<uint32_t>(random.Below(shape.hints));
+    rlwe::SmallAsked asked[2];
+    ask.push_back(Seconds([&] {
+      SHOAL_CHECK(client.Ask(row, from, queries[0], queries[1]).ok());
+      for (auto& each : asked) each = reader->Ask(shape.ChunkOf(row), random);
+    }));
+    Bytes answers[2];
+    for (int role = 0; role < 2; ++role) {
+      Bytes body = ToBytes(SetupId(server->setup()));
+      Append(body, queries[role]);
+      Append(body, asked[role].query);
+      const RequestView request = {.kind = kTreeQuery, .count = 1, .body = body};
+      answer.push_back(Seconds([&] {
+        answers[role] =
+            server->Answer(role == 0 ? Role::kOnline : Role::kOffline, {&request, 1})[0].value();
+      }));
+    }
+    finish.push_back(Seconds([&] {
+      const auto online = reader->Recover(asked[0], answers[0]).value();
+      const auto offline = reader->Recover(asked[1], answers[1]).value();
+      SHOAL_CHECK(client.FinishWith(online, offline, record).ok());
+    }));
+    right += std::ranges::equal(record, table.subspan(row * shape.record_bytes, record.size()));
+  }
+  Print("read: client: ask", Median(ask), "s");
+  Print("read: server: answer", Median(answer), "s");
+  Print("read: client: finish", Median(finish), "s");
+  Print("read: records right", right, "");
+}
+
 void Run(const Options& options) {
   const TreeKernel& kernel = KernelOf(options.kernel);
   auto of = TreeShapeFor(options.rows, options.record_bytes, 1 << 20, options.fan_bits);
@@ -142,7 +202,7 @@ void Run(const Options& options) {
   const double make = MedianOf(options.rounds, [&] {
     MakeTreeParities(shape, *table, keys.seed, 0,
                      MutableBytes(parities).first(uint64_t{hints} * shape.record_bytes), nullptr,
-                     kernel);
+                     nullptr, kernel);
   });
   const double added = static_cast<double>(hints) * shape.chunks;
   const double made = static_cast<double>(hints) / shape.hints;
@@ -202,6 +262,7 @@ void Run(const Options& options) {
   Print("server: rows read for each chunk", read, "");
   Print("server: answer / reading as many rows", Median(answer) / (read * Median(limit)), "");
   Print("records right", right, "");
+  if (options.read) RunRead(options, shape, *table, client, random);
 }
 
 }  // namespace
@@ -219,7 +280,8 @@ int main(int argc, char** argv) {
       "hints", po::value(&options.hints)->default_value(0), "to make (0: all)")(
       "queries", po::value(&options.queries)->default_value(options.queries), "to ask")(
       "rounds", po::value(&options.rounds)->default_value(options.rounds), "of making hints")(
-      "kernel", po::value(&options.kernel)->default_value(""), "portable, avx2 or avx512");
+      "kernel", po::value(&options.kernel)->default_value(""), "portable, avx2 or avx512")(
+      "read", po::bool_switch(&options.read), "answers by Small PIR, too");
   po::variables_map values;
   po::store(po::parse_command_line(argc, argv, described), values);
   po::notify(values);

@@ -1,9 +1,11 @@
 #include "src/pir/sets/tree_pir.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,10 +31,17 @@ constexpr uint32_t kRecordBytes = 20;
 
 class TreePirTest : public ::testing::Test {
  protected:
-  explicit TreePirTest(uint64_t rows = kRows, uint32_t record_bytes = kRecordBytes)
+  // Small PIR reads answers if `read`, although that saves nothing where records are short.
+  explicit TreePirTest(uint64_t rows = kRows, uint32_t record_bytes = kRecordBytes,
+                       bool read = false)
       : records_(rows, record_bytes) {
+    ServerOptions options;
+    if (read) {
+      options.shape = TreePir().ShapeOf(records_.content(), {}).value();
+      options.shape->set_shape(EncodeTreeSetupShape(3, /*read=*/true));
+    }
     for (auto& server : servers_) {
-      auto made = TreePir().CreateServer(records_.content(), {});
+      auto made = TreePir().CreateServer(records_.content(), options);
       SHOAL_EXPECT_OK(made.status());
       server = *std::move(made);
     }
@@ -115,7 +124,8 @@ TEST_F(TreePirTest, PreparationGoesOnWhereItStopped) {
   for (auto& server : servers_) {
     SHOAL_ASSERT_OK_AND_ASSIGN(server, TreePir().CreateServer(records_.content(), {}));
   }
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TreeShape shape, TreeShapeOf(servers_[0]->setup()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TreeSetup parsed, ParseTreeSetup(servers_[0]->setup()));
+  const TreeShape& shape = parsed.shape;
   EXPECT_EQ(TreeHintsOf(shape), 20u);
   const uint32_t pieces = (shape.hints + 19) / 20;
   ASSERT_GT(pieces, 2u);
@@ -242,6 +252,130 @@ TEST_F(TreePirTest, KilledAtEveryWrite) {
   EXPECT_GT(pairs[0].size(), 100u);
 }
 
+// Answers that are read by Small PIR.
+class TreePirReadTest : public TreePirTest {
+ protected:
+  TreePirReadTest() : TreePirTest(kRows, kRecordBytes, /*read=*/true) {}
+};
+
+TEST_F(TreePirReadTest, RecordsComeBackAndMessagesLookAlike) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TreeSetup parsed, ParseTreeSetup(servers_[0]->setup()));
+  ASSERT_TRUE(parsed.reader.has_value());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, TreePir().SizesOf(servers_[0]->setup()));
+  for (uint64_t run = 0; run < 2; ++run) {
+    const auto session = Open();
+    Prepare(*session);
+    sent_.clear();
+    Fetch(*session, {0, 299, 7, 7, 150 + run}, 6);
+    ASSERT_EQ(sent_.size(), 12u);
+    for (const Request& request : sent_) {
+      EXPECT_EQ(2 * request.body.size(), sizes.query_bytes);
+      EXPECT_EQ(2 * request.answer_bytes, sizes.answer_bytes);
+      EXPECT_LE(request.body.size(), servers_[0]->max_request_bytes());
+    }
+  }
+}
+
+// What is sent again is the same tree, of which the answer is read by a fresh query: one key never
+// encrypts two things, and nothing of it has to be kept.
+TEST_F(TreePirReadTest, AQueryWithoutAnswersIsSentAgain) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TreeSetup parsed, ParseTreeSetup(servers_[0]->setup()));
+  const size_t tree_bytes = 32 + parsed.shape.query_bytes();
+  Prepare(*Open());
+  for (const uint64_t i : {3, 100, 299}) {
+    std::vector<Request> requests;
+    {
+      const auto session = Open();
+      const std::vector<uint64_t> rows = {i};
+      SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
+      SHOAL_ASSERT_OK_AND_ASSIGN(requests, batch->Next(random_));
+      EXPECT_THAT(batch->Finish(std::vector<BytesView>(2)), StatusIs(kInvalid, "bytes"));
+    }
+    sent_.clear();
+    const auto session = Open();
+    Prepare(*session);
+    ASSERT_EQ(sent_.size(), 2u);
+    for (const Request& request : sent_) {
+      const Request& before = requests[request.role == Role::kOffline ? 0 : 1];
+      ASSERT_EQ(request.body.size(), before.body.size());
+      EXPECT_EQ(ToBytes(BytesView(request.body).first(tree_bytes)),
+                ToBytes(BytesView(before.body).first(tree_bytes)));
+      // Behind the header that all of Small PIR's queries have.
+      EXPECT_NE(ToBytes(BytesView(request.body).subspan(tree_bytes + 40)),
+                ToBytes(BytesView(before.body).subspan(tree_bytes + 40)));
+    }
+    Fetch(*session, {i, 299 - i}, 2);
+  }
+}
+
+TEST_F(TreePirReadTest, BadRequestsAreRefusedAndTheServerGoesOn) {
+  const auto session = Open();
+  Prepare(*session);
+  const std::vector<uint64_t> rows = {5};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random_));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TreeSetup parsed, ParseTreeSetup(servers_[0]->setup()));
+  const size_t tree_bytes = 32 + parsed.shape.query_bytes();
+  Request bad = requests[0];
+  bad.body.pop_back();
+  EXPECT_THAT(Send(bad), StatusIs(kInvalid, "no request of this engine"));
+  bad.body.resize(tree_bytes);  // as where answers come whole
+  EXPECT_THAT(Send(bad), StatusIs(kInvalid, "no request of this engine"));
+  bad = requests[0];
+  bad.body[tree_bytes + 8] ^= 1;  // another reader
+  EXPECT_THAT(Send(bad), StatusIs(kPrecondition, "smallpir"));
+  bad = requests[0];
+  std::fill_n(bad.body.begin() + static_cast<ptrdiff_t>(tree_bytes + 40), 64, uint8_t{0xff});
+  EXPECT_THAT(Send(bad), StatusIs(kInvalid, ""));  // no residues
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes offline, Send(requests[0]));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes online, Send(requests[1]));
+  const BytesView answers[] = {offline, online};
+  SHOAL_ASSERT_OK(batch->Finish(answers));
+  EXPECT_EQ(ToBytes(batch->TakeRecords()), records_.at(5));
+}
+
+TEST_F(TreePirReadTest, EpochsAreTaken) {
+  const auto session = Open();
+  Prepare(*session);
+  const std::vector<uint64_t> changed = {0, 7, 8, 299};
+  for (const uint64_t row : changed) records_.Fill(row, static_cast<uint8_t>(row + 99));
+  std::optional<Delta> delta;
+  for (auto& server : servers_) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(delta, server->Refresh(records_.content(2), changed));
+    ASSERT_TRUE(delta.has_value());
+  }
+  SHOAL_ASSERT_OK(session->Advance(*delta));
+  Fetch(*session, {0, 7, 8, 9, 299}, 5);
+}
+
+// The engine has answers read where that makes all bytes of a query an eighth.
+TEST(TreePirRuleTest, WideRecordsAreRead) {
+  for (const auto& [rows, record_bytes, read] :
+       {std::tuple<uint64_t, uint32_t, bool>{1 << 20, 64, false},
+        {1 << 20, 1072, false},
+        {1 << 20, 4144, true},
+        {1 << 20, 16'432, true},
+        {1 << 24, 80, false},
+        {1 << 16, 4144, false},
+        {1 << 16, 16'432, true},
+        {1 << 24, 1072, true}}) {
+    SCOPED_TRACE(record_bytes);
+    Content content;
+    content.rows = rows;
+    content.record_bytes = record_bytes;
+    SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup setup, TreePir().ShapeOf(content, {}));
+    SHOAL_ASSERT_OK_AND_ASSIGN(const TreeSetup parsed, ParseTreeSetup(setup));
+    EXPECT_EQ(parsed.reader.has_value(), read);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, TreePir().SizesOf(setup));
+    const uint64_t whole = 2 * parsed.shape.answer_bytes();
+    if (read) {
+      EXPECT_LE(8 * (sizes.query_bytes + sizes.answer_bytes), whole + 16 * 2'000);
+    } else {
+      EXPECT_EQ(sizes.answer_bytes, whole);
+    }
+  }
+}
+
 // A journal does not grow for ever.
 class TreePirOfLongRecordsTest : public TreePirTest {
  protected:
@@ -353,7 +487,8 @@ TEST_F(TreePirTest, BadRequestsAreRefused) {
   Request bad = hints;
   bad.role = Role::kOnline;  // makes no hints
   expect(bad, kInvalid, "to this role");
-  SHOAL_ASSERT_OK_AND_ASSIGN(const TreeShape shape, TreeShapeOf(servers_[0]->setup()));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const TreeSetup parsed, ParseTreeSetup(servers_[0]->setup()));
+  const TreeShape& shape = parsed.shape;
   for (const uint32_t first : {shape.hints, ~0u}) {
     bad = hints;
     StoreLe<uint32_t>(bad.body.data() + 48, first);
@@ -495,37 +630,147 @@ TEST_F(TreePirTest, EpochsAreTaken) {
   EXPECT_THAT(servers_[0]->Refresh(other.content(3), {}), StatusIs(kInvalid, "this table"));
 }
 
-// A server that lies gets a record wrong, and spoils one hint: what is sent afterwards has nothing
-// to do with it, and other rows, and the same row by another hint, come back.
-TEST_F(TreePirTest, WrongAnswersSpoilOneHintEach) {
+class TreePirJudgeTest : public TreePirTest {
+ protected:
+  static constexpr int kNobody = -1, kOffline = 0, kOnline = 1;
+  // Asks for the row, and for some more, with answers that `liar` made up. Returns whether the
+  // record is right, which the session is told if `judge`.
+  bool Ask(Session& session, uint64_t row, int liar = kNobody, bool judge = true,
+           uint64_t keys = 1) {
+    const std::vector<uint64_t> rows = {row};
+    auto batch = session.Ask({.rows = rows, .keys = keys}).value();
+    while (batch->steps() > 0) {
+      const auto requests = batch->Next(random_).value();
+      Bytes answers[2];
+      for (int i = 0; i < 2; ++i) {
+        answers[i] = Send(requests[i]).value();
+        if (i == liar && batch->steps() == keys) lies_.Fill(answers[i]);
+      }
+      const BytesView views[] = {answers[0], answers[1]};
+      SHOAL_EXPECT_OK(batch->Finish(views));
+    }
+    const auto record = batch->TakeRecords();
+    const bool right = ToBytes(record) == records_.at(row);
+    if (judge) {
+      SHOAL_EXPECT_OK(batch->Judge(record, {right}));
+    }
+    return right;
+  }
+  int WrongOf(Session& session, int times) {
+    int wrong = 0;
+    for (int i = 0; i < times; ++i) wrong += !Ask(session, random_.Below(kRows));
+    return wrong;
+  }
+  TestRandom lies_{7};
+};
+
+// A wrong answer costs one lookup, or a later one; nothing of it stays.
+TEST_F(TreePirJudgeTest, WrongAnswersAreTakenOutOfTheHints) {
+  for (const bool restarts : {false, true}) {
+    store_.emplace();
+    auto session = Open();
+    Prepare(*session);
+    // A wrong XOR of the online server's spoils the record, and the hint that it would be in.
+    for (uint64_t row = 0; row < 20; ++row) EXPECT_FALSE(Ask(*session, row, kOnline));
+    if (restarts) session = Open();
+    // Each of these rows by another hint; then the hints that wait for it get it.
+    for (uint64_t row = 0; row < 20; ++row) {
+      while (!Ask(*session, row)) {
+      }
+    }
+    if (restarts) session = Open();
+    EXPECT_EQ(WrongOf(*session, 400), 0);
+    // A wrong XOR of the offline server's is not noticed before its hint is used. Then it costs as
+    // much.
+    int wrong = 0;
+    for (uint64_t row = 0; row < 100; ++row) wrong += !Ask(*session, row, kOffline);
+    EXPECT_LT(wrong, 20);
+    wrong = WrongOf(*session, 500);
+    EXPECT_GT(wrong, 10) << restarts;
+    EXPECT_LT(wrong, 100) << restarts;
+  }
+}
+
+// If nobody says that a record was wrong, the error stays in the hints.
+TEST_F(TreePirJudgeTest, WithoutAVerdictAnErrorStays) {
   const auto session = Open();
   Prepare(*session);
-  for (int liar = 0; liar < 2; ++liar) {
-    const std::vector<uint64_t> rows = {5};
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random_));
-    Bytes answers[2];
-    for (int i = 0; i < 2; ++i) {
-      SHOAL_ASSERT_OK_AND_ASSIGN(answers[i], Send(requests[i]));
-      if (i == liar) random_.Fill(answers[i]);
+  for (uint64_t row = 0; row < 20; ++row) Ask(*session, row, kOnline, /*judge=*/false);
+  int wrong = 0;
+  for (int i = 0; i < 400; ++i) wrong += !Ask(*session, random_.Below(kRows), kNobody, false);
+  EXPECT_GT(wrong, 5);
+}
+
+// The wrong record's hint may serve padding of the same lookup, which nobody verifies.
+TEST_F(TreePirJudgeTest, PaddingCarriesNoErrorOn) {
+  const auto session = Open();
+  Prepare(*session);
+  for (uint64_t row = 0; row < 10; ++row) EXPECT_FALSE(Ask(*session, row, kOnline, true, 60));
+  // What waits may be a record of padding, of any row.
+  for (uint64_t row = 0; row < kRows; ++row) {
+    while (!Ask(*session, row)) {
     }
-    const BytesView views[] = {answers[0], answers[1]};
-    SHOAL_ASSERT_OK(batch->Finish(views));
-    // The offline server spoils the hint that comes, the online one the record.
-    EXPECT_EQ(ToBytes(batch->TakeRecords()) == records_.at(5), liar == 0);
   }
-  int wrong = 0, asked = 0;
-  for (int i = 0; i < 200; ++i) {
-    const std::vector<uint64_t> rows = {i % 2 == 0 ? 5 : static_cast<uint64_t>(i)};
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
-    Step(*batch);
-    ++asked;
-    wrong += ToBytes(batch->TakeRecords()) != records_.at(rows[0]);
+  EXPECT_EQ(WrongOf(*session, 300), 0);
+}
+
+// What is sent is the same, whatever the verdict.
+TEST_F(TreePirJudgeTest, AVerdictChangesNoLaterQuery) {
+  Prepare(*Open());
+  const MemoryStore::Disk disk = store_->disk();
+  std::vector<Bytes> sent[2];
+  for (const bool judge : {false, true}) {
+    store_.emplace(disk);
+    random_ = TestRandom(5);
+    sent_.clear();
+    auto session = TryOpen().value();
+    for (uint64_t i = 0; i < 60; ++i) {
+      Ask(*session, i * 7 % kRows, i % 3 == 0 ? kOnline : i % 3 == 1 ? kOffline : kNobody, judge);
+    }
+    for (const Request& request : sent_) sent[judge].push_back(request.body);
   }
-  // Each row is in one of about kRows / rows of a chunk hints: two spoilt ones are met now and
-  // then.
-  EXPECT_LT(wrong, asked / 2);
-  EXPECT_GT(wrong, 0);
+  EXPECT_EQ(sent[0], sent[1]);
+}
+
+// A row that changes while hints wait for its record: they get the new one.
+TEST_F(TreePirJudgeTest, HintsThatWaitFollowEpochs) {
+  auto session = Open();
+  Prepare(*session);
+  for (uint64_t row = 0; row < 20; ++row) EXPECT_FALSE(Ask(*session, row, kOnline));
+  std::vector<uint64_t> changed;
+  for (uint64_t row = 0; row < 30; row += 2) changed.push_back(row);
+  for (const uint64_t row : changed) records_.Fill(row, static_cast<uint8_t>(row + 99));
+  std::optional<Delta> delta;
+  for (auto& server : servers_) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(delta, server->Refresh(records_.content(2), changed));
+  }
+  SHOAL_ASSERT_OK(session->Advance(*delta));
+  session = Open();
+  for (uint64_t row = 0; row < 20; ++row) {
+    while (!Ask(*session, row)) {
+    }
+  }
+  EXPECT_EQ(WrongOf(*session, 300), 0);
+}
+
+// Hints are made for as long as the epoch lasts.
+TEST_F(TreePirTest, HintsEndWhenTheyAreToldTo) {
+  std::atomic<bool> stop = false;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto server,
+                             TreePir().CreateServer(records_.content(), {.stop_heavy = &stop}));
+  const auto session = Open();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Request hints, session->Prepare(random_));
+  const RequestView view = {.kind = hints.kind, .count = 1, .body = hints.body};
+  SHOAL_EXPECT_OK(server->Answer(Role::kOffline, {&view, 1})[0].status());
+  stop = true;
+  EXPECT_THAT(server->Answer(Role::kOffline, {&view, 1})[0],
+              StatusIs(kPrecondition, "a new epoch"));
+  Prepare(*session);
+  const std::vector<uint64_t> rows = {5};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session->Ask({.rows = rows, .keys = 1}));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch->Next(random_));
+  const RequestView query = {.kind = requests[0].kind, .count = 1, .body = requests[0].body};
+  SHOAL_EXPECT_OK(server->Answer(Role::kOffline, {&query, 1})[0].status());
 }
 
 // ---- What the paper's authors' program did otherwise ----

@@ -1,12 +1,15 @@
 #include "src/pir/sets/tree_server.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "src/base/status_macros.h"
+#include "src/parallel/mutex.h"
 #include "src/pir/pages.h"
+#include "src/pir/rlwe/small_server.h"
 #include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/tree_pir.h"
 #include "src/storage/page_buffer.h"
@@ -21,18 +24,21 @@ constexpr uint64_t kMaxDeltaPart = 2;
 
 class TreeServer final : public Server {
  public:
-  TreeServer(wire::PirSetup setup, const TreeShape& shape, PageBuffer table,
-             const ServerOptions& options)
+  TreeServer(wire::PirSetup setup, const TreeSetup& parsed, PageBuffer table,
+             std::unique_ptr<rlwe::SmallServer> reader, const ServerOptions& options)
       : setup_(std::move(setup)),
-        shape_(shape),
+        shape_(parsed.shape),
+        reader_query_bytes_(parsed.reader_query_bytes),
         table_(std::move(table)),
+        reader_(std::move(reader)),
         pool_(options.pool),
         heavy_pool_(options.heavy_pool),
+        stop_heavy_(options.stop_heavy),
         id_(SetupId(setup_)) {}
 
   const wire::PirSetup& setup() const override { return setup_; }
   uint64_t max_request_bytes() const override {
-    return std::max<uint64_t>(kHintsBodyBytes, kIdBytes + shape_.query_bytes());
+    return std::max(uint64_t{kHintsBodyBytes}, QueryBodyBytes());
   }
 
   std::vector<absl::StatusOr<Bytes>> Answer(Role role,
@@ -45,6 +51,12 @@ class TreeServer final : public Server {
       answer(0, requests.size());
     } else {
       pool_->ParallelFor(requests.size(), 1, answer);
+    }
+    if (reader_ == nullptr) return answers;
+    // One after the other, each on all threads.
+    for (size_t i = 0; i < requests.size(); ++i) {
+      if (!answers[i].ok() || requests[i].kind != kTreeQuery) continue;
+      answers[i] = Read(*answers[i], requests[i].body.last(reader_query_bytes_));
     }
     return answers;
   }
@@ -84,7 +96,7 @@ class TreeServer final : public Server {
   absl::StatusOr<Bytes> AnswerOne(Role role, const RequestView& request) const {
     const bool hints = role == Role::kOffline && request.kind == kTreeHints;
     const bool query = role != Role::kSingle && request.kind == kTreeQuery;
-    const uint64_t bytes = hints ? kHintsBodyBytes : kIdBytes + shape_.query_bytes();
+    const uint64_t bytes = hints ? kHintsBodyBytes : QueryBodyBytes();
     if ((!hints && !query) || request.count != 1 || request.body.size() != bytes) {
       return absl::InvalidArgumentError("treepir: no request of this engine to this role");
     }
@@ -92,7 +104,7 @@ class TreeServer final : public Server {
       return absl::FailedPreconditionError("treepir: a request for another setup");
     }
     const BytesView body = request.body.subspan(kIdBytes);
-    return hints ? MakeHints(body) : AnswerQuery(body);
+    return hints ? MakeHints(body) : AnswerQuery(body.first(shape_.query_bytes()));
   }
 
   absl::StatusOr<Bytes> MakeHints(BytesView body) const {
@@ -104,7 +116,11 @@ class TreeServer final : public Server {
     }
     const uint64_t count = std::min(TreeHintsOf(shape_), shape_.hints - first);
     Bytes parities(count * shape_.record_bytes);
-    MakeTreeParities(shape_, table_, seed, first, parities, heavy_pool_);
+    if (!MakeTreeParities(shape_, table_, seed, first, parities, heavy_pool_, stop_heavy_)) {
+      return absl::FailedPreconditionError(
+          "treepir: the table has a new epoch, and no more hints of the one before are made: ask "
+          "for the setup again");
+    }
     return parities;
   }
 
@@ -116,12 +132,34 @@ class TreeServer final : public Server {
     return answer;
   }
 
+  // What a query of Small PIR says to the answer of a tree.
+  absl::StatusOr<Bytes> Read(BytesView answer, BytesView query) const {
+    const uint32_t record = shape_.record_bytes;
+    const RequestView request = {.kind = 0, .count = 1, .body = query};
+    const MutexLock lock(reader_mutex_);
+    Content content;
+    content.rows = shape_.chunks;
+    content.record_bytes = record;
+    content.copy = [&](uint64_t chunk, MutableBytes out) {
+      std::ranges::copy(answer.subspan(chunk * record, record), out.begin());
+    };
+    reader_->Replace(content);
+    return std::move(reader_->Answer(Role::kSingle, std::span(&request, 1))[0]);
+  }
+
+  uint64_t QueryBodyBytes() const { return kIdBytes + shape_.query_bytes() + reader_query_bytes_; }
+
   wire::PirSetup setup_;
   const TreeShape shape_;
+  const uint64_t reader_query_bytes_;
   // A copy of the rows, and zeros behind them.
   PageBuffer table_;
+  // Of the answer to one query at a time, or null. The pointer does not change.
+  mutable Mutex reader_mutex_;
+  const std::unique_ptr<rlwe::SmallServer> reader_ ABSL_PT_GUARDED_BY(reader_mutex_);
   ThreadPool* const pool_;
   ThreadPool* const heavy_pool_;
+  const std::atomic<bool>* const stop_heavy_;
   Digest id_;
 };
 
@@ -130,14 +168,25 @@ class TreeServer final : public Server {
 absl::StatusOr<std::unique_ptr<Server>> CreateTreeServer(wire::PirSetup setup,
                                                          const Content& content,
                                                          const ServerOptions& options) {
-  SHOAL_ASSIGN_OR_RETURN(const TreeShape shape, TreeShapeOf(setup));
+  SHOAL_ASSIGN_OR_RETURN(const TreeSetup parsed, ParseTreeSetup(setup));
+  const TreeShape& shape = parsed.shape;
   SHOAL_ASSIGN_OR_RETURN(PageBuffer table,
                          AllocatePages(shape.table_bytes(), "the rows of treepir"));
   for (uint64_t row = 0; row < shape.rows; ++row) {
     content.copy(row, MutableBytes(table).subspan(row * shape.record_bytes, shape.record_bytes));
     if (options.progress != nullptr && row % 4096 == 0) options.progress(row, shape.rows);
   }
-  return std::make_unique<TreeServer>(std::move(setup), shape, std::move(table), options);
+  std::unique_ptr<rlwe::SmallServer> reader;
+  if (parsed.reader.has_value()) {
+    Content zeros;
+    zeros.rows = shape.chunks;
+    zeros.record_bytes = shape.record_bytes;
+    zeros.copy = [](uint64_t, MutableBytes out) { std::ranges::fill(out, uint8_t{0}); };
+    SHOAL_ASSIGN_OR_RETURN(
+        reader, rlwe::SmallServer::Create(zeros, *parsed.reader, {.pool = options.pool}));
+  }
+  return std::make_unique<TreeServer>(std::move(setup), parsed, std::move(table), std::move(reader),
+                                      options);
 }
 
 }  // namespace shoal::pir::sets

@@ -7,7 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
+#include "src/pir/rlwe/small_session.h"
 #include "src/pir/sets/journal.h"
+#include "src/pir/sets/judge.h"
 #include "src/pir/sets/row_changes.h"
 #include "src/pir/sets/tree_pir.h"
 #include "src/storage/memory.h"
@@ -18,7 +20,7 @@ namespace {
 // The state: a head, and the hints once there is a key (TreeHints::Decode). The head: the magic,
 // the SetupId, the table's id, the shape (u64 rows, u32 record_bytes, u32 fan_bits, u32 hints), the
 // key.
-constexpr absl::string_view kMagic = "SHOALTP1";
+constexpr absl::string_view kMagic = "SHOALTP2";
 constexpr size_t kIdBytes = sizeof(Digest);
 constexpr size_t kIdAt = 8, kTableAt = kIdAt + kIdBytes, kShapeAt = kTableAt + kIdBytes;
 constexpr size_t kShapeBytes = 8 + 3 * 4, kKeyAt = kShapeAt + kShapeBytes;
@@ -28,7 +30,9 @@ constexpr size_t kKeyBytes = Seed::size(), kHeadBytes = kKeyAt + kKeyBytes;
 //   kHintsCame  the XORs of the next hints
 //   kSpent      a query: u64 row, u64 number, u32 hint, u8 held
 //   kAnswered   the XOR of its hint's place from now on
-enum Entry : uint8_t { kHintsCame = 1, kSpent = 2, kAnswered = 3 };
+//   kJudged     a hint after TreeHints::Judge: u32 hint, u64 row that it is without, its XOR
+enum Entry : uint8_t { kHintsCame = 1, kSpent = 2, kAnswered = 3, kJudged = 4 };
+constexpr size_t kJudgedHeadBytes = 4 + 8;
 constexpr size_t kSpentBytes = 1 + 8 + 8 + 4 + 1;
 
 SecretVector<uint8_t> EncodeSpent(const TreeHints::Question& question) {
@@ -54,8 +58,14 @@ absl::Status Malformed() {
 
 class TreeSession final : public Session {
  public:
-  TreeSession(const wire::PirSetup& setup, const TreeShape& shape, SessionStore* store)
-      : setup_(setup), id_(SetupId(setup)), shape_(shape), journal_(store) {}
+  TreeSession(const wire::PirSetup& setup, const TreeSetup& parsed,
+              std::unique_ptr<rlwe::SmallClient> reader, SessionStore* store)
+      : setup_(setup),
+        id_(SetupId(setup)),
+        shape_(parsed.shape),
+        answer_bytes_(parsed.answer_bytes),
+        reader_(std::move(reader)),
+        journal_(store) {}
 
   // Takes what the store has.
   absl::Status Load() {
@@ -115,12 +125,13 @@ class TreeSession final : public Session {
     if (!hints_->asked().has_value()) {
       return absl::FailedPreconditionError("treepir: nothing is to be prepared");
     }
-    // A query whose answers were lost. It is sent as it was: the servers learn nothing new.
+    // A query whose answers were lost. It is sent as it was: the servers learn nothing new. (What
+    // reads its answers is encrypted anew.)
     part_ = online_answer_.has_value() ? Part::kOfflineAnswer : Part::kOnlineAnswer;
     Bytes online(shape_.query_bytes()), offline(shape_.query_bytes());
     SHOAL_RETURN_IF_ERROR(hints_->AskAgain(online, offline));
-    return part_ == Part::kOfflineAnswer ? Query(Role::kOffline, offline)
-                                         : Query(Role::kOnline, online);
+    return part_ == Part::kOfflineAnswer ? Query(Role::kOffline, offline, random)
+                                         : Query(Role::kOnline, online, random);
   }
 
   absl::Status TakePrepared(BytesView answer) override {
@@ -133,7 +144,7 @@ class TreeSession final : public Session {
       SHOAL_RETURN_IF_ERROR(hints_->TakeParities(answer));
       return Write(EncodeEntry(kHintsCame, answer));
     }
-    if (answer.size() != shape_.answer_bytes()) {
+    if (answer.size() != answer_bytes_) {
       return absl::InvalidArgumentError("treepir: an answer of the wrong length");
     }
     if (part == Part::kOnlineAnswer) {
@@ -226,6 +237,12 @@ class TreeSession final : public Session {
             .ok();
       case kAnswered:
         return hints_->RedoFinish(body).ok();
+      case kJudged:
+        return body.size() >= kJudgedHeadBytes &&
+               hints_
+                   ->RedoJudge(LoadLe<uint32_t>(body.data()), LoadLe<uint64_t>(body.data() + 4),
+                               body.subspan(kJudgedHeadBytes))
+                   .ok();
       default:
         return false;
     }
@@ -240,22 +257,52 @@ class TreeSession final : public Session {
     Append(request.body, body);
     return request;
   }
-  Request Query(Role role, BytesView query) const {
-    return NewRequest(role, kTreeQuery, query, shape_.answer_bytes());
+  // Of the query on its way, and what reads the answer at the row's chunk.
+  Request Query(Role role, BytesView query, RandomSource& random) {
+    Bytes body = ToBytes(query);
+    if (reader_ != nullptr) {
+      rlwe::SmallAsked& reading = role == Role::kOnline ? online_reading_ : offline_reading_;
+      reading = reader_->Ask(shape_.ChunkOf(hints_->asked()->row), random);
+      Append(body, std::exchange(reading.query, {}));
+    }
+    return NewRequest(role, kTreeQuery, body, answer_bytes_);
   }
 
   // Ends the query on its way with its answers.
   absl::Status Finish(BytesView online, BytesView offline, MutableBytes record) {
     const uint32_t hint = hints_->asked()->hint;
     // False if no hint held the row: then the record is zeros, which no party signed.
-    SHOAL_RETURN_IF_ERROR(hints_->Finish(online, offline, record).status());
+    if (reader_ == nullptr) {
+      SHOAL_RETURN_IF_ERROR(hints_->Finish(online, offline, record).status());
+    } else {
+      SHOAL_ASSIGN_OR_RETURN(const auto online_sum, reader_->Recover(online_reading_, online));
+      SHOAL_ASSIGN_OR_RETURN(const auto offline_sum, reader_->Recover(offline_reading_, offline));
+      SHOAL_RETURN_IF_ERROR(hints_->FinishWith(online_sum, offline_sum, record).status());
+      online_reading_ = offline_reading_ = {};
+    }
     online_answer_.reset();
     return Write(EncodeEntry(kAnswered, hints_->ParityOf(hint)));
+  }
+
+  // What a record was tells the hints.
+  absl::Status Judge(const TreeHints::Question& question, BytesView record, bool right) {
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    for (const uint32_t hint : hints_->Judge(question, record, right)) {
+      SecretVector<uint8_t> entry(kJudgedHeadBytes);
+      StoreLe<uint32_t>(entry.data(), hint);
+      StoreLe<uint64_t>(entry.data() + 4, hints_->LackedBy(hint));
+      const BytesView parity = hints_->ParityOf(hint);
+      entry.insert(entry.end(), parity.begin(), parity.end());
+      SHOAL_RETURN_IF_ERROR(Write(EncodeEntry(kJudged, entry)));
+    }
+    return absl::OkStatus();
   }
 
   wire::PirSetup setup_;
   Digest id_;
   const TreeShape shape_;
+  const uint64_t answer_bytes_;
+  const std::unique_ptr<rlwe::SmallClient> reader_;  // null: answers come whole
   Journal journal_;
   Seed key_;
   std::unique_ptr<TreeFunction> function_;
@@ -264,6 +311,9 @@ class TreeSession final : public Session {
   std::optional<Part> part_;
   // The online server's answer to a query that was sent again, until the offline server's is there.
   std::optional<Bytes> online_answer_;
+  // What reads the answers to the query on its way. It is not kept: a query that is sent again has
+  // another.
+  rlwe::SmallAsked online_reading_, offline_reading_;
 };
 
 class TreeBatch final : public Batch {
@@ -293,8 +343,8 @@ class TreeBatch final : public Batch {
     SHOAL_RETURN_IF_ERROR(session_.Write(EncodeSpent(*hints.asked())));
     query_ = hints.asked()->query;
     std::vector<Request> requests;
-    requests.push_back(session_.Query(Role::kOffline, offline));
-    requests.push_back(session_.Query(Role::kOnline, online));
+    requests.push_back(session_.Query(Role::kOffline, offline, random));
+    requests.push_back(session_.Query(Role::kOnline, online, random));
     return requests;
   }
 
@@ -306,14 +356,29 @@ class TreeBatch final : public Batch {
       return absl::FailedPreconditionError("treepir: answers without their query");
     }
     SecretVector<uint8_t> record(session_.shape_.record_bytes);
+    const TreeHints::Question question = *asked;
     SHOAL_RETURN_IF_ERROR(session_.Finish(answers[1], answers[0], record));
     query_.reset();
-    if (done_ < rows_.size()) records_.insert(records_.end(), record.begin(), record.end());
+    questions_.push_back(question);
+    SecretVector<uint8_t>& to = done_ < rows_.size() ? records_ : padding_;
+    to.insert(to.end(), record.begin(), record.end());
     ++done_;
     return absl::OkStatus();
   }
 
   SecretVector<uint8_t> TakeRecords() override { return std::move(records_); }
+
+  absl::Status Judge(BytesView records, const std::vector<bool>& right) override {
+    return JudgeAll<TreeHints::Question>(
+        {.questions = questions_,
+         .record_bytes = session_.shape_.record_bytes,
+         .records = records,
+         .right = right,
+         .padding = padding_},
+        [&](const TreeHints::Question& question, BytesView record, bool is_right) {
+          return session_.Judge(question, record, is_right);
+        });
+  }
 
  private:
   TreeSession& session_;
@@ -321,7 +386,8 @@ class TreeBatch final : public Batch {
   const uint64_t steps_;
   uint64_t done_ = 0;
   std::optional<uint64_t> query_;
-  SecretVector<uint8_t> records_;
+  std::vector<TreeHints::Question> questions_;
+  SecretVector<uint8_t> records_, padding_;
 };
 
 absl::StatusOr<std::unique_ptr<Batch>> TreeSession::Ask(const Wanted& wanted) {
@@ -340,13 +406,18 @@ absl::StatusOr<std::unique_ptr<Batch>> TreeSession::Ask(const Wanted& wanted) {
 
 absl::StatusOr<std::unique_ptr<Session>> OpenTreeSession(const wire::PirSetup& setup,
                                                          SessionStore* store) {
-  SHOAL_ASSIGN_OR_RETURN(const TreeShape shape, TreeShapeOf(setup));
+  SHOAL_ASSIGN_OR_RETURN(const TreeSetup parsed, ParseTreeSetup(setup));
+  const TreeShape& shape = parsed.shape;
   // Beside the hints, what of them is being written, and both answers.
   SHOAL_RETURN_IF_ERROR(CheckMemory(shape.client_bytes() +
                                         uint64_t{TreeHintsOf(shape)} * shape.record_bytes +
-                                        4 * shape.answer_bytes(),
+                                        4 * parsed.answer_bytes,
                                     "treepir: the hints"));
-  auto session = std::make_unique<TreeSession>(setup, shape, store);
+  std::unique_ptr<rlwe::SmallClient> reader;
+  if (parsed.reader.has_value()) {
+    SHOAL_ASSIGN_OR_RETURN(reader, rlwe::SmallClient::Create(*parsed.reader));
+  }
+  auto session = std::make_unique<TreeSession>(setup, parsed, std::move(reader), store);
   SHOAL_RETURN_IF_ERROR(session->Load());
   return session;
 }

@@ -22,6 +22,8 @@ constexpr uint64_t kMaxQueries = uint64_t{1} << 40;
 constexpr uint64_t kMaxTableBytes = uint64_t{1} << 46;
 constexpr size_t kBlock = TreeKernel::kBlockBytes;
 constexpr uint32_t kLeavesPerBlock = 4;
+// What a client's calls may have used of the stack, and left words of sets there.
+constexpr size_t kStackBytes = 32 << 10;
 
 const uint8_t* DataOf(std::span<const TreeBlock> blocks) { return blocks.data()->bytes.data(); }
 uint8_t* DataOf(std::span<TreeBlock> blocks) { return blocks.data()->bytes.data(); }
@@ -237,7 +239,9 @@ TreeHints::TreeHints(const TreeShape& shape, const TreeSource* source)
       source_(*source),
       roots_(shape.hints),
       shifts_(shape.hints),
-      parities_(shape.parity_bytes()) {
+      parities_(shape.parity_bytes()),
+      lacks_(shape.hints, kNoRow),
+      made_by_(shape.hints) {
   SHOAL_CHECK(CheckTreeShape(shape).ok());
   source_.Draw(0, roots_, shifts_);
 }
@@ -326,6 +330,7 @@ absl::Status TreeHints::Ask(uint64_t row, uint32_t from, MutableBytes online,
   asked_ = {
       .row = row, .query = queries_++, .hint = static_cast<uint32_t>(hint), .held = found != 0};
   WriteQueries(*asked_, online, offline);
+  sodium_stackzero(kStackBytes);
   return absl::OkStatus();
 }
 
@@ -351,6 +356,7 @@ absl::Status TreeHints::AskAgain(MutableBytes online, MutableBytes offline) cons
     return absl::FailedPreconditionError("tree sets: no query waits for its answers");
   }
   WriteQueries(*asked_, online, offline);
+  sodium_stackzero(kStackBytes);
   return absl::OkStatus();
 }
 
@@ -364,16 +370,30 @@ absl::StatusOr<bool> TreeHints::Finish(BytesView online, BytesView offline, Muta
                                                    offline.size(), " bytes instead of ",
                                                    shape_.answer_bytes()));
   }
-  const auto mask = static_cast<uint8_t>(0 - uint32_t{asked_->held});
   const uint64_t at = uint64_t{shape_.ChunkOf(asked_->row)} * shape_.record_bytes;
+  return FinishWith(online.subspan(at, shape_.record_bytes),
+                    offline.subspan(at, shape_.record_bytes), record);
+}
+
+absl::StatusOr<bool> TreeHints::FinishWith(BytesView online, BytesView offline,
+                                           MutableBytes record) {
+  if (!asked_.has_value()) {
+    return absl::FailedPreconditionError("tree sets: no query waits for its answers");
+  }
+  SHOAL_CHECK(record.size() == shape_.record_bytes && online.size() == record.size() &&
+              offline.size() == record.size());
+  const auto mask = static_cast<uint8_t>(0 - uint32_t{asked_->held});
   const MutableBytes parity = MutableParityOf(asked_->hint);
+  // The record of a hint without another one is wrong, and the new hint goes without it.
+  const auto whole = static_cast<uint8_t>(EqualMask(lacks_[asked_->hint], kNoRow));
   for (size_t i = 0; i < record.size(); ++i) {
-    record[i] = mask & (parity[i] ^ online[at + i]);
-    parity[i] ^= mask & (parity[i] ^ offline[at + i] ^ record[i]);
+    record[i] = mask & (parity[i] ^ online[i]);
+    parity[i] ^= mask & (parity[i] ^ offline[i] ^ (whole & record[i]));
   }
   ReplaceSet(*asked_);
   const bool held = asked_->held;
   asked_.reset();
+  sodium_stackzero(kStackBytes);
   return held;
 }
 
@@ -386,6 +406,39 @@ void TreeHints::ReplaceSet(const Question& question) {
   }
   uint32_t& shift = shifts_[question.hint];
   shift = static_cast<uint32_t>(Select(held, set.shift, shift));
+  const uint64_t lacks = lacks_[question.hint];
+  lacks_[question.hint] = Select(held & ~EqualMask(lacks, kNoRow), question.row, lacks);
+  made_by_[question.hint] = Select(held, question.query + 1, made_by_[question.hint]);
+}
+
+std::vector<uint32_t> TreeHints::Judge(const Question& question, BytesView record, bool right) {
+  SHOAL_CHECK(record.size() == shape_.record_bytes);
+  std::vector<uint32_t> changed;
+  const auto add = [&](uint32_t hint, uint64_t lacks) {
+    const MutableBytes parity = MutableParityOf(hint);
+    for (size_t i = 0; i < parity.size(); ++i) parity[i] ^= record[i];
+    lacks_[hint] = lacks;
+    changed.push_back(hint);
+  };
+  if (right) {
+    for (uint32_t hint = 0; hint < shape_.hints; ++hint) {
+      if (lacks_[hint] == question.row) add(hint, kNoRow);
+    }
+  } else if (question.held && made_by_[question.hint] == question.query + 1 &&
+             lacks_[question.hint] == kNoRow) {
+    add(question.hint, question.row);
+  }
+  return changed;
+}
+
+absl::Status TreeHints::RedoJudge(uint32_t hint, uint64_t lacks, BytesView parity) {
+  if (hint >= shape_.hints || (lacks != kNoRow && lacks >= shape_.rows) || !complete() ||
+      parity.size() != shape_.record_bytes) {
+    return absl::InvalidArgumentError("tree sets: no hint that was judged");
+  }
+  std::ranges::copy(parity, MutableParityOf(hint).begin());
+  lacks_[hint] = lacks;
+  return absl::OkStatus();
 }
 
 BytesView TreeHints::ParityOf(uint32_t hint) const {
@@ -426,7 +479,7 @@ void TreeHints::Advance(std::span<const RowChange> changes) {
     source_.LeavesOf(chunk, std::span(roots_).first(taken_), leaves);
     for (uint32_t i = 0; i < taken_; ++i) {
       const RowChange* change = at_offset[leaves[i] ^ shifts_[i]];
-      if (change == nullptr) continue;
+      if (change == nullptr || lacks_[i] == change->row) continue;
       const MutableBytes parity = MutableParityOf(i);
       FastestTreeKernel().add(parity.data(), change->difference.data(), parity.size(),
                               parity.data());
@@ -438,13 +491,17 @@ void TreeHints::Advance(std::span<const RowChange> changes) {
 namespace {
 
 // A head: the number of queries, the number of XORs taken, whether a query waits, and what it asks;
-// the roots and the shifts.
+// the roots and the shifts; how many hints are without a record, and of each, in order, its number
+// and the row.
 constexpr size_t kQuestionAt = 8 + 4 + 1, kRootsAt = kQuestionAt + 8 + 4 + 1;
+constexpr size_t kLackingBytes = 4 + 8;
 
 }  // namespace
 
 SecretVector<uint8_t> TreeHints::EncodeHead() const {
-  SecretVector<uint8_t> head(kRootsAt + roots_.size() * (kBlock + 4));
+  const auto lacking = static_cast<uint32_t>(lacks_.size()) -
+                       static_cast<uint32_t>(std::ranges::count(lacks_, kNoRow));
+  SecretVector<uint8_t> head(kRootsAt + roots_.size() * (kBlock + 4) + 4 + lacking * kLackingBytes);
   StoreLe<uint64_t>(&head[0], queries_);
   StoreLe<uint32_t>(&head[8], taken_);
   if (asked_.has_value()) {
@@ -458,6 +515,14 @@ SecretVector<uint8_t> TreeHints::EncodeHead() const {
     StoreLe<uint32_t>(at, shift);
     at += 4;
   }
+  StoreLe<uint32_t>(at, lacking);
+  at += 4;
+  for (uint32_t hint = 0; hint < shape_.hints; ++hint) {
+    if (lacks_[hint] == kNoRow) continue;
+    StoreLe<uint32_t>(at, hint);
+    StoreLe<uint64_t>(at + 4, lacks_[hint]);
+    at += kLackingBytes;
+  }
   return head;
 }
 
@@ -467,8 +532,11 @@ BytesView TreeHints::parities() const {
 
 absl::Status TreeHints::Decode(BytesView state) {
   const auto damaged = [] { return absl::DataLossError("tree sets: a state that is malformed"); };
-  const size_t head_bytes = kRootsAt + roots_.size() * (kBlock + 4);
-  if (state.size() < head_bytes) return damaged();
+  const size_t lacking_at = kRootsAt + roots_.size() * (kBlock + 4);
+  if (state.size() < lacking_at + 4) return damaged();
+  const auto lacking = LoadLe<uint32_t>(&state[lacking_at]);
+  const size_t head_bytes = lacking_at + 4 + lacking * kLackingBytes;
+  if (lacking > shape_.hints || state.size() < head_bytes) return damaged();
   const auto queries = LoadLe<uint64_t>(state.data());
   const auto taken = LoadLe<uint32_t>(&state[8]);
   const uint8_t waits = state[12], held = state[kQuestionAt + 12];
@@ -486,6 +554,16 @@ absl::Status TreeHints::Decode(BytesView state) {
   for (size_t i = 0; i < shifts_.size(); ++i) {
     fits &= LoadLe<uint32_t>(shifts + 4 * i) < shape_.chunk_rows();
   }
+  const auto hint_at = [&](size_t i) {
+    return LoadLe<uint32_t>(&state[lacking_at + 4 + i * kLackingBytes]);
+  };
+  const auto lacked_at = [&](size_t i) {
+    return LoadLe<uint64_t>(&state[lacking_at + 4 + i * kLackingBytes + 4]);
+  };
+  for (size_t i = 0; i < lacking; ++i) {
+    fits &= hint_at(i) < shape_.hints && (i == 0 || hint_at(i - 1) < hint_at(i)) &&
+            lacked_at(i) < shape_.rows;
+  }
   if (!fits) return damaged();
   queries_ = queries;
   taken_ = taken;
@@ -494,6 +572,9 @@ absl::Status TreeHints::Decode(BytesView state) {
   std::copy_n(roots, roots_.size() * kBlock, DataOf(std::span(roots_)));
   for (size_t i = 0; i < shifts_.size(); ++i) shifts_[i] = LoadLe<uint32_t>(shifts + 4 * i);
   std::ranges::copy(parities, parities_.begin());
+  std::ranges::fill(lacks_, kNoRow);
+  std::ranges::fill(made_by_, uint64_t{0});
+  for (size_t i = 0; i < lacking; ++i) lacks_[hint_at(i)] = lacked_at(i);
   return absl::OkStatus();
 }
 
@@ -504,13 +585,15 @@ namespace {
 // chunk is read from memory once for all of the group, and from a cache once for each set.
 class ParityMaker {
  public:
-  ParityMaker(const TreeShape& shape, BytesView table, const TreeKernel& kernel)
+  ParityMaker(const TreeShape& shape, BytesView table, const TreeKernel& kernel,
+              const std::atomic<bool>* stop)
       : shape_(shape),
         table_(table),
         kernel_(kernel),
         // Rows of these many chunks are read in one loop, from the same cache.
         together_(static_cast<uint32_t>(
-            std::clamp<uint64_t>(kChunksBytes / shape.chunk_bytes(), 4, kLeaves))) {}
+            std::clamp<uint64_t>(kChunksBytes / shape.chunk_bytes(), 4, kLeaves))),
+        stop_(stop) {}
 
   void Make(std::span<const TreeBlock> roots, std::span<const uint32_t> shifts,
             MutableBytes parities) {
@@ -548,6 +631,7 @@ class ParityMaker {
 
   // The children begin to end - 1 of each node, of which the first one is leaf `first`.
   void AddLeaves(std::span<const TreeBlock> nodes, uint32_t first, uint32_t begin, uint32_t end) {
+    if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) return;
     const uint32_t blocks = (end - begin + kLeavesPerBlock - 1) / kLeavesPerBlock;
     const uint32_t stride = blocks * kLeavesPerBlock, mask = shape_.offset_mask();
     kernel_.expand(DataOf(nodes), nodes.size(), begin / kLeavesPerBlock, blocks,
@@ -575,6 +659,7 @@ class ParityMaker {
   const BytesView table_;
   const TreeKernel& kernel_;
   const uint32_t together_;
+  const std::atomic<bool>* const stop_;
   std::span<const uint32_t> shifts_;
   MutableBytes parities_;
   SecretVector<TreeBlock> nodes_;  // of each level
@@ -590,9 +675,9 @@ uint32_t TreeGroupOf(const TreeShape& shape) {
       std::clamp(kGroupBytes / (shape.record_bytes + uint64_t{80}), kMinGroup, kMaxGroup));
 }
 
-void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray<16>& seed,
+bool MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray<16>& seed,
                       uint32_t first, MutableBytes parities, ThreadPool* pool,
-                      const TreeKernel& kernel) {
+                      const std::atomic<bool>* stop, const TreeKernel& kernel) {
   SHOAL_CHECK(CheckTreeShape(shape).ok() && table.size() == shape.table_bytes() &&
               parities.size() % shape.record_bytes == 0);
   const uint64_t sets = parities.size() / shape.record_bytes;
@@ -601,7 +686,7 @@ void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray
   SecretVector<uint32_t> shifts(sets);
   TreeCipher(seed).Draw(first, shape.offset_mask(), roots, shifts);
   const auto make = [&](size_t begin, size_t end) {
-    ParityMaker maker(shape, table, kernel);
+    ParityMaker maker(shape, table, kernel, stop);
     const size_t group = TreeGroupOf(shape);
     for (size_t i = begin; i < end; i += group) {
       const size_t count = std::min(group, end - i);
@@ -616,6 +701,7 @@ void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray
     const uint64_t each = (sets + pool->size()) / (pool->size() + 1);
     pool->ParallelFor(sets, std::clamp<uint64_t>(each, 1, TreeGroupOf(shape)), make);
   }
+  return stop == nullptr || !*stop;
 }
 
 absl::Status ExpandTreeQuery(const TreeShape& shape, BytesView query, std::span<uint32_t> offsets,

@@ -19,7 +19,8 @@
 // The hint holds the row that is asked for, in the chunk left out: the online server's XOR for
 // that chunk and the hint's XOR make the record. The new set holds the row, too; its XOR and the
 // record make a hint that takes the old one's place, so that hints last for ever. What a client
-// sends does not depend on any answer, and an answer that is wrong spoils one hint at most.
+// sends does not depend on any answer, and an answer that is wrong spoils one hint at most,
+// until the client has found that out (Judge).
 //
 // A set without a leaf is what hangs on the way from the root to the leaf: at every level the
 // children that are not on the way, from left to right. They do not tell where the way went. With
@@ -29,10 +30,12 @@
 #define SHOAL_SRC_PIR_SETS_TREE_SETS_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -169,7 +172,7 @@ class TreeFunction final : public TreeSource {
 // The client's side, in memory. Thread-compatible. How long Ask and Finish take depends on the
 // shape alone, apart from where in memory they look. Two queries must never be sent from one state:
 // there are no copies, and a state that was saved may be read back only if nothing was asked since.
-// Sets are wiped, but for what a compiler leaves in registers and where it saves them.
+// Sets are wiped, and what Ask, AskAgain and Finish leave on the stack; registers are not.
 class TreeHints {
  public:
   // A query on its way.
@@ -210,12 +213,27 @@ class TreeHints {
   // then zeros are written. INVALID_ARGUMENT unless there are answer_bytes of each, and
   // FAILED_PRECONDITION if no query waits; then nothing changed.
   absl::StatusOr<bool> Finish(BytesView online, BytesView offline, MutableBytes record);
+  // The same with what the answers have for the row's chunk, record_bytes of each, where that was
+  // read without the rest.
+  absl::StatusOr<bool> FinishWith(BytesView online, BytesView offline, MutableBytes record);
+
+  // Says whether the record of a query that was finished in this process is the table's. If it is
+  // not, the hint that was made with it is without the row's record from now on: it has what the
+  // offline server sent, and whatever spoilt the record is out of it. A record that is right is
+  // added to all hints that are without it. Returns the hints that changed. Sets stay as they are:
+  // no later query depends on this.
+  std::vector<uint32_t> Judge(const Question& question, BytesView record, bool right);
+  // The row whose record the XOR of a hint is without, or kNoRow.
+  static constexpr uint64_t kNoRow = ~uint64_t{0};
+  uint64_t LackedBy(uint32_t hint) const { return lacks_[hint]; }
 
   // For a journal: Ask and Finish as they were. `parity` is what ParityOf(asked()->hint) was after
   // Finish. INVALID_ARGUMENT if that cannot follow; then nothing changed.
   BytesView ParityOf(uint32_t hint) const;
   absl::Status Redo(const Question& question);
   absl::Status RedoFinish(BytesView parity);
+  // What Judge made of a hint.
+  absl::Status RedoJudge(uint32_t hint, uint64_t lacks, BytesView parity);
 
   // Makes the XORs that were taken those of a later epoch. The rows rise (checked). Costs the
   // leaves of all hints for each chunk that has a changed row.
@@ -251,6 +269,9 @@ class TreeHints {
   SecretVector<TreeBlock> roots_;
   SecretVector<uint32_t> shifts_;
   SecretVector<uint8_t> parities_;
+  // Of each hint: the row whose record it is without; and the number of the query that made it, in
+  // this process, plus 1.
+  SecretVector<uint64_t> lacks_, made_by_;
   uint32_t taken_ = 0;
   uint64_t queries_ = 0;
   std::optional<Question> asked_;
@@ -264,9 +285,11 @@ uint32_t TreeGroupOf(const TreeShape& shape);
 
 // The offline server: XORs of the sets first, first + 1, .. of a seed, as many as `parities` has
 // room for; at most shape.hints sets (checked). Work: `chunks` rows for each set. Groups of
-// TreeGroupOf() sets are made on the pool's threads, or on the caller's.
-void MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray<16>& seed,
+// TreeGroupOf() sets are made on the pool's threads, or on the caller's. False if `stop` became
+// true meanwhile, which is looked at every few milliseconds: then `parities` are none.
+bool MakeTreeParities(const TreeShape& shape, BytesView table, const SecretArray<16>& seed,
                       uint32_t first, MutableBytes parities, ThreadPool* pool,
+                      const std::atomic<bool>* stop = nullptr,
                       const TreeKernel& kernel = FastestTreeKernel());
 
 // Both servers: the offsets that a query has at every place that it leaves open, shape's

@@ -720,10 +720,10 @@ TEST(TreeSetsTest, ParitiesAreThoseOfTheirRows) {
       Bytes parities(shape.parity_bytes(), 1);
       const uint64_t cut = shape.hints / 3;
       const MutableBytes out(parities);
-      MakeTreeParities(shape, table, seed, 0, out.first(cut * shape.record_bytes), nullptr,
+      MakeTreeParities(shape, table, seed, 0, out.first(cut * shape.record_bytes), nullptr, nullptr,
                        *kernel);
       MakeTreeParities(shape, table, seed, static_cast<uint32_t>(cut),
-                       out.subspan(cut * shape.record_bytes), &pool, *kernel);
+                       out.subspan(cut * shape.record_bytes), &pool, nullptr, *kernel);
       EXPECT_EQ(parities, expected) << kernel->name << " " << shape.rows;
     }
   }

@@ -1,0 +1,125 @@
+// The session of a ring engine's client, which keeps nothing between queries: a lookup is queries
+// of single rows, as many in a request as fit.
+#ifndef SHOAL_SRC_PIR_RLWE_STATELESS_SESSION_H_
+#define SHOAL_SRC_PIR_RLWE_STATELESS_SESSION_H_
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_format.h"
+#include "src/base/check.h"
+#include "src/base/random.h"
+#include "src/base/secret.h"
+#include "src/base/status_macros.h"
+#include "src/pir/engine.h"
+
+namespace shoal::pir::rlwe {
+
+// Client: setup(), shape() with query_bytes() and answer_bytes(), Ask(row, random), whose result
+// has a `query`, and Recover(asked, answer).
+template <typename Client>
+class StatelessBatch final : public Batch {
+ public:
+  StatelessBatch(const Client* client, const Wanted& wanted, uint64_t per_step)
+      : client_(*client),
+        per_step_(per_step),
+        rows_(wanted.rows.begin(), wanted.rows.end()),
+        keys_(wanted.keys) {}
+
+  uint64_t steps() const override { return (keys_ - done_ + per_step_ - 1) / per_step_; }
+
+  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
+    SHOAL_CHECK(steps() > 0 && asked_.empty());
+    const uint64_t count = std::min(per_step_, keys_ - done_);
+    Request request;
+    request.count = static_cast<uint32_t>(count);
+    request.answer_bytes = count * client_.shape().answer_bytes();
+    request.body.reserve(count * client_.shape().query_bytes());
+    for (uint64_t i = 0; i < count; ++i) {
+      // Row 0 stands in for keys that are not there.
+      const uint64_t row = done_ + i < rows_.size() ? rows_[done_ + i] : 0;
+      asked_.push_back(client_.Ask(row, random));
+      Append(request.body, asked_.back().query);
+      asked_.back().query = {};
+    }
+    std::vector<Request> requests;
+    requests.push_back(std::move(request));
+    return requests;
+  }
+
+  absl::Status Finish(std::span<const BytesView> answers) override {
+    SHOAL_CHECK(answers.size() == 1 && !asked_.empty());
+    const uint64_t each = client_.shape().answer_bytes();
+    if (answers[0].size() != asked_.size() * each) {
+      return absl::InvalidArgumentError(absl::StrFormat("%s: an answer of %d bytes, not %d",
+                                                        client_.setup().engine(), answers[0].size(),
+                                                        asked_.size() * each));
+    }
+    // Stand-ins are recovered, too, so that the time of the next request does not tell them.
+    for (size_t i = 0; i < asked_.size(); ++i) {
+      SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> record,
+                             client_.Recover(asked_[i], answers[0].subspan(i * each, each)));
+      if (done_ + i < rows_.size()) {
+        records_.insert(records_.end(), record.begin(), record.end());
+      }
+    }
+    done_ += asked_.size();
+    asked_.clear();
+    return absl::OkStatus();
+  }
+
+  SecretVector<uint8_t> TakeRecords() override {
+    SHOAL_CHECK(steps() == 0);
+    return std::move(records_);
+  }
+
+ private:
+  using Asked = decltype(std::declval<const Client&>().Ask(0, std::declval<RandomSource&>()));
+
+  const Client& client_;
+  const uint64_t per_step_;
+  const SecretVector<uint64_t> rows_;
+  const uint64_t keys_;
+  uint64_t done_ = 0;
+  std::vector<Asked> asked_;
+  SecretVector<uint8_t> records_;
+};
+
+template <typename Client>
+class StatelessSession final : public Session {
+ public:
+  explicit StatelessSession(std::unique_ptr<Client> client) : client_(std::move(client)) {}
+
+  const wire::PirSetup& setup() const override { return client_->setup(); }
+  Need needed(uint64_t) const override { return Need::kNothing; }
+  uint64_t KeysPerStep() const override {
+    // Bytes of queries in one request at most, so that slow links see progress.
+    constexpr uint64_t kRequestBytes = 4 << 20;
+    return std::clamp<uint64_t>(kRequestBytes / client_->shape().query_bytes(), 1,
+                                kMaxQueriesPerRequest);
+  }
+  absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override {
+    SHOAL_CHECK(wanted.keys >= wanted.rows.size());
+    for (const uint64_t row : wanted.rows) {
+      if (row >= setup().rows()) {
+        return absl::OutOfRangeError(absl::StrFormat("%s: row %d of a table of %d rows",
+                                                     setup().engine(), row, setup().rows()));
+      }
+    }
+    return std::make_unique<StatelessBatch<Client>>(client_.get(), wanted, KeysPerStep());
+  }
+  absl::Status Advance(const DeltaView&) override {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: nothing is kept, so that there are no deltas", setup().engine()));
+  }
+
+ private:
+  const std::unique_ptr<Client> client_;
+};
+
+}  // namespace shoal::pir::rlwe
+
+#endif  // SHOAL_SRC_PIR_RLWE_STATELESS_SESSION_H_

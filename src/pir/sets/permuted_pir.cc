@@ -1,0 +1,150 @@
+#include "src/pir/sets/permuted_pir.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/sets/permuted_server.h"
+#include "src/pir/sets/permuted_session.h"
+
+namespace shoal::pir::sets {
+namespace {
+
+// PirSetup.shape: a version, and u32 the chunks.
+constexpr uint8_t kShapeVersion = 3;
+constexpr size_t kShapeBytes = 1 + 4;
+// Parities are a 32nd of the table, and a query has 64 records.
+constexpr uint32_t kChunks = 32;
+// The offline server draws the permutations of all rows for each request. With more rows that would
+// take seconds, in which the next epoch waits.
+constexpr uint64_t kMaxRows = uint64_t{1} << 26;
+// A longer answer to one query is no use to anybody.
+constexpr uint64_t kMaxAnswerBytes = uint64_t{64} << 20;
+constexpr uint64_t kPartBytes = uint64_t{8} << 20;
+
+class PermutedEngine final : public Engine {
+ public:
+  absl::string_view name() const override { return "permuted"; }
+  std::span<const Role> roles() const override {
+    static constexpr Role kRoles[] = {Role::kOffline, Role::kOnline};
+    return kRoles;
+  }
+  bool keeps_state() const override { return true; }
+  bool IsHeavy(Role role, uint32_t kind) const override {
+    return role == Role::kOffline && kind == kPermutedParities;
+  }
+
+  absl::StatusOr<wire::PirSetup> ShapeOf(const Content& content,
+                                         const ServerOptions& options) const override {
+    wire::PirSetup setup;
+    setup.set_engine(std::string(name()));
+    setup.set_table_id(ToString(content.table_id));
+    setup.set_epoch(content.epoch);
+    setup.set_manifest_digest(ToString(content.manifest_digest));
+    setup.set_rows(content.rows);
+    setup.set_record_bytes(content.record_bytes);
+    setup.set_shape(options.shape.has_value() ? options.shape->shape()
+                                              : EncodePermutedSetupShape(kChunks));
+    SHOAL_RETURN_IF_ERROR(SizesOfShape(setup).status());
+    if (options.shape.has_value() && !SameShape(setup, *options.shape)) {
+      return absl::InvalidArgumentError("permuted: a shape that this table does not have");
+    }
+    return setup;
+  }
+
+  absl::StatusOr<Sizes> SizesOfShape(const wire::PirSetup& setup) const override {
+    SHOAL_ASSIGN_OR_RETURN(const PermutedShape shape, PermutedShapeOf(setup));
+    Sizes sizes;
+    sizes.hint_memory_bytes = shape.parity_bytes() + sizeof(uint32_t) * shape.places();
+    sizes.prepare_bytes = shape.parity_bytes();
+    sizes.query_bytes = 2 * (sizeof(Digest) + shape.query_bytes());
+    sizes.answer_bytes = 2 * shape.answer_bytes();
+    sizes.server_bytes = 2 * shape.rows * shape.record_bytes;  // a copy at each
+    return sizes;
+  }
+
+  Work WorkOf(const wire::PirSetup& setup, double) const override {
+    const auto shape = PermutedShapeOf(setup);
+    SHOAL_CHECK(shape.ok());
+    const auto rows = static_cast<double>(shape->rows);
+    const double bytes = shape->record_bytes, chunks = shape->chunks;
+    const double requests = (shape->chunk_rows - 1) / PermutedPartOf(*shape) + 1;
+    const double drawn = requests * static_cast<double>(shape->places());
+    return {.setup = {{"sets_copy_byte", 2 * rows * bytes}},
+            .query = {{"permuted_search", double{1} * shape->chunk_rows}},
+            .answer = {{"permuted_row", 2 * chunks}, {"permuted_row_byte", 2 * chunks * bytes}},
+            .recover = {{"permuted_recover_byte", chunks * bytes}},
+            .prepare = {{"permuted_draw", drawn},
+                        {"permuted_hint_row", rows},
+                        {"permuted_hint_row_byte", rows * bytes}}};
+  }
+
+  absl::StatusOr<std::unique_ptr<Server>> CreateServer(const Content& content,
+                                                       ServerOptions options) const override {
+    SHOAL_ASSIGN_OR_RETURN(wire::PirSetup setup, ShapeOf(content, options));
+    if (!options.product.empty()) {
+      return absl::InvalidArgumentError("permuted: a server of it has no product");
+    }
+    return CreatePermutedServer(std::move(setup), content, options);
+  }
+
+  absl::StatusOr<std::unique_ptr<Session>> OpenSession(
+      std::span<const wire::PirSetup> setups, const SessionOptions& options) const override {
+    if (setups.size() != 2 || options.store == nullptr) {
+      return absl::InvalidArgumentError(
+          "permuted: two setups and a place for the state are needed");
+    }
+    SHOAL_RETURN_IF_ERROR(SizesOf(setups[0]).status());
+    // With them the manifest's digest.
+    if (SetupId(setups[0]) != SetupId(setups[1])) {
+      return absl::InvalidArgumentError("permuted: the servers have different setups");
+    }
+    return OpenPermutedSession(setups[0], options);
+  }
+};
+
+}  // namespace
+
+uint32_t PermutedPartOf(const PermutedShape& shape) {
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(kPartBytes / shape.record_bytes, 1, shape.chunk_rows));
+}
+
+std::string EncodePermutedSetupShape(uint32_t chunks) {
+  Bytes encoded = {kShapeVersion};
+  AppendLe<uint32_t>(encoded, chunks);
+  return ToString(encoded);
+}
+
+absl::StatusOr<PermutedShape> PermutedShapeOf(const wire::PirSetup& setup) {
+  const BytesView encoded = AsBytes(setup.shape());
+  if (encoded.size() != kShapeBytes || encoded[0] != kShapeVersion ||
+      setup.rows_per_column() != 0 || setup.columns() != 0 ||
+      setup.record_bytes() > kMaxRecordBytes) {
+    return absl::InvalidArgumentError(
+        "permuted setup: shape, rows_per_column, columns, record_bytes");
+  }
+  if (setup.rows() > kMaxRows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("permuted setup: ", setup.rows(), " rows, and ", kMaxRows, " are the most"));
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      const PermutedShape shape,
+      PermutedShapeFor(setup.rows(), setup.record_bytes(), LoadLe<uint32_t>(encoded.data() + 1)));
+  if (shape.answer_bytes() > kMaxAnswerBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("permuted setup: chunks and record_bytes make answers of ",
+                     shape.answer_bytes(), " bytes, and ", kMaxAnswerBytes, " is the most"));
+  }
+  return shape;
+}
+
+const Engine& PermutedPir() {
+  static const PermutedEngine engine;
+  return engine;
+}
+
+}  // namespace shoal::pir::sets

@@ -1,0 +1,79 @@
+#include "src/pir/sets/permuted_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/pir/pages.h"
+#include "src/pir/sets/pair_server.h"
+#include "src/pir/sets/permuted_pir.h"
+#include "src/storage/page_buffer.h"
+
+namespace shoal::pir::sets {
+namespace {
+
+static_assert(PairServer::kQuery == kPermutedQuery && PairServer::kHints == kPermutedParities);
+
+class PermutedServer final : public PairServer {
+ public:
+  PermutedServer(wire::PirSetup setup, const PermutedShape& shape, PageBuffer table,
+                 const ServerOptions& options)
+      : PairServer(std::move(setup),
+                   {.query = shape.query_bytes(),
+                    .hints = Seed::size() + sizeof(uint32_t),
+                    .client = shape.parity_bytes()},
+                   std::move(table), options),
+        shape_(shape) {}
+
+ protected:
+  absl::StatusOr<Bytes> MakeHints(BytesView body) const override {
+    const Seed seed(body.first(Seed::size()));
+    const auto first = LoadLe<uint32_t>(body.data() + Seed::size());
+    if (first >= shape_.chunk_rows) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("permuted: parities from ", first, " on, of ", shape_.chunk_rows));
+    }
+    const uint32_t count = std::min(PermutedPartOf(shape_), shape_.chunk_rows - first);
+    const uint64_t bytes = shape_.record_bytes;
+    Bytes parities(count * bytes);
+    const ParityMaker maker(shape_, seed, heavy_pool());
+    const auto make = [&](size_t begin, size_t end) {
+      maker.Make(records(), first + static_cast<uint32_t>(begin),
+                 MutableBytes(parities).subspan(begin * bytes, (end - begin) * bytes));
+    };
+    constexpr size_t kTogether = 256;
+    if (heavy_pool() == nullptr) {
+      make(0, count);
+    } else {
+      heavy_pool()->ParallelFor(count, kTogether, make);
+    }
+    return parities;
+  }
+
+  absl::StatusOr<Bytes> AnswerQuery(BytesView query) const override {
+    Bytes answer(shape_.answer_bytes());
+    SHOAL_RETURN_IF_ERROR(AnswerPermuted(shape_, records(), query, answer));
+    return answer;
+  }
+
+ private:
+  // The buffer may have more.
+  BytesView records() const { return table().first(shape_.rows * shape_.record_bytes); }
+
+  const PermutedShape shape_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> CreatePermutedServer(wire::PirSetup setup,
+                                                             const Content& content,
+                                                             const ServerOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const PermutedShape shape, PermutedShapeOf(setup));
+  SHOAL_ASSIGN_OR_RETURN(PageBuffer table,
+                         AllocatePages(shape.rows * shape.record_bytes, "the rows of permuted"));
+  PairServer::LoadRows(content, options, table);
+  return std::make_unique<PermutedServer>(std::move(setup), shape, std::move(table), options);
+}
+
+}  // namespace shoal::pir::sets

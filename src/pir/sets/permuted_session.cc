@@ -1,0 +1,456 @@
+#include "src/pir/sets/permuted_session.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/check.h"
+#include "src/base/status_macros.h"
+#include "src/pir/sets/journal.h"
+#include "src/pir/sets/permuted_pir.h"
+#include "src/pir/sets/row_changes.h"
+#include "src/storage/memory.h"
+
+namespace shoal::pir::sets {
+namespace {
+
+// The state: a head, and what its last byte says. The head: the magic, the SetupId, the table's id,
+// the shape (u64 rows, u32 record_bytes, u32 chunks), a Phase. Behind it
+//   kPreparing  the seed, the parities that have come
+//   kReady      u32 every place of the permutations, all parities
+//   kAsking     a question (below), then as kReady
+constexpr absl::string_view kMagic = "SHOALPM1";
+constexpr size_t kIdBytes = sizeof(Digest);
+constexpr size_t kIdAt = 8, kTableAt = kIdAt + kIdBytes, kShapeAt = kTableAt + kIdBytes;
+constexpr size_t kShapeBytes = 8 + 2 * 4, kPhaseAt = kShapeAt + kShapeBytes;
+constexpr size_t kHeadBytes = kPhaseAt + 1;
+enum Phase : uint8_t { kPreparing = 0, kReady = 1, kAsking = 2 };
+
+// A record of the journal is one of these bytes, and
+//   kPartCame   the next parities, and not the last ones
+//   kSpent      a question: u64 row, u32 dummy, for every chunk u32 the place that is exchanged
+//   kAnswered   for every chunk what its exchange adds to two parities (PermutedTable::RedoFinish)
+enum Entry : uint8_t { kPartCame = 1, kSpent = 2, kAnswered = 3 };
+
+using Question = PermutedTable::Question;
+
+uint64_t QuestionBytes(const PermutedShape& shape) { return 8 + 4 + 4 * uint64_t{shape.chunks}; }
+
+SecretVector<uint8_t> EncodeQuestion(const Question& question) {
+  SecretVector<uint8_t> out(8 + 4 + 4 * question.exchanged.size());
+  StoreLe<uint64_t>(&out[0], question.row);
+  StoreLe<uint32_t>(&out[8], question.dummy);
+  for (size_t c = 0; c < question.exchanged.size(); ++c) {
+    StoreLe<uint32_t>(&out[12 + 4 * c], question.exchanged[c]);
+  }
+  return out;
+}
+
+// Of QuestionBytes.
+Question DecodeQuestion(BytesView encoded) {
+  Question question = {.row = LoadLe<uint64_t>(&encoded[0]),
+                       .dummy = LoadLe<uint32_t>(&encoded[8]),
+                       .exchanged = SecretVector<uint32_t>((encoded.size() - 12) / 4)};
+  for (size_t c = 0; c < question.exchanged.size(); ++c) {
+    question.exchanged[c] = LoadLe<uint32_t>(&encoded[12 + 4 * c]);
+  }
+  return question;
+}
+
+SecretVector<uint8_t> EncodeEntry(Entry entry, BytesView body) {
+  SecretVector<uint8_t> out(1 + body.size());
+  out[0] = entry;
+  std::ranges::copy(body, out.begin() + 1);
+  return out;
+}
+
+absl::Status Malformed() {
+  return absl::DataLossError("permuted: the session's state is malformed");
+}
+
+class PermutedSession final : public Session {
+ public:
+  PermutedSession(const wire::PirSetup& setup, const PermutedShape& shape,
+                  const SessionOptions& options)
+      : setup_(setup),
+        id_(SetupId(setup)),
+        shape_(shape),
+        check_(options.check),
+        journal_(options.store) {}
+
+  // Takes what the store has.
+  absl::Status Load() {
+    const BytesView saved = journal_.saved();
+    if (saved.empty()) return absl::OkStatus();
+    if (saved.size() < kHeadBytes || AsText(saved.first(kIdAt)) != kMagic) return Malformed();
+    if (AsText(saved.subspan(kTableAt, kIdBytes)) != setup_.table_id()) {
+      return absl::FailedPreconditionError(
+          "permuted: the session that is kept is of another table; it has to be given up first "
+          "(shoal prepare --anew)");
+    }
+    // Another shape: nothing leads there, and nothing is lost that the next state replaces.
+    if (!std::ranges::equal(saved.subspan(kShapeAt, kShapeBytes), ShapeBytes())) {
+      return absl::OkStatus();
+    }
+    if (!Decode(saved[kPhaseAt], saved.subspan(kHeadBytes))) return Malformed();
+    for (const BytesView entry : journal_.appended()) {
+      if (!Redo(entry)) return Malformed();
+    }
+    Digest id;
+    std::ranges::copy(saved.subspan(kIdAt, kIdBytes), id.begin());
+    if (id != id_) behind_ = id;
+    return absl::OkStatus();
+  }
+
+  const wire::PirSetup& setup() const override { return setup_; }
+  std::optional<Digest> behind() const override { return behind_; }
+  Need needed(uint64_t) const override {
+    return IsReady() && !table_->asked().has_value() ? Need::kNothing : Need::kRequests;
+  }
+  Progress progress() const override {
+    const bool begun = table_.has_value() && !behind_.has_value();
+    return {.done = begun ? table_->parities_added() : 0, .total = shape_.chunk_rows};
+  }
+  uint64_t KeysPerStep() const override { return 1; }
+
+  absl::StatusOr<Request> Prepare(RandomSource& random) override {
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    if (!table_.has_value() || behind_.has_value()) {
+      behind_.reset();
+      online_answer_.reset();
+      seed_ = random.NewSeed();
+      table_.emplace(shape_, PermutationsOf(shape_, *seed_));
+      // Durable before the offline server knows it.
+      SHOAL_RETURN_IF_ERROR(Save());
+    }
+    part_.reset();
+    if (!table_->complete()) {
+      part_ = Part::kParities;
+      const uint32_t first = table_->parities_added();
+      Bytes body = ToBytes(seed_->view());
+      AppendLe<uint32_t>(body, first);
+      const uint64_t count = std::min(PermutedPartOf(shape_), shape_.chunk_rows - first);
+      return NewRequest(Role::kOffline, kPermutedParities, body, count * shape_.record_bytes);
+    }
+    if (!table_->asked().has_value()) {
+      return absl::FailedPreconditionError("permuted: nothing is to be prepared");
+    }
+    // A query whose answers were lost, or wrong. It is sent as it was: the servers learn nothing
+    // new.
+    part_ = online_answer_.has_value() ? Part::kOfflineAnswer : Part::kOnlineAnswer;
+    const auto [offline, online] = Queries();
+    return part_ == Part::kOfflineAnswer ? Query(Role::kOffline, offline)
+                                         : Query(Role::kOnline, online);
+  }
+
+  absl::Status TakePrepared(BytesView answer) override {
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    if (!part_.has_value()) {
+      return absl::FailedPreconditionError("permuted: an answer before its request");
+    }
+    const Part part = *std::exchange(part_, std::nullopt);
+    if (part == Part::kParities) return TakeParities(answer);
+    if (answer.size() != shape_.answer_bytes()) {
+      return absl::InvalidArgumentError("permuted: an answer of the wrong length");
+    }
+    const auto [offline, online] = Queries();
+    if (part == Part::kOnlineAnswer) {
+      SHOAL_RETURN_IF_ERROR(Check(Role::kOnline, online, answer));
+      online_answer_ = ToBytes(answer);
+      return absl::OkStatus();
+    }
+    SHOAL_RETURN_IF_ERROR(Check(Role::kOffline, offline, answer));
+    SecretVector<uint8_t> record(shape_.record_bytes);  // nobody waits for it any more
+    return End(*online_answer_, answer, record);
+  }
+
+  absl::StatusOr<std::unique_ptr<Batch>> Ask(const Wanted& wanted) override;
+
+  absl::Status Advance(const DeltaView& delta) override {
+    SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+    const Digest to = SetupId(delta.to);
+    if (delta.from != behind_.value_or(id_) || (behind_.has_value() && to != id_)) {
+      return absl::FailedPreconditionError("permuted: a delta between other epochs");
+    }
+    SHOAL_RETURN_IF_ERROR(PermutedPir().SizesOf(delta.to).status());
+    if (!SameShape(setup_, delta.to) || delta.to.rows() != shape_.rows) {
+      return absl::InvalidArgumentError("permuted: a delta to a table of another shape");
+    }
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<RowChange> changes,
+                           ParseRowChanges(delta.changes, shape_.rows, shape_.record_bytes));
+    setup_ = delta.to;
+    id_ = to;
+    behind_.reset();
+    part_.reset();
+    // Both answers have to be of one epoch.
+    online_answer_.reset();
+    if (!table_.has_value()) return absl::OkStatus();
+    for (const RowChange& change : changes) {
+      SHOAL_RETURN_IF_ERROR(table_->Change(change.row, change.difference));
+    }
+    return Save();
+  }
+
+ private:
+  friend class PermutedBatch;
+  // What Prepare asked for last.
+  enum class Part { kParities, kOnlineAnswer, kOfflineAnswer };
+
+  bool IsReady() const { return table_.has_value() && table_->complete() && !behind_.has_value(); }
+
+  Bytes ShapeBytes() const {
+    Bytes out;
+    AppendLe<uint64_t>(out, shape_.rows);
+    AppendLe<uint32_t>(out, shape_.record_bytes);
+    AppendLe<uint32_t>(out, shape_.chunks);
+    return out;
+  }
+
+  // Both leave the session unusable if they fail.
+  absl::Status Save() {
+    SecretVector<uint8_t> head(kHeadBytes);
+    std::ranges::copy(AsBytes(kMagic), head.begin());
+    std::ranges::copy(id_, head.begin() + kIdAt);
+    std::ranges::copy(AsBytes(setup_.table_id()), head.begin() + kTableAt);
+    std::ranges::copy(ShapeBytes(), head.begin() + kShapeAt);
+    const auto& asked = table_->asked();
+    head[kPhaseAt] = seed_.has_value() ? kPreparing : asked.has_value() ? kAsking : kReady;
+    if (seed_.has_value()) {
+      const BytesView parts[] = {head, seed_->view(), table_->parities()};
+      return journal_.Save(parts);
+    }
+    SecretVector<uint8_t> question;
+    if (asked.has_value()) question = EncodeQuestion(*asked);
+    const SecretVector<uint32_t>& places = table_->permutations();
+    SecretVector<uint8_t> permutations(places.size() * sizeof(uint32_t));
+    for (size_t i = 0; i < places.size(); ++i) {
+      StoreLe<uint32_t>(&permutations[i * sizeof(uint32_t)], places[i]);
+    }
+    const BytesView parts[] = {head, question, permutations, table_->parities()};
+    return journal_.Save(parts);
+  }
+  absl::Status Write(BytesView entry) {
+    SHOAL_RETURN_IF_ERROR(journal_.Append(entry));
+    return journal_.IsLong(StateBytes()) ? Save() : absl::OkStatus();
+  }
+  uint64_t StateBytes() const { return shape_.parity_bytes() + sizeof(uint32_t) * shape_.places(); }
+
+  // Whether it is what Save has written behind the head.
+  bool Decode(uint8_t phase, BytesView body) {
+    if (phase == kPreparing) {
+      if (body.size() < Seed::size()) return false;
+      const BytesView parities = body.subspan(Seed::size());
+      // With all of them it would be another phase.
+      if (parities.size() >= shape_.parity_bytes() || parities.size() % shape_.record_bytes != 0) {
+        return false;
+      }
+      seed_.emplace(body.first(Seed::size()));
+      table_.emplace(shape_, PermutationsOf(shape_, *seed_));
+      table_->AddParities(parities);
+      return true;
+    }
+    const uint64_t question = phase == kAsking ? QuestionBytes(shape_) : 0;
+    const uint64_t permutations = sizeof(uint32_t) * shape_.places();
+    if (phase > kAsking || body.size() != question + StateBytes()) return false;
+    SecretVector<uint32_t> places(shape_.places());
+    for (size_t i = 0; i < places.size(); ++i) {
+      places[i] = LoadLe<uint32_t>(&body[question + i * sizeof(uint32_t)]);
+    }
+    auto table =
+        PermutedTable::Restore(shape_, std::move(places), body.subspan(question + permutations));
+    if (!table.ok()) return false;
+    table_.emplace(*std::move(table));
+    return phase == kReady || table_->Redo(DecodeQuestion(body.first(question))).ok();
+  }
+
+  // Whether the entry can follow.
+  bool Redo(BytesView entry) {
+    const BytesView body = entry.subspan(1);
+    switch (entry[0]) {
+      case kPartCame:
+        if (body.empty() || body.size() % shape_.record_bytes != 0 ||
+            body.size() >= shape_.parity_bytes() - table_->parities().size()) {
+          return false;
+        }
+        table_->AddParities(body);
+        return true;
+      case kSpent:
+        return body.size() == QuestionBytes(shape_) && table_->Redo(DecodeQuestion(body)).ok();
+      case kAnswered:
+        return table_->RedoFinish(body).ok();
+      default:
+        return false;
+    }
+  }
+
+  absl::Status TakeParities(BytesView answer) {
+    const uint32_t first = table_->parities_added();
+    const uint64_t count = std::min(PermutedPartOf(shape_), shape_.chunk_rows - first);
+    if (answer.size() != count * shape_.record_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("permuted: ", answer.size(), " bytes of parities"));
+    }
+    table_->AddParities(answer);
+    if (!table_->complete()) return Write(EncodeEntry(kPartCame, answer));
+    // Whoever finds the state later cannot undo the exchanges.
+    seed_.reset();
+    return Save();
+  }
+
+  Request NewRequest(Role role, uint32_t kind, BytesView body, uint64_t answer_bytes) const {
+    Request request;
+    request.role = role;
+    request.kind = kind;
+    request.answer_bytes = answer_bytes;
+    request.body = ToBytes(id_);
+    Append(request.body, body);
+    return request;
+  }
+  Request Query(Role role, BytesView query) const {
+    return NewRequest(role, kPermutedQuery, query, shape_.answer_bytes());
+  }
+  // Of the query on its way: to the offline and to the online server.
+  std::array<Bytes, 2> Queries() const {
+    std::array<Bytes, 2> queries = {Bytes(shape_.query_bytes()), Bytes(shape_.query_bytes())};
+    table_->AskAgain(queries[1], queries[0]);
+    return queries;
+  }
+
+  // Whether every record of an answer is the table's: all are looked at, and the server knows which
+  // rows they are of, so that a failure tells it nothing. DATA_LOSS, and nothing is changed.
+  absl::Status Check(Role role, BytesView query, BytesView answer) const {
+    if (check_ == nullptr) return absl::OkStatus();
+    const std::vector<uint64_t> rows = table_->RowsOf(query);
+    // Only the last rows may be behind the table's end.
+    size_t there = rows.size();
+    while (there > 0 && rows[there - 1] >= shape_.rows) --there;
+    const BytesView records = answer.first(there * shape_.record_bytes);
+    const BytesView rest = answer.subspan(records.size());
+    const bool zeros = std::ranges::all_of(rest, [](uint8_t byte) { return byte == 0; });
+    const absl::Status checked = check_(std::span(rows).first(there), records);
+    if (zeros && checked.ok()) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(
+        "permuted: the ", RoleName(role),
+        " server's answer has records that the parties have not signed: nothing of it is used, and "
+        "the same query is sent again before the next one (`shoal prepare --anew` gives it up) ",
+        checked.message()));
+  }
+
+  // Ends the query on its way with its answers.
+  absl::Status End(BytesView online, BytesView offline, MutableBytes record) {
+    const SecretVector<uint8_t> changes = table_->Finish(online, offline, record);
+    online_answer_.reset();
+    return Write(EncodeEntry(kAnswered, changes));
+  }
+
+  wire::PirSetup setup_;
+  Digest id_;
+  const PermutedShape shape_;
+  const RecordCheck check_;
+  Journal journal_;
+  std::optional<Seed> seed_;  // until all parities have come
+  std::optional<PermutedTable> table_;
+  std::optional<Digest> behind_;
+  std::optional<Part> part_;
+  // The online server's answer to a query that was sent again, until the offline server's is there.
+  std::optional<Bytes> online_answer_;
+};
+
+class PermutedBatch final : public Batch {
+ public:
+  PermutedBatch(PermutedSession* session, const Wanted& wanted)
+      : session_(*session), rows_(wanted.rows.begin(), wanted.rows.end()), steps_(wanted.keys) {
+    records_.reserve(rows_.size() * session->shape_.record_bytes);
+  }
+
+  uint64_t steps() const override { return steps_ - done_; }
+
+  absl::StatusOr<std::vector<Request>> Next(RandomSource& random) override {
+    SHOAL_CHECK(steps() > 0);
+    SHOAL_RETURN_IF_ERROR(session_.journal_.CheckUsable());
+    if (!session_.IsReady()) {
+      return absl::FailedPreconditionError("permuted: the session was not prepared");
+    }
+    PermutedTable& table = *session_.table_;
+    const PermutedShape& shape = session_.shape_;
+    // A query for no key is one for any row.
+    const uint64_t any = random.Below(shape.rows);
+    const uint64_t row = done_ < rows_.size() ? rows_[done_] : any;
+    Bytes online(shape.query_bytes()), offline(shape.query_bytes());
+    SHOAL_RETURN_IF_ERROR(table.Ask(row, random, online, offline));
+    // Spent before it is sent.
+    SHOAL_RETURN_IF_ERROR(session_.Write(EncodeEntry(kSpent, EncodeQuestion(*table.asked()))));
+    asked_in_ = session_.id_;
+    std::vector<Request> requests;
+    requests.push_back(session_.Query(Role::kOffline, offline));
+    requests.push_back(session_.Query(Role::kOnline, online));
+    return requests;
+  }
+
+  absl::Status Finish(std::span<const BytesView> answers) override {
+    SHOAL_CHECK(answers.size() == 2);
+    SHOAL_RETURN_IF_ERROR(session_.journal_.CheckUsable());
+    // Answers of an earlier epoch would spoil parities.
+    if (asked_in_ != session_.id_ || !session_.table_->asked().has_value()) {
+      return absl::FailedPreconditionError("permuted: answers without their query");
+    }
+    const PermutedShape& shape = session_.shape_;
+    for (const BytesView answer : answers) {
+      if (answer.size() != shape.answer_bytes()) {
+        return absl::InvalidArgumentError("permuted: an answer of the wrong length");
+      }
+    }
+    const auto [offline, online] = session_.Queries();
+    const absl::Status checks[] = {session_.Check(Role::kOffline, offline, answers[0]),
+                                   session_.Check(Role::kOnline, online, answers[1])};
+    for (const absl::Status& check : checks) SHOAL_RETURN_IF_ERROR(check);
+    SecretVector<uint8_t> record(shape.record_bytes);
+    SHOAL_RETURN_IF_ERROR(session_.End(answers[1], answers[0], record));
+    asked_in_.reset();
+    if (done_ < rows_.size()) records_.insert(records_.end(), record.begin(), record.end());
+    ++done_;
+    return absl::OkStatus();
+  }
+
+  SecretVector<uint8_t> TakeRecords() override { return std::move(records_); }
+
+ private:
+  PermutedSession& session_;
+  const SecretVector<uint64_t> rows_;
+  const uint64_t steps_;
+  uint64_t done_ = 0;
+  std::optional<Digest> asked_in_;  // the setup of this batch's query on its way
+  SecretVector<uint8_t> records_;
+};
+
+absl::StatusOr<std::unique_ptr<Batch>> PermutedSession::Ask(const Wanted& wanted) {
+  SHOAL_CHECK(wanted.rows.size() <= wanted.keys);
+  SHOAL_RETURN_IF_ERROR(journal_.CheckUsable());
+  if (needed(wanted.keys) != Need::kNothing) {
+    return absl::FailedPreconditionError("permuted: the session was not prepared");
+  }
+  for (const uint64_t row : wanted.rows) {
+    if (row >= shape_.rows) return absl::OutOfRangeError("permuted: no such row");
+  }
+  return std::make_unique<PermutedBatch>(this, wanted);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> OpenPermutedSession(const wire::PirSetup& setup,
+                                                             const SessionOptions& options) {
+  SHOAL_ASSIGN_OR_RETURN(const PermutedShape shape, PermutedShapeOf(setup));
+  // Permutations twice, as they are written and read as bytes; beside the parities a part of them
+  // that is being written, and both answers, their queries' changes and their records' copies.
+  SHOAL_RETURN_IF_ERROR(CheckMemory(shape.parity_bytes() + 2 * sizeof(uint32_t) * shape.places() +
+                                        uint64_t{PermutedPartOf(shape)} * shape.record_bytes +
+                                        4 * shape.answer_bytes(),
+                                    "permuted: the parities"));
+  auto session = std::make_unique<PermutedSession>(setup, shape, options);
+  SHOAL_RETURN_IF_ERROR(session->Load());
+  return session;
+}
+
+}  // namespace shoal::pir::sets
