@@ -34,6 +34,8 @@
 #include "src/client/witness.h"
 #include "src/crowd/crowd.h"
 #include "src/pir/lwe/family.h"
+#include "src/pir/rlwe/hintless.h"
+#include "src/pir/rlwe/small_pir.h"
 #include "src/pir/sets/family.h"
 #include "src/pir/sets/permuted_pir.h"
 #include "src/pir/sets/tree_pir.h"
@@ -278,7 +280,8 @@ class DirectTransport final : public client::Transport {
 
 // A device: its transport, its state, its engine's client.
 struct Device {
-  explicit Device(World* of) : world(of), transport(of) {}
+  explicit Device(World* of, const pir::Engine* at = &pir::lwe::SimplePir())
+      : world(of), engine(at), transport(of) {}
 
   absl::Status Open(const std::string& hint_path = "", uint32_t pad_to = 1) {
     client.reset();
@@ -286,7 +289,7 @@ struct Device {
                                              transport, world->parties().pinned(), state, kNowS));
     deployment.emplace(std::move(fetched));
     client::EngineOptions options;
-    options.engine = &pir::lwe::SimplePir();
+    options.engine = engine;
     options.hint_path = hint_path;
     options.pad_to = pad_to;
     SHOAL_ASSIGN_OR_RETURN(
@@ -315,6 +318,7 @@ struct Device {
   }
 
   World* const world;
+  const pir::Engine* const engine;
   FixedClock clock;
   testing::TestRandom random{33};
   client::State state;
@@ -1060,6 +1064,35 @@ TEST(EngineSim, SpoiltAnswersAreFoundAndNotToldOf) {
   EXPECT_EQ(bad.Results({"key-1", "key-2"}), (Texts{"failed", "failed"}));
   bad.transport.spoil = [](Bytes& answers) { answers.pop_back(); };
   EXPECT_THAT(bad.LookUp(keys), StatusIs(absl::StatusCode::kDataLoss, "answers"));
+}
+
+// The same of the engines over rings, and over an epoch.
+TEST(EngineSim, RingEnginesAreServedAndSpoiltAnswersFound) {
+  for (const pir::Engine* engine : {&pir::rlwe::SmallPir(), &pir::rlwe::Hintless()}) {
+    World world;
+    world.Serve(world.MakeTable(1, 300, 64, /*dense=*/true), nullptr, engine);
+    Device good(&world, engine), bad(&world, engine);
+    SHOAL_ASSERT_OK(good.Open());
+    SHOAL_ASSERT_OK(bad.Open());
+    const Texts keys = {"20", "299", "300"};
+    EXPECT_EQ(good.Results(keys), (Texts{"found value 20 1", "found value 299", "absent"}));
+    bad.transport.spoil = [](Bytes& answers) {
+      for (size_t i = 0; i + 1 < answers.size(); i += 3) answers[i] ^= 0x80;
+    };
+    const Texts spoilt = bad.Results(keys);
+    EXPECT_EQ(spoilt[0], "failed");
+    EXPECT_EQ(spoilt[1], "failed");
+    EXPECT_EQ(bad.transport.calls, good.transport.calls);
+    EXPECT_EQ(bad.transport.call_bytes, good.transport.call_bytes);
+    bad.transport.spoil = [](Bytes& answers) { answers.pop_back(); };
+    EXPECT_THAT(bad.LookUp(keys), StatusIs(absl::StatusCode::kDataLoss, "answers"));
+
+    SHOAL_ASSERT_OK(world.service().Reload(
+        world.SignSetups(world.MakeTable(2, 300, 64, /*dense=*/true), {engine})));
+    EXPECT_THAT(good.LookUp({"20"}), StatusIs(absl::StatusCode::kFailedPrecondition, "epoch 1"));
+    SHOAL_ASSERT_OK(good.Open());
+    EXPECT_EQ(good.Results(keys), (Texts{"found value 20 2", "found value 299", "absent"}));
+  }
 }
 
 // As with the chain: the whole lookup fails, and no value is handed on.
