@@ -7,7 +7,7 @@ offline=$PWD/src/server/testing/offline_over_mpi
 lanes=$PWD/src/machines/mpi/check_lanes
 
 # Other tests of this kind may run at the same time.
-first_port=$((10000 + $$ % 250 * 80))
+first_port=$((10000 + $$ % 200 * 100))
 on_this_host=(--network 127.0.0.0/8 --ports "$first_port-$((first_port + 39))")
 beside_it=(--network 127.0.0.0/8 --ports "$((first_port + 40))-$((first_port + 59))")
 beside_both=(--network 127.0.0.0/8 --ports "$((first_port + 60))-$((first_port + 79))")
@@ -86,6 +86,21 @@ expect 2 scripts/party-machines --host a:2 -- /bin/true
 expect 2 scripts/party-machines --host a --host b --host a -- /bin/true
 expect 2 scripts/party-machines --host a --ports 7400 -- /bin/true
 expect 2 scripts/party-machines --host a --ports 7401-7400 -- /bin/true
+
+# Ports that another job has: what Open MPI says of them is that there is no network.
+exec 4< <(python3 -c '
+import socket, sys, time
+held = [socket.socket() for _ in range(2)]
+for i, one in enumerate(held):
+    one.bind(("", int(sys.argv[1]) + i))
+    one.listen()
+print("held", flush=True)
+time.sleep(60)' "$((first_port + 80))")
+read -r _ <&4
+code=0
+said=$(scripts/party-machines --host localhost --ports "$((first_port + 80))-$((first_port + 83))" -- /bin/true 2>&1) || code=$?
+[ "$code" = 1 ] && grep -q 'are in use: another job' <<<"$said" || fail "ports in use: code $code: $said"
+exec 4<&-
 expect 2 scripts/party-machines --host a --kill-after 60 -- /bin/true
 expect 2 scripts/party-machines --host a --end-within 0 -- /bin/true
 expect 2 scripts/party-machines --host a -- /bin/true : /bin/true

@@ -50,7 +50,7 @@ LAYERS = {
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
     "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
-    "sim": ["base", "client", "crowd", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "sim": ["base", "client", "crowd", "machines", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
 # No folder of such a group includes another one of the same group, not even in tests.

@@ -29,6 +29,8 @@ WINDOW_S = 6 * 3600
 _LONGEST_PAUSE_S = 3
 _ATTEMPTS = 5
 # Time limit for an engine to make its hint.
+# Engines of two servers: the parties that are them, offline first.
+_TWO_SERVERS = {"treepir": (1, 2)}
 _ENGINE_START_S = 1800
 # The most slots that a roster allows (src/roster/roster.h).
 _MAX_SLOTS = 1 << 28
@@ -261,25 +263,31 @@ class Chain:
             self.stop()
 
     def engine_round(self, engine, queries, devices):
-        """Sends queries of a crowd to a single-server engine at party 1. No round and no other party takes part.
+        """Sends queries of a crowd to an engine at party 1, or at parties 1 and 2 where it has two servers. There is no round.
 
         Returns columns of results.MEASURED and of results.ENGINE. Raises Failed, WrongAnswers.
         """
         self._programs.run([LOCAL_CHAIN, "engine", self.directory, engine], log=self._log)
-        log = os.path.join(self.directory, f"{engine}.log")
-        with open(log, "w", encoding="utf-8") as file:
-            server = subprocess.Popen(
-                [self._programs.shoald, "--config", os.path.join(self.directory, "party-1.textproto"),
-                 "--engine", engine], stdout=file, stderr=subprocess.STDOUT)
+        parties = _TWO_SERVERS.get(engine, (1,))
+        servers = []
         try:
-            deadline = time.monotonic() + _ENGINE_START_S
-            while "listens on" not in open(log, encoding="utf-8").read():
-                if server.poll() is not None or time.monotonic() > deadline:
-                    with open(log, encoding="utf-8") as file:
-                        raise Failed(f"shoald --engine {engine}: {(file.read().strip().splitlines() or ['no word'])[-1]}")
-                time.sleep(0.1)
-            work = _Work([server.pid])
-            report = self._simulate(devices, queries // devices, None, "--engine", engine)
+            for party in parties:
+                log = os.path.join(self.directory, f"{engine}-{party}.log")
+                with open(log, "w", encoding="utf-8") as file:
+                    servers.append(subprocess.Popen(
+                        [self._programs.shoald, "--config",
+                         os.path.join(self.directory, f"party-{party}.textproto"), "--engine", engine],
+                        stdout=file, stderr=subprocess.STDOUT))
+                deadline = time.monotonic() + _ENGINE_START_S
+                while "listens on" not in open(log, encoding="utf-8").read():
+                    if servers[-1].poll() is not None or time.monotonic() > deadline:
+                        with open(log, encoding="utf-8") as file:
+                            last = (file.read().strip().splitlines() or ["no word"])[-1]
+                        raise Failed(f"shoald --engine {engine}: {last}")
+                    time.sleep(0.1)
+            work = _Work([server.pid for server in servers])
+            named = [word for party in parties if len(parties) > 1 for word in ("--party", str(party))]
+            report = self._simulate(devices, queries // devices, None, "--engine", engine, *named)
             return {
                 **work.done(report),
                 "rows": report["table_rows"],
@@ -298,11 +306,14 @@ class Chain:
                 "client_cpu_s": report["cpu_seconds_seal"] + report["cpu_seconds_check"],
             }
         finally:
-            server.terminate()
-            server.wait()
+            for server in servers:
+                server.terminate()
+            for server in servers:
+                server.wait()
             # A hint that this server keeps would be found by the next server, whose set-up is to be
             # measured too.
-            shutil.rmtree(os.path.join(self.directory, "party-1.state"), ignore_errors=True)
+            for party in parties:
+                shutil.rmtree(os.path.join(self.directory, f"party-{party}.state"), ignore_errors=True)
 
     def remove(self):
         """Deletes everything, with the processes ended; others may have the ports."""

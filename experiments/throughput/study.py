@@ -7,7 +7,8 @@ import sys
 from lib import chain, crossover, paper, plots, results, runner
 
 # Engines of this repository that are measured beside the chain, over the same tables: (name, label, color).
-_OWN = (("simplepir", "SimplePIR", plots.BLACK), ("doublepir", "DoublePIR", plots.GRAY))
+_OWN = (("simplepir", "SimplePIR", plots.BLACK), ("doublepir", "DoublePIR", plots.GRAY),
+        ("piano", "Piano", plots.RED), ("treepir", "TreePIR", plots.PURPLE))
 
 # Other engines' results: CSV with at least engine, records, queries and online_s of the columns of lib/results.py.
 ENGINES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engines")
@@ -97,11 +98,15 @@ class Throughput(runner.ChainStudy):
         # any, DoublePIR's hint grows with their length. A query costs the same however many there
         # are.
         engines = {
-            "tiny": [("simplepir", 100, 16, 20)],
+            "tiny": [("simplepir", 100, 16, 20), ("treepir", 100, 16, 20)],
             "quick": [("simplepir", 10_000, 16, 2000), ("simplepir", 100_000, 16, 2000),
-                      ("doublepir", 1000, 1, 128)],
+                      ("doublepir", 1000, 1, 128),
+                      ("piano", 10_000, 16, 100), ("piano", 100_000, 16, 500),
+                      ("treepir", 10_000, 16, 500), ("treepir", 100_000, 16, 500)],
             "full": [("simplepir", n, 16, 5000) for n in (1000, 10_000, 100_000, 1_000_000, 2_500_000)]
-                    + [("doublepir", n, 1, 256) for n in (1000, 10_000, 100_000)],
+                    + [("doublepir", n, 1, 256) for n in (1000, 10_000, 100_000)]
+                    + [(engine, n, 16, queries) for engine in ("piano", "treepir")
+                       for n, queries in ((10_000, 100), (100_000, 500), (1_000_000, 1000), (2_500_000, 1000))],
         }[size]
         # Sorted beside the chain's points of the same table, as they share its deployment.
         out = []
@@ -210,7 +215,7 @@ class Throughput(runner.ChainStudy):
             for records, marker in zip(sorted({int(r["records"]) for r in mine}), ("s", "D", "v", "h", "*")):
                 cost = plots.median([total_cpu(r) for r in mine if int(r["records"]) == records])
                 axis.plot([min(across), max(across)], [cost, cost], **plots.ours(
-                    color, marker, f"{label}, its one server: {records:,}"))
+                    color, marker, f"{label}, its servers: {records:,}"))
         plots.logarithmic(axis)
         axis.set(xlabel="queries in the round / records in the table", ylabel="processor seconds a query")
         return figure, ("Noise, offline and online stage, TLS and the kernel of all parties; of an engine's server all but "
@@ -264,8 +269,8 @@ class Throughput(runner.ChainStudy):
         for axis in figure.axes:
             axis.set_xlim(low, high)
         return figure, ("Lower is better for the chain. Online stages. Shoal on this machine against the authors' "
-                        "measurements of the other engine on theirs; a power law where they measured no such table. SimplePIR and "
-                        "DoublePIR were measured here.")
+                        "measurements of the other engine on theirs; a power law where they measured no such table. SimplePIR, "
+                        "DoublePIR, Piano and TreePIR were measured here.")
 
     def tables(self, all_rows):
         rows = self._chain(all_rows)

@@ -47,13 +47,19 @@ class EngineCrowd {
     SHOAL_ASSIGN_OR_RETURN(const wire::GetPirSetupResponse before,
                            client::FetchSetup(work_.deployment, engine_, call));
     SHOAL_ASSIGN_OR_RETURN(report_.costs.bytes, engine_.SizesOf(before.setup().setup()));
-    client::HintFetch fetch;
-    SHOAL_ASSIGN_OR_RETURN(
-        session_,
-        client::ObtainHint(
-            engine_, before.setup(), work_.deployment.roster(), /*path=*/"", call, {},
-            [&](uint64_t done, uint64_t total) { work_.recorder.Progress("hint", done, total); },
-            fetch));
+    const Stopwatch open;
+    SHOAL_ASSIGN_OR_RETURN(session_, engine_.OpenSession({&before.setup().setup(), 1}, {}));
+    double open_seconds = open.Seconds();
+    if (session_->needed(0) == pir::Session::Need::kHint) {
+      client::HintFetch fetch;
+      SHOAL_ASSIGN_OR_RETURN(
+          session_,
+          client::ObtainHint(
+              engine_, before.setup(), work_.deployment.roster(), /*path=*/"", call, {},
+              [&](uint64_t done, uint64_t total) { work_.recorder.Progress("hint", done, total); },
+              fetch));
+      open_seconds = fetch.open_seconds;
+    }
     work_.recorder.AddStage("hint", stopwatch.Seconds());
     const pir::Sizes& sizes = report_.costs.bytes;
     const uint64_t each = sizes.query_bytes + sizes.answer_bytes + record_bytes_;
@@ -73,7 +79,7 @@ class EngineCrowd {
     work_.recorder.AddStage("check", check_seconds_);
     SHOAL_RETURN_IF_ERROR(work_.CheckNotAllLost());
     report_.costs.setup_seconds = before.report().setup_seconds();
-    report_.costs.open_seconds = fetch.open_seconds;
+    report_.costs.open_seconds = open_seconds;
     // As a round's report: a server that says nothing spoils no run.
     const auto after = client::FetchSetup(work_.deployment, engine_, call);
     if (after.ok() && after->report().queries() > before.report().queries()) {

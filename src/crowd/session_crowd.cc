@@ -22,23 +22,38 @@ namespace {
 // A session's state, of which the crowd makes copies. What copies write is not kept.
 class StateStore final : public pir::SessionStore {
  public:
+  // What was saved last, and the records that were appended to it.
+  struct Prepared {
+    SecretVector<uint8_t> state;
+    std::vector<SecretVector<uint8_t>> records;
+  };
+
   StateStore() = default;
-  explicit StateStore(const SecretVector<uint8_t>* state) : begin_(state) {}
-  BytesView saved() const override { return begin_ == nullptr ? BytesView() : BytesView(*begin_); }
-  std::span<const BytesView> appended() const override { return {}; }
+  explicit StateStore(const Prepared* begin) : begin_(begin) {
+    for (const auto& record : begin->records) views_.emplace_back(record);
+  }
+  BytesView saved() const override {
+    return begin_ == nullptr ? BytesView() : BytesView(begin_->state);
+  }
+  std::span<const BytesView> appended() const override { return views_; }
   absl::Status SaveParts(std::span<const BytesView> parts) override {
     if (begin_ != nullptr) return absl::OkStatus();
-    state_.clear();
-    for (const BytesView part : parts) state_.insert(state_.end(), part.begin(), part.end());
+    prepared_ = {};
+    for (const BytesView part : parts) {
+      prepared_.state.insert(prepared_.state.end(), part.begin(), part.end());
+    }
     return absl::OkStatus();
   }
-  absl::Status Append(BytesView) override { return absl::OkStatus(); }
-  // What was saved last.
-  const SecretVector<uint8_t>& state() const { return state_; }
+  absl::Status Append(BytesView record) override {
+    if (begin_ == nullptr) prepared_.records.emplace_back(record.begin(), record.end());
+    return absl::OkStatus();
+  }
+  const Prepared& prepared() const { return prepared_; }
 
  private:
-  const SecretVector<uint8_t>* begin_ = nullptr;
-  SecretVector<uint8_t> state_;
+  const Prepared* begin_ = nullptr;
+  std::vector<BytesView> views_;
+  Prepared prepared_;
 };
 
 // The crowd through an engine whose sessions are prepared. The table is read once, and every
@@ -97,7 +112,7 @@ class SessionCrowd {
     work_.recorder.BeginQueries();
     const Stopwatch asking;
     const absl::Status asked = client::ForPieces(count, 1, work_.threads, [&](size_t i, size_t) {
-      AskFor(devices_of[i], prepared.state());
+      AskFor(devices_of[i], prepared.prepared());
       return absl::OkStatus();
     });
     SHOAL_CHECK(asked.ok());
@@ -150,8 +165,8 @@ class SessionCrowd {
   }
 
   // With a session of their own.
-  void AskFor(std::span<const uint32_t> devices, const SecretVector<uint8_t>& state) {
-    StateStore store(&state);
+  void AskFor(std::span<const uint32_t> devices, const StateStore::Prepared& prepared) {
+    StateStore store(&prepared);
     const auto session = Open(store);
     // One thread for each server but one.
     std::optional<ThreadPool> threads;

@@ -16,6 +16,14 @@ std::array<uint8_t, 12> NonceOf(uint64_t number) {
   return nonce;
 }
 
+// Fetched once: EVP_aes_256_gcm() has OpenSSL look for its implementation at every use, and a round
+// has a key for every transfer.
+const EVP_CIPHER* Aes256Gcm() {
+  static const EVP_CIPHER* const cipher = EVP_CIPHER_fetch(nullptr, "AES-256-GCM", nullptr);
+  SHOAL_CHECK(cipher != nullptr);
+  return cipher;
+}
+
 }  // namespace
 
 void ChunkSeal::FreeContext::operator()(evp_cipher_ctx_st* context) const {
@@ -25,8 +33,7 @@ void ChunkSeal::FreeContext::operator()(evp_cipher_ctx_st* context) const {
 ChunkSeal::ChunkSeal(BytesView key) : context_(EVP_CIPHER_CTX_new()) {
   SHOAL_CHECK(key.size() == 32 && context_ != nullptr);
   // Sets the key alone: each chunk sets the direction and its nonce.
-  SHOAL_CHECK(
-      EVP_CipherInit_ex(context_.get(), EVP_aes_256_gcm(), nullptr, key.data(), nullptr, 1) == 1);
+  SHOAL_CHECK(EVP_CipherInit_ex(context_.get(), Aes256Gcm(), nullptr, key.data(), nullptr, 1) == 1);
 }
 
 void ChunkSeal::Seal(BytesView plain, MutableBytes sealed) {

@@ -68,6 +68,11 @@ absl::Status Control::AwaitFirstTick() {
   return ticked_ ? absl::OkStatus() : absl::UnavailableError("the party's machines have ended");
 }
 
+std::chrono::steady_clock::duration Control::SinceTick() const {
+  const MutexLock lock(mutex_);
+  return std::chrono::steady_clock::now() - last_tick_;
+}
+
 void Control::AddLocked(const Digest& round_id, OrderedRound& round, wire::RoundOrder order) {
   order.set_number(++orders_);
   order.set_round(round.number);
@@ -166,6 +171,7 @@ absl::Status Control::TryTick() {
       const auto all, machines_->Gather("control", wire::EncodeControl(mine), wire::kControlBytes));
   {
     const MutexLock lock(mutex_);
+    last_tick_ = std::chrono::steady_clock::now();
     if (!std::exchange(ticked_, true)) {
       machines_->LimitWork(kLateLimitS);
       changed_.NotifyAll();
@@ -181,8 +187,11 @@ absl::Status Control::TryTick() {
       for (const wire::ToldRound& told : said.told()) {
         if (options_.told) options_.told(told);
       }
+      if (said.told_before() && !std::exchange(before_told_, true) && options_.before_is_told) {
+        options_.before_is_told();
+      }
     } else {
-      if (said.orders_size() + said.told_size() > 0 || said.last()) {
+      if (said.orders_size() + said.told_size() > 0 || said.last() || said.told_before()) {
         return Spoiled(rank, "orders of another than the head");
       }
       if (is_head()) SHOAL_RETURN_IF_ERROR(TakeResults(rank, said));
@@ -209,6 +218,7 @@ wire::Control Control::ComposeOrders() {
     out.set_last(stopping_ && ordered_.empty());
   }
   if (options_.tell == nullptr) return out;
+  out.set_told_before(true);  // counts for the room until it is known
   const size_t room = wire::kMostControlMessageBytes - out.ByteSizeLong();
   if (to_tell_.empty() && room >= wire::kMostToldBytes) {
     for (wire::ToldRound& told : options_.tell(room)) {
@@ -219,6 +229,7 @@ wire::Control Control::ComposeOrders() {
   while (!to_tell_.empty() && Add(to_tell_.front(), out, &wire::Control::mutable_told)) {
     to_tell_.pop_front();
   }
+  out.set_told_before(to_tell_.empty() && options_.has_told_before && options_.has_told_before());
   return out;
 }
 

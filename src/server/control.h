@@ -59,6 +59,10 @@ class Control {
 
     // At all of party 1's machines, the head as well: the head has told this.
     std::function<void(const wire::ToldRound& told)> told;
+    // At party 1's head: whether `tell` has returned all rounds of before this job. At all of its
+    // machines, once: that, and all of them were given to `told`.
+    std::function<bool()> has_told_before;
+    std::function<void()> before_is_told;
     // Called once, when no tick follows: OK if the head has said so, else why. Then this process
     // ends.
     std::function<void(const absl::Status& why)> ended;
@@ -74,6 +78,8 @@ class Control {
 
   // Waits until all machines have an object like this one. UNAVAILABLE if ticks have ended before.
   absl::Status AwaitFirstTick();
+  // Since the last tick was done, or since this object was made.
+  std::chrono::steady_clock::duration SinceTick() const;
 
   // --- at the head ---
 
@@ -137,8 +143,10 @@ class Control {
   machines::Machines* const machines_;
   const Options options_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
+  std::chrono::steady_clock::time_point last_tick_ ABSL_GUARDED_BY(mutex_) =
+      std::chrono::steady_clock::now();
   bool ticked_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -148,6 +156,7 @@ class Control {
   std::map<Digest, OrderedRound> ordered_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, Digest> ids_ ABSL_GUARDED_BY(mutex_);  // of these
   std::deque<wire::ToldRound> to_tell_;                     // used by Tick alone
+  bool before_told_ = false;                                // the same
   std::deque<Result> results_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, ObeyedRound> obeyed_ ABSL_GUARDED_BY(mutex_);
   uint32_t counted_ ABSL_GUARDED_BY(mutex_) = 0;  // the round whose counts were sent last

@@ -53,6 +53,9 @@ class Event {
   bool set_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// In place of a round's onions: that all rounds of before are told.
+constexpr uint64_t kBeforeIsTold = 1000;
+
 // The machines of a party, whose ticks are made by hand.
 class ControlTest : public ::testing::Test {
  protected:
@@ -91,6 +94,11 @@ class ControlTest : public ::testing::Test {
         options.told = [this, rank](const wire::ToldRound& told) {
           const MutexLock lock(mutex_);
           told_.push_back({rank, told.report().round().onions()});
+        };
+        options.has_told_before = [this] { return has_told_before_; };
+        options.before_is_told = [this, rank] {
+          const MutexLock lock(mutex_);
+          told_.push_back({rank, kBeforeIsTold});
         };
       }
       options.ended = [this, rank](const absl::Status& why) {
@@ -148,6 +156,7 @@ class ControlTest : public ::testing::Test {
   bool frontend_ = false;
   std::function<absl::Status(uint32_t rank, const wire::RoundOrder&)> obey_;
   std::vector<wire::ToldRound> to_tell_;
+  bool has_told_before_ = false;
   std::atomic<uint64_t> more_onions_ = 0;  // that each of the others counts
   Mutex mutex_;
   CondVar changed_;
@@ -334,15 +343,20 @@ TEST_F(ControlTest, CountsGoUpAndWhatClientsAreShownComesDown) {
     told.mutable_report()->mutable_round()->set_abort_reason(std::string(1000, 'r'));
     to_tell_.push_back(told);
   }
-  // More than one message holds, of both.
+  has_told_before_ = true;
+  // More than one message holds, of both. That all of before is told comes once, after all of it.
   TickUntil([&] {
     const MutexLock lock(mutex_);
-    return counted_.size() == 2 * 40 && told_.size() == 3 * 40;
+    return counted_.size() == 2 * 40 && told_.size() == 3 * 41;
   });
+  Tick();
   const MutexLock lock(mutex_);
   for (const auto& [of, onions] : counted_) EXPECT_EQ(onions, 10 * of.first);
   std::map<uint32_t, uint64_t> last;
-  for (const auto& [rank, onions] : told_) EXPECT_EQ(onions, ++last[rank]);
+  for (const auto& [rank, onions] : told_) {
+    EXPECT_EQ(onions, last[rank] == 40 ? kBeforeIsTold : ++last[rank]);
+  }
+  EXPECT_EQ(told_.size(), 3u * 41);
 }
 
 // With more rounds than one message has counts of.
@@ -409,7 +423,7 @@ class AMachineThatSays {
 };
 
 TEST(ControlMessagesTest, WhatNoMachineSaysIsRefused) {
-  wire::Control result, counts, step, open, out_of_turn, last;
+  wire::Control result, counts, step, open, out_of_turn, last, told_before;
   result.add_results()->set_number(1);
   counts.add_counts()->set_round(1);
   wire::RoundOrder& order = *step.add_orders();
@@ -421,10 +435,12 @@ TEST(ControlMessagesTest, WhatNoMachineSaysIsRefused) {
   out_of_turn = open;
   out_of_turn.mutable_orders(0)->set_number(2);
   last.set_last(true);
+  told_before.set_told_before(true);
   constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
   EXPECT_THAT(AMachineThatSays::Of(1, result), StatusIs(kDataLoss, "of no order"));
   EXPECT_THAT(AMachineThatSays::Of(1, open), StatusIs(kDataLoss, "another than the head"));
   EXPECT_THAT(AMachineThatSays::Of(1, last), StatusIs(kDataLoss, "another than the head"));
+  EXPECT_THAT(AMachineThatSays::Of(1, told_before), StatusIs(kDataLoss, "another than the head"));
   SHOAL_EXPECT_OK(AMachineThatSays::Of(1, counts));  // of a round that has ended
   EXPECT_THAT(AMachineThatSays::Of(0, result), StatusIs(kDataLoss, "of the head"));
   EXPECT_THAT(AMachineThatSays::Of(0, step), StatusIs(kDataLoss, "not there"));

@@ -200,6 +200,7 @@ struct Frontend::Entry {
   std::vector<Counts> others ABSL_GUARDED_BY(mutex);
   // What Tell has returned last, and in which of its calls.
   std::string last_told ABSL_GUARDED_BY(mutex);
+  wire::RoundState told_state ABSL_GUARDED_BY(mutex) = wire::ROUND_STATE_UNSPECIFIED;
   uint64_t last_tell ABSL_GUARDED_BY(mutex) = 0;
   // At one of several machines: what the head has told, each from a moment on; both rise.
   struct From {
@@ -542,7 +543,24 @@ absl::StatusOr<std::shared_ptr<Frontend::Entry>> Frontend::Find(const Digest& ro
   if (FindBeforeLocked(round_id) != nullptr) {
     return WrongState(wire::ABORTED, "the frontend was restarted");
   }
-  return NoRound(round_id);
+  return UnknownLocked(round_id);
+}
+
+absl::Status Frontend::UnknownLocked(const Digest& round_id) const {
+  if (machine_.is_alone() || clock_->SteadyMilliseconds() >= before_from_ms_) {
+    return NoRound(round_id);
+  }
+  return absl::UnavailableError("this machine does not know yet which rounds there were");
+}
+
+bool Frontend::HasToldBefore() const {
+  const MutexLock lock(mutex_);
+  return std::ranges::all_of(of_before_, [](const auto& one) { return one.second.told; });
+}
+
+void Frontend::BeforeIsTold(uint64_t from_ms) {
+  const MutexLock lock(mutex_);
+  before_from_ms_ = std::min(before_from_ms_, from_ms);
 }
 
 const wire::RoundInfo* Frontend::FindBeforeLocked(const Digest& round_id) const {
@@ -856,6 +874,34 @@ std::vector<Told> Frontend::Tell(size_t most_bytes) {
   };
   const MutexLock lock(mutex_);
   ++tells_;
+  struct Changed {
+    bool new_state;
+    uint64_t last_tell;
+    Entry* entry;
+  };
+  std::vector<Changed> changed;
+  for (const Digest& id : order_) {
+    Entry& entry = *rounds_.at(id);
+    const MutexLock entry_lock(entry.mutex);
+    if (entry.decided == wire::ROUND_STATE_UNSPECIFIED) continue;
+    changed.push_back({entry.decided != entry.told_state, entry.last_tell, &entry});
+  }
+  std::ranges::stable_sort(changed, {}, &Changed::last_tell);
+  const auto tell = [&](bool new_states) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (const auto& [new_state, last_tell, entry] : changed) {
+      if (new_state != new_states) continue;
+      const MutexLock entry_lock(entry->mutex);
+      Told told{.round_id = entry->round.id(), .report = entry->ReportLocked()};
+      if (told.report.ByteSizeLong() > kMostToldReportBytes) told.report.clear_stages();
+      std::string encoded = told.report.SerializeAsString();
+      if (encoded == entry->last_told || !fits(encoded.size())) continue;
+      entry->last_told = std::move(encoded);
+      entry->told_state = told.report.round().state();
+      entry->last_tell = tells_;
+      out.push_back(std::move(told));
+    }
+  };
+  tell(/*new_states=*/true);
   for (auto& [id, before] : of_before_) {
     Told told{.round_id = id, .report = {}};
     *told.report.mutable_round() = before.info;
@@ -863,24 +909,7 @@ std::vector<Told> Frontend::Tell(size_t most_bytes) {
     before.told = true;
     out.push_back(std::move(told));
   }
-  std::vector<std::pair<uint64_t, Entry*>> changed;
-  for (const Digest& id : order_) {
-    Entry& entry = *rounds_.at(id);
-    const MutexLock entry_lock(entry.mutex);
-    if (entry.decided == wire::ROUND_STATE_UNSPECIFIED) continue;
-    changed.emplace_back(entry.last_tell, &entry);
-  }
-  std::ranges::stable_sort(changed, {}, [](const auto& one) { return one.first; });
-  for (const auto& [last_tell, entry] : changed) {
-    const MutexLock entry_lock(entry->mutex);
-    Told told{.round_id = entry->round.id(), .report = entry->ReportLocked()};
-    if (told.report.ByteSizeLong() > kMostToldReportBytes) told.report.clear_stages();
-    std::string encoded = told.report.SerializeAsString();
-    if (encoded == entry->last_told || !fits(encoded.size())) continue;
-    entry->last_told = std::move(encoded);
-    entry->last_tell = tells_;
-    out.push_back(std::move(told));
-  }
+  tell(/*new_states=*/false);
   return out;
 }
 

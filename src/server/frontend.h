@@ -205,9 +205,15 @@ class Frontend {
   void TakeCounts(uint32_t rank, const Digest& round_id, const Counts& counts);
   // At the head: what has changed of what clients are to be shown, since it was returned last. It
   // has to be given to Show of all machines, this one too, in the order in which it was returned.
-  // Reports of at most `most_bytes` in all, encoded, but one at least; what waits longest comes
-  // first.
+  // Reports of at most `most_bytes` in all, encoded, but one at least: rounds that have another
+  // state first, as clients may do something then or no more, then those of before a restart, then
+  // new numbers; of each, what waits longest comes first.
   std::vector<Told> Tell(size_t most_bytes);
+  // At the head: whether Tell has returned all rounds of before a restart. At all machines, once
+  // Show has been given them: clients of this one may be told from `from_ms` on that a round is
+  // none.
+  bool HasToldBefore() const;
+  void BeforeIsTold(uint64_t from_ms);
   // Returns when clients of this machine are shown this state, or a later one. It may hear of it
   // later than the head, whose order to go on comes too early then. FAILED_PRECONDITION after
   // kMostLateMs, or if the round ends here meanwhile. Not for I/O threads.
@@ -216,8 +222,9 @@ class Frontend {
   // round that this machine does not know is shown if the report has its header.
   void Show(const Told& told, uint64_t from_ms);
 
-  // --- for clients; at several machines, of what the head has told, and NOT_FOUND before it has
-  // ---
+  // --- for clients; at several machines, of what the head has told. Until it has told all rounds
+  // of
+  // --- before a restart, UNAVAILABLE in place of NOT_FOUND
 
   wire::ListRoundsResponse ListRounds() const;
   absl::StatusOr<wire::RoundInfo> Info(const Digest& round_id) const;
@@ -293,6 +300,8 @@ class Frontend {
         highest_counter_(highest_counter) {}
   absl::StatusOr<std::shared_ptr<Entry>> Find(const Digest& round_id) const
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // What clients are told of a round that this machine does not know.
+  absl::Status UnknownLocked(const Digest& round_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null if no such round of an earlier process is shown.
   const wire::RoundInfo* FindBeforeLocked(const Digest& round_id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -327,6 +336,8 @@ class Frontend {
   mutable Mutex mutex_;                          // taken before an entry's lock
   // Rounds of earlier processes. What was shown of one stays as it is.
   std::map<Digest, Before> of_before_ ABSL_GUARDED_BY(mutex_);
+  // At one of several machines: from when on those that it does not know are none.
+  uint64_t before_from_ms_ ABSL_GUARDED_BY(mutex_) = ~uint64_t{0};
   uint64_t tells_ ABSL_GUARDED_BY(mutex_) = 0;        // calls of Tell
   uint64_t highest_counter_ ABSL_GUARDED_BY(mutex_);  // of those in the journal
   // On their way through the chain, with the milliseconds of their announcement on the steady

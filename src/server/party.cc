@@ -520,6 +520,9 @@ absl::StatusOr<RoundContext> Party::MakeWholeContext(const wire::RoundHeader& he
 }
 
 absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& draft) {
+  if (options_.machines.hear_each_other != nullptr) {
+    SHOAL_RETURN_IF_ERROR(options_.machines.hear_each_other());
+  }
   const uint64_t now_s = clock_->NowSeconds();
   const std::shared_ptr<const TableEpoch> table = this->table();
   if (draft.roster_digest() == AsText(roster().digest()) &&

@@ -107,6 +107,9 @@ struct PartyMachines {
   // At the head of several: the others are to open this round; to end it. Quick, and must not call
   // the party.
   std::function<void(const RoundOpening& opening)> opened = nullptr;
+  // The same: an error while they do not hear each other. No round is drafted then, as it could
+  // only fail. Quick, and must not call the party.
+  std::function<absl::Status()> hear_each_other = nullptr;
   std::function<void(const Digest& round_id)> ended = nullptr;
 };
 
@@ -172,7 +175,8 @@ class Party {
   // Returns the previous party's draft (at party 1 its own, without keys) with this party's onion
   // key added. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that
   // an honest party does not sign; FAILED_PRECONDITION for a counter that was used, or for another
-  // epoch of the table than this party's; RESOURCE_EXHAUSTED when too many rounds are open.
+  // epoch of the table than this party's; RESOURCE_EXHAUSTED when too many rounds are open; the
+  // error of PartyMachines::hear_each_other.
   absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft)
       ABSL_LOCKS_EXCLUDED(mutex_, draft_mutex_);
 

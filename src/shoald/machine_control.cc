@@ -70,7 +70,14 @@ server::Control::Options MachineControl::ControlOptions() {
     options_.party->End(id).IgnoreError();
   };
   control.ended = [this](const absl::Status& why) {
-    if (!why.ok()) spdlog::critical("the party's machines have to end: {}", why.ToString());
+    if (!why.ok()) {
+      // The likely reason where nobody alters what passes.
+      const absl::string_view hint =
+          absl::IsDataLoss(why) ? " (is machines.key the same on all machines, and are all "
+                                  "of the same version?)"
+                                : "";
+      spdlog::critical("the party's machines have to end: {}{}", why.ToString(), std::string(hint));
+    }
     {
       const MutexLock lock(mutex_);
       // To start again may help, whatever it was. An exit code that denies it, as that for damaged
@@ -91,11 +98,14 @@ server::Control::Options MachineControl::ControlOptions() {
   control.told = [this, frontend](const wire::ToldRound& told) {
     const absl::StatusOr<Digest> id = server::ParseRoundId(told.round_id());
     if (!id.ok()) return;  // no machine says that (DecodeControl)
-    const auto later_ms = kTicksUntilShown * static_cast<uint64_t>(options_.period.count());
     frontend->Show({.round_id = *id, .report = told.report()},
-                   options_.clock->SteadyMilliseconds() + later_ms);
+                   options_.clock->SteadyMilliseconds() + ShownAfterMs());
+  };
+  control.before_is_told = [this, frontend] {
+    frontend->BeforeIsTold(options_.clock->SteadyMilliseconds() + ShownAfterMs());
   };
   if (options_.party->rank() > 0) return control;
+  control.has_told_before = [frontend] { return frontend->HasToldBefore(); };
   control.tell = [frontend](size_t most_bytes) {
     std::vector<wire::ToldRound> out;
     for (server::Told& told : frontend->Tell(most_bytes)) {
@@ -106,6 +116,10 @@ server::Control::Options MachineControl::ControlOptions() {
     return out;
   };
   return control;
+}
+
+uint64_t MachineControl::ShownAfterMs() const {
+  return kTicksUntilShown * static_cast<uint64_t>(options_.period.count());
 }
 
 absl::Status MachineControl::Obey(const Digest& round_id, const wire::RoundOrder& order) {
@@ -150,6 +164,11 @@ absl::Status MachineControl::AwaitAll() {
 
 void MachineControl::Opened(const server::RoundOpening& opening) {
   control_.Open(opening.number, opening.header, opening.root);
+}
+
+absl::Status MachineControl::HearEachOther() const {
+  if (control_.SinceTick() <= options_.heard_within) return absl::OkStatus();
+  return absl::UnavailableError("the party's machines do not hear each other");
 }
 
 absl::Status MachineControl::OpenAtAll(const round::Round& round,

@@ -75,6 +75,9 @@ class MachineControl final : public Orders {
     // Called once, when no order can come any more: the process is to end.
     std::function<void()> ended = nullptr;
     std::chrono::milliseconds period{250};
+    // Machines that come to no tick for so long do not hear each other. A link that is dead ends
+    // the job much later (machines::Machines::Options).
+    std::chrono::milliseconds heard_within{4000};
   };
   // `machines` are those of JoinControl. All pointers must outlive the object. Ticks begin.
   MachineControl(machines::Machines* machines, Options options);
@@ -89,6 +92,8 @@ class MachineControl final : public Orders {
   // At the head, for its party: server::PartyMachines::opened and ended.
   void Opened(const server::RoundOpening& opening);
   void Ended(const Digest& round_id) { control_.End(round_id); }
+  // The same: server::PartyMachines::hear_each_other.
+  absl::Status HearEachOther() const;
 
   absl::Status OpenAtAll(const round::Round& round,
                          const std::function<absl::Status()>& own) override;
@@ -105,6 +110,8 @@ class MachineControl final : public Orders {
 
  private:
   server::Control::Options ControlOptions();
+  // How long after a machine has heard of something its clients are shown it.
+  uint64_t ShownAfterMs() const;
   absl::Status Obey(const Digest& round_id, const wire::RoundOrder& order);
   absl::Status Open(const wire::RoundOrder& order);
 

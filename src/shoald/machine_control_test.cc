@@ -65,8 +65,10 @@ constexpr server::RoundPlan kPlan = {.onions_window_s = 3600,
 class Job {
  public:
   // The chunk of this number from machine 1 to the head has a bit flipped on its way.
-  explicit Job(uint32_t count, std::optional<uint64_t> altered = std::nullopt)
+  explicit Job(uint32_t count, std::optional<uint64_t> altered = std::nullopt,
+               std::chrono::milliseconds heard_within = 100s)
       : count_(count),
+        heard_within_(heard_within),
         table_({.parties = 2, .rows = 6}),
         keys_(2, table_.random()),
         control_(count) {
@@ -105,6 +107,8 @@ class Job {
   server::testing::Deployment& table() { return table_; }
   // The machine has an error of its own.
   void GiveUp(uint32_t rank) { machines_[rank]->control_machines->GiveUp(); }
+  // From now on nothing comes to the head from another machine.
+  void CutOff(uint32_t rank) { control_.Break(LocalCluster::Fault::kWithholdChunks, rank, 0, 0); }
   // How often it has been called that control has ended, once nothing calls it any more.
   int TimesEnded(uint32_t rank) {
     party(rank).EndAll();
@@ -180,6 +184,7 @@ class Job {
       options.machines.opened = [&self](const server::RoundOpening& opening) {
         self.control->Opened(opening);
       };
+      options.machines.hear_each_other = [&self] { return self.control->HearEachOther(); };
       options.machines.ended = [&self](const Digest& id) { self.control->Ended(id); };
     }
     const server::Resources resources{.pool = &pool_, .spools = &spools_};
@@ -201,10 +206,12 @@ class Job {
                                                              .frontend = self.frontend.get(),
                                                              .own = &*self.own,
                                                              .ended = [&self] { ++self.ended; },
-                                                             .period = 10ms});
+                                                             .period = 10ms,
+                                                             .heard_within = heard_within_});
   }
 
   const uint32_t count_;
+  const std::chrono::milliseconds heard_within_;
   PassingClock clock_;
   server::testing::Deployment table_;  // its rows, and its clients' secrets
   roster::testing::Parties keys_;
@@ -277,6 +284,18 @@ TEST(MachineControlTest, ARoundThatOneMachineRefusesEndsAtAll) {
   }
   job.party(0).EndAll();
   SHOAL_EXPECT_OK(job.Stop());
+}
+
+// A machine is cut off from the head. Rounds could only fail until the job ends, long after that,
+// and each would cost its clients an attempt: so the head drafts none.
+TEST(MachineControlTest, NoRoundIsDraftedWhileTheMachinesDoNotHearEachOther) {
+  Job job(2, std::nullopt, 3s);
+  SHOAL_ASSERT_OK(job.control(0).AwaitAll());
+  job.CutOff(1);
+  while (job.control(0).HearEachOther().ok()) std::this_thread::sleep_for(10ms);
+  EXPECT_THAT(job.Announce(), StatusIs(kUnavailable, "do not hear each other"));
+  job.GiveUp(1);
+  EXPECT_THAT(job.ended(0), StatusIs(kUnavailable, ""));
 }
 
 // While threads still end rounds, the head stops: that waits for the last of them, and no machine

@@ -8,7 +8,6 @@
 #include "spdlog/spdlog.h"
 #include "src/base/status_macros.h"
 #include "src/wire/peer.pb.h"
-#include "src/wire/query_batch.h"
 
 namespace shoal::shoald {
 namespace {
@@ -20,8 +19,6 @@ constexpr auto kConnect = 10s;
 constexpr auto kShortCall = 30s;
 // To reach the next party with a list of live rounds, and for its answer.
 constexpr auto kLiveCall = 2s;
-// How often a call that waits looks whether it is to go on.
-constexpr auto kLook = 100ms;
 // More for each party after the next one.
 constexpr auto kLaterParty = 2s;
 
@@ -42,46 +39,22 @@ absl::Status Refused(const absl::Status& status) {
   return status;
 }
 
-wire::ListPart WirePart(const RemoteLink::Mine& mine, const server::Shipment& shipment) {
-  wire::ListPart part;
-  part.set_from_machine(mine.rank);
-  part.set_to_machine(shipment.to);
-  part.set_attempt(mine.attempt);
-  part.set_records(shipment.part.records);
-  part.set_first(shipment.part.first);
-  part.set_count(shipment.part.count);
-  return part;
-}
-
-// The first error of several calls. Thread-safe.
-class FirstError {
- public:
-  void Set(const absl::Status& status) {
-    const MutexLock lock(mutex_);
-    if (first_.ok()) first_ = status;
-  }
-  absl::Status Get() const {
-    const MutexLock lock(mutex_);
-    return first_;
-  }
-  bool failed() const { return !Get().ok(); }
-
- private:
-  mutable Mutex mutex_;
-  absl::Status first_ ABSL_GUARDED_BY(mutex_);
-};
-
-// The bulk of an answer, with the connection over which it comes.
+// The bulk of an answer, with the connection over which it comes. `named` names its errors.
 class OwnedBulk final : public ByteSource {
  public:
-  OwnedBulk(std::unique_ptr<net::Connection> connection, std::unique_ptr<ByteSource> bulk)
-      : connection_(std::move(connection)), bulk_(std::move(bulk)) {}
+  OwnedBulk(std::unique_ptr<net::Connection> connection, std::unique_ptr<ByteSource> bulk,
+            std::function<absl::Status(const absl::Status&)> named)
+      : connection_(std::move(connection)), bulk_(std::move(bulk)), named_(std::move(named)) {}
   uint64_t size() const override { return bulk_->size(); }
-  absl::StatusOr<BytesView> Next() override { return bulk_->Next(); }
+  absl::StatusOr<BytesView> Next() override {
+    absl::StatusOr<BytesView> piece = bulk_->Next();
+    return piece.ok() ? piece : named_(piece.status());
+  }
 
  private:
   const std::unique_ptr<net::Connection> connection_;
   const std::unique_ptr<ByteSource> bulk_;
+  const std::function<absl::Status(const absl::Status&)> named_;
 };
 
 absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> ContextOf(
@@ -103,7 +76,17 @@ RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* ide
       answer_bytes_(std::move(answer_bytes)),
       stage_limit_(stage_limit),
       later_(later),
-      spools_(spools) {}
+      runs_({.party = next_.number,
+             .machines = next_.machines,
+             .answer_bytes = answer_bytes_,
+             .call =
+                 [this](uint32_t machine, wire::Frame request, ByteSource* bulk,
+                        uint64_t answer_bulk_bytes, std::function<bool()> over) {
+                   return CallStage(
+                       machine, request, bulk, answer_bulk_bytes,
+                       [this, over = std::move(over)] { return cancelled_ || over(); });
+                 },
+             .spools = spools}) {}
 
 RemoteLink::Deadline RemoteLink::After(std::chrono::milliseconds limit) const {
   return std::chrono::steady_clock::now() + limit + later_ * kLaterParty;
@@ -148,6 +131,22 @@ absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLit
   return wire::ParseFrame(answer->frame, type, response);
 }
 
+absl::StatusOr<RunCalls::Answer> RemoteLink::CallStage(uint32_t machine, const wire::Frame& request,
+                                                       ByteSource* bulk, uint64_t answer_bulk_bytes,
+                                                       std::function<bool()> cancelled) const {
+  const Deadline deadline = After(stage_limit_);
+  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(deadline, std::move(cancelled), machine));
+  absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
+      request, bulk, {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = answer_bulk_bytes},
+      Left(deadline));
+  if (!answer.ok()) return Named(answer.status(), machine);
+  return RunCalls::Answer{
+      .frame = std::move(answer->frame),
+      .bulk = std::make_unique<OwnedBulk>(
+          std::move(connection), std::move(answer->bulk),
+          [this, machine](const absl::Status& status) { return Named(status, machine); })};
+}
+
 absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& draft,
                                                        const wire::SignedLiveRounds& live) {
   wire::ProposeRoundRequest request;
@@ -162,18 +161,7 @@ absl::StatusOr<wire::SignedHeader> RemoteLink::Propose(const wire::RoundHeader& 
 
 absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
                                  std::unique_ptr<ByteSource> onions) {
-  if (next_.machines > 1) {
-    const size_t onion_bytes = server::OnionBytesFor(
-        static_cast<uint32_t>(header.header().onion_keys_size()), next_.number);
-    if (onions->size() % onion_bytes != 0) return absl::InternalError("not a list of onions");
-    const uint64_t records = onions->size() / onion_bytes;
-    {
-      const MutexLock lock(lists_mutex_);
-      std::erase_if(lists_, [this](const auto& list) { return !answer_bytes_(list.first).ok(); });
-      lists_[round::RoundId(header.header())] = records;
-    }
-    return OfflineRun(header, {0, ++attempts_, {records, 0, records}}, std::move(onions));
-  }
+  if (next_.machines > 1) return runs_.Offline(header, std::move(onions));
   wire::OfflineRequest request;
   *request.mutable_header() = header;
   wire::OfflineResponse response;
@@ -183,180 +171,18 @@ absl::Status RemoteLink::Offline(const wire::SignedHeader& header,
 
 absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::Online(const Digest& round_id,
                                                                Bytes queries) {
-  if (next_.machines > 1) {
-    uint64_t records;
-    {
-      const MutexLock lock(lists_mutex_);
-      const auto list = lists_.find(round_id);
-      if (list == lists_.end()) return absl::FailedPreconditionError("no list was sent");
-      records = list->second;
-    }
-    SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
-                           wire::DecodeQueryBatch(queries, static_cast<uint32_t>(records)));
-    return OnlineRun(round_id, {0, ++attempts_, {records, 0, records}}, batch);
-  }
+  if (next_.machines > 1) return runs_.Online(round_id, queries);
   wire::OnlineRequest request;
   request.set_round_id(ToString(round_id));
   SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
   const uint64_t expected = CountOf(queries) * answer_bytes;
-  const Deadline deadline = After(stage_limit_);
-  SHOAL_ASSIGN_OR_RETURN(auto connection, Connect(deadline, Over(round_id)));
-  absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
-      wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
-      {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = expected}, Left(deadline));
-  if (!answer.ok()) return Named(answer.status());
+  SHOAL_ASSIGN_OR_RETURN(
+      RunCalls::Answer answer,
+      CallStage(0, wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
+                expected, Over(round_id)));
   wire::OnlineResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer->frame, FrameType::kOnline, response));
-  return std::make_unique<OwnedBulk>(std::move(connection), std::move(answer->bulk));
-}
-
-absl::Status RemoteLink::OfflineRun(const wire::SignedHeader& header, const Mine& mine,
-                                    std::unique_ptr<ByteSource> onions) {
-  const size_t onion_bytes =
-      server::OnionBytesFor(static_cast<uint32_t>(header.header().onion_keys_size()), next_.number);
-  const std::vector<server::Shipment> shipments =
-      server::Shipments(mine.run, mine.rank, next_.machines);
-  std::vector<uint64_t> sizes;
-  for (const server::Shipment& shipment : shipments) {
-    sizes.push_back(shipment.part.count * onion_bytes);
-  }
-  if (mine.run.count * onion_bytes != onions->size()) {
-    return absl::InternalError("not the onions of the run");
-  }
-  FirstError error;
-  TaskGroup calls;  // each waits for the end of the stage
-  const auto cancelled = [&error, &mine, over = Over(round::RoundId(header.header()))] {
-    return error.failed() || over() || (mine.given_up && mine.given_up());
-  };
-  // Parts are made in order, and so they are sent.
-  server::SplitSource(std::move(onions), std::move(sizes),
-                      [&](size_t i, absl::StatusOr<std::unique_ptr<ByteSource>> made) {
-                        if (!made.ok()) return error.Set(made.status());
-                        calls.Spawn([&, i,
-                                     part = std::make_shared<std::unique_ptr<ByteSource>>(
-                                         *std::move(made))]() mutable {
-                          wire::OfflineRequest request;
-                          *request.mutable_header() = header;
-                          *request.mutable_part() = WirePart(mine, shipments[i]);
-                          wire::OfflineResponse response;
-                          error.Set(Call(FrameType::kOffline, request, response, stage_limit_,
-                                         cancelled, part->get(), shipments[i].to));
-                          part->reset();
-                        });
-                      });
-  calls.Wait();
-  return error.Get();
-}
-
-// The answers to the queries of a run, on their way from several machines.
-class RemoteLink::RunAnswers final : public ByteSource {
- public:
-  RunAnswers(uint64_t bytes, SpoolPlace* spools) : join_(bytes, spools) {}
-  ~RunAnswers() override {
-    dropped_ = true;
-    join_.Fail(absl::CancelledError("the answers are not read any more"));
-    calls_.Wait();
-  }
-  uint64_t size() const override { return join_.size(); }
-  absl::StatusOr<BytesView> Next() override { return join_.Next(); }
-
-  server::PartJoin& join() { return join_; }
-  bool given_up() const { return dropped_ || error_.failed() || others_failed_; }
-  // Counts towards Wait, whether it succeeds or not. After an error nothing more can be read.
-  void Spawn(std::function<absl::Status(const std::function<void()>& answered)> call) {
-    const MutexLock lock(mutex_);
-    ++waiting_;
-    calls_.Spawn([this, call = std::move(call)] {
-      bool counted = false;
-      const auto answered = [&] {
-        if (std::exchange(counted, true)) return;
-        const MutexLock counting(mutex_);
-        --waiting_;
-        changed_.NotifyAll();
-      };
-      const absl::Status done = call(answered);
-      if (!done.ok()) {
-        // First of all: what it cancels fails after it, and must not take its place.
-        error_.Set(done);
-        join_.Fail(error_.Get());
-      }
-      answered();
-    });
-  }
-  // Waits until all machines answer, or one has failed; or another of this party's calls has.
-  absl::Status Wait(const std::function<bool()>& others_failed) {
-    const MutexLock lock(mutex_);
-    while (waiting_ > 0 && !error_.failed()) {
-      changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLook);
-      if (others_failed && others_failed()) others_failed_ = true;
-    }
-    return error_.Get();
-  }
-
- private:
-  server::PartJoin join_;
-  std::atomic<bool> dropped_ = false, others_failed_ = false;
-  FirstError error_;
-  Mutex mutex_;
-  CondVar changed_;
-  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
-  TaskGroup calls_;
-};
-
-absl::Status RemoteLink::FetchPart(const wire::OnlineRequest& request, Bytes queries,
-                                   uint64_t expected, Deadline deadline,
-                                   const std::function<bool()>& cancelled,
-                                   const std::function<void()>& answered,
-                                   server::PartJoin::Part& part) const {
-  const uint32_t machine = request.part().to_machine();
-  SHOAL_ASSIGN_OR_RETURN(const auto connection, Connect(deadline, cancelled, machine));
-  const absl::StatusOr<net::Connection::Streamed> answer = connection->CallStreaming(
-      wire::MakeFrame(FrameType::kOnline, request, std::move(queries)), nullptr,
-      {.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = expected}, Left(deadline));
-  if (!answer.ok()) return Named(answer.status(), machine);
-  wire::OnlineResponse response;
-  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer->frame, FrameType::kOnline, response));
-  if (answer->bulk->size() != expected) {
-    return absl::InvalidArgumentError(absl::StrCat("machine ", machine, " of party ", next_.number,
-                                                   " sent ", answer->bulk->size(),
-                                                   " bytes of answers instead of ", expected));
-  }
-  answered();
-  for (;;) {
-    const absl::StatusOr<BytesView> piece = answer->bulk->Next();
-    if (!piece.ok()) return Named(piece.status(), machine);
-    if (piece->empty()) return absl::OkStatus();
-    SHOAL_RETURN_IF_ERROR(part.Take(*piece));
-  }
-}
-
-absl::StatusOr<std::unique_ptr<ByteSource>> RemoteLink::OnlineRun(const Digest& round_id,
-                                                                  const Mine& mine,
-                                                                  const wire::QueryBatch& queries) {
-  SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
-  const Deadline deadline = After(stage_limit_);
-  auto answers = std::make_unique<RunAnswers>(queries.positions.size() * answer_bytes, spools_);
-  const auto cancelled = [raw = answers.get(), over = Over(round_id)] {
-    return raw->given_up() || over();
-  };
-  uint64_t offset = 0;
-  for (const server::Shipment& shipment : server::Shipments(mine.run, mine.rank, next_.machines)) {
-    const wire::QueryBatch batch = server::CutBatch(queries, mine.run, shipment.part);
-    const uint64_t expected = batch.positions.size() * answer_bytes;
-    SHOAL_ASSIGN_OR_RETURN(auto part, answers->join().Begin(offset, expected));
-    offset += expected;
-    wire::OnlineRequest request;
-    request.set_round_id(ToString(round_id));
-    *request.mutable_part() = WirePart(mine, shipment);
-    answers->Spawn(
-        [this, request = std::move(request), expected, deadline, cancelled,
-         encoded = wire::EncodeQueryBatch(batch, static_cast<uint32_t>(shipment.part.count)),
-         part = std::shared_ptr(std::move(part))](const auto& answered) {
-          return FetchPart(request, encoded, expected, deadline, cancelled, answered, *part);
-        });
-  }
-  SHOAL_RETURN_IF_ERROR(answers->Wait(mine.given_up));
-  return answers;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
+  return std::move(answer.bulk);
 }
 
 absl::StatusOr<server::StageReports> RemoteLink::Reports(const Digest& round_id) {

@@ -18,10 +18,10 @@
 #include "src/parallel/task_group.h"
 #include "src/roster/party_keys.h"
 #include "src/server/chain.h"
-#include "src/server/part_streams.h"
 #include "src/server/slices.h"
 #include "src/shoald/chain_states.h"
 #include "src/shoald/part_stages.h"
+#include "src/shoald/run_calls.h"
 #include "src/storage/spool.h"
 #include "src/wire/peer.pb.h"
 
@@ -56,11 +56,15 @@ class RemoteLink final : public server::Link {
   // Returns when all machines that get something of the run are ready. Errors: those of the first
   // call that failed; the others are then given up. CANCELLED once mine.given_up says so.
   absl::Status OfflineRun(const wire::SignedHeader& header, const Mine& mine,
-                          std::unique_ptr<ByteSource> onions) override;
+                          std::unique_ptr<ByteSource> onions) override {
+    return runs_.OfflineRun(header, mine, std::move(onions));
+  }
   // `queries` is over the positions of the run. Returns when all machines begin to answer; then
   // gives the answers to all of them in order, which come from all machines at the same time.
   absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& round_id, const Mine& mine,
-                                                        const wire::QueryBatch& queries) override;
+                                                        const wire::QueryBatch& queries) override {
+    return runs_.OnlineRun(round_id, mine, queries);
+  }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
   // Gives up after two seconds for each party, as the next list follows.
   absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override
@@ -89,23 +93,18 @@ class RemoteLink final : public server::Link {
                     google::protobuf::MessageLite& response, std::chrono::milliseconds limit,
                     std::function<bool()> cancelled, ByteSource* bulk = nullptr,
                     uint32_t machine = 0) const;
-  // A call of OnlineRun: gives the answers to `part`.
-  absl::Status FetchPart(const wire::OnlineRequest& request, Bytes queries, uint64_t expected,
-                         Deadline deadline, const std::function<bool()>& cancelled,
-                         const std::function<void()>& answered, server::PartJoin::Part& part) const;
-  class RunAnswers;
+  // A stage's call to a machine: RunCalls::Options::call.
+  absl::StatusOr<RunCalls::Answer> CallStage(uint32_t machine, const wire::Frame& request,
+                                             ByteSource* bulk, uint64_t answer_bulk_bytes,
+                                             std::function<bool()> cancelled) const;
 
   const roster::Party next_;
   const absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> context_;
   const AnswerBytes answer_bytes_;
   const std::chrono::seconds stage_limit_;
   const uint32_t later_;
-  SpoolPlace* const spools_;
   std::atomic<bool> cancelled_ = false;
-  std::atomic<uint64_t> attempts_ = 0;
-  // The lists that were sent to a party of several machines, by round: how many onions they had.
-  Mutex lists_mutex_;
-  std::map<Digest, uint64_t> lists_ ABSL_GUARDED_BY(lists_mutex_);
+  RunCalls runs_;
   Mutex live_mutex_;  // held over a call
   std::unique_ptr<net::Connection> live_connection_ ABSL_GUARDED_BY(live_mutex_);
 };

@@ -483,7 +483,9 @@ absl::Status CheckMachines(const roster::Roster& roster, const ServerConfig& con
   if (machine.is_one_of_several() && machine.count != count) {
     return absl::FailedPreconditionError(absl::StrCat("the roster says that party ", config.party(),
                                                       " has ", count, " machines, and ",
-                                                      machine.count, " were started"));
+                                                      machine.count,
+                                                      " were started: the launcher takes a --host "
+                                                      "for each"));
   }
   return absl::OkStatus();
 }
@@ -574,6 +576,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
       options.machines.opened = [&orders](const server::RoundOpening& opening) {
         orders->Opened(opening);
       };
+      options.machines.hear_each_other = [&orders] { return orders->HearEachOther(); };
       options.machines.ended = [&orders](const Digest& id) { orders->Ended(id); };
     }
   }

@@ -145,9 +145,18 @@ class Machines final : public Orders {
           on_their_way_.push_back({rank, ticks_ + late_ticks[rank], now_ms + 2 * tick_ms, told});
         }
       }
+      if (frontend(0).HasToldBefore()) {
+        for (uint32_t rank = 0; rank < count(); ++rank) {
+          on_their_way_.push_back({rank, ticks_ + late_ticks[rank], now_ms + 2 * tick_ms, {}});
+        }
+      }
       std::erase_if(on_their_way_, [this](const Message& message) {
         if (message.due_tick > ticks_) return false;
-        frontend(message.rank).Show(message.told, message.from_ms);
+        if (message.told.has_value()) {
+          frontend(message.rank).Show(*message.told, message.from_ms);
+        } else {
+          frontend(message.rank).BeforeIsTold(message.from_ms);
+        }
         return true;
       });
     }
@@ -270,7 +279,7 @@ class Machines final : public Orders {
   struct Message {
     uint32_t rank;
     uint64_t due_tick, from_ms;
-    server::Told told;
+    std::optional<server::Told> told;  // none: all rounds of before are
   };
 
   void Start() {
@@ -958,12 +967,16 @@ TEST_F(FrontendMachinesTest, AfterARestartAllShowTheRoundsOfBeforeAsAborted) {
     }
     machines().Restart();
     for (uint32_t rank = 0; count > 1 && rank < count; ++rank) {
-      EXPECT_THAT(frontend(rank).State(round.id()), StatusIs(kNotFound, "no round"));
+      // A client must not take the round for one that never was.
+      EXPECT_THAT(frontend(rank).State(round.id()), StatusIs(kUnavailable, "does not know yet"));
       EXPECT_TRUE(frontend(rank).Reports().empty());
     }
     machines().late_ticks.back() = count == 1 ? 0 : 2;
     machines().Ticks(3);
     ExpectAll(round, wire::ABORTED);
+    for (uint32_t rank = 0; rank < count; ++rank) {
+      EXPECT_THAT(frontend(rank).State({}), StatusIs(kNotFound, "no round"));
+    }
     for (uint32_t rank = 0; rank < count; ++rank) {
       SHOAL_ASSERT_OK_AND_ASSIGN(const wire::RoundInfo info, frontend(rank).Info(round.id()));
       EXPECT_EQ(info.header().SerializeAsString(), round.wire().SerializeAsString());
@@ -1013,6 +1026,29 @@ TEST_F(FrontendMachinesTest, WhatIsToldFitsTheTick) {
       EXPECT_EQ(reason, std::string(server::kMostToldReasonBytes, 'x'));
     }
   }
+}
+
+// New states, upon which clients may do something, are told before rounds of before a restart, and
+// these before new numbers, in ticks that hold one report each.
+TEST_F(FrontendMachinesTest, StatesAreToldBeforeRoundsOfBeforeAndNumbersLast) {
+  Use(2);
+  const round::Round before = machines().Begin();
+  machines().Restart();
+  machines().deployment.clock().now_s += 1;
+  machines().deployment.clock().steady_s += 1;
+  const auto tell = [this] {
+    const std::vector<server::Told> told = frontend(0).Tell(1);
+    SHOAL_CHECK(told.size() == 1);
+    return told[0].round_id;
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round live, machines().Announce());
+  EXPECT_EQ(tell(), live.id());
+  frontend(0).TakeCounts(1, live.id(), {.onions = 1});
+  EXPECT_FALSE(frontend(0).HasToldBefore());
+  EXPECT_EQ(tell(), before.id());
+  EXPECT_TRUE(frontend(0).HasToldBefore());
+  EXPECT_EQ(tell(), live.id());
+  EXPECT_TRUE(frontend(0).Tell(1).empty());
 }
 
 // Numbers that a neighbour makes up do not make a report too long to be told.

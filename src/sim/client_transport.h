@@ -12,8 +12,12 @@ namespace shoal::sim {
 
 class ClientTransport final : public client::FramedTransport {
  public:
-  ClientTransport(Network* network, Address self)
-      : client::FramedTransport("the frontend"), network_(network), self_(self) {}
+  // To a machine of the frontend.
+  ClientTransport(Network* network, Address self, uint32_t rank = 0)
+      : client::FramedTransport("the frontend"),
+        network_(network),
+        self_(self),
+        frontend_(MachineAddress(1, rank)) {}
 
   absl::Status RequireParty(const roster::Roster&, uint32_t) override { return absl::OkStatus(); }
   void ForgetParty() override {}
@@ -23,13 +27,13 @@ class ClientTransport final : public client::FramedTransport {
  private:
   absl::StatusOr<wire::Frame> Call(const wire::Frame& request,
                                    std::chrono::milliseconds timeout) override {
-    auto answer = network_->Call(self_, 1, request, timeout.count() * kMillisecond);
+    auto answer = network_->Call(self_, frontend_, request, timeout.count() * kMillisecond);
     if (!answer.ok()) return Unreached(answer.status());
     return std::move(answer->frame);
   }
 
   Network* const network_;
-  const Address self_;
+  const Address self_, frontend_;
 };
 
 }  // namespace shoal::sim

@@ -224,6 +224,14 @@ TEST(EngineProcess, RingEnginesServeClientsThatKeepNothing) {
       EXPECT_THAT(result.output, HasSubstr("no-such-key\tabsent\t\tyes\n"));
     }
     EXPECT_FALSE(fs::exists(deployment.path(client + ".state." + engine + ".hint")));
+
+    const Result crowd =
+        RunToEnd({Shoal(), "simulate", "--config", deployment.path(client + ".textproto"),
+                  "--table", deployment.path("table"), "--engine", engine, "--devices", "3",
+                  "--apps", "2", "--pad", "4"});
+    EXPECT_EQ(crowd.code, 0) << crowd.output;
+    EXPECT_THAT(crowd.output, HasSubstr("queries\t12\n"));
+    EXPECT_THAT(crowd.output, HasSubstr("cost_hint_bytes\t0\n"));
   }
 }
 

@@ -21,12 +21,11 @@ absl::Status Broke() { return absl::UnavailableError("the connection broke"); }
 }  // namespace
 
 absl::Status Drain(ByteSource& source, Bytes& all) {
-  const uint64_t end = all.size() + source.size();
-  while (all.size() < end) {
+  for (;;) {
     SHOAL_ASSIGN_OR_RETURN(const BytesView piece, source.Next());
+    if (piece.empty()) return absl::OkStatus();
     Append(all, piece);
   }
-  return absl::OkStatus();
 }
 
 struct Network::Pending {

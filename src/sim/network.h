@@ -20,12 +20,17 @@
 
 namespace shoal::sim {
 
-// Parties have their numbers; clients have numbers from kFirstClient on.
+// Parties have their numbers, which are also the addresses of their heads; other machines of a
+// party have numbers that end in the same digit. Clients have numbers from kFirstClient on.
 using Address = int;
 inline constexpr Address kFirstClient = 100;
+inline Address MachineAddress(uint32_t party, uint32_t rank) {
+  return static_cast<Address>(party + 10 * rank);
+}
+inline uint32_t PartyAt(Address machine) { return static_cast<uint32_t>(machine % 10); }
+inline uint32_t RankAt(Address machine) { return static_cast<uint32_t>(machine / 10); }
 
-// Appends what the source gives until it fails. As a connection does, asks for no byte after the
-// last.
+// Appends what the source gives until it fails, or gives an empty piece, as a connection does.
 absl::Status Drain(ByteSource& source, Bytes& all);
 
 class Network {

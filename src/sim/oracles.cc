@@ -9,6 +9,7 @@
 #include "src/round/header.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/peer.pb.h"
+#include "src/wire/query_batch.h"
 
 namespace shoal::sim {
 namespace {
@@ -26,6 +27,8 @@ constexpr int kMostRuns = 3;  // of a stage
 // of the simulation's is shorter.
 constexpr Time kKnownFor = 50 * kSecond, kShortestWindow = kSecond;
 constexpr Time kFailureIsKnown = 4 * kSecond;
+// A call to a machine that lost its power breaks within this time.
+constexpr Time kBroken = 30 * kSecond;
 // A journal's record begins with its kind: a content or an epoch, among others. Before it stand its
 // length and a checksum.
 constexpr uint8_t kContentRecord = 1, kEpochRecord = 2;
@@ -93,6 +96,46 @@ void Oracles::OneContent(Address who, const std::string& what, const std::string
   Violate("contents", absl::StrCat(who, ": two contents of ", what, " ", Short(name)));
 }
 
+void Oracles::OneList(Address party, const std::string& what, const std::string& id,
+                      const wire::ListPart& part, BytesView onions) {
+  OneContent(party, "the length of " + what, id, AsBytes(absl::StrCat(part.records())));
+  const size_t each = part.count() == 0 ? 0 : onions.size() / part.count();
+  for (uint64_t i = 0; i < part.count(); ++i) {
+    OneContent(party, absl::StrCat("onion ", part.first() + i, " of ", what), id,
+               onions.subspan(i * each, each));
+  }
+}
+
+void Oracles::OneBatch(Address party, const std::string& what, const std::string& id,
+                       const wire::ListPart& part, BytesView queries) {
+  const auto batch = wire::DecodeQueryBatch(queries, static_cast<uint32_t>(part.count()));
+  if (!batch.ok()) return Violate("contents", absl::StrCat(party, ": sends no batch"));
+  OneContent(party, "the length of " + what, id, AsBytes(absl::StrCat(part.records())));
+  size_t next = 0;
+  for (uint64_t i = 0; i < part.count(); ++i) {
+    const bool used = next < batch->positions.size() && batch->positions[next] == i;
+    OneContent(party, absl::StrCat("position ", part.first() + i, " of ", what), id,
+               AsBytes(used ? absl::StrCat(batch->tallies[next]) : std::string("unused")));
+    next += used ? 1 : 0;
+  }
+}
+
+void Oracles::OneOfAnswers(Address party, const std::string& id, const wire::ListPart& part,
+                           BytesView queries, BytesView answers) {
+  const auto batch = wire::DecodeQueryBatch(queries, static_cast<uint32_t>(part.count()));
+  const size_t each = round_bytes_[id];
+  for (size_t i = 0; batch.ok() && each > 0 && i < batch->positions.size(); ++i) {
+    if (answers.size() < (i + 1) * each) return;  // the connection broke
+    const uint64_t position = part.first() + batch->positions[i];
+    const BytesView answer = answers.subspan(i * each, each);
+    OneContent(party, absl::StrCat("the answer to position ", position, " of round"), id, answer);
+    // As SameSeeds.
+    if (party != last_) continue;
+    if (given_[id].try_emplace(ToString(answer), position).first->second == position) continue;
+    Violate("contents", absl::StrCat(party, ": two equal answers in round ", Short(id)));
+  }
+}
+
 void Oracles::Committed(Address party, const std::string& round_id,
                         std::initializer_list<server::Content> contents) {
   const std::optional<uint64_t> counter = CounterOf(round_id);
@@ -132,6 +175,7 @@ void Oracles::Started(Address party, uint64_t highest_round) {
 }
 
 void Oracles::Stopped(Address party) {
+  stopped_[party] = scheduler_.now();
   for (auto& [key, holding] : holding_) {
     if (key.first == party) holding.lost = true;
   }
@@ -157,8 +201,12 @@ void Oracles::JournalReplaced(Address party, BytesView before, BytesView now) {
   compacted_[party].insert(was.contents.begin(), was.contents.end());
 }
 
-void Oracles::StageFailed(const std::string& round_id, const absl::Status& error) {
+void Oracles::StageFailed(Address of, const std::string& round_id, const absl::Status& error,
+                          bool part) {
   if (absl::IsUnavailable(error)) return;
+  // A machine that has died breaks the other calls of the try, and what these say may come first.
+  const auto stopped = stopped_.find(of);
+  if (part && stopped != stopped_.end() && scheduler_.now() < stopped->second + kBroken) return;
   if (const auto counter = CounterOf(round_id)) failed_.try_emplace(*counter, scheduler_.now());
 }
 
@@ -214,8 +262,9 @@ bool Oracles::Fetched(Address client, const Digest& round_id) const {
   return found != asking_.end() && found->second.fetched.contains(ToString(round_id));
 }
 
-void Oracles::Request(Address from, Address, const wire::Frame& request) {
+void Oracles::Request(Address from, Address to, const wire::Frame& request) {
   if (!IsHonest(from)) return;
+  const Address party = PartyOf(from);
   switch (request.type) {
     case FrameType::kSubmitOnions: {
       const auto message = Parse<wire::SubmitOnionsRequest>(request);
@@ -259,18 +308,33 @@ void Oracles::Request(Address from, Address, const wire::Frame& request) {
     case FrameType::kOffline: {
       const auto message = Parse<wire::OfflineRequest>(request);
       const std::string id = ToString(round::RoundId(message.header().header()));
-      OneContent(from, "the offline list of round", id, request.bulk);
-      Committed(from, id, {Content::kHeader, Content::kOfflineInput, Content::kOfflineOutput});
-      highest_signed_[from] =
-          std::max<uint64_t>(highest_signed_[from], message.header().header().counter());
-      if (from == 1) CountRun(request.type, id);
+      if (message.has_part()) {
+        OneList(party, "the offline list of round", id, message.part(), request.bulk);
+      } else {
+        OneContent(party, "the offline list of round", id, request.bulk);
+      }
+      Committed(party, id, {Content::kHeader, Content::kOfflineInput});
+      // Each machine holds back the last piece of what it sends; where that is, the end of the list
+      // tells of the last machine.
+      const wire::ListPart& part = message.part();
+      if (part.first() + part.count() == part.records()) {
+        Committed(party, id, {Content::kOfflineOutput});
+      }
+      highest_signed_[party] =
+          std::max<uint64_t>(highest_signed_[party], message.header().header().counter());
+      if (party == 1) CountRun(request.type, id, from, to);
       return;
     }
     case FrameType::kOnline: {
-      const std::string id = Parse<wire::OnlineRequest>(request).round_id();
-      OneContent(from, "the queries of round", id, request.bulk);
-      Committed(from, id, {Content::kQueriesInput, Content::kQueriesOutput});
-      if (from == 1) CountRun(request.type, id);
+      const auto message = Parse<wire::OnlineRequest>(request);
+      const std::string& id = message.round_id();
+      if (message.has_part()) {
+        OneBatch(party, "the queries of round", id, message.part(), request.bulk);
+      } else {
+        OneContent(party, "the queries of round", id, request.bulk);
+      }
+      Committed(party, id, {Content::kQueriesInput, Content::kQueriesOutput});
+      if (party == 1) CountRun(request.type, id, from, to);
       return;
     }
     case FrameType::kLiveRounds:
@@ -281,9 +345,9 @@ void Oracles::Request(Address from, Address, const wire::Frame& request) {
   }
 }
 
-void Oracles::CountRun(FrameType stage, const std::string& round_id) {
+void Oracles::CountRun(FrameType stage, const std::string& round_id, Address from, Address to) {
   if (const auto counter = CounterOf(round_id)) failed_.erase(*counter);
-  if (++runs_[{stage, round_id}] != kMostRuns + 1) return;
+  if (++runs_[{stage, round_id, from, to}] != kMostRuns + 1) return;
   Violate("ledger", absl::StrCat("a stage of round ", Short(round_id), " is run more than ",
                                  kMostRuns, " times"));
 }
@@ -291,6 +355,7 @@ void Oracles::CountRun(FrameType stage, const std::string& round_id) {
 void Oracles::Answer(Address from, Address to, const wire::Frame& request,
                      const Network::Answer& given) {
   if (!IsHonest(from)) return;
+  const Address party = PartyOf(from);
   const wire::Frame& answer = given.frame;
   const bool ok = answer.type != FrameType::kError;
   const absl::Status error = ok ? absl::OkStatus() : wire::ErrorOf(answer);
@@ -324,10 +389,14 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
     case FrameType::kOffline: {
       const auto message = Parse<wire::OfflineRequest>(request);
       const std::string id = ToString(round::RoundId(message.header().header()));
-      if (!ok && to == 1) StageFailed(id, error);
+      if (!ok && PartyOf(to) == 1) StageFailed(party, id, error, message.has_part());
       if (!ok) return;
-      OneContent(from, "the accepted list of round", id, request.bulk);
-      holding_.try_emplace({from, message.header().header().counter()});
+      if (message.has_part()) {
+        OneList(party, "the accepted list of round", id, message.part(), request.bulk);
+      } else {
+        OneContent(party, "the accepted list of round", id, request.bulk);
+      }
+      holding_.try_emplace({party, message.header().header().counter()});
       return;
     }
     case FrameType::kLiveRounds: {
@@ -371,17 +440,25 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       return;
     }
     case FrameType::kOnline: {
-      const std::string id = Parse<wire::OnlineRequest>(request).round_id();
-      if (!ok && to == 1) StageFailed(id, error);
+      const auto message = Parse<wire::OnlineRequest>(request);
+      const std::string& id = message.round_id();
+      if (!ok && PartyOf(to) == 1) StageFailed(party, id, error, message.has_part());
       if (!ok) return;
-      OneContent(from, "the accepted queries of round", id, request.bulk);
-      OneContent(from, "the answers of round", id, answer.bulk, /*may_be_cut=*/true);
-      if (given.cut) return;
-      Committed(from, id, {Content::kQueriesInput, Content::kAnswersOutput});
-      if (from == last_) {
-        SameSeeds(id, answer.bulk);
+      const wire::ListPart& part = message.part();
+      if (message.has_part()) {
+        OneBatch(party, "the accepted queries of round", id, part, request.bulk);
+        OneOfAnswers(party, id, part, request.bulk, answer.bulk);
       } else {
-        Committed(from, id, {Content::kAnswersInput});
+        OneContent(party, "the accepted queries of round", id, request.bulk);
+        OneContent(party, "the answers of round", id, answer.bulk, /*may_be_cut=*/true);
+        if (!given.cut && party == last_) SameSeeds(id, answer.bulk);
+      }
+      Committed(party, id, {Content::kQueriesInput});
+      if (party != last_) Committed(party, id, {Content::kAnswersInput});
+      // One of several machines makes all answers before it gives any. A machine that is alone
+      // holds back the end of its answers.
+      if (!given.cut && part.first() + part.count() == part.records()) {
+        Committed(party, id, {Content::kAnswersOutput});
       }
       return;
     }
@@ -406,7 +483,7 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
         asking_[to].fetched.insert(message.round_id());
         asking_[to].rounds.clear();
         asking_[to].under_way.clear();
-        Committed(from, message.round_id(), {Content::kAnswersInput, Content::kAnswersOutput});
+        Committed(party, message.round_id(), {Content::kAnswersInput, Content::kAnswersOutput});
         return;
       }
       asking_[to].under_way.erase(message.round_id());

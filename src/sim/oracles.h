@@ -32,6 +32,7 @@
 #include "src/server/journal.h"
 #include "src/sim/network.h"
 #include "src/wire/frame.h"
+#include "src/wire/peer.pb.h"
 #include "src/wire/round.pb.h"
 
 namespace shoal::sim {
@@ -89,19 +90,33 @@ class Oracles {
 
  private:
   using Key = std::tuple<Address, std::string, std::string>;
-  bool IsHonest(Address party) const { return party != malicious_; }
+  bool IsHonest(Address machine) const { return PartyOf(machine) != malicious_; }
+  // A client's is its own.
+  static Address PartyOf(Address address) {
+    return address >= kFirstClient ? address : static_cast<Address>(PartyAt(address));
+  }
   // None if no party has signed a round with this id.
   std::optional<uint64_t> CounterOf(const std::string& round_id) const;
   // Every content under a key must begin with, or be a beginning of, the first one.
   void OneContent(Address who, const std::string& what, const std::string& name, BytesView bytes,
                   bool may_be_cut = false);
 
+  // The same for a part of a list of onions, of queries, or of answers to them, whichever machines
+  // of the party send or accept it, and in whatever parts.
+  void OneList(Address party, const std::string& what, const std::string& id,
+               const wire::ListPart& part, BytesView onions);
+  void OneBatch(Address party, const std::string& what, const std::string& id,
+                const wire::ListPart& part, BytesView queries);
+  void OneOfAnswers(Address party, const std::string& id, const wire::ListPart& part,
+                    BytesView queries, BytesView answers);
+
   // What an honest party sends on the strength of these contents must be in its journal.
   void Committed(Address party, const std::string& round_id,
                  std::initializer_list<server::Content> contents);
   void SameSeeds(const std::string& round_id, BytesView answers);
-  void CountRun(wire::FrameType stage, const std::string& round_id);
-  void StageFailed(const std::string& round_id, const absl::Status& error);
+  void CountRun(wire::FrameType stage, const std::string& round_id, Address from, Address to);
+  // `of`: the party that says so. `part`: of a stage that runs between several machines.
+  void StageFailed(Address of, const std::string& round_id, const absl::Status& error, bool part);
   // Party 1 says which rounds live.
   void CheckLiveList(const wire::LiveRounds& list);
   // A client is about to pay for queries in a round.
@@ -130,7 +145,7 @@ class Oracles {
     bool one_at_a_time = false;
   };
   std::map<Address, Asking> asking_;
-  std::map<Address, Time> started_;
+  std::map<Address, Time> started_, stopped_;
   std::map<Address, uint64_t> highest_signed_;
   // Records that were durable in a journal before it was compacted.
   std::map<Address, std::set<std::string>> compacted_;
@@ -148,7 +163,10 @@ class Oracles {
   std::map<std::pair<Address, uint64_t>, Holding> holding_;
   std::map<std::pair<Address, uint64_t>, Time> signed_;               // by party and counter
   std::map<std::pair<Address, uint64_t>, wire::RoundHeader> drafts_;  // as parties sent them on
-  std::map<std::pair<wire::FrameType, std::string>, int> runs_;       // of party 1's stages
+  // Of party 1's stages, by the machines between which they run.
+  std::map<std::tuple<wire::FrameType, std::string, Address, Address>, int> runs_;
+  // Answers that the last party gave in parts, by round, and to which position.
+  std::map<std::string, std::map<std::string, uint64_t>> given_;
 };
 
 }  // namespace shoal::sim

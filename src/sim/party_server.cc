@@ -1,6 +1,7 @@
 #include "src/sim/party_server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "src/base/byte_source.h"
@@ -15,6 +16,8 @@ using wire::FrameType;
 constexpr char kStateDirectory[] = "/sim/state";
 // As in src/shoald/peer.cc.
 constexpr Time kShortCall = 30 * kSecond, kLiveCall = 2 * kSecond;
+// As in src/shoald/program.cc.
+constexpr std::chrono::seconds kHeadSaysSoWithin(10);
 
 // Bulk that ended too early: as a connection that breaks.
 class CutSource final : public ByteSource {
@@ -35,13 +38,47 @@ class CutSource final : public ByteSource {
 
 }  // namespace
 
+SimulatedLink::SimulatedLink(Network* network, Address from, uint32_t next_machines,
+                             AnswerBytes answer_bytes, Time stage_limit, SpoolPlace* spools)
+    : network_(network),
+      from_(from),
+      next_machines_(next_machines),
+      answer_bytes_(std::move(answer_bytes)),
+      stage_limit_(stage_limit),
+      runs_(
+          {.party = PartyAt(from) + 1,
+           .machines = next_machines,
+           .answer_bytes = answer_bytes_,
+           .call = [this](uint32_t machine, wire::Frame request, ByteSource* bulk,
+                          uint64_t answer_bulk_bytes,
+                          std::function<bool()> over) -> absl::StatusOr<shoald::RunCalls::Answer> {
+             if (bulk != nullptr) SHOAL_RETURN_IF_ERROR(Drain(*bulk, request.bulk));
+             SHOAL_ASSIGN_OR_RETURN(
+                 Network::Answer answer,
+                 Call(
+                     std::move(request), stage_limit_,
+                     [this, over = std::move(over)] { return cancelled_ || over(); }, machine));
+             Bytes all = std::move(answer.frame.bulk);
+             answer.frame.bulk.clear();
+             if (answer.cut) {
+               return shoald::RunCalls::Answer{
+                   std::move(answer.frame),
+                   std::make_unique<CutSource>(std::move(all), answer_bulk_bytes)};
+             }
+             return shoald::RunCalls::Answer{std::move(answer.frame),
+                                             std::make_unique<BytesSource>(std::move(all))};
+           },
+           .spools = spools}) {}
+
 std::function<bool()> SimulatedLink::Over(const Digest& round_id) const {
   return [this, round_id] { return cancelled_ || !answer_bytes_(round_id).ok(); };
 }
 
 absl::StatusOr<Network::Answer> SimulatedLink::Call(wire::Frame request, Time timeout,
-                                                    const std::function<bool()>& cancelled) const {
-  return network_->Call(from_, from_ + 1, std::move(request), timeout, cancelled);
+                                                    const std::function<bool()>& cancelled,
+                                                    uint32_t machine) const {
+  return network_->Call(from_, MachineAddress(PartyAt(from_) + 1, machine), std::move(request),
+                        timeout, cancelled);
 }
 
 absl::StatusOr<wire::SignedHeader> SimulatedLink::Propose(const wire::RoundHeader& draft,
@@ -60,6 +97,7 @@ absl::StatusOr<wire::SignedHeader> SimulatedLink::Propose(const wire::RoundHeade
 
 absl::Status SimulatedLink::Offline(const wire::SignedHeader& header,
                                     std::unique_ptr<ByteSource> onions) {
+  if (next_machines_ > 1) return runs_.Offline(header, std::move(onions));
   wire::OfflineRequest request;
   *request.mutable_header() = header;
   // The connection takes the bytes of a list as they are made; here all are made first.
@@ -74,6 +112,7 @@ absl::Status SimulatedLink::Offline(const wire::SignedHeader& header,
 
 absl::StatusOr<std::unique_ptr<ByteSource>> SimulatedLink::Online(const Digest& round_id,
                                                                   Bytes queries) {
+  if (next_machines_ > 1) return runs_.Online(round_id, queries);
   wire::OnlineRequest request;
   request.set_round_id(ToString(round_id));
   SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, answer_bytes_(round_id));
@@ -114,30 +153,18 @@ absl::StatusOr<server::ListAnswer> SimulatedLink::Live(const wire::SignedLiveRou
   return server::ListAnswerOf(response);
 }
 
-absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(
-    const Universe* universe, Network* network, Process* process, uint32_t number, uint64_t epoch,
-    const server::RoundPlan& plan, server::FileJournalOptions journal_options) {
-  std::unique_ptr<PartyServer> self(new PartyServer(universe, network, number));
+absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options) {
+  std::unique_ptr<PartyServer> self(new PartyServer(std::move(options)));
+  const auto& [universe, network, process, address, epoch, plan, journal, job, ended] =
+      self->options_;
   const roster::Roster& roster = universe->roster();
-  SHOAL_ASSIGN_OR_RETURN(self->journal_,
-                         server::FileJournal::Open(kStateDirectory, std::move(journal_options)));
-  const server::Resources resources{.pool = &self->pool_, .spools = &self->spools_};
-  SHOAL_ASSIGN_OR_RETURN(self->party_,
-                         server::Party::Create({.number = PartyNumber(number),
-                                                .roster = roster,
-                                                .table = universe->Epoch(epoch, number)},
-                                               universe->key(number), self->journal_.get(),
-                                               &self->random_, &self->clock_, resources));
-  const bool backend = number == universe->parties();
-  if (!backend) {
-    self->next_ = std::make_unique<SimulatedLink>(
-        network, number,
-        [party = self->party_.get()](const Digest& round_id) {
-          return party->AnswerBytes(round_id);
-        },
-        plan.stage_limit_s * kSecond);
+  if (self->is_one_of_several()) {
+    self->links_.emplace(job.get(),
+                         Seed(Bytes(sizeof(Digest), static_cast<uint8_t>(PartyAt(address)))),
+                         &self->clock_, &self->random_);
+    SHOAL_ASSIGN_OR_RETURN(self->control_machines_, self->links_->JoinControl());
   }
-  self->node_ = std::make_unique<server::ChainNode>(self->party_.get(), self->next_.get());
+  SHOAL_RETURN_IF_ERROR(self->OpenParty());
   // What shoald's Expiry does.
   Scheduler* const scheduler = Scheduler::Current();
   scheduler->Spawn(process, [scheduler, self = self.get()] {
@@ -147,48 +174,128 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(
       self->party_->EndExpired();
     }
   });
-  Network::Listener listener{.process = process};
-  if (number == 1) {
-    SHOAL_ASSIGN_OR_RETURN(self->frontend_,
-                           server::Frontend::Create(plan, self->party_.get(), self->journal_.get(),
-                                                    &self->clock_, resources));
+  if (PartyAt(address) == 1) {
+    SHOAL_ASSIGN_OR_RETURN(
+        self->frontend_,
+        server::Frontend::Create(plan, self->party_.get(), self->journal_.get(), &self->clock_,
+                                 {.pool = &self->pool_, .spools = &self->spools_},
+                                 {.rank = RankAt(address), .count = roster.party(1).machines}));
+    self->own_steps_.emplace(self->frontend_.get(), self->node_.get());
     self->clients_ = std::make_unique<shoald::ClientService>(
         self->frontend_.get(), &roster, universe->table(epoch), self->journal_.get());
-    listener.limits = [clients = self->clients_.get()](FrameType type) {
-      return clients->Limits(type);
-    };
-    listener.handler = [clients = self->clients_.get()](wire::Frame request, net::Reply reply) {
-      clients->Handle(std::move(request), std::move(reply));
-    };
-    self->driver_ =
-        std::make_unique<shoald::Driver>(self->frontend_.get(), self->node_.get(), &self->clock_);
   } else {
-    self->peers_ = std::make_unique<shoald::PeerService>(self->node_.get());
-    listener.limits = [peers = self->peers_.get()](FrameType type) { return peers->Limits(type); };
-    listener.sink = [peers = self->peers_.get()](const wire::Frame& request, uint64_t bytes) {
-      return peers->Sink(request, bytes);
-    };
-    listener.handler = [peers = self->peers_.get()](wire::Frame request, net::Reply reply) {
-      peers->Handle(std::move(request), std::move(reply));
-    };
+    const uint32_t senders = roster.party(PartyAt(address) - 1).machines;
+    if (senders > 1 || self->is_one_of_several()) {
+      self->parts_ = std::make_unique<shoald::PartStages>(
+          shoald::PartsOf(*self->node_, senders, &self->spools_));
+    }
+    self->peers_ = std::make_unique<shoald::PeerService>(
+        self->is_head() ? self->node_.get() : nullptr, nullptr, self->parts_.get());
   }
-  network->Listen(static_cast<Address>(number), std::move(listener));
+  // The head is the last to listen.
+  if (!self->is_head()) self->Listen();
+  if (self->is_one_of_several()) {
+    self->control_ = std::make_unique<shoald::MachineControl>(
+        self->control_machines_.get(),
+        shoald::MachineControl::Options{
+            .party = self->party_.get(),
+            .clock = &self->clock_,
+            .frontend = self->frontend_.get(),
+            .own = self->own_steps_.has_value() ? &*self->own_steps_ : nullptr,
+            .ended = ended});
+    if (self->frontend_ != nullptr && self->is_head()) {
+      self->all_steps_.emplace(self->frontend_.get(), &*self->own_steps_, self->control_.get());
+    }
+    SHOAL_RETURN_IF_ERROR(self->control_->AwaitAll());
+  }
+  if (!self->is_head()) return self;
+  if (self->frontend_ != nullptr) {
+    self->driver_ = std::make_unique<shoald::Driver>(
+        self->frontend_.get(), self->node_.get(), &self->clock_,
+        self->all_steps_.has_value() ? &*self->all_steps_ : nullptr);
+  }
+  self->Listen();
   return self;
 }
 
+absl::Status PartyServer::OpenParty() {
+  const roster::Roster& roster = options_.universe->roster();
+  const uint32_t number = PartyAt(options_.address);
+  if (is_head() || number == 1) {
+    SHOAL_ASSIGN_OR_RETURN(journal_, server::FileJournal::Open(kStateDirectory, options_.journal));
+  }
+  const server::Resources resources{.pool = &pool_, .spools = &spools_};
+  server::Party::Options options{.number = PartyNumber(number),
+                                 .roster = roster,
+                                 .table = options_.universe->Epoch(options_.epoch, number)};
+  if (is_one_of_several()) {
+    options.machines = {
+        .rank = RankAt(options_.address),
+        .count = roster.party(number).machines,
+        .join = [this](uint32_t round, const Digest& id) { return links_->Join(round, id); }};
+    if (is_head()) {
+      options.machines.opened = [this](const server::RoundOpening& opening) {
+        control_->Opened(opening);
+      };
+      options.machines.hear_each_other = [this] { return control_->HearEachOther(); };
+      options.machines.ended = [this](const Digest& id) { control_->Ended(id); };
+    }
+  }
+  SHOAL_ASSIGN_OR_RETURN(
+      party_, is_head()
+                  ? server::Party::Create(std::move(options), options_.universe->key(number),
+                                          journal_.get(), &random_, &clock_, resources)
+                  : server::Party::CreateOther(std::move(options), &random_, &clock_, resources));
+  if (number < roster.size()) {
+    next_ = std::make_unique<SimulatedLink>(
+        options_.network, options_.address, roster.party(number + 1).machines,
+        [party = party_.get()](const Digest& round_id) { return party->AnswerBytes(round_id); },
+        options_.plan.stage_limit_s * kSecond, &spools_);
+  }
+  node_ = std::make_unique<server::ChainNode>(party_.get(), next_.get());
+  return absl::OkStatus();
+}
+
+void PartyServer::Listen() {
+  Network::Listener listener{.process = options_.process};
+  if (clients_ != nullptr) {
+    listener.limits = [clients = clients_.get()](FrameType type) { return clients->Limits(type); };
+    listener.handler = [clients = clients_.get()](wire::Frame request, net::Reply reply) {
+      clients->Handle(std::move(request), std::move(reply));
+    };
+  } else {
+    listener.limits = [peers = peers_.get()](FrameType type) { return peers->Limits(type); };
+    listener.sink = [peers = peers_.get()](const wire::Frame& request, uint64_t bytes) {
+      return peers->Sink(request, bytes);
+    };
+    listener.handler = [peers = peers_.get()](wire::Frame request, net::Reply reply) {
+      peers->Handle(std::move(request), std::move(reply));
+    };
+  }
+  options_.network->Listen(options_.address, std::move(listener));
+}
+
 absl::Status PartyServer::Take(uint64_t epoch) {
-  SHOAL_RETURN_IF_ERROR(party_->TakeEpoch(universe_->Epoch(epoch, number_)));
-  if (clients_ != nullptr) clients_->Serve(universe_->table(epoch));
+  SHOAL_RETURN_IF_ERROR(
+      party_->TakeEpoch(options_.universe->Epoch(epoch, PartyAt(options_.address))));
+  if (clients_ != nullptr) clients_->Serve(options_.universe->table(epoch));
   return absl::OkStatus();
 }
 
 void PartyServer::Stop() {
+  // The head tells the others once its own part has ended.
+  if (!is_head()) control_->AwaitEnd(kHeadSaysSoWithin).IgnoreError();
   stopping_ = true;
-  network_->Close(static_cast<Address>(number_));
+  options_.network->Close(options_.address);
   if (next_ != nullptr) next_->CancelStages();
+  if (parts_ != nullptr) parts_->CancelAll();
   driver_.reset();
+  // Calls of the party before may wait for another machine.
+  if (is_one_of_several()) party_->EndAll();
   peers_.reset();
+  parts_.reset();
   party_->EndAll();
+  if (is_one_of_several() && is_head()) control_->Stop().IgnoreError();
 }
 
 }  // namespace shoal::sim

@@ -1,10 +1,11 @@
-// One party of a simulated deployment: what src/shoald/program.cc puts together, over the
-// simulated network in place of TLS.
+// One party of a simulated deployment, or one machine of a party of several: what
+// src/shoald/program.cc puts together, over the simulated network in place of TLS.
 #ifndef SHOAL_SRC_SIM_PARTY_SERVER_H_
 #define SHOAL_SRC_SIM_PARTY_SERVER_H_
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,7 +18,11 @@
 #include "src/server/party.h"
 #include "src/shoald/client_service.h"
 #include "src/shoald/driver.h"
+#include "src/shoald/machine_control.h"
+#include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
+#include "src/shoald/round_steps.h"
+#include "src/shoald/run_calls.h"
 #include "src/sim/network.h"
 #include "src/sim/universe.h"
 #include "src/storage/spool.h"
@@ -28,11 +33,9 @@ namespace shoal::sim {
 class SimulatedLink final : public server::Link {
  public:
   using AnswerBytes = std::function<absl::StatusOr<uint64_t>(const Digest& round_id)>;
-  SimulatedLink(Network* network, uint32_t from, AnswerBytes answer_bytes, Time stage_limit)
-      : network_(network),
-        from_(static_cast<Address>(from)),
-        answer_bytes_(std::move(answer_bytes)),
-        stage_limit_(stage_limit) {}
+  // `from` is a machine; the next party has so many.
+  SimulatedLink(Network* network, Address from, uint32_t next_machines, AnswerBytes answer_bytes,
+                Time stage_limit, SpoolPlace* spools);
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                              const wire::SignedLiveRounds& live) override;
@@ -40,6 +43,15 @@ class SimulatedLink final : public server::Link {
                        std::unique_ptr<ByteSource> onions) override;
   absl::StatusOr<std::unique_ptr<ByteSource>> Online(const Digest& round_id,
                                                      Bytes queries) override;
+  absl::Status OfflineRun(const wire::SignedHeader& header, const server::Mine& mine,
+                          std::unique_ptr<ByteSource> onions) override {
+    return runs_.OfflineRun(header, mine, std::move(onions));
+  }
+  absl::StatusOr<std::unique_ptr<ByteSource>> OnlineRun(const Digest& round_id,
+                                                        const server::Mine& mine,
+                                                        const wire::QueryBatch& queries) override {
+    return runs_.OnlineRun(round_id, mine, queries);
+  }
   absl::StatusOr<server::StageReports> Reports(const Digest& round_id) override;
   absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override;
   void CancelStages() { cancelled_ = true; }
@@ -47,22 +59,35 @@ class SimulatedLink final : public server::Link {
  private:
   std::function<bool()> Over(const Digest& round_id) const;
   absl::StatusOr<Network::Answer> Call(wire::Frame request, Time timeout,
-                                       const std::function<bool()>& cancelled) const;
+                                       const std::function<bool()>& cancelled,
+                                       uint32_t machine = 0) const;
 
   Network* const network_;
   const Address from_;
+  const uint32_t next_machines_;
   const AnswerBytes answer_bytes_;
   const Time stage_limit_;
   bool cancelled_ = false;
+  shoald::RunCalls runs_;
 };
 
 class PartyServer {
  public:
-  // Starts the party with the table's epoch `epoch`, on the machine's disk. Errors as those of
-  // FileJournal::Open, Party::Create and Frontend::Create. Listens once it returns.
-  static absl::StatusOr<std::unique_ptr<PartyServer>> Start(
-      const Universe* universe, Network* network, Process* process, uint32_t number, uint64_t epoch,
-      const server::RoundPlan& plan, server::FileJournalOptions journal_options);
+  struct Options {
+    const Universe* universe;
+    Network* network;
+    Process* process;
+    Address address;  // of the machine
+    uint64_t epoch;   // of the table
+    server::RoundPlan plan;
+    server::FileJournalOptions journal = {};
+    // At one of several machines, and told once its control has ended: the process is to end.
+    std::unique_ptr<shoald::MachineJob> job = nullptr;
+    std::function<void()> ended = nullptr;
+  };
+  // Starts the party, or the machine, on the machine's disk. Errors as those of FileJournal::Open,
+  // Party::Create, Frontend::Create and MachineControl::AwaitAll. Listens once it returns.
+  static absl::StatusOr<std::unique_ptr<PartyServer>> Start(Options options);
   // Takes the next epoch, as on SIGHUP.
   absl::Status Take(uint64_t epoch);
   // Ends in good order, as on SIGTERM.
@@ -70,25 +95,32 @@ class PartyServer {
 
   server::Party& party() { return *party_; }
   server::Frontend* frontend() { return frontend_.get(); }
-  const server::Journal& journal() const { return *journal_; }
+  const server::Journal& journal() const { return *journal_; }  // the head's
+  bool is_head() const { return RankAt(options_.address) == 0; }
 
  private:
-  PartyServer(const Universe* universe, Network* network, uint32_t number)
-      : universe_(universe), network_(network), number_(number) {}
+  explicit PartyServer(Options options) : options_(std::move(options)) {}
+  bool is_one_of_several() const { return options_.job != nullptr; }
+  absl::Status OpenParty();
+  void Listen();
 
-  const Universe* const universe_;
-  Network* const network_;
-  const uint32_t number_;
+  const Options options_;
   const SystemClock clock_;
   SystemRandom random_;
   ThreadPool pool_{1};
   SpoolPlace spools_{"/tmp", uint64_t{1} << 30};
+  std::optional<shoald::MachineLinks> links_;
+  std::shared_ptr<machines::Machines> control_machines_;
   std::unique_ptr<server::FileJournal> journal_;
   std::unique_ptr<server::Party> party_;
   std::unique_ptr<SimulatedLink> next_;
   std::unique_ptr<server::ChainNode> node_;
   std::unique_ptr<server::Frontend> frontend_;
+  std::optional<shoald::OwnSteps> own_steps_;
+  std::unique_ptr<shoald::MachineControl> control_;  // at one of several machines
+  std::optional<shoald::AllSteps> all_steps_;        // at party 1's head, if it has several
   std::unique_ptr<shoald::ClientService> clients_;
+  std::unique_ptr<shoald::PartStages> parts_;
   std::unique_ptr<shoald::PeerService> peers_;
   std::unique_ptr<shoald::Driver> driver_;
   bool stopping_ = false;

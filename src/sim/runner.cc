@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <utility>
@@ -146,8 +147,20 @@ Outcome Finish(Child& child) {
 
 }  // namespace
 
-Runner::Runner() : two_((PrepareProcess(), 2)), three_(3), four_(4) {
-  for (const Universe* universe : {&two_, &three_, &four_}) {
+Runner::Runner(bool machines) : machines_(machines) {
+  PrepareProcess();
+  const auto add = [this](const std::vector<uint32_t>& counts) {
+    universes_.push_back(std::make_unique<const Universe>(counts));
+  };
+  if (machines) {
+    for (const std::vector<uint32_t>& counts : std::initializer_list<std::vector<uint32_t>>{
+             {2, 2}, {1, 2}, {2, 1}, {3, 2}, {2, 3, 1}, {1, 2, 3}}) {
+      add(counts);
+    }
+  } else {
+    for (const uint32_t parties : {2, 3, 4}) add(std::vector<uint32_t>(parties, 1));
+  }
+  for (const auto& universe : universes_) {
     const Outcome outcome = Simulate(*universe, {.seed = 0, .faults = false});
     for (const Violation& violation : outcome.violations) {
       std::fprintf(stderr, "without faults: %s: %s\n", violation.oracle.c_str(),
@@ -158,8 +171,10 @@ Runner::Runner() : two_((PrepareProcess(), 2)), three_(3), four_(4) {
 }
 
 const Universe& Runner::UniverseOf(uint64_t seed) const {
-  const uint64_t digit = Rng(seed).Below(10);
-  return digit < 2 ? two_ : digit < 4 ? four_ : three_;
+  Rng rng(seed);
+  if (machines_) return *universes_[rng.Below(universes_.size())];
+  const uint64_t digit = rng.Below(10);
+  return *universes_[digit < 2 ? 0 : digit < 4 ? 2 : 1];
 }
 
 Outcome Runner::Run(const Options& options) const {

@@ -5,8 +5,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "src/sim/simulation.h"
+#include "src/sim/universe.h"
 
 namespace shoal::sim {
 
@@ -15,7 +18,8 @@ class Runner {
  public:
   // Prepares the process, and runs simulations without faults, so that what programs make once is
   // made.
-  Runner();
+  // `machines`: of deployments whose parties have several machines.
+  explicit Runner(bool machines = false);
 
   // A process that dies or takes more than two minutes of processor time is a violation of the
   // oracle "alive".
@@ -27,10 +31,11 @@ class Runner {
                const std::function<bool(uint64_t seed, const Outcome& outcome)>& take) const;
 
  private:
-  // Chains of three parties mostly, and of two or four.
+  // Of parties of one machine: three parties mostly, and two or four.
   const Universe& UniverseOf(uint64_t seed) const;
 
-  const Universe two_, three_, four_;
+  const bool machines_;
+  std::vector<std::unique_ptr<const Universe>> universes_;
 };
 
 }  // namespace shoal::sim

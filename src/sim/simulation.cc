@@ -32,6 +32,7 @@
 #include "src/sim/adversary.h"
 #include "src/sim/client_transport.h"
 #include "src/sim/disk.h"
+#include "src/sim/machine_job.h"
 #include "src/sim/network.h"
 #include "src/sim/party_server.h"
 #include "src/sim/scheduler.h"
@@ -52,6 +53,9 @@ constexpr char kClientState[] = "/sim/state/client";
 constexpr char kClientGuard[] = "/sim/state/client.guard";
 constexpr size_t kMaxCopies = 24;
 constexpr int kInitialClients = 2;
+// At a party of several machines: until the launcher hears that one has ended, and for which time
+// the others then may still erase (scripts/party-machines).
+constexpr Time kNoticed = 10 * kSecond, kKillAfter = 4 * kSecond;
 
 // All randomness of simulated programs; a generator for tests.
 Rng* randomness = nullptr;
@@ -94,8 +98,10 @@ class Simulation {
   Outcome Run();
 
  private:
+  struct PartyMachines;
   struct Node {  // a party's machine
-    uint32_t number = 0;
+    Address address = 0;
+    PartyMachines* party = nullptr;
     Disk disk;
     Machine machine;
     Process* process = nullptr;
@@ -104,7 +110,16 @@ class Simulation {
     bool cuts_power = false;              // how its next crash goes
     bool starts_soon = false;             // after it
     bool broken = false;                  // does not start any more
-    Node(uint32_t n, uint64_t first_inode) : number(n), disk(first_inode) {}
+    bool ending = false;                  // in good order
+    Node(Address a, uint64_t first_inode) : address(a), disk(first_inode) {}
+    bool runs() const { return server != nullptr && process->alive; }
+  };
+  struct PartyMachines {
+    std::vector<Node*> nodes;         // by rank
+    std::unique_ptr<MachineJob> job;  // null at a party of one machine
+    uint64_t jobs = 0;                // that were started
+    bool ending = false;              // the job: its launcher ends the processes that are left
+    bool several() const { return nodes.size() > 1; }
   };
   struct Lookup {
     std::vector<Bytes> keys;
@@ -165,6 +180,13 @@ class Simulation {
   Time now() const { return scheduler_.now(); }
   void Tell(const std::string& what) const;
   void StartNode(Node& node);
+  // Starts the processes of a party, or what is left of that to do.
+  void StartParty(PartyMachines& party);
+  // As the launcher of a party of several machines, of which one has ended: the others end, too,
+  // and the party is started again.
+  void EndJob(PartyMachines& party);
+  // As SIGTERM.
+  void Terminate(Node& node);
   void BootNode(Node& node);
   void StartDevice(Device& device);
   void RunDevice(Device& device);
@@ -187,6 +209,7 @@ class Simulation {
   void PlanMessageCrash(size_t which);
   void PlanJournalCrash();
   void PlanEpochs();
+  void PlanTroubleWithin();
   void Heal();
   void CheckEnd();
   bool AllDone() const;
@@ -203,7 +226,8 @@ class Simulation {
   std::unique_ptr<Adversary> adversary_;
   server::RoundPlan plan_;
   uint64_t compact_bytes_ = 0;  // of the parties' journals
-  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<PartyMachines>> parties_;
+  std::vector<std::unique_ptr<Node>> nodes_;  // heads first
   std::vector<std::unique_ptr<Device>> devices_;
   Time trouble_ends_ = 0;
   bool healed_ = false;
@@ -241,6 +265,9 @@ Simulation::Simulation(const Universe& universe, const Options& options)
   oracles_.is_durable = [this](Address party, BytesView bytes) {
     return nodes_[static_cast<size_t>(party) - 1]->disk.HoldsDurably(kJournal, bytes);
   };
+  for (size_t i = 0; i < universe.parties(); ++i) {
+    parties_.push_back(std::make_unique<PartyMachines>());
+  }
   const bool rare_rounds = rng_.Chance(0.15);
   plan_ = {.open_ahead = 1,
            .onions_window_s = (rare_rounds ? 9 : 2) + static_cast<uint32_t>(rng_.Below(2)),
@@ -270,8 +297,58 @@ uint64_t Simulation::NewestEpoch() const {
 void Simulation::StartNode(Node& node) {
   if (node.process != nullptr && node.process->alive) return;
   ++outcome_.restarts;
+  node.ending = false;
   node.process = new Process{.machine = &node.machine};
   scheduler_.Spawn(node.process, [this, &node] { BootNode(node); });
+}
+
+void Simulation::StartParty(PartyMachines& party) {
+  if (!party.several()) return StartNode(*party.nodes[0]);
+  party.ending = false;
+  // What is left of an earlier job stays where its processes may look for it.
+  static_cast<void>(party.job.release());
+  party.job = std::make_unique<MachineJob>(&scheduler_, rng_.Next(),
+                                           static_cast<uint32_t>(party.nodes.size()));
+  ++party.jobs;
+  for (Node* const node : party.nodes) {
+    scheduler_.At(now() + rng_.Between(0, kSecond / 5), [this, node, job = party.jobs] {
+      if (node->party->jobs == job && !node->party->ending) StartNode(*node);
+    });
+  }
+}
+
+void Simulation::EndJob(PartyMachines& party) {
+  const auto down = [](const Node* node) {
+    return node->process == nullptr || !node->process->alive;
+  };
+  if (!party.ending) {
+    party.ending = true;
+    const Time told = now() + rng_.Between(kMillisecond, kNoticed);
+    for (Node* const node : party.nodes) {
+      if (down(node)) continue;
+      Process* const process = node->process;
+      scheduler_.At(told, [this, node, process] {
+        if (node->process == process) Terminate(*node);
+      });
+      scheduler_.At(told + kKillAfter, [this, process] { scheduler_.Kill(process); });
+    }
+  }
+  if (!std::ranges::all_of(party.nodes, down)) return;
+  if (std::ranges::any_of(party.nodes, [](const Node* node) { return node->broken; })) return;
+  const bool soon = healed_ || std::ranges::any_of(party.nodes, &Node::starts_soon);
+  scheduler_.At(now() + rng_.Between(kSecond / 20, soon ? kSecond / 2 : 8 * kSecond),
+                [this, &party] { StartParty(party); });
+}
+
+void Simulation::Terminate(Node& node) {
+  if (!node.process->alive || node.ending) return;
+  node.ending = true;
+  node.cuts_power = false;
+  if (node.server == nullptr) return scheduler_.Kill(node.process);
+  scheduler_.Spawn(node.process, [this, &node] {
+    node.server->Stop();
+    scheduler_.Kill(node.process);
+  });
 }
 
 void Simulation::BootNode(Node& node) {
@@ -284,14 +361,29 @@ void Simulation::BootNode(Node& node) {
   options.broken = [this, process](const absl::Status&) {
     scheduler_.At(now(), [this, process] { scheduler_.Kill(process); });
   };
-  auto server = PartyServer::Start(&universe_, &network_, node.process, node.number, node.epoch,
-                                   plan_, std::move(options));
+  PartyServer::Options start{.universe = &universe_,
+                             .network = &network_,
+                             .process = process,
+                             .address = node.address,
+                             .epoch = node.epoch,
+                             .plan = plan_,
+                             .journal = std::move(options)};
+  if (node.party->several()) {
+    start.job = node.party->job->Member(RankAt(node.address));
+    start.ended = [this, &node, process] {
+      scheduler_.At(now(), [this, &node, process] {
+        if (node.process == process) Terminate(node);
+      });
+    };
+  }
+  auto server = PartyServer::Start(std::move(start));
   if (server.ok()) {
     node.server = *std::move(server);
     Tell(absl::StrCat(node.machine.name, " is up"));
-    oracles_.Started(static_cast<Address>(node.number),
-                     node.server->journal().highest_round().value());
-    if (adversary_ != nullptr && adversary_->party() + 1 == static_cast<Address>(node.number)) {
+    if (node.server->is_head()) {
+      oracles_.Started(node.address, node.server->journal().highest_round().value());
+    }
+    if (adversary_ != nullptr && adversary_->party() + 1 == node.address) {
       adversary_->NextIsUp();
     }
     // The operator has put a newer epoch there meanwhile.
@@ -319,9 +411,12 @@ void Simulation::Died(Process* process) {
     // What it had in memory is lost, and its objects must not clean up.
     static_cast<void>(node->server.release());
     network_.Died(process, node->cuts_power);
-    oracles_.Stopped(static_cast<Address>(node->number));
+    oracles_.Stopped(static_cast<Address>(PartyAt(node->address)));
     if (node->cuts_power) node->disk.CutPower(rng_);
-    Tell(absl::StrCat(node->machine.name, node->cuts_power ? " loses its power" : " is killed"));
+    Tell(absl::StrCat(node->machine.name, node->cuts_power ? " loses its power"
+                                          : node->ending   ? " has ended"
+                                                           : " is killed"));
+    if (node->party->several()) return EndJob(*node->party);
     if (node->broken) return;
     // As systemd would.
     const Time longest = healed_ || node->starts_soon ? kSecond / 2 : 8 * kSecond;
@@ -369,8 +464,7 @@ Process* Simulation::ProcessOf(size_t which) {
 }
 
 Address Simulation::AddressOf(size_t which) const {
-  return which < nodes_.size() ? static_cast<Address>(which) + 1
-                               : devices_[which - nodes_.size()]->address;
+  return which < nodes_.size() ? nodes_[which]->address : devices_[which - nodes_.size()]->address;
 }
 
 void Simulation::Crash(size_t which, uint64_t steps, bool power, bool starts_soon) {
@@ -567,6 +661,11 @@ absl::Status Simulation::RunLookup(Device& device, client::FileStateStore& store
           },
       .connect = [this, &device]() -> absl::StatusOr<std::unique_ptr<client::Transport>> {
         return std::make_unique<ClientTransport>(&network_, device.address);
+      },
+      .connect_to = [this, &device](const std::string& address)
+          -> absl::StatusOr<std::unique_ptr<client::Transport>> {
+        return std::make_unique<ClientTransport>(&network_, device.address,
+                                                 universe_.FrontendMachine(address));
       }};
   SHOAL_ASSIGN_OR_RETURN(const auto live, client::LiveDeployment::Open(
                                               &transport, &universe_.pins(), &store, environment));
@@ -673,6 +772,7 @@ void Simulation::PlanEpochs() {
 
 void Simulation::PlanTrouble() {
   const auto parties = universe_.parties();
+  const size_t machines = nodes_.size();
   trouble_ends_ = rng_.Between(6, 16) * kSecond;
   scheduler_.set_interruptions(rng_.Chance(0.5) ? 0.01 : 0);
   if (!options_.faults) {
@@ -711,7 +811,7 @@ void Simulation::PlanTrouble() {
   }
   if (rng_.Chance(0.6)) {
     for (uint64_t i = 1 + rng_.Below(3); i > 0; --i) {
-      const size_t which = rng_.Below(parties + kInitialClients);
+      const size_t which = rng_.Below(machines + kInitialClients);
       const Time time = some_time();
       const bool power = rng_.Chance(0.4);
       // Few steps mostly: a client takes some hundred for a lookup.
@@ -724,7 +824,7 @@ void Simulation::PlanTrouble() {
   }
   if (rng_.Chance(0.4)) {
     for (uint64_t i = 1 + rng_.Below(2); i > 0; --i) {
-      PlanMessageCrash(rng_.Below(parties + kInitialClients));
+      PlanMessageCrash(rng_.Below(machines + kInitialClients));
     }
   }
   if (rng_.Chance(0.3)) PlanJournalCrash();
@@ -733,19 +833,15 @@ void Simulation::PlanTrouble() {
     const Time time = some_time();
     trouble(absl::StrCat("party ", which + 1, " is restarted at ", time / kMillisecond, " ms"));
     scheduler_.At(time, [this, which] {
-      Node& node = *nodes_[which];
-      if (node.server == nullptr || !node.process->alive) return;
-      scheduler_.Spawn(node.process, [this, &node] {
-        node.cuts_power = false;
-        node.server->Stop();
-        scheduler_.Kill(node.process);
-      });
+      for (Node* const node : parties_[which]->nodes) {
+        if (node->runs()) Terminate(*node);
+      }
     });
   }
   if (rng_.Chance(0.3)) {
-    const size_t which = rng_.Below(parties + kInitialClients);
-    Disk* const disk = which < parties ? &nodes_[which]->disk : &devices_[which - parties]->disk;
-    if (which >= parties) devices_[which - parties]->undisturbed = false;
+    const size_t which = rng_.Below(machines + kInitialClients);
+    Disk* const disk = which < machines ? &nodes_[which]->disk : &devices_[which - machines]->disk;
+    if (which >= machines) devices_[which - machines]->undisturbed = false;
     const Time from = some_time();
     const Time until = from + rng_.Between(kSecond / 5, 5 * kSecond);
     const uint64_t kind = rng_.Below(3);
@@ -764,7 +860,7 @@ void Simulation::PlanTrouble() {
                              .skip = rng_.Below(8),
                              .steps = rng_.Below(16),
                              .power = rng_.Chance(0.5),
-                             .over = which >= parties || rng_.Chance(0.3)};
+                             .over = which >= machines || rng_.Chance(0.3)};
     scheduler_.At(until, [this, disk, later] {
       disk->set_full(false);
       disk->set_read_only(false);
@@ -773,12 +869,13 @@ void Simulation::PlanTrouble() {
     });
   }
   if (rng_.Chance(0.2)) {
-    const size_t which = rng_.Below(parties + kInitialClients);
+    const size_t which = rng_.Below(machines + kInitialClients);
     Machine* const machine =
-        which < parties ? &nodes_[which]->machine : &devices_[which - parties]->machine;
+        which < machines ? &nodes_[which]->machine : &devices_[which - machines]->machine;
     const Time from = some_time();
-    if (which >= parties) devices_[which - parties]->clock_jumps = true;
-    if (which == 0) oracles_.set_frontend_clock_jumps();
+    if (which >= machines) devices_[which - machines]->clock_jumps = true;
+    if (which < machines && PartyAt(nodes_[which]->address) == 1)
+      oracles_.set_frontend_clock_jumps();
     constexpr Time kJumps[] = {30 * 3600, 3 * 3600, 600,  50,        5,
                                -5,        -50,      -600, -3 * 3600, -30 * 3600};
     const Time jump = kJumps[rng_.Below(std::size(kJumps))] * kSecond;
@@ -789,7 +886,8 @@ void Simulation::PlanTrouble() {
                   [machine] { machine->wall_offset = 0; });
   }
   if (rng_.Chance(0.4)) PlanEpochs();
-  if (rng_.Chance(0.25)) {
+  // Its strategies know whole lists, and not the parts that machines send.
+  if (machines == parties && rng_.Chance(0.25)) {
     adversary_ =
         std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
                                     1 + static_cast<uint32_t>(rng_.Below(parties)), rng_.Next());
@@ -803,7 +901,39 @@ void Simulation::PlanTrouble() {
   if (rng_.Chance(0.2)) {
     restores_copies_ = true;
     trouble("clients' states are put back from old copies");
-    PlanMessageCrash(parties + rng_.Below(kInitialClients));
+    PlanMessageCrash(machines + rng_.Below(kInitialClients));
+  }
+  if (machines > parties) PlanTroubleWithin();
+}
+
+// Within the parties of several machines.
+void Simulation::PlanTroubleWithin() {
+  for (size_t i = 0; i < parties_.size(); ++i) {
+    PartyMachines& party = *parties_[i];
+    const auto machines = static_cast<uint32_t>(party.nodes.size());
+    if (machines == 1 || !rng_.Chance(0.5)) continue;
+    const auto a = static_cast<uint32_t>(rng_.Below(machines));
+    const uint32_t b = (a + 1 + static_cast<uint32_t>(rng_.Below(machines - 1))) % machines;
+    const Time from = rng_.Between(kSecond / 2, trouble_ends_);
+    const std::string which = absl::StrCat("of party ", i + 1, ": from ", a, " to ", b);
+    if (rng_.Chance(0.2)) {
+      troubles_.push_back(absl::StrCat("a byte is changed within the machines ", which));
+      scheduler_.At(from, [&party, a, b] {
+        if (party.job != nullptr) party.job->AlterNext(a, b);
+      });
+      continue;
+    }
+    // For good, or for a while; what was on its way then comes late.
+    const bool for_good = rng_.Chance(0.3);
+    const Time until = from + rng_.Between(kSecond / 5, 8 * kSecond);
+    troubles_.push_back(absl::StrCat("a link is dead ", for_good ? "for good" : "for a while",
+                                     " within the machines ", which));
+    scheduler_.At(from, [this, &party, a, b, for_good, until] {
+      if (party.job == nullptr) return;
+      party.job->Block(a, b);
+      if (for_good) return;
+      scheduler_.At(until, [job = party.job.get(), a, b] { job->Unblock(a, b); });
+    });
   }
 }
 
@@ -869,6 +999,8 @@ void Simulation::CheckEnd() {
     }
   }
   const wire::LiveRounds list = first.server->frontend()->Live().list();
+  // Where the party has several machines, clients are not shown a round before all have opened it.
+  live.insert(list.rounds().begin(), list.rounds().end());
   live.insert(list.drafts().begin(), list.drafts().end());
   // The end of a round may be on its way just now.
   std::map<Digest, uint64_t> ended = oracles_.rounds();
@@ -897,35 +1029,47 @@ void Simulation::CheckEnd() {
 }
 
 Outcome Simulation::Run() {
-  const auto set_up = [&](uint32_t number) {
-    nodes_.push_back(std::make_unique<Node>(number, number * uint64_t{1'000'000}));
+  const auto set_up = [&](uint32_t number, uint32_t rank) {
+    const Address address = MachineAddress(number, rank);
+    const size_t index = nodes_.size();
+    nodes_.push_back(std::make_unique<Node>(address, static_cast<uint64_t>(address) * 1'000'000));
     Node& node = *nodes_.back();
-    node.machine = {.name = absl::StrCat("party ", number), .disk = &node.disk};
-    node.disk.on_rename = [this, number](const Disk::File& file, const Disk::File* replaced) {
+    node.party = parties_[number - 1].get();
+    node.party->nodes.push_back(&node);
+    node.machine = {
+        .name = absl::StrCat("party ", number, rank == 0 ? "" : absl::StrCat(".", rank)),
+        .disk = &node.disk};
+    node.disk.on_rename = [this, number, rank](const Disk::File& file, const Disk::File* replaced) {
       if (absl::EndsWith(file.path, ".seed")) {
         oracles_.Violate("erased", absl::StrCat("party ", number, " stores ", file.path));
       }
-      if (file.path == kJournal && replaced != nullptr) {
+      if (rank == 0 && file.path == kJournal && replaced != nullptr) {
         // The name may be durable before the content: what counts is what a power cut would leave.
         oracles_.JournalReplaced(static_cast<Address>(number), replaced->durable, file.durable);
       }
     };
-    node.disk.on_create = [this, number](const Disk::File& file) {
+    node.disk.on_create = [this, index](const Disk::File& file) {
       if (absl::StartsWith(file.path, absl::StrCat(kJournal, kTemporarySuffix))) {
-        JournalIsWritten(number - 1, /*compaction=*/true);
+        JournalIsWritten(index, /*compaction=*/true);
       }
     };
-    node.disk.on_write = [this, number](const Disk::File& file) {
-      if (file.path == kJournal) JournalIsWritten(number - 1, /*compaction=*/false);
+    node.disk.on_write = [this, index](const Disk::File& file) {
+      if (file.path == kJournal) JournalIsWritten(index, /*compaction=*/false);
     };
   };
-  for (uint32_t number = 1; number <= universe_.parties(); ++number) set_up(number);
+  // Heads first, so that party j is the node before number j.
+  for (uint32_t number = 1; number <= universe_.parties(); ++number) set_up(number, 0);
+  for (uint32_t number = 1; number <= universe_.parties(); ++number) {
+    const uint32_t machines = universe_.roster().party(number).machines;
+    for (uint32_t rank = 1; rank < machines; ++rank) set_up(number, rank);
+  }
   for (int i = 0; i < kInitialClients; ++i) AddDevice(1 + rng_.Below(2));
   PlanTrouble();
   for (const std::string& what : troubles_) Tell("trouble: " + what);
   oracles_.set_whole(!links_fail_ && adversary_ == nullptr);
-  for (const auto& node : nodes_) {
-    scheduler_.At(rng_.Between(0, kSecond / 2), [this, node = node.get()] { StartNode(*node); });
+  for (const auto& party : parties_) {
+    scheduler_.At(rng_.Between(0, kSecond / 2),
+                  [this, party = party.get()] { StartParty(*party); });
   }
   for (const auto& device : devices_) {
     scheduler_.At(rng_.Between(kSecond / 2, 3 * kSecond),

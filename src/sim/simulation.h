@@ -1,4 +1,4 @@
-// One run of a whole deployment from one seed: three parties, a few clients, everything that goes
+// One run of a whole deployment from one seed: its parties, a few clients, everything that goes
 // wrong, and the oracles (oracles.h).
 //
 //   0 .. trouble ends   clients look keys up; faults that the seed has chosen come and go

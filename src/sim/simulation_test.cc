@@ -1,4 +1,5 @@
-// A thousand runs of whole deployments with faults, from the seeds 1 to 1,000 (docs/simulation.md).
+// A thousand runs of whole deployments with faults, from the seeds 1 to 1,000, and two hundred of
+// deployments whose parties have several machines (docs/simulation.md).
 #include "src/sim/simulation.h"
 
 #include <cstdint>
@@ -11,10 +12,15 @@
 namespace shoal::sim {
 namespace {
 
-constexpr uint64_t kGroups = 20, kSeedsInGroup = 50;
+constexpr uint64_t kGroups = 20, kGroupsOfMachines = 4, kSeedsInGroup = 50;
 
 const Runner& TheRunner() {
   static const auto* const runner = new Runner();
+  return *runner;
+}
+
+const Runner& MachinesRunner() {
+  static const auto* const runner = new Runner(/*machines=*/true);
   return *runner;
 }
 
@@ -26,16 +32,12 @@ std::string Text(const Outcome& outcome) {
   return text;
 }
 
-// Groups of seeds, so that Bazel can divide them among shards.
-class SeedsTest : public ::testing::TestWithParam<uint64_t> {};
-
-TEST_P(SeedsTest, FiftySeeds) {
+void RunFiftySeeds(const Runner& runner, uint64_t group, const std::string& replay) {
   uint64_t answered = 0, crashes = 0;
   for (uint64_t i = 0; i < kSeedsInGroup; ++i) {
-    const uint64_t seed = 1 + GetParam() * kSeedsInGroup + i;
-    const Outcome outcome = TheRunner().Run({.seed = seed});
-    EXPECT_TRUE(outcome.violations.empty()) << "scripts/soak --replay=" << seed << "\n"
-                                            << Text(outcome);
+    const uint64_t seed = 1 + group * kSeedsInGroup + i;
+    const Outcome outcome = runner.Run({.seed = seed});
+    EXPECT_TRUE(outcome.violations.empty()) << replay << seed << "\n" << Text(outcome);
     answered += outcome.lookups_answered;
     crashes += outcome.crashes;
   }
@@ -44,25 +46,45 @@ TEST_P(SeedsTest, FiftySeeds) {
   EXPECT_GT(crashes, kSeedsInGroup / 5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, SeedsTest, ::testing::Range<uint64_t>(0, kGroups));
+// Groups of seeds, so that Bazel can divide them among shards.
+class SeedsTest : public ::testing::TestWithParam<uint64_t> {};
 
-TEST(SimulationTest, EqualSeedsGiveEqualRuns) {
+TEST_P(SeedsTest, FiftySeeds) { RunFiftySeeds(TheRunner(), GetParam(), "scripts/soak --replay="); }
+
+class MachinesSeedsTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(MachinesSeedsTest, FiftySeeds) {
+  RunFiftySeeds(MachinesRunner(), GetParam(), "scripts/soak --machines --replay=");
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SeedsTest, ::testing::Range<uint64_t>(0, kGroups));
+INSTANTIATE_TEST_SUITE_P(Seeds, MachinesSeedsTest,
+                         ::testing::Range<uint64_t>(0, kGroupsOfMachines));
+
+void ExpectEqualRuns(const Runner& runner) {
   for (const uint64_t seed : {1, 5, 14}) {
-    const Outcome once = TheRunner().Run({.seed = seed});
-    const Outcome again = TheRunner().Run({.seed = seed});
+    const Outcome once = runner.Run({.seed = seed});
+    const Outcome again = runner.Run({.seed = seed});
     EXPECT_NE(once.digest, 0u);
     EXPECT_EQ(once.digest, again.digest) << seed;
     EXPECT_EQ(once.events, again.events) << seed;
   }
-  EXPECT_NE(TheRunner().Run({.seed = 1}).digest, TheRunner().Run({.seed = 2}).digest);
+  EXPECT_NE(runner.Run({.seed = 1}).digest, runner.Run({.seed = 2}).digest);
+}
+
+TEST(SimulationTest, EqualSeedsGiveEqualRuns) {
+  ExpectEqualRuns(TheRunner());
+  ExpectEqualRuns(MachinesRunner());
 }
 
 TEST(SimulationTest, WithoutFaultsEverybodyIsAnswered) {
-  const Outcome outcome = TheRunner().Run({.seed = 3, .faults = false});
-  EXPECT_TRUE(outcome.violations.empty()) << Text(outcome);
-  EXPECT_EQ(outcome.lookups_failed, 0u);
-  EXPECT_EQ(outcome.crashes, 0u);
-  EXPECT_GT(outcome.lookups_answered, 2u);
+  for (const Runner* runner : {&TheRunner(), &MachinesRunner()}) {
+    const Outcome outcome = runner->Run({.seed = 3, .faults = false});
+    EXPECT_TRUE(outcome.violations.empty()) << Text(outcome);
+    EXPECT_EQ(outcome.lookups_failed, 0u);
+    EXPECT_EQ(outcome.crashes, 0u);
+    EXPECT_GT(outcome.lookups_answered, 2u);
+  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ struct Flags {
   unsigned jobs = 1;
   bool first = false;   // ends at the first violation
   bool replay = false;  // one run, told in full
+  bool machines = false;
 };
 
 bool Parse(int argc, char** argv, Flags& flags) {
@@ -25,6 +26,8 @@ bool Parse(int argc, char** argv, Flags& flags) {
     absl::string_view argument = argv[i];
     if (argument == "--first") {
       flags.first = true;
+    } else if (argument == "--machines") {
+      flags.machines = true;
     } else if (absl::ConsumePrefix(&argument, "--replay=")) {
       flags.replay = true;
       if (!absl::SimpleAtoi(argument, &flags.seed)) return false;
@@ -50,7 +53,7 @@ void Show(uint64_t seed, const Outcome& outcome) {
 }
 
 int Replay(const Flags& flags) {
-  const Outcome outcome = Runner().Run({.seed = flags.seed, .verbose = true});
+  const Outcome outcome = Runner(flags.machines).Run({.seed = flags.seed, .verbose = true});
   std::fprintf(stderr, "digest %016lx, %lu events in %.1f simulated seconds\n", outcome.digest,
                outcome.events, outcome.simulated_seconds);
   Show(flags.seed, outcome);
@@ -58,7 +61,7 @@ int Replay(const Flags& flags) {
 }
 
 int Soak(const Flags& flags) {
-  const Runner runner;
+  const Runner runner(flags.machines);
   const absl::Time begun = absl::Now();
   absl::Time told = begun;
   uint64_t runs = 0, failed = 0, answered = 0, lookups = 0, rounds = 0, crashes = 0, events = 0;
@@ -96,7 +99,8 @@ int main(int argc, char** argv) {
   Flags flags;
   if (!Parse(argc, argv, flags)) {
     std::fprintf(stderr,
-                 "usage: soak [--seed=FIRST] [--runs=N] [--jobs=N] [--first] | --replay=SEED\n");
+                 "usage: soak [--machines] [--seed=FIRST] [--runs=N] [--jobs=N] [--first] | "
+                 "[--machines] --replay=SEED\n");
     return 2;
   }
   return flags.replay ? Replay(flags) : Soak(flags);

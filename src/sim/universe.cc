@@ -30,7 +30,7 @@ wire::NoiseParameters Noise() {
 
 }  // namespace
 
-Universe::Universe(uint32_t parties) {
+Universe::Universe(const std::vector<uint32_t>& machines) {
   ::shoal::testing::TestRandom random(1);
   wire::Roster draft;
   draft.set_deployment(kDeployment);
@@ -41,7 +41,7 @@ Universe::Universe(uint32_t parties) {
   draft.set_clock_tolerance_s(60);
   draft.set_max_slots(256);
   draft.set_onion_suite(std::string(roster::kOnionSuite));
-  for (uint32_t number = 1; number <= parties; ++number) {
+  for (uint32_t number = 1; number <= machines.size(); ++number) {
     keys_.push_back(signature::SecretKey::Generate(random));
     wire::Party& party = *draft.add_parties();
     party.set_number(number);
@@ -53,7 +53,12 @@ Universe::Universe(uint32_t parties) {
     Digest certificate;
     random.Fill(certificate);
     party.set_tls_certificate_sha256(ToString(certificate));
-    party.set_machines(1);
+    party.set_machines(machines[number - 1]);
+    for (uint32_t rank = 1; rank < party.machines(); ++rank) {
+      const std::string other = absl::StrCat("127.0.0.1:", 7000 + number + 100 * rank);
+      wire::Machine& machine = *party.add_other_machines();
+      number == 1 ? machine.set_client_address(other) : machine.set_peer_address(other);
+    }
   }
   std::vector<wire::RosterShare> shares;
   for (const signature::SecretKey& key : keys_) {
@@ -125,6 +130,13 @@ server::TableEpoch Universe::Epoch(uint64_t epoch, uint32_t party) const {
     out.answers = {*out.holder, table.rows()};
   }
   return out;
+}
+
+uint32_t Universe::FrontendMachine(const std::string& client_address) const {
+  const roster::Party& frontend = roster_->party(1);
+  uint32_t rank = 0;
+  while (frontend.ClientAddress(rank) != client_address) ++rank;
+  return rank;
 }
 
 std::string Universe::Key(size_t i) { return absl::StrCat("key-", i); }

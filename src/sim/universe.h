@@ -21,11 +21,15 @@ inline constexpr size_t kRecords = 10;
 
 class Universe {
  public:
-  explicit Universe(uint32_t parties);
+  // So many parties of one machine each, or parties of so many machines.
+  explicit Universe(uint32_t parties) : Universe(std::vector<uint32_t>(parties, 1)) {}
+  explicit Universe(const std::vector<uint32_t>& machines);
 
   uint32_t parties() const { return static_cast<uint32_t>(keys_.size()); }
   const roster::Roster& roster() const { return *roster_; }
   const wire::SignedRoster& signed_roster() const { return signed_roster_; }
+  // Of the frontend, by its address in the roster.
+  uint32_t FrontendMachine(const std::string& client_address) const;
   const roster::PinnedParties& pins() const { return *pins_; }
   const signature::SecretKey& key(uint32_t party) const { return keys_[party - 1]; }
   // Epochs are numbered from 1.

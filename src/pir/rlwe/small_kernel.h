@@ -45,6 +45,7 @@ struct SmallKernel {
   static constexpr size_t kTileRows = 4;
   // Terms of a sum at most: products are below 2^54, and their sums must stay below 2^63.
   static constexpr size_t kMaxTerms = 512;
+  static constexpr size_t kOrbitWords = 64, kOrbitStride = 80;
 
   const char* name;
 
@@ -78,6 +79,19 @@ struct SmallKernel {
   // [w / 2] if w is even, [(kDegree + w) / 2] if it is odd.
   void (*decompose_dithered)(const Gadget& gadget, const uint32_t* low, const uint32_t* high,
                              const uint64_t* dither, uint32_t* out);
+
+  // Unpacking works on orbits: the kOrbitWords words of a ring element between which tau
+  // (small_public.h) moves words, in the order in which tau takes word j from word j + 1. `rows`
+  // are the orbits of `count` queries, kOrbitStride words apart, of which words [kOrbitWords,
+  // kOrbitStride) are scratch.
+  //
+  // The row of query q becomes tau of it plus the sum over d < digits of the product of words
+  // digit_words[d * kOrbitWords + j] and keys[q][d * kOrbitWords + j]. digits < 16.
+  void (*unpack_step)(uint32_t k, const uint32_t* digit_words, size_t digits,
+                      const uint32_t* const* keys, size_t count, uint32_t* rows);
+  // first becomes node + first; and if `both`, node becomes (node - first) * factor.
+  void (*unpack_split)(uint32_t k, const uint32_t* factor, size_t count, bool both, uint32_t* node,
+                       uint32_t* first);
 
   // a + b and a - b, kDegree words modulo prime k. out may be a or b.
   void (*add)(uint32_t k, const uint32_t* a, const uint32_t* b, uint32_t* out);

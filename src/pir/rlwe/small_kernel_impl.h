@@ -40,6 +40,8 @@ class SmallKernelOf {
             .slide = Slide,
             .decompose = Decompose,
             .decompose_dithered = DecomposeDithered,
+            .unpack_step = UnpackStep,
+            .unpack_split = UnpackSplit,
             .add = AddWords,
             .subtract = SubtractWords,
             .transform = Transform,
@@ -316,6 +318,64 @@ class SmallKernelOf {
       split(number(Lanes::And(r0, low32), Lanes::And(r1, low32), dither + w / 2),
             number(Lanes::Right(r0, 32), Lanes::Right(r1, 32), dither + (kDegree + w) / 2),
             split.mask, out + w);
+    }
+  }
+
+  template <size_t kCount>
+  SHOAL_INLINE static void StepRows(const Prime& prime, const uint32_t* digit_words, size_t digits,
+                                    const uint32_t* const* keys, uint32_t* rows) {
+    constexpr size_t kOrbitWords = SmallKernel::kOrbitWords, kStride = SmallKernel::kOrbitStride;
+    const Lanes low32 = Lanes::Repeat(0xffffffff);
+    for (size_t q = 0; q < kCount; ++q) rows[q * kStride + kOrbitWords] = rows[q * kStride];
+    for (size_t w = 0; w < kOrbitWords; w += kWords) {
+      Lanes even[kCount], odd[kCount];
+      SHOAL_UNROLL for (size_t q = 0; q < kCount; ++q) {
+        const Lanes moved = Lanes::Load(rows + q * kStride + w + 1);
+        even[q] = Lanes::And(moved, low32);
+        odd[q] = Lanes::Right(moved, 32);
+      }
+      for (size_t d = 0; d < digits; ++d) {
+        const Lanes x = Lanes::Load(digit_words + d * kOrbitWords + w), x_odd = Lanes::Right(x, 32);
+        SHOAL_UNROLL for (size_t q = 0; q < kCount; ++q) {
+          const Lanes y = Lanes::Load(keys[q] + d * kOrbitWords + w);
+          even[q] = Lanes::Add(even[q], Lanes::Multiply(x, y));
+          odd[q] = Lanes::Add(odd[q], Lanes::Multiply(x_odd, Lanes::Right(y, 32)));
+        }
+      }
+      SHOAL_UNROLL for (size_t q = 0; q < kCount; ++q) {
+        Join(prime.Reduce58(even[q]), prime.Reduce58(odd[q])).Store(rows + q * kStride + w);
+      }
+    }
+  }
+
+  static void UnpackStep(uint32_t k, const uint32_t* digit_words, size_t digits,
+                         const uint32_t* const* keys, size_t count, uint32_t* rows) {
+    const Prime prime(k);
+    for (; count >= 4; count -= 4, keys += 4, rows += 4 * SmallKernel::kOrbitStride) {
+      StepRows<4>(prime, digit_words, digits, keys, rows);
+    }
+    for (; count > 0; --count, ++keys, rows += SmallKernel::kOrbitStride) {
+      StepRows<1>(prime, digit_words, digits, keys, rows);
+    }
+  }
+
+  static void UnpackSplit(uint32_t k, const uint32_t* factor, size_t count, bool both,
+                          uint32_t* node, uint32_t* first) {
+    const Prime prime(k);
+    const Lanes p = Lanes::Repeat(uint64_t{kPrime[k]} * 0x100000001u);
+    for (size_t q = 0; q < count; ++q) {
+      for (size_t w = 0; w < SmallKernel::kOrbitWords; w += kWords) {
+        const size_t at = q * SmallKernel::kOrbitStride + w;
+        const Lanes a = Lanes::Load(node + at), b = Lanes::Load(first + at);
+        const Lanes sum = Lanes::Add32(a, b), difference = Lanes::Subtract32(a, b);
+        Lanes::Min32(sum, Lanes::Subtract32(sum, p)).Store(first + at);
+        if (!both) continue;
+        const Lanes x = Lanes::Min32(difference, Lanes::Add32(difference, p));
+        const Lanes y = Lanes::Load(factor + w);
+        Join(prime.Reduce58(Lanes::Multiply(x, y)),
+             prime.Reduce58(Lanes::Multiply(Lanes::Right(x, 32), Lanes::Right(y, 32))))
+            .Store(node + at);
+      }
     }
   }
 

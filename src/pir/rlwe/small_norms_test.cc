@@ -149,7 +149,7 @@ class UnpackMap {
         for (size_t i = 0; i < digits.size(); ++i) square_row_[i % kHalf] += std::norm(digits[i]);
       };
       UnpackTree(log, std::min<uint64_t>(count - first, uint64_t{1} << log),
-                 PublicParts(shape, element, 1), apply, leaf);
+                 PublicParts(shape, element, 1), apply, SplitPolynomials, leaf);
     }
   }
   uint64_t count() const { return count_; }

@@ -540,7 +540,7 @@ TEST(SmallPir, ATableTooLargeForMemoryIsRefusedBeforeItIsRead) {
   SHOAL_ASSERT_OK_AND_ASSIGN(const wire::PirSetup setup, SmallPir().ShapeOf(content, {}));
   SHOAL_ASSERT_OK_AND_ASSIGN(const Sizes sizes, SmallPir().SizesOfShape(setup));
   EXPECT_GT(sizes.server_bytes, uint64_t{1} << 42);
-  EXPECT_THAT(SmallPir().CreateServer(content, {}), StatusIs(kExhausted, "smallpir"));
+  EXPECT_THAT(SmallPir().CreateServer(content, {}), StatusIs(kExhausted, "a table for smallpir"));
 }
 
 // Answers do not depend on threads, on the kernel, or on what is answered beside.

@@ -94,6 +94,18 @@ UnpackConstants::UnpackConstants()
     for (uint32_t w = 0; w < kDegree; ++w) {
       from_[k * kDegree + w] = word_of[exponent_of.at(x[w]) * kUnpackExponent % (2 * kDegree)];
     }
+    std::vector<bool> seen(kDegree);
+    for (uint32_t w = 0; w < kDegree; ++w) {
+      if (seen[w]) continue;
+      uint32_t next = w;
+      for (size_t place = 0; place < SmallKernel::kOrbitWords; ++place) {
+        SHOAL_CHECK(!seen[next]);
+        seen[next] = true;
+        orbits_.push_back(next);
+        next = from_[k * kDegree + next];
+      }
+      SHOAL_CHECK(next == w);
+    }
     for (uint32_t level = 0; level < kPackLog; ++level) {
       uint32_t* out = monomials_.data() + level * kPolynomialWords + k * kDegree;
       out[kDegree - (1u << level)] = kPrime[k] - 1;  // X^-m = -X^(d - m)
@@ -105,6 +117,18 @@ UnpackConstants::UnpackConstants()
 void UnpackConstants::Apply(const uint32_t* in, uint32_t* out) const {
   for (size_t k = 0; k < kPrimes; ++k) {
     for (size_t w = k * kDegree; w < (k + 1) * kDegree; ++w) out[w] = in[k * kDegree + from_[w]];
+  }
+}
+
+void SplitPolynomials(uint32_t level, bool both, uint32_t* node, uint32_t* image) {
+  std::vector<uint32_t> difference;
+  if (both) {
+    difference.resize(kPolynomialWords);
+    SubtractPolynomials(node, image, difference.data());
+  }
+  AddPolynomials(node, image, image);
+  if (both) {
+    MultiplyPolynomials(difference.data(), UnpackConstants::Get().InverseMonomial(level), node);
   }
 }
 

@@ -58,25 +58,36 @@ class UnpackConstants {
   const uint32_t* InverseMonomial(uint32_t level) const {
     return monomials_.data() + level * kPolynomialWords;
   }
+  // Which words modulo prime k are in its orbits (small_kernel.h), orbit after orbit. Four of them
+  // share the kernel's blocks.
+  std::span<const uint32_t> Orbits(uint32_t k) const {
+    return std::span(orbits_).subspan(k * kDegree, kDegree);
+  }
 
  private:
   UnpackConstants();
-  std::vector<uint32_t> from_;  // [prime][word]: where tau takes a word from
+  std::vector<uint32_t> from_;    // [prime][word]: where tau takes a word from
+  std::vector<uint32_t> orbits_;  // [prime][orbit][place]
   std::vector<uint32_t> monomials_;
 };
 
 // Unpacks an element with room for 2^log values, value v at coefficient v 2^(kPackLog - log), of
-// which `count` are wanted; of one or of several queries, whose polynomials lie side by side:
+// which `count` are wanted; or some words of it, or those of several queries side by side:
 //
-//   apply(polynomials)   replaces polynomials by what a step of tau makes of them
-//   leaf(v, polynomials) takes value v, in an order that count and log decide
+//   apply(words)                      replaces words by what a step of tau makes of them
+//   split(level, both, node, image)   image becomes node + image; if both are wanted, node becomes
+//                                     (node - image) X^-(2^level)
+//   leaf(v, words)                    takes value v, in an order that count and log decide
 //
 // At level t, from kPackLog - log on, a node's polynomial c becomes c + tau^(2^(5 - t)) c, with the
 // values whose coefficient is no odd multiple of 2^t, and (c - tau^.. c) X^-(2^t), with the others.
 // A leaf is 2^log times the value. Subtrees without wanted values are left out.
-template <typename Apply, typename Leaf>
+template <typename Apply, typename Split, typename Leaf>
 void UnpackTree(uint32_t log, uint64_t count, std::span<const uint32_t> packed, const Apply& apply,
-                const Leaf& leaf);
+                const Split& split, const Leaf& leaf);
+
+// The `split` of whole polynomials.
+void SplitPolynomials(uint32_t level, bool both, uint32_t* node, uint32_t* image);
 
 // a + b and (a - b) c, word by word.
 void AddPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out);
@@ -87,45 +98,33 @@ void MultiplyPolynomials(const uint32_t* a, const uint32_t* b, uint32_t* out);
 
 namespace internal {
 
-template <typename Apply, typename Leaf>
-void UnpackNode(uint32_t log, uint64_t count, uint32_t depth, uint64_t value, uint32_t* nodes,
-                size_t words, const Apply& apply, const Leaf& leaf) {
-  uint32_t* const node = nodes;
+template <typename Apply, typename Split, typename Leaf>
+void UnpackNode(uint32_t log, uint64_t count, uint32_t depth, uint64_t value, uint32_t* node,
+                size_t words, const Apply& apply, const Split& split, const Leaf& leaf) {
   if (depth == log) {
     leaf(value, node);
     return;
   }
-  uint32_t* const image = nodes + words;
+  uint32_t* const image = node + words;
   std::copy_n(node, words, image);
   for (uint32_t i = 0; i < (1u << (log - 1 - depth)); ++i) apply(image);
   // Depth first: the second child waits in the node's place.
   const uint64_t second = value + (uint64_t{1} << depth);
+  split(kPackLog - log + depth, second < count, node, image);
+  UnpackNode(log, count, depth + 1, value, image, words, apply, split, leaf);
   if (second < count) {
-    for (size_t w = 0; w < words; w += kPolynomialWords) {
-      std::array<uint32_t, kPolynomialWords> rest;
-      SubtractPolynomials(node + w, image + w, rest.data());
-      AddPolynomials(node + w, image + w, image + w);
-      MultiplyPolynomials(rest.data(),
-                          UnpackConstants::Get().InverseMonomial(kPackLog - log + depth), node + w);
-    }
-    UnpackNode(log, count, depth + 1, value, image, words, apply, leaf);
-    UnpackNode(log, count, depth + 1, second, node, words, apply, leaf);
-  } else {
-    for (size_t w = 0; w < words; w += kPolynomialWords) {
-      AddPolynomials(node + w, image + w, image + w);
-    }
-    UnpackNode(log, count, depth + 1, value, image, words, apply, leaf);
+    UnpackNode(log, count, depth + 1, second, node, words, apply, split, leaf);
   }
 }
 
 }  // namespace internal
 
-template <typename Apply, typename Leaf>
+template <typename Apply, typename Split, typename Leaf>
 void UnpackTree(uint32_t log, uint64_t count, std::span<const uint32_t> packed, const Apply& apply,
-                const Leaf& leaf) {
+                const Split& split, const Leaf& leaf) {
   std::vector<uint32_t> nodes((kPackLog + 1) * packed.size());
   std::ranges::copy(packed, nodes.begin());
-  internal::UnpackNode(log, count, 0, 0, nodes.data(), packed.size(), apply, leaf);
+  internal::UnpackNode(log, count, 0, 0, nodes.data(), packed.size(), apply, split, leaf);
 }
 
 }  // namespace shoal::pir::rlwe

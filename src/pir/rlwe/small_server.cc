@@ -1,6 +1,7 @@
 #include "src/pir/rlwe/small_server.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <utility>
 
@@ -22,6 +23,10 @@ namespace {
 constexpr size_t kBlock = SmallKernel::kBlock;
 constexpr size_t kBlocks = kDegree / kBlock;
 constexpr size_t kTileRows = SmallKernel::kTileRows;
+constexpr size_t kOrbitWords = SmallKernel::kOrbitWords;
+constexpr size_t kOrbits = kDegree / kOrbitWords;
+// Orbits that share blocks of words.
+constexpr size_t kOrbitsTogether = 4;
 // Positions that are encoded together, so that what is written lies together.
 constexpr uint64_t kEncodedTogether = 4;
 
@@ -30,6 +35,15 @@ void TransformAll(uint32_t* polynomial) {
 }
 void TransformAllBack(uint32_t* polynomial) {
   for (uint32_t k = 0; k < kPrimes; ++k) TransformBack(k, polynomial + k * kDegree);
+}
+
+// The words of an orbit of `count` polynomials.
+void CopyOrbit(const uint32_t* polynomials, size_t count, uint32_t k, size_t orbit, uint32_t* out) {
+  const auto places = UnpackConstants::Get().Orbits(k).subspan(orbit * kOrbitWords, kOrbitWords);
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t* const from = polynomials + i * kPolynomialWords + k * kDegree;
+    for (size_t j = 0; j < kOrbitWords; ++j) out[i * kOrbitWords + j] = from[places[j]];
+  }
 }
 
 // The words of one polynomial among the kernel's vectors, for position i of `terms`.
@@ -171,13 +185,23 @@ void SmallServer::MakePublicParts() {
   For(packed, [&](size_t e) {
     const auto element = static_cast<uint32_t>(e);
     std::vector<uint32_t> image(kPolynomialWords);
-    auto* digits = reinterpret_cast<uint32_t*>(digits_.data()) +
-                   first_automorphism_[e] * kUnpackGadget.digits * kPolynomialWords;
+    std::vector<uint32_t> digits(kUnpackGadget.digits * kPolynomialWords);
+    const uint64_t steps = UnpackSteps(log_of(element), count_of(element));
+    uint64_t step = 0;
     const auto apply = [&](uint32_t* polynomial) {
       UnpackConstants::Get().Apply(polynomial, image.data());
-      PublicDigits(kernel_, kUnpackGadget, image.data(), digits);
-      Dot(kernel_, digits, unpack_key.data(), kUnpackGadget.digits, nullptr, polynomial);
-      digits += kUnpackGadget.digits * kPolynomialWords;
+      PublicDigits(kernel_, kUnpackGadget, image.data(), digits.data());
+      Dot(kernel_, digits.data(), unpack_key.data(), kUnpackGadget.digits, nullptr, polynomial);
+      for (uint32_t k = 0; k < kPrimes; ++k) {
+        for (size_t orbit = 0; orbit < kOrbits; ++orbit) {
+          CopyOrbit(digits.data(), kUnpackGadget.digits, k, orbit,
+                    reinterpret_cast<uint32_t*>(digits_.data()) +
+                        (first_automorphism_[e] * kPrimes * kOrbits +
+                         (k * kOrbits + orbit) * steps + step) *
+                            kUnpackGadget.digits * kOrbitWords);
+        }
+      }
+      ++step;
     };
     const auto leaf = [&](uint64_t v, const uint32_t* polynomial) {
       const uint64_t value = first_of(element) + v;
@@ -191,7 +215,8 @@ void SmallServer::MakePublicParts() {
       Dot(kernel_, of, square_key.data(), kSquareGadget.digits, nullptr,
           product_masks_.data() + value * kPolynomialWords);
     };
-    UnpackTree(log_of(element), count_of(element), expanded(first + element, 1), apply, leaf);
+    UnpackTree(log_of(element), count_of(element), expanded(first + element, 1), apply,
+               SplitPolynomials, leaf);
   });
 }
 
@@ -352,47 +377,92 @@ void SmallServer::Unpack(std::span<const Loan> rooms) const {
     query.product_bodies.resize(value_masks_.size());
   }
   constexpr uint32_t kFirst = kUnpackGadget.digits + kSquareGadget.digits;
+  constexpr uint32_t kDigits = kUnpackGadget.digits;
+  constexpr size_t kStride = SmallKernel::kOrbitStride;
   const uint32_t positions = shape_.position_elements();
-  For(first_automorphism_.size(), [&](size_t e) {
+  // Unpacking moves words within orbits only, so that one orbit after the other is unpacked, of all
+  // queries together: digits are read once, and all else stays in the first cache.
+  constexpr size_t kParts = kPrimes * kOrbits / kOrbitsTogether;
+  For(first_automorphism_.size() * kParts, [&](size_t task) {
+    const size_t e = task / kParts, part = task % kParts;
     const bool position = e < positions;
     const uint32_t log = position ? shape_.pack_log() : kFoldPackLog;
     const uint64_t first = (position ? e : e - positions) << log;
     const uint64_t all = position ? shape_.terms : shape_.fold_values();
-    std::vector<uint32_t> image(kPolynomialWords), packed;
-    for (const Loan& loan : rooms) {
-      const auto at =
-          loan.room().elements.begin() + static_cast<ptrdiff_t>((kFirst + e) * kPolynomialWords);
-      packed.insert(packed.end(), at, at + kPolynomialWords);
-    }
-    const auto* digits = reinterpret_cast<const uint32_t*>(digits_.data()) +
-                         first_automorphism_[e] * kUnpackGadget.digits * kPolynomialWords;
-    const auto apply = [&](uint32_t* polynomials) {
-      for (const Loan& loan : rooms) {
-        UnpackConstants::Get().Apply(polynomials, image.data());
-        Dot(kernel_, digits, loan.room().elements.data(), kUnpackGadget.digits, image.data(),
-            polynomials);
-        polynomials += kPolynomialWords;
+    const uint64_t count = std::min<uint64_t>(all - first, uint64_t{1} << log);
+    const uint64_t steps = UnpackSteps(log, count);
+    std::vector<uint32_t> keys(rooms.size() * kDigits * kOrbitWords),
+        packed(rooms.size() * kStride);
+    std::vector<uint32_t> monomials(kPackLog * kOrbitWords);
+    std::vector<const uint32_t*> key_of(rooms.size());
+    // What is unpacked, [query][orbit][value][place], and where the words of its blocks are there.
+    const size_t leaves_each = kOrbitsTogether * count * kOrbitWords;
+    std::vector<uint32_t> leaves(rooms.size() * leaves_each);
+    std::array<uint32_t, kOrbitsTogether * kOrbitWords> from;
+    for (size_t i = part * kOrbitsTogether; i < (part + 1) * kOrbitsTogether; ++i) {
+      const auto k = static_cast<uint32_t>(i / kOrbits);
+      const size_t orbit = i % kOrbits;
+      const auto places =
+          UnpackConstants::Get().Orbits(k).subspan(orbit * kOrbitWords, kOrbitWords);
+      CopyOrbit(UnpackConstants::Get().InverseMonomial(0), kPackLog, k, orbit, monomials.data());
+      for (size_t q = 0; q < rooms.size(); ++q) {
+        const uint32_t* const elements = rooms[q].room().elements.data();
+        key_of[q] = keys.data() + q * kDigits * kOrbitWords;
+        CopyOrbit(elements, kDigits, k, orbit, keys.data() + q * kDigits * kOrbitWords);
+        CopyOrbit(elements + (kFirst + e) * kPolynomialWords, 1, k, orbit,
+                  packed.data() + q * kStride);
       }
-      digits += kUnpackGadget.digits * kPolynomialWords;
-    };
-    const auto leaf = [&](uint64_t v, const uint32_t* polynomials) {
-      const uint64_t value = first + v, at = value * kPolynomialWords;
-      for (const Loan& loan : rooms) {
-        Room& query = loan.room();
-        if (position) {
-          PlacePosition(polynomials, shape_.terms, value, query.positions.data());
-        } else {
-          // (m, b) with mask a: the product with -s is (b + u, v), where (u, v) encrypts a s^2.
-          std::copy_n(polynomials, kPolynomialWords, query.values.data() + at);
-          AddPolynomials(polynomials, product_masks_.data() + at, query.product_masks.data() + at);
-          Dot(kernel_, value_digits_.data() + at * kSquareGadget.digits,
-              query.elements.data() + kUnpackGadget.digits * kPolynomialWords, kSquareGadget.digits,
-              nullptr, query.product_bodies.data() + at);
+      const auto* digits =
+          reinterpret_cast<const uint32_t*>(digits_.data()) +
+          (first_automorphism_[e] * kPrimes * kOrbits + i * steps) * kDigits * kOrbitWords;
+      const auto apply = [&](uint32_t* rows) {
+        kernel_.unpack_step(k, digits, kDigits, key_of.data(), rooms.size(), rows);
+        digits += kDigits * kOrbitWords;
+      };
+      const auto split = [&](uint32_t level, bool both, uint32_t* node, uint32_t* image) {
+        kernel_.unpack_split(k, monomials.data() + level * kOrbitWords, rooms.size(), both, node,
+                             image);
+      };
+      for (size_t j = 0; j < kOrbitWords; ++j) {
+        from[places[j] % from.size()] =
+            static_cast<uint32_t>((i % kOrbitsTogether * count) * kOrbitWords + j);
+      }
+      const auto leaf = [&](uint64_t v, const uint32_t* rows) {
+        for (size_t q = 0; q < rooms.size(); ++q) {
+          std::copy_n(
+              rows + q * kStride, kOrbitWords,
+              leaves.data() + q * leaves_each + (i % kOrbitsTogether * count + v) * kOrbitWords);
         }
-        polynomials += kPolynomialWords;
+      };
+      UnpackTree(log, count, packed, apply, split, leaf);
+    }
+    // Whole blocks, one after the other.
+    const size_t first_block = part * from.size() / kBlock;
+    for (size_t q = 0; q < rooms.size(); ++q) {
+      Room& query = rooms[q].room();
+      for (size_t block = 0; block < from.size() / kBlock; ++block) {
+        const uint32_t* const places = from.data() + block * kBlock;
+        for (uint64_t v = 0; v < count; ++v) {
+          const uint32_t* const words = leaves.data() + q * leaves_each + v * kOrbitWords;
+          uint32_t* const out =
+              position ? query.positions.data() +
+                             ((first_block + block) * shape_.terms + first + v) * kBlock
+                       : query.values.data() + (first + v) * kPolynomialWords +
+                             (first_block + block) * kBlock;
+          for (size_t j = 0; j < kBlock; ++j) out[j] = words[places[j]];
+        }
       }
-    };
-    UnpackTree(log, std::min<uint64_t>(all - first, uint64_t{1} << log), packed, apply, leaf);
+    }
+  });
+  For(rooms.size() * shape_.fold_values(), [&](size_t i) {
+    Room& query = rooms[i / shape_.fold_values()].room();
+    const uint64_t at = i % shape_.fold_values() * kPolynomialWords;
+    // (m, b) with mask a: the product with -s is (b + u, v), where (u, v) encrypts a s^2.
+    AddPolynomials(query.values.data() + at, product_masks_.data() + at,
+                   query.product_masks.data() + at);
+    Dot(kernel_, value_digits_.data() + at * kSquareGadget.digits,
+        query.elements.data() + kUnpackGadget.digits * kPolynomialWords, kSquareGadget.digits,
+        nullptr, query.product_bodies.data() + at);
   });
 }
 

@@ -103,7 +103,8 @@ class SmallServer final : public Server {
 
   // [slice][prime][block][tile of outputs][term][row of the tile][word]
   PageBuffer table_;
-  PageBuffer digits_;                         // [automorphism][digit], in the order of UnpackTree
+  // [packed element][prime][orbit][automorphism][digit][place], automorphisms in UnpackTree's order
+  PageBuffer digits_;
   std::vector<uint64_t> first_automorphism_;  // of each packed element
   std::vector<uint32_t> position_masks_;      // laid out as the kernel's vectors
   std::vector<uint32_t> value_masks_;         // [value]: of its encryption

@@ -180,7 +180,7 @@ void HintTable::AddChunks(uint32_t first, uint32_t count, BytesView records) {
   }
 }
 
-// For every set a list of places, first the hints', then two lists for each backup.
+// For every set two lists of places, of its halves.
 void HintTable::AddRecords(uint32_t first, std::span<const BytesView> chunks) {
   const GatherKernel& kernel = FastestGather();
   const uint64_t room = std::min<uint64_t>(kSetsTogether, shape_.sets());
@@ -188,6 +188,10 @@ void HintTable::AddRecords(uint32_t first, std::span<const BytesView> chunks) {
   SecretVector<const uint8_t*> places(chunks.size() * room + 1);
   SecretVector<uint32_t> counts(2 * room);
   std::vector<uint8_t*> sums(2 * room);
+  // A hint has half 1 alone. The other one is added up all the same, so that every set takes the
+  // same work whatever its bits are.
+  SecretVector<uint8_t> unused(shape_.record_bytes);
+  const std::vector<uint8_t> zeros(shape_.record_bytes);
   std::array<uint32_t, kChunksTogether> rows;
   for (size_t t = 0; t < chunks.size(); ++t) {
     rows[t] = static_cast<uint32_t>(chunks[t].size() / shape_.record_bytes);
@@ -201,17 +205,20 @@ void HintTable::AddRecords(uint32_t first, std::span<const BytesView> chunks) {
     }
     size_t at = 0, lists = 0;
     for (uint32_t i = 0; i < count; ++i) {
-      for (uint32_t half = backups ? 0 : 1; half < 2; ++half) {
+      for (uint32_t half = 0; half < 2; ++half) {
         const size_t before = at;
         for (uint32_t t = 0; t < chunks.size(); ++t) {
           const Choice choice = choices[t * room + i];
-          places[at] = chunks[t].data() + uint64_t{choice.offset} * shape_.record_bytes;
-          // A place that does not count is overwritten. Behind the table are rows of zeros.
-          at += (choice.bit == half) & (choice.offset < rows[t]);
+          // Behind the table are rows of zeros. A place that does not count is overwritten.
+          places[at] = choice.offset < rows[t]
+                           ? chunks[t].data() + uint64_t{choice.offset} * shape_.record_bytes
+                           : zeros.data();
+          at += choice.bit == half;
         }
         counts[lists] = static_cast<uint32_t>(at - before);
-        sums[lists++] =
-            (backups ? BackupOf(done + i - shape_.hints, half) : ParityOf(done + i)).data();
+        sums[lists++] = backups     ? BackupOf(done + i - shape_.hints, half).data()
+                        : half == 1 ? ParityOf(done + i).data()
+                                    : unused.data();
       }
     }
     kernel.gather(places.data(), counts.data(), lists, shape_.record_bytes, sums.data());

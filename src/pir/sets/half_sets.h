@@ -92,9 +92,8 @@ class SetFunction final : public SetSource {
 };
 
 // The client's side, in memory. Thread-compatible. How long Ask and Finish take depends on the
-// shape and on the number of queries before alone, apart from where in memory they look. How long
-// AddChunks takes depends on the sets,
-// too: a server that gives out the chunks must not be able to time it.
+// shape and on the number of queries before alone, apart from where in memory they look; likewise
+// AddChunks, on the shape alone.
 class HintTable {
  public:
   // `sets` must outlive the object.

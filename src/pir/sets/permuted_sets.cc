@@ -232,7 +232,7 @@ absl::Status PermutedTable::Ask(uint64_t row, RandomSource& random, MutableBytes
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
     exchanged[c] = Uniform(draws[c + 1], shape_.chunk_rows, random);
   }
-  asked_ = {.row = row, .dummy = dummy, .exchanged = std::move(exchanged)};
+  Begin({.row = row, .dummy = dummy, .exchanged = std::move(exchanged)});
   AskAgain(online, offline);
   return absl::OkStatus();
 }
@@ -240,10 +240,9 @@ absl::Status PermutedTable::Ask(uint64_t row, RandomSource& random, MutableBytes
 void PermutedTable::AskAgain(MutableBytes online, MutableBytes offline) const {
   SHOAL_CHECK(online.size() == shape_.query_bytes() && offline.size() == shape_.query_bytes() &&
               asked_.has_value());
-  const uint32_t parity = Find(asked_->row);
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
     const std::span<const uint32_t> one = PermutationOf(c);
-    StoreLe<uint32_t>(&online[c * sizeof(uint32_t)], one[parity]);
+    StoreLe<uint32_t>(&online[c * sizeof(uint32_t)], one[place_]);
     StoreLe<uint32_t>(&offline[c * sizeof(uint32_t)], one[asked_->exchanged[c]]);
   }
   const uint64_t chunk = asked_->row / shape_.chunk_rows;
@@ -264,8 +263,13 @@ absl::Status PermutedTable::Redo(Question question) {
   bool fits = question.dummy < shape_.chunk_rows && question.exchanged.size() == shape_.chunks;
   for (const uint32_t place : question.exchanged) fits = fits && place < shape_.chunk_rows;
   if (!fits) return absl::InvalidArgumentError("permuted sets: no question of this shape");
-  asked_ = std::move(question);
+  Begin(std::move(question));
   return absl::OkStatus();
+}
+
+void PermutedTable::Begin(Question question) {
+  place_ = Find(question.row);
+  asked_ = std::move(question);
 }
 
 SecretVector<uint8_t> PermutedTable::Finish(BytesView online, BytesView offline,
@@ -274,7 +278,7 @@ SecretVector<uint8_t> PermutedTable::Finish(BytesView online, BytesView offline,
               record.size() == shape_.record_bytes && asked_.has_value());
   const uint64_t bytes = shape_.record_bytes;
   const auto chunk = static_cast<uint32_t>(asked_->row / shape_.chunk_rows);
-  std::ranges::copy(ParityOf(Find(asked_->row)), record.begin());
+  std::ranges::copy(ParityOf(place_), record.begin());
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
     const auto other = static_cast<uint8_t>(DifferMask(c, chunk));
     XorMasked(record, online.subspan(c * bytes, bytes), other);
@@ -301,15 +305,14 @@ absl::Status PermutedTable::RedoFinish(BytesView changes) {
 }
 
 void PermutedTable::Exchange(BytesView changes) {
-  const uint32_t place = Find(asked_->row);
   for (uint32_t c = 0; c < shape_.chunks; ++c) {
     const BytesView change =
         changes.subspan(uint64_t{c} * shape_.record_bytes, shape_.record_bytes);
     const uint32_t with = asked_->exchanged[c];
-    Xor(ParityOf(place), change);
+    Xor(ParityOf(place_), change);
     Xor(ParityOf(with), change);
     const uint64_t first = uint64_t{c} * shape_.chunk_rows;
-    std::swap(permutations_[first + place], permutations_[first + with]);
+    std::swap(permutations_[first + place_], permutations_[first + with]);
   }
   asked_.reset();
 }
@@ -317,10 +320,8 @@ void PermutedTable::Exchange(BytesView changes) {
 absl::Status PermutedTable::Change(uint64_t row, BytesView difference) {
   SHOAL_CHECK(difference.size() == shape_.record_bytes);
   if (row >= shape_.rows) return absl::OutOfRangeError("permuted sets: no such row");
-  // Parities that are still to come are made of the new record.
-  const uint32_t parity = Find(row);
-  const uint32_t there = 0 - static_cast<uint32_t>((uint64_t{parity} - parities_added()) >> 63);
-  XorMasked(ParityOf(parity), difference, static_cast<uint8_t>(there));
+  // A parity that is still to come takes the place of what is there, and is made of the new record.
+  Xor(ParityOf(Find(row)), difference);
   return absl::OkStatus();
 }
 

@@ -151,6 +151,7 @@ class PermutedTable {
   absl::Status CheckReady(uint64_t row) const;
   // The place of a row. All of its chunk's are looked at.
   uint32_t Find(uint64_t row) const;
+  void Begin(Question question);
   // For every chunk, adds what leaves one parity and comes to the other; rows change places.
   void Exchange(BytesView changes);
   MutableBytes ParityOf(uint32_t parity) {
@@ -166,6 +167,7 @@ class PermutedTable {
   SecretVector<uint8_t> parities_;
   uint64_t parity_bytes_added_ = 0;
   std::optional<Question> asked_;
+  uint32_t place_ = 0;  // j of the question
 };
 
 // One server: every chunk has `places`, more than chunk_rows, and as many parities.

@@ -1,0 +1,231 @@
+#include "src/shoald/run_calls.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "src/base/status_macros.h"
+#include "src/parallel/task_group.h"
+#include "src/round/header.h"
+
+namespace shoal::shoald {
+namespace {
+
+using wire::FrameType;
+
+// How often a call that waits looks whether it is to go on.
+constexpr std::chrono::milliseconds kLook(100);
+
+wire::ListPart WirePart(const server::Mine& mine, const server::Shipment& shipment) {
+  wire::ListPart part;
+  part.set_from_machine(mine.rank);
+  part.set_to_machine(shipment.to);
+  part.set_attempt(mine.attempt);
+  part.set_records(shipment.part.records);
+  part.set_first(shipment.part.first);
+  part.set_count(shipment.part.count);
+  return part;
+}
+
+// The first error of several calls. Thread-safe.
+class FirstError {
+ public:
+  void Set(const absl::Status& status) {
+    const MutexLock lock(mutex_);
+    if (first_.ok()) first_ = status;
+  }
+  absl::Status Get() const {
+    const MutexLock lock(mutex_);
+    return first_;
+  }
+  bool failed() const { return !Get().ok(); }
+
+ private:
+  mutable Mutex mutex_;
+  absl::Status first_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::Status RunCalls::OfflineRun(const wire::SignedHeader& header, const Mine& mine,
+                                  std::unique_ptr<ByteSource> onions) {
+  const size_t onion_bytes = server::OnionBytesFor(
+      static_cast<uint32_t>(header.header().onion_keys_size()), options_.party);
+  const std::vector<server::Shipment> shipments =
+      server::Shipments(mine.run, mine.rank, options_.machines);
+  std::vector<uint64_t> sizes;
+  for (const server::Shipment& shipment : shipments) {
+    sizes.push_back(shipment.part.count * onion_bytes);
+  }
+  if (mine.run.count * onion_bytes != onions->size()) {
+    return absl::InternalError("not the onions of the run");
+  }
+  FirstError error;
+  TaskGroup calls;  // each waits for the end of the stage
+  const auto cancelled = [&error, &mine, over = Over(round::RoundId(header.header()))] {
+    return error.failed() || over() || (mine.given_up && mine.given_up());
+  };
+  // Parts are made in order, and so they are sent.
+  server::SplitSource(
+      std::move(onions), std::move(sizes),
+      [&](size_t i, absl::StatusOr<std::unique_ptr<ByteSource>> made) {
+        if (!made.ok()) return error.Set(made.status());
+        calls.Spawn(
+            [&, i,
+             part = std::make_shared<std::unique_ptr<ByteSource>>(*std::move(made))]() mutable {
+              wire::OfflineRequest request;
+              *request.mutable_header() = header;
+              *request.mutable_part() = WirePart(mine, shipments[i]);
+              const absl::StatusOr<Answer> answer =
+                  options_.call(shipments[i].to, wire::MakeFrame(FrameType::kOffline, request),
+                                part->get(), 0, cancelled);
+              wire::OfflineResponse response;
+              error.Set(answer.ok() ? wire::ParseFrame(answer->frame, FrameType::kOffline, response)
+                                    : answer.status());
+              part->reset();
+            });
+      });
+  calls.Wait();
+  return error.Get();
+}
+
+// The answers to the queries of a run, on their way from several machines.
+class RunCalls::RunAnswers final : public ByteSource {
+ public:
+  RunAnswers(uint64_t bytes, SpoolPlace* spools) : join_(bytes, spools) {}
+  ~RunAnswers() override {
+    dropped_ = true;
+    join_.Fail(absl::CancelledError("the answers are not read any more"));
+    calls_.Wait();
+  }
+  uint64_t size() const override { return join_.size(); }
+  absl::StatusOr<BytesView> Next() override { return join_.Next(); }
+
+  server::PartJoin& join() { return join_; }
+  bool given_up() const { return dropped_ || error_.failed() || others_failed_; }
+  // Counts towards Wait, whether it succeeds or not. After an error nothing more can be read.
+  void Spawn(std::function<absl::Status(const std::function<void()>& answered)> call) {
+    const MutexLock lock(mutex_);
+    ++waiting_;
+    calls_.Spawn([this, call = std::move(call)] {
+      bool counted = false;
+      const auto answered = [&] {
+        if (std::exchange(counted, true)) return;
+        const MutexLock counting(mutex_);
+        --waiting_;
+        changed_.NotifyAll();
+      };
+      const absl::Status done = call(answered);
+      if (!done.ok()) {
+        // First of all: what it cancels fails after it, and must not take its place.
+        error_.Set(done);
+        join_.Fail(error_.Get());
+      }
+      answered();
+    });
+  }
+  // Waits until all machines answer, or one has failed; or another of this party's calls has.
+  absl::Status Wait(const std::function<bool()>& others_failed) {
+    const MutexLock lock(mutex_);
+    while (waiting_ > 0 && !error_.failed()) {
+      changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLook);
+      if (others_failed && others_failed()) others_failed_ = true;
+    }
+    return error_.Get();
+  }
+
+ private:
+  server::PartJoin join_;
+  std::atomic<bool> dropped_ = false, others_failed_ = false;
+  FirstError error_;
+  Mutex mutex_;
+  CondVar changed_;
+  size_t waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  TaskGroup calls_;
+};
+
+absl::Status RunCalls::FetchPart(const wire::OnlineRequest& request, Bytes queries,
+                                 uint64_t expected, const std::function<bool()>& cancelled,
+                                 const std::function<void()>& answered,
+                                 server::PartJoin::Part& part) const {
+  const uint32_t machine = request.part().to_machine();
+  SHOAL_ASSIGN_OR_RETURN(
+      const Answer answer,
+      options_.call(machine, wire::MakeFrame(FrameType::kOnline, request, std::move(queries)),
+                    nullptr, expected, cancelled));
+  wire::OnlineResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kOnline, response));
+  if (answer.bulk->size() != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("machine ", machine, " of party ",
+                                                   options_.party, " sent ", answer.bulk->size(),
+                                                   " bytes of answers instead of ", expected));
+  }
+  answered();
+  for (;;) {
+    SHOAL_ASSIGN_OR_RETURN(const BytesView piece, answer.bulk->Next());
+    if (piece.empty()) return absl::OkStatus();
+    SHOAL_RETURN_IF_ERROR(part.Take(piece));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::OnlineRun(const Digest& round_id,
+                                                                const Mine& mine,
+                                                                const wire::QueryBatch& queries) {
+  SHOAL_ASSIGN_OR_RETURN(const uint64_t answer_bytes, options_.answer_bytes(round_id));
+  auto answers =
+      std::make_unique<RunAnswers>(queries.positions.size() * answer_bytes, options_.spools);
+  const auto cancelled = [raw = answers.get(), over = Over(round_id)] {
+    return raw->given_up() || over();
+  };
+  uint64_t offset = 0;
+  for (const server::Shipment& shipment :
+       server::Shipments(mine.run, mine.rank, options_.machines)) {
+    const wire::QueryBatch batch = server::CutBatch(queries, mine.run, shipment.part);
+    const uint64_t expected = batch.positions.size() * answer_bytes;
+    SHOAL_ASSIGN_OR_RETURN(auto part, answers->join().Begin(offset, expected));
+    offset += expected;
+    wire::OnlineRequest request;
+    request.set_round_id(ToString(round_id));
+    *request.mutable_part() = WirePart(mine, shipment);
+    answers->Spawn(
+        [this, request = std::move(request), expected, cancelled,
+         encoded = wire::EncodeQueryBatch(batch, static_cast<uint32_t>(shipment.part.count)),
+         part = std::shared_ptr(std::move(part))](const auto& answered) {
+          return FetchPart(request, encoded, expected, cancelled, answered, *part);
+        });
+  }
+  SHOAL_RETURN_IF_ERROR(answers->Wait(mine.given_up));
+  return answers;
+}
+
+absl::Status RunCalls::Offline(const wire::SignedHeader& header,
+                               std::unique_ptr<ByteSource> onions) {
+  const size_t onion_bytes = server::OnionBytesFor(
+      static_cast<uint32_t>(header.header().onion_keys_size()), options_.party);
+  if (onions->size() % onion_bytes != 0) return absl::InternalError("not a list of onions");
+  const uint64_t records = onions->size() / onion_bytes;
+  {
+    const MutexLock lock(mutex_);
+    std::erase_if(lists_,
+                  [this](const auto& list) { return !options_.answer_bytes(list.first).ok(); });
+    lists_[round::RoundId(header.header())] = records;
+  }
+  return OfflineRun(header, {0, ++attempts_, {records, 0, records}}, std::move(onions));
+}
+
+absl::StatusOr<std::unique_ptr<ByteSource>> RunCalls::Online(const Digest& round_id,
+                                                             BytesView queries) {
+  uint64_t records;
+  {
+    const MutexLock lock(mutex_);
+    const auto list = lists_.find(round_id);
+    if (list == lists_.end()) return absl::FailedPreconditionError("no list was sent");
+    records = list->second;
+  }
+  SHOAL_ASSIGN_OR_RETURN(const wire::QueryBatch batch,
+                         wire::DecodeQueryBatch(queries, static_cast<uint32_t>(records)));
+  return OnlineRun(round_id, {0, ++attempts_, {records, 0, records}}, batch);
+}
+
+}  // namespace shoal::shoald
