@@ -174,8 +174,10 @@ absl::Status HintlessServer::MakePacks(std::span<const size_t> packs,
     rooms.push_back(std::move(room));
   }
   std::atomic<size_t> next = 0;
-  Mutex mutex;
-  size_t done = 0;
+  struct {
+    Mutex mutex;
+    size_t count ABSL_GUARDED_BY(mutex) = 0;
+  } done;
   const auto work = [&](size_t begin, size_t end) {
     for (size_t worker = begin; worker < end; ++worker) {
       HintRows hint(*matrix_, columns_, kernel_);
@@ -185,9 +187,9 @@ absl::Status HintlessServer::MakePacks(std::span<const size_t> packs,
             std::min<size_t>(kDegree, shape_.outputs() - first),
             [&](size_t r, uint32_t* words) { hint.Row(first + r, words); }, rooms[worker],
             digits(packs[i]));
-        const MutexLock lock(mutex);
-        ++done;
-        if (progress) progress(done, packs.size());
+        const MutexLock lock(done.mutex);
+        ++done.count;
+        if (progress) progress(done.count, packs.size());
       }
     }
   };
