@@ -449,7 +449,8 @@ absl::Status PirService::Reload(ServedTable next, const std::function<absl::Stat
         return server.status();
       }
     }
-    // What is refreshed in place can no longer fail: its delta may be nearly as long as the hint.
+    // What is refreshed in place has memory from here on: its delta may be nearly as long as the
+    // hint.
     SHOAL_RETURN_IF_ERROR(CheckMemory(refresh_bytes, "what changed of the hints"));
   }
   if (commit) SHOAL_RETURN_IF_ERROR(commit());
@@ -472,11 +473,12 @@ absl::Status PirService::Reload(ServedTable next, const std::function<absl::Stat
       }
       const Stopwatch stopwatch;
       auto delta = served.server->Refresh(content, changed);
-      SHOAL_CHECK(delta.ok());
       SetSetupSeconds(*engine, stopwatch.Seconds());
-      if (pir::SetupId(served.server->setup()) != served.id) {
+      if (!delta.ok() || pir::SetupId(served.server->setup()) != served.id) {
         const std::string name(engine->name());
-        spdlog::warn("{}: what this server kept was not the table's: the hint is made anew", name);
+        spdlog::warn("{}: the server is made anew: {}", name,
+                     delta.ok() ? "what it kept was not the table's" : delta.status().ToString());
+        delta = std::nullopt;
         absl::StatusOr<pir::Made> anew = Make(*engine, content, served.setup, /*products=*/false);
         if (!anew.ok()) {
           // Clients take the signed setup alone, and this server refuses queries that name it.
@@ -485,7 +487,6 @@ absl::Status PirService::Reload(ServedTable next, const std::function<absl::Stat
           continue;
         }
         served.server = std::move(anew->server);
-        delta->reset();
       }
       to_keep.push_back(served.server.get());
       // Clients take no other delta than the signed one.

@@ -180,10 +180,10 @@ absl::StatusOr<Frame> CallService(shoald::PirService& service, const Frame& requ
   return frame;
 }
 
-// SimplePIR's.
-wire::SignedPirSetup SignedSetupOf(shoald::PirService& service) {
+wire::SignedPirSetup SignedSetupOf(shoald::PirService& service,
+                                   absl::string_view engine = "simplepir") {
   wire::GetPirSetupRequest request;
-  request.set_engine("simplepir");
+  request.set_engine(std::string(engine));
   wire::GetPirSetupResponse response;
   const auto frame = CallService(service, wire::MakeFrame(FrameType::kGetPirSetup, request));
   SHOAL_CHECK(frame.ok());
@@ -971,6 +971,77 @@ TEST(EngineSim, ANewEpochEndsWorkOnHints) {
   SHOAL_EXPECT_OK(service->Reload(world.SignSetups(world.MakeTable(2, 100, 128), {&engine})));
   asks.join();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, "told to end"));
+}
+
+// A server whose refresh fails, as one does whose public parts do not suit the content.
+class UnrefreshedServer final : public pir::Server {
+ public:
+  explicit UnrefreshedServer(std::unique_ptr<pir::Server> server) : server_(std::move(server)) {}
+  const wire::PirSetup& setup() const override { return server_->setup(); }
+  uint64_t max_request_bytes() const override { return server_->max_request_bytes(); }
+  std::vector<absl::StatusOr<Bytes>> Answer(
+      pir::Role role, std::span<const pir::RequestView> requests) const override {
+    return server_->Answer(role, requests);
+  }
+  absl::StatusOr<double> RefreshShare(const pir::Content&,
+                                      std::span<const uint64_t>) const override {
+    return 0.1;
+  }
+  absl::StatusOr<std::optional<pir::Delta>> Refresh(const pir::Content&,
+                                                    std::span<const uint64_t>) override {
+    return absl::InvalidArgumentError("too noisy");
+  }
+
+ private:
+  const std::unique_ptr<pir::Server> server_;
+};
+class UnrefreshedEngine final : public pir::Engine {
+ public:
+  absl::string_view name() const override { return of_.name(); }
+  std::span<const pir::Role> roles() const override { return of_.roles(); }
+  bool keeps_state() const override { return of_.keeps_state(); }
+  absl::StatusOr<wire::PirSetup> ShapeOf(const pir::Content& content,
+                                         const pir::ServerOptions& options) const override {
+    return of_.ShapeOf(content, options);
+  }
+  absl::StatusOr<pir::Sizes> SizesOfShape(const wire::PirSetup& shape) const override {
+    return of_.SizesOfShape(shape);
+  }
+  pir::Work WorkOf(const wire::PirSetup& shape, double together) const override {
+    return of_.WorkOf(shape, together);
+  }
+  absl::StatusOr<std::unique_ptr<pir::Server>> CreateServer(
+      const pir::Content& content, pir::ServerOptions options) const override {
+    ++made;
+    SHOAL_ASSIGN_OR_RETURN(auto server, of_.CreateServer(content, std::move(options)));
+    return std::make_unique<UnrefreshedServer>(std::move(server));
+  }
+  absl::StatusOr<std::unique_ptr<pir::Session>> OpenSession(
+      std::span<const wire::PirSetup> setups, const pir::SessionOptions& options) const override {
+    return of_.OpenSession(setups, options);
+  }
+  mutable std::atomic<int> made = 0;
+
+ private:
+  const pir::Engine& of_ = pir::rlwe::Hintless();
+};
+
+// A server that cannot be refreshed is made anew, by the parties who sign and by those who serve.
+TEST(EngineSim, AServerThatCannotBeRefreshedIsMadeAnew) {
+  const UnrefreshedEngine engine;
+  World world;
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto service,
+      shoald::PirService::Create(&world.roster(),
+                                 world.SignSetups(world.MakeTable(1, 100, 128), {&engine}),
+                                 {.engines = {&engine}, .pool = &world.pool()}));
+  auto next = world.SignSetups(world.MakeTable(2, 100, 128), {&engine});
+  const std::string setup = next.setups.at(&engine).setup().SerializeAsString();
+  const int made = engine.made;
+  SHOAL_ASSERT_OK(service->Reload(std::move(next)));
+  EXPECT_EQ(engine.made, made + 1);
+  // What it answers is of the new setup.
+  EXPECT_EQ(SignedSetupOf(*service, "hintless").setup().SerializeAsString(), setup);
 }
 
 // A batch over chunks through the service is what the engine's server answers.

@@ -144,6 +144,12 @@ absl::StatusOr<std::unique_ptr<HintlessServer>> HintlessServer::Create(const Con
                          lwe::LoadMatrix(content, server->matrix_setup_, options.pool));
   std::vector<size_t> all(shape.packs());
   for (size_t p = 0; p < all.size(); ++p) all[p] = p;
+  const size_t rooms = std::min<size_t>({all.size(), HintlessShape::kPacksTogether,
+                                         options.pool == nullptr ? 1 : options.pool->size()});
+  for (size_t i = 0; i < rooms; ++i) {
+    SHOAL_ASSIGN_OR_RETURN(Packer::Room room, Packer::Room::Create());
+    server->rooms_.push_back(std::move(room));
+  }
   SHOAL_RETURN_IF_ERROR(server->MakePacks(all, options.progress));
   return server;
 }
@@ -166,13 +172,7 @@ absl::StatusOr<std::unique_ptr<HintlessServer>> HintlessServer::CreateAtFirstDra
 
 absl::Status HintlessServer::MakePacks(std::span<const size_t> packs,
                                        const std::function<void(uint64_t, uint64_t)>& progress) {
-  const size_t workers = std::min<size_t>(
-      {packs.size(), HintlessShape::kPacksTogether, pool_ == nullptr ? 1 : pool_->size()});
-  std::vector<Packer::Room> rooms;
-  for (size_t i = 0; i < workers; ++i) {
-    SHOAL_ASSIGN_OR_RETURN(Packer::Room room, Packer::Room::Create());
-    rooms.push_back(std::move(room));
-  }
+  const size_t workers = std::min(packs.size(), rooms_.size());
   std::atomic<size_t> next = 0;
   struct {
     Mutex mutex;
@@ -185,7 +185,7 @@ absl::Status HintlessServer::MakePacks(std::span<const size_t> packs,
         const size_t first = packs[i] * kDegree;
         packs_[packs[i]] = packer_.Make(
             std::min<size_t>(kDegree, shape_.outputs() - first),
-            [&](size_t r, uint32_t* words) { hint.Row(first + r, words); }, rooms[worker],
+            [&](size_t r, uint32_t* words) { hint.Row(first + r, words); }, rooms_[worker],
             digits(packs[i]));
         const MutexLock lock(done.mutex);
         ++done.count;
@@ -409,7 +409,8 @@ absl::StatusOr<std::optional<Delta>> HintlessServer::Refresh(
         matrix_->Set(run.first_row + w, run.column, before[i * shape_.record_bytes + w]);
       }
     }
-    SHOAL_RETURN_IF_ERROR(MakePacks(packs, nullptr));
+    // The same packs as before: they were made once, in the same memory.
+    SHOAL_CHECK(MakePacks(packs, nullptr).ok());
     return absl::InvalidArgumentError(made.message());
   }
   lwe::SetEpoch(content, setup_);

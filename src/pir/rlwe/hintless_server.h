@@ -83,7 +83,7 @@ class HintlessServer final : public Server {
   HintlessServer(const wire::PirSetup& setup, const HintlessShape& shape,
                  const ServerOptions& options, const Kernels& kernels);
 
-  // Makes these packs. FAILED_PRECONDITION as Create.
+  // Makes these packs. FAILED_PRECONDITION as Create; it takes no memory that is not there.
   absl::Status MakePacks(std::span<const size_t> packs,
                          const std::function<void(uint64_t, uint64_t)>& progress);
   uint32_t* digits(size_t pack) {
@@ -115,6 +115,8 @@ class HintlessServer final : public Server {
   std::optional<lwe::ByteMatrix> matrix_;
   std::vector<Packer::Made> packs_;
   PageBuffer digits_;  // [pack]
+  // Kept, so that a refresh cannot fail for lack of memory when half of it is done.
+  std::vector<Packer::Room> rooms_;
 };
 
 }  // namespace shoal::pir::rlwe

@@ -75,10 +75,14 @@ absl::StatusOr<Proposal> ProposeSetup(const Engine& engine, const table::Previou
     if (WorthRefreshing(*made.server, content, changed)) {
       // A refresh takes as much as its delta has bytes.
       SHOAL_RETURN_IF_ERROR(CheckMemory(made.server->hint().size(), "what changed of the hint"));
-      SHOAL_ASSIGN_OR_RETURN(const std::optional<Delta> delta,
-                             made.server->Refresh(content, changed));
-      if (delta.has_value()) proposal.setup.set_delta_digest(ToString(DeltaDigest(*delta)));
-      proposal.server = std::move(made.server);
+      const absl::StatusOr<std::optional<Delta>> delta = made.server->Refresh(content, changed);
+      if (delta.ok()) {
+        if (delta->has_value()) proposal.setup.set_delta_digest(ToString(DeltaDigest(**delta)));
+        proposal.server = std::move(made.server);
+      } else if (!absl::IsInvalidArgument(delta.status())) {
+        return delta.status();
+      }
+      // The content does not fit this server: a new one is made.
     }
   }
   if (proposal.server == nullptr) {
