@@ -113,6 +113,7 @@ class SmallPir(runner.Study):
             plots.logarithmic(axis)
             axis.set(xlabel="kiB a query, up and down", ylabel="ms a query, server",
                      title=f"{mib} MiB" if mib < 1024 else "1 GiB (figure 2)")
+            axis.set_ylim(30, 20_000)  # one scale for all
             axis.minorticks_off()
             axis.set_xticks([256, 512, 1024], labels=["256", "512", "1,024"])
         return [(figure, "Theirs: one thread, Azure Esv5 and Easv6; figure 2 and tables 3 to 5. Ours: one thread, processor time, medians; points "
