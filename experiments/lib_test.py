@@ -138,9 +138,23 @@ class PaperTest(unittest.TestCase):
         self.assertEqual((line["rows"], line["query_ms"], line["recursion_ms"]), (2**22, 89, 61))
         # Nothing is stated, which is not nought.
         self.assertIsNone(paper.treepir("figure7", system="prp-pir")[0]["query_ms"])
-        for read in (paper.piano, paper.treepir):
+        for read in (paper.piano, paper.treepir, paper.smallpir):
             with self.assertRaises(KeyError):
                 read("figure33")
+
+    def test_small_pir_tables_agree_but_for_two_rows(self):
+        self.assertEqual([len(paper.smallpir(f"table{i}")) for i in range(1, 7)], [17, 21, 5, 4, 3, 3])
+        # One key for 2^k values takes k 2^(k - 1) automorphisms, k keys take one less than there are values.
+        for line in paper.smallpir("table1", system="smallpir"):
+            log = math.log2(line["packed"])
+            self.assertEqual((line["depth"], line["count"]),
+                             (line["packed"] - 1, log * line["packed"] / 2) if line["keys"] == 1 else (log, line["packed"] - 1))
+        differ = {}
+        for line in paper.smallpir("table3"):
+            for other in paper.smallpir("table2"):
+                if other["configuration"] == line["configuration"] and other["request_kib"] != line["request_kib"]:
+                    differ[line["configuration"]] = other["request_kib"], line["request_kib"]
+        self.assertEqual(differ, {"1gb-b": (232, 278), "1gb-c": (350, 378)})
 
     def test_table_3_is_the_formula_at_the_epsilon_that_we_say(self):
         for line in paper.table3():

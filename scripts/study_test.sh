@@ -61,6 +61,14 @@ grep -q 'rows a function of their number, preparation extrapolated<' "$TEST_TMPD
 grep -q '^figure8,treepir,4096,16,0,3,0,1,1,2,.*,3,' "$TEST_TMPDIR/treepir/points.csv" &&
   grep -q '^figure8,permuted,4096,16,32,3,0,1,1,2,.*,3,' "$TEST_TMPDIR/treepir/points.csv" ||
   fail "treepir: $(cat "$TEST_TMPDIR/treepir/points.csv")"
+grep -q '^1,2048,1,[a-z0-9]*,512,2048,54,1,1,256,1,.*,4,[0-9.e-]*,[0-9.e-]*,["A-Z]' "$TEST_TMPDIR/smallpir/points.csv" &&
+  grep -q '^1,16384,1,[a-z0-9]*,64,2048,54,1,8,64,0,.*,4,[0-9.e-]*,[0-9.e-]*,["A-Z]' "$TEST_TMPDIR/smallpir/points.csv" ||
+  fail "smallpir: $(cat "$TEST_TMPDIR/smallpir/points.csv")"
+code=0; "$SHOAL_BIN/pir/rlwe/small_benchmark" --mibs 1 >/dev/null 2>"$work/words" || code=$?
+[ "$code" = 2 ] && grep -q -- --record-bytes "$work/words" || fail "small_benchmark with an unknown option: code $code"
+for cell in 1gb-b 232 278; do
+  grep -q "<td>$cell</td>" "$TEST_TMPDIR/smallpir/index.html" || fail "smallpir does not show what the paper's tables say of 1gb-b: $cell"
+done
 grep -q '^measured,online,1,20,192,2,1,1,4,20,.*,192,' "$TEST_TMPDIR/machines/points.csv" &&
   grep -q '^modelled,both,1,100000,1000000,8,' "$TEST_TMPDIR/machines/points.csv" ||
   fail "machines: $(cat "$TEST_TMPDIR/machines/points.csv")"

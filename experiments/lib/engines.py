@@ -14,7 +14,12 @@ ANSWERED_A_SECOND = 8e9
 
 def run(bench, folder, name, *words):
     """What a program of a study prints, as a dictionary of text."""
-    command = [os.path.join(bench.programs.directory, os.pardir, "experiments", folder, name), *map(str, words)]
+    return run_of_src(bench, os.path.join(os.pardir, "experiments", folder, name), *words)
+
+
+def run_of_src(bench, name, *words):
+    """What a program below src prints."""
+    command = [os.path.join(bench.programs.directory, name), *map(str, words)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode == 3:
         raise chain.WrongAnswers(done.stderr.strip())

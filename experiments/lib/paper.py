@@ -66,3 +66,8 @@ def piano(source, **where):
 def treepir(source, **where):
     """Lines of TreePIR's figures 7 to 9."""
     return _lines("treepir.csv", ("source", "system"), "TreePIR", source, where)
+
+
+def smallpir(source, **where):
+    """Lines of Small PIR's tables 1 to 6."""
+    return _lines("smallpir.csv", ("source", "system", "configuration"), "Small PIR", source, where)
