@@ -41,7 +41,6 @@ absl::StatusOr<std::unique_ptr<HintlessClient>> HintlessClient::Create(const wir
 }
 
 HintlessAsked HintlessClient::Ask(uint64_t row, RandomSource& random) const {
-  SHOAL_CHECK(row < setup_.rows());
   const uint64_t wanted = row / shape_.rows_per_column;
   HintlessAsked asked;
   asked.place = row % shape_.rows_per_column;

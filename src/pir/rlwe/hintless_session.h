@@ -35,8 +35,9 @@ class HintlessClient {
   const wire::PirSetup& setup() const { return setup_; }
   const HintlessShape& shape() const { return shape_; }
 
-  // A query for the row, which is below the setup's rows (checked). Neither time nor addresses
-  // depend on the row, but for a division of it.
+  // A query for the row. Callers check that there is such a row, since looking would be a branch on
+  // it; beyond the setup's rows, what comes back are zeros or other bytes. Neither time nor
+  // addresses depend on the row, but for divisions of it.
   HintlessAsked Ask(uint64_t row, RandomSource& random) const;
   // The record. INVALID_ARGUMENT for a wrong length. Constant-time as Ask.
   absl::StatusOr<SecretVector<uint8_t>> Recover(const HintlessAsked& asked, BytesView answer) const;
