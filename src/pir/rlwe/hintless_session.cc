@@ -41,10 +41,9 @@ absl::StatusOr<std::unique_ptr<HintlessClient>> HintlessClient::Create(const wir
 }
 
 HintlessAsked HintlessClient::Ask(uint64_t row, RandomSource& random) const {
-  SHOAL_CHECK(row < setup_.rows());
   const uint64_t wanted = row / shape_.rows_per_column;
   HintlessAsked asked;
-  asked.place = row % shape_.rows_per_column;
+  asked.place = {row % shape_.rows_per_column};
 
   // There are thousands of samples, so they come from a stream cipher under one seed.
   const Seed seed = random.NewSeed();
@@ -150,9 +149,10 @@ absl::StatusOr<SecretVector<uint8_t>> HintlessClient::Recover(const HintlessAske
           ((value + (uint64_t{1} << (kByteShift - 1))) >> kByteShift) + lwe::kMaxPlaintext);
     }
   }
+  SHOAL_CHECK(asked.place.size() == 1);
   SecretVector<uint8_t> record(setup_.record_bytes());
   for (uint64_t row = 0; row < shape_.rows_per_column; ++row) {
-    const auto take = static_cast<uint8_t>(EqualMask(row, asked.place));
+    const auto take = static_cast<uint8_t>(EqualMask(row, asked.place[0]));
     const uint8_t* const from = column.data() + row * record.size();
     for (size_t i = 0; i < record.size(); ++i) record[i] |= take & from[i];
   }

@@ -22,7 +22,7 @@ namespace shoal::pir::rlwe {
 struct HintlessAsked {
   Bytes query;                    // as it is sent
   SecretVector<uint32_t> secret;  // transformed
-  uint64_t place = 0;             // of the row in its column
+  SecretVector<uint64_t> place;   // one number: of the row in its column
 };
 
 // Makes queries and reads answers. Immutable, thread-safe.
@@ -35,8 +35,9 @@ class HintlessClient {
   const wire::PirSetup& setup() const { return setup_; }
   const HintlessShape& shape() const { return shape_; }
 
-  // A query for the row, which is below the setup's rows (checked). Neither time nor addresses
-  // depend on the row, but for a division of it.
+  // A query for the row. Callers check that there is such a row, since looking would be a branch on
+  // it; beyond the setup's rows, what comes back are zeros or other bytes. Neither time nor
+  // addresses depend on the row, but for divisions of it.
   HintlessAsked Ask(uint64_t row, RandomSource& random) const;
   // The record. INVALID_ARGUMENT for a wrong length. Constant-time as Ask.
   absl::StatusOr<SecretVector<uint8_t>> Recover(const HintlessAsked& asked, BytesView answer) const;

@@ -16,6 +16,7 @@
 #include "src/parallel/thread_pool.h"
 #include "src/pir/lwe/gaussian.h"
 #include "src/pir/lwe/lwe.h"
+#include "src/pir/lwe/rounding.h"
 #include "src/pir/rlwe/small_public.h"
 #include "src/pir/rlwe/small_server.h"
 #include "src/pir/rlwe/small_session.h"
@@ -321,6 +322,63 @@ TEST(SmallPir, DitherDependsOnTheWholeQuery) {
   }
   EXPECT_EQ(seeds.size(), 5u);
   EXPECT_TRUE(seeds.contains(SmallDitherSeed(query)));
+}
+
+// Without folds, masks are the same for all queries until they are rounded: up or down as the
+// query's dither says, so that they differ where two dithers do, and by one step at most.
+TEST(SmallPir, MasksAreRoundedByTheDitherOfTheirQuery) {
+  World world(kDegree, {.group_rows = 1, .slices = 1, .terms = 3, .folds = 0});
+  std::vector<uint32_t> unrounded[2], rounded[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const Bytes query = world.client->Ask(1, world.random).query;
+    SHOAL_ASSERT_OK_AND_ASSIGN(unrounded[i], world.server->Unrounded(query));
+    unrounded[i].resize(kPolynomialWords);
+    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, AnswerOne(*world.server, query));
+    rounded[i].resize(kDegree);
+    SHOAL_ASSERT_OK(lwe::ParseRounded(BytesView(answer).first(kDegree * kAnswerMaskBits / 8),
+                                      32 - kAnswerMaskBits, rounded[i]));
+  }
+  EXPECT_EQ(unrounded[0], unrounded[1]);
+  constexpr uint32_t kStep = 1u << (32 - kAnswerMaskBits);
+  int different = 0;
+  for (size_t w = 0; w < kDegree; ++w) {
+    const uint32_t difference = rounded[0][w] - rounded[1][w];
+    EXPECT_TRUE(difference == 0 || difference == kStep || difference == 0 - kStep) << w;
+    different += difference != 0;
+  }
+  // With f of a step to round, two dithers differ with probability 2 f (1 - f), a third in the
+  // mean. Five deviations.
+  EXPECT_NEAR(different, kDegree / 3.0, 5 * std::sqrt(kDegree * 2 / 9.0));
+}
+
+// Two queries that are the same but for a coefficient which no value is taken from have nothing
+// different in them but their dithers. The mask of a folded sum depends on these.
+TEST(SmallPir, FoldedSumsAreDecomposedWithTheDitherOfTheirQuery) {
+  World world(kTinyBytes, kTiny);
+  const SmallShape& shape = world.client->shape();
+  const SmallAsked asked = world.client->Ask(4, world.random);
+  // Value v is taken from coefficients that are 4 v modulo 64; there are fewer than 16 values.
+  ASSERT_LT(shape.fold_values(), (1u << kFoldPackLog));
+  std::vector<uint32_t> unused(kPolynomialWords), element(kPolynomialWords);
+  for (uint32_t k = 0; k < kPrimes; ++k) {
+    unused[k * kDegree + ((1u << kPackLog) - (1u << (kPackLog - kFoldPackLog)))] = 1;
+    Transform(k, unused.data() + k * kDegree);
+  }
+  // The last element.
+  const size_t at = asked.query.size() - kElementBytes;
+  SHOAL_ASSERT_OK(ReadResidues(BytesView(asked.query).subspan(at), element));
+  AddPolynomials(element.data(), unused.data(), element.data());
+  Bytes other = ToBytes(BytesView(asked.query).first(at));
+  AppendResidues(element, other);
+  ASSERT_NE(other, asked.query);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto one, world.server->Unrounded(asked.query));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto two, world.server->Unrounded(other));
+  size_t different = 0;
+  for (size_t w = 0; w < kPolynomialWords; ++w) different += one[w] != two[w];
+  EXPECT_GT(different, kPolynomialWords / 2);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, AnswerOne(*world.server, other));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto record, world.client->Recover(asked, answer));
+  EXPECT_TRUE(std::ranges::equal(record, world.records.at(4)));
 }
 
 // What is sent depends on the number of keys alone; the server's call takes nothing but the bytes

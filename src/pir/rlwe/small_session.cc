@@ -58,7 +58,7 @@ SmallAsked SmallClient::Ask(uint64_t row, RandomSource& random) const {
   const uint64_t group = row / shape_.group_rows;
   const uint64_t position = group % shape_.terms, output = group / shape_.terms;
   SmallAsked asked;
-  asked.place = row % shape_.group_rows;
+  asked.place = {row % shape_.group_rows};
 
   // There are thousands of samples, so they come from a stream cipher under one seed.
   const Seed seed = random.NewSeed();
@@ -199,10 +199,11 @@ absl::StatusOr<SecretVector<uint8_t>> SmallClient::Recover(const SmallAsked& ask
                                                            BytesView answer) const {
   SecretVector<uint32_t> coefficients;
   SHOAL_RETURN_IF_ERROR(Unmask(asked, answer, coefficients));
+  SHOAL_CHECK(asked.place.size() == 1);
   // Every row of the group is looked at, and one is taken.
   SecretVector<uint8_t> record(setup_.record_bytes());
   for (uint64_t row = 0; row < shape_.group_rows; ++row) {
-    const auto take = static_cast<uint8_t>(EqualMask(row, asked.place));
+    const auto take = static_cast<uint8_t>(EqualMask(row, asked.place[0]));
     for (size_t i = 0; i < record.size(); ++i) {
       const uint32_t value = coefficients[row * record.size() + i];
       record[i] |= take & static_cast<uint8_t>((value + (1u << (kAnswerMaskBits - 9))) >>

@@ -22,7 +22,7 @@ namespace shoal::pir::rlwe {
 struct SmallAsked {
   Bytes query;                    // as it is sent
   SecretVector<uint32_t> secret;  // transformed
-  uint64_t place = 0;             // of the row in its group
+  SecretVector<uint64_t> place;   // one number: of the row in its group
 };
 
 // Makes queries and reads answers. Immutable, thread-safe.

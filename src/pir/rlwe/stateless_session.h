@@ -26,8 +26,14 @@ class StatelessBatch final : public Batch {
   StatelessBatch(const Client* client, const Wanted& wanted, uint64_t per_step)
       : client_(*client),
         per_step_(per_step),
-        rows_(wanted.rows.begin(), wanted.rows.end()),
-        keys_(wanted.keys) {}
+        wanted_(wanted.rows.size()),
+        rows_(wanted.keys),
+        keys_(wanted.keys) {
+    // Row 0 stands in for keys that are not there. Stand-ins are asked for, recovered and kept
+    // until the end like others, so that the time of a request does not tell them.
+    std::ranges::copy(wanted.rows, rows_.begin());
+    records_.reserve(keys_ * client_.setup().record_bytes());
+  }
 
   uint64_t steps() const override { return (keys_ - done_ + per_step_ - 1) / per_step_; }
 
@@ -39,9 +45,7 @@ class StatelessBatch final : public Batch {
     request.answer_bytes = count * client_.shape().answer_bytes();
     request.body.reserve(count * client_.shape().query_bytes());
     for (uint64_t i = 0; i < count; ++i) {
-      // Row 0 stands in for keys that are not there.
-      const uint64_t row = done_ + i < rows_.size() ? rows_[done_ + i] : 0;
-      asked_.push_back(client_.Ask(row, random));
+      asked_.push_back(client_.Ask(rows_[done_ + i], random));
       Append(request.body, asked_.back().query);
       asked_.back().query = {};
     }
@@ -58,13 +62,10 @@ class StatelessBatch final : public Batch {
                                                         client_.setup().engine(), answers[0].size(),
                                                         asked_.size() * each));
     }
-    // Stand-ins are recovered, too, so that the time of the next request does not tell them.
     for (size_t i = 0; i < asked_.size(); ++i) {
       SHOAL_ASSIGN_OR_RETURN(const SecretVector<uint8_t> record,
                              client_.Recover(asked_[i], answers[0].subspan(i * each, each)));
-      if (done_ + i < rows_.size()) {
-        records_.insert(records_.end(), record.begin(), record.end());
-      }
+      records_.insert(records_.end(), record.begin(), record.end());
     }
     done_ += asked_.size();
     asked_.clear();
@@ -73,6 +74,7 @@ class StatelessBatch final : public Batch {
 
   SecretVector<uint8_t> TakeRecords() override {
     SHOAL_CHECK(steps() == 0);
+    records_.resize(wanted_ * client_.setup().record_bytes());
     return std::move(records_);
   }
 
@@ -81,7 +83,8 @@ class StatelessBatch final : public Batch {
 
   const Client& client_;
   const uint64_t per_step_;
-  const SecretVector<uint64_t> rows_;
+  const uint64_t wanted_;        // keys that are no stand-ins, the first ones
+  SecretVector<uint64_t> rows_;  // of every key
   const uint64_t keys_;
   uint64_t done_ = 0;
   std::vector<Asked> asked_;
