@@ -265,8 +265,10 @@ absl::Status EngineClient::CheckRecords(std::span<const uint64_t> rows, BytesVie
 }
 
 absl::Status EngineClient::BringForward(pir::Session& session, const wire::SignedPirSetup& setup) {
+  // What a new session would fetch: a hint for all clients, or one that is made for this one.
+  const uint64_t anew = std::max(costs_.bytes.hint_bytes, costs_.bytes.prepare_bytes);
   const absl::StatusOr<pir::Delta> delta = FetchDelta(
-      *session.behind(), setup, CallTo(0),
+      *session.behind(), setup, anew, CallTo(0),
       [this](uint64_t done, uint64_t total) {
         environment_.Count("fetching what changed", done, total);
       },

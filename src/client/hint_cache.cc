@@ -348,14 +348,14 @@ absl::StatusOr<std::unique_ptr<pir::Session>> ObtainHint(
 }
 
 absl::StatusOr<pir::Delta> FetchDelta(
-    const Digest& from, const wire::SignedPirSetup& to, const EngineCall& call,
+    const Digest& from, const wire::SignedPirSetup& to, uint64_t max_bytes, const EngineCall& call,
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch) {
   Fetcher fetcher(call, progress, fetch, kHintPieceBytes);
   wire::GetPirDeltaRequest request;
   request.set_engine(to.setup().engine());
   request.set_from_setup_id(ToString(from));
   SHOAL_ASSIGN_OR_RETURN(const auto head, AskForDelta(request, to, fetcher));
-  if (head.total_bytes() > to.setup().hint_bytes()) {
+  if (head.total_bytes() > max_bytes) {
     return absl::NotFoundError("no delta that is worth it");
   }
   SHOAL_RETURN_IF_ERROR(CheckMemory(head.total_bytes(), "what changed"));

@@ -63,10 +63,11 @@ absl::StatusOr<std::unique_ptr<pir::Session>> ObtainHint(
     uint32_t piece_bytes = kHintPieceBytes);
 
 // The delta from the setup `from` to that of `to`, which all parties signed, for a session that is
-// kept elsewhere. NOT_FOUND: there is none, or it is longer than the hint. DATA_LOSS or
-// INVALID_ARGUMENT: what the server sends is not the signed one. RESOURCE_EXHAUSTED: no memory.
+// kept elsewhere. NOT_FOUND: there is none, or it is longer than `max_bytes`, what a new session
+// would fetch. DATA_LOSS or INVALID_ARGUMENT: what the server sends is not the signed one.
+// RESOURCE_EXHAUSTED: no memory.
 absl::StatusOr<pir::Delta> FetchDelta(
-    const Digest& from, const wire::SignedPirSetup& to, const EngineCall& call,
+    const Digest& from, const wire::SignedPirSetup& to, uint64_t max_bytes, const EngineCall& call,
     const std::function<void(uint64_t done, uint64_t total)>& progress, HintFetch& fetch);
 
 }  // namespace shoal::client

@@ -206,6 +206,7 @@ class DirectTransport final : public client::Transport {
   std::function<void(Frame&)> spoil_delta = nullptr;
   std::vector<FrameType> calls;
   std::vector<size_t> call_bytes;
+  Bytes last_query;  // also one that was cut off
   bool hung_up = false;
 
   absl::StatusOr<wire::GetDeploymentResponse> GetDeployment(
@@ -223,6 +224,7 @@ class DirectTransport final : public client::Transport {
   absl::StatusOr<Frame> CallEngine(const Frame& request, uint64_t max_bulk) override {
     calls.push_back(request.type);
     call_bytes.push_back(request.bulk.size());
+    if (request.type == FrameType::kPirQuery) last_query = request.bulk;
     hung_up = false;
     if (request.type == FrameType::kGetPirHint && pieces_left-- <= 0) {
       return absl::UnavailableError("cut off");
@@ -776,6 +778,61 @@ TEST_P(PairSim, AsksTwoPartiesAndGoesOnAfterARestart) {
     EXPECT_EQ(ToString(results[2].value), "value 10 1");
     EXPECT_EQ(Calls(), (std::vector<size_t>{before[0] + 3, before[1] + 3}));
   }
+}
+
+// A new epoch is followed by what changed, and the query whose answers were lost is sent again in
+// it: the same bytes behind the setup's id.
+TEST_P(PairSim, ALostAnswerAndAnEpoch) {
+  // One value changes: a delta of a few rows.
+  const auto table = [&](uint64_t epoch) {
+    table::RecordSet set("records");
+    for (uint64_t i = 0; i < 2000; ++i) {
+      const std::string value = absl::StrCat("value ", i, i == 20 ? absl::StrCat(" ", epoch) : "");
+      SHOAL_CHECK(set.Add(AsBytes(absl::StrCat("key-", i)), AsBytes(value), i + 1).ok());
+    }
+    return world_.Sign(set, epoch, 128, /*dense=*/false);
+  };
+  const auto reload = [&](uint64_t epoch) {
+    const shoald::ServedTable next = world_.SignSetups(table(epoch), {&engine()});
+    for (const auto& service : services_) SHOAL_ASSERT_OK(service->Reload(next));
+  };
+  const auto first = table(1);
+  Serve(first);
+  Serve(first);
+  FetchDeployment();
+  OpenClient();
+  SHOAL_ASSERT_OK(client_->Prepare());
+  transports_[1]->queries_left = 1;
+  EXPECT_THAT(LookUp({"key-7", "key-20"}), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
+  transports_[1]->queries_left = 1 << 30;
+  const std::vector<Bytes> lost = {transports_[0]->last_query, transports_[1]->last_query};
+  reload(2);
+  FetchDeployment();
+  OpenClient();
+  SHOAL_ASSERT_OK(client_->Prepare());
+  EXPECT_TRUE(client_->hint_fetch().by_delta);
+  EXPECT_EQ(transports_[0]->calls, (std::vector{FrameType::kGetPirSetup, FrameType::kGetPirDelta,
+                                                FrameType::kGetPirDelta, FrameType::kPirQuery}));
+  EXPECT_EQ(transports_[1]->calls, (std::vector{FrameType::kGetPirSetup, FrameType::kPirQuery}));
+  for (size_t server = 0; server < 2; ++server) {
+    const Bytes& again = transports_[server]->last_query;
+    EXPECT_NE(again, lost[server]) << "another setup's id";
+    EXPECT_EQ(ToBytes(BytesView(again).subspan(sizeof(Digest))),
+              ToBytes(BytesView(lost[server]).subspan(sizeof(Digest))));
+  }
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUp({"key-20", "key-7", "nobody"}));
+  EXPECT_EQ(ToString(results[0].value), "value 20 2");
+  EXPECT_EQ(ToString(results[1].value), "value 7");
+  EXPECT_EQ(results[2].outcome, Lookup::Outcome::kAbsent);
+  // A client that has not noticed the next one yet.
+  reload(3);
+  EXPECT_THAT(LookUp({"key-20"}), StatusIs(absl::StatusCode::kFailedPrecondition, "another setup"));
+  FetchDeployment();
+  OpenClient();
+  SHOAL_ASSERT_OK(client_->Prepare());
+  EXPECT_TRUE(client_->hint_fetch().by_delta);
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto last, LookUp({"key-20"}));
+  EXPECT_EQ(ToString(last[0].value), "value 20 3");
 }
 
 // Two servers that state different setups are asked for nothing, and nothing is spent.

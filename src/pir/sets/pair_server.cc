@@ -23,6 +23,7 @@ PairServer::PairServer(wire::PirSetup setup, Lengths lengths, PageBuffer table,
       table_(std::move(table)),
       pool_(options.pool),
       heavy_pool_(options.heavy_pool),
+      stop_heavy_(options.stop_heavy),
       id_(SetupId(setup_)) {}
 
 void PairServer::LoadRows(const Content& content, const ServerOptions& options,
@@ -70,6 +71,12 @@ absl::StatusOr<std::optional<Delta>> PairServer::Refresh(const Content& content,
   id_ = SetupId(setup_);
   if (!changes.has_value()) return std::optional<Delta>();
   return std::optional<Delta>({.from = from, .to = setup_, .changes = *std::move(changes)});
+}
+
+absl::Status PairServer::Stopped() const {
+  return absl::FailedPreconditionError(
+      Says("the table has a new epoch, and no more hints of the one before are made: ask for the "
+           "setup again"));
 }
 
 std::string PairServer::Says(absl::string_view what) const {

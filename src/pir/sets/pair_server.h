@@ -8,6 +8,7 @@
 #ifndef SHOAL_SRC_PIR_SETS_PAIR_SERVER_H_
 #define SHOAL_SRC_PIR_SETS_PAIR_SERVER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -51,6 +52,9 @@ class PairServer : public Server {
 
   BytesView table() const { return table_; }
   ThreadPool* heavy_pool() const { return heavy_pool_; }
+  // What MakeHints returns once stop_heavy() is true.
+  const std::atomic<bool>* stop_heavy() const { return stop_heavy_; }
+  absl::Status Stopped() const;
 
  private:
   std::string Says(absl::string_view what) const;
@@ -62,6 +66,7 @@ class PairServer : public Server {
   PageBuffer table_;
   ThreadPool* const pool_;
   ThreadPool* const heavy_pool_;
+  const std::atomic<bool>* const stop_heavy_;
   Digest id_;
 };
 

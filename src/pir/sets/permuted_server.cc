@@ -1,6 +1,7 @@
 #include "src/pir/sets/permuted_server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "src/pir/pages.h"
 #include "src/pir/sets/pair_server.h"
 #include "src/pir/sets/permuted_pir.h"
+#include "src/storage/memory.h"
 #include "src/storage/page_buffer.h"
 
 namespace shoal::pir::sets {
@@ -36,11 +38,16 @@ class PermutedServer final : public PairServer {
     }
     const uint32_t count = std::min(PermutedPartOf(shape_), shape_.chunk_rows - first);
     const uint64_t bytes = shape_.record_bytes;
+    SHOAL_RETURN_IF_ERROR(CheckMemory(sizeof(uint32_t) * shape_.places() + count * bytes,
+                                      "permuted: the parities of one client"));
     Bytes parities(count * bytes);
-    const ParityMaker maker(shape_, seed, heavy_pool());
+    const ParityMaker maker(shape_, seed, heavy_pool(), stop_heavy());
+    std::atomic<bool> made = true;
     const auto make = [&](size_t begin, size_t end) {
-      maker.Make(records(), first + static_cast<uint32_t>(begin),
-                 MutableBytes(parities).subspan(begin * bytes, (end - begin) * bytes));
+      if (!maker.Make(records(), first + static_cast<uint32_t>(begin),
+                      MutableBytes(parities).subspan(begin * bytes, (end - begin) * bytes))) {
+        made = false;
+      }
     };
     constexpr size_t kTogether = 256;
     if (heavy_pool() == nullptr) {
@@ -48,6 +55,7 @@ class PermutedServer final : public PairServer {
     } else {
       heavy_pool()->ParallelFor(count, kTogether, make);
     }
+    if (!made) return Stopped();
     return parities;
   }
 

@@ -71,11 +71,12 @@ absl::StatusOr<PermutedShape> PermutedShapeFor(uint64_t rows, uint32_t record_by
 }
 
 SecretVector<uint32_t> PermutationsOf(const PermutedShape& shape, const Seed& seed,
-                                      ThreadPool* pool) {
+                                      ThreadPool* pool, const std::atomic<bool>* stop) {
   SHOAL_CHECK(IsShape(shape));
   SecretVector<uint32_t> all(shape.places());
   const auto draw = [&](size_t begin, size_t end) {
     for (size_t chunk = begin; chunk < end; ++chunk) {
+      if (stop != nullptr && stop->load(std::memory_order_relaxed)) return;
       const std::span<uint32_t> one =
           std::span(all).subspan(chunk * shape.chunk_rows, shape.chunk_rows);
       SeededRandom random(seed.view(), "shoal permuted rows v1", chunk);
@@ -93,10 +94,11 @@ SecretVector<uint32_t> PermutationsOf(const PermutedShape& shape, const Seed& se
   return all;
 }
 
-ParityMaker::ParityMaker(const PermutedShape& shape, const Seed& seed, ThreadPool* pool)
-    : shape_(shape), permutations_(PermutationsOf(shape, seed, pool)) {}
+ParityMaker::ParityMaker(const PermutedShape& shape, const Seed& seed, ThreadPool* pool,
+                         const std::atomic<bool>* stop)
+    : shape_(shape), stop_(stop), permutations_(PermutationsOf(shape, seed, pool, stop)) {}
 
-void ParityMaker::Make(BytesView records, uint32_t first, MutableBytes out) const {
+bool ParityMaker::Make(BytesView records, uint32_t first, MutableBytes out) const {
   const uint64_t count = out.size() / shape_.record_bytes;
   SHOAL_CHECK(records.size() == shape_.rows * shape_.record_bytes &&
               out.size() % shape_.record_bytes == 0 && first <= shape_.chunk_rows &&
@@ -108,6 +110,7 @@ void ParityMaker::Make(BytesView records, uint32_t first, MutableBytes out) cons
   std::vector<uint32_t> counts(kTogether);
   std::ranges::fill(out, uint8_t{0});
   for (uint64_t done = 0; done < count; done += kTogether) {
+    if (stopped()) return false;
     const uint64_t together = std::min<uint64_t>(kTogether, count - done);
     size_t at = 0;
     for (uint64_t i = 0; i < together; ++i) {
@@ -122,6 +125,7 @@ void ParityMaker::Make(BytesView records, uint32_t first, MutableBytes out) cons
     }
     kernel.gather(places.data(), counts.data(), together, shape_.record_bytes, sums.data());
   }
+  return !stopped();
 }
 
 absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, BytesView query,

@@ -26,6 +26,7 @@
 #ifndef SHOAL_SRC_PIR_SETS_PERMUTED_SETS_H_
 #define SHOAL_SRC_PIR_SETS_PERMUTED_SETS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -63,23 +64,30 @@ absl::StatusOr<PermutedShape> PermutedShapeFor(uint64_t rows, uint32_t record_by
 // The permutations that a seed stands for, of all chunks one after the other: p_i(j) is at
 // i * chunk_rows + j. Those of chunk i are drawn by Fisher and Yates's shuffle from SeededRandom's
 // stream i. The client and the offline server must draw the same ones. With a pool, chunks are
-// drawn on its threads.
+// drawn on its threads. Once `stop` is true no further chunk is drawn, and what is returned is
+// worth nothing.
 SecretVector<uint32_t> PermutationsOf(const PermutedShape& shape, const Seed& seed,
-                                      ThreadPool* pool = nullptr);
+                                      ThreadPool* pool = nullptr,
+                                      const std::atomic<bool>* stop = nullptr);
 
 // The offline server's part for one client. Thread-compatible. What it holds the server knows; it
 // must not reach the online server.
 class ParityMaker {
  public:
-  // Takes places() * 4 bytes of memory, whatever the seed.
-  ParityMaker(const PermutedShape& shape, const Seed& seed, ThreadPool* pool = nullptr);
+  // Takes places() * 4 bytes of memory, whatever the seed. `stop` outlives the maker.
+  ParityMaker(const PermutedShape& shape, const Seed& seed, ThreadPool* pool = nullptr,
+              const std::atomic<bool>* stop = nullptr);
 
   // Writes the parities first, first + 1, .., as many as `out` has room for (checked: whole ones,
-  // below chunk_rows), over `records`, the table's rows one after the other.
-  void Make(BytesView records, uint32_t first, MutableBytes out) const;
+  // below chunk_rows), over `records`, the table's rows one after the other. False if `stop` became
+  // true meanwhile: then they are not the parities.
+  bool Make(BytesView records, uint32_t first, MutableBytes out) const;
 
  private:
+  bool stopped() const { return stop_ != nullptr && stop_->load(std::memory_order_relaxed); }
+
   const PermutedShape shape_;
+  const std::atomic<bool>* const stop_;
   const SecretVector<uint32_t> permutations_;
 };
 
