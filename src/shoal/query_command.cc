@@ -287,6 +287,20 @@ absl::Status ObtainAhead(Session& session, uint32_t slots, client::BeyondPhi bey
   return absl::OkStatus();
 }
 
+// What a lookup with wrong records means for a session that is kept.
+std::string AfterWrongRecords(const pir::Engine& engine) {
+  // Its servers' answers are verified before they are used: what is left is what was prepared.
+  if (engine.name() == "permuted") {
+    return "the offline server made a wrong XOR when the session was prepared. No lookup mends "
+           "this, and others will fail: prepare again with `shoal prepare --anew`, which that "
+           "server can see, and take for a sign that a row was among those of its wrong XOR";
+  }
+  return "the session goes on as if nothing had happened, and whoever answered wrongly learns "
+         "nothing from that. Hints that were made with a wrong answer wait for a right one: a "
+         "later lookup may fail once more. `shoal prepare --anew` ends the session, which can be "
+         "seen";
+}
+
 absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool json_wanted, JsonWanted(values, "tsv"));
   const uint64_t ahead = cli::NumberOr(values, "obtain", 0);
@@ -345,11 +359,7 @@ absl::Status RunQuery(const Connector& connect, const cli::Values& values, cli::
   SHOAL_RETURN_IF_ERROR(session->LookUp(keys, results));
   session->TellCosts();
   if (results.failed() > 0 && engine != nullptr && engine->keeps_state()) {
-    session->console().Warn(absl::StrCat(
-        engine->name(),
-        ": the session goes on as if nothing had happened, and whoever answered wrongly learns "
-        "nothing from that. Hints that were made with a wrong answer wait for a right one: a later "
-        "lookup may fail once more. `shoal prepare --anew` ends the session, which can be seen"));
+    session->console().Warn(absl::StrCat(engine->name(), ": ", AfterWrongRecords(*engine)));
   }
   return OutcomeOf(results);
 }

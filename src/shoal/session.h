@@ -111,7 +111,8 @@ class Session {
     // Of an engine that keeps state: what is there is complete, though it may be spent.
     bool ready() const;
     uint64_t left() const { return client->budget().value_or(~uint64_t{0}); }
-    bool unlimited() const { return client->prepared() && !client->budget().has_value(); }
+    // Also while a query whose answers were lost waits: the next lookup sends it again.
+    bool unlimited() const { return ready() && !client->budget().has_value(); }
   };
   // FAILED_PRECONDITION: another process uses the session's file. INVALID_ARGUMENT: it is of the
   // same parties in swapped roles, and is not given up.

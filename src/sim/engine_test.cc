@@ -806,6 +806,12 @@ TEST_P(PairSim, ALostAnswerAndAnEpoch) {
   EXPECT_THAT(LookUp({"key-7", "key-20"}), StatusIs(absl::StatusCode::kUnavailable, "cut off"));
   transports_[1]->queries_left = 1 << 30;
   const std::vector<Bytes> lost = {transports_[0]->last_query, transports_[1]->last_query};
+  // What `shoal prepare` looks at: a query waits, and yet nothing more is to be prepared.
+  OpenClient();
+  SHOAL_ASSERT_OK(client_->Open());
+  EXPECT_FALSE(client_->prepared());
+  EXPECT_EQ(client_->progress().done, client_->progress().total);
+  EXPECT_EQ(client_->budget(), std::nullopt);
   reload(2);
   FetchDeployment();
   OpenClient();

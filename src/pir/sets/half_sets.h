@@ -92,8 +92,9 @@ class SetFunction final : public SetSource {
 };
 
 // The client's side, in memory. Thread-compatible. How long Ask and Finish take depends on the
-// shape and on the number of queries before alone, apart from where in memory they look; likewise
-// AddChunks, on the shape alone.
+// shape and on the number of queries before alone, apart from where in memory they look. AddChunks
+// adds up as many records whatever the sets are, but in lists whose lengths are those of the sets'
+// halves, and from places that are theirs: how long it takes can depend on the sets, too.
 class HintTable {
  public:
   // `sets` must outlive the object.

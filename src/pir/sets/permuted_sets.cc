@@ -172,6 +172,12 @@ absl::Status AnswerPermuted(const PermutedShape& shape, BytesView records, Bytes
   return absl::OkStatus();
 }
 
+// The vector wipes itself.
+PermutedTable::Question::~Question() {
+  sodium_memzero(&row, sizeof row);
+  sodium_memzero(&dummy, sizeof dummy);
+}
+
 PermutedTable::PermutedTable(const PermutedShape& shape, SecretVector<uint32_t> permutations)
     : shape_(shape), permutations_(std::move(permutations)), parities_(shape.parity_bytes()) {
   SHOAL_CHECK(IsShape(shape) && permutations_.size() == shape.places());

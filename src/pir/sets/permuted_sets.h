@@ -128,6 +128,7 @@ class PermutedTable {
     uint64_t row = 0;
     uint32_t dummy = 0;                // d
     SecretVector<uint32_t> exchanged;  // r_i of every chunk
+    ~Question();
   };
   const std::optional<Question>& asked() const { return asked_; }
 
