@@ -28,9 +28,9 @@ WINDOW_S = 6 * 3600
 # If the study stood still for longer than this during a round, the round's times are not kept.
 _LONGEST_PAUSE_S = 3
 _ATTEMPTS = 5
-# Time limit for an engine to make its hint.
 # Engines of two servers: the parties that are them, offline first.
-_TWO_SERVERS = {"treepir": (1, 2)}
+_TWO_SERVERS = {"treepir": (1, 2), "permuted": (1, 2)}
+# Time limit for an engine to make its hint.
 _ENGINE_START_S = 1800
 # The most slots that a roster allows (src/roster/roster.h).
 _MAX_SLOTS = 1 << 28

@@ -29,6 +29,7 @@ _OURS = {"linestyle": "-"}
 _THEIRS = {"linestyle": "--", "markerfacecolor": "white"}
 BLUE, GREEN, PURPLE, RED = "#1764ab", "#2a9d5c", "#7b3fa0", "#c0392b"
 ORANGE, BROWN, GRAY, BLACK = "#d9730d", "#8c564b", "#6b6b6b", "#222222"
+TEAL, PINK = "#138d90", "#d6569a"
 
 
 def ours(color, marker="o", label=None):

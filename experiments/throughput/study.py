@@ -8,7 +8,8 @@ from lib import chain, crossover, paper, plots, results, runner
 
 # Engines of this repository that are measured beside the chain, over the same tables: (name, label, color).
 _OWN = (("simplepir", "SimplePIR", plots.BLACK), ("doublepir", "DoublePIR", plots.GRAY),
-        ("piano", "Piano", plots.RED), ("treepir", "TreePIR", plots.PURPLE))
+        ("piano", "Piano", plots.RED), ("treepir", "TreePIR", plots.PURPLE), ("permuted", "SinglePass", plots.PINK),
+        ("smallpir", "Small PIR", plots.TEAL), ("hintless", "SimplePIR without a hint", plots.ORANGE))
 
 # Other engines' results: CSV with at least engine, records, queries and online_s of the columns of lib/results.py.
 ENGINES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engines")
@@ -102,10 +103,13 @@ class Throughput(runner.ChainStudy):
             "quick": [("simplepir", 10_000, 16, 2000), ("simplepir", 100_000, 16, 2000),
                       ("doublepir", 1000, 1, 128),
                       ("piano", 10_000, 16, 100), ("piano", 100_000, 16, 500),
-                      ("treepir", 10_000, 16, 500), ("treepir", 100_000, 16, 500)],
+                      ("treepir", 10_000, 16, 500), ("treepir", 100_000, 16, 500),
+                      ("permuted", 10_000, 16, 500), ("permuted", 100_000, 16, 500),
+                      ("smallpir", 10_000, 16, 200), ("smallpir", 100_000, 16, 200),
+                      ("hintless", 10_000, 16, 500), ("hintless", 100_000, 16, 500)],
             "full": [("simplepir", n, 16, 5000) for n in (1000, 10_000, 100_000, 1_000_000, 2_500_000)]
                     + [("doublepir", n, 1, 256) for n in (1000, 10_000, 100_000)]
-                    + [(engine, n, 16, queries) for engine in ("piano", "treepir")
+                    + [(engine, n, 16, queries) for engine in ("piano", "treepir", "permuted", "smallpir", "hintless")
                        for n, queries in ((10_000, 100), (100_000, 500), (1_000_000, 1000), (2_500_000, 1000))],
         }[size]
         # Sorted beside the chain's points of the same table, as they share its deployment.
