@@ -13,8 +13,7 @@
 #include "src/base/status_macros.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"
-#include "src/pir/testing/memory_store.h"
-#include "src/pir/testing/records.h"
+#include "src/pir/sets/pair_fixture.h"
 
 namespace shoal::pir::sets {
 namespace {
@@ -29,73 +28,18 @@ constexpr auto kPrecondition = absl::StatusCode::kFailedPrecondition;
 constexpr uint64_t kRows = 300;
 constexpr uint32_t kRecordBytes = 20;
 
-class TreePirTest : public ::testing::Test {
+class TreePirTest : public testing::PairFixture {
  protected:
   // Small PIR reads answers if `read`, although that saves nothing where records are short.
   explicit TreePirTest(uint64_t rows = kRows, uint32_t record_bytes = kRecordBytes,
                        bool read = false)
-      : records_(rows, record_bytes) {
+      : PairFixture(TreePir(), rows, record_bytes) {
+    if (!read) return;
     ServerOptions options;
-    if (read) {
-      options.shape = TreePir().ShapeOf(records_.content(), {}).value();
-      options.shape->set_shape(EncodeTreeSetupShape(3, /*read=*/true));
-    }
-    for (auto& server : servers_) {
-      auto made = TreePir().CreateServer(records_.content(), options);
-      SHOAL_EXPECT_OK(made.status());
-      server = *std::move(made);
-    }
+    options.shape = TreePir().ShapeOf(records_.content(), {}).value();
+    options.shape->set_shape(EncodeTreeSetupShape(3, /*read=*/true));
+    MakeServers(options);
   }
-  // With what is on disk, as after a start of the process.
-  std::unique_ptr<Session> Open() {
-    store_.emplace(MemoryStore::Disk(store_->disk()));
-    auto session = TryOpen();
-    SHOAL_EXPECT_OK(session.status());
-    return *std::move(session);
-  }
-  absl::StatusOr<std::unique_ptr<Session>> TryOpen() {
-    const wire::PirSetup setups[] = {servers_[0]->setup(), servers_[1]->setup()};
-    return TreePir().OpenSession(setups, {.store = &*store_});
-  }
-  absl::StatusOr<Bytes> Send(const Request& request) {
-    const RequestView view = {.kind = request.kind, .count = request.count, .body = request.body};
-    sent_.push_back(request);
-    const size_t server = request.role == Role::kOffline ? 0 : 1;
-    auto answers = servers_[server]->Answer(request.role, {&view, 1});
-    if (answers[0].ok()) {
-      EXPECT_EQ(answers[0]->size(), request.answer_bytes);
-    }
-    return answers[0];
-  }
-  void Prepare(Session& session) {
-    while (session.needed(1) == Session::Need::kRequests) {
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Request request, session.Prepare(random_));
-      SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes answer, Send(request));
-      SHOAL_ASSERT_OK(session.TakePrepared(answer));
-    }
-  }
-  void Fetch(Session& session, const std::vector<uint64_t>& rows, uint64_t keys) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto batch, session.Ask({.rows = rows, .keys = keys}));
-    Bytes expected;
-    for (const uint64_t row : rows) Append(expected, records_.at(row));
-    while (batch->steps() > 0) Step(*batch);
-    const auto fetched = batch->TakeRecords();
-    EXPECT_EQ(ToBytes(fetched), expected);
-  }
-  void Step(Batch& batch) {
-    SHOAL_ASSERT_OK_AND_ASSIGN(const auto requests, batch.Next(random_));
-    ASSERT_EQ(requests.size(), 2u);
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes offline, Send(requests[0]));
-    SHOAL_ASSERT_OK_AND_ASSIGN(const Bytes online, Send(requests[1]));
-    const BytesView answers[] = {offline, online};
-    SHOAL_ASSERT_OK(batch.Finish(answers));
-  }
-
-  Records records_;
-  std::unique_ptr<Server> servers_[2];  // offline, online
-  std::optional<MemoryStore> store_{std::in_place};
-  TestRandom random_{1};
-  std::vector<Request> sent_;
 };
 
 TEST_F(TreePirTest, RecordsComeBackInEveryRun) {
