@@ -39,7 +39,7 @@ LAYERS = {
     "pir/registry": ["pir", "pir/lwe", "pir/rlwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
-    "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
+    "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "storage", "table", "wire"],
     "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
