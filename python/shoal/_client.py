@@ -29,7 +29,7 @@ class ProgressKind(enum.Enum):
     WARN = 2
     #: ``done`` of ``total`` steps of the stage ``text``.
     COUNT = 3
-    #: What it waits for, and that this is due at ``due``, seconds since 1970.
+    #: What it waits for, and that this is due at ``due`` at the latest, seconds since 1970.
     WAIT = 4
 
 

@@ -88,7 +88,7 @@ class LookupTest(Case):
         waits = [one for one in said if one.kind is shoal.ProgressKind.WAIT]
         self.assertGreater(len(waits), 0)
         for one in waits:
-            self.assertLess(abs(one.due - time.time()), 1000)
+            self.assertTrue(-60 < one.due - time.time() < 2 * 3600, one.due)  # at the latest
         self.assertNotIn("key-7", " ".join(texts))
 
     def test_several_threads_take_turns_and_other_states_do_not_wait(self):

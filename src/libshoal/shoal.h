@@ -189,7 +189,7 @@ enum {
   SHOAL_TELL = 1,  /* what it does: `text` */
   SHOAL_WARN = 2,  /* what a person should know: `text` */
   SHOAL_COUNT = 3, /* `done` of `total` steps of the stage `text` */
-  SHOAL_WAIT = 4   /* what it waits for, and that this is due at `due`, seconds since 1970 */
+  SHOAL_WAIT = 4   /* what it waits for, and that this is due at `due` at the latest, seconds since 1970 */
 };
 typedef struct shoal_progress {
   size_t size; /* of this structure, for later fields */
