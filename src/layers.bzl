@@ -39,11 +39,12 @@ LAYERS = {
     "pir/registry": ["pir", "pir/lwe", "pir/rlwe", "pir/sets"],
     "pir/setup": ["base", "pir", "roster", "storage", "table", "wire"],
     "server": ["base", "machines", "noise", "onion", "parallel", "roster", "round", "sharing", "shuffle", "storage", "wire"],
-    "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
+    "client": ["base", "net", "noise", "onion", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "sharing", "storage", "table", "wire"],
     "crowd": ["base", "client", "onion", "parallel", "pir", "roster", "round", "storage", "table", "wire"],
     "plan": ["base", "machines", "noise", "onion", "parallel", "pir", "pir/registry", "round", "server", "sharing", "shuffle", "signature", "storage", "table", "wire"],
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
+    "libshoal": ["base", "client", "parallel", "pir", "pir/registry"],
     "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
     "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],

@@ -245,7 +245,8 @@ absl::StatusOr<round::Round> ChainClient::VerifyHeld(HeldRound& held) {
 }
 
 absl::Status ChainClient::AfterFailure(HeldRound& held, const absl::Status& failed) {
-  if (absl::IsUnavailable(failed)) return failed;
+  // Whoever cancels a lookup may go on with it later, as after a crash.
+  if (absl::IsUnavailable(failed) || absl::IsCancelled(failed)) return failed;
   if (absl::IsFailedPrecondition(failed) || absl::IsNotFound(failed)) {
     SHOAL_ASSIGN_OR_RETURN(const wire::RoundState state, StateOf(held));
     if (state == wire::ABORTED) return Leave(held, "was aborted");

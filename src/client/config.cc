@@ -1,5 +1,6 @@
 #include "src/client/config.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include "src/base/status_macros.h"
 #include "src/client/config.pb.h"
 #include "src/noise/accountant.h"
+#include "src/storage/file.h"
 #include "src/wire/text.h"
 
 namespace shoal::client {
@@ -76,6 +78,28 @@ absl::StatusOr<Config> Check(const ClientConfig& config, const std::filesystem::
 }
 
 }  // namespace
+
+std::string UserConfigPath() {
+  constexpr const char* kFile = "shoal/client.textproto";
+  if (const char* config = std::getenv("XDG_CONFIG_HOME"); config != nullptr && *config != 0) {
+    return absl::StrCat(config, "/", kFile);
+  }
+  const char* home = std::getenv("HOME");
+  return home == nullptr || *home == 0 ? "" : absl::StrCat(home, "/.config/", kFile);
+}
+
+absl::StatusOr<std::string> FindConfig(const std::string& named) {
+  if (!named.empty()) return named;
+  if (const char* variable = std::getenv(kConfigVariable); variable != nullptr && *variable != 0) {
+    return variable;
+  }
+  const std::string own = UserConfigPath();
+  if (!own.empty() && FileExists(own)) return own;
+  return absl::NotFoundError(absl::StrCat(
+      "no deployment is configured: ",
+      own.empty() ? "there is no home for a configuration" : absl::StrCat("there is no ", own),
+      ", and $", kConfigVariable, " names no other"));
+}
 
 absl::StatusOr<Config> ReadConfig(const std::string& path) {
   ClientConfig config;

@@ -21,6 +21,17 @@ struct Config {
   uint32_t offline_party = 0, online_party = 0;
 };
 
+// The environment's variable that names a configuration.
+inline constexpr char kConfigVariable[] = "SHOAL_CONFIG";
+
+// $XDG_CONFIG_HOME/shoal/client.textproto, or below ~/.config; empty without a home.
+std::string UserConfigPath();
+
+// Which configuration a client takes: `named`, where its caller names one; else the one that
+// $SHOAL_CONFIG names, if it is not empty; else the user's own. NOT_FOUND if there is none of the
+// last two.
+absl::StatusOr<std::string> FindConfig(const std::string& named);
+
 // NOT_FOUND or another error of the file; INVALID_ARGUMENT names the file and the fault.
 absl::StatusOr<Config> ReadConfig(const std::string& path);
 

@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<GuardedFile>> GuardedFile::Open(const std::string
   while (::flock(file->lock_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno == EWOULDBLOCK) {
-      return absl::FailedPreconditionError(absl::StrCat(path, ": another process uses this state"));
+      return InUseError(absl::StrCat(path, ": another process uses this state"));
     }
     return ErrnoStatus(errno, lock_path);
   }

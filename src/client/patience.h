@@ -28,11 +28,12 @@ class Patience {
   void Until(uint64_t until_s, std::string event) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Makes a call that returns a StatusOr, and makes it again while it ends with UNAVAILABLE and
-  // Pause allows it.
+  // Pause allows it. CANCELLED is no answer.
   template <typename Call>
   auto Try(const Call& call) -> decltype(call()) {
     for (int attempt = 1;; ++attempt) {
       auto result = call();
+      if (absl::IsCancelled(result.status())) return result;
       if (!absl::IsUnavailable(result.status())) {
         Answered();
         return result;

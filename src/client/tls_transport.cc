@@ -21,7 +21,8 @@ constexpr wire::FrameLimits kResponseLimits = {.control_bytes = wire::kMaxClient
 
 class TlsTransport final : public FramedTransport {
  public:
-  explicit TlsTransport(std::string address) : FramedTransport(std::move(address)) {}
+  TlsTransport(std::string address, std::function<bool()> cancelled)
+      : FramedTransport(std::move(address)), cancelled_(std::move(cancelled)) {}
 
   absl::StatusOr<wire::Frame> CallEngine(const wire::Frame& request,
                                          uint64_t max_bulk_bytes) override {
@@ -71,7 +72,8 @@ class TlsTransport final : public FramedTransport {
     }
     if (connection_ != nullptr && !connection_->usable()) Disconnect();
     if (connection_ == nullptr) {
-      auto connection = net::Connection::Connect({.address = address(), .pin = pin_});
+      auto connection = net::Connection::Connect(
+          {.address = address(), .pin = pin_, .cancelled = cancelled_});
       if (!connection.ok()) return Unreached(connection.status());
       connection_ = *std::move(connection);
     }
@@ -83,6 +85,7 @@ class TlsTransport final : public FramedTransport {
     return frame;
   }
 
+  const std::function<bool()> cancelled_;
   std::optional<Digest> pin_;
   std::unique_ptr<net::Connection> connection_;
   Traffic past_;
@@ -91,8 +94,13 @@ class TlsTransport final : public FramedTransport {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> ConnectTls(const std::string& address) {
+  return ConnectTls(address, nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> ConnectTls(const std::string& address,
+                                                      std::function<bool()> cancelled) {
   SHOAL_RETURN_IF_ERROR(net::ParseHostPort(address).status());
-  return std::make_unique<TlsTransport>(address);
+  return std::make_unique<TlsTransport>(address, std::move(cancelled));
 }
 
 }  // namespace shoal::client

@@ -24,6 +24,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kInUseMark[] = "shoal/in-use";
+
 // A digest of the rest; generation; the content's digest; the lengths of what follows: the owner's
 // path, and what remains. The file may be longer.
 constexpr size_t kGenerationAt = sizeof(Digest), kContentAt = kGenerationAt + 8;
@@ -115,6 +117,14 @@ absl::StatusOr<bool> Lock(int fd, const std::string& path) {
 
 }  // namespace
 
+absl::Status InUseError(absl::string_view message) {
+  absl::Status status = absl::FailedPreconditionError(message);
+  status.SetPayload(kInUseMark, absl::Cord());
+  return status;
+}
+
+bool IsInUse(const absl::Status& status) { return status.GetPayload(kInUseMark).has_value(); }
+
 Witness::~Witness() { ::close(fd_); }
 
 absl::StatusOr<std::optional<Testimony>> Witness::Read() const {
@@ -189,8 +199,7 @@ absl::StatusOr<std::unique_ptr<Witness>> WitnessPlace::Find(const WitnessId& id,
   std::unique_ptr<Witness> witness(new Witness(fd, path, fs::absolute(owner)));
   SHOAL_ASSIGN_OR_RETURN(const bool locked, Lock(fd, path));
   if (!locked) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(owner, ": another process uses this state, or a copy of it"));
+    return InUseError(absl::StrCat(owner, ": another process uses this state, or a copy of it"));
   }
   struct stat info;
   if (::fstat(fd, &info) != 0) return ErrnoStatus(errno, path);

@@ -31,6 +31,11 @@ namespace shoal::client {
 
 using WitnessId = std::array<uint8_t, 16>;
 
+// The error of a file that somebody else has locked: FAILED_PRECONDITION, with a mark by which
+// IsInUse knows it. Annotate drops the mark.
+absl::Status InUseError(absl::string_view message);
+bool IsInUse(const absl::Status& status);
+
 // What a witness says.
 struct Testimony {
   uint64_t generation = 0;  // of the last save

@@ -2,7 +2,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 
 namespace shoal::commands {
@@ -19,26 +18,6 @@ std::string StateName(wire::RoundState state) {
   // Shows the number of a state that this version does not know.
   if (!wire::RoundState_IsValid(state)) return absl::StrCat("state ", static_cast<int>(state));
   return absl::StrReplaceAll(absl::AsciiStrToLower(wire::RoundState_Name(state)), {{"_", " "}});
-}
-
-std::string WithCommas(uint64_t number) {
-  const std::string digits = absl::StrCat(number);
-  std::string out;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
-    out += digits[i];
-  }
-  return out;
-}
-
-std::string BytesText(double bytes) {
-  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  while (bytes >= 999.5 && unit + 1 < std::size(kUnits)) {
-    bytes /= 1000;
-    ++unit;
-  }
-  return absl::StrFormat(unit == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
 }
 
 std::string DurationText(uint64_t seconds) {

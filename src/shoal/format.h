@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "src/cli/json.h"
+#include "src/client/amounts.h"
 #include "src/wire/round.pb.h"
 
 namespace shoal::commands {
@@ -14,6 +15,8 @@ namespace shoal::commands {
 using cli::IsUtf8;
 using cli::JsonArray;
 using cli::JsonObject;
+using client::BytesText;
+using client::WithCommas;
 
 // Text from elsewhere, made safe for a terminal: control characters are replaced by '?'.
 std::string Printable(absl::string_view text);
@@ -21,10 +24,6 @@ std::string Printable(absl::string_view text);
 // "OPEN_FOR_ONIONS" as "open for onions".
 std::string StateName(wire::RoundState state);
 
-// "12,345".
-std::string WithCommas(uint64_t number);
-// "1.2 MB".
-std::string BytesText(double bytes);
 // "90 s", "12 min", "3 h 5 min", "6 d 23 h".
 std::string DurationText(uint64_t seconds);
 

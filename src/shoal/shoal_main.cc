@@ -10,13 +10,15 @@
 
 int main(int argc, char** argv) {
   using namespace shoal::commands;
-  using shoal::client::ConnectTls;
+  const Connector connect = [](const std::string& address) {
+    return shoal::client::ConnectTls(address);
+  };
   const std::vector<shoal::cli::Command> commands = {
       KeysGenerate(),      KeysRenew(),         KeysMachine(),          RosterAssemble(),
       RosterSign(),        RosterAggregate(),   RosterPins(),           RosterInspect(),
       TableBuild(),        TableInspect(),      TableVerify(),          TableSign(),
-      TableAggregate(),    TableSignEngine(),   TableAggregateEngine(), Query(ConnectTls),
-      Prepare(ConnectTls), Updates(ConnectTls), Simulate(ConnectTls),   Status(ConnectTls),
+      TableAggregate(),    TableSignEngine(),   TableAggregateEngine(), Query(connect),
+      Prepare(connect), Updates(connect), Simulate(connect),   Status(connect),
       PlanCommand(),
   };
   return shoal::cli::Main("shoal", "private lookups in public tables", commands, argc, argv);
