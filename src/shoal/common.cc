@@ -80,8 +80,8 @@ absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& pl
 absl::Status UnknownError(uint64_t unknown, uint64_t all, absl::string_view what) {
   return cli::IncompleteError(absl::StrCat(
       unknown, " of ", all, " ", what,
-      " are not known until the next term: their rows of the table are full, and do not say "
-      "which keys they lack"));
+      " are not known until the next term: their rows of the table are full, and may lack "
+      "them"));
 }
 
 void AddOutOption(cli::Options& options) {
