@@ -263,7 +263,7 @@ TEST_F(KeptRows, DenseSlotsThatCannotSaySoAreNotKept) {
   const UnsignedTable one = First(values);
   values["3"] = "5five";
   EXPECT_THAT(Next(one, values, true),
-              StatusIs(kFailedPrecondition, "slots for 4 bytes that cannot say"));
+              StatusIs(kFailedPrecondition, "5 bytes, and its slot is for 4 and cannot say"));
   values["3"] = "3ee";
   EXPECT_THAT(Next(one, values, true), StatusIs(kFailedPrecondition, "cannot say"));
   values["3"] = "FOUR";

@@ -703,8 +703,8 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
     if (!DenseSlotCanDisplace(layout)) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the rows cannot be kept: ", records.Where(record_of[key]), ": the value has ",
-          value.size(), " bytes, and slots for ", layout.value_bytes(),
-          " bytes that cannot say that they lack it; with room they can"));
+          value.size(), " bytes, and its slot is for ", layout.value_bytes(),
+          " and cannot say that it has no room; one that was built with room can"));
     }
     WriteDisplacedDenseSlot(layout, slot, row);
     incomplete_rows += number != last_incomplete;
