@@ -54,6 +54,7 @@
 #include "src/server/round_context.h"
 #include "src/server/round_stage.h"
 #include "src/server/slices.h"
+#include "src/server/table_epoch.h"
 #include "src/sharing/sharing.h"
 #include "src/wire/client.pb.h"
 
@@ -68,18 +69,6 @@ inline constexpr uint64_t kDraftLifetimeS = 120;
 // A round ends at a party that has taken no list of live rounds for this long. Somebody who holds
 // the lists back cannot make the party keep the round's secrets until they expire.
 inline constexpr uint64_t kUnheardLimitS = 60;
-
-// One epoch of the table, as the rounds of a party need it.
-struct TableEpoch {
-  round::TableFacts facts;
-  // Name the table in the journal, which takes one content for each epoch. All epochs of a table
-  // have the same id.
-  Digest id;
-  uint64_t epoch;
-  AnswerTable answers;  // the backend's; empty elsewhere
-  // Holds the bytes of `answers`; null if they outlive the party.
-  std::shared_ptr<const Bytes> holder = nullptr;
-};
 
 // A try of a stage, on which the machines of a party of several agree before they begin. Not looked
 // at otherwise.
