@@ -181,8 +181,8 @@ class Roster {
 // parties; for each: number, name, peer address, client address, key, proof, certificate digest,
 // machines, and for each machine but the first: peer address, client address; then mechanism, bits
 // of epsilon and delta, phi, mode, bits of both scales; valid_from_s, expires_s, clock_tolerance_s,
-// max_slots, onion_suite; if there is a term_limit, its days and refreshes. Text and bytes as Blob, all else as U64 (doubles by their IEEE-754 bits).
-// The roster need not have been checked.
+// max_slots, onion_suite; if there is a term_limit, its days and refreshes. Text and bytes as Blob,
+// all else as U64 (doubles by their IEEE-754 bits). The roster need not have been checked.
 Digest RosterDigest(const wire::Roster& roster);
 
 // What a party checks before it signs: everything that Verify checks but pins, signature and time.

@@ -60,6 +60,8 @@
 
 namespace shoal::server {
 
+class Terms;
+
 // A round id from a message. INVALID_ARGUMENT unless it has 32 bytes.
 absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes);
 
@@ -125,6 +127,8 @@ class Party {
     // empty. Called from any thread while the round is worked on: it must not call the party.
     std::function<void(const wire::StageReport& report)> stage_done = nullptr;
     PartyMachines machines = {};
+    // Where the terms of rounds go; it must outlive the party. Null: no round has a term here.
+    Terms* terms = nullptr;
   };
 
   // The pointers must outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster

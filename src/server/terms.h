@@ -1,16 +1,20 @@
 // The terms of one party: rounds whose positions are answered again at new epochs of the table
 // (docs/threat-model.md, "Terms"; docs/protocol.md, "Refreshes").
 //
+//   term-COUNTER          0600: the record (term.proto), with the keys. Written last, erased first.
+//   term-COUNTER.data     0600: the arrays (terms.cc, sealed_file.h)
+//   term-COUNTER.refresh  0600: at party 1, the last refresh that all have signed
+//
 //   propose   party 1 --- header ---> 2 --- header ---> ... ---> party m
 //             party 1 <--- one more signature at every hop ----- party m
 //   refresh   party 1 --- signed header --> 2 -----> ... ------> party m
 //             party 1 <-- answers, tags --- 2 <-- answers, tags - party m
 //
-// What a term needs is on disk (term_file.h) from before the first answers of its round leave the
-// party until the term ends. Between refreshes nothing of it is in memory but its record. The
-// journal has, for each term, the highest number and epoch that were signed and the digests of the
-// last refresh's input and output; but a party whose disk was set back gives nothing away either,
-// as masks are a function of the party's complete input.
+// What a term needs is on disk (a record of keys, and arrays in a sealed file) from before the
+// first answers of its round leave the party until the term ends. Between refreshes nothing of it
+// is in memory but its record. The journal has, for each term, the highest number and epoch that
+// were signed and the digests of the last refresh's input and output; but a party whose disk was
+// set back gives nothing away either, as masks are a function of the party's complete input.
 //
 // For parties of one machine. Thread-safe: refreshes of different terms run at the same time. A
 // call for a refresh that is repeated takes the place of the earlier one, whose source then fails.
@@ -41,11 +45,12 @@
 #include "src/server/round_context.h"
 #include "src/server/table_epoch.h"
 #include "src/sharing/sharing.h"
-#include "src/signature/bls.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/round.pb.h"
 
 namespace shoal::server {
+
+class TermRecord;
 
 // The most terms at a time: each costs disk.
 inline constexpr size_t kMaxTerms = 64;
@@ -158,8 +163,9 @@ class Terms {
 
  private:
   struct Term;
-  class Reader;
   class Outgoing;
+  class FromTable;
+  class FromNext;
   using TermPointer = std::shared_ptr<Term>;
 
   Terms(Options options, const signature::SecretKey* key, Journal* journal, RandomSource* random,
@@ -167,6 +173,18 @@ class Terms {
   absl::Status Load();
   absl::StatusOr<TermPointer> FindTerm(absl::string_view round_id) const
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // A term as its record says.
+  absl::StatusOr<TermPointer> Take(const TermRecord& record, uint64_t counter) const;
+  // The checks of Answer.
+  absl::StatusOr<TermPointer> CheckSigned(const wire::SignedRefreshHeader& refresh) const;
+  // This party's tag, and those after it. `input`: what it is about to mask.
+  std::vector<round::RefreshTag> TagsOf(const Term& term, const wire::RefreshHeader& header,
+                                        const Digest& input,
+                                        std::span<const round::RefreshTag> later) const;
+  // Makes sources of earlier refreshes fail. Returns the number of this one among all of the
+  // process.
+  absl::StatusOr<uint64_t> BeginRefresh(Term& term) const;
+  static Known KnownOf(const Term& term);
   absl::Status CheckTimes(const Term& term) const;
   void Erase(const TermPointer& term, absl::string_view why);
   void EndThose(const std::function<absl::string_view(const Term&)>& why)

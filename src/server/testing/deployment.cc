@@ -1,6 +1,9 @@
 #include "src/server/testing/deployment.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +47,7 @@ struct Deployment::Machine {
   Disk disk;
   Tamper tamper;
   std::unique_ptr<MemoryJournal> journal;
+  std::unique_ptr<Terms> terms;
   std::unique_ptr<Party> party;
   std::unique_ptr<Link> next;
   std::unique_ptr<ChainNode> node;
@@ -157,6 +161,13 @@ Deployment::Deployment(DeploymentOptions options)
       spools_("/tmp", options_.spool_memory_bytes),
       parties_(options_.parties, random_) {
   *parties_.draft().mutable_noise() = roster::NoiseToWire(options_.noise);
+  if (options_.term_limit.days() > 0) {
+    *parties_.draft().mutable_term_limit() = options_.term_limit;
+    const char* const place = std::getenv("TEST_TMPDIR");
+    std::string made = absl::StrCat(place == nullptr ? "/tmp" : place, "/deployment-XXXXXX");
+    SHOAL_CHECK(::mkdtemp(made.data()) != nullptr);
+    directory_ = made;
+  }
   // Valid for longer than any test's clock runs.
   parties_.draft().set_expires_s(clock_.now_s + 1'000'000);
   roster_ = parties_.roster(clock_.now_s);
@@ -168,12 +179,15 @@ Deployment::Deployment(DeploymentOptions options)
   for (uint32_t number = 1; number <= options_.parties; ++number) Start(number, 1);
 }
 
-Deployment::~Deployment() = default;
+Deployment::~Deployment() {
+  if (!directory_.empty()) std::filesystem::remove_all(directory_);
+}
 
-uint64_t Deployment::MakeEpoch(uint64_t rows, uint32_t row_bytes) {
+uint64_t Deployment::MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places) {
   TableContent table{.facts = {.manifest_digest = {}, .rows = rows, .row_bytes = row_bytes},
                      .answers = nullptr};
   random_.Fill(table.facts.manifest_digest);
+  table.facts.places[0] = places;
   Bytes row(row_bytes), answers;
   for (uint64_t number = 0; number < rows; ++number) {
     random_.Fill(row);
@@ -197,10 +211,22 @@ void Deployment::Start(uint32_t number, uint64_t epoch) {
   if (number == 1) frontend_.reset();
   machine.node.reset();
   machine.party.reset();
+  machine.terms.reset();
   machine.journal = std::make_unique<MemoryJournal>(&machine.disk);
   const bool backend = number == options_.parties;
   Party::Options options{
       .number = PartyNumber(number), .roster = *roster_, .table = Epoch(epoch, number)};
+  if (!directory_.empty()) {
+    auto terms = Terms::Open({.number = PartyNumber(number),
+                              .roster = *roster_,
+                              .directory = TermsDirectory(number),
+                              .table = [&machine] { return machine.party->table(); }},
+                             &key(number), machine.journal.get(), &machine.random, &clock_,
+                             {.pool = &pool_, .spools = &spools_});
+    SHOAL_CHECK(terms.ok());
+    machine.terms = *std::move(terms);
+    options.terms = machine.terms.get();
+  }
   auto party = Party::Create(std::move(options), key(number), machine.journal.get(),
                              &machine.random, &clock_, {.pool = &pool_, .spools = &spools_});
   SHOAL_CHECK(party.ok());
@@ -217,6 +243,10 @@ void Deployment::Start(uint32_t number, uint64_t epoch) {
 
 void Deployment::Restart(uint32_t number) { Start(number, party(number).table()->epoch); }
 Party& Deployment::party(uint32_t number) { return *machines_[number - 1]->party; }
+Terms& Deployment::terms(uint32_t number) { return *machines_[number - 1]->terms; }
+std::string Deployment::TermsDirectory(uint32_t number) const {
+  return absl::StrCat(directory_, "/", number);
+}
 ChainNode& Deployment::node(uint32_t number) { return *machines_[number - 1]->node; }
 Disk& Deployment::disk(uint32_t number) { return machines_[number - 1]->disk; }
 Seed Deployment::FlippedRoot(uint32_t number) const {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "src/base/address_block.h"
@@ -21,6 +22,7 @@
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
+#include "src/server/terms.h"
 #include "src/server/testing/memory_journal.h"
 #include "src/sharing/sharing.h"
 #include "src/signature/bls.h"
@@ -67,6 +69,7 @@ struct DeploymentOptions {
   // Lists and answers that do not fit this go to files; with 0 all of them do.
   uint64_t spool_memory_bytes = 1 << 30;
   RoundPlan plan = {};
+  wire::TermLimit term_limit = {};  // without days: the roster has none, and parties keep no terms
   noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
                              .epsilon = 1,
                              .delta = 1e-2,
@@ -89,6 +92,10 @@ class Deployment {
   // Parties are numbered from 1, as everywhere.
   Party& party(uint32_t number);
   ChainNode& node(uint32_t number);
+  // If the roster has a term limit.
+  Terms& terms(uint32_t number);
+  // Where they are, in a directory of the test's own.
+  std::string TermsDirectory(uint32_t number) const;
   Disk& disk(uint32_t number);
   // From which the party has derived the secrets of the round that it drafted last. This copy has
   // every bit flipped, so that a search of the memory for the party's own does not find it.
@@ -105,8 +112,9 @@ class Deployment {
   // row | signature, in an epoch of the table.
   BytesView Answer(uint64_t row, uint64_t epoch = 1) const;
 
-  // Makes the next epoch of the table, with other rows. Returns its number.
-  uint64_t MakeEpoch(uint64_t rows, uint32_t row_bytes);
+  // Makes the next epoch of the table, with other rows. Returns its number. Epochs with equal
+  // `places` have keys at the same places.
+  uint64_t MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places = 0);
   // An epoch as party `number` takes it.
   TableEpoch Epoch(uint64_t epoch, uint32_t number) const;
 
@@ -144,6 +152,7 @@ class Deployment {
   std::vector<TableContent> tables_;  // epoch 1 first
   std::vector<std::unique_ptr<Machine>> machines_;
   std::unique_ptr<Frontend> frontend_;
+  std::string directory_;  // of the terms; removed at the end
 };
 
 // Run a party's stages on complete input and return the complete output.

@@ -1,21 +1,11 @@
-// What a party keeps of a round for its term, on disk (docs/threat-model.md, "Terms").
+// A file of secrets that are too many for memory: written once, from the beginning to the end, and
+// read anywhere.
 //
-//   term-COUNTER        0600: TermRecord (term.proto), with the keys. Written last, erased first.
-//   term-COUNTER.data   0600: the arrays below, encrypted under the record's file key
-//
-// The arrays, one after the other, little endian:
-//   seeds   32 bytes for every used position: its term seed, zeros if the position is dead
-//   back     4 bytes for every query that was forwarded, in the order of the message: the number of
-//            the used position, or one above all of these if the query was noise; none at the
-//            backend
-//   rows     4 bytes for every used position, at the backend: the row
-//   slots    a bit for every position, used or not, at party 1: whether it was used
-//
-// The data is in chunks of 64 KiB, each sealed with XChaCha20-Poly1305 under the number of the
-// chunk as nonce and the length of all arrays as additional data; a file has a key of its own. So a
-// damaged, replaced or truncated file is an error, and is never read as another term.
-#ifndef SHOAL_SRC_SERVER_TERM_FILE_H_
-#define SHOAL_SRC_SERVER_TERM_FILE_H_
+// The bytes are in chunks of 4 KiB, each sealed with AES-256-GCM under its number as nonce. The key
+// is derived from the caller's, which is used for one file alone, and the length of all bytes. So a
+// damaged, truncated or replaced file is an error. The length of the file tells that of the bytes.
+#ifndef SHOAL_SRC_SERVER_SEALED_FILE_H_
+#define SHOAL_SRC_SERVER_SEALED_FILE_H_
 
 #include <cstdint>
 #include <functional>
@@ -47,21 +37,25 @@ class SealedFileWriter {
   absl::Status Finish();
 
  private:
-  SealedFileWriter(int fd, std::string path, const Seed& key, uint64_t bytes);
+  SealedFileWriter(int fd, std::string path, Seed key, uint64_t bytes);
+  // Seals and writes what waits, as whole chunks but for the last one of the file.
   absl::Status Flush(ThreadPool& pool);
 
   int fd_;
   std::string path_;
   Seed key_;
   uint64_t bytes_;
-  uint64_t taken_ = 0, sealed_ = 0;
+  uint64_t taken_ = 0;
+  uint64_t chunks_ = 0;  // written
   SecretVector<uint8_t> waiting_;
-  Bytes out_;
+  Bytes sealed_;
 };
 
 // Reads such a file anywhere. Thread-safe.
 class SealedFile {
  public:
+  static constexpr uint64_t kChunkBytes = 4096;
+
   // DATA_LOSS if the file has not the length that `bytes` give; errors of the file system.
   static absl::StatusOr<std::shared_ptr<SealedFile>> Open(const std::string& path, const Seed& key,
                                                           uint64_t bytes);
@@ -73,7 +67,9 @@ class SealedFile {
   absl::Status Read(uint64_t offset, MutableBytes into, ThreadPool* pool = nullptr) const;
 
  private:
-  SealedFile(int fd, std::string path, const Seed& key, uint64_t bytes);
+  SealedFile(int fd, std::string path, Seed key, uint64_t bytes);
+  absl::Status ReadSealed(uint64_t at, MutableBytes into) const;
+
   const int fd_;
   const std::string path_;
   const Seed key_;
@@ -82,4 +78,4 @@ class SealedFile {
 
 }  // namespace shoal::server
 
-#endif  // SHOAL_SRC_SERVER_TERM_FILE_H_
+#endif  // SHOAL_SRC_SERVER_SEALED_FILE_H_
