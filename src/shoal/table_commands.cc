@@ -23,6 +23,7 @@
 #include "src/table/differences.h"
 #include "src/table/packages.h"
 #include "src/table/records.h"
+#include "src/table/refresh.h"
 #include "src/table/table.h"
 #include "src/wire/text.h"
 
@@ -74,6 +75,13 @@ void TellPlacement(const table::RowMap& earlier, const table::RowMap& now, cli::
   uint64_t moved = 0;
   for (uint64_t b = 0; b < buckets; ++b) moved += earlier.placement()[b] != now.placement()[b];
   io.err << "keys keep their rows, but for those of " << moved << " in " << buckets << " buckets\n";
+}
+
+// Tells whether rows that were asked in an earlier epoch can be answered from this one.
+void TellTerms(const wire::Manifest& before, const wire::Manifest& now, cli::Io& io) {
+  const absl::Status refresh = table::CanRefresh(before, now);
+  io.err << (refresh.ok() ? "terms go on: every key has the row that it had\n"
+                          : absl::StrCat("terms end: ", refresh.message(), "\n"));
 }
 
 // Tells if few records decide how long all rows are: every row costs noise, memory and traffic.
@@ -150,7 +158,10 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
   const std::string directory = values["out"].as<std::string>();
   SHOAL_RETURN_IF_ERROR(table.Save(directory));
   io.err << "built " << directory << " in " << SecondsOf(building) << "\n";
-  if (earlier.has_value()) TellPlacement(earlier->content.map(), table.map(), io);
+  if (earlier.has_value()) {
+    TellPlacement(earlier->content.map(), table.map(), io);
+    TellTerms(earlier->content.manifest(), table.manifest(), io);
+  }
   if (options.row_bytes == 0) TellLongest(records, table.row_bytes(), io);
   io.out << "records\t" << records.size() << "\n"
          << "rows\t" << table.rows() << "\n"
