@@ -152,6 +152,8 @@ class Party {
   std::shared_ptr<const TableEpoch> table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
   PartyNumber number() const { return options_.number; }
   bool is_backend() const { return number().value() == roster().size(); }
+  // Null if this party keeps none.
+  Terms* terms() const { return options_.terms; }
 
   // Checks whether this party may take `next`, except for its answers. FAILED_PRECONDITION, naming
   // the epochs, if it is another table or no newer epoch; INVALID_ARGUMENT if the table has too few

@@ -48,6 +48,7 @@
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
 #include "src/storage/spool.h"
+#include "src/table/refresh.h"
 #include "src/table/table.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/text.h"
@@ -125,7 +126,8 @@ Digest DigestOf(const std::string& bytes) {
 server::TableEpoch EpochOf(const table::Table& table) {
   return {.facts = {.manifest_digest = table.manifest().digest(),
                     .rows = table.rows(),
-                    .row_bytes = table.manifest().row_bytes()},
+                    .row_bytes = table.manifest().row_bytes(),
+                    .places = table::PlacesDigest(table.manifest().content())},
           .id = DigestOf(table.manifest().content().table_id()),
           .epoch = table.manifest().epoch(),
           .answers = {}};
