@@ -30,7 +30,8 @@ void ChunkSeal::FreeContext::operator()(evp_cipher_ctx_st* context) const {
   EVP_CIPHER_CTX_free(context);  // wipes the key
 }
 
-ChunkSeal::ChunkSeal(BytesView key) : context_(EVP_CIPHER_CTX_new()) {
+ChunkSeal::ChunkSeal(BytesView key, uint64_t first)
+    : context_(EVP_CIPHER_CTX_new()), next_(first) {
   SHOAL_CHECK(key.size() == 32 && context_ != nullptr);
   // Sets the key alone: each chunk sets the direction and its nonce.
   SHOAL_CHECK(EVP_CipherInit_ex(context_.get(), Aes256Gcm(), nullptr, key.data(), nullptr, 1) == 1);

@@ -1,4 +1,4 @@
-// Seals the chunks that go from one machine to another in one exchange.
+// Seals the chunks of one transfer from one machine to another, or of one file.
 #ifndef SHOAL_SRC_MACHINES_CHUNK_SEAL_H_
 #define SHOAL_SRC_MACHINES_CHUNK_SEAL_H_
 
@@ -18,8 +18,8 @@ class ChunkSeal {
  public:
   static constexpr size_t kTagBytes = 16;
 
-  // `key` is 32 secret bytes.
-  explicit ChunkSeal(BytesView key);
+  // `key` is 32 secret bytes. The next chunk has the number `first`.
+  explicit ChunkSeal(BytesView key, uint64_t first = 0);
 
   // Seals the next chunk: `sealed` is kTagBytes longer than `plain` (checked).
   void Seal(BytesView plain, MutableBytes sealed);
@@ -33,7 +33,7 @@ class ChunkSeal {
   };
 
   std::unique_ptr<evp_cipher_ctx_st, FreeContext> context_;
-  uint64_t next_ = 0;
+  uint64_t next_;
 };
 
 }  // namespace shoal::machines

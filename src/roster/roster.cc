@@ -136,7 +136,23 @@ absl::Status CheckFields(const wire::Roster& roster) {
     return Bad(
         absl::StrCat("roster, max_slots: ", roster.max_slots(), " is not in 1..", kMaxSlots));
   }
-
+  if (roster.has_term_limit()) {
+    const wire::TermLimit& limit = roster.term_limit();
+    if (limit.days() < 1 || limit.days() > kMaxTermDays) {
+      return Bad(
+          absl::StrCat("roster, term_limit, days: ", limit.days(), " is not in 1..", kMaxTermDays));
+    }
+    if (limit.refreshes() < 1 || limit.refreshes() > kMaxRefreshes) {
+      return Bad(absl::StrCat("roster, term_limit, refreshes: ", limit.refreshes(),
+                              " is not in 1..", kMaxRefreshes));
+    }
+    for (const wire::Party& party : roster.parties()) {
+      if (party.machines() > 1) {
+        return Bad(absl::StrCat("roster, term_limit: party ", party.number(),
+                                " has several machines, which keep no terms"));
+      }
+    }
+  }
   if (roster.onion_suite().empty()) {
     return Bad(
         absl::StrCat("roster, onion_suite: missing, as in rosters of Shoal 0.1; assemble a "
@@ -525,12 +541,15 @@ Digest RosterDigest(const wire::Roster& roster) {
     }
   }
   wire::AppendNoise(roster.noise(), transcript);
-  return transcript.U64(roster.valid_from_s())
+  transcript.U64(roster.valid_from_s())
       .U64(roster.expires_s())
       .U64(roster.clock_tolerance_s())
       .U64(roster.max_slots())
-      .Blob(roster.onion_suite())
-      .Finish();
+      .Blob(roster.onion_suite());
+  if (roster.has_term_limit()) {
+    transcript.U64(roster.term_limit().days()).U64(roster.term_limit().refreshes());
+  }
+  return transcript.Finish();
 }
 
 absl::Status CheckRoster(const wire::Roster& roster) {

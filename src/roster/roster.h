@@ -27,6 +27,9 @@ inline constexpr uint32_t kMinParties = 2;
 inline constexpr uint32_t kMaxParties = 8;
 inline constexpr uint32_t kMaxMachines = 64;     // of one party
 inline constexpr uint32_t kMaxSlots = 1u << 28;  // in one round
+// Of a term. Who seizes a party in it opens it back to its beginning.
+inline constexpr uint32_t kMaxTermDays = 92;
+inline constexpr uint32_t kMaxRefreshes = 10'000;
 inline constexpr uint32_t kMaxClockToleranceS = 3600;
 inline constexpr uint64_t kMaxValidityS = 10ull * 366 * 24 * 3600;
 inline constexpr uint64_t kMaxTimeS = 1ull << 40;  // seconds since 1970: keeps sums from overflow
@@ -128,6 +131,9 @@ class Roster {
   uint64_t expires_s() const { return wire_.roster().expires_s(); }
   uint32_t clock_tolerance_s() const { return wire_.roster().clock_tolerance_s(); }
   uint32_t max_slots() const { return wire_.roster().max_slots(); }
+  // Both 0 if rounds have no terms.
+  uint64_t term_limit_s() const { return uint64_t{wire_.roster().term_limit().days()} * 24 * 3600; }
+  uint32_t max_refreshes() const { return wire_.roster().term_limit().refreshes(); }
   uint64_t minimum_table_epoch() const { return minimum_table_epoch_; }
   // The parties that have another key than the pinned one (CheckPins).
   const std::vector<uint32_t>& renewed() const { return renewed_; }
@@ -175,8 +181,8 @@ class Roster {
 // parties; for each: number, name, peer address, client address, key, proof, certificate digest,
 // machines, and for each machine but the first: peer address, client address; then mechanism, bits
 // of epsilon and delta, phi, mode, bits of both scales; valid_from_s, expires_s, clock_tolerance_s,
-// max_slots, onion_suite. Text and bytes as Blob, all else as U64 (doubles by their IEEE-754 bits).
-// The roster need not have been checked.
+// max_slots, onion_suite; if there is a term_limit, its days and refreshes. Text and bytes as Blob,
+// all else as U64 (doubles by their IEEE-754 bits). The roster need not have been checked.
 Digest RosterDigest(const wire::Roster& roster);
 
 // What a party checks before it signs: everything that Verify checks but pins, signature and time.

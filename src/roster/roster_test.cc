@@ -128,13 +128,17 @@ void ForEachField(google::protobuf::Message& message,
 TEST(RosterDigest, CoversEveryField) {
   TestRandom random(4);
   Parties parties(2, random);
+  const Digest without = RosterDigest(parties.draft());
+  parties.draft().mutable_term_limit()->set_days(30);
+  parties.draft().mutable_term_limit()->set_refreshes(40);
   const Digest digest = RosterDigest(parties.draft());
+  EXPECT_NE(digest, without);
   int fields = 0;
   ForEachField(parties.draft(), [&](const std::string& name) {
     ++fields;
     EXPECT_NE(RosterDigest(parties.draft()), digest) << name;
   });
-  EXPECT_EQ(fields, 7 + 7 + 2 * 8);
+  EXPECT_EQ(fields, 7 + 2 + 7 + 2 * 8);
   EXPECT_EQ(RosterDigest(parties.draft()), digest);
 }
 
@@ -353,6 +357,24 @@ TEST(CheckRoster, NamesTheFieldThatIsWrong) {
       {"x-wing is unknown", [](auto& r) { r.set_onion_suite("x-wing"); }},
       {"max_slots", [](auto& r) { r.set_max_slots(0); }},
       {"max_slots", [](auto& r) { r.set_max_slots(kMaxSlots + 1); }},
+      {"term_limit, days", [](auto& r) { r.mutable_term_limit()->set_refreshes(1); }},
+      {"term_limit, days",
+       [](auto& r) {
+         r.mutable_term_limit()->set_days(kMaxTermDays + 1);
+         r.mutable_term_limit()->set_refreshes(1);
+       }},
+      {"term_limit, refreshes", [](auto& r) { r.mutable_term_limit()->set_days(1); }},
+      {"term_limit, refreshes",
+       [](auto& r) {
+         r.mutable_term_limit()->set_days(1);
+         r.mutable_term_limit()->set_refreshes(kMaxRefreshes + 1);
+       }},
+      {"party 3 has several machines",
+       [](auto& r) {
+         SetMachines(r, 3, 2);
+         r.mutable_term_limit()->set_days(1);
+         r.mutable_term_limit()->set_refreshes(1);
+       }},
       {"mechanism", [](auto& r) { r.mutable_noise()->clear_mechanism(); }},
       {"finite", [](auto& r) { r.mutable_noise()->set_epsilon(std::nan("")); }},
       {"finite",

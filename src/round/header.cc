@@ -25,6 +25,22 @@ onion::PublicKey KeyFrom(const std::string& bytes) {
   return key;
 }
 
+absl::Status CheckTerm(const wire::RoundHeader& header, const roster::Roster& roster) {
+  if (header.max_refreshes() == 0 && header.term_expires_s() == 0) return absl::OkStatus();
+  if (header.max_refreshes() == 0 || header.term_expires_s() < header.expires_s()) {
+    return Bad("its term has no refreshes, or ends before the round");
+  }
+  if (header.max_refreshes() > roster.max_refreshes()) {
+    return Bad(absl::StrCat(header.max_refreshes(), " refreshes, where the roster allows ",
+                            roster.max_refreshes()));
+  }
+  if (header.term_expires_s() - header.announced_s() > roster.term_limit_s()) {
+    return Bad(absl::StrCat("its term lasts longer than the roster's ", roster.term_limit_s(),
+                            " seconds"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Digest RoundId(const wire::RoundHeader& header) {
@@ -38,13 +54,16 @@ Digest RoundId(const wire::RoundHeader& header) {
   wire::AppendNoise(header.noise(), transcript);
   transcript.U64(static_cast<uint64_t>(header.machines_size()));
   for (uint32_t machines : header.machines()) transcript.U64(machines);
-  return transcript.U64(header.max_slots())
+  transcript.U64(header.max_slots())
       .U64(header.announced_s())
       .U64(header.onions_close_s())
       .U64(header.queries_close_s())
       .U64(header.expires_s())
-      .Blob(header.onion_suite())
-      .Finish();
+      .Blob(header.onion_suite());
+  if (header.max_refreshes() > 0 || header.term_expires_s() > 0) {
+    transcript.U64(header.max_refreshes()).U64(header.term_expires_s());
+  }
+  return transcript.Finish();
 }
 
 absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
@@ -101,6 +120,7 @@ absl::Status CheckHeader(const wire::RoundHeader& header, uint32_t keys,
   if (header.expires_s() - header.announced_s() > kMaxLifetimeS) {
     return Bad(absl::StrCat("it lives longer than ", kMaxLifetimeS, " seconds"));
   }
+  SHOAL_RETURN_IF_ERROR(CheckTerm(header, roster));
   return roster.CheckTime("round", header.announced_s(), header.expires_s(), now_s);
 }
 

@@ -32,12 +32,14 @@ struct TableFacts {
   Digest manifest_digest;
   uint64_t rows;
   uint32_t row_bytes;
+  // Says which key is in which row: epochs with the same one may refresh each other's rounds.
+  Digest places = {};
 };
 
 // Transcript("shoal round v2") over: counter, roster digest, manifest digest, number of onion keys
 // and each of them, max_rows, answer_bytes; the noise as in the roster's digest; number of machine
-// counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s; onion_suite.
-// The header need not have been checked.
+// counts and each; max_slots, announced_s, onions_close_s, queries_close_s, expires_s; onion_suite;
+// if the round has a term, max_refreshes and term_expires_s. The header need not have been checked.
 Digest RoundId(const wire::RoundHeader& header);
 
 // Checks everything about a header except its signature, for a deployment and a table, at time

@@ -37,6 +37,7 @@ Digest LiveRoundsDigest(const wire::LiveRounds& list) {
   transcript.Blob(list.roster_digest()).U64(list.made_s()).U64(list.highest_counter());
   Append(list.rounds(), transcript);
   Append(list.drafts(), transcript);
+  if (!list.terms().empty()) Append(list.terms(), transcript);
   return transcript.Finish();
 }
 
@@ -51,11 +52,19 @@ absl::Status CheckLiveRounds(const wire::SignedLiveRounds& live, const roster::R
                              uint64_t now_s) {
   const wire::LiveRounds& list = live.list();
   if (AsText(roster.digest()) != list.roster_digest()) return Bad("made for another roster");
-  if (list.rounds_size() > kMaxLiveRounds || list.drafts_size() > kMaxLiveRounds) {
+  if (list.rounds_size() > kMaxLiveRounds || list.drafts_size() > kMaxLiveRounds ||
+      list.terms_size() > kMaxLiveRounds) {
     return Bad(absl::StrCat("longer than ", kMaxLiveRounds));
   }
   SHOAL_RETURN_IF_ERROR(CheckCounters(list.rounds(), list.highest_counter()));
   SHOAL_RETURN_IF_ERROR(CheckCounters(list.drafts(), list.highest_counter()));
+  SHOAL_RETURN_IF_ERROR(CheckCounters(list.terms(), list.highest_counter()));
+  for (const uint64_t term : list.terms()) {
+    if (std::ranges::binary_search(list.rounds(), term) ||
+        std::ranges::binary_search(list.drafts(), term)) {
+      return Bad("what has a term alone is a round or a draft, too");
+    }
+  }
   for (const uint64_t draft : list.drafts()) {
     if (std::ranges::binary_search(list.rounds(), draft)) return Bad("a draft is a round, too");
   }

@@ -19,18 +19,19 @@
 
 namespace shoal::round {
 
-// The most rounds and drafts in a list. A frontend runs at most half as many.
+// The most rounds, drafts and terms in a list. A frontend runs at most half as many.
 inline constexpr int kMaxLiveRounds = 512;
 
 // Transcript("shoal live rounds v1") over: roster digest, made_s, highest_counter, number of rounds
-// and each, number of drafts and each. The list need not have been checked.
+// and each, number of drafts and each; if there are terms, their number and each. The list need not
+// have been checked.
 Digest LiveRoundsDigest(const wire::LiveRounds& list);
 
 // `key` is party 1's.
 wire::SignedLiveRounds SignLiveRounds(wire::LiveRounds list, const signature::SecretKey& key);
 
 // INVALID_ARGUMENT: made for another roster; too long; counters that do not rise strictly, are
-// above the highest one, or are named as a round and as a draft. UNAUTHENTICATED: not signed by
+// above the highest one, or are named in two of its three parts. UNAUTHENTICATED: not signed by
 // party 1, or not made at `now_s`, give or take the roster's tolerance. Costs about 1 ms.
 absl::Status CheckLiveRounds(const wire::SignedLiveRounds& live, const roster::Roster& roster,
                              uint64_t now_s);

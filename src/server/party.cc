@@ -14,30 +14,16 @@
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
-#include "src/base/stopwatch.h"
 #include "src/parallel/thread_pool.h"
 #include "src/server/machine_messages.h"
 #include "src/server/party_content.h"
+#include "src/server/stage_timer.h"
+#include "src/server/terms.h"
 #include "src/sharing/batch.h"
 #include "src/wire/visible.h"
 
 namespace shoal::server {
 namespace {
-
-// Wall and processor time of one stage, or of a piece of it.
-class StageTimer {
- public:
-  double seconds() const { return wall_.Seconds(); }
-  double cpu_seconds() const { return cpu_.Seconds(); }
-  void AddTo(wire::StageReport& report) const {
-    report.set_seconds(report.seconds() + seconds());
-    report.set_cpu_seconds(report.cpu_seconds() + cpu_seconds());
-  }
-
- private:
-  const Stopwatch wall_;
-  const CpuMeter cpu_;
-};
 
 wire::StageReport ReportOf(PartyNumber party, absl::string_view stage) {
   wire::StageReport report;
@@ -83,6 +69,7 @@ absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes) {
 struct Party::RoundKeys {
   LastingSecrets secrets;
   RoundContext context;
+  wire::RoundHeader header;  // as all have signed it
 
   // Contents are digested with a MAC under a key that is erased with the round, so that nobody else
   // can find collisions.
@@ -311,6 +298,10 @@ struct Party::OpenRound {
 
   // Makes the party's noise unless that was done.
   absl::Status MakeNoise(const Party& party, const RoundKeys& round_keys)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
+
+  // Stores the round's term, if it has one: before any of this party's answers leaves.
+  absl::Status KeepTerm(const Party& party, const RoundKeys& round_keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(work) ABSL_LOCKS_EXCLUDED(gate);
 
   // Commits to an offline list, erases what opened it, and runs the rest of the stage: the round is
@@ -547,6 +538,13 @@ absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& dr
                                                    " seconds ago; is a clock wrong?"));
   }
   EndExpired();
+  if (draft.max_refreshes() > 0) {
+    if (options_.terms == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("round ", counter.value(), ": has a term, and this party keeps none"));
+    }
+    SHOAL_RETURN_IF_ERROR(options_.terms->CheckRoom());
+  }
   SHOAL_RETURN_IF_ERROR(CheckEmptyRound(MakeContext(draft, Digest()), resources_));
   // Nobody else adds a draft or a round meanwhile, so that what is checked here still holds below.
   const MutexLock drafting(draft_mutex_);
@@ -645,7 +643,7 @@ absl::StatusOr<wire::SignedHeader> Party::SignHeader(const wire::SignedHeader& f
       auto& drafted = std::get<OpenRound::Drafted>(open->held);
       RoundSecrets& secrets = drafted.secrets;
       open->keys = std::make_shared<const RoundKeys>(
-          std::move(static_cast<LastingSecrets&>(secrets)), std::move(context));
+          std::move(static_cast<LastingSecrets&>(secrets)), std::move(context), header);
       open->secrets =
           std::make_shared<const OfflineSecrets>(std::move(static_cast<OfflineSecrets&>(secrets)));
       open->id = id;
@@ -695,7 +693,7 @@ absl::Status Party::Open(const RoundOpening& opening, const Digest& id,
   }
   SHOAL_ASSIGN_OR_RETURN(RoundContext context, MakeWholeContext(header, id));
   auto keys = std::make_shared<const RoundKeys>(std::move(static_cast<LastingSecrets&>(secrets)),
-                                                std::move(context));
+                                                std::move(context), header);
   auto drawn =
       std::make_shared<const OfflineSecrets>(std::move(static_cast<OfflineSecrets&>(secrets)));
   auto open = std::make_shared<OpenRound>(header, std::monostate(), table, clock_->SteadySeconds(),
@@ -1485,6 +1483,7 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::OpenRound::AnswersTo(Party& p
                                  Queried{std::move(known), *std::move(queries), std::nullopt, {}}));
   }
   const auto& queried = std::get<Queried>(held);
+  SHOAL_RETURN_IF_ERROR(KeepTerm(party, *round_keys));
   wire::StageReport report = ReportOf(party.number(), "online");
   report.set_positions_in(queried.queries.positions.size());
   report.set_bytes_in(encoded.size());
@@ -1498,6 +1497,19 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Party::OpenRound::AnswersTo(Party& p
                                         std::move(answers), std::move(report));
   SHOAL_RETURN_IF_ERROR(StartOutput(*out));
   return out;
+}
+
+absl::Status Party::OpenRound::KeepTerm(const Party& party, const RoundKeys& round_keys) {
+  if (draft.max_refreshes() == 0) return absl::OkStatus();
+  const auto& queried = std::get<Queried>(held);
+  return party.options_.terms->Keep(
+      {.header = round_keys.header,
+       .round_id = round_keys.context.round_id,
+       .secrets = round_keys.secrets,
+       .material = *queried.material,
+       .queries = queried.queries,
+       .forwarding = queried.forwarding.has_value() ? &*queried.forwarding : nullptr,
+       .table = *table});
 }
 
 absl::StatusOr<std::unique_ptr<AnswerSource>> Party::Answers(const Digest& round_id,
@@ -1564,6 +1576,7 @@ absl::StatusOr<std::unique_ptr<AnswerSource>> Party::AnswersOf(const RoundPointe
   }
   SHOAL_RETURN_IF_ERROR(
       content->Commit(open->Store(journal_, Content::kAnswersInput), *resources.machines));
+  SHOAL_RETURN_IF_ERROR(open->KeepTerm(*this, *keys));
   report.set_positions_in(queried.forwarding->count);
   report.set_positions_out(queried.queries.positions.size());
   SHOAL_ASSIGN_OR_RETURN(

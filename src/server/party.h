@@ -54,10 +54,13 @@
 #include "src/server/round_context.h"
 #include "src/server/round_stage.h"
 #include "src/server/slices.h"
+#include "src/server/table_epoch.h"
 #include "src/sharing/sharing.h"
 #include "src/wire/client.pb.h"
 
 namespace shoal::server {
+
+class Terms;
 
 // A round id from a message. INVALID_ARGUMENT unless it has 32 bytes.
 absl::StatusOr<Digest> ParseRoundId(absl::string_view bytes);
@@ -68,18 +71,6 @@ inline constexpr uint64_t kDraftLifetimeS = 120;
 // A round ends at a party that has taken no list of live rounds for this long. Somebody who holds
 // the lists back cannot make the party keep the round's secrets until they expire.
 inline constexpr uint64_t kUnheardLimitS = 60;
-
-// One epoch of the table, as the rounds of a party need it.
-struct TableEpoch {
-  round::TableFacts facts;
-  // Name the table in the journal, which takes one content for each epoch. All epochs of a table
-  // have the same id.
-  Digest id;
-  uint64_t epoch;
-  AnswerTable answers;  // the backend's; empty elsewhere
-  // Holds the bytes of `answers`; null if they outlive the party.
-  std::shared_ptr<const Bytes> holder = nullptr;
-};
 
 // A try of a stage, on which the machines of a party of several agree before they begin. Not looked
 // at otherwise.
@@ -136,6 +127,8 @@ class Party {
     // empty. Called from any thread while the round is worked on: it must not call the party.
     std::function<void(const wire::StageReport& report)> stage_done = nullptr;
     PartyMachines machines = {};
+    // Where the terms of rounds go; it must outlive the party. Null: no round has a term here.
+    Terms* terms = nullptr;
   };
 
   // The pointers must outlive the party. FAILED_PRECONDITION if the journal has seen a newer roster
@@ -159,6 +152,8 @@ class Party {
   std::shared_ptr<const TableEpoch> table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
   PartyNumber number() const { return options_.number; }
   bool is_backend() const { return number().value() == roster().size(); }
+  // Null if this party keeps none.
+  Terms* terms() const { return options_.terms; }
 
   // Checks whether this party may take `next`, except for its answers. FAILED_PRECONDITION, naming
   // the epochs, if it is another table or no newer epoch; INVALID_ARGUMENT if the table has too few

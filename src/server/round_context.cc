@@ -24,6 +24,7 @@ OfflineSecrets::OfflineSecrets(const Seed& root)
 
 LastingSecrets::LastingSecrets(const Seed& root)
     : contents_(KeyOf(root, "shoal round contents v1")),
-      dead_answers_(KeyOf(root, "shoal dead answers v1")) {}
+      dead_answers_(KeyOf(root, "shoal dead answers v1")),
+      term_(KeyOf(root, "shoal term v1")) {}
 
 }  // namespace shoal::server

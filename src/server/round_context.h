@@ -105,9 +105,11 @@ class LastingSecrets {
   BytesView ContentKey() const { return contents_.view(); }
   // Keys the answers to dead positions.
   BytesView DeadAnswerKey() const { return dead_answers_.view(); }
+  // What the keys of the round's term are derived from (terms.h).
+  Seed TermKey() const { return Seed(term_.view()); }
 
  private:
-  Seed contents_, dead_answers_;
+  Seed contents_, dead_answers_, term_;
 };
 
 // All random choices of a party for one round. Every key is derived from one root, by a domain of

@@ -8,6 +8,7 @@
 #include "src/base/testing/test_random.h"
 #include "src/parallel/thread_pool.h"
 #include "src/table/records.h"
+#include "src/table/refresh.h"
 
 namespace shoal::sim {
 namespace {
@@ -120,7 +121,8 @@ server::TableEpoch Universe::Epoch(uint64_t epoch, uint32_t party) const {
   const table::Table& table = *tables_[epoch - 1];
   server::TableEpoch out{.facts = {.manifest_digest = table.manifest().digest(),
                                    .rows = table.rows(),
-                                   .row_bytes = table.manifest().row_bytes()},
+                                   .row_bytes = table.manifest().row_bytes(),
+                                   .places = table::PlacesDigest(table.manifest().content())},
                          .id = {},
                          .epoch = epoch,
                          .answers = {}};

@@ -1,6 +1,7 @@
 #include "src/table/refresh.h"
 
 #include "absl/strings/str_cat.h"
+#include "src/base/hash.h"
 
 namespace shoal::table {
 
@@ -35,6 +36,30 @@ absl::Status CanRefresh(const wire::Manifest& enrolled, const wire::Manifest& ne
   if (a.buckets() != b.buckets()) return other("it has another number of buckets");
   if (a.placement_digest() != b.placement_digest()) return other("it has another placement");
   return absl::OkStatus();
+}
+
+Digest PlacesDigest(const wire::Manifest& manifest) {
+  Transcript transcript("shoal places v1");
+  transcript.Blob(manifest.deployment())
+      .Blob(manifest.name())
+      .Blob(manifest.table_id())
+      .U64(manifest.rows())
+      .U64(manifest.row_bytes());
+  if (manifest.has_dense()) {
+    const wire::DenseLayout& dense = manifest.dense();
+    transcript.U64(1)
+        .U64(manifest.records())
+        .U64(dense.records_per_row())
+        .U64(dense.value_bytes())
+        .U64(dense.length_bytes());
+  } else {
+    const wire::HashedLayout& hashed = manifest.hashed();
+    transcript.U64(2)
+        .Blob(hashed.hash_seed())
+        .U64(hashed.buckets())
+        .Blob(hashed.placement_digest());
+  }
+  return transcript.Finish();
 }
 
 }  // namespace shoal::table

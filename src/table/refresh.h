@@ -3,6 +3,7 @@
 #define SHOAL_SRC_TABLE_REFRESH_H_
 
 #include "absl/status/status.h"
+#include "src/base/bytes.h"
 #include "src/wire/manifest.pb.h"
 
 namespace shoal::table {
@@ -15,6 +16,11 @@ namespace shoal::table {
 // CheckManifest has accepted both. What acts on the answer for a client or a party has verified
 // both (Manifest::content), and checks times itself.
 absl::Status CanRefresh(const wire::Manifest& enrolled, const wire::Manifest& next);
+
+// Says which key is in which row, and how large rows are: of two epochs, the later one can refresh
+// rows of the earlier one if and only if both have the same. For parties, which keep this and not
+// the manifest. Nobody signs it, and it is in no message.
+Digest PlacesDigest(const wire::Manifest& manifest);
 
 }  // namespace shoal::table
 

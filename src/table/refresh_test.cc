@@ -45,7 +45,11 @@ class CanRefreshTest : public ::testing::Test {
     change(after);
     SHOAL_EXPECT_OK(CheckManifest(before));
     SHOAL_EXPECT_OK(CheckManifest(after));
-    return CanRefresh(before, after);
+    const absl::Status status = CanRefresh(before, after);
+    if (after.epoch() > before.epoch()) {
+      EXPECT_EQ(PlacesDigest(before) == PlacesDigest(after), status.ok()) << status;
+    }
+    return status;
   }
   void ExpectRefused(const wire::Manifest& before, absl::string_view why,
                      const std::function<void(wire::Manifest&)>& change) {

@@ -31,6 +31,8 @@ bool IsKnown(FrameType type) {
     case FrameType::kFetchAnswers:
     case FrameType::kGetStatus:
     case FrameType::kGetRowVersions:
+    case FrameType::kGetRefresh:
+    case FrameType::kFetchRefresh:
     case FrameType::kGetPirSetup:
     case FrameType::kGetPirHint:
     case FrameType::kGetPirDelta:
@@ -41,6 +43,8 @@ bool IsKnown(FrameType type) {
     case FrameType::kRoundReports:
     case FrameType::kLiveRounds:
     case FrameType::kPartyStates:
+    case FrameType::kProposeRefresh:
+    case FrameType::kRefresh:
       return true;
   }
   return false;

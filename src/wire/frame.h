@@ -34,6 +34,8 @@ enum class FrameType : uint16_t {
   kFetchAnswers = 22,
   kGetStatus = 23,
   kGetRowVersions = 24,
+  kGetRefresh = 25,
+  kFetchRefresh = 26,
   // pir.proto
   kGetPirSetup = 32,
   kGetPirHint = 33,
@@ -46,6 +48,8 @@ enum class FrameType : uint16_t {
   kRoundReports = 68,
   kLiveRounds = 69,
   kPartyStates = 70,
+  kProposeRefresh = 71,
+  kRefresh = 72,
 };
 
 inline constexpr size_t kFrameHeaderBytes = 20;

@@ -1,6 +1,9 @@
 #include "src/server/testing/deployment.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +47,7 @@ struct Deployment::Machine {
   Disk disk;
   Tamper tamper;
   std::unique_ptr<MemoryJournal> journal;
+  std::unique_ptr<Terms> terms;
   std::unique_ptr<Party> party;
   std::unique_ptr<Link> next;
   std::unique_ptr<ChainNode> node;
@@ -110,7 +114,45 @@ class Deployment::TamperedLink final : public Link {
     return answer;
   }
 
+  absl::StatusOr<signature::Signature> ProposeRefresh(const wire::RefreshHeader& header) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    SHOAL_RETURN_IF_ERROR(Check(tamper().breaks_proposal, Break::kBefore));
+    wire::RefreshHeader changed = header;
+    if (tamper().proposed_refresh) tamper().proposed_refresh(changed);
+    SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum, next().ProposeRefresh(changed));
+    SHOAL_RETURN_IF_ERROR(Check(tamper().breaks_proposal, Break::kAfter));
+    return sum;
+  }
+  absl::StatusOr<std::unique_ptr<RefreshAnswers>> Refresh(
+      const wire::SignedRefreshHeader& refresh) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    const auto& breaks = tamper().breaks_refresh;
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kBefore));
+    wire::SignedRefreshHeader changed = refresh;
+    if (tamper().refresh) tamper().refresh(changed);
+    SHOAL_ASSIGN_OR_RETURN(const auto later, next().Refresh(changed));
+    std::vector<round::RefreshTag> tags = later->tags();
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, ReadAll(*later));
+    if (tamper().refreshed) tamper().refreshed(bytes, tags);
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kAfter));
+    std::unique_ptr<ByteSource> source = std::make_unique<BytesSource>(std::move(bytes));
+    if (breaks && breaks(Break::kHalfWay)) source = std::make_unique<HalfSource>(std::move(source));
+    return std::make_unique<Answered>(std::move(source), std::move(tags));
+  }
+
  private:
+  class Answered final : public RefreshAnswers {
+   public:
+    Answered(std::unique_ptr<ByteSource> bytes, std::vector<round::RefreshTag> tags)
+        : bytes_(std::move(bytes)), tags_(std::move(tags)) {}
+    uint64_t size() const override { return bytes_->size(); }
+    absl::StatusOr<BytesView> Next() override { return bytes_->Next(); }
+    const std::vector<round::RefreshTag>& tags() const override { return tags_; }
+
+   private:
+    const std::unique_ptr<ByteSource> bytes_;
+    const std::vector<round::RefreshTag> tags_;
+  };
   // Hands out half of a source. Then the connection breaks.
   class HalfSource final : public ByteSource {
    public:
@@ -157,6 +199,13 @@ Deployment::Deployment(DeploymentOptions options)
       spools_("/tmp", options_.spool_memory_bytes),
       parties_(options_.parties, random_) {
   *parties_.draft().mutable_noise() = roster::NoiseToWire(options_.noise);
+  if (options_.term_limit.days() > 0) {
+    *parties_.draft().mutable_term_limit() = options_.term_limit;
+    const char* const place = std::getenv("TEST_TMPDIR");
+    std::string made = absl::StrCat(place == nullptr ? "/tmp" : place, "/deployment-XXXXXX");
+    SHOAL_CHECK(::mkdtemp(made.data()) != nullptr);
+    directory_ = made;
+  }
   // Valid for longer than any test's clock runs.
   parties_.draft().set_expires_s(clock_.now_s + 1'000'000);
   roster_ = parties_.roster(clock_.now_s);
@@ -168,12 +217,15 @@ Deployment::Deployment(DeploymentOptions options)
   for (uint32_t number = 1; number <= options_.parties; ++number) Start(number, 1);
 }
 
-Deployment::~Deployment() = default;
+Deployment::~Deployment() {
+  if (!directory_.empty()) std::filesystem::remove_all(directory_);
+}
 
-uint64_t Deployment::MakeEpoch(uint64_t rows, uint32_t row_bytes) {
+uint64_t Deployment::MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places) {
   TableContent table{.facts = {.manifest_digest = {}, .rows = rows, .row_bytes = row_bytes},
                      .answers = nullptr};
   random_.Fill(table.facts.manifest_digest);
+  table.facts.places[0] = places;
   Bytes row(row_bytes), answers;
   for (uint64_t number = 0; number < rows; ++number) {
     random_.Fill(row);
@@ -194,13 +246,28 @@ TableEpoch Deployment::Epoch(uint64_t epoch, uint32_t number) const {
 
 void Deployment::Start(uint32_t number, uint64_t epoch) {
   Machine& machine = *machines_[number - 1];
-  if (number == 1) frontend_.reset();
+  if (number == 1) {
+    refreshes_.reset();
+    frontend_.reset();
+  }
   machine.node.reset();
   machine.party.reset();
+  machine.terms.reset();
   machine.journal = std::make_unique<MemoryJournal>(&machine.disk);
   const bool backend = number == options_.parties;
   Party::Options options{
       .number = PartyNumber(number), .roster = *roster_, .table = Epoch(epoch, number)};
+  if (!directory_.empty()) {
+    auto terms = Terms::Open({.number = PartyNumber(number),
+                              .roster = *roster_,
+                              .directory = TermsDirectory(number),
+                              .table = [&machine] { return machine.party->table(); }},
+                             &key(number), machine.journal.get(), &machine.random, &clock_,
+                             {.pool = &pool_, .spools = &spools_});
+    SHOAL_CHECK(terms.ok());
+    machine.terms = *std::move(terms);
+    options.terms = machine.terms.get();
+  }
   auto party = Party::Create(std::move(options), key(number), machine.journal.get(),
                              &machine.random, &clock_, {.pool = &pool_, .spools = &spools_});
   SHOAL_CHECK(party.ok());
@@ -212,11 +279,19 @@ void Deployment::Start(uint32_t number, uint64_t epoch) {
                                      &clock_, {.pool = &pool_, .spools = &spools_});
     SHOAL_CHECK(frontend.ok());
     frontend_ = *std::move(frontend);
+    if (machine.terms != nullptr) {
+      refreshes_ = std::make_unique<Refreshes>(machine.party.get(), machine.journal.get(), &clock_,
+                                               &pool_, &refresh_spools_);
+    }
   }
 }
 
 void Deployment::Restart(uint32_t number) { Start(number, party(number).table()->epoch); }
 Party& Deployment::party(uint32_t number) { return *machines_[number - 1]->party; }
+Terms& Deployment::terms(uint32_t number) { return *machines_[number - 1]->terms; }
+std::string Deployment::TermsDirectory(uint32_t number) const {
+  return absl::StrCat(directory_, "/", number);
+}
 ChainNode& Deployment::node(uint32_t number) { return *machines_[number - 1]->node; }
 Disk& Deployment::disk(uint32_t number) { return machines_[number - 1]->disk; }
 Seed Deployment::FlippedRoot(uint32_t number) const {
@@ -343,6 +418,14 @@ void Secret::Unmask(const Digest& round_id, MutableBytes answer) const {
   for (const Seed& seed : seeds) sharing::XorMask(seed.view(), round_id, answer);
 }
 
+Secret Secret::OfTerm(const Digest& round_id) const {
+  Secret term;
+  for (const Seed& seed : seeds) term.seeds.push_back(round::TermSeed(seed.view(), round_id));
+  term.slot = slot;
+  term.row = row;
+  return term;
+}
+
 Secret Client::Make(std::vector<Seed> ephemeral) {
   return Make(std::move(ephemeral), round_.parties() + 1, {});
 }
@@ -438,6 +521,50 @@ absl::StatusOr<std::vector<Bytes>> Client::Fetch() {
   for (size_t i = 0; i < used_; ++i) {
     out.push_back(ToBytes(AsBytes(response.answers()).subspan(i * answer_bytes, answer_bytes)));
     secrets_[i].Unmask(round_.id(), out.back());
+  }
+  return out;
+}
+
+wire::FetchRefreshRequest Client::RefreshRequest(const wire::GetRefreshResponse& latest) const {
+  wire::FetchRefreshRequest request;
+  request.set_round_id(ToString(round_.id()));
+  request.set_number(latest.refresh().header().number());
+  round::RefreshTag tag = {};
+  std::copy_n(latest.tags().begin(), std::min(latest.tags().size(), tag.size()), tag.begin());
+  const Digest masks = round::RefreshMasksId(latest.refresh().header(), tag);
+  Bytes slots;
+  for (size_t i = 0; i < used_; ++i) {
+    AppendLe(slots, secrets_[i].slot);
+    request.mutable_tokens()->append(ToString(secrets_[i].OfTerm(round_.id()).token(masks)));
+  }
+  request.set_slots(ToString(slots));
+  return request;
+}
+
+absl::StatusOr<std::vector<Bytes>> Client::FetchRefresh() {
+  wire::GetRefreshRequest ask;
+  ask.set_round_id(ToString(round_.id()));
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetRefreshResponse latest,
+                         deployment_->refreshes().GetRefresh(ask));
+  SHOAL_RETURN_IF_ERROR(
+      round::VerifyRefresh(latest.refresh(), round_.id(), round_.header(), deployment_->roster()));
+  SHOAL_CHECK(latest.tags().size() == round_.parties() * sizeof(round::RefreshTag));
+  SHOAL_ASSIGN_OR_RETURN(const wire::FetchRefreshResponse response,
+                         deployment_->refreshes().FetchRefresh(RefreshRequest(latest)));
+  const size_t answer_bytes = round_.answer_bytes();
+  SHOAL_CHECK(response.answers().size() == used_ * answer_bytes);
+  std::vector<Bytes> out;
+  for (size_t i = 0; i < used_; ++i) {
+    Bytes& answer = out.emplace_back(
+        ToBytes(AsBytes(response.answers()).subspan(i * answer_bytes, answer_bytes)));
+    const Secret term = secrets_[i].OfTerm(round_.id());
+    for (size_t j = 0; j < term.seeds.size(); ++j) {
+      round::RefreshTag tag;
+      std::copy_n(latest.tags().begin() + static_cast<ptrdiff_t>(j * tag.size()), tag.size(),
+                  tag.begin());
+      sharing::XorMask(term.seeds[j].view(), round::RefreshMasksId(latest.refresh().header(), tag),
+                       answer);
+    }
   }
   return out;
 }

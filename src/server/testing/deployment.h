@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "src/base/address_block.h"
@@ -21,6 +22,8 @@
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
+#include "src/server/refreshes.h"
+#include "src/server/terms.h"
 #include "src/server/testing/memory_journal.h"
 #include "src/sharing/sharing.h"
 #include "src/signature/bls.h"
@@ -50,8 +53,11 @@ struct Tamper {
   std::function<void(StageReports&)> reports;
   std::function<void(wire::SignedLiveRounds&)> live;  // also those that come with proposals
   std::function<void(const wire::LiveRounds&, ListAnswer&)> list_answer;
+  std::function<void(wire::RefreshHeader&)> proposed_refresh;
+  std::function<void(wire::SignedRefreshHeader&)> refresh;
+  std::function<void(Bytes&, std::vector<round::RefreshTag>&)> refreshed;
   // Asked at each of these places in each try of a stage: whether the link breaks there.
-  std::function<bool(Break)> breaks_offline, breaks_online;
+  std::function<bool(Break)> breaks_offline, breaks_online, breaks_proposal, breaks_refresh;
   std::atomic<bool> down = false;  // the next party cannot be reached
   bool loses_headers = false;      // its answers to proposals are lost
   // Lists of live rounds do not arrive, but with proposals.
@@ -67,6 +73,7 @@ struct DeploymentOptions {
   // Lists and answers that do not fit this go to files; with 0 all of them do.
   uint64_t spool_memory_bytes = 1 << 30;
   RoundPlan plan = {};
+  wire::TermLimit term_limit = {};  // without days: the roster has none, and parties keep no terms
   noise::Parameters noise = {.mechanism = noise::Mechanism::kGeometric,
                              .epsilon = 1,
                              .delta = 1e-2,
@@ -89,6 +96,10 @@ class Deployment {
   // Parties are numbered from 1, as everywhere.
   Party& party(uint32_t number);
   ChainNode& node(uint32_t number);
+  // If the roster has a term limit.
+  Terms& terms(uint32_t number);
+  // Where they are, in a directory of the test's own.
+  std::string TermsDirectory(uint32_t number) const;
   Disk& disk(uint32_t number);
   // From which the party has derived the secrets of the round that it drafted last. This copy has
   // every bit flipped, so that a search of the memory for the party's own does not find it.
@@ -105,8 +116,9 @@ class Deployment {
   // row | signature, in an epoch of the table.
   BytesView Answer(uint64_t row, uint64_t epoch = 1) const;
 
-  // Makes the next epoch of the table, with other rows. Returns its number.
-  uint64_t MakeEpoch(uint64_t rows, uint32_t row_bytes);
+  // Makes the next epoch of the table, with other rows. Returns its number. Epochs with equal
+  // `places` have keys at the same places.
+  uint64_t MakeEpoch(uint64_t rows, uint32_t row_bytes, uint8_t places = 0);
   // An epoch as party `number` takes it.
   TableEpoch Epoch(uint64_t epoch, uint32_t number) const;
 
@@ -119,6 +131,15 @@ class Deployment {
   absl::Status RunOffline(const Digest& round_id);
   absl::Status RunOnline(const Digest& round_id);
   absl::Status EndRound(const Digest& round_id);
+  // At party 1, if the roster has a term limit.
+  Refreshes& refreshes() { return *refreshes_; }
+  absl::StatusOr<Refreshes::Done> RunRefresh(const Digest& round_id) {
+    return refreshes().Run(round_id, node(1));
+  }
+  // A party takes an epoch of the table.
+  absl::Status Take(uint32_t number, uint64_t epoch) {
+    return party(number).TakeEpoch(Epoch(epoch, number));
+  }
   // Tells all parties which rounds live, and aborts what they lack. Returns its ids.
   absl::StatusOr<std::vector<Digest>> SendList();
 
@@ -144,6 +165,9 @@ class Deployment {
   std::vector<TableContent> tables_;  // epoch 1 first
   std::vector<std::unique_ptr<Machine>> machines_;
   std::unique_ptr<Frontend> frontend_;
+  SpoolPlace refresh_spools_{"/tmp", 0};
+  std::unique_ptr<Refreshes> refreshes_;
+  std::string directory_;  // of the terms; removed at the end
 };
 
 // Run a party's stages on complete input and return the complete output.
@@ -175,6 +199,8 @@ struct Secret {
   sharing::Token token(const Digest& round_id) const;
   uint32_t FirstTally(const Digest& round_id) const;
   void Unmask(const Digest& round_id, MutableBytes answer) const;
+  // The secret of the round's term, as a client keeps it.
+  Secret OfTerm(const Digest& round_id) const;
 };
 
 // A client of the simplest kind, with a secret for each query.
@@ -201,6 +227,9 @@ class Client {
   absl::Status Query(const std::vector<uint64_t>& rows);
   // Masked answers of the used slots, in order, unmasked.
   absl::StatusOr<std::vector<Bytes>> Fetch();
+  // The same of the latest refresh of the round's term.
+  absl::StatusOr<std::vector<Bytes>> FetchRefresh();
+  wire::FetchRefreshRequest RefreshRequest(const wire::GetRefreshResponse& latest) const;
 
   std::vector<Secret>& secrets() { return secrets_; }
   const round::Round& round() const { return round_; }
