@@ -68,6 +68,12 @@ class ChainCrowd {
 
   absl::StatusOr<round::Round> PickRound() {
     const uint64_t deadline_s = work_.environment.clock->NowSeconds() + work_.options.timeout_s;
+    // A frontend of several machines shares a round's room out evenly.
+    uint64_t most = 0;  // of the crowd's queries at one machine
+    for (const FrontendMachine& machine : work_.machines) {
+      most = std::max(most,
+                      devices_.First(machine.devices.end) - devices_.First(machine.devices.first));
+    }
     for (;;) {
       SHOAL_ASSIGN_OR_RETURN(const wire::ListRoundsResponse list, control_.ListRounds());
       const wire::RoundInfo* best = nullptr;
@@ -78,6 +84,11 @@ class ChainCrowd {
         if (header.max_slots() < report_.queries) {
           return absl::ResourceExhaustedError(absl::StrCat(
               "the crowd has ", report_.queries, " queries, rounds take ", header.max_slots()));
+        }
+        if (const uint64_t room = header.max_slots() / work_.machines.size(); most > room) {
+          return absl::ResourceExhaustedError(
+              absl::StrCat("the crowd has ", most, " queries for one machine of the frontend, and ",
+                           "each takes ", room, " of a round's: take fewer, or start again"));
         }
         if (info.onions() > header.max_slots() - report_.queries) continue;
         // Half of the window should be left, as a crowd takes a while.
@@ -129,8 +140,8 @@ class ChainCrowd {
 
   void Obtain() {
     const size_t per_piece = client::OnionsPerPiece(*round_, work_.options.piece_bytes);
-    work_.ForUnits("obtain", kUnitPieces * per_piece, [&](Unit unit) {
-      return work_.OverConnection([&](client::Transport& transport) -> absl::Status {
+    work_.ForUnits("obtain", kUnitPieces * per_piece, [&](const auto& machine, Unit unit) {
+      return Work::OverConnection(machine, [&](client::Transport& transport) -> absl::Status {
         client::Exchange exchange = MakeExchange(transport);
         // Small devices' submissions share requests.
         std::vector<client::SubmissionToMake> request;
@@ -168,12 +179,14 @@ class ChainCrowd {
   }
 
   absl::Status CheckSlots() {
-    client::SlotSet given;
-    for (uint32_t device = 0; device < devices_.count(); ++device) {
-      if (devices_.IsLost(device)) continue;
-      for (const client::OnionSubmission& submission : SubmissionsOf(device)) {
-        if (!given.Add(*submission.first_slot, submission.count)) {
-          return absl::DataLossError("the frontend gave a slot twice");
+    for (const FrontendMachine& machine : work_.machines) {
+      client::SlotSet given;  // each machine numbers its own
+      for (uint32_t device = machine.devices.first; device < machine.devices.end; ++device) {
+        if (devices_.IsLost(device)) continue;
+        for (const client::OnionSubmission& submission : SubmissionsOf(device)) {
+          if (!given.Add(*submission.first_slot, submission.count)) {
+            return absl::DataLossError("the frontend gave a slot twice");
+          }
         }
       }
     }
@@ -183,10 +196,20 @@ class ChainCrowd {
   absl::Status Wait(const std::string& stage, wire::RoundState state, uint64_t until_s) {
     work_.recorder.Progress(stage, 0, 1);
     const Stopwatch stopwatch;
-    SHOAL_ASSIGN_OR_RETURN(
-        const wire::RoundState reached,
-        control_.WaitFor(round_->id(), state,
-                         until_s + work_.deployment.roster().clock_tolerance_s()));
+    const uint64_t deadline_s = until_s + work_.deployment.roster().clock_tolerance_s();
+    SHOAL_ASSIGN_OR_RETURN(wire::RoundState reached,
+                           control_.WaitFor(round_->id(), state, deadline_s));
+    // A device waits at its own machine, which may show the state a moment later.
+    for (const FrontendMachine& machine : work_.machines) {
+      if (work_.machines.size() == 1 || devices_.AllLost(machine.devices)) continue;
+      SHOAL_RETURN_IF_ERROR(
+          Work::OverConnection(machine, [&](client::Transport& transport) -> absl::Status {
+            SHOAL_ASSIGN_OR_RETURN(
+                reached, MakeExchange(transport).WaitFor(round_->id(), state, deadline_s));
+            return absl::OkStatus();
+          }));
+      if (reached != state) break;
+    }
     work_.recorder.AddStage(stage, stopwatch.Seconds());
     if (reached == state) return absl::OkStatus();
     if (reached == wire::ABORTED) return absl::AbortedError("the round was aborted");
@@ -196,8 +219,8 @@ class ChainCrowd {
 
   void Submit() {
     const size_t per_piece = client::QueriesPerPiece(work_.options.piece_bytes);
-    work_.ForUnits("submit", kUnitPieces * per_piece, [&](Unit unit) {
-      return work_.OverConnection([&](client::Transport& transport) -> absl::Status {
+    work_.ForUnits("submit", kUnitPieces * per_piece, [&](const auto& machine, Unit unit) {
+      return Work::OverConnection(machine, [&](client::Transport& transport) -> absl::Status {
         client::Exchange exchange = MakeExchange(transport);
         for (uint32_t device = unit.first; device < unit.end; ++device) {
           submitted_s_[device] = since_start_.Seconds();
@@ -218,29 +241,30 @@ class ChainCrowd {
   void FetchAndCheck() {
     const size_t answer_bytes = round_->answer_bytes();
     const size_t per_piece = client::AnswersPerPiece(*round_, work_.options.piece_bytes);
-    work_.ForUnits("fetch", kUnitPieces * per_piece, [&](Unit unit) -> absl::Status {
-      const std::vector<Piece> pieces = devices_.Cut(unit, per_piece);
-      size_t count = 0;
-      for (const Piece& piece : pieces) count += piece.count;
-      Bytes answers(count * answer_bytes);
-      const auto fetch = [&](client::Transport& transport) -> absl::Status {
-        client::Exchange exchange = MakeExchange(transport);
-        MutableBytes rest = answers;
-        for (const Piece& piece : pieces) {
-          const MutableBytes part = rest.first(piece.count * answer_bytes);
-          SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(*round_, OnionsOf(piece), part));
-          rest = rest.subspan(part.size());
-          const double fetched_s = since_start_.Seconds();
-          for (const Piece::Part& queries : piece.parts) {
-            work_.recorder.AddLatency(fetched_s - submitted_s_[queries.device], queries.count);
-          }
-        }
-        return absl::OkStatus();
-      };
-      SHOAL_RETURN_IF_ERROR(work_.OverConnection(fetch));
-      Check(unit, pieces, answers);
-      return absl::OkStatus();
-    });
+    work_.ForUnits(
+        "fetch", kUnitPieces * per_piece, [&](const auto& machine, Unit unit) -> absl::Status {
+          const std::vector<Piece> pieces = devices_.Cut(unit, per_piece);
+          size_t count = 0;
+          for (const Piece& piece : pieces) count += piece.count;
+          Bytes answers(count * answer_bytes);
+          const auto fetch = [&](client::Transport& transport) -> absl::Status {
+            client::Exchange exchange = MakeExchange(transport);
+            MutableBytes rest = answers;
+            for (const Piece& piece : pieces) {
+              const MutableBytes part = rest.first(piece.count * answer_bytes);
+              SHOAL_RETURN_IF_ERROR(exchange.FetchAnswers(*round_, OnionsOf(piece), part));
+              rest = rest.subspan(part.size());
+              const double fetched_s = since_start_.Seconds();
+              for (const Piece::Part& queries : piece.parts) {
+                work_.recorder.AddLatency(fetched_s - submitted_s_[queries.device], queries.count);
+              }
+            }
+            return absl::OkStatus();
+          };
+          SHOAL_RETURN_IF_ERROR(Work::OverConnection(machine, fetch));
+          Check(unit, pieces, answers);
+          return absl::OkStatus();
+        });
   }
 
   void Check(Unit unit, std::span<const Piece> pieces, MutableBytes answers) {

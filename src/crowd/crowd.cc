@@ -48,6 +48,23 @@ absl::StatusOr<client::TransportFactory> FactoryTo(uint32_t party,
       });
 }
 
+// Draws a machine of the frontend for every device, each as likely as the others. Which numbers the
+// devices have tells nothing, so that those of one machine have successive ones.
+void DrawMachines(const Devices& devices, RandomSource& random,
+                  std::vector<FrontendMachine>& machines) {
+  std::vector<uint32_t> drawn(machines.size());
+  if (machines.size() == 1) {
+    drawn[0] = devices.count();
+  } else {
+    for (uint32_t i = 0; i < devices.count(); ++i) ++drawn[random.Below(machines.size())];
+  }
+  uint32_t first = 0;
+  for (size_t i = 0; i < machines.size(); ++i) {
+    machines[i].devices = {first, first + drawn[i]};
+    first += drawn[i];
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::PinnedParties& pins,
@@ -65,12 +82,29 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
       table::ManifestDigest(expected->manifest()) != deployment.manifest().digest()) {
     return absl::FailedPreconditionError("the table to compare with is not the deployment's");
   }
-  client::Connections connections(connect, &deployment.roster(), environment.sleep,
-                                  /*keep=*/!options.own_connections);
+  // As clients do, one for each machine of the frontend that devices can draw. Engines are at one.
+  std::vector<std::unique_ptr<client::Connections>> connections;
+  std::vector<FrontendMachine> machines;
+  const roster::Party& frontend = deployment.roster().party(1);
+  const bool several =
+      options.engine == nullptr && frontend.machines > 1 && environment.connect_to != nullptr;
+  for (uint32_t machine = 0; machine < (several ? frontend.machines : 1); ++machine) {
+    client::TransportFactory factory = connect;
+    if (several) {
+      factory = [connect_to = environment.connect_to, address = frontend.ClientAddress(machine)] {
+        return connect_to(address);
+      };
+    }
+    connections.push_back(std::make_unique<client::Connections>(
+        std::move(factory), &deployment.roster(), environment.sleep,
+        /*keep=*/!options.own_connections));
+    machines.push_back({connections.back().get(), {}});
+  }
   std::optional<ThreadPool> threads;
   if (options.connections > 1) threads.emplace(options.connections - 1);
   Recorder recorder(progress);
   Devices devices(options, &keys, &deployment);
+  DrawMachines(devices, *environment.random, machines);
   Checker checker(&deployment, &devices, expected, options.verify_each);
   CrowdReport& report = recorder.report();
   report.devices = devices.count();
@@ -85,7 +119,7 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
     std::unique_ptr<client::Connections> connections;
   };
   std::vector<Other> others;
-  std::vector<EngineServer> servers = {{control.get(), &connections}};
+  std::vector<EngineServer> servers = {{control.get(), connections[0].get()}};
   if (options.engine != nullptr && options.engine->roles().size() == 2) {
     servers.clear();
     for (const uint32_t party : options.parties) {
@@ -101,22 +135,18 @@ absl::StatusOr<CrowdReport> RunCrowd(const CrowdOptions& options, const roster::
       others.push_back(std::move(other));
     }
   }
-  const Work work = {options,
-                     environment,
-                     deployment,
-                     *control,
-                     connections,
-                     servers,
-                     threads ? &*threads : nullptr,
-                     devices,
-                     checker,
-                     recorder};
+  const Work work = {
+      options, environment, deployment, *control, machines, servers, threads ? &*threads : nullptr,
+      devices, checker,     recorder};
   SHOAL_RETURN_IF_ERROR(options.engine != nullptr ? RunEngine(work, *options.engine)
                                                   : RunChain(work));
   SHOAL_RETURN_IF_ERROR(client::CheckNotExpired(deployment, *environment.clock));
-  connections.HangUp();
   CountLost(devices, report);
-  client::Traffic traffic = connections.traffic();
+  client::Traffic traffic;
+  for (const auto& one : connections) {
+    one->HangUp();
+    traffic = traffic + one->traffic();
+  }
   for (const Other& other : others) {
     other.connections->HangUp();
     traffic = traffic + other.connections->traffic();

@@ -15,11 +15,13 @@ namespace shoal::crowd {
 
 // Runs one round of the whole crowd, or all its queries to an engine. Answers are compared with
 // `expected`, the deployment's table, unless it is null. Lost devices and wrong answers are no
-// errors but counted in the report.
+// errors but counted in the report. Where the frontend has several machines, each device draws one
+// of them for the round and stays with it, if the environment can connect to them.
 //
 // Errors: those of ChainClient::Ask with the chain, of FetchSetup and ObtainHint with an engine;
-// INVALID_ARGUMENT when a device's queries do not fit in memory; FAILED_PRECONDITION as LookUp
-// (src/client/retrieval.h) when the table expired meanwhile.
+// INVALID_ARGUMENT when a device's queries do not fit in memory; RESOURCE_EXHAUSTED when the
+// crowd's queries, or those at one of the frontend's machines, do not fit a round;
+// FAILED_PRECONDITION as LookUp (src/client/retrieval.h) when the table expired meanwhile.
 //
 // Memory: 4 bytes a query (row); 110 a device (seed, submission, whether it is lost, when it
 // submitted, a latency; more if its queries take several requests); Popularity's; 33 a row of the

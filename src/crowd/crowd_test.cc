@@ -244,6 +244,137 @@ TEST(CrowdOfSharedConnections, CarriesTheSame) {
   }
 }
 
+// A frontend of several machines. What devices ask goes to a machine that they have drawn, by its
+// address, and nothing of it over the first connection.
+class CrowdOfMachinesTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static constexpr uint32_t kMachines = 3, kDevices = 300;
+  explicit CrowdOfMachinesTest(uint32_t max_slots = 1 << 16)
+      : frontend_({.parties = 2,
+                   .dense = true,
+                   .records = 900,
+                   .row_bytes = 64,
+                   .max_slots = max_slots,
+                   .machines = kMachines}) {
+    keys_.dense = 900;
+    options_.devices = kDevices;
+    options_.pad_to = 4;
+    options_.min_apps = options_.max_apps = 3;
+    options_.connections = 3;
+    options_.piece_bytes = 4096;
+  }
+  absl::StatusOr<CrowdReport> Run() {
+    return RunCrowd(
+        options_, frontend_.pins(), keys_, &frontend_.table().content(),
+        [this] { return Connect(""); },
+        {.clock = &frontend_.clock(),
+         .random = &frontend_.random(),
+         .pool = &frontend_.pool(),
+         .sleep = [](uint32_t) {},
+         .connect_to = [this](const std::string& address) { return Connect(address); }},
+        nullptr);
+  }
+  absl::StatusOr<std::unique_ptr<client::Transport>> Connect(const std::string& address) {
+    return client::testing::ConnectTo(
+        &frontend_, &mutex_, [this, address](const std::string& name) {
+          asked_[name].insert(address);
+          if (name == "SubmitOnions" || name == "SubmitQueries" || name == "FetchAnswers") {
+            went_to_[frontend_.sent.size()] = address;
+          }
+          return name == fails_.first && address == fails_.second ? absl::InternalError("boom")
+                                                                  : absl::OkStatus();
+        });
+  }
+  // The slots that such requests name, by the address where they went.
+  template <typename Request>
+  std::map<std::string, std::multiset<uint32_t>> SlotsAt(const std::string& method) const {
+    std::map<std::string, std::multiset<uint32_t>> slots;
+    for (const auto& [i, address] : went_to_) {
+      Request request;
+      if (frontend_.sent[i].first != method || !request.ParseFromString(frontend_.sent[i].second)) {
+        continue;
+      }
+      for (size_t at = 0; at < request.slots().size(); at += 4) {
+        slots[address].insert(LoadLe<uint32_t>(AsBytes(request.slots()).data() + at));
+      }
+    }
+    return slots;
+  }
+
+  FakeFrontend frontend_;
+  std::mutex mutex_;
+  CrowdKeys keys_;
+  CrowdOptions options_;
+  std::map<std::string, std::set<std::string>> asked_;  // addresses by method
+  std::map<size_t, std::string> went_to_;               // by the place in frontend_.sent
+  std::pair<std::string, std::string> fails_;           // a method at an address
+};
+
+INSTANTIATE_TEST_SUITE_P(OwnConnections, CrowdOfMachinesTest, ::testing::Bool());
+
+TEST_P(CrowdOfMachinesTest, EachDeviceStaysAtAMachineThatItHasDrawn) {
+  options_.own_connections = GetParam();
+  const Digest round_id = frontend_.OpenRound();
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, Run());
+  EXPECT_EQ(report.answers_correct, kDevices * 4u) << report.first_error;
+  EXPECT_EQ(report.devices_lost, 0u);
+  EXPECT_EQ(frontend_.Asked(round_id).size(), kDevices * 4u);
+  // All of it counts.
+  EXPECT_GT(report.bytes_received, kDevices * 4u * report.answer_bytes);
+
+  const auto asked = SlotsAt<wire::SubmitQueriesRequest>("SubmitQueries");
+  EXPECT_EQ(asked, SlotsAt<wire::FetchAnswersRequest>("FetchAnswers"));
+  ASSERT_EQ(asked.size(), kMachines);
+  std::set<uint32_t> all;
+  for (const auto& [address, slots] : asked) {
+    // 100 devices on average, and the standard deviation is 8.2. The seed is fixed.
+    EXPECT_NEAR(static_cast<double>(slots.size()), kDevices * 4.0 / kMachines, 4 * 35.0) << address;
+    EXPECT_EQ(slots.size() % 4, 0u) << "a device's slots are at two machines";
+    for (const uint32_t slot : slots) EXPECT_TRUE(all.insert(slot).second) << slot;
+  }
+  // Onions are counted by machine, too: a submission has 32 bytes a party but the first, and 48.
+  std::map<std::string, size_t> onions;
+  for (const auto& [i, address] : went_to_) {
+    wire::SubmitOnionsRequest request;
+    if (frontend_.sent[i].first != "SubmitOnions") continue;
+    ASSERT_TRUE(request.ParseFromString(frontend_.sent[i].second));
+    for (const std::string& submission : request.submissions()) {
+      onions[address] += (submission.size() - 48) / 32;
+    }
+  }
+  for (const auto& [address, slots] : asked) EXPECT_EQ(onions[address], slots.size()) << address;
+  // Rounds are listed by the machine of the configuration, and devices wait at their own.
+  EXPECT_EQ(asked_["ListRounds"], std::set<std::string>{""});
+  EXPECT_EQ(asked_["WaitRound"].size(), 1 + kMachines);
+}
+
+// What fails at one machine loses its devices, and no others.
+TEST_P(CrowdOfMachinesTest, AMachineThatFailsLosesItsOwnDevices) {
+  options_.own_connections = GetParam();
+  frontend_.OpenRound();
+  fails_ = {"FetchAnswers", frontend_.roster().party(1).ClientAddress(1)};
+  SHOAL_ASSERT_OK_AND_ASSIGN(const CrowdReport report, Run());
+  const auto asked = SlotsAt<wire::SubmitQueriesRequest>("SubmitQueries");
+  const size_t lost = asked.at(fails_.second).size();
+  EXPECT_EQ(report.answers_failed, lost);
+  EXPECT_EQ(report.devices_lost, lost / 4);
+  EXPECT_EQ(report.answers_correct, kDevices * 4u - lost);
+  EXPECT_EQ(report.answers_correct + report.answers_failed, report.queries);
+}
+
+class CrowdOfSmallRoundsTest : public CrowdOfMachinesTest {
+ protected:
+  CrowdOfSmallRoundsTest() : CrowdOfMachinesTest(/*max_slots=*/kDevices * 4 + 2) {}
+};
+INSTANTIATE_TEST_SUITE_P(OwnConnections, CrowdOfSmallRoundsTest, ::testing::Values(true));
+
+// A round has room for the crowd, but not each machine for those who drew it.
+TEST_P(CrowdOfSmallRoundsTest, NoMachineGetsMoreThanItsShareOfARound) {
+  frontend_.OpenRound();
+  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kResourceExhausted, "for one machine"));
+  EXPECT_TRUE(went_to_.empty());
+}
+
 // Some answers to a row are right and others wrong. A right one must not make a wrong one count as
 // verified.
 class SpoiledCrowdTest : public CrowdTest,

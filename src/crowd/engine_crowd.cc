@@ -145,7 +145,7 @@ class EngineCrowd {
     Timed(wait_seconds_, jobs.size() - 1, work_.threads, [&](size_t j) {
       SendQueries(std::span(requests).subspan(jobs[j], jobs[j + 1] - jobs[j]));
     });
-    work_.connections.HangUp();
+    work_.machines[0].connections->HangUp();
     Timed(check_seconds_, requests.size(), pool,
           [&](size_t i) { Recover(requests[i], devices_.First(wave.first), records); });
     for (const Request& request : requests) {
@@ -178,7 +178,7 @@ class EngineCrowd {
 
   void SendQueries(std::span<Request> requests) {
     const absl::Status connected =
-        work_.OverConnection([&](client::Transport& transport) -> absl::Status {
+        Work::OverConnection(work_.machines[0], [&](client::Transport& transport) -> absl::Status {
           for (Request& request : requests) {
             if (request.status.ok()) request.status = Send(transport, request);
             work_.recorder.CountQueries("wait online", request.piece.count);

@@ -1,5 +1,6 @@
 #include "src/crowd/work.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,24 +11,37 @@
 
 namespace shoal::crowd {
 
-absl::Status Work::OverConnection(
-    const std::function<absl::Status(client::Transport&)>& body) const {
-  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::Transport> transport, connections.Take());
+absl::Status Work::OverConnection(const FrontendMachine& machine,
+                                  const std::function<absl::Status(client::Transport&)>& body) {
+  SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<client::Transport> transport, machine.connections->Take());
   const absl::Status status = body(*transport);
-  connections.Give(std::move(transport));
+  machine.connections->Give(std::move(transport));
   return status;
 }
 
-void Work::ForUnits(const std::string& stage, uint64_t queries,
-                    const std::function<absl::Status(Unit unit)>& body) const {
+void Work::ForUnits(
+    const std::string& stage, uint64_t queries,
+    const std::function<absl::Status(const FrontendMachine& machine, Unit unit)>& body) const {
   const Stopwatch stopwatch;
   recorder.BeginQueries();
-  const std::vector<Unit> units = devices.Units({0, devices.count()}, queries);
+  std::vector<std::vector<Unit>> units_of;
+  size_t most = 0;
+  for (const FrontendMachine& machine : machines) {
+    units_of.push_back(devices.Units(machine.devices, queries));
+    most = std::max(most, units_of.back().size());
+  }
+  std::vector<std::pair<const FrontendMachine*, Unit>> units;
+  for (size_t i = 0; i < most; ++i) {
+    for (size_t machine = 0; machine < machines.size(); ++machine) {
+      if (i < units_of[machine].size())
+        units.emplace_back(&machines[machine], units_of[machine][i]);
+    }
+  }
   const absl::Status never_fails =
       client::ForPieces(units.size(), 1, threads, [&](size_t i, size_t) {
-        const Unit unit = units[i];
+        const auto& [machine, unit] = units[i];
         if (devices.AllLost(unit)) return absl::OkStatus();
-        if (const absl::Status status = body(unit); !status.ok()) {
+        if (const absl::Status status = body(*machine, unit); !status.ok()) {
           recorder.AddError(Annotate(status, stage));
           devices.Lose(unit);
         }
@@ -35,7 +49,7 @@ void Work::ForUnits(const std::string& stage, uint64_t queries,
         return absl::OkStatus();
       });
   SHOAL_CHECK(never_fails.ok());
-  connections.HangUp();
+  for (const FrontendMachine& machine : machines) machine.connections->HangUp();
   recorder.AddStage(stage, stopwatch.Seconds());
 }
 

@@ -21,6 +21,13 @@
 
 namespace shoal::crowd {
 
+// A machine of the frontend, and the devices that have drawn it for the round. An engine's crowd
+// asks one.
+struct FrontendMachine {
+  client::Connections* connections;
+  Unit devices;
+};
+
 // A server of one of the engine's roles.
 struct EngineServer {
   client::Transport* control;  // no device's
@@ -32,24 +39,27 @@ struct Work {
   const CrowdOptions& options;
   const client::Environment& environment;
   const client::Deployment& deployment;
-  client::Transport& control;  // no device's
-  client::Connections& connections;
-  // In the order of the engine's roles; of one server, the two above.
+  client::Transport& control;             // no device's
+  std::vector<FrontendMachine> machines;  // all devices, in the order of their numbers
+  // In the order of the engine's roles; of one server, the control above and the one machine's
+  // connections.
   std::vector<EngineServer> servers;
   ThreadPool* threads;  // one for each connection but one; null if there is only one
   Devices& devices;
   Checker& checker;
   Recorder& recorder;
 
-  // Runs `body` over a connection. Before it returns, ends the connection or gives it back for the
-  // next call.
-  absl::Status OverConnection(const std::function<absl::Status(client::Transport&)>& body) const;
+  // Runs `body` over a connection to a machine. Before it returns, ends the connection or gives it
+  // back for the next call.
+  static absl::Status OverConnection(const FrontendMachine& machine,
+                                     const std::function<absl::Status(client::Transport&)>& body);
 
-  // Runs a stage: calls body(unit) so that units cover all devices that are not lost. A unit is one
-  // device, or, where connections are shared, devices with about `queries` queries. A unit whose
-  // body fails is lost.
-  void ForUnits(const std::string& stage, uint64_t queries,
-                const std::function<absl::Status(Unit unit)>& body) const;
+  // Runs a stage: calls body(machine, unit) so that units cover all devices that are not lost. A
+  // unit is one device, or, where connections are shared, devices of one machine with about
+  // `queries` queries. A unit whose body fails is lost. The machines' units take turns.
+  void ForUnits(
+      const std::string& stage, uint64_t queries,
+      const std::function<absl::Status(const FrontendMachine& machine, Unit unit)>& body) const;
 
   // OK unless all devices are lost; then the first error.
   absl::Status CheckNotAllLost() const;

@@ -298,7 +298,7 @@ chosen with probability proportional to r^-ZIPF (the ranks are a random order of
 keys, from --seed); with --zipf 0 all are equally likely. Every device asks for the
 rows of its applications, each row once, and pads to its number of queries. Every
 answer is verified (see --verify), and with --table its row is compared with the
-table's. Secrets and padding always come from the system's randomness, whatever --seed
+table's. Where the frontend has several machines, each device draws one of them. Secrets and padding always come from the system's randomness, whatever --seed
 is.
 Exit code 3: an answer was wrong or not verified; 1: an answer never came, or another
 failure.
