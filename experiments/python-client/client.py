@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A Shoal client in another language, written from docs/protocol.md.
 
-Takes slots in a round, asks keys, verifies the answers, prints "key TAB value" or "key TAB (absent)".
-It keeps no state: every run draws new secrets, and nothing is repeated after a failure. It knows the
+Takes slots in a round, asks keys, verifies the answers, prints "key TAB value", "key TAB (absent)" or
+"key TAB (not known until the next term)". It keeps no state: every run draws new secrets, and nothing is repeated after a failure. It knows the
 hashed layout alone. Needs protoc and scripts/setup --test.
 """
 import argparse, hashlib, pathlib, secrets, socket, ssl, struct, subprocess, sys, tempfile, time
@@ -18,6 +18,7 @@ from pyhpke import AEADId, CipherSuite, KDFId, KEMId
 
 P = 2**31 - 1
 SUITE = "hpke-x25519-sha256-chacha20poly1305"
+UNKNOWN = "unknown"  # no value is text
 OPEN_FOR_ONIONS, OPEN_FOR_QUERIES, ANSWERED = 1, 3, 5  # round states
 
 def require(condition, message):
@@ -61,7 +62,8 @@ def roster_digest(r):
 def manifest_digest(m):
     return transcript("shoal manifest v2", m.name, m.table_id, m.epoch, m.created_s, m.expires_s,
                       m.records, m.rows, m.row_bytes, 2, m.hashed.hash_seed, m.hashed.buckets,
-                      m.hashed.placement_digest, m.rows_digest, m.deployment, *row_versions.fields(m))
+                      m.hashed.placement_digest, m.rows_digest, m.deployment, *row_versions.fields(m),
+                      *([m.incomplete_rows] if m.incomplete_rows else []))
 
 def round_id_of(h):
     return transcript("shoal round v2", h.counter, h.roster_digest, h.manifest_digest,
@@ -143,8 +145,9 @@ def row_of(manifest, placement, key):
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
     return (z ^ z >> 31) * manifest.rows >> 64
 
-def find(row, key):
-    """The value or None. The row's signature has been verified, so it is well formed."""
+def find(manifest, row, key):
+    """The value, or None if the row proves that there is none, or UNKNOWN if it has no room for all of
+    its keys. The row's signature has been verified, so it is well formed."""
     def varint(at):
         value = shift = 0
         while at < len(row):
@@ -157,7 +160,10 @@ def find(row, key):
     while True:
         key_bytes, at = varint(at)
         if key_bytes == 0:
-            return None
+            count = row[at] if at < len(row) else 0
+            mark = struct.pack("<Q", siphash_2_4_128(manifest.hashed.hash_seed, key)[0])[:4]
+            marks = [row[i:i + 4] for i in range(at + 1, at + 1 + 4 * count, 4)]
+            return UNKNOWN if count == 255 or mark in marks else None
         value_bytes, at = varint(at)
         value_at = at + key_bytes - 1
         if row[at:value_at] == key:
@@ -292,7 +298,7 @@ def look_up(frontend, pins, keys, pad):
             message = transcript("shoal row v2", manifest.table_id, row, *versions[row], answer[:-48])
             verify(f"row {row}", aggregate, message, answer[-48:])
             verified[row] = answer[:-48]
-    return [find(verified[row_of(manifest, placement, key)], key) for key in keys]
+    return [find(manifest, verified[row_of(manifest, placement, key)], key) for key in keys]
 
 def main():
     parser = argparse.ArgumentParser()
@@ -306,7 +312,8 @@ def main():
     keys = [key.encode() for key in arguments.key]
     frontend = Frontend(arguments.frontend, client_pb2)
     for key, value in zip(keys, look_up(frontend, pins, keys, arguments.pad)):
-        print(key.decode(), "(absent)" if value is None else value.decode(), sep="\t")
+        words = {None: "(absent)", UNKNOWN: "(not known until the next term)"}
+        print(key.decode(), words[value] if value in words else value.decode(), sep="\t")
 
 if __name__ == "__main__":
     main()

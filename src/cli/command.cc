@@ -21,6 +21,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr char kUsagePayload[] = "shoal/usage-error";
+constexpr char kIncompletePayload[] = "shoal/incomplete";
 
 std::vector<std::string> Words(const std::string& name) { return absl::StrSplit(name, ' '); }
 
@@ -97,7 +98,7 @@ ExitCode RunCommand(const std::string& program, const Command& command,
     return UsageFailure(program, command.name, std::string(status.message()), io);
   }
   io.err << FullName(program, command.name) << ": " << status.message() << "\n";
-  return ExitCodeOf(status);
+  return status.GetPayload(kIncompletePayload).has_value() ? kExitIncomplete : ExitCodeOf(status);
 }
 
 }  // namespace
@@ -160,6 +161,12 @@ bool IsUsageError(const absl::Status& status) {
   return status.GetPayload(kUsagePayload).has_value();
 }
 
+absl::Status IncompleteError(absl::string_view message) {
+  absl::Status status = absl::UnavailableError(message);
+  status.SetPayload(kIncompletePayload, absl::Cord());
+  return status;
+}
+
 ExitCode RunProgram(const std::string& program, const std::string& summary,
                     std::span<const Command> commands, std::span<const std::string> arguments,
                     Io& io) {
@@ -170,7 +177,8 @@ ExitCode RunProgram(const std::string& program, const std::string& summary,
     out << program << ": " << summary << "\n\nCommands:\n";
     PrintCommands(commands, "", out);
     out << "\nEach has --help. Results go to standard output, the rest to standard error.\n"
-           "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 something to be trusted is not.\n";
+           "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 something to be trusted is not,\n"
+           "4 not all that was asked is known yet.\n";
   };
   if (arguments.empty()) {
     print_help(io.err);

@@ -94,6 +94,9 @@ absl::Status UsageError(absl::string_view message);
 absl::StatusOr<bool> Chosen(const Values& values, const char* option, absl::string_view usual,
                             absl::string_view other);
 bool IsUsageError(const absl::Status& status);
+// The end of a command that has done what it could, and whose results say for themselves what is
+// not known yet. The program then ends with kExitIncomplete.
+absl::Status IncompleteError(absl::string_view message);
 
 // Finds the command, parses its options, runs it and reports errors. Returns what main() must
 // return. `arguments` lack the program's name. Throws nothing.

@@ -47,6 +47,7 @@ Result RunShoal(std::vector<std::string> arguments) {
          if (files.empty()) return UsageError("no file");
          if (files[0] == "stale") return absl::UnauthenticatedError("expired");
          if (files[0] == "damaged") return absl::DataLossError("damaged");
+         if (files[0] == "partial") return IncompleteError("one of two");
          if (files[0] == "throws") throw std::runtime_error("thrown");
          return absl::NotFoundError("no such file " + files.back());
        }},
@@ -120,6 +121,9 @@ TEST(RunProgram, ErrorsHaveTheirExitCodes) {
   EXPECT_EQ(failed.err, "prog file check: no such file b\n");
   EXPECT_EQ(RunShoal({"file", "check", "stale"}).code, kExitVerification);
   EXPECT_EQ(RunShoal({"file", "check", "damaged"}).code, kExitVerification);
+  const Result incomplete = RunShoal({"file", "check", "partial"});
+  EXPECT_EQ(incomplete.code, kExitIncomplete);
+  EXPECT_EQ(incomplete.err, "prog file check: one of two\n");
   const Result thrown = RunShoal({"file", "check", "throws"});
   EXPECT_EQ(thrown.code, kExitFailed);
   EXPECT_EQ(thrown.err, "prog file check: thrown\n");

@@ -14,6 +14,8 @@ enum ExitCode : int {
   kExitUsage = 2,
   // Something cannot be trusted: a signature, a digest, an expiry, a pinned key.
   kExitVerification = 3,
+  // Nothing went wrong, but not everything that was asked is known (IncompleteError, command.h).
+  kExitIncomplete = 4,
 };
 
 // UNAUTHENTICATED and DATA_LOSS are kExitVerification, other errors kExitFailed.

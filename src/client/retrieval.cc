@@ -49,6 +49,10 @@ class VectorResults final : public Results {
 Lookup ResultOf(const table::RowMap& map, const table::RowAnswer& answer, BytesView key) {
   Lookup result;
   auto value = map.Find(answer.row, answer.answer.first(map.row_bytes()), key);
+  if (absl::IsUnavailable(value.status())) {
+    result.outcome = Lookup::Outcome::kUnknown;
+    return result;
+  }
   result.error = value.status();
   if (!value.ok()) return result;
   result.outcome = value->has_value() ? Lookup::Outcome::kFound : Lookup::Outcome::kAbsent;

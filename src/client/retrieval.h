@@ -37,8 +37,10 @@ namespace shoal::client {
 struct Lookup {
   enum class Outcome {
     kFound,
-    kAbsent,  // proved by a signed row, or by the signed manifest
-    kFailed,  // no verified answer; `error` says why
+    kAbsent,   // proved by a signed row, or by the signed manifest
+    kUnknown,  // the signed row has no room for all of its keys, and this may be one of those: not
+               // known until the table has another placement, at the next term
+    kFailed,   // no verified answer; `error` says why
   };
   Outcome outcome = Outcome::kFailed;
   Bytes value;

@@ -128,6 +128,10 @@ class RetrievalTest : public ::testing::Test {
                     .random = &frontend_->random(),
                     .pool = &frontend_->pool(),
                     .sleep = [](uint32_t) {}};
+    Open();
+  }
+  // Takes the table that the frontend serves now.
+  void Open() {
     MemoryStateStore store;
     auto deployment = Deployment::Open(*frontend_, frontend_->pins(), store, environment_);
     SHOAL_CHECK(deployment.ok());
@@ -166,6 +170,34 @@ TEST_F(RetrievalTest, WantsEveryRowOnceInRisingOrder) {
   EXPECT_EQ(source_->asked->rows, std::vector<uint32_t>(rows.begin(), rows.end()));
   EXPECT_EQ(results[3].outcome, Outcome::kAbsent);
   EXPECT_EQ(ToString(results[4].value), "value of key-1");
+}
+
+// A key whose row has no room for it: its answer is right, and proves nothing.
+TEST_F(RetrievalTest, AKeyWithoutRoomIsUnknownAndNeverAbsent) {
+  Start();
+  frontend_->NextEpoch(360, /*keep_rows=*/true);
+  Open();
+  const table::Table& table = frontend_->table();
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < 360; ++i) keys.push_back(FakeFrontend::Key(i));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto results, LookUpAll(keys));
+  size_t unknown = 0;
+  for (size_t i = 0; i < 360; ++i) {
+    SHOAL_EXPECT_OK(results[i].error);
+    if (results[i].outcome == Outcome::kUnknown) {
+      ++unknown;
+      EXPECT_TRUE(results[i].value.empty());
+      continue;
+    }
+    ASSERT_EQ(results[i].outcome, Outcome::kFound) << keys[i];
+    EXPECT_EQ(ToString(results[i].value), FakeFrontend::Value(i, 2));
+  }
+  EXPECT_EQ(unknown + table.manifest().content().records(), 360u);
+  EXPECT_GT(unknown, 20u);
+  // Whoever spoils the answer makes it fail: nobody can make a key unknown that is not.
+  for (const std::string& key : keys) source_->spoiled.insert(RowOf(key));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto failed, LookUpAll(keys));
+  for (const Lookup& result : failed) EXPECT_EQ(result.outcome, Outcome::kFailed);
 }
 
 TEST_F(RetrievalTest, AKeyThatCannotBeIsFoundBeforeAnythingIsAsked) {

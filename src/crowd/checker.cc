@@ -108,6 +108,7 @@ Tally Checker::Check(std::span<const AnswersOf> all, RandomSource& random) {
       SHOAL_ASSIGN_OR_RETURN(const client::Lookup result, checked.Find(key));
       tally.keys_found += result.outcome == client::Lookup::Outcome::kFound;
       tally.keys_absent += result.outcome == client::Lookup::Outcome::kAbsent;
+      tally.keys_unknown += result.outcome == client::Lookup::Outcome::kUnknown;
       tally.keys_failed += result.outcome == client::Lookup::Outcome::kFailed;
       tally.first_error.Update(result.error);
       return absl::OkStatus();

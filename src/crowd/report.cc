@@ -30,6 +30,7 @@ Tally& Tally::operator+=(const Tally& more) {
   answers_failed += more.answers_failed;
   keys_found += more.keys_found;
   keys_absent += more.keys_absent;
+  keys_unknown += more.keys_unknown;
   keys_failed += more.keys_failed;
   first_error.Update(more.first_error);
   return *this;

@@ -25,6 +25,7 @@ struct Tally {
   // Keys of all devices.
   uint64_t keys_found = 0;
   uint64_t keys_absent = 0;
+  uint64_t keys_unknown = 0;  // their rows have no room for them
   uint64_t keys_failed = 0;
   // Why the first device was lost or the first answer failed.
   absl::Status first_error;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "src/base/check.h"
+#include "src/base/status_macros.h"
 #include "src/base/testing/test_random.h"
 #include "src/fuzz/target.h"
 #include "src/roster/testing/parties.h"
@@ -12,6 +13,7 @@
 #include "src/table/manifest.h"
 #include "src/table/packages.h"
 #include "src/table/records.h"
+#include "src/table/row.h"
 #include "src/table/row_map.h"
 #include "src/table/row_versions.h"
 #include "src/table/table.h"
@@ -41,6 +43,29 @@ struct World {
     return dense ? table::BuildDense(records, options, random)
                  : table::BuildHashed(records, options, random);
   }
+  // An epoch of a hashed table that keeps its rows, of which some lack keys.
+  static absl::StatusOr<table::UnsignedTable> BuildIncomplete(RandomSource& random) {
+    table::TableOptions options;
+    options.name = "fuzz";
+    options.deployment = "test";
+    options.created_s = kNowS;
+    options.expires_s = kNowS + 1000;
+    options.row_bytes = 128;
+    table::RecordSet before("fuzz"), after("fuzz");
+    for (size_t i = 0; i < 90; ++i) {
+      const std::string key = absl::StrCat("key ", i);
+      if (i < 60) SHOAL_CHECK(before.Add(AsBytes(key), AsBytes(key), i + 1).ok());
+      SHOAL_CHECK(after.Add(AsBytes(key), AsBytes(key), i + 1).ok());
+    }
+    SHOAL_ASSIGN_OR_RETURN(const table::UnsignedTable first,
+                           table::BuildHashed(before, options, random));
+    const table::PreviousEpoch previous{.content = first, .manifest = {}, .signatures = nullptr};
+    options.epoch = 2;
+    options.previous = &previous;
+    options.sign_all_rows = options.keep_rows = true;
+    return table::BuildHashed(after, options, random);
+  }
+  explicit World(table::UnsignedTable other) : table(std::move(other)) {}
   const wire::Manifest& manifest() const { return table.manifest(); }
   Bytes RowBytes(uint64_t row) const { return ToBytes(table.row(row)); }
 
@@ -92,7 +117,25 @@ bool ParseRow(const World& world, BytesView input) {
   const std::string key = absl::StrCat("key ", cursor.U8() % 64);
   const absl::StatusOr<uint64_t> row = world.table.map().RowOf(AsBytes(key));
   SHOAL_CHECK(row.ok());
-  return world.table.map().Find(*row, cursor.rest(), AsBytes(key)).ok();
+  const absl::Status found = world.table.map().Find(*row, cursor.rest(), AsBytes(key)).status();
+  const absl::StatusOr<table::HashedRow> content = table::DecodeHashedRow(cursor.rest());
+  if (content.ok()) {
+    // One content has one encoding.
+    Bytes again;
+    for (const table::RecordView& record : content->records) {
+      table::AppendHashedRecord(record.key, record.value, again);
+    }
+    table::AppendDisplaced(content->displaced, again);
+    again.resize(cursor.rest().size(), 0);
+    SHOAL_CHECK(std::ranges::equal(again, cursor.rest()));
+  }
+  // Nobody learns that a key is absent from a row that may lack any.
+  SHOAL_CHECK(!found.ok() || content.ok());
+  SHOAL_CHECK(!content.ok() || !content->displaced.any || !found.ok() ||
+              std::ranges::any_of(content->records, [&](const table::RecordView& record) {
+                return AsText(record.key) == key;
+              }));
+  return found.ok() || absl::IsUnavailable(found);
 }
 
 bool ParseVersions(BytesView input) {
@@ -171,6 +214,26 @@ void AddTableTargets(std::vector<Target>& targets) {
     rows.seeds.push_back(seed);
   }
   targets.push_back(std::move(rows));
+
+  testing::TestRandom random(2);
+  const auto incomplete = std::make_shared<World>(*World::BuildIncomplete(random));
+  SHOAL_CHECK(incomplete->manifest().incomplete_rows() > 0);
+  Target incomplete_rows{.name = "incomplete_row",
+                         .seeds = {},
+                         .parse = [incomplete](BytesView in) { return ParseRow(*incomplete, in); }};
+  for (uint8_t key = 0; key < 64; key += 4) {
+    const uint64_t row = *incomplete->table.map().RowOf(AsBytes(absl::StrCat("key ", key)));
+    Bytes seed = {key};
+    Append(seed, incomplete->RowBytes(row));
+    incomplete_rows.seeds.push_back(seed);
+  }
+  // A row that may lack any key.
+  Bytes any = {1};
+  table::AppendHashedRecord(AsBytes("key 1"), AsBytes("value"), any);
+  table::AppendDisplaced({.marks = {}, .any = true}, any);
+  any.resize(1 + incomplete->manifest().row_bytes(), 0);
+  incomplete_rows.seeds.push_back(any);
+  targets.push_back(std::move(incomplete_rows));
 
   const auto version = [](uint64_t epoch) {
     return table::RowVersion{.epoch = epoch, .rows_digest = {static_cast<uint8_t>(epoch)}};

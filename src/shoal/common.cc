@@ -77,6 +77,13 @@ absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& pl
   return cli::Chosen(values, "format", plain, "json");
 }
 
+absl::Status UnknownError(uint64_t unknown, uint64_t all, absl::string_view what) {
+  return cli::IncompleteError(absl::StrCat(
+      unknown, " of ", all, " ", what,
+      " are not known until the next term: their rows of the table are full, and may lack "
+      "them"));
+}
+
 void AddOutOption(cli::Options& options) {
   options.add_options()("out", cli::File(), "write to this file instead of standard output");
 }

@@ -39,6 +39,9 @@ absl::StatusOr<client::BeyondPhi> BeyondPhiOf(const cli::Values& values);
 void AddFormatOption(cli::Options& options, const std::string& plain);
 absl::StatusOr<bool> JsonWanted(const cli::Values& values, const std::string& plain);
 
+// The end of a lookup in which `unknown` of `all` keys, or of what `what` calls them, are unknown.
+absl::Status UnknownError(uint64_t unknown, uint64_t all, absl::string_view what);
+
 // --out. WriteResult writes to its file, or without it to io.out.
 void AddOutOption(cli::Options& options);
 absl::Status WriteResult(const cli::Values& values, cli::Io& io, absl::string_view text);

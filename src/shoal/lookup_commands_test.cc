@@ -19,6 +19,7 @@
 #include "src/client/testing/fake_frontend.h"
 #include "src/client/witness.h"
 #include "src/storage/file.h"
+#include "src/table/row_map.h"
 #include "src/wire/text.h"
 
 namespace shoal::commands {
@@ -182,6 +183,33 @@ TEST_F(CommandsTest, QueryPrintsJsonLines) {
             R"({"key_hex":"ff","status":"absent","verified":true})"
             "\n");
   EXPECT_EQ(outcome.err, "");
+}
+
+// Keys without room in their rows have a word and an exit code of their own.
+TEST_F(CommandsTest, QuerySaysWhichKeysAreUnknown) {
+  frontend_.NextEpoch(360, /*keep_rows=*/true);
+  std::string unknown;
+  for (size_t i = 0; i < 360 && unknown.empty(); ++i) {
+    const std::string key = FakeFrontend::Key(i);
+    const table::RowMap& map = frontend_.table().map();
+    const uint64_t row = *map.RowOf(AsBytes(key));
+    if (absl::IsUnavailable(map.Find(row, frontend_.table().row(row), AsBytes(key)).status())) {
+      unknown = key;
+    }
+  }
+  ASSERT_FALSE(unknown.empty());
+  frontend_.OpenRound();
+  const Outcome tsv = RunQuery({"no-such-key", unknown, "--quiet"});
+  EXPECT_EQ(tsv.code, cli::kExitIncomplete);
+  EXPECT_EQ(tsv.out, absl::StrCat("no-such-key\tabsent\t\tyes\n", unknown, "\tunknown\t\tyes\n"));
+  EXPECT_EQ(tsv.err,
+            "shoal query: 1 of 2 keys are not known until the next term: their rows of the table "
+            "are full, and may lack them\n");
+  frontend_.OpenRound();
+  const Outcome json = RunQuery({"--format", "json", "--quiet", unknown});
+  EXPECT_EQ(json.code, cli::kExitIncomplete);
+  EXPECT_EQ(json.out,
+            absl::StrCat(R"({"key":")", unknown, R"(","status":"unknown","verified":true})", "\n"));
 }
 
 TEST_F(CommandsTest, QueryReadsThousandsFromAFile) {

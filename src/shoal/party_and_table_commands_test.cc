@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "src/base/bytes.h"
 #include "src/base/testing/matchers.h"
 #include "src/roster/roster.h"
@@ -207,6 +208,57 @@ TEST_F(CommandsTest, TheNextEpochSaysWhetherKeysKeepTheirRows) {
   EXPECT_THAT(
       build("@some.tsv", "@longer", {"--previous", "@first", "--sign-all", "--row-bytes", "600"}),
       HasSubstr("every key has a new row: rows have another size"));
+}
+
+// Within a term keys keep their rows, and the operator learns which of them have no room.
+TEST_F(CommandsTest, KeptRowsSayWhichKeysMustMove) {
+  MakeRoster();
+  std::string tsv;
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&tsv, "key-", i, "\tvalue ", i, "\n");
+  Write("some.tsv", tsv);
+  MakeSigned("some.tsv", "one");
+  for (int i = 0; i < 20; ++i) absl::StrAppend(&tsv, "new\\t", i, "\tvalue ", i, "\n");
+  Write("more.tsv", tsv);
+  const auto build = [&](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> command = {"table",        "build", "--tsv", "@more.tsv",
+                                        "--deployment", "demo",  "--out", "@" + out};
+    command.insert(command.end(), more.begin(), more.end());
+    return RunShoal(command);
+  };
+  EXPECT_EQ(build("none", {"--name", "t", "--keep-rows"}), cli::kExitUsage);
+  EXPECT_EQ(build("none", {"--previous", "@one", "--keep-rows", "--room-percent", "5"}),
+            cli::kExitUsage);
+  EXPECT_EQ(build("none", {"--previous", "@one", "--displaced", "@list"}), cli::kExitUsage);
+  EXPECT_EQ(build("none", {"--name", "t", "--room-percent", "91"}), cli::kExitFailed);
+
+  ASSERT_EQ(build("two", {"--previous", "@one", "--keep-rows", "--displaced", "@list"}),
+            cli::kExitOk)
+      << err_;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::string list, ReadFile(Path("list")));
+  const std::vector<std::string> lines = absl::StrSplit(list, '\n', absl::SkipEmpty());
+  ASSERT_FALSE(lines.empty());
+  EXPECT_THAT(err_, AllOf(HasSubstr(absl::StrCat(lines.size(), " of 120 keys must move")),
+                          HasSubstr("terms go on: every key has the row that it had\n")));
+  EXPECT_THAT(list, HasSubstr("new\\t"));
+  const std::string key = lines[0].substr(0, lines[0].find('\t'));
+  ASSERT_EQ(RunShoal({"table", "inspect", "@two", "--key", key}), cli::kExitOk) << err_;
+  EXPECT_EQ(out_, key + "\tunknown\t\n");
+  ASSERT_EQ(RunShoal({"table", "inspect", "@two"}), cli::kExitOk);
+  EXPECT_THAT(out_, AllOf(HasSubstr(absl::StrCat("records\t", 120 - lines.size(), "\n")),
+                          Not(HasSubstr("incomplete rows\t0\n"))));
+  // Who signs it is told.
+  ASSERT_EQ(RunShoal({"table", "sign", "@two", "--previous", "@one", "--keys", "@alice", "--roster",
+                      "@signed", "--pinned", "@pinned"}),
+            cli::kExitOk)
+      << err_;
+  EXPECT_THAT(err_, HasSubstr("clients learn nothing of the keys that "));
+
+  // The next term places all of them.
+  ASSERT_EQ(build("three", {"--previous", "@one", "--epoch", "3"}), cli::kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("incomplete rows\t0\n"));
+  EXPECT_THAT(err_, HasSubstr("terms end: "));
+  ASSERT_EQ(RunShoal({"table", "inspect", "@three", "--key", key}), cli::kExitOk);
+  EXPECT_THAT(out_, HasSubstr("\tpresent\t"));
 }
 
 // A party signs one content for an epoch: a second content is refused.

@@ -215,6 +215,8 @@ const char* OutcomeName(client::Lookup::Outcome outcome) {
       return "found";
     case client::Lookup::Outcome::kAbsent:
       return "absent";
+    case client::Lookup::Outcome::kUnknown:
+      return "unknown";
     case client::Lookup::Outcome::kFailed:
       return "failed";
   }
@@ -234,6 +236,7 @@ class CommandResults final : public client::Results {
     }
     Append(key, result);
     failed_ += result.outcome == client::Lookup::Outcome::kFailed;
+    unknown_ += result.outcome == client::Lookup::Outcome::kUnknown;
     ++added_;
     console_.Count("writing results", added_, std::max(total_, added_));
     return output_.Continue();
@@ -241,6 +244,7 @@ class CommandResults final : public client::Results {
   absl::Status Finish() override { return output_.Finish(); }
 
   uint64_t failed() const { return failed_; }
+  uint64_t unknown() const { return unknown_; }
   uint64_t added() const { return added_; }
 
  private:
@@ -263,10 +267,13 @@ class CommandResults final : public client::Results {
   const CommandKeys& keys_;
   Console& console_;
   Output& output_;
-  uint64_t total_ = 0, added_ = 0, failed_ = 0;
+  uint64_t total_ = 0, added_ = 0, failed_ = 0, unknown_ = 0;
 };
 
 absl::Status OutcomeOf(const CommandResults& results) {
+  if (results.failed() == 0 && results.unknown() > 0) {
+    return UnknownError(results.unknown(), results.added(), "keys");
+  }
   if (results.failed() == 0) return absl::OkStatus();
   return absl::UnauthenticatedError(
       absl::StrCat(results.failed(), " of ", results.added(),
@@ -374,11 +381,14 @@ cli::Command Query(Connector connect) {
           R"(Looks keys up in the deployment's table through one round of the chain and verifies the
 answers. Takes slots in a round first, unless there are some from --obtain. Prints one
 line for every key, in the order of the input:
-  key, found | absent | failed, value, yes | no (verified)          with tabs, or
+  key, found | absent | unknown | failed, value, yes | no (verified)    with tabs, or
   {"key":..,"status":..,"value":..,"verified":..}                 with --format json
 In TSV, backslash, tab, line feed, carriage return and bytes that are not UTF-8 are
 written as \\ \t \n \r \xHH. In JSON, keys and values that are not UTF-8 are written as
-key_hex and value_hex. A key that is reported absent is proved to be absent.
+key_hex and value_hex. A key that is reported absent is proved to be absent. One that is
+unknown may be in the table or not: its row is full, and which keys a full row lacks is
+known when the next term begins, with another placement of the keys. Nothing went wrong
+then, and exit code 4 says that some key is unknown.
 
 After a crash, a lost connection or a full disk run the same command again: it
 continues where it stopped. Exit code 3 means that an answer could not be verified; do

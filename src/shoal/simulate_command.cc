@@ -37,9 +37,10 @@ absl::StatusOr<crowd::CrowdKeys> KeysOfTable(const table::UnsignedTable& table) 
     return keys;
   }
   for (uint64_t row = 0; row < table.rows(); ++row) {
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<table::RecordView> records,
-                           table::DecodeHashedRow(table.row(row)));
-    for (const table::RecordView& record : records) keys.listed.push_back(ToBytes(record.key));
+    SHOAL_ASSIGN_OR_RETURN(const table::HashedRow decoded, table::DecodeHashedRow(table.row(row)));
+    for (const table::RecordView& record : decoded.records) {
+      keys.listed.push_back(ToBytes(record.key));
+    }
   }
   return keys;
 }
@@ -184,6 +185,7 @@ std::vector<Line> LinesOf(const crowd::CrowdReport& report) {
   whole("answers_compared_with_table", report.compared ? 1 : 0);
   whole("keys_found", report.keys_found);
   whole("keys_absent", report.keys_absent);
+  whole("keys_unknown", report.keys_unknown);
   whole("keys_failed", report.keys_failed);
   // The frontend's report: of each stage over the whole chain, from the moment the frontend holds
   // the batch, and of every party's own part.

@@ -106,6 +106,26 @@ void TellLongest(const table::RecordSet& records, uint32_t row_bytes, cli::Io& i
          << ". Shorten what is longer, or keep it elsewhere and put a digest here\n";
 }
 
+// Tells which keys no client can find until they are placed anew, and lists them if it is asked to.
+absl::Status TellDisplaced(const table::RecordSet& records, const table::UnsignedTable& table,
+                           const cli::Values& values, cli::Io& io) {
+  SHOAL_ASSIGN_OR_RETURN(const std::vector<size_t> displaced,
+                         table::DisplacedRecords(records, table));
+  io.err << displaced.size() << " of " << records.size() << " keys must move: their rows, "
+         << table.manifest().incomplete_rows() << " of " << table.rows()
+         << ", are full. Clients are told that these keys are not known until the next term, which "
+            "a build without --keep-rows begins\n";
+  if (values.count("displaced") == 0) return absl::OkStatus();
+  std::string text;
+  for (const size_t i : displaced) {
+    SHOAL_ASSIGN_OR_RETURN(const uint64_t row, table.map().RowOf(records.key(i)));
+    absl::StrAppend(&text, table::EscapeTsv(records.key(i)), "\t", row, "\t",
+                    records.key(i).size() + records.value(i).size(), "\n");
+  }
+  return WriteFileAtomically(values["displaced"].as<std::string>(), AsBytes(text),
+                             FileMode::kPublic);
+}
+
 absl::Status Build(const cli::Values& values, cli::Io& io) {
   SHOAL_ASSIGN_OR_RETURN(const bool dense, cli::Chosen(values, "layout", "hashed", "dense"));
   const uint64_t row_bytes = cli::NumberOr(values, "row-bytes", 0);
@@ -123,6 +143,17 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
       options.created_s + cli::NumberOr(values, "valid-days", kDefaultTableDays) * kSecondsADay;
   std::optional<table::PreviousEpoch> earlier;
   options.sign_all_rows = values.count("sign-all") > 0;
+  options.keep_rows = values.count("keep-rows") > 0;
+  options.room_percent = cli::SmallOr(values, "room-percent", 0);
+  if (options.keep_rows && values.count("previous") == 0) {
+    return cli::UsageError("--keep-rows goes with --previous: without it there are no rows yet");
+  }
+  if (options.keep_rows && values.count("room-percent") > 0) {
+    return cli::UsageError("--room-percent is for new rows, and --keep-rows keeps those there are");
+  }
+  if (!options.keep_rows && values.count("displaced") > 0) {
+    return cli::UsageError("--displaced goes with --keep-rows: new rows have room for all keys");
+  }
   if (const std::string previous = cli::TextOr(values, "previous", ""); !previous.empty()) {
     SHOAL_ASSIGN_OR_RETURN(earlier, options.sign_all_rows
                                         ? table::PreviousEpoch::OpenUnsigned(previous)
@@ -156,16 +187,18 @@ absl::Status Build(const cli::Values& values, cli::Io& io) {
                                : table::BuildHashed(records, options, random));
   SHOAL_RETURN_IF_ERROR(table.CheckContent());
   const std::string directory = values["out"].as<std::string>();
+  if (options.keep_rows) SHOAL_RETURN_IF_ERROR(TellDisplaced(records, table, values, io));
   SHOAL_RETURN_IF_ERROR(table.Save(directory));
   io.err << "built " << directory << " in " << SecondsOf(building) << "\n";
   if (earlier.has_value()) {
     TellPlacement(earlier->content.map(), table.map(), io);
     TellTerms(earlier->content.manifest(), table.manifest(), io);
   }
-  if (options.row_bytes == 0) TellLongest(records, table.row_bytes(), io);
+  if (options.row_bytes == 0 && !options.keep_rows) TellLongest(records, table.row_bytes(), io);
   io.out << "records\t" << records.size() << "\n"
          << "rows\t" << table.rows() << "\n"
          << "row bytes\t" << table.row_bytes() << "\n"
+         << "incomplete rows\t" << table.manifest().incomplete_rows() << "\n"
          << "fill\t" << absl::StrFormat("%.1f %%", 100 * table.fill()) << "\n"
          << "placement\t" << MetadataText(table.manifest()) << "\n"
          << "rows to sign\t" << table.versions().changed_rows() << "\n";
@@ -179,11 +212,14 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
     const absl::StatusOr<Bytes> key = table::UnescapeTsv(values["key"].as<std::string>());
     if (!key.ok()) return Annotate(key.status(), "--key");
     SHOAL_ASSIGN_OR_RETURN(const uint64_t row, table.map().RowOf(*key));
-    SHOAL_ASSIGN_OR_RETURN(const std::optional<Bytes> value,
-                           table.map().Find(row, table.row(row), *key));
+    const absl::StatusOr<std::optional<Bytes>> value = table.map().Find(row, table.row(row), *key);
+    const bool unknown = absl::IsUnavailable(value.status());
+    if (!unknown && !value.ok()) return value.status();
     io.err << "row " << row << "\n";
     io.out << table::EscapeTsv(*key) << "\t"
-           << (value.has_value() ? absl::StrCat("present\t", table::EscapeTsv(*value)) : "absent\t")
+           << (unknown              ? "unknown\t"
+               : value->has_value() ? absl::StrCat("present\t", table::EscapeTsv(**value))
+                                    : "absent\t")
            << "\n";
     return absl::OkStatus();
   }
@@ -201,6 +237,7 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
          << "records\t" << manifest.records() << "\n"
          << "rows\t" << manifest.rows() << "\n"
          << "row bytes\t" << manifest.row_bytes() << "\n"
+         << "incomplete rows\t" << manifest.incomplete_rows() << "\n"
          << "fill\t" << absl::StrFormat("%.1f %%", 100 * table.fill()) << "\n"
          << "placement\t" << MetadataText(manifest) << "\n"
          << "rows of this epoch\t" << table.versions().changed_rows() << "\n"
@@ -245,7 +282,16 @@ absl::Status TellDifferences(const table::UnsignedTable& before, const table::Un
   io.err << "since epoch " << before.manifest().epoch() << ": " << d.rows_changed << " of "
          << before.rows() << " rows changed, " << d.rows_new << " new, " << d.rows_gone << " gone; "
          << d.keys_added << " keys added, " << d.keys_removed << " removed, " << d.keys_moved
-         << " moved to another row, " << d.values_changed << " values changed\n";
+         << " moved to another row, " << d.values_changed << " values changed";
+  if (d.keys_displaced + d.keys_back > 0) {
+    io.err << ", " << d.keys_displaced << " keys displaced from full rows, " << d.keys_back
+           << " back in them";
+  }
+  io.err << "\n";
+  if (const uint64_t rows = after.manifest().incomplete_rows(); rows > 0) {
+    io.err << "clients learn nothing of the keys that " << rows
+           << " full rows have no room for, until the next term\n";
+  }
   return absl::OkStatus();
 }
 
@@ -400,12 +446,21 @@ keep their rows as far as these have room, so that little changes, and clients o
 single-server engine fetch only that and not the whole hint. Standard error says
 whether the keys kept their rows. After the parties' keys have changed, --sign-all has
 every row signed. Without --previous the table is a new one, with an id of its own.
+
+Within a term, --keep-rows keeps every key's row, whether the key is in the table or
+not, so that rows that clients have asked for can be answered from the new epoch. A key
+whose row is full must move: the row says so, clients are told that the key is not known
+until the next term, and a build without --keep-rows, which begins one, places it. The
+first build leaves room with --room-percent. --displaced lists the keys that must move:
+key, row, bytes of key and value.
 )",
       .examples = R"(  shoal table build --packages --deployment demo --out table
   shoal table build --tsv words.tsv --name words --deployment demo --out t
   shoal table build --csv prices.csv --csv-header --layout dense --name prices \
       --row-bytes 512 --deployment demo --out t
   shoal table build --packages --deployment demo --previous table --out table-2
+  shoal table build --packages --deployment demo --room-percent 20 --out table
+  shoal table build --packages --deployment demo --previous table --keep-rows --out table-2
 )",
       .options =
           [](cli::Options& options) {
@@ -421,7 +476,13 @@ every row signed. Without --previous the table is a new one, with an id of its o
                 "previous", cli::Directory(),
                 "the signed epoch before: keeps its id and what does not change, takes the next "
                 "epoch")("sign-all", "with --previous: every row is to be signed, by other keys")(
-                "valid-days", cli::Number(), "days that the table may be used (default 7)")(
+                "keep-rows", "with --previous: no key moves to another row, as within a term")(
+                "displaced", cli::File(),
+                "with --keep-rows: list the keys that must move in this file, as TSV")(
+                "room-percent", cli::Number(),
+                "percent of every row that are left free for epochs that keep rows (default 0, at "
+                "most 90)")("valid-days", cli::Number(),
+                            "days that the table may be used (default 7)")(
                 "row-bytes", cli::Number(),
                 "bytes of a row (default, hashed: 1024, or as --previous; dense: one record, at "
                 "least 16). Every row costs noise: see `shoal plan`")(

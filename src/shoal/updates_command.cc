@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "src/base/status_macros.h"
 #include "src/shoal/common.h"
 #include "src/shoal/format.h"
@@ -88,6 +89,7 @@ class UpdateResults final : public client::Results {
     const table::Package& package = installed_[added_++];
     failed_ += result.outcome == client::Lookup::Outcome::kFailed;
     absent_ += result.outcome == client::Lookup::Outcome::kAbsent;
+    if (result.outcome == client::Lookup::Outcome::kUnknown) unknown_.push_back(ToString(name));
     if (result.outcome != client::Lookup::Outcome::kFound) return absl::OkStatus();
     const std::string key = ToString(name), version = ToString(result.value);
     if (table::CompareVersions(package.version, version) >= 0) return absl::OkStatus();
@@ -113,6 +115,8 @@ class UpdateResults final : public client::Results {
   const std::map<std::string, std::string>& newer() const { return newer_; }
   size_t failed() const { return failed_; }
   size_t absent() const { return absent_; }
+  // Keys of packages of which the table says nothing.
+  const std::vector<std::string>& unknown() const { return unknown_; }
 
  private:
   const std::vector<table::Package>& installed_;
@@ -120,6 +124,7 @@ class UpdateResults final : public client::Results {
   std::ostream& out_;
   std::map<std::string, std::string> newer_;
   size_t added_ = 0, failed_ = 0, absent_ = 0;
+  std::vector<std::string> unknown_;
 };
 
 // In another table every package would be absent, with a proof, and so up to date.
@@ -156,6 +161,10 @@ absl::Status RunUpdates(const Connector& connect, const cli::Values& values, cli
                      " packages have no verified answer; a second try would tell the parties which "
                      "rows failed, so there is none"));
   }
+  if (!results.unknown().empty()) {
+    return UnknownError(results.unknown().size(), installed.size(),
+                        absl::StrCat("packages (", absl::StrJoin(results.unknown(), " "), ")"));
+  }
   if (values.count("compare-with-apt") > 0) {
     return CompareWithApt(results.newer(), native, *session);
   }
@@ -177,7 +186,8 @@ version:
 Nobody learns which packages are asked for. If they are more queries than a round
 protects together, nothing is sent without --over-rounds or --accept-more
 (`shoal query --help`). Exit code 3: an answer could not be
-verified.
+verified. Exit code 4: some packages, named on standard error, may have a newer version
+or not, as their rows of the table are full until the next term.
 )",
       .examples = R"(  shoal updates --config client.textproto
   shoal updates --config client.textproto --compare-with-apt

@@ -708,6 +708,9 @@ absl::Status Simulation::RunLookup(Device& device, client::FileStateStore& store
       case client::Lookup::Outcome::kAbsent:
         if (there) wrong = "absent";
         break;
+      case client::Lookup::Outcome::kUnknown:
+        wrong = "unknown, and no epoch keeps its rows";
+        break;
       case client::Lookup::Outcome::kFailed:
         if (adversary_ == nullptr) wrong = result.error.ToString();
         break;

@@ -1,6 +1,7 @@
 #include "src/table/differences.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,19 +30,28 @@ absl::Status AddRecords(const UnsignedTable& table, uint64_t row, std::vector<Pl
     const uint64_t per_row = manifest.dense().records_per_row();
     const uint64_t first = row * per_row;
     SHOAL_ASSIGN_OR_RETURN(
-        const std::vector<BytesView> values,
+        const std::vector<std::optional<BytesView>> values,
         DecodeDenseRow(manifest.dense(), std::min(per_row, manifest.records() - first),
                        table.row(row)));
     for (size_t i = 0; i < values.size(); ++i) {
-      to.push_back({.dense_key = absl::StrCat(first + i), .value = values[i], .row = row});
+      if (!values[i].has_value()) continue;
+      to.push_back({.dense_key = absl::StrCat(first + i), .value = *values[i], .row = row});
     }
     return absl::OkStatus();
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::vector<RecordView> records, DecodeHashedRow(table.row(row)));
-  for (const RecordView& record : records) {
+  SHOAL_ASSIGN_OR_RETURN(const HashedRow decoded, DecodeHashedRow(table.row(row)));
+  for (const RecordView& record : decoded.records) {
     to.push_back({.hashed_key = record.key, .value = record.value, .row = row});
   }
   return absl::OkStatus();
+}
+
+// Whether the table has no room for the key, or may have none.
+bool IsDisplaced(const UnsignedTable& table, absl::string_view key) {
+  if (table.manifest().incomplete_rows() == 0) return false;
+  const absl::StatusOr<uint64_t> row = table.map().RowOf(AsBytes(key));
+  return row.ok() &&
+         absl::IsUnavailable(table.map().Find(*row, table.row(*row), AsBytes(key)).status());
 }
 
 }  // namespace
@@ -70,18 +80,21 @@ absl::StatusOr<Differences> Compare(const UnsignedTable& before, const UnsignedT
   const auto by_key = [](const Placed& a, const Placed& b) { return a.key() < b.key(); };
   std::ranges::sort(old_records, by_key);
   std::ranges::sort(new_records, by_key);
+  const auto gone = [&](const Placed& record) {
+    ++(IsDisplaced(after, record.key()) ? out.keys_displaced : out.keys_removed);
+  };
   auto old = old_records.begin();
   for (const Placed& record : new_records) {
-    for (; old != old_records.end() && old->key() < record.key(); ++old) ++out.keys_removed;
+    for (; old != old_records.end() && old->key() < record.key(); ++old) gone(*old);
     if (old == old_records.end() || old->key() != record.key()) {
-      ++out.keys_added;
+      ++(IsDisplaced(before, record.key()) ? out.keys_back : out.keys_added);
       continue;
     }
     out.keys_moved += old->row != record.row;
     out.values_changed += !std::ranges::equal(old->value, record.value);
     ++old;
   }
-  out.keys_removed += static_cast<uint64_t>(old_records.end() - old);
+  for (; old != old_records.end(); ++old) gone(*old);
   return out;
 }
 

@@ -15,6 +15,8 @@ struct Differences {
   uint64_t rows_gone = 0;
   uint64_t keys_added = 0;
   uint64_t keys_removed = 0;
+  uint64_t keys_displaced = 0;  // held before, and now without room (row.h): not known to clients
+  uint64_t keys_back = 0;       // displaced before, and now held
   uint64_t keys_moved = 0;      // to another row
   uint64_t values_changed = 0;  // of keys in both epochs
 };

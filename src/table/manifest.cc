@@ -52,6 +52,7 @@ absl::Status CheckManifest(const wire::Manifest& manifest) {
     if (digest->size() != sizeof(Digest)) return Bad("row_versions: a digest has not 32 bytes");
   }
   if (lists.base_rows() > kMaxRows) return Bad("row_versions: too many rows");
+  if (manifest.incomplete_rows() > manifest.rows()) return Bad("incomplete_rows: more than rows");
   if (lists.base_bytes() > MaxVersionListBytes(lists.base_rows()) ||
       lists.previous_bytes() > MaxVersionListBytes(lists.base_rows()) ||
       lists.recent_bytes() > MaxVersionListBytes(manifest.rows())) {
@@ -120,7 +121,7 @@ Digest ManifestDigest(const wire::Manifest& manifest) {
         .Blob(manifest.hashed().placement_digest());
   }
   const wire::RowVersionLists& lists = manifest.row_versions();
-  return transcript.Blob(manifest.rows_digest())
+  transcript.Blob(manifest.rows_digest())
       .Blob(manifest.deployment())
       .U64(lists.base_rows())
       .U64(lists.base_bytes())
@@ -128,8 +129,9 @@ Digest ManifestDigest(const wire::Manifest& manifest) {
       .U64(lists.previous_bytes())
       .Blob(lists.previous_digest())
       .U64(lists.recent_bytes())
-      .Blob(lists.recent_digest())
-      .Finish();
+      .Blob(lists.recent_digest());
+  if (manifest.incomplete_rows() != 0) transcript.U64(manifest.incomplete_rows());
+  return transcript.Finish();
 }
 
 Digest RowsDigest(uint64_t rows, uint32_t row_bytes, BytesView all_rows) {

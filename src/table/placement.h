@@ -34,6 +34,14 @@ HashSeed SeedOf(BytesView bytes);
 
 KeyHash HashKey(const HashSeed& seed, BytesView key);
 
+// What a row that has no room for a key says in its place (row.h): the first four bytes of the
+// hash. Buckets are at most 2^30, so that the bucket says nothing about these bits.
+inline std::array<uint8_t, 4> MarkOf(const KeyHash& hash) {
+  std::array<uint8_t, 4> mark;
+  StoreLe<uint32_t>(mark.data(), static_cast<uint32_t>(hash.bucket_word));
+  return mark;
+}
+
 inline uint32_t BucketOf(const KeyHash& hash, uint32_t buckets) {
   return static_cast<uint32_t>((static_cast<unsigned __int128>(hash.bucket_word) * buckets) >> 64);
 }

@@ -46,9 +46,40 @@ bool AllZero(BytesView bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](uint8_t b) { return b == 0; });
 }
 
-// Calls visit(key, value) for every record, in order.
-template <typename Visit>
-absl::Status ForEachRecord(BytesView row, Visit visit) {
+// In the place of a number of marks.
+constexpr uint8_t kAnyKey = 255;
+static_assert(kMaxMarks < kAnyKey);
+
+// What follows the last record: a zero or nothing, and then what has no room.
+template <typename VisitMark>
+absl::Status ForEachMark(BytesView rest, VisitMark visit_mark, bool& any) {
+  any = false;
+  if (rest.size() < 2 || rest[1] == 0) {
+    return AllZero(rest) ? absl::OkStatus() : BadRow("bytes after the last record");
+  }
+  const uint8_t count = rest[1];
+  rest = rest.subspan(2);
+  if (count == kAnyKey) {
+    any = true;
+    return AllZero(rest) ? absl::OkStatus() : BadRow("bytes after the last record");
+  }
+  if (rest.size() / sizeof(KeyMark) < count) return BadRow("marks run over the end");
+  KeyMark previous;
+  for (uint8_t i = 0; i < count; ++i) {
+    KeyMark mark;
+    std::copy_n(rest.begin(), mark.size(), mark.begin());
+    rest = rest.subspan(mark.size());
+    if (i > 0 && previous >= mark) return BadRow("marks are out of order");
+    previous = mark;
+    visit_mark(mark);
+  }
+  return AllZero(rest) ? absl::OkStatus() : BadRow("bytes after the last mark");
+}
+
+// Calls visit(key, value) for every record and visit_mark(mark) for every mark, in order. `any`:
+// any key may be displaced.
+template <typename Visit, typename VisitMark>
+absl::Status ParseHashedRow(BytesView row, Visit visit, VisitMark visit_mark, bool& any) {
   BytesView rest = row;
   BytesView previous;
   bool first = true;
@@ -67,8 +98,12 @@ absl::Status ForEachRecord(BytesView row, Visit visit) {
     previous = key;
     visit(key, value);
   }
-  if (!AllZero(rest)) return BadRow("bytes after the last record");
-  return absl::OkStatus();
+  return ForEachMark(rest, visit_mark, any);
+}
+
+// The length that says that a slot has no room for its value.
+size_t DisplacedLength(const wire::DenseLayout& layout) {
+  return (size_t{1} << (8 * layout.length_bytes())) - 1;
 }
 
 }  // namespace
@@ -84,19 +119,45 @@ void AppendHashedRecord(BytesView key, BytesView value, Bytes& row) {
   Append(row, value);
 }
 
-absl::StatusOr<std::vector<RecordView>> DecodeHashedRow(BytesView row) {
-  std::vector<RecordView> records;
-  SHOAL_RETURN_IF_ERROR(ForEachRecord(row, [&](BytesView key, BytesView value) {
-    records.push_back({key, value});
-  }));
-  return records;
+size_t DisplacedBytes(const Displaced& displaced) {
+  return displaced.none() ? 0 : 2 + displaced.marks.size() * sizeof(KeyMark);
 }
 
-absl::StatusOr<std::optional<BytesView>> FindInHashedRow(BytesView row, BytesView key) {
-  std::optional<BytesView> found;
-  SHOAL_RETURN_IF_ERROR(ForEachRecord(row, [&](BytesView candidate, BytesView value) {
-    if (AsText(candidate) == AsText(key)) found = value;
-  }));
+void AppendDisplaced(const Displaced& displaced, Bytes& row) {
+  if (displaced.none()) return;
+  SHOAL_CHECK(displaced.marks.size() <= kMaxMarks);
+  SHOAL_CHECK(!displaced.any || displaced.marks.empty());
+  row.push_back(0);
+  row.push_back(displaced.any ? kAnyKey : static_cast<uint8_t>(displaced.marks.size()));
+  for (const KeyMark& mark : displaced.marks) Append(row, mark);
+}
+
+absl::StatusOr<HashedRow> DecodeHashedRow(BytesView row) {
+  HashedRow out;
+  SHOAL_RETURN_IF_ERROR(ParseHashedRow(
+      row,
+      [&](BytesView key, BytesView value) {
+        out.records.push_back({key, value});
+      },
+      [&](const KeyMark& mark) { out.displaced.marks.push_back(mark); }, out.displaced.any));
+  return out;
+}
+
+absl::StatusOr<HashedFind> FindInHashedRow(BytesView row, BytesView key, const KeyMark& mark) {
+  HashedFind found;
+  bool marked = false, any = false;
+  SHOAL_RETURN_IF_ERROR(ParseHashedRow(
+      row,
+      [&](BytesView candidate, BytesView value) {
+        if (AsText(candidate) == AsText(key)) found.value = value;
+      },
+      [&](const KeyMark& candidate) {
+        found.complete = false;
+        marked = marked || candidate == mark;
+      },
+      any));
+  found.complete = found.complete && !any;
+  found.may_be_displaced = !found.value.has_value() && (marked || any);
   return found;
 }
 
@@ -118,11 +179,22 @@ void WriteDenseSlot(const wire::DenseLayout& layout, uint64_t slot, BytesView va
   std::copy(value.begin(), value.end(), out.begin() + layout.length_bytes());
 }
 
-absl::StatusOr<std::vector<BytesView>> DecodeDenseRow(const wire::DenseLayout& layout,
-                                                      uint64_t used, BytesView row) {
+bool DenseSlotCanDisplace(const wire::DenseLayout& layout) {
+  return DisplacedLength(layout) > layout.value_bytes();
+}
+
+void WriteDisplacedDenseSlot(const wire::DenseLayout& layout, uint64_t slot, MutableBytes row) {
+  SHOAL_CHECK(DenseSlotCanDisplace(layout));
+  WriteDenseSlot(layout, slot, {}, row);
+  const MutableBytes length = row.subspan(slot * DenseSlotBytes(layout), layout.length_bytes());
+  std::fill(length.begin(), length.end(), uint8_t{0xff});
+}
+
+absl::StatusOr<std::vector<std::optional<BytesView>>> DecodeDenseRow(
+    const wire::DenseLayout& layout, uint64_t used, BytesView row) {
   const size_t slot_bytes = DenseSlotBytes(layout);
   SHOAL_CHECK(used <= layout.records_per_row() && used * slot_bytes <= row.size());
-  std::vector<BytesView> values;
+  std::vector<std::optional<BytesView>> values;
   values.reserve(used);
   for (uint64_t slot = 0; slot < used; ++slot) {
     const BytesView bytes = row.subspan(slot * slot_bytes, slot_bytes);
@@ -130,13 +202,20 @@ absl::StatusOr<std::vector<BytesView>> DecodeDenseRow(const wire::DenseLayout& l
     if (layout.length_bytes() > 0) {
       length = 0;
       for (uint32_t i = 0; i < layout.length_bytes(); ++i) length |= size_t{bytes[i]} << (8 * i);
+      if (length == DisplacedLength(layout) && DenseSlotCanDisplace(layout)) {
+        if (!AllZero(bytes.subspan(layout.length_bytes()))) {
+          return BadRow("bytes in the slot of a displaced value");
+        }
+        values.emplace_back();
+        continue;
+      }
       if (length > layout.value_bytes()) return BadRow("a value runs over its slot");
     }
     const BytesView value = bytes.subspan(layout.length_bytes(), length);
     if (!AllZero(bytes.subspan(layout.length_bytes() + length))) {
       return BadRow("bytes after a value");
     }
-    values.push_back(value);
+    values.emplace_back(value);
   }
   if (!AllZero(row.subspan(used * slot_bytes))) return BadRow("bytes after the last record");
   return values;

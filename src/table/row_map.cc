@@ -35,6 +35,11 @@ uint64_t DenseUsed(const wire::Manifest& manifest, uint64_t row) {
   return std::min(per_row, manifest.records() - row * per_row);
 }
 
+absl::Status NotKnown(uint64_t row) {
+  return absl::UnavailableError(
+      absl::StrCat("row ", row, " has no room for all of its keys, of which this may be one"));
+}
+
 // Finds the wrong signatures among many right ones by halving.
 struct Verifier {
   const signature::PublicKey& key;
@@ -107,13 +112,25 @@ absl::StatusOr<std::optional<Bytes>> RowMap::Find(uint64_t row, BytesView row_by
   }
   if (manifest_.has_dense()) {
     SHOAL_ASSIGN_OR_RETURN(const uint64_t number, DenseKey(key, manifest_.records()));
-    SHOAL_ASSIGN_OR_RETURN(const std::vector<BytesView> values,
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<std::optional<BytesView>> values,
                            DecodeDenseRow(manifest_.dense(), DenseUsed(manifest_, row), row_bytes));
-    return ToBytes(values[number % manifest_.dense().records_per_row()]);
+    SHOAL_RETURN_IF_ERROR(CheckComplete(
+        std::ranges::all_of(values, [](const auto& value) { return value.has_value(); })));
+    const std::optional<BytesView> value = values[number % manifest_.dense().records_per_row()];
+    if (!value.has_value()) return NotKnown(row);
+    return ToBytes(*value);
   }
-  SHOAL_ASSIGN_OR_RETURN(const std::optional<BytesView> value, FindInHashedRow(row_bytes, key));
-  if (!value.has_value()) return std::optional<Bytes>();
-  return ToBytes(*value);
+  const KeyHash hash = HashKey(SeedOf(AsBytes(manifest_.hashed().hash_seed())), key);
+  SHOAL_ASSIGN_OR_RETURN(const HashedFind found, FindInHashedRow(row_bytes, key, MarkOf(hash)));
+  SHOAL_RETURN_IF_ERROR(CheckComplete(found.complete));
+  if (found.may_be_displaced) return NotKnown(row);
+  if (!found.value.has_value()) return std::optional<Bytes>();
+  return ToBytes(*found.value);
+}
+
+absl::Status RowMap::CheckComplete(bool complete) const {
+  if (complete || manifest_.incomplete_rows() > 0) return absl::OkStatus();
+  return absl::DataLossError("row: is incomplete, and by the manifest none of the table is");
 }
 
 absl::Status RowMap::VerifyAnswer(const roster::Roster& roster, const RowAnswer& answer) const {

@@ -59,8 +59,10 @@ class RowMap {
   // record: the manifest alone proves that, but the caller must not let others see it.
   absl::StatusOr<uint64_t> RowOf(BytesView key) const;
 
-  // The key's value in the bytes of its row; none if the row proves the key absent. DATA_LOSS if
-  // the bytes are not a well-formed row; INVALID_ARGUMENT if `row` is not the key's.
+  // The key's value in the bytes of its row; none if the row proves the key absent. UNAVAILABLE if
+  // the row proves neither, as it has no room for all of its keys: the key may be in the table, and
+  // this is not known until the table has another placement. DATA_LOSS if the bytes are not a
+  // well-formed row of this table; INVALID_ARGUMENT if `row` is not the key's.
   absl::StatusOr<std::optional<Bytes>> Find(uint64_t row, BytesView row_bytes, BytesView key) const;
 
   // UNAUTHENTICATED unless the answer is the row with this number, signed by all parties for the
@@ -76,6 +78,8 @@ class RowMap {
 
  private:
   RowMap() = default;
+  // DATA_LOSS for an incomplete row of a table that has none.
+  absl::Status CheckComplete(bool complete) const;
   wire::Manifest manifest_;
   Bytes placement_;
   std::shared_ptr<const RowVersions> versions_;

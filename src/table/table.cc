@@ -18,6 +18,7 @@
 #include "src/parallel/mutex.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
+#include "src/table/displace.h"
 #include "src/table/placement.h"
 #include "src/table/row.h"
 #include "src/wire/text.h"
@@ -137,6 +138,34 @@ std::vector<uint64_t> ChangedRows(const UnsignedTable& table) {
     if (table.versions().changed(row)) changed.push_back(row);
   }
   return changed;
+}
+
+// Whether this epoch can keep the rows of the one before, as it is to. FAILED_PRECONDITION says why
+// not.
+absl::Status CheckKeepRows(const TableOptions& options, bool dense) {
+  if (options.previous == nullptr) {
+    return absl::InvalidArgumentError("rows can be kept of a previous epoch alone");
+  }
+  if (options.room_percent != 0) {
+    return absl::InvalidArgumentError(
+        "room is left where keys are placed, and kept rows keep them");
+  }
+  const wire::Manifest& before = options.previous->content.manifest();
+  const auto cannot = [](absl::string_view why) {
+    return absl::FailedPreconditionError(absl::StrCat("the rows cannot be kept: ", why));
+  };
+  if (before.has_dense() != dense) return cannot("the previous epoch has the other layout");
+  if (options.row_bytes != 0 && options.row_bytes != before.row_bytes()) {
+    return cannot(absl::StrCat("those of the previous epoch have ", before.row_bytes(), " bytes"));
+  }
+  if (before.row_bytes() < 2) return cannot("one byte is not enough to say that a key is missing");
+  return absl::OkStatus();
+}
+
+absl::Status CheckRoomOption(const TableOptions& options) {
+  if (options.room_percent <= kMaxRoomPercent) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("room: ", options.room_percent, " percent are more than ", kMaxRoomPercent));
 }
 
 // The default minimum of a dense table's row_bytes.
@@ -372,6 +401,7 @@ BytesView PreviousEpoch::signature(uint64_t row) const {
 
 absl::Status UnsignedTable::CheckContent() const {
   uint64_t records = 0;
+  uint64_t incomplete_rows = 0;
   for (uint64_t number = 0; number < rows(); ++number) {
     const std::string what = absl::StrCat("row ", number);
     if (manifest().has_dense()) {
@@ -380,11 +410,14 @@ absl::Status UnsignedTable::CheckContent() const {
       const auto values = DecodeDenseRow(manifest().dense(), used, row(number));
       if (!values.ok()) return Annotate(values.status(), what);
       records += used;
+      incomplete_rows +=
+          !std::ranges::all_of(*values, [](const auto& value) { return value.has_value(); });
       continue;
     }
-    const absl::StatusOr<std::vector<RecordView>> decoded = DecodeHashedRow(row(number));
+    const absl::StatusOr<HashedRow> decoded = DecodeHashedRow(row(number));
     if (!decoded.ok()) return Annotate(decoded.status(), what);
-    for (const RecordView& record : *decoded) {
+    incomplete_rows += !decoded->displaced.none();
+    for (const RecordView& record : decoded->records) {
       const absl::StatusOr<uint64_t> expected = map().RowOf(record.key);
       SHOAL_RETURN_IF_ERROR(expected.status());
       if (*expected != number) {
@@ -392,11 +425,15 @@ absl::Status UnsignedTable::CheckContent() const {
             absl::StrCat(what, ": holds a key that the placement sends to row ", *expected));
       }
     }
-    records += decoded->size();
+    records += decoded->records.size();
   }
   if (records != manifest().records()) {
     return absl::DataLossError(absl::StrCat("the rows hold ", records,
                                             " records, the manifest says ", manifest().records()));
+  }
+  if (incomplete_rows != manifest().incomplete_rows()) {
+    return absl::DataLossError(absl::StrCat(
+        incomplete_rows, " rows are incomplete, the manifest says ", manifest().incomplete_rows()));
   }
   return absl::OkStatus();
 }
@@ -412,9 +449,9 @@ double UnsignedTable::fill() const {
     used = manifest().records() * DenseSlotBytes(manifest().dense());
   } else {
     for (uint64_t number = 0; number < rows(); ++number) {
-      const auto records = DecodeHashedRow(row(number));
-      if (!records.ok()) continue;
-      for (const RecordView& record : *records) {
+      const auto decoded = DecodeHashedRow(row(number));
+      if (!decoded.ok()) continue;
+      for (const RecordView& record : decoded->records) {
         used += HashedRecordBytes(record.key.size(), record.value.size());
       }
     }
@@ -422,10 +459,39 @@ double UnsignedTable::fill() const {
   return static_cast<double>(used) / static_cast<double>(bytes().size());
 }
 
+namespace {
+
+// Chooses which of the records of a row, by rising keys, give way. DATA_LOSS if the row of the
+// previous epoch is malformed.
+absl::StatusOr<Displacement> DisplaceFrom(const UnsignedTable& before, uint64_t row,
+                                          std::span<const uint32_t> of_row,
+                                          const RecordSet& records,
+                                          const std::vector<uint32_t>& record_bytes,
+                                          const std::vector<KeyMark>& marks) {
+  absl::StatusOr<HashedRow> earlier = DecodeHashedRow(before.row(row));
+  if (!earlier.ok()) {
+    return Annotate(earlier.status(), absl::StrCat("the previous epoch, row ", row));
+  }
+  std::vector<RowKey> keys;
+  auto held = earlier->records.begin();
+  for (const uint32_t i : of_row) {
+    const absl::string_view key = AsText(records.key(i));
+    while (held != earlier->records.end() && AsText(held->key) < key) ++held;
+    keys.push_back({.record_bytes = record_bytes[i],
+                    .mark = marks[i],
+                    .was_held = held != earlier->records.end() && AsText(held->key) == key});
+  }
+  return Displace(keys, before.row_bytes());
+}
+
+}  // namespace
+
 absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableOptions& options,
                                           RandomSource& random) {
   SHOAL_RETURN_IF_ERROR(CheckRowBytesOption(options.row_bytes));
   SHOAL_RETURN_IF_ERROR(CheckPrevious(options));
+  SHOAL_RETURN_IF_ERROR(CheckRoomOption(options));
+  if (options.keep_rows) SHOAL_RETURN_IF_ERROR(CheckKeepRows(options, /*dense=*/false));
   SHOAL_RETURN_IF_ERROR(records.CheckUnique());
   if (records.size() >= std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(records.source(), ": too many records"));
@@ -435,7 +501,7 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
   for (size_t i = 0; i < records.size(); ++i) {
     record_bytes[i] =
         static_cast<uint32_t>(HashedRecordBytes(records.key(i).size(), records.value(i).size()));
-    if (options.row_bytes != 0 && record_bytes[i] > options.row_bytes) {
+    if (!options.keep_rows && options.row_bytes != 0 && record_bytes[i] > options.row_bytes) {
       return BadRecord(records, i,
                        absl::StrCat("the record takes ", record_bytes[i],
                                     " bytes, more than a row of ", options.row_bytes));
@@ -446,7 +512,9 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
       options.previous != nullptr ? &options.previous->content : nullptr;
   const bool was_hashed = before != nullptr && before->manifest().has_hashed();
   uint32_t row_bytes = options.row_bytes;
-  if (row_bytes == 0) {
+  if (options.keep_rows) {
+    row_bytes = before->row_bytes();
+  } else if (row_bytes == 0) {
     row_bytes = std::max(was_hashed ? before->row_bytes() : kDefaultRowBytes, longest);
   }
   std::optional<Placement> previous;
@@ -455,20 +523,28 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
                 .rows = before->rows(),
                 .displacements = ToBytes(before->map().placement())};
   }
-  SHOAL_ASSIGN_OR_RETURN(Placement placement,
-                         Place(
-                             record_bytes, [&](size_t i) { return records.key(i); }, row_bytes,
-                             random, previous.has_value() ? &*previous : nullptr));
+  Placement placement;
+  if (options.keep_rows) {
+    placement = *std::move(previous);
+  } else {
+    const auto room = static_cast<uint32_t>(uint64_t{row_bytes} * options.room_percent / 100);
+    SHOAL_ASSIGN_OR_RETURN(placement, Place(
+                                          record_bytes, [&](size_t i) { return records.key(i); },
+                                          std::max(row_bytes - room, longest), random,
+                                          previous.has_value() ? &*previous : nullptr));
+  }
   if (placement.rows > kMaxRows) {
     return absl::InvalidArgumentError("too many rows; choose longer ones");
   }
 
   // Keys by row, then by their bytes.
   std::vector<uint64_t> row_of(records.size());
+  std::vector<KeyMark> marks(options.keep_rows ? records.size() : 0);
   const auto buckets = static_cast<uint32_t>(placement.displacements.size());
   for (size_t i = 0; i < records.size(); ++i) {
     const KeyHash hash = HashKey(placement.seed, records.key(i));
     row_of[i] = RowOf(hash, placement.displacements[BucketOf(hash, buckets)], placement.rows);
+    if (options.keep_rows) marks[i] = MarkOf(hash);
   }
   std::vector<uint32_t> order(records.size());
   std::iota(order.begin(), order.end(), 0);
@@ -478,18 +554,39 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
   });
   Bytes rows(placement.rows * row_bytes, 0);
   Bytes encoded;
+  uint64_t held = 0;
+  uint64_t incomplete_rows = 0;
   for (size_t i = 0; i < order.size();) {
     const uint64_t row = row_of[order[i]];
-    encoded.clear();
-    for (; i < order.size() && row_of[order[i]] == row; ++i) {
-      AppendHashedRecord(records.key(order[i]), records.value(order[i]), encoded);
+    const size_t first = i;
+    uint64_t bytes = 0;
+    for (; i < order.size() && row_of[order[i]] == row; ++i) bytes += record_bytes[order[i]];
+    const std::span<const uint32_t> of_row = std::span(order).subspan(first, i - first);
+    Displacement displacement;
+    if (bytes > row_bytes) {
+      SHOAL_CHECK(options.keep_rows);
+      SHOAL_ASSIGN_OR_RETURN(displacement,
+                             DisplaceFrom(*before, row, of_row, records, record_bytes, marks));
+      ++incomplete_rows;
     }
+    encoded.clear();
+    auto displaced = displacement.keys.begin();
+    for (size_t k = 0; k < of_row.size(); ++k) {
+      if (displaced != displacement.keys.end() && *displaced == k) {
+        ++displaced;
+        continue;
+      }
+      AppendHashedRecord(records.key(of_row[k]), records.value(of_row[k]), encoded);
+      ++held;
+    }
+    AppendDisplaced(displacement.displaced, encoded);
     SHOAL_CHECK(encoded.size() <= row_bytes);
     std::copy(encoded.begin(), encoded.end(),
               rows.begin() + static_cast<ptrdiff_t>(row * row_bytes));
   }
 
-  wire::Manifest manifest = StartManifest(options, records.size(), random);
+  wire::Manifest manifest = StartManifest(options, held, random);
+  manifest.set_incomplete_rows(incomplete_rows);
   manifest.set_rows(placement.rows);
   manifest.set_row_bytes(row_bytes);
   wire::HashedLayout& layout = *manifest.mutable_hashed();
@@ -499,10 +596,34 @@ absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableO
   return Finish(options, std::move(manifest), std::move(rows), std::move(placement.displacements));
 }
 
+namespace {
+
+// The slots of a dense table whose values have these lengths.
+wire::DenseLayout NewDenseLayout(size_t shortest, size_t longest, const TableOptions& options) {
+  wire::DenseLayout layout;
+  if (options.room_percent == 0) {
+    layout.set_length_bytes(shortest == longest && longest > 0 ? 0 : longest < 256 ? 1 : 2);
+    layout.set_value_bytes(static_cast<uint32_t>(longest));
+    return layout;
+  }
+  // Values may get other lengths, and longer ones than there is room for (DenseSlotCanDisplace).
+  const auto with_room = [&](size_t bytes) { return bytes * 100 / (100 - options.room_percent); };
+  layout.set_length_bytes(with_room(longest) < 255 ? 1 : 2);
+  size_t most = kMaxValueBytes;
+  if (options.row_bytes != 0) most = std::max<size_t>(options.row_bytes, 2) - layout.length_bytes();
+  layout.set_value_bytes(
+      static_cast<uint32_t>(std::clamp(with_room(longest), longest, std::max(most, longest))));
+  return layout;
+}
+
+}  // namespace
+
 absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOptions& options,
                                          RandomSource& random) {
   SHOAL_RETURN_IF_ERROR(CheckRowBytesOption(options.row_bytes));
   SHOAL_RETURN_IF_ERROR(CheckPrevious(options));
+  SHOAL_RETURN_IF_ERROR(CheckRoomOption(options));
+  if (options.keep_rows) SHOAL_RETURN_IF_ERROR(CheckKeepRows(options, /*dense=*/true));
   if (records.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(records.source(), ": no records"));
   }
@@ -533,12 +654,23 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
   }
 
   wire::DenseLayout layout;
-  layout.set_length_bytes(shortest == longest && longest > 0 ? 0 : longest < 256 ? 1 : 2);
-  layout.set_value_bytes(static_cast<uint32_t>(longest));
+  uint32_t row_bytes = options.row_bytes;
+  if (options.keep_rows) {
+    const wire::Manifest& before = options.previous->content.manifest();
+    if (before.records() != n) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the rows cannot be kept: the previous epoch has ", before.records(),
+          " records, and these are ", n, ", but a dense table's numbers are its keys"));
+    }
+    layout = before.dense();
+    row_bytes = before.row_bytes();
+  } else {
+    layout = NewDenseLayout(shortest, longest, options);
+    if (row_bytes == 0) {
+      row_bytes = std::max(kShortestDefaultRow, static_cast<uint32_t>(DenseSlotBytes(layout)));
+    }
+  }
   const size_t slot_bytes = DenseSlotBytes(layout);
-  const auto row_bytes = options.row_bytes != 0
-                             ? options.row_bytes
-                             : std::max(kShortestDefaultRow, static_cast<uint32_t>(slot_bytes));
   if (slot_bytes > row_bytes) {
     for (size_t i = 0; i < n; ++i) {
       if (records.value(i).size() + layout.length_bytes() > row_bytes) {
@@ -549,23 +681,58 @@ absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOp
       }
     }
   }
-  layout.set_records_per_row(row_bytes / slot_bytes);
+  if (!options.keep_rows) layout.set_records_per_row(row_bytes / slot_bytes);
   const uint64_t row_count = (n - 1) / layout.records_per_row() + 1;
   if (row_count > kMaxRows) {
     return absl::InvalidArgumentError("too many rows; choose longer ones");
   }
   Bytes rows(row_count * row_bytes, 0);
+  uint64_t incomplete_rows = 0;
+  uint64_t last_incomplete = row_count;
   for (uint64_t key = 0; key < n; ++key) {
-    const MutableBytes row =
-        MutableBytes(rows).subspan(key / layout.records_per_row() * row_bytes, row_bytes);
-    WriteDenseSlot(layout, key % layout.records_per_row(), records.value(record_of[key]), row);
+    const uint64_t number = key / layout.records_per_row();
+    const uint64_t slot = key % layout.records_per_row();
+    const MutableBytes row = MutableBytes(rows).subspan(number * row_bytes, row_bytes);
+    const BytesView value = records.value(record_of[key]);
+    if (layout.length_bytes() == 0 ? value.size() == layout.value_bytes()
+                                   : value.size() <= layout.value_bytes()) {
+      WriteDenseSlot(layout, slot, value, row);
+      continue;
+    }
+    SHOAL_CHECK(options.keep_rows);
+    if (!DenseSlotCanDisplace(layout)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the rows cannot be kept: ", records.Where(record_of[key]), ": the value has ",
+          value.size(), " bytes, and slots for ", layout.value_bytes(),
+          " bytes that cannot say that they lack it; with room they can"));
+    }
+    WriteDisplacedDenseSlot(layout, slot, row);
+    incomplete_rows += number != last_incomplete;
+    last_incomplete = number;
   }
 
   wire::Manifest manifest = StartManifest(options, n, random);
+  manifest.set_incomplete_rows(incomplete_rows);
   manifest.set_rows(row_count);
   manifest.set_row_bytes(row_bytes);
   *manifest.mutable_dense() = layout;
   return Finish(options, std::move(manifest), std::move(rows), {});
+}
+
+absl::StatusOr<std::vector<size_t>> DisplacedRecords(const RecordSet& records,
+                                                     const UnsignedTable& table) {
+  std::vector<size_t> displaced;
+  if (table.manifest().incomplete_rows() == 0) return displaced;
+  for (size_t i = 0; i < records.size(); ++i) {
+    SHOAL_ASSIGN_OR_RETURN(const uint64_t row, table.map().RowOf(records.key(i)));
+    const absl::Status found = table.map().Find(row, table.row(row), records.key(i)).status();
+    if (absl::IsUnavailable(found)) {
+      displaced.push_back(i);
+    } else if (!found.ok()) {
+      return Annotate(found, absl::StrCat("row ", row));
+    }
+  }
+  return displaced;
 }
 
 Bytes TableShare::Serialize() const {

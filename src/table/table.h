@@ -60,7 +60,17 @@ struct TableOptions {
   const PreviousEpoch* previous = nullptr;
   // With `previous`: every row is to be signed, for a roster with other keys.
   bool sign_all_rows = false;
+  // With `previous`: every key has the row that it has there, whether it is in the table or not,
+  // and rows keep their number and size, so that the epoch can refresh that one's rows
+  // (CanRefresh). Keys whose rows are full are displaced: their rows say so, and no longer hold
+  // them.
+  bool keep_rows = false;
+  // The share of every row, in percent, that a new placement leaves free for epochs that keep rows.
+  // Dense layout: of every slot. At most kMaxRoomPercent; 0 with keep_rows, which places nothing.
+  uint32_t room_percent = 0;
 };
+
+inline constexpr uint32_t kMaxRoomPercent = 90;
 
 // Rows, placement, lists of changes and a manifest that match: sizes and digests have been checked.
 // Only CheckContent checks the rows' content. Immutable; copies share the bytes.
@@ -79,7 +89,7 @@ class UnsignedTable {
   absl::Status Save(const std::string& directory) const;
 
   // Decodes every row, as a party does before it signs. DATA_LOSS if a row is malformed, a key is
-  // in the wrong row, or the number of records is not the manifest's.
+  // in the wrong row, or the numbers of records and of incomplete rows are not the manifest's.
   absl::Status CheckContent() const;
 
   const wire::Manifest& manifest() const { return map_->manifest(); }
@@ -121,14 +131,22 @@ struct PreviousEpoch {
 };
 
 // Builds the hashed layout. INVALID_ARGUMENT names file and line of a duplicate key or of a record
-// that does not fit a row, or names the option that is wrong.
+// that does not fit a row, or names the option that is wrong. FAILED_PRECONDITION if rows are to be
+// kept and cannot be: the previous epoch has another layout or rows of another size.
 absl::StatusOr<UnsignedTable> BuildHashed(const RecordSet& records, const TableOptions& options,
                                           RandomSource& random);
 
 // Builds the dense layout. The keys must be 0..n-1 in decimal, in any order. Errors as for
 // BuildHashed; INVALID_ARGUMENT also names a key that is not such a number, or is missing.
+// FAILED_PRECONDITION also if rows are to be kept and the number of records changed, or a value is
+// too long for slots that cannot say so.
 absl::StatusOr<UnsignedTable> BuildDense(const RecordSet& records, const TableOptions& options,
                                          RandomSource& random);
+
+// The records that the table, built from them, has no room for: indices, rising. Their rows say
+// that they are displaced.
+absl::StatusOr<std::vector<size_t>> DisplacedRecords(const RecordSet& records,
+                                                     const UnsignedTable& table);
 
 // One party's signatures on a table, for aggregation.
 struct TableShare {

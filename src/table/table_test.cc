@@ -947,6 +947,7 @@ TEST(CheckManifest, NamesTheFieldThatIsWrong) {
        [](auto& m) { m.mutable_row_versions()->set_previous_bytes(~uint64_t{0}); }},
       {"row_versions", hashed,
        [](auto& m) { m.mutable_row_versions()->set_recent_bytes(~uint64_t{0}); }},
+      {"incomplete_rows", hashed, [](auto& m) { m.set_incomplete_rows(m.rows() + 1); }},
       {"layout", hashed, [](auto& m) { m.clear_layout(); }},
       {"hash_seed", hashed, [](auto& m) { m.mutable_hashed()->set_hash_seed("short"); }},
       {"buckets", hashed, [](auto& m) { m.mutable_hashed()->set_buckets(0); }},
@@ -1005,6 +1006,7 @@ TEST(ManifestDigest, CoversEveryField) {
       [](auto& m) { m.mutable_row_versions()->set_previous_digest("x"); },
       [](auto& m) { m.mutable_row_versions()->set_recent_bytes(9); },
       [](auto& m) { m.mutable_row_versions()->set_recent_digest("x"); },
+      [](auto& m) { m.set_incomplete_rows(1); },
   };
   // One change for every field of the manifest: `layout` counts as two fields.
   EXPECT_EQ(changes.size(),

@@ -129,9 +129,11 @@ void FakeFrontend::RenewCertificate() {
   });
 }
 
-void FakeFrontend::NextEpoch(size_t records) { MakeTable(records, table_->manifest().epoch() + 1); }
+void FakeFrontend::NextEpoch(size_t records, bool keep_rows) {
+  MakeTable(records, table_->manifest().epoch() + 1, keep_rows);
+}
 
-void FakeFrontend::MakeTable(size_t count, uint64_t epoch) {
+void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
   table::RecordSet records("fake");
   const uint64_t later = epoch - options_.table_epoch;
   for (size_t i = 0; i < count; ++i) {
@@ -152,6 +154,7 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch) {
   table_options.created_s = clock_.now_s - 100;
   table_options.expires_s = clock_.now_s + 100'000;
   table_options.row_bytes = options_.row_bytes;
+  table_options.keep_rows = keep_rows;
   auto content = options_.dense ? table::BuildDense(records, table_options, random_)
                                 : table::BuildHashed(records, table_options, random_);
   SHOAL_CHECK(content.ok());

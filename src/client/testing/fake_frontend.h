@@ -60,8 +60,9 @@ class FakeFrontend final : public Transport {
   explicit FakeFrontend(FakeOptions options = {});
 
   // Serves the next epoch of the table from now on, as the n-th with the values Value(i, n). Rounds
-  // that are open stay as they are.
-  void NextEpoch(size_t records);
+  // that are open stay as they are. With `keep_rows`, every key keeps its row, and full rows lack
+  // keys.
+  void NextEpoch(size_t records, bool keep_rows = false);
   // Gives a party another BLS key, which its present one signs, in a roster and a table of the next
   // epochs. Pins stay.
   void RenewKey(uint32_t number);
@@ -158,7 +159,7 @@ class FakeFrontend final : public Transport {
     std::map<Digest, uint32_t> first_slots;  // by the digest of the whole submission
     std::set<std::string> encs;
   };
-  void MakeTable(size_t records, uint64_t epoch);
+  void MakeTable(size_t records, uint64_t epoch, bool keep_rows = false);
   // Signed by all, with the renewals that the deployment has.
   void ServeRoster(const wire::Roster& roster);
   Bytes SignatureOfAll(const Digest& digest) const;
