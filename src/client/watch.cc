@@ -1,7 +1,6 @@
 #include "src/client/watch.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -64,6 +63,7 @@ struct Watch::Term {
   Digest id = {};
   wire::SignedManifest manifest;
   std::vector<uint32_t> rows, slots;
+  std::vector<uint32_t> rising;  // the rows
   SecretVector<uint8_t> seeds;
 
   uint32_t parties() const { return static_cast<uint32_t>(header.header().onion_keys_size()); }
@@ -113,9 +113,7 @@ class Watch::Source final : public RowSource {
   absl::Status Prepare() override { return absl::OkStatus(); }
 
   absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override {
-    std::vector<uint32_t> rising = term_.rows;
-    std::ranges::sort(rising);
-    if (!std::ranges::includes(rising, wanted.rows)) {
+    if (!std::ranges::includes(term_.rising, wanted.rows)) {
       return absl::FailedPreconditionError("a key whose row this term does not have");
     }
     // Everything is fetched, whatever is wanted.
@@ -235,6 +233,8 @@ absl::Status Watch::Load() {
       term->seeds.size() != Seed::size() * term->parties() * term->slots.size()) {
     return Annotate(Damaged("the term"), path);
   }
+  term->rising = term->rows;
+  std::ranges::sort(term->rising);
   term_ = std::move(term);
   return absl::OkStatus();
 }
@@ -274,6 +274,8 @@ absl::Status Watch::Store(const Enrolled& enrolled, const table::Manifest& manif
   term->rows.assign(enrolled.rows.begin(), enrolled.rows.end());
   term->slots.assign(enrolled.slots.begin(), enrolled.slots.end());
   term->seeds.assign(enrolled.seeds.begin(), enrolled.seeds.end());
+  term->rising = term->rows;
+  std::ranges::sort(term->rising);
   term_ = std::move(term);
   return absl::OkStatus();
 }
@@ -323,7 +325,7 @@ absl::StatusOr<bool> Watch::Enrols(const Deployment& deployment, BytesView key) 
   // A key that the manifest alone proves absent needs no row.
   if (absl::IsOutOfRange(row.status())) return true;
   if (!row.ok()) return row.status();
-  return std::ranges::find(term_->rows, *row) != term_->rows.end();
+  return std::ranges::binary_search(term_->rising, static_cast<uint32_t>(*row));
 }
 
 Watch::KeyDigest Watch::DigestOf(BytesView bytes) const {
