@@ -1,9 +1,12 @@
 // What the next party answers to one in the middle, for itself and for all after it.
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "src/base/check.h"
 #include "src/fuzz/target.h"
+#include "src/roster/roster.h"
+#include "src/round/refresh.h"
 #include "src/server/chain_answers.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/round.pb.h"
@@ -79,6 +82,22 @@ bool ParseListAnswer(const wire::LiveRounds& list, BytesView input) {
   return true;
 }
 
+wire::RefreshResponse GenuineTags(size_t parties) {
+  wire::RefreshResponse response;
+  response.set_tags(std::string(parties * sizeof(round::RefreshTag), 't'));
+  return response;
+}
+
+bool ParseTags(BytesView input) {
+  wire::RefreshResponse response;
+  if (!Parsed(input, response)) return false;
+  const auto tags = server::TagsOf(response);
+  if (!tags.ok()) return false;
+  SHOAL_CHECK(tags->size() <= roster::kMaxParties);
+  SHOAL_CHECK(tags->size() * sizeof(round::RefreshTag) == response.tags().size());
+  return true;
+}
+
 }  // namespace
 
 void AddChainAnswerTargets(std::vector<Target>& targets) {
@@ -90,6 +109,9 @@ void AddChainAnswerTargets(std::vector<Target>& targets) {
       {.name = "list_answer",
        .seeds = {InputOf(GenuineAnswer(3)), InputOf(GenuineAnswer(4)), InputOf(GenuineAnswer(0))},
        .parse = [list](BytesView input) { return ParseListAnswer(list, input); }});
+  targets.push_back({.name = "refresh_tags",
+                     .seeds = {InputOf(GenuineTags(1)), InputOf(GenuineTags(7))},
+                     .parse = ParseTags});
 }
 
 }  // namespace shoal::fuzz

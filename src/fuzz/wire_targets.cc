@@ -37,6 +37,8 @@ std::vector<Carried> AllMessages() {
   Carry<wire::SubmitOnionsRequest, wire::SubmitOnionsResponse>(FrameType::kSubmitOnions, all);
   Carry<wire::SubmitQueriesRequest, wire::SubmitQueriesResponse>(FrameType::kSubmitQueries, all);
   Carry<wire::FetchAnswersRequest, wire::FetchAnswersResponse>(FrameType::kFetchAnswers, all);
+  Carry<wire::GetRefreshRequest, wire::GetRefreshResponse>(FrameType::kGetRefresh, all);
+  Carry<wire::FetchRefreshRequest, wire::FetchRefreshResponse>(FrameType::kFetchRefresh, all);
   Carry<wire::GetStatusRequest, wire::GetStatusResponse>(FrameType::kGetStatus, all);
   Carry<wire::GetRowVersionsRequest, wire::GetRowVersionsResponse>(FrameType::kGetRowVersions, all);
   Carry<wire::GetPirSetupRequest, wire::GetPirSetupResponse>(FrameType::kGetPirSetup, all);
@@ -49,6 +51,8 @@ std::vector<Carried> AllMessages() {
   Carry<wire::RoundReportsRequest, wire::RoundReportsResponse>(FrameType::kRoundReports, all);
   Carry<wire::LiveRoundsRequest, wire::LiveRoundsResponse>(FrameType::kLiveRounds, all);
   Carry<wire::PartyStatesRequest, wire::PartyStatesResponse>(FrameType::kPartyStates, all);
+  Carry<wire::ProposeRefreshRequest, wire::ProposeRefreshResponse>(FrameType::kProposeRefresh, all);
+  Carry<wire::RefreshRequest, wire::RefreshResponse>(FrameType::kRefresh, all);
   return all;
 }
 

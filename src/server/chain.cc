@@ -1,6 +1,7 @@
 #include "src/server/chain.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,13 +30,21 @@ absl::StatusOr<std::unique_ptr<ByteSource>> Link::OnlineRun(const Digest&, const
   return absl::UnimplementedError("this link takes whole batches");
 }
 
+absl::StatusOr<signature::Signature> Link::ProposeRefresh(const wire::RefreshHeader&) {
+  return absl::UnimplementedError("this link knows no refreshes");
+}
+
+absl::StatusOr<std::unique_ptr<RefreshAnswers>> Link::Refresh(const wire::SignedRefreshHeader&) {
+  return absl::UnimplementedError("this link knows no refreshes");
+}
+
 ChainNode::ChainNode(Party* party, Link* next) : party_(party), next_(next) {
   SHOAL_CHECK(party->is_backend() == (next == nullptr));
 }
 
 absl::StatusOr<wire::SignedHeader> ChainNode::Propose(const wire::RoundHeader& draft,
                                                       const wire::SignedLiveRounds& live) {
-  if (const auto taken = party_->TakeLive(live); !taken.ok()) {
+  if (const auto taken = TakeLive(live); !taken.ok()) {
     return AtParty(*party_, taken.status());
   }
   if (!std::ranges::binary_search(live.list().drafts(), draft.counter())) {
@@ -155,7 +164,7 @@ absl::StatusOr<StageReports> ChainNode::Reports(const Digest& round_id) {
 }
 
 absl::StatusOr<ListAnswer> ChainNode::Live(const wire::SignedLiveRounds& live) {
-  const auto lacking = party_->TakeLive(live);
+  const auto lacking = TakeLive(live);
   if (!lacking.ok()) return AtParty(*party_, lacking.status());
   ListAnswer answer = {.lacked = {}, .reached = party_->number().value()};
   for (const RoundCounter counter : *lacking) answer.lacked.push_back({party_->number(), counter});
@@ -170,6 +179,49 @@ absl::StatusOr<ListAnswer> ChainNode::Live(const wire::SignedLiveRounds& live) {
   answer.lacked.insert(answer.lacked.end(), later->lacked.begin(), later->lacked.end());
   answer.reached = later->reached;
   return answer;
+}
+
+absl::StatusOr<std::vector<RoundCounter>> ChainNode::TakeLive(const wire::SignedLiveRounds& live) {
+  auto lacking = party_->TakeLive(live);
+  // The party has checked the list.
+  if (lacking.ok() && party_->terms() != nullptr) party_->terms()->TakeLive(live.list());
+  return lacking;
+}
+
+absl::StatusOr<Terms*> ChainNode::KeptTerms() const {
+  if (party_->terms() != nullptr) return party_->terms();
+  return AtParty(*party_, absl::NotFoundError("keeps no terms"));
+}
+
+absl::StatusOr<signature::Signature> ChainNode::ProposeRefresh(const wire::RefreshHeader& header) {
+  SHOAL_ASSIGN_OR_RETURN(Terms* const terms, KeptTerms());
+  if (const absl::Status may = terms->CheckProposal(header); !may.ok()) {
+    return AtParty(*party_, may);
+  }
+  std::optional<signature::Signature> later;
+  if (next_ != nullptr) {
+    SHOAL_ASSIGN_OR_RETURN(later, next_->ProposeRefresh(header));
+  }
+  auto sum = terms->Sign(header, later);
+  if (!sum.ok()) return AtParty(*party_, sum.status());
+  return sum;
+}
+
+absl::StatusOr<std::unique_ptr<RefreshAnswers>> ChainNode::Refresh(
+    const wire::SignedRefreshHeader& refresh) {
+  SHOAL_ASSIGN_OR_RETURN(Terms* const terms, KeptTerms());
+  absl::StatusOr<std::unique_ptr<RefreshAnswers>> answers;
+  if (next_ == nullptr) {
+    answers = terms->Answer(refresh);
+  } else {
+    if (const absl::Status may = terms->CheckRefresh(refresh); !may.ok()) {
+      return AtParty(*party_, may);
+    }
+    SHOAL_ASSIGN_OR_RETURN(const auto later, next_->Refresh(refresh));
+    answers = terms->Return(refresh, *later, later->tags());
+  }
+  if (!answers.ok()) return AtParty(*party_, answers.status());
+  return answers;
 }
 
 }  // namespace shoal::server

@@ -14,6 +14,8 @@
 #include "src/server/chain_answers.h"
 #include "src/server/party.h"
 #include "src/server/slices.h"
+#include "src/server/terms.h"
+#include "src/signature/bls.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/query_batch.h"
 #include "src/wire/round.pb.h"
@@ -47,12 +49,20 @@ class Link {
   // Ends what the list says has ended, at the called party and all parties after it. Returns what
   // they lack of the list's rounds.
   virtual absl::StatusOr<ListAnswer> Live(const wire::SignedLiveRounds& live) = 0;
+
+  // The two calls of a refresh of a term (terms.h). UNIMPLEMENTED if this link knows none. Both may
+  // be repeated with the same header.
+  // The sum of the signatures of the called party and all parties after it.
+  virtual absl::StatusOr<signature::Signature> ProposeRefresh(const wire::RefreshHeader& header);
+  // The answers, once the called party has all that it masks.
+  virtual absl::StatusOr<std::unique_ptr<RefreshAnswers>> Refresh(
+      const wire::SignedRefreshHeader& refresh);
 };
 
 // One party and its link to the next (null at the backend). At a party of several machines each has
 // a node, and makes the calls for its own slice, in the same order as the others and with the same
 // `attempt`; the calls return the same error at all of them. Propose, Reports and Live are the
-// head's.
+// head's. Terms are for parties of one machine.
 class ChainNode final : public Link {
  public:
   // Both must outlive the node.
@@ -87,10 +97,19 @@ class ChainNode final : public Link {
   // then this party. INVALID_ARGUMENT if the next party lacks what the list does not name, or says
   // that a party before it, or one that the list has not reached, does.
   absl::StatusOr<ListAnswer> Live(const wire::SignedLiveRounds& live) override;
+  // Makes its own checks before it asks the next party. Errors: those of Terms::Sign; NOT_FOUND
+  // also if this party keeps no terms.
+  absl::StatusOr<signature::Signature> ProposeRefresh(const wire::RefreshHeader& header) override;
+  // Errors: those of Terms::CheckRefresh, Answer and Return; NOT_FOUND as above.
+  absl::StatusOr<std::unique_ptr<RefreshAnswers>> Refresh(
+      const wire::SignedRefreshHeader& refresh) override;
 
   Party& party() { return *party_; }
 
  private:
+  // Ends what the list says has ended, rounds and terms. Errors: those of Party::TakeLive.
+  absl::StatusOr<std::vector<RoundCounter>> TakeLive(const wire::SignedLiveRounds& live);
+  absl::StatusOr<Terms*> KeptTerms() const;
   absl::Status SendList(const wire::SignedHeader& header, uint64_t attempt,
                         absl::StatusOr<std::unique_ptr<ByteSource>> list);
   absl::StatusOr<std::unique_ptr<AnswerSource>> SendQueries(const Digest& round_id,

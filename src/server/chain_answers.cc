@@ -10,6 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "src/base/bytes.h"
+#include "src/roster/roster.h"
 
 namespace shoal::server {
 
@@ -23,6 +25,25 @@ ListAnswer ListAnswerOf(const wire::LiveRoundsResponse& response) {
     answer.lacked.push_back({PartyNumber(lack.party()), RoundCounter(lack.counter())});
   }
   return answer;
+}
+
+absl::StatusOr<signature::Signature> SumOf(const wire::ProposeRefreshResponse& response) {
+  return signature::Signature::FromBytes(AsBytes(response.signature()));
+}
+
+absl::StatusOr<std::vector<round::RefreshTag>> TagsOf(const wire::RefreshResponse& response) {
+  const BytesView bytes = AsBytes(response.tags());
+  const size_t count = bytes.size() / sizeof(round::RefreshTag);
+  if (bytes.size() % sizeof(round::RefreshTag) != 0 || count > roster::kMaxParties) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tags of a refresh in ", bytes.size(), " bytes"));
+  }
+  std::vector<round::RefreshTag> tags(count);
+  for (size_t i = 0; i < count; ++i) {
+    std::ranges::copy(bytes.subspan(i * sizeof(round::RefreshTag), sizeof(round::RefreshTag)),
+                      tags[i].begin());
+  }
+  return tags;
 }
 
 absl::StatusOr<StageReports> CheckReports(const Asker& own, StageReports reports) {

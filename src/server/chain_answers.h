@@ -1,5 +1,6 @@
-// What the next party answers for itself and for all parties after it: what a round has cost, and
-// which rounds of a list they lack. Nobody signs it, and a malicious party makes up what it likes.
+// What the next party answers for itself and for all parties after it: what a round has cost, which
+// rounds of a list they lack, and their parts of a refresh. A malicious party makes up what it
+// likes.
 #ifndef SHOAL_SRC_SERVER_CHAIN_ANSWERS_H_
 #define SHOAL_SRC_SERVER_CHAIN_ANSWERS_H_
 
@@ -8,6 +9,8 @@
 
 #include "absl/status/statusor.h"
 #include "src/base/tagged.h"
+#include "src/round/refresh.h"
+#include "src/signature/bls.h"
 #include "src/wire/client.pb.h"
 #include "src/wire/peer.pb.h"
 #include "src/wire/round.pb.h"
@@ -41,6 +44,11 @@ struct ListAnswer {
 // As they came; not checked.
 StageReports StageReportsOf(const wire::RoundReportsResponse& response);
 ListAnswer ListAnswerOf(const wire::LiveRoundsResponse& response);
+
+// What a party answers in a refresh. INVALID_ARGUMENT: not a signature; not whole tags, or more
+// than a roster has parties.
+absl::StatusOr<signature::Signature> SumOf(const wire::ProposeRefreshResponse& response);
+absl::StatusOr<std::vector<round::RefreshTag>> TagsOf(const wire::RefreshResponse& response);
 
 // Drops fields that this version does not know. As the frontend keeps reports and shows them to
 // everybody, INVALID_ARGUMENT unless there is at most one report for each stage of the parties

@@ -17,6 +17,7 @@
 #include "src/base/status_macros.h"
 #include "src/base/stopwatch.h"
 #include "src/onion/onion.h"
+#include "src/server/slot_requests.h"
 #include "src/server/slot_shares.h"
 #include "src/storage/spool.h"
 #include "src/wire/frame.h"
@@ -35,11 +36,14 @@ constexpr std::chrono::milliseconds kLookAgain(5);  // whether a moment has come
 constexpr size_t kRememberedRounds = 32;
 // Of earlier processes: no plan allows more rounds at a time.
 constexpr size_t kMostRoundsOfBefore = 256;
-// Answers in one response; the whole message has at most wire::kMaxClientControlBytes.
-constexpr uint64_t kMaxFetchBytes = 2 << 20;
-static_assert(kMaxFetchBytes + 1024 <= wire::kMaxClientControlBytes);
 // The most that a plan may set for a window or the stage limit.
 constexpr uint32_t kMaxWindowS = 24 * 3600;
+
+// From the announcement of a round until it expires.
+uint64_t LifetimeS(const RoundPlan& plan) {
+  return uint64_t{plan.onions_window_s} + plan.stage_limit_s + plan.queries_window_s +
+         plan.stage_limit_s + plan.answers_window_s;
+}
 
 // Errors for clients.
 absl::Status WrongState(wire::RoundState state, absl::string_view wanted) {
@@ -179,6 +183,7 @@ struct Frontend::Entry {
   mutable Mutex mutex;
   RoundStage<FrontendStage> stage ABSL_GUARDED_BY(mutex){FrontendStage::kTakingOnions};
   uint64_t stage_since_ms ABSL_GUARDED_BY(mutex);
+  bool answered ABSL_GUARDED_BY(mutex) = false;  // at some time: the round leaves its term
   Held held ABSL_GUARDED_BY(mutex);
   // The journal's first error, in any stage, when storing what clients sent.
   absl::Status storage ABSL_GUARDED_BY(mutex);
@@ -215,6 +220,7 @@ struct Frontend::Entry {
   absl::Status BecomeLocked(FrontendStage to, Held& content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     SHOAL_RETURN_IF_ERROR(stage.Advance(to));
     stage_since_ms = clock->SteadyMilliseconds();
+    if (to == FrontendStage::kAnswered) answered = true;
     std::swap(held, content);
     // An end needs nobody's consent. A round that clients have not heard of has none for them.
     if (alone || (IsFinal(to) && decided != wire::ROUND_STATE_UNSPECIFIED)) decided = Shown(to);
@@ -352,7 +358,27 @@ absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster) {
       in_range("max_slots", plan.max_slots, roster.party(1).machines, roster.max_slots()));
   SHOAL_RETURN_IF_ERROR(in_range("max_rounds", plan.max_rounds, plan.open_ahead, 256));
   SHOAL_RETURN_IF_ERROR(in_range("block_percent", plan.block_percent, 1, 100));
-  return absl::OkStatus();
+  const TermPlan& terms = plan.terms;
+  if (terms.refreshes == 0) return absl::OkStatus();
+  if (roster.max_refreshes() == 0) {
+    return absl::FailedPreconditionError(
+        "rounds: terms need a roster with a term_limit, which all parties have signed");
+  }
+  for (const roster::Party& party : roster.parties()) {
+    if (party.machines == 1) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("rounds: terms are for parties of one machine, and party ", party.number,
+                     " has ", party.machines));
+  }
+  SHOAL_RETURN_IF_ERROR(in_range("terms.refreshes", terms.refreshes, 1, roster.max_refreshes()));
+  SHOAL_RETURN_IF_ERROR(in_range("terms.days", terms.days, 1, roster.term_limit_s() / (24 * 3600)));
+  SHOAL_RETURN_IF_ERROR(in_range("terms.every_hours", terms.every_hours, 1, 24 * 366));
+  SHOAL_RETURN_IF_ERROR(
+      in_range("terms.open_minutes", terms.open_minutes, 1, uint64_t{60} * terms.every_hours));
+  if (LifetimeS(plan) <= uint64_t{24 * 3600} * terms.days) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("rounds: terms.days is ", terms.days,
+                                                 ", and rounds may live for ", LifetimeS(plan),
+                                                 " seconds"));
 }
 
 absl::StatusOr<std::unique_ptr<Frontend>> Frontend::Create(RoundPlan plan, Party* party,
@@ -421,7 +447,30 @@ absl::StatusOr<wire::RoundHeader> Frontend::NewDraft() {
   draft.set_onions_close_s(now_s + plan_.onions_window_s);
   draft.set_queries_close_s(draft.onions_close_s() + plan_.stage_limit_s + plan_.queries_window_s);
   draft.set_expires_s(draft.queries_close_s() + plan_.stage_limit_s + plan_.answers_window_s);
+  AddTerm(draft);
   return draft;
+}
+
+void Frontend::AddTerm(wire::RoundHeader& draft) const {
+  const TermPlan& plan = plan_.terms;
+  const Terms* const terms = party_->terms();
+  if (plan.refreshes == 0 || terms == nullptr) return;
+  const uint64_t into_period_s = draft.announced_s() % (uint64_t{3600} * plan.every_hours);
+  if (into_period_s >= uint64_t{60} * plan.open_minutes) return;
+  // A round whose term nobody keeps would be refused, and with it every other one.
+  size_t terms_to_come;
+  {
+    const MutexLock lock(mutex_);
+    terms_to_come = drafts_.size();
+    for (const auto& [id, entry] : rounds_) {
+      if (entry->round.header().max_refreshes() == 0) continue;
+      const MutexLock entry_lock(entry->mutex);
+      terms_to_come += !IsFinal(entry->stage.get()) && !terms->Find(id).ok();
+    }
+  }
+  if (!terms->CheckRoom().ok() || terms->All().size() + terms_to_come > kMaxTerms) return;
+  draft.set_max_refreshes(plan.refreshes);
+  draft.set_term_expires_s(draft.announced_s() + uint64_t{24 * 3600} * plan.days);
 }
 
 void Frontend::Withdraw(RoundCounter counter) {
@@ -440,9 +489,24 @@ wire::SignedLiveRounds Frontend::Live() const {
       const MutexLock entry_lock(entry->mutex);
       if (!IsFinal(entry->stage.get())) list.add_rounds(entry->round.counter().value());
     }
+    // After the rounds: a round that is not among them has left its term already, if it has.
+    if (party_->terms() != nullptr) {
+      for (const Terms::Known& term : party_->terms()->All()) {
+        const uint64_t counter = term.header.counter();
+        if (counter <= highest_counter_ && TermLivesLocked(term.round_id)) list.add_terms(counter);
+      }
+    }
   }
   std::ranges::sort(*list.mutable_rounds());
+  std::ranges::sort(*list.mutable_terms());
   return party_->SignLive(std::move(list));
+}
+
+bool Frontend::TermLivesLocked(const Digest& round_id) const {
+  const auto found = rounds_.find(round_id);
+  if (found == rounds_.end()) return true;
+  const MutexLock lock(found->second->mutex);
+  return IsFinal(found->second->stage.get()) && found->second->answered;
 }
 
 std::vector<Digest> Frontend::AbortLacked(const LackedRounds& lacked) {
@@ -808,6 +872,13 @@ bool Frontend::End(const Digest& round_id, FrontendStage end, absl::string_view 
     return true;
   }
   if (!BecomeEnded(**entry, end, reason)) return false;
+  if (Terms* const terms = party_->terms(); terms != nullptr) {
+    const bool lives = [&] {
+      const MutexLock lock((*entry)->mutex);
+      return (*entry)->answered;
+    }();
+    if (!lives) terms->End(round_id, "its round was not answered");
+  }
   // If this fails, a restarted frontend shows the round as aborted for another reason.
   const MutexLock keeping(keeping_);
   KeepRoundsLocked(nullptr).IgnoreError();
@@ -1114,9 +1185,9 @@ absl::Status Frontend::StorageFailed(const Digest& round_id, absl::Status why) {
   return entry->StorageFailedLocked(std::move(why));
 }
 
-absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry, FrontendStage stage,
-                                                         const std::string& slots,
-                                                         const std::string& tokens) const {
+absl::StatusOr<SlotRequest> Frontend::ParseRequest(const Entry& entry, FrontendStage stage,
+                                                   const std::string& slots,
+                                                   const std::string& tokens) const {
   // At one of several machines, a slot that it has not given out has a wrong token: nobody learns
   // from a refusal how many it gave out.
   uint64_t limit = RoomOf(entry.round);
@@ -1124,25 +1195,14 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry, Fro
     const MutexLock lock(entry.mutex);
     limit = entry.slots;
   }
-  const size_t count = slots.size() / 4;
-  if (slots.size() % 4 != 0 || tokens.size() != count * sharing::kTokenBytes) {
-    return absl::InvalidArgumentError("slots and tokens are arrays of different lengths");
-  }
-  Request request;
-  request.slots.resize(count);
-  request.tokens.resize(count);
-  for (size_t i = 0; i < count; ++i) {
-    request.slots[i] = LoadLe<uint32_t>(AsBytes(slots).data() + 4 * i);
-    std::copy_n(tokens.begin() + static_cast<ptrdiff_t>(i * sharing::kTokenBytes),
-                sharing::kTokenBytes, request.tokens[i].begin());
-    if (request.slots[i] >= limit) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("slot ", request.slots[i],
-                       machine_.is_alone() ? ": the round gave out " : ": a machine has ", limit));
-    }
+  SHOAL_ASSIGN_OR_RETURN(SlotRequest request, ParseSlots(slots, tokens));
+  for (const uint32_t slot : request.slots) {
+    if (slot < limit) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slot ", slot, machine_.is_alone() ? ": the round gave out " : ": a machine has ", limit));
   }
   if (const size_t wrong = party_->FirstWrongToken(entry.round.id(), request.slots, request.tokens);
-      wrong < count) {
+      wrong < request.slots.size()) {
     const MutexLock lock(entry.mutex);
     SHOAL_RETURN_IF_ERROR(entry.AllowsLocked(stage, "came too late"));
     // The next list of live rounds aborts the round.
@@ -1152,11 +1212,7 @@ absl::StatusOr<Frontend::Request> Frontend::ParseRequest(const Entry& entry, Fro
     return absl::PermissionDeniedError(
         absl::StrCat("slot ", request.slots[wrong], ": the token is not this slot's"));
   }
-  std::vector<uint32_t> sorted = request.slots;
-  std::ranges::sort(sorted);
-  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("slot ", *twice, " is named twice"));
-  }
+  SHOAL_RETURN_IF_ERROR(CheckDistinct(request.slots));
   return request;
 }
 
@@ -1168,7 +1224,7 @@ absl::StatusOr<uint32_t> Frontend::SubmitQueries(const wire::SubmitQueriesReques
     const MutexLock lock(entry->mutex);
     SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(kStage, "takes no queries"));
   }
-  SHOAL_ASSIGN_OR_RETURN(const Request parsed,
+  SHOAL_ASSIGN_OR_RETURN(const SlotRequest parsed,
                          ParseRequest(*entry, kStage, request.slots(), request.tokens()));
   const size_t count = parsed.slots.size();
   if (count == 0 || request.tallies().size() != 4 * count) {
@@ -1215,34 +1271,19 @@ absl::StatusOr<wire::FetchAnswersResponse> Frontend::FetchAnswers(
     SHOAL_RETURN_IF_ERROR(entry->AllowsLocked(FrontendStage::kAnswered, "has no answers to give"));
     held = std::get<Entry::AnswersPointer>(entry->held);
   }
-  // One answer is always allowed: rows have up to 1 MiB, and a response may have 4 MiB.
-  if (const uint64_t most = std::max<uint64_t>(1, kMaxFetchBytes / entry->round.answer_bytes());
-      request.slots().size() / 4 > most) {
-    return absl::InvalidArgumentError(absl::StrCat(request.slots().size() / 4, " answers of ",
-                                                   entry->round.answer_bytes(),
-                                                   " bytes in one request; at most ", most));
-  }
-  SHOAL_ASSIGN_OR_RETURN(const Request parsed, ParseRequest(*entry, FrontendStage::kAnswered,
-                                                            request.slots(), request.tokens()));
-  wire::FetchAnswersResponse response;
-  const size_t answer_bytes = entry->round.answer_bytes();
-  for (uint32_t slot : parsed.slots) {
+  SHOAL_RETURN_IF_ERROR(CheckFetch(request.slots().size() / 4, entry->round.answer_bytes()));
+  SHOAL_ASSIGN_OR_RETURN(const SlotRequest parsed, ParseRequest(*entry, FrontendStage::kAnswered,
+                                                                request.slots(), request.tokens()));
+  std::vector<uint64_t> numbers;
+  for (const uint32_t slot : parsed.slots) {
     if (held->rank[slot] == kUnused) {
       return absl::FailedPreconditionError(absl::StrCat("slot ", slot, ": was not used"));
     }
+    numbers.push_back(held->rank[slot]);
   }
-  std::string& answers = *response.mutable_answers();
-  answers.resize(parsed.slots.size() * answer_bytes);
-  // Reads once for each run of adjacent slots, as a client's slots mostly are adjacent.
-  for (size_t i = 0; i < parsed.slots.size();) {
-    const uint64_t first = held->rank[parsed.slots[i]];
-    size_t n = 1;
-    while (i + n < parsed.slots.size() && held->rank[parsed.slots[i + n]] == first + n) ++n;
-    SHOAL_RETURN_IF_ERROR(held->spool.Read(
-        first * answer_bytes,
-        {reinterpret_cast<uint8_t*>(answers.data()) + i * answer_bytes, n * answer_bytes}));
-    i += n;
-  }
+  wire::FetchAnswersResponse response;
+  SHOAL_ASSIGN_OR_RETURN(*response.mutable_answers(),
+                         ReadAnswers(held->spool, numbers, entry->round.answer_bytes()));
   return response;
 }
 

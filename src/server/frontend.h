@@ -13,6 +13,9 @@
 // until they would have expired: a client that waits for one learns that it is over, and asks in
 // another round.
 //
+// A round that was answered leaves its term, if it has one, however it ends then. Refreshes are not
+// done here (refreshes.h).
+//
 // What a client sees of a round depends only on times, counts and its own requests, never on an
 // answer. Refusals name a slot, a token or a state.
 //
@@ -52,12 +55,22 @@
 #include "src/server/journal.h"
 #include "src/server/party.h"
 #include "src/server/round_stage.h"
+#include "src/server/slot_requests.h"
 #include "src/wire/client.pb.h"
 
 namespace shoal::server {
 
 // No chain has a shorter submission: one onion of a single layer.
 inline constexpr size_t kShortestSubmissionBytes = onion::SubmissionBytes(2, 1);
+
+// Which rounds get a term. By the calendar, so that clients know when to come: those that are
+// announced in the first minutes of each period, counted from 1970 on, UTC.
+struct TermPlan {
+  uint32_t refreshes = 0;  // at most; 0: no round has a term
+  uint32_t days = 1;       // how long a term lasts, from the announcement on
+  uint32_t every_hours = 24;
+  uint32_t open_minutes = 60;
+};
 
 // When rounds begin and end. A window closes early when its count is reached; a count of 0 means
 // that only the window closes it. Of one address block at most `block_percent` of a count count, so
@@ -74,9 +87,11 @@ struct RoundPlan {
   uint32_t max_rounds = 8;  // the most rounds not yet closed
   // What one address block may take of a round's slots, in percent.
   uint32_t block_percent = 25;
+  TermPlan terms = {};
 };
 
-// INVALID_ARGUMENT names the field and the allowed range.
+// INVALID_ARGUMENT names the field and the allowed range. FAILED_PRECONDITION: the plan has terms,
+// and the roster allows none, or has a party of several machines.
 absl::Status CheckPlan(const RoundPlan& plan, const roster::Roster& roster);
 
 // Which machine of party 1 a frontend is. Machine 0 is the head.
@@ -148,7 +163,9 @@ class Frontend {
   absl::StatusOr<wire::RoundHeader> NewDraft() ABSL_LOCKS_EXCLUDED(mutex_, drafting_);
   // Gives up a draft whose proposal failed. Nothing happens if there is none.
   void Withdraw(RoundCounter counter);
-  // Which rounds and drafts live now, for all parties.
+  // Which rounds, drafts and terms live now, for all parties. Terms are party 1's own, but for
+  // those of rounds that were aborted before they were answered: what an earlier process has kept
+  // whole lives on.
   wire::SignedLiveRounds Live() const;
   // Aborts the rounds that parties have lost. Returns their ids, but for rounds that had ended. A
   // round that is answered needs no other party any more, and stays.
@@ -273,11 +290,6 @@ class Frontend {
 
  private:
   struct Entry;
-  struct Request {
-    std::vector<uint32_t> slots;
-    std::vector<sharing::Token> tokens;
-  };
-
   // A round of an earlier process: ABORTED.
   struct Before {
     wire::RoundInfo info;
@@ -311,8 +323,13 @@ class Frontend {
   }
   // `stage`: in which the caller found the round. A round that has left it meanwhile is the error,
   // not the tokens, which are all wrong then.
-  absl::StatusOr<Request> ParseRequest(const Entry& entry, FrontendStage stage,
-                                       const std::string& slots, const std::string& tokens) const;
+  absl::StatusOr<SlotRequest> ParseRequest(const Entry& entry, FrontendStage stage,
+                                           const std::string& slots,
+                                           const std::string& tokens) const;
+  // Whether a term that party 1 has is named in lists as one whose round is over.
+  bool TermLivesLocked(const Digest& round_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives a draft its term, if it is to have one.
+  void AddTerm(wire::RoundHeader& draft) const ABSL_LOCKS_EXCLUDED(mutex_);
   // Stores which rounds are there, and the one that is about to be opened.
   absl::Status KeepRoundsLocked(const round::Round* opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(keeping_)
       ABSL_LOCKS_EXCLUDED(mutex_);

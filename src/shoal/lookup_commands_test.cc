@@ -555,6 +555,35 @@ TEST_F(CommandsTest, StatusShowsWhatIsAliveFirst) {
   EXPECT_LT(table.out.find("open for onions"), table.out.find("closed")) << table.out;
 }
 
+TEST_F(CommandsTest, StatusShowsTerms) {
+  EXPECT_EQ(Run({"status", "--config", ConfigPath()}).out.find("term of"), std::string::npos);
+  wire::TermReport term;
+  term.set_counter(17);
+  term.set_max_refreshes(31);
+  term.set_term_expires_s(4'000'000'000);
+  term.set_positions(1234);
+  frontend_.terms.push_back(term);
+  term.set_counter(18);
+  term.set_number(5);
+  term.set_epoch(9);
+  term.set_age_s(3600);
+  term.set_problem("UNAVAILABLE: party 2\x1b is away");
+  frontend_.terms.push_back(term);
+  const Outcome table = Run({"status", "--config", ConfigPath()});
+  EXPECT_EQ(table.code, cli::kExitOk) << table.err;
+  for (const char* part : {"term of", "1,234", "0/31", "5/31", "UNAVAILABLE: party 2"}) {
+    EXPECT_NE(table.out.find(part), std::string::npos) << part << "\n" << table.out;
+  }
+  EXPECT_EQ(table.out.find('\x1b'), std::string::npos);
+  const Outcome json = Run({"status", "--config", ConfigPath(), "--format", "json"});
+  EXPECT_EQ(json.code, cli::kExitOk) << json.err;
+  EXPECT_NE(
+      json.out.find(R"("terms":[{"round":17,"max_refreshes":31,"term_expires_s":4000000000,)"
+                    R"("positions":1234,"refresh":0,"table_epoch":0,"age_s":0},{"round":18,)"),
+      std::string::npos)
+      << json.out;
+}
+
 // A state of every party that nothing is wrong with, as the frontend says.
 std::vector<wire::PartyState> HealthyParties(FakeFrontend& frontend) {
   std::vector<wire::PartyState> states;

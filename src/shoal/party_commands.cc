@@ -226,6 +226,10 @@ absl::Status Inspect(const cli::Values& values, cli::Io& io) {
          << roster.noise().epsilon() << ", delta " << roster.noise().delta() << ", phi "
          << roster.noise().phi() << "\n"
          << "digest\t" << Hex(roster::RosterDigest(roster)) << "\n";
+  if (roster.has_term_limit()) {
+    io.out << "terms\tup to " << roster.term_limit().days() << " days and "
+           << roster.term_limit().refreshes() << " refreshes\n";
+  }
   for (const wire::Party& party : roster.parties()) {
     const bool both = !party.client_address().empty() && !party.peer_address().empty();
     io.out << "party " << party.number() << "\t" << party.name() << "\t" << party.peer_address()

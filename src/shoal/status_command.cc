@@ -83,6 +83,34 @@ std::string RoundJson(const wire::RoundReport& report, uint64_t now_s) {
   return object.Raw("stages", JsonArray(stages)).Take();
 }
 
+std::string TermJson(const wire::TermReport& term) {
+  JsonObject object;
+  object.Integer("round", term.counter())
+      .Integer("max_refreshes", term.max_refreshes())
+      .Integer("term_expires_s", term.term_expires_s())
+      .Integer("positions", term.positions())
+      .Integer("refresh", term.number())
+      .Integer("table_epoch", term.epoch())
+      .Integer("age_s", term.age_s());
+  if (!term.problem().empty()) object.Text("problem", term.problem());
+  return object.Take();
+}
+
+void PrintTerms(const wire::GetStatusResponse& status, uint64_t now_s, std::ostream& out) {
+  if (status.terms().empty()) return;
+  out << absl::StrFormat("\n%8s  %12s %10s %8s %12s %12s  %s\n", "term of", "positions", "refresh",
+                         "epoch", "since", "ends in", "");
+  for (const wire::TermReport& term : status.terms()) {
+    const bool done = term.number() > 0;
+    out << absl::StrFormat(
+        "%8d  %12s %10s %8s %12s %12s  %s\n", term.counter(), WithCommas(term.positions()),
+        absl::StrCat(term.number(), "/", term.max_refreshes()),
+        done ? absl::StrCat(term.epoch()) : "", done ? DurationText(term.age_s()) : "",
+        DurationText(term.term_expires_s() > now_s ? term.term_expires_s() - now_s : 0),
+        Printable(term.problem()));
+  }
+}
+
 void PrintTables(const wire::GetStatusResponse& status, uint64_t now_s, std::ostream& out) {
   if (status.rounds().empty()) {
     out << "\nno open rounds\n";
@@ -297,6 +325,8 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
     for (const wire::RoundReport& report : status.rounds()) {
       rounds.push_back(RoundJson(report, now_s));
     }
+    std::vector<std::string> terms;
+    for (const wire::TermReport& term : status.terms()) terms.push_back(TermJson(term));
     io.out << JsonObject()
                   .Text("deployment", deployment.roster().deployment())
                   .Text("version", status.version())
@@ -313,6 +343,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
                   .Number("delta", noise.delta)
                   .Integer("phi", noise.phi)
                   .Raw("rounds", JsonArray(rounds))
+                  .Raw("terms", JsonArray(terms))
                   .Raw("ledger", ledger)
                   .Take()
            << '\n';
@@ -328,6 +359,7 @@ absl::Status RunStatus(const Connector& connect, const cli::Values& values, cli:
          << DurationText(manifest.expires_s() > now_s ? manifest.expires_s() - now_s : 0) << '\n'
          << "privacy: " << ProtectionText(noise) << '\n';
   PrintTables(status, now_s, io.out);
+  PrintTerms(status, now_s, io.out);
   SHOAL_ASSIGN_OR_RETURN(const std::string ledger, LedgerText(state.ledger, noise.delta));
   io.out << "\nledger: " << ledger << '\n';
   return absl::OkStatus();

@@ -18,18 +18,23 @@ constexpr std::chrono::milliseconds kWaitTick(20);
 constexpr uint32_t kMaxWaitMs = 60'000;
 constexpr size_t kMaxWaiters = 1 << 16;
 
+absl::Status NoTerms() { return absl::NotFoundError("this deployment has no terms"); }
+
 }  // namespace
 
 ClientService::ClientService(server::Frontend* frontend, const roster::Roster* roster,
                              std::shared_ptr<const table::Table> table, server::Journal* journal,
-                             const ChainWatch* chain)
+                             const ChainWatch* chain, const server::Refreshes* refreshes)
     : frontend_(frontend),
       roster_(roster),
       journal_(journal),
       chain_(chain),
+      refreshes_(refreshes),
       table_(std::move(table)),
       store_thread_([this] { StoreLoop(); }),
-      wait_thread_([this] { WaitLoop(); }) {}
+      wait_thread_([this] { WaitLoop(); }) {
+  if (refreshes_ != nullptr) fetch_thread_ = std::thread([this] { FetchLoop(); });
+}
 
 ClientService::~ClientService() {
   {
@@ -39,6 +44,7 @@ ClientService::~ClientService() {
   wake_.NotifyAll();
   store_thread_.join();
   wait_thread_.join();
+  if (fetch_thread_.joinable()) fetch_thread_.join();
 }
 
 void ClientService::Serve(std::shared_ptr<const table::Table> table) {
@@ -59,10 +65,12 @@ absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
     case FrameType::kListRounds:
     case FrameType::kWaitRound:
     case FrameType::kGetStatus:
+    case FrameType::kGetRefresh:
       return wire::FrameLimits{.control_bytes = 4096, .bulk_bytes = 0};
     case FrameType::kSubmitOnions:
     case FrameType::kSubmitQueries:
     case FrameType::kFetchAnswers:
+    case FrameType::kFetchRefresh:
       return wire::FrameLimits{.control_bytes = wire::kMaxClientControlBytes, .bulk_bytes = 0};
     case FrameType::kGetPirSetup:
     case FrameType::kGetPirHint:
@@ -78,7 +86,8 @@ absl::StatusOr<wire::FrameLimits> ClientService::Limits(FrameType type) const {
 
 bool ClientService::IsControl(FrameType type) {
   return type == FrameType::kGetDeployment || type == FrameType::kListRounds ||
-         type == FrameType::kWaitRound || type == FrameType::kGetStatus;
+         type == FrameType::kWaitRound || type == FrameType::kGetStatus ||
+         type == FrameType::kGetRefresh;
 }
 
 void ClientService::Handle(wire::Frame request, net::Reply reply) {
@@ -88,6 +97,8 @@ void ClientService::Handle(wire::Frame request, net::Reply reply) {
       return;
     case FrameType::kSubmitOnions:
       return QueueOnions(request, reply);
+    case FrameType::kFetchRefresh:
+      return QueueFetch(request, reply);
     default:
       return reply(Answer(request));
   }
@@ -122,6 +133,8 @@ absl::StatusOr<wire::Frame> ClientService::Answer(const wire::Frame& request) {
       if (!response.ok()) return response.status();
       return wire::MakeFrame(request.type, *response);
     }
+    case FrameType::kGetRefresh:
+      return GetRefresh(request);
     case FrameType::kGetStatus: {
       wire::GetStatusResponse response = StatusOf(*roster_, since_start_);
       for (wire::RoundReport& report : frontend_->Reports()) {
@@ -131,6 +144,11 @@ absl::StatusOr<wire::Frame> ClientService::Answer(const wire::Frame& request) {
         ChainWatch::View view = chain_->Last();
         for (wire::PartyState& state : view.parties) *response.add_parties() = std::move(state);
         response.set_parties_age_s(view.age_s);
+      }
+      if (refreshes_ != nullptr) {
+        for (wire::TermReport& report : refreshes_->Reports()) {
+          *response.add_terms() = std::move(report);
+        }
       }
       return wire::MakeFrame(request.type, response);
     }
@@ -174,7 +192,7 @@ absl::Status ClientService::StoreOnions(const wire::Frame& request, net::Reply& 
 // meanwhile.
 void ClientService::StoreLoop() {
   for (;;) {
-    std::vector<Unstored> group;
+    std::vector<Waiting> group;
     {
       const MutexLock lock(mutex_);
       while (!stopping_ && unstored_.empty()) wake_.Wait(mutex_);
@@ -182,7 +200,7 @@ void ClientService::StoreLoop() {
       group.swap(unstored_);
     }
     std::vector<Unsynced> unsynced;
-    for (Unstored& onions : group) {
+    for (Waiting& onions : group) {
       if (absl::Status status = StoreOnions(onions.request, onions.reply, unsynced); !status.ok()) {
         onions.reply(status);
       }
@@ -199,6 +217,61 @@ void ClientService::StoreLoop() {
       const absl::Status& status = synced[entry.round];
       status.ok() ? entry.reply(std::move(entry.answer)) : entry.reply(status);
     }
+  }
+}
+
+absl::StatusOr<wire::Frame> ClientService::GetRefresh(const wire::Frame& request) const {
+  wire::GetRefreshRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  if (refreshes_ == nullptr) return NoTerms();
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetRefreshResponse response, refreshes_->GetRefresh(message));
+  return wire::MakeFrame(request.type, response);
+}
+
+absl::StatusOr<wire::Frame> ClientService::FetchRefresh(const wire::Frame& request) const {
+  wire::FetchRefreshRequest message;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+  if (refreshes_ == nullptr) return NoTerms();
+  const auto response = refreshes_->FetchRefresh(message);
+  // Logs the file's name, which the client is not told.
+  if (ForOthers(response.status()) != response.status()) {
+    spdlog::error("answers of a refresh cannot be read: {}", response.status().ToString());
+  }
+  if (!response.ok()) return response.status();
+  return wire::MakeFrame(request.type, *response);
+}
+
+void ClientService::QueueFetch(wire::Frame& request, net::Reply& reply) {
+  if (refreshes_ == nullptr) return reply(FetchRefresh(request));
+  {
+    const MutexLock lock(mutex_);
+    const Origin from = reply.from();
+    std::deque<Waiting>& queue = unfetched_[from];
+    if (queue.empty()) turns_.push_back(from);
+    queue.push_back({std::move(request), std::move(reply)});
+  }
+  wake_.NotifyAll();
+}
+
+void ClientService::FetchLoop() {
+  for (;;) {
+    std::deque<Waiting> one;
+    {
+      const MutexLock lock(mutex_);
+      while (!stopping_ && turns_.empty()) wake_.Wait(mutex_);
+      if (stopping_) return;
+      const Origin from = turns_.front();
+      turns_.pop_front();
+      const auto queue = unfetched_.find(from);
+      one.push_back(std::move(queue->second.front()));
+      queue->second.pop_front();
+      if (queue->second.empty()) {
+        unfetched_.erase(queue);
+      } else {
+        turns_.push_back(from);
+      }
+    }
+    one.front().reply(FetchRefresh(one.front().request));
   }
 }
 

@@ -4,29 +4,34 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
 
+#include "src/base/address_block.h"
 #include "src/base/stopwatch.h"
 #include "src/net/server.h"
 #include "src/parallel/mutex.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
+#include "src/server/refreshes.h"
 #include "src/shoald/chain_states.h"
 #include "src/table/table.h"
 
 namespace shoal::shoald {
 
-// Thread-safe. Has two threads: one stores onions, with one sync for all that wait; the other
-// answers clients that wait for a round's next state.
+// Thread-safe. Has three threads: one stores onions, with one sync for all that wait; one answers
+// clients that wait for a round's next state; one reads the answers of refreshes from the disk, for
+// one address block after the other.
 class ClientService {
  public:
   // The pointers must outlive the service. Without `chain` clients hear nothing of the other
-  // parties.
+  // parties. Without `refreshes` there are no terms.
   ClientService(server::Frontend* frontend, const roster::Roster* roster,
                 std::shared_ptr<const table::Table> table, server::Journal* journal,
-                const ChainWatch* chain = nullptr);
+                const ChainWatch* chain = nullptr, const server::Refreshes* refreshes = nullptr);
   // Drops waiting requests.
   ~ClientService();
   ClientService(const ClientService&) = delete;
@@ -42,7 +47,8 @@ class ClientService {
   void Handle(wire::Frame request, net::Reply reply);
 
  private:
-  struct Unstored {
+  // What waits for the disk.
+  struct Waiting {
     wire::Frame request;
     net::Reply reply;
   };
@@ -70,13 +76,19 @@ class ClientService {
   absl::Status WaitRound(const wire::Frame& request, net::Reply& reply);
   // True if answered.
   bool AnswerWaiter(Waiter& waiter, bool at_deadline);
+  // Leaves a request for answers of a refresh to FetchLoop.
+  void QueueFetch(wire::Frame& request, net::Reply& reply);
+  absl::StatusOr<wire::Frame> FetchRefresh(const wire::Frame& request) const;
+  absl::StatusOr<wire::Frame> GetRefresh(const wire::Frame& request) const;
   void StoreLoop();
   void WaitLoop();
+  void FetchLoop();
 
   server::Frontend* const frontend_;
   const roster::Roster* const roster_;
   server::Journal* const journal_;
   const ChainWatch* const chain_;
+  const server::Refreshes* const refreshes_;
   const Stopwatch since_start_;
 
   std::shared_ptr<const table::Table> Table() const ABSL_LOCKS_EXCLUDED(table_mutex_);
@@ -87,12 +99,16 @@ class ClientService {
   Mutex mutex_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Unstored> unstored_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Waiting> unstored_ ABSL_GUARDED_BY(mutex_);
+  // By who asks, and whose turn it is, so that nobody waits for all that somebody else has asked.
+  std::map<Origin, std::deque<Waiting>> unfetched_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Origin> turns_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   // Waiters that WaitLoop has taken out of `waiters_` for the moment.
   size_t waiters_at_hand_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread store_thread_;
   std::thread wait_thread_;
+  std::thread fetch_thread_;  // if there are terms
 };
 
 }  // namespace shoal::shoald

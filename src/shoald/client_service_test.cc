@@ -114,7 +114,9 @@ const TestTable& SharedTable() {
 
 class ClientServiceTest : public ::testing::Test {
  protected:
-  ClientServiceTest() : deployment_({.rows = 10, .plan = {.stage_limit_s = 100}}) {
+  explicit ClientServiceTest(
+      server::testing::DeploymentOptions options = {.rows = 10, .plan = {.stage_limit_s = 100}})
+      : deployment_(std::move(options)) {
     service_ = std::make_unique<ClientService>(&deployment_.frontend(), &SharedTable().roster,
                                                SharedTable().table, &journal_);
   }
@@ -168,6 +170,7 @@ class ClientServiceTest : public ::testing::Test {
 
   server::testing::Deployment deployment_;
   GatedJournal journal_;
+  std::promise<void> entered_, gate_;
   std::unique_ptr<ClientService> service_;
 };
 
@@ -240,7 +243,8 @@ TEST_F(ClientServiceTest, WhatIsNoClientsRequestIsRefused) {
                 StatusIs(kInvalid, "client"));
   }
   for (FrameType type : {FrameType::kGetPlacement, FrameType::kWaitRound, FrameType::kSubmitOnions,
-                         FrameType::kSubmitQueries, FrameType::kFetchAnswers}) {
+                         FrameType::kSubmitQueries, FrameType::kFetchAnswers,
+                         FrameType::kGetRefresh, FrameType::kFetchRefresh}) {
     SHOAL_ASSERT_OK_AND_ASSIGN(const wire::FrameLimits limits, service_->Limits(type));
     EXPECT_LE(limits.control_bytes, wire::kMaxClientControlBytes);
     EXPECT_EQ(limits.bulk_bytes, 0u);
@@ -507,6 +511,106 @@ TEST_F(ClientServiceTest, WhoWaitsIsDroppedWhenTheServiceEnds) {
     EXPECT_THAT(Read<wire::WaitRoundResponse>(std::move(future), FrameType::kWaitRound),
                 StatusIs(absl::StatusCode::kInternal, "dropped"));
   }
+}
+
+server::testing::DeploymentOptions WithTerms() {
+  wire::TermLimit limit;
+  limit.set_days(1);
+  limit.set_refreshes(5);
+  return {.rows = 10,
+          .plan = {.stage_limit_s = 100, .terms = {.refreshes = 5, .every_hours = 1}},
+          .term_limit = limit};
+}
+
+class TermServiceTest : public ClientServiceTest {
+ protected:
+  TermServiceTest() : ClientServiceTest(WithTerms()) {
+    service_ = std::make_unique<ClientService>(&deployment_.frontend(), &SharedTable().roster,
+                                               SharedTable().table, &journal_, nullptr,
+                                               &deployment_.refreshes());
+  }
+};
+
+TEST_F(TermServiceTest, RefreshesAreServedFrameByFrame) {
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+  server::testing::Client client(&deployment_, round);
+  SHOAL_ASSERT_OK(client.Obtain(3));
+  SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+  SHOAL_ASSERT_OK(client.Query({4, 5, 9}));
+  SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+  wire::GetRefreshRequest get;
+  get.set_round_id(ToString(round.id()));
+  const auto latest = [&] { return Ask<wire::GetRefreshResponse>(FrameType::kGetRefresh, get); };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::GetRefreshResponse none, latest());
+  EXPECT_FALSE(none.has_refresh());
+  const auto status = [&] {
+    return Ask<wire::GetStatusResponse>(FrameType::kGetStatus, wire::GetStatusRequest());
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::GetStatusResponse before, status());
+  ASSERT_EQ(before.terms_size(), 1);
+  EXPECT_EQ(before.terms(0).counter(), round.counter().value());
+  EXPECT_EQ(before.terms(0).number(), 0);
+
+  deployment_.MakeEpoch(10, deployment_.table().row_bytes);
+  for (uint32_t party = 1; party <= 3; ++party) SHOAL_ASSERT_OK(deployment_.Take(party, 2));
+  deployment_.refreshes().SetProblem(round.id(), "party 2 is away");
+  EXPECT_EQ(status()->terms(0).problem(), "party 2 is away");
+  SHOAL_ASSERT_OK(deployment_.RunRefresh(round.id()));
+  deployment_.clock().steady_s += 70;
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::GetStatusResponse after, status());
+  const wire::TermReport& term = after.terms(0);
+  EXPECT_EQ(term.number(), 1);
+  EXPECT_EQ(term.epoch(), 2);
+  EXPECT_EQ(term.max_refreshes(), 5);
+  EXPECT_EQ(term.positions(), 3);
+  EXPECT_EQ(term.age_s(), 70);
+  EXPECT_EQ(term.problem(), "");
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::GetRefreshResponse shown, latest());
+  EXPECT_EQ(shown.tags().size(), 3 * sizeof(round::RefreshTag));
+  wire::FetchRefreshRequest fetch = client.RefreshRequest(shown);
+  const auto fetched = [&] {
+    return Ask<wire::FetchRefreshResponse>(FrameType::kFetchRefresh, fetch);
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const wire::FetchRefreshResponse answers, fetched());
+  EXPECT_EQ(answers.answers().size(), 3 * round.answer_bytes());
+  fetch.set_number(2);
+  EXPECT_THAT(fetched(), StatusIs(kRefused, "latest"));
+  deployment_.refreshes().End(round.id(), "test");
+  EXPECT_THAT(latest(), StatusIs(kNotFound, "no term"));
+  EXPECT_THAT(fetched(), StatusIs(kNotFound, "no term"));
+}
+
+// One of many requests of a block that ask for much does not hold up those of another block.
+TEST_F(TermServiceTest, BlocksTakeTurnsAtTheDisk) {
+  const auto ask = [&](uint8_t block, std::vector<int>& order, int number) {
+    wire::FetchRefreshRequest fetch;
+    fetch.set_round_id(std::string(32, 'x'));
+    auto done = std::make_shared<std::promise<void>>();
+    std::future<void> future = done->get_future();
+    service_->Handle(wire::MakeFrame(FrameType::kFetchRefresh, fetch),
+                     net::Reply(
+                         [this, done, &order, number](Frame, std::unique_ptr<ByteSource>) {
+                           if (number < 0) {
+                             entered_.set_value();
+                             gate_.get_future().wait();
+                           }
+                           order.push_back(number);  // on the one thread that fetches
+                           done->set_value();
+                         },
+                         Origin(AddressBlock(MappedIpv4({192, 0, 2, block})))));
+    return future;
+  };
+  std::vector<int> order;
+  std::vector<std::future<void>> asked;
+  asked.push_back(ask(1, order, -1));  // holds the thread until all others wait
+  entered_.get_future().wait();
+  for (int i = 0; i < 3; ++i) asked.push_back(ask(1, order, i));
+  asked.push_back(ask(2, order, 10));
+  asked.push_back(ask(3, order, 20));
+  gate_.set_value();
+  for (std::future<void>& one : asked) ASSERT_EQ(one.wait_for(kLong), std::future_status::ready);
+  EXPECT_EQ(order, (std::vector<int>{-1, 0, 10, 20, 1, 2}));
 }
 
 }  // namespace

@@ -38,6 +38,9 @@ absl::StatusOr<ServerConfig> ReadServerConfig(const std::string& path) {
   SHOAL_RETURN_IF_ERROR(required("table_directory", config.mutable_table_directory()));
   SHOAL_RETURN_IF_ERROR(required("state_directory", config.mutable_state_directory()));
   if (config.party() != 1 && config.has_rounds()) return bad("rounds are party 1's alone");
+  if (config.rounds().has_terms() && config.rounds().terms().refreshes() == 0) {
+    return bad("rounds.terms.refreshes is missing");
+  }
   if (config.threads() > 1024) return bad("threads: at most 1024");
   if (config.max_connections() > 1'000'000) return bad("max_connections: at most 1000000");
   if (config.stage_limit_s() > 86'400) return bad("stage_limit_s: at most 86400");
@@ -92,6 +95,12 @@ server::RoundPlan PlanFrom(const ServerConfig& config, const roster::Roster& ros
   plan.max_slots = Or(rounds.max_slots(), roster.max_slots());
   plan.max_rounds = Or(rounds.max_rounds(), std::max(plan.max_rounds, plan.open_ahead));
   plan.block_percent = config.shares().slots();
+  if (rounds.has_terms()) {
+    plan.terms = {.refreshes = rounds.terms().refreshes(),
+                  .days = rounds.terms().days(),
+                  .every_hours = Or(rounds.terms().every_hours(), plan.terms.every_hours),
+                  .open_minutes = Or(rounds.terms().open_minutes(), plan.terms.open_minutes)};
+  }
   return plan;
 }
 

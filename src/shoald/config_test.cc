@@ -182,6 +182,40 @@ TEST(ConfigTest, ThisProgramIsForPartiesOfOneMachine) {
   }
 }
 
+TEST(ConfigTest, TermsAreThoseOfTheConfigurationAndNeedARosterThatHasThem) {
+  shoal::testing::TestRandom random(1);
+  roster::testing::Parties parties(3, random);
+  std::string party1 = kGood;
+  party1[7] = '1';
+  SHOAL_ASSERT_OK_AND_ASSIGN(const ServerConfig config,
+                             Read(party1 + "rounds { terms { refreshes: 31 days: 30 } }"));
+  const server::RoundPlan plan = PlanFrom(config, parties.roster());
+  EXPECT_EQ(plan.terms.refreshes, 31u);
+  EXPECT_EQ(plan.terms.days, 30u);
+  EXPECT_EQ(plan.terms.every_hours, 24u);
+  EXPECT_EQ(plan.terms.open_minutes, 60u);
+  EXPECT_THAT(server::CheckPlan(plan, parties.roster()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "need a roster with a term_limit"));
+  parties.draft().mutable_term_limit()->set_days(30);
+  parties.draft().mutable_term_limit()->set_refreshes(31);
+  SHOAL_EXPECT_OK(server::CheckPlan(plan, parties.roster()));
+  wire::Party& party = *parties.draft().mutable_parties(1);
+  party.set_machines(2);
+  party.add_other_machines()->set_peer_address("127.0.0.1:7100");
+  EXPECT_THAT(server::CheckPlan(plan, parties.roster()),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "party 2 has 2"));
+
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const ServerConfig often,
+      Read(party1 + "rounds { terms { refreshes: 1 days: 2 every_hours: 3 open_minutes: 4 } }"));
+  const server::TermPlan terms = PlanFrom(often, parties.roster()).terms;
+  EXPECT_EQ(terms.days, 2u);
+  EXPECT_EQ(terms.every_hours, 3u);
+  EXPECT_EQ(terms.open_minutes, 4u);
+  EXPECT_THAT(Read(party1 + "rounds { terms { days: 2 } }"),
+              StatusIs(kInvalid, "rounds.terms.refreshes is missing"));
+}
+
 TEST(ConfigTest, PlansOutsideTheLimitsNameTheField) {
   shoal::testing::TestRandom random(1);
   const roster::Roster roster = roster::testing::Parties(3, random).roster();

@@ -23,6 +23,7 @@ constexpr char kStageBytes[] = "shoal_stage_bytes_total";
 constexpr char kStagePositions[] = "shoal_stage_positions";
 constexpr char kNoiseQueries[] = "shoal_noise_queries";
 constexpr char kRefused[] = "shoal_refused_total";
+constexpr char kRefreshes[] = "shoal_refreshes_total";
 constexpr char kSyncSeconds[] = "shoal_sync_seconds";
 
 const Histogram::BucketBoundaries kStageBounds = {0.1, 1, 5, 15, 60, 300, 1800};
@@ -75,7 +76,8 @@ Metrics::Metrics(uint32_t party, const Clock* clock)
     : self_{{"party", absl::StrCat(party)}},
       clock_(clock),
       shown_{{kStageSeconds, As::kItIs}, {kStageBytes, As::kItIs},  {kStagePositions, As::kItIs},
-             {kNoiseQueries, As::kItIs}, {kRefused, As::kRequests}, {kSyncSeconds, As::kRequests}},
+             {kNoiseQueries, As::kItIs}, {kRefused, As::kRequests}, {kSyncSeconds, As::kRequests},
+             {kRefreshes, As::kItIs}},
       stage_seconds_(prometheus::BuildHistogram()
                          .Name(kStageSeconds)
                          .Help("Wall time of this party's stages, as in the stages' reports")
@@ -102,6 +104,11 @@ Metrics::Metrics(uint32_t party, const Clock* clock)
                    .Help("Errors sent, by their code")
                    .Labels(self_)
                    .Register(registry_)),
+      refreshes_(prometheus::BuildCounter()
+                     .Name(kRefreshes)
+                     .Help("Tries of refreshes of terms, by how they ended")
+                     .Labels(self_)
+                     .Register(registry_)),
       sync_seconds_(prometheus::BuildHistogram()
                         .Name(kSyncSeconds)
                         .Help("Time until a record of the journal or of submissions was durable")
@@ -148,6 +155,10 @@ void Metrics::StageDone(const wire::StageReport& report, bool last) {
 void Metrics::Refused(const std::string& whom, absl::StatusCode code) {
   refused_.Add({{"whom", whom}, {"reason", absl::AsciiStrToLower(absl::StatusCodeToString(code))}})
       .Increment();
+}
+
+void Metrics::RefreshEnded(bool done) {
+  refreshes_.Add({{"result", done ? "done" : "failed"}}).Increment();
 }
 
 void Metrics::Synced(double seconds) { sync_seconds_.Observe(seconds); }

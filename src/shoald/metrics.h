@@ -58,6 +58,8 @@ class Metrics {
   void StageDone(const wire::StageReport& report, bool last);
   // An error went to `whom`: "clients" or "neighbour".
   void Refused(const std::string& whom, absl::StatusCode code);
+  // At party 1: a try of a refresh ended so.
+  void RefreshEnded(bool done);
   // A record was made durable.
   void Synced(double seconds);
 
@@ -85,6 +87,7 @@ class Metrics {
   prometheus::Family<prometheus::Gauge>& stage_positions_;
   prometheus::Gauge& noise_queries_;
   prometheus::Family<prometheus::Counter>& refused_;
+  prometheus::Family<prometheus::Counter>& refreshes_;
   prometheus::Histogram& sync_seconds_;
 
   mutable Mutex mutex_;

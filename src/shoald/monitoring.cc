@@ -122,6 +122,11 @@ void Monitoring::Watch(const server::Frontend& frontend) {
   }
 }
 
+void Monitoring::Watch(const server::Terms& terms) {
+  metrics_.AddGauge("shoal_terms_held", "Terms that this party keeps", As::kItIs, {},
+                    [&terms] { return static_cast<double>(terms.All().size()); });
+}
+
 void Monitoring::Watch(const PeerService& peers) {
   metrics_.AddGauge("shoal_heard_age_seconds",
                     "Since the frontend's last list of live rounds, or since the start",

@@ -19,6 +19,7 @@
 #include "src/roster/roster.h"
 #include "src/server/frontend.h"
 #include "src/server/party.h"
+#include "src/server/terms.h"
 #include "src/shoald/chain_states.h"
 #include "src/shoald/config.pb.h"
 #include "src/shoald/metrics.h"
@@ -46,6 +47,7 @@ class Monitoring {
   // `limit`: the most rounds that the party holds.
   void Watch(const server::Party& party, size_t limit);
   void Watch(const server::Frontend& frontend);
+  void Watch(const server::Terms& terms);
   void Watch(const PeerService& peers);
   // The clocks of the neighbours of this party.
   void Watch(const ChainStates& states);

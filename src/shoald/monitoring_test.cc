@@ -77,6 +77,12 @@ TEST_F(MonitoringTest, StagesAreShownAsTheirReportsAre) {
   EXPECT_EQ(Value("shoal_noise_queries"), 25);
 }
 
+TEST_F(MonitoringTest, RefreshesAreCountedByHowTheyEnded) {
+  for (const bool done : {true, false, true}) metrics().RefreshEnded(done);
+  EXPECT_EQ(Value("shoal_refreshes_total", {"result=\"done\""}), 2);
+  EXPECT_EQ(Value("shoal_refreshes_total", {"result=\"failed\""}), 1);
+}
+
 TEST_F(MonitoringTest, TheAgeOfTheLastAnsweredRoundCountsFromItsLastStage) {
   clock().steady_s += 100;
   EXPECT_EQ(Value("shoal_answered_age_seconds"), 100) << "since the start";

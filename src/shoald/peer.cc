@@ -70,10 +70,11 @@ absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> ContextOf(
 
 RemoteLink::RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
                        AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later,
-                       SpoolPlace* spools)
+                       SpoolPlace* spools, AnswerBytes refresh_bytes)
     : next_(next),
       context_(ContextOf(*identity)),
       answer_bytes_(std::move(answer_bytes)),
+      refresh_bytes_(std::move(refresh_bytes)),
       stage_limit_(stage_limit),
       later_(later),
       runs_({.party = next_.number,
@@ -116,6 +117,10 @@ absl::StatusOr<std::unique_ptr<net::Connection>> RemoteLink::Connect(
 
 std::function<bool()> RemoteLink::Over(const Digest& round_id) const {
   return [this, round_id] { return cancelled_ || !answer_bytes_(round_id).ok(); };
+}
+
+std::function<bool()> RemoteLink::TermOver(const Digest& round_id) const {
+  return [this, round_id] { return cancelled_ || !refresh_bytes_(round_id).ok(); };
 }
 
 absl::Status RemoteLink::Call(FrameType type, const google::protobuf::MessageLite& request,
@@ -222,6 +227,35 @@ absl::StatusOr<server::ListAnswer> RemoteLink::Live(const wire::SignedLiveRounds
   return server::ListAnswerOf(response);
 }
 
+absl::StatusOr<signature::Signature> RemoteLink::ProposeRefresh(const wire::RefreshHeader& header) {
+  if (!refresh_bytes_) return absl::NotFoundError("this party keeps no terms");
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, server::ParseRoundId(header.round_id()));
+  wire::ProposeRefreshRequest request;
+  *request.mutable_header() = header;
+  request.DiscardUnknownFields();
+  wire::ProposeRefreshResponse response;
+  SHOAL_RETURN_IF_ERROR(
+      Call(FrameType::kProposeRefresh, request, response, kShortCall, TermOver(round_id)));
+  return server::SumOf(response);
+}
+
+absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> RemoteLink::Refresh(
+    const wire::SignedRefreshHeader& refresh) {
+  if (!refresh_bytes_) return absl::NotFoundError("this party keeps no terms");
+  SHOAL_ASSIGN_OR_RETURN(const Digest round_id, server::ParseRoundId(refresh.header().round_id()));
+  SHOAL_ASSIGN_OR_RETURN(const uint64_t expected, refresh_bytes_(round_id));
+  wire::RefreshRequest request;
+  *request.mutable_header() = refresh;
+  request.DiscardUnknownFields();
+  SHOAL_ASSIGN_OR_RETURN(RunCalls::Answer answer,
+                         CallStage(0, wire::MakeFrame(FrameType::kRefresh, request), nullptr,
+                                   expected, TermOver(round_id)));
+  wire::RefreshResponse response;
+  SHOAL_RETURN_IF_ERROR(wire::ParseFrame(answer.frame, FrameType::kRefresh, response));
+  SHOAL_ASSIGN_OR_RETURN(std::vector<round::RefreshTag> tags, server::TagsOf(response));
+  return std::make_unique<RemoteRefresh>(std::move(answer.bulk), std::move(tags));
+}
+
 absl::StatusOr<wire::PartyStatesResponse> RemoteLink::States(
     const wire::PartyStatesRequest& request) const {
   wire::PartyStatesResponse response;
@@ -238,6 +272,8 @@ absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
     case FrameType::kRoundReports:
     case FrameType::kLiveRounds:
     case FrameType::kPartyStates:
+    case FrameType::kProposeRefresh:
+    case FrameType::kRefresh:
       return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes, .bulk_bytes = 0};
     case FrameType::kOffline:
       return wire::FrameLimits{.control_bytes = wire::kMaxPeerControlBytes,
@@ -251,7 +287,8 @@ absl::StatusOr<wire::FrameLimits> PeerService::Limits(FrameType type) const {
 }
 
 void PeerService::Handle(wire::Frame request, net::Reply reply) {
-  const int most = Most(request.type == FrameType::kOnline ? kMaxStageCalls : kMaxCalls);
+  const bool stage = request.type == FrameType::kOnline || request.type == FrameType::kRefresh;
+  const int most = Most(stage ? kMaxStageCalls : kMaxCalls);
   auto shared = std::make_shared<wire::Frame>(std::move(request));
   Run(
       most,
@@ -417,6 +454,25 @@ absl::StatusOr<PeerService::Response> PeerService::Answer(wire::Frame request) {
         added.set_counter(lack.counter.value());
       }
       return Response{wire::MakeFrame(request.type, response)};
+    }
+    case FrameType::kProposeRefresh: {
+      wire::ProposeRefreshRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum,
+                             node_->ProposeRefresh(message.header()));
+      wire::ProposeRefreshResponse response;
+      response.set_signature(ToString(sum.bytes()));
+      return Response{wire::MakeFrame(request.type, response)};
+    }
+    case FrameType::kRefresh: {
+      wire::RefreshRequest message;
+      SHOAL_RETURN_IF_ERROR(wire::ParseFrame(request, request.type, message));
+      SHOAL_ASSIGN_OR_RETURN(auto answers, node_->Refresh(message.header()));
+      wire::RefreshResponse response;
+      for (const round::RefreshTag& tag : answers->tags()) {
+        absl::StrAppend(response.mutable_tags(), AsText(tag));
+      }
+      return Response{wire::MakeFrame(request.type, response), std::move(answers)};
     }
     case FrameType::kPartyStates: {
       if (states_ == nullptr) return absl::UnimplementedError("this party says nothing of itself");

@@ -19,6 +19,7 @@
 #include "src/roster/party_keys.h"
 #include "src/server/chain.h"
 #include "src/server/slices.h"
+#include "src/server/terms.h"
 #include "src/shoald/chain_states.h"
 #include "src/shoald/part_stages.h"
 #include "src/shoald/run_calls.h"
@@ -26,6 +27,20 @@
 #include "src/wire/peer.pb.h"
 
 namespace shoal::shoald {
+
+// The answers of a refresh, as they come from the next party.
+class RemoteRefresh final : public server::RefreshAnswers {
+ public:
+  RemoteRefresh(std::unique_ptr<ByteSource> bulk, std::vector<round::RefreshTag> tags)
+      : bulk_(std::move(bulk)), tags_(std::move(tags)) {}
+  uint64_t size() const override { return bulk_->size(); }
+  absl::StatusOr<BytesView> Next() override { return bulk_->Next(); }
+  const std::vector<round::RefreshTag>& tags() const override { return tags_; }
+
+ private:
+  const std::unique_ptr<ByteSource> bulk_;
+  const std::vector<round::RefreshTag> tags_;
+};
 
 // Calls to the next party; if it has several machines, to its head, except for the parts of lists,
 // which go to the machines that own them (src/server/slices.h). Every call opens a connection, as
@@ -41,9 +56,11 @@ class RemoteLink final : public server::Link {
   // `later`: the number of parties after the next one, which is given more time for each, so that
   // the error of the one before a party that does not answer comes first, and names it.
   // `spools`: where answers of several machines wait for their turn; needed if there are several.
+  // `refresh_bytes`: how many bytes the next party answers with in a refresh of a round's term; an
+  // error means that the term has ended here. Null if this party keeps no terms.
   RemoteLink(const roster::Party& next, const roster::TlsIdentity* identity,
              AnswerBytes answer_bytes, std::chrono::seconds stage_limit, uint32_t later = 0,
-             SpoolPlace* spools = nullptr);
+             SpoolPlace* spools = nullptr, AnswerBytes refresh_bytes = nullptr);
 
   absl::StatusOr<wire::SignedHeader> Propose(const wire::RoundHeader& draft,
                                              const wire::SignedLiveRounds& live) override;
@@ -70,6 +87,10 @@ class RemoteLink final : public server::Link {
   absl::StatusOr<server::ListAnswer> Live(const wire::SignedLiveRounds& live) override
       ABSL_LOCKS_EXCLUDED(live_mutex_);
 
+  absl::StatusOr<signature::Signature> ProposeRefresh(const wire::RefreshHeader& header) override;
+  absl::StatusOr<std::unique_ptr<server::RefreshAnswers>> Refresh(
+      const wire::SignedRefreshHeader& refresh) override;
+
   // What the next party and those after it say of themselves. Gives up as Live does.
   absl::StatusOr<wire::PartyStatesResponse> States(const wire::PartyStatesRequest& request) const;
 
@@ -86,8 +107,9 @@ class RemoteLink final : public server::Link {
                                                            uint32_t machine = 0) const;
   // An error of the connection, named by the party; what the party answered stays as it is.
   absl::Status Named(const absl::Status& status, uint32_t machine = 0) const;
-  // Whether calls for a round are to end.
+  // Whether calls for a round, or for a refresh of its term, are to end.
   std::function<bool()> Over(const Digest& round_id) const;
+  std::function<bool()> TermOver(const Digest& round_id) const;
   // A call without bulk in the answer.
   absl::Status Call(wire::FrameType type, const google::protobuf::MessageLite& request,
                     google::protobuf::MessageLite& response, std::chrono::milliseconds limit,
@@ -100,7 +122,7 @@ class RemoteLink final : public server::Link {
 
   const roster::Party next_;
   const absl::StatusOr<std::shared_ptr<boost::asio::ssl::context>> context_;
-  const AnswerBytes answer_bytes_;
+  const AnswerBytes answer_bytes_, refresh_bytes_;
   const std::chrono::seconds stage_limit_;
   const uint32_t later_;
   std::atomic<bool> cancelled_ = false;

@@ -12,6 +12,8 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -45,9 +47,11 @@ absl::StatusOr<uint64_t> AnswersOf112Bytes(const Digest&) { return 112; }
 
 class PeerTest : public ::testing::Test {
  protected:
-  PeerTest()
-      : deployment_(
-            {.rows = 10, .plan = {.onions_count = 20, .queries_count = 20, .stage_limit_s = 100}}) {
+  explicit PeerTest(server::testing::DeploymentOptions options = {.rows = 10,
+                                                                  .plan = {.onions_count = 20,
+                                                                           .queries_count = 20,
+                                                                           .stage_limit_s = 100}})
+      : deployment_(std::move(options)) {
     Start();
   }
 
@@ -473,14 +477,16 @@ TEST_F(PeerTest, WhatIsNoRequestBetweenPartiesIsRefused) {
               StatusIs(kInvalid, "serves the party before"));
   EXPECT_THAT(Send({.type = FrameType::kGetStatus, .control = "", .bulk = {}}),
               StatusIs(kInvalid, "serves the party before"));
-  for (FrameType type : {FrameType::kProposeRound, FrameType::kOffline, FrameType::kOnline,
-                         FrameType::kLiveRounds, FrameType::kRoundReports}) {
+  for (FrameType type :
+       {FrameType::kProposeRound, FrameType::kOffline, FrameType::kOnline, FrameType::kLiveRounds,
+        FrameType::kRoundReports, FrameType::kProposeRefresh, FrameType::kRefresh}) {
     EXPECT_THAT(Send({.type = type, .control = "\xff\xff", .bulk = {}}),
                 StatusIs(kInvalid, "malformed"));
     EXPECT_THAT(Send({.type = type, .control = std::string((1 << 20) + 1, 'x'), .bulk = {}}),
                 StatusIs(absl::StatusCode::kResourceExhausted, "at most"));
   }
-  for (FrameType type : {FrameType::kProposeRound, FrameType::kLiveRounds}) {
+  for (FrameType type : {FrameType::kProposeRound, FrameType::kLiveRounds,
+                         FrameType::kProposeRefresh, FrameType::kRefresh}) {
     EXPECT_THAT(Send({.type = type, .control = "", .bulk = Bytes(1)}),
                 StatusIs(absl::StatusCode::kResourceExhausted, "at most"));
   }
@@ -691,6 +697,116 @@ TEST_F(PeerTest, AnswersThatNobodyAskedForAreNotRead) {
   RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 10s);
   const Bytes two = wire::EncodeQueryBatch({.positions = {1, 3}, .tallies = {7, 8}}, 5);
   EXPECT_THAT(link.Online({}, two).status(), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
+}
+
+class TermPeerTest : public PeerTest {
+ protected:
+  TermPeerTest() : PeerTest(WithTerms()) {}
+
+  static server::testing::DeploymentOptions WithTerms() {
+    wire::TermLimit limit;
+    limit.set_days(1);
+    limit.set_refreshes(5);
+    return {.rows = 10,
+            .plan = {.stage_limit_s = 100, .terms = {.refreshes = 5, .every_hours = 1}},
+            .term_limit = limit};
+  }
+  RemoteLink MakeTermLink() {
+    return RemoteLink(Party2(), &party1_.tls(), AnswersOf112Bytes, 60s, /*later=*/1,
+                      /*spools=*/nullptr, [this](const Digest& id) {
+                        return deployment_.terms(1).AnswerBytesFromNext(id);
+                      });
+  }
+  // Runs a round, and has all parties take the next epoch.
+  void Enrol() {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, deployment_.Announce());
+    client_.emplace(&deployment_, round);
+    SHOAL_ASSERT_OK(client_->Obtain(kRows.size()));
+    SHOAL_ASSERT_OK(deployment_.RunOffline(round.id()));
+    SHOAL_ASSERT_OK(client_->Query(kRows));
+    SHOAL_ASSERT_OK(deployment_.RunOnline(round.id()));
+    SHOAL_ASSERT_OK(deployment_.EndRound(round.id()));
+    deployment_.MakeEpoch(10, deployment_.table().row_bytes);
+    for (uint32_t party = 1; party <= 3; ++party) SHOAL_ASSERT_OK(deployment_.Take(party, 2));
+  }
+  const Digest& id() const { return client_->round().id(); }
+
+  const std::vector<uint64_t> kRows = {0, 1, 9, 5};
+  std::optional<server::testing::Client> client_;
+};
+
+TEST_F(TermPeerTest, ARefreshRunsOverTheConnection) {
+  Enrol();
+  RemoteLink link = MakeTermLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  SHOAL_ASSERT_OK(deployment_.refreshes().Run(id(), chain));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Bytes> answers, client_->FetchRefresh());
+  for (size_t i = 0; i < kRows.size(); ++i) {
+    EXPECT_TRUE(std::ranges::equal(answers[i], deployment_.Answer(kRows[i], 2))) << i;
+  }
+}
+
+TEST_F(TermPeerTest, ErrorsOfRefreshesComeBackWithTheirParty) {
+  Enrol();
+  RemoteLink link = MakeTermLink();
+  server::ChainNode chain(&deployment_.party(1), &link);
+  deployment_.tamper(2).proposed_refresh = [](wire::RefreshHeader& header) {
+    header.set_number(99);
+  };
+  EXPECT_THAT(deployment_.refreshes().Run(id(), chain), StatusIs(kInvalid, "party 3"));
+  deployment_.tamper(2).proposed_refresh = nullptr;
+  deployment_.terms(3).End(id(), "test");
+  EXPECT_THAT(deployment_.refreshes().Run(id(), chain),
+              StatusIs(absl::StatusCode::kNotFound, "party 3"));
+  // A party that keeps no terms.
+  RemoteLink without = MakeLink();
+  EXPECT_THAT(without.ProposeRefresh({}), StatusIs(absl::StatusCode::kNotFound, "no terms"));
+  EXPECT_THAT(without.Refresh({}), StatusIs(absl::StatusCode::kNotFound, "no terms"));
+}
+
+TEST_F(TermPeerTest, ARefreshEndsWithItsTermAndTakesNoMoreThanItAskedFor) {
+  Enrol();
+  std::promise<void> called;
+  const auto silent = SilentPeer([&] { called.set_value(); });
+  roster::Party party = Party2();
+  party.peer_address = absl::StrCat("127.0.0.1:", silent->port());
+  std::atomic<bool> lives = true;
+  const auto bytes = [&](const Digest&) -> absl::StatusOr<uint64_t> {
+    if (lives) return 224;
+    return absl::NotFoundError("no term");
+  };
+  wire::SignedRefreshHeader refresh;
+  refresh.mutable_header()->set_round_id(ToString(id()));
+  RemoteLink link(party, &party1_.tls(), AnswersOf112Bytes, 1000s, 0, nullptr, bytes);
+  auto call = std::async(std::launch::async, [&] { return link.Refresh(refresh).status(); });
+  called.get_future().wait();
+  lives = false;
+  EXPECT_THAT(call.get(), StatusIs(absl::StatusCode::kCancelled, party.peer_address));
+  EXPECT_THAT(link.Refresh(refresh), StatusIs(absl::StatusCode::kNotFound, "no term"));
+
+  lives = true;
+  std::string tags(64, 0);
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      const auto generous,
+      net::Server::Start({.address = "127.0.0.1:0",
+                          .identity = party2_.identity(),
+                          .clients = {},
+                          .limits = [this](FrameType type) { return service_->Limits(type); }},
+                         [&](wire::Frame request, net::Reply reply) {
+                           wire::RefreshResponse response;
+                           response.set_tags(tags);
+                           reply(wire::MakeFrame(request.type, response, Bytes(2 * 112 + 1)));
+                         }));
+  party.peer_address = absl::StrCat("127.0.0.1:", generous->port());
+  RemoteLink greedy(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr, bytes);
+  EXPECT_THAT(greedy.Refresh(refresh), StatusIs(absl::StatusCode::kResourceExhausted, "224"));
+  RemoteLink wide(party, &party1_.tls(), AnswersOf112Bytes, 10s, 0, nullptr,
+                  [](const Digest&) { return 225; });
+  SHOAL_EXPECT_OK(wide.Refresh(refresh));
+  for (const size_t size : {63, 9 * 32}) {
+    tags.resize(size);
+    EXPECT_THAT(wide.Refresh(refresh), StatusIs(kInvalid, "tags"));
+  }
 }
 
 }  // namespace

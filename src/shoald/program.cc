@@ -33,6 +33,8 @@
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
+#include "src/server/refreshes.h"
+#include "src/server/terms.h"
 #include "src/shoald/chain_states.h"
 #include "src/shoald/client_service.h"
 #include "src/shoald/config.h"
@@ -44,6 +46,7 @@
 #include "src/shoald/part_stages.h"
 #include "src/shoald/peer.h"
 #include "src/shoald/pir_service.h"
+#include "src/shoald/refresh_driver.h"
 #include "src/shoald/round_steps.h"
 #include "src/storage/file.h"
 #include "src/storage/memory.h"
@@ -122,6 +125,11 @@ Digest DigestOf(const std::string& bytes) {
   return digest;
 }
 
+// Where a party keeps its terms.
+std::string TermsDirectory(const ServerConfig& config) {
+  return config.state_directory() + "/terms";
+}
+
 // The table as the chain's rounds need it, without the backend's answers.
 server::TableEpoch EpochOf(const table::Table& table) {
   return {.facts = {.manifest_digest = table.manifest().digest(),
@@ -194,12 +202,17 @@ size_t ConnectionsThatFit(size_t wanted) {
   return static_cast<size_t>(fit);
 }
 
-// The rounds of a party that the frontend has forgotten, or cannot reach, end by themselves.
+// The rounds of a party that the frontend has forgotten, or cannot reach, end by themselves; terms
+// at their time, which the lists do not shorten if nobody sends them.
 class Expiry {
  public:
-  explicit Expiry(server::Party* party)
-      : thread_([this, party] {
-          while (Wait(std::chrono::seconds(1))) party->EndExpired();
+  // `terms` may be null.
+  Expiry(server::Party* party, server::Terms* terms)
+      : thread_([this, party, terms] {
+          while (Wait(std::chrono::seconds(1))) {
+            party->EndExpired();
+            if (terms != nullptr) terms->EndExpired();
+          }
         }) {}
   ~Expiry() {
     {
@@ -637,6 +650,31 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
     SHOAL_RETURN_IF_ERROR(MakeDirectory(config.spool_directory(), FileMode::kPrivate));
   }
   SpoolPlace spools(config.spool_directory(), config.spool_memory_mib() << 20);
+  // The answers of refreshes wait for days, and so in files alone.
+  SpoolPlace refresh_spools(config.spool_directory(), /*memory_bytes=*/0);
+  server::Party* self_party = nullptr;  // once it is there: terms ask for its table
+  std::unique_ptr<server::Terms> terms;
+  if (!machine.is_one_of_several() &&
+      (roster.max_refreshes() > 0 || FileExists(TermsDirectory(config)))) {
+    // Without a term_limit this erases what is there.
+    SHOAL_ASSIGN_OR_RETURN(
+        terms, server::Terms::Open({.number = PartyNumber(config.party()),
+                                    .roster = roster,
+                                    .directory = TermsDirectory(config),
+                                    .table = [&self_party] { return self_party->table(); },
+                                    .ended =
+                                        [](RoundCounter round, absl::string_view why) {
+                                          spdlog::info("round {}: its term has ended, erased: {}",
+                                                       round.value(), std::string(why));
+                                        },
+                                    .stage_done =
+                                        [&monitoring](const wire::StageReport& report) {
+                                          monitoring.metrics().StageDone(report, /*last=*/false);
+                                        }},
+                                   &keys.party->bls(), journal.get(), &random, &clock,
+                                   {.pool = &pool, .spools = &spools}));
+    if (roster.max_refreshes() > 0) options.terms = terms.get();
+  }
   SHOAL_ASSIGN_OR_RETURN(
       const std::unique_ptr<server::Party> party,
       machine.is_head()
@@ -645,15 +683,23 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
           : server::Party::CreateOther(std::move(options), &random, &clock,
                                        {.pool = &pool, .spools = &spools}));
 
+  self_party = party.get();
+
   std::unique_ptr<RemoteLink> next;
   if (!backend) {
+    RemoteLink::AnswerBytes refresh_bytes;
+    if (party->terms() != nullptr) {
+      refresh_bytes = [&terms](const Digest& id) { return terms->AnswerBytesFromNext(id); };
+    }
     next = std::make_unique<RemoteLink>(
         roster.party(config.party() + 1), &keys.tls(),
         [&party](const Digest& round_id) { return party->AnswerBytes(round_id); },
-        std::chrono::seconds(config.stage_limit_s()), roster.size() - config.party() - 1, &spools);
+        std::chrono::seconds(config.stage_limit_s()), roster.size() - config.party() - 1, &spools,
+        std::move(refresh_bytes));
   }
   server::ChainNode node(party.get(), next.get());
   monitoring.Watch(*party, max_open_rounds);
+  if (terms != nullptr) monitoring.Watch(*terms);
   ChainStates states({.party = config.party(),
                       .parties = roster.size(),
                       .self = [&] { return monitoring.State(); },
@@ -666,12 +712,14 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   std::optional<OwnSteps> own_steps;
   std::unique_ptr<MachineControl> control;  // at one of several machines
   std::optional<AllSteps> all_steps;        // at party 1's head, if it has several
-  const Expiry expiry(party.get());
+  const Expiry expiry(party.get(), terms.get());
+  std::unique_ptr<server::Refreshes> refreshes;  // at party 1, if it keeps terms
   std::unique_ptr<ChainWatch> chain;
   std::unique_ptr<ClientService> clients;
   std::unique_ptr<PartStages> parts;  // if this party or the one before has several machines
   std::unique_ptr<PeerService> peers;
   std::unique_ptr<Driver> driver;
+  std::unique_ptr<RefreshDriver> refresh_driver;
   std::unique_ptr<net::Server> server;
 
   net::Handler handler;
@@ -692,8 +740,12 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
                                            {.rank = machine.rank, .count = machine.count}));
     own_steps.emplace(frontend.get(), &node);
     if (machine.is_head()) chain = std::make_unique<ChainWatch>(&states, &clock);
-    clients =
-        std::make_unique<ClientService>(frontend.get(), &roster, table, journal.get(), chain.get());
+    if (party->terms() != nullptr) {
+      refreshes = std::make_unique<server::Refreshes>(party.get(), journal.get(), &clock, &pool,
+                                                      &refresh_spools);
+    }
+    clients = std::make_unique<ClientService>(frontend.get(), &roster, table, journal.get(),
+                                              chain.get(), refreshes.get());
     ServeClients(config, listen);
     listen.limits = [&](wire::FrameType type) {
       return pir_service != nullptr && PirService::Serves(type) ? pir_service->Limits(type)
@@ -763,6 +815,11 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
     driver = std::make_unique<Driver>(frontend.get(), &node, &clock,
                                       all_steps.has_value() ? &*all_steps : nullptr);
   }
+  if (refreshes != nullptr) {
+    refresh_driver = std::make_unique<RefreshDriver>(
+        refreshes.get(), &node, &clock,
+        [&monitoring](const absl::Status& how) { monitoring.metrics().RefreshEnded(how.ok()); });
+  }
   spdlog::info("{} of {} listens on {}; table {}, epoch {}: {} rows of {} bytes", self.name,
                roster.deployment(), address, table->manifest().name(), table->manifest().epoch(),
                table->rows(), table->manifest().row_bytes());
@@ -787,6 +844,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   server.reset();
   if (next != nullptr) next->CancelStages();
   if (parts != nullptr) parts->CancelAll();
+  refresh_driver.reset();
   driver.reset();
   clients.reset();
   chain.reset();

@@ -587,6 +587,7 @@ absl::StatusOr<wire::GetStatusResponse> FakeFrontend::GetStatus(
   for (const auto& [id, round] : rounds_) *response.add_rounds()->mutable_round() = Info(round);
   for (const wire::PartyState& state : parties) *response.add_parties() = state;
   response.set_parties_age_s(parties_age_s);
+  for (const wire::TermReport& term : terms) *response.add_terms() = term;
   return End("GetStatus", response);
 }
 

@@ -122,6 +122,8 @@ class FakeFrontend final : public Transport {
   // What the status says of the parties.
   std::vector<wire::PartyState> parties;
   uint64_t parties_age_s = 0;
+  // And of terms.
+  std::vector<wire::TermReport> terms;
   // Spoils rounds as they are listed.
   std::function<void(wire::RoundInfo&)> spoil_round;
   // Every request that writes and every end of the connection ("HangUp"), in order: the method's

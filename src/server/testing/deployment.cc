@@ -114,7 +114,45 @@ class Deployment::TamperedLink final : public Link {
     return answer;
   }
 
+  absl::StatusOr<signature::Signature> ProposeRefresh(const wire::RefreshHeader& header) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    SHOAL_RETURN_IF_ERROR(Check(tamper().breaks_proposal, Break::kBefore));
+    wire::RefreshHeader changed = header;
+    if (tamper().proposed_refresh) tamper().proposed_refresh(changed);
+    SHOAL_ASSIGN_OR_RETURN(const signature::Signature sum, next().ProposeRefresh(changed));
+    SHOAL_RETURN_IF_ERROR(Check(tamper().breaks_proposal, Break::kAfter));
+    return sum;
+  }
+  absl::StatusOr<std::unique_ptr<RefreshAnswers>> Refresh(
+      const wire::SignedRefreshHeader& refresh) override {
+    SHOAL_RETURN_IF_ERROR(Up());
+    const auto& breaks = tamper().breaks_refresh;
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kBefore));
+    wire::SignedRefreshHeader changed = refresh;
+    if (tamper().refresh) tamper().refresh(changed);
+    SHOAL_ASSIGN_OR_RETURN(const auto later, next().Refresh(changed));
+    std::vector<round::RefreshTag> tags = later->tags();
+    SHOAL_ASSIGN_OR_RETURN(Bytes bytes, ReadAll(*later));
+    if (tamper().refreshed) tamper().refreshed(bytes, tags);
+    SHOAL_RETURN_IF_ERROR(Check(breaks, Break::kAfter));
+    std::unique_ptr<ByteSource> source = std::make_unique<BytesSource>(std::move(bytes));
+    if (breaks && breaks(Break::kHalfWay)) source = std::make_unique<HalfSource>(std::move(source));
+    return std::make_unique<Answered>(std::move(source), std::move(tags));
+  }
+
  private:
+  class Answered final : public RefreshAnswers {
+   public:
+    Answered(std::unique_ptr<ByteSource> bytes, std::vector<round::RefreshTag> tags)
+        : bytes_(std::move(bytes)), tags_(std::move(tags)) {}
+    uint64_t size() const override { return bytes_->size(); }
+    absl::StatusOr<BytesView> Next() override { return bytes_->Next(); }
+    const std::vector<round::RefreshTag>& tags() const override { return tags_; }
+
+   private:
+    const std::unique_ptr<ByteSource> bytes_;
+    const std::vector<round::RefreshTag> tags_;
+  };
   // Hands out half of a source. Then the connection breaks.
   class HalfSource final : public ByteSource {
    public:
@@ -208,7 +246,10 @@ TableEpoch Deployment::Epoch(uint64_t epoch, uint32_t number) const {
 
 void Deployment::Start(uint32_t number, uint64_t epoch) {
   Machine& machine = *machines_[number - 1];
-  if (number == 1) frontend_.reset();
+  if (number == 1) {
+    refreshes_.reset();
+    frontend_.reset();
+  }
   machine.node.reset();
   machine.party.reset();
   machine.terms.reset();
@@ -238,6 +279,10 @@ void Deployment::Start(uint32_t number, uint64_t epoch) {
                                      &clock_, {.pool = &pool_, .spools = &spools_});
     SHOAL_CHECK(frontend.ok());
     frontend_ = *std::move(frontend);
+    if (machine.terms != nullptr) {
+      refreshes_ = std::make_unique<Refreshes>(machine.party.get(), machine.journal.get(), &clock_,
+                                               &pool_, &refresh_spools_);
+    }
   }
 }
 
@@ -373,6 +418,14 @@ void Secret::Unmask(const Digest& round_id, MutableBytes answer) const {
   for (const Seed& seed : seeds) sharing::XorMask(seed.view(), round_id, answer);
 }
 
+Secret Secret::OfTerm(const Digest& round_id) const {
+  Secret term;
+  for (const Seed& seed : seeds) term.seeds.push_back(round::TermSeed(seed.view(), round_id));
+  term.slot = slot;
+  term.row = row;
+  return term;
+}
+
 Secret Client::Make(std::vector<Seed> ephemeral) {
   return Make(std::move(ephemeral), round_.parties() + 1, {});
 }
@@ -468,6 +521,50 @@ absl::StatusOr<std::vector<Bytes>> Client::Fetch() {
   for (size_t i = 0; i < used_; ++i) {
     out.push_back(ToBytes(AsBytes(response.answers()).subspan(i * answer_bytes, answer_bytes)));
     secrets_[i].Unmask(round_.id(), out.back());
+  }
+  return out;
+}
+
+wire::FetchRefreshRequest Client::RefreshRequest(const wire::GetRefreshResponse& latest) const {
+  wire::FetchRefreshRequest request;
+  request.set_round_id(ToString(round_.id()));
+  request.set_number(latest.refresh().header().number());
+  round::RefreshTag tag = {};
+  std::copy_n(latest.tags().begin(), std::min(latest.tags().size(), tag.size()), tag.begin());
+  const Digest masks = round::RefreshMasksId(latest.refresh().header(), tag);
+  Bytes slots;
+  for (size_t i = 0; i < used_; ++i) {
+    AppendLe(slots, secrets_[i].slot);
+    request.mutable_tokens()->append(ToString(secrets_[i].OfTerm(round_.id()).token(masks)));
+  }
+  request.set_slots(ToString(slots));
+  return request;
+}
+
+absl::StatusOr<std::vector<Bytes>> Client::FetchRefresh() {
+  wire::GetRefreshRequest ask;
+  ask.set_round_id(ToString(round_.id()));
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetRefreshResponse latest,
+                         deployment_->refreshes().GetRefresh(ask));
+  SHOAL_RETURN_IF_ERROR(
+      round::VerifyRefresh(latest.refresh(), round_.id(), round_.header(), deployment_->roster()));
+  SHOAL_CHECK(latest.tags().size() == round_.parties() * sizeof(round::RefreshTag));
+  SHOAL_ASSIGN_OR_RETURN(const wire::FetchRefreshResponse response,
+                         deployment_->refreshes().FetchRefresh(RefreshRequest(latest)));
+  const size_t answer_bytes = round_.answer_bytes();
+  SHOAL_CHECK(response.answers().size() == used_ * answer_bytes);
+  std::vector<Bytes> out;
+  for (size_t i = 0; i < used_; ++i) {
+    Bytes& answer = out.emplace_back(
+        ToBytes(AsBytes(response.answers()).subspan(i * answer_bytes, answer_bytes)));
+    const Secret term = secrets_[i].OfTerm(round_.id());
+    for (size_t j = 0; j < term.seeds.size(); ++j) {
+      round::RefreshTag tag;
+      std::copy_n(latest.tags().begin() + static_cast<ptrdiff_t>(j * tag.size()), tag.size(),
+                  tag.begin());
+      sharing::XorMask(term.seeds[j].view(), round::RefreshMasksId(latest.refresh().header(), tag),
+                       answer);
+    }
   }
   return out;
 }

@@ -22,6 +22,7 @@
 #include "src/server/chain.h"
 #include "src/server/frontend.h"
 #include "src/server/journal.h"
+#include "src/server/refreshes.h"
 #include "src/server/terms.h"
 #include "src/server/testing/memory_journal.h"
 #include "src/sharing/sharing.h"
@@ -52,8 +53,11 @@ struct Tamper {
   std::function<void(StageReports&)> reports;
   std::function<void(wire::SignedLiveRounds&)> live;  // also those that come with proposals
   std::function<void(const wire::LiveRounds&, ListAnswer&)> list_answer;
+  std::function<void(wire::RefreshHeader&)> proposed_refresh;
+  std::function<void(wire::SignedRefreshHeader&)> refresh;
+  std::function<void(Bytes&, std::vector<round::RefreshTag>&)> refreshed;
   // Asked at each of these places in each try of a stage: whether the link breaks there.
-  std::function<bool(Break)> breaks_offline, breaks_online;
+  std::function<bool(Break)> breaks_offline, breaks_online, breaks_proposal, breaks_refresh;
   std::atomic<bool> down = false;  // the next party cannot be reached
   bool loses_headers = false;      // its answers to proposals are lost
   // Lists of live rounds do not arrive, but with proposals.
@@ -127,6 +131,15 @@ class Deployment {
   absl::Status RunOffline(const Digest& round_id);
   absl::Status RunOnline(const Digest& round_id);
   absl::Status EndRound(const Digest& round_id);
+  // At party 1, if the roster has a term limit.
+  Refreshes& refreshes() { return *refreshes_; }
+  absl::StatusOr<Refreshes::Done> RunRefresh(const Digest& round_id) {
+    return refreshes().Run(round_id, node(1));
+  }
+  // A party takes an epoch of the table.
+  absl::Status Take(uint32_t number, uint64_t epoch) {
+    return party(number).TakeEpoch(Epoch(epoch, number));
+  }
   // Tells all parties which rounds live, and aborts what they lack. Returns its ids.
   absl::StatusOr<std::vector<Digest>> SendList();
 
@@ -152,6 +165,8 @@ class Deployment {
   std::vector<TableContent> tables_;  // epoch 1 first
   std::vector<std::unique_ptr<Machine>> machines_;
   std::unique_ptr<Frontend> frontend_;
+  SpoolPlace refresh_spools_{"/tmp", 0};
+  std::unique_ptr<Refreshes> refreshes_;
   std::string directory_;  // of the terms; removed at the end
 };
 
@@ -184,6 +199,8 @@ struct Secret {
   sharing::Token token(const Digest& round_id) const;
   uint32_t FirstTally(const Digest& round_id) const;
   void Unmask(const Digest& round_id, MutableBytes answer) const;
+  // The secret of the round's term, as a client keeps it.
+  Secret OfTerm(const Digest& round_id) const;
 };
 
 // A client of the simplest kind, with a secret for each query.
@@ -210,6 +227,9 @@ class Client {
   absl::Status Query(const std::vector<uint64_t>& rows);
   // Masked answers of the used slots, in order, unmasked.
   absl::StatusOr<std::vector<Bytes>> Fetch();
+  // The same of the latest refresh of the round's term.
+  absl::StatusOr<std::vector<Bytes>> FetchRefresh();
+  wire::FetchRefreshRequest RefreshRequest(const wire::GetRefreshResponse& latest) const;
 
   std::vector<Secret>& secrets() { return secrets_; }
   const round::Round& round() const { return round_; }
