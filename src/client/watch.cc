@@ -164,7 +164,9 @@ class Watch::Source final : public RowSource {
     for (size_t i = 0; i < count; ++i) AppendLe(slots, term_.slots[first + i]);
     request.set_slots(ToString(slots));
     request.mutable_tokens()->reserve(count * sharing::kTokenBytes);
-    for (const sharing::Token& token : tokens) request.mutable_tokens()->append(AsText(token));
+    for (const sharing::Token& token : tokens) {
+      request.mutable_tokens()->append(token.begin(), token.end());
+    }
     return exchange_.FetchRefresh(request, answers);
   }
 
