@@ -36,9 +36,9 @@ def load_messages():
 
 # --- canonical bytes: digests, ids, signed messages ---
 
-def transcript(*fields):
+def transcript(*fields, key=b""):
     """BLAKE2b-256; integers as 8 bytes little endian, doubles as their bits, others after their length."""
-    state = hashlib.blake2b(digest_size=32)
+    state = hashlib.blake2b(digest_size=32, key=key)
     for field in fields:
         if isinstance(field, (int, float)):
             state.update(struct.pack("<d" if isinstance(field, float) else "<Q", field))
@@ -57,7 +57,8 @@ def roster_digest(r):
                for p in r.parties]
     return transcript("shoal roster v2", r.deployment, r.epoch, len(parties), *sum(parties, ()),
                       *noise_fields(r.noise), r.valid_from_s, r.expires_s, r.clock_tolerance_s,
-                      r.max_slots, r.onion_suite)
+                      r.max_slots, r.onion_suite,
+                      *([r.term_limit.days, r.term_limit.refreshes] if r.HasField("term_limit") else []))
 
 def manifest_digest(m):
     return transcript("shoal manifest v2", m.name, m.table_id, m.epoch, m.created_s, m.expires_s,
@@ -69,7 +70,8 @@ def round_id_of(h):
     return transcript("shoal round v2", h.counter, h.roster_digest, h.manifest_digest,
                       len(h.onion_keys), *h.onion_keys, h.max_rows, h.answer_bytes,
                       *noise_fields(h.noise), len(h.machines), *h.machines, h.max_slots,
-                      h.announced_s, h.onions_close_s, h.queries_close_s, h.expires_s, h.onion_suite)
+                      h.announced_s, h.onions_close_s, h.queries_close_s, h.expires_s, h.onion_suite,
+                      *([h.max_refreshes, h.term_expires_s] if h.max_refreshes or h.term_expires_s else []))
 
 # --- BLS signatures: public keys in G2, signatures in G1 ---
 
@@ -244,11 +246,11 @@ def fetch_placement(frontend, manifest):
     require(manifest.hashed.placement_digest == digest, "another placement")
     return placement
 
-def pick_round(frontend, roster, manifest, aggregate, count):
+def pick_round(frontend, roster, manifest, aggregate, count, term):
     while True:
         for info in frontend.call(18, "ListRounds").rounds:
             h, now = info.header.header, time.time()
-            if (info.state == OPEN_FOR_ONIONS and info.onions + count <= h.max_slots
+            if (info.state == OPEN_FOR_ONIONS and (h.max_refreshes > 0) == term and info.onions + count <= h.max_slots
                     and h.manifest_digest == manifest_digest(manifest) and now + 3 < h.onions_close_s):
                 require(h.roster_digest == roster_digest(roster), "a round of another roster")
                 require(h.answer_bytes == manifest.row_bytes + 48 and h.max_rows == manifest.rows
@@ -256,6 +258,9 @@ def pick_round(frontend, roster, manifest, aggregate, count):
                         "a round of other rows, or with other noise or onions")
                 require(len(set(h.onion_keys)) == len(roster.parties), "onion keys")
                 require(h.announced_s - roster.clock_tolerance_s <= now, "a round of the future")
+                limit = roster.term_limit
+                require(not term or (h.max_refreshes <= limit.refreshes and h.expires_s <= h.term_expires_s
+                                     <= h.announced_s + 86400 * limit.days), "a term beyond the limit")
                 verify("round", aggregate, round_id_of(h), info.header.signature)
                 return h, round_id_of(h)
         time.sleep(0.25)
@@ -266,7 +271,19 @@ def wait_for(frontend, round_id, state):
         reached = frontend.call(19, "WaitRound", round_id=round_id, state=state, timeout_ms=20000).round.state
     require(reached == state, f"the round is in state {reached} already")
 
-def look_up(frontend, pins, keys, pad):
+def verify_rows(manifest, aggregate, versions, rows, answers, wanted):
+    """The bytes of the wanted rows from answers without masks."""
+    verified = {}
+    for row, answer in zip(rows, answers):
+        if row in wanted:
+            message = transcript("shoal row v2", manifest.table_id, row, *versions[row], answer[:-48])
+            verify(f"row {row}", aggregate, message, answer[-48:])
+            verified[row] = answer[:-48]
+    return verified
+
+def look_up(frontend, pins, keys, pad, term=None):
+    """The keys' values. With a dictionary `term`, in a round with a term, of which it then holds what a
+    refresh takes (watch.py)."""
     deployment = frontend.call(16, "GetDeployment")
     roster, manifest, aggregate = verify_deployment(deployment, pins, frontend.certificate)
     placement = fetch_placement(frontend, manifest)
@@ -277,7 +294,7 @@ def look_up(frontend, pins, keys, pad):
         rows.add(secrets.randbelow(manifest.rows))
     rows = sorted(rows, key=lambda row: secrets.randbits(64))
 
-    header, round_id = pick_round(frontend, roster, manifest, aggregate, count)
+    header, round_id = pick_round(frontend, roster, manifest, aggregate, count, term is not None)
     submission, seeds = build_submission(header, round_id, count)
     slots = frontend.call(20, "SubmitOnions", round_id=round_id, submissions=[submission]).first_slots
     require(len(slots) == 1 and slots[0] + count <= header.max_slots, "slots that do not exist")
@@ -290,15 +307,19 @@ def look_up(frontend, pins, keys, pad):
     answers = frontend.call(22, "FetchAnswers", **used).answers
     require(len(answers) == count * header.answer_bytes, "another number of answers")
 
-    verified = {}  # from here on nothing is sent, whatever the answers are
-    for i, row in enumerate(rows):
-        if row in wanted:
-            at, size = i * header.answer_bytes, header.answer_bytes
-            answer = unmask(answers[at:at + size], seeds[i], round_id)
-            message = transcript("shoal row v2", manifest.table_id, row, *versions[row], answer[:-48])
-            verify(f"row {row}", aggregate, message, answer[-48:])
-            verified[row] = answer[:-48]
+    # From here on nothing is sent, whatever the answers are.
+    if term is not None:
+        term.update(header=header, round_id=round_id, slots=used["slots"], rows=rows, wanted=wanted,
+                    seeds=seeds, manifest=manifest)
+    size = header.answer_bytes
+    plain = [unmask(answers[i * size:(i + 1) * size], seeds[i], round_id) for i in range(count)]
+    verified = verify_rows(manifest, aggregate, versions, rows, plain, wanted)
     return [find(manifest, verified[row_of(manifest, placement, key)], key) for key in keys]
+
+def show(keys, values):
+    words = {None: "(absent)", UNKNOWN: "(not known until the next term)"}
+    for key, value in zip(keys, values):
+        print(key.decode(), words[value] if value in words else value.decode(), sep="\t", flush=True)
 
 def main():
     parser = argparse.ArgumentParser()
@@ -311,9 +332,7 @@ def main():
     pins = text_format.Parse(pathlib.Path(arguments.pinned).read_text(), roster_pb2.PinnedParties())
     keys = [key.encode() for key in arguments.key]
     frontend = Frontend(arguments.frontend, client_pb2)
-    for key, value in zip(keys, look_up(frontend, pins, keys, arguments.pad)):
-        words = {None: "(absent)", UNKNOWN: "(not known until the next term)"}
-        print(key.decode(), words[value] if value in words else value.decode(), sep="\t")
+    show(keys, look_up(frontend, pins, keys, arguments.pad))
 
 if __name__ == "__main__":
     main()

@@ -14,6 +14,7 @@
 #include "src/onion/onion.h"
 #include "src/parallel/mutex.h"
 #include "src/round/query_bytes.h"
+#include "src/round/refresh.h"
 #include "src/table/manifest.h"
 
 namespace shoal::client {
@@ -175,6 +176,11 @@ absl::StatusOr<std::unique_ptr<ChainClient>> ChainClient::Create(const Deploymen
   if (options.max_attempts == 0 || options.max_attempts > kMaxAttempts) {
     return absl::InvalidArgumentError(absl::StrCat("max_attempts must be 1 to ", kMaxAttempts));
   }
+  if (options.term &&
+      (options.term->max_enrolments == 0 || options.term->max_enrolments > State::kMaxEnrolments)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_enrolments must be 1 to ", State::kMaxEnrolments));
+  }
   if (options.connections == 0 || options.connections > kMaxClientConnections) {
     return absl::InvalidArgumentError(
         absl::StrCat("connections must be 1 to ", kMaxClientConnections));
@@ -230,6 +236,41 @@ absl::Status ChainClient::CheckAttempts(const absl::Status& last) {
   return absl::AbortedError(absl::StrCat("giving up: ", tried->lost,
                                          " rounds came to nothing before this lookup was sent", why,
                                          ". They are forgotten at ", when));
+}
+
+absl::Status ChainClient::CheckEnrolments() const {
+  if (!options_.term) return absl::OkStatus();
+  const std::vector<uint64_t>& enrolments = store_->state().enrolments;
+  const uint64_t now_s = environment_.clock->NowSeconds();
+  const auto lasting = static_cast<size_t>(
+      std::ranges::count_if(enrolments, [&](uint64_t until_s) { return until_s >= now_s; }));
+  if (lasting < options_.term->max_enrolments) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this device has enrolled ", lasting,
+                   " times in terms that last, which max_enrolments "
+                   "allows; each showed its rows in a round. It may enrol again at ",
+                   TimeText(*std::ranges::min_element(enrolments), now_s)));
+}
+
+absl::Status ChainClient::TellEnrolled(const HeldRound& held, const round::Round& round) const {
+  const std::vector<OnionRange> ranges = held.Onions(0, held.rows.size());
+  SecretVector<uint8_t> seeds = SeedsOf(round, ranges, environment_.pool);
+  const size_t each = Seed::size();
+  environment_.pool->ParallelFor(seeds.size() / each, kAnswerGrain, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      const MutableBytes seed = MutableBytes(seeds).subspan(i * each, each);
+      const Seed term = round::TermSeed(seed, held.id);
+      std::ranges::copy(term.view(), seed.begin());
+    }
+  });
+  std::vector<uint32_t> slots;
+  for (const OnionRange& range : ranges) {
+    for (uint32_t i = 0; i < range.count; ++i) {
+      slots.push_back(*range.submission->first_slot + range.first + i);
+    }
+  }
+  return options_.term->enrolled(
+      {.header = held.header, .rows = held.rows, .slots = slots, .seeds = seeds});
 }
 
 absl::Status ChainClient::Leave(HeldRound& held, absl::string_view why) {
@@ -497,6 +538,7 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
     for (const wire::RoundInfo& info : list.rounds()) {
       const wire::RoundHeader& header = info.header().header();
       if (info.state() != wire::OPEN_FOR_ONIONS) continue;
+      if ((header.max_refreshes() > 0) != options_.term.has_value()) continue;
       // Skips rounds of another epoch of the table or of the roster. Those of the table before and
       // of the next one run beside this one's for a while.
       if (header.manifest_digest() != AsText(deployment_->manifest().digest()) ||
@@ -538,7 +580,8 @@ absl::StatusOr<Digest> ChainClient::ObtainNew(uint32_t slots, bool only_new_roun
     }
     if (now_s >= deadline_s) {
       return absl::DeadlineExceededError(
-          absl::StrCat("no round took ", slots, " onions within ", options_.timeout_s, " seconds",
+          absl::StrCat("no round ", options_.term ? "with a term " : "", "took ", slots,
+                       " onions within ", options_.timeout_s, " seconds",
                        refusal.empty() ? "" : "; the last one refused: ", refusal));
     }
     if (!std::exchange(told, true)) environment_.Tell("waiting for a round that takes onions");
@@ -729,6 +772,7 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
                                                         " slots in ", RoundName(*held)));
     }
     SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
+    SHOAL_RETURN_IF_ERROR(CheckEnrolments());
     held->rows = PadRows(part.rows, count, deployment_->manifest().rows(), *environment_.random);
     held->wanted = WantedDigest(*held, part);
     store_->state().ledger.Add({.sent_s = environment_.clock->NowSeconds(),
@@ -736,6 +780,9 @@ absl::Status ChainClient::SubmitPart(const Digest& round_id, const Portion& part
                                 .queries = count,
                                 .noise = deployment_->roster().noise()});
     if (TriedLookup* const tried = Tried(); tried != nullptr) ++tried->submissions;
+    if (options_.term) {
+      store_->state().enrolments.push_back(held->header.header().term_expires_s());
+    }
     // Saves the rows, the charge and the attempt first. From here on these slots carry these rows
     // for ever.
     if (absl::Status saved = store_->Save(); !saved.ok()) {
@@ -844,6 +891,12 @@ absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::Ask(const Wanted& wante
 
 absl::StatusOr<std::unique_ptr<RowAnswers>> ChainClient::AskOn(const Wanted& wanted) {
   SHOAL_ASSIGN_OR_RETURN(const Division division, Divide(wanted.rows.size()));
+  if (options_.term && division.rounds() > 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a watched list goes into one round, and this one takes ", division.queries,
+                     " queries, padding included, where a round protects ", division.in_each,
+                     " together; nothing was sent. Watch fewer keys, or --accept-more"));
+  }
   if (options_.announce) options_.announce(division);
   costs_.query_seconds = costs_.answer_seconds = 0;
   const std::vector<Portion> parts = PartsOf(division, wanted.rows);
@@ -881,6 +934,7 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
     std::optional<Digest> round_id = FindBegun(part);  // begun before an interruption
     if (!round_id) {
       SHOAL_RETURN_IF_ERROR(CheckAttempts(aborted));
+      SHOAL_RETURN_IF_ERROR(CheckEnrolments());
       // Another attempt must not take slots in vain.
       if (!aborted.ok()) {
         SHOAL_RETURN_IF_ERROR(CheckLimit(count, {.queries = count, .in_each = count}));
@@ -923,6 +977,7 @@ absl::StatusOr<std::unique_ptr<ChainClient::Answers>> ChainClient::AskPart(const
         if (store_->state().DropLookup(*lookup_)) SHOAL_RETURN_IF_ERROR(store_->Save());
       }
       costs_.answer_seconds = asking.Seconds() / static_cast<double>(held->rows.size());
+      if (options_.term) SHOAL_RETURN_IF_ERROR(TellEnrolled(*held, *round));
       return std::make_unique<Answers>(this, held, *std::move(round), std::move(spool));
     }
     if (!absl::IsAborted(aborted)) return aborted;

@@ -112,6 +112,26 @@ struct UnderWay {
   uint64_t until_s = 0;
 };
 
+// What a device keeps of a round in which it has enrolled in a term: the rows that it asked for,
+// padding included, their slots, and what is left of their seeds.
+struct Enrolled {
+  const wire::SignedHeader& header;
+  std::span<const uint32_t> rows;
+  std::span<const uint32_t> slots;  // of the rows
+  // The term seeds of all parties for a slot, party 1's first, slot after slot: 32 bytes each.
+  BytesView seeds;
+};
+
+// For a device that asks once for a term (watch.h).
+struct TermOptions {
+  // The most submissions to rounds with a term at a time, attempts included: those whose terms
+  // would still last. 1 to State::kMaxEnrolments.
+  uint32_t max_enrolments = 3;
+  // Stores what the term needs, durably: called when all answers of the round are there, and before
+  // Ask returns them.
+  std::function<absl::Status(const Enrolled&)> enrolled;
+};
+
 struct ChainOptions {
   uint32_t pad_to = kDefaultPadTo;
   uint32_t max_attempts = 3;
@@ -126,6 +146,9 @@ struct ChainOptions {
   // The most that everything in the ledger may reveal together: no submission takes its epsilon, at
   // the deployment's delta, above this. No limit if it is not set.
   std::optional<double> max_epsilon = {};
+  // If set, only rounds with a term are entered, and a lookup goes into one of them; otherwise only
+  // rounds without: what parties keep for a term is not kept of them.
+  std::optional<TermOptions> term = {};
   // Ask calls it before anything is sent.
   std::function<void(const Division&)> announce = {};
   // Ask calls it whenever that changes; with nothing, if nothing is under way.
@@ -235,6 +258,10 @@ class ChainClient final : public RowSource {
   // NewEpochError if the frontend serves a newer epoch of the table or the roster.
   absl::Status CheckEpoch();
   absl::StatusOr<std::unique_ptr<RowAnswers>> AskOn(const Wanted& wanted);
+  // FAILED_PRECONDITION if as many enrolments last as there may be.
+  absl::Status CheckEnrolments() const;
+  // Hands out what the term of an answered round needs.
+  absl::Status TellEnrolled(const HeldRound& held, const round::Round& round) const;
   // ABORTED, which names `last`, if the lookup has no attempts left.
   absl::Status CheckAttempts(const absl::Status& last);
   // The lookup's entry in the state, which the next save stores; null outside of Ask.

@@ -127,6 +127,24 @@ absl::Status Exchange::FetchAnswers(const round::Round& round, std::span<const O
   return absl::OkStatus();
 }
 
+absl::StatusOr<wire::GetRefreshResponse> Exchange::GetRefresh(const Digest& round_id) {
+  wire::GetRefreshRequest request;
+  request.set_round_id(ToString(round_id));
+  return Call(&Transport::GetRefresh, request);
+}
+
+absl::Status Exchange::FetchRefresh(const wire::FetchRefreshRequest& request,
+                                    MutableBytes answers) {
+  SHOAL_ASSIGN_OR_RETURN(const wire::FetchRefreshResponse response,
+                         Call(&Transport::FetchRefresh, request));
+  if (response.answers().size() != answers.size()) {
+    return absl::DataLossError(absl::StrCat("the frontend sent ", response.answers().size(),
+                                            " bytes for answers of ", answers.size()));
+  }
+  std::copy(response.answers().begin(), response.answers().end(), answers.begin());
+  return absl::OkStatus();
+}
+
 bool SlotSet::Add(uint32_t first, uint32_t count) {
   const uint64_t end = uint64_t{first} + count;
   const auto after = end_of_.lower_bound(first);

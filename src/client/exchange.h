@@ -63,6 +63,11 @@ class Exchange {
   absl::Status FetchAnswers(const round::Round& round, std::span<const OnionRange> ranges,
                             MutableBytes answers);
 
+  // The latest refresh of a round's term. NOT_FOUND if it has none (any more).
+  absl::StatusOr<wire::GetRefreshResponse> GetRefresh(const Digest& round_id);
+  // Answers of a refresh, answer_bytes each, still masked. FAILED_PRECONDITION: not the latest one.
+  absl::Status FetchRefresh(const wire::FetchRefreshRequest& request, MutableBytes answers);
+
   // See Transport::HangUp.
   void HangUp() { transport_->HangUp(); }
 

@@ -53,5 +53,13 @@ absl::StatusOr<wire::GetStatusResponse> FramedTransport::GetStatus(
     const wire::GetStatusRequest& request) {
   return CallFor<wire::GetStatusResponse>(FrameType::kGetStatus, request);
 }
+absl::StatusOr<wire::GetRefreshResponse> FramedTransport::GetRefresh(
+    const wire::GetRefreshRequest& request) {
+  return CallFor<wire::GetRefreshResponse>(FrameType::kGetRefresh, request);
+}
+absl::StatusOr<wire::FetchRefreshResponse> FramedTransport::FetchRefresh(
+    const wire::FetchRefreshRequest& request) {
+  return CallFor<wire::FetchRefreshResponse>(FrameType::kFetchRefresh, request);
+}
 
 }  // namespace shoal::client

@@ -27,6 +27,9 @@ class FramedTransport : public Transport {
   absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
       const wire::FetchAnswersRequest& request) final;
   absl::StatusOr<wire::GetStatusResponse> GetStatus(const wire::GetStatusRequest& request) final;
+  absl::StatusOr<wire::GetRefreshResponse> GetRefresh(const wire::GetRefreshRequest& request) final;
+  absl::StatusOr<wire::FetchRefreshResponse> FetchRefresh(
+      const wire::FetchRefreshRequest& request) final;
 
  protected:
   // `address` is named in errors.

@@ -156,6 +156,7 @@ class StateCodec {
       }
     }
     WriteLookups(state, record);
+    record.mutable_enrolments()->Add(state.enrolments.begin(), state.enrolments.end());
     WriteLedger(state.ledger, record);
     return WithDigest(record);
   }
@@ -177,6 +178,7 @@ class StateCodec {
       }
     }
     WriteLookups(state, record);
+    record.mutable_enrolments()->Add(state.enrolments.begin(), state.enrolments.end());
     WriteLedger(ledger, record);
     return WithDigest(record);
   }
@@ -357,6 +359,10 @@ class StateCodec {
     if (!state.lookups.empty()) {
       SHOAL_ASSIGN_OR_RETURN(state.lookups_key, ReadDigest(record.lookups_key()));
     }
+    if (record.enrolments_size() > static_cast<int>(State::kMaxEnrolments)) {
+      return Damaged("too many enrolments");
+    }
+    state.enrolments.assign(record.enrolments().begin(), record.enrolments().end());
     SHOAL_RETURN_IF_ERROR(ReadLedger(record, state.ledger));
     return decoded;
   }
@@ -460,6 +466,7 @@ bool State::DropExpired(uint64_t now_s) {
                return tried.latest_s + kLookupS < now_s;
              }) > 0;
   if (lookups.empty()) lookups_key = {};
+  dropped |= std::erase_if(enrolments, [&](uint64_t until_s) { return until_s < now_s; }) > 0;
   return dropped;
 }
 

@@ -103,10 +103,15 @@ struct State {
   std::vector<TriedLookup> lookups;
   Digest lookups_key = {};
   Ledger ledger;
+  // Of every submission to a round with a term, whatever became of it: until when the term lasts.
+  // At most kMaxEnrolments; an entry goes when that time is over. How many there are is all that
+  // bounds a device's enrolments, whatever its keys are and whatever aborts.
+  std::vector<uint64_t> enrolments;
 
   // Far more rounds than a client meets before they expire.
   static constexpr size_t kMaxRounds = 4096;
   static constexpr size_t kMaxLookups = 256;
+  static constexpr size_t kMaxEnrolments = 64;
   // How long an unanswered lookup is remembered after its last attempt.
   static constexpr uint64_t kLookupS = 24 * 3600;
 
@@ -120,8 +125,8 @@ struct State {
   TriedLookup& AddLookup(const Digest& lookup, uint64_t now_s, RandomSource& random);
   // Forgets the lookup. True if there was an entry.
   bool DropLookup(const Digest& lookup);
-  // Drops rounds that expired before `now_s`, and lookups that were not tried for kLookupS. True if
-  // there were any.
+  // Drops rounds and enrolments that expired before `now_s`, and lookups that were not tried for
+  // kLookupS. True if there were any.
   bool DropExpired(uint64_t now_s);
 };
 

@@ -55,6 +55,15 @@ class Transport {
       const wire::FetchAnswersRequest& request) = 0;
   virtual absl::StatusOr<wire::GetStatusResponse> GetStatus(
       const wire::GetStatusRequest& request) = 0;
+  // UNIMPLEMENTED where rounds have no terms.
+  virtual absl::StatusOr<wire::GetRefreshResponse> GetRefresh(
+      const wire::GetRefreshRequest& /*request*/) {
+    return absl::UnimplementedError("no terms here");
+  }
+  virtual absl::StatusOr<wire::FetchRefreshResponse> FetchRefresh(
+      const wire::FetchRefreshRequest& /*request*/) {
+    return absl::UnimplementedError("no terms here");
+  }
 
   // A request to an engine (src/wire/pir.proto), whose arrays are in the frame's bulk.
   // The response has at most `max_bulk_bytes` of bulk. UNIMPLEMENTED if there are no engines.

@@ -11,6 +11,7 @@
 #include "src/base/status_macros.h"
 #include "src/noise/noise.h"
 #include "src/onion/onion.h"
+#include "src/round/refresh.h"
 #include "src/sharing/sharing.h"
 #include "src/table/records.h"
 
@@ -74,6 +75,10 @@ FakeFrontend::FakeFrontend(FakeOptions options) : options_(options), random_(opt
     for (uint32_t i = 1; i < party.machines(); ++i) {
       party.add_other_machines()->set_client_address(absl::StrCat("127.0.0.1:", 7099 + i));
     }
+  }
+  if (options_.refreshes > 0) {
+    roster.mutable_term_limit()->set_days(30);
+    roster.mutable_term_limit()->set_refreshes(options_.refreshes);
   }
   auto pins = roster::PinnedParties::Create(*roster::PinsOf(roster));
   SHOAL_CHECK(pins.ok());
@@ -149,6 +154,7 @@ void FakeFrontend::MakeTable(size_t count, uint64_t epoch, bool keep_rows) {
   if (table_ != nullptr) {
     previous = table_->AsPrevious();
     table_options.previous = &*previous;
+    table_options.keep_rows = options_.keep_rows;
   }
   table_options.epoch = epoch;
   table_options.created_s = clock_.now_s - 100;
@@ -215,6 +221,10 @@ wire::RoundHeader FakeFrontend::MakeHeader(uint64_t counter) {
   header.set_onions_close_s(clock_.now_s + 60);
   header.set_queries_close_s(clock_.now_s + 120);
   header.set_expires_s(clock_.now_s + 600);
+  if (options_.refreshes > 0) {
+    header.set_max_refreshes(options_.refreshes);
+    header.set_term_expires_s(clock_.now_s + 20 * 24 * 3600);
+  }
   onion_keys_[round::RoundId(header)] = std::move(keys);
   return header;
 }
@@ -506,6 +516,68 @@ absl::StatusOr<wire::FetchAnswersResponse> FakeFrontend::FetchAnswers(
   return End("FetchAnswers", response);
 }
 
+void FakeFrontend::Refresh(const Digest& round_id) {
+  FakeRound& round = rounds_.at(round_id);
+  wire::SignedRefreshHeader& refresh = *round.refresh.mutable_refresh();
+  wire::RefreshHeader& header = *refresh.mutable_header();
+  header.set_round_id(ToString(round_id));
+  header.set_number(header.number() + 1);
+  header.set_epoch(table_->manifest().epoch());
+  header.set_manifest_digest(ToString(table_->manifest().digest()));
+  refresh.set_signature(ToString(SignatureOfAll(round::RefreshDigest(header))));
+  Bytes tags(sizeof(round::RefreshTag) * options_.parties);
+  random_.Fill(tags);
+  round.refresh.set_tags(ToString(tags));
+  round.refresh_table = table_;
+}
+
+absl::StatusOr<wire::GetRefreshResponse> FakeFrontend::GetRefresh(
+    const wire::GetRefreshRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("GetRefresh", request, true));
+  SHOAL_ASSIGN_OR_RETURN(FakeRound * round, Find(request.round_id()));
+  wire::GetRefreshResponse response = round->refresh;
+  if (spoil_refresh) spoil_refresh(response);
+  return End("GetRefresh", response);
+}
+
+absl::StatusOr<wire::FetchRefreshResponse> FakeFrontend::FetchRefresh(
+    const wire::FetchRefreshRequest& request) {
+  SHOAL_RETURN_IF_ERROR(Begin("FetchRefresh", request, true));
+  SHOAL_ASSIGN_OR_RETURN(FakeRound * round, Find(request.round_id()));
+  const Digest id = ToDigest(request.round_id());
+  const wire::RefreshHeader& header = round->refresh.refresh().header();
+  if (round->refresh_table == nullptr || header.number() != request.number()) {
+    return absl::FailedPreconditionError("not the latest refresh");
+  }
+  const auto masks = [&](size_t party) {
+    round::RefreshTag tag;
+    std::ranges::copy(AsBytes(round->refresh.tags()).subspan(party * tag.size(), tag.size()),
+                      tag.begin());
+    return round::RefreshMasksId(header, tag);
+  };
+  wire::FetchRefreshResponse response;
+  for (size_t i = 0; i < request.slots().size() / 4; ++i) {
+    const uint32_t number = LoadLe<uint32_t>(AsBytes(request.slots()).data() + 4 * i);
+    if (number >= round->slots.size() || !round->slots[number].row) {
+      return absl::InvalidArgumentError("the slot was not used");
+    }
+    const Slot& slot = round->slots[number];
+    Bytes answer(round->refresh_table->answer_bytes());
+    round->refresh_table->CopyAnswer(*slot.row, answer);
+    if (spoil) spoil(*slot.row, answer);
+    for (size_t j = 0; j < slot.seeds.size(); ++j) {
+      const Seed seed = round::TermSeed(slot.seeds[j], id);
+      if (j == 0 && request.tokens().substr(16 * i, 16) !=
+                        AsText(sharing::Expand(seed.view(), masks(0)).token)) {
+        return absl::PermissionDeniedError("not the slot's token");
+      }
+      sharing::XorMask(seed.view(), masks(j), answer);
+    }
+    response.mutable_answers()->append(AsText(answer).data(), answer.size());
+  }
+  return End("FetchRefresh", response);
+}
+
 absl::StatusOr<wire::GetStatusResponse> FakeFrontend::GetStatus(
     const wire::GetStatusRequest& request) {
   SHOAL_RETURN_IF_ERROR(Begin("GetStatus", request, false));
@@ -545,6 +617,8 @@ class SharedTransport final : public Transport {
   SHOAL_SHARED_CALL(SubmitQueries)
   SHOAL_SHARED_CALL(FetchAnswers)
   SHOAL_SHARED_CALL(GetStatus)
+  SHOAL_SHARED_CALL(GetRefresh)
+  SHOAL_SHARED_CALL(FetchRefresh)
 #undef SHOAL_SHARED_CALL
 
   absl::Status RequireParty(const roster::Roster& roster, uint32_t party) override {

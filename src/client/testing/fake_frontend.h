@@ -51,6 +51,10 @@ struct FakeOptions {
   uint32_t machines = 1;
   // Noise that protects five queries together at (1, 1e-6), instead of single ones at (1, 1e-3).
   bool protects_five = false;
+  // If not 0, every round has a term with so many refreshes, of 20 days.
+  uint32_t refreshes = 0;
+  // Later epochs keep every key's row.
+  bool keep_rows = false;
   // The certificate that the roster names for party 1; random bytes if it is not set.
   std::optional<Digest> certificate_sha256 = {};
 };
@@ -73,6 +77,8 @@ class FakeFrontend final : public Transport {
   // Opens a new round for onions.
   Digest OpenRound();
   void SetState(const Digest& round_id, wire::RoundState state);
+  // Answers the term of a round from the present table: the latest refresh from now on.
+  void Refresh(const Digest& round_id);
   // The rows that were asked in a round, by slot.
   std::map<uint32_t, uint32_t> Asked(const Digest& round_id) const;
   uint64_t counter(const Digest& round_id) const;
@@ -109,6 +115,8 @@ class FakeFrontend final : public Transport {
   std::function<void(wire::SubmitOnionsResponse&)> spoil_submission;
   // Spoils the response that carries answers.
   std::function<void(wire::FetchAnswersResponse&)> spoil_fetch;
+  // Spoils the response that names a refresh.
+  std::function<void(wire::GetRefreshResponse&)> spoil_refresh;
   // Spoils pieces of the lists of rows' epochs.
   std::function<void(wire::RowVersionList list, wire::GetRowVersionsResponse&)> spoil_versions;
   // What the status says of the parties.
@@ -140,6 +148,10 @@ class FakeFrontend final : public Transport {
   absl::StatusOr<wire::FetchAnswersResponse> FetchAnswers(
       const wire::FetchAnswersRequest& request) override;
   absl::StatusOr<wire::GetStatusResponse> GetStatus(const wire::GetStatusRequest& request) override;
+  absl::StatusOr<wire::GetRefreshResponse> GetRefresh(
+      const wire::GetRefreshRequest& request) override;
+  absl::StatusOr<wire::FetchRefreshResponse> FetchRefresh(
+      const wire::FetchRefreshRequest& request) override;
   // Whoever it is shows that party's certificate of the roster that is served now.
   absl::Status RequireParty(const roster::Roster& roster, uint32_t party) override;
   void ForgetParty() override { required_.reset(); }
@@ -158,7 +170,9 @@ class FakeFrontend final : public Transport {
     std::vector<onion::KeyPair> keys;
     wire::RoundState state = wire::OPEN_FOR_ONIONS;
     std::vector<Slot> slots;
-    std::map<Digest, uint32_t> first_slots;  // by the digest of the whole submission
+    wire::GetRefreshResponse refresh;                   // the latest
+    std::shared_ptr<const table::Table> refresh_table;  // which it is from
+    std::map<Digest, uint32_t> first_slots;             // by the digest of the whole submission
     std::set<std::string> encs;
   };
   void MakeTable(size_t records, uint64_t epoch, bool keep_rows = false);

@@ -1,0 +1,368 @@
+#include "src/client/watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "sodium.h"
+#include "src/base/check.h"
+#include "src/base/hash.h"
+#include "src/base/status_macros.h"
+#include "src/client/exchange.h"
+#include "src/client/term.pb.h"
+#include "src/round/header.h"
+#include "src/sharing/batch.h"
+#include "src/storage/file.h"
+#include "src/table/refresh.h"
+
+namespace shoal::client {
+namespace {
+
+constexpr absl::string_view kTermSuffix = ".term";
+constexpr absl::string_view kSeenSuffix = ".seen";
+constexpr uint64_t kMaxFileBytes = uint64_t{1} << 31;
+constexpr size_t kGrain = 128;
+
+absl::Status Damaged(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("damaged: ", what));
+}
+
+Digest FileDigest(BytesView body) { return Transcript("shoal client term v1").Blob(body).Finish(); }
+
+template <typename Record>
+absl::Status WriteRecord(const std::string& path, const Record& record) {
+  SecretVector<uint8_t> bytes(sizeof(Digest) + record.ByteSizeLong());
+  record.SerializeWithCachedSizesToArray(bytes.data() + sizeof(Digest));
+  const Digest digest = FileDigest(BytesView(bytes).subspan(sizeof(Digest)));
+  std::ranges::copy(digest, bytes.begin());
+  return WriteFileAtomically(path, bytes, FileMode::kPrivate);
+}
+
+// False if there is no such file.
+template <typename Record>
+absl::StatusOr<bool> ReadRecord(const std::string& path, Record& record) {
+  auto content = ReadPrivateFile(path, kMaxFileBytes);
+  if (absl::IsNotFound(content.status())) return false;
+  if (!content.ok()) return content.status();
+  const auto wipe = absl::MakeCleanup([&] { sodium_memzero(content->data(), content->size()); });
+  const BytesView bytes = AsBytes(*content);
+  if (bytes.size() < sizeof(Digest)) return Annotate(Damaged("it is too short"), path);
+  const BytesView body = bytes.subspan(sizeof(Digest));
+  if (!std::ranges::equal(FileDigest(body), bytes.first(sizeof(Digest))) ||
+      !record.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+    return Annotate(Damaged("its checksum does not fit"), path);
+  }
+  return true;
+}
+
+}  // namespace
+
+struct Watch::Term {
+  wire::SignedHeader header;
+  Digest id = {};
+  wire::SignedManifest manifest;
+  std::vector<uint32_t> rows, slots;
+  std::vector<uint32_t> rising;  // the rows
+  SecretVector<uint8_t> seeds;
+
+  uint32_t parties() const { return static_cast<uint32_t>(header.header().onion_keys_size()); }
+  size_t answer_bytes() const { return header.header().answer_bytes(); }
+};
+
+namespace {
+
+// The answers of a refresh, in memory and unmasked.
+class RefreshedRows final : public RowAnswers {
+ public:
+  RefreshedRows(std::span<const uint32_t> rows, size_t answer_bytes, SecretVector<uint8_t> answers)
+      : rows_(rows), answer_bytes_(answer_bytes), answers_(std::move(answers)) {}
+
+  std::span<const uint32_t> rows() const override { return rows_; }
+  absl::Status Read(size_t first, MutableBytes out) const override {
+    const BytesView from = BytesView(answers_).subspan(first * answer_bytes_, out.size());
+    std::ranges::copy(from, out.begin());
+    return absl::OkStatus();
+  }
+  absl::Status Erase() override {
+    answers_ = {};
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::span<const uint32_t> rows_;
+  const size_t answer_bytes_;
+  SecretVector<uint8_t> answers_;
+};
+
+}  // namespace
+
+class Watch::Source final : public RowSource {
+ public:
+  Source(const Watch* watch, VerifiedRefresh refresh, const Deployment* deployment,
+         Transport* transport)
+      : watch_(*watch),
+        term_(*watch->term_),
+        refresh_(std::move(refresh)),
+        transport_(transport),
+        exchange_(transport, watch->environment_.sleep, watch->environment_.clock) {
+    costs_.bytes.query_bytes = 0;
+    costs_.bytes.answer_bytes = deployment->manifest().answer_bytes();
+  }
+
+  absl::Status Prepare() override { return absl::OkStatus(); }
+
+  absl::StatusOr<std::unique_ptr<RowAnswers>> Ask(const Wanted& wanted) override {
+    if (!std::ranges::includes(term_.rising, wanted.rows)) {
+      return absl::FailedPreconditionError("a key whose row this term does not have");
+    }
+    // Everything is fetched, whatever is wanted.
+    const size_t each = term_.answer_bytes(), total = term_.slots.size();
+    const size_t parties = term_.parties();
+    SecretVector<uint8_t> answers(total * each);
+    std::vector<Digest> masks;
+    for (const round::RefreshTag& tag : refresh_.tags) {
+      masks.push_back(round::RefreshMasksId(refresh_.header, tag));
+    }
+    const size_t piece = std::max<size_t>(1, kMaxBulkBytes / each);
+    for (size_t first = 0; first < total; first += piece) {
+      const size_t count = std::min(piece, total - first);
+      SHOAL_RETURN_IF_ERROR(
+          Fetch(first, count, masks[0], MutableBytes(answers).subspan(first * each, count * each)));
+      watch_.environment_.Count("fetching answers", first + count, total);
+    }
+    // Seed of party j for slot i at 32 (i parties + j).
+    watch_.environment_.pool->ParallelFor(total, kGrain, [&](size_t begin, size_t end) {
+      std::vector<uint32_t> numbers(end - begin);
+      for (size_t j = 0; j < parties; ++j) {
+        for (size_t i = begin; i < end; ++i) {
+          numbers[i - begin] = static_cast<uint32_t>(i * parties + j);
+        }
+        sharing::XorMasks(term_.seeds.data(), numbers, masks[j], each,
+                          MutableBytes(answers).subspan(begin * each, (end - begin) * each));
+      }
+    });
+    return std::make_unique<RefreshedRows>(term_.rows, each, std::move(answers));
+  }
+
+  void HangUp() override { transport_->HangUp(); }
+  pir::Costs costs() const override { return costs_; }
+  Traffic traffic() const override { return transport_->traffic(); }
+
+ private:
+  absl::Status Fetch(size_t first, size_t count, const Digest& masks, MutableBytes answers) {
+    std::vector<uint32_t> numbers(count);
+    for (size_t i = 0; i < count; ++i) {
+      numbers[i] = static_cast<uint32_t>((first + i) * term_.parties());
+    }
+    std::vector<sharing::Token> tokens(count);
+    sharing::ExpandTokens(term_.seeds.data(), numbers, masks, tokens);
+    wire::FetchRefreshRequest request;
+    request.set_round_id(ToString(term_.id));
+    request.set_number(refresh_.header.number());
+    Bytes slots;
+    for (size_t i = 0; i < count; ++i) AppendLe(slots, term_.slots[first + i]);
+    request.set_slots(ToString(slots));
+    request.mutable_tokens()->reserve(count * sharing::kTokenBytes);
+    for (const sharing::Token& token : tokens) {
+      request.mutable_tokens()->append(token.begin(), token.end());
+    }
+    return exchange_.FetchRefresh(request, answers);
+  }
+
+  const Watch& watch_;
+  const Term& term_;
+  const VerifiedRefresh refresh_;
+  Transport* const transport_;
+  Exchange exchange_;
+  pir::Costs costs_;
+};
+
+Watch::Watch(std::string path, Environment environment)
+    : path_(std::move(path)), environment_(std::move(environment)) {}
+
+Watch::~Watch() { sodium_memzero(key_.data(), key_.size()); }
+
+absl::StatusOr<std::unique_ptr<Watch>> Watch::Open(const std::string& path,
+                                                   Environment environment) {
+  std::unique_ptr<Watch> watch(new Watch(path, std::move(environment)));
+  SHOAL_RETURN_IF_ERROR(watch->Load());
+  return watch;
+}
+
+absl::Status Watch::Load() {
+  SeenRecord seen;
+  SHOAL_ASSIGN_OR_RETURN(const bool has_seen, ReadRecord(path_ + std::string(kSeenSuffix), seen));
+  if (has_seen) {
+    seen_round_ = seen.round_id();
+    seen_number_ = seen.number();
+    latest_epoch_ = seen.epoch();
+    if (seen.key().size() != key_.size()) return Annotate(Damaged("its key"), path_);
+    std::ranges::copy(AsBytes(seen.key()), key_.begin());
+    for (const KnownRecord& in : seen.known()) {
+      KeyDigest key;
+      Known known;
+      if (in.key().size() != key.size() || in.value().size() != known.value.size()) {
+        return Annotate(Damaged("what is known of a key"), path_);
+      }
+      std::ranges::copy(AsBytes(in.key()), key.begin());
+      known.outcome = static_cast<Lookup::Outcome>(in.outcome());
+      std::ranges::copy(AsBytes(in.value()), known.value.begin());
+      known_[key] = known;
+    }
+  } else {
+    environment_.random->Fill(key_);
+  }
+
+  EnrolledRecord record;
+  const std::string path = path_ + std::string(kTermSuffix);
+  SHOAL_ASSIGN_OR_RETURN(const bool has_term, ReadRecord(path, record));
+  if (!has_term) return absl::OkStatus();
+  const auto wipe = absl::MakeCleanup(
+      [&] { sodium_memzero(record.mutable_seeds()->data(), record.seeds().size()); });
+  if (environment_.clock->NowSeconds() >= record.header().header().term_expires_s()) {
+    return WipeFile(path);
+  }
+  auto term = std::make_unique<Term>();
+  term->header = record.header();
+  term->id = round::RoundId(term->header.header());
+  term->manifest = record.manifest();
+  term->rows.assign(record.rows().begin(), record.rows().end());
+  term->slots.assign(record.slots().begin(), record.slots().end());
+  const BytesView seeds = AsBytes(record.seeds());
+  term->seeds.assign(seeds.begin(), seeds.end());
+  if (term->rows.empty() || term->rows.size() != term->slots.size() ||
+      term->seeds.size() != Seed::size() * term->parties() * term->slots.size()) {
+    return Annotate(Damaged("the term"), path);
+  }
+  term->rising = term->rows;
+  std::ranges::sort(term->rising);
+  term_ = std::move(term);
+  return absl::OkStatus();
+}
+
+uint64_t Watch::term_expires_s() const {
+  return term_ == nullptr ? 0 : term_->header.header().term_expires_s();
+}
+
+std::optional<Digest> Watch::term_round() const {
+  if (term_ == nullptr) return std::nullopt;
+  return term_->id;
+}
+
+TermOptions Watch::Enrolment(uint32_t max_enrolments,
+                             std::function<const table::Manifest&()> manifest) {
+  return {.max_enrolments = max_enrolments,
+          .enrolled = [this, manifest = std::move(manifest)](const Enrolled& enrolled) {
+            return Store(enrolled, manifest());
+          }};
+}
+
+absl::Status Watch::Store(const Enrolled& enrolled, const table::Manifest& manifest) {
+  SHOAL_CHECK(enrolled.header.header().manifest_digest() == AsText(manifest.digest()));
+  EnrolledRecord record;
+  *record.mutable_header() = enrolled.header;
+  *record.mutable_manifest() = manifest.wire();
+  record.mutable_rows()->Add(enrolled.rows.begin(), enrolled.rows.end());
+  record.mutable_slots()->Add(enrolled.slots.begin(), enrolled.slots.end());
+  record.set_seeds(ToString(enrolled.seeds));
+  const absl::Status written = WriteRecord(path_ + std::string(kTermSuffix), record);
+  sodium_memzero(record.mutable_seeds()->data(), record.seeds().size());
+  SHOAL_RETURN_IF_ERROR(written);
+  auto term = std::make_unique<Term>();
+  term->header = enrolled.header;
+  term->id = round::RoundId(term->header.header());
+  term->manifest = manifest.wire();
+  term->rows.assign(enrolled.rows.begin(), enrolled.rows.end());
+  term->slots.assign(enrolled.slots.begin(), enrolled.slots.end());
+  term->seeds.assign(enrolled.seeds.begin(), enrolled.seeds.end());
+  term->rising = term->rows;
+  std::ranges::sort(term->rising);
+  term_ = std::move(term);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<VerifiedRefresh>> Watch::Latest(const Deployment& deployment,
+                                                             Transport* transport) const {
+  SHOAL_CHECK(term_ != nullptr);
+  Exchange exchange(transport, environment_.sleep, environment_.clock);
+  SHOAL_ASSIGN_OR_RETURN(const wire::GetRefreshResponse response, exchange.GetRefresh(term_->id));
+  if (!response.has_refresh()) return std::nullopt;
+  const wire::RefreshHeader& header = response.refresh().header();
+  if (seen_round_ == AsText(term_->id) && header.number() <= seen_number_) return std::nullopt;
+  if (term_->header.header().roster_digest() != AsText(deployment.roster().digest())) {
+    return absl::FailedPreconditionError(
+        "the deployment has another roster than when this device enrolled");
+  }
+  SHOAL_RETURN_IF_ERROR(round::VerifyRefresh(response.refresh(), term_->id, term_->header.header(),
+                                             deployment.roster()));
+  const table::Manifest& manifest = deployment.manifest();
+  if (header.epoch() != manifest.epoch() || header.manifest_digest() != AsText(manifest.digest())) {
+    return absl::FailedPreconditionError(absl::StrCat("the latest refresh is of epoch ",
+                                                      header.epoch(), ", and epoch ",
+                                                      manifest.epoch(), " of the table is served"));
+  }
+  SHOAL_RETURN_IF_ERROR(table::CanRefresh(term_->manifest.manifest(), manifest.content()));
+  if (response.tags().size() != sizeof(round::RefreshTag) * term_->parties()) {
+    return absl::InvalidArgumentError("refresh: not a tag of every party");
+  }
+  VerifiedRefresh refresh{.header = header, .tags = {}};
+  for (uint32_t j = 0; j < term_->parties(); ++j) {
+    round::RefreshTag& tag = refresh.tags.emplace_back();
+    std::ranges::copy(AsBytes(response.tags()).subspan(j * tag.size(), tag.size()), tag.begin());
+  }
+  return refresh;
+}
+
+std::unique_ptr<RowSource> Watch::MakeSource(const VerifiedRefresh& refresh,
+                                             const Deployment* deployment,
+                                             Transport* transport) const {
+  SHOAL_CHECK(term_ != nullptr);
+  return std::make_unique<Source>(this, refresh, deployment, transport);
+}
+
+absl::StatusOr<bool> Watch::Enrols(const Deployment& deployment, BytesView key) const {
+  SHOAL_CHECK(term_ != nullptr);
+  const absl::StatusOr<uint64_t> row = deployment.map().RowOf(key);
+  // A key that the manifest alone proves absent needs no row.
+  if (absl::IsOutOfRange(row.status())) return true;
+  if (!row.ok()) return row.status();
+  return std::ranges::binary_search(term_->rising, static_cast<uint32_t>(*row));
+}
+
+Watch::KeyDigest Watch::DigestOf(BytesView bytes) const {
+  const Digest digest = Transcript("shoal client watched v1", key_).Blob(bytes).Finish();
+  KeyDigest out;
+  std::copy_n(digest.begin(), out.size(), out.begin());
+  return out;
+}
+
+std::optional<News> Watch::Take(BytesView key, const Lookup& result, uint64_t epoch) {
+  if (result.outcome == Lookup::Outcome::kFailed) return std::nullopt;
+  const Known now{.outcome = result.outcome, .value = DigestOf(result.value)};
+  const auto [known, first] = known_.try_emplace(DigestOf(key), now);
+  if (!first && known->second == now) return std::nullopt;
+  known->second = now;
+  return News{.first = first, .epoch = epoch};
+}
+
+absl::Status Watch::Save(const VerifiedRefresh* refresh) {
+  SHOAL_CHECK(term_ != nullptr);
+  seen_round_ = ToString(term_->id);
+  seen_number_ = refresh == nullptr ? 0 : refresh->header.number();
+  latest_epoch_ = refresh == nullptr ? term_->manifest.manifest().epoch() : refresh->header.epoch();
+  SeenRecord record;
+  record.set_round_id(seen_round_);
+  record.set_number(seen_number_);
+  record.set_epoch(latest_epoch_);
+  record.set_key(ToString(key_));
+  for (const auto& [key, known] : known_) {
+    KnownRecord& out = *record.add_known();
+    out.set_key(ToString(key));
+    out.set_outcome(static_cast<uint32_t>(known.outcome));
+    out.set_value(ToString(known.value));
+  }
+  return WriteRecord(path_ + std::string(kSeenSuffix), record);
+}
+
+}  // namespace shoal::client

@@ -1,0 +1,373 @@
+// A watched list over a term: what it delivers, and what a server sees of it, which never depends
+// on what the answers say.
+#include "src/client/watch.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "src/base/testing/matchers.h"
+#include "src/client/chain_client.h"
+#include "src/client/live_deployment.h"
+#include "src/client/state.h"
+#include "src/client/testing/fake_frontend.h"
+#include "src/storage/file.h"
+
+namespace shoal::client {
+namespace {
+
+using shoal::testing::StatusIs;
+using testing::FakeFrontend;
+using Outcome = Lookup::Outcome;
+
+constexpr uint64_t kDayS = 24 * 3600;
+
+struct Told {
+  std::string key;
+  Outcome outcome;
+  std::string value;
+  bool first;
+  bool operator==(const Told&) const = default;
+};
+
+class WatchTest : public ::testing::Test {
+ protected:
+  WatchTest() : WatchTest({.refreshes = 5, .keep_rows = true}) {}
+  explicit WatchTest(testing::FakeOptions options) : frontend_(options) {
+    std::filesystem::remove_all(directory_);
+    std::filesystem::create_directory(directory_);
+    environment_ = {.clock = &frontend_.clock(),
+                    .random = &frontend_.random(),
+                    .pool = &frontend_.pool(),
+                    .sleep = [](uint32_t) {}};
+  }
+
+  // As a process starts.
+  absl::Status Start(uint32_t max_enrolments = 3) {
+    watch_.reset();
+    chain_.reset();
+    SHOAL_ASSIGN_OR_RETURN(
+        live_, LiveDeployment::Open(&frontend_, &frontend_.pins(), &store_, environment_));
+    SHOAL_ASSIGN_OR_RETURN(watch_, Watch::Open(path_, environment_));
+    ChainOptions options{.pad_to = 8, .max_attempts = 2, .timeout_s = 60};
+    options.term = watch_->Enrolment(
+        max_enrolments, [this]() -> const table::Manifest& { return live_->current().manifest(); });
+    SHOAL_ASSIGN_OR_RETURN(
+        chain_, ChainClient::Create(&live_->current(), options, &frontend_, &store_, environment_));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<Told>> Deliver(RowSource& source, uint64_t epoch,
+                                            const VerifiedRefresh* refresh) {
+    std::vector<Bytes> keys;
+    for (const size_t i : wanted_) keys.push_back(ToBytes(AsBytes(FakeFrontend::Key(i))));
+    SHOAL_ASSIGN_OR_RETURN(const std::vector<Lookup> found,
+                           LookUp(live_->current(), source, keys, environment_));
+    std::vector<Told> told;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      failed_ += found[i].outcome == Outcome::kFailed;
+      if (const auto news = watch_->Take(keys[i], found[i], epoch)) {
+        told.push_back(
+            {ToString(keys[i]), found[i].outcome, ToString(found[i].value), news->first});
+      }
+    }
+    SHOAL_RETURN_IF_ERROR(watch_->Save(refresh));
+    return told;
+  }
+  absl::StatusOr<std::vector<Told>> Enrol() {
+    round_ = frontend_.OpenRound();
+    return Deliver(*chain_, live_->current().manifest().epoch(), nullptr);
+  }
+  // What a run in a term delivers; nothing if there is no refresh to take.
+  absl::StatusOr<std::vector<Told>> Refreshed() {
+    SHOAL_ASSIGN_OR_RETURN(const auto refresh, watch_->Latest(live_->current(), &frontend_));
+    if (!refresh) return std::vector<Told>();
+    const auto source = watch_->MakeSource(*refresh, &live_->current(), &frontend_);
+    return Deliver(*source, refresh->header.epoch(), &*refresh);
+  }
+  // The next epoch, with `records` keys, and its refresh.
+  void Refresh(size_t records = 300) {
+    frontend_.NextEpoch(records);
+    frontend_.Refresh(round_);
+  }
+
+  FakeFrontend frontend_;
+  const std::string directory_ = ::testing::TempDir() + "/watch";
+  const std::string path_ = directory_ + "/state";
+  MemoryStateStore store_;
+  Environment environment_;
+  std::unique_ptr<LiveDeployment> live_;
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<ChainClient> chain_;
+  std::vector<size_t> wanted_ = {3, 7, 350};
+  Digest round_ = {};
+  int failed_ = 0;
+  uint64_t slept_ms_ = 0;
+};
+
+TEST_F(WatchTest, AsksOnceAndIsAnsweredAtEveryEpoch) {
+  SHOAL_ASSERT_OK(Start());
+  EXPECT_FALSE(watch_->has_term());
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::vector<Told> told, Enrol());
+  EXPECT_EQ(told, (std::vector<Told>{{"key-3", Outcome::kFound, FakeFrontend::Value(3, 1), true},
+                                     {"key-7", Outcome::kFound, FakeFrontend::Value(7, 1), true},
+                                     {"key-350", Outcome::kAbsent, "", true}}));
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+  for (uint64_t epoch = 2; epoch <= 4; ++epoch) {
+    Refresh();
+    SHOAL_ASSERT_OK(Start());  // every run is a process of its own
+    ASSERT_TRUE(watch_->has_term());
+    SHOAL_ASSERT_OK_AND_ASSIGN(told, Refreshed());
+    EXPECT_EQ(told, (std::vector<Told>{
+                        {"key-3", Outcome::kFound, FakeFrontend::Value(3, epoch), false},
+                        {"key-7", Outcome::kFound, FakeFrontend::Value(7, epoch), false}}));
+    // The same refresh is no news a second time.
+    SHOAL_ASSERT_OK_AND_ASSIGN(told, Refreshed());
+    EXPECT_TRUE(told.empty());
+  }
+  // A term is one submission, and one charge.
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+  EXPECT_EQ(store_.state().ledger.queries(), 8u);
+  EXPECT_EQ(store_.state().enrolments.size(), 1u);
+}
+
+TEST_F(WatchTest, KeysComeAndGo) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  Refresh(360);
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK_AND_ASSIGN(std::vector<Told> told, Refreshed());
+  ASSERT_EQ(told.size(), 3u);
+  EXPECT_EQ(told[2], (Told{"key-350", Outcome::kFound, FakeFrontend::Value(350, 2), false}));
+  Refresh(5);
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK_AND_ASSIGN(told, Refreshed());
+  EXPECT_EQ(told[1], (Told{"key-7", Outcome::kAbsent, "", false}));
+  EXPECT_EQ(told[2], (Told{"key-350", Outcome::kAbsent, "", false}));
+}
+
+TEST_F(WatchTest, DaysThatWereMissedCostNothingButTheDays) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  Refresh();
+  Refresh();
+  Refresh();
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Told> told, Refreshed());
+  EXPECT_EQ(told[0].value, FakeFrontend::Value(3, 4));
+}
+
+// The names and bytes of what is sent in a run, but for what differs by chance.
+std::vector<std::string> Names(const FakeFrontend& frontend) {
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : frontend.sent) {
+    names.push_back(absl::StrCat(name, " ", bytes.size()));
+  }
+  return names;
+}
+
+TEST_F(WatchTest, NothingThatIsSentDependsOnTheAnswers) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  std::vector<std::string> good;
+  for (const bool spoils : {false, true, false}) {
+    Refresh();
+    if (spoils) {
+      frontend_.spoil = [](uint32_t, MutableBytes answer) { answer[0] ^= 1; };
+    } else {
+      frontend_.spoil = nullptr;
+    }
+    frontend_.sent.clear();
+    failed_ = 0;
+    SHOAL_ASSERT_OK(Start());
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Told> told, Refreshed());
+    EXPECT_EQ(failed_, spoils ? 3 : 0);
+    // A wrong answer is no news.
+    EXPECT_EQ(told.size(), spoils ? 0u : 2u);
+    if (good.empty()) good = Names(frontend_);
+    EXPECT_EQ(Names(frontend_), good);
+    // The next run fetches that refresh no second time.
+    frontend_.sent.clear();
+    SHOAL_ASSERT_OK(Start());
+    SHOAL_ASSERT_OK(Refreshed());
+    for (const auto& [name, bytes] : frontend_.sent) EXPECT_NE(name, "FetchRefresh");
+  }
+  // All slots are fetched, padding too: 8 of 4 + 16 bytes.
+  EXPECT_EQ(store_.state().ledger.submissions(), 1u);
+}
+
+TEST_F(WatchTest, ARefreshThatDoesNotVerifyIsNoNews) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  Refresh();
+  SHOAL_ASSERT_OK(Start());
+  const auto latest = [&](const std::function<void(wire::GetRefreshResponse&)>& spoil) {
+    frontend_.spoil_refresh = spoil;
+    return watch_->Latest(live_->current(), &frontend_).status();
+  };
+  EXPECT_THAT(latest([](auto& r) { r.mutable_refresh()->mutable_header()->set_number(2); }),
+              StatusIs(absl::StatusCode::kUnauthenticated, "does not match"));
+  EXPECT_THAT(latest([](auto& r) { r.mutable_refresh()->mutable_header()->set_number(6); }),
+              StatusIs(absl::StatusCode::kInvalidArgument, "number 6"));
+  EXPECT_THAT(latest([](auto& r) { r.mutable_refresh()->set_signature("x"); }),
+              StatusIs(absl::StatusCode::kUnauthenticated, "refresh"));
+  EXPECT_THAT(latest([](auto& r) { r.set_tags(r.tags().substr(32)); }),
+              StatusIs(absl::StatusCode::kInvalidArgument, "a tag of every party"));
+  SHOAL_EXPECT_OK(latest([](auto& r) { r.clear_refresh(); }));
+  SHOAL_EXPECT_OK(latest(nullptr));
+  // Another tag is another mask: the answers do not verify.
+  frontend_.spoil_refresh = [](auto& r) {
+    (*r.mutable_tags())[40] = static_cast<char>(r.tags()[40] ^ 1);
+  };
+  SHOAL_ASSERT_OK_AND_ASSIGN(const std::vector<Told> told, Refreshed());
+  EXPECT_TRUE(told.empty());
+  EXPECT_EQ(failed_, 3);
+}
+
+TEST_F(WatchTest, AnOlderEpochOrRefreshIsNotTaken) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  Refresh();
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Refreshed());
+  wire::GetRefreshResponse first;
+  frontend_.spoil_refresh = [&](auto& response) { first = response; };
+  SHOAL_ASSERT_OK(watch_->Latest(live_->current(), &frontend_));
+  Refresh();
+  frontend_.spoil_refresh = [&](auto& response) { response = first; };
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK_AND_ASSIGN(const auto again, watch_->Latest(live_->current(), &frontend_));
+  EXPECT_FALSE(again.has_value());
+  // One that this device has not seen, but whose table is not the one that is served.
+  std::filesystem::remove(path_ + ".seen");
+  SHOAL_ASSERT_OK(Start());
+  EXPECT_THAT(watch_->Latest(live_->current(), &frontend_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "of epoch 2, and epoch 3"));
+}
+
+TEST_F(WatchTest, ItEnrolsAgainByTheCalendarAlone) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  const uint64_t until_s = watch_->term_expires_s();
+  EXPECT_EQ(until_s, frontend_.clock().now_s + 20 * kDayS);
+  struct stat info = {};
+  ASSERT_EQ(::stat((path_ + ".term").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  // The parties have lost the term.
+  frontend_.before = [](const std::string& name) {
+    return name == "GetRefresh" ? absl::NotFoundError("no term") : absl::OkStatus();
+  };
+  frontend_.clock().now_s = until_s - 1;
+  SHOAL_ASSERT_OK_AND_ASSIGN(watch_, Watch::Open(path_, environment_));
+  EXPECT_TRUE(watch_->has_term());
+  EXPECT_THAT(watch_->Latest(live_->current(), &frontend_),
+              StatusIs(absl::StatusCode::kNotFound, "no term"));
+  EXPECT_TRUE(watch_->has_term());
+  frontend_.clock().now_s = until_s;
+  SHOAL_ASSERT_OK_AND_ASSIGN(watch_, Watch::Open(path_, environment_));
+  EXPECT_FALSE(watch_->has_term());
+  EXPECT_FALSE(FileExists(path_ + ".term"));
+  // What was known stays: the next term tells only what has changed.
+  EXPECT_TRUE(FileExists(path_ + ".seen"));
+}
+
+TEST_F(WatchTest, EnrolmentsAreCappedWhateverAborts) {
+  SHOAL_ASSERT_OK(Start(/*max_enrolments=*/3));
+  frontend_.reach = [](const Digest&, wire::RoundState wanted) {
+    return wanted == wire::ANSWERED ? wire::ABORTED : wanted;
+  };
+  // Two lists of keys, each with its attempts: the cap is on all of them.
+  for (int i = 0; i < 4; ++i) frontend_.OpenRound();
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kAborted, "max_attempts"));
+  wanted_ = {9, 10, 11};
+  SHOAL_ASSERT_OK(Start(/*max_enrolments=*/3));
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kFailedPrecondition, "max_enrolments"));
+  EXPECT_EQ(store_.state().ledger.submissions(), 3u);
+  wanted_ = {12};
+  frontend_.sent.clear();
+  SHOAL_ASSERT_OK(Start(/*max_enrolments=*/3));
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kFailedPrecondition, "max_enrolments"));
+  for (const auto& [name, bytes] : frontend_.sent) EXPECT_NE(name, "SubmitOnions");
+  EXPECT_FALSE(watch_->has_term());
+}
+
+TEST_F(WatchTest, KeysThatTheTermLacksWait) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  Refresh();
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK_AND_ASSIGN(bool enrols,
+                             watch_->Enrols(live_->current(), AsBytes(FakeFrontend::Key(7))));
+  EXPECT_TRUE(enrols);
+  size_t others = 0;
+  for (size_t i = 20; i < 120; ++i) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(enrols,
+                               watch_->Enrols(live_->current(), AsBytes(FakeFrontend::Key(i))));
+    others += !enrols;
+    wanted_ = {i};
+    if (!enrols && others == 1) {
+      EXPECT_THAT(Refreshed(), StatusIs(absl::StatusCode::kFailedPrecondition, "does not have"));
+    }
+  }
+  EXPECT_GT(others, 0u);
+}
+
+TEST_F(WatchTest, DamagedFilesAreRefused) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  for (const std::string& path : {path_ + ".term", path_ + ".seen"}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string content, ReadFile(path));
+    std::string changed = content;
+    changed.back() = static_cast<char>(changed.back() ^ 1);
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(changed), FileMode::kPrivate));
+    EXPECT_THAT(Watch::Open(path_, environment_), StatusIs(absl::StatusCode::kDataLoss, path));
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(content), FileMode::kPublic));
+    EXPECT_THAT(Watch::Open(path_, environment_),
+                StatusIs(absl::StatusCode::kPermissionDenied, path));
+    SHOAL_ASSERT_OK(WriteFileAtomically(path, AsBytes(content), FileMode::kPrivate));
+  }
+  SHOAL_EXPECT_OK(Watch::Open(path_, environment_));
+}
+
+TEST_F(WatchTest, NoKeyIsInTheFiles) {
+  SHOAL_ASSERT_OK(Start());
+  SHOAL_ASSERT_OK(Enrol());
+  for (const std::string& path : {path_ + ".term", path_ + ".seen"}) {
+    SHOAL_ASSERT_OK_AND_ASSIGN(const std::string content, ReadFile(path));
+    EXPECT_EQ(content.find("key-"), std::string::npos);
+  }
+}
+
+// Lookups of one time keep out of rounds of which parties keep something, and the other way round.
+class OrdinaryRoundsTest : public WatchTest {
+ protected:
+  OrdinaryRoundsTest() : WatchTest({}) {}
+};
+
+TEST_F(OrdinaryRoundsTest, AWatchedListEntersNoRoundWithoutATerm) {
+  environment_.sleep = [this](uint32_t milliseconds) {
+    slept_ms_ += milliseconds;
+    frontend_.clock().now_s += slept_ms_ / 1000;
+    slept_ms_ %= 1000;
+  };
+  SHOAL_ASSERT_OK(Start());
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round with a term"));
+}
+
+TEST_F(WatchTest, AnOrdinaryLookupEntersNoRoundWithATerm) {
+  environment_.sleep = [this](uint32_t) { frontend_.clock().now_s += 1; };
+  SHOAL_ASSERT_OK(Start());
+  ChainOptions options{.pad_to = 8, .timeout_s = 10};
+  SHOAL_ASSERT_OK_AND_ASSIGN(
+      chain_, ChainClient::Create(&live_->current(), options, &frontend_, &store_, environment_));
+  EXPECT_THAT(Enrol(), StatusIs(absl::StatusCode::kDeadlineExceeded, "no round took"));
+}
+
+}  // namespace
+}  // namespace shoal::client
