@@ -72,8 +72,8 @@ class TlsTransport final : public FramedTransport {
     }
     if (connection_ != nullptr && !connection_->usable()) Disconnect();
     if (connection_ == nullptr) {
-      auto connection = net::Connection::Connect(
-          {.address = address(), .pin = pin_, .cancelled = cancelled_});
+      auto connection =
+          net::Connection::Connect({.address = address(), .pin = pin_, .cancelled = cancelled_});
       if (!connection.ok()) return Unreached(connection.status());
       connection_ = *std::move(connection);
     }

@@ -186,10 +186,14 @@ void shoal_cancellation_free(shoal_cancellation* cancellation);
 
 /* What a call says while it runs. Valid during the callback. */
 enum {
-  SHOAL_TELL = 1,  /* what it does: `text` */
-  SHOAL_WARN = 2,  /* what a person should know: `text` */
-  SHOAL_COUNT = 3, /* `done` of `total` steps of the stage `text` */
-  SHOAL_WAIT = 4   /* what it waits for, and that this is due at `due` at the latest, seconds since 1970 */
+  /* What it does: `text`. */
+  SHOAL_TELL = 1,
+  /* What a person should know: `text`. */
+  SHOAL_WARN = 2,
+  /* `done` of `total` steps of the stage `text`. */
+  SHOAL_COUNT = 3,
+  /* What it waits for, and that this is due at `due` at the latest, seconds since 1970. */
+  SHOAL_WAIT = 4
 };
 typedef struct shoal_progress {
   size_t size; /* of this structure, for later fields */

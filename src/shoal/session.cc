@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "src/base/status_macros.h"
 #include "src/client/config.h"
+#include "src/client/engine_client.h"
 #include "src/client/patience.h"
 #include "src/pir/costs.h"
 #include "src/shoal/format.h"
