@@ -33,10 +33,10 @@ for i in $(seq 200); do printf 'key-%d\tvalue %d\n' "$i" $((i * i)); done >"$TES
 printf 'a key of several words\tfound\n' >>"$TEST_TMPDIR/records.tsv"
 scripts/local-chain create "$chain" --parties 3 --port "$port" --protect lookup \
   --rounds 'onions_window_s: 30 onions_count: 8 queries_window_s: 20 queries_count: 8 answers_window_s: 30' \
-  -- --tsv "$TEST_TMPDIR/records.tsv" --name squares --row-bytes 128 >/dev/null
+  -- --tsv "$TEST_TMPDIR/records.tsv" --name squares --row-bytes 128 --room-percent 10 >/dev/null
 
-# The next epoch keeps every key's row: some of the new keys have no room.
-for i in $(seq 60); do printf 'new-%d\tvalue\n' "$i"; done >>"$TEST_TMPDIR/records.tsv"
+# The next epoch keeps every key's row. Some of the new keys, whose records are the longest, have no room.
+for i in $(seq 60); do printf 'new-%d\ta value of many more bytes\n' "$i"; done >>"$TEST_TMPDIR/records.tsv"
 shoal() { src/shoal/shoal "$@" >/dev/null 2>>"$TEST_TMPDIR/shoal.log" || fail "$(tail -n 1 "$TEST_TMPDIR/shoal.log")"; }
 trust=(--roster "$chain/roster.textproto" --pinned "$chain/pinned.textproto")
 shoal table build --tsv "$TEST_TMPDIR/records.tsv" --previous "$chain/table" --keep-rows \

@@ -98,6 +98,13 @@ class UnverifiedError(UntrustedError):
     code = 16
 
 
+class UnknownKeyError(ShoalError):
+    """The value of a result was asked for that is unknown: the key may be in the table or not. Nothing went wrong. Do
+    not ask again before you would have done so anyway."""
+
+    code = 14
+
+
 class BusyError(ShoalError):
     """Another lookup uses the state: another client of this process, or another process."""
 

@@ -116,6 +116,28 @@ TEST_F(HandleTest, OneResultForEachKeyInOrder) {
   EXPECT_EQ(State().ledger.submissions(), 2u);
 }
 
+// A key whose row has no room for it is neither absent nor failed.
+TEST_F(HandleTest, AKeyWithoutRoomIsUnknown) {
+  frontend_.NextEpoch(360, /*keep_rows=*/true);
+  frontend_.OpenRound();
+  const auto handle = Open();
+  std::vector<std::string> keys;
+  for (size_t i = 0; i < 360; ++i) keys.push_back(FakeFrontend::Key(i));
+  const auto answers = LookUp(*handle, keys);
+  SHOAL_ASSERT_OK(answers);
+  EXPECT_EQ((*answers)->failed(), 0u);
+  size_t unknown = 0;
+  for (size_t i = 0; i < 360; ++i) {
+    const Answers::Answer answer = (*answers)->Get(i);
+    EXPECT_NE(answer.outcome, Outcome::kAbsent);
+    if (answer.outcome != Outcome::kUnknown) continue;
+    ++unknown;
+    EXPECT_TRUE(answer.value.empty());
+    EXPECT_EQ(answer.error, nullptr);
+  }
+  EXPECT_EQ(unknown, 360 - frontend_.table().manifest().content().records());
+}
+
 TEST_F(HandleTest, AnAnswerThatDoesNotVerifyIsSaidOfItsKeysAlone) {
   frontend_.OpenRound();
   std::set<uint32_t> spoilt;

@@ -256,7 +256,10 @@ shoal_code shoal_lookup(shoal_client* client, const shoal_bytes* keys, size_t co
 enum {
   SHOAL_FOUND = 1,
   SHOAL_ABSENT = 2, /* proved: the table has no such key */
-  SHOAL_FAILED = 3  /* no verified answer; do not ask again because of it */
+  SHOAL_FAILED = 3, /* no verified answer; do not ask again because of it */
+  /* Verified, and not absent: the row of the key is full, and may lack it. It is known once the
+   * parties place all keys anew. Do not ask again before you would have done so anyway. */
+  SHOAL_UNKNOWN = 4
 };
 typedef struct shoal_result {
   int outcome;
