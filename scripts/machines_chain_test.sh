@@ -44,13 +44,6 @@ create() {
   port=$((port + 400))
   began+=("$dir")
 }
-# begin MACHINES: one that serves.
-begin() {
-  chain_began=$SECONDS
-  create "$1"
-  scripts/local-chain start "$dir" || fail "$1: does not start"
-}
-
 # begin_late: a chain of 2 2, in which a machine of party 2 takes long to read its table. So long no machine's head serves:
 # it would sign rounds that its other machine cannot take.
 begin_late() {
@@ -72,6 +65,21 @@ begin_late() {
   exec 3>&-
   wait "$starting" || fail "party 2 does not start"
   scripts/local-chain start-party "$dir" 1 || fail "party 1 does not start"
+}
+# wrong_key: the other machine of party 1 has another machines.key than the head. The launcher ends with an exit code after
+# which a service manager does not start the party again, and says which file is wrong.
+wrong_key() {
+  local key=$dir/party-1.machines/machines.key code=0
+  cp -p "$key" "$TMPDIR/machines.key"
+  head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$key"
+  # shellcheck disable=SC2016  # for the machine's own shell
+  scripts/party-machines --network 127.0.0.0/8 --ports "$(cat "$dir/party-1.mpi-ports")" --host localhost --host localhost -- \
+    /bin/sh -c 'exec "$1" --config "$2$([ "$OMPI_COMM_WORLD_RANK" = 0 ] || echo .machine-1).textproto"' sh \
+    "$SHOAL_BIN/shoald/machines/shoald-machines" "$dir/party-1" >"$TMPDIR/said" 2>&1 || code=$?
+  [ "$code" = 3 ] || fail "a wrong machines.key: exit code $code, not 3: $(cat "$TMPDIR/said")"
+  grep -qE 'machines.key: .*machine [01] has another secret than this machine' "$TMPDIR/said" ||
+    fail "a wrong machines.key: nothing is said of it: $(cat "$TMPDIR/said")"
+  cp -p "$TMPDIR/machines.key" "$key"
 }
 # Ends it: all machines in good order.
 finish() {
@@ -223,7 +231,10 @@ chains=("$@")
 [ "$#" -gt 0 ] || chains=("1 2" "2 1" "2 3 1" "killed 2 2")
 for chain in "${chains[@]}"; do
   if [ "$chain" = "${chain#killed }" ]; then
-    begin "$chain"
+    chain_began=$SECONDS
+    create "$chain"
+    [ "$chain" != "2 1" ] || wrong_key
+    scripts/local-chain start "$dir" || fail "$chain: does not start"
     serve first
     [ "$chain" != "1 2" ] || refuse_old
     if [ "$chain" = "2 1" ]; then

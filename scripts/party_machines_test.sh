@@ -78,6 +78,12 @@ expect() {
   [ "$code" -eq "$want" ] || fail "exit code $code, not $want: $*: $(cat "$TMPDIR/said")"
 }
 expect 0 scripts/party-machines --help
+# A daemon that does not come up, for which mpirun waits for ever.
+printf '#!/bin/sh\nexit 0\n' >"$TMPDIR/no-agent"
+chmod +x "$TMPDIR/no-agent"
+expect 1 timeout -k 1 60 scripts/party-machines --host localhost --host 127.0.0.3 "${on_this_host[@]}" \
+  --agent "$TMPDIR/no-agent" --start-within 3 -- /bin/true
+grep -q 'started no machine within 3 s' "$TMPDIR/said" || fail "a daemon that does not come up: $(cat "$TMPDIR/said")"
 expect 2 scripts/party-machines
 expect 2 scripts/party-machines --host a
 expect 2 scripts/party-machines --host '-x' -- /bin/true

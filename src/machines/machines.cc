@@ -21,9 +21,9 @@ namespace {
 constexpr size_t kChunkBytes = Transport::kMaxChunkBytes - ChunkSeal::kTagBytes;  // unsealed
 // A transfer is the content's length, the content, and zeros up to the bound.
 constexpr size_t kLengthBytes = 8;
-// A greeting is random bytes and their MAC.
-constexpr size_t kRandomBytes = 32;
-constexpr size_t kGreetingBytes = kRandomBytes + sizeof(Digest);
+// A greeting is random bytes, their MAC, and the name of the secret.
+constexpr size_t kRandomBytes = 32, kMacEnd = kRandomBytes + sizeof(Digest);
+constexpr size_t kGreetingBytes = kMacEnd + sizeof(uint64_t);
 
 Seed KeyFrom(Digest digest) {
   Seed key(digest);
@@ -32,14 +32,25 @@ Seed KeyFrom(Digest digest) {
 }
 
 // Round and job are in the key.
-Bytes Greeting(BytesView round_key, uint32_t rank, uint32_t count, BytesView random) {
+Bytes Greeting(BytesView round_key, uint32_t rank, uint32_t count, BytesView random,
+               uint64_t secret_name) {
   Bytes greeting(random.begin(), random.end());
   Append(greeting, Transcript("shoal machines greeting v1", round_key)
                        .U64(rank)
                        .U64(count)
                        .Blob(random)
                        .Finish());
+  AppendLe(greeting, secret_name);
   return greeting;
+}
+
+// Of two greetings of equal length that are not equal: whether they come of different secrets. A
+// byte that was altered on its way changes either the name or what the MAC is about.
+bool OfAnotherSecret(BytesView came, BytesView expected) {
+  const auto differ = [&](size_t from, size_t end) {
+    return !std::ranges::equal(came.subspan(from, end - from), expected.subspan(from, end - from));
+  };
+  return differ(kMacEnd, kGreetingBytes) && differ(kRandomBytes, kMacEnd);
 }
 
 }  // namespace
@@ -47,6 +58,11 @@ Bytes Greeting(BytesView round_key, uint32_t rank, uint32_t count, BytesView ran
 Seed RoundKey(BytesView party_secret, const Digest& round_id, const Digest& job) {
   return KeyFrom(
       Transcript("shoal machines round v1", party_secret).Blob(round_id).Blob(job).Finish());
+}
+
+uint64_t SecretName(BytesView party_secret) {
+  return LoadLe<uint64_t>(
+      Transcript("shoal machines secret name v1", party_secret).Finish().data());
 }
 
 // One direction of one link in one call.
@@ -266,7 +282,8 @@ absl::Status Machines::Greet() {
     const MutexLock lock(mutex_);
     random_->Fill(random[rank()]);
   }
-  const Bytes mine = Greeting(round_key_.view(), rank(), count(), random[rank()]);
+  const Bytes mine =
+      Greeting(round_key_.view(), rank(), count(), random[rank()], options_.secret_name);
   std::vector<Transfer> transfers;
   for (uint32_t other = 0; other < count(); ++other) {
     if (other == rank()) continue;
@@ -286,10 +303,15 @@ absl::Status Machines::Greet() {
            if (came->size() == kGreetingBytes) {
              std::copy_n(came->begin(), kRandomBytes, random[other].begin());
            }
-           const Bytes expected = Greeting(round_key_.view(), other, count(), random[other]);
+           const Bytes expected =
+               Greeting(round_key_.view(), other, count(), random[other], options_.secret_name);
            if (came->size() == expected.size() &&
                sodium_memcmp(came->data(), expected.data(), expected.size()) == 0) {
              return Moved::kLastChunk;
+           }
+           if (came->size() == expected.size() && OfAnotherSecret(*came, expected)) {
+             return absl::UnauthenticatedError(absl::StrCat(
+                 "machine ", other, " has another secret than this machine, ", rank()));
            }
            return absl::DataLossError(absl::StrCat("a greeting that is not from machine ", other,
                                                    " of ", count(), " in this round"));

@@ -15,7 +15,7 @@
 //
 // All machines make the same calls in the same order. Each call is an exchange with a number.
 // Before the first one, every machine tells all others 32 random bytes, from which all keys are
-// made.
+// made, and the name of its secret.
 //
 // Beside the exchanges, each machine gives each other one a sealed sign of life every few seconds
 // from the first to the last moment of this object, whether it computes or waits: so one that
@@ -59,6 +59,8 @@ inline Run RunOf(uint64_t items, uint32_t rank, uint32_t count) {
 // machines.
 Seed RoundKey(BytesView party_secret, const Digest& round_id, const Digest& job);
 
+uint64_t SecretName(BytesView party_secret);
+
 // One machine's view of all. Thread-compatible, but for GiveUp and GiveSignOfLife. After an error
 // no call of this object succeeds: the round can only end.
 class Machines {
@@ -70,6 +72,10 @@ class Machines {
     // works for its own sources and sinks. Also, a machine gives up when no sign of life at all has
     // come from another one for so long. At least 3 * kSignPeriodS.
     uint64_t progress_limit_s = 30;
+    // Names the party's secret, from which the round key is made, and tells nothing else of it
+    // (SecretName): so machines that have different secrets know that this is why they do not
+    // understand each other.
+    uint64_t secret_name = 0;
     // In tests with a clock of their own, nothing calls GiveSignOfLife but the test.
     bool signs_by_hand = false;
   };
@@ -121,6 +127,7 @@ class Machines {
   //                       sends anything of this exchange; or it gives less or more than its size
   //   DATA_LOSS           a chunk that does not open, or has a wrong length
   //   UNAVAILABLE         a machine has died or given up
+  //   UNAUTHENTICATED     in the first call: a machine has another secret
   //   DEADLINE_EXCEEDED   no progress
   // and those of the sources and of the sink. After an error this machine gives up. The same call
   // may then have succeeded at others, or still do so where all has come already. Their next calls

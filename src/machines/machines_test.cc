@@ -29,7 +29,7 @@ using shoal::testing::StatusIs;
 using shoal::testing::TestRandom;
 
 constexpr uint64_t kMost = 700'000;  // several chunks
-constexpr size_t kGreeting = 64;     // the first chunk from each machine to each
+constexpr size_t kGreeting = 72;     // the first chunk from each machine to each
 
 // What machine `from` sends to machine `to`: from nothing to all that may go.
 Bytes Content(uint32_t from, uint32_t to) {

@@ -172,14 +172,13 @@ absl::Status Control::TryTick() {
   {
     const MutexLock lock(mutex_);
     last_tick_ = std::chrono::steady_clock::now();
-    if (!std::exchange(ticked_, true)) {
-      machines_->LimitWork(kLateLimitS);
-      changed_.NotifyAll();
-    }
   }
   bool last = false;
   for (uint32_t rank = 0; rank < machines_->count(); ++rank) {
     SHOAL_ASSIGN_OR_RETURN(const wire::Control said, wire::DecodeControl(all[rank]));
+    if (options_.epochs_said) {
+      options_.epochs_said(rank, {said.epochs().begin(), said.epochs().end()});
+    }
     if (rank == 0) {
       last = said.last();
       if (said.results_size() + said.counts_size() > 0) return Spoiled(rank, "results of the head");
@@ -197,6 +196,13 @@ absl::Status Control::TryTick() {
       if (is_head()) SHOAL_RETURN_IF_ERROR(TakeResults(rank, said));
     }
   }
+  {
+    const MutexLock lock(mutex_);
+    if (!std::exchange(ticked_, true)) {
+      machines_->LimitWork(kLateLimitS);
+      changed_.NotifyAll();
+    }
+  }
   if (!last) return absl::OkStatus();
   machines_->Finish();
   {
@@ -208,8 +214,17 @@ absl::Status Control::TryTick() {
   return absl::OkStatus();
 }
 
-wire::Control Control::ComposeOrders() {
+wire::Control Control::Begin() const {
   wire::Control out;
+  if (options_.epochs == nullptr) return out;
+  const std::vector<uint64_t> epochs = options_.epochs();
+  SHOAL_CHECK(epochs.size() <= kMostEpochs);
+  out.mutable_epochs()->Add(epochs.begin(), epochs.end());
+  return out;
+}
+
+wire::Control Control::ComposeOrders() {
+  wire::Control out = Begin();
   {
     const MutexLock lock(mutex_);
     while (!to_send_.empty() && Add(to_send_.front(), out, &wire::Control::mutable_orders)) {
@@ -234,7 +249,7 @@ wire::Control Control::ComposeOrders() {
 }
 
 wire::Control Control::ComposeResults() {
-  wire::Control out;
+  wire::Control out = Begin();
   std::set<uint32_t> counted;  // rounds whose counts are in `out`
   // False if there is no room for them.
   const auto add_counts = [&](uint32_t number, const Digest& id) {

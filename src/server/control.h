@@ -34,6 +34,8 @@ namespace shoal::server {
 // Thread-safe.
 class Control {
  public:
+  static constexpr size_t kMostEpochs = wire::kMostControlEntries;
+
   // What is not set, is not done. Callbacks may take their time only where that is said: the next
   // tick waits for the others. None may call Stop or destroy the object.
   struct Options {
@@ -46,6 +48,12 @@ class Control {
     std::function<absl::Status(const Digest& round_id, const wire::RoundOrder& order)> obey;
     // At party 1's others: what their clients have of a round that is open.
     std::function<void(const Digest& round_id, wire::MachineCounts& counts)> count;
+
+    // Of which epochs of the table rounds can be opened here; the last one at the head is that of
+    // its next rounds. Rising, kMostEpochs at most (checked). Asked in every tick.
+    std::function<std::vector<uint64_t>()> epochs;
+    // What machine `rank` has said of that, in every tick; of all machines, this one too.
+    std::function<void(uint32_t rank, std::vector<uint64_t> epochs)> epochs_said;
 
     // At the head: a round could not be opened at another machine, and should end. May take long.
     std::function<void(const Digest& round_id, const absl::Status& why)> failed;
@@ -76,7 +84,8 @@ class Control {
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
-  // Waits until all machines have an object like this one. UNAVAILABLE if ticks have ended before.
+  // Waits until all machines have an object like this one, and what they said in their first tick
+  // was taken. UNAVAILABLE if ticks have ended before.
   absl::Status AwaitFirstTick();
   // Since the last tick was done, or since this object was made.
   std::chrono::steady_clock::duration SinceTick() const;
@@ -126,6 +135,8 @@ class Control {
 
   bool is_head() const { return machines_->rank() == 0; }
   absl::Status TryTick();
+  // With what all machines say.
+  wire::Control Begin() const;
   wire::Control ComposeOrders() ABSL_LOCKS_EXCLUDED(mutex_);
   wire::Control ComposeResults() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status TakeResults(uint32_t rank, const wire::Control& said) ABSL_LOCKS_EXCLUDED(mutex_);

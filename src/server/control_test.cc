@@ -423,7 +423,7 @@ class AMachineThatSays {
 };
 
 TEST(ControlMessagesTest, WhatNoMachineSaysIsRefused) {
-  wire::Control result, counts, step, open, out_of_turn, last, told_before;
+  wire::Control result, counts, step, open, out_of_turn, last, told_before, epochs;
   result.add_results()->set_number(1);
   counts.add_counts()->set_round(1);
   wire::RoundOrder& order = *step.add_orders();
@@ -436,6 +436,8 @@ TEST(ControlMessagesTest, WhatNoMachineSaysIsRefused) {
   out_of_turn.mutable_orders(0)->set_number(2);
   last.set_last(true);
   told_before.set_told_before(true);
+  epochs.add_epochs(3);
+  epochs.add_epochs(7);
   constexpr auto kDataLoss = absl::StatusCode::kDataLoss;
   EXPECT_THAT(AMachineThatSays::Of(1, result), StatusIs(kDataLoss, "of no order"));
   EXPECT_THAT(AMachineThatSays::Of(1, open), StatusIs(kDataLoss, "another than the head"));
@@ -447,6 +449,11 @@ TEST(ControlMessagesTest, WhatNoMachineSaysIsRefused) {
   EXPECT_THAT(AMachineThatSays::Of(0, out_of_turn), StatusIs(kDataLoss, "out of turn"));
   SHOAL_EXPECT_OK(AMachineThatSays::Of(0, open));
   SHOAL_EXPECT_OK(AMachineThatSays::Of(0, last));
+  SHOAL_EXPECT_OK(AMachineThatSays::Of(0, epochs));
+  SHOAL_EXPECT_OK(AMachineThatSays::Of(1, epochs));
+  epochs.add_epochs(7);
+  EXPECT_THAT(AMachineThatSays::Of(1, epochs),
+              StatusIs(absl::StatusCode::kInvalidArgument, "do not rise"));
 }
 
 }  // namespace

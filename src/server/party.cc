@@ -38,6 +38,9 @@ constexpr std::chrono::milliseconds kBetweenWords(250);
 // What a machine of several says of its part of a call: nothing yet, or how it ended.
 using Said = std::optional<absl::Status>;
 constexpr size_t kMostSaidBytes = 1 + 200;
+// An order that the head has given before it took a newer epoch of the table has come and is done
+// after so long, many times over.
+constexpr uint64_t kOrdersArriveWithinS = 10;
 
 Bytes EncodeSaid(const Said& said) {
   Bytes out(1);
@@ -469,13 +472,54 @@ absl::Status Party::TakeEpoch(TableEpoch next) {
   const MutexLock taking(take_mutex_);
   SHOAL_RETURN_IF_ERROR(CheckEpoch(next));
   SHOAL_RETURN_IF_ERROR(CheckTable(next, roster(), is_backend()));
+  if (rank() > 0) {
+    const MutexLock lock(table_mutex_);
+    if (kept_.size() == kMostKept) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("this machine keeps the table's epochs ", kept_.front().epoch->epoch, " to ",
+                       table_->epoch, ", as its head has taken none of the later ones"));
+    }
+  }
   SHOAL_RETURN_IF_ERROR(CommitTable(next, journal_));
   auto shared = std::make_shared<const TableEpoch>(std::move(next));
   const MutexLock lock(table_mutex_);
   std::erase_if(earlier_, [](const auto& epoch) { return epoch.expired(); });
   earlier_.push_back(table_);
+  if (rank() > 0) kept_.push_back({table_});
   table_ = std::move(shared);
   return absl::OkStatus();
+}
+
+std::vector<uint64_t> Party::OpenableEpochs() const {
+  const MutexLock lock(table_mutex_);
+  std::vector<uint64_t> epochs;
+  for (const Kept& kept : kept_) epochs.push_back(kept.epoch->epoch);
+  epochs.push_back(table_->epoch);
+  return epochs;
+}
+
+void Party::HeadHas(uint64_t epoch) {
+  const uint64_t now_s = clock_->SteadySeconds();
+  std::vector<Kept> dropped;  // without the lock, as there may be much memory behind it
+  const MutexLock lock(table_mutex_);
+  std::erase_if(kept_, [&](Kept& kept) {
+    if (kept.epoch->epoch >= epoch) return false;
+    if (!kept.passed_s.has_value()) kept.passed_s = now_s;
+    if (now_s - *kept.passed_s < kOrdersArriveWithinS) return false;
+    dropped.push_back(std::move(kept));
+    return true;
+  });
+}
+
+absl::StatusOr<std::shared_ptr<const TableEpoch>> Party::TableOf(
+    const wire::RoundHeader& header) const {
+  const MutexLock lock(table_mutex_);
+  if (header.manifest_digest() == AsText(table_->facts.manifest_digest)) return table_;
+  for (const Kept& kept : kept_) {
+    if (header.manifest_digest() == AsText(kept.epoch->facts.manifest_digest)) return kept.epoch;
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "machine ", rank(), " has another epoch of the table than its head: ", table_->epoch));
 }
 
 absl::Status Party::CheckNewest(const TableEpoch& epoch) const {
@@ -511,11 +555,11 @@ absl::StatusOr<RoundContext> Party::MakeWholeContext(const wire::RoundHeader& he
 }
 
 absl::StatusOr<wire::RoundHeader> Party::ExtendDraft(const wire::RoundHeader& draft) {
-  if (options_.machines.hear_each_other != nullptr) {
-    SHOAL_RETURN_IF_ERROR(options_.machines.hear_each_other());
-  }
   const uint64_t now_s = clock_->NowSeconds();
   const std::shared_ptr<const TableEpoch> table = this->table();
+  if (options_.machines.ready != nullptr) {
+    SHOAL_RETURN_IF_ERROR(options_.machines.ready(table->epoch));
+  }
   if (draft.roster_digest() == AsText(roster().digest()) &&
       draft.manifest_digest().size() == sizeof(Digest) &&
       draft.manifest_digest() != AsText(table->facts.manifest_digest)) {
@@ -679,11 +723,7 @@ absl::Status Party::Open(const RoundOpening& opening) {
 absl::Status Party::Open(const RoundOpening& opening, const Digest& id,
                          const std::shared_ptr<machines::Machines>& machines) {
   const wire::RoundHeader& header = opening.header.header();
-  const std::shared_ptr<const TableEpoch> table = this->table();
-  if (header.manifest_digest() != AsText(table->facts.manifest_digest)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "machine ", rank(), " has another epoch of the table than its head: ", table->epoch));
-  }
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const TableEpoch> table, TableOf(header));
   SHOAL_RETURN_IF_ERROR(
       round::CheckHeader(header, roster().size(), roster(), table->facts, clock_->NowSeconds()));
   RoundSecrets secrets(opening.root.Clone());

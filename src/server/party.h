@@ -72,6 +72,8 @@ inline constexpr uint64_t kDraftLifetimeS = 120;
 // the lists back cannot make the party keep the round's secrets until they expire.
 inline constexpr uint64_t kUnheardLimitS = 60;
 
+// Earlier epochs of the table that a machine keeps because its head has no newer one.
+inline constexpr size_t kMostKept = 8;
 // A try of a stage, on which the machines of a party of several agree before they begin. Not looked
 // at otherwise.
 struct StageTry {
@@ -98,9 +100,9 @@ struct PartyMachines {
   // At the head of several: the others are to open this round; to end it. Quick, and must not call
   // the party.
   std::function<void(const RoundOpening& opening)> opened = nullptr;
-  // The same: an error while they do not hear each other. No round is drafted then, as it could
-  // only fail. Quick, and must not call the party.
-  std::function<absl::Status()> hear_each_other = nullptr;
+  // The same: an error while they do not hear each other, or cannot open rounds of this epoch of
+  // the table. No round is drafted then, as it could only fail. Quick, and must not call the party.
+  std::function<absl::Status(uint64_t epoch)> ready = nullptr;
   std::function<void(const Digest& round_id)> ended = nullptr;
 };
 
@@ -165,13 +167,28 @@ class Party {
   // had. Errors: those of CheckEpoch; INVALID_ARGUMENT if the backend's answers do not fit;
   // FAILED_PRECONDITION if the journal has another content of that epoch; those of the journal's
   // storage.
+  //
+  // The head of several machines is to take an epoch when all others have it: they can open rounds
+  // of the earlier ones until the head has a newer one. RESOURCE_EXHAUSTED at another machine that
+  // keeps kMostKept earlier epochs already.
   absl::Status TakeEpoch(TableEpoch next) ABSL_LOCKS_EXCLUDED(table_mutex_, take_mutex_);
+
+  // Of which epochs this machine can open rounds, rising. At the head that is the newest one.
+  std::vector<uint64_t> OpenableEpochs() const ABSL_LOCKS_EXCLUDED(table_mutex_);
+  // At a machine that is not the head: the head drafts rounds of this epoch from now on. To be
+  // called again and again: earlier epochs are kept for a while, as the head's orders to open what
+  // it has signed may be under way.
+  void HeadHas(uint64_t epoch) ABSL_LOCKS_EXCLUDED(table_mutex_);
+  // The epoch that a header names, if rounds of it can be opened here. FAILED_PRECONDITION
+  // otherwise.
+  absl::StatusOr<std::shared_ptr<const TableEpoch>> TableOf(const wire::RoundHeader& header) const
+      ABSL_LOCKS_EXCLUDED(table_mutex_);
 
   // Returns the previous party's draft (at party 1 its own, without keys) with this party's onion
   // key added. INVALID_ARGUMENT or UNAUTHENTICATED for a draft that
   // an honest party does not sign; FAILED_PRECONDITION for a counter that was used, or for another
   // epoch of the table than this party's; RESOURCE_EXHAUSTED when too many rounds are open; the
-  // error of PartyMachines::hear_each_other.
+  // error of PartyMachines::ready.
   absl::StatusOr<wire::RoundHeader> ExtendDraft(const wire::RoundHeader& draft)
       ABSL_LOCKS_EXCLUDED(mutex_, draft_mutex_);
 
@@ -378,6 +395,13 @@ class Party {
   std::shared_ptr<const TableEpoch> table_ ABSL_GUARDED_BY(table_mutex_);
   // Epochs before it, as long as rounds keep them.
   std::vector<std::weak_ptr<const TableEpoch>> earlier_ ABSL_GUARDED_BY(table_mutex_);
+  // At a machine that is not the head: the earlier epochs of which the head may still open rounds,
+  // rising, and since when it has a newer one.
+  struct Kept {
+    std::shared_ptr<const TableEpoch> epoch;
+    std::optional<uint64_t> passed_s = std::nullopt;  // on the steady clock
+  };
+  std::vector<Kept> kept_ ABSL_GUARDED_BY(table_mutex_);
 
   Mutex draft_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held by ExtendDraft, over the journal's disk
   // Held briefly: I/O threads take it.

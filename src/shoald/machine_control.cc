@@ -1,6 +1,8 @@
 #include "src/shoald/machine_control.h"
 
+#include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,12 +17,16 @@ namespace {
 // How long after the head has told a state clients are shown it: two ticks, so that a machine that
 // hears of it later shows it at the same moment.
 constexpr uint64_t kTicksUntilShown = 2;
+constexpr std::chrono::seconds kWhoKnowsWhyEndsWithin(2);
+// In a wait that somebody may call off.
+constexpr std::chrono::milliseconds kBetweenLooks(100);
 
 // A round's machines and the lane over which they talk.
 struct Joined {
   Joined(std::unique_ptr<machines::Transport> link, Seed key, const Clock* clock,
-         RandomSource* random)
-      : lane(std::move(link)), machines(lane.get(), std::move(key), clock, random, {}) {}
+         RandomSource* random, uint64_t secret_name)
+      : lane(std::move(link)),
+        machines(lane.get(), std::move(key), clock, random, {.secret_name = secret_name}) {}
   const std::unique_ptr<machines::Transport> lane;
   machines::Machines machines;
 };
@@ -48,14 +54,30 @@ server::Counts FromWire(const wire::MachineCounts& counts) {
 absl::StatusOr<std::shared_ptr<machines::Machines>> MachineLinks::Join(uint32_t number,
                                                                        const Digest& round_id) {
   SHOAL_ASSIGN_OR_RETURN(std::unique_ptr<machines::Transport> lane, job_->OpenLane(number));
-  auto joined = std::make_shared<Joined>(
-      std::move(lane), machines::RoundKey(secret_.view(), round_id, job_->id()), clock_, random_);
+  auto joined = std::make_shared<Joined>(std::move(lane),
+                                         machines::RoundKey(secret_.view(), round_id, job_->id()),
+                                         clock_, random_, machines::SecretName(secret_.view()));
   machines::Machines* const machines = &joined->machines;
   return std::shared_ptr<machines::Machines>(std::move(joined), machines);
 }
 
+absl::Status CallRoll(machines::Machines& control, const std::string& keys_directory) {
+  const absl::Status all = control.Gather("roll call", {}, 0).status();
+  if (absl::IsUnauthenticated(all)) {
+    return absl::UnauthenticatedError(
+        absl::StrCat(keys_directory, "/machines.key: ", all.message(),
+                     ": give every machine the directory of keys that `shoal keys machine` makes "
+                     "from the head's, and start again"));
+  }
+  if (all.ok()) return all;
+  if (absl::IsUnavailable(all)) std::this_thread::sleep_for(kWhoKnowsWhyEndsWithin);
+  return absl::UnavailableError(all.message());
+}
+
 MachineControl::MachineControl(machines::Machines* machines, Options options)
-    : options_(std::move(options)), control_(machines, ControlOptions()) {}
+    : options_(std::move(options)),
+      count_(machines->count()),
+      control_(machines, ControlOptions()) {}
 
 MachineControl::~MachineControl() = default;
 
@@ -68,14 +90,23 @@ server::Control::Options MachineControl::ControlOptions() {
   control.failed = [this](const Digest& id, const absl::Status& why) {
     spdlog::error("a round could not be opened at all machines: {}", why.ToString());
     options_.party->End(id).IgnoreError();
+    if (options_.not_opened) options_.not_opened(why);
+  };
+  control.epochs = [party = options_.party] { return party->OpenableEpochs(); };
+  control.epochs_said = [this](uint32_t rank, std::vector<uint64_t> epochs) {
+    if (options_.party->rank() > 0) {
+      if (rank == 0 && !epochs.empty()) options_.party->HeadHas(epochs.back());
+      return;
+    }
+    const MutexLock lock(mutex_);
+    epochs_[rank] = std::move(epochs);
+    changed_.NotifyAll();
   };
   control.ended = [this](const absl::Status& why) {
     if (!why.ok()) {
       // The likely reason where nobody alters what passes.
       const absl::string_view hint =
-          absl::IsDataLoss(why) ? " (is machines.key the same on all machines, and are all "
-                                  "of the same version?)"
-                                : "";
+          absl::IsDataLoss(why) ? " (are all machines of the same version?)" : "";
       spdlog::critical("the party's machines have to end: {}{}", why.ToString(), std::string(hint));
     }
     {
@@ -151,10 +182,12 @@ absl::Status MachineControl::Open(const wire::RoundOrder& order) {
   SHOAL_RETURN_IF_ERROR(
       party.Open({order.round(), header, Seed(AsBytes(order.open().root_seed()))}));
   if (options_.own == nullptr) return absl::OkStatus();
+  SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const server::TableEpoch> table,
+                         party.TableOf(header.header()));
   // Party 1 signs last: its header has all signatures.
-  SHOAL_ASSIGN_OR_RETURN(const round::Round round,
-                         round::Round::Verify(header, party.roster(), party.table()->facts,
-                                              options_.clock->NowSeconds()));
+  SHOAL_ASSIGN_OR_RETURN(
+      const round::Round round,
+      round::Round::Verify(header, party.roster(), table->facts, options_.clock->NowSeconds()));
   return options_.own->Open(round);
 }
 
@@ -166,9 +199,35 @@ void MachineControl::Opened(const server::RoundOpening& opening) {
   control_.Open(opening.number, opening.header, opening.root);
 }
 
-absl::Status MachineControl::HearEachOther() const {
-  if (control_.SinceTick() <= options_.heard_within) return absl::OkStatus();
-  return absl::UnavailableError("the party's machines do not hear each other");
+absl::Status MachineControl::ReadyFor(uint64_t epoch) const {
+  if (control_.SinceTick() > options_.heard_within) {
+    return absl::UnavailableError("the party's machines do not hear each other");
+  }
+  const MutexLock lock(mutex_);
+  return CheckEpochLocked(epoch);
+}
+
+absl::Status MachineControl::CheckEpochLocked(uint64_t epoch) const {
+  for (uint32_t rank = 1; rank < count_; ++rank) {
+    const auto found = epochs_.find(rank);
+    const std::vector<uint64_t> none, &epochs = found == epochs_.end() ? none : found->second;
+    if (std::ranges::find(epochs, epoch) != epochs.end()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "machine ", rank, " of the party does not have epoch ", epoch, " of the table, but epoch ",
+        epochs.empty() ? "none" : absl::StrCat(epochs.back()),
+        ": put the same table there, and have all machines take it (SIGHUP to the launcher)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MachineControl::AwaitEpoch(uint64_t epoch, const std::function<bool()>& cancelled) {
+  const MutexLock lock(mutex_);
+  for (;;) {
+    const absl::Status all = CheckEpochLocked(epoch);
+    if (all.ok() || why_ended_.has_value()) return all.ok() ? all : *why_ended_;
+    if (cancelled()) return absl::CancelledError(all.message());
+    changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kBetweenLooks);
+  }
 }
 
 absl::Status MachineControl::OpenAtAll(const round::Round& round,

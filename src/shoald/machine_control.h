@@ -6,8 +6,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -63,6 +66,13 @@ class MachineLinks {
   RandomSource* const random_;
 };
 
+// Compares the machines' secrets, in the first call of control's machines. To be called as soon as
+// they are joined, when all processes of the job have just started. UNAUTHENTICATED, naming the
+// file, if another machine has another secret: a start from the same files could only fail again.
+// Any other error is UNAVAILABLE. Returns some seconds after the others, if it was these that found
+// something: a job has the exit code of the process that ends first.
+absl::Status CallRoll(machines::Machines& control, const std::string& keys_directory);
+
 // Control at one machine: at the head it passes orders, at the others it does them. Thread-safe.
 class MachineControl final : public Orders {
  public:
@@ -74,6 +84,9 @@ class MachineControl final : public Orders {
     OwnSteps* own = nullptr;
     // Called once, when no order can come any more: the process is to end.
     std::function<void()> ended = nullptr;
+    // At the head: a round that it had signed could not be opened at another machine, and has
+    // ended. May be empty.
+    std::function<void(const absl::Status& why)> not_opened = nullptr;
     std::chrono::milliseconds period{250};
     // Machines that come to no tick for so long do not hear each other. A link that is dead ends
     // the job much later (machines::Machines::Options).
@@ -92,8 +105,13 @@ class MachineControl final : public Orders {
   // At the head, for its party: server::PartyMachines::opened and ended.
   void Opened(const server::RoundOpening& opening);
   void Ended(const Digest& round_id) { control_.End(round_id); }
-  // The same: server::PartyMachines::hear_each_other.
-  absl::Status HearEachOther() const;
+  // The same: server::PartyMachines::ready.
+  absl::Status ReadyFor(uint64_t epoch) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // At the head, before it takes an epoch of the table: waits until all others can open rounds of
+  // it. CANCELLED as soon as `cancelled` says so, which is asked often; the error that has ended
+  // control.
+  absl::Status AwaitEpoch(uint64_t epoch, const std::function<bool()>& cancelled)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Status OpenAtAll(const round::Round& round,
                          const std::function<absl::Status()>& own) override;
@@ -110,15 +128,20 @@ class MachineControl final : public Orders {
 
  private:
   server::Control::Options ControlOptions();
+  // OK if all others can open rounds of this epoch; else FAILED_PRECONDITION, naming one.
+  absl::Status CheckEpochLocked(uint64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // How long after a machine has heard of something its clients are shown it.
   uint64_t ShownAfterMs() const;
   absl::Status Obey(const Digest& round_id, const wire::RoundOrder& order);
   absl::Status Open(const wire::RoundOrder& order);
 
   const Options options_;
-  Mutex mutex_;
+  const uint32_t count_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::optional<absl::Status> why_ended_ ABSL_GUARDED_BY(mutex_);
+  // At the head: of which epochs the others can open rounds, by rank.
+  std::map<uint32_t, std::vector<uint64_t>> epochs_ ABSL_GUARDED_BY(mutex_);
   TaskGroup noise_;  // that is made ahead of time
   server::Control control_;
 };

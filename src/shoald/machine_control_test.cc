@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "src/base/check.h"
@@ -119,11 +120,14 @@ class Job {
   absl::Status ended(uint32_t rank) { return control(rank).AwaitEnd(100s); }
 
   absl::StatusOr<round::Round> Announce() {
+    // As the program does, which has no driver before.
+    SHOAL_RETURN_IF_ERROR(control(0).AwaitAll());
     SHOAL_ASSIGN_OR_RETURN(const wire::RoundHeader draft, frontend(0).NewDraft());
     SHOAL_ASSIGN_OR_RETURN(const wire::SignedHeader header,
                            machines_[0]->node->Propose(draft, frontend(0).Live()));
-    return round::Round::Verify(header, *roster_, table_.table(), clock_.NowSeconds());
+    return round::Round::Verify(header, *roster_, party(0).table()->facts, clock_.NowSeconds());
   }
+  absl::Status TakeAtBackend(uint64_t epoch) { return backend_->TakeEpoch(table_.Epoch(epoch, 2)); }
   // Waits until clients of this machine are shown the state.
   absl::Status Shown(uint32_t rank, const Digest& id, wire::RoundState state) {
     return control(rank).WaitUntilShown(id, state);
@@ -184,7 +188,7 @@ class Job {
       options.machines.opened = [&self](const server::RoundOpening& opening) {
         self.control->Opened(opening);
       };
-      options.machines.hear_each_other = [&self] { return self.control->HearEachOther(); };
+      options.machines.ready = [&self](uint64_t epoch) { return self.control->ReadyFor(epoch); };
       options.machines.ended = [&self](const Digest& id) { self.control->Ended(id); };
     }
     const server::Resources resources{.pool = &pool_, .spools = &spools_};
@@ -292,10 +296,77 @@ TEST(MachineControlTest, NoRoundIsDraftedWhileTheMachinesDoNotHearEachOther) {
   Job job(2, std::nullopt, 3s);
   SHOAL_ASSERT_OK(job.control(0).AwaitAll());
   job.CutOff(1);
-  while (job.control(0).HearEachOther().ok()) std::this_thread::sleep_for(10ms);
+  while (job.control(0).ReadyFor(1).ok()) std::this_thread::sleep_for(10ms);
   EXPECT_THAT(job.Announce(), StatusIs(kUnavailable, "do not hear each other"));
   job.GiveUp(1);
   EXPECT_THAT(job.ended(0), StatusIs(kUnavailable, ""));
+}
+
+// The head takes the next epoch of the table when all others have it, and these open rounds of the
+// earlier one until then and for a while after: no round is lost, whoever takes it first.
+TEST(MachineControlTest, NoRoundIsLostWhileMachinesTakeTheNextEpoch) {
+  Job job(3);
+  SHOAL_ASSERT_OK(job.control(0).AwaitAll());
+  const uint64_t next = job.table().MakeEpoch(6, job.table().table().row_bytes);
+  const auto take = [&](uint32_t rank) {
+    return job.party(rank).TakeEpoch(job.table().Epoch(next, 1));
+  };
+  const auto open = [&]() -> absl::Status {
+    SHOAL_ASSIGN_OR_RETURN(const round::Round round, job.Announce());
+    const absl::Status opened = job.steps->Open(round);
+    job.party(0).End(round.id()).IgnoreError();
+    return opened;
+  };
+  SHOAL_ASSERT_OK(take(2));
+  std::atomic<bool> done = false;
+  auto taken = std::async(std::launch::async, [&]() -> absl::Status {
+    const absl::Status all = job.control(0).AwaitEpoch(next, [] { return false; });
+    done = true;
+    return all.ok() ? take(0) : all;
+  });
+  // Machine 2 has it, machine 1 does not.
+  for (int i = 0; i < 5; ++i) SHOAL_EXPECT_OK(open());
+  EXPECT_FALSE(done);
+  EXPECT_EQ(job.party(2).OpenableEpochs(), (std::vector<uint64_t>{1, next}));
+  SHOAL_ASSERT_OK(take(1));
+  SHOAL_EXPECT_OK(taken.get());
+  // Of the newer epoch now; the second party has it, too.
+  SHOAL_ASSERT_OK(job.TakeAtBackend(next));
+  SHOAL_EXPECT_OK(open());
+  EXPECT_EQ(job.party(0).OpenableEpochs(), std::vector<uint64_t>{next});
+  SHOAL_EXPECT_OK(job.Stop());
+}
+
+// A head that has an epoch which another machine lacks, as after a start from other files, signs
+// nothing until that machine has it, and says where it is missing.
+TEST(MachineControlTest, NoRoundIsDraftedOfAnEpochThatAMachineLacks) {
+  Job job(3);
+  SHOAL_ASSERT_OK(job.control(0).AwaitAll());
+  const uint64_t next = job.table().MakeEpoch(6, job.table().table().row_bytes);
+  for (const uint32_t rank : {0u, 1u}) {
+    SHOAL_ASSERT_OK(job.party(rank).TakeEpoch(job.table().Epoch(next, 1)));
+  }
+  SHOAL_ASSERT_OK(job.TakeAtBackend(next));
+  // Once machine 1 has said so.
+  while (!absl::StrContains(job.control(0).ReadyFor(next).message(), "machine 2")) {
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_THAT(job.Announce(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       "machine 2 of the party does not have epoch 2 of the table, "
+                                       "but epoch 1: put the same table there"));
+  EXPECT_EQ(job.party(0).open_rounds(), 0u);
+  std::atomic<bool> cancelled = false;
+  auto waiting = std::async(std::launch::async, [&] {
+    return job.control(0).AwaitEpoch(next, [&] { return cancelled.load(); });
+  });
+  cancelled = true;
+  EXPECT_THAT(waiting.get(), StatusIs(absl::StatusCode::kCancelled, "machine 2"));
+  SHOAL_ASSERT_OK(job.party(2).TakeEpoch(job.table().Epoch(next, 1)));
+  SHOAL_EXPECT_OK(job.control(0).AwaitEpoch(next, [] { return false; }));
+  SHOAL_ASSERT_OK_AND_ASSIGN(const round::Round round, job.Announce());
+  SHOAL_EXPECT_OK(job.steps->Open(round));
+  job.party(0).EndAll();
+  SHOAL_EXPECT_OK(job.Stop());
 }
 
 // While threads still end rounds, the head stops: that waits for the last of them, and no machine
@@ -368,6 +439,58 @@ TEST(MachineControlTest, AnAlteredByteIsNoReasonNotToStartAgain) {
     const absl::Status why = job.ended(rank);
     EXPECT_THAT(why, StatusIs(kUnavailable, ""));
     EXPECT_EQ(cli::ExitCodeOf(why), cli::kExitFailed);
+  }
+}
+
+// How CallRoll ends at two machines with these secrets; `altered`: a byte of the head's greeting.
+std::vector<absl::Status> RollOf(uint8_t first, uint8_t second,
+                                 std::optional<uint64_t> altered = std::nullopt) {
+  LocalCluster cluster(2);
+  if (altered.has_value()) cluster.Break(LocalCluster::Fault::kCorrupt, 0, 1, *altered);
+  std::vector<absl::Status> ended(2);
+  std::vector<TestRandom> randoms;
+  std::vector<LocalCluster::Joined> links;
+  std::vector<std::unique_ptr<Machines>> machines;
+  for (const uint32_t rank : {0u, 1u}) {
+    randoms.emplace_back(rank + 1);
+    links.push_back(cluster.Join(rank));
+  }
+  for (const uint32_t rank : {0u, 1u}) {
+    const Bytes secret(32, rank == 0 ? first : second);
+    Machines::Options options = cluster.options();
+    options.secret_name = machines::SecretName(secret);
+    machines.push_back(std::make_unique<Machines>(links[rank].transport.get(),
+                                                  machines::RoundKey(secret, {}, {}),
+                                                  links[rank].clock, &randoms[rank], options));
+  }
+  std::vector<std::thread> threads;
+  for (const uint32_t rank : {0u, 1u}) {
+    threads.emplace_back([&, rank] { ended[rank] = CallRoll(*machines[rank], "/keys"); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ended;
+}
+
+// To start again is no help then, and the program says so by its exit code (configs/
+// shoald-machines.service has no restart for it). A byte that was altered is another matter.
+TEST(CallRollTest, AnotherSecretIsAReasonNotToStartAgain) {
+  for (const absl::Status& ended : RollOf(3, 3)) SHOAL_EXPECT_OK(ended);
+  int known = 0;
+  for (const absl::Status& ended : RollOf(3, 4)) {
+    // The other one may have ended before.
+    if (absl::IsUnavailable(ended)) continue;
+    ++known;
+    EXPECT_THAT(ended, StatusIs(absl::StatusCode::kUnauthenticated,
+                                "/keys/machines.key: roll call: machine "));
+    EXPECT_THAT(ended, StatusIs(absl::StatusCode::kUnauthenticated,
+                                " has another secret than this machine, "));
+    EXPECT_THAT(ended, StatusIs(absl::StatusCode::kUnauthenticated, "`shoal keys machine`"));
+    EXPECT_EQ(cli::ExitCodeOf(ended), cli::kExitVerification);
+  }
+  EXPECT_GT(known, 0);
+  for (const absl::Status& ended : RollOf(3, 3, 0)) {
+    EXPECT_THAT(ended, StatusIs(kUnavailable, ""));
+    EXPECT_EQ(cli::ExitCodeOf(ended), cli::kExitFailed);
   }
 }
 

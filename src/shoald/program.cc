@@ -414,23 +414,33 @@ absl::Status ServeEngines(PirService& service, const Engines& engines, const Ser
   return absl::OkStatus();
 }
 
+// Whether one of the signals waits that WaitForEnd waits for.
+bool SignalWaits(const sigset_t& signals) {
+  sigset_t pending;
+  if (sigpending(&pending) != 0) return false;
+  constexpr int kAll[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+  return std::ranges::any_of(kAll, [&](int number) {
+    return sigismember(&signals, number) == 1 && sigismember(&pending, number) == 1;
+  });
+}
+
 // What of a party with the chain serves the table.
 struct TableUsers {
   server::Party* party;
-  ClientService* clients;  // null but at the frontend
-  PirService* service;     // null if the party runs no engine
+  MachineControl* control;  // null but at the head of several machines
+  ClientService* clients;   // null but at the frontend
+  PirService* service;      // null if the party runs no engine
   const Engines& engines;
 };
 
 // Takes the next epoch of the table `present` from the party's directory, everywhere or nowhere:
 // open rounds go on under the epoch that they began with. Returns the new table. After an error the
-// old epoch stays in service. Errors: those of OpenTable, AddAnswers, Party::TakeEpoch and
-// PirService::Reload.
-absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(const TableUsers& users,
-                                                                  const ServerConfig& config,
-                                                                  const roster::Roster& roster,
-                                                                  const table::Table& present,
-                                                                  ThreadPool& pool) {
+// old epoch stays in service. The head of several machines waits for the others, which keep the old
+// epoch for its rounds; CANCELLED when one of `signals` comes meanwhile. Other errors: those of
+// OpenTable, AddAnswers, Party::TakeEpoch, PirService::Reload and MachineControl::AwaitEpoch.
+absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(
+    const TableUsers& users, const ServerConfig& config, const roster::Roster& roster,
+    const table::Table& present, ThreadPool& pool, const sigset_t& signals) {
   SHOAL_ASSIGN_OR_RETURN(const std::shared_ptr<const table::Table> table,
                          OpenTable(config, roster, pool, &present));
   server::TableEpoch epoch = EpochOf(*table);
@@ -439,6 +449,14 @@ absl::StatusOr<std::shared_ptr<const table::Table>> TakeNextEpoch(const TableUse
   // Before the work of engines, which can take minutes.
   SHOAL_RETURN_IF_ERROR(users.party->CheckEpoch(epoch));
   if (users.party->is_backend()) SHOAL_RETURN_IF_ERROR(AddAnswers(*table, epoch));
+  if (users.control != nullptr) {
+    if (const absl::Status all = users.control->ReadyFor(epoch.epoch); !all.ok()) {
+      spdlog::info("epoch {} of the table is read, and is taken when all machines have it: {}",
+                   epoch.epoch, std::string(all.message()));
+    }
+    SHOAL_RETURN_IF_ERROR(
+        users.control->AwaitEpoch(epoch.epoch, [&signals] { return SignalWaits(signals); }));
+  }
   const auto take = [&]() -> absl::Status {
     SHOAL_RETURN_IF_ERROR(users.party->TakeEpoch(std::move(epoch)));
     if (users.clients != nullptr) users.clients->Serve(table);
@@ -554,6 +572,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
   if (machine.is_one_of_several()) {
     links.emplace(machine.job, std::move(keys.machines->secret), &clock, &random);
     SHOAL_ASSIGN_OR_RETURN(control_machines, links->JoinControl());
+    SHOAL_RETURN_IF_ERROR(CallRoll(*control_machines, config.keys_directory()));
   }
   SHOAL_ASSIGN_OR_RETURN(std::shared_ptr<const table::Table> table,
                          OpenTable(config, roster, pool));
@@ -591,7 +610,7 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
       options.machines.opened = [&orders](const server::RoundOpening& opening) {
         orders->Opened(opening);
       };
-      options.machines.hear_each_other = [&orders] { return orders->HearEachOther(); };
+      options.machines.ready = [&orders](uint64_t taken) { return orders->ReadyFor(taken); };
       options.machines.ended = [&orders](const Digest& id) { orders->Ended(id); };
     }
   }
@@ -824,14 +843,15 @@ absl::Status Serve(const cli::Values& values, Engines engines, bool several,
                roster.deployment(), address, table->manifest().name(), table->manifest().epoch(),
                table->rows(), table->manifest().row_bytes());
 
-  const TableUsers users{party.get(), clients.get(), pir_service.get(), engines};
+  const TableUsers users{party.get(), machine.is_head() ? control.get() : nullptr, clients.get(),
+                         pir_service.get(), engines};
   const auto probe = [&] {
     server->connections();
     party->open_rounds();
     if (frontend != nullptr) frontend->ListRounds();
   };
   WaitForEnd(signals, {log, notifier, monitoring}, probe, [&]() -> absl::Status {
-    SHOAL_ASSIGN_OR_RETURN(table, TakeNextEpoch(users, config, roster, *table, pool));
+    SHOAL_ASSIGN_OR_RETURN(table, TakeNextEpoch(users, config, roster, *table, pool, signals));
     spdlog::info("serves epoch {} of the table: {} rows of {} bytes; the next rounds are of it",
                  table->manifest().epoch(), table->rows(), table->manifest().row_bytes());
     monitoring.Serve(*table);

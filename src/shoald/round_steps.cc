@@ -84,6 +84,11 @@ absl::Status OwnSteps::TryOnline(const Digest& round_id, uint64_t attempt,
   return absl::OkStatus();
 }
 
+bool OwnSteps::HoldsQueries(const Digest& round_id) const {
+  const MutexLock lock(mutex_);
+  return queries_.contains(round_id);
+}
+
 void OwnSteps::End(const Digest& round_id, const std::string& reason) {
   reason.empty() ? frontend_->Close(round_id) : frontend_->Abort(round_id, reason);
   const MutexLock lock(mutex_);

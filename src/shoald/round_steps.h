@@ -78,6 +78,8 @@ class OwnSteps final : public RoundSteps {
   // answers does nothing in later tries.
   absl::Status Offline(const Digest& round_id, uint64_t attempt);
   absl::Status Online(const Digest& round_id, uint64_t attempt, const MakeReports& reports);
+  // Whether the queries of a round are held here.
+  bool HoldsQueries(const Digest& round_id) const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   // The stages, where a machine of several ends its party's round after an error that the others
@@ -91,7 +93,7 @@ class OwnSteps final : public RoundSteps {
   server::Frontend* const frontend_;
   server::ChainNode* const node_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   // What went to the next party, in case it has to be sent again. Until the answers are here.
   std::map<Digest, std::shared_ptr<const Bytes>> queries_ ABSL_GUARDED_BY(mutex_);
 };

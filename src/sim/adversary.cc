@@ -18,9 +18,10 @@ using wire::FrameType;
 
 // Within these replayed messages come again.
 constexpr Time kMaxReplayDelay = 15 * kSecond;
-constexpr const char* kNames[] = {"alters contents",   "second contents", "replays",
-                                  "lies about rounds", "alters headers",  "second headers",
-                                  "lies to clients",   "same onion twice"};
+constexpr const char* kNames[] = {"alters contents",   "second contents",  "replays",
+                                  "lies about rounds", "alters headers",   "second headers",
+                                  "lies to clients",   "same onion twice", "miscuts parts"};
+static_assert(std::size(kNames) == Adversary::kStrategies);
 
 template <typename Message>
 bool Parse(const wire::Frame& frame, Message& message) {
@@ -30,15 +31,21 @@ bool Parse(const wire::Frame& frame, Message& message) {
 }  // namespace
 
 Adversary::Adversary(Network* network, const Scheduler* scheduler, const Universe* universe,
-                     uint32_t party, uint64_t seed)
+                     uint32_t party, uint64_t seed, std::optional<Strategy> certain)
     : network_(network),
       scheduler_(scheduler),
       universe_(universe),
       party_(static_cast<Address>(party)),
       rng_(seed) {
-  strategies_[rng_.Below(kStrategies)] = true;
-  if (rng_.Chance(0.3)) strategies_[rng_.Below(kStrategies)] = true;
+  uint64_t machines = 0;
+  for (uint32_t number = 1; number <= universe->parties(); ++number) {
+    machines += universe->roster().party(number).machines;
+  }
+  const uint64_t strategies = machines == universe->parties() ? kOfOneMachine : kStrategies;
+  strategies_[rng_.Below(strategies)] = true;
+  if (rng_.Chance(0.3)) strategies_[rng_.Below(strategies)] = true;
   rate_ = rng_.Chance(0.5) ? 0.3 : 0.8;
+  if (certain.has_value()) strategies_[*certain] = true;
 }
 
 std::string Adversary::Name() const {
@@ -117,14 +124,19 @@ wire::SignedLiveRounds Adversary::Resign(wire::LiveRounds list) const {
   return round::SignLiveRounds(std::move(list), universe_->key(static_cast<uint32_t>(party_)));
 }
 
+bool Adversary::IsOurs(Address address) const {
+  return address < kFirstClient && static_cast<Address>(PartyAt(address)) == party_;
+}
+
 void Adversary::Request(Address from, Address to, wire::Frame& request) {
-  if (!active_ || from != party_) return;
+  if (!active_ || !IsOurs(from)) return;
   const wire::Frame honest = request;
   switch (request.type) {
     case FrameType::kOffline: {
       const size_t onion_bytes = OnionBytes();
       if (Has(kSameOnion)) RepeatOnion(honest, request);
       if (Has(kAltersContents)) AlterBulk(request.bulk, onion_bytes);
+      if (Has(kMiscutsParts)) Miscut(request);
       if (Has(kSecondContents)) {
         wire::Frame second = honest;
         AlterBulk(second.bulk, onion_bytes);
@@ -136,6 +148,7 @@ void Adversary::Request(Address from, Address to, wire::Frame& request) {
     case FrameType::kOnline: {
       RepeatTally(request);
       if (Has(kAltersContents)) AlterQueries(request.bulk);
+      if (Has(kMiscutsParts)) Miscut(request);
       if (Has(kSecondContents)) {
         wire::Frame second = honest;
         AlterQueries(second.bulk);
@@ -161,7 +174,7 @@ void Adversary::Request(Address from, Address to, wire::Frame& request) {
         network_->Send(from, to, wire::MakeFrame(request.type, message),
                        rng_.Between(0, 5 * kSecond));
       }
-      proposals_.push_back(honest);
+      proposals_.push_back({from, to, honest});
       break;
     }
     case FrameType::kLiveRounds:
@@ -180,26 +193,26 @@ void Adversary::Request(Address from, Address to, wire::Frame& request) {
     default:
       break;
   }
-  sent_.push_back(honest);
+  sent_.push_back({from, to, honest});
   if (Has(kReplays)) {
     const bool proposal = !proposals_.empty() && rng_.Chance(0.6);
-    const std::vector<wire::Frame>& from_these = proposal ? proposals_ : sent_;
+    const std::vector<Sent>& from_these = proposal ? proposals_ : sent_;
     Replay(from_these[rng_.Below(from_these.size())], rng_.Between(0, kMaxReplayDelay));
   }
 }
 
-void Adversary::Replay(wire::Frame old, Time delay) {
-  if (party_ == 1 && old.type == FrameType::kProposeRound) {
+void Adversary::Replay(Sent old, Time delay) {
+  if (party_ == 1 && old.frame.type == FrameType::kProposeRound) {
     // With a list of today, which only the frontend can sign.
     wire::ProposeRoundRequest message;
-    if (Parse(old, message)) {
+    if (Parse(old.frame, message)) {
       wire::LiveRounds list = message.live().list();
       list.set_made_s(static_cast<uint64_t>(scheduler_->WallTime() / kSecond));
       *message.mutable_live() = Resign(std::move(list));
-      old = wire::MakeFrame(old.type, message);
+      old.frame = wire::MakeFrame(old.frame.type, message);
     }
   }
-  network_->Send(party_, party_ + 1, std::move(old), delay);
+  network_->Send(old.from, old.to, std::move(old.frame), delay);
 }
 
 void Adversary::NextIsUp() {
@@ -218,44 +231,124 @@ size_t Adversary::OnionBytes() const {
 void Adversary::RepeatOnion(const wire::Frame& honest, wire::Frame& request) {
   const size_t onion_bytes = OnionBytes(), onions = honest.bulk.size() / onion_bytes;
   wire::OfflineRequest message;
-  if (onions < 2 || !Parse(honest, message)) return;
+  if (!Parse(honest, message)) return;
+  const uint64_t first = message.part().first();
+  const auto onion_at = [&](uint64_t position) {
+    return static_cast<ptrdiff_t>((position - first) * onion_bytes);
+  };
+  const bool whole = !message.has_part() || message.part().records() == onions;
+  if (whole ? onions < 2 : onions == 0) return;
   // The same ones if the list goes out again.
   const auto [known, is_new] =
       repeated_.try_emplace(ToString(round::RoundId(message.header().header())));
   Repeated& repeated = known->second;
   if (is_new) {
-    repeated.positions = static_cast<uint32_t>(onions);
-    repeated.from = static_cast<uint32_t>(rng_.Below(onions));
-    repeated.to = static_cast<uint32_t>((repeated.from + 1 + rng_.Below(onions - 1)) % onions);
+    repeated.from = first + rng_.Below(onions);
+    const auto begin = honest.bulk.begin() + onion_at(repeated.from);
+    repeated.onion.assign(begin, begin + static_cast<ptrdiff_t>(onion_bytes));
+    repeated.positions = onions;
+    if (whole) repeated.to = (repeated.from + 1 + rng_.Below(onions - 1)) % onions;
+  } else if (!repeated.to.has_value() &&
+             (repeated.from < first || repeated.from >= first + onions)) {
+    repeated.to = first + rng_.Below(onions);
   }
-  std::copy_n(honest.bulk.begin() + static_cast<ptrdiff_t>(repeated.from * onion_bytes),
-              onion_bytes,
-              request.bulk.begin() + static_cast<ptrdiff_t>(repeated.to * onion_bytes));
+  if (!repeated.to.has_value() || *repeated.to < first || *repeated.to >= first + onions) return;
+  std::ranges::copy(repeated.onion, request.bulk.begin() + onion_at(*repeated.to));
 }
 
 void Adversary::RepeatTally(wire::Frame& request) {
   wire::OnlineRequest message;
   if (!Parse(request, message)) return;
   const auto found = repeated_.find(message.round_id());
-  if (found == repeated_.end()) return;
-  const Repeated& repeated = found->second;
-  auto batch = wire::DecodeQueryBatch(request.bulk, repeated.positions);
+  if (found == repeated_.end() || !found->second.to.has_value()) return;
+  Repeated& repeated = found->second;
+  const auto positions =
+      static_cast<uint32_t>(message.has_part() ? message.part().count() : repeated.positions);
+  auto batch = wire::DecodeQueryBatch(request.bulk, positions);
   if (!batch.ok()) return;
-  const auto tally_of = [&](uint32_t position) -> uint32_t* {
-    const auto at = std::ranges::find(batch->positions, position);
-    return at == batch->positions.end()
-               ? nullptr
-               : &batch->tallies[static_cast<size_t>(at - batch->positions.begin())];
-  };
-  const uint32_t* const from = tally_of(repeated.from);
-  uint32_t* const to = tally_of(repeated.to);
-  if (from == nullptr || to == nullptr) return;
-  *to = *from;
-  request.bulk = wire::EncodeQueryBatch(*batch, repeated.positions);
+  for (const uint64_t position : {repeated.from, *repeated.to}) {
+    const auto at = std::ranges::find(batch->positions, position - message.part().first());
+    if (at == batch->positions.end()) continue;
+    uint32_t& tally = batch->tallies[static_cast<size_t>(at - batch->positions.begin())];
+    if (!repeated.tally.has_value()) repeated.tally = tally;
+    tally = *repeated.tally;
+  }
+  request.bulk = wire::EncodeQueryBatch(*batch, positions);
+}
+
+void Adversary::Miscut(wire::Frame& request) {
+  wire::OfflineRequest offline;
+  wire::OnlineRequest online;
+  const bool onions = request.type == FrameType::kOffline;
+  if (onions ? !Parse(request, offline) : !Parse(request, online)) return;
+  if (onions ? !offline.has_part() : !online.has_part()) return;
+  wire::ListPart& part = onions ? *offline.mutable_part() : *online.mutable_part();
+  const uint64_t count = part.count();
+  const size_t onion_bytes = OnionBytes();
+  if (count == 0 || (onions && request.bulk.size() < onion_bytes)) return;
+  wire::QueryBatch batch;
+  if (!onions) {
+    auto decoded = wire::DecodeQueryBatch(request.bulk, static_cast<uint32_t>(count));
+    if (!decoded.ok()) return;
+    batch = *std::move(decoded);
+  }
+  const bool first_used = !batch.positions.empty() && batch.positions.front() == 0;
+  const bool last_used = !batch.positions.empty() && batch.positions.back() == count - 1;
+  ++miscut_;
+  switch (rng_.Below(7)) {
+    case 0:  // the last record is withheld
+      part.set_count(count - 1);
+      if (onions) request.bulk.resize(request.bulk.size() - onion_bytes);
+      if (last_used) {
+        batch.positions.pop_back();
+        batch.tallies.pop_back();
+      }
+      break;
+    case 1:  // the first one
+      part.set_first(part.first() + 1);
+      part.set_count(count - 1);
+      if (onions)
+        request.bulk.erase(request.bulk.begin(),
+                           request.bulk.begin() + static_cast<ptrdiff_t>(onion_bytes));
+      if (first_used) {
+        batch.positions.erase(batch.positions.begin());
+        batch.tallies.erase(batch.tallies.begin());
+      }
+      for (uint32_t& position : batch.positions) --position;
+      break;
+    case 2:  // the last record twice
+      part.set_count(count + 1);
+      if (onions) {
+        const Bytes last(request.bulk.end() - static_cast<ptrdiff_t>(onion_bytes),
+                         request.bulk.end());
+        Append(request.bulk, last);
+      }
+      if (last_used) {
+        batch.positions.push_back(static_cast<uint32_t>(count));
+        batch.tallies.push_back(batch.tallies.back());
+      }
+      break;
+    case 3:
+      part.set_first(part.first() - 1);
+      break;
+    case 4:
+      part.set_first(part.first() + 1);
+      break;
+    case 5:
+      part.set_records(part.records() + 1);
+      break;
+    case 6:
+      part.set_records(part.records() - 1);
+      break;
+  }
+  const Bytes bulk = onions ? std::move(request.bulk)
+                            : wire::EncodeQueryBatch(batch, static_cast<uint32_t>(part.count()));
+  request = onions ? wire::MakeFrame(request.type, offline, bulk)
+                   : wire::MakeFrame(request.type, online, bulk);
 }
 
 void Adversary::Answer(Address from, Address to, const wire::Frame& request, wire::Frame& answer) {
-  if (!active_ || from != party_ || answer.type == FrameType::kError) return;
+  if (!active_ || !IsOurs(from) || answer.type == FrameType::kError) return;
   if (to >= kFirstClient) return AnswerClient(request, answer);
   switch (request.type) {
     case FrameType::kOnline:

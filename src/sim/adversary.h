@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,11 +25,15 @@ class Adversary {
     kSecondHeaders,    // the frontend: two drafts for one counter
     kLiesToClients,    // the frontend: slots, states, epochs, answers
     kSameOnion,        // the same onion at two places of a list, and equal tallies for them
+    kOfOneMachine,     // as many are there where all parties have one machine
+    kMiscutsParts =
+        kOfOneMachine,  // records withheld, or sent twice, at one machine; another length
     kStrategies,
   };
 
+  // `certain`: a strategy that it has, beside one or two that the seed chooses.
   Adversary(Network* network, const Scheduler* scheduler, const Universe* universe, uint32_t party,
-            uint64_t seed);
+            uint64_t seed, std::optional<Strategy> certain = std::nullopt);
 
   // The next party has just started.
   void NextIsUp();
@@ -40,10 +45,13 @@ class Adversary {
 
   void Request(Address from, Address to, wire::Frame& request);
   void Answer(Address from, Address to, const wire::Frame& request, wire::Frame& answer);
+  // How many parts it has cut otherwise than it has to.
+  uint64_t miscut() const { return miscut_; }
   bool replays() const { return strategies_[kReplays]; }
   bool serves_old_epochs() const { return party_ == 1 && strategies_[kLiesToClients]; }
 
  private:
+  bool IsOurs(Address address) const;
   bool Has(Strategy strategy) { return strategies_[strategy] && rng_.Chance(rate_); }
   size_t OnionBytes() const;  // in the lists that it sends
   void AlterBulk(Bytes& bulk, size_t item_bytes);
@@ -52,8 +60,14 @@ class Adversary {
   // The strategy kSameOnion.
   void RepeatOnion(const wire::Frame& honest, wire::Frame& request);
   void RepeatTally(wire::Frame& request);
+  // The strategy kMiscutsParts.
+  void Miscut(wire::Frame& request);
   // Sends an old message to the next party, a proposal with a list of today.
-  void Replay(wire::Frame old, Time delay);
+  struct Sent {
+    Address from, to;
+    wire::Frame frame;
+  };
+  void Replay(Sent old, Time delay);
   void AlterHeader(wire::RoundHeader& header);
   void AnswerClient(const wire::Frame& request, wire::Frame& answer);
   wire::SignedLiveRounds Resign(wire::LiveRounds list) const;
@@ -66,14 +80,20 @@ class Adversary {
   bool active_ = true;
   bool strategies_[kStrategies] = {};
   double rate_ = 0;
-  std::vector<wire::Frame> sent_;         // to the next party
-  std::vector<wire::Frame> proposals_;    // the same, of these alone
+  std::vector<Sent> sent_;                // to the next party
+  std::vector<Sent> proposals_;           // the same, of these alone
   std::vector<wire::Frame> lists_;        // the same
   std::vector<wire::Frame> deployments_;  // given to clients
+  // One onion at two places of a list, maybe in parts for two machines.
   struct Repeated {
-    uint32_t positions = 0, from = 0, to = 0;
+    uint64_t positions = 0;  // of the list, or of the first part
+    uint64_t from = 0;
+    std::optional<uint64_t> to = std::nullopt;  // once there was a part with another onion
+    Bytes onion = {};
+    std::optional<uint32_t> tally = std::nullopt;  // of the one whose query was sent first
   };
   std::map<std::string, Repeated> repeated_;  // by round id
+  uint64_t miscut_ = 0;
 };
 
 }  // namespace shoal::sim

@@ -345,6 +345,47 @@ void Oracles::Request(Address from, Address to, const wire::Frame& request) {
   }
 }
 
+void Oracles::Leaves(Address to, const wire::Frame& request) {
+  wire::ListPart part;
+  std::string id;
+  if (request.type == FrameType::kOffline) {
+    const auto message = Parse<wire::OfflineRequest>(request);
+    id = ToString(round::RoundId(message.header().header()));
+    part = message.part();
+  } else if (request.type == FrameType::kOnline) {
+    const auto message = Parse<wire::OnlineRequest>(request);
+    id = message.round_id();
+    part = message.part();
+  }
+  if (part.attempt() == 0) return;  // a whole list
+  tries_[{request.type, PartyOf(to), id, part.attempt()}].sent.insert(
+      {part.first(), part.first() + part.count()});
+}
+
+void Oracles::Tiles(Address to, FrameType stage, const std::string& id,
+                    const wire::ListPart& part) {
+  Try& attempt = tries_[{stage, PartyOf(to), id, part.attempt()}];
+  const std::pair mine(part.first(), part.first() + part.count());
+  attempt.accepted[{to, part.from_machine()}] = mine;
+  for (const auto& [who, other] : attempt.accepted) {
+    if (who == std::pair(to, part.from_machine())) continue;
+    if (mine.first < other.second && other.first < mine.second) {
+      Violate("tiling", absl::StrCat(to, ": accepts records ", mine.first, " to ", mine.second,
+                                     " of round ", Short(id), ", and ", other.first, " to ",
+                                     other.second, " are accepted at ", who.first));
+    }
+  }
+  uint64_t covered = 0;
+  for (const auto& [first, end] : attempt.sent) {
+    if (first > covered) break;
+    covered = std::max(covered, end);
+  }
+  if (covered < part.records()) {
+    Violate("tiling", absl::StrCat(to, ": accepts a list of ", part.records(), " records in round ",
+                                   Short(id), ", and nobody has sent record ", covered));
+  }
+}
+
 void Oracles::CountRun(FrameType stage, const std::string& round_id, Address from, Address to) {
   if (const auto counter = CounterOf(round_id)) failed_.erase(*counter);
   if (++runs_[{stage, round_id, from, to}] != kMostRuns + 1) return;
@@ -393,6 +434,7 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       if (!ok) return;
       if (message.has_part()) {
         OneList(party, "the accepted list of round", id, message.part(), request.bulk);
+        Tiles(from, request.type, id, message.part());
       } else {
         OneContent(party, "the accepted list of round", id, request.bulk);
       }
@@ -447,6 +489,7 @@ void Oracles::Answer(Address from, Address to, const wire::Frame& request,
       const wire::ListPart& part = message.part();
       if (message.has_part()) {
         OneBatch(party, "the accepted queries of round", id, part, request.bulk);
+        Tiles(from, request.type, id, part);
         OneOfAnswers(party, id, part, request.bulk, answer.bulk);
       } else {
         OneContent(party, "the accepted queries of round", id, request.bulk);

@@ -5,6 +5,9 @@
 //   contents   no secret has two contents: no slot two tallies, no key two submissions, no counter
 //              two headers, and no stage of an honest party two inputs or two outputs; no two
 //              positions of the last party share a seed; no party signs what it did not draft
+//   tiling     an honest party of several machines accepts parts of a list only if no two of a try
+//              overlap, and all of them together are the list
+//   epochs     no party signs a round that one of its machines cannot open for lack of the epoch
 //   committed  what a party sends is in its journal, after a power cut too
 //   kept       what was acknowledged is there while its round lives
 //   ended      every round ends at every party within seconds of the chain being whole
@@ -62,6 +65,9 @@ class Oracles {
   void Request(Address from, Address to, const wire::Frame& request);
   void Answer(Address from, Address to, const wire::Frame& request, const Network::Answer& answer);
 
+  // A request on its way, as a malicious party has left it.
+  void Leaves(Address to, const wire::Frame& request);
+
   // A party has started, and its journal refuses all counters up to `highest_round`; its process
   // has ended, and what was in memory is lost.
   void Started(Address party, uint64_t highest_round);
@@ -109,6 +115,9 @@ class Oracles {
                 const wire::ListPart& part, BytesView queries);
   void OneOfAnswers(Address party, const std::string& id, const wire::ListPart& part,
                     BytesView queries, BytesView answers);
+
+  // Machine `to` of an honest party has accepted this part of a stage's list.
+  void Tiles(Address to, wire::FrameType stage, const std::string& id, const wire::ListPart& part);
 
   // What an honest party sends on the strength of these contents must be in its journal.
   void Committed(Address party, const std::string& round_id,
@@ -167,6 +176,13 @@ class Oracles {
   std::map<std::tuple<wire::FrameType, std::string, Address, Address>, int> runs_;
   // Answers that the last party gave in parts, by round, and to which position.
   std::map<std::string, std::map<std::string, uint64_t>> given_;
+  // Of a try of a stage, by the receiving party, round and attempt: what was sent, whoever accepts
+  // it, and what each machine has accepted from which.
+  struct Try {
+    std::set<std::pair<uint64_t, uint64_t>> sent;  // first record and end
+    std::map<std::pair<Address, uint32_t>, std::pair<uint64_t, uint64_t>> accepted;
+  };
+  std::map<std::tuple<wire::FrameType, Address, std::string, uint64_t>, Try> tries_;
 };
 
 }  // namespace shoal::sim

@@ -155,7 +155,7 @@ absl::StatusOr<server::ListAnswer> SimulatedLink::Live(const wire::SignedLiveRou
 
 absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options) {
   std::unique_ptr<PartyServer> self(new PartyServer(std::move(options)));
-  const auto& [universe, network, process, address, epoch, plan, journal, job, ended] =
+  const auto& [universe, network, process, address, epoch, plan, journal, job, ended, not_opened] =
       self->options_;
   const roster::Roster& roster = universe->roster();
   if (self->is_one_of_several()) {
@@ -163,6 +163,7 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options)
                          Seed(Bytes(sizeof(Digest), static_cast<uint8_t>(PartyAt(address)))),
                          &self->clock_, &self->random_);
     SHOAL_ASSIGN_OR_RETURN(self->control_machines_, self->links_->JoinControl());
+    SHOAL_RETURN_IF_ERROR(shoald::CallRoll(*self->control_machines_, "/sim/keys"));
   }
   SHOAL_RETURN_IF_ERROR(self->OpenParty());
   // What shoald's Expiry does.
@@ -202,7 +203,8 @@ absl::StatusOr<std::unique_ptr<PartyServer>> PartyServer::Start(Options options)
             .clock = &self->clock_,
             .frontend = self->frontend_.get(),
             .own = self->own_steps_.has_value() ? &*self->own_steps_ : nullptr,
-            .ended = ended});
+            .ended = ended,
+            .not_opened = not_opened});
     if (self->frontend_ != nullptr && self->is_head()) {
       self->all_steps_.emplace(self->frontend_.get(), &*self->own_steps_, self->control_.get());
     }
@@ -237,7 +239,7 @@ absl::Status PartyServer::OpenParty() {
       options.machines.opened = [this](const server::RoundOpening& opening) {
         control_->Opened(opening);
       };
-      options.machines.hear_each_other = [this] { return control_->HearEachOther(); };
+      options.machines.ready = [this](uint64_t epoch) { return control_->ReadyFor(epoch); };
       options.machines.ended = [this](const Digest& id) { control_->Ended(id); };
     }
   }
@@ -276,10 +278,20 @@ void PartyServer::Listen() {
 }
 
 absl::Status PartyServer::Take(uint64_t epoch) {
+  wanted_epoch_ = std::max(wanted_epoch_, epoch);
+  if (control_ != nullptr && is_head()) {
+    SHOAL_RETURN_IF_ERROR(
+        control_->AwaitEpoch(epoch, [this, epoch] { return stopping_ || wanted_epoch_ > epoch; }));
+  }
   SHOAL_RETURN_IF_ERROR(
       party_->TakeEpoch(options_.universe->Epoch(epoch, PartyAt(options_.address))));
   if (clients_ != nullptr) clients_->Serve(options_.universe->table(epoch));
   return absl::OkStatus();
+}
+
+void PartyServer::EndRound(const Digest& round_id, const std::string& reason) {
+  all_steps_->End(round_id, reason);
+  node_->Live(frontend_->Live()).IgnoreError();
 }
 
 void PartyServer::Stop() {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -84,6 +85,8 @@ class PartyServer {
     // At one of several machines, and told once its control has ended: the process is to end.
     std::unique_ptr<shoald::MachineJob> job = nullptr;
     std::function<void()> ended = nullptr;
+    // The same, of its head: shoald::MachineControl::Options::not_opened.
+    std::function<void(const absl::Status& why)> not_opened = nullptr;
   };
   // Starts the party, or the machine, on the machine's disk. Errors as those of FileJournal::Open,
   // Party::Create, Frontend::Create and MachineControl::AwaitAll. Listens once it returns.
@@ -92,6 +95,14 @@ class PartyServer {
   absl::Status Take(uint64_t epoch);
   // Ends in good order, as on SIGTERM.
   void Stop();
+
+  // At party 1's head, if it has several machines: ends a round as the driver does when a party
+  // says that it lacks the round.
+  void EndRound(const Digest& round_id, const std::string& reason);
+  // At a machine of a party of several: whether it holds the queries of a round.
+  bool HoldsQueries(const Digest& round_id) const {
+    return own_steps_.has_value() && own_steps_->HoldsQueries(round_id);
+  }
 
   server::Party& party() { return *party_; }
   server::Frontend* frontend() { return frontend_.get(); }
@@ -124,6 +135,7 @@ class PartyServer {
   std::unique_ptr<shoald::PeerService> peers_;
   std::unique_ptr<shoald::Driver> driver_;
   bool stopping_ = false;
+  uint64_t wanted_epoch_ = 0;  // the newest one that Take was called for
 };
 
 }  // namespace shoal::sim

@@ -56,8 +56,9 @@ Bytes Encode(const Outcome& outcome) {
   Put(out, outcome.digest);
   Put(out, outcome.events);
   Put(out, static_cast<uint64_t>(outcome.simulated_seconds * 1000));
-  for (const uint64_t count : {outcome.lookups_answered, outcome.lookups_failed, outcome.rounds,
-                               outcome.rounds_answered, outcome.crashes, outcome.restarts}) {
+  for (const uint64_t count :
+       {outcome.lookups_answered, outcome.lookups_failed, outcome.rounds, outcome.rounds_answered,
+        outcome.crashes, outcome.restarts, outcome.ended_while_closing, outcome.parts_miscut}) {
     Put(out, count);
   }
   Put(out, outcome.troubles);
@@ -76,7 +77,8 @@ Outcome Decode(BytesView bytes) {
   outcome.events = reader.Number();
   outcome.simulated_seconds = static_cast<double>(reader.Number()) / 1000;
   for (uint64_t* const count : {&outcome.lookups_answered, &outcome.lookups_failed, &outcome.rounds,
-                                &outcome.rounds_answered, &outcome.crashes, &outcome.restarts}) {
+                                &outcome.rounds_answered, &outcome.crashes, &outcome.restarts,
+                                &outcome.ended_while_closing, &outcome.parts_miscut}) {
     *count = reader.Number();
   }
   outcome.troubles = reader.Text();

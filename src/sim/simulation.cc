@@ -194,6 +194,8 @@ class Simulation {
   absl::Status RunLookup(Device& device, client::FileStateStore& store, const Lookup& lookup);
   Device& AddDevice(size_t lookups);
   void Died(Process* process);
+  // At the head of party 1, which has several machines: ends rounds while their queries are closed.
+  void EndRoundsWhileClosing(Node& node);
   // The operator puts the table's next epoch there, and the party takes it if it runs.
   void PutEpoch(Node& node, uint64_t epoch);
   // Parties have the first numbers, clients the next ones.
@@ -234,6 +236,7 @@ class Simulation {
   bool restores_copies_ = false;
   bool links_fail_ = false;  // some time
   bool epochs_change_ = false;
+  uint64_t ends_while_closing_ = 0;  // rounds that are still to end so
   std::vector<MessageCrash> message_crashes_;
   std::vector<JournalCrash> journal_crashes_;
   std::vector<std::string> troubles_;
@@ -254,6 +257,7 @@ Simulation::Simulation(const Universe& universe, const Options& options)
   network_.on_request = [this](Address from, Address to, wire::Frame& request) {
     oracles_.Request(from, to, request);
     if (adversary_ != nullptr) adversary_->Request(from, to, request);
+    oracles_.Leaves(to, request);
     Message(from, to, request.type, /*answer=*/false);
   };
   network_.on_answer = [this](Address from, Address to, const wire::Frame& request,
@@ -375,6 +379,11 @@ void Simulation::BootNode(Node& node) {
         if (node.process == process) Terminate(node);
       });
     };
+    start.not_opened = [this, &node](const absl::Status& why) {
+      if (!absl::IsFailedPrecondition(why)) return;
+      oracles_.Violate("epochs",
+                       absl::StrCat(node.machine.name, " has signed a round: ", why.ToString()));
+    };
   }
   auto server = PartyServer::Start(std::move(start));
   if (server.ok()) {
@@ -385,6 +394,9 @@ void Simulation::BootNode(Node& node) {
     }
     if (adversary_ != nullptr && adversary_->party() + 1 == node.address) {
       adversary_->NextIsUp();
+    }
+    if (ends_while_closing_ > 0 && PartyAt(node.address) == 1 && node.server->is_head()) {
+      scheduler_.Spawn(node.process, [this, &node] { EndRoundsWhileClosing(node); });
     }
     // The operator has put a newer epoch there meanwhile.
     if (node.server->party().table()->epoch < node.epoch) {
@@ -402,6 +414,31 @@ void Simulation::BootNode(Node& node) {
     node.broken = true;
   }
   scheduler_.Kill(node.process);
+}
+
+void Simulation::EndRoundsWhileClosing(Node& node) {
+  PartyServer& server = *node.server;
+  std::set<Digest> seen;
+  while (!healed_ && ends_while_closing_ > 0) {
+    scheduler_.Sleep(rng_.Between(kMillisecond, 20 * kMillisecond));
+    for (const Digest& id : server.frontend()->OpenRounds()) {
+      const auto state = server.frontend()->State(id);
+      if (!state.ok() || *state != wire::ANSWERING || !seen.insert(id).second) continue;
+      // At once, so that the end comes with the orders to close, or when they are under way.
+      if (rng_.Chance(0.7)) scheduler_.Sleep(rng_.Between(0, 400 * kMillisecond));
+      uint64_t closed = 0, machines = 0;
+      for (const Node* const one : node.party->nodes) {
+        if (!one->runs()) continue;
+        const auto stage = one->server->frontend()->Stage(id);
+        ++machines;
+        closed += stage.ok() && *stage == server::FrontendStage::kOnline ? 1 : 0;
+      }
+      if (0 < closed && closed < machines) ++outcome_.ended_while_closing;
+      --ends_while_closing_;
+      Tell("a round ends while its queries are closed");
+      server.EndRound(id, "the simulation ends it");
+    }
+  }
 }
 
 void Simulation::Died(Process* process) {
@@ -778,8 +815,17 @@ void Simulation::PlanTrouble() {
   const size_t machines = nodes_.size();
   trouble_ends_ = rng_.Between(6, 16) * kSecond;
   scheduler_.set_interruptions(rng_.Chance(0.5) ? 0.01 : 0);
+  if (options_.ends_while_closing && parties_[0]->several()) ends_while_closing_ = 2;
+  if (options_.miscuts_parts) {
+    // The last party sends no lists.
+    adversary_ = std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
+                                             1 + static_cast<uint32_t>(rng_.Below(parties - 1)),
+                                             rng_.Next(), Adversary::kMiscutsParts);
+    oracles_.set_malicious(adversary_->party());
+    troubles_.push_back(absl::StrCat("malicious: ", adversary_->Name()));
+  }
   if (!options_.faults) {
-    scheduler_.set_interruptions(0);
+    scheduler_.set_interruptions(options_.ends_while_closing ? 0.2 : 0);
     return;
   }
   const auto some_time = [&] { return rng_.Between(kSecond / 2, trouble_ends_); };
@@ -889,8 +935,7 @@ void Simulation::PlanTrouble() {
                   [machine] { machine->wall_offset = 0; });
   }
   if (rng_.Chance(0.4)) PlanEpochs();
-  // Its strategies know whole lists, and not the parts that machines send.
-  if (machines == parties && rng_.Chance(0.25)) {
+  if (rng_.Chance(0.25)) {
     adversary_ =
         std::make_unique<Adversary>(&network_, &scheduler_, &universe_,
                                     1 + static_cast<uint32_t>(rng_.Below(parties)), rng_.Next());
@@ -911,6 +956,10 @@ void Simulation::PlanTrouble() {
 
 // Within the parties of several machines.
 void Simulation::PlanTroubleWithin() {
+  if (parties_[0]->several() && rng_.Chance(0.2)) {
+    ends_while_closing_ = 1;
+    troubles_.push_back("a round ends while its queries are closed");
+  }
   for (size_t i = 0; i < parties_.size(); ++i) {
     PartyMachines& party = *parties_[i];
     const auto machines = static_cast<uint32_t>(party.nodes.size());
@@ -1015,6 +1064,10 @@ void Simulation::CheckEnd() {
       continue;
     }
     for (const auto& [id, counter] : ended) {
+      if (node->server->HoldsQueries(id)) {
+        oracles_.Violate("erased", absl::StrCat(node->machine.name,
+                                                " still has the queries of round ", counter));
+      }
       if (node->server->party().Stage(id).ok()) {
         oracles_.Violate("ended", absl::StrCat(node->machine.name, " still has round ", counter));
       }
@@ -1097,6 +1150,7 @@ Outcome Simulation::Run() {
   outcome_.simulated_seconds = static_cast<double>(now()) / kSecond;
   outcome_.violations = oracles_.violations();
   outcome_.rounds = oracles_.rounds().size();
+  outcome_.parts_miscut = adversary_ == nullptr ? 0 : adversary_->miscut();
   outcome_.rounds_answered = oracles_.answered();
   outcome_.troubles = absl::StrJoin(troubles_, "; ");
   return outcome_;

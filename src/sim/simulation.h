@@ -23,6 +23,12 @@ struct Options {
   bool verbose = false;
   // Whether anything goes wrong.
   bool faults = true;
+  // Whether rounds end while party 1's machines close their queries, where it has several, also
+  // without other faults.
+  bool ends_while_closing = false;
+  // Whether a party is malicious, and miscuts parts, also without other faults. For parties of
+  // several machines.
+  bool miscuts_parts = false;
 };
 
 struct Outcome {
@@ -33,6 +39,10 @@ struct Outcome {
   // What happened, for statistics.
   uint64_t lookups_answered = 0, lookups_failed = 0, rounds = 0, rounds_answered = 0;
   uint64_t crashes = 0, restarts = 0;
+  // Rounds that ended when some machines of party 1 had closed their queries, and others had not.
+  uint64_t ended_while_closing = 0;
+  // Parts of lists and batches that a malicious party has cut otherwise than it has to.
+  uint64_t parts_miscut = 0;
   std::string troubles;  // what the seed has chosen, for people
 };
 

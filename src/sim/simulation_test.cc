@@ -77,6 +77,39 @@ TEST(SimulationTest, EqualSeedsGiveEqualRuns) {
   ExpectEqualRuns(MachinesRunner());
 }
 
+// A round of a frontend of several machines ends when its clients have been told that no queries
+// are taken any more: before, while and after its machines close theirs. Nothing of the round is
+// left, nobody waits, and clients go on in other rounds.
+TEST(SimulationTest, RoundsEndWhileTheirQueriesAreClosed) {
+  uint64_t between = 0, answered = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const Outcome outcome =
+        MachinesRunner().Run({.seed = seed, .faults = false, .ends_while_closing = true});
+    EXPECT_TRUE(outcome.violations.empty()) << seed << "\n" << Text(outcome);
+    EXPECT_EQ(outcome.crashes, 0u) << seed;
+    between += outcome.ended_while_closing;
+    answered += outcome.lookups_answered;
+  }
+  EXPECT_GT(between, 5u);  // one machine had closed them, and another had not
+  EXPECT_GT(answered, 60u);
+}
+
+// A party withholds records of its lists at one machine of the next party, sends them twice, moves
+// parts by one, or says another length than to the other machines; some alter what is in the parts,
+// too, or send one onion to two machines. Nothing of it is accepted, and once the party is honest
+// everybody is served.
+TEST(SimulationTest, MachinesTakeNoMiscutParts) {
+  uint64_t miscut = 0;
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    const Outcome outcome =
+        MachinesRunner().Run({.seed = seed, .faults = false, .miscuts_parts = true});
+    EXPECT_TRUE(outcome.violations.empty()) << seed << "\n" << Text(outcome);
+    EXPECT_GT(outcome.lookups_answered, 0u) << seed;
+    miscut += outcome.parts_miscut;
+  }
+  EXPECT_GT(miscut, 30u);
+}
+
 TEST(SimulationTest, WithoutFaultsEverybodyIsAnswered) {
   for (const Runner* runner : {&TheRunner(), &MachinesRunner()}) {
     const Outcome outcome = runner->Run({.seed = 3, .faults = false});

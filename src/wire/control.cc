@@ -1,6 +1,7 @@
 #include "src/wire/control.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -41,9 +42,13 @@ absl::Status CheckError(uint32_t code, const std::string& message) {
 }
 
 absl::Status Check(const Control& control) {
-  for (const int entries : {control.orders_size(), control.told_size(), control.results_size(),
-                            control.counts_size()}) {
+  for (const int entries : {control.epochs_size(), control.orders_size(), control.told_size(),
+                            control.results_size(), control.counts_size()}) {
     if (entries > kMostControlEntries) return Bad("too many entries");
+  }
+  if (std::ranges::adjacent_find(control.epochs(), std::greater_equal<>()) !=
+      control.epochs().end()) {
+    return Bad("epochs that do not rise");
   }
   for (const RoundOrder& order : control.orders()) SHOAL_RETURN_IF_ERROR(CheckOrder(order));
   for (const ToldRound& told : control.told()) {

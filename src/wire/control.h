@@ -27,9 +27,9 @@ inline constexpr size_t kMostToldBytes = 2700;
 SecretVector<uint8_t> EncodeControl(const Control& control);
 
 // INVALID_ARGUMENT unless the bytes are what EncodeControl makes of a message in which every list
-// has at most kMostControlEntries, numbers of orders, results and rounds are not 0, every order
-// says what is to be done, seeds and round ids have 32 bytes, codes are those of errors, and texts
-// have their bounds.
+// has at most kMostControlEntries, epochs rise, numbers of orders, results and rounds are not 0,
+// every order says what is to be done, seeds and round ids have 32 bytes, codes are those of
+// errors, and texts have their bounds.
 absl::StatusOr<Control> DecodeControl(BytesView bytes);
 
 }  // namespace shoal::wire
