@@ -27,6 +27,8 @@ LAYERS = {
     "roster": ["base", "noise", "signature", "storage", "wire"],
     "round": ["base", "onion", "roster", "sharing", "signature", "wire"],
     "table": ["base", "parallel", "roster", "storage", "wire"],
+    # Advisories about packages, and what is installed.
+    "audit": ["base", "storage", "table"],
     # Sockets.
     "net": ["base", "parallel", "storage", "wire"],
     # The engines, the two sides of the chain, and the folders built on them.
@@ -45,12 +47,12 @@ LAYERS = {
     # Programs: they parse flags, print and initialise the process, and so lie above every library.
     "cli": ["base", "parallel"],
     "libshoal": ["base", "client", "parallel", "pir", "pir/registry"],
-    "shoal": ["base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
+    "shoal": ["audit", "base", "cli", "client", "crowd", "noise", "parallel", "pir", "pir/registry", "pir/setup", "plan", "roster", "storage", "table", "wire"],
     "shoald": ["base", "cli", "machines", "net", "parallel", "pir", "pir/registry", "pir/setup", "roster", "round", "server", "storage", "table", "wire"],
     "shoald/machines": ["base", "cli", "machines", "machines/mpi", "shoald", "storage"],
     # Tests and benchmarks over several folders.
     "bench": ["base", "machines", "net", "noise", "onion", "parallel", "roster", "server", "sharing", "shoald", "shuffle", "signature", "storage", "wire"],
-    "fuzz": ["base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
+    "fuzz": ["audit", "base", "client", "net", "onion", "parallel", "pir", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "shoal", "shoald", "signature", "storage", "table", "wire"],
     "sim": ["base", "client", "crowd", "machines", "net", "onion", "parallel", "pir/lwe", "pir/rlwe", "pir/sets", "pir/setup", "roster", "round", "server", "sharing", "shoal", "shoald", "signature", "storage", "table", "wire"],
 }
 
