@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "src/audit/version.h"
 #include "src/base/check.h"
 #include "src/base/status_macros.h"
 

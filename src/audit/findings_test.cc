@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "src/audit/osv.h"
 #include "src/base/testing/matchers.h"
 
 namespace shoal::audit {
@@ -141,6 +142,33 @@ TEST(FindingsTest, AnotherTablesValuesAreRefused) {
   EXPECT_EQ(audit.Count(audit.Findings()).unverified, 1u);
   EXPECT_TRUE(IsAdvisoriesTable("advisories") && IsAdvisoriesTable("advisories-pypi"));
   EXPECT_FALSE(IsAdvisoriesTable("advisories2") || IsAdvisoriesTable("debian-packages-amd64"));
+}
+
+// The sample of the demo, from records and lock files to what is found.
+TEST(FindingsTest, TheSampleProjectHasWhatItsAdvisoriesSay) {
+  OsvRecords records;
+  SHOAL_ASSERT_OK(records.AddDirectory("configs/audit/advisories"));
+  const auto set = records.Finish(1024);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_EQ(records.counts().withdrawn, 1u);
+  Table table;
+  for (size_t i = 0; i < set->size(); ++i) table[ToString(set->key(i))] = ToBytes(set->value(i));
+  Inventory inventory;
+  SHOAL_ASSERT_OK(ReadInventory("configs/audit/project", "", inventory));
+  SHOAL_ASSERT_OK(ParseInventory(Format::kDpkgStatus,
+                                 "Package: libssl3\nStatus: install ok installed\nSource: openssl\n"
+                                 "Architecture: amd64\nVersion: 3.0.8-1\n",
+                                 "status", "Debian:12", inventory));
+  EXPECT_EQ(inventory.own, 2u);
+  Audit audit(inventory);
+  SHOAL_ASSERT_OK(AnswerAll(table, audit));
+  EXPECT_EQ(
+      Lines(audit.Findings()),
+      (std::vector<std::string>{"vulnerable Debian:12/openssl 3.0.8-1 DEBIAN-CVE-2023-2650 3.0.9-1",
+                                "vulnerable Go/golang.org/x/text v0.3.6 GO-2021-0113 0.3.7",
+                                "vulnerable PyPI/Django 3.1.8 PYSEC-2021-98 3.1.9",
+                                "vulnerable crates.io/http 0.1.19 RUSTSEC-2019-0033 0.1.20",
+                                "vulnerable npm/lodash 4.17.20 GHSA-35jh-r3h4-6jhm 4.17.21"}));
 }
 
 }  // namespace

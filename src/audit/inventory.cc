@@ -160,6 +160,8 @@ absl::Status ParseRequirements(absl::string_view content, Collector& collector) 
   absl::ConsumePrefix(&content, table::kByteOrderMark);
   std::string joined;
   SHOAL_RETURN_IF_ERROR(ForEachLine(content, [&](absl::string_view line, uint64_t number) {
+    // A binary file names nothing, and must not read as one that needs nothing.
+    if (line.find('\0') != absl::string_view::npos) return collector.Wrong(number, "is no text");
     const bool continues = absl::ConsumeSuffix(&line, "\\");
     if (joined.size() + line.size() > kMaxRequirementBytes) {
       return collector.Wrong(number, "a requirement is too long");

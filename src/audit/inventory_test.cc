@@ -105,6 +105,8 @@ TEST(InventoryTest, Requirements) {
   EXPECT_EQ(Parse("requirements.txt", "a==1 \\"), (Lines{"PyPI a 1"})) << "the end of the file";
   EXPECT_THAT(Error("requirements.txt", std::string("\xff\xfe") + "a"),
               StatusIs(absl::StatusCode::kInvalidArgument, "requirements.txt:1: "));
+  EXPECT_THAT(Error("requirements.txt", std::string("a\n\0", 3)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "requirements.txt:2: is no text"));
   EXPECT_THAT(Error("requirements.txt", absl::StrCat("a\n", std::string(1 << 17, 'x'))),
               StatusIs(absl::StatusCode::kInvalidArgument, "requirements.txt:2: "));
 }
@@ -248,6 +250,8 @@ TEST(InventoryTest, SpdxInBothNotations) {
                   "FileName: ./x\nSPDXID: SPDXRef-f\n"
                   "PackageName: plain\nSPDXID: SPDXRef-x\n"),
             (Lines{"PyPI django 3.2.1", "! plain: has no package URL", "own 1"}));
+  EXPECT_THAT(Error("x", "SPDXVersion: SPDX-3.0\nPackageName: a\n"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "is not SPDX 2"));
   EXPECT_THAT(Error("x.json", R"({"spdxVersion":"SPDX-3.0"})"),
               StatusIs(absl::StatusCode::kInvalidArgument, "is not SPDX 2"));
 }

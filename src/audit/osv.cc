@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "src/audit/json.h"
+#include "src/audit/version.h"
 #include "src/base/status_macros.h"
 #include "src/storage/file.h"
 #include "src/table/row.h"
@@ -289,8 +290,9 @@ absl::Status OsvRecords::AddDirectory(const std::string& directory) {
   for (auto entry = fs::recursive_directory_iterator(directory, error);
        !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
     std::error_code ignored;
-    if (entry->is_symlink(ignored) || !entry->is_regular_file(ignored)) continue;
-    if (entry->path().extension() == ".json") paths.push_back(entry->path().string());
+    if (entry->is_regular_file(ignored) && entry->path().extension() == ".json") {
+      paths.push_back(entry->path().string());
+    }
   }
   if (error) return ErrnoStatus(error.value(), directory);
   if (paths.empty()) {

@@ -47,7 +47,8 @@ class OsvRecords {
   // for what is no OSV record; RESOURCE_EXHAUSTED beyond kMaxKeptBytes.
   absl::Status Add(absl::string_view json, const std::string& source);
   // Adds every file of the directory and of those in it whose name ends with ".json", in the order
-  // of their names. Links are not followed. Errors of Add and of the files; NOT_FOUND if there are
+  // of their names. Links to directories are not
+  // followed. Errors of Add and of the files; NOT_FOUND if there are
   // none.
   absl::Status AddDirectory(const std::string& directory);
 

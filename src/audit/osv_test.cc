@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
+#include "src/audit/advisories.h"
 #include "src/base/check.h"
 #include "src/base/testing/matchers.h"
 #include "src/base/testing/test_random.h"

@@ -215,7 +215,7 @@ absl::Status ParseSpdxJson(absl::string_view content, Collector& collector) {
 absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) {
   std::vector<SpdxPackage> packages;
   std::set<std::string> described;
-  bool in_text = false;
+  bool in_text = false, is_spdx = false;
   for (const absl::string_view line : absl::StrSplit(content, '\n')) {
     // Texts of several lines stand between <text> and </text>, and may look like tags.
     const bool was_in_text = in_text;
@@ -226,7 +226,9 @@ absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) 
     const absl::string_view tag = line.substr(0, colon);
     const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
     const std::vector<absl::string_view> words = absl::StrSplit(value, ' ', absl::SkipWhitespace());
-    if (tag == "PackageName") {
+    if (tag == "SPDXVersion") {
+      is_spdx = absl::StartsWith(value, "SPDX-2.");
+    } else if (tag == "PackageName") {
       packages.push_back({.id = "", .name = std::string(value), .url = ""});
     } else if (tag == "FileName") {
       // Its SPDXID is not the package's.
@@ -241,6 +243,7 @@ absl::Status ParseSpdxTagValue(absl::string_view content, Collector& collector) 
       packages.back().url = std::string(words[2]);
     }
   }
+  if (!is_spdx) return collector.Wrong(1, "is not SPDX 2");
   std::erase_if(packages, [](const SpdxPackage& package) { return package.name.empty(); });
   for (SpdxPackage& package : packages) package.described = described.contains(package.id);
   return AddSpdxPackages(packages, collector);

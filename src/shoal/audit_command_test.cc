@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, Bytes>> Advisories() {
     content.emplace_back(ToString(set->key(i)), ToBytes(set->value(i)));
   }
   // So that the table has many rows.
-  for (int i = 0; i < 300; ++i) content.emplace_back(absl::StrCat("filler/", i), Bytes(40, 7));
+  for (int i = 0; i < 60; ++i) content.emplace_back(absl::StrCat("filler/", i), Bytes(40, 7));
   return content;
 }
 
@@ -58,7 +58,9 @@ class AuditCommandTest : public ::testing::Test {
     const auto pins = roster::PinsOf(frontend_.roster().wire().roster());
     SHOAL_CHECK(pins.ok());
     SHOAL_CHECK(wire::WriteTextFile(directory_ + "/pins", *pins).ok());
-    Write("client", "frontend: \"h:1\" pinned_parties_file: \"pins\" state: \"state\" pad_to: 8");
+    Write(
+        "client",
+        "frontend: \"h:1\" pinned_parties_file: \"pins\" state: \"state\" pad_to: 8 timeout_s: 1");
   }
   ~AuditCommandTest() override { fs::remove_all(directory_); }
 

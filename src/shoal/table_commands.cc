@@ -477,18 +477,19 @@ cli::Command TableBuild() {
       .summary = "build a table from records",
       .help =
           R"(Builds a table into a new directory, for the parties to sign. Records come from a TSV
-file (key, tab, value; \t \n \r \\ \xHH stand for bytes), from a CSV file of two
-fields, from apt's package index on this machine (package name and newest version;
+file (key, tab, value; \t \n \r \\ \xHH stand for bytes), from a CSV file of two fields,
+from apt's package index on this machine (package name and newest version;
 name:architecture for foreign architectures), or, for `shoal audit`, from the OSV
 records below a directory (*.json): one key a package, with its advisories. Keys have up
-to 4,096 bytes, values up to 65,535. The longest record decides how long all rows are, if --row-bytes does not. The
-layout `hashed` takes any keys; `dense` takes the numbers 0 to n-1. With --previous, the
-table is the next epoch of one that all parties signed: rows that do not change keep
-their signatures, so that the parties sign the others alone. The keys of a hashed table
-keep their rows as far as these have room, so that little changes, and clients of a
-single-server engine fetch only that and not the whole hint. Standard error says
-whether the keys kept their rows. After the parties' keys have changed, --sign-all has
-every row signed. Without --previous the table is a new one, with an id of its own.
+to 4,096 bytes, values up to 65,535. The longest record decides how long all rows are,
+if --row-bytes does not. The layout `hashed` takes any keys; `dense` takes the numbers 0
+to n-1. With --previous, the table is the next epoch of one that all parties signed:
+rows that do not change keep their signatures, so that the parties sign the others
+alone. The keys of a hashed table keep their rows as far as these have room, so that
+little changes, and clients of a single-server engine fetch only that and not the whole
+hint. Standard error says whether the keys kept their rows. After the parties' keys have
+changed, --sign-all has every row signed. Without --previous the table is a new one,
+with an id of its own.
 
 Within a term, --keep-rows keeps every key's row, whether the key is in the table or
 not, so that rows that clients have asked for can be answered from the new epoch. A key
