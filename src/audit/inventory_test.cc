@@ -137,7 +137,18 @@ TEST(InventoryTest, PoetryLock) {
   EXPECT_THAT(Error("poetry.lock", "package = 3"),
               StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:1: `package`"));
   EXPECT_THAT(Error("poetry.lock", absl::StrCat("a = ", std::string(100'000, '['))),
+              StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:1: a line of more than"));
+  EXPECT_THAT(Error("poetry.lock", absl::StrCat("a = ", std::string(8000, '['))),
               StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:1: not TOML"));
+  // Tables in tables, which would be freed in as many nested calls.
+  const auto nested = [](size_t depth) {
+    std::string header = "\n[a";
+    for (size_t i = 1; i < depth; ++i) header += ".a";
+    return header + "]\n";
+  };
+  EXPECT_EQ(Parse("poetry.lock", nested(4000)), Lines{});
+  EXPECT_THAT(Error("poetry.lock", nested(1'000'000)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "poetry.lock:2: a line of more than"));
 }
 
 TEST(InventoryTest, CargoLock) {

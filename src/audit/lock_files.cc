@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "src/audit/collector.h"
 #include "src/audit/json.h"
@@ -16,6 +17,22 @@
 namespace shoal::audit {
 namespace {
 
+// A key "a.a.a." makes a table in a table, and so on, for which the library has no limit: what
+// holds them would be freed in as many nested calls. A key does not go on in the next line.
+constexpr size_t kMaxTomlLineBytes = 8192;
+
+absl::Status CheckLines(absl::string_view content, const Collector& collector) {
+  uint64_t number = 1;
+  for (const absl::string_view line : absl::StrSplit(content, '\n')) {
+    if (line.size() > kMaxTomlLineBytes) {
+      return collector.Wrong(number,
+                             absl::StrCat("a line of more than ", kMaxTomlLineBytes, " bytes"));
+    }
+    ++number;
+  }
+  return absl::OkStatus();
+}
+
 absl::string_view TextOf(const toml::table& table, std::string_view name) {
   const std::string* const text =
       table[name].as_string() != nullptr ? &table[name].as_string()->get() : nullptr;
@@ -25,6 +42,7 @@ absl::string_view TextOf(const toml::table& table, std::string_view name) {
 // Calls visit(table) -> Status for every [[package]].
 template <typename Visit>
 absl::Status ForEachPackage(absl::string_view content, const Collector& collector, Visit visit) {
+  SHOAL_RETURN_IF_ERROR(CheckLines(content, collector));
   const toml::parse_result parsed =
       toml::parse(std::string_view(content.data(), content.size()), collector.file());
   if (!parsed) {
