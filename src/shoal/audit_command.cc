@@ -106,8 +106,11 @@ class AuditResults final : public client::Results {
   std::vector<audit::Finding> findings_;
 };
 
+std::string Counted(uint64_t count, absl::string_view one, absl::string_view many) {
+  return absl::StrCat(WithCommas(count), " ", count == 1 ? one : many);
+}
 std::string Packages(uint64_t count, absl::string_view what) {
-  return absl::StrCat(WithCommas(count), count == 1 ? " package " : " packages ", what);
+  return absl::StrCat(Counted(count, "package", "packages"), " ", what);
 }
 
 // OK only if everything was looked up and nothing was found.
@@ -157,9 +160,9 @@ absl::Status RunAudit(const Connector& connect, const cli::Values& values, cli::
   const audit::Audit::Counts counts = audit.Count(results.findings());
   for (const auto& [ecosystem, coverage] : audit.coverage()) {
     if (!coverage.has_value()) continue;
-    session->Tell(absl::StrCat("the table has ", WithCommas(coverage->advisories),
-                               " advisories about ", WithCommas(coverage->packages),
-                               " packages of ", ecosystem, ", the newest of ",
+    session->Tell(absl::StrCat("the table has ",
+                               Counted(coverage->advisories, "advisory", "advisories"), " about ",
+                               Packages(coverage->packages, "of "), ecosystem, ", the newest of ",
                                Printable(coverage->modified)));
   }
   session->Tell(absl::StrCat(

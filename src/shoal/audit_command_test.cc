@@ -118,7 +118,7 @@ TEST_F(AuditCommandTest, SaysWhatIsVulnerableInSeveralInputsAtOnce) {
                                 "vulnerability\n"))
       << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.err,
-                                "the table has 1 advisories about 1 packages of PyPI, the newest "
+                                "the table has 1 advisory about 1 package of PyPI, the newest "
                                 "of 2021-06-05T00:00:00Z"))
       << outcome.err;
   EXPECT_TRUE(absl::StrContains(outcome.err, "left out: 1 of the project's own")) << outcome.err;
